@@ -1,0 +1,36 @@
+# A layer is a folder of src/: every .cpp in it belongs to its library, every *_test.cpp of the same folder under tests/ is a test.
+
+# baton_layer(NAME LINK target...): static library baton_NAME from src/NAME/*.cpp.
+function(baton_layer name)
+  cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/src/apps/main\\.cpp$")
+  if(NOT sources)
+    add_library(baton_${name} INTERFACE)
+    target_include_directories(baton_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(baton_${name} INTERFACE ${arg_LINK})
+    return()
+  endif()
+  add_library(baton_${name} STATIC ${sources})
+  target_include_directories(baton_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(baton_${name} PUBLIC ${arg_LINK})
+endfunction()
+
+# baton_tests(FOLDER LINK target...): one program for each tests/FOLDER/*_test.cpp, its cases registered with ctest.
+function(baton_tests folder)
+  cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
+  string(REPLACE "/" "_" prefix ${folder})
+  foreach(source ${sources})
+    get_filename_component(stem ${source} NAME_WE)
+    set(target ${prefix}_${stem})
+    add_executable(${target} ${source})
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_link_libraries(${target} PRIVATE ${arg_LINK} baton_test_support GTest::gtest GTest::gtest_main)
+    target_compile_definitions(${target} PRIVATE BATON_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                               BATON_MODULE_DIR="${CMAKE_BINARY_DIR}/lib")
+    add_test(NAME ${target} COMMAND ${target} --gtest_brief=1)
+    set_tests_properties(${target} PROPERTIES TIMEOUT 300)
+  endforeach()
+endfunction()

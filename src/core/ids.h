@@ -1,0 +1,32 @@
+/// Ids as distinct types, so that a block is never taken for a sequence.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace baton {
+
+using TokenId = std::int32_t;
+
+/// A number that only equals ids of its own kind. `value` is -1 where there is none.
+template <class Kind, class Value>
+struct Id {
+  Value value = -1;
+  constexpr auto operator<=>(const Id&) const = default;
+  constexpr bool is_valid() const { return value >= 0; }
+};
+
+using RequestId = Id<struct RequestKind, std::int64_t>;
+using SequenceId = Id<struct SequenceKind, std::int64_t>;
+using BlockId = Id<struct BlockKind, std::int32_t>;     ///< a fixed run of KV positions in the storage
+using SlotId = Id<struct SlotKind, std::int32_t>;       ///< a running sequence's row in the device table
+using PrefixId = Id<struct PrefixKind, std::int64_t>;   ///< a registered prefix
+
+}  // namespace baton
+
+template <class Kind, class Value>
+struct std::hash<baton::Id<Kind, Value>> {
+  std::size_t operator()(const baton::Id<Kind, Value>& id) const noexcept { return std::hash<Value>{}(id.value); }
+};
