@@ -1,0 +1,219 @@
+/// Builds values from the JSON library's events: linear in large objects, bounded in depth, never throwing.
+#include "io/json.h"
+
+#include <cmath>
+#include <cstdint>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "io/file.h"
+
+namespace baton::json {
+namespace {
+
+using Entry = std::pair<const std::string, Value>;
+using Entries = std::vector<Entry>;
+
+/// The library's ordered object is a vector of pairs; its own insertion searches for the key first, which makes reading a
+/// vocabulary of 100,000 entries quadratic.
+Entries& entries_of(Value& object) { return object.get_ref<Value::object_t&>(); }
+
+/// Keeps of each key its last value in its first place, as Python does.
+void merge_duplicates(Entries& entries) {
+  std::unordered_map<std::string_view, std::size_t> first_of;
+  first_of.reserve(entries.size());
+  bool has_duplicates = false;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto [place, is_new] = first_of.emplace(entries[i].first, i);
+    if (is_new) continue;
+    has_duplicates = true;
+    entries[place->second].second = std::move(entries[i].second);
+  }
+  if (!has_duplicates) return;
+  Entries kept;
+  kept.reserve(first_of.size());
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    if (first_of.at(entries[i].first) == i) kept.emplace_back(entries[i].first, std::move(entries[i].second));
+  entries.swap(kept);
+}
+
+/// Receives the parser's events. `open_` holds the containers from the root to the innermost one; only the innermost grows,
+/// so the pointers stay valid.
+class Builder {
+ public:
+  bool null() { return put(nullptr); }
+  bool boolean(bool value) { return put(value); }
+  bool number_integer(std::int64_t value) { return put(value); }
+  bool number_unsigned(std::uint64_t value) { return put(value); }
+  bool number_float(double value, const std::string&) { return put(value); }
+  bool string(std::string& value) { return put(std::move(value)); }
+  bool binary(Value::binary_t&) { return false; }
+  bool start_object(std::size_t) { return open(Value::object()); }
+  bool start_array(std::size_t) { return open(Value::array()); }
+  bool key(std::string& name) {
+    entries_of(*open_.back()).emplace_back(std::move(name), Value());
+    return true;
+  }
+  bool end_object() {
+    merge_duplicates(entries_of(*open_.back()));
+    open_.pop_back();
+    return true;
+  }
+  bool end_array() {
+    open_.pop_back();
+    return true;
+  }
+  template <class Exception>
+  bool parse_error(std::size_t, const std::string&, const Exception& exception) {
+    message_ = exception.what();
+    return false;
+  }
+
+  Value take_root() { return std::move(root_); }
+  const std::string& message() const { return message_; }
+
+ private:
+  Value* put(Value value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Value& parent = *open_.back();
+    if (parent.is_array()) {
+      auto& list = parent.get_ref<Value::array_t&>();
+      list.push_back(std::move(value));
+      return &list.back();
+    }
+    Value& field = entries_of(parent).back().second;
+    field = std::move(value);
+    return &field;
+  }
+  bool open(Value container) {
+    if (open_.size() >= static_cast<std::size_t>(kMaxDepth)) {
+      message_ = fmt::format("lists and objects are nested deeper than {}", kMaxDepth);
+      return false;
+    }
+    open_.push_back(put(std::move(container)));
+    return true;
+  }
+
+  Value root_;
+  std::vector<Value*> open_;
+  std::string message_;
+};
+
+/// The library's message without its code "[json.exception...] " and not longer than a line: it quotes what it read last.
+std::string shorten(std::string message) {
+  if (const auto end = message.find("] "); message.starts_with("[json.") && end != std::string::npos) message.erase(0, end + 2);
+  constexpr std::size_t kMaxLength = 300;
+  if (message.size() > kMaxLength) message = message.substr(0, kMaxLength) + "...";
+  return message;
+}
+
+std::string print(const Value& value, int indent) { return value.dump(indent, ' ', false, Value::error_handler_t::replace); }
+
+/// The integer that a number like 16.0 stands for; nullopt for fractions and beyond 2^53, where doubles skip integers.
+std::optional<std::int64_t> integer_of(double number) {
+  constexpr double kExact = 9007199254740992.0;
+  if (!(std::abs(number) <= kExact) || number != std::trunc(number)) return std::nullopt;
+  return static_cast<std::int64_t>(number);
+}
+
+}  // namespace
+
+Result<Value> parse(std::string_view text, std::string_view what) {
+  Builder builder;
+  try {
+    if (Value::sax_parse(text.begin(), text.end(), &builder)) return builder.take_root();
+  } catch (const Value::exception& exception) {
+    return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: {}", what, shorten(exception.what())));
+  }
+  return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: {}", what, shorten(builder.message())));
+}
+
+Result<Value> parse_file(const std::filesystem::path& path) {
+  BATON_TRY(const std::string text, read_file(path));
+  auto value = parse(text, path.string());
+  if (!value) value.error().code = ErrorCode::invalid_data;
+  return value;
+}
+
+std::string dump(const Value& value) { return print(value, -1); }
+
+std::string dump_pretty(const Value& value) { return print(value, 2); }
+
+const Value* find(const Value& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  for (const auto& [name, value] : object.get_ref<const Value::object_t&>())
+    if (name == key) return &value;
+  return nullptr;
+}
+
+std::string_view describe_type(const Value& value) {
+  switch (value.type()) {
+    case Value::value_t::null: return "null";
+    case Value::value_t::object: return "an object";
+    case Value::value_t::array: return "a list";
+    case Value::value_t::string: return "a string";
+    case Value::value_t::boolean: return "a boolean";
+    case Value::value_t::number_integer:
+    case Value::value_t::number_unsigned: return "an integer";
+    case Value::value_t::number_float: return "a number";
+    case Value::value_t::binary: return "binary data";
+    case Value::value_t::discarded: return "nothing";
+  }
+  return "nothing";
+}
+
+tl::unexpected<Error> wrong_type(std::string_view key, std::string_view expected, const Value& found) {
+  return fail(ErrorCode::invalid_request, fmt::format("'{}' must be {}, not {}", key, expected, describe_type(found)),
+              std::string(key));
+}
+
+tl::unexpected<Error> missing(std::string_view key) {
+  return fail(ErrorCode::invalid_request, fmt::format("'{}' is missing", key), std::string(key));
+}
+
+Result<std::int64_t> to_int64(const Value& value, std::string_view key, std::int64_t least, std::int64_t most) {
+  const auto out_of_range = [&](auto found) {
+    return fail(ErrorCode::invalid_request, fmt::format("'{}' must be from {} to {}, not {}", key, least, most, found),
+                std::string(key));
+  };
+  std::int64_t number = 0;
+  if (value.is_number_unsigned()) {
+    const auto wide = value.get<std::uint64_t>();
+    if (wide > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return out_of_range(wide);
+    number = static_cast<std::int64_t>(wide);
+  } else if (value.is_number_integer()) {
+    number = value.get<std::int64_t>();
+  } else if (value.is_number_float()) {
+    const auto integer = integer_of(value.get<double>());
+    if (!integer) {
+      return fail(ErrorCode::invalid_request, fmt::format("'{}' must be an integer, not {}", key, value.get<double>()),
+                  std::string(key));
+    }
+    number = *integer;
+  } else {
+    return wrong_type(key, "an integer", value);
+  }
+  if (number < least || number > most) return out_of_range(number);
+  return number;
+}
+
+Result<std::uint64_t> to_uint64(const Value& value, std::string_view key) {
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>();
+  BATON_TRY(const std::int64_t number, to_int64(value, key, 0, std::numeric_limits<std::int64_t>::max()));
+  return static_cast<std::uint64_t>(number);
+}
+
+Result<double> to_double(const Value& value, std::string_view key, double most) {
+  if (!value.is_number()) return wrong_type(key, "a number", value);
+  const double number = value.get<double>();
+  if (!(std::abs(number) <= most))
+    return fail(ErrorCode::invalid_request, fmt::format("'{}' must be from {} to {}, not {}", key, -most, most, number),
+                std::string(key));
+  return number;
+}
+
+}  // namespace baton::json
