@@ -19,7 +19,7 @@ namespace baton {
 }
 
 /// Aborts with `message` unless `holds`.
-inline void check(bool holds, std::string_view message,
+constexpr void check(bool holds, std::string_view message,
                   std::source_location where = std::source_location::current()) {
   if (!holds) [[unlikely]]
     check_failed(message, where);
@@ -28,7 +28,7 @@ inline void check(bool holds, std::string_view message,
 /// The same with a message that costs something to make: `make_message()` runs only when the check fails.
 template <class MakeMessage>
   requires requires(MakeMessage make) { std::string(make()); }
-inline void check(bool holds, MakeMessage make_message,
+constexpr void check(bool holds, MakeMessage make_message,
                   std::source_location where = std::source_location::current()) {
   if (!holds) [[unlikely]]
     check_failed(std::string(make_message()), where);

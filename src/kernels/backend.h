@@ -1,0 +1,126 @@
+/// The device seam: memory, weights and KV storage of one device, and the bodies of the operations in ops.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "core/tensor.h"
+#include "kernels/attention_plan.h"
+#include "kernels/kv_storage.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+struct BackendOptions {
+  int n_threads = 0;             ///< 0: as many as affinity and quota allow
+  bool batch_invariant = false;  ///< products in fixed row tiles, proven when a weight is packed
+};
+
+struct BackendInfo {
+  std::string name;         ///< "cpu", "cuda"
+  std::string device;       ///< for people: "AMD EPYC, 2 threads"
+  std::string features;     ///< "avx512_bf16", "sm_90", ...
+  std::int64_t memory_bytes = 0;       ///< of the device, all of it
+  std::int64_t free_memory_bytes = 0;  ///< at the call
+  int rank = 0;
+  int world_size = 1;
+  bool has_bf16_products = false;      ///< bf16 matrices can be packed; else weights are packed as f32
+  AttentionCosts attention_costs;
+};
+
+/// Memory of a backend; freed with it. Move-only.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::byte* data, std::size_t size_bytes, void (*release)(std::byte*, std::size_t))
+      : data_(data), size_bytes_(size_bytes), release_(release) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr) release_(data_, size_bytes_);
+  }
+  std::byte* data() const { return data_; }
+  std::size_t size_bytes() const { return size_bytes_; }
+  /// The first elements of the buffer as a tensor; aborts if it is too small.
+  TensorView view(DType dtype, Shape shape) const {
+    const TensorView made{data_, dtype, shape};
+    check(made.size_bytes() <= size_bytes_, "Buffer::view: the tensor is larger than the buffer");
+    return made;
+  }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_bytes_, other.size_bytes_);
+    std::swap(release_, other.release_);
+  }
+  std::byte* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+  void (*release_)(std::byte*, std::size_t) = nullptr;
+};
+
+/// A weight [n, k] in the layout the backend multiplies fastest. x of matmul must have `dtype`.
+class PackedMatrix {
+ public:
+  virtual ~PackedMatrix() = default;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  DType dtype = DType::f32;
+  std::size_t size_bytes = 0;
+};
+
+/// One device. Functions that allocate return a Result; everything else aborts on failure, because a device that fails in the
+/// middle of a step cannot go on. The operations are called through ops.h, which checks their arguments. Thread: engine only.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual BackendInfo info() const = 0;
+
+  /// Uninitialised device memory, 64-byte aligned.
+  virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;
+  virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
+  virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
+  /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they must live as long.
+  virtual StepView upload_step(const StepInput& step) = 0;
+  /// Waits until everything enqueued has run.
+  virtual void synchronize() = 0;
+
+  /// Packs a host matrix [n, k] (any float dtype) to be multiplied by x of `dtype` (f32 or bf16). Reads `weight` once, front to back.
+  virtual Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) = 0;
+  virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
+
+  virtual void resolve_rows(const ResolveRowsArgs& args) = 0;
+  virtual void embedding(const EmbeddingArgs& args) = 0;
+  virtual void rms_norm(const RmsNormArgs& args) = 0;
+  virtual void gather_rows(const GatherRowsArgs& args) = 0;
+  virtual void matmul(const MatmulArgs& args) = 0;
+  virtual void rope_append(const RopeAppendArgs& args) = 0;
+  virtual void attention_decode(const AttentionArgs& args) = 0;
+  virtual void attention_merge(const AttentionMergeArgs& args) = 0;
+  virtual void silu_mul(const SiluMulArgs& args) = 0;
+  virtual void sample(const SampleArgs& args) = 0;
+  virtual void all_reduce(TensorView x) = 0;
+  virtual void all_gather(TensorView out, ConstTensorView part) = 0;
+};
+
+/// Opens the module libbaton_NAME.so beside the program (or in BATON_MODULE_PATH) and makes its backend. The error says in a sentence
+/// what is missing: the module, the device or its driver.
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
+
+/// Names of the modules that can be found, for --version.
+std::vector<std::string> backend_names();
+
+/// What a module exports, under the name "baton_make_backend".
+using MakeBackendFunction = Result<std::unique_ptr<Backend>> (*)(const BackendOptions& options);
+
+}  // namespace baton

@@ -1,0 +1,175 @@
+/// One step's work as plain data: token rows, attention items, sampling orders. The batch builder packs it into one trivially
+/// copyable buffer (StepInput); a rank needs nothing else to run the step. Offsets are bytes from the start of the buffer, so
+/// the same view works on the host copy and on a device's.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "core/check.h"
+#include "core/ids.h"
+
+namespace baton {
+
+/// A token id in StepInput that stands for "the last token that was sampled for this row's slot".
+inline constexpr TokenId kLastTokenOfSlot = -1;
+/// A write position that stands for "this row's key and value are not stored".
+inline constexpr std::int64_t kNoKvSlot = -1;
+/// Layer groups (layers with one window and KV shape) a step can hold.
+inline constexpr int kMaxLayerGroups = 2;
+/// Alternatives with log-probabilities that a sampled token can carry.
+inline constexpr int kMaxTopLogprobs = 20;
+/// Stop token ids a sequence can carry.
+inline constexpr int kMaxStopIds = 16;
+
+/// One token of the batch in flight, as attention sees it: its key and value stand at `position`, and its query sees the keys
+/// at positions [kv_lo, kv_hi) of its sequence (kv_hi = position + 1; kv_lo > 0 only in a window).
+struct TokenRow {
+  std::int32_t slot = 0;  ///< the sequence's row in the slot table
+  std::int32_t position = 0;
+  std::int32_t kv_lo = 0;
+  std::int32_t kv_hi = 0;
+};
+static_assert(sizeof(TokenRow) == 16);
+
+/// Attention of token rows [first_row, first_row + n_rows) over one run of keys, the positions [kv_begin, kv_end): a node of the
+/// prefix tree, a piece of one, or a sequence's own context. It names neither a KV head nor a request: the executor crosses
+/// items with the KV heads it holds. Block p of the run is block_lists[block_list + p / block_len - kv_begin / block_len].
+struct AttentionItem {
+  enum Flags : std::int32_t {
+    direct = 1,    ///< the only item of all its rows: the executor writes the final output, no partial state
+    masked = 2,    ///< some row's [kv_lo, kv_hi) cuts through the run: bounds are applied (without it every row sees all of it)
+  };
+  std::int32_t first_row = 0;
+  std::int32_t n_rows = 0;
+  std::int32_t block_list = 0;
+  std::int32_t kv_begin = 0;
+  std::int32_t kv_end = 0;
+  std::int32_t first_partial = 0;  ///< row first_row + i writes partial state first_partial + i; unused if direct
+  std::int32_t flags = 0;
+  std::int32_t n_sequences = 0;  ///< sequences among the rows (what sharing saved is counted with it)
+};
+static_assert(sizeof(AttentionItem) == 32);
+
+/// How the next token of one row is chosen, and when its sequence ends. All values are checked by the engine.
+struct SampleOrder {
+  std::int32_t row = 0;            ///< the row whose logits are used
+  std::int32_t slot = 0;
+  float temperature = 0;           ///< 0: the most likely token (the smaller id on a tie)
+  std::int32_t top_k = 0;          ///< 0: off
+  float top_p = 1;                 ///< 1: off
+  std::int32_t n_top_logprobs = -1;  ///< -1: no log-probabilities; 0: the chosen token's; n: and the n most likely
+  std::uint64_t seed = 0;          ///< random numbers are a function of (seed, number of tokens generated)
+  std::int32_t min_tokens = 0;     ///< stop ids are not chosen before this many tokens
+  std::int32_t max_tokens = 0;     ///< the sequence is finished after this many
+  std::int32_t n_stop_ids = 0;
+  std::array<TokenId, kMaxStopIds> stop_ids{};
+  std::int32_t reserved = 0;
+};
+
+enum class FinishedBy : std::int32_t { not_finished = 0, stop_id = 1, length = 2, not_a_number = 3 };
+
+/// What sampling gives back for one order.
+struct SampleResult {
+  TokenId token = 0;
+  FinishedBy finished = FinishedBy::not_finished;
+  std::int32_t was_finished = 0;  ///< 1: the sequence had ended in an earlier step, the rest of this result means nothing
+  std::int32_t n_top = 0;
+  float logprob = 0;              ///< natural log of the chosen token's probability before temperature and truncation
+  std::array<TokenId, kMaxTopLogprobs> top_ids{};
+  std::array<float, kMaxTopLogprobs> top_logprobs{};
+};
+
+/// The device's truth about one running sequence; the sampler updates it, kernels clamp by it. Step n+1 is planned before step n
+/// has run, so a row of a sequence that step n finished is dead: its attention is empty and its sample is marked was_finished.
+struct SlotState {
+  std::int32_t last_token = 0;
+  std::int32_t n_generated = 0;
+  std::int32_t finished = 0;
+  std::int32_t reserved = 0;
+};
+
+/// A part of the step buffer: `count` elements from byte `offset`.
+struct Section {
+  std::int32_t offset = 0;
+  std::int32_t count = 0;
+};
+
+/// The rows and the work list of one layer group.
+struct LayerGroupSections {
+  Section rows;           ///< TokenRow [n_rows]
+  Section kv_slots;       ///< int64 [n_rows]: block * block_len + offset in the block, or kNoKvSlot
+  Section items;          ///< AttentionItem
+  Section block_lists;    ///< int32 block ids
+  Section merge_offsets;  ///< int32 [n_rows + 1] into merge_slots; equal neighbours: the row was written directly
+  Section merge_slots;    ///< int32 partial states of each row, in merge order (ascending positions)
+  std::int32_t n_partials = 0;
+  std::int32_t reserved = 0;
+};
+
+struct StepHeader {
+  std::int64_t step = 0;
+  std::int32_t size_bytes = 0;
+  std::int32_t n_rows = 0;
+  std::int32_t n_groups = 0;
+  std::int32_t reserved = 0;
+  Section token_ids;     ///< int32 [n_rows], or kLastTokenOfSlot
+  Section reset_slots;   ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
+  Section orders;        ///< SampleOrder; logits row i belongs to order i
+  std::array<LayerGroupSections, kMaxLayerGroups> groups{};
+};
+static_assert(std::is_trivially_copyable_v<StepHeader> && std::is_trivially_copyable_v<SampleOrder> &&
+              std::is_trivially_copyable_v<SampleResult>);
+
+/// A step's buffer read in place. `data` may be device memory: then only the backend reads the sections, while the header is
+/// always a host copy.
+struct StepView {
+  const StepHeader* header = nullptr;
+  const std::byte* data = nullptr;
+
+  template <class T>
+  const T* pointer(const Section& section) const {
+    return reinterpret_cast<const T*>(data + section.offset);
+  }
+  template <class T>
+  std::span<const T> span(const Section& section) const {
+    return {pointer<T>(section), static_cast<std::size_t>(section.count)};
+  }
+};
+
+/// Owner of one packed step on the host. Sections are appended (8-byte aligned) and the header written by `finish`.
+class StepInput {
+ public:
+  StepInput() : bytes_(sizeof(StepHeader)) {}
+
+  StepHeader& header() { return header_; }
+
+  template <class T>
+  Section append(std::span<const T> elements) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const std::size_t offset = (bytes_.size() + 7) / 8 * 8;
+    bytes_.resize(offset + elements.size_bytes());
+    if (!elements.empty()) std::memcpy(bytes_.data() + offset, elements.data(), elements.size_bytes());
+    return {static_cast<std::int32_t>(offset), static_cast<std::int32_t>(elements.size())};
+  }
+  void finish() {
+    header_.size_bytes = static_cast<std::int32_t>(bytes_.size());
+    std::memcpy(bytes_.data(), &header_, sizeof(header_));
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  StepView view() const {
+    check(header_.size_bytes == static_cast<std::int32_t>(bytes_.size()), "StepInput: view before finish");
+    return {&header_, bytes_.data()};
+  }
+
+ private:
+  StepHeader header_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace baton

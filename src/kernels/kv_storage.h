@@ -1,0 +1,55 @@
+/// Where keys and values live: one object a rank and layer group, made by the backend. The cache above deals in block numbers only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/dtype.h"
+#include "core/ids.h"
+#include "core/tensor.h"
+
+namespace baton {
+
+struct KvShape {
+  std::int32_t n_layers = 0;
+  std::int32_t n_blocks = 0;
+  std::int32_t block_len = 16;  ///< tokens a block; a power of two from 16 to 256
+  std::int32_t n_kv_heads = 0;  ///< of this rank
+  std::int32_t head_dim = 0;
+  DType dtype = DType::bf16;
+
+  /// Bytes of keys and values of one token in one layer.
+  std::int64_t token_bytes() const {
+    return 2 * static_cast<std::int64_t>(n_kv_heads) * head_dim * static_cast<std::int64_t>(size_bytes(dtype));
+  }
+  /// Bytes of one block over all layers.
+  std::int64_t block_bytes() const { return token_bytes() * block_len * n_layers; }
+};
+
+/// Keys and values of `n_blocks` blocks. The layout is the backend's own; the canonical form is
+/// [layer][K, then V][kv head][token][head_dim] in the storage's dtype.
+///
+/// Memory is not cleared: a slot nobody wrote may hold NaN, so readers mask. Thread: engine only.
+class KvStorage {
+ public:
+  virtual ~KvStorage() = default;
+
+  const KvShape& shape() const { return shape_; }
+
+  /// Copies block `from[i]` to block `to[i]` in every layer. No block may stand on both sides.
+  virtual void copy_blocks(std::span<const BlockId> from, std::span<const BlockId> to) = 0;
+  /// Writes the canonical form of one block to host memory `out`, u8 [block_bytes].
+  virtual void export_block(BlockId block, TensorView out) const = 0;
+  /// The inverse of export_block.
+  virtual void import_block(BlockId block, ConstTensorView in) = 0;
+  /// Sets every byte of the storage to `value` (0xff gives NaN in each dtype): for tests.
+  virtual void fill_bytes(std::uint8_t value) = 0;
+
+ protected:
+  explicit KvStorage(const KvShape& shape) : shape_(shape) {}
+
+ private:
+  KvShape shape_;
+};
+
+}  // namespace baton
