@@ -1,0 +1,103 @@
+/// The engine: requests in, events out, one step after another.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/metrics.h"
+#include "engine/request.h"
+#include "kernels/backend.h"
+
+namespace baton {
+
+class Model;
+
+struct EngineOptions {
+  bool relay = true;                        ///< `--attention relay|paged`
+  bool batch_invariant = false;
+  bool enable_prefix_caching = true;
+  std::int32_t max_num_seqs = 128;          ///< sequences that run at once
+  std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
+  std::int32_t max_model_len = 0;           ///< 0: the model's
+  std::int32_t block_len = 16;
+  std::int64_t kv_cache_bytes = 0;          ///< 0: a share of free memory, see gpu_memory_utilization
+  double memory_utilization = 0.9;
+  DType kv_dtype = DType::bf16;
+  std::int32_t max_num_queued_reqs = 0;     ///< 0: no limit
+  std::uint64_t seed = 0;                   ///< for requests without one
+};
+
+/// A registered prompt: filled, and pinned until it is removed.
+struct PrefixInfo {
+  std::string name;
+  std::int32_t n_tokens = 0;         ///< of the prefix
+  std::int32_t n_pinned_tokens = 0;  ///< whole blocks of it; the tail is computed by each request
+  double fill_ms = 0;
+};
+
+/// What a running engine is, for the start line, /metrics and /v1/models.
+struct EngineInfo {
+  std::int32_t max_model_len = 0;
+  std::int32_t n_blocks = 0;
+  std::int32_t block_len = 0;
+  std::int64_t kv_cache_bytes = 0;
+  DType kv_dtype = DType::bf16;
+  DType weight_dtype = DType::bf16;
+  std::string attention;             ///< "relay" or "paged"
+  bool batch_invariant = false;
+  BackendInfo backend;
+};
+
+/// Runs a model for many requests. The order of one step is plan, enqueue, commit of the step before: plan(n+1) ends before
+/// commit(n) begins.
+///
+/// Thread: `step`, `run_until` and destruction belong to one engine thread (or `start`, which makes it); everything else may be
+/// called from any thread.
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, std::unique_ptr<Backend> backend,
+                                                std::unique_ptr<Model> model);
+  ~Engine();
+
+  /// Takes a request in. Errors: invalid_request (prompt empty or too long, a parameter out of range: the field is named),
+  /// unavailable (queue full, or shutting down).
+  Result<RequestId> submit(Request request);
+  /// Ends a sequence whose text met a stop string, or all sequences of a request that nobody waits for. Tokens that were in flight are
+  /// dropped. No-op for what has ended.
+  void finish(RequestId request, std::int32_t index, FinishReason reason);
+  void cancel(RequestId request);
+
+  /// Waits for news, at most `timeout`; empty if there is none. One consumer.
+  std::vector<Event> wait_events(std::chrono::milliseconds timeout);
+
+  /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is done.
+  Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
+  std::vector<PrefixInfo> prefixes() const;
+
+  /// Starts the engine thread / ends it (running requests get `abort`).
+  void start();
+  void stop();
+  /// One step on the caller's thread, for programs without `start`: false if there was nothing to do.
+  bool step();
+
+  /// Refuses new requests from now on; those in hand go on.
+  void begin_drain();
+  bool is_draining() const;
+  /// True while nothing waits or runs.
+  bool is_idle() const;
+
+  const EngineMetrics& metrics() const;
+  EngineInfo info() const;
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton

@@ -1,0 +1,52 @@
+/// The model: weights on a backend and the only layer loop.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/result.h"
+#include "kernels/backend.h"
+#include "model/config.h"
+
+namespace baton {
+
+struct ModelWeights;
+
+/// Memory a step works in, sized once for the largest step.
+struct StepLimits {
+  std::int32_t max_rows = 0;
+  std::int32_t max_orders = 0;    ///< rows whose logits are wanted
+  std::int32_t max_partials = 0;  ///< partial attention states of one layer group
+  std::int32_t max_slots = 0;
+};
+
+/// A decoder described by its config and architecture row, with weights packed by one backend.
+///
+/// Thread: engine only. `forward` allocates nothing.
+class Model {
+ public:
+  Model(ModelConfig config, ModelWeights weights);
+  ~Model();
+
+  const ModelConfig& config() const;
+  /// Shape of the KV storage of each layer group, for `n_blocks` blocks.
+  std::vector<KvShape> kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const;
+  /// Layers of each group and the shape its attention plan is made for.
+  std::vector<AttentionShape> attention_shapes(std::int32_t block_len, DType kv_dtype) const;
+  std::int32_t n_layers_of_group(int group) const;
+
+  /// Allocates the workspace. Must be called once before forward.
+  Result<void> prepare(Backend& backend, const StepLimits& limits);
+
+  /// Runs one step: rows to logits [n_orders, n_vocab] f32, valid until the next call. `slots` u8 [max_slots, sizeof(SlotState)].
+  TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group);
+
+ private:
+  class Workspace;
+  ModelConfig config_;
+  std::unique_ptr<ModelWeights> weights_;
+  std::unique_ptr<Workspace> workspace_;
+};
+
+}  // namespace baton
