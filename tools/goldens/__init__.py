@@ -1,0 +1,1 @@
+"""The parts of tools/make_goldens.py: what independent implementations say, as small files for our tests."""

@@ -1,0 +1,233 @@
+"""Tiny tokenizers of our own in the shapes that models ship, and what the `tokenizers` library does with hard texts."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+N_VOCAB = 600
+
+# The pre-tokenizer pattern that Llama 3 tokenizer files carry.
+LLAMA3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+_CORPUS = (
+    "A baton is passed from runner to runner, and nobody runs the same stretch twice.",
+    "The shared prompt is read once for the whole batch; what follows is each request's own.",
+    "We'll see what they've measured: it's 12 ms, 3.5 ms or 1,024 tokens. I'd say that's fine, don't you?",
+    "def add(first, second):\n    return first + second\n\n\nif __name__ == '__main__':\n    print(add(1, 2))\n",
+    "for (int i = 0; i < n; ++i) {\n\tsum += values[i] * 2;\n}\n",
+    "Der Läufer übergibt den Stab an die Läuferin; größer, schöner, weißer, und trotzdem müde.",
+    "Le café est à côté de la forêt, où l'été a déjà commencé.",
+    "Бегун передаёт палочку дальше, и никто не бежит дважды.",
+    "Ο δρομέας παραδίδει τη σκυτάλη στον επόμενο.",
+    "接力棒从一个人传给另一个人。今天天气很好。",
+    "バトンは次の走者に渡されます。とても速いです。",
+    "달리기 선수가 바통을 넘겨줍니다.",
+    "Numbers: 0 1 2 3 10 11 12 100 2024 31337 3.14159 -7 +8 1e9 0x1F",
+    "Mail: someone@shop.example, page https://shop.example/4821?item=7&lang=en#top",
+    "the the the and and and batch batch batch prompt prompt prompt token token token cache cache cache",
+)
+
+TEXTS = (
+    "",
+    " ",
+    "  ",
+    "     ",
+    "\n",
+    "\n\n\n",
+    "\t",
+    " \n \t \r\n ",
+    "a",
+    " a",
+    "a ",
+    "  a  b   c    ",
+    "Hello, world!",
+    "The baton is passed.",
+    " The baton is passed.",
+    "the batch and the prompt",
+    "I'm sure they've said we'll do what she'd done; it's John's, isn't it?",
+    "I'M SURE THEY'VE SAID WE'LL",
+    "it’s a curly apostrophe",
+    "1",
+    "12",
+    "1234567890",
+    "a1b22c333d4444",
+    "3.14159, 1,000,000 and -42",
+    "٣٤٥ ४५६ Ⅷ ½ ²",
+    "line one\nline two\n\nline four",
+    "line one\r\nline two\r\n",
+    "trailing spaces   \nnext",
+    "    four spaces before",
+    "\t\ttabs before\tand between\t",
+    "def f(x):\n    if x > 0:\n        return x ** 2\n    return -x\n",
+    "for(int i=0;i<10;++i){a[i]=i;}",
+    "{\"name\": \"Velora K7\", \"price\": [24, 90], \"ok\": true}",
+    "https://shop.example/4821?x=1&y=%20#frag",
+    "!!!???...",
+    "--- *** ___ ###",
+    "$24.90 €5 £6 ¥7 ₿",
+    "café naïve Übermut größer",
+    "cafe\u0301 nai\u0308ve A\u030a",
+    "Бегун передаёт палочку",
+    "Ο δρομέας παραδίδει",
+    "接力棒从一个人传给另一个人。",
+    "バトンは、次の走者に。",
+    "달리기 선수",
+    "שלום עולם",
+    "مرحبا بالعالم",
+    "สวัสดีชาวโลก",
+    "नमस्ते दुनिया",
+    "😀",
+    "😀😀 😀",
+    "👩‍👩‍👧‍👦 family, 👍🏽 thumb, 🇩🇪 flag, ❤️ heart",
+    "mixed: a😀b 接c д1е",
+    "\u00a0no\u00a0break\u00a0space",
+    "\u2003em\u2003space \u3000 ideographic",
+    "zero\u200bwidth\u200djoiner\ufeffbom",
+    "null\u0000byte and \u0001\u001f\u007f controls",
+    "replacement \ufffd character",
+    "\U0010ffff \U000e0001 last planes",
+    "ﬁne ligature, ｆｕｌｌ ｗｉｄｔｈ, ℌ",
+    "▁lower one▁eighth block ▁ ",
+    "x" * 300,
+    "ab" * 150 + " " + "\u00e9" * 40,
+    " " * 60 + "end",
+    "<s>",
+    "</s>",
+    "text <s> inside </s> text",
+    "<s><s></s>",
+    "<0x41> <0xE2>",
+    "<|endoftext|>",
+    "before<|endoftext|>after",
+    "  <|endoftext|>  <|endoftext|>\n",
+    "<|bos|><|user|>Hi<|end|>",
+    "<|begin_of_text|>Hi<|eot_id|>",
+    "<|endoftext",
+    "a<trim>b",
+    "a   <trim>   b",
+    "word swordfish word, word1 _word",
+    "Tool Tools tool",
+    "unknowable zyxwvut qqqq",
+)
+
+
+def _byte_level(pre_tokenizer: pre_tokenizers.PreTokenizer, special: list[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=N_VOCAB,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_CORPUS * 3, trainer)
+    return tokenizer
+
+
+def _gpt2() -> Tokenizer:
+    tokenizer = _byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), ["<|endoftext|>"])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def _llama3() -> Tokenizer:
+    split = pre_tokenizers.Split(Regex(LLAMA3_PATTERN), behavior="isolated")
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    special = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
+    data = json.loads(_byte_level(pre_tokenizers.Sequence([split, bytes_only]), special).to_str())
+    # Words that no merge makes: found whole only because of ignore_merges.
+    for word in ("Hello", "Ġworld", "Ġswordfish", "unknow"):
+        data["model"]["vocab"].setdefault(word, len(data["model"]["vocab"]))
+    data["model"]["ignore_merges"] = True
+    tokenizer = Tokenizer.from_str(json.dumps(data))
+    begin = "<|begin_of_text|>"
+    template = processors.TemplateProcessing(
+        single=f"{begin} $A", pair=f"{begin} $A {begin}:1 $B:1", special_tokens=[(begin, tokenizer.token_to_id(begin))]
+    )
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    return tokenizer
+
+
+def _llama2() -> Tokenizer:
+    special = ["<unk>", "<s>", "</s>"]
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", behavior="merged_with_next")  # for training only
+    trainer = trainers.BpeTrainer(
+        vocab_size=N_VOCAB, special_tokens=[*special, *byte_tokens], limit_alphabet=90, show_progress=False
+    )
+    tokenizer.train_from_iterator(_CORPUS * 3, trainer)
+    data = json.loads(tokenizer.to_str())
+    data["pre_tokenizer"] = None
+    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] in special]
+    tokenizer = Tokenizer.from_str(json.dumps(data))
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
+    )
+    return tokenizer
+
+
+def _digits() -> Tokenizer:
+    pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    return _byte_level(pre_tokenizer, ["<|pad|>", "<|bos|>", "<|user|>", "<|end|>"])
+
+
+def _added_tokens() -> Tokenizer:
+    tokenizer = _gpt2()
+    tokenizer.add_special_tokens([AddedToken("<trim>", lstrip=True, rstrip=True, special=True)])
+    tokenizer.add_tokens([AddedToken("word", single_word=True), AddedToken("Tool", normalized=False)])
+    return tokenizer
+
+
+def _id_lists(tokenizer: Tokenizer) -> Iterable[list[int]]:
+    rng = random.Random(7)
+    for length in (1, 1, 1, 2, 2, 3, 3, 4, 5, 8, 13, 21):
+        for _ in range(3):
+            yield [rng.randrange(tokenizer.get_vocab_size()) for _ in range(length)]
+    whole = tokenizer.encode("👩‍👧 接力 дé").ids
+    for cut in range(1, len(whole)):
+        yield whole[:cut]
+        yield whole[cut:]
+
+
+def write_tokenizers(goldens: Path) -> None:
+    """Writes tokenizers/NAME/tokenizer.json and cases.json: encode cases, and decode cases of ids no text gives."""
+    makers = {"gpt2": _gpt2, "llama3": _llama3, "llama2": _llama2, "digits": _digits, "added_tokens": _added_tokens}
+    for name, make in makers.items():
+        folder = goldens / "tokenizers" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        make().save(str(folder / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+        def decoded(ids: list[int], tokenizer: Tokenizer = tokenizer) -> dict:
+            return {
+                "ids": ids,
+                "decoded": tokenizer.decode(ids, skip_special_tokens=False),
+                "decoded_skip_special": tokenizer.decode(ids, skip_special_tokens=True),
+            }
+
+        encode = [
+            {"text": text, "add_special_tokens": flag, **decoded(tokenizer.encode(text, add_special_tokens=flag).ids)}
+            for text in TEXTS
+            for flag in ((False, True) if name in ("llama2", "llama3") else (False,))
+        ]
+        cases = {"encode": encode, "decode": [decoded(ids) for ids in _id_lists(tokenizer)]}
+        lines = ",\n".join(
+            f'"{key}": [\n' + ",\n".join(json.dumps(case) for case in cases[key]) + "\n]" for key in ("encode", "decode")
+        )
+        (folder / "cases.json").write_text("{\n" + lines + "\n}\n")
+        print(f"tokenizers/{name}: {tokenizer.get_vocab_size()} tokens, {len(encode)} texts, {len(cases['decode'])} id lists")

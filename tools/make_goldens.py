@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
+
+    make_goldens.py llamas tokenizers templates demo      (any of them; none means all)
+
+    llama_tiny_*/       tiny random checkpoints; golden.safetensors: input_ids, positions, logits, greedy_ids (float32)
+    tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
+    chat_templates/     cases.json: template, context, expected text or error
+    demo/               golden.safetensors and chats.json of models/demo
+
+Needs PyTorch (a CPU will do), Transformers 5, tokenizers, safetensors and Jinja2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDENS = ROOT / "tests/goldens"
+PARTS = ("llamas", "tokenizers", "templates", "demo")
+
+
+def main() -> int:
+    """Writes the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=PARTS, metavar="PART")
+    parts = parser.parse_args().parts or PARTS
+    if "tokenizers" in parts:
+        from goldens.tokenizer_cases import write_tokenizers
+
+        write_tokenizers(GOLDENS)
+    if "templates" in parts:
+        from goldens.template_cases import write_templates
+
+        write_templates(GOLDENS)
+    if "llamas" in parts:
+        from goldens.tiny_llamas import write_tiny_llamas
+
+        write_tiny_llamas(GOLDENS)
+    if "demo" in parts:
+        from goldens.demo_cases import write_demo
+
+        write_demo(ROOT / "models/demo", GOLDENS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
