@@ -1,14 +1,84 @@
-# Baton: `make demo` and `make test` do everything on a fresh Debian 12 or Ubuntu 24.04.
+# Baton: `make demo` and `make test` do everything on a fresh Debian 12 or Ubuntu 24.04; `make` alone lists the rest.
 PRESET ?= cpu-release
 BUILD := build/$(PRESET)
+PREFIX ?= /usr/local
+PYTHON ?= python3
+FUZZ_SECONDS ?= 60
+TEST_SECONDS ?= 180
+CTEST := ctest -j2 --no-tests=error --output-on-failure --progress
+VENV_REQUIREMENTS := tools/lint_requirements.txt $(wildcard tests/e2e/requirements.txt)
+SOAK := $(wildcard tests/e2e/soak.py)
 
-.PHONY: build test packages
-packages:
-	@packaging/install-packages
+.DEFAULT_GOAL := help
+.PHONY: help build demo test e2e asan tsan fuzz bench format lint install clean
 
-build: packages
-	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET)
-	@cmake --build $(BUILD)
+help:  ## list the targets
+	@awk -F ':.*## ' -v soak='$(SOAK)' '/^[a-z0-9]+:.*## / && ($$1 != "soak" || soak) { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Variables: PRESET=$(PRESET) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS) NO_INSTALL=1 (never install packages)"
 
-test: build
-	@ctest --test-dir $(BUILD) --output-on-failure
+# $(call compile,PRESET,ARGUMENTS): configures once, then builds with as many jobs as cores and memory allow.
+compile = test -f build/$(1)/build.ninja || cmake --preset $(1) -Wno-dev > build/configure-$(1).log 2>&1 || \
+	  { cat build/configure-$(1).log; rm -f build/$(1)/build.ninja; exit 1; }; \
+	cmake --build build/$(1) -j $$(packaging/build-jobs) $(2)
+
+build:  ## the program: build/PRESET/bin/baton (asks before it installs missing packages)
+	@packaging/install-packages build && mkdir -p build
+	@$(call compile,$(PRESET))
+
+demo: build  ## serve 64 questions about one catalogue, with relayed and with paged attention
+	@$(BUILD)/bin/baton demo $(DEMO_FLAGS)
+
+test: build  ## C++ tests and goldens: offline, at most three minutes
+	@timeout --foreground $(TEST_SECONDS) $(CTEST) --test-dir $(BUILD) || \
+	  { status=$$?; [ $$status != 124 ] || echo "make test: stopped after $(TEST_SECONDS) s"; exit $$status; }
+
+e2e: build build/venv/.ready  ## real clients against the server (Python in build/venv)
+	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e
+
+asan:  ## the tests under the address and undefined-behaviour sanitizers
+	@packaging/install-packages build && mkdir -p build
+	@$(call compile,cpu-asan)
+	@$(CTEST) --test-dir build/cpu-asan
+
+tsan:  ## the tests under the thread sanitizer
+	@packaging/install-packages build && mkdir -p build
+	@$(call compile,cpu-tsan)
+	@$(CTEST) --test-dir build/cpu-tsan
+
+fuzz:  ## each parser of untrusted input, FUZZ_SECONDS each (clang-16, libFuzzer)
+	@packaging/install-packages build fuzz && mkdir -p build
+	@$(call compile,cpu-fuzz,--target fuzz_programs)
+	@tools/run_fuzz build/cpu-fuzz $(FUZZ_SECONDS)
+
+ifneq ($(SOAK),)
+.PHONY: soak
+soak: build build/venv/.ready  ## hours of mixed load against one server
+	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python $(SOAK) $(SOAK_FLAGS)
+endif
+
+bench:  ## micro-benchmarks (bench/*/*_bench.cpp), then baton bench attention
+	@packaging/install-packages build bench && mkdir -p build
+	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) -Wno-dev > build/configure-$(PRESET).log
+	@cmake -DBATON_BENCH=ON $(BUILD) > build/configure-$(PRESET).log
+	@$(call compile,$(PRESET),--target all bench_programs)
+	@for program in $(BUILD)/bench/*_bench; do [ ! -x $$program ] || $$program || exit 1; done
+	@$(BUILD)/bin/baton bench attention $(BENCH_FLAGS)
+
+format:  ## rewrite the sources as .clang-format says
+	@packaging/install-packages lint
+	@tools/lint --fix
+
+lint: build/venv/.ready  ## formatting, layers, mirrors, documents, lengths, Python
+	@tools/lint
+
+install: build  ## the program, its modules and the demo model under PREFIX
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:  ## remove build/
+	rm -rf build
+
+build/venv/.ready: $(VENV_REQUIREMENTS)
+	@packaging/install-packages e2e lint
+	@$(PYTHON) -m venv --clear build/venv
+	@build/venv/bin/python -m pip install -q --disable-pip-version-check $(addprefix -r ,$(VENV_REQUIREMENTS))
+	@touch $@

@@ -16,7 +16,17 @@ function(baton_layer name)
   target_link_libraries(baton_${name} PUBLIC ${arg_LINK})
 endfunction()
 
-# baton_tests(FOLDER LINK target...): one program for each tests/FOLDER/*_test.cpp, its cases registered with ctest.
+# What every test runs with: loops small enough that two tests share two cores, and sanitizers that fail a test with a trace.
+set(BATON_TEST_ENVIRONMENT "OMP_NUM_THREADS=2" "OMP_WAIT_POLICY=passive")
+if(BATON_SANITIZE MATCHES "address")
+  list(APPEND BATON_TEST_ENVIRONMENT "ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:check_initialization_order=1"
+       "UBSAN_OPTIONS=print_stacktrace=1")
+elseif(BATON_SANITIZE MATCHES "thread")
+  list(APPEND BATON_TEST_ENVIRONMENT
+       "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/packaging/tsan.supp:second_deadlock_stack=1")
+endif()
+
+# baton_tests(FOLDER LINK target...): one program for each tests/FOLDER/*_test.cpp, registered with ctest as FOLDER_STEM.
 function(baton_tests folder)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
@@ -26,11 +36,28 @@ function(baton_tests folder)
     set(target ${prefix}_${stem})
     add_executable(${target} ${source})
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     target_link_libraries(${target} PRIVATE ${arg_LINK} baton_test_support GTest::gtest GTest::gtest_main)
     target_compile_definitions(${target} PRIVATE BATON_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                BATON_MODULE_DIR="${CMAKE_BINARY_DIR}/lib")
+    if(TARGET baton_cpu)
+      add_dependencies(${target} baton_cpu)
+    endif()
     add_test(NAME ${target} COMMAND ${target} --gtest_brief=1)
-    set_tests_properties(${target} PROPERTIES TIMEOUT 300)
+    set_tests_properties(${target} PROPERTIES TIMEOUT 600 ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
+  endforeach()
+endfunction()
+
+# baton_bench(FOLDER LINK target...): one Google Benchmark program for each bench/FOLDER/*_bench.cpp.
+function(baton_bench folder)
+  cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_bench.cpp)
+  string(REPLACE "/" "_" prefix ${folder})
+  foreach(source ${sources})
+    get_filename_component(stem ${source} NAME_WE)
+    set(target ${prefix}_${stem})
+    add_executable(${target} EXCLUDE_FROM_ALL ${source})
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+    target_link_libraries(${target} PRIVATE ${arg_LINK} benchmark::benchmark benchmark::benchmark_main)
+    add_dependencies(bench_programs ${target})
   endforeach()
 endfunction()

@@ -1,0 +1,86 @@
+"""Proves that tools/check_layers.py can fail: a good tree passes, and each kind of wrong line in it is found."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CHECK = Path(__file__).resolve().parents[2] / "tools/check_layers.py"
+
+GOOD = {
+    "src/CMakeLists.txt": "baton_layer(engine LINK baton_model baton_kernels)\n",
+    "src/core/parallel.cpp": "#pragma omp parallel for\n",
+    "src/core/result.h": "#include <tl/expected.hpp>\n",
+    "src/io/json.h": '#include <nlohmann/json.hpp>\n#include "core/result.h"\n',
+    "src/text/bpe.h": '#include "io/json.h"\n',
+    "src/kernels/ops.h": '#include "core/result.h"\n',
+    "src/kernels/cpu/matmul.cpp": '#include <dnnl.hpp>\n#include "kernels/ops.h"\n',
+    "src/model/decoder.h": '#include "io/json.h"\n#include "kernels/ops.h"\n',
+    "src/engine/engine.h": '#include "model/decoder.h"\n#include "core/result.h"\n',
+    "src/server/http.h": '#include <boost/beast.hpp>\n#include "engine/engine.h"\n#include "text/bpe.h"\n',
+    "src/apps/main.cpp": '#include <CLI/CLI.hpp>\n#include "server/http.h"\n#include "core/result.h"\n',
+}
+
+# What is added to one file of the good tree, and what must be said about it.
+SEEDED = [
+    ("src/core/result.h", '#include "kernels/ops.h"', "core may not include kernels"),
+    ("src/io/json.h", '#include "text/bpe.h"', "io may not include text"),
+    ("src/text/bpe.h", '#include "model/decoder.h"', "text may not include model"),
+    ("src/kernels/ops.h", '#include "model/decoder.h"', "kernels may not include model"),
+    ("src/kernels/ops.h", '#include "kernels/cpu/simd.h"', "kernels may not include kernels/cpu"),
+    ("src/model/decoder.h", '#include "engine/engine.h"', "model may not include engine"),
+    ("src/engine/engine.h", '#include "text/bpe.h"', "engine may not include text"),
+    ("src/engine/engine.h", '#include "io/json.h"', "engine may not include io"),
+    ("src/engine/engine.h", '#include "server/http.h"', "engine may not include server"),
+    ("src/server/http.h", '#include "apps/options.h"', "server may not include apps"),
+    ("src/apps/main.cpp", '#include "kernels/cpu/simd.h"', "apps may not include kernels/cpu"),
+    ("src/engine/engine.h", '#include "result.h"', "is no header below src/"),
+    ("src/engine/engine.h", '#include "core/absent.h"', "is no header below src/"),
+    ("src/engine/engine.h", "#pragma omp parallel", "OpenMP belongs to core/parallel.cpp"),
+    ("src/core/result.h", "#include <spdlog/spdlog.h>", "spdlog belongs to core/log"),
+    ("src/kernels/ops.h", "#include <dnnl.hpp>", "oneDNN belongs to kernels/cpu/matmul.cpp"),
+    ("src/kernels/ops.h", "#include <immintrin.h>", "intrinsics belong to kernels/cpu"),
+    ("src/kernels/ops.h", "#include <cuda_runtime.h>", "CUDA belongs to kernels/cuda"),
+    ("src/server/http.h", "#include <nlohmann/json.hpp>", "nlohmann-json belongs to io/json"),
+    ("src/io/json.h", "#include <curl/curl.h>", "libcurl belongs to io/hub"),
+    ("src/apps/main.cpp", "#include <boost/beast.hpp>", "Boost.Beast belongs to server/http*"),
+    ("src/apps/main.cpp", "#include <boost/asio.hpp>", "Boost belongs to server"),
+    ("src/server/http.h", "#include <CLI/CLI.hpp>", "CLI11 belongs to apps"),
+    ("src/CMakeLists.txt", "baton_layer(engine LINK baton_text)", "engine may not link text"),
+    ("src/helpers/x.h", "", "is in no folder"),
+]
+
+
+def run_check(files):
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in files.items():
+            path = Path(root) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+class CheckLayers(unittest.TestCase):
+    def test_a_good_tree_passes(self):
+        status, said = run_check(GOOD)
+        self.assertEqual(status, 0, said)
+
+    def test_each_wrong_line_is_found_and_named(self):
+        targets = {"src/kernels/cpu/simd.h": "", "src/apps/options.h": ""}
+        for name, line, expected in SEEDED:
+            with self.subTest(file=name, line=line):
+                status, said = run_check({**GOOD, **targets, name: GOOD.get(name, "") + line + "\n"})
+                self.assertEqual(status, 1, said)
+                self.assertIn(expected, said)
+                self.assertIn(f"{name}:", said)
+                self.assertIn("1 violations", said)
+
+    def test_an_empty_tree_fails(self):
+        status, _ = run_check({"src/CMakeLists.txt": ""})
+        self.assertEqual(status, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

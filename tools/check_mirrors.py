@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Checks that what must exist more than once does: operations in every backend, files in both device folders, tests for sources.
+
+    tools/check_mirrors.py [ROOT]
+
+Prints one line for each thing that is missing and exits 1, or one line and exits 0. Needs only Python's standard library.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+# Files that one device has alone.
+CPU_ONLY = {"simd", "attention_bf16"}
+CUDA_ONLY = {"warp", "mma"}
+
+# Sources without a test of their own name, and why none is owed. An entry whose file is gone or has a test is an error.
+UNTESTED = {
+    "src/apps/main.cpp": "hands its arguments to the programs; the end-to-end tests start it",
+}
+
+OPERATION = re.compile(r"^void (\w+)\(Backend& backend\b", re.MULTILINE)
+REGISTERED = re.compile(r"baton_tests\((\S+)")
+TEST_CASE = re.compile(r"^\s*(TYPED_)?TEST(_[A-Z]+)*\(", re.MULTILINE)
+
+
+def text_of(*paths):
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
+
+
+def check_operations(root):
+    """Every operation of ops.h: its checks in ops.cpp, the seam in backend.h, a body in each device folder, a test."""
+    kernels = root / "src/kernels"
+    ops = OPERATION.findall(text_of(kernels / "ops.h"))
+    if not ops:
+        yield "src/kernels/ops.h: declares no operation (void NAME(Backend& backend, ...))"
+    tests = text_of(*sorted((root / "tests/kernels").rglob("*_test.cpp")))
+    places = [
+        ("src/kernels/ops.cpp", text_of(kernels / "ops.cpp"), r"^void {}\(Backend& backend\b"),
+        ("src/kernels/backend.h", text_of(kernels / "backend.h"), r"virtual void {}\("),
+        ("src/kernels/cpu/*.cpp", text_of(*sorted((kernels / "cpu").glob("*.cpp"))), r"\b{}\("),
+        ("tests/kernels/*_test.cpp", tests, r"\b{}\("),
+    ]
+    if (kernels / "cuda").exists():
+        places.append(("src/kernels/cuda/*.cu", text_of(*sorted((kernels / "cuda").glob("*.cu"))), r"\b{}\("))
+    for op in ops:
+        for place, text, pattern in places:
+            if not re.search(pattern.format(op), text, re.MULTILINE):
+                yield f"{place}: operation {op} of src/kernels/ops.h is missing"
+
+
+def check_devices(root):
+    """The two device folders hold the same file stems, once there are two."""
+    cpu, cuda = root / "src/kernels/cpu", root / "src/kernels/cuda"
+    if not cuda.exists():
+        return
+    of_cpu = {path.stem for path in cpu.iterdir() if path.suffix in {".h", ".cpp"}}
+    of_cuda = {path.stem for path in cuda.iterdir() if path.suffix in {".h", ".cuh", ".cpp", ".cu"}}
+    for stem in sorted(of_cpu - of_cuda - CPU_ONLY):
+        yield f"src/kernels/cuda: {stem} of src/kernels/cpu has no twin here"
+    for stem in sorted(of_cuda - of_cpu - CUDA_ONLY):
+        yield f"src/kernels/cpu: {stem} of src/kernels/cuda has no twin here"
+
+
+def check_tests(root):
+    """Every source has a test below the same first folder, or a reason; every test file is built and has a case."""
+    tests = sorted((root / "tests").rglob("*_test.cpp"))
+    tested = {(path.relative_to(root / "tests").parts[0], path.stem.removesuffix("_test")) for path in tests}
+    for source in sorted((root / "src").rglob("*.cpp")) + sorted((root / "src").rglob("*.cu")):
+        name = source.relative_to(root).as_posix()
+        has_test = (source.relative_to(root / "src").parts[0], source.stem) in tested
+        if not has_test and name not in UNTESTED:
+            yield f"{name}: has no {source.stem}_test.cpp below tests/{source.relative_to(root / 'src').parts[0]}"
+        if has_test and name in UNTESTED:
+            yield f"tools/check_mirrors.py: {name} has a test now; take it off the list UNTESTED"
+    for name in sorted(UNTESTED):
+        if not (root / name).exists():
+            yield f"tools/check_mirrors.py: {name} on the list UNTESTED does not exist"
+    folders = set(REGISTERED.findall(text_of(root / "tests/CMakeLists.txt")))
+    for test in tests:
+        folder = test.parent.relative_to(root / "tests").as_posix()
+        if folder not in folders:
+            yield f"tests/CMakeLists.txt: has no baton_tests({folder} ...), so {test.name} is never built"
+        if not TEST_CASE.search(text_of(test)):
+            yield f"{test.relative_to(root).as_posix()}: holds no test case"
+    for folder in sorted(folders):
+        for stray in sorted((root / "tests" / folder).glob("*.cpp")):
+            if not stray.stem.endswith("_test"):
+                yield f"{stray.relative_to(root).as_posix()}: is not named *_test.cpp, so it is never built"
+
+
+def main(arguments):
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    missing = [line for check in (check_operations, check_devices, check_tests) for line in check(root)]
+    for line in missing:
+        print(line)
+    if missing:
+        print(f"check_mirrors: {len(missing)} missing")
+        return 1
+    print("check_mirrors: every operation, device file and test has its counterpart")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
