@@ -1,0 +1,179 @@
+/// Argument checks of every operation; the bodies are the backend's.
+#include "kernels/ops.h"
+
+#include "kernels/backend.h"
+
+namespace baton {
+namespace {
+
+bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
+
+void check_shape(const ConstTensorView& tensor, const Shape& expected, std::string_view name) {
+  check(tensor.shape == expected, [&] {
+    return std::string(name) + " has shape " + to_string(tensor.shape) + ", expected " + to_string(expected);
+  });
+  check(tensor.data != nullptr || tensor.shape.n_elements() == 0, [&] { return std::string(name) + " has no memory"; });
+}
+
+void check_float(const ConstTensorView& tensor, std::string_view name) {
+  check(is_float(tensor.dtype), [&] { return std::string(name) + " must be f32, bf16 or f16, is " + std::string(to_string(tensor.dtype)); });
+}
+
+void check_dtype(const ConstTensorView& tensor, DType expected, std::string_view name) {
+  check(tensor.dtype == expected, [&] {
+    return std::string(name) + " must be " + std::string(to_string(expected)) + ", is " + std::string(to_string(tensor.dtype));
+  });
+}
+
+void check_group(const StepView& step, int group, const KvStorage* kv, int layer) {
+  check(group >= 0 && group < step.header->n_groups, "the layer group is not in the step");
+  check(kv != nullptr && layer >= 0 && layer < kv->shape().n_layers, "the layer is not in the KV storage");
+}
+
+void check_partials(const PartialStates& partials, std::int64_t n_heads, std::int64_t head_dim, std::int32_t n_needed) {
+  if (n_needed == 0) return;
+  check(partials.o.shape.rank() == 3 && partials.o.shape[0] >= n_needed, "fewer partial states than the plan writes");
+  const std::int64_t n = partials.o.shape[0];
+  check_shape(partials.o, {n, n_heads, head_dim}, "partial o");
+  check_shape(partials.m, {n, n_heads}, "partial m");
+  check_shape(partials.l, {n, n_heads}, "partial l");
+  for (const TensorView& part : {partials.o, partials.m, partials.l}) check_dtype(part, DType::f32, "a partial state");
+}
+
+bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
+  return a.data < b.data + b.size_bytes() && b.data < a.data + a.size_bytes();
+}
+
+}  // namespace
+
+void resolve_rows(Backend& backend, const ResolveRowsArgs& args) {
+  const std::int64_t n_rows = args.step.header->n_rows;
+  check_shape(args.token_ids, {n_rows}, "token_ids");
+  check_dtype(args.token_ids, DType::i32, "token_ids");
+  check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState), "slots must be u8 [n_slots, sizeof(SlotState)]");
+  check(static_cast<std::int32_t>(args.rows_of_group.size()) == args.step.header->n_groups, "one tensor of rows a layer group");
+  for (const TensorView& rows : args.rows_of_group) check_shape(rows, {n_rows, sizeof(TokenRow)}, "rows");
+  backend.resolve_rows(args);
+}
+
+void embedding(Backend& backend, const EmbeddingArgs& args) {
+  check(args.table.shape.rank() == 2 && args.token_ids.shape.rank() == 1, "embedding: table [n_vocab, d], token_ids [rows]");
+  check_float(args.table, "embedding table");
+  check_dtype(args.token_ids, DType::i32, "token_ids");
+  check_dtype(args.out, DType::f32, "embedding out");
+  check_shape(args.out, {args.token_ids.shape[0], args.table.shape[1]}, "embedding out");
+  backend.embedding(args);
+}
+
+void rms_norm(Backend& backend, const RmsNormArgs& args) {
+  check(args.x.shape.rank() == 2, "rms_norm: x [rows, d]");
+  check_dtype(args.x, DType::f32, "rms_norm x");
+  if (args.delta.data != nullptr) {
+    check_float(args.delta, "rms_norm delta");
+    check_shape(args.delta, args.x.shape, "rms_norm delta");
+    check(!overlap(args.delta, args.out), "rms_norm: out overlaps delta");
+  }
+  check_float(args.weight, "rms_norm weight");
+  check_shape(args.weight, {args.x.shape[1]}, "rms_norm weight");
+  check_float(args.out, "rms_norm out");
+  check_shape(args.out, args.x.shape, "rms_norm out");
+  check(!overlap(args.x, args.out), "rms_norm: out overlaps x");
+  check(args.eps >= 0, "rms_norm: eps is negative");
+  backend.rms_norm(args);
+}
+
+void gather_rows(Backend& backend, const GatherRowsArgs& args) {
+  check(args.in.shape.rank() == 2 && args.in.shape[0] == args.step.header->n_rows, "gather_rows: in [n_rows, d]");
+  check_shape(args.out, {args.step.header->orders.count, args.in.shape[1]}, "gather_rows out");
+  check_dtype(args.out, args.in.dtype, "gather_rows out");
+  check(!overlap(args.in, args.out), "gather_rows: out overlaps in");
+  backend.gather_rows(args);
+}
+
+void matmul(Backend& backend, const MatmulArgs& args) {
+  check(args.weight != nullptr, "matmul: no weight");
+  check(args.x.shape.rank() == 2, "matmul: x [rows, k]");
+  check_dtype(args.x, args.weight->dtype, "matmul x");
+  check_shape(args.x, {args.x.shape[0], args.weight->k}, "matmul x");
+  check_float(args.out, "matmul out");
+  check_shape(args.out, {args.x.shape[0], args.weight->n}, "matmul out");
+  check(!overlap(args.x, args.out), "matmul: out overlaps x");
+  backend.matmul(args);
+}
+
+void rope_append(Backend& backend, const RopeAppendArgs& args) {
+  check_group(args.step, args.group, args.kv, args.layer);
+  const std::int64_t n_rows = args.step.header->n_rows;
+  const KvShape& kv = args.kv->shape();
+  check(args.q.shape.rank() == 3 && args.q.shape[2] == kv.head_dim, "rope_append: q [rows, n_heads, head_dim]");
+  check_float(args.q, "rope_append q");
+  check_float(args.qkv, "rope_append qkv");
+  check_shape(args.q, {n_rows, args.q.shape[1], kv.head_dim}, "rope_append q");
+  check_shape(args.qkv, {n_rows, (args.q.shape[1] + 2LL * kv.n_kv_heads) * kv.head_dim}, "rope_append qkv");
+  check_shape(args.rows, {n_rows, sizeof(TokenRow)}, "rope_append rows");
+  check(args.rope.cos.shape.rank() == 2 && args.rope.cos.shape == args.rope.sin.shape, "rope_append: cos and sin [n_positions, rotary_dim / 2]");
+  check(2 * args.rope.cos.shape[1] <= kv.head_dim, "rope_append: the rotary dimension exceeds the head's");
+  check_dtype(args.rope.cos, DType::f32, "rope_append cos");
+  check_dtype(args.rope.sin, DType::f32, "rope_append sin");
+  check(!overlap(args.q, args.qkv), "rope_append: q overlaps qkv");
+  backend.rope_append(args);
+}
+
+void attention_decode(Backend& backend, const AttentionArgs& args) {
+  check_group(args.step, args.group, args.kv, args.layer);
+  const KvShape& kv = args.kv->shape();
+  check(args.q.shape.rank() == 3 && args.q.shape[1] % kv.n_kv_heads == 0, "attention: q [rows, n_heads, head_dim], heads a multiple of the KV heads");
+  check_shape(args.q, {args.step.header->n_rows, args.q.shape[1], kv.head_dim}, "attention q");
+  check_float(args.q, "attention q");
+  check_shape(args.out, args.q.shape, "attention out");
+  check_float(args.out, "attention out");
+  check(!overlap(args.q, args.out), "attention: out overlaps q");
+  check_shape(args.rows, {args.step.header->n_rows, sizeof(TokenRow)}, "attention rows");
+  check_partials(args.partials, args.q.shape[1], kv.head_dim, args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials);
+  backend.attention_decode(args);
+}
+
+void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
+  check(args.group >= 0 && args.group < args.step.header->n_groups, "the layer group is not in the step");
+  check(args.out.shape.rank() == 3 && args.out.shape[0] == args.step.header->n_rows, "attention_merge: out [rows, n_heads, head_dim]");
+  check_float(args.out, "attention_merge out");
+  const std::int32_t n_partials = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials;
+  if (n_partials == 0) return;
+  check_partials(args.partials, args.out.shape[1], args.out.shape[2], n_partials);
+  check(!overlap(args.out, args.partials.o), "attention_merge: out overlaps the partial states");
+  backend.attention_merge(args);
+}
+
+void silu_mul(Backend& backend, const SiluMulArgs& args) {
+  check(args.out.shape.rank() == 2, "silu_mul: out [rows, n]");
+  check_float(args.gate_up, "silu_mul gate_up");
+  check_float(args.out, "silu_mul out");
+  check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "silu_mul gate_up");
+  check(!overlap(args.gate_up, args.out), "silu_mul: out overlaps gate_up");
+  backend.silu_mul(args);
+}
+
+void sample(Backend& backend, const SampleArgs& args) {
+  const std::int64_t n_orders = args.step.header->orders.count;
+  check(args.logits.shape.rank() == 2 && args.logits.shape[0] == n_orders, "sample: logits [n_orders, n_vocab]");
+  check_dtype(args.logits, DType::f32, "sample logits");
+  check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState), "slots must be u8 [n_slots, sizeof(SlotState)]");
+  check(args.results.shape.rank() == 2 && args.results.shape[0] >= n_orders && args.results.shape[1] == sizeof(SampleResult),
+        "sample: results u8 [n_orders, sizeof(SampleResult)]");
+  backend.sample(args);
+}
+
+void all_reduce(Backend& backend, TensorView x) {
+  check_float(x, "all_reduce x");
+  backend.all_reduce(x);
+}
+
+void all_gather(Backend& backend, TensorView out, ConstTensorView part) {
+  check(out.shape.rank() == 2 && part.shape.rank() == 2 && out.dtype == part.dtype, "all_gather: out and part [rows, n] of one dtype");
+  check_float(out, "all_gather out");
+  check_shape(out, {part.shape[0], part.shape[1] * backend.info().world_size}, "all_gather out");
+  check(!overlap(out, part), "all_gather: out overlaps part");
+  backend.all_gather(out, part);
+}
+
+}  // namespace baton
