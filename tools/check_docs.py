@@ -39,10 +39,7 @@ def braces(name):
 
 def exists(root, document, name):
     """Whether a name, from the root, from src/ or from the document's folder, leads somewhere; * stands for anything."""
-    for folder in (root, root / "src", document.parent):
-        if any(folder.glob(name.strip("/"))):
-            return True
-    return False
+    return any(any(folder.glob(name.strip("/"))) for folder in (root, root / "src", document.parent))
 
 
 def is_path(root, name):
