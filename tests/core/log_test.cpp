@@ -1,0 +1,58 @@
+#include "core/log.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+/// What `write_lines` puts on standard error while the level is `level`.
+template <class WriteLines>
+std::string logged_at(log::Level level, const WriteLines& write_lines) {
+  log::set_level(level);
+  testing::internal::CaptureStderr();
+  write_lines();
+  const std::string lines = testing::internal::GetCapturedStderr();
+  log::set_level(log::Level::info);
+  return lines;
+}
+
+TEST(Log, writes_one_line_with_time_and_level_to_standard_error) {
+  const std::string line = logged_at(log::Level::info, [] { log::info("event=start port={}", 8000); });
+  EXPECT_NE(line.find(" info event=start port=8000\n"), std::string::npos) << line;
+  EXPECT_EQ(line.find('\n'), line.size() - 1) << line;
+}
+
+TEST(Log, drops_lines_below_its_level) {
+  const auto write_all = [] {
+    log::debug("event=a");
+    log::info("event=b");
+    log::warning("event=c");
+    log::error("event=d");
+  };
+  const std::string lines = logged_at(log::Level::warning, write_all);
+  EXPECT_EQ(lines.find("event=a"), std::string::npos);
+  EXPECT_EQ(lines.find("event=b"), std::string::npos);
+  EXPECT_NE(lines.find("event=c"), std::string::npos);
+  EXPECT_NE(lines.find("event=d"), std::string::npos);
+  EXPECT_NE(logged_at(log::Level::debug, write_all).find("event=a"), std::string::npos);
+}
+
+TEST(Log, does_not_format_what_it_drops) {
+  EXPECT_FALSE(log::is_enabled(log::Level::debug));
+  EXPECT_TRUE(log::is_enabled(log::Level::error));
+}
+
+TEST(Log, knows_its_levels_by_name_and_says_so_of_others) {
+  EXPECT_EQ(log::level_from_name("debug").value(), log::Level::debug);
+  EXPECT_EQ(log::level_from_name("warn").value(), log::Level::warning);
+  EXPECT_EQ(log::level_from_name("warning").value(), log::Level::warning);
+  EXPECT_EQ(log::level_from_name("error").value(), log::Level::error);
+  const auto wrong = log::level_from_name("loud");
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_NE(wrong.error().message.find("'loud'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace baton
