@@ -69,7 +69,7 @@ struct SampleOrder {
   std::int32_t max_tokens = 0;     ///< the sequence is finished after this many
   std::int32_t n_stop_ids = 0;
   std::array<TokenId, kMaxStopIds> stop_ids{};
-  std::int32_t reserved = 0;
+  std::int32_t n_generated_before = 0;  ///< tokens it had when its slot began (it was preempted); add SlotState::n_generated
 };
 
 enum class FinishedBy : std::int32_t { not_finished = 0, stop_id = 1, length = 2, not_a_number = 3 };
