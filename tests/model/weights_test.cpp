@@ -1,0 +1,257 @@
+/// Loading of checkpoints into a backend: what must be there, how it is fused, what errors say.
+#include "model/weights.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+#include "model/architectures.h"
+#include "support/checkpoint_writer.h"
+#include "support/recording_backend.h"
+
+namespace baton {
+namespace {
+
+using test::TensorToWrite;
+using test::f32_tensor;
+using test::safetensors_file;
+using test::to_floats;
+using test::values_of;
+
+ModelConfig small_config() {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.n_layers = 2;
+  config.d_model = 6;
+  config.n_heads = 4;
+  config.n_kv_heads = 2;
+  config.head_dim = 2;
+  config.d_ff = 5;
+  config.n_vocab = 7;
+  config.max_position = 16;
+  return config;
+}
+
+std::vector<std::int64_t> sizes_of(const Shape& shape) {
+  std::vector<std::int64_t> sizes;
+  for (int axis = 0; axis < shape.rank(); ++axis) sizes.push_back(shape[axis]);
+  return sizes;
+}
+
+class Weights : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(folder_);
+    float next = 0;  // every element of every tensor is another small number, exact in bf16
+    for (const ExpectedTensor& tensor : expected_tensors(config_)) {
+      std::vector<float> values(static_cast<std::size_t>(tensor.shape.n_elements()));
+      for (float& value : values) value = static_cast<float>(static_cast<int>(next = std::fmod(next + 1, 251)) - 125);
+      tensors_.push_back(f32_tensor(tensor.name, sizes_of(tensor.shape), values));
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  TensorToWrite& tensor(std::string_view name) {
+    for (TensorToWrite& candidate : tensors_)
+      if (candidate.name == name) return candidate;
+    check_failed("no such tensor");
+  }
+  std::vector<float> written(std::string_view name) {
+    const TensorToWrite& found = tensor(name);
+    std::vector<float> values(found.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), found.bytes.data(), found.bytes.size());
+    return values;
+  }
+  Result<ModelWeights> load(DType dtype) {
+    EXPECT_TRUE(write_file(folder_ / "model.safetensors", safetensors_file(tensors_)));
+    BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(folder_));
+    return load_weights(config_, checkpoint, backend_, dtype);
+  }
+  std::string error_of_load() {
+    const auto weights = load(DType::f32);
+    return weights ? "no error" : weights.error().message;
+  }
+
+  const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "baton_weights_test";
+  ModelConfig config_ = small_config();
+  std::vector<TensorToWrite> tensors_;
+  test::RecordingBackend backend_;
+};
+
+std::vector<float> joined(std::initializer_list<std::vector<float>> parts) {
+  std::vector<float> whole;
+  for (const auto& part : parts) whole.insert(whole.end(), part.begin(), part.end());
+  return whole;
+}
+
+TEST_F(Weights, names_and_shapes_of_a_llama_are_those_of_its_checkpoints) {
+  const auto expected = expected_tensors(config_);
+  EXPECT_EQ(expected.size(), 2u * 9 + 3);
+  EXPECT_EQ(expected.front().name, "model.embed_tokens.weight");
+  EXPECT_EQ(expected[2 + 9].name, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(expected[2 + 9].shape, (Shape{8, 6}));
+  EXPECT_EQ(expected[3].name, "model.layers.0.self_attn.k_proj.weight");
+  EXPECT_EQ(expected[3].shape, (Shape{4, 6}));
+  EXPECT_EQ(expected.back().name, "lm_head.weight");
+  config_.tie_embeddings = true;
+  EXPECT_EQ(expected_tensors(config_).back().name, "model.norm.weight");
+}
+
+TEST_F(Weights, queries_keys_values_and_gate_up_are_stacked) {
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  ASSERT_EQ(weights->layers.size(), 2u);
+  const LayerWeights& layer = weights->layers[1];
+  EXPECT_EQ(layer.qkv->n, 16);
+  EXPECT_EQ(layer.qkv->k, 6);
+  const std::string prefix = "model.layers.1.";
+  EXPECT_EQ(values_of(*layer.qkv), joined({written(prefix + "self_attn.q_proj.weight"), written(prefix + "self_attn.k_proj.weight"),
+                                           written(prefix + "self_attn.v_proj.weight")}));
+  EXPECT_EQ(values_of(*layer.gate_up), joined({written(prefix + "mlp.gate_proj.weight"), written(prefix + "mlp.up_proj.weight")}));
+  EXPECT_EQ(values_of(*layer.attention_out), written(prefix + "self_attn.o_proj.weight"));
+  EXPECT_EQ(values_of(*layer.down), written(prefix + "mlp.down_proj.weight"));
+  EXPECT_EQ(to_floats(layer.attention_norm), written(prefix + "input_layernorm.weight"));
+  EXPECT_EQ(to_floats(layer.feed_forward_norm), written(prefix + "post_attention_layernorm.weight"));
+  EXPECT_EQ(to_floats(weights->embedding), written("model.embed_tokens.weight"));
+  EXPECT_EQ(to_floats(weights->final_norm), written("model.norm.weight"));
+  EXPECT_EQ(values_of(*weights->lm_head), written("lm_head.weight"));
+  const std::size_t n_matrix_elements = 2 * 7 * 6 + 2 * (16 * 6 + 6 * 8 + 10 * 6 + 6 * 5);
+  EXPECT_EQ(weights->size_bytes(), n_matrix_elements * 4 + 5 * 64);
+}
+
+TEST_F(Weights, tied_embeddings_are_the_output_layer) {
+  config_.tie_embeddings = true;
+  tensors_.pop_back();
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(values_of(*weights->lm_head), written("model.embed_tokens.weight"));
+}
+
+TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
+  for (const char* name : {"BF16", "F16"}) {
+    TensorToWrite& k = tensor("model.layers.0.self_attn.k_proj.weight");
+    TensorToWrite& norm = tensor("model.norm.weight");
+    const std::vector<float> k_values = written("model.layers.0.self_attn.q_proj.weight");  // the first of them
+    for (TensorToWrite* stored : {&k, &norm}) {
+      const std::size_t n = static_cast<std::size_t>(std::accumulate(stored->shape.begin(), stored->shape.end(), std::int64_t{1}, std::multiplies<>()));
+      stored->dtype = name;
+      stored->bytes.assign(n * 2, '\0');
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::uint16_t bits = name == std::string_view("BF16") ? BFloat16(k_values[i]).bits : Float16(k_values[i]).bits;
+        std::memcpy(stored->bytes.data() + 2 * i, &bits, 2);
+      }
+    }
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto weights = load(dtype);
+      ASSERT_TRUE(weights) << weights.error().message;
+      EXPECT_EQ(weights->dtype, dtype);
+      EXPECT_EQ(weights->embedding.dtype, dtype);
+      EXPECT_EQ(weights->final_norm.dtype, DType::f32);
+      EXPECT_EQ(to_floats(weights->final_norm), std::vector<float>(k_values.begin(), k_values.begin() + 6));
+      const auto& qkv = values_of(*weights->layers[0].qkv);
+      EXPECT_EQ(std::vector<float>(qkv.begin() + 48, qkv.begin() + 72), std::vector<float>(k_values.begin(), k_values.begin() + 24));
+    }
+  }
+}
+
+TEST_F(Weights, conversion_to_bf16_rounds_to_nearest_even) {
+  const float values[] = {1.00390625f, 1.01171875f, -1.003907f, 3.0f, 0.1f, -0.0f};  // tie to 1.0, tie to 1.015625, above a tie
+  std::memcpy(tensor("model.embed_tokens.weight").bytes.data(), values, sizeof(values));
+  const auto weights = load(DType::bf16);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const auto found = to_floats(weights->embedding);
+  EXPECT_EQ(std::vector<float>(found.begin(), found.begin() + 6),
+            (std::vector<float>{1.0f, 1.015625f, -1.0078125f, 3.0f, 0.10009765625f, -0.0f}));
+}
+
+TEST_F(Weights, errors_name_the_tensor_and_both_shapes) {
+  tensor("model.layers.1.mlp.up_proj.weight").shape = {6, 5};
+  EXPECT_EQ(error_of_load(), "tensor 'model.layers.1.mlp.up_proj.weight' has the shape [6, 5]; the configuration asks for [5, 6]");
+  tensor("model.layers.1.mlp.up_proj.weight").shape = {5, 6};
+  tensor("model.norm.weight").dtype = "I32";
+  EXPECT_EQ(error_of_load(), "tensor 'model.norm.weight' is int32; weights must be float32, bfloat16 or float16");
+  tensors_.pop_back();
+  EXPECT_EQ(error_of_load(), "the checkpoint lacks tensor 'lm_head.weight' of the 21 that LlamaForCausalLM has");
+  tensors_.erase(tensors_.begin(), tensors_.begin() + 2);
+  EXPECT_EQ(error_of_load(), "the checkpoint lacks tensor 'model.embed_tokens.weight' and 2 others of the 21 that LlamaForCausalLM has");
+}
+
+TEST_F(Weights, tensors_that_nobody_expects_do_no_harm) {
+  tensors_.push_back(f32_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {1}));
+  tensors_.push_back({"surprise", "F64", {1}, std::string(8, 'x')});
+  EXPECT_EQ(error_of_load(), "no error");
+}
+
+TEST_F(Weights, tensors_at_odd_offsets_are_read) {
+  tensors_.insert(tensors_.begin(), {"odd", "U8", {3}, "abc"});
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(to_floats(weights->embedding), written("model.embed_tokens.weight"));
+  EXPECT_EQ(values_of(*weights->layers[0].down), written("model.layers.0.mlp.down_proj.weight"));
+}
+
+TEST_F(Weights, random_weights_repeat_with_their_seed_and_have_the_variance_of_their_width) {
+  config_.d_model = 64;
+  config_.n_vocab = 500;
+  const auto first = random_weights(config_, backend_, DType::f32, 3);
+  const auto again = random_weights(config_, backend_, DType::f32, 3);
+  const auto other = random_weights(config_, backend_, DType::f32, 4);
+  ASSERT_TRUE(first && again && other);
+  const auto& values = values_of(*first->lm_head);
+  EXPECT_EQ(values, values_of(*again->lm_head));
+  EXPECT_NE(values, values_of(*other->lm_head));
+  EXPECT_NE(values, to_floats(first->embedding));
+  EXPECT_EQ(to_floats(first->final_norm), std::vector<float>(64, 1.0f));
+  double sum = 0;
+  double sum_of_squares = 0;
+  for (const float value : values) {
+    sum += value;
+    sum_of_squares += static_cast<double>(value) * value;
+  }
+  const double n = static_cast<double>(values.size());  // 32,000: standard errors of mean and variance are 0.0007 and 0.5%
+  EXPECT_NEAR(sum / n, 0, 0.004);
+  EXPECT_NEAR(sum_of_squares / n * 64, 1, 0.03);
+}
+
+TEST(Architectures, put_the_layer_number_into_names) {
+  EXPECT_EQ(tensor_name("model.layers.{}.mlp.up_proj.weight", 12), "model.layers.12.mlp.up_proj.weight");
+  EXPECT_EQ(tensor_name("model.norm.weight", 12), "model.norm.weight");
+}
+
+TEST(Architectures, name_what_is_known_when_asked_for_what_is_not) {
+  EXPECT_EQ(find_architecture("LlamaForCausalLM").value()->model_type, "llama");
+  EXPECT_EQ(find_architecture("X").error().message, "the architecture 'X' is not supported; known are: LlamaForCausalLM");
+}
+
+TEST(WeightsOfFiles, load_single_sharded_and_bf16_goldens) {
+  for (const char* name : {"gqa64", "gqa80", "gqa128", "mha64", "bf16", "sharded"}) {
+    const std::filesystem::path folder = std::string(BATON_SOURCE_DIR "/tests/goldens/llama_tiny_") + name;
+    const auto config = read_model_config(folder);
+    const auto checkpoint = Checkpoint::open(folder);
+    ASSERT_TRUE(config && checkpoint) << name;
+    test::RecordingBackend backend;
+    const auto weights = load_weights(*config, *checkpoint, backend, DType::f32);
+    ASSERT_TRUE(weights) << weights.error().message;
+    EXPECT_EQ(weights->layers.size(), 2u);
+  }
+}
+
+TEST(WeightsOfFiles, load_a_real_model) {
+  const char* data = std::getenv("BATON_TEST_DATA");
+  if (data == nullptr) GTEST_SKIP() << "BATON_TEST_DATA is not set";
+  const std::filesystem::path folder = std::filesystem::path(data) / "model-stories260K" / "hf";
+  const auto config = read_model_config(folder);
+  const auto checkpoint = Checkpoint::open(folder);
+  ASSERT_TRUE(config && checkpoint);
+  test::RecordingBackend backend;
+  const auto weights = load_weights(*config, *checkpoint, backend, DType::bf16);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(weights->layers.size(), 5u);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,76 @@
+/// A backend that keeps what it is given in host memory and computes nothing: for tests of loading.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "kernels/backend.h"
+
+namespace baton::test {
+
+/// The matrix as it was handed over.
+class RecordedMatrix : public PackedMatrix {
+ public:
+  std::string name;
+  std::vector<float> values;  ///< [n, k]
+};
+
+inline std::vector<float> to_floats(const ConstTensorView& tensor) {
+  std::vector<float> values;
+  visit_float(tensor.dtype, [&]<class T>(T) {
+    for (const T value : tensor.elements<T>()) values.push_back(static_cast<float>(value));
+  });
+  return values;
+}
+
+class RecordingBackend : public Backend {
+ public:
+  BackendInfo info() const override { return {}; }
+  Result<Buffer> allocate(std::size_t size_bytes) override {
+    void* memory = std::aligned_alloc(64, (size_bytes + 63) / 64 * 64);
+    return Buffer(static_cast<std::byte*>(memory), size_bytes, [](std::byte* data, std::size_t) { std::free(data); });
+  }
+  void copy_from_host(TensorView device, ConstTensorView host) override {
+    check(device.dtype == host.dtype && device.shape == host.shape, "copy_from_host: two kinds of tensor");
+    std::memcpy(device.data, host.data, host.size_bytes());
+  }
+  void copy_to_host(TensorView host, ConstTensorView device) override { copy_from_host(host, device); }
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override {
+    auto matrix = std::make_unique<RecordedMatrix>();
+    matrix->n = weight.shape[0];
+    matrix->k = weight.shape[1];
+    matrix->dtype = dtype;
+    matrix->size_bytes = weight.size_bytes();
+    matrix->name = std::string(name);
+    matrix->values = to_floats(weight);
+    return std::unique_ptr<PackedMatrix>(std::move(matrix));
+  }
+
+  StepView upload_step(const StepInput&) override { not_here(); }
+  void synchronize() override {}
+  Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape&) override { not_here(); }
+  void resolve_rows(const ResolveRowsArgs&) override { not_here(); }
+  void embedding(const EmbeddingArgs&) override { not_here(); }
+  void rms_norm(const RmsNormArgs&) override { not_here(); }
+  void gather_rows(const GatherRowsArgs&) override { not_here(); }
+  void matmul(const MatmulArgs&) override { not_here(); }
+  void rope_append(const RopeAppendArgs&) override { not_here(); }
+  void attention_decode(const AttentionArgs&) override { not_here(); }
+  void attention_merge(const AttentionMergeArgs&) override { not_here(); }
+  void silu_mul(const SiluMulArgs&) override { not_here(); }
+  void sample(const SampleArgs&) override { not_here(); }
+  void all_reduce(TensorView) override { not_here(); }
+  void all_gather(TensorView, ConstTensorView) override { not_here(); }
+
+ private:
+  [[noreturn]] static void not_here() { check_failed("RecordingBackend computes nothing"); }
+};
+
+/// The values of a matrix that a RecordingBackend packed.
+inline const std::vector<float>& values_of(const PackedMatrix& matrix) { return dynamic_cast<const RecordedMatrix&>(matrix).values; }
+
+}  // namespace baton::test
