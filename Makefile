@@ -5,7 +5,6 @@ PREFIX ?= /usr/local
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 TEST_SECONDS ?= 180
-CTEST := ctest -j2 --no-tests=error --output-on-failure --progress
 VENV_REQUIREMENTS := tools/lint_requirements.txt $(wildcard tests/e2e/requirements.txt)
 SOAK := $(wildcard tests/e2e/soak.py)
 
@@ -29,8 +28,7 @@ demo: build  ## serve 64 questions about one catalogue, with relayed and with pa
 	@$(BUILD)/bin/baton demo $(DEMO_FLAGS)
 
 test: build  ## C++ tests and goldens: offline, at most three minutes
-	@timeout --foreground $(TEST_SECONDS) $(CTEST) --test-dir $(BUILD) || \
-	  { status=$$?; [ $$status != 124 ] || echo "make test: stopped after $(TEST_SECONDS) s"; exit $$status; }
+	@tools/run_tests $(BUILD) $(TEST_SECONDS)
 
 e2e: build build/venv/.ready  ## real clients against the server (Python in build/venv)
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e
@@ -38,12 +36,12 @@ e2e: build build/venv/.ready  ## real clients against the server (Python in buil
 asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@packaging/install-packages build && mkdir -p build
 	@$(call compile,cpu-asan)
-	@$(CTEST) --test-dir build/cpu-asan
+	@tools/run_tests build/cpu-asan
 
 tsan:  ## the tests under the thread sanitizer
 	@packaging/install-packages build && mkdir -p build
 	@$(call compile,cpu-tsan)
-	@$(CTEST) --test-dir build/cpu-tsan
+	@tools/run_tests build/cpu-tsan
 
 fuzz:  ## each parser of untrusted input, FUZZ_SECONDS each (clang-16, libFuzzer)
 	@packaging/install-packages build fuzz && mkdir -p build
