@@ -11,6 +11,8 @@
 
 #include "core/check.h"
 
+#include <omp.h>
+
 #ifdef BATON_PARALLEL_STD_THREAD
 #include <thread>
 #include <vector>
@@ -53,6 +55,8 @@ int n_available_threads() {
 Parallel::Parallel(int n_threads) : n_threads_(n_threads == 0 ? n_available_threads() : n_threads) {
   check(n_threads_ >= 1, "Parallel: a negative number of threads");
 }
+
+void Parallel::bind_libraries() const { omp_set_num_threads(n_threads_); }
 
 void Parallel::for_each_thread(const std::function<void(int)>& body) const {
   if (n_threads_ == 1) return body(0);

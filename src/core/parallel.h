@@ -18,6 +18,9 @@ class Parallel {
 
   int n_threads() const { return n_threads_; }
 
+  /// Makes libraries that use OpenMP (oneDNN) run on as many threads when they are called from the calling thread.
+  void bind_libraries() const;
+
   /// Runs body(thread) once for each thread in [0, n_threads), and returns when all have ended.
   void for_each_thread(const std::function<void(int thread)>& body) const;
 

@@ -1,0 +1,24 @@
+/// Gated activations on the CPU: rows in parallel, each in f32.
+#include "kernels/cpu/activation.h"
+
+#include <vector>
+
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/row_math.h"
+
+namespace baton::cpu {
+
+void silu_mul(const Parallel& parallel, const SiluMulArgs& args) {
+  const std::int64_t n = args.out.shape[1];
+  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> gate_up(static_cast<std::size_t>(2 * n));
+    std::vector<float> out(static_cast<std::size_t>(n));
+    for (std::int64_t r = begin; r < end; ++r) {
+      load_f32(args.gate_up, r * 2 * n, 2 * n, gate_up.data());
+      silu_times(gate_up.data(), gate_up.data() + n, n, out.data());
+      store_f32(out.data(), n, args.out, r * n);
+    }
+  });
+}
+
+}  // namespace baton::cpu

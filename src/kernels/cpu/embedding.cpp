@@ -1,0 +1,57 @@
+/// The edges of the decoder on the CPU: rows resolved against the slot table, tokens to vectors, rows chosen for logits.
+#include "kernels/cpu/embedding.h"
+
+#include <cstring>
+
+#include "kernels/cpu/elements.h"
+
+namespace baton::cpu {
+
+void resolve_rows(const ResolveRowsArgs& args) {
+  const StepHeader& header = *args.step.header;
+  auto* slots = reinterpret_cast<SlotState*>(args.slots.data);
+  const std::int64_t n_slots = args.slots.shape[0];
+  for (const std::int32_t slot : args.step.span<std::int32_t>(header.reset_slots)) {
+    check(slot >= 0 && slot < n_slots, "resolve_rows: a slot outside the table is reset");
+    slots[slot] = {};
+  }
+  const auto rows = args.step.span<TokenRow>(header.groups[0].rows);
+  const auto token_ids = args.step.span<std::int32_t>(header.token_ids);
+  auto out_ids = args.token_ids.elements<std::int32_t>();
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    check(rows[r].slot >= 0 && rows[r].slot < n_slots, "resolve_rows: a row of a slot outside the table");
+    out_ids[r] = token_ids[r] == kLastTokenOfSlot ? slots[rows[r].slot].last_token : token_ids[r];
+  }
+  for (int group = 0; group < header.n_groups; ++group) {
+    const auto planned = args.step.span<TokenRow>(header.groups[static_cast<std::size_t>(group)].rows);
+    auto* resolved = reinterpret_cast<TokenRow*>(args.rows_of_group[static_cast<std::size_t>(group)].data);
+    for (std::size_t r = 0; r < planned.size(); ++r) {
+      resolved[r] = planned[r];
+      if (slots[planned[r].slot].finished != 0) resolved[r].kv_hi = resolved[r].kv_lo;
+    }
+  }
+}
+
+void embedding(const Parallel& parallel, const EmbeddingArgs& args) {
+  const std::int64_t d = args.table.shape[1];
+  const auto ids = args.token_ids.elements<std::int32_t>();
+  parallel.for_ranges(args.token_ids.shape[0], 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int32_t id = ids[static_cast<std::size_t>(r)];
+      check(id >= 0 && id < args.table.shape[0], "embedding: a token id outside the vocabulary");
+      load_f32(args.table, id * d, d, args.out.elements<float>().data() + r * d);
+    }
+  });
+}
+
+void gather_rows(const GatherRowsArgs& args) {
+  const std::size_t row_bytes = static_cast<std::size_t>(args.in.shape[1]) * size_bytes(args.in.dtype);
+  std::byte* out = args.out.data;
+  for (const SampleOrder& order : args.step.span<SampleOrder>(args.step.header->orders)) {
+    check(order.row >= 0 && order.row < args.in.shape[0], "gather_rows: an order for a row outside the step");
+    std::memcpy(out, args.in.data + static_cast<std::size_t>(order.row) * row_bytes, row_bytes);
+    out += row_bytes;
+  }
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,12 @@
+/// RMSNorm on the CPU.
+#pragma once
+
+#include "core/parallel.h"
+#include "kernels/ops.h"
+
+namespace baton::cpu {
+
+/// See rms_norm in kernels/ops.h.
+void rms_norm(const Parallel& parallel, const RmsNormArgs& args);
+
+}  // namespace baton::cpu

@@ -1,0 +1,25 @@
+/// Vector loops over one row of f32, compiled by Highway for each instruction set and chosen at run time.
+#pragma once
+
+#include <cstdint>
+
+namespace baton::cpu {
+
+/// Sum of squares of x[0..n).
+float sum_of_squares(const float* x, std::int64_t n);
+/// out[i] = x[i] * factor * weight[i].
+void scale_by_weight(const float* x, float factor, const float* weight, std::int64_t n, float* out);
+/// x[i] += delta[i].
+void add_to(float* x, const float* delta, std::int64_t n);
+/// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i].
+void silu_times(const float* gate, const float* up, std::int64_t n, float* out);
+
+struct MaxAndNan {
+  float max;       ///< over the numbers that are not NaN; -infinity if there is none
+  bool has_nan;
+};
+MaxAndNan max_and_nan(const float* x, std::int64_t n);
+/// Sum of exp((x[i] - shift) * scale).
+double sum_of_exp(const float* x, std::int64_t n, float shift, float scale);
+
+}  // namespace baton::cpu

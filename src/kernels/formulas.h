@@ -1,0 +1,41 @@
+/// Formulas that every backend must compute alike, written once for host and device.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define BATON_HOST_DEVICE __host__ __device__
+#else
+#define BATON_HOST_DEVICE
+#endif
+
+namespace baton {
+
+/// Philox4x32-10: four 32-bit random numbers as a function of a key and a counter.
+/// Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
+BATON_HOST_DEVICE inline std::array<std::uint32_t, 4> philox(std::uint64_t key, std::array<std::uint32_t, 4> counter) {
+  auto key_low = static_cast<std::uint32_t>(key);
+  auto key_high = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product_a = 0xD2511F53ull * counter[0];
+    const std::uint64_t product_b = 0xCD9E8D57ull * counter[2];
+    counter = {static_cast<std::uint32_t>(product_b >> 32) ^ counter[1] ^ key_low, static_cast<std::uint32_t>(product_b),
+               static_cast<std::uint32_t>(product_a >> 32) ^ counter[3] ^ key_high, static_cast<std::uint32_t>(product_a)};
+    key_low += 0x9E3779B9u;
+    key_high += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// Standard Gumbel noise for token `token_id` of the n-th generated token of a sequence with this seed. argmax(log p + noise) is a
+/// draw from p, and depends on nothing but its arguments.
+BATON_HOST_DEVICE inline float gumbel_noise(std::uint64_t seed, std::int32_t n_generated, std::int32_t token_id) {
+  const auto random = philox(seed, {static_cast<std::uint32_t>(n_generated), static_cast<std::uint32_t>(token_id) / 4, 0, 0});
+  // 23 bits and a half keep the number inside (0, 1) in f32.
+  const float uniform = (static_cast<float>(random[static_cast<std::uint32_t>(token_id) % 4] >> 9) + 0.5f) * 0x1p-23f;
+  return -std::log(-std::log(uniform));
+}
+
+}  // namespace baton
