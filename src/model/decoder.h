@@ -30,6 +30,8 @@ class Model {
   ~Model();
 
   const ModelConfig& config() const;
+  DType weight_dtype() const;
+  std::size_t weight_bytes() const;
   /// Shape of the KV storage of each layer group, for `n_blocks` blocks.
   std::vector<KvShape> kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const;
   /// Layers of each group and the shape its attention plan is made for.
