@@ -1,0 +1,263 @@
+/// KvCache: by example, and random sequences in a tiny cache under several scopes.
+#include "engine/kv_cache.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kBlockLen = 4;
+
+std::vector<TokenId> count_up(TokenId first, std::size_t n) {
+  std::vector<TokenId> tokens(n);
+  for (std::size_t i = 0; i < n; ++i) tokens[i] = first + static_cast<TokenId>(i);
+  return tokens;
+}
+
+void check_all(const KvCache& cache, std::initializer_list<const BlockTable*> tables) {
+  cache.check_invariants(std::vector<const BlockTable*>(tables));
+}
+
+TEST(KvCache, gives_a_second_sequence_the_blocks_of_the_first) {
+  KvCache cache(8, kBlockLen, true);
+  const auto tokens = count_up(0, 10);
+  BlockTable first, second;
+  cache.begin(first, tokens, 9, 0);
+  ASSERT_TRUE(cache.extend(first, 10));
+  cache.publish(first, tokens, 10, 1);
+  check_all(cache, {&first});
+  EXPECT_EQ(first.n_cached_blocks, 2);
+  EXPECT_EQ(cache.find(second, tokens, 9, 0).n_pending, 2);
+  cache.begin(second, tokens, 9, 1);
+  EXPECT_EQ(second.n_cached_blocks, 2);
+  EXPECT_EQ(std::vector(second.blocks.begin(), second.blocks.end()), std::vector(first.blocks.begin(), first.blocks.begin() + 2));
+  ASSERT_TRUE(cache.extend(second, 10));
+  EXPECT_EQ(cache.n_used(), 4);
+  check_all(cache, {&first, &second});
+  cache.release(first, tokens, 10, 1);
+  cache.release(second, tokens, 10, 1);
+  EXPECT_EQ(cache.n_used(), 0);
+  EXPECT_EQ(cache.n_cached(), 2);
+  check_all(cache, {});
+}
+
+TEST(KvCache, never_matches_the_last_token_of_a_prompt) {
+  KvCache cache(8, kBlockLen, true);
+  const auto tokens = count_up(0, 8);
+  BlockTable first, second;
+  cache.begin(first, tokens, 7, 0);
+  ASSERT_TRUE(cache.extend(first, 8));
+  cache.release(first, tokens, 8, 0);
+  cache.begin(second, tokens, 7, 1);
+  EXPECT_EQ(second.n_cached_blocks, 1);
+  cache.release(second, tokens, 4, 1);
+}
+
+TEST(KvCache, keeps_a_finished_duplicate_private_and_frees_it_at_the_end) {
+  KvCache cache(8, kBlockLen, true);
+  const auto tokens = count_up(0, 8);
+  auto longer = tokens;
+  for (const TokenId token : count_up(50, 4)) longer.push_back(token);
+  BlockTable first, second;
+  cache.begin(first, tokens, 7, 0);
+  cache.begin(second, longer, 11, 0);
+  ASSERT_TRUE(cache.extend(first, 8));
+  ASSERT_TRUE(cache.extend(second, 12));
+  cache.publish(first, tokens, 8, 1);
+  cache.publish(second, longer, 12, 1);
+  EXPECT_EQ(second.n_cached_blocks, 0);
+  EXPECT_EQ(cache.n_cached(), 2);
+  check_all(cache, {&first, &second});
+  cache.release(second, longer, 12, 1);
+  EXPECT_EQ(cache.n_cached(), 3);
+  EXPECT_EQ(cache.n_used(), 2);
+  check_all(cache, {&first});
+  cache.release(first, tokens, 8, 1);
+  BlockTable third;
+  EXPECT_EQ(cache.find(third, longer, 12, 1).n_ready, 3);
+  EXPECT_EQ(cache.n_used(), 0);
+  check_all(cache, {});
+}
+
+TEST(KvCache, evicts_to_extend_and_refuses_whole_when_it_cannot) {
+  KvCache cache(4, kBlockLen, true);
+  const auto old = count_up(0, 16);
+  BlockTable first, second, third;
+  cache.begin(first, old, 15, 0);
+  ASSERT_TRUE(cache.extend(first, 16));
+  cache.release(first, old, 16, 0);
+  EXPECT_EQ(cache.n_available(), 4);
+  const auto fresh = count_up(100, 12);
+  cache.begin(second, fresh, 11, 1);
+  ASSERT_TRUE(cache.extend(second, 12));
+  EXPECT_EQ(cache.n_cached(), 1);
+  const auto more = count_up(200, 8);
+  cache.begin(third, more, 7, 1);
+  EXPECT_FALSE(cache.extend(third, 8));
+  EXPECT_TRUE(third.blocks.empty());
+  EXPECT_EQ(cache.n_cached(), 1);
+  EXPECT_TRUE(cache.extend(third, 4));
+  check_all(cache, {&second, &third});
+}
+
+TEST(KvCache, pins_whole_blocks_and_counts_them_as_used) {
+  KvCache cache(4, kBlockLen, true);
+  const auto tokens = count_up(0, 10);
+  BlockTable table;
+  cache.begin(table, tokens, 9, 0);
+  ASSERT_TRUE(cache.extend(table, 10));
+  cache.release(table, tokens, 8, 0);
+  const KvCache::Pin pin = cache.pin({}, tokens);
+  EXPECT_EQ(pin.n_blocks, 2);
+  EXPECT_EQ(cache.n_used(), 2);
+  EXPECT_EQ(cache.n_pinned(), 2);
+  BlockTable other;
+  const auto strange = count_up(90, 12);
+  cache.begin(other, strange, 11, 1);
+  EXPECT_FALSE(cache.extend(other, 12));
+  cache.release(other, strange, 0, 1);
+  cache.unpin(pin);
+  EXPECT_EQ(cache.n_used(), 0);
+  check_all(cache, {});
+}
+
+TEST(KvCache, without_prefix_caching_shares_and_keeps_nothing) {
+  KvCache cache(4, kBlockLen, false);
+  const auto tokens = count_up(0, 8);
+  BlockTable first, second;
+  cache.begin(first, tokens, 7, 0);
+  ASSERT_TRUE(cache.extend(first, 8));
+  cache.publish(first, tokens, 8, 0);
+  cache.begin(second, tokens, 7, 5);
+  EXPECT_TRUE(second.blocks.empty());
+  check_all(cache, {&first, &second});
+  cache.release(first, tokens, 8, 0);
+  EXPECT_EQ(cache.n_available(), 4);
+  check_all(cache, {&second});
+}
+
+TEST(KvCache, shortens_private_blocks_only) {
+  KvCache cache(8, kBlockLen, true);
+  const auto tokens = count_up(0, 8);
+  BlockTable table;
+  cache.begin(table, tokens, 7, 0);
+  ASSERT_TRUE(cache.extend(table, 20));
+  cache.publish(table, tokens, 8, 0);
+  cache.shorten(table, 9);
+  EXPECT_EQ(table.blocks.size(), 3u);
+  cache.shorten(table, 0);
+  EXPECT_EQ(table.blocks.size(), 2u);
+  check_all(cache, {&table});
+}
+
+/// What the storage would hold: who wrote each block last. A shared block must hold exactly the tokens its sharer believes in.
+struct RandomLoad {
+  struct Live {
+    BlockTable table;
+    std::vector<TokenId> tokens;
+    std::int32_t n_filled = 0;
+  };
+
+  explicit RandomLoad(std::uint32_t seed, bool caching) : rng(seed), cache(12, kBlockLen, caching), content(12) {}
+
+  /// The text that identifies what positions [0, end) hold under a scope.
+  static std::string text_of(const Live& live, std::int32_t end) {
+    std::string text = live.table.scope.adapter + "|";
+    const bool salted = !live.table.scope.salt.empty() && end > live.table.scope.salt_from;
+    for (std::int32_t i = 0; i < end; ++i) text += std::to_string(live.tokens[static_cast<std::size_t>(i)]) + ",";
+    return text + (salted ? live.table.scope.salt : "");
+  }
+  void check_shared(const Live& live) {
+    for (std::int32_t i = 0; i < live.table.n_cached_blocks; ++i) {
+      ASSERT_EQ(content[static_cast<std::size_t>(live.table.blocks[static_cast<std::size_t>(i)].value)],
+                text_of(live, (i + 1) * kBlockLen));
+    }
+  }
+  void begin(std::int64_t step) {
+    const std::vector<CacheScope> scopes{{}, {"", "x", 6}, {"", "y", 6}, {"z", "", 0}};
+    Live live;
+    live.table.scope = scopes[rng() % scopes.size()];
+    live.tokens.resize(1 + rng() % 24);
+    for (TokenId& token : live.tokens) token = static_cast<TokenId>(rng() % 8 == 0);
+    const auto n = static_cast<std::int32_t>(live.tokens.size());
+    const auto found = cache.find(live.table, live.tokens, n - 1, step);
+    cache.begin(live.table, live.tokens, n - 1, step);
+    ASSERT_EQ(found.n_ready, live.table.n_cached_blocks);
+    ASSERT_LT(live.table.n_cached_blocks * kBlockLen, n);
+    live.n_filled = live.table.n_cached_blocks * kBlockLen;
+    check_shared(live);
+    all.push_back(std::move(live));
+  }
+  void fill(Live& live, std::int64_t step) {
+    const auto n = std::min(static_cast<std::int32_t>(live.tokens.size()), live.n_filled + 1 + static_cast<std::int32_t>(rng() % 9));
+    const std::int32_t before = cache.n_available();
+    const auto n_blocks = live.table.blocks.size();
+    if (!cache.extend(live.table, n)) {
+      ASSERT_LT(before, cache.n_blocks_for(n) - static_cast<std::int32_t>(n_blocks));
+      return;
+    }
+    for (std::int32_t i = live.n_filled; i < n; ++i) {
+      const BlockId block = live.table.blocks[static_cast<std::size_t>(i / kBlockLen)];
+      ASSERT_GE(i / kBlockLen, live.table.n_cached_blocks) << "a shared block would be written";
+      if ((i + 1) % kBlockLen == 0) content[static_cast<std::size_t>(block.value)] = text_of(live, i + 1);
+      else content[static_cast<std::size_t>(block.value)].clear();
+    }
+    live.n_filled = n;
+    cache.publish(live.table, live.tokens, n, step + 1);
+    if (rng() % 3 == 0) live.tokens.push_back(static_cast<TokenId>(rng() % 8 == 0));
+  }
+  void run(int n_rounds) {
+    for (std::int64_t step = 0; step < n_rounds; ++step) {
+      const auto choice = rng() % 8;
+      if (choice < 2 && all.size() < 6) {
+        ASSERT_NO_FATAL_FAILURE(begin(step));
+      } else if (choice < 6 && !all.empty()) {
+        ASSERT_NO_FATAL_FAILURE(fill(all[rng() % all.size()], step));
+      } else if (choice == 6 && !all.empty()) {
+        const std::size_t which = rng() % all.size();
+        cache.release(all[which].table, all[which].tokens, all[which].n_filled, step + 1);
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
+      } else if (choice == 7 && cache.has_prefix_caching()) {
+        if (!pins.empty() && rng() % 3 != 0) {
+          cache.unpin(pins.front());
+          pins.erase(pins.begin());
+        } else if (pins.size() < 2 && !all.empty()) {
+          const Live& live = all[rng() % all.size()];
+          pins.push_back(cache.pin(live.table.scope, live.tokens));
+        }
+      }
+      std::vector<const BlockTable*> tables;
+      for (const Live& live : all) {
+        ASSERT_NO_FATAL_FAILURE(check_shared(live));
+        tables.push_back(&live.table);
+      }
+      cache.check_invariants(tables);
+      if (::testing::Test::HasFailure()) return;
+    }
+    for (Live& live : all) cache.release(live.table, live.tokens, live.n_filled, n_rounds + 1);
+    for (const auto& pin : pins) cache.unpin(pin);
+    ASSERT_EQ(cache.n_used(), 0);
+    cache.check_invariants({});
+  }
+
+  std::mt19937 rng;
+  KvCache cache;
+  std::vector<std::string> content;
+  std::vector<Live> all;
+  std::vector<KvCache::Pin> pins;
+};
+
+TEST(KvCache, never_shares_a_block_that_holds_something_else_over_random_operations) {
+  for (const std::uint32_t seed : {1u, 2u, 3u, 4u, 5u}) RandomLoad(seed, true).run(4000);
+}
+
+TEST(KvCache, without_caching_passes_the_same_random_operations) { RandomLoad(9, false).run(4000); }
+
+}  // namespace
+}  // namespace baton

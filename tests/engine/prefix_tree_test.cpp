@@ -1,0 +1,323 @@
+/// PrefixTree: by example, and against a naive model of single blocks over random operations.
+#include "engine/prefix_tree.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kBlockLen = 2;
+
+/// Tokens with their hashes, kept alive for a key.
+struct Prompt {
+  std::vector<TokenId> tokens;
+  std::vector<BlockHash> hashes;
+
+  Prompt(const CacheScope& scope, std::vector<TokenId> of) : tokens(std::move(of)) {
+    extend_hashes(scope, tokens, kBlockLen, hashes);
+  }
+  explicit Prompt(std::vector<TokenId> of) : Prompt(CacheScope{}, std::move(of)) {}
+  PrefixKey key() const { return {tokens, hashes}; }
+  PrefixKey key(std::size_t n_blocks) const { return {tokens, std::span(hashes).first(n_blocks)}; }
+};
+
+/// Inserts what is missing of a prompt under block numbers from `first_block` on; the reference is kept and returned.
+PrefixTree::Node* insert_all(PrefixTree& tree, const Prompt& prompt, std::int32_t first_block, std::int64_t usable_from = 0) {
+  PrefixTree::Match match = tree.match(prompt.key(), PrefixTree::kAnyStep);
+  tree.acquire(match.node);
+  PrefixTree::Node* node = match.node;
+  for (std::size_t i = match.blocks.size(); i < prompt.hashes.size(); ++i) {
+    node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), BlockId{first_block + static_cast<std::int32_t>(i)}, usable_from);
+  }
+  return node;
+}
+
+std::vector<std::int32_t> values(const std::vector<BlockId>& blocks) {
+  std::vector<std::int32_t> numbers;
+  for (const BlockId block : blocks) numbers.push_back(block.value);
+  return numbers;
+}
+
+using Numbers = std::vector<std::int32_t>;
+
+TEST(PrefixTree, finds_the_longest_prefix_in_whole_blocks) {
+  PrefixTree tree(kBlockLen);
+  tree.release(insert_all(tree, Prompt({1, 2, 3, 4, 5, 6}), 10));
+  EXPECT_EQ(values(tree.match(Prompt({1, 2, 3, 4, 9, 9}).key(), 0).blocks), (Numbers{10, 11}));
+  EXPECT_EQ(values(tree.match(Prompt({1, 2, 3, 4, 5, 6, 7}).key(), 0).blocks), (Numbers{10, 11, 12}));
+  EXPECT_EQ(values(tree.match(Prompt({1, 2, 3}).key(), 0).blocks), (Numbers{10}));
+  EXPECT_TRUE(tree.match(Prompt({2, 2, 3, 4}).key(), 0).blocks.empty());
+  EXPECT_TRUE(tree.match(Prompt(std::vector<TokenId>{}).key(), 0).blocks.empty());
+  tree.check_invariants({});
+}
+
+TEST(PrefixTree, splits_where_prompts_part_and_keeps_both_references) {
+  PrefixTree tree(kBlockLen);
+  const Prompt first({1, 2, 3, 4, 5, 6}), second({1, 2, 3, 4, 7, 8});
+  PrefixTree::Node* a = insert_all(tree, first, 10);
+  PrefixTree::Node* b = insert_all(tree, second, 20);
+  EXPECT_EQ(tree.depth(a), 3);
+  EXPECT_EQ(tree.depth(b), 3);
+  EXPECT_EQ(tree.n_blocks(), 4);
+  tree.check_invariants(std::vector<const PrefixTree::Node*>{a, b});
+  tree.release(a);
+  EXPECT_EQ(tree.n_evictable(), 1);
+  EXPECT_EQ(values(tree.evict(4)), (Numbers{12}));
+  tree.check_invariants(std::vector<const PrefixTree::Node*>{b});
+  tree.release(b);
+  EXPECT_EQ(tree.evict(4).size(), 3u);
+  EXPECT_EQ(tree.n_blocks(), 0);
+  tree.check_invariants({});
+}
+
+TEST(PrefixTree, evicts_the_oldest_leaf_first_and_from_its_end) {
+  PrefixTree tree(kBlockLen);
+  tree.release(insert_all(tree, Prompt({1, 1, 2, 2}), 10));
+  tree.release(insert_all(tree, Prompt({3, 3, 4, 4}), 20));
+  tree.match(Prompt({1, 1, 2, 2}).key(), 0);
+  EXPECT_EQ(values(tree.evict(1)), (Numbers{21}));
+  EXPECT_EQ(values(tree.evict(2)), (Numbers{20, 11}));
+  tree.check_invariants({});
+}
+
+TEST(PrefixTree, evicts_neither_pinned_nor_referenced_blocks) {
+  PrefixTree tree(kBlockLen);
+  const Prompt pinned({1, 1, 2, 2}), longer({1, 1, 2, 2, 3, 3});
+  tree.release(insert_all(tree, pinned, 10));
+  PrefixTree::Node* pin = tree.match(pinned.key(), 0).node;
+  tree.pin(pin);
+  PrefixTree::Node* held = insert_all(tree, longer, 10);
+  EXPECT_TRUE(tree.evict(9).empty());
+  tree.release(held);
+  EXPECT_EQ(values(tree.evict(9)), (Numbers{12}));
+  EXPECT_EQ(tree.n_pinned(), 2);
+  tree.unpin(pin);
+  EXPECT_EQ(values(tree.evict(9)), (Numbers{11, 10}));
+  EXPECT_EQ(tree.n_pinned(), 0);
+  tree.check_invariants({});
+}
+
+TEST(PrefixTree, keeps_a_pin_whole_when_its_node_is_split) {
+  PrefixTree tree(kBlockLen);
+  const Prompt pinned({1, 1, 2, 2, 3, 3});
+  tree.release(insert_all(tree, pinned, 10));
+  PrefixTree::Node* pin = tree.match(pinned.key(), 0).node;
+  tree.pin(pin);
+  tree.release(insert_all(tree, Prompt({1, 1, 9, 9}), 20));
+  EXPECT_EQ(tree.n_pinned(), 3);
+  EXPECT_EQ(values(tree.evict(9)), (Numbers{21}));
+  tree.unpin(pin);
+  EXPECT_EQ(tree.n_evictable(), 3);
+  tree.check_invariants({});
+}
+
+TEST(PrefixTree, shows_blocks_to_steps_after_the_one_that_fills_them) {
+  PrefixTree tree(kBlockLen);
+  const Prompt prompt({1, 1, 2, 2, 3, 3});
+  PrefixTree::Node* node = insert_all(tree, Prompt({1, 1}), 10, 4);
+  for (std::int32_t i = 1; i < 3; ++i) node = tree.insert(node, prompt.key(), i, BlockId{10 + i}, 5);
+  EXPECT_EQ(tree.find(prompt.key(), 3).n_ready, 0);
+  EXPECT_EQ(tree.find(prompt.key(), 3).n_pending, 3);
+  EXPECT_EQ(tree.find(prompt.key(), 4).n_ready, 1);
+  EXPECT_EQ(tree.find(prompt.key(), 4).n_pending, 2);
+  EXPECT_EQ(values(tree.match(prompt.key(), 4).blocks), (Numbers{10}));
+  EXPECT_EQ(tree.find(prompt.key(), 5).n_ready, 3);
+  tree.check_invariants(std::vector<const PrefixTree::Node*>{node});
+}
+
+TEST(PrefixTree, compares_tokens_where_hashes_agree) {
+  PrefixTree tree(kBlockLen);
+  Prompt real({1, 2});
+  tree.release(insert_all(tree, real, 10));
+  Prompt forged({3, 4});
+  forged.hashes = real.hashes;
+  EXPECT_EQ(tree.find(forged.key(), 0).n_ready, 0);
+}
+
+TEST(PrefixTree, shares_what_lies_before_the_salt_and_nothing_after) {
+  PrefixTree tree(kBlockLen);
+  const std::vector<TokenId> tokens{1, 2, 3, 4, 5, 6};
+  const CacheScope a{.adapter = "", .salt = "a", .salt_from = 4}, b{.adapter = "", .salt = "b", .salt_from = 4};
+  tree.release(insert_all(tree, Prompt(a, tokens), 10));
+  EXPECT_EQ(tree.find(Prompt(b, tokens).key(), 0).n_ready, 2);
+  EXPECT_EQ(tree.find(Prompt(tokens).key(), 0).n_ready, 2);
+  EXPECT_EQ(tree.find(Prompt(a, tokens).key(), 0).n_ready, 3);
+  EXPECT_EQ(tree.find(Prompt({.adapter = "x", .salt = "a", .salt_from = 4}, tokens).key(), 0).n_ready, 0);
+}
+
+TEST(PrefixTreeDeathTest, aborts_when_released_more_often_than_acquired) {
+  PrefixTree tree(kBlockLen);
+  PrefixTree::Node* node = insert_all(tree, Prompt({1, 1}), 10);
+  tree.release(node);
+  EXPECT_DEATH(tree.release(node), "more often");
+}
+
+/// The tree as a flat list: a block is known by the text of everything before it and by its scope there.
+struct NaiveTree {
+  struct Block {
+    std::int32_t number = 0;
+    std::int64_t usable_from = 0;
+    std::uint64_t age = 0;
+    std::multiset<int> holders;  ///< sequences (positive) and pins (negative)
+  };
+  std::map<std::string, Block> blocks;
+  std::uint64_t clock = 0;
+
+  static std::vector<std::string> paths(const CacheScope& scope, const std::vector<TokenId>& tokens) {
+    std::vector<std::string> out;
+    std::string path = scope.adapter + "|";
+    for (std::size_t i = 0; i + kBlockLen <= tokens.size(); i += kBlockLen) {
+      const bool salted = !scope.salt.empty() && static_cast<std::int32_t>(i) + kBlockLen > scope.salt_from;
+      path += "/" + std::to_string(tokens[i]) + "," + std::to_string(tokens[i + 1]) + (salted ? scope.salt : "");
+      out.push_back(path);
+    }
+    return out;
+  }
+  bool is_leaf(const std::string& path) const {
+    const auto next = blocks.upper_bound(path + "/");
+    return next == blocks.end() || next->first.compare(0, path.size() + 1, path + "/") != 0;
+  }
+  void touch(const std::vector<std::string>& path, std::size_t n) {
+    ++clock;
+    for (std::size_t i = 0; i < n; ++i) blocks.at(path[i]).age = clock;
+  }
+  std::int32_t n_evictable() const {
+    return static_cast<std::int32_t>(std::ranges::count_if(blocks, [](const auto& b) { return b.second.holders.empty(); }));
+  }
+  std::int32_t evict_one() {
+    auto oldest = blocks.end();
+    for (auto at = blocks.begin(); at != blocks.end(); ++at) {
+      if (!at->second.holders.empty() || !is_leaf(at->first)) continue;
+      if (oldest == blocks.end() || at->second.age < oldest->second.age) oldest = at;
+    }
+    if (oldest == blocks.end()) return -1;
+    const std::int32_t number = oldest->second.number;
+    blocks.erase(oldest);
+    return number;
+  }
+};
+
+struct RunningSequence {
+  std::vector<std::string> paths;
+  Prompt prompt;
+  PrefixTree::Node* node = nullptr;
+  std::size_t depth = 0;
+  int id = 0;
+};
+
+/// One random life: sequences that match, insert and end, pins, evictions.
+void run_random_operations(std::uint32_t seed, int n_rounds) {
+  std::mt19937 rng(seed);
+  PrefixTree tree(kBlockLen);
+  NaiveTree naive;
+  std::vector<RunningSequence> running, pins;
+  std::int32_t next_block = 0;
+  int next_id = 1;
+  const std::vector<CacheScope> scopes{{}, {"", "s", 0}, {"", "s", 5}, {"", "t", 5}, {"a", "", 0}};
+
+  for (std::int64_t step = 0; step < n_rounds; ++step) {
+    const CacheScope& scope = scopes[rng() % scopes.size()];
+    std::vector<TokenId> tokens(rng() % 13);
+    for (TokenId& token : tokens) token = static_cast<TokenId>(rng() % 2);
+    Prompt prompt(scope, tokens);
+    const std::vector<std::string> paths = NaiveTree::paths(scope, tokens);
+    switch (rng() % 6) {
+      case 0:
+      case 1: {  // a sequence begins with what is cached
+        std::size_t n = 0, n_known = 0;
+        while (n < paths.size() && naive.blocks.contains(paths[n]) && naive.blocks[paths[n]].usable_from <= step) ++n;
+        while (n_known < paths.size() && naive.blocks.contains(paths[n_known])) ++n_known;
+        const auto found = tree.find(prompt.key(), step);
+        ASSERT_EQ(static_cast<std::size_t>(found.n_ready), n);
+        ASSERT_EQ(static_cast<std::size_t>(found.n_ready + found.n_pending), n_known);
+        const auto match = tree.match(prompt.key(), step);
+        ASSERT_EQ(match.blocks.size(), n);
+        for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(match.blocks[i].value, naive.blocks[paths[i]].number);
+        naive.touch(paths, n);
+        if (running.size() > 4) break;
+        tree.acquire(match.node);
+        for (std::size_t i = 0; i < n; ++i) naive.blocks[paths[i]].holders.insert(next_id);
+        running.push_back({paths, prompt, match.node, n, next_id++});
+        break;
+      }
+      case 2: {  // a running sequence fills its next block
+        if (running.empty()) break;
+        RunningSequence& sequence = running[rng() % running.size()];
+        if (sequence.depth == sequence.paths.size()) break;
+        const std::string& path = sequence.paths[sequence.depth];
+        const std::int64_t usable_from = step + static_cast<std::int64_t>(rng() % 3);
+        PrefixTree::Node* node = tree.insert(sequence.node, sequence.prompt.key(), static_cast<std::int32_t>(sequence.depth),
+                                             BlockId{next_block}, usable_from);
+        ASSERT_EQ(node == nullptr, naive.blocks.contains(path));
+        if (node == nullptr) break;
+        naive.blocks[path] = {next_block++, usable_from, 0, {sequence.id}};
+        sequence.node = node;
+        naive.touch(sequence.paths, ++sequence.depth);
+        break;
+      }
+      case 3: {  // a sequence ends
+        if (running.empty()) break;
+        const std::size_t which = rng() % running.size();
+        const RunningSequence& sequence = running[which];
+        tree.release(sequence.node);
+        naive.touch(sequence.paths, sequence.depth);
+        for (std::size_t i = 0; i < sequence.depth; ++i) naive.blocks.at(sequence.paths[i]).holders.erase(sequence.id);
+        running.erase(running.begin() + static_cast<std::ptrdiff_t>(which));
+        break;
+      }
+      case 4: {  // a pin comes or goes
+        if (pins.size() < 2) {
+          const auto match = tree.match(prompt.key(), PrefixTree::kAnyStep);
+          naive.touch(paths, match.blocks.size());
+          tree.pin(match.node);
+          for (std::size_t i = 0; i < match.blocks.size(); ++i) naive.blocks.at(paths[i]).holders.insert(-next_id);
+          pins.push_back({paths, prompt, match.node, match.blocks.size(), -next_id++});
+        } else {
+          tree.unpin(pins[0].node);
+          for (std::size_t i = 0; i < pins[0].depth; ++i) naive.blocks.at(pins[0].paths[i]).holders.erase(pins[0].id);
+          pins.erase(pins.begin());
+        }
+        break;
+      }
+      default: {
+        const auto n = static_cast<std::int32_t>(rng() % 4);
+        for (const BlockId block : tree.evict(n)) ASSERT_EQ(block.value, naive.evict_one());
+        break;
+      }
+    }
+    ASSERT_EQ(static_cast<std::size_t>(tree.n_blocks()), naive.blocks.size());
+    ASSERT_EQ(tree.n_evictable(), naive.n_evictable());
+    std::vector<const PrefixTree::Node*> references;
+    for (const RunningSequence& sequence : running) {
+      ASSERT_EQ(static_cast<std::size_t>(tree.depth(sequence.node)), sequence.depth);
+      references.push_back(sequence.node);
+    }
+    tree.check_invariants(references);
+  }
+}
+
+TEST(PrefixTree, agrees_with_a_naive_model_over_random_operations) {
+  for (const std::uint32_t seed : {1u, 2u, 3u, 4u}) run_random_operations(seed, 4000);
+}
+
+TEST(PrefixTree, of_a_very_long_chain_is_freed_without_deep_recursion) {
+  PrefixTree tree(kBlockLen);
+  std::vector<TokenId> tokens(200000, 1);
+  const Prompt prompt(tokens);
+  PrefixTree::Node* node = tree.root();
+  PrefixTree::Node* pinned = nullptr;
+  for (std::size_t i = 0; i < 2000; ++i) {
+    node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), BlockId{static_cast<std::int32_t>(i)}, 0);
+    tree.pin(node);  // so that each block becomes a node of its own
+    pinned = node;
+  }
+  EXPECT_EQ(tree.depth(pinned), 2000);
+}
+
+}  // namespace
+}  // namespace baton
