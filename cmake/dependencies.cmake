@@ -1,6 +1,6 @@
 # The libraries Baton stands on (packaging/ lists their packages). Each is found once here; a layer links what it uses.
 find_package(Threads REQUIRED)
-if(NOT BATON_PARALLEL_STD_THREAD)
+if(NOT BATON_FUZZ)  # clang's OpenMP is not the libgomp of the libraries, and the parsers need none
   find_package(OpenMP REQUIRED COMPONENTS CXX)
 endif()
 find_package(OpenSSL REQUIRED)

@@ -11,8 +11,9 @@
 
 #include "core/check.h"
 
+#ifdef BATON_OPENMP
 #include <omp.h>
-
+#endif
 #ifdef BATON_PARALLEL_STD_THREAD
 #include <thread>
 #include <vector>
@@ -56,7 +57,11 @@ Parallel::Parallel(int n_threads) : n_threads_(n_threads == 0 ? n_available_thre
   check(n_threads_ >= 1, "Parallel: a negative number of threads");
 }
 
-void Parallel::bind_libraries() const { omp_set_num_threads(n_threads_); }
+void Parallel::bind_libraries() const {
+#ifdef BATON_OPENMP
+  omp_set_num_threads(n_threads_);
+#endif
+}
 
 void Parallel::for_each_thread(const std::function<void(int)>& body) const {
   if (n_threads_ == 1) return body(0);
