@@ -1,0 +1,219 @@
+/// The only user of libcurl.
+#include "io/http_client.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <thread>
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxBodyBytes = std::size_t{64} << 20;
+constexpr int kMaxRedirects = 5;
+constexpr int kMaxAttempts = 5;
+
+/// A libcurl handle with what all requests share.
+class Request {
+ public:
+  Request(const std::string& url, const std::string& token) : url_(url), handle_(curl_easy_init(), &curl_easy_cleanup), headers_(nullptr, &curl_slist_free_all) {
+    if (handle_ == nullptr) return;
+    set(CURLOPT_URL, url_.c_str());
+    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_CONNECTTIMEOUT, 10L);
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);  // nothing for half a minute is a broken connection
+    set(CURLOPT_LOW_SPEED_TIME, 30L);
+    set(CURLOPT_MAXREDIRS, static_cast<long>(kMaxRedirects));
+    set(CURLOPT_USERAGENT, "baton");
+    set(CURLOPT_ERRORBUFFER, error_);
+    set(CURLOPT_HEADERFUNCTION, &Request::on_header);
+    set(CURLOPT_HEADERDATA, &reply_);
+    if (!token.empty()) {
+      headers_.reset(curl_slist_append(nullptr, ("Authorization: Bearer " + token).c_str()));
+      set(CURLOPT_HTTPHEADER, headers_.get());
+    }
+  }
+
+  template <class Value>
+  void set(CURLoption option, Value value) {
+    curl_easy_setopt(handle_.get(), option, value);
+  }
+
+  /// Runs it; false where no whole reply came (see why).
+  bool perform() {
+    if (handle_ == nullptr) return false;
+    const CURLcode code = curl_easy_perform(handle_.get());
+    reply_.status = status();
+    if (code != CURLE_OK && error_[0] == '\0') std::strncpy(error_, curl_easy_strerror(code), sizeof(error_) - 1);
+    return code == CURLE_OK;
+  }
+  long status() const {
+    long status = 0;
+    curl_easy_getinfo(handle_.get(), CURLINFO_RESPONSE_CODE, &status);
+    return status;
+  }
+  std::string why() const { return handle_ == nullptr ? "libcurl does not start" : error_; }
+  HttpReply& reply() { return reply_; }
+
+ private:
+  /// Keeps the headers of the last reply of a chain of redirects.
+  static std::size_t on_header(const char* data, std::size_t, std::size_t size, void* reply_pointer) {
+    auto& headers = static_cast<HttpReply*>(reply_pointer)->headers;
+    std::string_view line(data, size);
+    if (line.starts_with("HTTP/")) headers.clear();
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return size;
+    std::string name(line.substr(0, colon));
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    line.remove_prefix(colon + 1);
+    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.front()))) line.remove_prefix(1);
+    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.remove_suffix(1);
+    headers[name] = std::string(line);
+    return size;
+  }
+
+  std::string url_;
+  std::unique_ptr<CURL, void (*)(CURL*)> handle_;
+  std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers_;
+  HttpReply reply_;
+  char error_[CURL_ERROR_SIZE] = {};
+};
+
+tl::unexpected<Error> no_reply(const std::string& url, const std::string& why) {
+  return fail(ErrorCode::unavailable, fmt::format("{}: {}", url, why));
+}
+
+/// A file that a download grows. The lock makes other processes that want the same file wait.
+struct Sink {
+  Request* request = nullptr;
+  int file = -1;
+  std::uint64_t size_bytes = 0;  ///< of the file now
+  std::uint64_t wanted_bytes = 0;
+  bool is_first_data = true;
+  const DownloadProgress* progress = nullptr;
+
+  Sink() = default;
+  Sink(const Sink&) = delete;
+  Sink& operator=(const Sink&) = delete;
+  ~Sink() {
+    if (file >= 0) ::close(file);
+  }
+
+  bool restart() {
+    size_bytes = 0;
+    return ::ftruncate(file, 0) == 0 && ::lseek(file, 0, SEEK_SET) == 0;
+  }
+
+  /// Appends what came; returning another size than `size` ends the transfer.
+  static std::size_t on_data(const char* data, std::size_t, std::size_t size, void* sink_pointer) {
+    auto& sink = *static_cast<Sink*>(sink_pointer);
+    const long status = sink.request->status();
+    if (status != 200 && status != 206) return size;  // the body of an error
+    if (sink.is_first_data) {
+      sink.is_first_data = false;
+      if (status == 200 && sink.size_bytes > 0 && !sink.restart()) return 0;  // the server sends all from the start
+    }
+    if (sink.size_bytes + size > sink.wanted_bytes) return 0;
+    std::size_t n_written = 0;
+    while (n_written < size) {
+      const ssize_t count = ::write(sink.file, data + n_written, size - n_written);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return 0;
+      n_written += static_cast<std::size_t>(count);
+    }
+    sink.size_bytes += size;
+    if (*sink.progress) (*sink.progress)(sink.size_bytes, sink.wanted_bytes);
+    return size;
+  }
+};
+
+/// One request for what is missing; true when the reply ended in order.
+bool continue_download(Request& request, Sink& sink) {
+  sink.request = &request;
+  sink.is_first_data = true;
+  request.set(CURLOPT_FOLLOWLOCATION, 1L);
+  request.set(CURLOPT_WRITEFUNCTION, &Sink::on_data);
+  request.set(CURLOPT_WRITEDATA, &sink);
+  // Not CURLOPT_RESUME_FROM: that fails where the server answers with the whole file.
+  const std::string rest = std::to_string(sink.size_bytes) + "-";
+  if (sink.size_bytes > 0) request.set(CURLOPT_RANGE, rest.c_str());
+  return request.perform();
+}
+
+}  // namespace
+
+Result<HttpReply> http_get(const std::string& url, const std::string& token) {
+  Request request(url, token);
+  request.set(CURLOPT_FOLLOWLOCATION, 1L);
+  request.set(CURLOPT_WRITEDATA, &request.reply().body);
+  using WriteFunction = std::size_t (*)(const char*, std::size_t, std::size_t, void*);
+  const WriteFunction on_data = [](const char* data, std::size_t, std::size_t size, void* body_pointer) {
+    auto& body = *static_cast<std::string*>(body_pointer);
+    if (body.size() + size > kMaxBodyBytes) return std::size_t{0};
+    body.append(data, size);
+    return size;
+  };
+  request.set(CURLOPT_WRITEFUNCTION, on_data);
+  if (!request.perform()) return no_reply(url, request.why());
+  return std::move(request.reply());
+}
+
+Result<HttpReply> http_head(const std::string& url, const std::string& token) {
+  std::string target = url;
+  for (int i = 0; i <= kMaxRedirects; ++i) {
+    Request request(target, token);
+    request.set(CURLOPT_NOBODY, 1L);
+    if (!request.perform()) return no_reply(target, request.why());
+    HttpReply& reply = request.reply();
+    const auto location = reply.headers.find("location");
+    const bool is_local = reply.status / 100 == 3 && location != reply.headers.end() && location->second.starts_with('/') &&
+                          !location->second.starts_with("//");
+    if (!is_local) return std::move(reply);
+    const std::size_t host_end = target.find('/', target.find("://") + 3);
+    target = target.substr(0, host_end) + location->second;
+  }
+  return no_reply(url, "too many redirects");
+}
+
+Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path, std::uint64_t size_bytes,
+                           const DownloadProgress& progress) {
+  Sink sink;
+  sink.wanted_bytes = size_bytes;
+  sink.progress = &progress;
+  sink.file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (sink.file < 0 || ::flock(sink.file, LOCK_EX) != 0)
+    return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  const off_t end = ::lseek(sink.file, 0, SEEK_END);
+  sink.size_bytes = end < 0 ? 0 : static_cast<std::uint64_t>(end);
+  if (sink.size_bytes > size_bytes && !sink.restart()) return fail(ErrorCode::io, fmt::format("cannot write {}", path.string()));
+
+  std::string why;
+  for (int attempt = 0; attempt < kMaxAttempts && sink.size_bytes < size_bytes; ++attempt) {
+    const std::uint64_t before = sink.size_bytes;
+    Request request(url, token);
+    const bool ended = continue_download(request, sink);
+    const long status = request.status();
+    if (status >= 400 && status < 500) return fail(ErrorCode::unavailable, fmt::format("{}: HTTP status {}", url, status));
+    why = status >= 500 ? fmt::format("HTTP status {}", status) : ended ? fmt::format("the reply ended after {} of {} bytes", sink.size_bytes, size_bytes) : request.why();
+    if (sink.size_bytes == before) std::this_thread::sleep_for(std::chrono::milliseconds(200) * (1 << attempt));
+  }
+  if (sink.size_bytes != size_bytes) return fail(ErrorCode::unavailable, fmt::format("{}: {}", url, why));
+  if (::fsync(sink.file) != 0) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  return {};
+}
+
+}  // namespace baton
