@@ -22,6 +22,12 @@ GOOD = {
     "tests/kernels/ops_test.cpp": CASE,
     "tests/io/file_test.cpp": CASE,
 }
+MORE_SOURCES = {
+    **GOOD,
+    "src/io/file_mapped.cpp": "",
+    "src/io/page.cpp": "",
+    "tests/io/file_test.cpp": '#include "io/page.h"\n' + CASE,
+}
 WITH_CUDA = {
     **GOOD,
     "src/kernels/cuda/norm.cu": "void CudaBackend::norm(const NormArgs& args) {}\n",
@@ -40,6 +46,8 @@ SEEDED = [
     (WITH_CUDA, {"src/kernels/cpu/rope.h": ""}, "rope of src/kernels/cpu has no twin"),
     (WITH_CUDA, {"src/kernels/cuda/rope.cuh": ""}, "rope of src/kernels/cuda has no twin"),
     (GOOD, {"tests/io/file_test.cpp": None}, "src/io/file.cpp: has no file_test.cpp"),
+    (MORE_SOURCES, {"tests/io/file_test.cpp": CASE}, "src/io/page.cpp: has no page_test.cpp"),
+    (MORE_SOURCES, {"src/io/filemap.cpp": ""}, "src/io/filemap.cpp: has no filemap_test.cpp"),
     (GOOD, {"tests/io/file_test.cpp": "int nothing;\n"}, "tests/io/file_test.cpp: holds no test case"),
     (GOOD, {"tests/text/bpe_test.cpp": CASE}, "has no baton_tests(text ...)"),
     (GOOD, {"tests/io/files.cpp": ""}, "tests/io/files.cpp: is not named *_test.cpp"),
@@ -63,7 +71,7 @@ def run_check(files):
 
 class CheckMirrors(unittest.TestCase):
     def test_good_trees_pass(self):
-        for tree in (GOOD, WITH_CUDA):
+        for tree in (GOOD, MORE_SOURCES, WITH_CUDA):
             status, said = run_check(tree)
             self.assertEqual(status, 0, said)
 
