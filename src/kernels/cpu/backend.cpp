@@ -1,0 +1,129 @@
+/// The CPU backend: memory of the host, and each operation handed to the file that holds it.
+#include "kernels/cpu/backend.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/attention_decode.h"
+#include "kernels/cpu/attention_merge.h"
+#include "kernels/cpu/collectives.h"
+#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/kv_storage.h"
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/rope_append.h"
+#include "kernels/cpu/sampling.h"
+
+namespace baton::cpu {
+namespace {
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "x86-64 processor";
+}
+
+/// MemAvailable, less if the control group allows less.
+std::int64_t free_memory_bytes() {
+  std::int64_t available = static_cast<std::int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("MemAvailable:")) available = std::strtoll(line.c_str() + 13, nullptr, 10) * 1024;
+  std::ifstream max_file("/sys/fs/cgroup/memory.max");
+  std::ifstream current_file("/sys/fs/cgroup/memory.current");
+  std::int64_t max = 0;
+  std::int64_t current = 0;
+  if (max_file >> max && current_file >> current && max > 0) available = std::min(available, std::max<std::int64_t>(0, max - current));
+  return available;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> CpuBackend::make(const BackendOptions& options) {
+  if (options.n_threads < 0) return fail(ErrorCode::invalid_request, fmt::format("--threads {}: must be 0 (automatic) or more", options.n_threads), "threads");
+  BATON_TRY(const CpuIsa isa, detect_cpu_isa());
+  limit_matmul_isa(isa);
+  return std::unique_ptr<Backend>(new CpuBackend(isa, options));
+}
+
+CpuBackend::CpuBackend(CpuIsa isa, const BackendOptions& options)
+    : isa_(isa), parallel_(options.n_threads), products_(parallel_, options.batch_invariant) {}
+
+BackendInfo CpuBackend::info() const {
+  BackendInfo info;
+  info.name = "cpu";
+  info.device = fmt::format("{}, {} thread{}", processor_name(), parallel_.n_threads(), parallel_.n_threads() == 1 ? "" : "s");
+  info.features = to_string(isa_);
+  info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  info.free_memory_bytes = free_memory_bytes();
+  info.has_bf16_products = isa_ == CpuIsa::avx512_bf16;
+  // Per thread, as measured on Zen 4 (targets.md): 20 GB/s of memory, 80 GB/s of cache, 200 GFLOP/s of bf16 dot products.
+  const double n = parallel_.n_threads();
+  AttentionCosts& costs = info.attention_costs;
+  costs.n_workers = parallel_.n_threads();
+  costs.memory_bytes_per_us = 20e3 * n;
+  costs.cache_bytes_per_us = 80e3 * n;
+  costs.flops_per_us = (isa_ == CpuIsa::avx512_bf16 ? 200e3 : isa_ == CpuIsa::baseline ? 15e3 : 80e3) * n;
+  costs.partial_bytes_per_us = 15e3 * n;
+  costs.item_us = 1.0;
+  costs.row_tile = 64;
+  return info;
+}
+
+Result<Buffer> CpuBackend::allocate(std::size_t size_bytes) {
+  if (size_bytes == 0) return Buffer{};
+  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) return fail(ErrorCode::out_of_memory, fmt::format("no memory for a buffer of {} bytes", size_bytes));
+  madvise(data, size_bytes, MADV_HUGEPAGE);
+  return Buffer(static_cast<std::byte*>(data), size_bytes, [](std::byte* address, std::size_t size) { munmap(address, size); });
+}
+
+void CpuBackend::copy_from_host(TensorView device, ConstTensorView host) {
+  check(device.size_bytes() == host.size_bytes(), "copy_from_host: sizes differ");
+  if (host.size_bytes() > 0) std::memcpy(device.data, host.data, host.size_bytes());
+}
+
+void CpuBackend::copy_to_host(TensorView host, ConstTensorView device) {
+  check(device.size_bytes() == host.size_bytes(), "copy_to_host: sizes differ");
+  if (host.size_bytes() > 0) std::memcpy(host.data, device.data, host.size_bytes());
+}
+
+StepView CpuBackend::upload_step(const StepInput& step) { return step.view(); }
+
+Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
+  if (dtype == DType::bf16 && isa_ != CpuIsa::avx512_bf16)
+    return fail(ErrorCode::unsupported, fmt::format("{}: this processor has no bf16 products ({}); weights must be float32", name, to_string(isa_)), "dtype");
+  return products_.pack(weight, dtype, name);
+}
+
+Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& shape) {
+  BATON_TRY(std::unique_ptr<KvStorage> storage, CpuKvStorage::make(shape));
+  return storage;
+}
+
+void CpuBackend::resolve_rows(const ResolveRowsArgs& args) { cpu::resolve_rows(args); }
+void CpuBackend::embedding(const EmbeddingArgs& args) { cpu::embedding(parallel_, args); }
+void CpuBackend::rms_norm(const RmsNormArgs& args) { cpu::rms_norm(parallel_, args); }
+void CpuBackend::gather_rows(const GatherRowsArgs& args) { cpu::gather_rows(args); }
+void CpuBackend::matmul(const MatmulArgs& args) { products_.multiply(args); }
+void CpuBackend::rope_append(const RopeAppendArgs& args) { cpu::rope_append(parallel_, args); }
+void CpuBackend::attention_decode(const AttentionArgs& args) { cpu::attention_decode(parallel_, isa_, args); }
+void CpuBackend::attention_merge(const AttentionMergeArgs& args) { cpu::attention_merge(parallel_, args); }
+void CpuBackend::silu_mul(const SiluMulArgs& args) { cpu::silu_mul(parallel_, args); }
+void CpuBackend::sample(const SampleArgs& args) { cpu::sample(parallel_, args); }
+void CpuBackend::all_reduce(TensorView x) { cpu::all_reduce(x); }
+void CpuBackend::all_gather(TensorView out, ConstTensorView part) { cpu::all_gather(out, part); }
+
+}  // namespace baton::cpu
+
+extern "C" baton::Result<std::unique_ptr<baton::Backend>> baton_make_backend(const baton::BackendOptions& options) {
+  return baton::cpu::CpuBackend::make(options);
+}

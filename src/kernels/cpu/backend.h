@@ -1,0 +1,49 @@
+/// The CPU backend: a product, and the executable specification of the CUDA one.
+#pragma once
+
+#include <memory>
+
+#include "core/parallel.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul.h"
+
+namespace baton::cpu {
+
+/// Runs every operation when it is called, on the caller's threads. The executor keeps a step back until its results are asked for, so
+/// that planning stays a step ahead here as on a device.
+class CpuBackend final : public Backend {
+ public:
+  static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);
+
+  BackendInfo info() const override;
+  Result<Buffer> allocate(std::size_t size_bytes) override;
+  void copy_from_host(TensorView device, ConstTensorView host) override;
+  void copy_to_host(TensorView host, ConstTensorView device) override;
+  StepView upload_step(const StepInput& step) override;
+  void synchronize() override {}
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
+  Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
+
+  void resolve_rows(const ResolveRowsArgs& args) override;
+  void embedding(const EmbeddingArgs& args) override;
+  void rms_norm(const RmsNormArgs& args) override;
+  void gather_rows(const GatherRowsArgs& args) override;
+  void matmul(const MatmulArgs& args) override;
+  void rope_append(const RopeAppendArgs& args) override;
+  void attention_decode(const AttentionArgs& args) override;
+  void attention_merge(const AttentionMergeArgs& args) override;
+  void silu_mul(const SiluMulArgs& args) override;
+  void sample(const SampleArgs& args) override;
+  void all_reduce(TensorView x) override;
+  void all_gather(TensorView out, ConstTensorView part) override;
+
+ private:
+  CpuBackend(CpuIsa isa, const BackendOptions& options);
+
+  CpuIsa isa_;
+  Parallel parallel_;
+  MatmulEngine products_;
+};
+
+}  // namespace baton::cpu

@@ -1,0 +1,63 @@
+/// Steps packed by hand, for tests below the engine.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/attention_plan.h"
+#include "kernels/batch.h"
+
+namespace baton::testing {
+
+/// One sequence's rows in a step: `tokens` stand at the end of kv_len positions.
+struct StepSequence {
+  SequenceRows rows;
+  std::vector<TokenId> tokens;
+  bool logits_of_every_row = false;  ///< else of the last
+  SampleOrder order;                 ///< row is filled in
+};
+
+/// Packs one layer group. Sequences must stand in depth_first_order.
+inline StepInput pack_step(std::span<const StepSequence> sequences, const AttentionShape& shape, const AttentionPlanOptions& options,
+                           std::vector<std::int32_t> reset_slots = {}) {
+  std::vector<SequenceRows> planned;
+  std::vector<TokenId> token_ids;
+  std::vector<std::int64_t> kv_slots;
+  std::vector<SampleOrder> orders;
+  for (const StepSequence& sequence : sequences) {
+    planned.push_back(sequence.rows);
+    const std::int32_t begin = sequence.rows.kv_len - sequence.rows.n_rows;
+    for (std::int32_t i = 0; i < sequence.rows.n_rows; ++i) {
+      const std::int32_t position = begin + i;
+      const std::int64_t block = sequence.rows.blocks[static_cast<std::size_t>(position / shape.block_len)].value;
+      kv_slots.push_back(block * shape.block_len + position % shape.block_len);
+      if (sequence.logits_of_every_row || i + 1 == sequence.rows.n_rows) {
+        SampleOrder order = sequence.order;
+        order.slot = sequence.rows.slot.value;
+        order.row = static_cast<std::int32_t>(token_ids.size());
+        orders.push_back(order);
+      }
+      token_ids.push_back(sequence.tokens[static_cast<std::size_t>(i)]);
+    }
+  }
+  const AttentionPlan plan = plan_attention(planned, shape, options);
+  StepInput step;
+  StepHeader& header = step.header();
+  header.n_rows = static_cast<std::int32_t>(plan.rows.size());
+  header.n_groups = 1;
+  header.token_ids = step.append(std::span<const TokenId>(token_ids));
+  header.reset_slots = step.append(std::span<const std::int32_t>(reset_slots));
+  header.orders = step.append(std::span<const SampleOrder>(orders));
+  LayerGroupSections& group = header.groups[0];
+  group.rows = step.append(std::span<const TokenRow>(plan.rows));
+  group.kv_slots = step.append(std::span<const std::int64_t>(kv_slots));
+  group.items = step.append(std::span<const AttentionItem>(plan.items));
+  group.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
+  group.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
+  group.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
+  group.n_partials = plan.n_partials;
+  step.finish();
+  return step;
+}
+
+}  // namespace baton::testing
