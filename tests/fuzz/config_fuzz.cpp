@@ -1,0 +1,27 @@
+/// Fuzzes the readers of config.json and generation_config.json: any text gives an error, or numbers inside the limits that the rest
+/// of the program relies on.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/check.h"
+#include "model/config.h"
+#include "model/rope.h"
+#include "model/weights.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (const auto generation = baton::parse_generation_config(text, "the input")) {
+    for (const baton::TokenId id : generation->eos_token_ids) baton::check(id >= 0, "a negative token id");
+  }
+  const auto config = baton::parse_model_config(text, "the input");
+  if (!config) return 0;
+  baton::check(config->n_heads % config->n_kv_heads == 0, "heads that do not divide");
+  baton::check(config->n_parameters() > 0, "a size that overflows");
+  for (const float frequency : baton::rope_frequencies(*config))
+    baton::check(std::isfinite(frequency) && frequency >= 0, "a frequency that is not a number");
+  for (const baton::ExpectedTensor& tensor : baton::expected_tensors(*config))
+    baton::check(tensor.shape.n_elements() > 0, "a tensor without elements");
+  return 0;
+}
