@@ -1,0 +1,52 @@
+/// The error body and its type names.
+#include "server/api_error.h"
+
+namespace baton {
+namespace {
+
+std::string_view error_type(int status) {
+  switch (status) {
+    case 401: return "AuthenticationError";
+    case 404: return "NotFoundError";
+    case 500: return "InternalServerError";
+    case 501: return "NotImplementedError";
+    case 503: return "ServiceUnavailableError";
+    default: return "BadRequestError";
+  }
+}
+
+}  // namespace
+
+int http_status(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_request: return 400;
+    case ErrorCode::not_found: return 404;
+    case ErrorCode::too_large: return 413;
+    case ErrorCode::unsupported: return 501;
+    case ErrorCode::unavailable: return 503;
+    case ErrorCode::invalid_data:
+    case ErrorCode::out_of_memory:
+    case ErrorCode::io:
+    case ErrorCode::internal: return 500;
+  }
+  return 500;
+}
+
+json::Value error_body(int status, std::string_view message, std::string_view param) {
+  json::Value error;
+  error["message"] = std::string(message);
+  error["type"] = std::string(error_type(status));
+  error["param"] = param.empty() ? json::Value() : json::Value(std::string(param));
+  error["code"] = status;
+  json::Value body;
+  body["error"] = std::move(error);
+  return body;
+}
+
+HttpResponse error_response(int status, std::string_view message, std::string_view param) {
+  return {status, {{"Content-Type", "application/json"}}, json::dump(error_body(status, message, param))};
+}
+
+HttpResponse error_response(const Error& error) { return error_response(http_status(error.code), error.message, error.param); }
+
+}  // namespace baton

@@ -1,0 +1,21 @@
+/// Errors as clients of the OpenAI dialect expect them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+#include "io/json.h"
+#include "server/http_message.h"
+
+namespace baton {
+
+/// 400 for invalid_request, 404, 413, 501, 503; everything else is 500.
+int http_status(ErrorCode code);
+
+/// {"error": {"message", "type", "param", "code"}}; `code` is the status, `param` null when empty.
+json::Value error_body(int status, std::string_view message, std::string_view param);
+HttpResponse error_response(int status, std::string_view message, std::string_view param);
+HttpResponse error_response(const Error& error);
+
+}  // namespace baton

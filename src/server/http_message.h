@@ -1,0 +1,70 @@
+/// HTTP requests and responses as values, and the names by which threads speak of an exchange.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace baton {
+
+/// One request and its answer on one connection. Never used again.
+using ExchangeId = Id<struct ExchangeKind, std::int64_t>;
+
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method;   ///< "GET"
+  std::string path;     ///< without the query, as sent
+  std::string query;    ///< what follows "?"
+  HttpHeaders headers;  ///< in the order sent
+  std::string body;
+  bool is_http_1_0 = false;
+  bool keep_alive = true;
+
+  /// The first header of this name in any case; empty if there is none. `name` is in lower case.
+  std::string_view header(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  HttpHeaders headers;  ///< besides Content-Length, Transfer-Encoding and Connection, which the server adds
+  std::string body;
+};
+
+/// A part of an answer. An exchange gets either one `whole`, or one `head` (the response's body is ignored), any number of
+/// `piece`s and one `end`.
+struct HttpOutput {
+  enum class Kind { whole, head, piece, end };
+  ExchangeId exchange;
+  Kind kind = Kind::whole;
+  HttpResponse response;  ///< of whole and head
+  std::string bytes;      ///< of piece
+};
+
+/// What a connection may send and how long it may take.
+struct HttpLimits {
+  std::size_t max_header_bytes = 64 * 1024;
+  std::size_t max_header_count = 256;
+  std::size_t max_body_bytes = 32 * 1024 * 1024;
+  std::size_t max_pipelined_bytes = 64 * 1024;     ///< read ahead while an answer is on its way
+  std::size_t max_unsent_bytes = 4 * 1024 * 1024;  ///< of a stream whose client does not read; beyond it the client is cut off
+  std::size_t max_connections = 8192;
+  std::int64_t header_timeout_ms = 20'000;  ///< from a request's first byte, or the connection's start, to its header's end
+  std::int64_t body_timeout_ms = 120'000;   ///< from there to the body's end
+  std::int64_t idle_timeout_ms = 75'000;    ///< between two requests
+  std::int64_t write_timeout_ms = 30'000;   ///< without one byte taken by the client
+  std::int64_t linger_timeout_ms = 2'000;   ///< for the client to see the answer to a request that was cut off
+};
+
+/// "Not Found" of 404.
+std::string_view reason_phrase(int status);
+
+/// The status line, the headers and the empty line.
+std::string serialize_head(const HttpResponse& response, const HttpHeaders& framing);
+
+}  // namespace baton

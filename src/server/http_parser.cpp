@@ -1,0 +1,108 @@
+/// The request parser over Boost.Beast's, with an answer in words for each limit.
+#include "server/http_parser.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <boost/beast/http/rfc7230.hpp>
+
+namespace baton {
+namespace {
+
+namespace http = boost::beast::http;
+
+}  // namespace
+
+HttpParser::HttpParser(const HttpLimits& limits) : limits_(limits) {
+  parser_.header_limit(static_cast<std::uint32_t>(limits.max_header_bytes));
+  parser_.body_limit(limits.max_body_bytes);
+}
+
+void HttpParser::refuse(boost::beast::error_code error) {
+  if (error == http::error::body_limit) {
+    const auto length = parser_.get()[http::field::content_length];
+    if (!length.empty())
+      return refuse(413, fmt::format("the request body has {} bytes; this server accepts {}",
+                                     std::string_view(length.data(), length.size()), limits_.max_body_bytes));
+    return refuse(413,
+                  fmt::format("the request body has more than the {} bytes that this server accepts", limits_.max_body_bytes));
+  }
+  if (error == http::error::header_limit || error == http::error::buffer_overflow)
+    return refuse(
+        431, fmt::format("the request header has more than the {} bytes that this server accepts", limits_.max_header_bytes));
+  if (error == http::error::bad_version) return refuse(505, "this server speaks HTTP/1.0 and HTTP/1.1");
+  refuse(400, fmt::format("the request is not valid HTTP: {}", error.message()));
+}
+
+/// What a complete header says: too many fields, two meanings of one length (request smuggling), a body to be asked for.
+void HttpParser::check_header() {
+  is_header_done_ = true;
+  const auto& header = parser_.get();
+  const auto n_fields = static_cast<std::size_t>(std::distance(header.begin(), header.end()));
+  if (n_fields > limits_.max_header_count)
+    return refuse(431,
+                  fmt::format("the request has {} header fields; this server accepts {}", n_fields, limits_.max_header_count));
+  if (header.count(http::field::content_length) > 0 && header.count(http::field::transfer_encoding) > 0)
+    return refuse(400, "the request is not valid HTTP: it has both Content-Length and Transfer-Encoding");
+  if (header.count(http::field::transfer_encoding) > 0 && !parser_.chunked())
+    return refuse(501, "the only Transfer-Encoding that this server knows is chunked");
+  if (header.version() >= 11 && header.count(http::field::host) != 1)
+    return refuse(400, "the request is not valid HTTP: HTTP/1.1 asks for one Host field");
+  expects_continue_ = boost::beast::iequals(header[http::field::expect], "100-continue");
+}
+
+std::size_t HttpParser::put(std::string_view bytes) {
+  std::size_t n_taken = 0;
+  while (!refusal_ && !is_done_ && n_taken < bytes.size()) {
+    boost::beast::error_code error;
+    const std::string_view rest = bytes.substr(n_taken);
+    n_taken += parser_.put(boost::asio::buffer(rest.data(), rest.size()), error);
+    const bool needs_more = error == http::error::need_more;
+    if (error && !needs_more) {
+      refuse(error);
+      break;
+    }
+    if (parser_.is_header_done() && !is_header_done_) {
+      check_header();
+      parser_.eager(true);
+    }
+    is_done_ = !refusal_ && parser_.is_done();
+    if (!needs_more) continue;
+    // A chunk's header line or a trailer without an end: the library would wait for ever.
+    if (!refusal_ && bytes.size() - n_taken > limits_.max_header_bytes) refuse(http::error::header_limit);
+    break;
+  }
+  return n_taken;
+}
+
+bool HttpParser::take_expects_continue() {
+  const bool expects = expects_continue_ && is_header_done_ && !is_done_ && !refusal_;
+  if (is_header_done_) expects_continue_ = false;
+  return expects;
+}
+
+HttpRequest HttpParser::take() {
+  HttpRequest request;
+  auto message = parser_.release();
+  request.method = std::string(message.method_string());
+  std::string_view target(message.target().data(), message.target().size());
+  if (target.starts_with("http://") || target.starts_with("https://")) {
+    const auto slash = target.find('/', target.find("//") + 2);
+    target = slash == std::string_view::npos ? "/" : target.substr(slash);
+  }
+  const auto question = target.find('?');
+  request.path = std::string(target.substr(0, question));
+  if (question != std::string_view::npos) request.query = std::string(target.substr(question + 1));
+  request.headers.reserve(static_cast<std::size_t>(std::distance(message.begin(), message.end())));
+  for (const auto& field : message) {
+    const auto name = field.name_string();
+    const auto value = field.value();
+    request.headers.emplace_back(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
+  }
+  request.is_http_1_0 = message.version() < 11;
+  request.keep_alive = message.keep_alive();
+  request.body = std::move(message.body());
+  return request;
+}
+
+}  // namespace baton

@@ -1,0 +1,73 @@
+/// The HTTP server: a bound address, its connections, and one I/O thread that alone touches them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "server/http_message.h"
+
+namespace baton {
+
+class HttpSession;
+
+/// Where to listen. A Unix socket (`uds`) takes the place of host and port.
+struct HttpAddress {
+  std::string host = {};      ///< a name or an address; empty: all interfaces
+  std::uint16_t port = 8000;  ///< 0: any free one
+  std::string uds = {};
+  std::string ssl_keyfile = {};   ///< PEM; with a certificate the server speaks TLS
+  std::string ssl_certfile = {};  ///< PEM, the chain
+};
+
+/// What the server calls, on the I/O thread. They must not wait.
+struct HttpCallbacks {
+  std::function<void(ExchangeId, HttpRequest)> on_request;
+  /// The client left before its answer was complete. Nobody needs the rest.
+  std::function<void(ExchangeId)> on_gone;
+  /// SIGTERM or SIGINT. Empty: signals are left alone.
+  std::function<void()> on_signal;
+};
+
+/// Accepts connections and turns them into exchanges. Memory is bounded by HttpLimits times the number of connections.
+///
+/// Thread: any for `deliver`, `address` and `port`; the others belong to the owner.
+class HttpServer {
+ public:
+  /// Takes the address without listening, so that one in use is known before a model is loaded while connections are still
+  /// refused. Errors (io) are one sentence; files that are no key or certificate are invalid_data.
+  static Result<std::unique_ptr<HttpServer>> bind(const HttpAddress& address, const HttpLimits& limits);
+  ~HttpServer();
+
+  /// Opens the port and starts the I/O thread. Once.
+  Result<void> start(HttpCallbacks callbacks);
+  /// Refuses connections, lets answers in hand flow out for at most `flush_ms`, and ends the I/O thread. Idempotent.
+  void stop(std::int64_t flush_ms);
+
+  /// "http://127.0.0.1:8000" or "unix:/path".
+  std::string address() const;
+  /// 0 for a Unix socket.
+  std::uint16_t port() const;
+
+  /// Hands over parts of answers, in order. Those of exchanges that have ended are dropped.
+  void deliver(std::vector<HttpOutput> outputs);
+  void deliver(HttpOutput output);
+
+ private:
+  friend class HttpSession;
+  class Impl;
+  HttpServer();
+
+  // For sessions, on the I/O thread.
+  ExchangeId begin_exchange(HttpSession& session, HttpRequest request);
+  void end_exchange(ExchangeId exchange, bool is_client_gone);
+  bool is_closing() const;
+  void remove(HttpSession& session);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton

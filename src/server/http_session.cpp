@@ -1,0 +1,264 @@
+/// The states of a connection: read a request, answer it, flush, and again; or linger and close.
+#include "server/http_session.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <boost/asio/post.hpp>
+
+#include "server/api_error.h"
+#include "server/http_server.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kBuffersPerWrite = 16;
+
+std::variant<HttpSocket, boost::asio::ssl::stream<HttpSocket>> make_stream(HttpSocket socket, boost::asio::ssl::context* tls) {
+  if (tls != nullptr) return boost::asio::ssl::stream<HttpSocket>(std::move(socket), *tls);
+  return socket;
+}
+
+std::string http_date() { return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr))); }
+
+}  // namespace
+
+HttpSession::HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits)
+    : server_(server), limits_(limits), stream_(make_stream(std::move(socket), tls)), read_buffer_(kReadBytes) {}
+
+HttpSocket& HttpSession::socket() {
+  if (auto* tls = std::get_if<TlsStream>(&stream_)) return tls->next_layer();
+  return std::get<HttpSocket>(stream_);
+}
+
+void HttpSession::set_deadline(std::int64_t timeout_ms) {
+  deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+void HttpSession::operation_ended() {
+  --n_operations_;
+  if (state_ == State::closed && n_operations_ == 0) server_.remove(*this);
+}
+
+void HttpSession::close() {
+  if (state_ == State::closed) return;
+  state_ = State::closed;
+  boost::system::error_code ignored;
+  socket().close(ignored);
+  if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/true);
+  // Whoever called this may still use the session, so it is removed later.
+  ++n_operations_;
+  boost::asio::post(socket().get_executor(), [this] { operation_ended(); });
+}
+
+void HttpSession::close_if_idle() {
+  if (state_ == State::handshaking || (state_ == State::reading && !has_request_begun_)) close();
+}
+
+void HttpSession::check_deadline(std::chrono::steady_clock::time_point now) {
+  if (is_writing_ && now >= write_deadline_) return close();
+  if (state_ == State::answering || state_ == State::flushing || now < deadline_) return;
+  if (state_ == State::reading && has_request_begun_) return refuse({408, "the request did not arrive in time"});
+  close();
+}
+
+void HttpSession::read() {
+  if (is_reading_ || state_ == State::closed) return;
+  is_reading_ = true;
+  ++n_operations_;
+  std::visit(
+      [this](auto& stream) {
+        stream.async_read_some(boost::asio::buffer(read_buffer_), [this](boost::system::error_code error, std::size_t n) {
+          is_reading_ = false;
+          on_read(error, n);
+          operation_ended();
+        });
+      },
+      stream_);
+}
+
+void HttpSession::on_read(boost::system::error_code error, std::size_t n_bytes) {
+  if (state_ == State::closed) return;
+  if (error) {
+    keep_alive_ = false;
+    // A client that has sent all it will may still read the answer that is being written.
+    if (state_ != State::flushing) close();
+    return;
+  }
+  if (state_ == State::lingering) return read();
+  input_.append(read_buffer_.data(), n_bytes);
+  if (state_ == State::reading) return parse();
+  if (input_.size() < limits_.max_pipelined_bytes) read();
+}
+
+void HttpSession::queue(std::string bytes) {
+  if (bytes.empty() || state_ == State::closed) return;
+  unsent_bytes_ += bytes.size();
+  unsent_.push_back(std::move(bytes));
+  write();
+}
+
+void HttpSession::write() {
+  if (is_writing_ || unsent_.empty() || state_ == State::closed) return;
+  is_writing_ = true;
+  ++n_operations_;
+  write_deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(limits_.write_timeout_ms);
+  std::vector<boost::asio::const_buffer> buffers;
+  for (const std::string& bytes : unsent_) {
+    buffers.emplace_back(bytes.data(), bytes.size());
+    if (buffers.size() == kBuffersPerWrite) break;
+  }
+  buffers.front() += sent_bytes_;
+  std::visit(
+      [&](auto& stream) {
+        stream.async_write_some(buffers, [this](boost::system::error_code error, std::size_t n) {
+          is_writing_ = false;
+          on_write(error, n);
+          operation_ended();
+        });
+      },
+      stream_);
+}
+
+void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes) {
+  if (state_ == State::closed) return;
+  if (error) return close();
+  unsent_bytes_ -= n_bytes;
+  sent_bytes_ += n_bytes;
+  while (!unsent_.empty() && sent_bytes_ >= unsent_.front().size()) {
+    sent_bytes_ -= unsent_.front().size();
+    unsent_.pop_front();
+  }
+  if (!unsent_.empty()) return write();
+  if (state_ == State::flushing) on_flushed();
+}
+
+void HttpSession::on_flushed() {
+  if (keep_alive_ && !server_.is_closing()) return begin_request();
+  linger();
+}
+
+/// Sends the end of the connection but reads on for a while: closing over unread bytes would reset the connection, and the
+/// client would never see the answer.
+void HttpSession::linger() {
+  state_ = State::lingering;
+  set_deadline(limits_.linger_timeout_ms);
+  if (auto* tls = std::get_if<TlsStream>(&stream_)) {
+    ++n_operations_;
+    tls->async_shutdown([this](boost::system::error_code) {
+      close();
+      operation_ended();
+    });
+    return;
+  }
+  boost::system::error_code ignored;
+  socket().shutdown(HttpSocket::shutdown_send, ignored);
+  read();
+}
+
+void HttpSession::send_head(const HttpResponse& response, bool is_stream) {
+  HttpHeaders framing = {{"Date", http_date()}};
+  is_chunked_ = is_stream && !is_http_1_0_;
+  if (is_stream && is_http_1_0_) keep_alive_ = false;
+  if (server_.is_closing()) keep_alive_ = false;
+  if (is_chunked_) framing.emplace_back("Transfer-Encoding", "chunked");
+  if (!is_stream && response.status != 204) framing.emplace_back("Content-Length", std::to_string(response.body.size()));
+  if (!keep_alive_) framing.emplace_back("Connection", "close");
+  if (keep_alive_ && is_http_1_0_) framing.emplace_back("Connection", "keep-alive");
+  queue(serialize_head(response, framing));
+}
+
+void HttpSession::finish_answer() {
+  if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/false);
+  if (state_ == State::closed) return;
+  state_ = State::flushing;
+  if (unsent_.empty()) on_flushed();
+}
+
+void HttpSession::send(HttpOutput output) {
+  if (state_ != State::answering || output.exchange != exchange_) return;
+  switch (output.kind) {
+    case HttpOutput::Kind::whole:
+      send_head(output.response, /*is_stream=*/false);
+      if (!is_head_) queue(std::move(output.response.body));
+      return finish_answer();
+    case HttpOutput::Kind::head: return send_head(output.response, /*is_stream=*/true);
+    case HttpOutput::Kind::piece:
+      if (is_head_ || output.bytes.empty()) return;
+      queue(is_chunked_ ? fmt::format("{:x}\r\n{}\r\n", output.bytes.size(), output.bytes) : std::move(output.bytes));
+      if (unsent_bytes_ > limits_.max_unsent_bytes) close();
+      return;
+    case HttpOutput::Kind::end:
+      if (is_chunked_ && !is_head_) queue("0\r\n\r\n");
+      return finish_answer();
+  }
+}
+
+void HttpSession::refuse(const HttpRefusal& refusal) {
+  keep_alive_ = false;
+  HttpResponse response = error_response(refusal.status, refusal.message, {});
+  send_head(response, /*is_stream=*/false);
+  queue(std::move(response.body));
+  finish_answer();
+}
+
+void HttpSession::dispatch() {
+  state_ = State::answering;
+  HttpRequest request = parser_->take();
+  parser_.reset();
+  is_head_ = request.method == "HEAD";
+  is_http_1_0_ = request.is_http_1_0;
+  keep_alive_ = request.keep_alive;
+  exchange_ = server_.begin_exchange(*this, std::move(request));
+  if (input_.size() < limits_.max_pipelined_bytes) read();
+}
+
+void HttpSession::parse() {
+  if (!has_request_begun_) {
+    // Some old clients send an empty line after a body.
+    input_.erase(0, std::min(input_.find_first_not_of("\r\n"), input_.size()));
+    if (input_.empty()) return read();
+    has_request_begun_ = true;
+    set_deadline(limits_.header_timeout_ms);
+  }
+  input_.erase(0, parser_->put(input_));
+  if (parser_->refusal()) return refuse(*parser_->refusal());
+  if (parser_->is_done()) return dispatch();
+  if (parser_->take_expects_continue()) queue("HTTP/1.1 100 Continue\r\n\r\n");
+  if (parser_->is_header_done() && !is_body_deadline_set_) {
+    is_body_deadline_set_ = true;
+    set_deadline(limits_.body_timeout_ms);
+  }
+  read();
+}
+
+void HttpSession::begin_request() {
+  state_ = State::reading;
+  parser_.emplace(limits_);
+  has_request_begun_ = false;
+  is_body_deadline_set_ = false;
+  is_head_ = false;
+  is_http_1_0_ = false;
+  set_deadline(limits_.idle_timeout_ms);
+  parse();
+}
+
+void HttpSession::start() {
+  set_deadline(limits_.header_timeout_ms);
+  auto* tls = std::get_if<TlsStream>(&stream_);
+  if (tls == nullptr) return begin_request();
+  ++n_operations_;
+  tls->async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {
+    if (error)
+      close();
+    else if (state_ != State::closed)
+      begin_request();
+    operation_ended();
+  });
+}
+
+}  // namespace baton

@@ -1,0 +1,29 @@
+/// The error bodies of server/api_error.h.
+#include "server/api_error.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+TEST(ApiError, carries_the_status_as_an_integer_code_and_names_its_type) {
+  const HttpResponse response = error_response(Error{ErrorCode::invalid_request, "'n' must be positive", "n"});
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.body, R"({"error":{"message":"'n' must be positive","type":"BadRequestError","param":"n","code":400}})");
+}
+
+TEST(ApiError, has_a_null_param_where_no_field_is_at_fault) {
+  EXPECT_EQ(json::dump(error_body(404, "no such model", "")),
+            R"({"error":{"message":"no such model","type":"NotFoundError","param":null,"code":404}})");
+}
+
+TEST(ApiError, every_code_has_its_status) {
+  const std::pair<ErrorCode, int> cases[] = {
+      {ErrorCode::invalid_request, 400}, {ErrorCode::not_found, 404},   {ErrorCode::too_large, 413},
+      {ErrorCode::unavailable, 503},     {ErrorCode::unsupported, 501}, {ErrorCode::invalid_data, 500},
+      {ErrorCode::out_of_memory, 500},   {ErrorCode::io, 500},          {ErrorCode::internal, 500}};
+  for (const auto& [code, status] : cases) EXPECT_EQ(http_status(code), status) << to_string(code);
+}
+
+}  // namespace
+}  // namespace baton

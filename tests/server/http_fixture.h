@@ -1,0 +1,79 @@
+/// An HTTP server on a free loopback port, with requests that the test answers itself.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/http_server.h"
+#include "server/raw_client.h"
+
+namespace baton {
+
+/// Requests for "/echo" are answered at once with their method and body; all others wait for the test.
+class HttpFixture {
+ public:
+  explicit HttpFixture(const HttpLimits& limits = {}, HttpAddress address = {.host = "127.0.0.1", .port = 0}) {
+    auto bound = HttpServer::bind(address, limits);
+    EXPECT_TRUE(bound) << (bound ? "" : bound.error().message);
+    server = std::move(*bound);
+    const auto started = server->start({[this](ExchangeId id, HttpRequest request) { on_request(id, std::move(request)); },
+                                        [this](ExchangeId id) { on_gone(id); },
+                                        {}});
+    EXPECT_TRUE(started);
+  }
+  ~HttpFixture() { server->stop(0); }
+
+  std::pair<ExchangeId, HttpRequest> next_request() { return next(requests_); }
+  ExchangeId next_gone() { return next(gone_); }
+  std::size_t n_requests() {
+    const std::scoped_lock lock(mutex_);
+    return requests_.size();
+  }
+  void answer(ExchangeId id, std::string body) {
+    server->deliver({id, HttpOutput::Kind::whole, {200, {}, std::move(body)}, {}});
+  }
+  void begin_stream(ExchangeId id) {
+    server->deliver({id, HttpOutput::Kind::head, {200, {{"Content-Type", "text/event-stream"}}, {}}, {}});
+  }
+  void send_piece(ExchangeId id, std::string bytes) { server->deliver({id, HttpOutput::Kind::piece, {}, std::move(bytes)}); }
+  void end_stream(ExchangeId id) { server->deliver({id, HttpOutput::Kind::end, {}, {}}); }
+
+  std::unique_ptr<HttpServer> server;
+
+ private:
+  void on_request(ExchangeId id, HttpRequest request) {
+    if (request.path == "/echo") return answer(id, request.method + " " + request.body);
+    const std::scoped_lock lock(mutex_);
+    requests_.emplace_back(id, std::move(request));
+    changed_.notify_all();
+  }
+  void on_gone(ExchangeId id) {
+    const std::scoped_lock lock(mutex_);
+    gone_.push_back(id);
+    changed_.notify_all();
+  }
+  template <class T>
+  T next(std::deque<T>& queue) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(10), [&] { return !queue.empty(); })) {
+      ADD_FAILURE() << "nothing happened for ten seconds";
+      return T{};
+    }
+    T front = std::move(queue.front());
+    queue.pop_front();
+    return front;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::pair<ExchangeId, HttpRequest>> requests_;
+  std::deque<ExchangeId> gone_;
+};
+
+}  // namespace baton

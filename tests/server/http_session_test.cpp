@@ -1,0 +1,195 @@
+/// Connections over real sockets: order, keeping alive, limits, slowness and leaving (server/http_session.h).
+#include "server/http_session.h"
+
+#include <gtest/gtest.h>
+
+#include "server/http_fixture.h"
+
+namespace baton {
+namespace {
+
+TEST(HttpSession, answers_several_requests_on_one_connection) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  for (int i = 0; i < 3; ++i) {
+    const RawResponse response = client.post("/echo", std::to_string(i));
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.body, "POST " + std::to_string(i));
+    EXPECT_TRUE(response.has("\r\nDate: "));
+    EXPECT_FALSE(response.has("Connection: close"));
+  }
+}
+
+TEST(HttpSession, answers_pipelined_requests_in_their_order_one_at_a_time) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send("GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\nGET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
+  const auto [first, request] = fixture.next_request();
+  EXPECT_EQ(request.path, "/a");
+  EXPECT_EQ(fixture.n_requests(), 0u);
+  fixture.answer(first, "one");
+  EXPECT_EQ(client.read_response().body, "one");
+  const auto [second, next] = fixture.next_request();
+  EXPECT_EQ(next.path, "/b");
+  fixture.answer(second, "two");
+  EXPECT_EQ(client.read_response().body, "two");
+  EXPECT_EQ(client.read_response().body, "GET ");
+}
+
+TEST(HttpSession, streams_in_chunks_and_keeps_the_connection) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send_post("/stream", "{}");
+  const auto [id, request] = fixture.next_request();
+  fixture.begin_stream(id);
+  fixture.send_piece(id, "data: 1\n\n");
+  EXPECT_NE(client.read_until("\r\n\r\n").find("Transfer-Encoding: chunked"), std::string::npos);
+  EXPECT_EQ(client.read_chunk(), "data: 1\n\n");
+  fixture.send_piece(id, "data: 2\n\n");
+  fixture.end_stream(id);
+  EXPECT_EQ(client.read_chunk(), "data: 2\n\n");
+  EXPECT_EQ(client.read_chunk(), "");
+  EXPECT_EQ(client.get("/echo").status, 200);
+}
+
+TEST(HttpSession, streams_to_an_old_client_without_chunks_until_the_connection_ends) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send("GET /stream HTTP/1.0\r\n\r\n");
+  const auto [id, request] = fixture.next_request();
+  fixture.begin_stream(id);
+  fixture.send_piece(id, "abc");
+  fixture.end_stream(id);
+  const RawResponse response = client.read_response();
+  EXPECT_TRUE(response.has("Connection: close"));
+  EXPECT_EQ(response.body, "abc");
+}
+
+TEST(HttpSession, sends_no_body_to_head_but_its_length) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send("HEAD /echo HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_TRUE(client.read_response(/*has_body=*/false).has("Content-Length: 5"));
+  EXPECT_EQ(client.get("/echo").body, "GET ");
+}
+
+TEST(HttpSession, asks_for_the_body_of_a_client_that_waits) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send("POST /echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("ab");
+  EXPECT_EQ(client.read_response().body, "POST ab");
+}
+
+TEST(HttpSession, refuses_an_over_long_body_before_reading_it_and_lets_the_client_see_why) {
+  HttpLimits limits;
+  limits.max_body_bytes = 1000;
+  HttpFixture fixture(limits);
+  RawClient client(fixture.server->port());
+  client.send_post("/echo", std::string(1 << 20, 'x'));
+  const RawResponse response = client.read_response();
+  EXPECT_EQ(response.status, 413);
+  EXPECT_TRUE(response.has("Connection: close"));
+  EXPECT_EQ(response.body, R"({"error":{"message":"the request body has 1048576 bytes; this server accepts 1000",)"
+                           R"("type":"BadRequestError","param":null,"code":413}})");
+}
+
+TEST(HttpSession, answers_garbage_with_400_and_closes) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send("\x16\x03\x01 hello\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 400);
+  EXPECT_TRUE(client.is_closed_by_server());
+  RawClient chunked(fixture.server->port());
+  chunked.send("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n");
+  EXPECT_EQ(chunked.read_response().status, 400);
+}
+
+TEST(HttpSession, gives_up_on_a_header_that_comes_too_slowly) {
+  HttpLimits limits;
+  limits.header_timeout_ms = 300;
+  HttpFixture fixture(limits);
+  RawClient client(fixture.server->port());
+  client.send("GET /echo HTTP/1.1\r\nHo");
+  EXPECT_EQ(client.read_response().status, 408);
+  EXPECT_TRUE(client.is_closed_by_server());
+}
+
+TEST(HttpSession, gives_up_on_a_body_that_comes_too_slowly) {
+  HttpLimits limits;
+  limits.body_timeout_ms = 300;
+  HttpFixture fixture(limits);
+  RawClient client(fixture.server->port());
+  client.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+  EXPECT_EQ(client.read_response().status, 408);
+}
+
+TEST(HttpSession, closes_a_connection_that_asks_for_nothing) {
+  HttpLimits limits;
+  limits.idle_timeout_ms = 300;
+  HttpFixture fixture(limits);
+  RawClient client(fixture.server->port());
+  EXPECT_EQ(client.get("/echo").status, 200);
+  EXPECT_TRUE(client.is_closed_by_server());
+}
+
+TEST(HttpSession, notices_that_the_client_left_while_its_answer_is_made) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send_post("/wait", "{}");
+  const auto [id, request] = fixture.next_request();
+  client.close();
+  EXPECT_EQ(fixture.next_gone(), id);
+  fixture.answer(id, "to nobody");
+  RawClient another(fixture.server->port());
+  EXPECT_EQ(another.get("/echo").status, 200);
+}
+
+TEST(HttpSession, notices_that_the_client_left_in_the_middle_of_a_stream) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send_post("/stream", "{}");
+  const auto [id, request] = fixture.next_request();
+  fixture.begin_stream(id);
+  fixture.send_piece(id, "abc");
+  client.read_until("abc");
+  client.close();
+  EXPECT_EQ(fixture.next_gone(), id);
+}
+
+TEST(HttpSession, cuts_off_a_client_that_does_not_read_its_stream) {
+  HttpLimits limits;
+  limits.max_unsent_bytes = 1 << 20;
+  HttpFixture fixture(limits);
+  RawClient client(fixture.server->port());
+  client.send_post("/stream", "{}");
+  const auto [id, request] = fixture.next_request();
+  fixture.begin_stream(id);
+  for (int i = 0; i < 64; ++i) fixture.send_piece(id, std::string(1 << 19, 'x'));
+  EXPECT_EQ(fixture.next_gone(), id);
+}
+
+TEST(HttpSession, gives_up_on_a_client_that_takes_no_byte_for_too_long) {
+  HttpLimits limits;
+  limits.write_timeout_ms = 300;
+  limits.max_unsent_bytes = 128 << 20;
+  HttpFixture fixture(limits);
+  RawClient client(fixture.server->port());
+  client.send_post("/wait", "{}");
+  const auto [id, request] = fixture.next_request();
+  fixture.begin_stream(id);
+  fixture.send_piece(id, std::string(64 << 20, 'x'));
+  EXPECT_EQ(fixture.next_gone(), id);
+}
+
+TEST(HttpSession, ignores_empty_lines_between_requests) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send("\r\n\r\nGET /echo HTTP/1.1\r\nHost: h\r\n\r\n\r\nGET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_EQ(client.read_response().status, 200);
+}
+
+}  // namespace
+}  // namespace baton
