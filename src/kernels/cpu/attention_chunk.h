@@ -1,0 +1,229 @@
+/// The chunk kernel as a template over an instruction set (Simd) and a kind of product; each instantiation is a file of its
+/// own.
+///
+/// Simd gives: V (a vector of f32), I (of i32), kLanes, kMaxRows and kAccumulators (what fits its registers), and the functions
+/// used below. Everything is in an unnamed namespace, because each file compiles it with other instructions.
+#pragma once
+
+#include "kernels/cpu/attention_tile.h"
+
+namespace baton::cpu {
+namespace {
+
+/// f32 products: a step is one f32 of a row times a vector of f32.
+template <class S>
+struct F32Products {
+  using Simd = S;
+  static constexpr int kPerWord = 1;   // elements in a 32-bit word of the storage
+  static constexpr int kRowBytes = 4;  // bytes of a row (q or weights) a step takes
+  using V = typename S::V;
+  using B = typename S::V;
+  static B load(const std::byte* at) { return S::load(reinterpret_cast<const float*>(at)); }
+  static V step(V sum, const std::byte* row, B b) { return S::fma(S::broadcast(reinterpret_cast<const float*>(row)), b, sum); }
+  static V store_weights(std::byte* to, V p) {
+    S::store(reinterpret_cast<float*>(to), p);
+    return p;
+  }
+  static constexpr int kWeightBytes = 4;
+};
+
+/// bf16 products without bf16 instructions: a step is two exact f32 products of bf16 values, even element first.
+template <class S>
+struct Bf16Products {
+  using Simd = S;
+  static constexpr int kPerWord = 2;
+  static constexpr int kRowBytes = 8;
+  using V = typename S::V;
+  using B = typename S::I;
+  static B load(const std::byte* at) { return S::load_words(at); }
+  static V step(V sum, const std::byte* row, B b) {
+    const auto* pair = reinterpret_cast<const float*>(row);
+    return S::fma(S::broadcast(pair + 1), S::high_halves(b), S::fma(S::broadcast(pair), S::low_halves(b), sum));
+  }
+  static V store_weights(std::byte* to, V p) {
+    const V rounded = S::round_to_bf16(p);
+    S::store(reinterpret_cast<float*>(to), rounded);
+    return rounded;
+  }
+  static constexpr int kWeightBytes = 4;
+};
+
+/// 2^x for x <= 0: the polynomial of attention_state.h. Exactly 1 at 0, 0 for -inf, NaN for NaN.
+template <class S>
+typename S::V exp2_of_nonpositive(typename S::V x) {
+  using V = typename S::V;
+  x = S::max(S::set(-127.0f), x);  // in this order NaN stays
+  const typename S::I n = S::round_to_int(x);
+  const V f = S::sub(x, S::to_float(n));
+  V p = S::set(1.5453162e-4f);
+  p = S::fma(p, f, S::set(1.3390863e-3f));
+  p = S::fma(p, f, S::set(9.6180825e-3f));
+  p = S::fma(p, f, S::set(5.5503571e-2f));
+  p = S::fma(p, f, S::set(2.4022651e-1f));
+  p = S::fma(p, f, S::set(6.9314719e-1f));
+  p = S::fma(p, f, S::set(1.0f));
+  return S::mul(p, S::power_of_two(n));
+}
+
+/// sums[r][c] += sum over n_steps of row r's steps times the vectors at columns[c] + step * stride.
+template <class P, int R, int C>
+inline __attribute__((always_inline)) void multiply(typename P::V (&sums)[R][C], const std::byte* rows, std::size_t row_stride,
+                                                    const std::byte* const (&columns)[C], std::size_t stride, int n_steps) {
+#pragma GCC unroll 2
+  for (int step = 0; step < n_steps; ++step) {
+    typename P::B b[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) b[c] = P::load(columns[c] + static_cast<std::size_t>(step) * stride);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const std::byte* row = rows + static_cast<std::size_t>(r) * row_stride + static_cast<std::size_t>(step) * P::kRowBytes;
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) sums[r][c] = P::step(sums[r][c], row, b[c]);
+    }
+  }
+}
+
+/// Scores of R rows with C vectors of tokens, the first of them vector `first` of the chunk.
+template <class P, int R, int C>
+void score_block(const ChunkTask& task, int row, int first) {
+  using S = typename P::Simd;
+  constexpr int kPerTile = 16 / S::kLanes;
+  const std::byte* columns[C];
+  for (int c = 0; c < C; ++c) columns[c] = task.k_tiles[(first + c) / kPerTile] + (first + c) % kPerTile * S::kLanes * 4;
+  typename P::V sums[R][C];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) sums[r][c] = S::set(0.0f);
+  multiply<P, R, C>(sums, task.q + static_cast<std::size_t>(row) * kQueryRowBytes, kQueryRowBytes, columns, 64,
+                    task.head_dim / P::kPerWord);
+  const typename P::V scale = S::set(task.scale);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c)
+      S::store(task.scores + static_cast<std::ptrdiff_t>(row + r) * kChunkTokens + (first + c) * S::kLanes,
+               S::mul(sums[r][c], scale));
+}
+
+/// Adds tiles [tile, end) to o of R rows, C vectors of dimensions from vector `first`. Starts from nothing if `fresh`.
+template <class P, int R, int C>
+void value_block(const ChunkTask& task, int row, int first, int tile, int end, bool fresh) {
+  using S = typename P::Simd;
+  constexpr std::size_t kWeightRow = kChunkTokens * 4;
+  constexpr int kSteps = 16 / P::kPerWord;
+  const auto stride = static_cast<std::size_t>(task.v_dim) * 4;
+  float* o = task.o + static_cast<std::ptrdiff_t>(row) * task.v_dim + first * S::kLanes;
+  typename P::V sums[R][C];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c)
+      sums[r][c] = fresh ? S::set(0.0f) : S::load(o + static_cast<std::ptrdiff_t>(r) * task.v_dim + c * S::kLanes);
+  for (; tile < end; ++tile) {
+    const std::byte* columns[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) columns[c] = task.v_tiles[tile] + (first + c) * S::kLanes * 4;
+    multiply<P, R, C>(sums, task.weights + static_cast<std::size_t>(row) * kWeightRow + tile * kSteps * P::kRowBytes,
+                      kWeightRow, columns, stride, kSteps);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) S::store(o + static_cast<std::ptrdiff_t>(r) * task.v_dim + c * S::kLanes, sums[r][c]);
+}
+
+/// Calls body.template operator()<C>(c) over [begin, end) in the widest steps that leave R rows in registers.
+template <class S, int R, int C = 8, class Body>
+void for_columns(int begin, int end, const Body& body) {
+  if constexpr (C > 1 && R * C > S::kAccumulators) {
+    for_columns<S, R, C / 2>(begin, end, body);
+  } else {
+    for (; begin + C <= end; begin += C) body.template operator()<C>(begin);
+    if constexpr (C > 1) for_columns<S, R, C / 2>(begin, end, body);
+  }
+}
+
+/// Calls body.template operator()<R>(row) over [0, n_rows), R rows at a time.
+template <class S, int R = 8, class Body>
+void for_rows(int begin, int n_rows, const Body& body) {
+  if constexpr (R > S::kMaxRows) {
+    for_rows<S, R / 2>(begin, n_rows, body);
+  } else {
+    for (; begin + R <= n_rows; begin += R) body.template operator()<R>(begin);
+    if constexpr (R > 1) for_rows<S, R / 2>(begin, n_rows, body);
+  }
+}
+
+/// m, l and the weights exp2(score - m) of one row; masked tokens have weight 0.
+template <class P>
+void softmax_row(const ChunkTask& task, int row) {
+  using S = typename P::Simd;
+  using V = typename P::V;
+  constexpr int kPerTile = 16 / S::kLanes;
+  const int lo = task.lo[row];
+  const int hi = task.hi[row];
+  float* scores = task.scores + static_cast<std::ptrdiff_t>(row) * kChunkTokens;
+  std::byte* weights = task.weights + static_cast<std::size_t>(row) * kChunkTokens * 4;
+  V largest = S::set(-__builtin_inff());
+  for (int v = task.first_tile * kPerTile; v < task.end_tile * kPerTile; ++v) {
+    const int token = v * S::kLanes;
+    V s = S::load(scores + token);
+    if (token < lo || token + S::kLanes > hi) {
+      s = S::keep_between(s, lo - token, hi - token);
+      S::store(scores + token, s);
+    }
+    largest = S::max(largest, s);
+  }
+  const float m = S::reduce_max(largest);
+  const V shift = S::set(m == -__builtin_inff() ? 0.0f : m);
+  V sums[kPerTile];
+  for (int i = 0; i < kPerTile; ++i) sums[i] = S::set(0.0f);
+  for (int tile = task.first_tile; tile < task.end_tile; ++tile)
+#pragma GCC unroll 4
+    for (int i = 0; i < kPerTile; ++i) {
+      const int token = tile * 16 + i * S::kLanes;
+      const V p = exp2_of_nonpositive<S>(S::sub(S::load(scores + token), shift));
+      sums[i] = S::add(sums[i], P::store_weights(weights + token * P::kWeightBytes, p));
+    }
+  float lanes[16];
+  for (int i = 0; i < kPerTile; ++i) S::store(lanes + i * S::kLanes, sums[i]);
+  float l = 0;
+  for (const float lane : lanes) l += lane;
+  task.m[row] = m;
+  task.l[row] = l;
+}
+
+/// Tiles that are passed over once for all rows, so that they come from the nearest cache for all but the first.
+inline int tiles_of_group(const ChunkTask& task, int dim, int per_word, int max_rows) {
+  if (task.n_rows <= max_rows) return kTilesOfChunk;
+  constexpr int kNearBytes = 16 << 10;
+  const int tiles = kNearBytes / (16 * dim * 4 / per_word);
+  return tiles < 2 ? 2 : (tiles > kTilesOfChunk ? kTilesOfChunk : tiles);
+}
+
+template <class P>
+void run_chunk(const ChunkTask& task) {
+  using S = typename P::Simd;
+  constexpr int kPerTile = 16 / S::kLanes;
+  const int k_group = tiles_of_group(task, task.head_dim, P::kPerWord, S::kMaxRows);
+  for (int tile = task.first_tile; tile < task.end_tile; tile += k_group) {
+    const int end = tile + k_group < task.end_tile ? tile + k_group : task.end_tile;
+    for_rows<S>(0, task.n_rows, [&]<int R>(int row) {
+      for_columns<S, R>(tile * kPerTile, end * kPerTile, [&]<int C>(int column) { score_block<P, R, C>(task, row, column); });
+    });
+  }
+  for (int row = 0; row < task.n_rows; ++row) softmax_row<P>(task, row);
+  const int v_group = tiles_of_group(task, task.v_dim, P::kPerWord, S::kMaxRows);
+  for (int tile = task.first_tile; tile < task.end_tile; tile += v_group) {
+    const int end = tile + v_group < task.end_tile ? tile + v_group : task.end_tile;
+    for_rows<S>(0, task.n_rows, [&]<int R>(int row) {
+      for_columns<S, R>(0, task.v_dim / S::kLanes, [&]<int C>(int column) {
+        value_block<P, R, C>(task, row, column, tile, end, tile == task.first_tile);
+      });
+    });
+  }
+}
+
+}  // namespace
+}  // namespace baton::cpu

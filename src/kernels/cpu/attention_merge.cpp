@@ -1,0 +1,40 @@
+/// Folds each row's partial states in slot order, head by head.
+#include "kernels/cpu/attention_merge.h"
+
+#include <array>
+
+#include "kernels/cpu/attention_state.h"
+#include "kernels/cpu/kv_storage.h"
+
+namespace baton::cpu {
+
+void attention_merge(const Parallel& parallel, const AttentionMergeArgs& args) {
+  const LayerGroupSections& sections = args.step.header->groups[static_cast<std::size_t>(args.group)];
+  const auto offsets = args.step.span<std::int32_t>(sections.merge_offsets);
+  const auto slots = args.step.span<std::int32_t>(sections.merge_slots);
+  const std::int64_t n_heads = args.out.shape[1];
+  const auto head_dim = static_cast<int>(args.out.shape[2]);
+  check(head_dim <= kMaxHeadDim, "attention_merge: head_dim is over the largest");
+  const auto* part_o = reinterpret_cast<const float*>(args.partials.o.data);
+  const auto* part_m = reinterpret_cast<const float*>(args.partials.m.data);
+  const auto* part_l = reinterpret_cast<const float*>(args.partials.l.data);
+  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+    std::array<float, kMaxHeadDim> o;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const auto first = static_cast<std::size_t>(offsets[static_cast<std::size_t>(row)]);
+      const auto last = static_cast<std::size_t>(offsets[static_cast<std::size_t>(row) + 1]);
+      if (first == last) continue;
+      for (std::int64_t head = 0; head < n_heads; ++head) {
+        float m = kMinusInfinity;
+        float l = 0;
+        for (std::size_t i = first; i < last; ++i) {
+          const std::int64_t part = slots[i] * n_heads + head;
+          fold_state({o.data(), &m, &l}, part_o + part * head_dim, part_m[part], part_l[part], head_dim);
+        }
+        write_output(args.out, row * n_heads + head, o.data(), m, l, head_dim);
+      }
+    }
+  });
+}
+
+}  // namespace baton::cpu

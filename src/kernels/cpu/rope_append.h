@@ -1,0 +1,12 @@
+/// Rotation of queries and keys and the writing of keys and values on the CPU.
+#pragma once
+
+#include "core/parallel.h"
+#include "kernels/ops.h"
+
+namespace baton::cpu {
+
+/// ops.h: rope_append, into a CpuKvStorage. Dimensions from rotary_dim on are copied.
+void rope_append(const Parallel& parallel, const RopeAppendArgs& args);
+
+}  // namespace baton::cpu

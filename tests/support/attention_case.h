@@ -1,0 +1,258 @@
+/// A batch of sequences with shared blocks, its keys, values and queries, and random legal work lists over it.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "kernels/attention_plan.h"
+#include "kernels/batch.h"
+#include "kernels/kv_storage.h"
+
+namespace baton {
+
+/// What a case is made from.
+struct CaseShape {
+  int n_heads = 4;
+  int n_kv_heads = 2;
+  int head_dim = 64;
+  int block_len = 16;
+  int window = 0;
+  DType kv_dtype = DType::bf16;
+};
+
+/// A sequence: its block table, tokens, and how many of them are rows.
+struct CaseSequence {
+  std::vector<std::int32_t> blocks;
+  int kv_len = 0;
+  int n_rows = 1;
+};
+
+class AttentionCase {
+ public:
+  /// Sequence i continues the first shared[i] tokens (whole blocks) of sequence parents[i] (-1: none) to lengths[i] tokens.
+  /// Block numbers are drawn at random from twice as many as needed.
+  struct Branch {
+    int parent = -1;
+    int shared_len = 0;
+    int len = 1;
+    int n_rows = 1;
+  };
+  AttentionCase(const CaseShape& shape, const std::vector<Branch>& branches, std::uint64_t seed) : shape(shape), random(seed) {
+    std::size_t n_blocks = 1;
+    for (const Branch& branch : branches) n_blocks += static_cast<std::size_t>(branch.len / shape.block_len + 1);
+    std::vector<std::int32_t> free(2 * n_blocks);
+    for (std::size_t i = 0; i < free.size(); ++i) free[i] = static_cast<std::int32_t>(i);
+    std::shuffle(free.begin(), free.end(), random);
+    this->n_blocks = static_cast<int>(free.size());
+    for (const Branch& branch : branches) {
+      CaseSequence sequence{{}, branch.len, branch.n_rows};
+      if (branch.parent >= 0) {
+        const auto& parent = sequences[static_cast<std::size_t>(branch.parent)].blocks;
+        sequence.blocks.assign(parent.begin(), parent.begin() + branch.shared_len / shape.block_len);
+      }
+      while (static_cast<int>(sequence.blocks.size()) * shape.block_len < branch.len) {
+        sequence.blocks.push_back(free.back());
+        free.pop_back();
+      }
+      sequences.push_back(std::move(sequence));
+    }
+    make_rows();
+  }
+
+  void make_rows() {
+    rows.clear();
+    sequence_of_row.clear();
+    for (std::size_t s = 0; s < sequences.size(); ++s)
+      for (int i = sequences[s].kv_len - sequences[s].n_rows; i < sequences[s].kv_len; ++i) {
+        rows.push_back({static_cast<std::int32_t>(s), i, shape.window > 0 ? std::max(0, i + 1 - shape.window) : 0, i + 1});
+        sequence_of_row.push_back(static_cast<int>(s));
+      }
+  }
+
+  std::vector<SequenceRows> sequence_rows() const {
+    std::vector<SequenceRows> out;
+    for (std::size_t s = 0; s < sequences.size(); ++s) {
+      static_assert(sizeof(BlockId) == sizeof(std::int32_t));
+      const auto* ids = reinterpret_cast<const BlockId*>(sequences[s].blocks.data());
+      out.push_back(
+          {SlotId{static_cast<std::int32_t>(s)}, {ids, sequences[s].blocks.size()}, sequences[s].kv_len, sequences[s].n_rows});
+    }
+    return out;
+  }
+  AttentionShape attention_shape() const {
+    return {shape.n_heads, shape.n_kv_heads, shape.head_dim, static_cast<std::int32_t>(size_bytes(shape.kv_dtype)),
+            shape.window,  shape.block_len};
+  }
+  KvShape kv_shape(int n_layers = 1) const {
+    return {n_layers, n_blocks, shape.block_len, shape.n_kv_heads, shape.head_dim, shape.kv_dtype};
+  }
+
+  /// Fills slots that sequences use with key(position, dim) and value(position, dim) of block `block`, every other byte of the
+  /// storage with ones (NaN). Tokens that nobody wrote stay NaN.
+  using Fill = std::function<float(bool is_value, int kv_head, std::int32_t block, int offset, int dim)>;
+  void fill(KvStorage& kv, int layer, const Fill& number) const {
+    kv.fill_bytes(0xff);
+    std::vector<int> used(static_cast<std::size_t>(n_blocks), 0);
+    for (const CaseSequence& sequence : sequences)
+      for (std::size_t b = 0; b < sequence.blocks.size(); ++b) {
+        int& n = used[static_cast<std::size_t>(sequence.blocks[b])];
+        n = std::max(n, std::min(shape.block_len, sequence.kv_len - static_cast<int>(b) * shape.block_len));
+      }
+    const KvShape full = kv.shape();
+    std::vector<std::byte> bytes(static_cast<std::size_t>(full.block_bytes()));
+    for (std::int32_t block = 0; block < n_blocks; ++block) {
+      if (used[static_cast<std::size_t>(block)] <= 0) continue;
+      std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
+      visit_float(full.dtype, [&]<class T>(T) {
+        T* to = reinterpret_cast<T*>(bytes.data()) +
+                static_cast<std::size_t>(layer) * bytes.size() / sizeof(T) / static_cast<std::size_t>(full.n_layers);
+        for (const bool is_value : {false, true})
+          for (int head = 0; head < full.n_kv_heads; ++head)
+            for (int offset = 0; offset < full.block_len; ++offset)
+              for (int i = 0; i < full.head_dim; ++i, ++to)
+                if (offset < used[static_cast<std::size_t>(block)]) *to = T(number(is_value, head, block, offset, i));
+      });
+      kv.import_block(BlockId{block}, {bytes.data(), DType::u8, {full.block_bytes()}});
+    }
+  }
+
+  /// A random legal work list: nested shared runs, cut at random multiples of `cut` and split in row tiles of at most
+  /// `max_tile` rows.
+  AttentionPlan random_plan(int cut, int max_tile, bool share) {
+    AttentionPlan plan;
+    plan.rows = rows;
+    cover(plan, 0, static_cast<int>(sequences.size()), 0, cut, max_tile, share);
+    finish_plan(plan);
+    return plan;
+  }
+
+  /// Numbers the partial states of plan.items (in any order), lists them for each row by position and sets the flags.
+  void finish_plan(AttentionPlan& plan) const {
+    std::vector<std::vector<std::size_t>> items_of_row(rows.size());
+    std::stable_sort(plan.items.begin(), plan.items.end(),
+                     [](const auto& a, const auto& b) { return a.kv_begin < b.kv_begin; });
+    for (std::size_t i = 0; i < plan.items.size(); ++i)
+      for (int r = 0; r < plan.items[i].n_rows; ++r)
+        items_of_row[static_cast<std::size_t>(plan.items[i].first_row + r)].push_back(i);
+    plan.n_partials = 0;
+    for (AttentionItem& item : plan.items) {
+      bool direct = true;
+      item.flags = 0;
+      for (int r = 0; r < item.n_rows; ++r) {
+        const auto row = static_cast<std::size_t>(item.first_row + r);
+        direct = direct && items_of_row[row].size() == 1;
+        if (rows[row].kv_lo > item.kv_begin || rows[row].kv_hi < item.kv_end) item.flags |= AttentionItem::masked;
+      }
+      if (direct) {
+        item.flags |= AttentionItem::direct;
+      } else {
+        item.first_partial = plan.n_partials;
+        plan.n_partials += item.n_rows;
+      }
+    }
+    plan.merge_offsets.assign(1, 0);
+    plan.merge_slots.clear();
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      for (const std::size_t i : items_of_row[row])
+        if ((plan.items[i].flags & AttentionItem::direct) == 0)
+          plan.merge_slots.push_back(plan.items[i].first_partial + static_cast<std::int32_t>(row) - plan.items[i].first_row);
+      plan.merge_offsets.push_back(static_cast<std::int32_t>(plan.merge_slots.size()));
+    }
+  }
+
+  /// Adds items for rows [first_row, first_row + n_rows) over [begin, end), whose blocks are those of `sequence`.
+  void add_item(AttentionPlan& plan, int first_row, int n_rows, int sequence, int begin, int end) const {
+    AttentionItem item;
+    item.first_row = first_row;
+    item.n_rows = n_rows;
+    item.kv_begin = begin;
+    item.kv_end = end;
+    item.block_list = static_cast<std::int32_t>(plan.block_lists.size());
+    const auto& blocks = sequences[static_cast<std::size_t>(sequence)].blocks;
+    for (int b = begin / shape.block_len; b * shape.block_len < end; ++b)
+      plan.block_lists.push_back(blocks[static_cast<std::size_t>(b)]);
+    plan.items.push_back(item);
+  }
+
+  int first_row_of(int sequence) const {
+    int row = 0;
+    for (int s = 0; s < sequence; ++s) row += sequences[static_cast<std::size_t>(s)].n_rows;
+    return row;
+  }
+
+  int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+
+  CaseShape shape;
+  std::mt19937_64 random;
+  int n_blocks = 0;
+  std::vector<CaseSequence> sequences;
+  std::vector<TokenRow> rows;
+  std::vector<int> sequence_of_row;
+
+ private:
+  int common_len(int first, int last) const {
+    const auto& model = sequences[static_cast<std::size_t>(first)];
+    std::size_t n = model.blocks.size();
+    int len = model.kv_len;
+    for (int s = first + 1; s < last; ++s) {
+      const auto& other = sequences[static_cast<std::size_t>(s)].blocks;
+      n = std::min(
+          n, static_cast<std::size_t>(
+                 std::mismatch(model.blocks.begin(),
+                               model.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(n, other.size())), other.begin())
+                     .first -
+                 model.blocks.begin()));
+      len = std::min(len, sequences[static_cast<std::size_t>(s)].kv_len);
+    }
+    return std::min(static_cast<int>(n) * shape.block_len, len);
+  }
+
+  /// Covers positions from `begin` on for sequences [first, last), which share all blocks before it.
+  void cover(AttentionPlan& plan, int first, int last, int begin, int cut, int max_tile, bool share) {
+    const int n = last - first;
+    const int common = common_len(first, last);
+    int end = begin;
+    if (n == 1) end = common;
+    if (n > 1 && share && common > begin && uniform(0, 3) > 0)
+      end = uniform(0, 1) == 0 ? common : begin + uniform(0, (common - begin) / cut) * cut;
+    const int row_end = first_row_of(last);
+    for (int from = begin; from < end;) {
+      const int longest = std::max(1, (end - from) / cut);
+      const int to = std::min(end, uniform(0, 2) == 0 ? end : (from / cut + uniform(1, longest)) * cut);
+      for (int row = first_row_of(first); row < row_end;) {
+        const int n_rows = uniform(1, std::min(max_tile, row_end - row));
+        add_item(plan, row, n_rows, first, from, to);
+        row += n_rows;
+      }
+      from = to;
+    }
+    if (n == 1) return;
+    const int middle = uniform(first + 1, last - 1);
+    cover(plan, first, middle, end, cut, max_tile, share);
+    cover(plan, middle, last, end, cut, max_tile, share);
+  }
+};
+
+/// The plan as a step of one layer group.
+inline StepInput make_step(const AttentionPlan& plan) {
+  StepInput step;
+  LayerGroupSections sections;
+  sections.rows = step.append(std::span<const TokenRow>(plan.rows));
+  sections.items = step.append(std::span<const AttentionItem>(plan.items));
+  sections.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
+  sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
+  sections.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
+  sections.n_partials = plan.n_partials;
+  step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());
+  step.header().n_groups = 1;
+  step.header().groups[0] = sections;
+  step.finish();
+  return step;
+}
+
+}  // namespace baton
