@@ -145,7 +145,10 @@ struct StepView {
 /// Owner of one packed step on the host. Sections are appended (8-byte aligned) and the header written by `finish`.
 class StepInput {
  public:
-  StepInput() : bytes_(sizeof(StepHeader)) {}
+  StepInput() {
+    bytes_.reserve(4096);
+    bytes_.resize(sizeof(StepHeader));
+  }
 
   StepHeader& header() { return header_; }
 

@@ -1,0 +1,64 @@
+/// Owned host tensors with random contents, and errors against float64.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace baton::testing {
+
+/// Contiguous host memory with a dtype and a shape, filled with 0xff (NaN) at first.
+struct HostTensor {
+  DType dtype;
+  Shape shape;
+  std::vector<std::byte> bytes;
+
+  HostTensor(DType type, Shape sizes)
+      : dtype(type), shape(sizes), bytes(static_cast<std::size_t>(sizes.n_elements()) * size_bytes(type)) {
+    std::memset(bytes.data(), 0xff, bytes.size());
+  }
+
+  TensorView view() { return {bytes.data(), dtype, shape}; }
+  ConstTensorView view() const { return {bytes.data(), dtype, shape}; }
+  double at(std::int64_t index) const {
+    return visit_float(dtype, [&](auto zero) {
+      decltype(zero) value;
+      std::memcpy(&value, bytes.data() + static_cast<std::size_t>(index) * sizeof(value), sizeof(value));
+      return static_cast<double>(static_cast<float>(value));
+    });
+  }
+  void set(std::int64_t index, float number) {
+    visit_float(dtype, [&](auto zero) {
+      const auto value = static_cast<decltype(zero)>(number);
+      std::memcpy(bytes.data() + static_cast<std::size_t>(index) * sizeof(value), &value, sizeof(value));
+    });
+  }
+};
+
+/// Normally distributed numbers, rounded to the dtype.
+inline HostTensor random_tensor(std::mt19937& random, DType dtype, Shape shape) {
+  HostTensor tensor(dtype, shape);
+  std::normal_distribution<float> normal;
+  for (std::int64_t i = 0; i < shape.n_elements(); ++i) tensor.set(i, normal(random));
+  return tensor;
+}
+
+/// Distance of 1 to the next number of the dtype.
+inline double epsilon(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::f16 ? 0x1p-10 : 0x1p-23; }
+
+/// ||got - expected|| / ||expected||; the absolute norm where expected is 0. NaN never passes a bound.
+inline double relative_error(const HostTensor& got, std::span<const double> expected) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(got.at(static_cast<std::int64_t>(i)) - expected[i], 2);
+    norm += expected[i] * expected[i];
+  }
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+}  // namespace baton::testing
