@@ -1,0 +1,269 @@
+/// Planning and committing of steps.
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+
+namespace baton {
+
+/// A plan in the making. Nothing in a sequence but its blocks changes before the rows of all are settled, so that a preemption
+/// takes a sequence's rows back by dropping them.
+struct Scheduler::Draft {
+  StepPlan plan;
+  std::int32_t budget = 0;
+
+  void add(const Sequence& sequence, std::int32_t n_rows) {
+    const std::int32_t end = sequence.n_planned + n_rows;
+    const bool samples = !sequence.is_fill() && end == sequence.n_tokens_bound();
+    plan.sequences.push_back({sequence.id, sequence.slot, sequence.n_planned, n_rows, samples ? 1 : 0});
+    plan.n_rows += n_rows;
+    budget -= n_rows;
+  }
+  void drop(SequenceId id) {
+    const auto at = std::ranges::find(plan.sequences, id, &PlannedSequence::id);
+    if (at == plan.sequences.end()) return;
+    plan.n_rows -= at->n_rows;
+    budget += at->n_rows;
+    plan.sequences.erase(at);
+  }
+};
+
+Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache) : options_(options), cache_(cache) {
+  check(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0, "Scheduler: the limits must be positive");
+  for (std::int32_t slot = options.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
+}
+
+Scheduler::~Scheduler() = default;
+
+Sequence* Scheduler::find(SequenceId id) {
+  const auto at = sequences_.find(id);
+  return at == sequences_.end() ? nullptr : at->second.get();
+}
+const Sequence* Scheduler::find(SequenceId id) const {
+  const auto at = sequences_.find(id);
+  return at == sequences_.end() ? nullptr : at->second.get();
+}
+Sequence& Scheduler::at(SequenceId id) {
+  Sequence* sequence = find(id);
+  check(sequence != nullptr, [&] { return fmt::format("Scheduler: no sequence {}", id.value); });
+  return *sequence;
+}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  const SequenceId id = sequence->id;
+  check(sequences_.empty() || sequences_.rbegin()->first < id, "Scheduler: ids must ascend");
+  check(sequence->prompt_len >= 1 && sequence->prompt_len == sequence->n_tokens() && sequence->max_len >= sequence->prompt_len,
+        "Scheduler: a sequence needs a prompt and a length that holds it");
+  check(cache_.n_blocks_for(sequence->max_positions()) <= cache_.n_blocks(), "Scheduler: the cache cannot hold the sequence alone");
+  sequences_.emplace(id, std::move(sequence));
+  waiting_.insert(id);
+}
+
+StepPlan Scheduler::plan() {
+  Draft draft;
+  draft.plan.step = next_step_++;
+  draft.budget = options_.max_num_batched_tokens;
+  plan_running(draft, /*decodes=*/true);
+  plan_running(draft, /*decodes=*/false);
+  for (const PlannedSequence& planned : draft.plan.sequences) apply(planned);
+  // After a preemption the blocks that are left belong to those who run.
+  if (draft.plan.n_preempted == 0) plan_waiting(draft);
+  return std::move(draft.plan);
+}
+
+/// Rows of the running sequences that have one row left (decodes), or several (prefill).
+void Scheduler::plan_running(Draft& draft, bool decodes) {
+  const std::vector<SequenceId> ids(running_.begin(), running_.end());
+  for (const SequenceId id : ids) {
+    Sequence& sequence = at(id);
+    const std::int32_t n_left = sequence.n_rows_left();
+    if (sequence.state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
+    const std::int32_t n_rows = std::min(n_left, draft.budget);
+    if (n_rows == 0) return;
+    if (make_room(draft, sequence, sequence.n_planned + n_rows)) draft.add(sequence, n_rows);
+  }
+}
+
+/// Covers `n_positions` with blocks, preempting from the youngest on. False if that was the sequence itself.
+bool Scheduler::make_room(Draft& draft, Sequence& sequence, std::int32_t n_positions) {
+  while (!cache_.extend(sequence.table, n_positions)) {
+    Sequence& youngest = at(*running_.rbegin());
+    check(running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
+    preempt(draft, youngest);
+    if (&youngest == &sequence) return false;
+  }
+  return true;
+}
+
+void Scheduler::preempt(Draft& draft, Sequence& victim) {
+  draft.drop(victim.id);
+  ++draft.plan.n_preempted;
+  leave_slot(victim, victim.n_filled());
+  victim.state = SequenceState::waiting;
+  victim.n_planned = 0;
+  victim.n_committed = 0;
+  waiting_.insert(victim.id);
+}
+
+/// Gives back slot and blocks. Full blocks of the first n_filled positions stay cached; every step that fills them is enqueued.
+void Scheduler::leave_slot(Sequence& sequence, std::int32_t n_filled) {
+  cache_.release(sequence.table, sequence.tokens, n_filled, next_step_);
+  free_slots_.push_back(sequence.slot);
+  sequence.slot = SlotId{};
+  running_.erase(sequence.id);
+}
+
+/// The step's rows become the sequence's, and its full blocks visible to later steps.
+void Scheduler::apply(const PlannedSequence& planned) {
+  Sequence& sequence = at(planned.id);
+  sequence.n_planned += planned.n_rows;
+  sequence.n_samples_in_flight += planned.max_tokens;
+  cache_.publish(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
+}
+
+void Scheduler::plan_waiting(Draft& draft) {
+  const std::vector<SequenceId> ids(waiting_.begin(), waiting_.end());
+  for (const SequenceId id : ids) {
+    if (draft.budget == 0 || free_slots_.empty()) return;
+    Sequence& sequence = at(id);
+    if (sequence.n_samples_in_flight > 0) continue;  // preempted: its last token is not known yet
+    const std::int32_t n_match = sequence.is_fill() ? sequence.prompt_len : sequence.n_tokens() - 1;
+    const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_match, draft.plan.step);
+    const std::int32_t n_to_compute = sequence.n_rows_left() - found.n_ready * cache_.block_len();
+    // Somebody is filling a good part of what this one needs: the next plan finds it filled.
+    if (found.n_pending > 0 && 4 * found.n_pending * cache_.block_len() >= n_to_compute) continue;
+    if (!admit(draft, sequence)) return;
+  }
+}
+
+/// Starts a waiting sequence if there are blocks for its next chunk and one more, shared blocks counted once.
+bool Scheduler::admit(Draft& draft, Sequence& sequence) {
+  const std::int64_t step = draft.plan.step;
+  const std::int32_t n_match = sequence.is_fill() ? sequence.prompt_len : sequence.n_tokens() - 1;
+  cache_.begin(sequence.table, sequence.tokens, n_match, step);
+  const std::int32_t n_cached = sequence.table.n_cached_blocks * cache_.block_len();
+  const std::int32_t n_rows = std::min(draft.budget, sequence.n_rows_left() - n_cached);
+  const std::int32_t n_wanted =
+      std::min(cache_.n_blocks_for(n_cached + n_rows) + 1, cache_.n_blocks_for(sequence.max_positions())) - sequence.table.n_cached_blocks;
+  if (n_wanted > cache_.n_available()) {
+    cache_.release(sequence.table, sequence.tokens, n_cached, step);
+    return false;
+  }
+  const bool has_room = cache_.extend(sequence.table, n_cached + n_rows);
+  check(has_room, "Scheduler: blocks that were available are not");
+
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  waiting_.erase(sequence.id);
+  running_.insert(sequence.id);
+  sequence.state = SequenceState::running;
+  sequence.n_planned = sequence.n_committed = n_cached;
+  sequence.n_before_slot = sequence.n_generated();
+  if (sequence.n_admissions++ == 0) sequence.stats.cached_tokens = n_cached;
+  draft.plan.admitted.push_back(sequence.id);
+  if (n_rows == 0) {  // a prefix that is cached already
+    end(sequence, FinishReason::length);
+    return true;
+  }
+  draft.plan.reset_slots.push_back(sequence.slot);
+  draft.add(sequence, n_rows);
+  apply(draft.plan.sequences.back());
+  return true;
+}
+
+void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes) {
+  for (const StepOutcome& outcome : outcomes) {
+    Sequence* sequence = find(outcome.id);
+    if (sequence == nullptr || sequence->state == SequenceState::finished) continue;
+    const auto planned = std::ranges::find(plan.sequences, outcome.id, &PlannedSequence::id);
+    check(planned != plan.sequences.end(), "Scheduler: a result of a sequence that was not in the step");
+    const std::int32_t n_missing = planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());
+    for (const TokenOutput& token : outcome.tokens) sequence->tokens.push_back(token.token);
+    sequence->n_samples_in_flight -= planned->max_tokens;
+    sequence->stop_id = outcome.stop_id;
+    check(n_missing >= 0 && sequence->n_tokens() <= sequence->max_len && sequence->n_samples_in_flight >= 0,
+          "Scheduler: more tokens than were planned");
+    // One that was preempted meanwhile has no rows any more: it only gained a token.
+    if (sequence->state == SequenceState::running) {
+      sequence->n_committed = planned->first_position + planned->n_rows;
+      if (n_missing > 0 && !outcome.finished) shorten(*sequence, n_missing);
+    }
+    const bool is_filled = sequence->is_fill() && sequence->n_committed == sequence->prompt_len;
+    if (outcome.finished || is_filled) {
+      end(*sequence, outcome.finished.value_or(FinishReason::length));
+    } else if (sequence->state == SequenceState::running) {
+      cache_.publish(sequence->table, sequence->tokens, sequence->n_filled(), next_step_);
+    }
+  }
+}
+
+void Scheduler::shorten(Sequence& sequence, std::int32_t n_positions) {
+  check(sequence.n_committed == sequence.n_planned, "Scheduler: a sequence is shortened below a step in flight");
+  sequence.n_planned -= n_positions;
+  sequence.n_committed -= n_positions;
+  cache_.shorten(sequence.table, sequence.n_planned);
+}
+
+void Scheduler::end(Sequence& sequence, FinishReason reason) {
+  // What led to a NaN is not kept for others.
+  if (sequence.state == SequenceState::running) leave_slot(sequence, reason == FinishReason::error ? 0 : sequence.n_filled());
+  waiting_.erase(sequence.id);
+  sequence.state = SequenceState::finished;
+  sequence.finished = reason;
+  finished_.push_back(sequence.id);
+}
+
+void Scheduler::finish(SequenceId id, FinishReason reason) {
+  Sequence* sequence = find(id);
+  if (sequence != nullptr && sequence->state != SequenceState::finished) end(*sequence, reason);
+}
+
+std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() {
+  std::vector<std::unique_ptr<Sequence>> taken;
+  for (const SequenceId id : finished_) {
+    const auto at = sequences_.find(id);
+    taken.push_back(std::move(at->second));
+    sequences_.erase(at);
+  }
+  finished_.clear();
+  return taken;
+}
+
+std::vector<SequenceId> Scheduler::unfinished() const {
+  std::vector<SequenceId> ids(running_.begin(), running_.end());
+  ids.insert(ids.end(), waiting_.begin(), waiting_.end());
+  std::ranges::sort(ids);
+  return ids;
+}
+
+void Scheduler::check_invariants() const {
+  std::vector<const BlockTable*> tables;
+  std::set<SlotId> slots(free_slots_.begin(), free_slots_.end());
+  check(slots.size() == free_slots_.size(), "Scheduler: a slot is free twice");
+  for (const auto& [id, sequence] : sequences_) {
+    check(running_.contains(id) == (sequence->state == SequenceState::running) &&
+              waiting_.contains(id) == (sequence->state == SequenceState::waiting),
+          "Scheduler: a sequence stands in another list than its state says");
+    check(sequence->n_tokens() >= sequence->prompt_len && sequence->n_tokens_bound() <= sequence->max_len, "Scheduler: a sequence is too long");
+    if (sequence->state != SequenceState::running) {
+      check(sequence->table.blocks.empty() && sequence->table.node == nullptr && !sequence->slot.is_valid(),
+            "Scheduler: a sequence that does not run holds a slot or blocks");
+      continue;
+    }
+    check(slots.insert(sequence->slot).second, "Scheduler: a slot is held twice, or held and free");
+    check(sequence->n_committed <= sequence->n_planned && sequence->n_planned <= sequence->max_positions(),
+          "Scheduler: a sequence's positions are out of order");
+    check(static_cast<std::int32_t>(sequence->table.blocks.size()) >= cache_.n_blocks_for(sequence->n_planned),
+          "Scheduler: a block table does not cover what is planned");
+    tables.push_back(&sequence->table);
+  }
+  check(static_cast<std::int32_t>(slots.size()) == options_.max_num_seqs, "Scheduler: a slot is lost");
+  cache_.check_invariants(tables);
+}
+
+}  // namespace baton
