@@ -1,0 +1,120 @@
+/// The table of known fields.
+#include "server/openai_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+bool is_number(const Value& value, double number) { return value.is_number() && value.get<double>() == number; }
+bool is_empty(const Value& value) { return (value.is_array() || value.is_object()) && value.empty(); }
+bool is_text(const Value& value, std::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
+bool never(const Value&) { return false; }
+bool zero(const Value& value) { return is_number(value, 0); }
+bool one(const Value& value) { return is_number(value, 1); }
+bool is_false(const Value& value) { return value.is_boolean() && !value.get_ref<const Value::boolean_t&>(); }
+bool empty_list(const Value& value) { return is_empty(value); }
+bool empty_text(const Value& value) { return is_text(value, ""); }
+bool no_tool(const Value& value) { return is_text(value, "none") || is_text(value, "auto"); }
+bool plain_text(const Value& value) {
+  const Value* type = json::find(value, "type");
+  return is_empty(value) || (type != nullptr && is_text(*type, "text"));
+}
+bool only_text(const Value& value) { return value.is_array() && value.size() == 1 && is_text(value[0], "text"); }
+
+/// A field that changes what is generated and that this server does not do. null always counts as left out.
+struct FieldNotDone {
+  std::string_view name;
+  bool (*is_neutral)(const Value&);
+  std::string_view neutral;  ///< as the error says it
+};
+
+constexpr FieldNotDone kFieldsNotDone[] = {
+    {"presence_penalty", zero, "0"},
+    {"frequency_penalty", zero, "0"},
+    {"repetition_penalty", one, "1"},
+    {"length_penalty", one, "1"},
+    {"min_p", zero, "0"},
+    {"logit_bias", empty_list, "{}"},
+    {"tools", empty_list, "[]"},
+    {"tool_choice", no_tool, "\"none\" or \"auto\""},
+    {"functions", empty_list, "[]"},
+    {"function_call", no_tool, "\"none\" or \"auto\""},
+    {"response_format", plain_text, "{\"type\": \"text\"}"},
+    {"structured_outputs", empty_list, "{}"},
+    {"guided_json", never, "null"},
+    {"guided_regex", never, "null"},
+    {"guided_choice", never, "null"},
+    {"guided_grammar", never, "null"},
+    {"structural_tag", never, "null"},
+    {"prompt_logprobs", never, "null"},
+    {"best_of", one, "1"},
+    {"suffix", empty_text, "\"\""},
+    {"bad_words", empty_list, "[]"},
+    {"allowed_token_ids", never, "null"},
+    {"truncate_prompt_tokens", never, "null"},
+    {"use_beam_search", is_false, "false"},
+    {"early_stopping", is_false, "false"},
+    {"documents", empty_list, "[]"},
+    {"chat_template", never, "null; the server's --chat-template sets it"},
+    {"kv_transfer_params", empty_list, "{}"},
+    {"thinking_token_budget", never, "null"},
+    {"repetition_detection", empty_list, "{}"},
+    {"logits_processors", empty_list, "[]"},
+    {"prompt_embeds", never, "null"},
+    {"mm_processor_kwargs", empty_list, "{}"},
+    {"modalities", only_text, "[\"text\"]"},
+    {"audio", never, "null"},
+    {"prediction", never, "null"},
+    {"web_search_options", never, "null"},
+    {"return_tokens_as_token_ids", is_false, "false"},
+    {"priority", zero, "0"},
+    {"vllm_xargs", empty_list, "{}"},
+};
+
+/// Fields that are read, and fields that have no effect on the output.
+constexpr std::string_view kKnownFields[] = {
+    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "n", "stream",
+    "stream_options", "stop", "seed", "logprobs", "top_logprobs", "min_tokens", "ignore_eos", "stop_token_ids",
+    "include_stop_str_in_output", "skip_special_tokens", "add_special_tokens", "add_generation_prompt",
+    "continue_final_message", "chat_template_kwargs", "reasoning_effort", "echo", "request_id", "cache_salt", "prefix",
+    "baton_stats", "return_token_ids",
+    // Without effect here.
+    "user", "metadata", "store", "service_tier", "parallel_tool_calls", "session_id", "spaces_between_special_tokens",
+    "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "prompt_cache_breakpoint"};
+
+constexpr std::size_t kMaxNameBytes = 64;
+
+}  // namespace
+
+Result<void> refuse_fields_not_done(const Value& body) {
+  for (const FieldNotDone& field : kFieldsNotDone) {
+    const Value* value = json::find(body, field.name);
+    if (value == nullptr || value->is_null() || field.is_neutral(*value)) continue;
+    return fail(ErrorCode::invalid_request,
+                fmt::format("'{}' is not supported by this server; the value accepted is {}", field.name, field.neutral),
+                std::string(field.name));
+  }
+  return {};
+}
+
+std::vector<std::string> unknown_fields(const Value& body) {
+  std::vector<std::string> unknown;
+  for (const auto& [name, value] : body.get_ref<const Value::object_t&>()) {
+    const bool is_known = std::ranges::find(kKnownFields, name) != std::end(kKnownFields) ||
+                          std::ranges::find(kFieldsNotDone, name, &FieldNotDone::name) != std::end(kFieldsNotDone);
+    if (!is_known) unknown.push_back(name.substr(0, kMaxNameBytes));
+  }
+  return unknown;
+}
+
+}  // namespace baton

@@ -1,0 +1,301 @@
+/// The fields of chat and plain completions, one function for each kind.
+#include "server/openai_request.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "server/openai_fields.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+constexpr double kMaxTemperature = 100;
+constexpr std::size_t kMaxFields = 1000;
+constexpr std::int32_t kMaxInt = std::numeric_limits<std::int32_t>::max();
+
+tl::unexpected<Error> bad(std::string_view field, std::string message) {
+  return fail(ErrorCode::invalid_request, std::move(message), std::string(field));
+}
+
+/// An optional integer in [least, most]; nullopt where the field is absent or null.
+Result<std::optional<std::int32_t>> integer_field(const Value& body, std::string_view key, std::int32_t least,
+                                                  std::int32_t most) {
+  const Value* value = json::find(body, key);
+  if (value == nullptr || value->is_null()) return std::optional<std::int32_t>{};
+  BATON_TRY(const std::int64_t number, json::to_int64(*value, key, least, most));
+  return std::optional<std::int32_t>(static_cast<std::int32_t>(number));
+}
+
+Result<bool> flag_field(const Value& body, std::string_view key, bool otherwise) {
+  BATON_TRY(const std::optional<bool> flag, json::get_optional<bool>(body, key));
+  return flag.value_or(otherwise);
+}
+
+Result<void> parse_choice_of_tokens(const Value& body, const SamplingDefaults& defaults, SamplingParams& sampling) {
+  BATON_TRY(const auto temperature, json::get_optional<float>(body, "temperature"));
+  if (temperature && !(*temperature >= 0 && *temperature <= kMaxTemperature))
+    return bad("temperature", fmt::format("'temperature' must be from 0 to {}, not {}", kMaxTemperature, *temperature));
+  sampling.temperature = temperature ? *temperature : defaults.temperature.value_or(1.0f);
+  BATON_TRY(const auto top_p, json::get_optional<float>(body, "top_p"));
+  if (top_p && !(*top_p > 0 && *top_p <= 1))
+    return bad("top_p", fmt::format("'top_p' must be above 0 and at most 1, not {}", *top_p));
+  sampling.top_p = top_p ? *top_p : defaults.top_p.value_or(1.0f);
+  BATON_TRY(const auto top_k, integer_field(body, "top_k", -1, kMaxInt));
+  sampling.top_k = std::max(0, top_k ? *top_k : defaults.top_k.value_or(0));
+  if (const Value* seed = json::find(body, "seed"); seed != nullptr && !seed->is_null()) {
+    if (seed->is_number_unsigned()) {
+      sampling.seed = seed->get<std::uint64_t>();
+    } else {
+      BATON_TRY(const std::int64_t number, json::convert<std::int64_t>(*seed, "seed"));
+      sampling.seed = static_cast<std::uint64_t>(number);
+    }
+  }
+  return {};
+}
+
+Result<void> parse_token_ids(const Value& list, std::string_view key, std::int32_t n_vocab, std::vector<TokenId>& out) {
+  if (!list.is_array()) return json::wrong_type(key, "a list of token ids", list);
+  out.reserve(list.size());
+  for (const Value& element : list) {
+    const bool is_integer = element.is_number_integer() || element.is_number_unsigned();
+    const std::int64_t id = is_integer ? element.get<std::int64_t>() : -1;
+    if (!is_integer || id < 0 || id >= n_vocab)
+      return bad(key, fmt::format("'{}' must hold token ids from 0 to {}, not {}", key, n_vocab - 1,
+                                  is_integer ? fmt::format("{}", id) : std::string(json::describe_type(element))));
+    out.push_back(static_cast<TokenId>(id));
+  }
+  return {};
+}
+
+Result<void> parse_stop(const Value& body, GenerationRequest& request) {
+  const Value* stop = json::find(body, "stop");
+  if (stop == nullptr || stop->is_null()) return {};
+  if (stop->is_string()) {
+    request.stop = {stop->get_ref<const std::string&>()};
+  } else if (stop->is_array()) {
+    BATON_TRY(request.stop, json::convert<std::vector<std::string>>(*stop, "stop"));
+  } else {
+    return json::wrong_type("stop", "a string or a list of strings", *stop);
+  }
+  if (request.stop.size() > kMaxStopStrings)
+    return bad("stop", fmt::format("'stop' has {} strings; this server accepts {}", request.stop.size(), kMaxStopStrings));
+  for (const std::string& text : request.stop) {
+    if (text.empty()) return bad("stop", "'stop' must not hold an empty string");
+    if (text.size() > kMaxStopStringBytes)
+      return bad("stop",
+                 fmt::format("'stop' holds a string of {} bytes; this server accepts {}", text.size(), kMaxStopStringBytes));
+  }
+  return {};
+}
+
+Result<void> parse_end(const Value& body, const RequestLimits& limits, std::optional<std::int32_t> default_max_tokens,
+                       GenerationRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  BATON_TRY(const auto newer, integer_field(body, "max_completion_tokens", 0, kMaxInt));
+  BATON_TRY(const auto older, integer_field(body, "max_tokens", 0, kMaxInt));
+  sampling.max_tokens = newer ? newer : older ? older : default_max_tokens;
+  BATON_TRY(const auto min_tokens, integer_field(body, "min_tokens", 0, kMaxInt));
+  sampling.min_tokens = min_tokens.value_or(0);
+  if (sampling.max_tokens && sampling.min_tokens > *sampling.max_tokens)
+    return bad("min_tokens",
+               fmt::format("'min_tokens' must be at most max_tokens, {}, not {}", *sampling.max_tokens, sampling.min_tokens));
+  BATON_TRY(sampling.ignore_eos, flag_field(body, "ignore_eos", false));
+  if (const Value* ids = json::find(body, "stop_token_ids"); ids != nullptr && !ids->is_null())
+    BATON_TRY_VOID(parse_token_ids(*ids, "stop_token_ids", limits.n_vocab, sampling.stop_ids));
+  BATON_TRY_VOID(parse_stop(body, request));
+  BATON_TRY(request.include_stop, flag_field(body, "include_stop_str_in_output", false));
+  BATON_TRY(request.skip_special_tokens, flag_field(body, "skip_special_tokens", true));
+  return {};
+}
+
+Result<void> parse_stream(const Value& body, GenerationRequest& request) {
+  BATON_TRY(request.is_stream, flag_field(body, "stream", false));
+  const Value* options = json::find(body, "stream_options");
+  if (options == nullptr || options->is_null()) return {};
+  if (!options->is_object()) return json::wrong_type("stream_options", "an object", *options);
+  if (!request.is_stream) return bad("stream_options", "'stream_options' needs 'stream' to be true");
+  BATON_TRY(request.include_usage, flag_field(*options, "include_usage", false));
+  BATON_TRY(request.continuous_usage, flag_field(*options, "continuous_usage_stats", false));
+  return {};
+}
+
+Result<void> parse_names(const Value& body, GenerationRequest& request) {
+  BATON_TRY(const auto model, json::get_optional<std::string>(body, "model"));
+  request.model = model.value_or("");
+  BATON_TRY(request.prefix, json::get_optional<std::string>(body, "prefix"));
+  BATON_TRY(const auto salt, json::get_optional<std::string>(body, "cache_salt"));
+  if (salt && (salt->empty() || salt->size() > kMaxSaltBytes))
+    return bad("cache_salt", fmt::format("'cache_salt' must have 1 to {} bytes, not {}", kMaxSaltBytes, salt->size()));
+  request.cache_salt = salt.value_or("");
+  BATON_TRY(request.request_id, json::get_optional<std::string>(body, "request_id"));
+  if (request.request_id && request.request_id->size() > kMaxRequestIdBytes)
+    return bad("request_id", fmt::format("'request_id' has {} bytes; this server accepts {}", request.request_id->size(),
+                                         kMaxRequestIdBytes));
+  return {};
+}
+
+/// The content of a message as one string: given in parts, the texts joined by line feeds.
+Result<Value> parse_content(const Value& content, const std::string& key) {
+  if (content.is_string() || content.is_null()) return content;
+  if (!content.is_array()) return json::wrong_type(key, "a string or a list of parts", content);
+  std::string joined;
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const std::string part_key = fmt::format("{}[{}]", key, i);
+    const Value& part = content[i];
+    if (!part.is_object()) return json::wrong_type(part_key, "an object", part);
+    auto type = json::get<std::string>(part, "type");
+    if (!type) return bad(part_key + ".type", fmt::format("'{}.type' must be \"text\"", part_key));
+    if (*type != "text")
+      return bad(part_key + ".type",
+                 fmt::format("'{}.type' is \"{}\"; this model reads \"text\" only", part_key, type->substr(0, 40)));
+    auto text = json::get<std::string>(part, "text");
+    if (!text) return bad(part_key + ".text", fmt::format("'{}.text' must be a string", part_key));
+    if (i > 0) joined += '\n';
+    joined += *text;
+  }
+  return Value(std::move(joined));
+}
+
+Result<void> require_object(const Value& body) {
+  if (!body.is_object())
+    return fail(ErrorCode::invalid_request,
+                fmt::format("the request body must be a JSON object, not {}", json::describe_type(body)));
+  // Looking up a field is linear.
+  if (body.size() > kMaxFields)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("the request body has {} fields; this server accepts {}", body.size(), kMaxFields));
+  return {};
+}
+
+/// max_tokens 0 asks for nothing, except with `echo`.
+Result<void> refuse_no_tokens(const Value& body, const SamplingParams& sampling) {
+  if (!sampling.max_tokens || *sampling.max_tokens > 0) return {};
+  const Value* newer = json::find(body, "max_completion_tokens");
+  const std::string_view field = newer != nullptr && !newer->is_null() ? "max_completion_tokens" : "max_tokens";
+  return bad(field, fmt::format("'{}' must be at least 1, not 0", field));
+}
+
+Result<std::vector<Prompt>> parse_prompts(const Value& body, const RequestLimits& limits) {
+  const Value* prompt = json::find(body, "prompt");
+  if (prompt == nullptr) return json::missing("prompt");
+  std::vector<Prompt> prompts;
+  if (prompt->is_string()) {
+    prompts.emplace_back(prompt->get_ref<const std::string&>());
+    return prompts;
+  }
+  if (!prompt->is_array() || prompt->empty())
+    return bad("prompt", "'prompt' must be a string, a list of strings, a list of token ids, or a list of such lists");
+  if (prompt->front().is_number()) {
+    std::vector<TokenId> ids;
+    BATON_TRY_VOID(parse_token_ids(*prompt, "prompt", limits.n_vocab, ids));
+    prompts.emplace_back(std::move(ids));
+    return prompts;
+  }
+  for (std::size_t i = 0; i < prompt->size(); ++i) {
+    const Value& element = (*prompt)[i];
+    const std::string key = fmt::format("prompt[{}]", i);
+    if (element.is_string()) {
+      prompts.emplace_back(element.get_ref<const std::string&>());
+    } else {
+      if (!element.is_array()) return json::wrong_type(key, "a string or a list of token ids", element);
+      std::vector<TokenId> ids;
+      BATON_TRY_VOID(parse_token_ids(element, key, limits.n_vocab, ids));
+      prompts.emplace_back(std::move(ids));
+    }
+  }
+  return prompts;
+}
+
+}  // namespace
+
+Result<Value> parse_messages(const Value& value, std::string_view key) {
+  if (!value.is_array()) return json::wrong_type(key, "a list of messages", value);
+  if (value.empty()) return bad(key, fmt::format("'{}' must hold at least one message", key));
+  Value messages = Value::array();
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const std::string name = fmt::format("{}[{}]", key, i);
+    if (!value[i].is_object()) return json::wrong_type(name, "an object", value[i]);
+    Value message = value[i];
+    const Value* role = json::find(message, "role");
+    if (role == nullptr) return bad(name + ".role", fmt::format("'{}.role' is missing", name));
+    if (!role->is_string()) return json::wrong_type(name + ".role", "a string", *role);
+    const Value* content = json::find(message, "content");
+    if (content == nullptr && json::find(message, "tool_calls") == nullptr)
+      return bad(name + ".content", fmt::format("'{}.content' is missing", name));
+    BATON_TRY(Value joined, parse_content(content == nullptr ? Value() : *content, name + ".content"));
+    message["content"] = std::move(joined);
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+Result<GenerationRequest> parse_generation_fields(const Value& body, const SamplingDefaults& defaults,
+                                                  const RequestLimits& limits, std::optional<std::int32_t> default_max_tokens) {
+  BATON_TRY_VOID(require_object(body));
+  BATON_TRY_VOID(refuse_fields_not_done(body));
+  GenerationRequest request;
+  BATON_TRY_VOID(parse_names(body, request));
+  BATON_TRY_VOID(parse_choice_of_tokens(body, defaults, request.sampling));
+  BATON_TRY_VOID(parse_end(body, limits, default_max_tokens, request));
+  BATON_TRY_VOID(parse_stream(body, request));
+  BATON_TRY(const auto n, integer_field(body, "n", 1, kMaxSequencesPerPrompt));
+  request.n = n.value_or(1);
+  BATON_TRY(request.wants_stats, flag_field(body, "baton_stats", false));
+  BATON_TRY(request.wants_token_ids, flag_field(body, "return_token_ids", false));
+  request.unknown_fields = unknown_fields(body);
+  return request;
+}
+
+Result<ChatRequest> parse_chat_request(const Value& body, const SamplingDefaults& defaults, const RequestLimits& limits) {
+  ChatRequest request;
+  BATON_TRY(request.generation, parse_generation_fields(body, defaults, limits, std::nullopt));
+  BATON_TRY_VOID(refuse_no_tokens(body, request.generation.sampling));
+  const Value* messages = json::find(body, "messages");
+  if (messages == nullptr) return json::missing("messages");
+  BATON_TRY(request.messages, parse_messages(*messages, "messages"));
+  BATON_TRY(const bool wants_logprobs, flag_field(body, "logprobs", false));
+  BATON_TRY(const auto n_top, integer_field(body, "top_logprobs", 0, limits.max_logprobs));
+  if (n_top && *n_top > 0 && !wants_logprobs) return bad("top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
+  if (wants_logprobs) request.generation.sampling.n_top_logprobs = n_top.value_or(0);
+  BATON_TRY(const bool echo, flag_field(body, "echo", false));
+  if (echo) return bad("echo", "'echo' is not supported by this server on chat completions; the value accepted is false");
+  BATON_TRY(request.continue_final_message, flag_field(body, "continue_final_message", false));
+  BATON_TRY(request.add_generation_prompt, flag_field(body, "add_generation_prompt", true));
+  if (request.continue_final_message && request.add_generation_prompt)
+    return bad("continue_final_message", "'continue_final_message' needs 'add_generation_prompt' to be false");
+  BATON_TRY(request.add_special_tokens, flag_field(body, "add_special_tokens", false));
+  request.template_variables = Value::object();
+  if (const Value* variables = json::find(body, "chat_template_kwargs"); variables != nullptr && !variables->is_null()) {
+    if (!variables->is_object()) return json::wrong_type("chat_template_kwargs", "an object", *variables);
+    request.template_variables = *variables;
+  }
+  BATON_TRY(const auto effort, json::get_optional<std::string>(body, "reasoning_effort"));
+  if (effort) request.template_variables["reasoning_effort"] = *effort;
+  return request;
+}
+
+Result<CompletionRequest> parse_completion_request(const Value& body, const SamplingDefaults& defaults,
+                                                   const RequestLimits& limits) {
+  constexpr std::int32_t kDefaultMaxTokens = 16;
+  CompletionRequest request;
+  BATON_TRY(request.generation, parse_generation_fields(body, defaults, limits, kDefaultMaxTokens));
+  BATON_TRY(request.prompts, parse_prompts(body, limits));
+  BATON_TRY(request.echo, flag_field(body, "echo", false));
+  if (!request.echo) BATON_TRY_VOID(refuse_no_tokens(body, request.generation.sampling));
+  BATON_TRY(request.add_special_tokens, flag_field(body, "add_special_tokens", true));
+  BATON_TRY(const auto n_logprobs, integer_field(body, "logprobs", 0, limits.max_logprobs));
+  if (n_logprobs) request.generation.sampling.n_top_logprobs = *n_logprobs;
+  if (request.echo && n_logprobs)
+    return bad("logprobs", "'logprobs' together with 'echo' is not supported by this server; the value accepted is null");
+  const std::size_t n_sequences = request.prompts.size() * static_cast<std::size_t>(request.generation.n);
+  if (n_sequences > kMaxSequencesPerRequest)
+    return bad("prompt", fmt::format("'prompt' and 'n' ask for {} sequences ({} prompts, n = {}); this server accepts {}",
+                                     n_sequences, request.prompts.size(), request.generation.n, kMaxSequencesPerRequest));
+  return request;
+}
+
+}  // namespace baton

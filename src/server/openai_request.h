@@ -1,0 +1,89 @@
+/// Requests of the OpenAI dialect as values: every field read, checked and named when it is wrong (conventions.md 2.2).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/request.h"
+#include "io/json.h"
+
+namespace baton {
+
+/// What holds where a request says nothing: the model's generation_config.json.
+struct SamplingDefaults {
+  std::optional<float> temperature = {};
+  std::optional<float> top_p = {};
+  std::optional<std::int32_t> top_k = {};
+};
+
+/// Bounds of a request's values that depend on the server.
+struct RequestLimits {
+  std::int32_t n_vocab = 0;
+  std::int32_t max_logprobs = 20;
+};
+
+inline constexpr std::int32_t kMaxSequencesPerPrompt = 128;
+inline constexpr std::size_t kMaxSequencesPerRequest = 1024;
+inline constexpr std::size_t kMaxStopStrings = 64;
+inline constexpr std::size_t kMaxStopStringBytes = 1024;
+inline constexpr std::size_t kMaxSaltBytes = 1024;
+inline constexpr std::size_t kMaxRequestIdBytes = 128;
+
+/// What chat and plain completions have in common.
+struct GenerationRequest {
+  std::string model;                  ///< empty where the request names none
+  std::optional<std::string> prefix;  ///< a registered one, by name
+  SamplingParams sampling;
+  std::int32_t n = 1;
+  bool is_stream = false;
+  bool include_usage = false;     ///< a last frame with the usage
+  bool continuous_usage = false;  ///< usage on every frame
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  bool skip_special_tokens = true;
+  bool wants_stats = false;      ///< `baton_stats`
+  bool wants_token_ids = false;  ///< `return_token_ids`
+  std::optional<std::string> request_id;
+  std::string cache_salt;
+  std::vector<std::string> unknown_fields;  ///< ignored
+};
+
+struct ChatRequest {
+  GenerationRequest generation;
+  json::Value messages;  ///< see parse_messages
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  bool add_special_tokens = false;  ///< the template writes them
+  json::Value template_variables;   ///< an object: `chat_template_kwargs` and what else templates are told
+};
+
+using Prompt = std::variant<std::string, std::vector<TokenId>>;
+
+struct CompletionRequest {
+  GenerationRequest generation;
+  std::vector<Prompt> prompts;  ///< at least one
+  bool echo = false;
+  bool add_special_tokens = true;
+};
+
+/// A list of messages for chat templates: objects with a `role` and a `content` that is a string or null; a content given in
+/// parts is joined by line feeds. Other keys (name, tool_calls, ...) are kept. Errors call the list `key`.
+Result<json::Value> parse_messages(const json::Value& value, std::string_view key);
+
+/// Errors (invalid_request) name the field in `param`: a wrong type, a value out of range, or a known field that this server
+/// does not do and that is not at its neutral value.
+Result<ChatRequest> parse_chat_request(const json::Value& body, const SamplingDefaults& defaults, const RequestLimits& limits);
+Result<CompletionRequest> parse_completion_request(const json::Value& body, const SamplingDefaults& defaults,
+                                                   const RequestLimits& limits);
+
+/// The fields of both endpoints that say how tokens are chosen and when a sequence ends; also for `baton generate`.
+/// `default_max_tokens`: nullopt for what the context has left.
+Result<GenerationRequest> parse_generation_fields(const json::Value& body, const SamplingDefaults& defaults,
+                                                  const RequestLimits& limits, std::optional<std::int32_t> default_max_tokens);
+
+}  // namespace baton

@@ -1,0 +1,68 @@
+/// Known, neutral, refused and unknown fields (server/openai_fields.h).
+#include "server/openai_fields.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+json::Value body_of(std::string_view text) {
+  auto body = json::parse(text, "the body");
+  EXPECT_TRUE(body) << text;
+  return body ? *body : json::Value::object();
+}
+
+TEST(OpenaiFields, accepts_known_fields_at_their_neutral_value) {
+  for (const std::string_view text :
+       {R"({})", R"({"presence_penalty": 0})", R"({"frequency_penalty": 0.0, "repetition_penalty": 1.0, "min_p": 0})",
+        R"({"logit_bias": {}})", R"({"logit_bias": null})", R"({"tools": [], "tool_choice": "none"})",
+        R"({"tool_choice": "auto"})", R"({"response_format": {"type": "text"}})", R"({"structured_outputs": null})",
+        R"({"best_of": 1})", R"({"suffix": ""})", R"({"bad_words": [], "allowed_token_ids": null, "prompt_logprobs": null})",
+        R"({"modalities": ["text"]})", R"({"use_beam_search": false, "priority": 0})"})
+    EXPECT_TRUE(refuse_fields_not_done(body_of(text))) << text;
+}
+
+TEST(OpenaiFields, names_the_field_that_is_not_done) {
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {R"({"presence_penalty": 0.5})", "presence_penalty"},
+      {R"({"frequency_penalty": "0"})", "frequency_penalty"},
+      {R"({"repetition_penalty": 1.1})", "repetition_penalty"},
+      {R"({"min_p": 0.05})", "min_p"},
+      {R"({"logit_bias": {"5": 1}})", "logit_bias"},
+      {R"({"tools": [{"type": "function"}]})", "tools"},
+      {R"({"tool_choice": "required"})", "tool_choice"},
+      {R"({"tool_choice": {"type": "function"}})", "tool_choice"},
+      {R"({"response_format": {"type": "json_object"}})", "response_format"},
+      {R"({"response_format": {"type": "json_schema", "json_schema": {}}})", "response_format"},
+      {R"({"structured_outputs": {"regex": "a"}})", "structured_outputs"},
+      {R"({"guided_json": {}})", "guided_json"},
+      {R"({"prompt_logprobs": 0})", "prompt_logprobs"},
+      {R"({"best_of": 3})", "best_of"},
+      {R"({"suffix": "x"})", "suffix"},
+      {R"({"bad_words": ["x"]})", "bad_words"},
+      {R"({"allowed_token_ids": [1]})", "allowed_token_ids"},
+      {R"({"truncate_prompt_tokens": 10})", "truncate_prompt_tokens"},
+      {R"({"chat_template": "x"})", "chat_template"},
+      {R"({"modalities": ["text", "audio"]})", "modalities"},
+  };
+  for (const auto& [text, field] : cases) {
+    const auto refused = refuse_fields_not_done(body_of(text));
+    ASSERT_FALSE(refused) << text;
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
+    EXPECT_EQ(refused.error().param, field);
+    EXPECT_TRUE(refused.error().message.starts_with("'" + std::string(field) + "' is not supported by this server"));
+  }
+  EXPECT_EQ(refuse_fields_not_done(body_of(R"({"min_p": 0.1})")).error().message,
+            "'min_p' is not supported by this server; the value accepted is 0");
+}
+
+TEST(OpenaiFields, lists_only_what_nobody_knows_cut_short) {
+  EXPECT_EQ(unknown_fields(body_of(R"({"model": "m", "user": "u", "tools": [], "prompt_cache_key": "k", "top_k": 1})")),
+            std::vector<std::string>{});
+  EXPECT_EQ(unknown_fields(body_of(R"({"topk": 1, "model": "m", "frobnicate": {"a": 1}})")),
+            (std::vector<std::string>{"topk", "frobnicate"}));
+  EXPECT_EQ(unknown_fields({{std::string(5000, 'x'), 1}}).at(0).size(), 64u);
+}
+
+}  // namespace
+}  // namespace baton

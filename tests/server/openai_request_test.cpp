@@ -1,0 +1,251 @@
+/// Requests of the OpenAI dialect, field by field (server/openai_request.h).
+#include "server/openai_request.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+constexpr RequestLimits kLimits = {.n_vocab = 1000, .max_logprobs = 20};
+
+json::Value body_of(std::string_view text) {
+  auto body = json::parse(text, "the body");
+  EXPECT_TRUE(body) << text;
+  return body ? *body : json::Value::object();
+}
+
+/// A request with the fields of `extra` (`"a": 1, "b": 2`) besides the prompt.
+std::string with_prompt(std::string_view extra) {
+  return R"({"prompt": "p")" + std::string(extra.empty() ? "" : ", ") + std::string(extra) + "}";
+}
+std::string with_messages(std::string_view extra) {
+  return R"({"messages": [{"role": "user", "content": "hi"}])" + std::string(extra.empty() ? "" : ", ") + std::string(extra) +
+         "}";
+}
+
+CompletionRequest completion(std::string_view extra, const SamplingDefaults& defaults = {}) {
+  auto request = parse_completion_request(body_of(with_prompt(extra)), defaults, kLimits);
+  EXPECT_TRUE(request) << extra << (request ? "" : request.error().message);
+  return request ? *request : CompletionRequest{};
+}
+ChatRequest chat(std::string_view extra) {
+  auto request = parse_chat_request(body_of(with_messages(extra)), {}, kLimits);
+  EXPECT_TRUE(request) << extra << (request ? "" : request.error().message);
+  return request ? *request : ChatRequest{};
+}
+
+TEST(OpenaiRequest, has_the_defaults_of_the_dialect) {
+  const CompletionRequest plain = completion("");
+  EXPECT_EQ(plain.generation.sampling.max_tokens, 16);
+  EXPECT_EQ(plain.generation.sampling.temperature, 1.0f);
+  EXPECT_EQ(plain.generation.sampling.top_p, 1.0f);
+  EXPECT_EQ(plain.generation.sampling.top_k, 0);
+  EXPECT_EQ(plain.generation.sampling.n_top_logprobs, -1);
+  EXPECT_EQ(plain.generation.n, 1);
+  EXPECT_TRUE(plain.generation.skip_special_tokens);
+  EXPECT_TRUE(plain.add_special_tokens);
+  EXPECT_FALSE(plain.generation.is_stream);
+  const ChatRequest conversation = chat("");
+  EXPECT_FALSE(conversation.generation.sampling.max_tokens);
+  EXPECT_TRUE(conversation.add_generation_prompt);
+  EXPECT_FALSE(conversation.add_special_tokens);
+}
+
+TEST(OpenaiRequest, takes_the_models_defaults_where_the_request_says_nothing) {
+  const SamplingDefaults defaults = {.temperature = 0.6f, .top_p = 0.9f, .top_k = 40};
+  const SamplingParams unsaid = completion(R"("temperature": null)", defaults).generation.sampling;
+  EXPECT_EQ(unsaid.temperature, 0.6f);
+  EXPECT_EQ(unsaid.top_p, 0.9f);
+  EXPECT_EQ(unsaid.top_k, 40);
+  const SamplingParams said = completion(R"("temperature": 0, "top_p": 1, "top_k": -1)", defaults).generation.sampling;
+  EXPECT_EQ(said.temperature, 0.0f);
+  EXPECT_EQ(said.top_p, 1.0f);
+  EXPECT_EQ(said.top_k, 0);
+}
+
+TEST(OpenaiRequest, reads_every_field_of_both_endpoints) {
+  const GenerationRequest request =
+      completion(R"("model": "m", "prefix": "shop", "max_tokens": 7, "n": 3, "stream": true, "seed": -5, "min_tokens": 2,
+                    "stream_options": {"include_usage": true, "continuous_usage_stats": true}, "stop": ["a", "b"],
+                    "stop_token_ids": [1, 999], "ignore_eos": true, "include_stop_str_in_output": true,
+                    "skip_special_tokens": false, "cache_salt": "tenant", "request_id": "r1", "baton_stats": true,
+                    "return_token_ids": true, "user": "u", "frobnicate": 1)")
+          .generation;
+  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.prefix, "shop");
+  EXPECT_EQ(request.sampling.max_tokens, 7);
+  EXPECT_EQ(request.sampling.min_tokens, 2);
+  EXPECT_EQ(request.sampling.seed, static_cast<std::uint64_t>(-5));
+  EXPECT_EQ(request.sampling.stop_ids, (std::vector<TokenId>{1, 999}));
+  EXPECT_TRUE(request.sampling.ignore_eos);
+  EXPECT_EQ(request.n, 3);
+  EXPECT_TRUE(request.is_stream && request.include_usage && request.continuous_usage);
+  EXPECT_EQ(request.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(request.include_stop);
+  EXPECT_FALSE(request.skip_special_tokens);
+  EXPECT_EQ(request.cache_salt, "tenant");
+  EXPECT_EQ(request.request_id, "r1");
+  EXPECT_TRUE(request.wants_stats && request.wants_token_ids);
+  EXPECT_EQ(request.unknown_fields, std::vector<std::string>{"frobnicate"});
+  EXPECT_EQ(completion(R"("stop": "x")").generation.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(completion(R"("seed": 18446744073709551615)").generation.sampling.seed, 18446744073709551615u);
+}
+
+TEST(OpenaiRequest, prefers_the_newer_name_of_the_token_limit) {
+  EXPECT_EQ(chat(R"("max_tokens": 5, "max_completion_tokens": 9)").generation.sampling.max_tokens, 9);
+  EXPECT_EQ(chat(R"("max_tokens": 5)").generation.sampling.max_tokens, 5);
+}
+
+TEST(OpenaiRequest, reads_log_probabilities_as_each_endpoint_spells_them) {
+  EXPECT_EQ(chat(R"("logprobs": true)").generation.sampling.n_top_logprobs, 0);
+  EXPECT_EQ(chat(R"("logprobs": true, "top_logprobs": 5)").generation.sampling.n_top_logprobs, 5);
+  EXPECT_EQ(chat(R"("logprobs": false, "top_logprobs": 0)").generation.sampling.n_top_logprobs, -1);
+  EXPECT_EQ(completion(R"("logprobs": 0)").generation.sampling.n_top_logprobs, 0);
+  EXPECT_EQ(completion(R"("logprobs": 5)").generation.sampling.n_top_logprobs, 5);
+}
+
+TEST(OpenaiRequest, takes_a_prompt_in_four_forms) {
+  const auto prompts = [](std::string_view prompt) {
+    auto request = parse_completion_request(body_of(R"({"prompt": )" + std::string(prompt) + "}"), {}, kLimits);
+    EXPECT_TRUE(request) << prompt;
+    return request ? request->prompts : std::vector<Prompt>{};
+  };
+  using Ids = std::vector<TokenId>;
+  EXPECT_EQ(prompts(R"("a")"), (std::vector<Prompt>{"a"}));
+  EXPECT_EQ(prompts(R"(["a", "b"])"), (std::vector<Prompt>{"a", "b"}));
+  EXPECT_EQ(prompts("[1, 2]"), (std::vector<Prompt>{Ids{1, 2}}));
+  EXPECT_EQ(prompts("[[1, 2], [3]]"), (std::vector<Prompt>{Ids{1, 2}, Ids{3}}));
+}
+
+TEST(OpenaiRequest, lets_echo_ask_for_no_tokens) {
+  const CompletionRequest request = completion(R"("echo": true, "max_tokens": 0)");
+  EXPECT_TRUE(request.echo);
+  EXPECT_EQ(request.generation.sampling.max_tokens, 0);
+}
+
+TEST(OpenaiRequest, joins_content_parts_and_keeps_what_templates_may_want) {
+  const auto messages = parse_messages(body_of(R"([{"role": "user", "name": "n", "content": [{"type": "text", "text": "a"},
+      {"type": "text", "text": "b"}]}, {"role": "assistant", "content": null}, {"role": "assistant", "tool_calls": []}])"),
+                                       "messages");
+  ASSERT_TRUE(messages) << messages.error().message;
+  EXPECT_EQ(json::dump(*messages), R"([{"role":"user","name":"n","content":"a\nb"},{"role":"assistant","content":null},)"
+                                   R"({"role":"assistant","tool_calls":[],"content":null}])");
+}
+
+TEST(OpenaiRequest, hands_variables_to_the_template) {
+  const ChatRequest request = chat(R"("chat_template_kwargs": {"enable_thinking": false}, "reasoning_effort": "low")");
+  EXPECT_EQ(json::dump(request.template_variables), R"({"enable_thinking":false,"reasoning_effort":"low"})");
+}
+
+struct BadField {
+  std::string_view fields;
+  std::string_view param;
+  std::string_view message;  ///< empty: any
+};
+
+constexpr BadField kBadInBoth[] = {
+    {R"("temperature": "hot")", "temperature", "'temperature' must be a number, not a string"},
+    {R"("temperature": -0.1)", "temperature", "'temperature' must be from 0 to 100, not -0.1"},
+    {R"("temperature": 1e300)", "temperature", ""},
+    {R"("top_p": 0)", "top_p", "'top_p' must be above 0 and at most 1, not 0"},
+    {R"("top_p": 1.5)", "top_p", ""},
+    {R"("top_k": -2)", "top_k", ""},
+    {R"("top_k": 1.5)", "top_k", ""},
+    {R"("n": 0)", "n", "'n' must be from 1 to 128, not 0"},
+    {R"("n": 1000000)", "n", ""},
+    {R"("n": true)", "n", ""},
+    {R"("max_tokens": 0)", "max_tokens", "'max_tokens' must be at least 1, not 0"},
+    {R"("max_tokens": -1)", "max_tokens", ""},
+    {R"("max_tokens": 99999999999999)", "max_tokens", ""},
+    {R"("max_tokens": "5")", "max_tokens", "'max_tokens' must be an integer, not a string"},
+    {R"("max_completion_tokens": 0)", "max_completion_tokens", ""},
+    {R"("max_tokens": 5, "min_tokens": 6)", "min_tokens", "'min_tokens' must be at most max_tokens, 5, not 6"},
+    {R"("stream": "yes")", "stream", "'stream' must be true or false, not a string"},
+    {R"("stream_options": {"include_usage": true})", "stream_options", ""},
+    {R"("stream": true, "stream_options": {"include_usage": 1})", "include_usage", ""},
+    {R"("stop": "")", "stop", "'stop' must not hold an empty string"},
+    {R"("stop": [1])", "stop[0]", ""},
+    {R"("stop": {})", "stop", ""},
+    {R"("stop_token_ids": [1000])", "stop_token_ids", "'stop_token_ids' must hold token ids from 0 to 999, not 1000"},
+    {R"("stop_token_ids": [-1])", "stop_token_ids", ""},
+    {R"("stop_token_ids": ["a"])", "stop_token_ids", ""},
+    {R"("seed": 1.5)", "seed", ""},
+    {R"("model": 5)", "model", ""},
+    {R"("prefix": ["shop"])", "prefix", ""},
+    {R"("cache_salt": "")", "cache_salt", ""},
+    {R"("logprobs": "yes")", "logprobs", ""},
+    {R"("min_p": 0.1)", "min_p", ""},
+    {R"("tools": [{}])", "tools", ""},
+};
+
+template <class Parse>
+void expect_refused(const BadField& bad, const std::string& text, Parse parse) {
+  const auto request = parse(body_of(text), SamplingDefaults{}, kLimits);
+  ASSERT_FALSE(request) << text;
+  EXPECT_EQ(request.error().code, ErrorCode::invalid_request) << text;
+  EXPECT_EQ(request.error().param, bad.param) << text << ": " << request.error().message;
+  EXPECT_NE(request.error().message.find("'"), std::string::npos) << text;
+  if (!bad.message.empty()) {
+    EXPECT_EQ(request.error().message, bad.message);
+  }
+}
+
+TEST(OpenaiRequest, names_the_field_of_a_wrong_type_or_an_absurd_value) {
+  for (const BadField& bad : kBadInBoth) {
+    expect_refused(bad, with_prompt(bad.fields), parse_completion_request);
+    expect_refused(bad, with_messages(bad.fields), parse_chat_request);
+  }
+}
+
+TEST(OpenaiRequest, names_what_is_wrong_with_a_prompt) {
+  const BadField cases[] = {
+      {R"({})", "prompt", "'prompt' is missing"},
+      {R"({"prompt": null})", "prompt", ""},
+      {R"({"prompt": []})", "prompt", ""},
+      {R"({"prompt": {}})", "prompt", ""},
+      {R"({"prompt": [1, "a"]})", "prompt", "'prompt' must hold token ids from 0 to 999, not a string"},
+      {R"({"prompt": [1, 1000]})", "prompt", ""},
+      {R"({"prompt": ["a", 1]})", "prompt[1]", ""},
+      {R"({"prompt": [[1], [1.5]]})", "prompt[1]", ""},
+      {R"({"prompt": "p", "logprobs": true})", "logprobs", ""},
+      {R"({"prompt": "p", "logprobs": 21})", "logprobs", "'logprobs' must be from 0 to 20, not 21"},
+      {R"({"prompt": "p", "logprobs": 1, "echo": true})", "logprobs", ""},
+      {R"({"prompt": ["a","b","c","d","e","f","g","h","i"], "n": 128})", "prompt", ""},
+  };
+  for (const BadField& bad : cases) expect_refused(bad, std::string(bad.fields), parse_completion_request);
+}
+
+TEST(OpenaiRequest, names_what_is_wrong_with_the_messages) {
+  const BadField cases[] = {
+      {R"({})", "messages", "'messages' is missing"},
+      {R"({"messages": []})", "messages", "'messages' must hold at least one message"},
+      {R"({"messages": "hi"})", "messages", "'messages' must be a list of messages, not a string"},
+      {R"({"messages": ["hi"]})", "messages[0]", ""},
+      {R"({"messages": [{"content": "hi"}]})", "messages[0].role", "'messages[0].role' is missing"},
+      {R"({"messages": [{"role": 1, "content": "hi"}]})", "messages[0].role", ""},
+      {R"({"messages": [{"role": "user"}]})", "messages[0].content", ""},
+      {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content",
+       "'messages[0].content' must be a string or a list of parts, not an integer"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "messages[0].content[0].type",
+       "'messages[0].content[0].type' is \"image_url\"; this model reads \"text\" only"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})", "messages[0].content[0].text", ""},
+      {R"({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 3})", "top_logprobs", ""},
+      {R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 21})", "top_logprobs", ""},
+      {R"({"messages": [{"role": "user", "content": "a"}], "logprobs": 3})", "logprobs", ""},
+      {R"({"messages": [{"role": "user", "content": "a"}], "echo": true})", "echo", ""},
+      {R"({"messages": [{"role": "user", "content": "a"}], "continue_final_message": true})", "continue_final_message", ""},
+      {R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": []})", "chat_template_kwargs", ""},
+  };
+  for (const BadField& bad : cases) expect_refused(bad, std::string(bad.fields), parse_chat_request);
+}
+
+TEST(OpenaiRequest, refuses_a_body_that_is_no_object_or_has_absurdly_many_fields) {
+  EXPECT_EQ(parse_chat_request(body_of("[]"), {}, kLimits).error().message,
+            "the request body must be a JSON object, not a list");
+  json::Value body;
+  for (int i = 0; i < 1001; ++i) body["f" + std::to_string(i)] = i;
+  EXPECT_FALSE(parse_completion_request(body, {}, kLimits));
+}
+
+}  // namespace
+}  // namespace baton
