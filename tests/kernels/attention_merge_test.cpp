@@ -1,0 +1,177 @@
+/// The fold of partial states against the formula in double precision, and its edges: empty runs, rows without slots, NaN.
+#include "kernels/cpu/attention_merge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/attention_state.h"
+
+namespace baton {
+namespace {
+
+constexpr float kEmpty = -std::numeric_limits<float>::infinity();
+
+/// Partial states [n_partials, n_heads, head_dim] and the merge lists of rows.
+struct Parts {
+  int n_heads = 3;
+  int head_dim = 80;
+  std::vector<float> o, m, l;
+  std::vector<std::int32_t> offsets{0}, slots;
+};
+
+/// Rows with the given numbers of states, whose slots are scattered. Maxima are N(0, spread); a share of the states is empty,
+/// with NaN as o.
+Parts random_parts(const std::vector<int>& states_of_row, float spread, double empty_share, std::uint64_t seed) {
+  Parts parts;
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  for (const int n : states_of_row) {
+    for (int i = 0; i < n; ++i) parts.slots.push_back(static_cast<std::int32_t>(parts.slots.size()));
+    parts.offsets.push_back(static_cast<std::int32_t>(parts.slots.size()));
+  }
+  std::shuffle(parts.slots.begin(), parts.slots.end(), random);
+  const std::size_t n_states = parts.slots.size() * static_cast<std::size_t>(parts.n_heads);
+  for (std::size_t i = 0; i < n_states; ++i) {
+    const bool is_empty = std::uniform_real_distribution<>()(random) < empty_share;
+    parts.m.push_back(is_empty ? kEmpty : normal(random) * spread);
+    parts.l.push_back(is_empty ? 0.0f : 1.0f + std::abs(normal(random)) * 100);
+    for (int k = 0; k < parts.head_dim; ++k) parts.o.push_back(is_empty ? std::nanf("") : normal(random) * 10);
+  }
+  return parts;
+}
+
+template <class T = float>
+std::vector<float> run_merge(Parts& parts, int n_threads = 1, float before = std::nanf("")) {
+  const auto n_rows = static_cast<std::int64_t>(parts.offsets.size()) - 1;
+  const auto n_partials = static_cast<std::int64_t>(parts.slots.size());
+  std::vector<T> out(static_cast<std::size_t>(n_rows * parts.n_heads * parts.head_dim), T(before));
+  StepInput step;
+  step.header().groups[0].merge_offsets = step.append(std::span<const std::int32_t>(parts.offsets));
+  step.header().groups[0].merge_slots = step.append(std::span<const std::int32_t>(parts.slots));
+  step.finish();
+  cpu::attention_merge(Parallel(n_threads), {view_of(std::span(out), {n_rows, parts.n_heads, parts.head_dim}),
+                                             {view_of(std::span(parts.o), {n_partials, parts.n_heads, parts.head_dim}),
+                                              view_of(std::span(parts.m), {n_partials, parts.n_heads}),
+                                              view_of(std::span(parts.l), {n_partials, parts.n_heads})},
+                                             step.view(),
+                                             0});
+  std::vector<float> result;
+  for (const T& x : out) result.push_back(static_cast<float>(x));
+  return result;
+}
+
+/// sum_p 2^(m_p - M) o_p / sum_p 2^(m_p - M) l_p, and 0 if all are empty.
+std::vector<double> reference_merge(const Parts& parts) {
+  std::vector<double> out;
+  const auto dim = static_cast<std::size_t>(parts.head_dim);
+  for (std::size_t row = 0; row + 1 < parts.offsets.size(); ++row)
+    for (int head = 0; head < parts.n_heads; ++head) {
+      double largest = -INFINITY;
+      std::vector<std::size_t> states;
+      for (int i = parts.offsets[row]; i < parts.offsets[row + 1]; ++i) {
+        const auto state = static_cast<std::size_t>(parts.slots[static_cast<std::size_t>(i)] * parts.n_heads + head);
+        if (parts.m[state] == kEmpty) continue;
+        states.push_back(state);
+        largest = std::max(largest, static_cast<double>(parts.m[state]));
+      }
+      double sum = 0;
+      std::vector<double> o(dim, 0);
+      for (const std::size_t state : states) {
+        const double weight = std::exp2(static_cast<double>(parts.m[state]) - largest);
+        sum += weight * static_cast<double>(parts.l[state]);
+        for (std::size_t k = 0; k < dim; ++k) o[k] += weight * static_cast<double>(parts.o[state * dim + k]);
+      }
+      for (const double x : o) out.push_back(states.empty() ? 0 : x / sum);
+    }
+  return out;
+}
+
+/// |got - reference| <= 16 eps n of the largest |o / l| a row of n states can give (two roundings and an exponential a fold).
+void expect_close(const std::vector<float>& got, const std::vector<double>& reference, int n_states, double eps) {
+  ASSERT_EQ(got.size(), reference.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(static_cast<double>(got[i]), reference[i], 16 * eps * n_states * 50) << i;
+}
+
+TEST(AttentionMerge, equals_attention_over_the_union) {
+  const double eps = std::ldexp(1.0, -24);
+  for (const int n_states : {1, 2, 5, 40})
+    for (const float spread : {0.1f, 3.0f, 200.0f, 1e4f})
+      for (const double empty_share : {0.0, 0.4}) {
+        Parts parts = random_parts(std::vector<int>(7, n_states), spread, empty_share, static_cast<std::uint64_t>(n_states));
+        expect_close(run_merge(parts), reference_merge(parts), n_states, eps);
+      }
+}
+
+TEST(AttentionMerge, writes_16_bit_outputs) {
+  Parts parts = random_parts({1, 2, 3}, 3, 0, 1);
+  expect_close(run_merge<BFloat16>(parts), reference_merge(parts), 1, std::ldexp(1.0, -8));
+  expect_close(run_merge<Float16>(parts), reference_merge(parts), 1, std::ldexp(1.0, -11));
+}
+
+TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
+  Parts parts = random_parts({1, 2, 3}, 1, 1, 1);
+  for (const float x : run_merge(parts)) ASSERT_EQ(x, 0.0f);
+
+  Parts full = random_parts({3}, 3, 0, 2);
+  const auto expected = run_merge(full);
+  for (const std::size_t place : {0, 1, 3}) {  // an empty state before, between and after
+    Parts with_empty = full;
+    with_empty.slots.insert(with_empty.slots.begin() + static_cast<std::ptrdiff_t>(place), 3);
+    with_empty.offsets[1] = 4;
+    for (int i = 0; i < full.n_heads; ++i) {
+      with_empty.m.push_back(kEmpty);
+      with_empty.l.push_back(0);
+      for (int k = 0; k < full.head_dim; ++k) with_empty.o.push_back(std::nanf(""));
+    }
+    const auto got = run_merge(with_empty);
+    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]);
+  }
+}
+
+TEST(AttentionMerge, rows_without_slots_are_left_alone) {
+  Parts parts = random_parts({2, 0, 1, 0}, 1, 0, 1);
+  const auto out = run_merge(parts, 2, 42.0f);
+  const auto row_size = static_cast<std::size_t>(parts.n_heads * parts.head_dim);
+  for (std::size_t i = 0; i < row_size; ++i) {
+    ASSERT_EQ(out[row_size + i], 42.0f);
+    ASSERT_EQ(out[3 * row_size + i], 42.0f);
+    ASSERT_NE(out[2 * row_size + i], 42.0f);
+  }
+}
+
+TEST(AttentionMerge, gives_the_same_bits_for_any_number_of_threads) {
+  Parts parts = random_parts(std::vector<int>(37, 6), 4, 0.2, 9);
+  const auto expected = run_merge(parts, 1);
+  for (const int n_threads : {1, 2, 3, 5}) {
+    const auto got = run_merge(parts, n_threads);
+    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]);
+  }
+}
+
+TEST(AttentionMerge, a_nan_state_is_not_hidden) {
+  Parts parts = random_parts({2}, 1, 0, 1);
+  parts.o[0] = std::nanf("");
+  EXPECT_TRUE(std::isnan(run_merge(parts)[0]));
+}
+
+TEST(AttentionMerge, its_exponential_is_exact_at_its_ends_and_close_between) {
+  EXPECT_EQ(cpu::exp2_of_nonpositive(0.0f), 1.0f);
+  EXPECT_EQ(cpu::exp2_of_nonpositive(-0.0f), 1.0f);
+  EXPECT_EQ(cpu::exp2_of_nonpositive(kEmpty), 0.0f);
+  EXPECT_EQ(cpu::exp2_of_nonpositive(-200.0f), 0.0f);
+  EXPECT_EQ(cpu::exp2_of_nonpositive(-3.0f), 0.125f);
+  EXPECT_TRUE(std::isnan(cpu::exp2_of_nonpositive(std::nanf(""))));
+  for (float x = 0; x > -126; x -= 0.0137f) {
+    const double expected = std::exp2(static_cast<double>(x));
+    ASSERT_NEAR(static_cast<double>(cpu::exp2_of_nonpositive(x)) / expected, 1, 2e-7) << x;
+  }
+}
+
+}  // namespace
+}  // namespace baton
