@@ -46,7 +46,8 @@ Result<std::size_t> regular_size(const Descriptor& file, const std::filesystem::
   struct stat status {};
   if (::fstat(file.number(), &status) != 0) return system_error("read", path, errno);
   if (!S_ISREG(status.st_mode))
-    return fail(ErrorCode::io, fmt::format("{} is {}, not a file", path.string(), S_ISDIR(status.st_mode) ? "a folder" : "a device"));
+    return fail(ErrorCode::io,
+                fmt::format("{} is {}, not a file", path.string(), S_ISDIR(status.st_mode) ? "a folder" : "a device"));
   return static_cast<std::size_t>(status.st_size);
 }
 

@@ -28,7 +28,8 @@ constexpr int kMaxAttempts = 5;
 /// A libcurl handle with what all requests share.
 class Request {
  public:
-  Request(const std::string& url, const std::string& token) : url_(url), handle_(curl_easy_init(), &curl_easy_cleanup), headers_(nullptr, &curl_slist_free_all) {
+  Request(const std::string& url, const std::string& token)
+      : url_(url), handle_(curl_easy_init(), &curl_easy_cleanup), headers_(nullptr, &curl_slist_free_all) {
     if (handle_ == nullptr) return;
     set(CURLOPT_URL, url_.c_str());
     set(CURLOPT_PROTOCOLS_STR, "http,https");
@@ -189,8 +190,8 @@ Result<HttpReply> http_head(const std::string& url, const std::string& token) {
   return no_reply(url, "too many redirects");
 }
 
-Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path, std::uint64_t size_bytes,
-                           const DownloadProgress& progress) {
+Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path,
+                           std::uint64_t size_bytes, const DownloadProgress& progress) {
   Sink sink;
   sink.wanted_bytes = size_bytes;
   sink.progress = &progress;
@@ -199,7 +200,8 @@ Result<void> http_download(const std::string& url, const std::string& token, con
     return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
   const off_t end = ::lseek(sink.file, 0, SEEK_END);
   sink.size_bytes = end < 0 ? 0 : static_cast<std::uint64_t>(end);
-  if (sink.size_bytes > size_bytes && !sink.restart()) return fail(ErrorCode::io, fmt::format("cannot write {}", path.string()));
+  if (sink.size_bytes > size_bytes && !sink.restart())
+    return fail(ErrorCode::io, fmt::format("cannot write {}", path.string()));
 
   std::string why;
   for (int attempt = 0; attempt < kMaxAttempts && sink.size_bytes < size_bytes; ++attempt) {
@@ -208,11 +210,14 @@ Result<void> http_download(const std::string& url, const std::string& token, con
     const bool ended = continue_download(request, sink);
     const long status = request.status();
     if (status >= 400 && status < 500) return fail(ErrorCode::unavailable, fmt::format("{}: HTTP status {}", url, status));
-    why = status >= 500 ? fmt::format("HTTP status {}", status) : ended ? fmt::format("the reply ended after {} of {} bytes", sink.size_bytes, size_bytes) : request.why();
+    why = status >= 500 ? fmt::format("HTTP status {}", status)
+          : ended       ? fmt::format("the reply ended after {} of {} bytes", sink.size_bytes, size_bytes)
+                        : request.why();
     if (sink.size_bytes == before) std::this_thread::sleep_for(std::chrono::milliseconds(200) * (1 << attempt));
   }
   if (sink.size_bytes != size_bytes) return fail(ErrorCode::unavailable, fmt::format("{}: {}", url, why));
-  if (::fsync(sink.file) != 0) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  if (::fsync(sink.file) != 0)
+    return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
   return {};
 }
 

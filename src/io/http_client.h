@@ -20,8 +20,8 @@ struct HttpReply {
 /// Called while a download runs with the bytes that are there and the total (0 while unknown). On the caller's thread.
 using DownloadProgress = std::function<void(std::uint64_t received, std::uint64_t total)>;
 
-/// A whole reply of at most 64 MiB, redirects followed. `token`, if any, is sent as bearer to the first host only. A reply of any
-/// status is a result; errors (unavailable) say why there was none.
+/// A whole reply of at most 64 MiB, redirects followed. `token`, if any, is sent as bearer to the first host only. A reply of
+/// any status is a result; errors (unavailable) say why there was none.
 Result<HttpReply> http_get(const std::string& url, const std::string& token);
 /// Status and headers, redirects to other hosts not followed.
 Result<HttpReply> http_head(const std::string& url, const std::string& token);
@@ -29,7 +29,7 @@ Result<HttpReply> http_head(const std::string& url, const std::string& token);
 /// Brings `url` to the file `path`, going on where an earlier attempt ended, also when the connection breaks on the way. At the
 /// end the file has `size_bytes` bytes. Two processes that download to the same path wait for each other. Errors: unavailable
 /// (network, status), invalid_data (another size), io.
-Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path, std::uint64_t size_bytes,
-                           const DownloadProgress& progress);
+Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path,
+                           std::uint64_t size_bytes, const DownloadProgress& progress);
 
 }  // namespace baton

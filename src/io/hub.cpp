@@ -27,9 +27,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 /// What Baton reads beside the weights; only config.json must be there.
-constexpr std::array<std::string_view, 8> kSmallFiles = {"config.json",           "generation_config.json",  "tokenizer.json",
-                                                         "tokenizer.model",       "tokenizer_config.json",   "chat_template.jinja",
-                                                         "chat_template.json",    "special_tokens_map.json"};
+constexpr std::array<std::string_view, 8> kSmallFiles = {"config.json",        "generation_config.json", "tokenizer.json",
+                                                         "tokenizer.model",    "tokenizer_config.json",  "chat_template.jinja",
+                                                         "chat_template.json", "special_tokens_map.json"};
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -38,7 +38,8 @@ std::string variable(const char* name) {
 
 bool is_set(const char* name) {
   std::string value = variable(name);
-  std::transform(value.begin(), value.end(), value.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::transform(value.begin(), value.end(), value.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return value == "1" || value == "true" || value == "yes" || value == "on";
 }
 
@@ -59,11 +60,13 @@ bool is_model_id(std::string_view model) {
 }
 
 bool is_revision(std::string_view revision) {
-  return !revision.empty() && revision.front() != '/' && consists_of(revision, "-_./") && revision.find("..") == std::string_view::npos;
+  return !revision.empty() && revision.front() != '/' && consists_of(revision, "-_./") &&
+         revision.find("..") == std::string_view::npos;
 }
 
 bool is_commit(std::string_view text) {
-  return text.size() == 40 && std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return text.size() == 40 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 /// A file that exists, whatever chain of links leads to it.
@@ -94,7 +97,8 @@ bool has_all_files(const fs::path& snapshot) {
   if (is_there(snapshot / kWeights)) return true;
   if (!is_there(snapshot / kIndex)) return false;
   const auto shards = shards_of(snapshot / kIndex);
-  return shards && std::all_of(shards->begin(), shards->end(), [&](const std::string& shard) { return is_there(snapshot / shard); });
+  return shards &&
+         std::all_of(shards->begin(), shards->end(), [&](const std::string& shard) { return is_there(snapshot / shard); });
 }
 
 /// The commit that the cache knows for `revision`.
@@ -147,10 +151,12 @@ class Download {
   }
 
   tl::unexpected<Error> bad_status(const std::string& url, long status) const {
-    const std::string_view hint = status == 401 || status == 403 ? " (private or gated: set HF_TOKEN, accept the model's conditions)"
-                                  : status == 404                ? " (there is no such model or revision)"
-                                                                 : "";
-    return fail(status == 404 ? ErrorCode::not_found : ErrorCode::unavailable, fmt::format("{}: HTTP status {}{}", url, status, hint));
+    const std::string_view hint = status == 401 || status == 403
+                                      ? " (private or gated: set HF_TOKEN, accept the model's conditions)"
+                                  : status == 404 ? " (there is no such model or revision)"
+                                                  : "";
+    return fail(status == 404 ? ErrorCode::not_found : ErrorCode::unavailable,
+                fmt::format("{}: HTTP status {}{}", url, status, hint));
   }
 
   /// Sets commit_ and files_.
@@ -168,10 +174,11 @@ class Download {
       BATON_TRY(std::string name, json::get<std::string>(sibling, "rfilename"));
       files_.insert(std::move(name));
     }
-    for (const std::string_view needed : {std::string_view("config.json"), files_.contains(std::string(kWeights)) ? kWeights : kIndex})
+    for (const std::string_view needed :
+         {std::string_view("config.json"), files_.contains(std::string(kWeights)) ? kWeights : kIndex})
       if (!files_.contains(std::string(needed)))
-        return fail(ErrorCode::not_found, fmt::format("{} has no {} at {}; weights must be in the safetensors format", model_, needed,
-                                                      options_.endpoint));
+        return fail(ErrorCode::not_found, fmt::format("{} has no {} at {}; weights must be in the safetensors format", model_,
+                                                      needed, options_.endpoint));
     return {};
   }
 
@@ -192,19 +199,22 @@ class Download {
     if (etag.starts_with("W/")) etag.erase(0, 2);
     std::erase(etag, '"');
     const std::string size_text = header("x-linked-size", "content-length");
-    if (!is_safe_name(etag) || size_text.empty() || size_text.size() > 18 || size_text.find_first_not_of("0123456789") != std::string::npos)
+    if (!is_safe_name(etag) || size_text.empty() || size_text.size() > 18 ||
+        size_text.find_first_not_of("0123456789") != std::string::npos)
       return fail(ErrorCode::invalid_data, fmt::format("{}: the reply names no etag and size", url));
     const std::uint64_t size_bytes = std::stoull(size_text);
 
     const fs::path blob = repository_ / "blobs" / etag;
     if (!is_there(blob)) {
       const fs::path incomplete = blob.string() + ".incomplete";
-      BATON_TRY_VOID(http_download(url, options_.token, incomplete, size_bytes, [&](std::uint64_t received, std::uint64_t total) {
-        if (progress_) progress_(file, received, total);
-      }));
+      BATON_TRY_VOID(
+          http_download(url, options_.token, incomplete, size_bytes, [&](std::uint64_t received, std::uint64_t total) {
+            if (progress_) progress_(file, received, total);
+          }));
       std::error_code error;
       fs::rename(incomplete, blob, error);
-      if (error && !is_there(blob)) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", blob.string(), error.message()));
+      if (error && !is_there(blob))
+        return fail(ErrorCode::io, fmt::format("cannot write {}: {}", blob.string(), error.message()));
     }
     std::error_code error;
     fs::remove(target, error);  // a link that leads nowhere
@@ -241,12 +251,15 @@ HubOptions hub_options_from_environment() {
   return options;
 }
 
-Result<fs::path> find_model(std::string_view model, std::string_view revision, const HubOptions& options, const HubProgress& progress) {
+Result<fs::path> find_model(std::string_view model, std::string_view revision, const HubOptions& options,
+                            const HubProgress& progress) {
   std::error_code ignored;
   if (fs::is_directory(fs::path(model), ignored)) return fs::path(model);
   if (!is_model_id(model))
-    return fail(ErrorCode::not_found, fmt::format("there is no folder {}, and it is not a model's name (ORG/NAME) either", model));
-  if (!is_revision(revision)) return fail(ErrorCode::invalid_request, fmt::format("'{}' is not the name of a revision", revision));
+    return fail(ErrorCode::not_found,
+                fmt::format("there is no folder {}, and it is not a model's name (ORG/NAME) either", model));
+  if (!is_revision(revision))
+    return fail(ErrorCode::invalid_request, fmt::format("'{}' is not the name of a revision", revision));
 
   std::string folder = "models--" + std::string(model);
   if (const std::size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
@@ -255,11 +268,13 @@ Result<fs::path> find_model(std::string_view model, std::string_view revision, c
     const fs::path snapshot = repository / "snapshots" / *commit;
     if (has_all_files(snapshot)) return snapshot;
   }
-  const std::string tried = fmt::format("model {} (revision {}) was not found: there is no such folder, no whole copy in the cache {}", model,
-                                        revision, options.cache.string());
+  const std::string tried =
+      fmt::format("model {} (revision {}) was not found: there is no such folder, no whole copy in the cache {}", model,
+                  revision, options.cache.string());
   if (options.is_offline) return fail(ErrorCode::not_found, tried + ", and HF_HUB_OFFLINE forbids to ask the network");
   auto downloaded = Download(model, repository, options, progress).run(revision);
-  if (!downloaded) downloaded.error().message = fmt::format("{}, and it could not be downloaded: {}", tried, downloaded.error().message);
+  if (!downloaded)
+    downloaded.error().message = fmt::format("{}, and it could not be downloaded: {}", tried, downloaded.error().message);
   return downloaded;
 }
 

@@ -68,10 +68,12 @@ Result<StoredTensor> parse_entry(const json::Value& entry, std::span<const std::
   for (const std::int64_t size : tensor.shape)
     if (size < 0) return fail(ErrorCode::invalid_data, fmt::format("its shape {} has a negative size", to_text(tensor.shape)));
   if (offsets.size() != 2 || offsets[0] > offsets[1])
-    return fail(ErrorCode::invalid_data, fmt::format("its data_offsets [{}] are not a begin and an end", fmt::join(offsets, ", ")));
+    return fail(ErrorCode::invalid_data,
+                fmt::format("its data_offsets [{}] are not a begin and an end", fmt::join(offsets, ", ")));
   if (offsets[1] > data.size())
-    return fail(ErrorCode::invalid_data, fmt::format("its data ends at byte {}, but the file has only {} bytes of tensor data; is it truncated?",
-                                                     offsets[1], data.size()));
+    return fail(ErrorCode::invalid_data,
+                fmt::format("its data ends at byte {}, but the file has only {} bytes of tensor data; is it truncated?",
+                            offsets[1], data.size()));
   const std::uint64_t n_bytes = offsets[1] - offsets[0];
   if (const auto bytes = element_bytes(tensor.dtype)) {
     const auto needed = size_of(tensor.shape, *bytes);
@@ -96,33 +98,35 @@ Result<void> check_coverage(const Tensors& tensors, std::span<const std::byte> d
   for (const auto& run : runs) {
     if (begin_of(run) != end)
       return fail(ErrorCode::invalid_data,
-                  fmt::format("{} is damaged: tensor '{}' begins at byte {} of the data, but the tensor before it ends at {}", what,
-                              run.second, begin_of(run), end));
+                  fmt::format("{} is damaged: tensor '{}' begins at byte {} of the data, but the tensor before it ends at {}",
+                              what, run.second, begin_of(run), end));
     end += run.first.size();
   }
   if (end != data.size())
-    return fail(ErrorCode::invalid_data, fmt::format("{} is damaged: it has {} bytes of tensor data, but its tensors need {}", what,
-                                                     data.size(), end));
+    return fail(ErrorCode::invalid_data,
+                fmt::format("{} is damaged: it has {} bytes of tensor data, but its tensors need {}", what, data.size(), end));
   return {};
 }
 
 /// A shard's name comes from a file of strangers and must not lead out of the model's folder.
 bool is_plain_file_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
 }
 
 }  // namespace
 
 Result<Tensors> parse_safetensors(std::span<const std::byte> file, std::string_view what) {
   if (file.size() < kLengthBytes)
-    return fail(ErrorCode::invalid_data, fmt::format("{} is truncated: it has {} bytes, and a safetensors file has at least {}", what,
-                                                     file.size(), kLengthBytes));
+    return fail(ErrorCode::invalid_data, fmt::format("{} is truncated: it has {} bytes, and a safetensors file has at least {}",
+                                                     what, file.size(), kLengthBytes));
   static_assert(std::endian::native == std::endian::little, "the format and the tensors in it are little-endian");
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), kLengthBytes);
   if (header_bytes > kMaxHeaderBytes)
-    return fail(ErrorCode::invalid_data, fmt::format("{} is no safetensors file: it would have a header of {} bytes; the limit is {}",
-                                                     what, header_bytes, kMaxHeaderBytes));
+    return fail(ErrorCode::invalid_data,
+                fmt::format("{} is no safetensors file: it would have a header of {} bytes; the limit is {}", what,
+                            header_bytes, kMaxHeaderBytes));
   if (header_bytes > file.size() - kLengthBytes)
     return fail(ErrorCode::invalid_data, fmt::format("{} is truncated: its header has {} bytes, but only {} are there", what,
                                                      header_bytes, file.size() - kLengthBytes));
@@ -160,7 +164,8 @@ Result<Checkpoint> Checkpoint::open_sharded(const std::filesystem::path& path) {
   for (const auto& [name, value] : shard_of->items()) {
     auto shard = json::convert<std::string>(value, name);
     if (!shard || !is_plain_file_name(*shard))
-      return fail(ErrorCode::invalid_data, fmt::format("{}: the shard of '{}' must be a file name in the same folder", path.string(), name));
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("{}: the shard of '{}' must be a file name in the same folder", path.string(), name));
     auto [place, is_new] = shards.try_emplace(*shard);
     if (is_new) {
       const std::filesystem::path shard_path = path.parent_path() / *shard;
@@ -170,7 +175,8 @@ Result<Checkpoint> Checkpoint::open_sharded(const std::filesystem::path& path) {
     }
     const auto tensor = place->second.find(name);
     if (tensor == place->second.end())
-      return fail(ErrorCode::invalid_data, fmt::format("{} says that '{}' holds tensor '{}', but it does not", path.string(), *shard, name));
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("{} says that '{}' holds tensor '{}', but it does not", path.string(), *shard, name));
     checkpoint.tensors_.emplace(name, tensor->second);
   }
   return checkpoint;
@@ -182,7 +188,8 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
     return fail(ErrorCode::not_found, fmt::format("{} is not a folder", folder.string()));
   if (std::filesystem::exists(folder / kSingleFile, ignored)) return open_single(folder / kSingleFile);
   if (std::filesystem::exists(folder / kIndexFile, ignored)) return open_sharded(folder / kIndexFile);
-  return fail(ErrorCode::not_found, fmt::format("{} has no weights: neither {} nor {} is there", folder.string(), kSingleFile, kIndexFile));
+  return fail(ErrorCode::not_found,
+              fmt::format("{} has no weights: neither {} nor {} is there", folder.string(), kSingleFile, kIndexFile));
 }
 
 Result<ConstTensorView> Checkpoint::load(std::string_view name) const {
@@ -190,7 +197,9 @@ Result<ConstTensorView> Checkpoint::load(std::string_view name) const {
   if (found == tensors_.end()) return fail(ErrorCode::not_found, fmt::format("the checkpoint has no tensor '{}'", name));
   const StoredTensor& tensor = found->second;
   const auto dtype = dtype_of(tensor.dtype);
-  if (!dtype) return fail(ErrorCode::unsupported, fmt::format("tensor '{}' has the element type {}, which is not supported", name, tensor.dtype));
+  if (!dtype)
+    return fail(ErrorCode::unsupported,
+                fmt::format("tensor '{}' has the element type {}, which is not supported", name, tensor.dtype));
   if (tensor.shape.size() > static_cast<std::size_t>(Shape::kMaxRank))
     return fail(ErrorCode::unsupported, fmt::format("tensor '{}' has the shape {}; at most {} dimensions are supported", name,
                                                     to_text(tensor.shape), Shape::kMaxRank));

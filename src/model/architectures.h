@@ -11,19 +11,19 @@ namespace baton {
 
 /// Names of a checkpoint's tensors; "{}" stands for the number of the layer.
 struct TensorNames {
-  std::string_view embedding;            ///< [n_vocab, d_model]
-  std::string_view attention_norm;       ///< [d_model]
-  std::string_view q;                    ///< [n_heads * head_dim, d_model]
-  std::string_view k;                    ///< [n_kv_heads * head_dim, d_model]
-  std::string_view v;                    ///< [n_kv_heads * head_dim, d_model]
-  std::string_view attention_out;        ///< [d_model, n_heads * head_dim]
-  std::string_view feed_forward_norm;    ///< [d_model]
-  std::string_view gate;                 ///< [d_ff, d_model]
-  std::string_view up;                   ///< [d_ff, d_model]
-  std::string_view down;                 ///< [d_model, d_ff]
-  std::string_view final_norm;           ///< [d_model]
-  std::string_view lm_head;              ///< [n_vocab, d_model]; absent where the embeddings are tied
-  std::string_view ignored_suffix;       ///< tensors with this end hold what is computed anyway
+  std::string_view embedding;          ///< [n_vocab, d_model]
+  std::string_view attention_norm;     ///< [d_model]
+  std::string_view q;                  ///< [n_heads * head_dim, d_model]
+  std::string_view k;                  ///< [n_kv_heads * head_dim, d_model]
+  std::string_view v;                  ///< [n_kv_heads * head_dim, d_model]
+  std::string_view attention_out;      ///< [d_model, n_heads * head_dim]
+  std::string_view feed_forward_norm;  ///< [d_model]
+  std::string_view gate;               ///< [d_ff, d_model]
+  std::string_view up;                 ///< [d_ff, d_model]
+  std::string_view down;               ///< [d_model, d_ff]
+  std::string_view final_norm;         ///< [d_model]
+  std::string_view lm_head;            ///< [n_vocab, d_model]; absent where the embeddings are tied
+  std::string_view ignored_suffix;     ///< tensors with this end hold what is computed anyway
 };
 
 /// A pre-norm decoder of RMSNorm, rotary attention with grouped heads and a gated feed-forward part. What the rows have in

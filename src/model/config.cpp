@@ -17,7 +17,7 @@ using json::Value;
 
 /// Larger sizes are taken for damage: no model is near them, and their products stay inside 63 bits.
 constexpr std::int64_t kMaxLayers = 1024;
-constexpr std::int64_t kMaxWidth = 1 << 17;     // d_model, n_heads * head_dim
+constexpr std::int64_t kMaxWidth = 1 << 17;  // d_model, n_heads * head_dim
 constexpr std::int64_t kMaxFeedForward = 1 << 20;
 constexpr std::int64_t kMaxHeads = 1024;
 constexpr std::int64_t kMaxHeadDim = 1024;
@@ -70,7 +70,8 @@ Result<std::vector<TokenId>> token_ids(const Value& root, std::string_view key, 
     ids.push_back(id);
   }
   for (const TokenId id : ids)
-    if (id < 0 || id >= n_vocab) return bad_value(key, fmt::format("'{}' must be token ids from 0 to {}, not {}", key, n_vocab - 1, id));
+    if (id < 0 || id >= n_vocab)
+      return bad_value(key, fmt::format("'{}' must be token ids from 0 to {}, not {}", key, n_vocab - 1, id));
   return ids;
 }
 
@@ -96,8 +97,12 @@ Result<void> refuse_unsupported(const Value& root, const Architecture& architect
     std::string_view key;
     Value value;
   };
-  const std::array<Neutral, 6> neutral = {{{"attention_bias", false}, {"mlp_bias", false}, {"pretraining_tp", 1},
-                                           {"partial_rotary_factor", 1.0}, {"is_encoder_decoder", false}, {"add_cross_attention", false}}};
+  const std::array<Neutral, 6> neutral = {{{"attention_bias", false},
+                                           {"mlp_bias", false},
+                                           {"pretraining_tp", 1},
+                                           {"partial_rotary_factor", 1.0},
+                                           {"is_encoder_decoder", false},
+                                           {"add_cross_attention", false}}};
   for (const auto& [key, expected] : neutral) {
     const Value* found = json::find(root, key);
     if (found != nullptr && !found->is_null() && *found != expected) return unsupported(key, *found, json::dump(expected));
@@ -140,9 +145,11 @@ Result<void> read_rope(const Value& root, ModelConfig& config) {
   BATON_TRY(scaling.low_freq_factor, optional_number(*rope, "low_freq_factor", 1e-6, 1e6, scaling.low_freq_factor));
   BATON_TRY(scaling.high_freq_factor, optional_number(*rope, "high_freq_factor", 1e-6, 1e6, scaling.high_freq_factor));
   if (scaling.high_freq_factor <= scaling.low_freq_factor)
-    return bad_value("high_freq_factor", fmt::format("'high_freq_factor' must be larger than 'low_freq_factor', but they are {} and {}",
-                                                     scaling.high_freq_factor, scaling.low_freq_factor));
-  BATON_TRY(scaling.original_max_position, optional_size(*rope, "original_max_position_embeddings", kMaxPositions, config.max_position));
+    return bad_value("high_freq_factor",
+                     fmt::format("'high_freq_factor' must be larger than 'low_freq_factor', but they are {} and {}",
+                                 scaling.high_freq_factor, scaling.low_freq_factor));
+  BATON_TRY(scaling.original_max_position,
+            optional_size(*rope, "original_max_position_embeddings", kMaxPositions, config.max_position));
   return {};
 }
 
@@ -150,16 +157,20 @@ Result<void> read_heads(const Value& root, ModelConfig& config) {
   BATON_TRY(config.n_heads, required_size(root, "num_attention_heads", kMaxHeads));
   BATON_TRY(config.n_kv_heads, optional_size(root, "num_key_value_heads", kMaxHeads, config.n_heads));
   if (config.n_heads % config.n_kv_heads != 0)
-    return bad_value("num_key_value_heads", fmt::format("'num_attention_heads' must be a multiple of 'num_key_value_heads', but they are {} and {}",
-                                                        config.n_heads, config.n_kv_heads));
+    return bad_value("num_key_value_heads",
+                     fmt::format("'num_attention_heads' must be a multiple of 'num_key_value_heads', but they are {} and {}",
+                                 config.n_heads, config.n_kv_heads));
   const Value* head_dim = json::find(root, "head_dim");
   if ((head_dim == nullptr || head_dim->is_null()) && config.d_model % config.n_heads != 0)
-    return bad_value("hidden_size", fmt::format("'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', "
-                                                "but they are {} and {}", config.d_model, config.n_heads));
+    return bad_value("hidden_size",
+                     fmt::format("'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', "
+                                 "but they are {} and {}",
+                                 config.d_model, config.n_heads));
   BATON_TRY(config.head_dim, optional_size(root, "head_dim", kMaxHeadDim, config.d_model / config.n_heads));
   if (config.head_dim % 2 != 0) return bad_value("head_dim", fmt::format("'head_dim' must be even, not {}", config.head_dim));
   if (const std::int64_t width = std::int64_t{config.n_heads} * config.head_dim; width > kMaxWidth)
-    return bad_value("num_attention_heads", fmt::format("'num_attention_heads' * 'head_dim' must be at most {}, not {}", kMaxWidth, width));
+    return bad_value("num_attention_heads",
+                     fmt::format("'num_attention_heads' * 'head_dim' must be at most {}, not {}", kMaxWidth, width));
   return {};
 }
 
@@ -219,7 +230,8 @@ template <class Read>
 auto read_object(std::string_view text, std::string_view what, Read read) -> decltype(read(std::declval<const Value&>())) {
   auto root = json::parse(text, what);
   if (!root) return fail(ErrorCode::invalid_data, std::move(root.error().message));
-  if (!root->is_object()) return fail(ErrorCode::invalid_data, fmt::format("{} must hold an object, not {}", what, json::describe_type(*root)));
+  if (!root->is_object())
+    return fail(ErrorCode::invalid_data, fmt::format("{} must hold an object, not {}", what, json::describe_type(*root)));
   auto config = read(*root);
   if (config) return config;
   Error error = std::move(config.error());
@@ -237,7 +249,9 @@ std::int64_t ModelConfig::n_parameters() const {
   return n_layers * layer + d + (tie_embeddings ? 1 : 2) * d * n_vocab;
 }
 
-Result<ModelConfig> parse_model_config(std::string_view text, std::string_view what) { return read_object(text, what, read_fields); }
+Result<ModelConfig> parse_model_config(std::string_view text, std::string_view what) {
+  return read_object(text, what, read_fields);
+}
 
 Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";

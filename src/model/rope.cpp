@@ -13,7 +13,8 @@ float scaled_as_llama3(float frequency, const RopeScaling& scaling) {
   if (wavelength < original / scaling.high_freq_factor) return frequency;
   const float divided = frequency / static_cast<float>(scaling.factor);
   if (wavelength > original / scaling.low_freq_factor) return divided;
-  const double smooth = (original / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+  const double smooth =
+      (original / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   return static_cast<float>((1 - smooth) * static_cast<double>(divided) + smooth * static_cast<double>(frequency));
 }
 

@@ -106,7 +106,8 @@ class Loader {
       staging_bytes_ = view.size_bytes();
       staging_.reset(new (std::align_val_t{kAlignment}, std::nothrow) std::byte[staging_bytes_]);
       if (staging_ == nullptr)
-        return fail(ErrorCode::out_of_memory, fmt::format("loading the weights needs {} bytes of memory at once", std::exchange(staging_bytes_, 0)));
+        return fail(ErrorCode::out_of_memory,
+                    fmt::format("loading the weights needs {} bytes of memory at once", std::exchange(staging_bytes_, 0)));
     }
     view.data = staging_.get();
     return view;
@@ -190,20 +191,21 @@ void convert(const Parallel& parallel, ConstTensorView in, TensorView out) {
 }
 
 /// Every expected tensor is there, of its shape and of a float type.
-Result<void> check_tensors(const std::vector<ExpectedTensor>& expected, const Checkpoint& checkpoint, std::string_view architecture) {
+Result<void> check_tensors(const std::vector<ExpectedTensor>& expected, const Checkpoint& checkpoint,
+                           std::string_view architecture) {
   std::vector<std::string_view> missing;
   for (const ExpectedTensor& tensor : expected)
     if (!checkpoint.contains(tensor.name)) missing.push_back(tensor.name);
   if (!missing.empty()) {
     const std::string others = missing.size() == 1 ? "" : fmt::format(" and {} others", missing.size() - 1);
-    return fail(ErrorCode::not_found, fmt::format("the checkpoint lacks tensor '{}'{} of the {} that {} has", missing.front(), others,
-                                                  expected.size(), architecture));
+    return fail(ErrorCode::not_found, fmt::format("the checkpoint lacks tensor '{}'{} of the {} that {} has", missing.front(),
+                                                  others, expected.size(), architecture));
   }
   for (const ExpectedTensor& tensor : expected) {
     BATON_TRY(const ConstTensorView view, checkpoint.load(tensor.name, tensor.shape));
     if (view.dtype != DType::f32 && view.dtype != DType::bf16 && view.dtype != DType::f16)
-      return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is {}; weights must be float32, bfloat16 or float16", tensor.name,
-                                                      to_string(view.dtype)));
+      return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is {}; weights must be float32, bfloat16 or float16",
+                                                      tensor.name, to_string(view.dtype)));
   }
   return {};
 }
@@ -229,7 +231,8 @@ std::uint64_t mixed(std::uint64_t key, std::uint64_t index) {
   return z ^ (z >> 31);
 }
 
-/// Uniform numbers with the variance 1/k of a matrix [n, k], so that a product keeps the size of what it multiplies; norms are 1.
+/// Uniform numbers with the variance 1/k of a matrix [n, k], so that a product keeps the size of what it multiplies; norms
+/// are 1.
 void fill_randomly(const Parallel& parallel, std::uint64_t key, TensorView out) {
   visit_float(out.dtype, [&]<class To>(To) {
     const auto elements = out.elements<To>();
@@ -263,8 +266,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   std::vector<ExpectedTensor> expected = {embedding_tensor(config, names)};
   for (int i = 0; i < config.n_layers; ++i) {
     LayerTensors layer = layer_tensors(config, names, i);
-    for (ExpectedTensor* tensor : {&layer.attention_norm, &layer.q, &layer.k, &layer.v, &layer.attention_out, &layer.feed_forward_norm,
-                                   &layer.gate, &layer.up, &layer.down})
+    for (ExpectedTensor* tensor : {&layer.attention_norm, &layer.q, &layer.k, &layer.v, &layer.attention_out,
+                                   &layer.feed_forward_norm, &layer.gate, &layer.up, &layer.down})
       expected.push_back(std::move(*tensor));
   }
   expected.push_back(final_norm_tensor(config, names));

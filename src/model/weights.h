@@ -26,8 +26,8 @@ struct LayerWeights {
 
 /// All weights of a model. The views are of memory that `buffers` own.
 struct ModelWeights {
-  DType dtype = DType::f32;               ///< the matrices' dtype, and that of the activations they multiply
-  ConstTensorView embedding;              ///< [n_vocab, d_model] of `dtype`
+  DType dtype = DType::f32;   ///< the matrices' dtype, and that of the activations they multiply
+  ConstTensorView embedding;  ///< [n_vocab, d_model] of `dtype`
   std::vector<LayerWeights> layers;
   ConstTensorView final_norm;             ///< [d_model] f32
   std::unique_ptr<PackedMatrix> lm_head;  ///< [n_vocab, d_model]; made from the embedding where the two are tied
@@ -46,8 +46,8 @@ struct ExpectedTensor {
 /// The tensors of a checkpoint for `config`, in the order in which they are loaded. `config.architecture` must be known.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 
-/// Checks every shape before anything is loaded, then fuses q, k, v and gate, up, converts to `dtype` (f32 or bf16; the norms to
-/// f32) and packs. Reads each tensor once and gives its pages back. Tensors that nobody expects are logged in one line.
+/// Checks every shape before anything is loaded, then fuses q, k, v and gate, up, converts to `dtype` (f32 or bf16; the norms
+/// to f32) and packs. Reads each tensor once and gives its pages back. Tensors that nobody expects are logged in one line.
 /// Errors: not_found and invalid_data name the tensor, the number of others missing, or both shapes; out_of_memory.
 Result<ModelWeights> load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend, DType dtype);
 

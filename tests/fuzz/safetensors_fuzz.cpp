@@ -1,4 +1,5 @@
-/// Fuzzes the safetensors reader: any bytes give an error, or tensors that lie inside the file and have the size of their shape.
+/// Fuzzes the safetensors reader: any bytes give an error, or tensors that lie inside the file and have the size of their
+/// shape.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,7 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                  "a tensor lies outside the file");
     std::int64_t n_elements = 1;
     for (const std::int64_t axis : tensor.shape) n_elements *= axis;  // the undefined-behaviour sanitizer watches for overflow
-    if (tensor.dtype == "F32") baton::check(n_elements * 4 == static_cast<std::int64_t>(tensor.bytes.size()), "a tensor has another size than its shape");
+    if (tensor.dtype == "F32")
+      baton::check(n_elements * 4 == static_cast<std::int64_t>(tensor.bytes.size()),
+                   "a tensor has another size than its shape");
   }
   baton::check(n_bytes <= file.size(), "tensors overlap");
   return 0;

@@ -21,12 +21,13 @@ constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
 class FakeHub {
  public:
   std::map<std::string, std::string> files;
-  std::string token;               ///< asked for if not empty
+  std::string token;                          ///< asked for if not empty
   std::size_t cut_after = std::string::npos;  ///< of the first reply with a body of weights
   bool ignores_range = false;
 
   test::ServerReply operator()(const test::ServerRequest& request) {
-    if (!token.empty() && request.head.find("Authorization: Bearer " + token + "\r\n") == std::string::npos) return {.status = 401};
+    if (!token.empty() && request.head.find("Authorization: Bearer " + token + "\r\n") == std::string::npos)
+      return {.status = 401};
     if (request.target.starts_with("/api/models/org/tiny/revision/")) {
       if (!request.target.ends_with("/main") && !request.target.ends_with("/refs%2Fpr%2F1")) return {.status = 404};
       std::string list;
@@ -40,16 +41,19 @@ class FakeHub {
     if (!files.contains(name)) return {.status = 404};
     const std::string& bytes = files[name];
     if (name.ends_with(".safetensors") && !is_storage)  // as for large files: somewhere else, described here
-      return {.status = 302, .headers = "Location: /storage/" + name + "\r\nX-Linked-Etag: \"etag-" + name + "\"\r\nX-Linked-Size: " +
-                                        std::to_string(bytes.size()) + "\r\n"};
+      return {.status = 302,
+              .headers = "Location: /storage/" + name + "\r\nX-Linked-Etag: \"etag-" + name +
+                         "\"\r\nX-Linked-Size: " + std::to_string(bytes.size()) + "\r\n"};
     test::ServerReply reply{.headers = "ETag: W/\"etag-" + name + "\"\r\n", .body = bytes};
     if (const std::size_t range = request.head.find("Range: bytes="); range != std::string::npos && !ignores_range) {
       reply.status = 206;
       const std::size_t begin = std::stoull(request.head.substr(range + 13));
-      reply.headers += "Content-Range: bytes " + std::to_string(begin) + "-" + std::to_string(bytes.size() - 1) + "/" + std::to_string(bytes.size()) + "\r\n";
+      reply.headers += "Content-Range: bytes " + std::to_string(begin) + "-" + std::to_string(bytes.size() - 1) + "/" +
+                       std::to_string(bytes.size()) + "\r\n";
       reply.body = bytes.substr(begin);
     }
-    if (name.ends_with(".safetensors") && request.method == "GET") reply.cut_after = std::exchange(cut_after, std::string::npos);
+    if (name.ends_with(".safetensors") && request.method == "GET")
+      reply.cut_after = std::exchange(cut_after, std::string::npos);
     return reply;
   }
 };
@@ -60,13 +64,16 @@ class Hub : public testing::Test {
     fs::remove_all(folder_);
     fs::create_directories(folder_ / "hub");
     for (std::size_t i = 0; i < 300'000; ++i) weights_ += static_cast<char>(i * 31 >> 3);
-    hub_.files = {{"config.json", "{\"a\":1}"}, {"tokenizer.json", "{}"}, {"model.safetensors", weights_}, {"README.md", "not wanted"}};
+    hub_.files = {
+        {"config.json", "{\"a\":1}"}, {"tokenizer.json", "{}"}, {"model.safetensors", weights_}, {"README.md", "not wanted"}};
     // proxies of the machine are not for loopback
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  HubOptions options(std::string_view endpoint) const { return {.cache = folder_ / "hub", .endpoint = std::string(endpoint), .token = "", .is_offline = false}; }
+  HubOptions options(std::string_view endpoint) const {
+    return {.cache = folder_ / "hub", .endpoint = std::string(endpoint), .token = "", .is_offline = false};
+  }
   HubOptions offline() const { return {.cache = folder_ / "hub", .endpoint = "", .token = "", .is_offline = true}; }
   fs::path snapshot() const { return folder_ / "hub/models--org--tiny/snapshots" / kCommit; }
   void put(const fs::path& path, std::string_view bytes) const {
@@ -100,8 +107,8 @@ TEST_F(Hub, a_name_is_looked_up_in_the_cache_through_chains_of_links) {
   EXPECT_FALSE(find_model("org/tiny", "other", offline(), {}));
   fs::remove(folder_ / "store/real");
   EXPECT_EQ(message(find_model("org/tiny", "main", offline(), {})),
-            "model org/tiny (revision main) was not found: there is no such folder, no whole copy in the cache " + (folder_ / "hub").string() +
-                ", and HF_HUB_OFFLINE forbids to ask the network");
+            "model org/tiny (revision main) was not found: there is no such folder, no whole copy in the cache " +
+                (folder_ / "hub").string() + ", and HF_HUB_OFFLINE forbids to ask the network");
 }
 
 TEST_F(Hub, a_sharded_model_is_whole_when_every_shard_is_there) {
@@ -115,8 +122,10 @@ TEST_F(Hub, a_sharded_model_is_whole_when_every_shard_is_there) {
 }
 
 TEST_F(Hub, names_that_lead_out_of_the_cache_are_refused) {
-  for (const char* name : {"../x", "a/../b", "a/b/c", ".hidden", "", "a//b", "a b"}) EXPECT_FALSE(find_model(name, "main", offline(), {})) << name;
-  for (const char* revision : {"../../x", "", "/etc", "a b"}) EXPECT_FALSE(find_model("org/tiny", revision, offline(), {})) << revision;
+  for (const char* name : {"../x", "a/../b", "a/b/c", ".hidden", "", "a//b", "a b"})
+    EXPECT_FALSE(find_model(name, "main", offline(), {})) << name;
+  for (const char* revision : {"../../x", "", "/etc", "a b"})
+    EXPECT_FALSE(find_model("org/tiny", revision, offline(), {})) << revision;
 }
 
 TEST_F(Hub, downloads_into_the_cache_and_then_needs_no_network) {
@@ -126,14 +135,16 @@ TEST_F(Hub, downloads_into_the_cache_and_then_needs_no_network) {
     HubOptions with_token = options(server.url());
     with_token.token = "secret";
     std::map<std::string, std::uint64_t> received;
-    const auto found = find_model("org/tiny", "main", with_token, [&](std::string_view file, std::uint64_t now, std::uint64_t total) {
-      EXPECT_LE(now, total);
-      EXPECT_GE(now, received[std::string(file)]);
-      received[std::string(file)] = now;
-    });
+    const auto found =
+        find_model("org/tiny", "main", with_token, [&](std::string_view file, std::uint64_t now, std::uint64_t total) {
+          EXPECT_LE(now, total);
+          EXPECT_GE(now, received[std::string(file)]);
+          received[std::string(file)] = now;
+        });
     ASSERT_TRUE(found) << found.error().message;
     EXPECT_EQ(*found, snapshot());
-    EXPECT_EQ(received, (std::map<std::string, std::uint64_t>{{"config.json", 7}, {"tokenizer.json", 2}, {"model.safetensors", weights_.size()}}));
+    EXPECT_EQ(received, (std::map<std::string, std::uint64_t>{
+                            {"config.json", 7}, {"tokenizer.json", 2}, {"model.safetensors", weights_.size()}}));
   }
   EXPECT_EQ(find_model("org/tiny", "main", offline(), {}).value(), snapshot());
   EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
@@ -148,7 +159,8 @@ TEST_F(Hub, goes_on_after_a_broken_connection_where_it_stopped) {
   ASSERT_TRUE(find_model("org/tiny", "main", options(server.url()), {}));
   EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
   const auto requests = server.requests();
-  EXPECT_TRUE(std::any_of(requests.begin(), requests.end(), [](const auto& request) { return request.head.find("Range: bytes=100000-") != std::string::npos; }));
+  EXPECT_TRUE(std::any_of(requests.begin(), requests.end(),
+                          [](const auto& request) { return request.head.find("Range: bytes=100000-") != std::string::npos; }));
 }
 
 TEST_F(Hub, starts_again_where_the_server_cannot_go_on) {
@@ -163,9 +175,10 @@ TEST_F(Hub, goes_on_with_what_an_earlier_run_left) {
   put(folder_ / "hub/models--org--tiny/blobs/etag-model.safetensors.incomplete", weights_.substr(0, 200'000));
   test::HttpServer server(hub_);
   std::uint64_t least = weights_.size();
-  ASSERT_TRUE(find_model("org/tiny", "refs/pr/1", options(server.url()), [&](std::string_view file, std::uint64_t now, std::uint64_t) {
-    if (file == "model.safetensors") least = std::min(least, now);
-  }));
+  ASSERT_TRUE(
+      find_model("org/tiny", "refs/pr/1", options(server.url()), [&](std::string_view file, std::uint64_t now, std::uint64_t) {
+        if (file == "model.safetensors") least = std::min(least, now);
+      }));
   EXPECT_GT(least, 200'000u);
   EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
   EXPECT_EQ(find_model("org/tiny", "refs/pr/1", offline(), {}).value(), snapshot());
@@ -182,26 +195,33 @@ TEST_F(Hub, downloads_the_shards_of_an_index) {
 }
 
 TEST_F(Hub, errors_name_what_was_tried) {
-  const std::string tried = "model org/tiny (revision main) was not found: there is no such folder, no whole copy in the cache " +
-                            (folder_ / "hub").string() + ", and it could not be downloaded: ";
+  const std::string tried =
+      "model org/tiny (revision main) was not found: there is no such folder, no whole copy in the cache " +
+      (folder_ / "hub").string() + ", and it could not be downloaded: ";
   {
     FakeHub gated = hub_;
     gated.token = "secret";
     test::HttpServer server(gated);
     EXPECT_EQ(message(find_model("org/tiny", "main", options(server.url()), {})),
-              tried + server.url() + "/api/models/org/tiny/revision/main: HTTP status 401 (private or gated: set HF_TOKEN, accept the model's conditions)");
+              tried + server.url() +
+                  "/api/models/org/tiny/revision/main: HTTP status 401 (private or gated: set HF_TOKEN, accept the model's "
+                  "conditions)");
   }
   {
     FakeHub without_weights = hub_;
     without_weights.files.erase("model.safetensors");
     test::HttpServer server(without_weights);
     EXPECT_EQ(message(find_model("org/tiny", "main", options(server.url()), {})),
-              tried + "org/tiny has no model.safetensors.index.json at " + server.url() + "; weights must be in the safetensors format");
-    EXPECT_NE(message(find_model("org/tiny", "v2", options(server.url()), {})).find("HTTP status 404 (there is no such model or revision)"), std::string::npos);
+              tried + "org/tiny has no model.safetensors.index.json at " + server.url() +
+                  "; weights must be in the safetensors format");
+    EXPECT_NE(message(find_model("org/tiny", "v2", options(server.url()), {}))
+                  .find("HTTP status 404 (there is no such model or revision)"),
+              std::string::npos);
     EXPECT_NE(message(find_model("org/other", "main", options(server.url()), {})).find("HTTP status 404"), std::string::npos);
   }
   const std::string closed = "http://127.0.0.1:1";
-  EXPECT_TRUE(message(find_model("org/tiny", "main", options(closed), {})).starts_with(tried + closed + "/api/models/org/tiny/revision/main: Failed to connect"))
+  EXPECT_TRUE(message(find_model("org/tiny", "main", options(closed), {}))
+                  .starts_with(tried + closed + "/api/models/org/tiny/revision/main: Failed to connect"))
       << message(find_model("org/tiny", "main", options(closed), {}));
 }
 
@@ -213,11 +233,13 @@ TEST_F(Hub, a_damaged_answer_is_an_error) {
   hub_.files["model.safetensors.index.json"] = R"({"weight_map":{"a":"../../../x"}})";
   hub_.files.erase("model.safetensors");
   test::HttpServer server(hub_);
-  EXPECT_NE(message(find_model("org/tiny", "main", options(server.url()), {})).find("the shard of 'a' must be a file name"), std::string::npos);
+  EXPECT_NE(message(find_model("org/tiny", "main", options(server.url()), {})).find("the shard of 'a' must be a file name"),
+            std::string::npos);
 }
 
 TEST(HubOptions, follow_the_environment) {
-  for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}) ::unsetenv(name);
+  for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
+    ::unsetenv(name);
   ::setenv("HOME", "/home/x", 1);
   EXPECT_EQ(hub_options_from_environment().cache, "/home/x/.cache/huggingface/hub");
   EXPECT_EQ(hub_options_from_environment().endpoint, "https://huggingface.co");

@@ -32,7 +32,8 @@ TEST(Json, names_the_thing_and_the_place_of_a_syntax_error) {
 }
 
 TEST(Json, refuses_what_is_not_json) {
-  for (const std::string_view text : {"", " ", "{", "[1", "[1,]", "{\"a\"}", "nul", "'a'", "1 2", "\"\xff\"", "\"\\ud800\"", "1e999", "NaN"})
+  for (const std::string_view text :
+       {"", " ", "{", "[1", "[1,]", "{\"a\"}", "nul", "'a'", "1 2", "\"\xff\"", "\"\\ud800\"", "1e999", "NaN"})
     EXPECT_FALSE(parse(text, "it")) << text;
 }
 
@@ -43,7 +44,9 @@ TEST(Json, an_error_message_stays_short_when_the_bad_token_is_long) {
 }
 
 TEST(Json, nesting_is_bounded) {
-  const auto nested = [](int depth) { return std::string(static_cast<std::size_t>(depth), '[') + std::string(static_cast<std::size_t>(depth), ']'); };
+  const auto nested = [](int depth) {
+    return std::string(static_cast<std::size_t>(depth), '[') + std::string(static_cast<std::size_t>(depth), ']');
+  };
   EXPECT_TRUE(parse(nested(kMaxDepth), "it"));
   const auto deeper = parse(nested(kMaxDepth + 1), "it");
   ASSERT_FALSE(deeper);
@@ -75,7 +78,8 @@ TEST(Json, printing_replaces_bytes_that_are_not_utf8) {
 }
 
 TEST(Json, gives_fields_as_the_type_asked_for) {
-  const Value object = parsed(R"({"b":true,"i":-3,"u":18446744073709551615,"f":2.5,"w":16.0,"s":"x","l":[1,2],"n":null,"o":{"k":1}})");
+  const Value object =
+      parsed(R"({"b":true,"i":-3,"u":18446744073709551615,"f":2.5,"w":16.0,"s":"x","l":[1,2],"n":null,"o":{"k":1}})");
   EXPECT_EQ(get<bool>(object, "b").value(), true);
   EXPECT_EQ(get<int>(object, "i").value(), -3);
   EXPECT_EQ(get<std::uint64_t>(object, "u").value(), 18446744073709551615u);

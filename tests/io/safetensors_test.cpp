@@ -42,7 +42,8 @@ std::string header_error(std::string_view header, std::size_t n_data_bytes) {
 }
 
 TEST_F(Safetensors, reads_the_tensors_of_a_single_file) {
-  write("model.safetensors", safetensors_file({f32_tensor("b", {2, 3}, {1, 2, 3, 4, 5, 6}), f32_tensor("a", {}, {7}), f32_tensor("empty", {0, 4}, {})}));
+  write("model.safetensors", safetensors_file({f32_tensor("b", {2, 3}, {1, 2, 3, 4, 5, 6}), f32_tensor("a", {}, {7}),
+                                               f32_tensor("empty", {0, 4}, {})}));
   const auto checkpoint = Checkpoint::open(folder_);
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   EXPECT_EQ(checkpoint->names(), (std::vector<std::string>{"a", "b", "empty"}));
@@ -55,22 +56,27 @@ TEST_F(Safetensors, reads_the_tensors_of_a_single_file) {
 }
 
 TEST_F(Safetensors, names_the_tensor_that_is_missing_or_has_another_shape_or_type) {
-  write("model.safetensors", safetensors_file({f32_tensor("w", {2, 3}, std::vector<float>(6)), {"h", "F64", {1}, std::string(8, 'x')},
-                                               {"tiny", "F4", {3}, "xx"}, f32_tensor("deep", {1, 1, 1, 1, 1}, {0})}));
+  write("model.safetensors", safetensors_file({f32_tensor("w", {2, 3}, std::vector<float>(6)),
+                                               {"h", "F64", {1}, std::string(8, 'x')},
+                                               {"tiny", "F4", {3}, "xx"},
+                                               f32_tensor("deep", {1, 1, 1, 1, 1}, {0})}));
   const auto checkpoint = Checkpoint::open(folder_);
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
-  EXPECT_EQ(checkpoint->load("w", {3, 2}).error().message, "tensor 'w' has the shape [2, 3]; the configuration asks for [3, 2]");
+  EXPECT_EQ(checkpoint->load("w", {3, 2}).error().message,
+            "tensor 'w' has the shape [2, 3]; the configuration asks for [3, 2]");
   EXPECT_EQ(checkpoint->load("absent").error().code, ErrorCode::not_found);
   EXPECT_EQ(checkpoint->load("absent").error().message, "the checkpoint has no tensor 'absent'");
   EXPECT_EQ(checkpoint->load("h").error().message, "tensor 'h' has the element type F64, which is not supported");
   EXPECT_EQ(checkpoint->load("tiny").error().code, ErrorCode::unsupported);
-  EXPECT_EQ(checkpoint->load("deep").error().message, "tensor 'deep' has the shape [1, 1, 1, 1, 1]; at most 4 dimensions are supported");
+  EXPECT_EQ(checkpoint->load("deep").error().message,
+            "tensor 'deep' has the shape [1, 1, 1, 1, 1]; at most 4 dimensions are supported");
 }
 
 TEST_F(Safetensors, reads_the_shards_of_an_index) {
   write("one.safetensors", safetensors_file({f32_tensor("a", {1}, {1}), f32_tensor("unlisted", {1}, {9})}));
   write("two.safetensors", safetensors_file({f32_tensor("b", {2}, {2, 3})}));
-  write("model.safetensors.index.json", R"({"metadata":{"total_size":12},"weight_map":{"b":"two.safetensors","a":"one.safetensors"}})");
+  write("model.safetensors.index.json",
+        R"({"metadata":{"total_size":12},"weight_map":{"b":"two.safetensors","a":"one.safetensors"}})");
   const auto checkpoint = Checkpoint::open(folder_);
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   EXPECT_EQ(checkpoint->names(), (std::vector<std::string>{"a", "b"}));
@@ -93,7 +99,8 @@ TEST_F(Safetensors, says_what_is_wrong_with_an_index) {
 }
 
 TEST_F(Safetensors, says_when_there_are_no_weights) {
-  EXPECT_EQ(error_of_open(), folder_.string() + " has no weights: neither model.safetensors nor model.safetensors.index.json is there");
+  EXPECT_EQ(error_of_open(),
+            folder_.string() + " has no weights: neither model.safetensors nor model.safetensors.index.json is there");
   EXPECT_EQ(Checkpoint::open(folder_ / "absent").error().message, path("absent") + " is not a folder");
 }
 
@@ -106,8 +113,9 @@ TEST_F(Safetensors, every_truncation_of_a_file_is_an_error) {
     EXPECT_EQ(checkpoint.error().code, ErrorCode::invalid_data);
     EXPECT_TRUE(checkpoint.error().message.starts_with(path("model.safetensors"))) << checkpoint.error().message;
   }
-  EXPECT_EQ(error_of_open(), path("model.safetensors") +
-                                 ": tensor 'b': its data ends at byte 16, but the file has only 15 bytes of tensor data; is it truncated?");
+  EXPECT_EQ(error_of_open(),
+            path("model.safetensors") +
+                ": tensor 'b': its data ends at byte 16, but the file has only 15 bytes of tensor data; is it truncated?");
 }
 
 TEST_F(Safetensors, refuses_headers_that_lie) {
@@ -115,27 +123,33 @@ TEST_F(Safetensors, refuses_headers_that_lie) {
             "it: tensor 'a': its shape [2] of F32 needs 8 bytes, but data_offsets give it 4");
   EXPECT_EQ(header_error(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
             "it: tensor 'a': its shape [4294967296, 4294967296] is too large");
-  EXPECT_EQ(header_error(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4), "it: tensor 'a': its shape [-1] has a negative size");
+  EXPECT_EQ(header_error(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4),
+            "it: tensor 'a': its shape [-1] has a negative size");
   EXPECT_EQ(header_error(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4),
             "it: tensor 'a': its data_offsets [4, 0] are not a begin and an end");
   EXPECT_EQ(header_error(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551615]}})", 4),
-            "it: tensor 'a': its data ends at byte 18446744073709551615, but the file has only 4 bytes of tensor data; is it truncated?");
-  EXPECT_EQ(header_error(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3),
-            "it is damaged: tensor 'b' begins at byte 1 of the data, but the tensor before it ends at 2");
+            "it: tensor 'a': its data ends at byte 18446744073709551615, but the file has only 4 bytes of tensor data; is it "
+            "truncated?");
+  EXPECT_EQ(
+      header_error(
+          R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3),
+      "it is damaged: tensor 'b' begins at byte 1 of the data, but the tensor before it ends at 2");
   EXPECT_EQ(header_error(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3),
             "it is damaged: tensor 'a' begins at byte 1 of the data, but the tensor before it ends at 0");
   EXPECT_EQ(header_error(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 3),
             "it is damaged: it has 3 bytes of tensor data, but its tensors need 2");
   EXPECT_EQ(header_error("[]", 0), "the header of it is not a JSON object");
   EXPECT_EQ(header_error(R"({"a":1})", 0), "it: tensor 'a': 'dtype' is missing");
-  EXPECT_EQ(header_error(R"({"a":{"dtype":"F32","shape":"x","data_offsets":[0,0]}})", 0), "it: tensor 'a': 'shape' must be a list, not a string");
+  EXPECT_EQ(header_error(R"({"a":{"dtype":"F32","shape":"x","data_offsets":[0,0]}})", 0),
+            "it: tensor 'a': 'shape' must be a list, not a string");
   EXPECT_EQ(header_error(R"({})", 0), "no error");
 }
 
 TEST_F(Safetensors, refuses_a_header_length_beyond_the_file_or_the_limit) {
   std::string file(16, '\0');
   file[0] = 9;
-  EXPECT_EQ(parse_safetensors(std::as_bytes(std::span(file)), "it").error().message, "it is truncated: its header has 9 bytes, but only 8 are there");
+  EXPECT_EQ(parse_safetensors(std::as_bytes(std::span(file)), "it").error().message,
+            "it is truncated: its header has 9 bytes, but only 8 are there");
   for (std::size_t i = 0; i < 8; ++i) file[i] = '\xff';
   EXPECT_EQ(parse_safetensors(std::as_bytes(std::span(file)), "it").error().message,
             "it is no safetensors file: it would have a header of 18446744073709551615 bytes; the limit is 100000000");
@@ -155,7 +169,8 @@ TEST_F(Safetensors, a_file_with_flipped_bits_gives_an_error_or_tensors_inside_th
       continue;
     }
     for (const auto& [name, tensor] : *tensors) {
-      ASSERT_TRUE(tensor.bytes.empty() || (tensor.bytes.data() >= bytes.data() && tensor.bytes.data() + tensor.bytes.size() <= bytes.data() + bytes.size()));
+      ASSERT_TRUE(tensor.bytes.empty() || (tensor.bytes.data() >= bytes.data() &&
+                                           tensor.bytes.data() + tensor.bytes.size() <= bytes.data() + bytes.size()));
     }
   }
   EXPECT_GT(n_errors, 5'000);

@@ -15,7 +15,9 @@ json::Value llama() {
   return json::parse(R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":64,"intermediate_size":172,
       "num_hidden_layers":5,"num_attention_heads":8,"num_key_value_heads":4,"vocab_size":512,"max_position_embeddings":512,
       "rms_norm_eps":1e-5,"hidden_act":"silu","tie_word_embeddings":true,"bos_token_id":1,"eos_token_id":2,"torch_dtype":"bfloat16",
-      "rope_theta":10000.0,"rope_scaling":null,"attention_bias":false,"mlp_bias":false,"use_cache":true})", "the test").value();
+      "rope_theta":10000.0,"rope_scaling":null,"attention_bias":false,"mlp_bias":false,"use_cache":true})",
+                     "the test")
+      .value();
 }
 
 Result<ModelConfig> parsed(const json::Value& root) { return parse_model_config(json::dump(root), "config.json"); }
@@ -58,8 +60,9 @@ TEST(Config, reads_the_fields_of_a_llama) {
 
 TEST(Config, fields_left_out_take_the_defaults_of_transformers) {
   json::Value root = llama();
-  for (const char* key : {"num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", "tie_word_embeddings",
-                          "bos_token_id", "eos_token_id", "torch_dtype", "rope_theta", "rope_scaling", "attention_bias", "mlp_bias"})
+  for (const char* key :
+       {"num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", "tie_word_embeddings", "bos_token_id",
+        "eos_token_id", "torch_dtype", "rope_theta", "rope_scaling", "attention_bias", "mlp_bias"})
     root.erase(key);
   const auto config = parsed(root);
   ASSERT_TRUE(config) << config.error().message;
@@ -81,8 +84,8 @@ TEST(Config, reads_the_spellings_of_transformers_5) {
   root["dtype"] = "float16";
   root["head_dim"] = 16;
   root["eos_token_id"] = {2, 7};
-  root["rope_parameters"] = {{"rope_theta", 500000.0}, {"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0},
-                             {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
+  root["rope_parameters"] = {{"rope_theta", 500000.0}, {"rope_type", "llama3"},   {"factor", 8.0},
+                             {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
   const auto config = parsed(root);
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->dtype, DType::f16);
@@ -124,11 +127,13 @@ TEST(Config, sizes_that_are_absurd_or_of_the_wrong_type_are_named) {
   EXPECT_EQ(error_with("num_hidden_layers", "2.5"), "config.json: 'num_hidden_layers' must be an integer, not 2.5");
   EXPECT_EQ(error_with("num_attention_heads", "0"), "config.json: 'num_attention_heads' must be from 1 to 1024, not 0");
   EXPECT_EQ(error_with("vocab_size", "-1"), "config.json: 'vocab_size' must be from 1 to 4194304, not -1");
-  EXPECT_EQ(error_with("intermediate_size", "99999999999"), "config.json: 'intermediate_size' must be from 1 to 1048576, not 99999999999");
+  EXPECT_EQ(error_with("intermediate_size", "99999999999"),
+            "config.json: 'intermediate_size' must be from 1 to 1048576, not 99999999999");
   EXPECT_EQ(error_with("num_key_value_heads", "3"),
             "config.json: 'num_attention_heads' must be a multiple of 'num_key_value_heads', but they are 8 and 3");
   EXPECT_EQ(error_with("hidden_size", "65"),
-            "config.json: 'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', but they are 65 and 8");
+            "config.json: 'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', but they are "
+            "65 and 8");
   EXPECT_EQ(error_with("head_dim", "7"), "config.json: 'head_dim' must be even, not 7");
   EXPECT_EQ(error_with("rms_norm_eps", "-1"), "config.json: 'rms_norm_eps' must be from 1e-12 to 1, not -1");
   EXPECT_EQ(error_with("rope_theta", "0"), "config.json: 'rope_theta' must be from 1 to 1000000000000, not 0");
@@ -142,25 +147,31 @@ TEST(Config, heads_may_not_be_wider_than_the_limit) {
   root["num_attention_heads"] = 1024;
   root["num_key_value_heads"] = 1024;
   root["head_dim"] = 1024;
-  EXPECT_EQ(parsed(root).error().message, "config.json: 'num_attention_heads' * 'head_dim' must be at most 131072, not 1048576");
+  EXPECT_EQ(parsed(root).error().message,
+            "config.json: 'num_attention_heads' * 'head_dim' must be at most 131072, not 1048576");
 }
 
 TEST(Config, values_that_change_the_arithmetic_are_refused_by_name) {
-  EXPECT_EQ(error_with("hidden_act", "\"gelu\""), "config.json: 'hidden_act' is \"gelu\", which is not supported; supported is \"silu\"");
-  EXPECT_EQ(error_with("attention_bias", "true"), "config.json: 'attention_bias' is true, which is not supported; supported is false");
+  EXPECT_EQ(error_with("hidden_act", "\"gelu\""),
+            "config.json: 'hidden_act' is \"gelu\", which is not supported; supported is \"silu\"");
+  EXPECT_EQ(error_with("attention_bias", "true"),
+            "config.json: 'attention_bias' is true, which is not supported; supported is false");
   EXPECT_EQ(error_with("mlp_bias", "true"), "config.json: 'mlp_bias' is true, which is not supported; supported is false");
   EXPECT_EQ(error_with("pretraining_tp", "2"), "config.json: 'pretraining_tp' is 2, which is not supported; supported is 1");
-  EXPECT_EQ(error_with("sliding_window", "4096"), "config.json: 'sliding_window' is 4096, which is not supported; supported is null");
+  EXPECT_EQ(error_with("sliding_window", "4096"),
+            "config.json: 'sliding_window' is 4096, which is not supported; supported is null");
   EXPECT_EQ(error_with("quantization_config", R"({"quant_method":"awq"})"),
             "config.json: 'quantization_config' is {\"quant_method\":\"awq\"}, which is not supported; supported is null");
-  EXPECT_EQ(error_with("partial_rotary_factor", "0.5"), "config.json: 'partial_rotary_factor' is 0.5, which is not supported; supported is 1.0");
+  EXPECT_EQ(error_with("partial_rotary_factor", "0.5"),
+            "config.json: 'partial_rotary_factor' is 0.5, which is not supported; supported is 1.0");
   EXPECT_EQ(error_with("rope_scaling", R"({"rope_type":"yarn","factor":4})"),
             "config.json: 'rope_type' is \"yarn\", which is not supported; supported is \"default\", \"linear\" or \"llama3\"");
   EXPECT_EQ(error_with("rope_scaling", R"({"type":"linear"})"), "config.json: 'factor' is missing");
   EXPECT_EQ(error_with("rope_scaling", R"({"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})"),
             "config.json: 'high_freq_factor' must be larger than 'low_freq_factor', but they are 4 and 4");
-  EXPECT_EQ(error_with("torch_dtype", "\"int8\""),
-            "config.json: 'torch_dtype' is \"int8\", which is not supported; supported is \"float32\", \"bfloat16\" or \"float16\"");
+  EXPECT_EQ(
+      error_with("torch_dtype", "\"int8\""),
+      "config.json: 'torch_dtype' is \"int8\", which is not supported; supported is \"float32\", \"bfloat16\" or \"float16\"");
   EXPECT_EQ(error_with("pretraining_tp", "1"), "no error");
   EXPECT_EQ(error_with("sliding_window", "null"), "no error");
   EXPECT_EQ(error_with("some_new_field", R"({"a":1})"), "no error");
@@ -177,7 +188,8 @@ TEST(Config, random_damage_gives_an_error_or_sizes_inside_the_limits) {
   std::mt19937 random(11);
   for (int round = 0; round < 20'000; ++round) {
     std::string text = whole;
-    for (unsigned i = 0; i <= random() % 3; ++i) text[random() % text.size()] = static_cast<char>("0123456789-.e,:{}[]\"nul "[random() % 24]);
+    for (unsigned i = 0; i <= random() % 3; ++i)
+      text[random() % text.size()] = static_cast<char>("0123456789-.e,:{}[]\"nul "[random() % 24]);
     const auto config = parse_model_config(text, "it");
     if (!config) continue;
     ASSERT_GT(config->n_layers, 0);
@@ -198,7 +210,8 @@ TEST(Config, reads_the_models_of_the_goldens) {
 
 TEST(GenerationConfig, reads_what_is_there) {
   const auto config = parse_generation_config(
-      R"({"bos_token_id":1,"eos_token_id":[1,2],"do_sample":true,"temperature":0.6,"top_p":0.9,"top_k":40,"repetition_penalty":1.1})", "it");
+      R"({"bos_token_id":1,"eos_token_id":[1,2],"do_sample":true,"temperature":0.6,"top_p":0.9,"top_k":40,"repetition_penalty":1.1})",
+      "it");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->do_sample, true);
   EXPECT_EQ(config->temperature, 0.6);

@@ -33,8 +33,11 @@ TEST(Rope, linear_scaling_equals_transformers) {
 }
 
 TEST(Rope, llama3_scaling_equals_transformers) {
-  expect_close(rope_frequencies(config_with(500000, {.kind = RopeScaling::Kind::llama3, .factor = 8, .low_freq_factor = 1,
-                                                     .high_freq_factor = 4, .original_max_position = 8192})),
+  expect_close(rope_frequencies(config_with(500000, {.kind = RopeScaling::Kind::llama3,
+                                                     .factor = 8,
+                                                     .low_freq_factor = 1,
+                                                     .high_freq_factor = 4,
+                                                     .original_max_position = 8192})),
                {1.0f, 0.193922758102417f, 0.03760603070259094f, 0.00729266507551074f, 0.0005248460220173001f,
                 3.428102354519069e-05f, 6.647869668086059e-06f, 1.289173155782919e-06f});
 }

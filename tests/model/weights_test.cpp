@@ -16,9 +16,9 @@
 namespace baton {
 namespace {
 
-using test::TensorToWrite;
 using test::f32_tensor;
 using test::safetensors_file;
+using test::TensorToWrite;
 using test::to_floats;
 using test::values_of;
 
@@ -109,9 +109,11 @@ TEST_F(Weights, queries_keys_values_and_gate_up_are_stacked) {
   EXPECT_EQ(layer.qkv->n, 16);
   EXPECT_EQ(layer.qkv->k, 6);
   const std::string prefix = "model.layers.1.";
-  EXPECT_EQ(values_of(*layer.qkv), joined({written(prefix + "self_attn.q_proj.weight"), written(prefix + "self_attn.k_proj.weight"),
-                                           written(prefix + "self_attn.v_proj.weight")}));
-  EXPECT_EQ(values_of(*layer.gate_up), joined({written(prefix + "mlp.gate_proj.weight"), written(prefix + "mlp.up_proj.weight")}));
+  EXPECT_EQ(values_of(*layer.qkv),
+            joined({written(prefix + "self_attn.q_proj.weight"), written(prefix + "self_attn.k_proj.weight"),
+                    written(prefix + "self_attn.v_proj.weight")}));
+  EXPECT_EQ(values_of(*layer.gate_up),
+            joined({written(prefix + "mlp.gate_proj.weight"), written(prefix + "mlp.up_proj.weight")}));
   EXPECT_EQ(values_of(*layer.attention_out), written(prefix + "self_attn.o_proj.weight"));
   EXPECT_EQ(values_of(*layer.down), written(prefix + "mlp.down_proj.weight"));
   EXPECT_EQ(to_floats(layer.attention_norm), written(prefix + "input_layernorm.weight"));
@@ -137,7 +139,8 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
     TensorToWrite& norm = tensor("model.norm.weight");
     const std::vector<float> k_values = written("model.layers.0.self_attn.q_proj.weight");  // the first of them
     for (TensorToWrite* stored : {&k, &norm}) {
-      const std::size_t n = static_cast<std::size_t>(std::accumulate(stored->shape.begin(), stored->shape.end(), std::int64_t{1}, std::multiplies<>()));
+      const std::size_t n = static_cast<std::size_t>(
+          std::accumulate(stored->shape.begin(), stored->shape.end(), std::int64_t{1}, std::multiplies<>()));
       stored->dtype = name;
       stored->bytes.assign(n * 2, '\0');
       for (std::size_t i = 0; i < n; ++i) {
@@ -153,7 +156,8 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
       EXPECT_EQ(weights->final_norm.dtype, DType::f32);
       EXPECT_EQ(to_floats(weights->final_norm), std::vector<float>(k_values.begin(), k_values.begin() + 6));
       const auto& qkv = values_of(*weights->layers[0].qkv);
-      EXPECT_EQ(std::vector<float>(qkv.begin() + 48, qkv.begin() + 72), std::vector<float>(k_values.begin(), k_values.begin() + 24));
+      EXPECT_EQ(std::vector<float>(qkv.begin() + 48, qkv.begin() + 72),
+                std::vector<float>(k_values.begin(), k_values.begin() + 24));
     }
   }
 }
@@ -170,14 +174,16 @@ TEST_F(Weights, conversion_to_bf16_rounds_to_nearest_even) {
 
 TEST_F(Weights, errors_name_the_tensor_and_both_shapes) {
   tensor("model.layers.1.mlp.up_proj.weight").shape = {6, 5};
-  EXPECT_EQ(error_of_load(), "tensor 'model.layers.1.mlp.up_proj.weight' has the shape [6, 5]; the configuration asks for [5, 6]");
+  EXPECT_EQ(error_of_load(),
+            "tensor 'model.layers.1.mlp.up_proj.weight' has the shape [6, 5]; the configuration asks for [5, 6]");
   tensor("model.layers.1.mlp.up_proj.weight").shape = {5, 6};
   tensor("model.norm.weight").dtype = "I32";
   EXPECT_EQ(error_of_load(), "tensor 'model.norm.weight' is int32; weights must be float32, bfloat16 or float16");
   tensors_.pop_back();
   EXPECT_EQ(error_of_load(), "the checkpoint lacks tensor 'lm_head.weight' of the 21 that LlamaForCausalLM has");
   tensors_.erase(tensors_.begin(), tensors_.begin() + 2);
-  EXPECT_EQ(error_of_load(), "the checkpoint lacks tensor 'model.embed_tokens.weight' and 2 others of the 21 that LlamaForCausalLM has");
+  EXPECT_EQ(error_of_load(),
+            "the checkpoint lacks tensor 'model.embed_tokens.weight' and 2 others of the 21 that LlamaForCausalLM has");
 }
 
 TEST_F(Weights, tensors_that_nobody_expects_do_no_harm) {

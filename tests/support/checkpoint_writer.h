@@ -31,9 +31,8 @@ inline std::string safetensors_file(const std::vector<TensorToWrite>& tensors) {
   header["__metadata__"] = {{"format", "pt"}};
   std::string data;
   for (const TensorToWrite& tensor : tensors) {
-    header[tensor.name] = {{"dtype", tensor.dtype},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
     data += tensor.bytes;
   }
   return safetensors_with_header(json::dump(header), data);

@@ -25,8 +25,8 @@ struct ServerRequest {
 
 struct ServerReply {
   int status = 200;
-  std::string headers = {};      ///< whole lines, each ending in "\r\n"
-  std::string body = {};         ///< what Content-Length says; not sent for HEAD
+  std::string headers = {};                   ///< whole lines, each ending in "\r\n"
+  std::string body = {};                      ///< what Content-Length says; not sent for HEAD
   std::size_t cut_after = std::string::npos;  ///< bytes of the body after which the connection breaks
 };
 
@@ -34,11 +34,13 @@ class HttpServer {
  public:
   using Handler = std::function<ServerReply(const ServerRequest&)>;
 
-  explicit HttpServer(Handler handler) : handler_(std::move(handler)), socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit HttpServer(Handler handler)
+      : handler_(std::move(handler)), socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    check(::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 && ::listen(socket_, 8) == 0, "HttpServer: no port");
+    check(::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 && ::listen(socket_, 8) == 0,
+          "HttpServer: no port");
     socklen_t size = sizeof(address);
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
     port_ = ntohs(address.sin_port);
@@ -64,7 +66,8 @@ class HttpServer {
     for (int client; (client = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; ::close(client)) {
       std::string head;
       char buffer[4096];
-      for (ssize_t count; head.find("\r\n\r\n") == std::string::npos && (count = ::recv(client, buffer, sizeof(buffer), 0)) > 0;)
+      for (ssize_t count;
+           head.find("\r\n\r\n") == std::string::npos && (count = ::recv(client, buffer, sizeof(buffer), 0)) > 0;)
         head.append(buffer, static_cast<std::size_t>(count));
       ServerRequest request{head.substr(0, head.find(' ')), "", head};
       request.target = head.substr(request.method.size() + 1);
@@ -74,8 +77,9 @@ class HttpServer {
         requests_.push_back(request);
       }
       const ServerReply reply = handler_(request);
-      std::string bytes = "HTTP/1.1 " + std::to_string(reply.status) + " Status\r\nConnection: close\r\nContent-Length: " +
-                          std::to_string(reply.body.size()) + "\r\n" + reply.headers + "\r\n";
+      std::string bytes = "HTTP/1.1 " + std::to_string(reply.status) +
+                          " Status\r\nConnection: close\r\nContent-Length: " + std::to_string(reply.body.size()) + "\r\n" +
+                          reply.headers + "\r\n";
       if (request.method != "HEAD") bytes += reply.body.substr(0, reply.cut_after);
       for (std::size_t n_sent = 0; n_sent < bytes.size();) {
         const ssize_t count = ::send(client, bytes.data() + n_sent, bytes.size() - n_sent, MSG_NOSIGNAL);

@@ -71,6 +71,8 @@ class RecordingBackend : public Backend {
 };
 
 /// The values of a matrix that a RecordingBackend packed.
-inline const std::vector<float>& values_of(const PackedMatrix& matrix) { return dynamic_cast<const RecordedMatrix&>(matrix).values; }
+inline const std::vector<float>& values_of(const PackedMatrix& matrix) {
+  return dynamic_cast<const RecordedMatrix&>(matrix).values;
+}
 
 }  // namespace baton::test
