@@ -93,6 +93,7 @@ SampleResult sample_one(float* logits, std::int32_t n_vocab, const SampleOrder& 
     result.was_finished = 1;
     return result;
   }
+  const std::int32_t n_generated = order.n_generated_before + slot.n_generated;
   const MaxAndNan found = max_and_nan(logits, n_vocab);
   if (found.has_nan || found.max == kMinusInfinity) {
     slot.finished = 1;
@@ -105,7 +106,7 @@ SampleResult sample_one(float* logits, std::int32_t n_vocab, const SampleOrder& 
 
   // A stop id that may not come yet is taken out; its own logit is kept for the log-probability (of another token) only.
   float max = found.max;
-  if (slot.n_generated < order.min_tokens) {
+  if (n_generated < order.min_tokens) {
     for (std::int32_t i = 0; i < order.n_stop_ids; ++i) {
       const std::int32_t id = order.stop_ids[static_cast<std::size_t>(i)];
       if (id >= 0 && id < n_vocab) logits[id] = kMinusInfinity;
@@ -113,7 +114,7 @@ SampleResult sample_one(float* logits, std::int32_t n_vocab, const SampleOrder& 
     max = max_and_nan(logits, n_vocab).max;
   }
   result.token = order.temperature <= 0 ? static_cast<std::int32_t>(std::find(logits, logits + n_vocab, max) - logits)
-                                        : draw(logits, n_vocab, order, slot.n_generated, max);
+                                        : draw(logits, n_vocab, order, n_generated, max);
   if (result.token < 0 || result.token >= n_vocab) result.token = 0;  // every token was a forbidden stop id
   if (order.n_top_logprobs >= 0) result.logprob = static_cast<float>(logits[result.token] - log_sum_exp);
 
@@ -122,7 +123,7 @@ SampleResult sample_one(float* logits, std::int32_t n_vocab, const SampleOrder& 
   const auto stop_end = order.stop_ids.begin() + order.n_stop_ids;
   if (std::find(order.stop_ids.begin(), stop_end, result.token) != stop_end)
     result.finished = FinishedBy::stop_id;
-  else if (slot.n_generated >= order.max_tokens)
+  else if (n_generated + 1 >= order.max_tokens)
     result.finished = FinishedBy::length;
   slot.finished = result.finished != FinishedBy::not_finished ? 1 : 0;
   return result;
