@@ -1,0 +1,113 @@
+/// Tokens added to a model's vocabulary, and where a text spells them.
+#include "text/added_tokens.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "text/component.h"
+#include "text/unicode.h"
+
+namespace baton {
+
+Result<AddedToken> AddedToken::from_json(const json::Value& value, std::optional<TokenId> id) {
+  constexpr std::string_view kRole = "added token";
+  AddedToken token;
+  BATON_TRY(token.content, component::get<std::string>(value, kRole, "content"));
+  if (id) {
+    token.id = *id;
+  } else {
+    BATON_TRY(token.id, component::get<TokenId>(value, kRole, "id"));
+  }
+  BATON_TRY(token.is_special, component::get_or<bool>(value, kRole, "special", false));
+  BATON_TRY(token.is_single_word, component::get_or<bool>(value, kRole, "single_word", false));
+  BATON_TRY(token.strips_left, component::get_or<bool>(value, kRole, "lstrip", false));
+  BATON_TRY(token.strips_right, component::get_or<bool>(value, kRole, "rstrip", false));
+  BATON_TRY(token.is_normalized, component::get_or<bool>(value, kRole, "normalized", !token.is_special));
+  return token;
+}
+
+void AddedTokens::Index::insert(const std::string& spelling, std::size_t token) {
+  if (spelling.empty() || !tokens.emplace(spelling, token).second) return;
+  std::vector<std::size_t>& known = lengths[static_cast<unsigned char>(spelling.front())];
+  const auto place = std::ranges::lower_bound(known, spelling.size(), std::greater<>());
+  if (place == known.end() || *place != spelling.size()) known.insert(place, spelling.size());
+}
+
+Result<void> AddedTokens::add(AddedToken token, const Normalizer& normalizer) {
+  if (token.content.empty() || vocabulary_.id_of(token.content)) return {};
+  if (!vocabulary_.insert(token.content, token.id))
+    return fail(ErrorCode::invalid_data, fmt::format("tokenizer.json: the added token '{}' has the id {}; ids are 0 to {}",
+                                                     token.content, token.id, kMaxTokenId));
+  if (token.is_special) {
+    const auto id = static_cast<std::size_t>(token.id);
+    if (id >= is_special_.size()) is_special_.resize(id + 1);
+    is_special_[id] = true;
+  }
+  if (token.is_single_word && !word_) {
+    BATON_TRY(word_, Pattern::regex(R"([\w\x{200C}\x{200D}])"));
+  }
+  if (token.is_normalized)
+    normalized_.insert(normalizer.normalize(token.content), tokens_.size());
+  else
+    raw_.insert(token.content, tokens_.size());
+  tokens_.push_back(std::move(token));
+  return {};
+}
+
+bool AddedTokens::is_special(TokenId id) const {
+  return id >= 0 && static_cast<std::size_t>(id) < is_special_.size() && is_special_[static_cast<std::size_t>(id)];
+}
+
+const AddedToken* AddedTokens::find_longest(std::string_view text, const Index& index, std::size_t& length) const {
+  for (const std::size_t candidate : index.lengths[static_cast<unsigned char>(text.front())]) {
+    if (candidate > text.size()) continue;
+    const auto found = index.tokens.find(text.substr(0, candidate));
+    if (found == index.tokens.end()) continue;
+    length = candidate;
+    return &tokens_[found->second];
+  }
+  return nullptr;
+}
+
+bool AddedTokens::is_whole_word(std::string_view text, TextRange range) const {
+  const auto is_word = [&](std::string_view character) { return !word_->find_all(character).empty(); };
+  const std::string_view before = unicode::last_character(text.substr(0, range.begin));
+  const std::string_view after = text.substr(range.end);
+  return (before.empty() || !is_word(before)) &&
+         (after.empty() || !is_word(after.substr(0, unicode::decode_front(after).n_bytes)));
+}
+
+std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const Index& index, bool with_special) const {
+  std::vector<Part> parts;
+  std::size_t done = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t length = 0;
+    const AddedToken* token = find_longest(text.substr(at), index, length);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    TextRange range{at, at + length};
+    at = range.end;
+    if (token->is_special && !with_special) continue;
+    if (token->is_single_word && !is_whole_word(text, range)) continue;
+    while (token->strips_left && range.begin > done) {
+      const std::string_view before = unicode::last_character(text.substr(0, range.begin));
+      if (!unicode::is_space(unicode::decode_front(before).code_point)) break;
+      range.begin -= before.size();
+    }
+    while (token->strips_right && range.end < text.size()) {
+      const unicode::Step step = unicode::decode_front(text.substr(range.end));
+      if (!unicode::is_space(step.code_point)) break;
+      range.end += step.n_bytes;
+    }
+    if (done < range.begin) parts.push_back({{done, range.begin}, std::nullopt});
+    parts.push_back({range, token->id});
+    done = range.end;
+  }
+  if (done < text.size()) parts.push_back({{done, text.size()}, std::nullopt});
+  return parts;
+}
+
+}  // namespace baton

@@ -1,0 +1,92 @@
+/// Byte-pair encoding: a word as the tokens that its merges leave.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "io/json.h"
+#include "text/vocabulary.h"
+
+namespace baton {
+
+/// The `model` of a tokenizer.json when it is a BPE: characters, then merges by rank, leftmost first. Characters that are not
+/// in the vocabulary become their bytes (byte_fallback), the unknown token, or nothing, in this order of preference. Immutable.
+/// Thread: any, each with its own Scratch.
+class Bpe {
+ public:
+  /// Working memory and the words seen before, kept by one caller between calls to encode.
+  class Scratch {
+   private:
+    friend class Bpe;
+    struct Symbol {
+      TokenId id;
+      std::int32_t previous;
+      std::int32_t next;  // -1 at the end, kDead when merged away
+    };
+    struct Candidate {
+      std::uint32_t rank;
+      std::int32_t position;
+      TokenId merged;
+      /// Heaps put their largest first, so the order is reversed.
+      bool operator<(const Candidate& other) const {
+        return rank != other.rank ? rank > other.rank : position > other.position;
+      }
+    };
+    std::vector<Symbol> symbols_;
+    std::vector<Candidate> heap_;
+    std::unordered_map<std::string, std::vector<TokenId>> words_;
+  };
+
+  /// Tokens whose text `is_special` never come out of text, unless they are single characters. Errors: invalid_data;
+  /// unsupported, with the option's name (dropout, continuing_subword_prefix, end_of_word_suffix).
+  static Result<Bpe> from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
+
+  /// Appends the tokens of `word` (valid UTF-8) to `out`. Time O(n log n) in its length.
+  void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  struct Merge {
+    std::uint64_t pair;
+    std::uint32_t rank;
+    TokenId merged;
+  };
+  static constexpr std::uint64_t kNoPair = ~std::uint64_t{0};
+  static constexpr std::int32_t kDead = -2;
+
+  static std::uint64_t pair_of(TokenId left, TokenId right) {
+    return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) | static_cast<std::uint32_t>(right);
+  }
+
+  Result<void> read_options(const json::Value& model);
+  Result<void> read_vocabulary(const json::Value& model);
+  Result<void> read_merges(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
+  Result<std::optional<Merge>> read_merge(const json::Value& value, std::uint32_t rank) const;
+  const Merge* find_merge(TokenId left, TokenId right) const;
+  Merge& slot_of(std::uint64_t pair);
+
+  void split_characters(std::string_view word, std::vector<Scratch::Symbol>& symbols) const;
+  void merge_all(Scratch& scratch) const;
+
+  Vocabulary vocabulary_;
+  std::vector<Merge> merges_;  // a hash table with linear probing; its size is a power of two, at most half of it used
+  std::vector<bool> is_special_;
+  std::array<TokenId, 256> byte_tokens_{};  // -1 where the vocabulary has no <0xNN>
+  std::string unk_token_;
+  TokenId unk_id_ = -1;
+  bool fuse_unk_ = false;
+  bool byte_fallback_ = false;
+  bool ignore_merges_ = false;
+};
+
+}  // namespace baton

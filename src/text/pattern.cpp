@@ -1,0 +1,262 @@
+/// What tokenizer files search text for: a literal string, or a regular expression in Oniguruma's syntax, run by PCRE2.
+#include "text/pattern.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "text/unicode.h"
+
+namespace baton {
+
+namespace {
+
+constexpr std::size_t kMaxExpressionBytes = 64 << 10;
+constexpr std::uint32_t kMatchSteps = 1'000'000;
+constexpr std::uint32_t kMatchHeapKib = 64 << 10;
+
+/// Rewrites an expression in Oniguruma's (Ruby) syntax, which tokenizer files use, as one that means the same to PCRE2.
+class Translator {
+ public:
+  explicit Translator(std::string_view in) : in_(in) {}
+
+  Result<std::string> run() {
+    while (at_ < in_.size()) {
+      const char c = in_[at_];
+      if (c == '\\') {
+        BATON_TRY_VOID(escape());
+      } else if (in_class_) {
+        BATON_TRY_VOID(inside_class(c));
+      } else {
+        BATON_TRY_VOID(outside_class(c));
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  bool next_is(std::string_view text) const { return in_.substr(at_).starts_with(text); }
+
+  void copy(std::size_t n_bytes) {
+    out_ += in_.substr(at_, n_bytes);
+    at_ += std::min(n_bytes, in_.size() - at_);
+  }
+
+  void replace(std::size_t n_bytes, std::string_view with) {
+    out_ += with;
+    at_ += n_bytes;
+  }
+
+  tl::unexpected<Error> refuse(std::string_view what) const {
+    return fail(ErrorCode::unsupported, fmt::format("regular expression '{}': {} (byte {}) is not supported", in_, what, at_));
+  }
+
+  /// A set of characters that may stand inside or outside a class.
+  void replace_by_set(std::string_view members) {
+    if (in_class_) {
+      replace(2, members);
+    } else {
+      replace(2, fmt::format("[{}]", members));
+    }
+  }
+
+  Result<void> escape() {
+    if (at_ + 1 >= in_.size()) return refuse("a backslash at the end");
+    static constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+    switch (in_[at_ + 1]) {
+      case 's': replace(2, "\\p{White_Space}"); return {};
+      case 'S': replace(2, "\\P{White_Space}"); return {};
+      case 'd': replace(2, "\\p{Nd}"); return {};
+      case 'D': replace(2, "\\P{Nd}"); return {};
+      case 'w': replace_by_set(kWord); return {};
+      case 'W':
+        if (in_class_) return refuse("\\W in a class");
+        replace(2, fmt::format("[^{}]", kWord));
+        return {};
+      case 'h': replace_by_set("0-9a-fA-F"); return {};
+      case 'H':
+        if (in_class_) return refuse("\\H in a class");
+        replace(2, "[^0-9a-fA-F]");
+        return {};
+      case 'v': replace(2, "\\x0b"); return {};
+      case 'Q':
+      case 'E':
+      case 'V':
+      case 'N':
+      case 'C': return refuse(fmt::format("\\{}", in_[at_ + 1]));
+      case 'u':
+        if (at_ + 6 > in_.size()) return refuse("a short \\u");
+        replace(2, "\\x{");
+        copy(4);
+        out_ += '}';
+        return {};
+      case 'p':
+      case 'P':
+      case 'x': {
+        const std::size_t close = at_ + 2 < in_.size() && in_[at_ + 2] == '{' ? in_.find('}', at_) : at_ + 1;
+        if (close == std::string_view::npos) return refuse("a brace that is not closed");
+        copy(close + 1 - at_);
+        return {};
+      }
+      default: copy(2); return {};
+    }
+  }
+
+  Result<void> inside_class(char c) {
+    if (next_is("&&")) return refuse("an intersection of classes (&&)");
+    if (next_is("[:")) {
+      const std::size_t close = in_.find(":]", at_ + 2);
+      if (close == std::string_view::npos) return refuse("a class inside a class");
+      copy(close + 2 - at_);
+      return {};
+    }
+    if (c == '[') return refuse("a class inside a class");
+    if (c == ']') in_class_ = false;
+    copy(1);
+    return {};
+  }
+
+  Result<void> outside_class(char c) {
+    if (c == '[') {
+      in_class_ = true;
+      copy(next_is("[^") ? 2 : 1);
+      if (next_is("]")) return refuse("a class that begins with ]");
+    } else if (next_is("(?")) {
+      copy(2);
+      // Ruby's m lets the dot match newlines, which is s elsewhere; ^ and $ always match at lines.
+      std::size_t n_flags = 0;
+      while (at_ + n_flags < in_.size() && std::string_view("imx-").find(in_[at_ + n_flags]) != std::string_view::npos)
+        ++n_flags;
+      for (std::size_t i = 0; i < n_flags; ++i) out_ += in_[at_ + i] == 'm' ? 's' : in_[at_ + i];
+      at_ += n_flags;
+    } else if (next_is("(*")) {
+      return refuse("a verb (*");
+    } else if (next_is("}+")) {
+      return refuse("a repeated interval {}+");
+    } else {
+      copy(1);
+    }
+    return {};
+  }
+
+  std::string_view in_;
+  std::size_t at_ = 0;
+  bool in_class_ = false;
+  std::string out_;
+};
+
+template <class T, void (*free_function)(T*)>
+struct FreeBy {
+  void operator()(T* pointer) const { free_function(pointer); }
+};
+template <class T, void (*free_function)(T*)>
+using Owned = std::unique_ptr<T, FreeBy<T, free_function>>;
+
+}  // namespace
+
+void Pattern::FreeCode::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
+
+Pattern Pattern::literal(std::string text) {
+  Pattern pattern;
+  pattern.literal_ = std::move(text);
+  return pattern;
+}
+
+Result<Pattern> Pattern::regex(std::string_view expression) {
+  if (expression.size() > kMaxExpressionBytes)
+    return fail(ErrorCode::unsupported, fmt::format("a regular expression has {} bytes; at most {} are supported",
+                                                    expression.size(), kMaxExpressionBytes));
+  if (!unicode::is_valid_utf8(expression)) return fail(ErrorCode::invalid_data, "a regular expression is not UTF-8");
+  BATON_TRY(const std::string translated, Translator(expression).run());
+
+  int error = 0;
+  PCRE2_SIZE error_at = 0;
+  Pattern pattern;
+  pattern.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &error_at,
+                                    nullptr));
+  if (pattern.code_ == nullptr) {
+    unsigned char message[256] = {};
+    pcre2_get_error_message(error, message, sizeof message);
+    return fail(ErrorCode::unsupported, fmt::format("regular expression '{}': {} (byte {} of '{}')", expression,
+                                                    reinterpret_cast<const char*>(message), error_at, translated));
+  }
+  // Where there is no JIT compiler the interpreter gives the same matches.
+  pcre2_jit_compile(pattern.code_.get(), PCRE2_JIT_COMPLETE);
+  return pattern;
+}
+
+Result<Pattern> Pattern::from_json(const json::Value& value, std::string_view component) {
+  if (value.is_string()) return literal(value.get_ref<const std::string&>());
+  if (const json::Value* text = json::find(value, "String"); text != nullptr && text->is_string())
+    return literal(text->get_ref<const std::string&>());
+  if (const json::Value* text = json::find(value, "Regex"); text != nullptr && text->is_string())
+    return regex(text->get_ref<const std::string&>());
+  return fail(ErrorCode::invalid_data, fmt::format("{}: the pattern must be a String or a Regex", component));
+}
+
+void Pattern::find_all_regex(std::string_view text, std::vector<TextRange>& matches) const {
+  const Owned<pcre2_match_data, pcre2_match_data_free> data(pcre2_match_data_create(1, nullptr));
+  const Owned<pcre2_match_context, pcre2_match_context_free> context(pcre2_match_context_create(nullptr));
+  check(data != nullptr && context != nullptr, "out of memory for a match");
+  pcre2_set_match_limit(context.get(), kMatchSteps);
+  pcre2_set_heap_limit(context.get(), kMatchHeapKib);
+
+  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.empty() ? "" : text.data());
+  std::size_t from = 0;
+  while (from <= text.size()) {
+    std::uint32_t options = PCRE2_NO_UTF_CHECK;
+    int status = pcre2_match(code_.get(), subject, text.size(), from, options, data.get(), context.get());
+    if (status == PCRE2_ERROR_JIT_STACKLIMIT) {
+      // The JIT runs on a small stack; the interpreter takes memory from the heap.
+      options |= PCRE2_NO_JIT;
+      status = pcre2_match(code_.get(), subject, text.size(), from, options, data.get(), context.get());
+    }
+    if (status == PCRE2_ERROR_NOMATCH) return;
+    if (status < 0) {
+      log::warning("event=regex_gave_up code={} at_byte={} text_bytes={}", status, from, text.size());
+      return;
+    }
+    const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data.get());
+    const TextRange match{offsets[0], offsets[1]};
+    // \K can put the start after the end, or a look-behind's match before the last one: neither is a match for splitting.
+    if (match.begin > match.end || match.begin < (matches.empty() ? 0 : matches.back().end)) return;
+    const bool is_empty_after_match = match.begin == match.end && !matches.empty() && matches.back().end == match.end;
+    if (is_empty_after_match) {
+      if (from == text.size()) return;
+      from += unicode::decode_front(text.substr(from)).n_bytes;
+    } else {
+      from = match.end;
+      matches.push_back(match);
+    }
+  }
+}
+
+std::vector<TextRange> Pattern::find_all(std::string_view text) const {
+  std::vector<TextRange> matches;
+  if (code_ != nullptr) {
+    find_all_regex(text, matches);
+  } else if (!literal_.empty()) {
+    for (std::size_t at = text.find(literal_); at != std::string_view::npos; at = text.find(literal_, at + literal_.size()))
+      matches.push_back({at, at + literal_.size()});
+  }
+  return matches;
+}
+
+std::string Pattern::replace_all(std::string_view text, std::string_view content) const {
+  std::string out;
+  out.reserve(text.size());
+  std::size_t done = 0;
+  for (const TextRange& match : find_all(text)) {
+    out += text.substr(done, match.begin - done);
+    out += content;
+    done = match.end;
+  }
+  out += text.substr(done);
+  return out;
+}
+
+}  // namespace baton

@@ -1,0 +1,58 @@
+/// What tokenizer files search text for: a literal string, or a regular expression in Oniguruma's syntax, run by PCRE2.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "io/json.h"
+
+struct pcre2_real_code_8;
+
+namespace baton {
+
+/// A half-open range of bytes.
+struct TextRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool operator==(const TextRange&) const = default;
+};
+
+/// A compiled pattern. Immutable. Thread: any, several at once.
+class Pattern {
+ public:
+  static Pattern literal(std::string text);
+  /// Errors: invalid_data or unsupported, with the expression and the place. Oniguruma's meaning of \s, \w, \d, \h, \v, ^, $
+  /// and
+  /// (?m) is kept; what PCRE2 would understand differently (nested classes, &&, {n,m}+) is refused.
+  static Result<Pattern> regex(std::string_view expression);
+  /// {"String": "..."} or {"Regex": "..."}; a bare string is a literal.
+  static Result<Pattern> from_json(const json::Value& value, std::string_view component);
+
+  /// The matches in valid UTF-8, left to right, not overlapping; an empty match never follows another match directly.
+  /// An expression that needs more than 10^6 steps or 64 MiB at one place matches nothing from there on.
+  std::vector<TextRange> find_all(std::string_view text) const;
+
+  /// `text` with every match replaced by `content`, taken literally.
+  std::string replace_all(std::string_view text, std::string_view content) const;
+
+  /// The literal, or nullptr for a regular expression.
+  const std::string* as_literal() const { return code_ == nullptr ? &literal_ : nullptr; }
+
+ private:
+  struct FreeCode {
+    void operator()(pcre2_real_code_8* code) const;
+  };
+
+  void find_all_regex(std::string_view text, std::vector<TextRange>& matches) const;
+
+  std::string literal_;
+  std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
+};
+
+}  // namespace baton

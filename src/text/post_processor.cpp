@@ -1,0 +1,79 @@
+/// The `post_processor` of a tokenizer.json: the special tokens around a text.
+#include "text/post_processor.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "text/component.h"
+
+namespace baton {
+
+namespace {
+
+constexpr std::string_view kRole = "post_processor";
+constexpr std::size_t kMaxTokens = 64;
+
+tl::unexpected<Error> damaged(std::string_view message) {
+  return fail(ErrorCode::invalid_data, fmt::format("tokenizer.json: TemplateProcessing: {}", message));
+}
+
+/// The ids that a template calls `name`.
+Result<std::vector<TokenId>> ids_of(const json::Value& processor, const std::string& name) {
+  const json::Value* tokens = json::find(processor, "special_tokens");
+  const json::Value* entry = tokens == nullptr ? nullptr : json::find(*tokens, name);
+  if (entry == nullptr) return damaged(fmt::format("'{}' is not among its special_tokens", name));
+  return component::get<std::vector<TokenId>>(*entry, kRole, "ids");
+}
+
+/// Wraps what the processor has so far in the template.
+Result<void> add_template(const json::Value& value, PostProcessor& processor) {
+  const json::Value* single = json::find(value, "single");
+  if (single == nullptr || !single->is_array()) return damaged("'single' must be a list");
+  std::vector<TokenId> before;
+  std::vector<TokenId> after;
+  bool is_after = false;
+  for (const json::Value& item : *single) {
+    if (const json::Value* sequence = json::find(item, "Sequence")) {
+      const json::Value* id = json::find(*sequence, "id");
+      if (is_after || id == nullptr || *id != "A") return damaged("'single' must hold the sequence A once");
+      is_after = true;
+      continue;
+    }
+    const json::Value* special = json::find(item, "SpecialToken");
+    if (special == nullptr) return damaged("an item of 'single' is neither Sequence nor SpecialToken");
+    BATON_TRY(const std::string name, component::get<std::string>(*special, kRole, "id"));
+    BATON_TRY(const std::vector<TokenId> ids, ids_of(value, name));
+    std::vector<TokenId>& side = is_after ? after : before;
+    side.insert(side.end(), ids.begin(), ids.end());
+    if (side.size() > kMaxTokens) return damaged(fmt::format("more than {} tokens on one side", kMaxTokens));
+  }
+  if (!is_after) return damaged("'single' must hold the sequence A once");
+  processor.before.insert(processor.before.begin(), before.begin(), before.end());
+  processor.after.insert(processor.after.end(), after.begin(), after.end());
+  if (processor.before.size() > kMaxTokens || processor.after.size() > kMaxTokens)
+    return damaged(fmt::format("more than {} tokens on one side", kMaxTokens));
+  return {};
+}
+
+Result<void> add(const json::Value& value, int depth, PostProcessor& processor) {
+  BATON_TRY(const std::string type, component::type_of(value, kRole, depth, 0));
+  if (type == "Sequence") {
+    BATON_TRY(const json::Value* members, component::members_of(value, kRole, "processors"));
+    for (const json::Value& member : *members) BATON_TRY_VOID(add(member, depth + 1, processor));
+    return {};
+  }
+  if (type == "TemplateProcessing") return add_template(value, processor);
+  if (type == "ByteLevel") return {};
+  return component::unsupported(kRole, type);
+}
+
+}  // namespace
+
+Result<PostProcessor> PostProcessor::from_json(const json::Value& value) {
+  PostProcessor processor;
+  if (!value.is_null()) BATON_TRY_VOID(add(value, 0, processor));
+  return processor;
+}
+
+}  // namespace baton

@@ -1,0 +1,222 @@
+/// The `pre_tokenizer` of a tokenizer.json: how text is cut into the words that merges never cross.
+#include "text/pre_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "text/component.h"
+#include "text/unicode.h"
+
+namespace baton {
+
+namespace {
+
+constexpr std::string_view kRole = "pre_tokenizer";
+
+// The words of GPT-2's byte-level BPE.
+constexpr std::string_view kByteLevelWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kPunctuation = R"([\p{P}\x{21}-\x{2F}\x{3A}-\x{40}\x{5B}-\x{60}\x{7B}-\x{7E}])";
+// Unlike Oniguruma's \w, that of Rust's regular expressions includes the two joiners.
+constexpr std::string_view kWordsAndOthers = R"([\w\x{200C}\x{200D}]+|[^\w\x{200C}\x{200D}\s]+)";
+
+Result<SplitBehavior> behavior_of(const json::Value& value, std::string_view component, std::string_view otherwise) {
+  BATON_TRY(const std::string name, component::get_or<std::string>(value, component, "behavior", std::string(otherwise)));
+  if (name == "Isolated") return SplitBehavior::isolated;
+  if (name == "Removed") return SplitBehavior::removed;
+  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
+  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
+  if (name == "Contiguous") return SplitBehavior::contiguous;
+  return component::unsupported(kRole, std::string(component) + " behavior " + name);
+}
+
+}  // namespace
+
+Result<PreTokenizer> PreTokenizer::from_json(const json::Value& value) {
+  PreTokenizer pre_tokenizer;
+  if (!value.is_null()) BATON_TRY_VOID(pre_tokenizer.add(value, 0));
+  return pre_tokenizer;
+}
+
+Result<void> PreTokenizer::add(const json::Value& value, int depth) {
+  BATON_TRY(const std::string type, component::type_of(value, kRole, depth, steps_.size()));
+  if (type == "Sequence") {
+    BATON_TRY(const json::Value* members, component::members_of(value, kRole, "pretokenizers"));
+    for (const json::Value& member : *members) BATON_TRY_VOID(add(member, depth + 1));
+    return {};
+  }
+  if (type == "ByteLevel") return add_byte_level(value);
+  if (type == "Metaspace") return add_metaspace(value);
+  if (type == "Split") {
+    const json::Value* pattern = json::find(value, "pattern");
+    if (pattern == nullptr) return fail(ErrorCode::invalid_data, "pre_tokenizer Split: no pattern");
+    BATON_TRY(const SplitBehavior behavior, behavior_of(value, "Split", "Isolated"));
+    BATON_TRY(const bool invert, component::get_or<bool>(value, "Split", "invert", false));
+    return add_split(Pattern::from_json(*pattern, "pre_tokenizer Split"), behavior, invert);
+  }
+  if (type == "Digits") {
+    BATON_TRY(const bool individual, component::get_or<bool>(value, "Digits", "individual_digits", false));
+    return add_split(Pattern::regex(R"(\p{N})"), individual ? SplitBehavior::isolated : SplitBehavior::contiguous, false);
+  }
+  if (type == "Punctuation") {
+    BATON_TRY(const SplitBehavior behavior, behavior_of(value, "Punctuation", "Isolated"));
+    return add_split(Pattern::regex(kPunctuation), behavior, false);
+  }
+  if (type == "Whitespace") return add_split(Pattern::regex(kWordsAndOthers), SplitBehavior::removed, true);
+  if (type == "WhitespaceSplit") return add_split(Pattern::regex(R"(\s)"), SplitBehavior::removed, false);
+  if (type == "CharDelimiterSplit") {
+    BATON_TRY(std::string delimiter, component::get<std::string>(value, "CharDelimiterSplit", "delimiter"));
+    return add_split(Pattern::literal(std::move(delimiter)), SplitBehavior::removed, false);
+  }
+  return component::unsupported(kRole, type);
+}
+
+Result<void> PreTokenizer::add_split(Result<Pattern> pattern, SplitBehavior behavior, bool invert) {
+  BATON_TRY(Pattern compiled, std::move(pattern));
+  steps_.push_back(Split{std::move(compiled), behavior, invert});
+  return {};
+}
+
+Result<void> PreTokenizer::add_byte_level(const json::Value& value) {
+  BATON_TRY(const bool add_prefix_space, component::get_or<bool>(value, "ByteLevel", "add_prefix_space", true));
+  BATON_TRY(const bool use_regex, component::get_or<bool>(value, "ByteLevel", "use_regex", true));
+  if (add_prefix_space) steps_.emplace_back(std::in_place_type<PrefixSpace>);
+  if (use_regex) BATON_TRY_VOID(add_split(Pattern::regex(kByteLevelWords), SplitBehavior::isolated, false));
+  steps_.emplace_back(std::in_place_type<ByteAlphabet>);
+  return {};
+}
+
+Result<void> PreTokenizer::add_metaspace(const json::Value& value) {
+  BATON_TRY(std::string replacement, component::get<std::string>(value, "Metaspace", "replacement"));
+  // Files older than prepend_scheme say add_prefix_space.
+  BATON_TRY(const bool add_prefix_space, component::get_or<bool>(value, "Metaspace", "add_prefix_space", true));
+  BATON_TRY(const std::string scheme,
+            component::get_or<std::string>(value, "Metaspace", "prepend_scheme", add_prefix_space ? "always" : "never"));
+  BATON_TRY(const bool is_split, component::get_or<bool>(value, "Metaspace", "split", true));
+  Metaspace step;
+  step.replacement = replacement;
+  if (scheme == "always") {
+    step.prepend = Metaspace::Prepend::always;
+  } else if (scheme == "first") {
+    step.prepend = Metaspace::Prepend::first;
+  } else if (scheme == "never") {
+    step.prepend = Metaspace::Prepend::never;
+  } else {
+    return component::unsupported(kRole, "Metaspace prepend_scheme " + scheme);
+  }
+  steps_.push_back(std::move(step));
+  if (is_split) return add_split(Pattern::literal(std::move(replacement)), SplitBehavior::merged_with_next, false);
+  return {};
+}
+
+namespace {
+
+struct Cut {
+  TextRange range;
+  bool is_match = false;
+};
+
+/// The matches and what lies between them, in order, covering `length` bytes.
+std::vector<Cut> cover(const std::vector<TextRange>& matches, std::size_t length, bool invert) {
+  std::vector<Cut> cuts;
+  cuts.reserve(2 * matches.size() + 1);
+  std::size_t done = 0;
+  for (const TextRange& match : matches) {
+    if (match.begin > done) cuts.push_back({{done, match.begin}, invert});
+    cuts.push_back({match, !invert});
+    done = match.end;
+  }
+  if (done < length) cuts.push_back({{done, length}, invert});
+  return cuts;
+}
+
+/// The ranges that remain of `cuts`, empty ones included.
+std::vector<TextRange> join(const std::vector<Cut>& cuts, SplitBehavior behavior) {
+  std::vector<TextRange> ranges;
+  ranges.reserve(cuts.size());
+  bool previous_is_match = false;
+  if (behavior == SplitBehavior::merged_with_next) {
+    for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
+      if (cut->is_match && !previous_is_match && !ranges.empty())
+        ranges.back().begin = cut->range.begin;
+      else
+        ranges.push_back(cut->range);
+      previous_is_match = cut->is_match;
+    }
+    std::reverse(ranges.begin(), ranges.end());
+    return ranges;
+  }
+  for (const Cut& cut : cuts) {
+    bool joins = false;
+    if (behavior == SplitBehavior::merged_with_previous) joins = cut.is_match && !previous_is_match;
+    if (behavior == SplitBehavior::contiguous) joins = cut.is_match == previous_is_match;
+    if (joins && !ranges.empty())
+      ranges.back().end = cut.range.end;
+    else if (behavior != SplitBehavior::removed || !cut.is_match)
+      ranges.push_back(cut.range);
+    previous_is_match = cut.is_match;
+  }
+  return ranges;
+}
+
+/// Rewrites every word by `rewrite(word, piece, out)`, which appends the new word to `out`.
+template <class Rewrite>
+void rewrite_words(PieceList& words, Rewrite rewrite) {
+  std::string text;
+  text.reserve(words.text.size() + words.pieces.size());
+  for (PieceList::Piece& piece : words.pieces) {
+    const std::size_t begin = text.size();
+    rewrite(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), piece, text);
+    piece.range = {begin, text.size()};
+  }
+  words.text = std::move(text);
+}
+
+}  // namespace
+
+void PreTokenizer::apply(const Split& step, PieceList& words) {
+  std::vector<PieceList::Piece> pieces;
+  pieces.reserve(words.pieces.size());
+  for (const PieceList::Piece& piece : words.pieces) {
+    const std::size_t offset = piece.range.begin;
+    const std::string_view word = std::string_view(words.text).substr(offset, piece.range.end - offset);
+    for (const TextRange& range : join(cover(step.pattern.find_all(word), word.size(), step.invert), step.behavior)) {
+      if (range.begin == range.end) continue;
+      pieces.push_back({{offset + range.begin, offset + range.end}, piece.begins_input && range.begin == 0});
+    }
+  }
+  words.pieces = std::move(pieces);
+}
+
+void PreTokenizer::apply(const PrefixSpace&, PieceList& words) {
+  rewrite_words(words, [](std::string_view word, const PieceList::Piece&, std::string& out) {
+    if (!word.starts_with(' ')) out += ' ';
+    out += word;
+  });
+}
+
+void PreTokenizer::apply(const ByteAlphabet&, PieceList& words) {
+  rewrite_words(words, [](std::string_view word, const PieceList::Piece&, std::string& out) {
+    for (const char byte : word) unicode::append_utf8(out, unicode::character_of_byte(static_cast<unsigned char>(byte)));
+  });
+}
+
+void PreTokenizer::apply(const Metaspace& step, PieceList& words) {
+  rewrite_words(words, [&](std::string_view word, const PieceList::Piece& piece, std::string& out) {
+    const bool may_prepend =
+        step.prepend == Metaspace::Prepend::always || (step.prepend == Metaspace::Prepend::first && piece.begins_input);
+    if (may_prepend && !word.starts_with(step.replacement) && !word.starts_with(' ')) out += step.replacement;
+    for (const char byte : word) {
+      if (byte == ' ')
+        out += step.replacement;
+      else
+        out += byte;
+    }
+  });
+}
+
+PieceList PreTokenizer::split(PieceList words) const {
+  for (const Step& step : steps_) std::visit([&](const auto& concrete) { apply(concrete, words); }, step);
+  return words;
+}
+
+}  // namespace baton

@@ -1,0 +1,66 @@
+/// The `pre_tokenizer` of a tokenizer.json: how text is cut into the words that merges never cross.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/result.h"
+#include "io/json.h"
+#include "text/pattern.h"
+
+namespace baton {
+
+/// Words as ranges of one text. `begins_input` marks the word, if any, at the first byte of what the user wrote.
+struct PieceList {
+  struct Piece {
+    TextRange range;
+    bool begins_input = false;
+  };
+  std::string text;
+  std::vector<Piece> pieces;
+};
+
+/// What becomes of the matches of a pattern at which text is cut.
+enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+
+/// A list of cutting steps: ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit
+/// and Sequence of these; empty for null. Immutable. Thread: any.
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;
+  /// Errors: unsupported, with the name of the component; invalid_data.
+  static Result<PreTokenizer> from_json(const json::Value& value);
+
+  /// `words` as cut by every step in turn; the text is valid UTF-8 before and after. Never yields empty words.
+  PieceList split(PieceList words) const;
+
+ private:
+  struct Split {
+    Pattern pattern;
+    SplitBehavior behavior = SplitBehavior::isolated;
+    bool invert = false;
+  };
+  struct PrefixSpace {};   // a space before words that do not begin with one
+  struct ByteAlphabet {};  // every byte becomes the character that stands for it
+  struct Metaspace {
+    std::string replacement;
+    enum class Prepend { always, first, never } prepend = Prepend::always;
+  };
+  using Step = std::variant<Split, PrefixSpace, ByteAlphabet, Metaspace>;
+
+  Result<void> add(const json::Value& value, int depth);
+  Result<void> add_byte_level(const json::Value& value);
+  Result<void> add_metaspace(const json::Value& value);
+  Result<void> add_split(Result<Pattern> pattern, SplitBehavior behavior, bool invert);
+
+  static void apply(const Split& step, PieceList& words);
+  static void apply(const PrefixSpace& step, PieceList& words);
+  static void apply(const ByteAlphabet& step, PieceList& words);
+  static void apply(const Metaspace& step, PieceList& words);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace baton

@@ -1,0 +1,69 @@
+/// Token ids of one sequence, as they are made, to the text that may be sent to its client already.
+#include "text/stream_decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton {
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop,
+                             bool skip_special_tokens)
+    : tokenizer_(tokenizer),
+      stream_(tokenizer.decoder()),
+      stop_strings_(std::move(stop_strings)),
+      include_stop_(include_stop),
+      skip_special_tokens_(skip_special_tokens) {
+  std::erase_if(stop_strings_, [](const std::string& stop) { return stop.empty(); });
+}
+
+StreamDecoder::Piece StreamDecoder::push(TokenId id) {
+  if (is_stopped_ || !tokenizer_.contains(id) || (skip_special_tokens_ && tokenizer_.is_special(id))) return {};
+  stream_.push(tokenizer_.token_text(id), pending_);
+  return take(false);
+}
+
+StreamDecoder::Piece StreamDecoder::finish() {
+  if (is_stopped_) return {};
+  stream_.finish(pending_);
+  return take(true);
+}
+
+/// How many bytes at the end of what is pending may be the beginning of a stop string.
+std::size_t StreamDecoder::length_to_hold() const {
+  std::size_t held = 0;
+  for (const std::string& stop : stop_strings_) {
+    std::size_t length = std::min(pending_.size(), stop.size() - 1);
+    while (length > held && !pending_.ends_with(std::string_view(stop).substr(0, length))) --length;
+    held = std::max(held, length);
+  }
+  return held;
+}
+
+/// Emits what is pending as far as it is certain.
+StreamDecoder::Piece StreamDecoder::take(bool is_last) {
+  const std::string* first = nullptr;
+  std::size_t first_end = 0;
+  for (const std::string& stop : stop_strings_) {
+    const std::size_t at = pending_.find(stop);
+    if (at == std::string::npos) continue;
+    const std::size_t end = at + stop.size();
+    const bool is_better = first == nullptr || end < first_end || (end == first_end && stop.size() > first->size());
+    if (!is_better) continue;
+    first = &stop;
+    first_end = end;
+  }
+  Piece piece;
+  if (first != nullptr) {
+    is_stopped_ = true;
+    piece.text = pending_.substr(0, include_stop_ ? first_end : first_end - first->size());
+    piece.stop = *first;
+    pending_.clear();
+    return piece;
+  }
+  const std::size_t n_certain = is_last ? pending_.size() : pending_.size() - length_to_hold();
+  piece.text = pending_.substr(0, n_certain);
+  pending_.erase(0, n_certain);
+  return piece;
+}
+
+}  // namespace baton

@@ -1,0 +1,79 @@
+/// The `decoder` of a tokenizer.json: how the texts of tokens become text, whole or as they come.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "io/json.h"
+#include "text/pattern.h"
+#include "text/unicode.h"
+
+namespace baton {
+
+/// A list of steps: Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace and Sequence of these; null joins tokens by
+/// spaces. Immutable. Thread: any.
+class TokenDecoder {
+ public:
+  TokenDecoder() = default;
+  /// Errors: unsupported, with the name of the component, also for steps after Fuse or ByteLevel that need the whole text
+  /// (all but Fuse, Replace of a String, Strip); invalid_data.
+  static Result<TokenDecoder> from_json(const json::Value& value);
+
+  /// That of a SentencePiece model: ▁ is a space, <0xNN> a byte, and `adds_space` takes the first space of the text away.
+  static TokenDecoder for_sentencepiece(bool adds_space);
+
+  /// The bytes that a token's text adds when other tokens came before it.
+  std::string bytes_of(std::string_view token) const;
+
+ private:
+  struct Step {
+    enum class Kind { join_by_space, replace, byte_fallback, fuse, strip, byte_level, metaspace } kind = Kind::fuse;
+    std::optional<Pattern> pattern = std::nullopt;  // replace
+    std::string content = {};   // replace: what comes in its place; strip: the character; metaspace: the replacement
+    int start = 0;              // strip: at most so many characters from the front
+    int stop = 0;               // strip: and from the back
+    bool strips_first = false;  // metaspace: the first token loses its replacement
+    bool is_fused = false;      // the tokens before this step are parts of one text
+  };
+
+ public:
+  /// One text being decoded. The decoder must outlive it. Thread: one at a time.
+  class Stream {
+   public:
+    explicit Stream(const TokenDecoder& decoder);
+    /// Appends to `out` the text that is certain once this token came: whole characters.
+    void push(std::string_view token, std::string& out);
+    /// Ends the text: appends what was held back; incomplete bytes become U+FFFD.
+    void finish(std::string& out);
+
+   private:
+    struct State {
+      bool is_first = true;
+      std::string held;               // replace, strip: text that may be changed by what follows; byte_fallback: bytes
+      int n_stripped = 0;             // strip, fused
+      bool is_front_done = false;     // strip, fused
+      unicode::Utf8Stream utf8 = {};  // byte_level
+    };
+
+    void feed(std::size_t step, std::string_view token, std::string& out);
+    void feed_replace(std::size_t step, std::string_view token, std::string& out);
+    void feed_strip(std::size_t step, std::string_view token, std::string& out);
+    void end_bytes(std::size_t step, std::string& out);
+    void flush(std::size_t step, std::string& out);
+
+    const TokenDecoder& decoder_;
+    std::vector<State> states_;
+  };
+
+ private:
+  Result<void> add(const json::Value& value, int depth);
+  Result<void> add_step(std::string_view type, const json::Value& value);
+
+  std::vector<Step> steps_;
+  bool is_fused_ = false;  // while steps are added: whether the next gets one text
+};
+
+}  // namespace baton

@@ -1,0 +1,239 @@
+/// Text to token ids and back, as a model's files say: Hugging Face's tokenizer.json, or SentencePiece's tokenizer.model.
+#include "text/tokenizer.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "io/file.h"
+#include "io/json.h"
+#include "text/component.h"
+#include "text/unicode.h"
+
+namespace baton {
+
+namespace {
+
+tl::unexpected<Error> damaged(std::string message) {
+  return fail(ErrorCode::invalid_data, "tokenizer.json: " + std::move(message));
+}
+
+const json::Value& field_or_null(const json::Value& object, std::string_view key) {
+  static const json::Value kNull;
+  const json::Value* value = json::find(object, key);
+  return value == nullptr ? kNull : *value;
+}
+
+Result<std::vector<AddedToken>> added_tokens_of(const json::Value& root) {
+  std::vector<AddedToken> tokens;
+  const json::Value& list = field_or_null(root, "added_tokens");
+  if (list.is_null()) return tokens;
+  if (!list.is_array()) return damaged("'added_tokens' must be a list");
+  for (const json::Value& value : list) {
+    BATON_TRY(AddedToken token, AddedToken::from_json(value, std::nullopt));
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+Result<Bpe> read_model(const json::Value& root, const std::vector<AddedToken>& added, const TokenizerConfig& config) {
+  const json::Value& model = field_or_null(root, "model");
+  if (!model.is_object()) return damaged("there is no 'model'");
+  // Files of the first releases give no type; those with merges are BPE.
+  const bool has_merges = json::find(model, "merges") != nullptr;
+  BATON_TRY(const std::string type,
+            component::get_or<std::string>(model, "model", "type", has_merges ? "BPE" : "without type"));
+  if (type != "BPE") return component::unsupported("model", type);
+
+  std::set<std::string, std::less<>> special(config.special_tokens.begin(), config.special_tokens.end());
+  for (const auto* tokens : {&added, &config.added_tokens})
+    for (const AddedToken& token : *tokens)
+      if (token.is_special) special.insert(token.content);
+  return Bpe::from_json(model, [&](std::string_view text) { return special.contains(text); });
+}
+
+}  // namespace
+
+Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
+  BATON_TRY(TokenizerConfig config, TokenizerConfig::load(folder));
+  std::error_code error;
+  if (std::filesystem::exists(folder / "tokenizer.json", error)) {
+    BATON_TRY(const std::string text, read_file(folder / "tokenizer.json"));
+    return from_tokenizer_json(text, std::move(config));
+  }
+  if (std::filesystem::exists(folder / "tokenizer.model", error)) {
+    BATON_TRY(SentencePieceModel model, SentencePieceModel::load(folder / "tokenizer.model"));
+    return from_sentencepiece(std::move(model), std::move(config));
+  }
+  return fail(ErrorCode::not_found, fmt::format("{}: neither tokenizer.json nor tokenizer.model is there", folder.string()));
+}
+
+Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json) {
+  BATON_TRY(TokenizerConfig config, TokenizerConfig::from_json(tokenizer_config_json));
+  return from_tokenizer_json(tokenizer_json, std::move(config));
+}
+
+Result<Tokenizer> Tokenizer::from_tokenizer_json(std::string_view text, TokenizerConfig config) {
+  auto root = json::parse(text, "tokenizer.json");
+  if (!root) return fail(ErrorCode::invalid_data, root.error().message);
+  if (!root->is_object()) return damaged("must be an object");
+  BATON_TRY(std::vector<AddedToken> added, added_tokens_of(*root));
+  BATON_TRY(Bpe model, read_model(*root, added, config));
+
+  Tokenizer tokenizer(std::move(model), std::move(config));
+  BATON_TRY(tokenizer.normalizer_, Normalizer::from_json(field_or_null(*root, "normalizer")));
+  BATON_TRY(tokenizer.pre_tokenizer_, PreTokenizer::from_json(field_or_null(*root, "pre_tokenizer")));
+  BATON_TRY(tokenizer.post_processor_, PostProcessor::from_json(field_or_null(*root, "post_processor")));
+  BATON_TRY(tokenizer.decoder_, TokenDecoder::from_json(field_or_null(*root, "decoder")));
+  for (AddedToken& token : added) BATON_TRY_VOID(tokenizer.add_token(std::move(token)));
+  BATON_TRY_VOID(tokenizer.add_tokens_of_config());
+  BATON_TRY_VOID(tokenizer.set_ends());
+  return tokenizer;
+}
+
+Result<Tokenizer> Tokenizer::from_sentencepiece(SentencePieceModel model, TokenizerConfig config) {
+  // What Transformers takes where the configuration says nothing.
+  config.add_bos_token = config.add_bos_token.value_or(model.bos() >= 0);
+  config.add_eos_token = config.add_eos_token.value_or(false);
+  const auto name = [&](std::string& token, TokenId id) {
+    if (token.empty() && id >= 0) token = model.vocabulary().text_of(id);
+  };
+  name(config.bos_token, model.bos());
+  name(config.eos_token, model.eos());
+
+  std::vector<AddedToken> special;
+  for (TokenId id = 0; id < model.vocabulary().n_ids(); ++id)
+    if (model.is_special(id))
+      special.push_back(
+          {.content = std::string(model.vocabulary().text_of(id)), .id = id, .is_special = true, .is_normalized = false});
+
+  const bool adds_space = model.adds_space();
+  Tokenizer tokenizer(std::move(model), std::move(config));
+  tokenizer.decoder_ = TokenDecoder::for_sentencepiece(adds_space);
+  for (AddedToken& token : special) BATON_TRY_VOID(tokenizer.add_token(std::move(token)));
+  BATON_TRY_VOID(tokenizer.add_tokens_of_config());
+  BATON_TRY_VOID(tokenizer.set_ends());
+  return tokenizer;
+}
+
+const Vocabulary& Tokenizer::model_vocabulary() const {
+  return std::visit([](const auto& model) -> const Vocabulary& { return model.vocabulary(); }, model_);
+}
+
+Result<void> Tokenizer::add_token(AddedToken token) {
+  // A token that the model has too keeps the model's id.
+  if (const std::optional<TokenId> id = model_vocabulary().id_of(token.content)) token.id = *id;
+  return added_tokens_.add(std::move(token), normalizer_);
+}
+
+Result<void> Tokenizer::add_tokens_of_config() {
+  for (const AddedToken& token : config_.added_tokens) {
+    const std::string_view owner = token_text(token.id);
+    if (!owner.empty() && owner != token.content && !id_of(token.content))
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("tokenizer_config.json: the token '{}' has the id {}, which is that of '{}'", token.content,
+                              token.id, owner));
+    BATON_TRY_VOID(add_token(token));
+  }
+  for (const std::string& text : config_.special_tokens)
+    if (const std::optional<TokenId> id = id_of(text))
+      BATON_TRY_VOID(add_token({.content = text, .id = *id, .is_special = true, .is_normalized = false}));
+  return {};
+}
+
+Result<void> Tokenizer::set_ends() {
+  bos_ = id_of(config_.bos_token);
+  eos_ = id_of(config_.eos_token);
+  if (config_.add_bos_token || config_.add_eos_token) {
+    post_processor_ = {};
+    if (config_.add_bos_token.value_or(true)) {
+      if (!bos_) return fail(ErrorCode::invalid_data, "tokenizer_config.json: add_bos_token without a known bos_token");
+      post_processor_.before = {*bos_};
+    }
+    if (config_.add_eos_token.value_or(false)) {
+      if (!eos_) return fail(ErrorCode::invalid_data, "tokenizer_config.json: add_eos_token without a known eos_token");
+      post_processor_.after = {*eos_};
+    }
+  }
+  for (const auto* side : {&post_processor_.before, &post_processor_.after})
+    for (const TokenId id : *side)
+      if (id < 0 || id > kMaxTokenId) return damaged(fmt::format("the post_processor puts the id {} around texts", id));
+  return {};
+}
+
+void Tokenizer::encode_normalized(std::string_view text, bool begins_input, Bpe::Scratch& scratch,
+                                  std::vector<TokenId>& out) const {
+  if (const auto* model = std::get_if<SentencePieceModel>(&model_)) return model->encode(text, out);
+  const Bpe& bpe = std::get<Bpe>(model_);
+  const PieceList words = pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}});
+  for (const PieceList::Piece& piece : words.pieces)
+    bpe.encode(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), scratch, out);
+}
+
+std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_special) const {
+  std::string repaired;
+  if (!unicode::is_valid_utf8(text)) {
+    repaired = unicode::to_valid_utf8(text);
+    text = repaired;
+  }
+  std::vector<TokenId> out;
+  Bpe::Scratch scratch;
+  for (const AddedTokens::Part& part : added_tokens_.split_raw(text, with_special)) {
+    if (part.id) {
+      out.push_back(*part.id);
+      continue;
+    }
+    const std::string_view segment = text.substr(part.range.begin, part.range.end - part.range.begin);
+    const std::string normalized = normalizer_.normalize(segment);
+    for (const AddedTokens::Part& inner : added_tokens_.split_normalized(normalized, with_special)) {
+      if (inner.id) {
+        out.push_back(*inner.id);
+        continue;
+      }
+      const TextRange range = inner.range;
+      encode_normalized(std::string_view(normalized).substr(range.begin, range.end - range.begin),
+                        part.range.begin == 0 && range.begin == 0, scratch, out);
+    }
+  }
+  return out;
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  std::vector<TokenId> ids = encode_text(text, true);
+  if (add_special_tokens) {
+    ids.insert(ids.begin(), post_processor_.before.begin(), post_processor_.before.end());
+    ids.insert(ids.end(), post_processor_.after.begin(), post_processor_.after.end());
+  }
+  return ids;
+}
+
+std::vector<TokenId> Tokenizer::encode_plain(std::string_view text) const { return encode_text(text, false); }
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  std::string text;
+  TokenDecoder::Stream stream(decoder_);
+  for (const TokenId id : ids)
+    if (contains(id) && !(skip_special_tokens && is_special(id))) stream.push(token_text(id), text);
+  stream.finish(text);
+  return text;
+}
+
+bool Tokenizer::contains(TokenId id) const { return added_tokens_.contains(id) || model_vocabulary().contains(id); }
+
+std::string Tokenizer::token_bytes(TokenId id) const {
+  return contains(id) ? decoder_.bytes_of(token_text(id)) : std::string();
+}
+
+std::string_view Tokenizer::token_text(TokenId id) const {
+  return added_tokens_.contains(id) ? added_tokens_.vocabulary().text_of(id) : model_vocabulary().text_of(id);
+}
+
+std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {
+  const std::optional<TokenId> added = added_tokens_.vocabulary().id_of(token);
+  return added ? added : model_vocabulary().id_of(token);
+}
+
+int Tokenizer::n_vocab() const { return std::max(added_tokens_.vocabulary().n_ids(), model_vocabulary().n_ids()); }
+
+}  // namespace baton

@@ -1,0 +1,100 @@
+/// Text to token ids and back, as a model's files say: Hugging Face's tokenizer.json, or SentencePiece's tokenizer.model.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
+#include "text/pre_tokenizer.h"
+#include "text/sentencepiece_model.h"
+#include "text/token_decoder.h"
+#include "text/tokenizer_config.h"
+
+namespace baton {
+
+/// A model's tokenizer: normaliser, pre-tokeniser, merges, post-processor and decoder, and the tokens added to the vocabulary.
+/// Ids equal those of Hugging Face `tokenizers` for the same files.
+///
+/// Immutable and move-only; views it returns live as long as it does. Thread: any, several at once.
+class Tokenizer {
+ public:
+  /// Reads tokenizer.json, or tokenizer.model where there is none, and beside it, as far as they exist: tokenizer_config.json,
+  /// special_tokens_map.json, chat_template.jinja, chat_template.json. Errors: not_found, invalid_data (a damaged file),
+  /// unsupported (names the component that is not done here).
+  static Result<Tokenizer> load(const std::filesystem::path& folder);
+
+  /// The same from the files' texts; `tokenizer_config_json` may be empty.
+  static Result<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
+
+  /// The ids of `text`. Tokens added to the vocabulary, special ones too, are recognised where the text spells them.
+  /// `add_special_tokens` puts the beginning and end that the post-processor (or add_bos_token, add_eos_token) asks for around
+  /// them. Bytes that are not UTF-8 are read as U+FFFD.
+  std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
+
+  /// The ids of a stranger's text: nothing in it becomes a special token of more than one character, and none is put around it.
+  std::vector<TokenId> encode_plain(std::string_view text) const;
+
+  /// The text of `ids`, always valid UTF-8; incomplete characters become U+FFFD and unknown ids nothing.
+  std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
+
+  /// The bytes that this token adds when other tokens came before it; not always UTF-8 by themselves. Empty for unknown ids.
+  std::string token_bytes(TokenId id) const;
+
+  /// Whether `id` is a token.
+  bool contains(TokenId id) const;
+  /// The vocabulary's spelling ("Ġthe", "▁the", "<0x0A>"); empty for unknown ids.
+  std::string_view token_text(TokenId id) const;
+  std::optional<TokenId> id_of(std::string_view token) const;
+  bool is_special(TokenId id) const { return added_tokens_.is_special(id); }
+  /// Largest id + 1.
+  int n_vocab() const;
+
+  std::optional<TokenId> bos() const { return bos_; }
+  std::optional<TokenId> eos() const { return eos_; }
+  /// What chat templates see as bos_token and eos_token; empty where the model has none.
+  const std::string& bos_text() const { return config_.bos_token; }
+  const std::string& eos_text() const { return config_.eos_token; }
+  /// The source of the chat template, of several the one named "default"; empty where there is none.
+  const std::string& chat_template() const { return config_.chat_template; }
+
+  /// How token texts become text; for StreamDecoder.
+  const TokenDecoder& decoder() const { return decoder_; }
+
+ private:
+  using Model = std::variant<Bpe, SentencePieceModel>;
+
+  Tokenizer(Model model, TokenizerConfig config) : model_(std::move(model)), config_(std::move(config)) {}
+
+  static Result<Tokenizer> from_tokenizer_json(std::string_view text, TokenizerConfig config);
+  static Result<Tokenizer> from_sentencepiece(SentencePieceModel model, TokenizerConfig config);
+
+  const Vocabulary& model_vocabulary() const;
+  Result<void> add_token(AddedToken token);
+  Result<void> add_tokens_of_config();
+  Result<void> set_ends();
+  std::vector<TokenId> encode_text(std::string_view text, bool with_special) const;
+  void encode_normalized(std::string_view text, bool begins_input, Bpe::Scratch& scratch, std::vector<TokenId>& out) const;
+
+  Model model_;
+  TokenizerConfig config_;
+  AddedTokens added_tokens_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  PostProcessor post_processor_;
+  TokenDecoder decoder_;
+  std::optional<TokenId> bos_;
+  std::optional<TokenId> eos_;
+};
+
+}  // namespace baton

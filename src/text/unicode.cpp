@@ -1,0 +1,166 @@
+/// UTF-8 and the few properties of characters that tokenizers ask for.
+#include "text/unicode.h"
+
+#include <array>
+
+namespace baton::unicode {
+
+Step decode_front(std::string_view text) {
+  const auto byte_at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte_at(0);
+  if (first < 0x80) return Step{.code_point = first, .n_bytes = 1, .is_valid = true};
+
+  // The second byte's range is narrower where a wider one would allow overlong forms, surrogates or values over U+10FFFF.
+  std::size_t n_bytes = 0;
+  unsigned char second_low = 0x80;
+  unsigned char second_high = 0xBF;
+  if (first >= 0xC2 && first <= 0xDF) {
+    n_bytes = 2;
+  } else if (first >= 0xE0 && first <= 0xEF) {
+    n_bytes = 3;
+    if (first == 0xE0) second_low = 0xA0;
+    if (first == 0xED) second_high = 0x9F;
+  } else if (first >= 0xF0 && first <= 0xF4) {
+    n_bytes = 4;
+    if (first == 0xF0) second_low = 0x90;
+    if (first == 0xF4) second_high = 0x8F;
+  } else {
+    return Step{.n_bytes = 1};
+  }
+
+  char32_t code_point = first & (0x7Fu >> n_bytes);
+  for (std::size_t i = 1; i < n_bytes; ++i) {
+    if (i == text.size()) return Step{.n_bytes = i, .is_cut_off = true};
+    const unsigned char byte = byte_at(i);
+    const unsigned char low = i == 1 ? second_low : 0x80;
+    const unsigned char high = i == 1 ? second_high : 0xBF;
+    if (byte < low || byte > high) return Step{.n_bytes = i};
+    code_point = (code_point << 6) | (byte & 0x3Fu);
+  }
+  return Step{.code_point = code_point, .n_bytes = n_bytes, .is_valid = true};
+}
+
+void append_utf8(std::string& out, char32_t code_point) {
+  const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(static_cast<unsigned char>(byte))); };
+  if (code_point < 0x80) {
+    put(code_point);
+  } else if (code_point < 0x800) {
+    put(0xC0 | (code_point >> 6));
+    put(0x80 | (code_point & 0x3F));
+  } else if (code_point < 0x10000) {
+    put(0xE0 | (code_point >> 12));
+    put(0x80 | ((code_point >> 6) & 0x3F));
+    put(0x80 | (code_point & 0x3F));
+  } else {
+    put(0xF0 | (code_point >> 18));
+    put(0x80 | ((code_point >> 12) & 0x3F));
+    put(0x80 | ((code_point >> 6) & 0x3F));
+    put(0x80 | (code_point & 0x3F));
+  }
+}
+
+std::string to_utf8(char32_t code_point) {
+  std::string out;
+  append_utf8(out, code_point);
+  return out;
+}
+
+bool is_valid_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const Step step = decode_front(text);
+    if (!step.is_valid) return false;
+    text.remove_prefix(step.n_bytes);
+  }
+  return true;
+}
+
+std::string to_valid_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Step step = decode_front(text);
+    out += step.is_valid ? text.substr(0, step.n_bytes) : kReplacementUtf8;
+    text.remove_prefix(step.n_bytes);
+  }
+  return out;
+}
+
+std::string_view last_character(std::string_view text) {
+  std::size_t start = text.size();
+  while (start > 0) {
+    --start;
+    if ((static_cast<unsigned char>(text[start]) & 0xC0) != 0x80) break;
+  }
+  return text.substr(start);
+}
+
+bool is_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+namespace {
+
+// Bytes that are printable in Latin-1 stand for themselves; the others are numbered from U+0100 in their order.
+constexpr bool stands_for_itself(unsigned byte) {
+  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+constexpr std::size_t kNumberOfOthers = 68;
+
+constexpr std::array<char32_t, 256> make_characters() {
+  std::array<char32_t, 256> characters{};
+  char32_t next = 0x100;
+  for (unsigned byte = 0; byte < 256; ++byte) characters[byte] = stands_for_itself(byte) ? byte : next++;
+  return characters;
+}
+
+constexpr std::array<unsigned char, kNumberOfOthers> make_others() {
+  std::array<unsigned char, kNumberOfOthers> others{};
+  std::size_t next = 0;
+  for (unsigned byte = 0; byte < 256; ++byte)
+    if (!stands_for_itself(byte)) others[next++] = static_cast<unsigned char>(byte);
+  return others;
+}
+
+constexpr std::array<char32_t, 256> kCharacterOfByte = make_characters();
+constexpr std::array<unsigned char, kNumberOfOthers> kOthers = make_others();
+
+}  // namespace
+
+char32_t character_of_byte(unsigned char byte) { return kCharacterOfByte[byte]; }
+
+std::optional<unsigned char> byte_of_character(char32_t code_point) {
+  if (code_point < 0x100) {
+    if (!stands_for_itself(static_cast<unsigned>(code_point))) return std::nullopt;
+    return static_cast<unsigned char>(code_point);
+  }
+  if (code_point < 0x100 + kNumberOfOthers) return kOthers[code_point - 0x100];
+  return std::nullopt;
+}
+
+void Utf8Stream::push(std::string_view bytes, std::string& out) {
+  std::string joined;
+  if (!held_.empty()) {
+    joined = std::move(held_);
+    held_.clear();
+    joined += bytes;
+    bytes = joined;
+  }
+  while (!bytes.empty()) {
+    const Step step = decode_front(bytes);
+    if (step.is_cut_off) {
+      held_ = bytes;
+      return;
+    }
+    out += step.is_valid ? bytes.substr(0, step.n_bytes) : kReplacementUtf8;
+    bytes.remove_prefix(step.n_bytes);
+  }
+}
+
+void Utf8Stream::finish(std::string& out) {
+  if (!held_.empty()) out += kReplacementUtf8;
+  held_.clear();
+}
+
+}  // namespace baton::unicode

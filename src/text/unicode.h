@@ -1,0 +1,55 @@
+/// UTF-8 and the few properties of characters that tokenizers ask for.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace baton::unicode {
+
+/// What stands for bytes that are no character.
+inline constexpr char32_t kReplacement = 0xFFFD;
+inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
+
+/// One step through UTF-8. A valid character has n_bytes 1 to 4. Otherwise n_bytes counts the bytes that one U+FFFD stands
+/// for (the maximal subpart of an ill-formed sequence, Unicode 3.9), and is_cut_off says that the text ended inside a
+/// character that could still have become valid.
+struct Step {
+  char32_t code_point = kReplacement;
+  std::size_t n_bytes = 0;
+  bool is_valid = false;
+  bool is_cut_off = false;
+};
+
+/// The step at the front of `text`, which must not be empty.
+Step decode_front(std::string_view text);
+
+void append_utf8(std::string& out, char32_t code_point);
+std::string to_utf8(char32_t code_point);
+bool is_valid_utf8(std::string_view text);
+/// `text` with each maximal ill-formed part replaced by U+FFFD.
+std::string to_valid_utf8(std::string_view text);
+/// The bytes of the last character of valid UTF-8, empty for an empty text.
+std::string_view last_character(std::string_view text);
+
+/// The property White_Space.
+bool is_space(char32_t code_point);
+
+/// GPT-2's alphabet: the printable character that stands for a byte, and back (nullopt for all other characters).
+char32_t character_of_byte(unsigned char byte);
+std::optional<unsigned char> byte_of_character(char32_t code_point);
+
+/// Turns bytes that arrive in pieces into valid UTF-8: a character's bytes are held back until it is whole, ill-formed parts
+/// become U+FFFD. The concatenated output equals to_valid_utf8 of the concatenated input.
+class Utf8Stream {
+ public:
+  void push(std::string_view bytes, std::string& out);
+  /// Ends the text: an unfinished character becomes U+FFFD.
+  void finish(std::string& out);
+
+ private:
+  std::string held_;  // the beginning of one character: at most three bytes
+};
+
+}  // namespace baton::unicode

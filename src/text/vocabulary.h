@@ -1,0 +1,48 @@
+/// The two-way table between token texts and ids.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace baton {
+
+/// Ids from files are bounded, because tables are as long as the largest of them.
+inline constexpr TokenId kMaxTokenId = (1 << 21) - 1;
+
+/// Texts and ids, in both directions. Ids need not be contiguous. Views it returns live as long as the vocabulary.
+/// Thread: any, while nobody calls insert.
+class Vocabulary {
+ public:
+  Vocabulary() = default;
+  Vocabulary(Vocabulary&&) noexcept = default;
+  Vocabulary& operator=(Vocabulary&&) noexcept = default;
+
+  /// Adds a pair and returns true. Returns false, and changes nothing, when the id is out of [0, kMaxTokenId] or the text is
+  /// there already. Of two texts with one id, text_of gives the first.
+  bool insert(std::string_view text, TokenId id);
+
+  std::optional<TokenId> id_of(std::string_view text) const;
+  /// Empty for ids that have no text.
+  std::string_view text_of(TokenId id) const;
+  bool contains(TokenId id) const;
+  /// Largest id + 1.
+  int n_ids() const { return static_cast<int>(texts_.size()); }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+  using Ids = std::unordered_map<std::string, TokenId, Hash, std::equal_to<>>;
+
+  Ids ids_;
+  std::vector<const std::string*> texts_;  // into the keys of ids_, which never move
+};
+
+}  // namespace baton

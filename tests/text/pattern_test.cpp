@@ -1,0 +1,94 @@
+/// Tests of patterns: matches, and Oniguruma's meaning of what PCRE2 reads differently.
+#include "text/pattern.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+/// The matches of `expression` in `text`, joined by '|'.
+std::string matches(std::string_view expression, std::string_view text) {
+  const auto pattern = Pattern::regex(expression);
+  if (!pattern) return "error: " + pattern.error().message;
+  std::string out;
+  for (const TextRange& range : pattern->find_all(text)) {
+    if (!out.empty()) out += '|';
+    out += text.substr(range.begin, range.end - range.begin);
+  }
+  return out;
+}
+
+TEST(Pattern, finds_literals_without_overlap) {
+  const std::vector<TextRange> expected = {{0, 2}, {2, 4}};
+  EXPECT_EQ(Pattern::literal("aa").find_all("aaaaa"), expected);
+  EXPECT_TRUE(Pattern::literal("").find_all("aaa").empty());
+  EXPECT_EQ(Pattern::literal(" ").replace_all(" a b ", "▁"), "▁a▁b▁");
+}
+
+TEST(Pattern, knows_unicode_classes) {
+  EXPECT_EQ(matches(R"(\p{L}+|\p{N}{1,3})", "añb1234 日本 Ⅷ"), "añb|123|4|日本|Ⅷ");
+  EXPECT_EQ(matches(R"((?i:'s|'T))", "it'S 't x"), "'S|'t");
+  EXPECT_EQ(matches(R"(\s+(?!\S)|\s+)", "a   b  "), "  | |  ");
+}
+
+TEST(Pattern, keeps_onigurumas_meaning) {
+  EXPECT_EQ(matches(R"(\h+)", "xyzBEEFg"), "BEEF");  // hexadecimal digits, not blanks
+  EXPECT_EQ(matches(R"(a\vb)",
+                    "a\x0b"
+                    "b a\nb"),
+            "a\x0b"
+            "b");                                     // one character, not a class
+  EXPECT_EQ(matches(R"(^b$)", "a\nb\nc"), "b");       // always line by line
+  EXPECT_EQ(matches(R"((?m:a.b))", "a\nb"), "a\nb");  // m lets the dot match newlines
+  EXPECT_EQ(matches(R"(a.b)", "a\nb axb"), "axb");
+  EXPECT_EQ(matches(R"(\w+)", "a\u0301b-c"), "a\u0301b|c");    // marks belong to words
+  EXPECT_EQ(matches(R"([^\s\w]+)", "a-\u180e b"), "-\u180e");  // U+180E is no white space
+  EXPECT_EQ(matches(R"(\u00e9)", "é"), "é");
+}
+
+TEST(Pattern, refuses_by_name_what_would_mean_something_else) {
+  for (const char* expression : {"[a&&b]", "[a[bc]]", "a{2}+", R"(\Qa\E)", R"([\W])", "(*UCP)a", "[]a]"}) {
+    const auto pattern = Pattern::regex(expression);
+    ASSERT_FALSE(pattern) << expression;
+    EXPECT_EQ(pattern.error().code, ErrorCode::unsupported);
+    EXPECT_NE(pattern.error().message.find("is not supported"), std::string::npos) << pattern.error().message;
+  }
+  EXPECT_FALSE(Pattern::regex("(a"));
+  EXPECT_FALSE(Pattern::regex("\\"));
+  EXPECT_FALSE(Pattern::regex(R"(\p{)"));
+  EXPECT_FALSE(Pattern::regex("\xff"));
+  EXPECT_FALSE(Pattern::regex(std::string(100'000, 'a')));
+}
+
+TEST(Pattern, an_empty_match_never_follows_another_match) {
+  const auto pattern = Pattern::regex("a*");
+  ASSERT_TRUE(pattern);
+  const std::vector<TextRange> expected = {{0, 2}, {3, 3}, {4, 5}};
+  EXPECT_EQ(pattern->find_all("aabca").size(), expected.size());
+  EXPECT_EQ(pattern->find_all("aabca"), expected);
+}
+
+TEST(Pattern, gives_up_on_an_expression_that_explodes) {
+  const auto pattern = Pattern::regex("(?:a+)+$|b");
+  ASSERT_TRUE(pattern);
+  EXPECT_LE(pattern->find_all(std::string(40, 'a') + "!b").size(), 1u);
+}
+
+TEST(Pattern, matches_repeated_groups_in_long_texts) {
+  const auto pattern = Pattern::regex("(?:a|b)+c");
+  ASSERT_TRUE(pattern);
+  std::string text(100'000, 'a');
+  text += 'c';
+  const std::vector<TextRange> expected = {{0, text.size()}};
+  EXPECT_EQ(pattern->find_all(text), expected);
+}
+
+TEST(Pattern, reads_both_forms_from_files) {
+  EXPECT_EQ(*Pattern::from_json({{"String", "a.c"}}, "X")->as_literal(), "a.c");
+  EXPECT_EQ(Pattern::from_json({{"Regex", "a.c"}}, "X")->find_all("abc").size(), 1u);
+  EXPECT_FALSE(Pattern::from_json({{"Glob", "a"}}, "X"));
+  EXPECT_FALSE(Pattern::from_json(7, "X"));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,81 @@
+/// Tests of pre-tokenizers: where words are cut.
+#include "text/pre_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+/// The words that `value` makes of `text`, joined by '|'.
+std::string split(const json::Value& value, std::string_view text, bool begins_input = true) {
+  const auto pre_tokenizer = PreTokenizer::from_json(value);
+  if (!pre_tokenizer) return "error: " + pre_tokenizer.error().message;
+  const PieceList words = pre_tokenizer->split({std::string(text), {{{0, text.size()}, begins_input}}});
+  std::string out;
+  for (const PieceList::Piece& piece : words.pieces) {
+    EXPECT_LT(piece.range.begin, piece.range.end);
+    if (!out.empty()) out += '|';
+    out += words.text.substr(piece.range.begin, piece.range.end - piece.range.begin);
+  }
+  return out;
+}
+
+json::Value split_at(const char* behavior, bool invert) {
+  return {{"type", "Split"}, {"pattern", {{"String", "-"}}}, {"behavior", behavior}, {"invert", invert}};
+}
+
+TEST(PreTokenizer, byte_level_cuts_as_gpt2_does) {
+  const json::Value value = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  EXPECT_EQ(split(value, "it's 12 é  x\n"), "it|'s|Ġ12|ĠÃ©|Ġ|Ġx|Ċ");
+  EXPECT_EQ(split({{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}}, "a b"), "ĠaĠb");
+  EXPECT_EQ(split({{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}}, " a"), "Ġa");
+}
+
+TEST(PreTokenizer, split_knows_every_behavior) {
+  EXPECT_EQ(split(split_at("Isolated", false), "a--b-"), "a|-|-|b|-");
+  EXPECT_EQ(split(split_at("Removed", false), "a--b-"), "a|b");
+  EXPECT_EQ(split(split_at("MergedWithPrevious", false), "a--b-"), "a-|-|b-");
+  EXPECT_EQ(split(split_at("MergedWithNext", false), "-a--b-"), "-a|-|-b|-");
+  EXPECT_EQ(split(split_at("Contiguous", false), "a--b-"), "a|--|b|-");
+  EXPECT_EQ(split(split_at("Removed", true), "a--b-"), "-|-|-");
+  EXPECT_EQ(split(split_at("Sideways", false), "").substr(0, 6), "error:");
+}
+
+TEST(PreTokenizer, digits_punctuation_and_white_space) {
+  EXPECT_EQ(split({{"type", "Digits"}, {"individual_digits", true}}, "ab123²"), "ab|1|2|3|²");
+  EXPECT_EQ(split({{"type", "Digits"}, {"individual_digits", false}}, "ab123c"), "ab|123|c");
+  EXPECT_EQ(split({{"type", "Punctuation"}}, "a+b«..»"), "a|+|b|«|.|.|»");
+  EXPECT_EQ(split({{"type", "Punctuation"}, {"behavior", "Contiguous"}}, "a+-b"), "a|+-|b");
+  EXPECT_EQ(split({{"type", "Whitespace"}}, " Hey man!? \n x_1"), "Hey|man|!?|x_1");
+  EXPECT_EQ(split({{"type", "WhitespaceSplit"}}, " Hey man!?\u3000x"), "Hey|man!?|x");
+  EXPECT_EQ(split({{"type", "CharDelimiterSplit"}, {"delimiter", "é"}}, "aébéé"), "a|b");
+}
+
+TEST(PreTokenizer, metaspace_prepends_as_its_scheme_says) {
+  const auto metaspace = [](const char* scheme, bool is_split) {
+    return json::Value{{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}, {"split", is_split}};
+  };
+  EXPECT_EQ(split(metaspace("always", true), "a b", false), "▁a|▁b");
+  EXPECT_EQ(split(metaspace("always", true), " a"), "▁a");
+  EXPECT_EQ(split(metaspace("first", false), "a b", true), "▁a▁b");
+  EXPECT_EQ(split(metaspace("first", false), "a b", false), "a▁b");
+  EXPECT_EQ(split(metaspace("never", true), "a  b"), "a|▁|▁b");
+  EXPECT_EQ(split({{"type", "Metaspace"}, {"replacement", "▁"}, {"add_prefix_space", false}}, "a b"), "a|▁b");
+}
+
+TEST(PreTokenizer, a_sequence_applies_each_to_what_the_one_before_left) {
+  const json::Value value = {{"type", "Sequence"},
+                             {"pretokenizers",
+                              {{{"type", "Digits"}, {"individual_digits", true}},
+                               {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}}}};
+  EXPECT_EQ(split(value, "a 12b"), "a|Ġ|1|2|b");
+}
+
+TEST(PreTokenizer, names_what_it_does_not_do) {
+  EXPECT_EQ(split({{"type", "BertPreTokenizer"}}, ""),
+            "error: tokenizer.json: the pre_tokenizer BertPreTokenizer is not supported");
+  EXPECT_EQ(split({{"type", "Split"}}, "").substr(0, 6), "error:");
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,89 @@
+/// Tests of decoders: whole texts, texts as they come, and the bytes of single tokens.
+#include "text/token_decoder.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "support/tokenizer_files.h"
+
+namespace baton {
+namespace {
+
+json::Value sequence(const json::Value& decoders) { return {{"type", "Sequence"}, {"decoders", decoders}}; }
+json::Value replace(const char* what, const char* by) {
+  return {{"type", "Replace"}, {"pattern", {{"String", what}}}, {"content", by}};
+}
+json::Value strip(int start, int stop) { return {{"type", "Strip"}, {"content", " "}, {"start", start}, {"stop", stop}}; }
+
+std::string decode(const json::Value& value, const std::vector<std::string>& tokens) {
+  const auto decoder = TokenDecoder::from_json(value);
+  if (!decoder) return "error: " + decoder.error().message;
+  std::string out;
+  TokenDecoder::Stream stream(*decoder);
+  for (const std::string& token : tokens) {
+    stream.push(token, out);
+    EXPECT_TRUE(unicode::is_valid_utf8(out));
+  }
+  stream.finish(out);
+  return out;
+}
+
+const json::Value kLlama = test::byte_fallback_tokenizer()["decoder"];
+const json::Value kByteLevel = {{"type", "ByteLevel"}};
+
+TEST(TokenDecoder, null_joins_tokens_by_spaces) { EXPECT_EQ(decode(nullptr, {"a", "", "b"}), "a  b"); }
+
+TEST(TokenDecoder, llama_strips_one_space_and_reads_bytes) {
+  EXPECT_EQ(decode(kLlama, {"▁a", "▁b"}), "a b");
+  EXPECT_EQ(decode(kLlama, {"▁▁a"}), " a");
+  EXPECT_EQ(decode(kLlama, {"▁", "<0xF0>", "<0x9F>", "<0xA6>", "<0x99>", "x"}), "🦙x");
+  EXPECT_EQ(decode(kLlama, {"<0x41>", "<0xFF>"}), "\uFFFD\uFFFD") << "a run of bytes is UTF-8 as a whole or not at all";
+  EXPECT_EQ(decode(kLlama, {"<0xF0>", "x", "<0x41>"}), "\uFFFDxA");
+  EXPECT_EQ(decode(kLlama, {"<0xF0", "<0xGG>", "<0X41>"}), "<0xF0<0xGG><0X41>");
+  EXPECT_EQ(decode(kLlama, {}), "");
+}
+
+TEST(TokenDecoder, byte_level_joins_bytes_across_tokens) {
+  EXPECT_EQ(decode(kByteLevel, {"Ġa", "Ã", "©", "Ã"}), " aé\uFFFD");
+  EXPECT_EQ(decode(kByteLevel, {"a b", "Ġ日"}), "a bĠ日") << "tokens with other characters stay as they are";
+}
+
+TEST(TokenDecoder, metaspace_and_strip_work_token_by_token_before_fuse) {
+  const json::Value metaspace = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}};
+  EXPECT_EQ(decode(metaspace, {"▁a▁", "▁b"}), "a b");
+  const json::Value never = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "never"}};
+  EXPECT_EQ(decode(never, {"▁a", "▁b"}), " a b");
+  EXPECT_EQ(decode(strip(1, 1), {"  a ", " b"}), " ab");
+}
+
+TEST(TokenDecoder, strip_and_replace_after_fuse_see_one_text) {
+  const json::Value fuse = {{"type", "Fuse"}};
+  EXPECT_EQ(decode(sequence({fuse, strip(2, 1)}), {" ", " ", " ", "a", " ", " "}), " a ");
+  EXPECT_EQ(decode(sequence({fuse, strip(1, 2)}), {"a", " ", "b", " "}), "a b");
+  EXPECT_EQ(decode(sequence({fuse, replace("aab", "X")}), {"a", "a", "a", "b", "a", "a"}), "aXaa");
+  EXPECT_EQ(decode(sequence({kByteLevel, replace("é", "e")}), {"Ã", "©", "Ã"}), "e\uFFFD");
+}
+
+TEST(TokenDecoder, gives_the_bytes_of_tokens_in_mid_text) {
+  const auto llama = TokenDecoder::from_json(kLlama);
+  ASSERT_TRUE(llama);
+  EXPECT_EQ(llama->bytes_of("▁a"), " a");
+  EXPECT_EQ(llama->bytes_of("<0xF0>"), "\xF0");
+  const auto byte_level = TokenDecoder::from_json(kByteLevel);
+  ASSERT_TRUE(byte_level);
+  EXPECT_EQ(byte_level->bytes_of("ĠÃ"), " \xC3");
+  EXPECT_EQ(TokenDecoder::for_sentencepiece(true).bytes_of("▁"), " ");
+}
+
+TEST(TokenDecoder, names_what_it_does_not_do) {
+  EXPECT_EQ(decode({{"type", "CTC"}}, {}), "error: tokenizer.json: the decoder CTC is not supported");
+  EXPECT_EQ(decode(sequence({{{"type", "Fuse"}}, {{"type", "ByteFallback"}}}), {}),
+            "error: tokenizer.json: the decoder ByteFallback after Fuse or ByteLevel is not supported");
+  EXPECT_EQ(decode(sequence({{{"type", "Fuse"}}, {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", ""}}}), {}),
+            "error: tokenizer.json: the decoder Replace of a Regex after Fuse or ByteLevel is not supported");
+  EXPECT_EQ(decode(strip(-1, 0), {}).substr(0, 6), "error:");
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,76 @@
+/// Tests of tokenizer_config.json and the files beside it.
+#include "text/tokenizer_config.h"
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+
+namespace baton {
+namespace {
+
+TEST(TokenizerConfig, an_empty_text_says_nothing) {
+  const auto config = TokenizerConfig::from_json("");
+  ASSERT_TRUE(config);
+  EXPECT_TRUE(config->bos_token.empty() && config->special_tokens.empty() && !config->add_bos_token);
+}
+
+TEST(TokenizerConfig, reads_tokens_as_strings_and_as_objects) {
+  const auto config = TokenizerConfig::from_json(R"({
+    "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": null,
+    "additional_special_tokens": ["<a>", {"content": "<b>"}],
+    "added_tokens_decoder": {"7": {"content": "<a>", "special": true}}})");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->bos_token, "<s>");
+  EXPECT_EQ(config->eos_token, "</s>");
+  EXPECT_EQ(config->special_tokens, (std::vector<std::string>{"<s>", "</s>", "<a>", "<b>"}));
+  ASSERT_EQ(config->added_tokens.size(), 1u);
+  EXPECT_EQ(config->added_tokens[0].id, 7);
+}
+
+TEST(TokenizerConfig, add_bos_token_counts_for_the_classes_that_heed_it) {
+  EXPECT_EQ(TokenizerConfig::from_json(R"({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": true})")->add_bos_token,
+            true);
+  EXPECT_EQ(TokenizerConfig::from_json(R"({"tokenizer_class": "GemmaTokenizer", "add_bos_token": false})")->add_bos_token,
+            false);
+  EXPECT_EQ(TokenizerConfig::from_json(R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true})")->add_bos_token,
+            std::nullopt);
+}
+
+TEST(TokenizerConfig, of_several_templates_the_default_counts) {
+  EXPECT_EQ(TokenizerConfig::from_json(R"({"chat_template": "T"})")->chat_template, "T");
+  EXPECT_EQ(TokenizerConfig::from_json(
+                R"({"chat_template": [{"name": "tool_use", "template": "A"}, {"name": "default", "template": "B"}]})")
+                ->chat_template,
+            "B");
+}
+
+TEST(TokenizerConfig, damaged_files_are_errors) {
+  for (const char* text : {"{", "[]", R"({"added_tokens_decoder": {"x": {"content": "a"}}})",
+                           R"({"added_tokens_decoder": {"-1": {"content": "a"}}})", R"({"added_tokens_decoder": {"1": 3}})",
+                           R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": 3})"}) {
+    const auto config = TokenizerConfig::from_json(text);
+    ASSERT_FALSE(config) << text;
+    EXPECT_EQ(config.error().code, ErrorCode::invalid_data) << text;
+  }
+}
+
+TEST(TokenizerConfig, a_folder_gives_the_map_and_the_templates_file) {
+  const auto folder = std::filesystem::temp_directory_path() / ("baton_tokenizer_config_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  ASSERT_TRUE(write_file(folder / "special_tokens_map.json", R"({"eos_token": "</s>"})"));
+  ASSERT_TRUE(write_file(folder / "tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "old"})"));
+  ASSERT_TRUE(write_file(folder / "chat_template.json", R"({"chat_template": "json"})"));
+  EXPECT_EQ(TokenizerConfig::load(folder)->chat_template, "json");
+  ASSERT_TRUE(write_file(folder / "chat_template.jinja", "new"));
+  const auto config = TokenizerConfig::load(folder);
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->bos_token, "<s>");
+  EXPECT_EQ(config->eos_token, "</s>");
+  EXPECT_EQ(config->chat_template, "new");
+}
+
+}  // namespace
+}  // namespace baton
