@@ -1,7 +1,10 @@
 /// The `normalizer` of a tokenizer.json: how text is rewritten before it is cut into words.
 #include "text/normalizer.h"
 
+#include <utility>
+
 #include "text/component.h"
+#include "text/nfc.h"
 #include "text/unicode.h"
 
 namespace baton {
@@ -34,6 +37,8 @@ Result<void> Normalizer::add(const json::Value& value, int depth) {
     BATON_TRY(const bool left, component::get_or<bool>(value, "Strip", "strip_left", true));
     BATON_TRY(const bool right, component::get_or<bool>(value, "Strip", "strip_right", true));
     steps_.push_back(Strip{left, right});
+  } else if (type == "NFC") {
+    steps_.emplace_back(std::in_place_type<Compose>);
   } else {
     return component::unsupported(kRole, type);
   }
@@ -67,6 +72,8 @@ std::string Normalizer::normalize(std::string_view text) const {
       out = replace->pattern.replace_all(out, replace->content);
     } else if (const auto* sides = std::get_if<Strip>(&step)) {
       out = std::string(strip(out, sides->left, sides->right));
+    } else {
+      out = unicode::to_nfc(out);
     }
   }
   return out;

@@ -12,7 +12,7 @@
 
 namespace baton {
 
-/// A list of rewriting steps: Prepend, Replace, Strip and Sequence of these; empty for null. Immutable. Thread: any.
+/// A list of rewriting steps: Prepend, Replace, Strip, NFC and Sequence of these; empty for null. Immutable. Thread: any.
 class Normalizer {
  public:
   Normalizer() = default;
@@ -34,7 +34,8 @@ class Normalizer {
     bool left = true;
     bool right = true;
   };
-  using Step = std::variant<Prepend, Replace, Strip>;
+  struct Compose {};  // NFC
+  using Step = std::variant<Prepend, Replace, Strip, Compose>;
 
   Result<void> add(const json::Value& value, int depth);
 

@@ -29,6 +29,8 @@ TEST(Normalizer, replaces_by_regular_expressions_and_strips) {
   EXPECT_EQ(normalize({{"type", "Strip"}}, " \n "), "");
 }
 
+TEST(Normalizer, composes_as_qwens_files_ask) { EXPECT_EQ(normalize({{"type", "NFC"}}, "e\u0301"), "é"); }
+
 TEST(Normalizer, names_what_it_does_not_do) {
   EXPECT_EQ(normalize({{"type", "NFKC"}}, ""), "error: tokenizer.json: the normalizer NFKC is not supported");
   EXPECT_EQ(normalize({{"type", "Prepend"}}, "").substr(0, 6), "error:");
