@@ -53,7 +53,8 @@ def write_rows(declaration, rows, n_hex):
 
 def main():
     composing, decomposing, classes = tables()
-    print(f"""/// The data of canonical normalisation (Unicode {unicodedata.unidata_version}); written by tools/make_unicode_tables.py.
+    version = unicodedata.unidata_version
+    print(f"""/// The data of canonical normalisation (Unicode {version}); written by tools/make_unicode_tables.py.
 #pragma once
 
 #include <array>
