@@ -1,0 +1,55 @@
+/// Operations of Python's str on UTF-8 text: characters are code points, whitespace and case are Unicode's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace baton::jinja {
+
+/// The code point at byte `at` (U+FFFD for bytes that are not UTF-8) and, by char_size, how many bytes it takes (at least 1).
+char32_t char_at(std::string_view text, std::size_t at);
+std::size_t char_size(std::string_view text, std::size_t at);
+bool is_valid_utf8(std::string_view text);
+void append_utf8(std::string& text, char32_t character);
+
+bool is_space(char32_t character);
+bool is_space_at(std::string_view text, std::size_t at);
+/// Whether Python's repr shows the character as itself.
+bool is_printable(char32_t character);
+bool is_alphabetic(char32_t character);
+bool is_decimal(char32_t character);
+bool is_upper(char32_t character);
+bool is_lower(char32_t character);
+
+std::size_t length(std::string_view text);
+/// The code points, each as a view.
+std::vector<std::string_view> characters(std::string_view text);
+/// The byte offset of each code point, and the size at the end.
+std::vector<std::size_t> offsets(std::string_view text);
+
+std::string_view strip(std::string_view text, bool left, bool right);
+/// The same, removing any of the code points in `set`.
+std::string_view strip(std::string_view text, std::string_view set, bool left, bool right);
+
+/// At whitespace, or at `separator` (not empty); at most `most` cuts (negative: any number), from the left or the right.
+std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most);
+std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most);
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+
+std::string upper(std::string_view text);
+std::string lower(std::string_view text);
+std::string capitalize(std::string_view text);
+/// The first letter of each run of letters in upper case, the others in lower case.
+std::string title(std::string_view text);
+std::string swap_case(std::string_view text);
+
+/// How often `part` occurs without overlap; characters + 1 for an empty one.
+std::size_t count(std::string_view text, std::string_view part);
+/// At most `most` occurrences replaced (negative: all).
+std::string replace(std::string_view text, std::string_view old_part, std::string_view new_part, std::int64_t most);
+
+}  // namespace baton::jinja

@@ -1,0 +1,249 @@
+/// Chat templates: the contract of ChatTemplate, and real templates against what Jinja2 rendered.
+#include "text/chat_template.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "text/jinja_interpreter.h"
+#include "text/jinja_parser.h"
+#include "text/jinja_print.h"
+
+namespace baton {
+namespace {
+
+json::Value from(std::string_view text) {
+  auto value = json::parse(text, "test");
+  EXPECT_TRUE(value.has_value()) << value.error().message;
+  return value ? *value : json::Value();
+}
+
+/// The context whose fields `variables` holds.
+ChatTemplate::Context context_of(const json::Value& variables) {
+  ChatTemplate::Context context;
+  context.extra = variables;
+  if (variables.contains("messages")) context.messages = variables["messages"];
+  if (variables.contains("tools")) context.tools = variables["tools"];
+  context.add_generation_prompt = variables.value("add_generation_prompt", false);
+  return context;
+}
+
+Result<std::string> render(const std::string& source, const json::Value& variables) {
+  BATON_TRY(const ChatTemplate chat_template, ChatTemplate::parse(source));
+  return chat_template.render(context_of(variables));
+}
+
+std::string render_or_message(const std::string& source, const json::Value& variables) {
+  const auto text = render(source, variables);
+  return text ? *text : "error: " + text.error().message;
+}
+
+std::filesystem::path data_folder() {
+  const char* folder = std::getenv("BATON_TEST_DATA");
+  return folder == nullptr ? std::filesystem::path() : std::filesystem::path(folder) / "chat-templates";
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+constexpr std::string_view kChatMl =
+    "{% for message in messages %}\n"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}\n"
+    "{% endfor %}\n"
+    "{% if add_generation_prompt %}\n"
+    "{{ '<|im_start|>assistant\\n' }}\n"
+    "{% endif %}";
+
+TEST(ChatTemplate, renders_messages_with_the_whitespace_rules_of_transformers) {
+  const auto chat_template = ChatTemplate::parse(std::string(kChatMl));
+  ASSERT_TRUE(chat_template.has_value()) << chat_template.error().message;
+  ChatTemplate::Context context;
+  context.messages = from(R"([{"role": "user", "content": "Grüße"}])");
+  EXPECT_EQ(chat_template->render(context).value(), "<|im_start|>user\nGrüße<|im_end|>\n\n");
+  context.add_generation_prompt = true;
+  EXPECT_EQ(chat_template->render(context).value(), "<|im_start|>user\nGrüße<|im_end|>\n\n<|im_start|>assistant\n\n");
+}
+
+TEST(ChatTemplate, passes_tokens_tools_and_further_variables) {
+  ChatTemplate::Context context;
+  context.bos_token = "<s>";
+  context.eos_token = "</s>";
+  context.extra = from(R"({"enable_thinking": false, "eos_token": "<end>"})");
+  const auto chat_template = ChatTemplate::parse("{{ bos_token }}|{{ eos_token }}|{{ tools is none }}|{{ enable_thinking }}|{{ nothing }}");
+  ASSERT_TRUE(chat_template.has_value());
+  EXPECT_EQ(chat_template->render(context).value(), "<s>|<end>|True|False|");
+  context.tools = from(R"([{"b": 1, "a": "<é>"}])");
+  EXPECT_EQ(ChatTemplate::parse("{{ tools | tojson }}")->render(context).value(), R"([{"b": 1, "a": "<é>"}])");
+}
+
+TEST(ChatTemplate, hands_the_message_of_raise_exception_to_the_caller_unchanged) {
+  const auto text = render("\n{{ raise_exception('Roles must alternate') }}", from("{}"));
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().code, ErrorCode::invalid_request);
+  EXPECT_EQ(text.error().message, "Roles must alternate");
+}
+
+TEST(ChatTemplate, names_line_and_construct_of_an_error_while_rendering) {
+  const auto text = render("a\nb{{ 1 }}\n{% if true %}{{ message.content.strip() }}{% endif %}", from("{}"));
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().code, ErrorCode::invalid_request);
+  EXPECT_EQ(text.error().message, "chat template line 3, in '.content': 'message' is undefined");
+}
+
+TEST(ChatTemplate, refuses_unsupported_features_by_name_when_parsing) {
+  const auto included = ChatTemplate::parse("x\n{% include 'header' %}");
+  ASSERT_FALSE(included.has_value());
+  EXPECT_EQ(included.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(included.error().message, "chat template line 2: the tag 'include' is not supported");
+  const auto filtered = ChatTemplate::parse("{{ x\n| urlize }}");
+  ASSERT_FALSE(filtered.has_value());
+  EXPECT_EQ(filtered.error().message, "chat template line 2: the filter 'urlize' is not known");
+  EXPECT_FALSE(ChatTemplate::parse("\xff").has_value());
+}
+
+TEST(ChatTemplate, shows_the_time_it_is_given) {
+  ChatTemplate::Context context;
+  std::tm day = {};
+  day.tm_year = 124;
+  day.tm_mon = 6;
+  day.tm_mday = 26;
+  day.tm_hour = 12;
+  day.tm_isdst = -1;
+  context.now = std::chrono::system_clock::from_time_t(std::mktime(&day));
+  EXPECT_EQ(ChatTemplate::parse("{{ strftime_now('%d %b %Y') }}")->render(context).value(), "26 Jul 2024");
+}
+
+TEST(ChatTemplate, is_movable_and_renders_in_several_threads_at_once) {
+  auto parsed = ChatTemplate::parse(std::string(kChatMl));
+  ASSERT_TRUE(parsed.has_value());
+  const ChatTemplate chat_template = std::move(*parsed);
+  ChatTemplate::Context context;
+  for (int i = 0; i < 50; ++i) context.messages.push_back({{"role", "user"}, {"content", std::to_string(i)}});
+  const std::string expected = chat_template.render(context).value();
+  std::vector<std::string> texts(4);
+  std::vector<std::thread> threads;
+  for (std::string& text : texts) threads.emplace_back([&] { text = chat_template.render(context).value(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : texts) EXPECT_EQ(text, expected);
+}
+
+TEST(ChatTemplate, refuses_messages_nested_too_deeply) {
+  json::Value nested = json::Value::array();
+  for (int i = 0; i < 2000; ++i) {
+    json::Value outer = json::Value::array();
+    outer.push_back(std::move(nested));
+    nested = std::move(outer);
+  }
+  ChatTemplate::Context context;
+  context.messages = std::move(nested);
+  const auto text = ChatTemplate::parse("x")->render(context);
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().code, ErrorCode::invalid_request);
+}
+
+/// Checks a golden's text, or that it is an error (whose message, where the template raises it, is the golden's).
+void expect_golden(const json::Value& golden, const Result<std::string>& text, const std::string& name) {
+  if (golden.contains("expected")) {
+    EXPECT_EQ(text ? *text : "error: " + text.error().message, golden["expected"].get<std::string>()) << name;
+    return;
+  }
+  EXPECT_FALSE(text.has_value()) << name << " gave " << *text;
+}
+
+/// Written by tools/make_goldens.py with jinja2, set up as Transformers does.
+TEST(ChatTemplate, equals_jinja2_on_every_committed_case) {
+  const json::Value file = json::parse_file(std::filesystem::path(BATON_SOURCE_DIR) / "tests/goldens/chat_templates/cases.json").value();
+  std::tm day = {};
+  day.tm_year = 126;
+  day.tm_mday = 2;
+  day.tm_hour = 3;
+  day.tm_min = 4;
+  day.tm_sec = 5;
+  day.tm_isdst = -1;
+  ASSERT_EQ(file["now"], "2026-01-02T03:04:05");
+  const auto now = std::chrono::system_clock::from_time_t(std::mktime(&day));
+  const auto render_now = [&](const std::string& source, const json::Value& variables) -> Result<std::string> {
+    BATON_TRY(const ChatTemplate chat_template, ChatTemplate::parse(source));
+    ChatTemplate::Context context = context_of(variables);
+    context.now = now;
+    return chat_template.render(context);
+  };
+  EXPECT_GE(file["features"].size(), 100U);
+  for (const json::Value& feature : file["features"])
+    expect_golden(feature, render_now(feature["template"].get<std::string>(), file["feature_context"]), feature["name"].get<std::string>());
+  EXPECT_GE(file["rendered"].size(), 80U);
+  for (const json::Value& golden : file["rendered"]) {
+    json::Value variables = file["chat_tokens"];
+    const std::string name = golden["template"].get<std::string>(), chat = golden["chat"].get<std::string>();
+    for (const auto& [key, value] : file["chats"][chat].items()) variables[key] = value;
+    expect_golden(golden, render_now(file["templates"][name].get<std::string>(), variables), name + ", " + chat);
+  }
+}
+
+TEST(ChatTemplate, parses_every_real_template) {
+  if (data_folder().empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
+  int parsed = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(data_folder() / "templates")) {
+    const auto chat_template = ChatTemplate::parse(read(entry.path()));
+    EXPECT_TRUE(chat_template.has_value()) << entry.path().filename() << ": " << chat_template.error().message;
+    parsed += chat_template.has_value() ? 1 : 0;
+  }
+  std::cout << parsed << " templates parsed\n";
+  EXPECT_GE(parsed, 55);
+}
+
+TEST(ChatTemplate, equals_jinja2_on_one_feature_templates) {
+  if (data_folder().empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
+  int passed = 0, total = 0;
+  const json::Value tests = json::parse_file(data_folder() / "jinja_units.json").value();
+  for (const json::Value& test : tests) {
+    if (test["expected_python_jinja2"].is_null()) continue;
+    ++total;
+    // These were rendered without trim_blocks and lstrip_blocks.
+    const auto body = jinja::parse(test["template"].get<std::string>(), {.trim_blocks = false, .lstrip_blocks = false});
+    ASSERT_TRUE(body.has_value()) << test["name"] << ": " << body.error().message;
+    jinja::Arena arena{jinja::Limits{}};
+    jinja::Scope* scope = arena.scope(jinja::global_scope(arena, 0));
+    for (auto field = test["context"].begin(); field != test["context"].end(); ++field)
+      scope->set(field.key(), jinja::from_json(arena, field.value(), jinja::Texts::view).value());
+    const auto text = jinja::Interpreter(arena).run(*body, scope);
+    const std::string got = text ? *text : "error: " + text.error().message;
+    EXPECT_EQ(got, test["expected_python_jinja2"].get<std::string>()) << test["name"] << "\n" << test["template"];
+    passed += got == test["expected_python_jinja2"].get<std::string>() ? 1 : 0;
+  }
+  std::cout << passed << " of " << total << " one-feature templates equal\n";
+}
+
+TEST(ChatTemplate, equals_jinja2_on_the_cases_of_llama_cpp) {
+  if (data_folder().empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
+  const json::Value file = json::parse_file(data_folder() / "llamacpp_chat_cases.json").value();
+  int passed = 0, total = 0;
+  for (const json::Value& test : file["cases"]) {
+    if (!test["agrees_python_jinja2"].get<bool>()) continue;
+    ++total;
+    json::Value variables = json::Value::object();
+    for (const char* token : {"bos_token", "eos_token"}) variables[token] = test.value(token, json::Value(nullptr)).is_null() ? json::Value("") : test[token];
+    variables["messages"] = file["messages"];
+    variables["add_generation_prompt"] = file["add_generation_prompt"];
+    std::string expected = test["expected_output_jinja"].get<std::string>();
+    if (expected.empty()) expected = test["expected_output"].get<std::string>();
+    const std::string got = render_or_message(test["template_str"].get<std::string>(), variables);
+    EXPECT_EQ(got, expected) << test["name"];
+    passed += got == expected ? 1 : 0;
+  }
+  std::cout << passed << " of " << total << " llama.cpp cases equal\n";
+  EXPECT_EQ(total, 22);
+}
+
+}  // namespace
+}  // namespace baton
