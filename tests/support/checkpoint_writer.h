@@ -40,8 +40,8 @@ inline std::string safetensors_file(const std::vector<TensorToWrite>& tensors) {
 
 /// An F32 tensor.
 inline TensorToWrite f32_tensor(std::string name, std::vector<std::int64_t> shape, const std::vector<float>& values) {
-  std::string bytes(values.size() * sizeof(float), '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  std::string bytes;
+  for (const float value : values) bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
   return {std::move(name), "F32", std::move(shape), std::move(bytes)};
 }
 
