@@ -10,7 +10,8 @@
 
 namespace baton {
 
-/// Ids in, whole UTF-8 out. Holds back half characters and text that may be the beginning of a stop string, nothing else.
+/// Ids in, whole UTF-8 out. Holds back half characters, text that may be the beginning of a stop string, and what later tokens
+/// can still change (a run of <0xNN> tokens is UTF-8 as a whole or not at all), nothing else.
 ///
 /// Invariant: without a stop string the pieces, joined, equal `tokenizer.decode` of all ids. With one, they end where the first
 /// stop string to be completed begins (or ends, with include_stop), however the text was cut into tokens; of several completed

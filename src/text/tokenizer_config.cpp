@@ -40,8 +40,7 @@ std::string token_text(const json::Value* value) {
 
 void read_roles(const json::Value& object, TokenizerConfig& config) {
   const auto add = [&](std::string text) {
-    if (!text.empty() && std::ranges::find(config.special_tokens, text) == config.special_tokens.end())
-      config.special_tokens.push_back(std::move(text));
+    if (!text.empty()) config.special_tokens.push_back(std::move(text));
   };
   if (config.bos_token.empty()) config.bos_token = token_text(json::find(object, "bos_token"));
   if (config.eos_token.empty()) config.eos_token = token_text(json::find(object, "eos_token"));

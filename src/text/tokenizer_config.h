@@ -16,7 +16,7 @@ namespace baton {
 struct TokenizerConfig {
   std::string bos_token;
   std::string eos_token;
-  /// All tokens named by a role (bos, eos, unk, pad, sep, cls, mask, additional): they are special.
+  /// All tokens named by a role (bos, eos, unk, pad, sep, cls, mask, additional), some twice: they are special.
   std::vector<std::string> special_tokens;
   std::vector<AddedToken> added_tokens;  ///< added_tokens_decoder
   /// Set where the file says so and the tokenizer class heeds it (the Llama and Gemma classes): whether the beginning or end

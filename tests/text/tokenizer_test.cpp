@@ -187,6 +187,43 @@ TEST(Tokenizer, equals_llama_cpps_vectors_on_real_vocabularies) {
   }
 }
 
+// A tokenizer.json like those of Llama 3 and Qwen 2, whose vocabularies come as vocab.json and merges.txt.
+json::Value split_and_byte_level(const std::filesystem::path& folder, const char* digits) {
+  const json::Value byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const std::string words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)" + std::string(digits) +
+                            R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  json::Value root;
+  root["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"Regex", words}}}, {"behavior", "Isolated"}, {"invert", false}}, byte_level}}};
+  root["decoder"] = byte_level;
+  json::Value merges = json::Value::array();
+  std::istringstream lines(test::decompress(folder / "merges.txt.zst"));
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) merges.push_back(line);
+  root["model"] = {{"type", "BPE"}, {"merges", std::move(merges)}};
+  root["model"]["vocab"] = *json::parse(test::decompress(folder / "vocab.json.zst"), "vocab.json");
+  return root;
+}
+
+TEST(Tokenizer, equals_llama_cpps_vectors_on_llama_3_and_qwen_2) {
+  const auto data = test::tokenizer_data();
+  if (data.empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
+  json::Value llama_3 = split_and_byte_level(data / "llama3", R"(\p{N}{1,3})");
+  llama_3["model"]["ignore_merges"] = true;
+  json::Value qwen_2 = split_and_byte_level(data / "qwen2", R"(\p{N})");
+  qwen_2["normalizer"] = {{"type", "NFC"}};
+  for (const auto& [root, vectors] : {std::pair(&llama_3, "llama-bpe"), std::pair(&qwen_2, "qwen2")}) {
+    SCOPED_TRACE(vectors);
+    const Tokenizer tokenizer = make(*root);
+    for (const auto& [text, ids] : llama_cpp_vectors(data, vectors)) {
+      EXPECT_EQ(tokenizer.encode(text, false), ids) << text;
+      EXPECT_EQ(tokenizer.decode(ids, false), text);
+    }
+  }
+}
+
 TEST(Tokenizer, llama_2s_sentencepiece_model_equals_llama_cpps_vectors) {
   const auto data = test::tokenizer_data();
   if (data.empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
