@@ -12,6 +12,7 @@ struct Avx2 {
   static constexpr int kLanes = 8;
   static constexpr int kMaxRows = 4;
   static constexpr int kAccumulators = 8;
+  static constexpr float kLeastExponent = -127;  // its bits are those of 0
 
   static V set(float x) { return _mm256_set1_ps(x); }
   static V load(const float* at) { return _mm256_load_ps(at); }
@@ -22,9 +23,11 @@ struct Avx2 {
   static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   static V max(V a, V b) { return _mm256_max_ps(a, b); }
-  static I round_to_int(V x) { return _mm256_cvtps_epi32(x); }
-  static V to_float(I n) { return _mm256_cvtepi32_ps(n); }
-  static V power_of_two(I n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
+  static V round(V x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static V times_power_of_two(V x, V n) {
+    const I power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(x, _mm256_castsi256_ps(power));
+  }
   static V keep_between(V x, int lo, int hi) {
     const I lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const I dropped =

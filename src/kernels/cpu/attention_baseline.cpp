@@ -12,6 +12,7 @@ struct Sse2 {
   static constexpr int kLanes = 4;
   static constexpr int kMaxRows = 4;
   static constexpr int kAccumulators = 8;
+  static constexpr float kLeastExponent = -127;  // its bits are those of 0
 
   static V set(float x) { return _mm_set1_ps(x); }
   static V load(const float* at) { return _mm_load_ps(at); }
@@ -22,9 +23,11 @@ struct Sse2 {
   static V mul(V a, V b) { return _mm_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
   static V max(V a, V b) { return _mm_max_ps(a, b); }
-  static I round_to_int(V x) { return _mm_cvtps_epi32(x); }
-  static V to_float(I n) { return _mm_cvtepi32_ps(n); }
-  static V power_of_two(I n) { return _mm_castsi128_ps(_mm_slli_epi32(_mm_add_epi32(n, _mm_set1_epi32(127)), 23)); }
+  static V round(V x) { return _mm_cvtepi32_ps(_mm_cvtps_epi32(x)); }
+  static V times_power_of_two(V x, V n) {
+    const I power = _mm_slli_epi32(_mm_add_epi32(_mm_cvtps_epi32(n), _mm_set1_epi32(127)), 23);
+    return _mm_mul_ps(x, _mm_castsi128_ps(power));
+  }
   static V keep_between(V x, int lo, int hi) {
     const I lane = _mm_setr_epi32(0, 1, 2, 3);
     const V dropped = _mm_castsi128_ps(

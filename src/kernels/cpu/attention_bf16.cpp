@@ -17,12 +17,13 @@ struct Bf16DotProducts {
     const __m512i pair = _mm512_set1_epi32(*reinterpret_cast<const std::int32_t*>(row));
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(pair), reinterpret_cast<__m512bh>(b));
   }
-  static V store_weights(std::byte* to, V p) {
-    const auto halves = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(p));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to), halves);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-  }
   static constexpr int kWeightBytes = 2;
+  static constexpr int kWeightVectors = 2;
+  static V store_weights(std::byte* to, const V (&p)[2], V sum) {
+    const __m512bh rounded = _mm512_cvtne2ps_pbh(p[1], p[0]);
+    _mm512_store_si512(to, reinterpret_cast<__m512i>(rounded));
+    return _mm512_dpbf16_ps(sum, rounded, reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80)));
+  }
 };
 
 }  // namespace

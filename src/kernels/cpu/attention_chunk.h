@@ -5,6 +5,7 @@
 /// used below. Everything is in an unnamed namespace, because each file compiles it with other instructions.
 #pragma once
 
+#include "kernels/cpu/attention_state.h"
 #include "kernels/cpu/attention_tile.h"
 
 namespace baton::cpu {
@@ -20,11 +21,12 @@ struct F32Products {
   using B = typename S::V;
   static B load(const std::byte* at) { return S::load(reinterpret_cast<const float*>(at)); }
   static V step(V sum, const std::byte* row, B b) { return S::fma(S::broadcast(reinterpret_cast<const float*>(row)), b, sum); }
-  static V store_weights(std::byte* to, V p) {
-    S::store(reinterpret_cast<float*>(to), p);
-    return p;
-  }
   static constexpr int kWeightBytes = 4;
+  static constexpr int kWeightVectors = 1;  // vectors of weights that are stored together
+  static V store_weights(std::byte* to, const V (&p)[1], V sum) {
+    S::store(reinterpret_cast<float*>(to), p[0]);
+    return S::add(sum, p[0]);
+  }
 };
 
 /// bf16 products without bf16 instructions: a step is two exact f32 products of bf16 values, even element first.
@@ -40,21 +42,22 @@ struct Bf16Products {
     const auto* pair = reinterpret_cast<const float*>(row);
     return S::fma(S::broadcast(pair + 1), S::high_halves(b), S::fma(S::broadcast(pair), S::low_halves(b), sum));
   }
-  static V store_weights(std::byte* to, V p) {
-    const V rounded = S::round_to_bf16(p);
-    S::store(reinterpret_cast<float*>(to), rounded);
-    return rounded;
-  }
   static constexpr int kWeightBytes = 4;
+  static constexpr int kWeightVectors = 1;
+  static V store_weights(std::byte* to, const V (&p)[1], V sum) {
+    const V rounded = S::round_to_bf16(p[0]);
+    S::store(reinterpret_cast<float*>(to), rounded);
+    return S::add(sum, rounded);
+  }
 };
 
 /// 2^x for x <= 0: the polynomial of attention_state.h. Exactly 1 at 0, 0 for -inf, NaN for NaN.
 template <class S>
-typename S::V exp2_of_nonpositive(typename S::V x) {
+typename S::V exp2_vector(typename S::V x) {
   using V = typename S::V;
-  x = S::max(S::set(-127.0f), x);  // in this order NaN stays
-  const typename S::I n = S::round_to_int(x);
-  const V f = S::sub(x, S::to_float(n));
+  x = S::max(S::set(S::kLeastExponent), x);  // in this order NaN stays
+  const V n = S::round(x);
+  const V f = S::sub(x, n);
   V p = S::set(1.5453162e-4f);
   p = S::fma(p, f, S::set(1.3390863e-3f));
   p = S::fma(p, f, S::set(9.6180825e-3f));
@@ -62,18 +65,24 @@ typename S::V exp2_of_nonpositive(typename S::V x) {
   p = S::fma(p, f, S::set(2.4022651e-1f));
   p = S::fma(p, f, S::set(6.9314719e-1f));
   p = S::fma(p, f, S::set(1.0f));
-  return S::mul(p, S::power_of_two(n));
+  return S::times_power_of_two(p, n);
 }
 
-/// sums[r][c] += sum over n_steps of row r's steps times the vectors at columns[c] + step * stride.
-template <class P, int R, int C>
+/// sums[r][c] += sum over n_steps of row r's steps times the vectors at columns[c] + step * stride. For each of those vectors
+/// one at ahead[c] + step * stride is fetched into the second-level cache, if `Fetch`.
+template <class P, int R, int C, bool Fetch>
 inline __attribute__((always_inline)) void multiply(typename P::V (&sums)[R][C], const std::byte* rows, std::size_t row_stride,
-                                                    const std::byte* const (&columns)[C], std::size_t stride, int n_steps) {
+                                                    const std::byte* const (&columns)[C], const std::byte* const (&ahead)[C],
+                                                    std::size_t stride, int n_steps) {
 #pragma GCC unroll 2
   for (int step = 0; step < n_steps; ++step) {
+    const std::size_t offset = static_cast<std::size_t>(step) * stride;
     typename P::B b[C];
 #pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) b[c] = P::load(columns[c] + static_cast<std::size_t>(step) * stride);
+    for (int c = 0; c < C; ++c) {
+      b[c] = P::load(columns[c] + offset);
+      if constexpr (Fetch) __builtin_prefetch(ahead[c] + offset, 0, 2);
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const std::byte* row = rows + static_cast<std::size_t>(r) * row_stride + static_cast<std::size_t>(step) * P::kRowBytes;
@@ -83,20 +92,32 @@ inline __attribute__((always_inline)) void multiply(typename P::V (&sums)[R][C],
   }
 }
 
-/// Scores of R rows with C vectors of tokens, the first of them vector `first` of the chunk.
+/// Scores of R rows with C vectors of tokens, the first of them vector `first` of the chunk. The first rows of a task fetch
+/// values ahead.
 template <class P, int R, int C>
 void score_block(const ChunkTask& task, int row, int first) {
   using S = typename P::Simd;
   constexpr int kPerTile = 16 / S::kLanes;
   const std::byte* columns[C];
-  for (int c = 0; c < C; ++c) columns[c] = task.k_tiles[(first + c) / kPerTile] + (first + c) % kPerTile * S::kLanes * 4;
+  const std::byte* ahead[C];
+#pragma GCC unroll 16
+  for (int c = 0; c < C; ++c) {
+    const int part = (first + c) % kPerTile * S::kLanes * 4;
+    columns[c] = task.k_tiles[(first + c) / kPerTile] + part;
+    ahead[c] = task.v_tiles[(first + c) / kPerTile] + part;
+  }
   typename P::V sums[R][C];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
     for (int c = 0; c < C; ++c) sums[r][c] = S::set(0.0f);
-  multiply<P, R, C>(sums, task.q + static_cast<std::size_t>(row) * kQueryRowBytes, kQueryRowBytes, columns, 64,
-                    task.head_dim / P::kPerWord);
+  const std::byte* q = task.q + static_cast<std::size_t>(row) * kQueryRowBytes;
+  const int n_steps = task.head_dim / P::kPerWord;
+  if (row == 0) {
+    multiply<P, R, C, true>(sums, q, kQueryRowBytes, columns, ahead, 64, n_steps);
+  } else {
+    multiply<P, R, C, false>(sums, q, kQueryRowBytes, columns, ahead, 64, n_steps);
+  }
   const typename P::V scale = S::set(task.scale);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -113,7 +134,7 @@ void value_block(const ChunkTask& task, int row, int first, int tile, int end, b
   constexpr std::size_t kWeightRow = kChunkTokens * 4;
   constexpr int kSteps = 16 / P::kPerWord;
   const auto stride = static_cast<std::size_t>(task.v_dim) * 4;
-  float* o = task.o + static_cast<std::ptrdiff_t>(row) * task.v_dim + first * S::kLanes;
+  float* o = task.chunk_o + static_cast<std::ptrdiff_t>(row) * task.v_dim + first * S::kLanes;
   typename P::V sums[R][C];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -122,10 +143,19 @@ void value_block(const ChunkTask& task, int row, int first, int tile, int end, b
       sums[r][c] = fresh ? S::set(0.0f) : S::load(o + static_cast<std::ptrdiff_t>(r) * task.v_dim + c * S::kLanes);
   for (; tile < end; ++tile) {
     const std::byte* columns[C];
+    const std::byte* ahead[C];
 #pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) columns[c] = task.v_tiles[tile] + (first + c) * S::kLanes * 4;
-    multiply<P, R, C>(sums, task.weights + static_cast<std::size_t>(row) * kWeightRow + tile * kSteps * P::kRowBytes,
-                      kWeightRow, columns, stride, kSteps);
+    for (int c = 0; c < C; ++c) {
+      const int part = (first + c) * S::kLanes * 4;
+      columns[c] = task.v_tiles[tile] + part;
+      ahead[c] = task.k_ahead[tile] + part;
+    }
+    const std::byte* weights = task.weights + static_cast<std::size_t>(row) * kWeightRow + tile * kSteps * P::kRowBytes;
+    if (row == 0) {
+      multiply<P, R, C, true>(sums, weights, kWeightRow, columns, ahead, stride, kSteps);
+    } else {
+      multiply<P, R, C, false>(sums, weights, kWeightRow, columns, ahead, stride, kSteps);
+    }
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -165,8 +195,10 @@ void softmax_row(const ChunkTask& task, int row) {
   const int hi = task.hi[row];
   float* scores = task.scores + static_cast<std::ptrdiff_t>(row) * kChunkTokens;
   std::byte* weights = task.weights + static_cast<std::size_t>(row) * kChunkTokens * 4;
-  V largest = S::set(-__builtin_inff());
-  for (int v = task.first_tile * kPerTile; v < task.end_tile * kPerTile; ++v) {
+  V largest = S::set(kMinusInfinity);
+  const int first = task.first_tile * kPerTile;
+  const int end = task.end_tile * kPerTile;
+  for (int v = first; v < end; ++v) {
     const int token = v * S::kLanes;
     V s = S::load(scores + token);
     if (token < lo || token + S::kLanes > hi) {
@@ -176,22 +208,23 @@ void softmax_row(const ChunkTask& task, int row) {
     largest = S::max(largest, s);
   }
   const float m = S::reduce_max(largest);
-  const V shift = S::set(m == -__builtin_inff() ? 0.0f : m);
-  V sums[kPerTile];
-  for (int i = 0; i < kPerTile; ++i) sums[i] = S::set(0.0f);
-  for (int tile = task.first_tile; tile < task.end_tile; ++tile)
-#pragma GCC unroll 4
-    for (int i = 0; i < kPerTile; ++i) {
-      const int token = tile * 16 + i * S::kLanes;
-      const V p = exp2_of_nonpositive<S>(S::sub(S::load(scores + token), shift));
-      sums[i] = S::add(sums[i], P::store_weights(weights + token * P::kWeightBytes, p));
-    }
-  float lanes[16];
-  for (int i = 0; i < kPerTile; ++i) S::store(lanes + i * S::kLanes, sums[i]);
+  const V shift = S::set(m == kMinusInfinity ? 0.0f : m);
+  constexpr int kTogether = P::kWeightVectors;
+  V sum = S::set(0.0f);
+  for (int v = first / kTogether * kTogether; v < end; v += kTogether) {
+    V p[kTogether];
+#pragma GCC unroll 2
+    for (int i = 0; i < kTogether; ++i)
+      p[i] =
+          v + i < first || v + i >= end ? S::set(0.0f) : exp2_vector<S>(S::sub(S::load(scores + (v + i) * S::kLanes), shift));
+    sum = P::store_weights(weights + v * S::kLanes * P::kWeightBytes, p, sum);
+  }
+  alignas(64) float lanes[S::kLanes];
+  S::store(lanes, sum);
   float l = 0;
   for (const float lane : lanes) l += lane;
-  task.m[row] = m;
-  task.l[row] = l;
+  task.chunk_m[row] = m;
+  task.chunk_l[row] = l;
 }
 
 /// Tiles that are passed over once for all rows, so that they come from the nearest cache for all but the first.
@@ -223,6 +256,10 @@ void run_chunk(const ChunkTask& task) {
       });
     });
   }
+  for (int row = 0; row < task.n_rows; ++row)
+    fold_state({task.o + static_cast<std::ptrdiff_t>(row) * kStateRow, task.m + row, task.l + row},
+               task.chunk_o + static_cast<std::ptrdiff_t>(row) * task.v_dim, task.chunk_m[row], task.chunk_l[row],
+               task.head_dim);
 }
 
 }  // namespace

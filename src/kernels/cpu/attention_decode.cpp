@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "kernels/attention_plan.h"
-#include "kernels/cpu/attention_state.h"
+#include "kernels/cpu/attention_output.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/kv_storage.h"
 
 namespace baton::cpu {
 namespace {
 
-static_assert(kChunkTokens == kAttentionChunk && kTileTokens == 16 && kMaxHeadDim * 4 == kQueryRowBytes);
+static_assert(kChunkTokens == kAttentionChunk && kTileTokens == 16 && kMaxHeadDim == kStateRow);
 
 constexpr float kLog2E = 1.44269504088896340736f;
 
@@ -56,13 +56,13 @@ struct Scratch {
   alignas(64) std::array<std::byte, kMaxTileRows * kQueryRowBytes> q;
   alignas(64) std::array<float, kMaxTileRows * kChunkTokens> scores;
   alignas(64) std::array<std::byte, kMaxTileRows * kChunkTokens * 4> weights;
-  alignas(64) std::array<float, kMaxTileRows * kMaxHeadDim> chunk_o;
-  alignas(64) std::array<float, kMaxTileRows * kMaxHeadDim> o;
-  alignas(64) std::array<std::array<std::byte, 16 * kMaxHeadDim * 4>, 2> edge_tiles;
+  alignas(64) std::array<float, kMaxTileRows * kStateRow> chunk_o;
+  alignas(64) std::array<float, kMaxTileRows * kStateRow> o;
+  alignas(64) std::array<std::array<std::byte, 16 * kStateRow * 4>, 2> edge_tiles;
   std::array<float, kMaxTileRows> m, l, chunk_m, chunk_l;
   std::array<std::int16_t, kMaxTileRows> lo, hi;
   std::array<std::int32_t, kMaxTileRows> row_lo, row_hi;  ///< what each tile row sees of the item, as positions
-  std::array<const std::byte*, kTilesOfChunk> k_tiles, v_tiles;
+  std::array<const std::byte*, kTilesOfChunk> k_tiles, v_tiles, k_ahead;
 };
 
 void pack_query(const ConstTensorView& q, std::int64_t index, int head_dim, QueryFormat format, std::byte* to) {
@@ -101,19 +101,23 @@ void copy_masked_values(const std::byte* from, std::byte* to, int v_dim, DType d
   }
 }
 
+/// Where a tile of an item's run begins; `position` is a multiple of 16.
+const std::byte* tile_at(const Job& job, const AttentionItem& item, const std::byte* head, std::int32_t position) {
+  const std::int32_t block_len = job.kv.shape().block_len;
+  const std::int32_t block = job.block_lists[item.block_list + position / block_len - item.kv_begin / block_len];
+  return head + static_cast<std::size_t>(block) * job.kv.block_bytes() +
+         static_cast<std::size_t>(position % block_len / kTileTokens) * job.kv.tile_bytes();
+}
+
 /// Points the task at the tiles of positions [begin, end), which lie in the chunk that starts at `chunk`.
 void find_tiles(const Job& job, const AttentionItem& item, const std::byte* head, std::int32_t chunk, std::int32_t begin,
                 std::int32_t end, Scratch& scratch, ChunkTask& task) {
-  const std::int32_t block_len = job.kv.shape().block_len;
-  const std::int32_t* list = job.block_lists + item.block_list;
-  const std::int32_t first_block = item.kv_begin / block_len;
   task.first_tile = (begin - chunk) / kTileTokens;
   task.end_tile = (end - chunk + kTileTokens - 1) / kTileTokens;
   int n_edges = 0;
   for (int tile = task.first_tile; tile < task.end_tile; ++tile) {
     const std::int32_t position = chunk + tile * kTileTokens;
-    const std::byte* at = head + static_cast<std::size_t>(list[position / block_len - first_block]) * job.kv.block_bytes() +
-                          static_cast<std::size_t>(position % block_len / kTileTokens) * job.kv.tile_bytes();
+    const std::byte* at = tile_at(job, item, head, position);
     const auto index = static_cast<std::size_t>(tile);
     scratch.k_tiles[index] = at;
     scratch.v_tiles[index] = at + job.kv.k_part_bytes();
@@ -127,26 +131,46 @@ void find_tiles(const Job& job, const AttentionItem& item, const std::byte* head
   }
 }
 
+/// A run of one head's keys from a position on.
+struct Run {
+  const AttentionItem* item;
+  const std::byte* head;
+  std::int32_t begin;
+};
+
+/// Points the task at the tiles that are read after its own, to be fetched meanwhile.
+void find_tiles_ahead(const Job& job, const Run& run, Scratch& scratch, ChunkTask& task) {
+  std::int32_t position = run.begin / kTileTokens * kTileTokens;
+  for (int tile = task.first_tile; tile < task.end_tile; ++tile) {
+    scratch.k_ahead[static_cast<std::size_t>(tile)] = tile_at(job, *run.item, run.head, position);
+    if (position + kTileTokens < run.item->kv_end) position += kTileTokens;
+  }
+}
+
 /// Attention of one row block over its item's positions, for one KV head: the states in scratch.o, m and l.
-void run_chunks(const Job& job, int kv_head, const RowBlock& block, std::int32_t begin, std::int32_t end, Scratch& scratch) {
+void run_chunks(const Job& job, int kv_head, const RowBlock& block, std::int32_t begin, std::int32_t end, const Run& next,
+                Scratch& scratch) {
   const AttentionItem& item = job.items[static_cast<std::size_t>(block.item)];
   const std::byte* head = job.kv.head_data(job.args.layer, kv_head);
-  const int head_dim = job.kv.shape().head_dim;
   ChunkTask task{};
   task.k_tiles = scratch.k_tiles.data();
   task.v_tiles = scratch.v_tiles.data();
+  task.k_ahead = scratch.k_ahead.data();
   task.n_rows = block.count;
   task.lo = scratch.lo.data();
   task.hi = scratch.hi.data();
-  task.head_dim = head_dim;
+  task.head_dim = job.kv.shape().head_dim;
   task.v_dim = job.kv.v_dim();
   task.scale = job.args.scale * kLog2E;
   task.q = scratch.q.data();
   task.scores = scratch.scores.data();
   task.weights = scratch.weights.data();
-  task.o = scratch.chunk_o.data();
-  task.m = scratch.chunk_m.data();
-  task.l = scratch.chunk_l.data();
+  task.chunk_o = scratch.chunk_o.data();
+  task.chunk_m = scratch.chunk_m.data();
+  task.chunk_l = scratch.chunk_l.data();
+  task.o = scratch.o.data();
+  task.m = scratch.m.data();
+  task.l = scratch.l.data();
   for (std::int32_t chunk = begin / kChunkTokens * kChunkTokens; chunk < end; chunk += kChunkTokens) {
     const std::int32_t chunk_end = std::min(end, chunk + kChunkTokens);
     for (std::size_t i = 0; i < static_cast<std::size_t>(block.count); ++i) {
@@ -155,10 +179,8 @@ void run_chunks(const Job& job, int kv_head, const RowBlock& block, std::int32_t
       scratch.hi[i] = static_cast<std::int16_t>(std::clamp(scratch.row_hi[i], lo, chunk_end) - chunk);
     }
     find_tiles(job, item, head, chunk, std::max(begin, chunk), chunk_end, scratch, task);
+    find_tiles_ahead(job, chunk_end < end ? Run{&item, head, chunk_end} : next, scratch, task);
     job.kernel.run(task);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(block.count); ++i)
-      fold_state({&scratch.o[i * kMaxHeadDim], &scratch.m[i], &scratch.l[i]},
-                 task.o + static_cast<std::ptrdiff_t>(i) * task.v_dim, task.m[i], task.l[i], head_dim);
   }
 }
 
@@ -170,7 +192,7 @@ void write_states(const Job& job, int kv_head, const RowBlock& block, const Scra
     const auto index = static_cast<std::size_t>(i);
     const std::int64_t token_row = (block.first + i) / job.group;
     const std::int64_t head = static_cast<std::int64_t>(kv_head) * job.group + (block.first + i) % job.group;
-    const float* o = &scratch.o[index * kMaxHeadDim];
+    const float* o = &scratch.o[index * kStateRow];
     if ((item.flags & AttentionItem::direct) != 0) {
       write_output(job.args.out, (item.first_row + token_row) * job.n_heads + head, o, scratch.m[index], scratch.l[index],
                    head_dim);
@@ -188,7 +210,7 @@ void write_states(const Job& job, int kv_head, const RowBlock& block, const Scra
   }
 }
 
-void run_row_block(const Job& job, int kv_head, const RowBlock& block, Scratch& scratch) {
+void run_row_block(const Job& job, int kv_head, const RowBlock& block, const Run& next, Scratch& scratch) {
   const AttentionItem& item = job.items[static_cast<std::size_t>(block.item)];
   std::int32_t begin = item.kv_end;
   std::int32_t end = item.kv_begin;
@@ -211,7 +233,7 @@ void run_row_block(const Job& job, int kv_head, const RowBlock& block, Scratch& 
       pack_query(job.args.q, token_row * job.n_heads + head, job.kv.shape().head_dim, job.kernel.format,
                  scratch.q.data() + static_cast<std::size_t>(i) * kQueryRowBytes);
     }
-    run_chunks(job, kv_head, block, begin, end, scratch);
+    run_chunks(job, kv_head, block, begin, end, next, scratch);
   }
   write_states(job, kv_head, block, scratch);
 }
@@ -278,9 +300,16 @@ void attention_decode(const Parallel& parallel, CpuIsa isa, const AttentionArgs&
   const auto n_blocks = static_cast<std::int64_t>(job.blocks.size());
   parallel.for_each_thread([&](int thread) {
     Scratch scratch;  // not initialised: each part is written before it is read
+    const std::int64_t begin = range_begin(job, thread, parallel.n_threads());
     const std::int64_t end = range_begin(job, thread + 1, parallel.n_threads());
-    for (std::int64_t unit = range_begin(job, thread, parallel.n_threads()); unit < end; ++unit)
-      run_row_block(job, static_cast<int>(unit / n_blocks), job.blocks[static_cast<std::size_t>(unit % n_blocks)], scratch);
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      const std::int64_t after = std::min(unit + 1, end - 1);
+      const AttentionItem& item =
+          job.items[static_cast<std::size_t>(job.blocks[static_cast<std::size_t>(after % n_blocks)].item)];
+      const Run next{&item, kv.head_data(args.layer, static_cast<int>(after / n_blocks)), item.kv_begin};
+      run_row_block(job, static_cast<int>(unit / n_blocks), job.blocks[static_cast<std::size_t>(unit % n_blocks)], next,
+                    scratch);
+    }
   });
 }
 

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "kernels/cpu/attention_state.h"
+#include "kernels/cpu/attention_output.h"
 #include "kernels/cpu/kv_storage.h"
 
 namespace baton::cpu {

@@ -5,15 +5,12 @@
 /// reason.
 #pragma once
 
-#include <bit>
 #include <cstdint>
-#include <limits>
-
-#include "core/tensor.h"
 
 namespace baton::cpu {
+namespace {
 
-inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kMinusInfinity = -__builtin_inff();
 
 /// 2^x for x <= 0 with a relative error under 1e-7; 1 at 0, 0 below -126.5, NaN for NaN.
 inline float exp2_of_nonpositive(float x) {
@@ -28,7 +25,7 @@ inline float exp2_of_nonpositive(float x) {
   p = p * f + 2.4022651e-1f;
   p = p * f + 6.9314719e-1f;
   p = p * f + 1.0f;
-  return p * std::bit_cast<float>((static_cast<std::uint32_t>(static_cast<std::int32_t>(rounded) + 127)) << 23);
+  return p * __builtin_bit_cast(float, (static_cast<std::uint32_t>(static_cast<std::int32_t>(rounded) + 127)) << 23);
 }
 
 /// A state's o is f32 [head_dim]. An empty state has m = -inf and l = 0, and its o is never read.
@@ -57,16 +54,5 @@ inline void fold_state(const StateView& a, const float* b_o, float b_m, float b_
   for (int i = 0; i < head_dim; ++i) to[i] = to[i] * weight_a + b_o[i] * weight_b;
 }
 
-/// Row `index` (in units of head_dim) of `out`, any float dtype: o / l, or 0 for an empty state.
-inline void write_output(const TensorView& out, std::int64_t index, const float* o, float m, float l, int head_dim) {
-  visit_float(out.dtype, [&]<class T>(T) {
-    T* to = reinterpret_cast<T*>(out.data) + index * head_dim;
-    if (m == kMinusInfinity) {
-      for (int i = 0; i < head_dim; ++i) to[i] = T(0.0f);
-    } else {
-      for (int i = 0; i < head_dim; ++i) to[i] = T(o[i] / l);
-    }
-  });
-}
-
+}  // namespace
 }  // namespace baton::cpu

@@ -15,6 +15,7 @@ struct Avx512 {
   static constexpr int kLanes = 16;
   static constexpr int kMaxRows = 8;
   static constexpr int kAccumulators = 16;
+  static constexpr float kLeastExponent = -200;  // 2 to this power is 0
 
   static V set(float x) { return _mm512_set1_ps(x); }
   static V load(const float* at) { return _mm512_load_ps(at); }
@@ -25,9 +26,8 @@ struct Avx512 {
   static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static V max(V a, V b) { return _mm512_max_ps(a, b); }
-  static I round_to_int(V x) { return _mm512_cvtps_epi32(x); }
-  static V to_float(I n) { return _mm512_cvtepi32_ps(n); }
-  static V power_of_two(I n) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23)); }
+  static V round(V x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static V times_power_of_two(V x, V n) { return _mm512_scalef_ps(x, n); }
   static V keep_between(V x, int lo, int hi) {
     const I lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __mmask16 kept =
