@@ -135,20 +135,8 @@ Result<Value> round_number(const NativeCall& call) {
   return Value::floating(parse_float(buffer).value_or(value));
 }
 
-Result<Value> escape_html(const NativeCall& call) {
-  std::string result;
-  for (const char c : text_of(call)) {
-    switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&#34;"; break;
-      case '\'': result += "&#39;"; break;
-      default: result += c;
-    }
-  }
-  return made(call, std::move(result));
-}
+Result<Value> to_markup(const NativeCall& call) { return Value::markup(to_text(call.arena, call.self)); }
+Result<Value> escape(const NativeCall& call) { return escape_html(call.arena, to_text(call.arena, call.self)); }
 
 Result<Value> indent_lines(const NativeCall& call) {
   std::string indent;
@@ -226,22 +214,22 @@ Result<Value> fill_format(const NativeCall& call) {
 constexpr Native kFilters[] = {
     {"default", fallback_value, {"default_value", "boolean"}},
     {"d", fallback_value, {"default_value", "boolean"}},
-    {"upper", to_upper},
-    {"lower", to_lower},
+    {"upper", to_upper, {}, 0, false, true},
+    {"lower", to_lower, {}, 0, false, true},
     {"title", to_title},
-    {"capitalize", to_capitalized},
-    {"trim", trim, {"chars"}},
+    {"capitalize", to_capitalized, {}, 0, false, true},
+    {"trim", trim, {"chars"}, 0, false, true},
     {"replace", replace_text, {"old", "new", "count"}, 2},
     {"string", to_string},
-    {"safe", to_string},
+    {"safe", to_markup},
     {"int", to_integer, {"default", "base"}},
     {"float", to_float, {"default"}},
     {"abs", absolute},
     {"round", round_number, {"precision", "method"}},
-    {"escape", escape_html},
-    {"e", escape_html},
-    {"indent", indent_lines, {"width", "first", "blank"}},
-    {"center", center_text, {"width"}},
+    {"escape", escape},
+    {"e", escape},
+    {"indent", indent_lines, {"width", "first", "blank"}, 0, false, true},
+    {"center", center_text, {"width"}, 0, false, true},
     {"tojson", write_json, {"ensure_ascii", "indent", "separators", "sort_keys"}},
     {"from_json", read_json},
     {"format", fill_format, {}, 0, true},

@@ -108,6 +108,25 @@ constexpr Native kGlobals[] = {
     {"joiner", make_joiner, {"sep"}},
 };
 
+/// Gives `call` the arguments of a row with named parameters.
+Result<void> bind(const Native& native, const Arguments& arguments, NativeCall& call) {
+  if (native.variadic) return {};
+  const auto known = static_cast<std::size_t>(std::find(native.parameters.begin(), native.parameters.end(), "") - native.parameters.begin());
+  if (arguments.positional.size() > known)
+    return type_error(std::string(native.name) + "() takes at most " + std::to_string(known) + " arguments (" +
+                      std::to_string(arguments.positional.size()) + " given)");
+  for (std::size_t i = 0; i < arguments.positional.size(); ++i) call.bound[i] = arguments.positional[i];
+  for (const auto& [name, value] : arguments.named) {
+    const auto at = static_cast<std::size_t>(std::find(native.parameters.begin(), native.parameters.begin() + static_cast<std::ptrdiff_t>(known), name) - native.parameters.begin());
+    if (at == known) return type_error(std::string(native.name) + "() got an unexpected keyword argument '" + std::string(name) + "'");
+    if (call.bound[at]) return type_error(std::string(native.name) + "() got multiple values for argument '" + std::string(name) + "'");
+    call.bound[at] = value;
+  }
+  for (std::size_t i = 0; i < native.required; ++i)
+    if (!call.bound[i]) return type_error(std::string(native.name) + "() needs the argument '" + std::string(native.parameters[i]) + "'");
+  return {};
+}
+
 }  // namespace
 
 const Native* find_row(std::span<const Native> table, std::string_view name) {
@@ -132,21 +151,10 @@ Scope* global_scope(Arena& arena, std::int64_t now) {
 Result<Value> run_native(Arena& arena, const Native& native, Value self, const Arguments& arguments) {
   if (!arena.spend(1)) return fail_exhausted(arena);
   NativeCall call{.arena = arena, .self = self, .bound = {}, .all = arguments};
-  if (native.variadic) return native.run(call);
-  const auto known = static_cast<std::size_t>(std::find(native.parameters.begin(), native.parameters.end(), "") - native.parameters.begin());
-  if (arguments.positional.size() > known)
-    return type_error(std::string(native.name) + "() takes at most " + std::to_string(known) + " arguments (" +
-                      std::to_string(arguments.positional.size()) + " given)");
-  for (std::size_t i = 0; i < arguments.positional.size(); ++i) call.bound[i] = arguments.positional[i];
-  for (const auto& [name, value] : arguments.named) {
-    const auto at = static_cast<std::size_t>(std::find(native.parameters.begin(), native.parameters.begin() + static_cast<std::ptrdiff_t>(known), name) - native.parameters.begin());
-    if (at == known) return type_error(std::string(native.name) + "() got an unexpected keyword argument '" + std::string(name) + "'");
-    if (call.bound[at]) return type_error(std::string(native.name) + "() got multiple values for argument '" + std::string(name) + "'");
-    call.bound[at] = value;
-  }
-  for (std::size_t i = 0; i < native.required; ++i)
-    if (!call.bound[i]) return type_error(std::string(native.name) + "() needs the argument '" + std::string(native.parameters[i]) + "'");
-  return native.run(call);
+  BATON_TRY_VOID(bind(native, arguments, call));
+  BATON_TRY(const Value result, native.run(call));
+  const bool is_method = &native >= string_methods().data() && &native < string_methods().data() + string_methods().size();
+  return native.keeps_markup || (is_method && self.is_markup()) ? Value::markup_like(self, result) : result;
 }
 
 Result<std::int64_t> integer_argument(const NativeCall& call, std::size_t parameter, std::int64_t fallback) {

@@ -36,7 +36,8 @@ struct Native {
   Result<Value> (*run)(const NativeCall& call);
   std::array<std::string_view, kMaxParameters> parameters = {};  ///< names, in order
   std::size_t required = 0;
-  bool variadic = false;  ///< takes anything: reads NativeCall::all, nothing is bound
+  bool variadic = false;      ///< takes anything: reads NativeCall::all, nothing is bound
+  bool keeps_markup = false;  ///< a text made from markup is markup; so it is for all methods of strings
 };
 
 /// Rows by name; null where there is none. `find_method` looks for a method of values of this type.

@@ -173,6 +173,7 @@ tl::unexpected<Error> unsupported(std::string_view op, Value a, Value b) {
 
 Result<Value> add(Arena& arena, Value a, Value b) {
   if (a.is(Kind::string)) {
+    if (b.is(Kind::string) && (a.is_markup() || b.is_markup())) return Value::markup(arena.concat(escape_html(arena, a), escape_html(arena, b)));
     if (b.is(Kind::string)) return arena.concat(a, b);
     return type_error("can only concatenate str (not \"" + std::string(type_name(b)) + "\") to str");
   }
@@ -203,7 +204,7 @@ Result<Value> repeat(Arena& arena, Value sequence, std::int64_t times) {
     std::string text;
     text.reserve(bytes);
     for (std::size_t i = 0; i < n && size > 0; ++i) text += sequence.as_string();
-    return arena.text(std::move(text));
+    return Value::markup_like(sequence, arena.text(std::move(text)));
   }
   std::vector<Value> items;
   items.reserve(size * (size > 0 ? n : 0));

@@ -92,7 +92,7 @@ void put_repr(Writer& out, Value value, int depth) {
     case Kind::boolean: return out.put(value.as_bool() ? "True" : "False");
     case Kind::integer: return out.put(std::to_string(value.as_int()));
     case Kind::floating: return out.put(float_text(value.as_double()));
-    case Kind::string: return out.put(represent(value.as_string()));
+    case Kind::string: return out.put(value.is_markup() ? "Markup(" + represent(value.as_string()) + ")" : represent(value.as_string()));
     case Kind::list: return put_list(out, value, depth);
     case Kind::dict: return put_dict(out, *value.as_dict(), depth);
     case Kind::name_space:
@@ -338,6 +338,22 @@ Value to_text(Arena& arena, Value value) {
   if (value.is(Kind::string)) return value;
   if (value.is(Kind::undefined)) return Value::string("");
   return arena.text(represent(arena, value));
+}
+
+Value escape_html(Arena& arena, Value text) {
+  if (text.is_markup()) return text;
+  std::string result;
+  for (const char c : text.as_string()) {
+    switch (c) {
+      case '&': result += "&amp;"; break;
+      case '<': result += "&lt;"; break;
+      case '>': result += "&gt;"; break;
+      case '"': result += "&#34;"; break;
+      case '\'': result += "&#39;"; break;
+      default: result += c;
+    }
+  }
+  return Value::markup(arena.text(std::move(result)));
 }
 
 Result<Value> to_json(Arena& arena, Value value, const JsonStyle& style) { return JsonWriter(arena, style).run(value); }

@@ -12,6 +12,8 @@ namespace baton::jinja {
 
 /// str(value): a view of a string itself; anything else is written into the arena. Undefined is empty.
 Value to_text(Arena& arena, Value value);
+/// `text` with & < > " ' as HTML entities, marked as markup; markup stays as it is.
+Value escape_html(Arena& arena, Value text);
 /// repr(value), and repr of a string with Python's choice of quotes.
 std::string represent(Arena& arena, Value value);
 std::string represent(std::string_view text);

@@ -250,6 +250,7 @@ Arguments rest_of(const NativeCall& call, std::size_t skip) {
 }
 
 Result<Value> map(const NativeCall& call) {
+  if (!truthy(call.self)) return generator(call, {});  // Jinja asks for truth before it iterates, so none is empty
   BATON_TRY(const Values items, elements(call.arena, call.self));
   std::optional<Value> path, fallback;
   for (const auto& [name, value] : call.all.named) {
@@ -278,6 +279,7 @@ Result<Value> map(const NativeCall& call) {
 
 /// select, reject, selectattr and rejectattr: the items whose value (or attribute) passes a test, or does not.
 Result<Value> pick(const NativeCall& call, bool by_attribute, bool wanted) {
+  if (!truthy(call.self)) return generator(call, {});
   BATON_TRY(const Values items, elements(call.arena, call.self));
   const std::size_t skip = by_attribute ? 1 : 0;
   if (call.all.positional.size() < skip) return type_error("missing parameter for attribute name");

@@ -38,6 +38,16 @@ Value Value::string(std::string_view text) {
   return result;
 }
 
+Value Value::markup(Value text) {
+  text.is_markup_ = true;
+  return text;
+}
+
+Value Value::markup_like(Value like, Value text) {
+  if (text.is(Kind::string)) text.is_markup_ = text.is_markup_ || like.is_markup_;
+  return text;
+}
+
 Value Value::list(List* list) {
   Value result;
   result.kind_ = Kind::list;
@@ -168,8 +178,8 @@ Value Arena::concat(Value left, Value right) {
   constexpr std::size_t kExtendFrom = 1024;  // shorter strings are not worth a block of their own
   const std::string_view head = left.as_string();
   const std::string_view tail = right.as_string();
-  if (tail.empty()) return left;
-  if (head.empty()) return right;
+  if (tail.empty()) return Value::string(head);
+  if (head.empty()) return Value::string(tail);
   const std::size_t size = head.size() + tail.size();
   if (!reserve(size)) return Value::string("");
   spend(tail.size() / 16);

@@ -50,6 +50,9 @@ class Value {
   static Value integer(std::int64_t value);
   static Value floating(double value);
   static Value string(std::string_view text);  ///< does not copy
+  /// `text`, which counts as HTML that needs no escaping if `like` does (Jinja's Markup: the results of `safe` and `escape`).
+  static Value markup_like(Value like, Value text);
+  static Value markup(Value text);
   static Value list(List* list);
   static Value dict(Dict* dict);
   static Value name_space(Dict* members);
@@ -69,6 +72,7 @@ class Value {
   std::int64_t as_int() const { return is(Kind::boolean) ? std::int64_t{data_.boolean} : data_.integer; }
   double as_double() const { return is(Kind::floating) ? data_.floating : static_cast<double>(as_int()); }
   std::string_view as_string() const { return {data_.text, size_}; }
+  bool is_markup() const { return is_markup_; }
   List* as_list() const { return data_.list; }
   Dict* as_dict() const { return data_.dict; }  ///< of a dict or a namespace
   Function* as_function() const { return data_.function; }
@@ -80,6 +84,7 @@ class Value {
  private:
   Kind kind_;
   Kind owner_ = Kind::undefined;
+  bool is_markup_ = false;
   std::uint32_t size_ = 0;
   union {
     bool boolean;
@@ -180,7 +185,7 @@ class Arena {
 
   Value text(std::string&& text);
   Value text(std::string_view text);  ///< copies
-  /// `left` followed by `right`. Appending to the newest long string extends it in place, so that building a text piece by
+  /// `left` followed by `right`, as plain text. Appending to the newest long string extends it in place, so that building a text piece by
   /// piece in a variable takes linear memory.
   Value concat(Value left, Value right);
   List* list(List::Flavor flavor);
