@@ -15,7 +15,7 @@ GOOD = {
     "src/kernels/ops.cpp": "void norm(Backend& backend, const NormArgs& args) {}\n",
     "src/kernels/backend.h": "  virtual void norm(const NormArgs& args) = 0;\n",
     "src/kernels/cpu/norm.cpp": "void CpuBackend::norm(const NormArgs& args) {}\n",
-    "src/kernels/cpu/simd.h": "",
+    "src/kernels/cpu/isa.h": "",
     "src/io/file.cpp": "",
     "tests/CMakeLists.txt": "baton_tests(kernels LINK baton_cpu)\nbaton_tests(io LINK baton_io)\n",
     "tests/kernels/norm_test.cpp": CASE,
@@ -52,6 +52,7 @@ SEEDED = [
     (GOOD, {"tests/text/bpe_test.cpp": CASE}, "has no baton_tests(text ...)"),
     (GOOD, {"tests/io/files.cpp": ""}, "tests/io/files.cpp: is not named *_test.cpp"),
     (GOOD, {"src/apps/main.cpp": None}, "src/apps/main.cpp on the list UNTESTED does not exist"),
+    (GOOD, {"src/text/jinja_lexer.cpp": ""}, "src/text/jinja_lexer.cpp: has no jinja_lexer_test.cpp"),
     (GOOD, {"tests/apps/main_test.cpp": CASE, "tests/CMakeLists.txt": GOOD["tests/CMakeLists.txt"] + "baton_tests(apps)\n"},
      "take it off the list UNTESTED"),
 ]
