@@ -45,14 +45,22 @@ Result<void> AddedTokens::add(AddedToken token, const Normalizer& normalizer) {
     is_special_[id] = true;
   }
   if (token.is_single_word && !word_) {
-    BATON_TRY(word_, Pattern::regex(R"([\w\x{200C}\x{200D}])"));
+    BATON_TRY(word_, Pattern::regex(fmt::format("[{}]", kRustWordClass)));
   }
-  if (token.is_normalized)
-    normalized_.insert(normalizer.normalize(token.content), tokens_.size());
-  else
+  if (token.is_normalized) {
+    const std::string text = normalizer.normalize(token.content);
+    normalized_.insert(text, tokens_.size());
+    if (text != token.content) normalized_texts_[token.id] = text;
+  } else {
     raw_.insert(token.content, tokens_.size());
+  }
   tokens_.push_back(std::move(token));
   return {};
+}
+
+std::string_view AddedTokens::text_of(TokenId id) const {
+  const auto found = normalized_texts_.find(id);
+  return found == normalized_texts_.end() ? vocabulary_.text_of(id) : std::string_view(found->second);
 }
 
 bool AddedTokens::is_special(TokenId id) const {

@@ -52,6 +52,9 @@ class AddedTokens {
 
   bool is_special(TokenId id) const;
   bool contains(TokenId id) const { return vocabulary_.contains(id); }
+  /// What the token is in a decoder's eyes: its content, or what the normalizer makes of it where it is searched in normalised
+  /// text.
+  std::string_view text_of(TokenId id) const;
   const Vocabulary& vocabulary() const { return vocabulary_; }
   std::size_t size() const { return tokens_.size(); }
 
@@ -76,8 +79,9 @@ class AddedTokens {
   Vocabulary vocabulary_;
   Index raw_;
   Index normalized_;
-  std::vector<bool> is_special_;  // by id
-  std::optional<Pattern> word_;   // one character of a word; only where a token is_single_word
+  std::unordered_map<TokenId, std::string> normalized_texts_;  // where they differ from the contents
+  std::vector<bool> is_special_;                               // by id
+  std::optional<Pattern> word_;                                // one character of a word; only where a token is_single_word
 };
 
 }  // namespace baton

@@ -65,17 +65,30 @@ class Translator {
 
   Result<void> escape() {
     if (at_ + 1 >= in_.size()) return refuse("a backslash at the end");
-    static constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+    // Outside classes Oniguruma takes the superscripts and fractions of Latin-1 (not others) for characters of words.
+    static constexpr std::string_view kWordInClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+    static constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xB2\xB3\xB9\xBC-\xBE)";
     switch (in_[at_ + 1]) {
       case 's': replace(2, "\\p{White_Space}"); return {};
       case 'S': replace(2, "\\P{White_Space}"); return {};
       case 'd': replace(2, "\\p{Nd}"); return {};
       case 'D': replace(2, "\\P{Nd}"); return {};
-      case 'w': replace_by_set(kWord); return {};
+      case 'w': replace_by_set(in_class_ ? kWordInClass : kWord); return {};
       case 'W':
         if (in_class_) return refuse("\\W in a class");
         replace(2, fmt::format("[^{}]", kWord));
         return {};
+      case 'b':
+      case 'B': {
+        if (in_class_) {
+          copy(2);  // a backspace
+          return {};
+        }
+        const std::string_view ends =
+            in_[at_ + 1] == 'b' ? "(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))" : "(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))";
+        replace(2, fmt::format(fmt::runtime(ends), kWord));
+        return {};
+      }
       case 'h': replace_by_set("0-9a-fA-F"); return {};
       case 'H':
         if (in_class_) return refuse("\\H in a class");
@@ -113,9 +126,19 @@ class Translator {
       copy(close + 2 - at_);
       return {};
     }
-    if (c == '[') return refuse("a class inside a class");
+    if (c == '[' || (c == ']' && n_inner_classes_ > 0)) return inner_bracket(c);
     if (c == ']') in_class_ = false;
     copy(1);
+    return {};
+  }
+
+  /// A class inside a class adds its members to it, so its brackets go.
+  Result<void> inner_bracket(char c) {
+    const bool is_negated = next_is("[^");
+    const bool joins_a_range = next_is("[-") || next_is("]-") || out_.ends_with('-');
+    if (is_negated || joins_a_range || next_is("[]")) return refuse("such a class inside a class");
+    n_inner_classes_ += c == '[' ? 1 : -1;
+    at_ += 1;
     return {};
   }
 
@@ -145,6 +168,7 @@ class Translator {
   std::string_view in_;
   std::size_t at_ = 0;
   bool in_class_ = false;
+  int n_inner_classes_ = 0;
   std::string out_;
 };
 

@@ -16,6 +16,10 @@ struct pcre2_real_code_8;
 
 namespace baton {
 
+/// The characters of words as Rust's regular expressions know them, for the inside of a class. Unlike Oniguruma's \\w these
+/// have the joiners, and not the superscripts and fractions of Latin-1.
+inline constexpr std::string_view kRustWordClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})";
+
 /// A half-open range of bytes.
 struct TextRange {
   std::size_t begin = 0;
@@ -29,7 +33,7 @@ class Pattern {
   static Pattern literal(std::string text);
   /// Errors: invalid_data or unsupported, with the expression and the place. Oniguruma's meaning of \s, \w, \d, \h, \v, ^, $
   /// and
-  /// (?m) is kept; what PCRE2 would understand differently (nested classes, &&, {n,m}+) is refused.
+  /// (?m) is kept; what PCRE2 would understand differently (&&, negated classes in classes, {n,m}+) is refused.
   static Result<Pattern> regex(std::string_view expression);
   /// {"String": "..."} or {"Regex": "..."}; a bare string is a literal.
   static Result<Pattern> from_json(const json::Value& value, std::string_view component);

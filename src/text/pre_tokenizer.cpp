@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "text/component.h"
 #include "text/unicode.h"
 
@@ -16,8 +18,6 @@ constexpr std::string_view kRole = "pre_tokenizer";
 // The words of GPT-2's byte-level BPE.
 constexpr std::string_view kByteLevelWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kPunctuation = R"([\p{P}\x{21}-\x{2F}\x{3A}-\x{40}\x{5B}-\x{60}\x{7B}-\x{7E}])";
-// Unlike Oniguruma's \w, that of Rust's regular expressions includes the two joiners.
-constexpr std::string_view kWordsAndOthers = R"([\w\x{200C}\x{200D}]+|[^\w\x{200C}\x{200D}\s]+)";
 
 Result<SplitBehavior> behavior_of(const json::Value& value, std::string_view component, std::string_view otherwise) {
   BATON_TRY(const std::string name, component::get_or<std::string>(value, component, "behavior", std::string(otherwise)));
@@ -61,7 +61,10 @@ Result<void> PreTokenizer::add(const json::Value& value, int depth) {
     BATON_TRY(const SplitBehavior behavior, behavior_of(value, "Punctuation", "Isolated"));
     return add_split(Pattern::regex(kPunctuation), behavior, false);
   }
-  if (type == "Whitespace") return add_split(Pattern::regex(kWordsAndOthers), SplitBehavior::removed, true);
+  if (type == "Whitespace") {
+    const std::string words_and_others = fmt::format(R"([{0}]+|[^{0}\s]+)", kRustWordClass);
+    return add_split(Pattern::regex(words_and_others), SplitBehavior::removed, true);
+  }
   if (type == "WhitespaceSplit") return add_split(Pattern::regex(R"(\s)"), SplitBehavior::removed, false);
   if (type == "CharDelimiterSplit") {
     BATON_TRY(std::string delimiter, component::get<std::string>(value, "CharDelimiterSplit", "delimiter"));

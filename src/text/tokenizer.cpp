@@ -129,7 +129,9 @@ Result<void> Tokenizer::add_token(AddedToken token) {
 
 Result<void> Tokenizer::add_tokens_of_config() {
   for (const AddedToken& token : config_.added_tokens) {
-    const std::string_view owner = token_text(token.id);
+    const TokenId id = token.id;
+    const std::string_view owner =
+        added_tokens_.contains(id) ? added_tokens_.vocabulary().text_of(id) : model_vocabulary().text_of(id);
     if (!owner.empty() && owner != token.content && !id_of(token.content))
       return fail(ErrorCode::invalid_data,
                   fmt::format("tokenizer_config.json: the token '{}' has the id {}, which is that of '{}'", token.content,
@@ -226,7 +228,7 @@ std::string Tokenizer::token_bytes(TokenId id) const {
 }
 
 std::string_view Tokenizer::token_text(TokenId id) const {
-  return added_tokens_.contains(id) ? added_tokens_.vocabulary().text_of(id) : model_vocabulary().text_of(id);
+  return added_tokens_.contains(id) ? added_tokens_.text_of(id) : model_vocabulary().text_of(id);
 }
 
 std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {

@@ -48,8 +48,14 @@ TEST(Pattern, keeps_onigurumas_meaning) {
   EXPECT_EQ(matches(R"(\u00e9)", "é"), "é");
 }
 
+TEST(Pattern, classes_in_classes_add_their_members) {
+  EXPECT_EQ(matches("[a[bc]d]+", "xabcdx"), "abcd");
+  EXPECT_EQ(matches(R"( ?[^(\s|[.,!?])]+)", "it is (so)."), "it| is|so");  // BLOOM's words
+}
+
 TEST(Pattern, refuses_by_name_what_would_mean_something_else) {
-  for (const char* expression : {"[a&&b]", "[a[bc]]", "a{2}+", R"(\Qa\E)", R"([\W])", "(*UCP)a", "[]a]"}) {
+  for (const char* expression :
+       {"[a&&b]", "[a[^b]]", "[a[-b]]", "[a-[b]]", "a{2}+", R"(\Qa\E)", R"([\W])", "(*UCP)a", "[]a]"}) {
     const auto pattern = Pattern::regex(expression);
     ASSERT_FALSE(pattern) << expression;
     EXPECT_EQ(pattern.error().code, ErrorCode::unsupported);

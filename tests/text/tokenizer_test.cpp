@@ -61,6 +61,15 @@ TEST(Tokenizer, byte_fallback_prepends_falls_back_and_strips) {
   EXPECT_EQ(tokenizer.eos_text(), "</s>");
 }
 
+TEST(Tokenizer, added_tokens_in_normalized_text_keep_their_space) {
+  json::Value root = test::byte_fallback_tokenizer();
+  root["added_tokens"].push_back({{"id", 300}, {"content", "<t>"}, {"normalized", true}});
+  const Tokenizer tokenizer = make(root);
+  const Ids ids = tokenizer.encode("a <t> a", false);
+  EXPECT_EQ(ids, (Ids{259, 264, 300, 259, 264}));
+  EXPECT_EQ(tokenizer.decode(ids, false), "a <t> a");
+}
+
 TEST(Tokenizer, text_that_is_not_utf8_is_read_as_replacements) {
   const Tokenizer tokenizer = make(test::byte_level_tokenizer());
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("a\xFF z", false), false), "a\uFFFD z");
