@@ -30,6 +30,7 @@ struct EngineOptions {
   DType kv_dtype = DType::bf16;
   std::int32_t max_num_queued_reqs = 0;     ///< 0: no limit
   std::uint64_t seed = 0;                   ///< for requests without one
+  std::vector<TokenId> eos_token_ids = {};  ///< end-of-sequence ids besides the model's (generation_config.json)
 };
 
 /// A registered prompt: filled, and pinned until it is removed.
@@ -53,13 +54,21 @@ struct EngineInfo {
   BackendInfo backend;
 };
 
+/// What the engine did when, for those who want to see the order of things.
+struct StepRecord {
+  enum class What { plan_begin, plan_end, run_begin, run_end, commit_begin, commit_end };
+  What what = What::plan_begin;
+  std::int64_t step = 0;
+};
+
 /// Runs a model for many requests. The order of one step is plan, enqueue, commit of the step before: plan(n+1) ends before
 /// commit(n) begins.
 ///
-/// Thread: `step`, `run_until` and destruction belong to one engine thread (or `start`, which makes it); everything else may be
-/// called from any thread.
+/// Thread: `step`, `stop`, `check_invariants` and destruction belong to one thread, which may hand the steps to one of the engine's own by
+/// `start`; everything else may be called from any thread.
 class Engine {
  public:
+  /// Sizes the KV cache (see choose_n_blocks) and allocates everything. Errors: out_of_memory, invalid_request (an option out of range).
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, std::unique_ptr<Backend> backend,
                                                 std::unique_ptr<Model> model);
   ~Engine();
@@ -75,7 +84,9 @@ class Engine {
   /// Waits for news, at most `timeout`; empty if there is none. One consumer.
   std::vector<Event> wait_events(std::chrono::milliseconds timeout);
 
-  /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is done.
+  /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is done; before `start` it
+  /// steps on the caller's thread. Errors: invalid_request (name taken, prompt too long, no prefix caching), out_of_memory (with it pinned a
+  /// sequence of max_model_len would no longer fit), unavailable.
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
   std::vector<PrefixInfo> prefixes() const;
 
@@ -93,6 +104,10 @@ class Engine {
 
   const EngineMetrics& metrics() const;
   EngineInfo info() const;
+  /// The last few dozen records, oldest first.
+  std::vector<StepRecord> recent_steps() const;
+  /// Aborts if an invariant of scheduler or cache does not hold. Not while the engine's own thread runs.
+  void check_invariants() const;
 
  private:
   class Impl;

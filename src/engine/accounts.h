@@ -1,0 +1,35 @@
+/// The engine's books: metrics, and the statistics of each sequence.
+#pragma once
+
+#include "engine/batch_builder.h"
+#include "engine/kv_cache.h"
+#include "engine/metrics.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+
+namespace baton {
+
+/// Every number is written in one place. Times are seconds in metrics and milliseconds in statistics. Fills of prefixes are not requests and are
+/// counted by steps and bytes only. Thread: engine only; `metrics()` may be read by any.
+class Accounts {
+ public:
+  using Time = Sequence::Clock::time_point;
+
+  const EngineMetrics& metrics() const { return metrics_; }
+
+  void set_cache_size(const KvCache& cache) { metrics_.kv_blocks_total.set(cache.n_blocks()); }
+  /// A sequence got a slot. Tokens and cache hits count at its first admission only: what a preemption makes it compute again is no hit.
+  void admitted(Sequence& sequence, Time now);
+  /// A step was committed.
+  void ran(const StepPlan& plan, const BuiltStep& built);
+  void read(Sequence& sequence, const SequenceReads& reads);
+  /// A step brought tokens, or the stop id that ended the sequence.
+  void generated(Sequence& sequence, const StepOutcome& outcome, Time now);
+  void finished(const Sequence& sequence, Time now);
+  void update_gauges(const Scheduler& scheduler, const KvCache& cache);
+
+ private:
+  EngineMetrics metrics_;
+};
+
+}  // namespace baton

@@ -1,0 +1,139 @@
+/// Rows, orders, work lists and accounts of a step.
+#include "engine/batch_builder.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "core/check.h"
+#include "engine/sampler.h"
+
+namespace baton {
+
+/// The step's sequences in batch order.
+struct BatchBuilder::Layout {
+  std::vector<const Sequence*> sequences;
+  std::vector<SequenceRows> rows;
+  std::vector<std::int32_t> first_row;  ///< of each sequence, and the end
+};
+
+namespace {
+
+template <class T>
+std::span<const T> as_span(const std::vector<T>& elements) {
+  return elements;
+}
+
+TokenId token_at(const Sequence& sequence, std::int32_t position) {
+  if (position < sequence.n_tokens()) return sequence.tokens[static_cast<std::size_t>(position)];
+  check(position == sequence.n_tokens() && sequence.n_samples_in_flight > 0, "BatchBuilder: a row whose token nobody samples");
+  return kLastTokenOfSlot;
+}
+
+/// Bytes a sequence would read in one layer as a leaf by itself: its context once for every tile of its rows.
+std::int64_t plain_bytes(std::span<const TokenRow> rows, const AttentionShape& shape, std::int32_t row_tile) {
+  std::int64_t n_tokens = 0;
+  for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(row_tile)) {
+    const std::size_t end = std::min(rows.size(), begin + static_cast<std::size_t>(row_tile));
+    n_tokens += rows[end - 1].kv_hi - rows[begin].kv_lo;
+  }
+  return n_tokens * shape.token_bytes();
+}
+
+}  // namespace
+
+BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options)
+    : groups_(std::move(groups)), options_(options) {
+  check(!groups_.empty() && groups_.size() <= kMaxLayerGroups, "BatchBuilder: no layer group, or more than a step can hold");
+}
+
+BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) const {
+  std::vector<SequenceRows> unordered;
+  for (const PlannedSequence& planned : plan.sequences) {
+    unordered.push_back({planned.slot, find(planned.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
+  }
+  Layout layout;
+  BuiltStep built;
+  std::vector<TokenId> token_ids;
+  std::vector<std::int64_t> kv_slots;
+  std::vector<SampleOrder> orders;
+  const std::int32_t block_len = groups_[0].shape.block_len;
+  for (const std::int32_t index : depth_first_order(unordered)) {
+    const PlannedSequence& planned = plan.sequences[static_cast<std::size_t>(index)];
+    const Sequence& sequence = find(planned.id);
+    layout.sequences.push_back(&sequence);
+    layout.rows.push_back(unordered[static_cast<std::size_t>(index)]);
+    layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
+    for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
+      token_ids.push_back(token_at(sequence, position));
+      const std::int64_t block = sequence.table.blocks[static_cast<std::size_t>(position / block_len)].value;
+      kv_slots.push_back(block * block_len + position % block_len);
+    }
+    built.reads.push_back({.id = sequence.id});
+    if (planned.max_tokens == 0) continue;
+    orders.push_back(make_order(sequence, static_cast<std::int32_t>(token_ids.size()) - 1));
+    built.order_of.push_back(sequence.id);
+  }
+  layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
+  std::vector<std::int32_t> reset_slots;
+  for (const SlotId slot : plan.reset_slots) reset_slots.push_back(slot.value);
+
+  StepHeader& header = built.input.header();
+  header.step = plan.step;
+  header.n_rows = static_cast<std::int32_t>(token_ids.size());
+  header.n_groups = static_cast<std::int32_t>(groups_.size());
+  header.token_ids = built.input.append(as_span(token_ids));
+  header.reset_slots = built.input.append(as_span(reset_slots));
+  header.orders = built.input.append(as_span(orders));
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const AttentionPlan attention = plan_attention(layout.rows, groups_[g].shape, options_);
+    LayerGroupSections& sections = header.groups[g];
+    sections.rows = built.input.append(as_span(attention.rows));
+    sections.kv_slots = built.input.append(as_span(kv_slots));
+    sections.items = built.input.append(as_span(attention.items));
+    sections.block_lists = built.input.append(as_span(attention.block_lists));
+    sections.merge_offsets = built.input.append(as_span(attention.merge_offsets));
+    sections.merge_slots = built.input.append(as_span(attention.merge_slots));
+    sections.n_partials = attention.n_partials;
+    add_reads(groups_[g], layout, attention, built);
+  }
+  built.input.finish();
+  for (const SequenceReads& reads : built.reads) {
+    built.kv_bytes_requested += reads.kv_bytes_requested;
+    built.kv_bytes_saved += reads.kv_bytes_saved;
+  }
+  return built;
+}
+
+/// Charges every item to the sequences of its rows.
+void BatchBuilder::add_reads(const LayerGroup& group, const Layout& layout, const AttentionPlan& plan, BuiltStep& built) const {
+  const std::size_t n_sequences = layout.sequences.size();
+  std::vector<std::int32_t> relayed(n_sequences, 0);
+  for (const AttentionItem& item : plan.items) {
+    const std::int32_t len = item.kv_end - item.kv_begin;
+    const std::int64_t bytes = len * group.shape.token_bytes() * group.n_layers;
+    const std::int32_t end_row = item.first_row + item.n_rows;
+    const auto after = std::ranges::upper_bound(layout.first_row, item.first_row);
+    for (auto i = static_cast<std::size_t>(after - layout.first_row.begin()) - 1; i < n_sequences && layout.first_row[i] < end_row; ++i) {
+      // Shares are differences of a rounded running sum, so that they add up to the whole.
+      const std::int64_t from = bytes * (std::max(item.first_row, layout.first_row[i]) - item.first_row) / item.n_rows;
+      const std::int64_t until = bytes * (std::min(end_row, layout.first_row[i + 1]) - item.first_row) / item.n_rows;
+      built.reads[i].kv_bytes_requested += until - from;
+      built.reads[i].kv_bytes_saved -= until - from;
+      if (item.n_sequences < 2 || layout.first_row[i + 1] > end_row) continue;  // counted where its last row is
+      relayed[i] += len;
+      built.reads[i].largest_group = std::max(built.reads[i].largest_group, item.n_sequences);
+    }
+  }
+  for (std::size_t i = 0; i < n_sequences; ++i) {
+    const auto begin = static_cast<std::size_t>(layout.first_row[i]);
+    const auto n_rows = static_cast<std::size_t>(layout.first_row[i + 1]) - begin;
+    built.reads[i].kv_bytes_saved +=
+        plain_bytes(as_span(plan.rows).subspan(begin, n_rows), group.shape, options_.costs.row_tile) * group.n_layers;
+    built.reads[i].relayed_tokens = std::max(built.reads[i].relayed_tokens, relayed[i]);
+  }
+  if (plan.stats.nodes.size() > built.nodes.size()) built.nodes = plan.stats.nodes;
+}
+
+}  // namespace baton

@@ -1,0 +1,56 @@
+/// From a plan to the one buffer that a step runs from, and what its attention reads for whom.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/scheduler.h"
+#include "kernels/attention_plan.h"
+#include "kernels/batch.h"
+
+namespace baton {
+
+/// One layer group of a model: its attention, and how many layers have it.
+struct LayerGroup {
+  AttentionShape shape;
+  std::int32_t n_layers = 0;
+};
+
+/// One sequence's share of a step's attention. Bytes are of keys and values over all layers of the rank; what several read together is shared by
+/// their rows.
+struct SequenceReads {
+  SequenceId id;
+  std::int64_t kv_bytes_requested = 0;
+  std::int64_t kv_bytes_saved = 0;   ///< what plain leaves would read more
+  std::int32_t relayed_tokens = 0;   ///< of its context, read together with other sequences
+  std::int32_t largest_group = 1;    ///< sequences in the largest such read
+};
+
+struct BuiltStep {
+  StepInput input;
+  std::vector<SequenceId> order_of;  ///< the sequence of each sampling order, so of each result
+  std::vector<SequenceReads> reads;  ///< of each sequence, in batch order
+  std::vector<RelayNode> nodes;      ///< shared reads of the layer group that has most
+  std::int64_t kv_bytes_requested = 0;  ///< sums over reads
+  std::int64_t kv_bytes_saved = 0;
+};
+
+/// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned from them. Pure: the same
+/// plan and sequences give the same buffer. Thread: engine only.
+class BatchBuilder {
+ public:
+  BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options);
+
+  /// `find` gives the sequence of an id of the plan, as the plan left it.
+  BuiltStep build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) const;
+
+ private:
+  struct Layout;
+  void add_reads(const LayerGroup& group, const Layout& layout, const AttentionPlan& plan, BuiltStep& built) const;
+
+  std::vector<LayerGroup> groups_;
+  AttentionPlanOptions options_;
+};
+
+}  // namespace baton

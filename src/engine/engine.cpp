@@ -1,0 +1,495 @@
+/// The step loop, and the queues on both sides of it.
+#include "engine/engine.h"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "engine/accounts.h"
+#include "engine/batch_builder.h"
+#include "engine/engine_parts.h"
+#include "engine/event_queue.h"
+#include "engine/kv_cache.h"
+#include "engine/request_check.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+
+namespace baton {
+namespace {
+
+/// A prefix being filled; lives on the stack of whoever waits for it.
+struct Fill {
+  std::vector<TokenId> tokens;
+  std::optional<Result<std::int32_t>> n_pinned_blocks;  ///< guarded by the engine's mutex; set when it is done
+};
+
+struct SubmitCommand {
+  RequestId id;
+  Request request;
+  Sequence::Clock::time_point submitted;
+};
+struct FinishCommand {
+  RequestId request;
+  std::optional<std::int32_t> index;  ///< nothing: all of the request
+  FinishReason reason = FinishReason::abort;
+};
+/// What others want of the engine since it last looked. The order of kinds does not matter: what is finished was submitted before.
+struct Inbox {
+  std::vector<SubmitCommand> submits;
+  std::vector<Fill*> fills;
+  std::vector<FinishCommand> finishes;
+
+  bool is_empty() const { return submits.empty() && fills.empty() && finishes.empty(); }
+};
+
+/// A step that was submitted and not committed; its buffer is the executor's.
+struct StepInFlight {
+  StepPlan plan;
+  BuiltStep built;
+};
+
+struct LiveRequest {
+  std::vector<SequenceId> sequences;
+  std::int32_t n_unfinished = 0;
+  bool is_queued = true;  ///< none of its sequences was admitted yet
+};
+
+constexpr std::size_t kMaxStepRecords = 64;
+
+}  // namespace
+
+class Engine::Impl {
+ public:
+  Impl(const EngineOptions& options, EngineParts parts);
+
+  // Any thread.
+  Result<RequestId> submit(Request request);
+  void post(FinishCommand command);
+  Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
+  std::vector<PrefixInfo> prefixes() const;
+  void begin_drain();
+  bool is_draining() const;
+  bool is_idle() const;
+  std::vector<StepRecord> recent_steps() const;
+  const EngineInfo& info() const { return info_; }
+  const EngineMetrics& metrics() const { return accounts_.metrics(); }
+  EventQueue& events() { return events_; }
+
+  // The owner's thread.
+  void start();
+  void stop();
+  bool step();
+  void check_invariants() const;
+
+ private:
+  void run();
+  bool drain();
+  void take(const SubmitCommand& command);
+  void take(const FinishCommand& command);
+  void take(Fill* fill);
+  SequenceId add(std::unique_ptr<Sequence> sequence);
+  bool plan_next();
+  void commit_oldest();
+  void emit(const Sequence& sequence, std::vector<TokenOutput> tokens);
+  void retire();
+  void publish();
+  void end_fill(Fill& fill, Result<std::int32_t> n_pinned_blocks);
+  Result<std::int32_t> pin(const Fill& fill);
+  void record(StepRecord::What what, std::int64_t step);
+  RequestLimits limits() const { return {info_.max_model_len, n_vocab_, eos_token_ids_}; }
+
+  const EngineOptions options_;
+  const EngineInfo info_;
+  const std::vector<TokenId> eos_token_ids_;
+  const std::int32_t n_vocab_;
+
+  // Engine thread only.
+  KvCache cache_;
+  Scheduler scheduler_;
+  BatchBuilder builder_;
+  std::unique_ptr<Executor> executor_;
+  Accounts accounts_;
+  std::deque<StepInFlight> in_flight_;
+  std::map<RequestId, LiveRequest> requests_;
+  std::map<SequenceId, Fill*> fills_;
+  std::int64_t next_sequence_ = 0;
+  // Published at the end of a step.
+  std::vector<Event> news_;
+  std::int64_t n_retired_ = 0;   ///< sequences that ended
+  std::int64_t n_unqueued_ = 0;  ///< requests that wait no longer
+
+  mutable std::mutex mutex_;
+  std::condition_variable inbox_filled_;
+  std::condition_variable fill_ended_;
+  // Guarded by mutex_.
+  Inbox inbox_;
+  std::int64_t next_request_ = 0;
+  std::int64_t n_queued_requests_ = 0;
+  std::int64_t n_unfinished_ = 0;  ///< sequences and fills, from submit to their last event
+  bool is_draining_ = false;
+  bool is_stopping_ = false;
+  bool has_thread_ = false;
+  std::set<std::string> prefix_names_;  ///< taken, also by fills under way
+  std::vector<PrefixInfo> prefixes_;
+  std::deque<StepRecord> records_;
+
+  EventQueue events_;
+  std::thread thread_;
+};
+
+Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
+    : options_(options),
+      info_(std::move(parts.info)),
+      eos_token_ids_(std::move(parts.eos_token_ids)),
+      n_vocab_(parts.executor->model().config().n_vocab),
+      cache_(info_.n_blocks, info_.block_len, options.enable_prefix_caching),
+      scheduler_({options.max_num_seqs, options.max_num_batched_tokens}, cache_),
+      builder_(std::move(parts.builder)),
+      executor_(std::move(parts.executor)) {
+  accounts_.set_cache_size(cache_);
+}
+
+Result<RequestId> Engine::Impl::submit(Request request) {
+  BATON_TRY_VOID(check_request(request, limits()));
+  const auto now = Sequence::Clock::now();
+  const std::scoped_lock lock(mutex_);
+  if (is_draining_ || is_stopping_) return fail(ErrorCode::unavailable, "the server is shutting down and takes no new requests");
+  if (options_.max_num_queued_reqs > 0 && n_queued_requests_ >= options_.max_num_queued_reqs) {
+    return fail(ErrorCode::unavailable, fmt::format("{} requests are waiting, which is the limit: try again later", n_queued_requests_));
+  }
+  const RequestId id{next_request_++};
+  ++n_queued_requests_;
+  n_unfinished_ += request.n_sequences;
+  inbox_.submits.push_back({id, std::move(request), now});
+  inbox_filled_.notify_one();
+  return id;
+}
+
+void Engine::Impl::post(FinishCommand command) {
+  const std::scoped_lock lock(mutex_);
+  if (is_stopping_) return;  // everything has ended or is about to
+  inbox_.finishes.push_back(command);
+  inbox_filled_.notify_one();
+}
+
+Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<TokenId> tokens) {
+  const auto begin = Sequence::Clock::now();
+  const auto n_tokens = static_cast<std::int64_t>(tokens.size());
+  if (!options_.enable_prefix_caching) {
+    return fail(ErrorCode::invalid_request, fmt::format("prefix '{}' cannot be registered: prefix caching is off", name), "prefix");
+  }
+  if (name.empty() || tokens.empty()) return fail(ErrorCode::invalid_request, "a prefix needs a name and at least one token", "prefix");
+  if (n_tokens >= info_.max_model_len) {
+    return fail(ErrorCode::invalid_request,
+                fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name, n_tokens,
+                            info_.max_model_len),
+                "prefix");
+  }
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= n_vocab_) {
+      return fail(ErrorCode::invalid_request, fmt::format("prefix '{}': token id {} is outside the vocabulary of {} tokens", name, token, n_vocab_),
+                  "prefix");
+    }
+  }
+  Fill fill{std::move(tokens), {}};
+  bool has_thread = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (is_draining_ || is_stopping_) return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
+    if (!prefix_names_.insert(name).second) {
+      return fail(ErrorCode::invalid_request, fmt::format("there is a prefix '{}' already", name), "prefix");
+    }
+    has_thread = has_thread_;
+    ++n_unfinished_;
+    inbox_.fills.push_back(&fill);
+    inbox_filled_.notify_one();
+  }
+  const auto is_done = [&fill] { return fill.n_pinned_blocks.has_value(); };
+  if (!has_thread) {
+    while (step()) {
+    }
+  }
+  std::unique_lock lock(mutex_);
+  fill_ended_.wait(lock, is_done);
+  if (!*fill.n_pinned_blocks) {
+    prefix_names_.erase(name);
+    return tl::unexpected<Error>(fill.n_pinned_blocks->error());
+  }
+  const double fill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begin).count();
+  prefixes_.push_back({std::move(name), static_cast<std::int32_t>(n_tokens), **fill.n_pinned_blocks * info_.block_len, fill_ms});
+  return prefixes_.back();
+}
+
+std::vector<PrefixInfo> Engine::Impl::prefixes() const {
+  const std::scoped_lock lock(mutex_);
+  return prefixes_;
+}
+
+void Engine::Impl::begin_drain() {
+  const std::scoped_lock lock(mutex_);
+  is_draining_ = true;
+}
+
+bool Engine::Impl::is_draining() const {
+  const std::scoped_lock lock(mutex_);
+  return is_draining_;
+}
+bool Engine::Impl::is_idle() const {
+  const std::scoped_lock lock(mutex_);
+  return n_unfinished_ == 0;
+}
+
+std::vector<StepRecord> Engine::Impl::recent_steps() const {
+  const std::scoped_lock lock(mutex_);
+  return {records_.begin(), records_.end()};
+}
+
+void Engine::Impl::record(StepRecord::What what, std::int64_t step) {
+  const std::scoped_lock lock(mutex_);
+  if (records_.size() == kMaxStepRecords) records_.pop_front();
+  records_.push_back({what, step});
+}
+
+void Engine::Impl::start() {
+  const std::scoped_lock lock(mutex_);
+  check(!has_thread_ && !is_stopping_, "Engine::start: it was started or stopped before");
+  has_thread_ = true;
+  thread_ = std::thread([this] { run(); });
+}
+
+void Engine::Impl::run() {
+  while (true) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (is_stopping_) return;
+    }
+    if (step()) continue;
+    std::unique_lock lock(mutex_);
+    inbox_filled_.wait(lock, [this] { return is_stopping_ || !inbox_.is_empty(); });
+  }
+}
+
+void Engine::Impl::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_draining_ = is_stopping_ = true;
+    inbox_filled_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+  drain();
+  for (const SequenceId id : scheduler_.unfinished()) {
+    scheduler_.finish(id, FinishReason::abort);
+    emit(*scheduler_.find(id), {});
+  }
+  retire();
+  publish();
+}
+
+bool Engine::Impl::step() {
+  const bool took = drain();
+  const bool planned = plan_next();
+  const bool ran = in_flight_.size() > (planned ? 1U : 0U);
+  if (ran) commit_oldest();
+  retire();
+  publish();
+  return took || planned || ran;
+}
+
+bool Engine::Impl::drain() {
+  Inbox inbox;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::swap(inbox, inbox_);
+  }
+  for (const SubmitCommand& command : inbox.submits) take(command);
+  for (Fill* fill : inbox.fills) take(fill);
+  for (const FinishCommand& command : inbox.finishes) take(command);
+  return !inbox.is_empty();
+}
+
+SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
+  const SequenceId id = sequence->id = SequenceId{next_sequence_++};
+  scheduler_.add(std::move(sequence));
+  return id;
+}
+
+void Engine::Impl::take(const SubmitCommand& command) {
+  LiveRequest& request = requests_[command.id];
+  for (auto& sequence : make_sequences(command.request, command.id, limits(), options_.seed)) {
+    sequence->submitted = command.submitted;
+    request.sequences.push_back(add(std::move(sequence)));
+    ++request.n_unfinished;
+  }
+}
+
+void Engine::Impl::take(const FinishCommand& command) {
+  const auto at = requests_.find(command.request);
+  if (at == requests_.end()) return;
+  for (const SequenceId id : at->second.sequences) {
+    const Sequence* sequence = scheduler_.find(id);
+    if (sequence == nullptr || sequence->finished || (command.index && *command.index != sequence->index)) continue;
+    scheduler_.finish(id, command.reason);
+    emit(*sequence, {});
+  }
+}
+
+void Engine::Impl::take(Fill* fill) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->tokens = fill->tokens;
+  sequence->tokens.resize(sequence->tokens.size() / static_cast<std::size_t>(info_.block_len) * static_cast<std::size_t>(info_.block_len));
+  sequence->prompt_len = sequence->max_len = sequence->n_tokens();
+  if (sequence->prompt_len == 0) return end_fill(*fill, 0);
+  fills_[add(std::move(sequence))] = fill;
+}
+
+/// Plans, builds and submits the next step; false if there is nothing to run.
+bool Engine::Impl::plan_next() {
+  record(StepRecord::What::plan_begin, scheduler_.next_step());
+  StepPlan plan = scheduler_.plan();
+  record(StepRecord::What::plan_end, plan.step);
+  const auto now = Sequence::Clock::now();
+  for (const SequenceId id : plan.admitted) {
+    Sequence& sequence = *scheduler_.find(id);
+    accounts_.admitted(sequence, now);
+    const auto request = requests_.find(sequence.request);
+    if (request != requests_.end() && std::exchange(request->second.is_queued, false)) ++n_unqueued_;
+  }
+  if (plan.is_empty()) return false;
+  BuiltStep built = builder_.build(plan, [this](SequenceId id) -> const Sequence& { return *scheduler_.find(id); });
+  executor_->submit(std::move(built.input));
+  in_flight_.push_back({std::move(plan), std::move(built)});
+  return true;
+}
+
+/// Waits for the oldest step, applies its results and tells of them.
+void Engine::Impl::commit_oldest() {
+  const StepInFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  record(StepRecord::What::run_begin, step.plan.step);
+  const std::span<const SampleResult> results = executor_->wait();
+  record(StepRecord::What::run_end, step.plan.step);
+  check(results.size() == step.built.order_of.size(), "Engine: a step gave another number of results than were ordered");
+
+  // What was finished from outside after this step was planned has had its last event.
+  const auto is_live = [this](SequenceId id) { return scheduler_.find(id) != nullptr && !scheduler_.find(id)->finished; };
+  std::vector<StepOutcome> outcomes;
+  for (const PlannedSequence& planned : step.plan.sequences) {
+    if (planned.max_tokens == 0 && is_live(planned.id)) outcomes.push_back({planned.id, {}, {}, {}});
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const SequenceId id = step.built.order_of[i];
+    if (!is_live(id)) continue;
+    if (auto outcome = read_result(id, scheduler_.find(id)->sampling.n_top_logprobs, results[i])) outcomes.push_back(std::move(*outcome));
+  }
+  record(StepRecord::What::commit_begin, step.plan.step);
+  scheduler_.commit(step.plan, outcomes);
+  record(StepRecord::What::commit_end, step.plan.step);
+
+  accounts_.ran(step.plan, step.built);
+  for (const SequenceReads& reads : step.built.reads) {
+    if (Sequence* sequence = scheduler_.find(reads.id)) accounts_.read(*sequence, reads);
+  }
+  const auto now = Sequence::Clock::now();
+  for (StepOutcome& outcome : outcomes) {
+    Sequence& sequence = *scheduler_.find(outcome.id);
+    accounts_.generated(sequence, outcome, now);
+    if (!outcome.tokens.empty() || sequence.finished) emit(sequence, std::move(outcome.tokens));
+  }
+}
+
+void Engine::Impl::emit(const Sequence& sequence, std::vector<TokenOutput> tokens) {
+  if (sequence.is_fill()) return;
+  news_.push_back({sequence.request, sequence.index, std::move(tokens), sequence.finished, sequence.stop_id, sequence.stats});
+}
+
+/// Forgets what has finished.
+void Engine::Impl::retire() {
+  const auto now = Sequence::Clock::now();
+  for (const auto& sequence : scheduler_.take_finished()) {
+    accounts_.finished(*sequence, now);
+    if (const auto at = fills_.find(sequence->id); at != fills_.end()) {
+      Fill* fill = at->second;
+      fills_.erase(at);
+      end_fill(*fill, sequence->finished == FinishReason::length ? pin(*fill) : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being filled"));
+      continue;
+    }
+    const auto request = requests_.find(sequence->request);
+    check(request != requests_.end(), "Engine: a sequence without a request");
+    ++n_retired_;
+    if (--request->second.n_unfinished > 0) continue;
+    if (request->second.is_queued) ++n_unqueued_;
+    requests_.erase(request);
+  }
+}
+
+/// Events first, then the counts that say that nothing is left: who sees an idle engine finds all its events.
+void Engine::Impl::publish() {
+  accounts_.update_gauges(scheduler_, cache_);
+  events_.push(std::exchange(news_, {}));
+  const std::scoped_lock lock(mutex_);
+  n_unfinished_ -= std::exchange(n_retired_, 0);
+  n_queued_requests_ -= std::exchange(n_unqueued_, 0);
+}
+
+/// Pins a filled prefix, unless a sequence of max_model_len would have no room beside what is pinned.
+Result<std::int32_t> Engine::Impl::pin(const Fill& fill) {
+  const KvCache::Pin pinned = cache_.pin({}, fill.tokens);
+  const std::int32_t n_needed = cache_.n_blocks_for(info_.max_model_len);
+  const std::int32_t n_left = cache_.n_blocks() - cache_.n_pinned();
+  if (n_left >= n_needed) return pinned.n_blocks;
+  const std::int32_t n_pinned = cache_.n_pinned();
+  cache_.unpin(pinned);
+  return fail(ErrorCode::out_of_memory,
+              fmt::format("a prefix of {} tokens cannot be pinned: {} of the KV cache's {} tokens would be, and the {} left are fewer than the {} of "
+                          "the maximum context length; give the cache more memory or lower --max-model-len",
+                          fill.tokens.size(), n_pinned * info_.block_len, cache_.n_blocks() * info_.block_len, n_left * info_.block_len,
+                          info_.max_model_len));
+}
+
+void Engine::Impl::end_fill(Fill& fill, Result<std::int32_t> n_pinned_blocks) {
+  const std::scoped_lock lock(mutex_);
+  --n_unfinished_;
+  fill.n_pinned_blocks = std::move(n_pinned_blocks);
+  fill_ended_.notify_all();
+}
+
+void Engine::Impl::check_invariants() const {
+  scheduler_.check_invariants();
+  check(executor_->n_submitted() == in_flight_.size(), "Engine: the executor holds other steps than are in flight");
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model) {
+  BATON_TRY(EngineParts parts, make_parts(options, std::move(backend), std::move(model)));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(options, std::move(parts))));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() { impl_->stop(); }
+
+Result<RequestId> Engine::submit(Request request) { return impl_->submit(std::move(request)); }
+void Engine::finish(RequestId request, std::int32_t index, FinishReason reason) { impl_->post(FinishCommand{request, index, reason}); }
+void Engine::cancel(RequestId request) { impl_->post(FinishCommand{request, {}, FinishReason::abort}); }
+std::vector<Event> Engine::wait_events(std::chrono::milliseconds timeout) { return impl_->events().wait(timeout); }
+Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens) {
+  return impl_->register_prefix(std::move(name), std::move(tokens));
+}
+std::vector<PrefixInfo> Engine::prefixes() const { return impl_->prefixes(); }
+void Engine::start() { impl_->start(); }
+void Engine::stop() { impl_->stop(); }
+bool Engine::step() { return impl_->step(); }
+void Engine::begin_drain() { impl_->begin_drain(); }
+bool Engine::is_draining() const { return impl_->is_draining(); }
+bool Engine::is_idle() const { return impl_->is_idle(); }
+const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
+EngineInfo Engine::info() const { return impl_->info(); }
+std::vector<StepRecord> Engine::recent_steps() const { return impl_->recent_steps(); }
+void Engine::check_invariants() const { impl_->check_invariants(); }
+
+}  // namespace baton

@@ -1,0 +1,94 @@
+/// From options to sizes and memory.
+#include "engine/engine_parts.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/cache_size.h"
+
+namespace baton {
+namespace {
+
+Result<void> check_options(const EngineOptions& options, const ModelConfig& config) {
+  const auto refuse = [](const char* field, std::string message) { return fail(ErrorCode::invalid_request, std::move(message), field); };
+  if (options.max_num_seqs < 1 || options.max_num_seqs > 4096) {
+    return refuse("max_num_seqs", fmt::format("--max-num-seqs must be from 1 to 4096, got {}", options.max_num_seqs));
+  }
+  if (options.max_num_batched_tokens < 1 || options.max_num_batched_tokens > (1 << 20)) {
+    return refuse("max_num_batched_tokens", fmt::format("--max-num-batched-tokens must be from 1 to {}, got {}", 1 << 20, options.max_num_batched_tokens));
+  }
+  if (options.block_len < 16 || options.block_len > kAttentionChunk || kAttentionChunk % options.block_len != 0) {
+    return refuse("block_size", fmt::format("--block-size must be 16, 32, 64, 128 or 256, got {}", options.block_len));
+  }
+  if (options.max_model_len < 0 || options.max_model_len == 1 || options.max_model_len > config.max_position) {
+    return refuse("max_model_len", fmt::format("--max-model-len must be from 2 to the {} positions of this model, got {}", config.max_position, options.max_model_len));
+  }
+  if (options.max_num_queued_reqs < 0) {
+    return refuse("max_num_queued_reqs", fmt::format("--max-num-queued-reqs must be 0 (no limit) or more, got {}", options.max_num_queued_reqs));
+  }
+  return {};
+}
+
+/// Partial attention states that a step may have: what every row would need if its whole context were cut into chunks, within 128 MB; with fewer
+/// the plan cuts less.
+std::int32_t max_partials_of(const EngineOptions& options, const ModelConfig& config, std::int32_t max_model_len) {
+  const std::int64_t wanted = static_cast<std::int64_t>(options.max_num_batched_tokens) * (max_model_len / kAttentionChunk + 2);
+  const std::int64_t bytes_each = static_cast<std::int64_t>(config.n_heads) * (config.head_dim + 2) * 4;
+  return static_cast<std::int32_t>(std::min(wanted, std::max<std::int64_t>((128 << 20) / bytes_each, 1024)));
+}
+
+std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelConfig& config) {
+  std::vector<TokenId> ids = config.eos_token_ids;
+  for (const TokenId id : options.eos_token_ids) {
+    if (id >= 0 && id < config.n_vocab && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model) {
+  const ModelConfig config = model->config();
+  BATON_TRY_VOID(check_options(options, config));
+  EngineInfo info;
+  info.backend = backend->info();
+  info.max_model_len = options.max_model_len > 0 ? options.max_model_len : config.max_position;
+  info.block_len = options.block_len;
+  info.kv_dtype = options.kv_dtype;
+  info.weight_dtype = model->weight_dtype();
+  info.attention = options.relay ? "relay" : "paged";
+  info.batch_invariant = options.batch_invariant;
+  const StepLimits limits{options.max_num_batched_tokens, options.max_num_seqs, max_partials_of(options, config, info.max_model_len),
+                          options.max_num_seqs};
+
+  AttentionPlanOptions plan_options;
+  plan_options.relay = options.relay;
+  plan_options.batch_invariant = options.batch_invariant;
+  plan_options.costs = info.backend.attention_costs;
+  plan_options.max_partials = limits.max_partials;
+  std::vector<LayerGroup> groups;
+  for (const AttentionShape& shape : model->attention_shapes(options.block_len, options.kv_dtype)) {
+    groups.push_back({shape, model->n_layers_of_group(static_cast<int>(groups.size()))});
+  }
+  CacheSizeOptions size;
+  for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype)) size.block_bytes += shape.block_bytes();
+
+  BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), limits));
+  size.block_len = options.block_len;
+  size.max_model_len = info.max_model_len;
+  size.max_num_seqs = options.max_num_seqs;
+  size.kv_cache_bytes = options.kv_cache_bytes;
+  size.free_memory_bytes = executor->backend().info().free_memory_bytes;
+  size.memory_utilization = options.memory_utilization;
+  size.is_host_memory = info.backend.name == "cpu";
+  BATON_TRY(info.n_blocks, choose_n_blocks(size));
+  info.kv_cache_bytes = info.n_blocks * size.block_bytes;
+  BATON_TRY_VOID(executor->allocate_cache(info.n_blocks, options.block_len, options.kv_dtype));
+
+  return EngineParts{std::move(info), all_eos_ids(options, config), BatchBuilder(std::move(groups), plan_options), std::move(executor)};
+}
+
+}  // namespace baton

@@ -1,0 +1,38 @@
+/// News on their way from the engine thread to the one who waits for them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace baton {
+
+/// Events in the order in which they were pushed. Thread: any.
+class EventQueue {
+ public:
+  void push(std::vector<Event> events) {
+    if (events.empty()) return;
+    {
+      const std::scoped_lock lock(mutex_);
+      for (Event& event : events) events_.push_back(std::move(event));
+    }
+    arrived_.notify_one();
+  }
+  /// Everything there is; waits at most `timeout` for something.
+  std::vector<Event> wait(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    arrived_.wait_for(lock, timeout, [this] { return !events_.empty(); });
+    return std::exchange(events_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<Event> events_;  ///< guarded by mutex_
+};
+
+}  // namespace baton

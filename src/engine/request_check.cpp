@@ -1,0 +1,132 @@
+/// Limits of requests and the sequences they become.
+#include "engine/request_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/batch.h"
+
+namespace baton {
+namespace {
+
+/// Below this a temperature is greedy: the quotient of two logits and it would only lose digits.
+constexpr float kGreedyTemperature = 1e-5f;
+
+tl::unexpected<Error> refuse(std::string param, std::string message) {
+  return fail(ErrorCode::invalid_request, std::move(message), std::move(param));
+}
+
+Result<void> check_tokens(std::span<const TokenId> tokens, std::int32_t n_vocab, const char* param) {
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= n_vocab) {
+      return refuse(param, fmt::format("{}: token id {} is outside this model's vocabulary of {} tokens", param, token, n_vocab));
+    }
+  }
+  return {};
+}
+
+Result<void> check_lengths(const Request& request, const RequestLimits& limits) {
+  if (request.prompt.empty()) return refuse("prompt", "the prompt is empty: at least one token is needed");
+  const SamplingParams& sampling = request.sampling;
+  const auto prompt_len = static_cast<std::int64_t>(request.prompt.size());
+  if (sampling.max_tokens && *sampling.max_tokens < 1) {
+    return refuse("max_tokens", fmt::format("max_tokens must be at least 1, got {}", *sampling.max_tokens));
+  }
+  if (prompt_len >= limits.max_model_len) {
+    return refuse("prompt", fmt::format("This model's maximum context length is {} tokens. However, the prompt has {} tokens, which leaves no "
+                                        "room for an answer. Please shorten the prompt.",
+                                        limits.max_model_len, prompt_len));
+  }
+  if (sampling.max_tokens && prompt_len + *sampling.max_tokens > limits.max_model_len) {
+    return refuse("max_tokens",
+                  fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the prompt, {} in the "
+                              "completion). Please shorten the prompt or lower max_tokens.",
+                              limits.max_model_len, prompt_len + *sampling.max_tokens, prompt_len, *sampling.max_tokens));
+  }
+  const auto max_tokens = sampling.max_tokens.value_or(limits.max_model_len - static_cast<std::int32_t>(prompt_len));
+  if (sampling.min_tokens < 0 || sampling.min_tokens > max_tokens) {
+    return refuse("min_tokens", fmt::format("min_tokens must be from 0 to max_tokens ({}), got {}", max_tokens, sampling.min_tokens));
+  }
+  return {};
+}
+
+Result<void> check_sampling(const SamplingParams& sampling) {
+  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0) {
+    return refuse("temperature", fmt::format("temperature must be 0 or more, got {}", sampling.temperature));
+  }
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
+    return refuse("top_p", fmt::format("top_p must be over 0 and at most 1, got {}", sampling.top_p));
+  }
+  if (sampling.top_k < 0) return refuse("top_k", fmt::format("top_k must be 0 (off) or more, got {}", sampling.top_k));
+  if (sampling.n_top_logprobs < -1 || sampling.n_top_logprobs > kMaxTopLogprobs) {
+    return refuse("top_logprobs", fmt::format("top_logprobs must be from 0 to {}, got {}", kMaxTopLogprobs, sampling.n_top_logprobs));
+  }
+  return {};
+}
+
+/// The model's end-of-sequence ids, unless ignored, and the request's own, each once.
+std::vector<TokenId> stop_ids_of(const SamplingParams& sampling, std::span<const TokenId> eos_token_ids) {
+  std::vector<TokenId> ids;
+  const auto add = [&](TokenId id) {
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  };
+  if (!sampling.ignore_eos) std::ranges::for_each(eos_token_ids, add);
+  std::ranges::for_each(sampling.stop_ids, add);
+  return ids;
+}
+
+/// A number that looks random and depends on both.
+std::uint64_t drawn_seed(std::uint64_t engine_seed, std::uint64_t request) {
+  std::uint64_t x = engine_seed + (request + 1) * 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+Result<void> check_request(const Request& request, const RequestLimits& limits) {
+  BATON_TRY_VOID(check_lengths(request, limits));
+  BATON_TRY_VOID(check_sampling(request.sampling));
+  BATON_TRY_VOID(check_tokens(request.prompt, limits.n_vocab, "prompt"));
+  BATON_TRY_VOID(check_tokens(request.sampling.stop_ids, limits.n_vocab, "stop_token_ids"));
+  if (request.n_sequences < 1 || request.n_sequences > kMaxSequencesPerRequest) {
+    return refuse("n", fmt::format("n must be from 1 to {}, got {}", kMaxSequencesPerRequest, request.n_sequences));
+  }
+  const std::size_t n_stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids).size();
+  if (n_stop_ids > kMaxStopIds) {
+    return refuse("stop_token_ids", fmt::format("stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched", n_stop_ids, kMaxStopIds));
+  }
+  if (request.scope.salt_from < 0) {
+    return refuse("cache_salt", fmt::format("the position a cache salt applies from must be 0 or more, got {}", request.scope.salt_from));
+  }
+  return {};
+}
+
+std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, RequestId id, const RequestLimits& limits, std::uint64_t engine_seed) {
+  const std::uint64_t seed = request.sampling.seed.value_or(drawn_seed(engine_seed, static_cast<std::uint64_t>(id.value)));
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  const auto prompt_len = static_cast<std::int32_t>(request.prompt.size());
+  for (std::int32_t i = 0; i < request.n_sequences; ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->request = id;
+    sequence->index = i;
+    sequence->sampling = request.sampling;
+    sequence->sampling.seed = seed + static_cast<std::uint64_t>(i);
+    if (request.sampling.temperature < kGreedyTemperature) sequence->sampling.temperature = 0;
+    sequence->stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids);
+    sequence->tokens = request.prompt;
+    sequence->prompt_len = prompt_len;
+    sequence->max_len = request.sampling.max_tokens ? prompt_len + *request.sampling.max_tokens : limits.max_model_len;
+    sequence->table.scope = request.scope;
+    sequence->stats.prompt_tokens = prompt_len;
+    sequences.push_back(std::move(sequence));
+  }
+  return sequences;
+}
+
+}  // namespace baton

@@ -1,0 +1,115 @@
+/// Random loads in tiny caches: every request ends, with exactly the tokens it gets alone.
+#include "engine/engine.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+using testing::Generated;
+using testing::greedy;
+using testing::joined;
+using testing::make_tiny_engine;
+using testing::random_prompt;
+using testing::run_requests;
+using testing::SequenceKey;
+
+struct Load {
+  EngineOptions options;
+  std::int32_t n_blocks = 0;
+  std::uint32_t seed = 0;
+};
+
+Request random_request(std::mt19937& rng) {
+  std::vector<TokenId> prompt = random_prompt(rng() % 2, 16 * (rng() % 5));
+  prompt = joined(prompt, random_prompt(1000 + rng() % 7, 1 + rng() % 40));
+  Request request = greedy(prompt, 1 + static_cast<std::int32_t>(rng() % 30));
+  if (rng() % 2 == 0) {
+    request.sampling.temperature = 1;
+    request.sampling.seed = rng() % 5;
+  }
+  if (rng() % 3 == 0) request.sampling.stop_ids = {static_cast<TokenId>(3 + rng() % 157), static_cast<TokenId>(3 + rng() % 157)};
+  if (rng() % 6 == 0) request.n_sequences = 2 + static_cast<std::int32_t>(rng() % 3);
+  if (rng() % 4 == 0) request.scope = {.adapter = "", .salt = "tenant", .salt_from = 32};
+  return request;
+}
+
+/// Cancelled sequences have a beginning of what they would have got.
+void expect_as_alone(Engine& engine, const std::map<std::int64_t, Request>& requests, const std::map<SequenceKey, Generated>& generated) {
+  for (const auto& [key, sequence] : generated) {
+    ASSERT_TRUE(sequence.finished) << "request " << key.first << " never ended";
+    Request single = requests.at(key.first);
+    single.n_sequences = 1;
+    if (single.sampling.seed) single.sampling.seed = *single.sampling.seed + static_cast<std::uint64_t>(key.second);
+    const Generated alone = run_requests(engine, {single})[0];
+    if (sequence.finished == FinishReason::abort) {
+      ASSERT_LE(sequence.tokens.size(), alone.tokens.size());
+      EXPECT_TRUE(std::ranges::equal(sequence.tokens, std::span(alone.tokens).first(sequence.tokens.size())));
+    } else {
+      EXPECT_EQ(sequence.tokens, alone.tokens) << "request " << key.first << ", sequence " << key.second;
+      EXPECT_EQ(sequence.finished, alone.finished);
+      EXPECT_EQ(sequence.stop_id, alone.stop_id);
+    }
+  }
+}
+
+void run_load(const Load& load, int n_requests, std::int64_t* n_preempted) {
+  std::mt19937 rng(load.seed);
+  const auto engine = make_tiny_engine(load.options, load.n_blocks);
+  std::int32_t n_pinned = 0;
+  if (load.options.enable_prefix_caching) {
+    const auto prefix = engine->register_prefix("zero", random_prompt(0, 50));
+    ASSERT_TRUE(prefix) << prefix.error().message;
+    n_pinned = prefix->n_pinned_tokens / load.options.block_len;
+  }
+  std::map<std::int64_t, Request> requests;
+  std::map<SequenceKey, Generated> generated;
+  while (static_cast<int>(requests.size()) < n_requests || !engine->is_idle()) {
+    if (static_cast<int>(requests.size()) < n_requests && rng() % 2 == 0) {
+      const Request request = random_request(rng);
+      const auto id = engine->submit(request);
+      ASSERT_TRUE(id) << id.error().message;
+      requests[id->value] = request;
+      for (std::int32_t i = 0; i < request.n_sequences; ++i) generated[{id->value, i}];
+    }
+    if (rng() % 15 == 0 && !requests.empty()) engine->cancel(RequestId{static_cast<std::int64_t>(rng() % requests.size())});
+    engine->step();
+    engine->check_invariants();
+    collect(engine->wait_events(std::chrono::milliseconds(0)), generated);
+    ASSERT_FALSE(::testing::Test::HasFailure());
+  }
+  while (engine->step()) engine->check_invariants();
+  EXPECT_EQ(engine->metrics().kv_blocks_used.value(), n_pinned);
+  EXPECT_EQ(engine->metrics().num_requests_running.value() + engine->metrics().num_requests_waiting.value(), 0);
+  *n_preempted += engine->metrics().num_preemptions.value();
+  EngineOptions alone;
+  alone.batch_invariant = load.options.batch_invariant;
+  const auto reference = make_tiny_engine(alone, 400);
+  expect_as_alone(*reference, requests, generated);
+}
+
+TEST(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
+  std::int64_t n_preempted = 0;
+  EngineOptions options;
+  options.batch_invariant = true;
+  options.max_model_len = 160;
+  options.max_num_seqs = 6;
+  options.max_num_batched_tokens = 50;
+  run_load({options, 14, 1}, 60, &n_preempted);
+  options.relay = false;
+  options.max_num_seqs = 12;
+  options.max_num_batched_tokens = 200;
+  run_load({options, 24, 2}, 60, &n_preempted);
+  options.relay = true;
+  options.enable_prefix_caching = false;
+  options.max_num_batched_tokens = 7;
+  run_load({options, 20, 3}, 30, &n_preempted);
+  EXPECT_GT(n_preempted, 5) << "the load was too light to show anything";
+}
+
+}  // namespace
+}  // namespace baton

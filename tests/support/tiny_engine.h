@@ -1,0 +1,132 @@
+/// An engine on the CPU with a small random model, and requests run to their end on the test's thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "kernels/backend.h"
+#include "model/decoder.h"
+#include "model/weights.h"
+
+namespace baton::testing {
+
+/// Wide keys and a narrow rest: attention is read from memory and shared as in a real model, and a step costs little.
+inline ModelConfig tiny_config() {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.n_layers = 2;
+  config.d_model = 48;
+  config.n_heads = 4;
+  config.n_kv_heads = 4;
+  config.head_dim = 64;
+  config.d_ff = 80;
+  config.n_vocab = 160;
+  config.max_position = 2048;
+  config.dtype = DType::f32;
+  config.eos_token_ids = {2};
+  return config;
+}
+
+/// f32 throughout; the cache holds `n_blocks` blocks of 16 tokens.
+inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks, const ModelConfig& config = tiny_config()) {
+  auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant});
+  EXPECT_TRUE(backend) << backend.error().message;
+  auto weights = random_weights(config, **backend, DType::f32, 11);
+  EXPECT_TRUE(weights) << weights.error().message;
+  auto model = std::make_unique<Model>(config, std::move(*weights));
+  options.kv_dtype = DType::f32;
+  options.kv_cache_bytes = model->kv_shapes(n_blocks, options.block_len, DType::f32)[0].block_bytes() * n_blocks;
+  auto engine = Engine::create(options, std::move(*backend), std::move(model));
+  EXPECT_TRUE(engine) << engine.error().message;
+  return std::move(*engine);
+}
+
+/// What one sequence got.
+struct Generated {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  std::vector<std::vector<TokenLogprob>> top;
+  std::optional<FinishReason> finished;
+  std::optional<TokenId> stop_id;
+  SequenceStats stats;
+  int n_events = 0;
+};
+using SequenceKey = std::pair<std::int64_t, std::int32_t>;  ///< request, index
+
+/// Adds events to what there is; fails the test on one that comes after the last.
+inline void collect(std::vector<Event> events, std::map<SequenceKey, Generated>& generated) {
+  for (Event& event : events) {
+    Generated& sequence = generated[{event.request.value, event.index}];
+    EXPECT_FALSE(sequence.finished) << "an event after the last one";
+    for (TokenOutput& token : event.tokens) {
+      sequence.tokens.push_back(token.token);
+      if (token.logprob) sequence.logprobs.push_back(*token.logprob);
+      sequence.top.push_back(std::move(token.top_logprobs));
+    }
+    sequence.finished = event.finished;
+    sequence.stop_id = event.stop_id;
+    sequence.stats = event.stats;
+    ++sequence.n_events;
+  }
+}
+
+/// Steps until nothing is left, with check_invariants after every step.
+inline void run_to_end(Engine& engine, std::map<SequenceKey, Generated>& generated) {
+  while (engine.step()) {
+    engine.check_invariants();
+    collect(engine.wait_events(std::chrono::milliseconds(0)), generated);
+  }
+  EXPECT_TRUE(engine.is_idle());
+}
+
+/// Submits all at once and gives the results in order, sequence after sequence.
+inline std::vector<Generated> run_requests(Engine& engine, const std::vector<Request>& requests) {
+  std::map<SequenceKey, Generated> generated;
+  std::vector<SequenceKey> keys;
+  for (const Request& request : requests) {
+    const auto id = engine.submit(request);
+    EXPECT_TRUE(id) << id.error().message;
+    for (std::int32_t i = 0; i < request.n_sequences; ++i) keys.push_back({id->value, i});
+  }
+  run_to_end(engine, generated);
+  std::vector<Generated> in_order;
+  for (const SequenceKey& key : keys) in_order.push_back(generated[key]);
+  return in_order;
+}
+
+/// Tokens that depend on `seed` alone, none of them special.
+inline std::vector<TokenId> random_prompt(std::uint32_t seed, std::size_t n) {
+  std::vector<TokenId> tokens;
+  std::uint32_t state = seed * 2654435761U + 12345U;
+  while (tokens.size() < n) {
+    state = state * 1664525U + 1013904223U;
+    tokens.push_back(static_cast<TokenId>(3 + (state >> 16) % 157));
+  }
+  return tokens;
+}
+
+inline std::vector<TokenId> joined(std::vector<TokenId> first, const std::vector<TokenId>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+/// Greedy, with log-probabilities, without end-of-sequence.
+inline Request greedy(std::vector<TokenId> prompt, std::int32_t max_tokens) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampling.temperature = 0;
+  request.sampling.n_top_logprobs = 0;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+}  // namespace baton::testing
