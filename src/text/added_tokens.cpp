@@ -28,7 +28,8 @@ Result<AddedToken> AddedToken::from_json(const json::Value& value, std::optional
 }
 
 void AddedTokens::Index::insert(const std::string& spelling, std::size_t token) {
-  if (spelling.empty() || !tokens.emplace(spelling, token).second) return;
+  if (spelling.empty()) return;
+  tokens[spelling] = token;  // of two that the normalizer makes equal the last counts
   std::vector<std::size_t>& known = lengths[static_cast<unsigned char>(spelling.front())];
   const auto place = std::ranges::lower_bound(known, spelling.size(), std::greater<>());
   if (place == known.end() || *place != spelling.size()) known.insert(place, spelling.size());

@@ -18,6 +18,24 @@ constexpr std::size_t kMaxExpressionBytes = 64 << 10;
 constexpr std::uint32_t kMatchSteps = 1'000'000;
 constexpr std::uint32_t kMatchHeapKib = 64 << 10;
 
+struct FreeCompiled {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+};
+
+struct Compiled {
+  std::unique_ptr<pcre2_code, FreeCompiled> code;  // nullptr where the expression is not valid
+  int error = 0;
+  PCRE2_SIZE error_at = 0;
+};
+
+Compiled compile(std::string_view expression) {
+  Compiled result;
+  result.code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &result.error,
+                                  &result.error_at, nullptr));
+  return result;
+}
+
 /// Rewrites an expression in Oniguruma's (Ruby) syntax, which tokenizer files use, as one that means the same to PCRE2.
 class Translator {
  public:
@@ -107,15 +125,29 @@ class Translator {
         out_ += '}';
         return {};
       case 'p':
-      case 'P':
-      case 'x': {
-        const std::size_t close = at_ + 2 < in_.size() && in_[at_ + 2] == '{' ? in_.find('}', at_) : at_ + 1;
-        if (close == std::string_view::npos) return refuse("a brace that is not closed");
-        copy(close + 1 - at_);
-        return {};
-      }
+      case 'P': return property();
       default: copy(2); return {};
     }
+  }
+
+  /// \\p{...}: PCRE2 reads a script's name as the scripts that use the character, Oniguruma as the script it belongs to.
+  Result<void> property() {
+    if (at_ + 2 >= in_.size() || in_[at_ + 2] != '{') {
+      copy(2);
+      return {};
+    }
+    const std::size_t close = in_.find('}', at_);
+    if (close == std::string_view::npos) return refuse("a brace that is not closed");
+    const std::string_view name = in_.substr(at_ + 3, close - at_ - 3);
+    const std::string_view negation = name.starts_with('^') ? "^" : "";
+    const std::string script = fmt::format("{{{}sc:{}}}", negation, name.substr(negation.size()));
+    if (name.size() > 2 && compile("\\p" + script).code != nullptr) {
+      copy(2);
+      replace(close + 1 - at_, script);
+    } else {
+      copy(close + 1 - at_);
+    }
+    return {};
   }
 
   Result<void> inside_class(char c) {
@@ -196,18 +228,15 @@ Result<Pattern> Pattern::regex(std::string_view expression) {
   if (!unicode::is_valid_utf8(expression)) return fail(ErrorCode::invalid_data, "a regular expression is not UTF-8");
   BATON_TRY(const std::string translated, Translator(expression).run());
 
-  int error = 0;
-  PCRE2_SIZE error_at = 0;
-  Pattern pattern;
-  pattern.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &error_at,
-                                    nullptr));
-  if (pattern.code_ == nullptr) {
+  Compiled compiled = compile(translated);
+  if (compiled.code == nullptr) {
     unsigned char message[256] = {};
-    pcre2_get_error_message(error, message, sizeof message);
+    pcre2_get_error_message(compiled.error, message, sizeof message);
     return fail(ErrorCode::unsupported, fmt::format("regular expression '{}': {} (byte {} of '{}')", expression,
-                                                    reinterpret_cast<const char*>(message), error_at, translated));
+                                                    reinterpret_cast<const char*>(message), compiled.error_at, translated));
   }
+  Pattern pattern;
+  pattern.code_.reset(compiled.code.release());
   // Where there is no JIT compiler the interpreter gives the same matches.
   pcre2_jit_compile(pattern.code_.get(), PCRE2_JIT_COMPLETE);
   return pattern;

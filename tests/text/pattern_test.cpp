@@ -46,6 +46,9 @@ TEST(Pattern, keeps_onigurumas_meaning) {
   EXPECT_EQ(matches(R"(\w+)", "a\u0301b-c"), "a\u0301b|c");    // marks belong to words
   EXPECT_EQ(matches(R"([^\s\w]+)", "a-\u180e b"), "-\u180e");  // U+180E is no white space
   EXPECT_EQ(matches(R"(\u00e9)", "é"), "é");
+  EXPECT_EQ(matches(R"(\p{Han}+)", "日。本ab"), "日|本");  // the script, not scripts that use the character
+  EXPECT_EQ(matches(R"([^\p{^Han}]|\P{Latin})", "本ab。"), "本|。");
+  EXPECT_EQ(matches(R"(\p{Alphabetic}\pN\p{Lu})", "a1B"), "a1B");
 }
 
 TEST(Pattern, classes_in_classes_add_their_members) {
