@@ -105,6 +105,7 @@ struct Sink {
   std::uint64_t size_bytes = 0;  ///< of the file now
   std::uint64_t wanted_bytes = 0;
   bool is_first_data = true;
+  bool is_too_long = false;
   const DownloadProgress* progress = nullptr;
 
   Sink() = default;
@@ -128,7 +129,8 @@ struct Sink {
       sink.is_first_data = false;
       if (status == 200 && sink.size_bytes > 0 && !sink.restart()) return 0;  // the server sends all from the start
     }
-    if (sink.size_bytes + size > sink.wanted_bytes) return 0;
+    sink.is_too_long = sink.size_bytes + size > sink.wanted_bytes;
+    if (sink.is_too_long) return 0;
     std::size_t n_written = 0;
     while (n_written < size) {
       const ssize_t count = ::write(sink.file, data + n_written, size - n_written);
@@ -210,6 +212,8 @@ Result<void> http_download(const std::string& url, const std::string& token, con
     const bool ended = continue_download(request, sink);
     const long status = request.status();
     if (status >= 400 && status < 500) return fail(ErrorCode::unavailable, fmt::format("{}: HTTP status {}", url, status));
+    if (sink.is_too_long)
+      return fail(ErrorCode::invalid_data, fmt::format("{}: the file has more than the {} bytes announced", url, size_bytes));
     why = status >= 500 ? fmt::format("HTTP status {}", status)
           : ended       ? fmt::format("the reply ended after {} of {} bytes", sink.size_bytes, size_bytes)
                         : request.why();

@@ -1,0 +1,87 @@
+/// Requests of io/http_client.h to a server on loopback.
+#include "io/http_client.h"
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+#include "support/http_server.h"
+
+namespace baton {
+namespace {
+
+using test::HttpServer;
+using test::ServerReply;
+using test::ServerRequest;
+
+class HttpClient : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(folder_);
+    // proxies of the machine are not for loopback
+    for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "baton_http_client_test";
+};
+
+TEST_F(HttpClient, a_reply_of_any_status_is_a_result) {
+  HttpServer server([](const ServerRequest& request) {
+    return ServerReply{.status = request.target == "/there" ? 200 : 404, .headers = "X-Thing:  a b \r\n", .body = "text"};
+  });
+  const auto found = http_get(server.url() + "/there", "");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->status, 200);
+  EXPECT_EQ(found->body, "text");
+  EXPECT_EQ(found->headers.at("x-thing"), "a b");
+  EXPECT_EQ(http_get(server.url() + "/gone", "")->status, 404);
+  EXPECT_EQ(server.requests()[0].head.find("Authorization"), std::string::npos);
+}
+
+TEST_F(HttpClient, no_reply_is_an_error_that_names_the_address) {
+  const auto reply = http_get("http://127.0.0.1:1/x", "");
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
+  EXPECT_TRUE(reply.error().message.starts_with("http://127.0.0.1:1/x: ")) << reply.error().message;
+  EXPECT_FALSE(http_get("file:///etc/hostname", ""));
+}
+
+TEST_F(HttpClient, head_follows_redirects_on_the_same_server_only) {
+  HttpServer server([](const ServerRequest& request) {
+    if (request.target == "/moved") return ServerReply{.status = 307, .headers = "Location: /new\r\n"};
+    if (request.target == "/round") return ServerReply{.status = 307, .headers = "Location: /round\r\n"};
+    return ServerReply{.status = 302, .headers = "Location: http://elsewhere.invalid/\r\nETag: \"1\"\r\n"};
+  });
+  const auto reply = http_head(server.url() + "/moved", "");
+  ASSERT_TRUE(reply) << reply.error().message;
+  EXPECT_EQ(reply->status, 302);
+  EXPECT_EQ(reply->headers.at("etag"), "\"1\"");
+  EXPECT_EQ(http_head(server.url() + "/round", "").error().message, server.url() + "/round: too many redirects");
+}
+
+TEST_F(HttpClient, the_token_stays_with_the_first_server) {
+  HttpServer storage([](const ServerRequest&) { return ServerReply{.body = "bytes"}; });
+  HttpServer hub(
+      [&](const ServerRequest&) { return ServerReply{.status = 302, .headers = "Location: " + storage.url() + "/blob\r\n"}; });
+  ASSERT_TRUE(http_download(hub.url() + "/file", "secret", folder_ / "file", 5, {}));
+  EXPECT_EQ(read_file(folder_ / "file").value(), "bytes");
+  EXPECT_NE(hub.requests()[0].head.find("Authorization: Bearer secret\r\n"), std::string::npos);
+  EXPECT_EQ(storage.requests()[0].head.find("secret"), std::string::npos);
+}
+
+TEST_F(HttpClient, a_download_that_is_refused_or_too_long_is_an_error) {
+  HttpServer server([](const ServerRequest& request) {
+    return ServerReply{.status = request.target == "/forbidden" ? 403 : 200, .body = "123456"};
+  });
+  EXPECT_EQ(http_download(server.url() + "/forbidden", "", folder_ / "file", 6, {}).error().message,
+            server.url() + "/forbidden: HTTP status 403");
+  EXPECT_EQ(read_file(folder_ / "file").value(), "");
+  EXPECT_EQ(http_download(server.url() + "/file", "", folder_ / "file", 5, {}).error().message,
+            server.url() + "/file: the file has more than the 5 bytes announced");
+  EXPECT_LE(read_file(folder_ / "file").value().size(), 5u);
+  EXPECT_EQ(http_download(server.url() + "/file", "", folder_ / "no" / "file", 6, {}).error().code, ErrorCode::io);
+}
+
+}  // namespace
+}  // namespace baton
