@@ -1,9 +1,9 @@
 # A layer is a folder of src/: every .cpp in it belongs to its library, every *_test.cpp of the same folder under tests/ is a test.
 
-# baton_layer(NAME LINK target...): static library baton_NAME from src/NAME/*.cpp.
+# baton_layer(NAME LINK target...): static library baton_NAME from src/NAME/*.cpp and src/NAME/bench/*.cpp.
 function(baton_layer name)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp ${CMAKE_SOURCE_DIR}/src/${name}/bench/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/src/apps/main\\.cpp$")
   if(NOT sources)
     add_library(baton_${name} INTERFACE)

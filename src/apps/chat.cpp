@@ -1,0 +1,154 @@
+/// `baton chat`: a conversation whose earlier turns stay in the prefix cache.
+#include "apps/chat.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "apps/load.h"
+#include "core/log.h"
+#include "server/openai_request.h"
+#include "server/prompts.h"
+#include "text/stream_decoder.h"
+
+namespace baton {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+constexpr const char* kHelp = "/reset forgets the conversation, /stats shows the last answer's numbers, /help shows this, Ctrl-C stops an answer, Ctrl-D ends.\n";
+
+/// One conversation over one engine.
+class Conversation {
+ public:
+  Conversation(Engine& engine, const ServedModel& model, const Prefixes& prefixes, const ChatOptions& options)
+      : engine_(engine), model_(model), prefixes_(prefixes), options_(options) {
+    reset();
+  }
+
+  void reset() {
+    messages_ = json::Value::array();
+    if (!options_.system.empty()) messages_.push_back({{"role", "system"}, {"content", options_.system}});
+  }
+
+  /// Answers `text` on standard output; what was said so far is taken back if that fails.
+  Result<void> answer(const std::string& text) {
+    messages_.push_back({{"role", "user"}, {"content", text}});
+    auto said = generate();
+    if (!said) {
+      messages_.erase(messages_.size() - 1);
+      return fail(said.error().code, said.error().message);
+    }
+    messages_.push_back({{"role", "assistant"}, {"content", *said}});
+    return {};
+  }
+
+  const SequenceStats& stats() const { return stats_; }
+
+ private:
+  Result<std::string> generate() {
+    json::Value body{{"messages", messages_}};
+    if (!options_.prefix.empty()) body["prefix"] = options_.prefix;
+    if (options_.temperature >= 0) body["temperature"] = options_.temperature;
+    if (options_.max_tokens > 0) body["max_tokens"] = options_.max_tokens;
+    BATON_TRY(const ChatRequest chat, parse_chat_request(body, model_.defaults, {model_.n_vocab, kMaxTopLogprobs}));
+    BATON_TRY(const Target target, resolve_target(model_, prefixes_, chat.generation));
+    BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(model_, target.prefix, chat));
+    Request request = engine_request(chat.generation, prompt);
+    BATON_TRY(const RequestId id, engine_.submit(std::move(request)));
+    StreamDecoder decoder(model_.tokenizer, {}, false, true);
+    std::string text;
+    const auto show = [&](const std::string& piece) {
+      text += piece;
+      fmt::print("{}", piece);
+      std::fflush(stdout);
+    };
+    for (bool is_open = true; is_open;) {
+      if (interrupted != 0) {
+        interrupted = 0;
+        engine_.cancel(id);
+      }
+      engine_.step();
+      for (const Event& event : engine_.wait_events(std::chrono::milliseconds(0))) {
+        for (const TokenOutput& token : event.tokens) show(decoder.push(token.token).text);
+        stats_ = event.stats;
+        if (!event.finished) continue;
+        is_open = false;
+        if (*event.finished == FinishReason::error) return fail(ErrorCode::internal, "the model's logits hold a NaN");
+      }
+    }
+    show(decoder.finish().text);
+    fmt::print("\n");
+    return text;
+  }
+
+  Engine& engine_;
+  const ServedModel& model_;
+  const Prefixes& prefixes_;
+  const ChatOptions& options_;
+  json::Value messages_;
+  SequenceStats stats_;
+};
+
+Result<void> run(ChatOptions options) {
+  BATON_TRY(const ModelFiles files, find_model_files(options.model));
+  if (files.is_demo && options.prefix.empty() && options.model.prefixes.empty() && options.system.empty()) {
+    options.model.prefixes.push_back("shop=" + (files.folder / "catalogue.txt").string());
+    options.prefix = "shop";
+    fmt::print(stderr, "The demo model answers questions about the catalogue {}.\n", (files.folder / "catalogue.txt").string());
+  }
+  options.model.max_num_seqs = 1;
+  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
+  BATON_TRY(const ServedModel model, load_text(files, options.model, *engine));
+  BATON_TRY(const Prefixes prefixes, load_prefixes(options.model, model, *engine));
+  Conversation conversation(*engine, model, prefixes, options);
+  const bool is_terminal = isatty(STDIN_FILENO) != 0;
+  if (is_terminal) fmt::print(stderr, "{}", kHelp);
+  for (std::string line;;) {
+    if (is_terminal) fmt::print(stderr, "> ");
+    if (!std::getline(std::cin, line)) break;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (line == "/help") {
+      fmt::print(stderr, "{}", kHelp);
+    } else if (line == "/reset") {
+      conversation.reset();
+    } else if (line == "/stats") {
+      const SequenceStats& stats = conversation.stats();
+      fmt::print(stderr, "prompt {} tokens, {} from the cache; answer {} tokens; prefill {:.0f} ms\n", stats.prompt_tokens, stats.cached_tokens,
+                 stats.completion_tokens, stats.prefill_ms);
+    } else if (line.starts_with("/")) {
+      fmt::print(stderr, "unknown command {}; {}", line, kHelp);
+    } else if (auto answered = conversation.answer(line); !answered) {
+      fmt::print(stderr, "baton chat: {}\n", answered.error().message);
+      if (!is_terminal) return fail(answered.error().code, "stopped");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_chat_options(CLI::App& app, ChatOptions& options) {
+  add_model_options(app, options.model);
+  app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
+  app.add_option("--use-prefix", options.prefix, "Name of a prompt given with --prefix to begin with")->group("Conversation");
+  app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")->check(CLI::NonNegativeNumber)->group("Conversation");
+  app.add_option("--max-tokens", options.max_tokens, "Of an answer (default: what the context has left)")->check(CLI::PositiveNumber)->group("Conversation");
+}
+
+int chat_main(const ChatOptions& options) {
+  log::set_level(log::Level::warning);
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  if (const auto done = run(options); !done) {
+    fmt::print(stderr, "baton chat: {}\n", done.error().message);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace baton

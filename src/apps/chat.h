@@ -1,0 +1,24 @@
+/// `baton chat`: talk to a model on the terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "apps/options.h"
+
+namespace baton {
+
+struct ChatOptions {
+  ModelOptions model;
+  std::string system;               ///< text of a system message
+  std::string prefix;               ///< a registered prompt (--prefix) to begin with; the demo model's shop without a model
+  double temperature = -1;          ///< -1: the model's default
+  std::int32_t max_tokens = 0;      ///< of an answer; 0: what the context has left
+};
+
+void add_chat_options(CLI::App& app, ChatOptions& options);
+
+/// Reads a line, prints the answer as it comes, until the end of input. Exit code: 0 or 1 (failed).
+int chat_main(const ChatOptions& options);
+
+}  // namespace baton

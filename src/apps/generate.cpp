@@ -1,0 +1,235 @@
+/// `baton generate`: reads all lines, runs them as the scheduler sees fit, prints them in the order they came.
+#include "apps/generate.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/load.h"
+#include "apps/progress.h"
+#include "core/log.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "server/openai_request.h"
+#include "server/prompts.h"
+#include "text/stream_decoder.h"
+
+namespace baton {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+/// One line of the input and what has come of it.
+struct Line {
+  json::Value id;
+  std::optional<std::string> answer;  ///< the right one, if the line knows it
+  std::string type;
+  Request request;
+  GenerationRequest generation;
+
+  std::optional<StreamDecoder> decoder;
+  std::string text;
+  std::vector<TokenOutput> tokens;
+  SequenceStats stats;
+  std::optional<FinishReason> finished;
+};
+
+Result<std::string> read_prompts(const std::string& file) {
+  if (file != "-") return read_file(file);
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+Result<Line> parse_line(json::Value body, const GenerateOptions& options, const ServedModel& model, const Prefixes& prefixes, std::size_t number) {
+  if (!body.is_object()) return fail(ErrorCode::invalid_request, "not a JSON object");
+  Line line;
+  line.id = body.contains("id") ? body["id"] : json::Value(number);
+  if (body.contains("answer") && body["answer"].is_string()) line.answer = body["answer"].get<std::string>();
+  if (body.contains("type") && body["type"].is_string()) line.type = body["type"].get<std::string>();
+  for (const char* mine : {"id", "answer", "type"}) body.erase(mine);
+  if (options.temperature && !body.contains("temperature")) body["temperature"] = *options.temperature;
+  if (options.max_tokens && !body.contains("max_tokens")) body["max_tokens"] = *options.max_tokens;
+  const RequestBounds limits{model.n_vocab, kMaxTopLogprobs};
+  TokenizedPrompt prompt;
+  if (body.contains("messages")) {
+    BATON_TRY(const ChatRequest chat, parse_chat_request(body, model.defaults, limits));
+    BATON_TRY(const Target target, resolve_target(model, prefixes, chat.generation));
+    BATON_TRY(prompt, tokenize_chat(model, target.prefix, chat));
+    line.generation = chat.generation;
+  } else {
+    BATON_TRY(const CompletionRequest completion, parse_completion_request(body, model.defaults, limits));
+    if (completion.prompts.size() != 1) return fail(ErrorCode::invalid_request, "prompt must be one prompt; write a line for each");
+    BATON_TRY(const Target target, resolve_target(model, prefixes, completion.generation));
+    prompt = tokenize_completion(model, target.prefix, completion, completion.prompts[0]);
+    line.generation = completion.generation;
+  }
+  if (line.generation.n != 1) return fail(ErrorCode::invalid_request, "n must be 1; write a line for each continuation");
+  if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
+  line.request = engine_request(line.generation, prompt);
+  line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop, line.generation.skip_special_tokens);
+  return line;
+}
+
+Result<std::vector<Line>> parse_lines(const std::string& text, const GenerateOptions& options, const ServedModel& model, const Prefixes& prefixes) {
+  std::vector<Line> lines;
+  std::size_t number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view content = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (content.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    auto body = json::parse(content, fmt::format("line {}", number));
+    if (!body) return fail(body.error().code, body.error().message);
+    auto line = parse_line(std::move(*body), options, model, prefixes, number);
+    if (!line) return fail(line.error().code, fmt::format("line {}: {}", number, line.error().message));
+    lines.push_back(std::move(*line));
+  }
+  return lines;
+}
+
+json::Value to_json(const Line& line) {
+  json::Value token_ids = json::Value::array();
+  json::Value logprobs = json::Value::array();
+  for (const TokenOutput& token : line.tokens) {
+    token_ids.push_back(token.token);
+    if (!token.logprob) continue;
+    json::Value entry{{"token_id", token.token}, {"logprob", *token.logprob}};
+    if (!token.top_logprobs.empty()) {
+      entry["top_logprobs"] = json::Value::array();
+      for (const TokenLogprob& top : token.top_logprobs) entry["top_logprobs"].push_back({{"token_id", top.token}, {"logprob", top.logprob}});
+    }
+    logprobs.push_back(std::move(entry));
+  }
+  json::Value out{{"id", line.id}, {"text", line.text}, {"token_ids", std::move(token_ids)}, {"finish_reason", to_string(*line.finished)},
+                  {"usage", {{"prompt_tokens", line.stats.prompt_tokens}, {"completion_tokens", line.stats.completion_tokens},
+                             {"total_tokens", line.stats.prompt_tokens + line.stats.completion_tokens},
+                             {"prompt_tokens_details", {{"cached_tokens", line.stats.cached_tokens}}}}}};
+  if (line.request.sampling.n_top_logprobs >= 0) out["logprobs"] = std::move(logprobs);
+  return out;
+}
+
+/// Runs lines through the engine on this thread.
+class Run {
+ public:
+  Run(Engine& engine, std::vector<Line>& lines) : engine_(engine), lines_(lines), progress_("generated", "answers", static_cast<std::int64_t>(lines.size())) {}
+
+  Result<void> go() {
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      auto id = engine_.submit(lines_[i].request);
+      if (!id) return fail(id.error().code, fmt::format("{}: {}", json::dump(lines_[i].id), id.error().message));
+      places_.emplace(*id, i);
+    }
+    while (n_finished_ < lines_.size() && interrupted == 0) {
+      engine_.step();
+      for (const Event& event : engine_.wait_events(std::chrono::milliseconds(0))) take(event);
+      print_ready();
+      progress_.update(static_cast<std::int64_t>(n_finished_));
+    }
+    // Interrupted: what is finished behind an unfinished line is kept too.
+    for (; n_printed_ < lines_.size(); ++n_printed_) print(lines_[n_printed_]);
+    progress_.finish();
+    return {};
+  }
+
+ private:
+  void take(const Event& event) {
+    Line& line = lines_[places_.at(event.request)];
+    if (line.finished) return;
+    for (const TokenOutput& token : event.tokens) {
+      const StreamDecoder::Piece piece = line.decoder->push(token.token);
+      line.tokens.push_back(token);
+      line.text += piece.text;
+      if (piece.stop) {
+        engine_.finish(event.request, event.index, FinishReason::stop);
+        return end(line, FinishReason::stop, event);
+      }
+    }
+    if (!event.finished) return;
+    const StreamDecoder::Piece rest = line.decoder->finish();
+    line.text += rest.text;
+    end(line, rest.stop ? FinishReason::stop : *event.finished, event);
+  }
+
+  void end(Line& line, FinishReason reason, const Event& event) {
+    line.finished = reason;
+    line.stats = event.stats;
+    line.stats.completion_tokens = static_cast<std::int32_t>(line.tokens.size()) + (event.stop_id ? 1 : 0);
+    ++n_finished_;
+  }
+
+  void print_ready() {
+    for (; n_printed_ < lines_.size() && lines_[n_printed_].finished; ++n_printed_) print(lines_[n_printed_]);
+  }
+
+  static void print(const Line& line) {
+    if (!line.finished) return;
+    fmt::print("{}\n", json::dump(to_json(line)));
+    std::fflush(stdout);
+  }
+
+  Engine& engine_;
+  std::vector<Line>& lines_;
+  Progress progress_;
+  std::unordered_map<RequestId, std::size_t> places_;
+  std::size_t n_finished_ = 0;
+  std::size_t n_printed_ = 0;
+};
+
+/// How many of the lines that know their answer were answered with exactly it.
+void report_exactness(const std::vector<Line>& lines) {
+  std::map<std::string, std::pair<int, int>> by_type;
+  for (const Line& line : lines) {
+    if (!line.answer || !line.finished) continue;
+    for (const std::string& type : {std::string(), line.type}) {
+      auto& [right, total] = by_type[type];
+      right += line.text == *line.answer ? 1 : 0;
+      ++total;
+      if (line.type.empty()) break;
+    }
+  }
+  for (const auto& [type, counts] : by_type)
+    fmt::print(stderr, "{}exact: {} of {} ({:.1f}%)\n", type.empty() ? "" : type + " ", counts.first, counts.second, 100.0 * counts.first / counts.second);
+}
+
+Result<void> run(const GenerateOptions& options) {
+  BATON_TRY(const ModelFiles files, find_model_files(options.model));
+  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
+  BATON_TRY(const ServedModel model, load_text(files, options.model, *engine));
+  BATON_TRY(const Prefixes prefixes, load_prefixes(options.model, model, *engine));
+  BATON_TRY(const std::string text, read_prompts(options.prompts));
+  BATON_TRY(std::vector<Line> lines, parse_lines(text, options, model, prefixes));
+  BATON_TRY_VOID(Run(*engine, lines).go());
+  report_exactness(lines);
+  const EngineMetrics& metrics = engine->metrics();
+  fmt::print(stderr, "KV read {:.2f} GB, saved by sharing {:.2f} GB\n", static_cast<double>(metrics.kv_bytes_requested.value()) / 1e9, static_cast<double>(metrics.kv_bytes_saved.value()) / 1e9);
+  return {};
+}
+
+}  // namespace
+
+void add_generate_options(CLI::App& app, GenerateOptions& options) {
+  add_model_options(app, options.model);
+  app.add_option("--prompts", options.prompts, "JSON lines {id?, prompt | messages, prefix?, temperature, max_tokens, ...}; - for standard input")->capture_default_str()->group("Prompts");
+  app.add_option("--temperature", options.temperature, "For lines that say none")->check(CLI::NonNegativeNumber)->group("Prompts");
+  app.add_option("--max-tokens", options.max_tokens, "For lines that say none (else 16 for a prompt, what the context has left for messages)")->check(CLI::PositiveNumber)->group("Prompts");
+}
+
+int generate_main(const GenerateOptions& options) {
+  if (const auto level = log::level_from_name(options.model.log_level)) log::set_level(*level);
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  if (const auto done = run(options); !done) {
+    fmt::print(stderr, "baton generate: {}\n", done.error().message);
+    return 1;
+  }
+  return interrupted != 0 ? 1 : 0;
+}
+
+}  // namespace baton

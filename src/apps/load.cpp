@@ -1,0 +1,151 @@
+/// From options to a running engine.
+#include "apps/load.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+#include "io/file.h"
+#include "io/hub.h"
+#include "io/safetensors.h"
+#include "model/decoder.h"
+#include "model/weights.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+void show_download(std::string_view file, std::uint64_t received, std::uint64_t total) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r\033[K{}  {:.1f} of {:.1f} MB", file, static_cast<double>(received) / 1e6, static_cast<double>(total) / 1e6);
+  if (received == total && total > 0) fmt::print(stderr, "\n");
+  std::fflush(stderr);
+}
+
+Result<DType> weight_dtype(const ModelOptions& options, const ModelConfig& config, const BackendInfo& backend) {
+  if (options.dtype == "auto") {
+    if (config.dtype == DType::f32) return DType::f32;
+    if (backend.has_bf16_products) return DType::bf16;
+    log::info("dtype=float32 reason=\"this processor has no bf16 products ({})\"", backend.features);
+    return DType::f32;
+  }
+  const DType asked = dtype_from_name(options.dtype).value();
+  if (asked == DType::bf16 && !backend.has_bf16_products)
+    return fail(ErrorCode::unsupported, fmt::format("--dtype {}: this processor has no bf16 products ({}); use float32", options.dtype, backend.features), "dtype");
+  return asked;
+}
+
+Result<EngineOptions> engine_options(const ModelOptions& options, DType weights) {
+  EngineOptions made;
+  made.relay = options.attention == "relay";
+  made.batch_invariant = options.batch_invariant;
+  made.enable_prefix_caching = options.enable_prefix_caching;
+  made.max_num_seqs = options.max_num_seqs;
+  made.max_num_batched_tokens = options.max_num_batched_tokens;
+  made.max_model_len = options.max_model_len;
+  made.block_len = options.block_size;
+  made.memory_utilization = options.gpu_memory_utilization;
+  made.max_num_queued_reqs = options.max_num_queued_reqs;
+  made.seed = options.seed;
+  made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
+  if (!options.kv_cache_memory_bytes.empty()) {
+    BATON_TRY(made.kv_cache_bytes, parse_bytes(options.kv_cache_memory_bytes, "--kv-cache-memory-bytes"));
+  }
+  return made;
+}
+
+}  // namespace
+
+Result<fs::path> shared_folder(std::string_view what) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path folder = program.parent_path().parent_path() / "share/baton" / what;
+  if (!error && fs::exists(folder / "config.json", error)) return folder;
+  return fail(ErrorCode::not_found, fmt::format("there is no model in {}", folder.string()));
+}
+
+Result<ModelFiles> find_model_files(const ModelOptions& options) {
+  if (options.model.empty()) {
+    BATON_TRY(fs::path folder, shared_folder("models/demo"));
+    return ModelFiles{"demo", std::move(folder), true};
+  }
+  HubOptions hub = hub_options_from_environment();
+  if (!options.download_dir.empty()) hub.cache = options.download_dir;
+  BATON_TRY(fs::path folder, find_model(options.model, options.revision, hub, show_download));
+  return ModelFiles{options.model, std::move(folder), false};
+}
+
+Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  BATON_TRY(ModelConfig config, read_model_config(files.folder));
+  BATON_TRY(std::unique_ptr<Backend> backend, make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
+  BATON_TRY(const DType dtype, weight_dtype(options, config, backend->info()));
+  ModelWeights weights;
+  if (options.load_format == "dummy") {
+    BATON_TRY(weights, random_weights(config, *backend, dtype, options.seed));
+  } else {
+    BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
+    BATON_TRY(weights, load_weights(config, checkpoint, *backend, dtype));
+  }
+  BATON_TRY(const EngineOptions made, engine_options(options, dtype));
+  const std::size_t weight_bytes = weights.size_bytes();
+  auto model = std::make_unique<Model>(config, std::move(weights));
+  BATON_TRY(std::unique_ptr<Engine> engine, Engine::create(made, std::move(backend), std::move(model)));
+  const EngineInfo info = engine->info();
+  log::info("model={} architecture={} parameters={:.1f}M dtype={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
+            files.name, config.architecture, static_cast<double>(config.n_parameters()) / 1e6, to_string(dtype), static_cast<double>(weight_bytes) / 1e6, to_string(info.kv_dtype),
+            static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6, info.max_model_len, info.attention,
+            info.batch_invariant ? " batch_invariant=1" : "", info.backend.device, info.backend.features,
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  return engine;
+}
+
+Result<ServedModel> load_text(const ModelFiles& files, const ModelOptions& options, const Engine& engine) {
+  BATON_TRY(const ModelConfig config, read_model_config(files.folder));
+  BATON_TRY(Tokenizer tokenizer, Tokenizer::load(files.folder));
+  if (tokenizer.n_vocab() > config.n_vocab)
+    log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(), config.n_vocab, config.n_vocab);
+  std::string source = tokenizer.chat_template();
+  if (!options.chat_template.empty()) {
+    BATON_TRY(source, read_file(options.chat_template));
+  }
+  std::optional<ChatTemplate> chat_template;
+  if (!source.empty()) {
+    BATON_TRY(chat_template, ChatTemplate::parse(std::move(source)));
+  }
+  SamplingDefaults defaults;
+  if (options.generation_config == "auto") {
+    BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
+    if (generation.temperature) defaults.temperature = static_cast<float>(*generation.temperature);
+    if (generation.top_p) defaults.top_p = static_cast<float>(*generation.top_p);
+    if (generation.top_k) defaults.top_k = std::max(0, *generation.top_k);
+    if (generation.repetition_penalty.value_or(1) != 1)
+      log::warning("generation_config.repetition_penalty={} effect=none reason=\"repetition penalties are not done yet\"", *generation.repetition_penalty);
+  }
+  return ServedModel{{files.name}, files.folder.string(), std::move(tokenizer), std::move(chat_template), defaults, config.n_vocab, engine.info().max_model_len};
+}
+
+Result<PrefixDefinition> read_prefix_flag(const std::string& definition) {
+  const std::size_t equals = definition.find('=');
+  if (equals == std::string::npos || equals == 0)
+    return fail(ErrorCode::invalid_request, fmt::format("--prefix {}: write NAME=FILE", definition), "prefix");
+  return read_prefix(definition.substr(0, equals), definition.substr(equals + 1));
+}
+
+Result<Prefixes> load_prefixes(const ModelOptions& options, const ServedModel& model, Engine& engine) {
+  Prefixes prefixes;
+  for (const std::string& definition : options.prefixes) {
+    BATON_TRY(PrefixDefinition read, read_prefix_flag(definition));
+    BATON_TRY(const PrefixInfo info, prefixes.add(model, engine, std::move(read)));
+    log::info("event=prefix_filled name={} tokens={} pinned_tokens={} ms={:.0f}", info.name, info.n_tokens, info.n_pinned_tokens, info.fill_ms);
+  }
+  return prefixes;
+}
+
+}  // namespace baton

@@ -1,0 +1,119 @@
+/// The program `baton`: one subcommand each for what it does.
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "apps/bench/attention_bench.h"
+#include "apps/bench/decode_bench.h"
+#include "apps/chat.h"
+#include "apps/demo.h"
+#include "apps/generate.h"
+#include "apps/options.h"
+#include "apps/serve.h"
+#include "apps/version.h"
+#include "core/log.h"
+
+namespace baton {
+namespace {
+
+constexpr const char* kIntroduction =
+    "Baton serves language models to many requests behind long shared prompts: a shared prompt is computed once, stored once, and\n"
+    "read from memory once a step for the whole batch (RelayAttention).\n\n"
+    "  baton demo                                  see it work, in a minute\n"
+    "  baton serve MODEL --prefix shop=prompt.txt  an OpenAI-compatible server with a registered prompt\n"
+    "  baton generate MODEL --prompts file.jsonl   answers for a file of prompts\n"
+    "  baton chat MODEL                            talk to a model here\n"
+    "  baton bench attention                       what relayed attention does on this machine";
+
+/// A subcommand that was chosen on the command line, and what runs it.
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+
+std::string join_words(const std::vector<std::string>& words) {
+  std::string text = "baton";
+  for (const std::string& word : words) text += " " + word;
+  return text;
+}
+
+/// Words of the command line behind the program's name; a subcommand's configuration file is put in behind the subcommand.
+Result<std::vector<std::string>> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  std::size_t n_commands = 0;
+  while (n_commands < words.size() && n_commands < 2 && !words[n_commands].starts_with("-") &&
+         (n_commands == 0 || words[0] == "bench"))
+    ++n_commands;
+  BATON_TRY(std::vector<std::string> flags, with_config_file({words.begin() + static_cast<std::ptrdiff_t>(n_commands), words.end()}));
+  words.resize(n_commands);
+  words.insert(words.end(), flags.begin(), flags.end());
+  return without_neutral_flags(words);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kIntroduction, "baton");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", [] { return version_text(); });
+  app.get_formatter()->column_width(36);
+
+  ServeCommandOptions serve;
+  GenerateOptions generate;
+  ChatOptions chat;
+  DemoOptions demo;
+  DecodeBenchOptions decode_bench;
+  AttentionBenchOptions attention_bench;
+  std::string command_line;
+
+  std::vector<Command> commands;
+  const auto add = [&](CLI::App& parent, const char* name, const char* help, const auto& add_options, std::function<int()> body) {
+    CLI::App* made = parent.add_subcommand(name, help);
+    made->allow_extras();
+    add_options(*made);
+    name_environment_variables(*made);
+    commands.push_back({made, std::move(body)});
+  };
+  add(app, "serve", "Serve a model over HTTP, compatible with OpenAI's API", [&](CLI::App& sub) { add_serve_options(sub, serve); }, [&] { return serve_main(serve); });
+  add(app, "generate", "Answer a file of prompts: JSON lines in, JSON lines out", [&](CLI::App& sub) { add_generate_options(sub, generate); },
+      [&] { return generate_main(generate); });
+  add(app, "chat", "Talk to a model on the terminal", [&](CLI::App& sub) { add_chat_options(sub, chat); }, [&] { return chat_main(chat); });
+  add(app, "demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention", [&](CLI::App& sub) { add_demo_options(sub, demo); },
+      [&] { return demo_main(demo); });
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  bench->require_subcommand(1);
+  add(*bench, "attention", "The attention of one layer and step: shared prompts read once against read by each request",
+      [&](CLI::App& sub) { add_attention_bench_options(sub, attention_bench); }, [&] { return attention_bench_main(attention_bench, command_line); });
+  add(*bench, "decode", "Tokens a second of many requests behind one shared prompt", [&](CLI::App& sub) { add_decode_bench_options(sub, decode_bench); },
+      [&] { return decode_bench_main(decode_bench, command_line); });
+
+  auto words = words_of(argc, argv);
+  if (!words) {
+    fmt::print(stderr, "baton: {}\n", words.error().message);
+    return 2;
+  }
+  command_line = join_words(*words);
+  try {
+    std::vector<std::string> reversed(words->rbegin(), words->rend());
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  for (const Command& command : commands) {
+    if (!command.app->parsed()) continue;
+    if (auto known = refuse_unknown_flags(*command.app, command.app->remaining()); !known) {
+      fmt::print(stderr, "baton {}: {}\n", command.app->get_name(), known.error().message);
+      return 2;
+    }
+    return command.run();
+  }
+  return 2;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) { return baton::run(argc, argv); }

@@ -1,0 +1,207 @@
+/// Command-line flags: rows, environment, configuration file, and what becomes of flags that are not ours.
+#include "apps/options.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "core/log.h"
+
+namespace baton {
+namespace {
+
+/// Flags of vLLM that ask for what Baton does in any case; `value` is the only one accepted.
+struct NeutralFlag {
+  std::string_view name;
+  std::string_view value;  ///< empty: the flag takes none
+  std::string_view reason;
+};
+constexpr std::array kNeutralFlags = std::to_array<NeutralFlag>({
+    {"--enable-chunked-prefill", "", "prompts are always computed in chunks"},
+    {"--enable-prompt-tokens-details", "", "cached_tokens is always reported"},
+    {"--tensor-parallel-size", "1", "one device"},
+    {"-tp", "1", "one device"},
+    {"--pipeline-parallel-size", "1", "one device"},
+    {"-pp", "1", "one device"},
+    {"--data-parallel-size", "1", "one engine"},
+    {"-dp", "1", "one engine"},
+    {"--scheduling-policy", "fcfs", "requests are served first come, first served"},
+    {"--async-scheduling", "", "steps are always planned ahead"},
+    {"--disable-log-requests", "", "prompts are never logged"},
+    {"--no-enable-log-requests", "", "prompts are never logged"},
+    {"--tokenizer-mode", "auto", "there is one tokenizer"},
+});
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const int substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest_flag(const CLI::App& app, std::string_view flag) {
+  std::string best;
+  int best_distance = std::numeric_limits<int>::max();
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const int distance = edit_distance(flag, "--" + name);
+      if (distance < best_distance) {
+        best = "--" + name;
+        best_distance = distance;
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& app, ModelOptions& options) {
+  const auto last = CLI::MultiOptionPolicy::TakeLast;
+  const auto row = [&](const char* flags, auto& value, const char* help) { return app.add_option(flags, value, help)->multi_option_policy(last)->capture_default_str(); };
+  const auto group = [&](const char* name, CLI::Option* option) { option->group(name); };
+
+  row("MODEL,--model", options.model, "Folder or Hugging Face id of the model; without it the demo model")->default_str("");
+  group("Model", row("--revision", options.revision, "Branch, tag or commit of the model"));
+  group("Model", row("--download-dir", options.download_dir, "Where models are downloaded to (default: the Hugging Face cache)"));
+  group("Model", row("--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")->check(CLI::IsMember({"auto", "safetensors", "dummy"})));
+  group("Model", row("--dtype", options.dtype, "Weights and products: auto (the checkpoint's), bfloat16, float32")->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"})));
+  group("Model", row("--max-model-len", options.max_model_len, "Longest prompt and answer in tokens; 0: the model's")->check(CLI::NonNegativeNumber));
+  group("Model", row("--chat-template", options.chat_template, "File with a chat template in place of the model's")->check(CLI::ExistingFile));
+  group("Model", row("--generation-config", options.generation_config, "auto: the model's generation_config.json sets sampling defaults; vllm: it does not")->check(CLI::IsMember({"auto", "vllm"})));
+  group("Model", row("--seed", options.seed, "Seed of requests that bring none"));
+
+  group("Device", row("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"})));
+  group("Device", row("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")->check(CLI::NonNegativeNumber));
+
+  group("Attention", row("--attention", options.attention, "relay: shared prompts are read once a step for all; paged: by each request")->check(CLI::IsMember({"relay", "paged"})));
+  group("Attention", app.add_flag("--batch-invariant", options.batch_invariant, "The same bits alone, in a batch, cold, warm, relay or paged; slower"));
+
+  group("Cache and scheduler", app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching, "Keep the blocks of prompts for requests that begin alike (on)"));
+  group("Cache and scheduler", row("--block-size", options.block_size, "Tokens a block of the cache")->check(CLI::IsMember({16, 32, 64, 128, 256})));
+  group("Cache and scheduler", row("--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"})));
+  group("Cache and scheduler", row("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, "Size of the cache, with K, M or G; default: what the requests can use, at most a share of free memory"));
+  group("Cache and scheduler", row("--gpu-memory-utilization", options.gpu_memory_utilization, "Share of free memory the cache may take")->check(CLI::Range(0.01, 1.0)));
+  group("Cache and scheduler", row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096)));
+  group("Cache and scheduler", row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536)));
+  group("Cache and scheduler", row("--max-num-queued-reqs", options.max_num_queued_reqs, "Requests that may wait, more get 503; 0: no limit")->check(CLI::NonNegativeNumber));
+
+  group("Prefixes", app.add_option("--prefix", options.prefixes, "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of messages), computed and pinned before the first request")->take_all()->allow_extra_args(false));
+
+  group("Log", row("--log-level", options.log_level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"})));
+  group("Log", app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")->check(CLI::ExistingFile));
+}
+
+void name_environment_variables(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_lnames()[0] == "config") continue;
+    std::string name = "BATON_" + option->get_lnames()[0];
+    std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
+    option->envname(name);
+  }
+}
+
+Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words) {
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string flag = words[i].substr(0, words[i].find('='));
+    const auto* known = std::find_if(kNeutralFlags.begin(), kNeutralFlags.end(), [&](const NeutralFlag& row) { return row.name == flag; });
+    if (known == kNeutralFlags.end()) {
+      rest.push_back(words[i]);
+      continue;
+    }
+    if (!known->value.empty()) {
+      std::string value;
+      if (flag.size() < words[i].size())
+        value = words[i].substr(flag.size() + 1);
+      else if (i + 1 < words.size())
+        value = words[++i];
+      if (value != known->value)
+        return fail(ErrorCode::unsupported, fmt::format("{} {}: only {} is supported", flag, value, known->value));
+    }
+    log::info("flag={} effect=none reason=\"{}\"", flag, known->reason);
+  }
+  return rest;
+}
+
+Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras) {
+  if (extras.empty()) return {};
+  // A flag is named before a word, because the word is most likely its value.
+  const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
+  if (flag == extras.end()) return fail(ErrorCode::invalid_request, fmt::format("unexpected argument '{}'", extras[0]));
+  const std::string name = flag->substr(0, flag->find('='));
+  return fail(ErrorCode::invalid_request, fmt::format("unknown flag {}; the nearest there is: {}", name, nearest_flag(app, name)));
+}
+
+Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments) {
+  std::string file;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) file = arguments[i + 1];
+    if (arguments[i].starts_with("--config=")) file = arguments[i].substr(9);
+  }
+  if (file.empty()) return arguments;
+  std::vector<std::string> from_file;
+  std::string model;
+  try {
+    const YAML::Node root = YAML::LoadFile(file);
+    if (!root.IsMap()) return fail(ErrorCode::invalid_data, fmt::format("{}: not a mapping of flags to values", file));
+    for (const auto& entry : root) {
+      const auto key = entry.first.as<std::string>();
+      if (key == "model") {
+        model = entry.second.as<std::string>();
+      } else if (entry.second.IsSequence()) {
+        for (const auto& value : entry.second) from_file.insert(from_file.end(), {"--" + key, value.as<std::string>()});
+      } else if (!entry.second.IsScalar()) {
+        return fail(ErrorCode::invalid_data, fmt::format("{}: {} is neither a value nor a list", file, key));
+      } else if (const auto text = entry.second.as<std::string>(); text == "true") {
+        from_file.push_back("--" + key);
+      } else if (text == "false") {
+        from_file.push_back("--no-" + key);
+      } else {
+        from_file.insert(from_file.end(), {"--" + key, text});
+      }
+    }
+  } catch (const YAML::Exception& error) {
+    return fail(ErrorCode::invalid_data, fmt::format("{}: {}", file, error.what()));
+  }
+  // The file's model counts only if the command line names none: the first word that is no flag and no flag's value is one.
+  const bool names_model = !arguments.empty() && (!arguments[0].starts_with("-") || std::find(arguments.begin(), arguments.end(), "--model") != arguments.end());
+  if (!model.empty() && !names_model) from_file.insert(from_file.end(), {"--model", model});
+  from_file.insert(from_file.end(), arguments.begin(), arguments.end());
+  return from_file;
+}
+
+Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag) {
+  std::size_t end = 0;
+  double number = -1;
+  const std::string digits = text.substr(0, text.find_first_not_of("0123456789."));
+  if (!digits.empty() && digits.size() < 16) {
+    number = std::strtod(digits.c_str(), nullptr);
+    end = digits.size();
+  }
+  std::string unit = text.substr(end);
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
+  double factor = 0;
+  if (unit.empty()) factor = 1;
+  if (unit == "K" || unit == "KIB" || unit == "KB") factor = 0x1p10;
+  if (unit == "M" || unit == "MIB" || unit == "MB") factor = 0x1p20;
+  if (unit == "G" || unit == "GIB" || unit == "GB") factor = 0x1p30;
+  if (number < 0 || factor == 0 || number * factor > 0x1p50)
+    return fail(ErrorCode::invalid_request, fmt::format("{} {}: not a size; write a number with K, M, G or nothing behind it", flag, text));
+  return static_cast<std::int64_t>(std::llround(number * factor));
+}
+
+}  // namespace baton

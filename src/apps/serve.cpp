@@ -1,0 +1,95 @@
+/// `baton serve`: an OpenAI-compatible server over one model.
+#include "apps/serve.h"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "apps/load.h"
+#include "apps/version.h"
+#include "core/log.h"
+#include "server/server.h"
+
+namespace baton {
+namespace {
+
+Result<std::vector<PrefixDefinition>> read_prefixes(const std::vector<std::string>& definitions) {
+  std::vector<PrefixDefinition> read;
+  for (const std::string& definition : definitions) {
+    BATON_TRY(PrefixDefinition prefix, read_prefix_flag(definition));
+    read.push_back(std::move(prefix));
+  }
+  return read;
+}
+
+ServerOptions server_options(const ServeCommandOptions& options) {
+  ServerOptions made;
+  made.address = {options.host, options.port, options.uds, options.ssl_keyfile, options.ssl_certfile};
+  made.routes.api_keys = options.api_keys;
+  made.routes.cors = {options.allowed_origins, options.allowed_methods, options.allowed_headers, options.allow_credentials};
+  made.routes.version = version_number();
+  made.routes.max_logprobs = options.max_logprobs;
+  made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
+  made.handles_signals = true;
+  return made;
+}
+
+Result<void> run(const ServeCommandOptions& options) {
+  // Prefix files and the port come before the model, so that a mistake is known at once.
+  BATON_TRY(std::vector<PrefixDefinition> prefixes, read_prefixes(options.model.prefixes));
+  BATON_TRY(const std::unique_ptr<Server> server, Server::bind(server_options(options)));
+  if (options.host.empty() && options.uds.empty() && options.api_keys.empty())
+    log::warning("event=open_to_all reason=\"no --host and no --api-key: every interface, every caller\"");
+  BATON_TRY(const ModelFiles files, find_model_files(options.model));
+  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
+  BATON_TRY(ServedModel model, load_text(files, options.model, *engine));
+  if (!options.served_model_names.empty()) model.names = options.served_model_names;
+  if (!model.chat_template) log::warning("event=no_chat_template effect=\"/v1/chat/completions is refused; --chat-template FILE brings one\"");
+  engine->start();
+  const std::string name = model.names[0];
+  BATON_TRY_VOID(server->start(std::move(model), *engine, std::move(prefixes)));
+  const EngineInfo info = engine->info();
+  fmt::print("Baton {} serves {} ({}) at {}\n{} tokens fit the cache of {:.0f} MB; contexts up to {} tokens; attention: {}{}\n", version_number(), name,
+             to_string(info.weight_dtype), server->address(), static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
+             info.max_model_len, info.attention, info.batch_invariant ? ", batch-invariant" : "");
+  std::fflush(stdout);
+  server->wait();
+  engine->stop();
+  return {};
+}
+
+}  // namespace
+
+void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
+  add_model_options(app, options.model);
+  const auto row = [&](const char* flags, auto& value, const char* help, const char* group) {
+    return app.add_option(flags, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->capture_default_str()->group(group);
+  };
+  const auto list = [&](const char* flags, std::vector<std::string>& value, const char* help, const char* group) {
+    return app.add_option(flags, value, help)->delimiter(',')->allow_extra_args(false)->group(group);
+  };
+  list("--served-model-name", options.served_model_names, "Names that requests may use for the model (default: MODEL)", "Server");
+  row("--host", options.host, "Address to listen on (default: all interfaces)", "Server");
+  row("--port", options.port, "Port; 0: any free one", "Server")->check(CLI::Range(0, 65535));
+  row("--uds", options.uds, "Unix socket to listen on in place of host and port", "Server");
+  list("--api-key", options.api_keys, "Keys that /v1 asks for (Authorization: Bearer KEY)", "Server");
+  row("--ssl-keyfile", options.ssl_keyfile, "TLS: private key, PEM", "Server")->check(CLI::ExistingFile);
+  row("--ssl-certfile", options.ssl_certfile, "TLS: certificate chain, PEM", "Server")->check(CLI::ExistingFile);
+  list("--allowed-origins", options.allowed_origins, "CORS: pages that may call (*)", "Server");
+  list("--allowed-methods", options.allowed_methods, "CORS: methods (*)", "Server");
+  list("--allowed-headers", options.allowed_headers, "CORS: headers (*)", "Server");
+  app.add_flag("--allow-credentials", options.allow_credentials, "CORS: cookies and keys of pages")->group("Server");
+  row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")->check(CLI::Range(0, 20));
+  row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")->check(CLI::Range(0, 86400));
+}
+
+int serve_main(const ServeCommandOptions& options) {
+  if (const auto level = log::level_from_name(options.model.log_level)) log::set_level(*level);
+  if (const auto done = run(options); !done) {
+    fmt::print(stderr, "baton serve: {}\n", done.error().message);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace baton

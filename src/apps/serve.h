@@ -1,0 +1,35 @@
+/// `baton serve`: an OpenAI-compatible server over one model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/options.h"
+
+namespace baton {
+
+struct ServeCommandOptions {
+  ModelOptions model;
+  std::vector<std::string> served_model_names;
+  std::string host;                      ///< empty: all interfaces
+  std::uint16_t port = 8000;
+  std::string uds;
+  std::vector<std::string> api_keys;
+  std::string ssl_keyfile;
+  std::string ssl_certfile;
+  std::vector<std::string> allowed_origins{"*"};
+  std::vector<std::string> allowed_methods{"*"};
+  std::vector<std::string> allowed_headers{"*"};
+  bool allow_credentials = false;
+  std::int32_t max_logprobs = 20;
+  std::int64_t shutdown_timeout_s = 30;
+};
+
+void add_serve_options(CLI::App& app, ServeCommandOptions& options);
+
+/// Takes the port, loads the model, fills the prefixes, serves until SIGTERM or SIGINT, lets what runs finish. Exit code: 0, or 1 if it could not
+/// start.
+int serve_main(const ServeCommandOptions& options);
+
+}  // namespace baton

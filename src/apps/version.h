@@ -1,0 +1,13 @@
+/// What `baton --version` says: version, commit, backends, processor.
+#pragma once
+
+#include <string>
+
+namespace baton {
+
+/// "0.1.0".
+std::string version_number();
+/// Several lines: version and commit, the backends that can be opened and what they run on.
+std::string version_text();
+
+}  // namespace baton

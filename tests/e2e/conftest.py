@@ -1,0 +1,80 @@
+"""A Baton server over the demo model for the whole session, and an unmodified OpenAI client."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = pathlib.Path(os.environ.get("BATON_BINARY", ROOT / "build/cpu-release/bin/baton"))
+START_SECONDS = 60
+
+
+class Server:
+    """One `baton serve` process on a free loopback port."""
+
+    def __init__(self, log: pathlib.Path, *flags: str) -> None:
+        """Start it with `flags` and wait until it answers."""
+        self.log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [BINARY, "serve", "--host", "127.0.0.1", "--port", "0", *flags],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", self.log.read_text())
+            if found:
+                break
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the server did not start:\n{self.log.read_text()}")
+            time.sleep(0.05)
+        self.port = int(found[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def client(self, **options: object) -> openai.OpenAI:
+        """Return an unmodified OpenAI client of this server."""
+        settings: dict = {"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0} | options
+        return openai.OpenAI(**settings)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.terminate()
+        return self.process.wait(timeout=START_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the catalogue registered as `shop`."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    running = Server(log, "--prefix", f"shop={ROOT / 'models/demo/catalogue.txt'}")
+    yield running
+    assert running.stop() == 0, log.read_text()
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> openai.OpenAI:
+    """A client of the session's server."""
+    return server.client()
+
+
+@pytest.fixture(scope="session")
+def catalogue() -> str:
+    """The text of the shared prompt."""
+    return (ROOT / "models/demo/catalogue.txt").read_text()
+
+
+@pytest.fixture(scope="session")
+def questions() -> list[dict]:
+    """Questions about the catalogue with their answers."""
+    lines = (ROOT / "models/demo/questions.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
