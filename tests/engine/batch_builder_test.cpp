@@ -1,0 +1,161 @@
+/// BatchBuilder: rows, orders and addresses of a step, and the accounts of who reads what.
+#include "engine/batch_builder.h"
+
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kBlockLen = 16;
+
+/// Sequences in the state in which a plan leaves them.
+struct Batch {
+  std::map<SequenceId, Sequence> sequences;
+  StepPlan plan;
+
+  /// A sequence of which `n_rows` rows end at position `kv_len`; `n_unknown` of its last tokens (0 or 1) are in flight.
+  void add(std::vector<std::int32_t> blocks, std::int32_t kv_len, std::int32_t n_rows, std::int32_t n_unknown = 0, bool samples = true) {
+    const SequenceId id{static_cast<std::int64_t>(sequences.size())};
+    Sequence& sequence = sequences[id];
+    sequence.id = id;
+    sequence.slot = SlotId{static_cast<std::int32_t>(id.value) + 10};
+    sequence.sampling.seed = 1;
+    sequence.prompt_len = 1;
+    sequence.max_len = 10000;
+    for (std::int32_t i = 0; i < kv_len - n_unknown; ++i) sequence.tokens.push_back(static_cast<TokenId>(1000 * id.value + i));
+    sequence.n_planned = kv_len;
+    sequence.n_samples_in_flight = n_unknown + (samples ? 1 : 0);
+    for (const std::int32_t block : blocks) sequence.table.blocks.push_back(BlockId{block});
+    plan.sequences.push_back({id, sequence.slot, kv_len - n_rows, n_rows, samples ? 1 : 0});
+    plan.n_rows += n_rows;
+  }
+  BuiltStep build(const BatchBuilder& builder) const {
+    return builder.build(plan, [this](SequenceId id) -> const Sequence& { return sequences.at(id); });
+  }
+};
+
+LayerGroup group_of(std::int32_t n_layers, std::int32_t window = 0) {
+  return {{.n_heads = 8, .n_kv_heads = 4, .head_dim = 64, .kv_element_bytes = 4, .window = window, .block_len = kBlockLen}, n_layers};
+}
+
+std::vector<std::int32_t> numbers(std::int32_t first, std::int32_t n) {
+  std::vector<std::int32_t> blocks(static_cast<std::size_t>(n));
+  for (std::int32_t i = 0; i < n; ++i) blocks[static_cast<std::size_t>(i)] = first + i;
+  return blocks;
+}
+
+std::vector<std::int32_t> joined(std::vector<std::int32_t> first, const std::vector<std::int32_t>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
+  Batch batch;
+  batch.add({5, 3}, 18, 18, 0, false);  // a chunk that only fills
+  batch.add({2}, 9, 1, 1);              // a decode row whose token is in flight
+  batch.plan.reset_slots = {SlotId{10}};
+  const BuiltStep built = batch.build(BatchBuilder({group_of(1)}, {}));
+  const StepView view = built.input.view();
+  ASSERT_EQ(view.header->n_rows, 19);
+  const auto token_ids = view.span<TokenId>(view.header->token_ids);
+  const auto rows = view.span<TokenRow>(view.header->groups[0].rows);
+  const auto kv_slots = view.span<std::int64_t>(view.header->groups[0].kv_slots);
+  const auto orders = view.span<SampleOrder>(view.header->orders);
+  EXPECT_EQ(token_ids[0], kLastTokenOfSlot) << "block 2 comes before block 5";
+  EXPECT_EQ(rows[0].slot, 11);
+  EXPECT_EQ(rows[0].position, 8);
+  EXPECT_EQ(kv_slots[0], 2 * kBlockLen + 8);
+  EXPECT_EQ(token_ids[1], 0);
+  EXPECT_EQ(token_ids[18], 17);
+  EXPECT_EQ(kv_slots[1], 5 * kBlockLen);
+  EXPECT_EQ(kv_slots[18], 3 * kBlockLen + 1);
+  ASSERT_EQ(orders.size(), 1u);
+  EXPECT_EQ(orders[0].row, 0);
+  EXPECT_EQ(orders[0].slot, 11);
+  EXPECT_EQ(built.order_of, std::vector{SequenceId{1}});
+  EXPECT_EQ(view.span<std::int32_t>(view.header->reset_slots)[0], 10);
+}
+
+TEST(BatchBuilder, charges_shared_reads_to_the_sharers_and_adds_up) {
+  Batch batch;
+  const auto shared = numbers(0, 64);
+  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined(shared, {100 + i}), 64 * kBlockLen + 5, 1);
+  batch.add(numbers(200, 10), 150, 1);
+  const LayerGroup group = group_of(3);
+  const BuiltStep built = batch.build(BatchBuilder({group}, {}));
+  ASSERT_EQ(built.nodes.size(), 1u);
+  EXPECT_EQ(built.nodes[0].n_sequences, 4);
+  const std::int64_t token_bytes = group.shape.token_bytes() * 3;
+  EXPECT_EQ(built.kv_bytes_requested, token_bytes * (1024 + 4 * 5 + 150));
+  EXPECT_EQ(built.kv_bytes_saved, token_bytes * 3 * 1024);
+  for (const SequenceReads& reads : built.reads) {
+    const bool shares = reads.id.value < 4;
+    EXPECT_EQ(reads.kv_bytes_requested, token_bytes * (shares ? 256 + 5 : 150));
+    EXPECT_EQ(reads.kv_bytes_saved, shares ? token_bytes * 768 : 0);
+    EXPECT_EQ(reads.relayed_tokens, shares ? 1024 : 0);
+    EXPECT_EQ(reads.largest_group, shares ? 4 : 1);
+  }
+}
+
+TEST(BatchBuilder, saves_nothing_in_paged_mode) {
+  Batch batch;
+  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined(numbers(0, 64), {100 + i}), 64 * kBlockLen + 5, 1);
+  AttentionPlanOptions options;
+  options.relay = false;
+  const BuiltStep built = batch.build(BatchBuilder({group_of(2)}, options));
+  EXPECT_TRUE(built.nodes.empty());
+  EXPECT_EQ(built.kv_bytes_saved, 0);
+}
+
+TEST(BatchBuilder, of_two_layer_groups_adds_the_bytes_of_both) {
+  Batch batch;
+  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined(numbers(0, 64), {100 + i}), 64 * kBlockLen + 5, 1);
+  const BuiltStep full = batch.build(BatchBuilder({group_of(3)}, {}));
+  const BuiltStep windowed = batch.build(BatchBuilder({group_of(2, 100)}, {}));
+  const BuiltStep both = batch.build(BatchBuilder({group_of(3), group_of(2, 100)}, {}));
+  EXPECT_EQ(both.input.view().header->n_groups, 2);
+  EXPECT_EQ(both.kv_bytes_requested, full.kv_bytes_requested + windowed.kv_bytes_requested);
+  EXPECT_EQ(both.kv_bytes_saved, full.kv_bytes_saved + windowed.kv_bytes_saved);
+  EXPECT_LT(windowed.kv_bytes_requested, full.kv_bytes_requested);
+  EXPECT_EQ(both.nodes.size(), 1u);
+}
+
+TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
+  std::mt19937 rng(5);
+  for (int round = 0; round < 200; ++round) {
+    Batch batch;
+    const auto n = 1 + static_cast<std::int32_t>(rng() % 9);
+    for (std::int32_t i = 0; i < n; ++i) {
+      const auto shared = static_cast<std::int32_t>(rng() % 40), own = 1 + static_cast<std::int32_t>(rng() % 6);
+      const auto blocks = joined(numbers(static_cast<std::int32_t>(rng() % 2) * 1000, shared), numbers(2000 + 100 * i, own));
+      const auto kv_len = (shared + own) * kBlockLen - static_cast<std::int32_t>(rng() % 16);
+      const std::uint32_t n_own = static_cast<std::uint32_t>(kv_len - shared * kBlockLen);
+      batch.add(blocks, kv_len, rng() % 2 == 0 ? 1 : 1 + static_cast<std::int32_t>(rng() % n_own));
+    }
+    const LayerGroup group = group_of(3, rng() % 3 == 0 ? 200 : 0);
+    AttentionPlanOptions options;
+    options.batch_invariant = rng() % 2 == 0;
+    const BuiltStep built = batch.build(BatchBuilder({group}, options));
+    std::vector<SequenceRows> rows;
+    for (const SequenceReads& reads : built.reads) {
+      const PlannedSequence& planned = batch.plan.sequences[static_cast<std::size_t>(reads.id.value)];
+      rows.push_back({planned.slot, batch.sequences.at(reads.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
+    }
+    const AttentionPlan plan = plan_attention(rows, group.shape, options);
+    EXPECT_EQ(built.kv_bytes_requested, 3 * plan.stats.kv_bytes_requested);
+    EXPECT_EQ(built.kv_bytes_requested + built.kv_bytes_saved, 3 * plan.stats.kv_bytes_plain);
+  }
+}
+
+TEST(BatchBuilderDeathTest, aborts_on_a_row_whose_token_nobody_samples) {
+  Batch batch;
+  batch.add({2}, 9, 1, 1);
+  batch.sequences.at(SequenceId{0}).n_samples_in_flight = 0;
+  EXPECT_DEATH(batch.build(BatchBuilder({group_of(1)}, {})), "nobody samples");
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,135 @@
+/// Each limit of a request, by the field it names.
+#include "engine/request_check.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/batch.h"
+
+namespace baton {
+namespace {
+
+constexpr std::array<TokenId, 2> kEos{7, 8};
+const RequestLimits kLimits{.max_model_len = 100, .n_vocab = 50, .eos_token_ids = kEos};
+
+Request valid() {
+  Request request;
+  request.prompt = {1, 2, 3};
+  return request;
+}
+
+/// The field that is refused after a change, "" if none is.
+std::string refused(const std::function<void(Request&)>& change) {
+  Request request = valid();
+  change(request);
+  const auto result = check_request(request, kLimits);
+  if (result) return "";
+  EXPECT_EQ(result.error().code, ErrorCode::invalid_request);
+  EXPECT_FALSE(result.error().message.empty());
+  return result.error().param;
+}
+
+TEST(RequestCheck, accepts_each_parameter_at_its_limits) {
+  const auto nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(refused([](Request&) {}), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.temperature = 0; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.temperature = -0.1F; }), "temperature");
+  EXPECT_EQ(refused([nan](Request& r) { r.sampling.temperature = nan; }), "temperature");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.temperature = INFINITY; }), "temperature");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.top_p = 1; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.top_p = 0; }), "top_p");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.top_p = 1.01F; }), "top_p");
+  EXPECT_EQ(refused([nan](Request& r) { r.sampling.top_p = nan; }), "top_p");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.top_k = 0; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.top_k = -1; }), "top_k");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.n_top_logprobs = kMaxTopLogprobs; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.n_top_logprobs = kMaxTopLogprobs + 1; }), "top_logprobs");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.n_top_logprobs = -2; }), "top_logprobs");
+  EXPECT_EQ(refused([](Request& r) { r.n_sequences = kMaxSequencesPerRequest; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.n_sequences = kMaxSequencesPerRequest + 1; }), "n");
+  EXPECT_EQ(refused([](Request& r) { r.n_sequences = 0; }), "n");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.max_tokens = 0; }), "max_tokens");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.max_tokens = 97; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.max_tokens = 98; }), "max_tokens");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.max_tokens = std::numeric_limits<std::int32_t>::max(); }), "max_tokens");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.min_tokens = 97; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.min_tokens = 98; }), "min_tokens");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.min_tokens = -1; }), "min_tokens");
+  EXPECT_EQ(refused([](Request& r) { r.prompt.clear(); }), "prompt");
+  EXPECT_EQ(refused([](Request& r) { r.prompt.assign(99, 1); }), "");
+  EXPECT_EQ(refused([](Request& r) { r.prompt.assign(100, 1); }), "prompt");
+  EXPECT_EQ(refused([](Request& r) { r.prompt = {50}; }), "prompt");
+  EXPECT_EQ(refused([](Request& r) { r.prompt = {-1}; }), "prompt");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.stop_ids = {50}; }), "stop_token_ids");
+  EXPECT_EQ(refused([](Request& r) { r.scope.salt_from = -1; }), "cache_salt");
+}
+
+TEST(RequestCheck, counts_each_stop_id_once_with_the_models_own) {
+  const auto with = [](TokenId first, std::size_t n, bool ignore_eos) {
+    return refused([=](Request& r) {
+      for (std::size_t i = 0; i < n; ++i) r.sampling.stop_ids.push_back(first + static_cast<TokenId>(i));
+      r.sampling.ignore_eos = ignore_eos;
+    });
+  };
+  EXPECT_EQ(with(20, 14, false), "");
+  EXPECT_EQ(with(20, 15, false), "stop_token_ids");
+  EXPECT_EQ(with(7, 16, false), "") << "7 and 8 are the model's";
+  EXPECT_EQ(with(20, 16, true), "");
+  EXPECT_EQ(with(20, 17, true), "stop_token_ids");
+}
+
+TEST(RequestCheck, names_the_context_and_what_was_asked_for) {
+  Request request = valid();
+  request.prompt.assign(60, 1);
+  request.sampling.max_tokens = 50;
+  const std::string both = check_request(request, kLimits).error().message;
+  EXPECT_NE(both.find("maximum context length is 100 tokens"), std::string::npos) << both;
+  EXPECT_NE(both.find("110 tokens (60 in the prompt, 50 in the completion)"), std::string::npos) << both;
+  request.prompt.assign(130, 1);
+  const std::string alone = check_request(request, kLimits).error().message;
+  EXPECT_NE(alone.find("maximum context length is 100 tokens"), std::string::npos) << alone;
+  EXPECT_NE(alone.find("130 tokens"), std::string::npos) << alone;
+}
+
+TEST(RequestCheck, makes_one_sequence_each_with_its_own_seed) {
+  Request request = valid();
+  request.n_sequences = 3;
+  request.sampling.seed = 10;
+  request.sampling.max_tokens = 5;
+  request.sampling.stop_ids = {8, 9};
+  const auto sequences = make_sequences(request, RequestId{4}, kLimits, 77);
+  ASSERT_EQ(sequences.size(), 3u);
+  for (std::int32_t i = 0; i < 3; ++i) {
+    const Sequence& sequence = *sequences[static_cast<std::size_t>(i)];
+    EXPECT_EQ(sequence.request, RequestId{4});
+    EXPECT_EQ(sequence.index, i);
+    EXPECT_EQ(sequence.sampling.seed, 10u + static_cast<std::uint64_t>(i));
+    EXPECT_EQ(sequence.max_len, 8);
+    EXPECT_EQ(sequence.stop_ids, (std::vector<TokenId>{7, 8, 9}));
+  }
+}
+
+TEST(RequestCheck, draws_seeds_that_depend_on_engine_and_request) {
+  const auto seed_of = [](std::int64_t request, std::uint64_t engine) {
+    return *make_sequences(valid(), RequestId{request}, kLimits, engine)[0]->sampling.seed;
+  };
+  EXPECT_EQ(seed_of(1, 5), seed_of(1, 5));
+  EXPECT_NE(seed_of(1, 5), seed_of(2, 5));
+  EXPECT_NE(seed_of(1, 5), seed_of(1, 6));
+}
+
+TEST(RequestCheck, fills_in_the_rest_of_the_context_and_takes_tiny_temperatures_as_greedy) {
+  Request request = valid();
+  request.sampling.temperature = 1e-7F;
+  request.sampling.ignore_eos = true;
+  const auto sequence = std::move(make_sequences(request, RequestId{1}, kLimits, 0)[0]);
+  EXPECT_EQ(sequence->max_len, 100);
+  EXPECT_EQ(sequence->sampling.temperature, 0);
+  EXPECT_TRUE(sequence->stop_ids.empty());
+}
+
+}  // namespace
+}  // namespace baton
