@@ -65,20 +65,34 @@ struct Scratch {
   std::array<const std::byte*, kTilesOfChunk> k_tiles, v_tiles, k_ahead;
 };
 
+/// BFloat16(x) without a branch, so that the loop below becomes vectors: a NaN gets a bit that survives the cut.
+std::uint16_t bf16_bits(float x) {
+  const auto word = __builtin_bit_cast(std::uint32_t, x);
+  const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+  const std::uint32_t quiet = (word >> 16) | 0x0040u;
+  return static_cast<std::uint16_t>((word & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+/// Row `index` of q (in units of head_dim) as the kernel reads it.
 void pack_query(const ConstTensorView& q, std::int64_t index, int head_dim, QueryFormat format, std::byte* to) {
+  if (q.dtype == DType::bf16 && format == QueryFormat::bf16_pairs) {
+    std::memcpy(to, q.data + index * head_dim * 2, static_cast<std::size_t>(head_dim) * 2);
+    return;
+  }
+  std::array<float, kStateRow> row;
   visit_float(q.dtype, [&]<class T>(T) {
     const T* from = reinterpret_cast<const T*>(q.data) + index * head_dim;
-    if (format == QueryFormat::bf16_pairs) {
-      auto* pairs = reinterpret_cast<BFloat16*>(to);
-      for (int i = 0; i < head_dim; ++i) pairs[i] = BFloat16(static_cast<float>(from[i]));
-    } else {
-      auto* floats = reinterpret_cast<float*>(to);
-      for (int i = 0; i < head_dim; ++i) {
-        const auto value = static_cast<float>(from[i]);
-        floats[i] = format == QueryFormat::f32 ? value : static_cast<float>(BFloat16(value));
-      }
-    }
+    for (int i = 0; i < head_dim; ++i) row[static_cast<std::size_t>(i)] = static_cast<float>(from[i]);
   });
+  if (format == QueryFormat::bf16_pairs) {
+    auto* halves = reinterpret_cast<std::uint16_t*>(to);
+    for (int i = 0; i < head_dim; ++i) halves[i] = bf16_bits(row[static_cast<std::size_t>(i)]);
+  } else if (format == QueryFormat::bf16_as_f32) {
+    auto* words = reinterpret_cast<std::uint32_t*>(to);
+    for (int i = 0; i < head_dim; ++i) words[i] = static_cast<std::uint32_t>(bf16_bits(row[static_cast<std::size_t>(i)])) << 16;
+  } else {
+    std::memcpy(to, row.data(), static_cast<std::size_t>(head_dim) * 4);
+  }
 }
 
 /// A copy of a V part in which tokens outside [lo, hi) are 0: a weight of 0 does not silence the NaN that an unwritten slot may
