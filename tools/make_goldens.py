@@ -14,6 +14,7 @@ Needs PyTorch (a CPU will do), Transformers 5, tokenizers, safetensors and Jinja
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -35,8 +36,12 @@ def main() -> int:
         write_tokenizers(GOLDENS)
     if "templates" in parts:
         from goldens.template_cases import write_templates
+        from goldens.template_expressions import write_expressions, write_real_templates
 
         write_templates(GOLDENS)
+        write_expressions(GOLDENS)
+        if "BATON_TEST_DATA" in os.environ:
+            write_real_templates(GOLDENS, Path(os.environ["BATON_TEST_DATA"]) / "chat-templates")
     if "llamas" in parts:
         from goldens.tiny_llamas import write_tiny_llamas
 

@@ -43,7 +43,8 @@ Result<std::string> ChatTemplate::render(const Context& context) const {
   variables->set("eos_token", jinja::Value::string(context.eos_token));
   if (!context.extra.is_null() && !context.extra.is_object())
     return fail(ErrorCode::invalid_request, "the variables of a chat template must be an object", "chat_template_kwargs");
-  for (auto field = context.extra.begin(); field != context.extra.end(); ++field) BATON_TRY_VOID(set_json(field.key(), field.value()));
+  for (auto field = context.extra.begin(); field != context.extra.end(); ++field)
+    BATON_TRY_VOID(set_json(field.key(), field.value()));
   return jinja::Interpreter(arena).run(tree_->body, variables);
 }
 

@@ -109,28 +109,33 @@ Result<Value> item(Arena& arena, Value object, Value key) {
       if (const Value* value = object.as_dict()->find(key)) return *value;
   } else if ((object.is(Kind::list) || object.is(Kind::string)) && key.is_whole()) {
     arena.spend(object.is(Kind::string) ? object.as_string().size() / 16 : 0);
-    if (const auto found = element(object, key.as_int())) return Value::markup_like(object.is(Kind::string) ? object : *found, *found);
+    if (const auto found = element(object, key.as_int()))
+      return Value::markup_like(object.is(Kind::string) ? object : *found, *found);
   }
   if (key.is(Kind::string)) return attribute(arena, object, key.as_string());
   return Value::undefined(to_text(arena, key).as_string(), object.kind());
 }
 
-Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std::optional<Value> stop, std::optional<Value> step) {
+Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std::optional<Value> stop,
+                    std::optional<Value> step) {
   if (object.is(Kind::undefined)) return type_error(undefined_message(object));
   if (object.is(Kind::string)) {
     const std::string_view text = object.as_string();
     const std::vector<std::size_t> at = offsets(text);
-    BATON_TRY(const std::vector<std::size_t> selected, positions(arena, static_cast<std::int64_t>(at.size()) - 1, start, stop, step));
+    BATON_TRY(const std::vector<std::size_t> selected,
+              positions(arena, static_cast<std::int64_t>(at.size()) - 1, start, stop, step));
     if (selected.empty()) return Value::string("");
     if (!step || step->is(Kind::none) || step->as_int() == 1)
-      return Value::markup_like(object, Value::string(text.substr(at[selected.front()], at[selected.back() + 1] - at[selected.front()])));
+      return Value::markup_like(
+          object, Value::string(text.substr(at[selected.front()], at[selected.back() + 1] - at[selected.front()])));
     std::string result;
     for (const std::size_t i : selected) result += text.substr(at[i], at[i + 1] - at[i]);
     return Value::markup_like(object, arena.text(std::move(result)));
   }
   if (!object.is(Kind::list) || !object.as_list()->is_indexable()) return Value::undefined("slice", object.kind());
   const List& list = *object.as_list();
-  BATON_TRY(const std::vector<std::size_t> selected, positions(arena, static_cast<std::int64_t>(list.items.size()), start, stop, step));
+  BATON_TRY(const std::vector<std::size_t> selected,
+            positions(arena, static_cast<std::int64_t>(list.items.size()), start, stop, step));
   std::vector<Value> items;
   for (const std::size_t i : selected) items.push_back(list.items[i]);
   return arena.list(list.flavor == List::Flavor::group ? List::Flavor::tuple : list.flavor, std::move(items));

@@ -18,10 +18,24 @@ using ExpressionBox = std::unique_ptr<Expression>;
 using Body = std::vector<Statement>;
 
 enum class Operator : std::uint8_t {
-  add, subtract, multiply, divide, floor_divide, modulo, power,  // arithmetic
+  add,
+  subtract,
+  multiply,
+  divide,
+  floor_divide,
+  modulo,
+  power,  // arithmetic
   concat,
-  logical_and, logical_or,
-  equal, not_equal, less, less_equal, greater, greater_equal, in, not_in,  // comparison
+  logical_and,
+  logical_or,
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  in,
+  not_in,  // comparison
 };
 
 struct NoneLiteral {};
@@ -52,8 +66,8 @@ struct Call {
   ExpressionBox callee;
   ArgumentList arguments;
 };
-/// `object | name(arguments)`. `native` is null for a filter that does not exist, which Jinja allows inside conditionals: running it
-/// is an error. `object` is null at the head of a filter block.
+/// `object | name(arguments)`. `native` is null for a filter that does not exist, which Jinja allows inside conditionals:
+/// running it is an error. `object` is null at the head of a filter block.
 struct Filter {
   ExpressionBox object;
   std::string name;

@@ -47,7 +47,9 @@ struct Describe {
   std::string operator()(const Filter& node) const { return "filter '" + node.name + "'"; }
   std::string operator()(const Test& node) const { return "test '" + node.name + "'"; }
   std::string operator()(const Unary& node) const { return node.op == Unary::Op::negate ? "operator '-'" : "operator '+'"; }
-  std::string operator()(const Chain& node) const { return "operator '" + std::string(operator_text(node.rest.front().first)) + "'"; }
+  std::string operator()(const Chain& node) const {
+    return "operator '" + std::string(operator_text(node.rest.front().first)) + "'";
+  }
   std::string operator()(const Conditional&) const { return "an inline 'if'"; }
   std::string operator()(const Sequence&) const { return "a list"; }
   std::string operator()(const Mapping&) const { return "a dict"; }
@@ -246,7 +248,8 @@ Result<void> Interpreter::bind_macro(const Macro& macro, const Arguments& argume
     const Macro::Parameter& parameter = macro.parameters[i];
     const auto named = std::find_if(extra.begin(), extra.end(), [&](const auto& pair) { return pair.first == parameter.name; });
     if (i < arguments.positional.size()) {
-      if (named != extra.end()) return type_error("macro '" + macro.name + "' got multiple values for argument '" + parameter.name + "'");
+      if (named != extra.end())
+        return type_error("macro '" + macro.name + "' got multiple values for argument '" + parameter.name + "'");
       scope->set(parameter.name, arguments.positional[i]);
     } else if (named != extra.end()) {
       scope->set(parameter.name, named->second);

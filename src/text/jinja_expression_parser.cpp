@@ -83,7 +83,8 @@ Result<void> ExpressionParser::check_unknown() const {
 }
 
 Result<void> ExpressionParser::enter() {
-  if (++depth_ > kMaxNesting) return error("expressions and blocks are nested deeper than " + std::to_string(kMaxNesting) + " levels");
+  if (++depth_ > kMaxNesting)
+    return error("expressions and blocks are nested deeper than " + std::to_string(kMaxNesting) + " levels");
   return {};
 }
 
@@ -98,7 +99,8 @@ void ExpressionParser::leave_expression() {
 }
 
 Result<void> ExpressionParser::count_postfix() {
-  if (++postfix_ > kMaxPostfix) return error("an expression has more than " + std::to_string(kMaxPostfix) + " attributes, items, calls and filters");
+  if (++postfix_ > kMaxPostfix)
+    return error("an expression has more than " + std::to_string(kMaxPostfix) + " attributes, items, calls and filters");
   return {};
 }
 
@@ -185,8 +187,8 @@ Result<Expression> ExpressionParser::comparison() {
   return chain([&] { return sum(); },
                [&]() -> std::optional<Operator> {
                  static constexpr std::pair<std::string_view, Operator> table[] = {
-                     {"==", Operator::equal},   {"!=", Operator::not_equal},  {"<", Operator::less},
-                     {"<=", Operator::less_equal}, {">", Operator::greater}, {">=", Operator::greater_equal}};
+                     {"==", Operator::equal},      {"!=", Operator::not_equal}, {"<", Operator::less},
+                     {"<=", Operator::less_equal}, {">", Operator::greater},    {">=", Operator::greater_equal}};
                  for (const auto& [text, op] : table)
                    if (skip_op(text)) return op;
                  if (skip_name("in")) return Operator::in;
@@ -285,7 +287,8 @@ Result<Expression> ExpressionParser::literal() {
   const char* end = begin + token.text.size();
   if (at(TokenKind::integer)) {
     std::int64_t value = 0;
-    if (std::from_chars(begin, end, value).ec != std::errc()) return error("the integer " + token.text + " does not fit 64 bits");
+    if (std::from_chars(begin, end, value).ec != std::errc())
+      return error("the integer " + token.text + " does not fit 64 bits");
     next();
     return make(line, Literal{value});
   }

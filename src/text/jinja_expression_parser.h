@@ -58,7 +58,8 @@ class ExpressionParser {
 
  private:
   static constexpr int kMaxNesting = 100;
-  static constexpr int kMaxPostfix = 1500;  // .name, [item], (call) and |filter in one outermost expression: bounds the tree's height
+  static constexpr int kMaxPostfix =
+      1500;  // .name, [item], (call) and |filter in one outermost expression: bounds the tree's height
 
   Result<Expression> logical_or();
   Result<Expression> logical_and();

@@ -19,7 +19,9 @@ Value made(const NativeCall& call, std::string text) {
   call.arena.spend(text.size() / 16);
   return call.arena.text(std::move(text));
 }
-bool flag(const NativeCall& call, std::size_t parameter, bool fallback) { return call[parameter] ? truthy(*call[parameter]) : fallback; }
+bool flag(const NativeCall& call, std::size_t parameter, bool fallback) {
+  return call[parameter] ? truthy(*call[parameter]) : fallback;
+}
 
 Result<Value> fallback_value(const NativeCall& call) {
   const bool missing = call.self.is(Kind::undefined) || (flag(call, 1, false) && !truthy(call.self));
@@ -82,7 +84,9 @@ Result<Value> to_integer(const NativeCall& call) {
   if (call.self.is_whole()) return Value::integer(call.self.as_int());
   if (call.self.is(Kind::floating)) return truncated(call.self.as_double());
   if (!call.self.is(Kind::string)) return fallback;
-  const int base = call[1] && call[1]->is_whole() && call[1]->as_int() >= 2 && call[1]->as_int() <= 36 ? static_cast<int>(call[1]->as_int()) : 10;
+  const int base = call[1] && call[1]->is_whole() && call[1]->as_int() >= 2 && call[1]->as_int() <= 36
+                       ? static_cast<int>(call[1]->as_int())
+                       : 10;
   std::string text(strip(call.self.as_string(), true, true));
   std::erase(text, '_');
   std::string_view digits = text;
@@ -168,7 +172,8 @@ Result<Value> center_text(const NativeCall& call) {
   if (!call.arena.reserve(static_cast<std::size_t>(width))) return fail_exhausted(call.arena);
   const std::int64_t missing = width - size;
   const std::int64_t left = missing / 2 + (missing & width & 1);
-  return made(call, std::string(static_cast<std::size_t>(left), ' ') + std::string(text) + std::string(static_cast<std::size_t>(missing - left), ' '));
+  return made(call, std::string(static_cast<std::size_t>(left), ' ') + std::string(text) +
+                        std::string(static_cast<std::size_t>(missing - left), ' '));
 }
 
 Result<Value> write_json(const NativeCall& call) {
@@ -188,7 +193,8 @@ Result<Value> write_json(const NativeCall& call) {
   }
   if (call[2] && !call[2]->is(Kind::none)) {
     BATON_TRY(const std::vector<Value> pair, elements(call.arena, *call[2]));
-    if (pair.size() != 2 || !pair[0].is(Kind::string) || !pair[1].is(Kind::string)) return type_error("separators must be two strings");
+    if (pair.size() != 2 || !pair[0].is(Kind::string) || !pair[1].is(Kind::string))
+      return type_error("separators must be two strings");
     style.item_separator = pair[0].as_string();
     style.key_separator = pair[1].as_string();
   }

@@ -72,7 +72,8 @@ Result<std::string> number_text(Value value, const Spec& spec) {
   std::array<char, kMaxWidth + 400> buffer;
   std::string text;
   if (type == 'x' || type == 'X' || type == 'o') {
-    if (!value.is_whole()) return type_error(std::string("format '") + type + "' needs an integer, not " + std::string(type_name(value)));
+    if (!value.is_whole())
+      return type_error(std::string("format '") + type + "' needs an integer, not " + std::string(type_name(value)));
     const std::int64_t number = value.as_int();
     const auto magnitude = number < 0 ? ~static_cast<unsigned long>(number) + 1 : static_cast<unsigned long>(number);
     std::snprintf(buffer.data(), buffer.size(), type == 'x' ? "%lx" : type == 'X' ? "%lX" : "%lo", magnitude);
@@ -192,7 +193,9 @@ class PercentFormat {
 Result<Spec> parse_spec(std::string_view text) {
   Spec spec;
   std::size_t at = 0;
-  const auto is_align = [&](std::size_t i) { return i < text.size() && std::string_view("<>^=").find(text[i]) != std::string_view::npos; };
+  const auto is_align = [&](std::size_t i) {
+    return i < text.size() && std::string_view("<>^=").find(text[i]) != std::string_view::npos;
+  };
   if (!text.empty() && is_align(char_size(text, 0))) {
     at = char_size(text, 0);
     spec.fill = text.substr(0, at);
@@ -256,7 +259,8 @@ Result<Value> field_value(Arena& arena, std::string_view path, const Arguments& 
       index = static_cast<std::size_t>(number);
     }
     if (index >= arguments.positional.size())
-      return type_error("the format uses argument " + std::to_string(index) + " of " + std::to_string(arguments.positional.size()));
+      return type_error("the format uses argument " + std::to_string(index) + " of " +
+                        std::to_string(arguments.positional.size()));
     value = arguments.positional[index];
   } else {
     for (const auto& [name, named] : arguments.named)

@@ -11,7 +11,9 @@ namespace baton::jinja {
 namespace {
 
 std::string_view construct_of(const Statement& statement) {
-  static constexpr std::string_view names[] = {"text", "output", "'if'", "'for'", "'set'", "'set' block", "'macro'", "'call' block", "'filter' block", "'with' block", "loop control"};
+  static constexpr std::string_view names[] = {"text",           "output",       "'if'",        "'for'",
+                                               "'set'",          "'set' block",  "'macro'",     "'call' block",
+                                               "'filter' block", "'with' block", "loop control"};
   static_assert(std::size(names) == std::variant_size_v<decltype(Statement::node)>);
   return names[statement.node.index()];
 }
@@ -30,7 +32,8 @@ bool Interpreter::enter() {
 }
 
 tl::unexpected<Error> Interpreter::located(Error error, int line, const std::string& construct) {
-  if (!std::exchange(is_located_, true)) error.message = "chat template line " + std::to_string(line) + ", in " + construct + ": " + error.message;
+  if (!std::exchange(is_located_, true))
+    error.message = "chat template line " + std::to_string(line) + ", in " + construct + ": " + error.message;
   return tl::unexpected<Error>(std::move(error));
 }
 
@@ -135,7 +138,8 @@ Result<void> Interpreter::assign(const Target& target, Value value, Scope* scope
   if (target.is_tuple) {
     BATON_TRY(const std::vector<Value> parts, elements(arena_, value));
     if (parts.size() < target.parts.size())
-      return type_error("not enough values to unpack (expected " + std::to_string(target.parts.size()) + ", got " + std::to_string(parts.size()) + ")");
+      return type_error("not enough values to unpack (expected " + std::to_string(target.parts.size()) + ", got " +
+                        std::to_string(parts.size()) + ")");
     if (parts.size() > target.parts.size())
       return type_error("too many values to unpack (expected " + std::to_string(target.parts.size()) + ")");
     for (std::size_t i = 0; i < parts.size(); ++i) BATON_TRY_VOID(assign(target.parts[i], parts[i], scope));

@@ -11,8 +11,8 @@
 
 namespace baton::jinja {
 
-/// One render: made, run once and dropped. Errors say "chat template line N, in CONSTRUCT: ..." except those of raise_exception,
-/// whose text is the template's own.
+/// One render: made, run once and dropped. Errors say "chat template line N, in CONSTRUCT: ..." except those of
+/// raise_exception, whose text is the template's own.
 class Interpreter {
  public:
   explicit Interpreter(Arena& arena) : arena_(arena) {}

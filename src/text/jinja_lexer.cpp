@@ -209,10 +209,12 @@ class Lexer {
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
     std::string digits;
     std::size_t to = at_;
-    if (source_[at_] == '0' && at_ + 2 < source_.size() && std::string_view("xXoObB").find(source_[at_ + 1]) != std::string_view::npos)
+    if (source_[at_] == '0' && at_ + 2 < source_.size() &&
+        std::string_view("xXoObB").find(source_[at_ + 1]) != std::string_view::npos)
       return based_number();
     const auto take_digits = [&] {
-      while (to < source_.size() && (is_digit(source_[to]) || (source_[to] == '_' && to + 1 < source_.size() && is_digit(source_[to + 1])))) {
+      while (to < source_.size() &&
+             (is_digit(source_[to]) || (source_[to] == '_' && to + 1 < source_.size() && is_digit(source_[to + 1])))) {
         if (source_[to] != '_') digits += source_[to];
         ++to;
       }

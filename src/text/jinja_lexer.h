@@ -10,7 +10,19 @@
 
 namespace baton::jinja {
 
-enum class TokenKind : std::uint8_t { data, block_begin, block_end, variable_begin, variable_end, name, string, integer, floating, op, end };
+enum class TokenKind : std::uint8_t {
+  data,
+  block_begin,
+  block_end,
+  variable_begin,
+  variable_end,
+  name,
+  string,
+  integer,
+  floating,
+  op,
+  end
+};
 
 struct Token {
   TokenKind kind = TokenKind::end;

@@ -70,7 +70,8 @@ Result<Value> copy_list(const NativeCall& call) { return call.arena.list(List::F
 
 Result<Value> count(const NativeCall& call) {
   const Values& items = items_of(call);
-  return Value::integer(std::count_if(items.begin(), items.end(), [&](Value item) { return equal(call.arena, item, *call[0]); }));
+  return Value::integer(
+      std::count_if(items.begin(), items.end(), [&](Value item) { return equal(call.arena, item, *call[0]); }));
 }
 
 Result<Value> index(const NativeCall& call) {
@@ -163,17 +164,27 @@ Result<Value> changed(const NativeCall& call) {
 }
 
 constexpr Native kListMethods[] = {
-    {"append", append, {"object"}, 1}, {"extend", extend, {"iterable"}, 1}, {"insert", insert, {"index", "object"}, 2},
-    {"pop", pop, {"index"}},           {"remove", remove, {"value"}, 1},    {"reverse", reverse},
-    {"clear", clear_list},             {"copy", copy_list},                 {"count", count, {"value"}, 1},
+    {"append", append, {"object"}, 1},
+    {"extend", extend, {"iterable"}, 1},
+    {"insert", insert, {"index", "object"}, 2},
+    {"pop", pop, {"index"}},
+    {"remove", remove, {"value"}, 1},
+    {"reverse", reverse},
+    {"clear", clear_list},
+    {"copy", copy_list},
+    {"count", count, {"value"}, 1},
     {"index", index, {"value"}, 1},
 };
 constexpr Native kTupleMethods[] = {{"count", count, {"value"}, 1}, {"index", index, {"value"}, 1}};
 constexpr Native kDictMethods[] = {
-    {"get", get, {"key", "default"}, 1}, {"items", items},
-    {"keys", keys},                      {"values", values},
-    {"copy", copy_dict},                 {"pop", pop_key, {"key", "default"}, 1},
-    {"update", update, {}, 0, true},     {"setdefault", set_default, {"key", "default"}, 1},
+    {"get", get, {"key", "default"}, 1},
+    {"items", items},
+    {"keys", keys},
+    {"values", values},
+    {"copy", copy_dict},
+    {"pop", pop_key, {"key", "default"}, 1},
+    {"update", update, {}, 0, true},
+    {"setdefault", set_default, {"key", "default"}, 1},
     {"clear", clear_dict},
 };
 constexpr Native kLoopMethods[] = {{"cycle", cycle, {}, 0, true}, {"changed", changed, {}, 0, true}};

@@ -17,7 +17,8 @@ Result<Value> range(const NativeCall& call) {
   if (n < 1 || n > 3) return type_error("range expected 1 to 3 arguments, got " + std::to_string(n));
   for (const Value value : call.all.positional) {
     if (value.is(Kind::undefined)) return type_error(undefined_message(value));
-    if (!value.is_whole()) return type_error("'" + std::string(type_name(value)) + "' object cannot be interpreted as an integer");
+    if (!value.is_whole())
+      return type_error("'" + std::string(type_name(value)) + "' object cannot be interpreted as an integer");
   }
   const std::int64_t start = n > 1 ? call.all.positional[0].as_int() : 0;
   const std::int64_t stop = call.all.positional[n > 1 ? 1 : 0].as_int();
@@ -36,7 +37,8 @@ Result<Value> range(const NativeCall& call) {
 /// The dict that dict(...) and namespace(...) start with: another one's entries or pairs, then the keywords.
 Result<Dict*> make_dict(const NativeCall& call) {
   Dict* dict = call.arena.dict();
-  if (call.all.positional.size() > 1) return type_error("expected at most 1 argument, got " + std::to_string(call.all.positional.size()));
+  if (call.all.positional.size() > 1)
+    return type_error("expected at most 1 argument, got " + std::to_string(call.all.positional.size()));
   if (!call.all.positional.empty()) {
     const Value source = call.all.positional[0];
     if (source.is(Kind::dict)) {
@@ -56,12 +58,12 @@ Result<Dict*> make_dict(const NativeCall& call) {
 }
 
 Result<Value> make_dict_value(const NativeCall& call) {
-  BATON_TRY(Dict* dict, make_dict(call));
+  BATON_TRY(Dict * dict, make_dict(call));
   return Value::dict(dict);
 }
 
 Result<Value> make_namespace(const NativeCall& call) {
-  BATON_TRY(Dict* dict, make_dict(call));
+  BATON_TRY(Dict * dict, make_dict(call));
   return Value::name_space(dict);
 }
 
@@ -111,19 +113,25 @@ constexpr Native kGlobals[] = {
 /// Gives `call` the arguments of a row with named parameters.
 Result<void> bind(const Native& native, const Arguments& arguments, NativeCall& call) {
   if (native.variadic) return {};
-  const auto known = static_cast<std::size_t>(std::find(native.parameters.begin(), native.parameters.end(), "") - native.parameters.begin());
+  const auto known =
+      static_cast<std::size_t>(std::find(native.parameters.begin(), native.parameters.end(), "") - native.parameters.begin());
   if (arguments.positional.size() > known)
     return type_error(std::string(native.name) + "() takes at most " + std::to_string(known) + " arguments (" +
                       std::to_string(arguments.positional.size()) + " given)");
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) call.bound[i] = arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
-    const auto at = static_cast<std::size_t>(std::find(native.parameters.begin(), native.parameters.begin() + static_cast<std::ptrdiff_t>(known), name) - native.parameters.begin());
-    if (at == known) return type_error(std::string(native.name) + "() got an unexpected keyword argument '" + std::string(name) + "'");
-    if (call.bound[at]) return type_error(std::string(native.name) + "() got multiple values for argument '" + std::string(name) + "'");
+    const auto at = static_cast<std::size_t>(
+        std::find(native.parameters.begin(), native.parameters.begin() + static_cast<std::ptrdiff_t>(known), name) -
+        native.parameters.begin());
+    if (at == known)
+      return type_error(std::string(native.name) + "() got an unexpected keyword argument '" + std::string(name) + "'");
+    if (call.bound[at])
+      return type_error(std::string(native.name) + "() got multiple values for argument '" + std::string(name) + "'");
     call.bound[at] = value;
   }
   for (std::size_t i = 0; i < native.required; ++i)
-    if (!call.bound[i]) return type_error(std::string(native.name) + "() needs the argument '" + std::string(native.parameters[i]) + "'");
+    if (!call.bound[i])
+      return type_error(std::string(native.name) + "() needs the argument '" + std::string(native.parameters[i]) + "'");
   return {};
 }
 
@@ -160,7 +168,8 @@ Result<Value> run_native(Arena& arena, const Native& native, Value self, const A
 Result<std::int64_t> integer_argument(const NativeCall& call, std::size_t parameter, std::int64_t fallback) {
   const std::optional<Value>& value = call[parameter];
   if (!value || value->is(Kind::none)) return fallback;
-  if (!value->is_whole()) return type_error("'" + std::string(type_name(*value)) + "' object cannot be interpreted as an integer");
+  if (!value->is_whole())
+    return type_error("'" + std::string(type_name(*value)) + "' object cannot be interpreted as an integer");
   return value->as_int();
 }
 

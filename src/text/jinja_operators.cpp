@@ -98,8 +98,9 @@ bool same_key(Value a, Value b) {
     case Kind::list: {
       if (a.as_list() == b.as_list()) return true;
       return a.as_list()->is_tuple() && b.as_list()->is_tuple() &&
-             std::equal(a.as_list()->items.begin(), a.as_list()->items.end(), b.as_list()->items.begin(), b.as_list()->items.end(),
-                        [](Value x, Value y) { return x.kind() == Kind::list || y.kind() == Kind::list ? false : same_key(x, y); });
+             std::equal(
+                 a.as_list()->items.begin(), a.as_list()->items.end(), b.as_list()->items.begin(), b.as_list()->items.end(),
+                 [](Value x, Value y) { return x.kind() == Kind::list || y.kind() == Kind::list ? false : same_key(x, y); });
     }
     case Kind::dict:
     case Kind::name_space: return a.as_dict() == b.as_dict();
@@ -114,7 +115,8 @@ bool is_hashable(Value value) {
   if (value.is(Kind::dict)) return false;
   if (!value.is(Kind::list)) return true;
   const List& list = *value.as_list();
-  return list.is_tuple() && std::none_of(list.items.begin(), list.items.end(), [](Value v) { return v.is(Kind::list) || v.is(Kind::dict); });
+  return list.is_tuple() &&
+         std::none_of(list.items.begin(), list.items.end(), [](Value v) { return v.is(Kind::list) || v.is(Kind::dict); });
 }
 
 namespace {
@@ -163,7 +165,8 @@ Result<bool> less_at(Arena& arena, Value a, Value b, int depth) {
       return x.items.size() < y.items.size();
     }
   }
-  return type_error("'<' not supported between instances of '" + std::string(type_name(a)) + "' and '" + std::string(type_name(b)) + "'");
+  return type_error("'<' not supported between instances of '" + std::string(type_name(a)) + "' and '" +
+                    std::string(type_name(b)) + "'");
 }
 
 tl::unexpected<Error> unsupported(std::string_view op, Value a, Value b) {
@@ -173,7 +176,8 @@ tl::unexpected<Error> unsupported(std::string_view op, Value a, Value b) {
 
 Result<Value> add(Arena& arena, Value a, Value b) {
   if (a.is(Kind::string)) {
-    if (b.is(Kind::string) && (a.is_markup() || b.is_markup())) return Value::markup(arena.concat(escape_html(arena, a), escape_html(arena, b)));
+    if (b.is(Kind::string) && (a.is_markup() || b.is_markup()))
+      return Value::markup(arena.concat(escape_html(arena, a), escape_html(arena, b)));
     if (b.is(Kind::string)) return arena.concat(a, b);
     return type_error("can only concatenate str (not \"" + std::string(type_name(b)) + "\") to str");
   }
@@ -187,6 +191,10 @@ Result<Value> add(Arena& arena, Value a, Value b) {
       joined.insert(joined.end(), y.items.begin(), y.items.end());
       return arena.list(lists ? List::Flavor::list : List::Flavor::tuple, std::move(joined));
     }
+  }
+  if (a.is(Kind::list) && (a.as_list()->flavor == List::Flavor::list || a.as_list()->is_tuple())) {
+    const std::string type(type_name(a));
+    return type_error("can only concatenate " + type + " (not \"" + std::string(type_name(b)) + "\") to " + type);
   }
   return unsupported("+", a, b);
 }
@@ -214,8 +222,8 @@ Result<Value> repeat(Arena& arena, Value sequence, std::int64_t times) {
 }
 
 bool repeats(Value value) {
-  return value.is(Kind::string) ||
-         (value.is(Kind::list) && (value.as_list()->flavor == List::Flavor::list || value.as_list()->flavor == List::Flavor::tuple));
+  return value.is(Kind::string) || (value.is(Kind::list) && (value.as_list()->flavor == List::Flavor::list ||
+                                                             value.as_list()->flavor == List::Flavor::tuple));
 }
 
 Result<Value> whole_arithmetic(Operator op, std::int64_t a, std::int64_t b) {

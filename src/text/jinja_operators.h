@@ -36,7 +36,8 @@ Result<Value> negate(Value value);
 Result<Value> attribute(Arena& arena, Value object, std::string_view name);
 /// object[key]: keys before methods.
 Result<Value> item(Arena& arena, Value object, Value key);
-Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std::optional<Value> stop, std::optional<Value> step);
+Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std::optional<Value> stop,
+                    std::optional<Value> step);
 
 /// The elements in order: a dict's keys, a string's characters. Empties a generator.
 Result<std::vector<Value>> elements(Arena& arena, Value value);

@@ -84,11 +84,14 @@ class StatementParser {
       BATON_TRY_VOID(in_.expect(TokenKind::block_end));
       return Statement{line, LoopControl{name == "break"}};
     }
-    static constexpr std::string_view unsupported[] = {"block", "extends", "include", "import", "from", "autoescape", "trans", "do", "debug", "print"};
+    static constexpr std::string_view unsupported[] = {"block",      "extends", "include", "import", "from",
+                                                       "autoescape", "trans",   "do",      "debug",  "print"};
     if (std::find(std::begin(unsupported), std::end(unsupported), name) != std::end(unsupported))
       return in_.error_at(line, "the tag '" + name + "' is not supported", ErrorCode::unsupported);
     if (name.starts_with("end") || name == "else" || name == "elif") {
-      const std::string inside = opener.empty() ? "no block is open" : "the open block is '" + std::string(opener) + "' of line " + std::to_string(opened_on);
+      const std::string inside = opener.empty()
+                                     ? "no block is open"
+                                     : "the open block is '" + std::string(opener) + "' of line " + std::to_string(opened_on);
       return in_.error_at(line, "unexpected tag '" + name + "': " + inside);
     }
     return in_.error_at(line, "unknown tag '" + name + "'");
@@ -173,7 +176,8 @@ class StatementParser {
     BATON_TRY(node.body, outside_loop([&] { return block(end, opener, line); }));
     const auto use = in_.end_macro();
     const auto declares = [&](std::string_view name) {
-      return std::any_of(node.parameters.begin(), node.parameters.end(), [&](const auto& parameter) { return parameter.name == name; });
+      return std::any_of(node.parameters.begin(), node.parameters.end(),
+                         [&](const auto& parameter) { return parameter.name == name; });
     };
     node.uses_caller = use.caller && !declares("caller");
     node.uses_varargs = use.varargs && !declares("varargs");

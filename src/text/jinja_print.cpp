@@ -48,7 +48,8 @@ void put_range(Writer& out, const std::vector<Value>& items) {
   const std::int64_t step = items.size() > 1 ? items[1].as_int() - items[0].as_int() : 1;
   const std::int64_t start = items.empty() ? 0 : items.front().as_int();
   const std::int64_t stop = items.empty() ? 0 : items.back().as_int() + step;
-  out.put("range(" + std::to_string(start) + ", " + std::to_string(stop) + (step == 1 ? "" : ", " + std::to_string(step)) + ")");
+  out.put("range(" + std::to_string(start) + ", " + std::to_string(stop) + (step == 1 ? "" : ", " + std::to_string(step)) +
+          ")");
 }
 
 void put_list(Writer& out, Value value, int depth) {
@@ -92,7 +93,8 @@ void put_repr(Writer& out, Value value, int depth) {
     case Kind::boolean: return out.put(value.as_bool() ? "True" : "False");
     case Kind::integer: return out.put(std::to_string(value.as_int()));
     case Kind::floating: return out.put(float_text(value.as_double()));
-    case Kind::string: return out.put(value.is_markup() ? "Markup(" + represent(value.as_string()) + ")" : represent(value.as_string()));
+    case Kind::string:
+      return out.put(value.is_markup() ? "Markup(" + represent(value.as_string()) + ")" : represent(value.as_string()));
     case Kind::list: return put_list(out, value, depth);
     case Kind::dict: return put_dict(out, *value.as_dict(), depth);
     case Kind::name_space:
@@ -105,8 +107,8 @@ void put_repr(Writer& out, Value value, int depth) {
       return out.put("<function " + std::string(function.name) + ">");
     }
     case Kind::loop:
-      return out.put("<LoopContext " + std::to_string(value.as_loop()->index0 + 1) + "/" + std::to_string(value.as_loop()->items.size()) +
-                     ">");
+      return out.put("<LoopContext " + std::to_string(value.as_loop()->index0 + 1) + "/" +
+                     std::to_string(value.as_loop()->items.size()) + ">");
   }
 }
 
@@ -169,7 +171,8 @@ class JsonWriter {
       case Kind::string: put_json_string(out_, value.as_string(), style_.ensure_ascii); return {};
       case Kind::dict: return put_object(*value.as_dict(), level);
       case Kind::list:
-        if (value.as_list()->flavor == List::Flavor::list || value.as_list()->is_tuple()) return put_array(*value.as_list(), level);
+        if (value.as_list()->flavor == List::Flavor::list || value.as_list()->is_tuple())
+          return put_array(*value.as_list(), level);
         break;
       case Kind::undefined: return type_error(undefined_message(value) + ", so it cannot be written as JSON");
       default: break;
@@ -321,7 +324,11 @@ std::string represent(std::string_view text) {
     } else if (is_printable(c)) {
       append_utf8(result, c);
     } else {
-      std::snprintf(buffer, sizeof buffer, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", static_cast<unsigned>(c));
+      std::snprintf(buffer, sizeof buffer,
+                    c < 0x100     ? "\\x%02x"
+                    : c < 0x10000 ? "\\u%04x"
+                                  : "\\U%08x",
+                    static_cast<unsigned>(c));
       result += buffer;
     }
   }

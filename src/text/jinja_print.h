@@ -32,7 +32,8 @@ struct JsonStyle {
 Result<Value> to_json(Arena& arena, Value value, const JsonStyle& style);
 
 enum class Texts : bool { view, copy };
-/// `json` as a value; its strings are copied into the arena, or stay views into `json`. Errors: nested deeper than json::kMaxDepth.
+/// `json` as a value; its strings are copied into the arena, or stay views into `json`. Errors: nested deeper than
+/// json::kMaxDepth.
 Result<Value> from_json(Arena& arena, const json::Value& json, Texts texts);
 
 }  // namespace baton::jinja

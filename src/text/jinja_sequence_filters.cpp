@@ -39,8 +39,8 @@ Result<Value> sort_key(Arena& arena, Value value, const std::optional<Value>& pa
   return value;
 }
 
-/// What sort compares: lists, as in Jinja, of one key or of those of several attributes, "a,b". (So values that have no order but
-/// are all equal can be sorted.)
+/// What sort compares: lists, as in Jinja, of one key or of those of several attributes, "a,b". (So values that have no order
+/// but are all equal can be sorted.)
 Result<Value> sort_keys(Arena& arena, Value value, const std::optional<Value>& paths, bool case_sensitive) {
   Values keys;
   if (!paths || !paths->is(Kind::string)) {
@@ -60,7 +60,8 @@ struct Keyed {
 
 /// Each item with its key, by sort_key or sort_keys.
 template <class KeyOf>
-Result<std::vector<Keyed>> with_keys(Arena& arena, const Values& items, KeyOf key_of, const std::optional<Value>& path, bool case_sensitive) {
+Result<std::vector<Keyed>> with_keys(Arena& arena, const Values& items, KeyOf key_of, const std::optional<Value>& path,
+                                     bool case_sensitive) {
   std::vector<Keyed> keyed;
   for (const Value value : items) {
     BATON_TRY(const Value key, key_of(arena, value, path, case_sensitive));
@@ -79,7 +80,8 @@ Result<void> sort_keyed(Arena& arena, std::vector<Keyed>& items, bool reverse) {
       for (std::size_t out = begin; out < end; ++out) {
         bool take_right = left == middle;
         if (left < middle && right < end) {
-          BATON_TRY(take_right, reverse ? less(arena, items[left].key, items[right].key) : less(arena, items[right].key, items[left].key));
+          BATON_TRY(take_right,
+                    reverse ? less(arena, items[left].key, items[right].key) : less(arena, items[right].key, items[left].key));
         }
         merged[out] = take_right ? items[right++] : items[left++];
       }
@@ -156,7 +158,8 @@ Result<Value> extreme(const NativeCall& call, bool largest) {
   BATON_TRY(const std::vector<Keyed> keyed, with_keys(call.arena, items, sort_key, call[1], flag(call, 0)));
   std::size_t best = 0;
   for (std::size_t i = 1; i < keyed.size(); ++i) {
-    BATON_TRY(const bool better, largest ? less(call.arena, keyed[best].key, keyed[i].key) : less(call.arena, keyed[i].key, keyed[best].key));
+    BATON_TRY(const bool better,
+              largest ? less(call.arena, keyed[best].key, keyed[i].key) : less(call.arena, keyed[i].key, keyed[best].key));
     if (better) best = i;
   }
   return keyed[best].value;
@@ -195,7 +198,8 @@ Result<Value> first(const NativeCall& call) {
 }
 
 Result<Value> last(const NativeCall& call) {
-  if (call.self.is(Kind::list) && call.self.as_list()->is_generator()) return type_error("'generator' object is not reversible");
+  if (call.self.is(Kind::list) && call.self.as_list()->is_generator())
+    return type_error("'generator' object is not reversible");
   BATON_TRY(const Values items, elements(call.arena, call.self));
   return items.empty() ? Value::undefined("no last item: the sequence was empty") : items.back();
 }
@@ -237,8 +241,10 @@ Result<Value> join(const NativeCall& call) {
 Result<Value> items_of(const NativeCall& call) {
   Values pairs;
   if (call.self.is(Kind::undefined)) return generator(call, std::move(pairs));
-  if (!call.self.is(Kind::dict)) return type_error("can only get item pairs from a mapping, not " + std::string(type_name(call.self)));
-  for (const auto& [key, value] : call.self.as_dict()->entries) pairs.push_back(call.arena.list(List::Flavor::tuple, {key, value}));
+  if (!call.self.is(Kind::dict))
+    return type_error("can only get item pairs from a mapping, not " + std::string(type_name(call.self)));
+  for (const auto& [key, value] : call.self.as_dict()->entries)
+    pairs.push_back(call.arena.list(List::Flavor::tuple, {key, value}));
   return generator(call, std::move(pairs));
 }
 

@@ -48,14 +48,16 @@ Result<Value> split_text(const NativeCall& call) {
   BATON_TRY(const std::int64_t most, integer_argument(call, 1, -1));
   call.arena.spend(self_of(call).size() / 16);
   Values parts;
-  for (const std::string_view part : from_right ? split_from_right(self_of(call), separator, most) : split(self_of(call), separator, most))
+  for (const std::string_view part :
+       from_right ? split_from_right(self_of(call), separator, most) : split(self_of(call), separator, most))
     parts.push_back(Value::string(part));
   return call.arena.list(List::Flavor::list, std::move(parts));
 }
 
 Result<Value> split_into_lines(const NativeCall& call) {
   Values lines;
-  for (const std::string_view line : split_lines(self_of(call), call[0] && truthy(*call[0]))) lines.push_back(Value::string(line));
+  for (const std::string_view line : split_lines(self_of(call), call[0] && truthy(*call[0])))
+    lines.push_back(Value::string(line));
   return call.arena.list(List::Flavor::list, std::move(lines));
 }
 
@@ -85,7 +87,8 @@ Result<Value> has_affix(const NativeCall& call) {
   if (call[0]->is(Kind::list) && call[0]->as_list()->is_tuple()) affixes = call[0]->as_list()->items;
   for (const Value affix : affixes) {
     if (affix.is(Kind::undefined)) return type_error(undefined_message(affix));
-    if (!affix.is(Kind::string)) return type_error("a string or a tuple of strings is needed, not " + std::string(type_name(affix)));
+    if (!affix.is(Kind::string))
+      return type_error("a string or a tuple of strings is needed, not " + std::string(type_name(affix)));
     if (at_end ? text.ends_with(affix.as_string()) : text.starts_with(affix.as_string())) return Value::boolean(true);
   }
   return Value::boolean(false);
@@ -138,8 +141,10 @@ Result<Value> join(const NativeCall& call) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].is(Kind::undefined)) return type_error(undefined_message(parts[i]));
     if (!parts[i].is(Kind::string))
-      return type_error("sequence item " + std::to_string(i) + ": expected str instance, " + std::string(type_name(parts[i])) + " found");
-    if (!call.arena.reserve(result.size() + self_of(call).size() + parts[i].as_string().size())) return fail_exhausted(call.arena);
+      return type_error("sequence item " + std::to_string(i) + ": expected str instance, " + std::string(type_name(parts[i])) +
+                        " found");
+    if (!call.arena.reserve(result.size() + self_of(call).size() + parts[i].as_string().size()))
+      return fail_exhausted(call.arena);
     if (i > 0) result += self_of(call);
     result += parts[i].as_string();
   }
@@ -154,7 +159,8 @@ Result<Value> pad(const NativeCall& call) {
   if (length(fill) != 1) return type_error("the fill character must be exactly one character long");
   const std::int64_t missing = width - static_cast<std::int64_t>(length(self_of(call)));
   if (missing <= 0) return call.self;
-  if (!call.arena.reserve(self_of(call).size() + static_cast<std::size_t>(missing) * fill.size())) return fail_exhausted(call.arena);
+  if (!call.arena.reserve(self_of(call).size() + static_cast<std::size_t>(missing) * fill.size()))
+    return fail_exhausted(call.arena);
   const std::int64_t before = align == Align::left ? 0 : align == Align::right ? missing : missing / 2 + (missing & width & 1);
   std::string result;
   for (std::int64_t i = 0; i < before; ++i) result += fill;

@@ -36,7 +36,10 @@ std::size_t sequence_size(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(at);
   if (lead < 0x80) return 1;
-  const std::size_t size = lead >= 0xF0 && lead <= 0xF4 ? 4 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xC2 && lead < 0xE0 ? 2 : 0;
+  const std::size_t size = lead >= 0xF0 && lead <= 0xF4  ? 4
+                           : lead >= 0xE0 && lead < 0xF0 ? 3
+                           : lead >= 0xC2 && lead < 0xE0 ? 2
+                                                         : 0;
   if (size == 0 || at + size > text.size()) return 0;
   for (std::size_t i = 1; i < size; ++i)
     if ((byte(at + i) & 0xC0) != 0x80) return 0;
@@ -171,7 +174,8 @@ std::vector<std::string_view> split(std::string_view text, std::optional<std::st
   const auto may_cut = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
   if (separator) {
     std::size_t begin = 0;
-    for (std::size_t at; may_cut() && (at = text.find(*separator, begin)) != std::string_view::npos; begin = at + separator->size())
+    for (std::size_t at; may_cut() && (at = text.find(*separator, begin)) != std::string_view::npos;
+         begin = at + separator->size())
       parts.push_back(text.substr(begin, at - begin));
     parts.push_back(text.substr(begin));
     return parts;
@@ -190,7 +194,8 @@ std::vector<std::string_view> split(std::string_view text, std::optional<std::st
   return parts;
 }
 
-std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most) {
+std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator,
+                                               std::int64_t most) {
   std::vector<std::string_view> parts;
   if (!separator) {
     parts = split(text, std::nullopt, -1);
@@ -248,7 +253,8 @@ std::string title(std::string_view text) {
   });
 }
 std::string swap_case(std::string_view text) {
-  return map_characters(text, [](std::string& out, char32_t c) { is_upper(c) ? append_utf8(out, to_lower(c)) : append_upper(out, c); });
+  return map_characters(
+      text, [](std::string& out, char32_t c) { is_upper(c) ? append_utf8(out, to_lower(c)) : append_upper(out, c); });
 }
 
 std::size_t count(std::string_view text, std::string_view part) {
@@ -274,7 +280,8 @@ std::string replace(std::string_view text, std::string_view old_part, std::strin
     return result;
   }
   std::size_t begin = 0;
-  for (std::size_t at; may_replace() && (at = text.find(old_part, begin)) != std::string_view::npos; begin = at + old_part.size()) {
+  for (std::size_t at; may_replace() && (at = text.find(old_part, begin)) != std::string_view::npos;
+       begin = at + old_part.size()) {
     result += text.substr(begin, at - begin);
     result += new_part;
     ++done;

@@ -37,7 +37,8 @@ std::string_view strip(std::string_view text, std::string_view set, bool left, b
 
 /// At whitespace, or at `separator` (not empty); at most `most` cuts (negative: any number), from the left or the right.
 std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most);
-std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most);
+std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator,
+                                               std::int64_t most);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 
 std::string upper(std::string_view text);

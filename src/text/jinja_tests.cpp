@@ -12,10 +12,12 @@ namespace {
 Result<Value> answer(bool value) { return Value::boolean(value); }
 
 bool is_sequence(Value value) {
-  return value.is(Kind::undefined) || value.is(Kind::string) || value.is(Kind::dict) || (value.is(Kind::list) && value.as_list()->is_indexable());
+  return value.is(Kind::undefined) || value.is(Kind::string) || value.is(Kind::dict) ||
+         (value.is(Kind::list) && value.as_list()->is_indexable());
 }
 bool is_iterable(Value value) {
-  return value.is(Kind::undefined) || value.is(Kind::string) || value.is(Kind::dict) || value.is(Kind::list) || value.is(Kind::loop);
+  return value.is(Kind::undefined) || value.is(Kind::string) || value.is(Kind::dict) || value.is(Kind::list) ||
+         value.is(Kind::loop);
 }
 
 /// value % divisor == remainder.
@@ -89,8 +91,11 @@ constexpr Native kTests[] = {
     {"ge", compare<Operator::greater_equal>, {"b"}, 1},
     {">=", compare<Operator::greater_equal>, {"b"}, 1},
     {"filter",
-     [](const NativeCall& call) { return answer(call.self.is(Kind::string) && find_filter(call.self.as_string()) != nullptr); }},
-    {"test", [](const NativeCall& call) { return answer(call.self.is(Kind::string) && find_test(call.self.as_string()) != nullptr); }},
+     [](const NativeCall& call) {
+       return answer(call.self.is(Kind::string) && find_filter(call.self.as_string()) != nullptr);
+     }},
+    {"test",
+     [](const NativeCall& call) { return answer(call.self.is(Kind::string) && find_test(call.self.as_string()) != nullptr); }},
 };
 
 }  // namespace

@@ -254,11 +254,16 @@ Scope* Arena::scope(Scope* parent) {
 tl::unexpected<Error> fail_exhausted(const Arena& arena) {
   const Limits& limits = arena.limits();
   std::string detail;
-  if (arena.exhausted() == "memory") detail = std::to_string(limits.memory_bytes) + " bytes of memory";
-  else if (arena.exhausted() == "output") detail = std::to_string(limits.output_bytes) + " bytes of output";
-  else if (arena.exhausted() == "depth") detail = std::to_string(limits.depth) + " levels of nesting";
-  else if (arena.exhausted() == "iterations") detail = std::to_string(limits.loop_iterations) + " loop iterations";
-  else detail = std::to_string(limits.work) + " units of work";
+  if (arena.exhausted() == "memory")
+    detail = std::to_string(limits.memory_bytes) + " bytes of memory";
+  else if (arena.exhausted() == "output")
+    detail = std::to_string(limits.output_bytes) + " bytes of output";
+  else if (arena.exhausted() == "depth")
+    detail = std::to_string(limits.depth) + " levels of nesting";
+  else if (arena.exhausted() == "iterations")
+    detail = std::to_string(limits.loop_iterations) + " loop iterations";
+  else
+    detail = std::to_string(limits.work) + " units of work";
   return fail(ErrorCode::too_large, "the template needs more than " + detail);
 }
 

@@ -127,7 +127,8 @@ struct Dict {
   std::unordered_map<std::string_view, std::size_t> index_;  ///< string keys, once there are kIndexFrom entries
 };
 
-/// Something that can be called: a native function (with the value it is bound to) or a macro (with the scope it was defined in).
+/// Something that can be called: a native function (with the value it is bound to) or a macro (with the scope it was defined
+/// in).
 struct Function {
   std::string_view name;
   const Native* native = nullptr;
@@ -159,7 +160,7 @@ struct Scope {
 struct Limits {
   std::size_t output_bytes = std::size_t{32} << 20;
   std::size_t memory_bytes = std::size_t{256} << 20;
-  std::int64_t work = 50'000'000;           ///< evaluated nodes, plus elements and 16-byte pieces touched
+  std::int64_t work = 50'000'000;            ///< evaluated nodes, plus elements and 16-byte pieces touched
   std::int64_t loop_iterations = 1'000'000;  ///< of all loops together
   int depth = 600;                           ///< nested expressions, statements and macro calls
 };
@@ -185,8 +186,8 @@ class Arena {
 
   Value text(std::string&& text);
   Value text(std::string_view text);  ///< copies
-  /// `left` followed by `right`, as plain text. Appending to the newest long string extends it in place, so that building a text piece by
-  /// piece in a variable takes linear memory.
+  /// `left` followed by `right`, as plain text. Appending to the newest long string extends it in place, so that building a
+  /// text piece by piece in a variable takes linear memory.
   Value concat(Value left, Value right);
   List* list(List::Flavor flavor);
   Value list(List::Flavor flavor, std::vector<Value> items);
