@@ -92,7 +92,7 @@ Result<void> parse_stop(const Value& body, GenerationRequest& request) {
   return {};
 }
 
-Result<void> parse_end(const Value& body, const RequestLimits& limits, std::optional<std::int32_t> default_max_tokens,
+Result<void> parse_end(const Value& body, const RequestBounds& limits, std::optional<std::int32_t> default_max_tokens,
                        GenerationRequest& request) {
   SamplingParams& sampling = request.sampling;
   BATON_TRY(const auto newer, integer_field(body, "max_completion_tokens", 0, kMaxInt));
@@ -132,9 +132,13 @@ Result<void> parse_names(const Value& body, GenerationRequest& request) {
     return bad("cache_salt", fmt::format("'cache_salt' must have 1 to {} bytes, not {}", kMaxSaltBytes, salt->size()));
   request.cache_salt = salt.value_or("");
   BATON_TRY(request.request_id, json::get_optional<std::string>(body, "request_id"));
-  if (request.request_id && request.request_id->size() > kMaxRequestIdBytes)
-    return bad("request_id", fmt::format("'request_id' has {} bytes; this server accepts {}", request.request_id->size(),
-                                         kMaxRequestIdBytes));
+  if (!request.request_id) return {};
+  if (request.request_id->empty() || request.request_id->size() > kMaxRequestIdBytes)
+    return bad("request_id", fmt::format("'request_id' must have 1 to {} characters, not {}", kMaxRequestIdBytes,
+                                         request.request_id->size()));
+  // It goes into headers and log lines.
+  if (!std::ranges::all_of(*request.request_id, [](char c) { return c > ' ' && c <= '~'; }))
+    return bad("request_id", "'request_id' must be of visible ASCII characters, without spaces");
   return {};
 }
 
@@ -179,7 +183,7 @@ Result<void> refuse_no_tokens(const Value& body, const SamplingParams& sampling)
   return bad(field, fmt::format("'{}' must be at least 1, not 0", field));
 }
 
-Result<std::vector<Prompt>> parse_prompts(const Value& body, const RequestLimits& limits) {
+Result<std::vector<Prompt>> parse_prompts(const Value& body, const RequestBounds& limits) {
   const Value* prompt = json::find(body, "prompt");
   if (prompt == nullptr) return json::missing("prompt");
   std::vector<Prompt> prompts;
@@ -234,7 +238,7 @@ Result<Value> parse_messages(const Value& value, std::string_view key) {
 }
 
 Result<GenerationRequest> parse_generation_fields(const Value& body, const SamplingDefaults& defaults,
-                                                  const RequestLimits& limits, std::optional<std::int32_t> default_max_tokens) {
+                                                  const RequestBounds& limits, std::optional<std::int32_t> default_max_tokens) {
   BATON_TRY_VOID(require_object(body));
   BATON_TRY_VOID(refuse_fields_not_done(body));
   GenerationRequest request;
@@ -250,7 +254,7 @@ Result<GenerationRequest> parse_generation_fields(const Value& body, const Sampl
   return request;
 }
 
-Result<ChatRequest> parse_chat_request(const Value& body, const SamplingDefaults& defaults, const RequestLimits& limits) {
+Result<ChatRequest> parse_chat_request(const Value& body, const SamplingDefaults& defaults, const RequestBounds& limits) {
   ChatRequest request;
   BATON_TRY(request.generation, parse_generation_fields(body, defaults, limits, std::nullopt));
   BATON_TRY_VOID(refuse_no_tokens(body, request.generation.sampling));
@@ -279,7 +283,7 @@ Result<ChatRequest> parse_chat_request(const Value& body, const SamplingDefaults
 }
 
 Result<CompletionRequest> parse_completion_request(const Value& body, const SamplingDefaults& defaults,
-                                                   const RequestLimits& limits) {
+                                                   const RequestBounds& limits) {
   constexpr std::int32_t kDefaultMaxTokens = 16;
   CompletionRequest request;
   BATON_TRY(request.generation, parse_generation_fields(body, defaults, limits, kDefaultMaxTokens));

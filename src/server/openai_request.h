@@ -22,7 +22,7 @@ struct SamplingDefaults {
 };
 
 /// Bounds of a request's values that depend on the server.
-struct RequestLimits {
+struct RequestBounds {
   std::int32_t n_vocab = 0;
   std::int32_t max_logprobs = 20;
 };
@@ -77,13 +77,13 @@ Result<json::Value> parse_messages(const json::Value& value, std::string_view ke
 
 /// Errors (invalid_request) name the field in `param`: a wrong type, a value out of range, or a known field that this server
 /// does not do and that is not at its neutral value.
-Result<ChatRequest> parse_chat_request(const json::Value& body, const SamplingDefaults& defaults, const RequestLimits& limits);
+Result<ChatRequest> parse_chat_request(const json::Value& body, const SamplingDefaults& defaults, const RequestBounds& limits);
 Result<CompletionRequest> parse_completion_request(const json::Value& body, const SamplingDefaults& defaults,
-                                                   const RequestLimits& limits);
+                                                   const RequestBounds& limits);
 
 /// The fields of both endpoints that say how tokens are chosen and when a sequence ends; also for `baton generate`.
 /// `default_max_tokens`: nullopt for what the context has left.
 Result<GenerationRequest> parse_generation_fields(const json::Value& body, const SamplingDefaults& defaults,
-                                                  const RequestLimits& limits, std::optional<std::int32_t> default_max_tokens);
+                                                  const RequestBounds& limits, std::optional<std::int32_t> default_max_tokens);
 
 }  // namespace baton

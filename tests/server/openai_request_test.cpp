@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-constexpr RequestLimits kLimits = {.n_vocab = 1000, .max_logprobs = 20};
+constexpr RequestBounds kLimits = {.n_vocab = 1000, .max_logprobs = 20};
 
 json::Value body_of(std::string_view text) {
   auto body = json::parse(text, "the body");
@@ -173,6 +173,8 @@ constexpr BadField kBadInBoth[] = {
     {R"("model": 5)", "model", ""},
     {R"("prefix": ["shop"])", "prefix", ""},
     {R"("cache_salt": "")", "cache_salt", ""},
+    {R"("request_id": "a\r\nX-Evil: 1")", "request_id", ""},
+    {R"("request_id": "")", "request_id", ""},
     {R"("logprobs": "yes")", "logprobs", ""},
     {R"("min_p": 0.1)", "min_p", ""},
     {R"("tools": [{}])", "tools", ""},

@@ -1,0 +1,14 @@
+/// API keys.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace baton {
+
+/// Whether an Authorization header ("Bearer KEY") carries one of `keys`; without keys everybody may enter. The time depends on
+/// the lengths only.
+bool is_authorized(std::string_view authorization, const std::vector<std::string>& keys);
+
+}  // namespace baton

@@ -1,0 +1,212 @@
+/// Engine counters as Prometheus families, under today's names and the older ones that deployed routers still read.
+#include "server/metrics_page.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace baton {
+namespace {
+
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+/// Collects families that share labels.
+class Families {
+ public:
+  explicit Families(Labels labels) : labels_(std::move(labels)) {}
+
+  void counter(std::string name, std::string help, double value, Labels more = {}) {
+    ClientMetric metric = labelled(std::move(more));
+    metric.counter.value = value;
+    add(std::move(name), std::move(help), MetricType::Counter, std::move(metric));
+  }
+  void gauge(std::string name, std::string help, double value, Labels more = {}) {
+    ClientMetric metric = labelled(std::move(more));
+    metric.gauge.value = value;
+    add(std::move(name), std::move(help), MetricType::Gauge, std::move(metric));
+  }
+  void histogram(std::string name, std::string help, const Histogram::Snapshot& snapshot) {
+    ClientMetric metric = labelled({});
+    std::uint64_t n = 0;
+    for (std::size_t i = 0; i < snapshot.bounds.size(); ++i) {
+      n += static_cast<std::uint64_t>(snapshot.counts[i]);
+      metric.histogram.bucket.push_back({n, snapshot.bounds[i]});
+    }
+    metric.histogram.sample_count = n + static_cast<std::uint64_t>(snapshot.counts.back());
+    metric.histogram.sample_sum = snapshot.sum;
+    add(std::move(name), std::move(help), MetricType::Histogram, std::move(metric));
+  }
+  std::vector<MetricFamily> take() { return std::move(families_); }
+
+ private:
+  ClientMetric labelled(Labels more) const {
+    ClientMetric metric;
+    metric.label = labels_;
+    metric.label.insert(metric.label.end(), more.begin(), more.end());
+    return metric;
+  }
+  /// Metrics of one name follow one another in one family.
+  void add(std::string name, std::string help, MetricType type, ClientMetric metric) {
+    if (families_.empty() || families_.back().name != name) families_.push_back({std::move(name), std::move(help), type, {}});
+    families_.back().metric.push_back(std::move(metric));
+  }
+
+  Labels labels_;
+  std::vector<MetricFamily> families_;
+};
+
+double ratio(const Count& part, const Count& whole) {
+  return whole.value() == 0 ? 0 : static_cast<double>(part.value()) / static_cast<double>(whole.value());
+}
+double number(const Count& count) { return static_cast<double>(count.value()); }
+
+void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
+  out.gauge("vllm:num_requests_running", "Sequences that run.", number(m.num_requests_running));
+  out.gauge("vllm:num_requests_waiting", "Sequences that wait.", number(m.num_requests_waiting));
+  const double usage = ratio(m.kv_blocks_used, m.kv_blocks_total);
+  out.gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", usage);
+  out.gauge("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", usage);
+  out.gauge("vllm:gpu_prefix_cache_hit_rate", "Share of prompt tokens found in the cache, 0 to 1.",
+            ratio(m.prefix_cache_hits, m.prefix_cache_queries));
+  out.gauge("vllm:cache_config_info", "Settings of the KV cache.", 1,
+            {{"block_size", std::to_string(info.block_len)},
+             {"num_gpu_blocks", std::to_string(info.n_blocks)},
+             {"cache_dtype", std::string(to_string(info.kv_dtype))},
+             {"attention", info.attention},
+             {"batch_invariant", info.batch_invariant ? "True" : "False"}});
+  out.gauge("baton:relay_groups", "Shared runs of keys that the last step read once for several sequences.",
+            number(m.relay_groups));
+}
+
+void add_counters(Families& out, const EngineMetrics& m) {
+  out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.", number(m.prefix_cache_queries));
+  out.counter("vllm:gpu_prefix_cache_queries_total", "Older name of vllm:prefix_cache_queries_total.",
+              number(m.prefix_cache_queries));
+  out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.", number(m.prefix_cache_hits));
+  out.counter("vllm:gpu_prefix_cache_hits_total", "Older name of vllm:prefix_cache_hits_total.", number(m.prefix_cache_hits));
+  out.counter("vllm:num_preemptions_total", "Sequences whose blocks were taken for others.", number(m.num_preemptions));
+  out.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.", number(m.prompt_tokens));
+  out.counter("vllm:prompt_tokens_cached_total", "Of these, tokens found in the cache.", number(m.prompt_tokens_cached));
+  const char* const by_source = "Prompt tokens by where they came from.";
+  out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.prompt_tokens) - number(m.prompt_tokens_cached),
+              {{"source", "local_compute"}});
+  out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.prompt_tokens_cached), {{"source", "local_cache_hit"}});
+  out.counter("vllm:prompt_tokens_by_source_total", by_source, 0, {{"source", "external_kv_transfer"}});
+  out.counter("vllm:generation_tokens_total", "Tokens generated.", number(m.generation_tokens));
+  const std::pair<const char*, const Count*> reasons[] = {
+      {"stop", &m.finished_stop}, {"length", &m.finished_length}, {"abort", &m.finished_abort}, {"error", &m.finished_error}};
+  for (const auto& [reason, count] : reasons)
+    out.counter("vllm:request_success_total", "Sequences that ended, by reason.", number(*count),
+                {{"finished_reason", reason}});
+  out.counter("baton:steps_total", "Steps of the engine.", number(m.steps));
+  out.counter("baton:kv_bytes_requested_total", "KV bytes that the executed plans read, all layers.",
+              number(m.kv_bytes_requested));
+  out.counter("baton:kv_bytes_saved_total", "KV bytes that reading each context apart would have read more.",
+              number(m.kv_bytes_saved));
+}
+
+void add_histograms(Families& out, const EngineMetrics& m) {
+  const auto inter_token = m.inter_token_latency_seconds.snapshot();
+  out.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.",
+                m.time_to_first_token_seconds.snapshot());
+  out.histogram("vllm:inter_token_latency_seconds", "Between two tokens of a sequence.", inter_token);
+  out.histogram("vllm:time_per_output_token_seconds", "Older name of vllm:inter_token_latency_seconds.", inter_token);
+  out.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", m.e2e_request_latency_seconds.snapshot());
+  out.histogram("vllm:request_queue_time_seconds", "From arrival to the first step.", m.request_queue_time_seconds.snapshot());
+  out.histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", m.request_prompt_tokens.snapshot());
+  out.histogram("vllm:request_generation_tokens", "Tokens generated by a sequence.", m.request_generation_tokens.snapshot());
+  out.histogram("vllm:iteration_tokens_total", "Rows of a step.", m.iteration_tokens_total.snapshot());
+  out.histogram("baton:relay_group_size", "Sequences that share one read.", m.relay_group_size.snapshot());
+  out.histogram("baton:relay_prefix_tokens", "Tokens of one shared read.", m.relay_prefix_tokens.snapshot());
+}
+
+/// What client libraries tell of their process.
+void add_process(Families& out) {
+  long pages_virtual = 0;
+  long pages_resident = 0;
+  std::ifstream("/proc/self/statm") >> pages_virtual >> pages_resident;
+  const auto page_bytes = static_cast<double>(::sysconf(_SC_PAGESIZE));
+  out.gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", static_cast<double>(pages_virtual) * page_bytes);
+  out.gauge("process_resident_memory_bytes", "Resident memory size in bytes.",
+            static_cast<double>(pages_resident) * page_bytes);
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  out.counter("process_cpu_seconds_total", "User and system time in seconds.", seconds(used.ru_utime) + seconds(used.ru_stime));
+  std::error_code error;
+  double n_open = 0;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end; entry.increment(error))
+    ++n_open;
+  out.gauge("process_open_fds", "Open file descriptors.", n_open);
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  out.gauge("process_max_fds", "Most file descriptors that may be open.", static_cast<double>(files.rlim_cur));
+}
+
+}  // namespace
+
+/// Requests by route. The registry locks for itself.
+class MetricsPage::Http {
+ public:
+  void observe(std::string_view handler, std::string_view method, int status, double seconds) {
+    const prometheus::Labels route = {{"handler", std::string(handler)}, {"method", std::string(method)}};
+    prometheus::Labels with_status = route;
+    with_status["status"] = fmt::format("{}xx", status / 100);
+    requests_.Add(with_status).Increment();
+    durations_.Add(route, kBounds).Observe(seconds);
+  }
+  std::vector<MetricFamily> collect() const { return registry_.Collect(); }
+
+ private:
+  static const prometheus::Histogram::BucketBoundaries kBounds;
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>& requests_ =
+      prometheus::BuildCounter().Name("http_requests_total").Help("Requests by route, method and status.").Register(registry_);
+  prometheus::Family<prometheus::Histogram>& durations_ = prometheus::BuildHistogram()
+                                                              .Name("http_request_duration_seconds")
+                                                              .Help("From a request's arrival to its answer's end.")
+                                                              .Register(registry_);
+};
+
+const prometheus::Histogram::BucketBoundaries MetricsPage::Http::kBounds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+                                                                            2.5,   5,    10,    30,   60,  120,  300, 600};
+
+MetricsPage::MetricsPage(const Engine& engine, std::string model_name)
+    : engine_(engine), model_name_(std::move(model_name)), http_(std::make_unique<Http>()) {}
+MetricsPage::~MetricsPage() = default;
+
+void MetricsPage::observe_request(std::string_view handler, std::string_view method, int status, double seconds) {
+  http_->observe(handler, method, status, seconds);
+}
+
+std::string MetricsPage::render() const {
+  Families engine({{"model_name", model_name_}, {"engine", "0"}});
+  const EngineMetrics& metrics = engine_.metrics();
+  add_gauges(engine, metrics, engine_.info());
+  add_counters(engine, metrics);
+  add_histograms(engine, metrics);
+  Families process({});
+  add_process(process);
+  std::vector<MetricFamily> families = engine.take();
+  for (auto& more : {http_->collect(), process.take()}) families.insert(families.end(), more.begin(), more.end());
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace baton

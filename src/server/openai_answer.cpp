@@ -1,0 +1,265 @@
+/// Frames and responses of chat and plain completions (conventions.md 2.3).
+#include "server/openai_answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "server/api_error.h"
+#include "server/openai_logprobs.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+constexpr std::string_view kEngineError = "the model produced numbers that are not finite, or the engine stopped";
+constexpr std::string_view kDone = "data: [DONE]\n\n";
+
+Value list_of(Value element) {
+  Value list = Value::array();
+  list.push_back(std::move(element));
+  return list;
+}
+
+std::string data_frame(const Value& body) { return "data: " + json::dump(body) + "\n\n"; }
+
+Value token_ids(const std::vector<TokenOutput>& tokens) {
+  Value list = Value::array();
+  for (const TokenOutput& token : tokens) list.push_back(token.token);
+  return list;
+}
+
+}  // namespace
+
+Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<AnswerPrompt> prompts, const Tokenizer& tokenizer)
+    : header_(std::move(header)), request_(std::move(request)), prompts_(std::move(prompts)), tokenizer_(tokenizer) {
+  n_open_ = prompts_.size() * static_cast<std::size_t>(request_.n);
+  choices_.reserve(n_open_);
+  for (std::size_t i = 0; i < n_open_; ++i) {
+    StreamDecoder decoder(tokenizer, request_.stop, request_.include_stop, request_.skip_special_tokens);
+    choices_.emplace_back(std::move(decoder), prompts_[i / static_cast<std::size_t>(request_.n)].echo);
+  }
+}
+
+Value Answer::logprobs(Choice& choice) const {
+  if (request_.sampling.n_top_logprobs < 0) return nullptr;
+  if (!header_.is_chat) return completion_logprobs(tokenizer_, choice.tokens, choice.text_offset);
+  Value content = Value::array();
+  for (const TokenOutput& token : choice.tokens) content.push_back(chat_logprob(tokenizer_, token));
+  Value logprobs;
+  logprobs["content"] = std::move(content);
+  return logprobs;
+}
+
+/// A choice with what its current text is, whole or as a difference.
+Value Answer::text_choice(Choice& choice, std::size_t index) const {
+  Value body;
+  body["index"] = index;
+  if (header_.is_chat) {
+    Value message;
+    if (!request_.is_stream) message["role"] = "assistant";
+    message["content"] = choice.text;
+    if (!request_.is_stream) message["refusal"] = nullptr;
+    body[request_.is_stream ? "delta" : "message"] = std::move(message);
+  } else {
+    body["text"] = choice.text;
+  }
+  body["logprobs"] = logprobs(choice);
+  if (request_.wants_token_ids) {
+    body["token_ids"] = token_ids(choice.tokens);
+    if (!request_.is_stream && !header_.is_chat)
+      body["prompt_token_ids"] = prompts_[index / static_cast<std::size_t>(request_.n)].tokens;
+  }
+  body["finish_reason"] = nullptr;
+  body["stop_reason"] = nullptr;
+  if (!request_.is_stream && choice.finish) {
+    body["finish_reason"] = std::string(to_string(*choice.finish));
+    body["stop_reason"] = choice.stop_reason;
+  }
+  return body;
+}
+
+Value Answer::usage() const {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;
+  std::int64_t completion_tokens = 0;
+  for (std::size_t i = 0; i < prompts_.size(); ++i) {
+    prompt_tokens += prompts_[i].n_tokens;
+    cached_tokens += choices_[i * static_cast<std::size_t>(request_.n)].stats.cached_tokens;
+  }
+  for (const Choice& choice : choices_) completion_tokens += choice.n_tokens;
+  Value usage;
+  usage["prompt_tokens"] = prompt_tokens;
+  usage["completion_tokens"] = completion_tokens;
+  usage["total_tokens"] = prompt_tokens + completion_tokens;
+  usage["prompt_tokens_details"]["cached_tokens"] = cached_tokens;
+  return usage;
+}
+
+Value Answer::stats() const {
+  SequenceStats sum;
+  for (const Choice& choice : choices_) {
+    sum.cached_tokens += choice.stats.cached_tokens;
+    sum.relayed_tokens += choice.stats.relayed_tokens;
+    sum.kv_bytes_requested += choice.stats.kv_bytes_requested;
+    sum.kv_bytes_saved += choice.stats.kv_bytes_saved;
+    sum.largest_group = std::max(sum.largest_group, choice.stats.largest_group);
+    sum.queue_ms += choice.stats.queue_ms;
+    sum.prefill_ms += choice.stats.prefill_ms;
+  }
+  Value stats;
+  stats["cached_tokens"] = sum.cached_tokens;
+  stats["relayed_tokens"] = sum.relayed_tokens;
+  stats["kv_bytes_requested"] = sum.kv_bytes_requested;
+  stats["kv_bytes_saved"] = sum.kv_bytes_saved;
+  stats["largest_group"] = sum.largest_group;
+  stats["queue_ms"] = sum.queue_ms;
+  stats["prefill_ms"] = sum.prefill_ms;
+  return stats;
+}
+
+/// A frame, or a response, around its choices.
+std::string Answer::frame(Value choices, bool has_usage, bool has_stats) const {
+  Value body;
+  body["id"] = header_.id;
+  body["object"] = header_.is_chat ? "chat.completion.chunk" : "text_completion";
+  body["created"] = header_.created;
+  body["model"] = header_.model;
+  body["system_fingerprint"] = header_.system_fingerprint;
+  body["choices"] = std::move(choices);
+  if (has_usage || request_.include_usage) body["usage"] = has_usage ? usage() : Value();
+  if (has_stats) body["baton"] = stats();
+  return data_frame(body);
+}
+
+/// What a choice's newest event adds to a stream; takes its text and tokens.
+std::string Answer::choice_frames(std::size_t index) {
+  Choice& choice = choices_[index];
+  std::string frames;
+  if (!std::exchange(choice.has_begun, true) && (header_.is_chat || request_.wants_token_ids)) {
+    Value first;
+    first["index"] = index;
+    if (header_.is_chat) {
+      first["delta"]["role"] = "assistant";
+      first["delta"]["content"] = "";
+    } else {
+      first["text"] = "";
+    }
+    first["logprobs"] = nullptr;
+    if (request_.wants_token_ids) first["prompt_token_ids"] = prompts_[index / static_cast<std::size_t>(request_.n)].tokens;
+    first["finish_reason"] = nullptr;
+    frames += frame(list_of(std::move(first)), request_.continuous_usage, false);
+  }
+  const bool shows_tokens = request_.sampling.n_top_logprobs >= 0 || request_.wants_token_ids;
+  if (!choice.text.empty() || (shows_tokens && !choice.tokens.empty()))
+    frames += frame(list_of(text_choice(choice, index)), request_.continuous_usage, false);
+  choice.text.clear();
+  choice.tokens.clear();
+  if (!choice.finish) return frames;
+  Value last;
+  last["index"] = index;
+  if (header_.is_chat)
+    last["delta"] = Value::object();
+  else
+    last["text"] = "";
+  last["logprobs"] = nullptr;
+  last["finish_reason"] = std::string(to_string(*choice.finish));
+  last["stop_reason"] = choice.stop_reason;
+  const bool is_last = n_open_ == 0 && !request_.include_usage;
+  frames += frame(list_of(std::move(last)), request_.continuous_usage, is_last && request_.wants_stats);
+  return frames;
+}
+
+std::string Answer::last_frames() const {
+  std::string frames;
+  if (request_.include_usage) frames += frame(Value::array(), /*has_usage=*/true, request_.wants_stats);
+  frames += kDone;
+  return frames;
+}
+
+void Answer::end(Choice& choice, FinishReason reason, Value stop_reason) {
+  check(!choice.finish, "a choice ends once");
+  choice.finish = reason;
+  choice.stop_reason = std::move(stop_reason);
+  --n_open_;
+}
+
+/// Adds an event's tokens to the text, up to a stop string.
+void Answer::decode(Choice& choice, const Event& event, Reaction& reaction) {
+  const auto add = [&](StreamDecoder::Piece piece) {
+    choice.text += piece.text;
+    if (!piece.stop) return false;
+    end(choice, FinishReason::stop, *piece.stop);
+    return true;
+  };
+  for (const TokenOutput& token : event.tokens) {
+    ++choice.n_tokens;
+    choice.tokens.push_back(token);
+    if (!add(choice.decoder.push(token.token))) continue;
+    reaction.has_met_stop = !event.finished;
+    return;
+  }
+  if (!event.finished) return;
+  choice.n_tokens = event.stats.completion_tokens;
+  if (request_.include_stop && event.stop_id && add(choice.decoder.push(*event.stop_id))) return;
+  if (add(choice.decoder.finish())) return;
+  const bool is_asked_for =
+      event.stop_id && std::ranges::find(request_.sampling.stop_ids, *event.stop_id) != request_.sampling.stop_ids.end();
+  end(choice, *event.finished, is_asked_for ? Value(*event.stop_id) : Value());
+}
+
+/// Ends the answer with an error: the client of a stream has had its status already.
+std::string Answer::fail_stream() {
+  has_failed_ = true;
+  n_open_ = 0;
+  return data_frame(error_body(500, kEngineError, {})) + std::string(kDone);
+}
+
+Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
+  const std::size_t index = prompt * static_cast<std::size_t>(request_.n) + static_cast<std::size_t>(event.index);
+  check(index < choices_.size(), "an event of a sequence that was not asked for");
+  Choice& choice = choices_[index];
+  Reaction reaction;
+  if (choice.finish || has_failed_) return reaction;
+  choice.stats = event.stats;
+  if (event.finished == FinishReason::error) {
+    reaction.frames = fail_stream();
+    return reaction;
+  }
+  was_aborted_ |= event.finished == FinishReason::abort;
+  decode(choice, event, reaction);
+  if (!request_.is_stream) return reaction;
+  reaction.frames = choice_frames(index);
+  if (is_done()) reaction.frames += last_frames();
+  return reaction;
+}
+
+std::string Answer::take_nothing() {
+  std::string frames;
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    end(choices_[i], FinishReason::length, nullptr);
+    if (request_.is_stream) frames += choice_frames(i);
+  }
+  if (request_.is_stream) frames += last_frames();
+  return frames;
+}
+
+HttpResponse Answer::response() {
+  if (has_failed_) return error_response(500, kEngineError, {});
+  if (was_aborted_) return error_response(503, "the server is shutting down", {});
+  Value body;
+  body["id"] = header_.id;
+  body["object"] = header_.is_chat ? "chat.completion" : "text_completion";
+  body["created"] = header_.created;
+  body["model"] = header_.model;
+  body["system_fingerprint"] = header_.system_fingerprint;
+  Value& choices = body["choices"] = Value::array();
+  for (std::size_t i = 0; i < choices_.size(); ++i) choices.push_back(text_choice(choices_[i], i));
+  body["usage"] = usage();
+  if (request_.wants_token_ids && header_.is_chat) body["prompt_token_ids"] = prompts_[0].tokens;
+  if (request_.wants_stats) body["baton"] = stats();
+  return {200, {{"Content-Type", "application/json"}}, json::dump(body)};
+}
+
+}  // namespace baton

@@ -1,0 +1,129 @@
+/// Names, templates, ids and the context's limit.
+#include "server/prompts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace baton {
+namespace {
+
+Error not_served(std::string_view what, std::string_view name, std::string_view param, const ServedModel& model,
+                 const Prefixes& prefixes) {
+  constexpr std::size_t kShown = 100;
+  return {ErrorCode::not_found,
+          fmt::format("the {} '{}' does not exist; there are: {}", what, name.substr(0, kShown),
+                      fmt::join(served_names(model, prefixes), ", ")),
+          std::string(param)};
+}
+
+/// Cuts what the template wrote after the last message's content, so that the model goes on with it.
+Result<std::string> cut_after_last_message(std::string text, const json::Value& messages) {
+  const json::Value* content = json::find(messages.back(), "content");
+  if (content != nullptr && content->is_string()) {
+    std::string_view said = content->get_ref<const std::string&>();
+    // Templates trim.
+    while (!said.empty() && (said.back() == ' ' || said.back() == '\n')) said.remove_suffix(1);
+    const auto found = said.empty() ? std::string::npos : text.rfind(said);
+    if (found != std::string::npos) {
+      text.resize(found + said.size());
+      return text;
+    }
+  }
+  return fail(ErrorCode::invalid_request,
+              "'continue_final_message' needs a last message with a text that the chat template writes out",
+              "continue_final_message");
+}
+
+}  // namespace
+
+std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes) {
+  std::vector<std::string> names = model.names;
+  for (const Prefixes::Entry& entry : prefixes.entries()) names.push_back(model.names[0] + ":" + entry.definition.name);
+  return names;
+}
+
+Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request) {
+  Target target{request.model.empty() ? model.names[0] : request.model, nullptr};
+  std::string_view prefix_name = request.prefix ? std::string_view(*request.prefix) : std::string_view();
+  std::string_view prefix_field = "prefix";
+  if (std::ranges::find(model.names, target.model) == model.names.end()) {
+    const auto colon = target.model.rfind(':');
+    if (colon == std::string::npos || std::ranges::find(model.names, target.model.substr(0, colon)) == model.names.end())
+      return tl::unexpected<Error>(not_served("model", target.model, "model", model, prefixes));
+    const std::string_view named = std::string_view(target.model).substr(colon + 1);
+    if (request.prefix && *request.prefix != named)
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("'model' names the prefix '{}' and 'prefix' names '{}'", named.substr(0, 100),
+                              request.prefix->substr(0, 100)),
+                  "prefix");
+    prefix_name = named;
+    prefix_field = "model";
+    if (prefixes.find(named) == nullptr)
+      return tl::unexpected<Error>(not_served("model", target.model, "model", model, prefixes));
+  }
+  if (request.prefix || prefix_field == "model") {
+    target.prefix = prefixes.find(prefix_name);
+    if (target.prefix == nullptr)
+      return tl::unexpected<Error>(not_served("prefix", prefix_name, prefix_field, model, prefixes));
+  }
+  return target;
+}
+
+Result<std::string> render_chat(const ServedModel& model, const Prefixes::Entry* prefix, const ChatRequest& request) {
+  if (!model.chat_template)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("the model {} has no chat template; use /v1/completions, or start the server with --chat-template",
+                            model.names[0]),
+                "messages");
+  ChatTemplate::Context context;
+  context.messages = prefix == nullptr ? json::Value(json::Value::array()) : prefix->definition.messages;
+  for (const json::Value& message : request.messages) context.messages.push_back(message);
+  context.add_generation_prompt = request.add_generation_prompt;
+  context.bos_token = model.tokenizer.bos_text();
+  context.eos_token = model.tokenizer.eos_text();
+  context.extra = request.template_variables;
+  auto text = model.chat_template->render(context);
+  if (!text) {
+    text.error().code = ErrorCode::invalid_request;
+    text.error().param = "messages";
+    return text;
+  }
+  if (request.continue_final_message) return cut_after_last_message(std::move(*text), request.messages);
+  return text;
+}
+
+Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Entry* prefix, const ChatRequest& request) {
+  BATON_TRY(const std::string text, render_chat(model, prefix, request));
+  return TokenizedPrompt{
+      model.tokenizer.encode(text, request.add_special_tokens), {}, prefix == nullptr ? 0 : prefix->info.n_pinned_tokens};
+}
+
+TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Entry* prefix, const CompletionRequest& request,
+                                    const Prompt& prompt) {
+  const Tokenizer& tokenizer = model.tokenizer;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    const std::string whole = prefix == nullptr ? *text : prefix->text + *text;
+    return {tokenizer.encode(whole, request.add_special_tokens), request.echo ? *text : std::string(), 0};
+  }
+  const auto& ids = std::get<std::vector<TokenId>>(prompt);
+  std::vector<TokenId> tokens;
+  if (prefix != nullptr) tokens = tokenizer.encode(prefix->text, request.add_special_tokens);
+  tokens.insert(tokens.end(), ids.begin(), ids.end());
+  return {std::move(tokens), request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
+}
+
+Request engine_request(const GenerationRequest& request, const TokenizedPrompt& prompt) {
+  Request asked;
+  asked.prompt = prompt.tokens;
+  asked.sampling = request.sampling;
+  asked.n_sequences = request.n;
+  asked.scope.salt = request.cache_salt;
+  // A registered prefix is public; the salt keeps apart what tenants add to it.
+  if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
+  return asked;
+}
+
+}  // namespace baton

@@ -1,0 +1,327 @@
+/// The table of endpoints and their handlers.
+#include "server/routes.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/rand.h>
+#include <boost/asio/post.hpp>
+
+#include "core/log.h"
+#include "server/api_error.h"
+#include "server/auth.h"
+#include "server/prompts.h"
+#include "server/tokenize.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+constexpr std::size_t kPoolThreads = 2;
+constexpr std::size_t kMaxLoggedFields = 100;
+constexpr std::string_view kShuttingDown = "the server is shutting down";
+
+HttpResponse json_response(const Value& body) { return {200, {{"Content-Type", "application/json"}}, json::dump(body)}; }
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string random_id() {
+  std::array<unsigned char, 16> bytes{};
+  RAND_bytes(bytes.data(), static_cast<int>(bytes.size()));
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
+/// Methods as metrics count them: few, whatever clients send.
+std::string method_label(std::string_view method) {
+  for (const std::string_view known : {"GET", "HEAD", "POST", "OPTIONS"})
+    if (method == known) return std::string(known);
+  return "OTHER";
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+/// "demo%3Ashop" -> "demo:shop"; what is no escape stays.
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+    if (low < 0) {
+      decoded += text[i];
+      continue;
+    }
+    decoded += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return decoded;
+}
+
+Result<Value> parse_body(const HttpRequest& request) {
+  BATON_TRY(Value body, json::parse(request.body, "the request body"));
+  if (!body.is_object())
+    return fail(ErrorCode::invalid_request,
+                fmt::format("the request body must be a JSON object, not {}", json::describe_type(body)));
+  return body;
+}
+
+Value model_entry(const ServedModel& model, const std::string& id, const Value& parent, std::int64_t created) {
+  Value entry;
+  entry["id"] = id;
+  entry["object"] = "model";
+  entry["created"] = created;
+  entry["owned_by"] = "baton";
+  entry["root"] = model.root;
+  entry["parent"] = parent;
+  entry["max_model_len"] = model.max_model_len;
+  entry["permission"] = Value::array();
+  return entry;
+}
+
+/// The error's response; what is the server's doing is logged.
+HttpResponse refused(const Error& error) {
+  const HttpResponse response = error_response(error);
+  if (response.status >= 500) log::warning("event=request_refused status={} reason=\"{}\"", response.status, error.message);
+  return response;
+}
+
+}  // namespace
+
+std::span<const Routes::Route> Routes::table() {
+  static constexpr Route routes[] = {
+      {"/v1/chat/completions", "POST", true, true, &Routes::chat_completions},
+      {"/v1/completions", "POST", true, true, &Routes::completions},
+      {"/v1/models", "GET", true, false, &Routes::models},
+      {"/v1/models/", "GET", true, false, &Routes::model},
+      {"/v1/prefixes", "GET", true, false, &Routes::prefixes},
+      {"/tokenize", "POST", true, true, &Routes::tokenize},
+      {"/detokenize", "POST", true, true, &Routes::detokenize},
+      {"/health", "GET", false, false, &Routes::health},
+      {"/ping", "GET", false, false, &Routes::health},
+      {"/ping", "POST", false, false, &Routes::health},
+      {"/metrics", "GET", false, false, &Routes::metrics},
+      {"/version", "GET", false, false, &Routes::version},
+      {"/load", "GET", false, false, &Routes::load},
+  };
+  return routes;
+}
+
+Routes::Routes(RoutesOptions options, const RoutesContext& context)
+    : options_(std::move(options)), context_(context), started_(unix_seconds()), pool_(kPoolThreads) {}
+
+Routes::~Routes() { stop(); }
+
+void Routes::stop() {
+  pool_.stop();
+  pool_.join();
+}
+
+/// The answer to a request that no handler gets: nowhere, by a wrong method, without a key.
+Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Route* const> found) const {
+  if (is_preflight(request)) return HttpResponse{200, {}, {}};
+  if (found.empty()) {
+    std::vector<std::string_view> paths;
+    for (const Route& route : table())
+      if (!route.path.ends_with('/') && (paths.empty() || paths.back() != route.path)) paths.push_back(route.path);
+    return error_response(
+        404, fmt::format("there is no {} here; there are: {}", request.path.substr(0, 100), fmt::join(paths, ", ")), {});
+  }
+  std::string allowed = "OPTIONS";
+  for (const Route* route : found) {
+    const bool answers = route->method == request.method || (route->method == "GET" && request.method == "HEAD");
+    if (answers && route->needs_key && !is_authorized(request.header("authorization"), options_.api_keys))
+      return HttpResponse{
+          401, {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}}, R"({"error":"Unauthorized"})"};
+    if (answers) return std::nullopt;
+    allowed = fmt::format("{}{}, {}", route->method, route->method == "GET" ? ", HEAD" : "", allowed);
+  }
+  if (request.method == "OPTIONS") return HttpResponse{204, {{"Allow", allowed}}, {}};
+  HttpResponse response = error_response(
+      405,
+      fmt::format("{} is not allowed on {}; allowed: {}", request.method.substr(0, 20), request.path.substr(0, 100), allowed),
+      {});
+  response.headers.emplace_back("Allow", allowed);
+  return response;
+}
+
+void Routes::handle(ExchangeId exchange, HttpRequest request) {
+  std::vector<const Route*> found;
+  for (const Route& route : table())
+    if (route.path == request.path ||
+        (route.path.ends_with('/') && request.path.starts_with(route.path) && request.path.size() > route.path.size()))
+      found.push_back(&route);
+  context_.service.open(exchange, found.empty() ? "none" : std::string(found[0]->path), method_label(request.method),
+                        cors_headers(options_.cors, request));
+  if (Response refused = refuse(request, found)) return context_.service.respond(exchange, std::move(*refused));
+  const auto chosen = *std::ranges::find_if(found, [&](const Route* route) {
+    return route->method == request.method || (route->method == "GET" && request.method == "HEAD");
+  });
+  const auto run = [this, exchange, handler = chosen->handler, request = std::move(request)] {
+    if (Response response = (this->*handler)(exchange, request)) context_.service.respond(exchange, std::move(*response));
+  };
+  if (chosen->on_pool)
+    boost::asio::post(pool_, std::move(run));
+  else
+    run();
+}
+
+void Routes::log_unknown_fields(const std::vector<std::string>& fields) {
+  const std::scoped_lock lock(mutex_);
+  for (const std::string& field : fields) {
+    if (logged_fields_.size() >= kMaxLoggedFields || !logged_fields_.insert(field).second) continue;
+    log::info("event=unknown_field_ignored field={}", json::dump(Value(field)));
+  }
+}
+
+RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs}; }
+
+AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
+                                   std::string model) const {
+  const std::string_view given = request.header("x-request-id");
+  const bool is_usable = !given.empty() && given.size() <= kMaxRequestIdBytes &&
+                         std::ranges::all_of(given, [](char c) { return c > ' ' && c <= '~'; });
+  const std::string id = generation.request_id ? *generation.request_id : is_usable ? std::string(given) : random_id();
+  return {is_chat, (is_chat ? "chatcmpl-" : "cmpl-") + id, unix_seconds(), std::move(model), "baton-" + options_.version};
+}
+
+Result<void> Routes::begin_chat(ExchangeId exchange, const HttpRequest& request) {
+  BATON_TRY(const Value body, parse_body(request));
+  BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
+  log_unknown_fields(chat.generation.unknown_fields);
+  BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
+  BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat));
+  std::vector<Request> all;
+  all.push_back(engine_request(chat.generation, prompt));
+  std::vector<AnswerPrompt> prompts(1);
+  prompts[0].n_tokens = static_cast<std::int32_t>(prompt.tokens.size());
+  if (chat.generation.wants_token_ids) prompts[0].tokens = std::move(prompt.tokens);
+  AnswerHeader header = answer_header(request, chat.generation, /*is_chat=*/true, std::move(target.model));
+  auto answer =
+      std::make_unique<Answer>(std::move(header), std::move(chat.generation), std::move(prompts), context_.model.tokenizer);
+  return context_.service.begin(exchange, std::move(answer), std::move(all));
+}
+
+Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& request) {
+  BATON_TRY(const Value body, parse_body(request));
+  BATON_TRY(CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
+  log_unknown_fields(completion.generation.unknown_fields);
+  BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
+  const bool has_nothing_to_do = completion.generation.sampling.max_tokens == 0;
+  std::vector<Request> all;
+  std::vector<AnswerPrompt> prompts;
+  for (const Prompt& given : completion.prompts) {
+    TokenizedPrompt prompt = tokenize_completion(context_.model, target.prefix, completion, given);
+    all.push_back(engine_request(completion.generation, prompt));
+    const auto n_tokens = static_cast<std::int32_t>(prompt.tokens.size());
+    if (!completion.generation.wants_token_ids) prompt.tokens.clear();
+    prompts.push_back({n_tokens, std::move(prompt.tokens), std::move(prompt.echo)});
+  }
+  AnswerHeader header = answer_header(request, completion.generation, /*is_chat=*/false, std::move(target.model));
+  auto answer = std::make_unique<Answer>(std::move(header), std::move(completion.generation), std::move(prompts),
+                                         context_.model.tokenizer);
+  if (!has_nothing_to_do) return context_.service.begin(exchange, std::move(answer), std::move(all));
+  std::string frames = answer->take_nothing();
+  context_.service.send_finished(exchange, std::move(answer), std::move(frames));
+  return {};
+}
+
+Routes::Response Routes::chat_completions(ExchangeId exchange, const HttpRequest& request) {
+  if (context_.engine.is_draining()) return error_response(503, kShuttingDown, {});
+  if (auto begun = begin_chat(exchange, request); !begun) return refused(begun.error());
+  return std::nullopt;
+}
+
+Routes::Response Routes::completions(ExchangeId exchange, const HttpRequest& request) {
+  if (context_.engine.is_draining()) return error_response(503, kShuttingDown, {});
+  if (auto begun = begin_completion(exchange, request); !begun) return refused(begun.error());
+  return std::nullopt;
+}
+
+Routes::Response Routes::models(ExchangeId, const HttpRequest&) {
+  Value list = Value::array();
+  for (const std::string& name : context_.model.names) list.push_back(model_entry(context_.model, name, nullptr, started_));
+  const std::string& base = context_.model.names[0];
+  for (const Prefixes::Entry& entry : context_.prefixes.entries())
+    list.push_back(model_entry(context_.model, base + ":" + entry.definition.name, base, entry.created));
+  Value body;
+  body["object"] = "list";
+  body["data"] = std::move(list);
+  return json_response(body);
+}
+
+Routes::Response Routes::model(ExchangeId, const HttpRequest& request) {
+  constexpr std::string_view kPath = "/v1/models/";
+  GenerationRequest named;
+  named.model = percent_decoded(std::string_view(request.path).substr(kPath.size()));
+  const auto target = resolve_target(context_.model, context_.prefixes, named);
+  if (!target) return error_response(target.error());
+  const bool is_prefix = target->prefix != nullptr;
+  return json_response(model_entry(context_.model, named.model, is_prefix ? Value(context_.model.names[0]) : Value(),
+                                   is_prefix ? target->prefix->created : started_));
+}
+
+Routes::Response Routes::prefixes(ExchangeId, const HttpRequest&) {
+  Value list = Value::array();
+  for (const Prefixes::Entry& entry : context_.prefixes.entries()) {
+    Value prefix;
+    prefix["id"] = entry.definition.name;
+    prefix["object"] = "prefix";
+    prefix["created"] = entry.created;
+    prefix["model"] = context_.model.names[0] + ":" + entry.definition.name;
+    prefix["n_tokens"] = entry.info.n_tokens;
+    prefix["n_pinned_tokens"] = entry.info.n_pinned_tokens;
+    prefix["fill_ms"] = entry.info.fill_ms;
+    list.push_back(std::move(prefix));
+  }
+  Value body;
+  body["object"] = "list";
+  body["data"] = std::move(list);
+  return json_response(body);
+}
+
+Routes::Response Routes::tokenize(ExchangeId, const HttpRequest& request) {
+  const auto body = parse_body(request);
+  if (!body) return error_response(body.error());
+  const auto answer = tokenize_request(context_.model, context_.prefixes, *body);
+  return answer ? json_response(*answer) : error_response(answer.error());
+}
+
+Routes::Response Routes::detokenize(ExchangeId, const HttpRequest& request) {
+  const auto body = parse_body(request);
+  if (!body) return error_response(body.error());
+  const auto answer = detokenize_request(context_.model, context_.prefixes, *body);
+  return answer ? json_response(*answer) : error_response(answer.error());
+}
+
+Routes::Response Routes::health(ExchangeId, const HttpRequest&) {
+  return HttpResponse{context_.engine.is_draining() ? 503 : 200, {}, {}};
+}
+
+Routes::Response Routes::metrics(ExchangeId, const HttpRequest&) {
+  return HttpResponse{200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, context_.metrics.render()};
+}
+
+Routes::Response Routes::version(ExchangeId, const HttpRequest&) {
+  Value body;
+  body["version"] = options_.version;
+  return json_response(body);
+}
+
+Routes::Response Routes::load(ExchangeId, const HttpRequest&) {
+  Value body;
+  body["server_load"] =
+      context_.engine.metrics().num_requests_running.value() + context_.engine.metrics().num_requests_waiting.value();
+  return json_response(body);
+}
+
+}  // namespace baton

@@ -1,0 +1,92 @@
+/// The endpoints: which path does what.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/thread_pool.hpp>
+
+#include "engine/engine.h"
+#include "server/cors.h"
+#include "server/http_server.h"
+#include "server/metrics_page.h"
+#include "server/prefixes.h"
+#include "server/served_model.h"
+#include "server/service.h"
+
+namespace baton {
+
+struct RoutesOptions {
+  std::vector<std::string> api_keys;  ///< none: everybody may call
+  CorsOptions cors;
+  std::string version;
+  std::int32_t max_logprobs = 20;
+};
+
+/// What the handlers read and write; all of it outlives them.
+struct RoutesContext {
+  const ServedModel& model;
+  const Prefixes& prefixes;
+  Engine& engine;
+  Service& service;
+  MetricsPage& metrics;
+};
+
+/// Answers requests. Parsing, templates and tokenising run on a small pool; the rest is answered at once.
+class Routes {
+ public:
+  Routes(RoutesOptions options, const RoutesContext& context);
+  ~Routes();
+
+  /// Takes a request. Thread: I/O; does not wait.
+  void handle(ExchangeId exchange, HttpRequest request);
+  /// Ends the pool; requests that it has not begun are dropped.
+  void stop();
+
+ private:
+  /// nullopt: the answer comes from the engine.
+  using Response = std::optional<HttpResponse>;
+  using Handler = Response (Routes::*)(ExchangeId, const HttpRequest&);
+  struct Route {
+    std::string_view path;    // one that ends in "/" stands for all that begin with it
+    std::string_view method;  // GET answers HEAD too
+    bool needs_key;
+    bool on_pool;
+    Handler handler;
+  };
+  static std::span<const Route> table();
+
+  Response refuse(const HttpRequest& request, std::span<const Route* const> found) const;
+  void log_unknown_fields(const std::vector<std::string>& fields);
+  RequestBounds limits() const;
+  AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
+                             std::string model) const;
+  Result<void> begin_chat(ExchangeId exchange, const HttpRequest& request);
+  Result<void> begin_completion(ExchangeId exchange, const HttpRequest& request);
+
+  Response chat_completions(ExchangeId exchange, const HttpRequest& request);
+  Response completions(ExchangeId exchange, const HttpRequest& request);
+  Response models(ExchangeId exchange, const HttpRequest& request);
+  Response model(ExchangeId exchange, const HttpRequest& request);
+  Response prefixes(ExchangeId exchange, const HttpRequest& request);
+  Response tokenize(ExchangeId exchange, const HttpRequest& request);
+  Response detokenize(ExchangeId exchange, const HttpRequest& request);
+  Response health(ExchangeId exchange, const HttpRequest& request);
+  Response metrics(ExchangeId exchange, const HttpRequest& request);
+  Response version(ExchangeId exchange, const HttpRequest& request);
+  Response load(ExchangeId exchange, const HttpRequest& request);
+
+  RoutesOptions options_;
+  RoutesContext context_;
+  std::int64_t started_ = 0;  // Unix time in seconds
+  boost::asio::thread_pool pool_;
+  std::mutex mutex_;
+  std::set<std::string> logged_fields_;
+};
+
+}  // namespace baton

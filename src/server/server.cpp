@@ -1,0 +1,98 @@
+/// Starting, draining and ending.
+#include "server/server.h"
+
+#include <chrono>
+#include <utility>
+
+#include "core/check.h"
+#include "core/log.h"
+
+namespace baton {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{50};
+constexpr std::chrono::milliseconds kAbortTimeout{2'000};
+constexpr std::int64_t kFlushMs = 2'000;
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
+  std::unique_ptr<Server> server(new Server(std::move(options)));
+  BATON_TRY(server->http_, HttpServer::bind(server->options_.address, server->options_.limits));
+  return server;
+}
+
+Server::~Server() {
+  if (engine_ == nullptr) return;
+  begin_shutdown();
+  begin_shutdown();
+  wait();
+}
+
+Result<void> Server::start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes) {
+  check(engine_ == nullptr, "a Server is started once");
+  check(!model.names.empty(), "a served model has a name");
+  model.max_model_len = engine.info().max_model_len;
+  for (PrefixDefinition& prefix : prefixes) {
+    BATON_TRY(const PrefixInfo info, prefixes_.add(model, engine, std::move(prefix)));
+    log::info("event=prefix_filled name={} tokens={} pinned_tokens={} ms={:.0f}", info.name, info.n_tokens,
+              info.n_pinned_tokens, info.fill_ms);
+  }
+  model_.emplace(std::move(model));
+  engine_ = &engine;
+  metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
+  service_ = std::make_unique<Service>(engine, *http_, *metrics_);
+  routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*model_, prefixes_, engine, *service_, *metrics_});
+  service_->start();
+  HttpCallbacks callbacks;
+  callbacks.on_request = [this](ExchangeId exchange, HttpRequest request) { routes_->handle(exchange, std::move(request)); };
+  callbacks.on_gone = [this](ExchangeId exchange) { service_->client_left(exchange); };
+  if (options_.handles_signals) callbacks.on_signal = [this] { begin_shutdown(); };
+  if (auto opened = http_->start(std::move(callbacks)); !opened) {
+    service_->stop();
+    engine_ = nullptr;
+    return opened;
+  }
+  log::info("event=serving address={} model={}", http_->address(), model_->names[0]);
+  return {};
+}
+
+void Server::begin_shutdown() {
+  const std::scoped_lock lock(mutex_);
+  if (++n_shutdown_calls_ == 1 && engine_ != nullptr) engine_->begin_drain();
+  changed_.notify_all();
+}
+
+/// Waits for what runs. False when it was cut short, by the timeout or a second call.
+bool Server::drain() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.shutdown_timeout_ms);
+  while (!service_->wait_until_empty(kLookAgain)) {
+    const std::scoped_lock lock(mutex_);
+    if (n_shutdown_calls_ > 1 || std::chrono::steady_clock::now() >= deadline) return false;
+  }
+  return true;
+}
+
+void Server::wait() {
+  if (engine_ == nullptr) return;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return n_shutdown_calls_ > 0; });
+  }
+  log::info("event=shutdown_begun open_requests={}", service_->n_open());
+  if (!drain()) {
+    log::warning("event=shutdown_aborts open_requests={}", service_->n_open());
+    service_->cancel_all();
+    service_->wait_until_empty(kAbortTimeout);
+  }
+  http_->stop(kFlushMs);
+  routes_->stop();
+  service_->stop();
+  {
+    const std::scoped_lock lock(mutex_);
+    engine_ = nullptr;
+  }
+  log::info("event=shutdown_done");
+}
+
+}  // namespace baton

@@ -1,0 +1,68 @@
+/// The HTTP server of one engine: takes an address, registers prefixes, opens the port, drains and ends.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/engine.h"
+#include "server/http_server.h"
+#include "server/prefixes.h"
+#include "server/routes.h"
+#include "server/served_model.h"
+#include "server/service.h"
+
+namespace baton {
+
+struct ServerOptions {
+  HttpAddress address;
+  HttpLimits limits;
+  RoutesOptions routes;                       ///< keys, CORS, version
+  std::int64_t shutdown_timeout_ms = 30'000;  ///< for running requests, after which they are aborted
+  bool handles_signals = false;               ///< SIGTERM and SIGINT begin the shutdown, a second one cuts it short
+};
+
+/// Serves one model. Thread: the owner's, except `begin_shutdown`, which any may call.
+class Server {
+ public:
+  /// Takes the address without opening it (see HttpServer::bind).
+  static Result<std::unique_ptr<Server>> bind(ServerOptions options);
+  ~Server();
+
+  /// Fills and pins the prefixes, then opens the port. The engine must have been started, and must live until
+  /// `wait` has returned.
+  Result<void> start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes);
+
+  std::string address() const { return http_->address(); }
+  std::uint16_t port() const { return http_->port(); }
+  const Prefixes& prefixes() const { return prefixes_; }
+
+  /// From now on /health says 503 and new requests are refused; those that run go on. A second call aborts them.
+  void begin_shutdown();
+  /// Waits for begin_shutdown, then for what runs (at most the shutdown timeout), and closes the port. Idempotent.
+  void wait();
+
+ private:
+  explicit Server(ServerOptions options) : options_(std::move(options)) {}
+  bool drain();
+
+  ServerOptions options_;
+  std::optional<ServedModel> model_;
+  Prefixes prefixes_;
+  Engine* engine_ = nullptr;  // from start to the end of wait; the owner's
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<MetricsPage> metrics_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<Routes> routes_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int n_shutdown_calls_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,45 @@
+/// Ids of a prompt, and the text of ids.
+#include "server/tokenize.h"
+
+#include "server/prompts.h"
+
+namespace baton {
+
+Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body) {
+  const RequestBounds limits{model.n_vocab, 0};
+  TokenizedPrompt prompt;
+  if (json::find(body, "messages") != nullptr) {
+    BATON_TRY(const ChatRequest request, parse_chat_request(body, {}, limits));
+    BATON_TRY(const Target target, resolve_target(model, prefixes, request.generation));
+    BATON_TRY(prompt, tokenize_chat(model, target.prefix, request));
+  } else {
+    BATON_TRY(const CompletionRequest request, parse_completion_request(body, {}, limits));
+    BATON_TRY(const Target target, resolve_target(model, prefixes, request.generation));
+    if (request.prompts.size() != 1) return fail(ErrorCode::invalid_request, "'prompt' must be one prompt", "prompt");
+    prompt = tokenize_completion(model, target.prefix, request, request.prompts[0]);
+  }
+  BATON_TRY(const auto wants_strings, json::get_optional<bool>(body, "return_token_strs"));
+  json::Value answer;
+  answer["count"] = prompt.tokens.size();
+  answer["max_model_len"] = model.max_model_len;
+  answer["tokens"] = prompt.tokens;
+  json::Value& strings = answer["token_strs"] = nullptr;
+  if (wants_strings.value_or(false)) {
+    strings = json::Value::array();
+    for (const TokenId token : prompt.tokens) strings.push_back(std::string(model.tokenizer.token_text(token)));
+  }
+  return answer;
+}
+
+Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body) {
+  GenerationRequest named;
+  BATON_TRY(const auto name, json::get_optional<std::string>(body, "model"));
+  named.model = name.value_or("");
+  BATON_TRY_VOID(resolve_target(model, prefixes, named));
+  BATON_TRY(const auto tokens, json::get<std::vector<TokenId>>(body, "tokens"));
+  json::Value answer;
+  answer["prompt"] = model.tokenizer.decode(tokens, /*skip_special_tokens=*/false);
+  return answer;
+}
+
+}  // namespace baton

@@ -1,0 +1,58 @@
+/// Fuzzes the validation of requests: any JSON gives an error that names a field, or values inside the limits that the engine
+/// and the answers rely on.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "core/check.h"
+#include "server/openai_request.h"
+
+namespace {
+
+constexpr baton::RequestBounds kBounds = {.n_vocab = 1000, .max_logprobs = 20};
+
+void check_ids(const std::vector<baton::TokenId>& ids) {
+  for (const baton::TokenId id : ids) baton::check(id >= 0 && id < kBounds.n_vocab, "an id outside the vocabulary");
+}
+
+void check_generation(const baton::GenerationRequest& request) {
+  const baton::SamplingParams& sampling = request.sampling;
+  baton::check(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "a temperature that is no temperature");
+  baton::check(sampling.top_p > 0 && sampling.top_p <= 1 && sampling.top_k >= 0, "a choice out of range");
+  baton::check(!sampling.max_tokens || *sampling.max_tokens >= 0, "a negative token limit");
+  baton::check(sampling.min_tokens >= 0, "a negative least length");
+  baton::check(sampling.n_top_logprobs >= -1 && sampling.n_top_logprobs <= kBounds.max_logprobs,
+               "log-probabilities out of range");
+  baton::check(request.n >= 1 && request.n <= baton::kMaxSequencesPerPrompt, "sequences out of range");
+  baton::check(request.stop.size() <= baton::kMaxStopStrings, "too many stop strings");
+  for (const std::string& stop : request.stop) baton::check(!stop.empty(), "an empty stop string");
+  if (request.request_id)
+    for (const char c : *request.request_id) baton::check(c > ' ' && c <= '~', "an id that is not fit for a header");
+  check_ids(sampling.stop_ids);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto body = baton::json::parse(std::string_view(reinterpret_cast<const char*>(data), size), "the body");
+  if (!body) return 0;
+  if (const auto chat = baton::parse_chat_request(*body, {}, kBounds)) {
+    check_generation(chat->generation);
+    baton::check(!chat->messages.empty() && chat->template_variables.is_object(), "a conversation without messages");
+    for (const baton::json::Value& message : chat->messages) {
+      const baton::json::Value* content = baton::json::find(message, "content");
+      baton::check(content != nullptr && (content->is_string() || content->is_null()), "a content that is no text");
+    }
+  } else {
+    baton::check(!chat.error().message.empty(), "an error without words");
+  }
+  if (const auto completion = baton::parse_completion_request(*body, {}, kBounds)) {
+    check_generation(completion->generation);
+    baton::check(!completion->prompts.empty(), "a completion without a prompt");
+    for (const baton::Prompt& prompt : completion->prompts)
+      if (const auto* ids = std::get_if<std::vector<baton::TokenId>>(&prompt)) check_ids(*ids);
+  }
+  return 0;
+}

@@ -1,0 +1,46 @@
+/// A served model whose tokens are bytes: text in tests is what it looks like.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/served_model.h"
+#include "support/tokenizer_files.h"
+
+namespace baton {
+
+inline constexpr TokenId kEndToken = 260;  ///< "<|end|>"
+inline constexpr std::int32_t kByteModelVocab = 262;
+
+inline constexpr std::string_view kByteTemplate =
+    "{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('robots may not speak') }}{% endif %}"
+    "[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}{{ suffix }}";
+
+inline Tokenizer byte_tokenizer() {
+  auto tokenizer = Tokenizer::from_json(json::dump(test::byte_level_tokenizer()), R"({"eos_token": "<|end|>"})");
+  EXPECT_TRUE(tokenizer) << (tokenizer ? "" : tokenizer.error().message);
+  return std::move(*tokenizer);
+}
+
+/// Served as "demo" and "alias", with a template that writes "[role]content".
+inline ServedModel byte_model(bool has_template = true) {
+  std::optional<ChatTemplate> chat_template;
+  if (has_template) {
+    auto parsed = ChatTemplate::parse(std::string(kByteTemplate));
+    EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
+    chat_template.emplace(std::move(*parsed));
+  }
+  return {{"demo", "alias"}, "/models/demo", byte_tokenizer(), std::move(chat_template), {}, kByteModelVocab, 2048};
+}
+
+inline json::Value parsed(std::string_view text) {
+  auto value = json::parse(text, "the text");
+  EXPECT_TRUE(value) << text;
+  return value ? *value : json::Value();
+}
+
+}  // namespace baton

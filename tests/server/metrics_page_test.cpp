@@ -1,0 +1,92 @@
+/// Names, labels and arithmetic of /metrics (server/metrics_page.h).
+#include "server/metrics_page.h"
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+std::unique_ptr<Engine> short_engine() {
+  EngineOptions options;
+  options.max_model_len = 256;
+  return testing::make_tiny_engine(options, 64);
+}
+
+/// The value of the line that begins with `name`, or "none".
+std::string value(const std::string& page, const std::string& name) {
+  const auto line = page.find("\n" + name + " ");
+  if (line == std::string::npos) return "none";
+  const auto begin = line + name.size() + 2;
+  return page.substr(begin, page.find('\n', begin) - begin);
+}
+std::string labelled(const std::string& name, const std::string& more = "") {
+  return name + R"({model_name="demo",engine="0")" + more + "}";
+}
+
+TEST(MetricsPage, counts_what_the_engine_did_under_the_names_that_dashboards_know) {
+  const auto engine = short_engine();
+  testing::run_requests(*engine,
+                        {testing::greedy(testing::random_prompt(1, 40), 5), testing::greedy(testing::random_prompt(1, 40), 5)});
+  const MetricsPage page(*engine, "demo");
+  const std::string text = "\n" + page.render();
+  EXPECT_EQ(value(text, labelled("vllm:num_requests_running")), "0");
+  EXPECT_EQ(value(text, labelled("vllm:prompt_tokens_total")), "80");
+  EXPECT_EQ(value(text, labelled("vllm:generation_tokens_total")), "10");
+  EXPECT_EQ(value(text, labelled("vllm:request_success_total", R"(,finished_reason="length")")), "2");
+  EXPECT_EQ(value(text, labelled("vllm:request_success_total", R"(,finished_reason="abort")")), "0");
+  EXPECT_EQ(value(text, labelled("vllm:time_to_first_token_seconds_count")), "2");
+  EXPECT_EQ(value(text, labelled("vllm:request_prompt_tokens_bucket", R"(,le="50")")), "2");
+  EXPECT_EQ(value(text, labelled("vllm:request_prompt_tokens_bucket", R"(,le="20")")), "0");
+  EXPECT_EQ(value(text, labelled("vllm:request_prompt_tokens_bucket", R"(,le="+Inf")")), "2");
+  EXPECT_EQ(value(text, labelled("vllm:request_prompt_tokens_sum")), "80");
+  EXPECT_NE(value(text, labelled("baton:kv_bytes_requested_total")), "0");
+}
+
+TEST(MetricsPage, keeps_the_older_names_beside_todays) {
+  const auto engine = short_engine();
+  testing::run_requests(*engine, {testing::greedy(testing::random_prompt(1, 40), 5)});
+  testing::run_requests(*engine, {testing::greedy(testing::random_prompt(1, 40), 5)});
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render();
+  for (const auto& [name, older] :
+       {std::pair{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
+        std::pair{"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"},
+        std::pair{"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"},
+        std::pair{"vllm:inter_token_latency_seconds_count", "vllm:time_per_output_token_seconds_count"}}) {
+    EXPECT_NE(value(text, labelled(name)), "none") << name;
+    EXPECT_EQ(value(text, labelled(older)), value(text, labelled(name))) << older;
+  }
+  EXPECT_EQ(value(text, labelled("vllm:prefix_cache_hits_total")), "32");
+  EXPECT_EQ(value(text, labelled("vllm:gpu_prefix_cache_hit_rate")), "0.4");
+  EXPECT_EQ(value(text, labelled("vllm:prompt_tokens_by_source_total", R"(,source="local_compute")")), "48");
+  EXPECT_EQ(value(text, labelled("vllm:prompt_tokens_by_source_total", R"(,source="local_cache_hit")")), "32");
+}
+
+TEST(MetricsPage, tells_the_cache_configuration_and_the_process) {
+  const auto engine = short_engine();
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render();
+  const auto line = text.find("\nvllm:cache_config_info{");
+  ASSERT_NE(line, std::string::npos);
+  const std::string info = text.substr(line, text.find('\n', line + 1) - line);
+  EXPECT_NE(info.find(R"(block_size="16")"), std::string::npos) << info;
+  EXPECT_NE(info.find(R"(num_gpu_blocks="64")"), std::string::npos) << info;
+  EXPECT_NE(text.find("\nprocess_resident_memory_bytes "), std::string::npos);
+  EXPECT_NE(text.find("\nprocess_cpu_seconds_total "), std::string::npos);
+}
+
+TEST(MetricsPage, counts_requests_by_route_method_and_status) {
+  const auto engine = short_engine();
+  MetricsPage page(*engine, "demo");
+  page.observe_request("/v1/completions", "POST", 200, 0.3);
+  page.observe_request("/v1/completions", "POST", 204, 0.2);
+  page.observe_request("/v1/completions", "POST", 404, 0.001);
+  const std::string text = "\n" + page.render();
+  EXPECT_EQ(value(text, R"(http_requests_total{handler="/v1/completions",method="POST",status="2xx"})"), "2");
+  EXPECT_EQ(value(text, R"(http_requests_total{handler="/v1/completions",method="POST",status="4xx"})"), "1");
+  EXPECT_EQ(value(text, R"(http_request_duration_seconds_count{handler="/v1/completions",method="POST"})"), "3");
+  EXPECT_EQ(value(text, R"(http_request_duration_seconds_bucket{handler="/v1/completions",method="POST",le="0.25"})"), "2");
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,37 @@
+/// Both shapes of log-probabilities (server/openai_logprobs.h).
+#include "server/openai_logprobs.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "server/byte_model.h"
+
+namespace baton {
+namespace {
+
+TEST(OpenaiLogprobs, of_chat_show_bytes_and_the_most_likely_tokens) {
+  const Tokenizer tokenizer = byte_tokenizer();
+  EXPECT_EQ(json::dump(chat_logprob(tokenizer, {0xC3, -1.5f, {{0xC3, -1.5f}, {66, -2.0f}}})),
+            "{\"token\":\"\uFFFD\",\"logprob\":-1.5,\"bytes\":[195],\"top_logprobs\":["
+            "{\"token\":\"\uFFFD\",\"logprob\":-1.5,\"bytes\":[195]},{\"token\":\"B\",\"logprob\":-2.0,\"bytes\":[66]}]}");
+}
+
+TEST(OpenaiLogprobs, never_fall_below_what_json_can_say) {
+  const Tokenizer tokenizer = byte_tokenizer();
+  const json::Value entry = chat_logprob(tokenizer, {65, -std::numeric_limits<float>::infinity(), {}});
+  EXPECT_EQ(entry["logprob"], -9999.0);
+}
+
+TEST(OpenaiLogprobs, of_completions_count_characters_and_add_the_chosen_token) {
+  const Tokenizer tokenizer = byte_tokenizer();
+  const std::vector<TokenOutput> tokens = {{259, -1.0f, {{65, -0.5f}}}, {66, -2.0f, {{66, -2.0f}}}};
+  std::size_t offset = 7;
+  EXPECT_EQ(json::dump(completion_logprobs(tokenizer, tokens, offset)),
+            "{\"text_offset\":[7,8],\"token_logprobs\":[-1.0,-2.0],\"tokens\":[\"\u00e9\",\"B\"],"
+            "\"top_logprobs\":[{\"A\":-0.5,\"\u00e9\":-1.0},{\"B\":-2.0}]}");
+  EXPECT_EQ(offset, 9u);
+}
+
+}  // namespace
+}  // namespace baton

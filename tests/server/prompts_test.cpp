@@ -1,0 +1,143 @@
+/// Names, templates and ids (server/prompts.h).
+#include "server/prompts.h"
+
+#include <gtest/gtest.h>
+
+#include "server/byte_model.h"
+#include "support/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+ChatRequest chat_of(std::string_view body) {
+  auto request = parse_chat_request(parsed(body), {}, {kByteModelVocab, 20});
+  EXPECT_TRUE(request) << body << (request ? "" : request.error().message);
+  return request ? *request : ChatRequest{};
+}
+CompletionRequest completion_of(std::string_view body) {
+  auto request = parse_completion_request(parsed(body), {}, {kByteModelVocab, 20});
+  EXPECT_TRUE(request) << body << (request ? "" : request.error().message);
+  return request ? *request : CompletionRequest{};
+}
+std::vector<TokenId> bytes_of(std::string_view text) {
+  std::vector<TokenId> ids;
+  for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+/// A model with one registered prefix, "shop".
+class Prompts : public ::testing::Test {
+ protected:
+  Prompts() {
+    ModelConfig config = testing::tiny_config();
+    config.n_vocab = kByteModelVocab;
+    engine_ = testing::make_tiny_engine({}, 256, config);
+    auto added =
+        prefixes_.add(model_, *engine_, {"shop", parsed(R"([{"role": "system", "content": "Sells mugs for $5 each."}])")});
+    EXPECT_TRUE(added) << (added ? "" : added.error().message);
+  }
+  Result<Target> resolve(std::string model, std::optional<std::string> prefix = {}) {
+    GenerationRequest request;
+    request.model = std::move(model);
+    request.prefix = std::move(prefix);
+    return resolve_target(model_, prefixes_, request);
+  }
+  const Prefixes::Entry* shop() { return prefixes_.find("shop"); }
+
+  ServedModel model_ = byte_model();
+  std::unique_ptr<Engine> engine_;
+  Prefixes prefixes_;
+};
+
+TEST_F(Prompts, a_model_has_several_names_and_may_be_left_out) {
+  EXPECT_EQ(resolve("")->model, "demo");
+  EXPECT_EQ(resolve("alias")->model, "alias");
+  EXPECT_EQ(resolve("demo")->prefix, nullptr);
+}
+
+TEST_F(Prompts, a_prefix_is_named_behind_the_model_or_in_its_own_field) {
+  EXPECT_EQ(resolve("demo:shop")->prefix, shop());
+  EXPECT_EQ(resolve("demo:shop")->model, "demo:shop");
+  EXPECT_EQ(resolve("alias", "shop")->prefix, shop());
+  EXPECT_EQ(resolve("demo:shop", "shop")->prefix, shop());
+  EXPECT_EQ(resolve("demo:shop", "bank").error().param, "prefix");
+}
+
+TEST_F(Prompts, says_what_exists_when_a_name_does_not) {
+  for (const std::string name : {"gpt-4", "demo:", "demo:bank", "gpt-4:shop"}) {
+    const auto target = resolve(name);
+    ASSERT_FALSE(target) << name;
+    EXPECT_EQ(target.error().code, ErrorCode::not_found);
+    EXPECT_EQ(target.error().param, "model");
+    EXPECT_EQ(target.error().message, "the model '" + name + "' does not exist; there are: demo, alias, demo:shop");
+  }
+  const auto target = resolve("demo", "bank");
+  EXPECT_EQ(target.error().code, ErrorCode::not_found);
+  EXPECT_EQ(target.error().param, "prefix");
+  EXPECT_EQ(target.error().message, "the prefix 'bank' does not exist; there are: demo, alias, demo:shop");
+}
+
+TEST_F(Prompts, puts_the_prefixs_messages_before_the_requests_own) {
+  const ChatRequest request =
+      chat_of(R"({"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Mugs?"}]})");
+  EXPECT_EQ(*render_chat(model_, nullptr, request), "[system]Be brief.[user]Mugs?[assistant]");
+  EXPECT_EQ(*render_chat(model_, shop(), request), "[system]Sells mugs for $5 each.[system]Be brief.[user]Mugs?[assistant]");
+  const auto prompt = tokenize_chat(model_, shop(), request);
+  EXPECT_EQ(prompt->tokens, bytes_of("[system]Sells mugs for $5 each.[system]Be brief.[user]Mugs?[assistant]"));
+  EXPECT_EQ(prompt->n_public, shop()->info.n_pinned_tokens);
+}
+
+TEST_F(Prompts, a_prefix_on_completions_is_raw_text) {
+  const CompletionRequest texts = completion_of(R"({"prompt": ["Mugs?"], "echo": true})");
+  const TokenizedPrompt text = tokenize_completion(model_, shop(), texts, texts.prompts[0]);
+  EXPECT_EQ(text.tokens, bytes_of("Sells mugs for $5 each.Mugs?"));
+  EXPECT_EQ(text.echo, "Mugs?");
+  const CompletionRequest ids = completion_of(R"({"prompt": [65, 66], "echo": true})");
+  const TokenizedPrompt id = tokenize_completion(model_, shop(), ids, ids.prompts[0]);
+  EXPECT_EQ(id.tokens, bytes_of("Sells mugs for $5 each.AB"));
+  EXPECT_EQ(id.echo, "AB");
+}
+
+TEST_F(Prompts, goes_on_with_the_last_message_when_asked) {
+  const ChatRequest request =
+      chat_of(R"({"messages": [{"role": "user", "content": "Mugs?"}, {"role": "assistant", "content": "We have "}],
+      "add_generation_prompt": false, "continue_final_message": true, "chat_template_kwargs": {"suffix": "[end]"}})");
+  EXPECT_EQ(*render_chat(model_, nullptr, request), "[user]Mugs?[assistant]We have");
+  const ChatRequest nothing = chat_of(R"({"messages": [{"role": "assistant", "content": ""}],
+      "add_generation_prompt": false, "continue_final_message": true})");
+  EXPECT_EQ(render_chat(model_, nullptr, nothing).error().param, "continue_final_message");
+}
+
+TEST_F(Prompts, hands_variables_to_the_template_and_its_complaints_to_the_client) {
+  EXPECT_EQ(
+      *render_chat(model_, nullptr,
+                   chat_of(R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"suffix": "!"}})")),
+      "[user]a[assistant]!");
+  const auto robot = render_chat(model_, nullptr, chat_of(R"({"messages": [{"role": "robot", "content": "a"}]})"));
+  ASSERT_FALSE(robot);
+  EXPECT_EQ(robot.error().code, ErrorCode::invalid_request);
+  EXPECT_EQ(robot.error().param, "messages");
+  EXPECT_NE(robot.error().message.find("robots may not speak"), std::string::npos) << robot.error().message;
+}
+
+TEST_F(Prompts, refuses_a_conversation_without_a_template) {
+  const ServedModel plain = byte_model(/*has_template=*/false);
+  const auto text = render_chat(plain, nullptr, chat_of(R"({"messages": [{"role": "user", "content": "a"}]})"));
+  ASSERT_FALSE(text);
+  EXPECT_NE(text.error().message.find("/v1/completions"), std::string::npos);
+}
+
+TEST_F(Prompts, a_salt_starts_behind_the_public_prefix) {
+  GenerationRequest request;
+  request.cache_salt = "tenant";
+  request.n = 2;
+  const Request asked = engine_request(request, {bytes_of("abc"), {}, 16});
+  EXPECT_EQ(asked.scope, (CacheScope{"", "tenant", 16}));
+  EXPECT_EQ(asked.n_sequences, 2);
+  EXPECT_EQ(asked.prompt, bytes_of("abc"));
+  request.cache_salt.clear();
+  EXPECT_EQ(engine_request(request, {bytes_of("abc"), {}, 16}).scope, CacheScope{});
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,68 @@
+/// A whole server on a free loopback port: a small random model on the CPU, tokens that are bytes, the prefix "shop".
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "server/byte_model.h"
+#include "server/raw_client.h"
+#include "server/server.h"
+#include "support/tiny_engine.h"
+
+namespace baton {
+
+inline constexpr std::string_view kShopText = "Sells mugs for five dollars each, and nothing else on Sundays.";
+
+class ServerFixture {
+ public:
+  explicit ServerFixture(ServerOptions options = {}, EngineOptions engine_options = {}) {
+    ModelConfig config = testing::tiny_config();
+    config.n_vocab = kByteModelVocab;
+    config.eos_token_ids = {kEndToken};
+    engine = testing::make_tiny_engine(engine_options, 256, config);
+    engine->start();
+    options.address.host = "127.0.0.1";
+    options.address.port = 0;
+    options.routes.version = "0.0-test";
+    auto bound = Server::bind(std::move(options));
+    EXPECT_TRUE(bound) << (bound ? "" : bound.error().message);
+    server = std::move(*bound);
+    std::vector<PrefixDefinition> prefixes;
+    prefixes.push_back({"shop", parsed(R"([{"role": "system", "content": ")" + std::string(kShopText) + "\"}]")});
+    const auto started = server->start(byte_model(), *engine, std::move(prefixes));
+    EXPECT_TRUE(started) << (started ? "" : started.error().message);
+  }
+  ~ServerFixture() {
+    server.reset();
+    engine->stop();
+  }
+
+  RawClient client() const { return RawClient(server->port()); }
+  RawResponse get(std::string_view path) const { return RawClient(server->port()).get(path); }
+  RawResponse post(std::string_view path, std::string_view body, std::string_view headers = "") const {
+    return RawClient(server->port()).post(path, body, headers);
+  }
+
+  /// Waits for what other threads bring about; ten seconds without it fail the test.
+  static void wait_until(const std::function<bool()>& holds,
+                         std::source_location where = std::source_location::current()) {
+    for (int i = 0; i < 10'000; ++i) {
+      if (holds()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE_AT(where.file_name(), static_cast<int>(where.line())) << "it did not come about in ten seconds";
+  }
+
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Server> server;
+};
+
+}  // namespace baton

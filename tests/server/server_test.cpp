@@ -1,0 +1,73 @@
+/// Start, drain and end (server/server.h).
+#include "server/server.h"
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+#include "server/server_fixture.h"
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kStream =
+    R"({"prompt": "AB", "max_tokens": 1500, "ignore_eos": true, "temperature": 0, "stream": true})";
+
+TEST(Server, finishes_streams_while_it_refuses_new_requests) {
+  ServerFixture fixture;
+  RawClient client = fixture.client();
+  client.send_post("/v1/completions", kStream);
+  EXPECT_FALSE(client.read_until("data: ").empty());
+  fixture.server->begin_shutdown();
+  EXPECT_EQ(fixture.get("/health").status, 503);
+  const RawResponse refused = fixture.post("/v1/completions", R"({"prompt": "a"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.body,
+            R"({"error":{"message":"the server is shutting down","type":"ServiceUnavailableError","param":null,"code":503}})");
+  std::thread waiting([&] { fixture.server->wait(); });
+  const std::string rest = client.read_to_end();
+  EXPECT_NE(rest.find(R"("finish_reason":"length")"), std::string::npos)
+      << rest.substr(rest.size() < 500 ? 0 : rest.size() - 500);
+  EXPECT_NE(rest.find("data: [DONE]"), std::string::npos);
+  waiting.join();
+  EXPECT_FALSE(RawClient(fixture.server->port()).is_connected());
+}
+
+TEST(Server, aborts_what_outlasts_the_shutdown_timeout_and_tells_the_client) {
+  ServerOptions options;
+  options.shutdown_timeout_ms = 0;
+  ServerFixture fixture(std::move(options));
+  RawClient client = fixture.client();
+  client.send_post("/v1/completions", kStream);
+  EXPECT_FALSE(client.read_until("data: ").empty());
+  fixture.server->begin_shutdown();
+  std::thread waiting([&] { fixture.server->wait(); });
+  const std::string rest = client.read_to_end();
+  EXPECT_NE(rest.find(R"("finish_reason":"abort")"), std::string::npos);
+  EXPECT_NE(rest.find("data: [DONE]"), std::string::npos);
+  waiting.join();
+}
+
+TEST(Server, begins_its_shutdown_at_a_signal) {
+  ServerOptions options;
+  options.handles_signals = true;
+  ServerFixture fixture(std::move(options));
+  EXPECT_EQ(fixture.get("/health").status, 200);
+  std::raise(SIGTERM);
+  fixture.server->wait();
+  EXPECT_FALSE(RawClient(fixture.server->port()).is_connected());
+}
+
+TEST(Server, names_the_prefix_that_cannot_be_registered) {
+  ServerFixture fixture;
+  auto second = Server::bind({.address = {.host = "127.0.0.1", .port = 0}, .limits = {}, .routes = {}});
+  ASSERT_TRUE(second);
+  std::vector<PrefixDefinition> prefixes;
+  prefixes.push_back({"long", parsed(R"([{"role": "system", "content": ")" + std::string(4000, 'x') + "\"}]")});
+  const auto started = (*second)->start(byte_model(), *fixture.engine, std::move(prefixes));
+  ASSERT_FALSE(started);
+  EXPECT_TRUE(started.error().message.starts_with("prefix long: ")) << started.error().message;
+}
+
+}  // namespace
+}  // namespace baton

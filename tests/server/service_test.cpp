@@ -1,0 +1,115 @@
+/// What happens to jobs whose clients leave, stall or ask for too much (server/service.h), over HTTP.
+#include "server/service.h"
+
+#include <gtest/gtest.h>
+
+#include "server/server_fixture.h"
+
+namespace baton {
+namespace {
+
+std::string endless(bool is_stream) {
+  return std::string(R"({"prompt": "AB", "max_tokens": 1500, "ignore_eos": true, "temperature": 0, "stream": )") +
+         (is_stream ? "true}" : "false}");
+}
+
+/// Everything a job took is given back: the blocks in use are those the prefix pins.
+void expect_nothing_left(const ServerFixture& fixture) {
+  const std::int64_t n_blocks = fixture.server->prefixes().find("shop")->info.n_pinned_tokens / 16;
+  EXPECT_GT(n_blocks, 0);
+  const EngineMetrics& metrics = fixture.engine->metrics();
+  fixture.wait_until([&] { return fixture.engine->is_idle(); });
+  fixture.wait_until([&] { return metrics.kv_blocks_used.value() == n_blocks; });
+  fixture.wait_until([&] { return metrics.num_requests_running.value() == 0; });
+}
+
+TEST(Service, cancels_what_runs_for_a_client_that_left_in_the_middle_of_a_stream) {
+  ServerFixture fixture;
+  RawClient client = fixture.client();
+  client.send_post("/v1/completions", endless(/*is_stream=*/true));
+  client.read_until("data: ");
+  client.close();
+  fixture.wait_until([&] { return fixture.engine->metrics().finished_abort.value() == 1; });
+  expect_nothing_left(fixture);
+  EXPECT_EQ(fixture.post("/v1/completions", R"({"prompt": "AB", "max_tokens": 2})").status, 200);
+}
+
+TEST(Service, cancels_what_runs_for_a_client_that_left_before_its_answer) {
+  ServerFixture fixture;
+  RawClient client = fixture.client();
+  client.send_post("/v1/completions", endless(/*is_stream=*/false));
+  fixture.wait_until([&] { return fixture.engine->metrics().num_requests_running.value() == 1; });
+  client.close();
+  fixture.wait_until([&] { return fixture.engine->metrics().finished_abort.value() == 1; });
+  expect_nothing_left(fixture);
+}
+
+TEST(Service, cancels_what_runs_for_a_client_that_does_not_read) {
+  ServerOptions options;
+  options.limits.max_unsent_bytes = 1000;
+  ServerFixture fixture(std::move(options));
+  RawClient client = fixture.client();
+  const int few = 4096;
+  ASSERT_EQ(::setsockopt(client.socket(), SOL_SOCKET, SO_RCVBUF, &few, sizeof(few)), 0);
+  for (int i = 0; i < 40; ++i)
+    client.send_post("/v1/completions",
+                     R"({"prompt": "AB", "max_tokens": 1500, "n": 8, "logprobs": 20, "ignore_eos": true, "stream": true})");
+  fixture.wait_until([&] { return fixture.engine->metrics().finished_abort.value() > 0; });
+  fixture.wait_until([&] { return fixture.engine->is_idle(); });
+}
+
+TEST(Service, ends_the_sequence_in_the_engine_when_its_text_meets_a_stop_string) {
+  ServerFixture fixture;
+  const std::string body =
+      R"({"prompt": "AB", "max_tokens": 400, "temperature": 0, "ignore_eos": true, "return_token_ids": true)";
+  const std::string text = parsed(fixture.post("/v1/completions", body + "}").body)["choices"][0]["text"];
+  const auto letter = std::ranges::find_if(text, [](char c) { return c > ' ' && c <= '~' && c != '"' && c != '\\'; });
+  ASSERT_NE(letter, text.end());
+  const RawResponse stopped = fixture.post("/v1/completions", body + R"(, "stop": ")" + std::string(1, *letter) + "\"}");
+  EXPECT_EQ(parsed(stopped.body)["choices"][0]["finish_reason"], "stop");
+  EXPECT_LT(parsed(stopped.body)["usage"]["completion_tokens"], 400);
+  fixture.wait_until([&] { return fixture.engine->metrics().finished_stop.value() == 1; });
+  fixture.wait_until([&] { return fixture.engine->is_idle(); });
+}
+
+TEST(Service, answers_503_when_the_queue_is_full) {
+  EngineOptions engine_options;
+  engine_options.max_num_seqs = 1;
+  engine_options.max_num_queued_reqs = 1;
+  ServerFixture fixture({}, engine_options);
+  RawClient running = fixture.client();
+  running.send_post("/v1/completions", endless(/*is_stream=*/true));
+  running.read_until("data: ");
+  RawClient waiting = fixture.client();
+  waiting.send_post("/v1/completions", endless(/*is_stream=*/false));
+  fixture.wait_until([&] { return fixture.engine->metrics().num_requests_waiting.value() == 1; });
+  const RawResponse refused = fixture.post("/v1/completions", endless(/*is_stream=*/false));
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_EQ(parsed(refused.body)["error"]["code"], 503);
+}
+
+TEST(Service, takes_many_clients_at_once) {
+  ServerFixture fixture;
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::set<std::string> texts;
+  for (int i = 0; i < 16; ++i)
+    threads.emplace_back([&] {
+      RawClient client = fixture.client();
+      for (int round = 0; round < 3; ++round) {
+        const json::Value body =
+            parsed(client
+                       .post("/v1/chat/completions", R"({"prefix": "shop", "temperature": 0, "max_tokens": 6,
+            "ignore_eos": true, "messages": [{"role": "user", "content": "hi"}]})")
+                       .body);
+        const std::scoped_lock lock(mutex);
+        texts.insert(body["choices"][0]["message"]["content"].get<std::string>());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(texts.size(), 1u) << "greedy answers to one question are one answer";
+  EXPECT_EQ(fixture.engine->metrics().finished_length.value(), 48);
+}
+
+}  // namespace
+}  // namespace baton
