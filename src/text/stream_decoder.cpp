@@ -16,6 +16,17 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string
   std::erase_if(stop_strings_, [](const std::string& stop) { return stop.empty(); });
 }
 
+void StreamDecoder::follow(std::span<const TokenId> prompt) {
+  // Special tokens are no text, and a byte token might be half a character: neither is what the first piece would be joined to.
+  const auto is_text = [&](TokenId id) {
+    return tokenizer_.contains(id) && !tokenizer_.is_special(id) && !tokenizer_.token_text(id).starts_with("<0x");
+  };
+  const auto last = std::find_if(prompt.rbegin(), prompt.rend(), is_text);
+  if (last == prompt.rend()) return;
+  std::string before;
+  stream_.push(tokenizer_.token_text(*last), before);
+}
+
 StreamDecoder::Piece StreamDecoder::push(TokenId id) {
   if (is_stopped_ || !tokenizer_.contains(id) || (skip_special_tokens_ && tokenizer_.is_special(id))) return {};
   stream_.push(tokenizer_.token_text(id), pending_);

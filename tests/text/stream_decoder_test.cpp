@@ -77,6 +77,26 @@ TEST(StreamDecoder, the_first_tokens_space_is_stripped_once) {
   EXPECT_EQ(stream(tokenizer, tokenizer.encode("the  cat", true), {}).text, "the  cat");
 }
 
+TEST(StreamDecoder, behind_a_prompt_gives_what_is_added_to_its_text) {
+  const Tokenizer tokenizer = make(test::byte_fallback_tokenizer());
+  std::mt19937 random(5);
+  int n_spaces_kept = 0;
+  for (int round = 0; round < 1000; ++round) {
+    // Byte tokens at the seam could be one character; text tokens are whole by themselves.
+    Ids all = random_ids(random, tokenizer);
+    std::erase_if(all, [&](TokenId id) { return tokenizer.token_text(id).starts_with("<0x"); });
+    const std::size_t n_prompt = all.empty() ? 0 : random() % all.size();
+    const Ids prompt(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n_prompt));
+    const Ids rest(all.begin() + static_cast<std::ptrdiff_t>(n_prompt), all.end());
+    StreamDecoder decoder(tokenizer, {}, false, true);
+    decoder.follow(prompt);
+    const std::string text = stream(decoder, rest).text;
+    EXPECT_EQ(tokenizer.decode(prompt, true) + text, tokenizer.decode(all, true));
+    n_spaces_kept += text.starts_with(" ") && !tokenizer.decode(rest, true).starts_with(" ") ? 1 : 0;
+  }
+  EXPECT_GT(n_spaces_kept, 0);
+}
+
 TEST(StreamDecoder, ends_where_the_stop_string_begins) {
   const Tokenizer tokenizer = make(test::byte_level_tokenizer());
   const Ids ids = tokenizer.encode("one two three", false);
