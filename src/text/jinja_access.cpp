@@ -32,16 +32,22 @@ Value loop_attribute(Arena& arena, Value object, std::string_view name) {
   return Value::undefined(name, Kind::loop);
 }
 
+/// The byte that character `index` of `text` starts at.
+std::size_t byte_of(std::string_view text, std::int64_t index) {
+  std::size_t at = 0;
+  for (; index > 0; --index) at += char_size(text, at);
+  return at;
+}
+
 /// The element of a list or character of a string; nothing when out of range.
 std::optional<Value> element(Value object, std::int64_t index) {
   if (object.is(Kind::string)) {
     const std::string_view text = object.as_string();
-    const bool is_ascii = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-    const auto n = static_cast<std::int64_t>(is_ascii ? text.size() : length(text));
+    const auto n = static_cast<std::int64_t>(length(text));
     if (index < 0) index += n;
     if (index < 0 || index >= n) return std::nullopt;
-    if (is_ascii) return Value::string(text.substr(static_cast<std::size_t>(index), 1));
-    return Value::string(characters(text)[static_cast<std::size_t>(index)]);
+    const std::size_t at = byte_of(text, index);
+    return Value::string(text.substr(at, char_size(text, at)));
   }
   const List& list = *object.as_list();
   const auto n = static_cast<std::int64_t>(list.items.size());
@@ -50,16 +56,22 @@ std::optional<Value> element(Value object, std::int64_t index) {
   return list.items[static_cast<std::size_t>(index)];
 }
 
-/// The positions that start:stop:step selects from n elements, by Python's rules.
-Result<std::vector<std::size_t>> positions(Arena& arena, std::int64_t n, std::optional<Value> start, std::optional<Value> stop,
-                                           std::optional<Value> step) {
+/// What a slice selects: `count` elements from `first`, each `stride` behind the one before.
+struct Selection {
+  std::int64_t first = 0, count = 0, stride = 1;
+  std::size_t at(std::int64_t i) const { return static_cast<std::size_t>(first + i * stride); }
+};
+
+/// The selection of start:stop:step from n elements, by Python's rules.
+Result<Selection> select(std::int64_t n, std::optional<Value> start, std::optional<Value> stop, std::optional<Value> step) {
   for (const auto& part : {start, stop, step}) {
     if (part && part->is(Kind::undefined)) return type_error(undefined_message(*part));
     if (part && !part->is(Kind::none) && !part->is_whole()) return type_error("slice indices must be integers or none");
   }
   const auto given = [](const std::optional<Value>& part) { return part && !part->is(Kind::none); };
-  const std::int64_t stride = given(step) ? step->as_int() : 1;
+  std::int64_t stride = given(step) ? step->as_int() : 1;
   if (stride == 0) return type_error("slice step cannot be zero");
+  stride = std::clamp(stride, -n - 1, n + 1);  // longer steps select the same
   const std::int64_t low = stride > 0 ? 0 : -1;
   const std::int64_t high = stride > 0 ? n : n - 1;
   const auto place = [&](const std::optional<Value>& part, std::int64_t fallback) {
@@ -69,13 +81,24 @@ Result<std::vector<std::size_t>> positions(Arena& arena, std::int64_t n, std::op
   };
   const std::int64_t from = place(start, stride > 0 ? low : high);
   const std::int64_t to = place(stop, stride > 0 ? high : low);
-  std::vector<std::size_t> selected;
-  if (!arena.spend(static_cast<std::size_t>(n))) return fail_exhausted(arena);
-  for (std::int64_t at = from; stride > 0 ? at < to : at > to;) {
-    selected.push_back(static_cast<std::size_t>(at));
-    if (__builtin_add_overflow(at, stride, &at)) break;
+  const std::int64_t distance = stride > 0 ? to - from : from - to;
+  const std::int64_t pace = stride > 0 ? stride : -stride;
+  return Selection{from, distance > 0 ? (distance + pace - 1) / pace : 0, stride};
+}
+
+Result<Value> slice_text(Arena& arena, std::string_view text, const Selection& selection) {
+  if (selection.stride == 1) {
+    text = text.substr(byte_of(text, selection.count > 0 ? selection.first : 0));
+    return Value::string(text.substr(0, byte_of(text, selection.count)));
   }
-  return selected;
+  if (!arena.reserve(text.size() * sizeof(std::size_t))) return fail_exhausted(arena);
+  const std::vector<std::size_t> starts = offsets(text);
+  std::string result;
+  for (std::int64_t i = 0; i < selection.count; ++i) {
+    const std::size_t at = selection.at(i);
+    result += text.substr(starts[at], starts[at + 1] - starts[at]);
+  }
+  return arena.text(std::move(result));
 }
 
 }  // namespace
@@ -121,23 +144,16 @@ Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std:
   if (object.is(Kind::undefined)) return type_error(undefined_message(object));
   if (object.is(Kind::string)) {
     const std::string_view text = object.as_string();
-    const std::vector<std::size_t> at = offsets(text);
-    BATON_TRY(const std::vector<std::size_t> selected,
-              positions(arena, static_cast<std::int64_t>(at.size()) - 1, start, stop, step));
-    if (selected.empty()) return Value::string("");
-    if (!step || step->is(Kind::none) || step->as_int() == 1)
-      return Value::markup_like(
-          object, Value::string(text.substr(at[selected.front()], at[selected.back() + 1] - at[selected.front()])));
-    std::string result;
-    for (const std::size_t i : selected) result += text.substr(at[i], at[i + 1] - at[i]);
-    return Value::markup_like(object, arena.text(std::move(result)));
+    if (!arena.spend(text.size() / 16)) return fail_exhausted(arena);
+    BATON_TRY(const Selection selection, select(static_cast<std::int64_t>(length(text)), start, stop, step));
+    BATON_TRY(const Value result, slice_text(arena, text, selection));
+    return Value::markup_like(object, result);
   }
   if (!object.is(Kind::list) || !object.as_list()->is_indexable()) return Value::undefined("slice", object.kind());
   const List& list = *object.as_list();
-  BATON_TRY(const std::vector<std::size_t> selected,
-            positions(arena, static_cast<std::int64_t>(list.items.size()), start, stop, step));
+  BATON_TRY(const Selection selection, select(static_cast<std::int64_t>(list.items.size()), start, stop, step));
   std::vector<Value> items;
-  for (const std::size_t i : selected) items.push_back(list.items[i]);
+  for (std::int64_t i = 0; i < selection.count; ++i) items.push_back(list.items[selection.at(i)]);
   return arena.list(list.flavor == List::Flavor::group ? List::Flavor::tuple : list.flavor, std::move(items));
 }
 

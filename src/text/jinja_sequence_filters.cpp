@@ -181,6 +181,7 @@ Result<Value> sum(const NativeCall& call) {
 }
 
 Result<Value> length_filter(const NativeCall& call) {
+  call.arena.spend(call.self.is(Kind::string) ? call.self.as_string().size() / 16 : 0);
   const auto n = length_of(call.self);
   if (!n) return type_error("object of type '" + std::string(type_name(call.self)) + "' has no len()");
   return Value::integer(*n);

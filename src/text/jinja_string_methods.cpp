@@ -55,6 +55,7 @@ Result<Value> split_text(const NativeCall& call) {
 }
 
 Result<Value> split_into_lines(const NativeCall& call) {
+  call.arena.spend(self_of(call).size() / 16);
   Values lines;
   for (const std::string_view line : split_lines(self_of(call), call[0] && truthy(*call[0])))
     lines.push_back(Value::string(line));
