@@ -176,6 +176,36 @@ TEST(Scheduler, preempts_the_youngest_and_keeps_its_token_in_flight) {
   EXPECT_EQ(cache.n_used(), 0);
 }
 
+TEST(Scheduler, does_not_admit_a_preempted_sequence_before_its_token_is_known) {
+  KvCache cache(5, kBlockLen, false);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64}, cache);
+  scheduler.add(make_sequence(0, prompt_of(8, 1), 9));
+  scheduler.add(make_sequence(1, prompt_of(8, 50), 9));
+  const StepPlan first = scheduler.plan();
+  ASSERT_EQ(first.sequences.size(), 2u);
+  ASSERT_EQ(scheduler.plan().n_preempted, 1);
+  scheduler.finish(SequenceId{0}, FinishReason::abort);  // room enough
+  EXPECT_TRUE(scheduler.plan().is_empty());
+  scheduler.commit(first, give(first, 7));
+  const StepPlan again = scheduler.plan();
+  ASSERT_EQ(again.sequences.size(), 1u);
+  EXPECT_EQ(again.sequences[0].n_rows, 9) << "eight of the prompt and the token that was in flight";
+  scheduler.check_invariants();
+}
+
+TEST(Scheduler, keeps_no_blocks_of_what_ended_in_an_error) {
+  KvCache cache(8, kBlockLen, true);
+  Scheduler scheduler({}, cache);
+  scheduler.add(make_sequence(0, prompt_of(7, 1), 9));
+  StepPlan plan = scheduler.plan();
+  scheduler.commit(plan, give(plan, 7));
+  EXPECT_EQ(cache.n_cached(), 1);
+  plan = scheduler.plan();  // fills the second block
+  scheduler.commit(plan, std::vector<StepOutcome>{{SequenceId{0}, {}, FinishReason::error, {}}});
+  EXPECT_EQ(cache.n_cached(), 1);
+  scheduler.check_invariants();
+}
+
 TEST(Scheduler, plans_a_row_again_when_its_commit_is_shorter) {
   KvCache cache(8, kBlockLen, true);
   Scheduler scheduler({}, cache);
