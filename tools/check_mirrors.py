@@ -29,6 +29,14 @@ CUDA_ONLY = {"warp", "mma"}
 # Sources (patterns) that another test reaches: a source is tested by what is said about it, and these have no name outside.
 TESTED_THROUGH = {
     "src/text/jinja_*.cpp": "tests/text/chat_template_test.cpp",
+    "src/apps/bench/decode_bench.cpp": "tests/e2e/test_programs.py",
+    "src/apps/chat.cpp": "tests/e2e/test_programs.py",
+    "src/apps/demo.cpp": "tests/e2e/test_programs.py",
+    "src/apps/generate.cpp": "tests/e2e/test_generate.py",
+    "src/apps/load.cpp": "tests/e2e/test_errors.py",
+    "src/apps/progress.cpp": "tests/e2e/test_programs.py",
+    "src/apps/serve.cpp": "tests/e2e/test_openai_client.py",
+    "src/apps/version.cpp": "tests/e2e/test_programs.py",
     "src/kernels/cpu/attention_*.cpp": "tests/kernels/attention_decode_test.cpp",
     "src/kernels/cpu/activation.cpp": "tests/kernels/small_ops_test.cpp",
     "src/kernels/cpu/backend.cpp": "tests/kernels/small_ops_test.cpp",

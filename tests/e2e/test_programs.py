@@ -1,0 +1,69 @@
+"""The programs beside `baton serve` and `baton generate`: version, help, chat, demo, bench decode."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+from conftest import BINARY, ROOT
+
+
+def run(*arguments: str, text: str = "", seconds: int = 300) -> subprocess.CompletedProcess:
+    """Run the program to its end with `text` on standard input."""
+    return subprocess.run([BINARY, *arguments], input=text, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+def test_version_names_the_commit_and_the_backends():
+    done = run("--version")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("baton ")
+    assert "commit" in done.stdout
+    assert "backend cpu" in done.stdout
+
+
+@pytest.mark.parametrize("program", [["serve"], ["generate"], ["chat"], ["demo"], ["bench", "attention"], ["bench", "decode"]])
+def test_every_program_explains_itself(program):
+    done = run(*program, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: baton " + " ".join(program) in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["serve", "--fly"], ["generate", "--attention", "half"], []])
+def test_wrong_usage_ends_with_2(arguments):
+    done = run(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+
+
+def test_chat_answers_lines_of_standard_input(questions):
+    question = questions[0]
+    done = run("chat", "--temperature", "0", text=question["messages"][-1]["content"] + "\n/stats\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == question["answer"]
+    assert "from the cache" in done.stderr
+
+
+def test_demo_writes_its_numbers(tmp_path: pathlib.Path):
+    numbers = tmp_path / "demo.json"
+    done = run("demo", "--questions", "16", "--skip-large", "--json", str(numbers))
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(numbers.read_text())
+    assert report["differing_answers"] == 0
+    for arm in ("relay", "paged"):
+        assert report[arm]["questions"] == 16
+        assert report[arm]["right"] >= 15
+    assert report["relay"]["kv_bytes_requested"] < report["paged"]["kv_bytes_requested"]
+    assert "curl" in done.stdout
+
+
+def test_bench_decode_reads_less_with_relay(tmp_path: pathlib.Path):
+    numbers = tmp_path / "decode.json"
+    config = json.loads((ROOT / "tests/goldens/llama_tiny_gqa64/config.json").read_text()) | {"max_position_embeddings": 2048}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = ["--model", str(tmp_path), "--load-format", "dummy"]
+    shape = ["--shared", "1024", "--own", "4", "--new", "4", "--requests", "8", "--runs", "1", "--arms", "relay,paged"]
+    done = run("bench", "decode", *model, *shape, "--json", str(numbers))
+    assert done.returncode == 0, done.stdout + done.stderr
+    read = {one["arm"]: one["kv_bytes_requested"] for one in json.loads(numbers.read_text())["runs"]}
+    assert read["relay"] < read["paged"]
