@@ -79,11 +79,13 @@ Result<Value> Interpreter::evaluate(const Literal& node, Scope*) {
   return std::visit(ToValue(), node.value);
 }
 
-Result<Value> Interpreter::evaluate(const Name& node, Scope* scope) {
+Value Interpreter::variable(std::string_view name, const Scope* scope) {
   for (; scope != nullptr; scope = scope->parent)
-    if (const Value* value = scope->find_here(node.name)) return *value;
-  return Value::undefined(node.name);
+    if (const Value* value = scope->find_here(name)) return *value;
+  return Value::undefined(name);
 }
+
+Result<Value> Interpreter::evaluate(const Name& node, Scope* scope) { return variable(node.name, scope); }
 
 Result<Value> Interpreter::evaluate(const Attribute& node, Scope* scope) {
   BATON_TRY(const Value object, evaluate(*node.object, scope));

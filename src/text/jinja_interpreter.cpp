@@ -149,7 +149,7 @@ Result<void> Interpreter::assign(const Target& target, Value value, Scope* scope
     scope->set(target.name, value);
     return {};
   }
-  BATON_TRY(const Value object, evaluate(Name{target.name}, scope));
+  const Value object = variable(target.name, scope);
   if (object.is(Kind::undefined)) return type_error(undefined_message(object));
   if (!object.is(Kind::name_space)) return type_error("cannot assign attribute on non-namespace object '" + target.name + "'");
   object.as_dict()->set(Value::string(target.attribute), value);

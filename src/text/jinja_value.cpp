@@ -139,17 +139,19 @@ void Dict::erase(Value key) {
     if (entries[i].first.is(Kind::string)) index_.emplace(entries[i].first.as_string(), i);
 }
 
-Value* Scope::find_here(std::string_view name) {
-  for (auto& [known, value] : variables)
+const Value* Scope::find_here(std::string_view name) const {
+  for (const auto& [known, value] : variables)
     if (known == name) return &value;
   return nullptr;
 }
 
 void Scope::set(std::string_view name, Value value) {
-  if (Value* known = find_here(name))
-    *known = value;
-  else
-    variables.emplace_back(name, value);
+  for (auto& [known, old] : variables) {
+    if (known != name) continue;
+    old = value;
+    return;
+  }
+  variables.emplace_back(name, value);
 }
 
 bool Arena::spend(std::size_t units) {

@@ -152,7 +152,7 @@ struct Scope {
   Scope* parent = nullptr;
   std::vector<std::pair<std::string_view, Value>> variables;
 
-  Value* find_here(std::string_view name);
+  const Value* find_here(std::string_view name) const;
   void set(std::string_view name, Value value);
 };
 

@@ -104,6 +104,11 @@ TEST(ChatTemplate, names_line_and_construct_of_an_error_while_rendering) {
   EXPECT_EQ(text.error().message, "chat template line 3, in '.content': 'message' is undefined");
 }
 
+TEST(ChatTemplate, names_the_variable_whose_attribute_cannot_be_set) {
+  EXPECT_EQ(render_or_message("{% set nowhere_to_be_found.x = 1 %}", from("{}")),
+            "error: chat template line 1, in 'set': 'nowhere_to_be_found' is undefined");
+}
+
 TEST(ChatTemplate, refuses_unsupported_features_by_name_when_parsing) {
   const auto included = ChatTemplate::parse("x\n{% include 'header' %}");
   ASSERT_FALSE(included.has_value());
