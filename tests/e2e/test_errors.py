@@ -12,7 +12,6 @@ import time
 
 import openai
 import pytest
-
 from conftest import BINARY, ROOT, Server
 
 
@@ -104,7 +103,9 @@ def test_what_is_not_done_is_refused_by_name(server, field, value):
 
 
 def test_unknown_fields_are_ignored(server):
-    status, _ = post(server, "/v1/completions", json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1, "frobnicate": 1}).encode())
+    status, _ = post(
+        server, "/v1/completions", json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1, "frobnicate": 1}).encode()
+    )
     assert status == 200
 
 
@@ -139,7 +140,9 @@ def test_api_key(tmp_path):
     try:
         status, body = post(server, "/v1/completions", b'{"model": "demo", "prompt": "x", "max_tokens": 1}')
         assert (status, body) == (401, {"error": "Unauthorized"})
-        assert server.client(api_key="secret").completions.create(model="demo", prompt="x", max_tokens=1).usage.completion_tokens == 1
+        assert (
+            server.client(api_key="secret").completions.create(model="demo", prompt="x", max_tokens=1).usage.completion_tokens == 1
+        )
     finally:
         server.stop()
 
@@ -164,7 +167,9 @@ def test_a_full_queue_is_503(tmp_path):
 def test_sigterm_lets_streams_finish(tmp_path):
     server = Server(tmp_path / "log")
     client = server.client()
-    stream = client.completions.create(model="demo", prompt="x", max_tokens=600, temperature=0, stream=True, extra_body={"ignore_eos": True})
+    stream = client.completions.create(
+        model="demo", prompt="x", max_tokens=600, temperature=0, stream=True, extra_body={"ignore_eos": True}
+    )
     chunks = iter(stream)
     next(chunks)
     server.process.send_signal(signal.SIGTERM)
@@ -179,7 +184,11 @@ def test_sigterm_lets_streams_finish(tmp_path):
 
 def test_a_port_in_use_is_one_sentence(server):
     second = subprocess.run(
-        [BINARY, "serve", "--host", "127.0.0.1", "--port", str(server.port)], capture_output=True, text=True, timeout=60, check=False
+        [BINARY, "serve", "--host", "127.0.0.1", "--port", str(server.port)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert second.returncode == 1
     assert str(server.port) in second.stderr
@@ -211,7 +220,9 @@ def test_damaged_models_are_refused_in_a_sentence(tmp_path, damage, words):
     (folder / "config.json").write_text(json.dumps(config))
     if damage != "missing":
         (folder / "model.safetensors").write_bytes(weights)
-    failed = subprocess.run([BINARY, "generate", str(folder), "--prompts", "-"], input="", capture_output=True, text=True, timeout=60, check=False)
+    failed = subprocess.run(
+        [BINARY, "generate", str(folder), "--prompts", "-"], input="", capture_output=True, text=True, timeout=60, check=False
+    )
     assert failed.returncode == 1
     for word in words:
         assert word in failed.stderr, failed.stderr

@@ -50,7 +50,12 @@ def test_batch_invariant_gives_the_same_bits_in_every_mode():
 
 def test_bad_lines_are_named():
     done = subprocess.run(
-        [BINARY, "generate", "--prompts", "-"], input='{"prompt": "a"}\n{"prompt": 5}\n', capture_output=True, text=True, timeout=60, check=False
+        [BINARY, "generate", "--prompts", "-"],
+        input='{"prompt": "a"}\n{"prompt": 5}\n',
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 1
     assert "line 2" in done.stderr

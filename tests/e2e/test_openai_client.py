@@ -138,7 +138,9 @@ def test_seed(client):
 
 
 def test_n(client):
-    answer = client.completions.create(model="demo", prompt="- ", max_tokens=12, temperature=1.2, n=3, seed=1, extra_body={"ignore_eos": True})
+    answer = client.completions.create(
+        model="demo", prompt="- ", max_tokens=12, temperature=1.2, n=3, seed=1, extra_body={"ignore_eos": True}
+    )
     assert sorted(choice.index for choice in answer.choices) == [0, 1, 2]
     assert answer.usage.completion_tokens == 36
 
