@@ -21,7 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check(body.error().message.starts_with("chat template line "), "an error of parsing names no line");
     return 0;
   }
-  const jinja::Limits limits{.output_bytes = 1 << 20, .memory_bytes = 8 << 20, .work = 300'000, .loop_iterations = 20'000, .depth = 600};
+  const jinja::Limits limits{
+      .output_bytes = 1 << 20, .memory_bytes = 8 << 20, .work = 300'000, .loop_iterations = 20'000, .depth = 600};
   jinja::Arena arena(limits);
   jinja::Scope* variables = arena.scope(jinja::global_scope(arena, 1'700'000'000));
   const auto context = json::parse(input.substr(std::min(input.size(), source.size() + 1)), "the variables");
