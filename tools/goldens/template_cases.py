@@ -18,7 +18,9 @@ NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
 
 def _rendered(template: str, context: dict) -> dict[str, str]:
     try:
-        return {"expected": _compile_jinja_template(template).render(strftime_now=NOW.strftime, **copy.deepcopy(context))}
+        return {
+            "expected": _compile_jinja_template(template).render(strftime_now=NOW.strftime, **copy.deepcopy(context))
+        }
     except (TemplateError, TypeError, ValueError, ZeroDivisionError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
 

@@ -6,7 +6,7 @@ _SYSTEM = {"role": "system", "content": "You answer briefly."}
 _TURNS = [
     {"role": "user", "content": "  What is a baton?\n"},
     {"role": "assistant", "content": "A short stick. "},
-    {"role": "user", "content": "Thanks! \"Quotes\" & <tags>, Grüße 世界 😀"},
+    {"role": "user", "content": 'Thanks! "Quotes" & <tags>, Grüße 世界 😀'},
 ]
 _TOOLS = [
     {
@@ -16,12 +16,15 @@ _TOOLS = [
             "description": "Looks up an item's price.",
             "parameters": {
                 "type": "object",
-                "properties": {"name": {"type": "string", "description": "Item name, e.g. \"Velora K7\""}},
+                "properties": {"name": {"type": "string", "description": 'Item name, e.g. "Velora K7"'}},
                 "required": ["name"],
             },
         },
     },
-    {"type": "function", "function": {"name": "now", "description": "The time", "parameters": {"type": "object", "properties": {}}}},
+    {
+        "type": "function",
+        "function": {"name": "now", "description": "The time", "parameters": {"type": "object", "properties": {}}},
+    },
 ]
 _TOOL_TURNS = [
     _SYSTEM,
@@ -30,10 +33,14 @@ _TOOL_TURNS = [
         "role": "assistant",
         "content": None,
         "tool_calls": [
-            {"id": "abc123def", "type": "function", "function": {"name": "get_price", "arguments": {"name": "Velora K7"}}}
+            {
+                "id": "abc123def",
+                "type": "function",
+                "function": {"name": "get_price", "arguments": {"name": "Velora K7"}},
+            }
         ],
     },
-    {"role": "tool", "name": "get_price", "tool_call_id": "abc123def", "content": "{\"price\": 24.9}"},
+    {"role": "tool", "name": "get_price", "tool_call_id": "abc123def", "content": '{"price": 24.9}'},
 ]
 
 CHATS: dict[str, dict] = {
@@ -45,7 +52,9 @@ CHATS: dict[str, dict] = {
     "tools": {"messages": [_SYSTEM, _TURNS[0]], "tools": _TOOLS, "add_generation_prompt": True},
     "tool call and result": {"messages": _TOOL_TURNS, "tools": _TOOLS, "add_generation_prompt": True},
     "content in parts": {
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "Part one. "}, {"type": "text", "text": "Part two."}]}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Part one. "}, {"type": "text", "text": "Part two."}]}
+        ],
         "add_generation_prompt": True,
     },
     "no messages": {"messages": [], "add_generation_prompt": True},

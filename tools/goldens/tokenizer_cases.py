@@ -68,7 +68,7 @@ TEXTS = (
     "\t\ttabs before\tand between\t",
     "def f(x):\n    if x > 0:\n        return x ** 2\n    return -x\n",
     "for(int i=0;i<10;++i){a[i]=i;}",
-    "{\"name\": \"Velora K7\", \"price\": [24, 90], \"ok\": true}",
+    '{"name": "Velora K7", "price": [24, 90], "ok": true}',
     "https://shop.example/4821?x=1&y=%20#frag",
     "!!!???...",
     "--- *** ___ ###",
@@ -227,7 +227,10 @@ def write_tokenizers(goldens: Path) -> None:
         ]
         cases = {"encode": encode, "decode": [decoded(ids) for ids in _id_lists(tokenizer)]}
         lines = ",\n".join(
-            f'"{key}": [\n' + ",\n".join(json.dumps(case) for case in cases[key]) + "\n]" for key in ("encode", "decode")
+            f'"{key}": [\n' + ",\n".join(json.dumps(case) for case in cases[key]) + "\n]"
+            for key in ("encode", "decode")
         )
         (folder / "cases.json").write_text("{\n" + lines + "\n}\n")
-        print(f"tokenizers/{name}: {tokenizer.get_vocab_size()} tokens, {len(encode)} texts, {len(cases['decode'])} id lists")
+        print(
+            f"tokenizers/{name}: {tokenizer.get_vocab_size()} tokens, {len(encode)} texts, {len(cases['decode'])} id lists"
+        )
