@@ -37,8 +37,10 @@ Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<Answe
   n_open_ = prompts_.size() * static_cast<std::size_t>(request_.n);
   choices_.reserve(n_open_);
   for (std::size_t i = 0; i < n_open_; ++i) {
+    AnswerPrompt& prompt = prompts_[i / static_cast<std::size_t>(request_.n)];
     StreamDecoder decoder(tokenizer, request_.stop, request_.include_stop, request_.skip_special_tokens);
-    choices_.emplace_back(std::move(decoder), prompts_[i / static_cast<std::size_t>(request_.n)].echo);
+    decoder.follow(prompt.tokens);
+    choices_.emplace_back(std::move(decoder), prompt.echo);
   }
 }
 
@@ -85,7 +87,7 @@ Value Answer::usage() const {
   std::int64_t cached_tokens = 0;
   std::int64_t completion_tokens = 0;
   for (std::size_t i = 0; i < prompts_.size(); ++i) {
-    prompt_tokens += prompts_[i].n_tokens;
+    prompt_tokens += static_cast<std::int64_t>(prompts_[i].tokens.size());
     cached_tokens += choices_[i * static_cast<std::size_t>(request_.n)].stats.cached_tokens;
   }
   for (const Choice& choice : choices_) completion_tokens += choice.n_tokens;

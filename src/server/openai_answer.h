@@ -26,9 +26,8 @@ struct AnswerHeader {
 
 /// One prompt of the request, as the engine gets it.
 struct AnswerPrompt {
-  std::int32_t n_tokens = 0;
-  std::vector<TokenId> tokens;  ///< only where the request wants token ids
-  std::string echo;             ///< text that each of its choices begins with
+  std::vector<TokenId> tokens;
+  std::string echo;  ///< text that each of its choices begins with
 };
 
 /// Choice `prompt * n + index` is the prompt's sequence `index`. With `stream` the frames are server-sent events: for each chat

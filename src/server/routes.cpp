@@ -203,8 +203,7 @@ Result<void> Routes::begin_chat(ExchangeId exchange, const HttpRequest& request)
   std::vector<Request> all;
   all.push_back(engine_request(chat.generation, prompt));
   std::vector<AnswerPrompt> prompts(1);
-  prompts[0].n_tokens = static_cast<std::int32_t>(prompt.tokens.size());
-  if (chat.generation.wants_token_ids) prompts[0].tokens = std::move(prompt.tokens);
+  prompts[0].tokens = std::move(prompt.tokens);
   AnswerHeader header = answer_header(request, chat.generation, /*is_chat=*/true, std::move(target.model));
   auto answer =
       std::make_unique<Answer>(std::move(header), std::move(chat.generation), std::move(prompts), context_.model.tokenizer);
@@ -222,9 +221,7 @@ Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& re
   for (const Prompt& given : completion.prompts) {
     TokenizedPrompt prompt = tokenize_completion(context_.model, target.prefix, completion, given);
     all.push_back(engine_request(completion.generation, prompt));
-    const auto n_tokens = static_cast<std::int32_t>(prompt.tokens.size());
-    if (!completion.generation.wants_token_ids) prompt.tokens.clear();
-    prompts.push_back({n_tokens, std::move(prompt.tokens), std::move(prompt.echo)});
+    prompts.push_back({std::move(prompt.tokens), std::move(prompt.echo)});
   }
   AnswerHeader header = answer_header(request, completion.generation, /*is_chat=*/false, std::move(target.model));
   auto answer = std::make_unique<Answer>(std::move(header), std::move(completion.generation), std::move(prompts),

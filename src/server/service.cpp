@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/log.h"
 
 namespace baton {
 namespace {
@@ -67,6 +68,8 @@ HttpOutput Service::head(Jobs::iterator job, const AnswerHeader& header) const {
 
 void Service::finish(Jobs::iterator job, int status) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - job->second.arrived;
+  log::debug("event=answered handler={} method={} status={} seconds={:.3f}", job->second.handler, job->second.method, status,
+             took.count());
   metrics_.observe_request(job->second.handler, job->second.method, status, took.count());
   jobs_.erase(job);
   if (jobs_.empty()) emptied_.notify_all();

@@ -24,12 +24,14 @@ Event ends(Event event, FinishReason reason, std::int32_t completion_tokens, std
   return event;
 }
 
+std::vector<TokenId> ten_tokens() { return std::vector<TokenId>(10, 65); }
+
 class OpenaiAnswer : public ::testing::Test {
  protected:
   Answer chat(GenerationRequest request) {
-    return Answer({true, "chatcmpl-1", 1700, "demo", "baton-0"}, std::move(request), {{10, {}, {}}}, tokenizer_);
+    return Answer({true, "chatcmpl-1", 1700, "demo", "baton-0"}, std::move(request), {{ten_tokens(), {}}}, tokenizer_);
   }
-  Answer completion(GenerationRequest request, std::vector<AnswerPrompt> prompts = {{10, {}, {}}}) {
+  Answer completion(GenerationRequest request, std::vector<AnswerPrompt> prompts = {{ten_tokens(), {}}}) {
     return Answer({false, "cmpl-1", 1700, "demo", "baton-0"}, std::move(request), std::move(prompts), tokenizer_);
   }
   const Tokenizer tokenizer_ = byte_tokenizer();
@@ -173,6 +175,17 @@ TEST_F(OpenaiAnswer, never_streams_half_a_character) {
   EXPECT_NE(answer.take(0, says("\xA9")).frames.find("\"text\":\"\xC3\xA9\""), std::string::npos);
 }
 
+TEST(OpenaiAnswerText, goes_on_from_the_prompt_so_that_its_first_word_keeps_its_space) {
+  auto tokenizer = Tokenizer::from_json(json::dump(test::byte_fallback_tokenizer()), "");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const auto cat = tokenizer->encode("the", false);
+  Answer answer({false, "cmpl-1", 1700, "demo", "baton-0"}, {}, {{cat, {}}}, *tokenizer);
+  Event event;
+  for (const TokenId id : cat) event.tokens.push_back({id, {}, {}});
+  answer.take(0, ends(std::move(event), FinishReason::length, 1));
+  EXPECT_EQ(parsed(answer.response().body)["choices"][0]["text"], " the");
+}
+
 TEST_F(OpenaiAnswer, gives_the_stop_token_that_was_asked_for_as_the_reason) {
   GenerationRequest request;
   request.sampling.stop_ids = {65};
@@ -190,7 +203,7 @@ TEST_F(OpenaiAnswer, numbers_choices_by_prompt_and_sequence_and_counts_each_prom
   GenerationRequest request;
   request.n = 2;
   request.wants_stats = true;
-  Answer answer = completion(request, {{10, {}, "P"}, {20, {}, "Q"}});
+  Answer answer = completion(request, {{std::vector<TokenId>(10, 65), "P"}, {std::vector<TokenId>(20, 65), "Q"}});
   for (std::size_t prompt = 0; prompt < 2; ++prompt) {
     for (std::int32_t index = 0; index < 2; ++index) {
       Event event = ends(says(std::to_string(prompt) + std::to_string(index), index), FinishReason::length, 2);
@@ -235,12 +248,12 @@ TEST_F(OpenaiAnswer, puts_the_stats_into_the_last_frame_only) {
 
 TEST_F(OpenaiAnswer, echoes_the_prompt_even_when_nothing_is_generated) {
   GenerationRequest request;
-  Answer answer = completion(request, {{3, {}, "abc"}});
+  Answer answer = completion(request, {{{97, 98, 99}, "abc"}});
   EXPECT_EQ(answer.take_nothing(), "");
   EXPECT_EQ(parsed(answer.response().body)["choices"][0]["text"], "abc");
   EXPECT_EQ(parsed(answer.response().body)["choices"][0]["finish_reason"], "length");
   request.is_stream = true;
-  Answer stream = completion(request, {{3, {}, "abc"}});
+  Answer stream = completion(request, {{{97, 98, 99}, "abc"}});
   EXPECT_EQ(stream.take_nothing(),
             completion_frame(R"({"index":0,"text":"abc","logprobs":null,"finish_reason":null,"stop_reason":null})") +
                 completion_frame(R"({"index":0,"text":"","logprobs":null,"finish_reason":"length","stop_reason":null})") +
@@ -250,7 +263,7 @@ TEST_F(OpenaiAnswer, echoes_the_prompt_even_when_nothing_is_generated) {
 TEST_F(OpenaiAnswer, shows_token_ids_when_asked) {
   GenerationRequest request;
   request.wants_token_ids = true;
-  Answer answer = completion(request, {{2, {7, 8}, {}}});
+  Answer answer = completion(request, {{{7, 8}, {}}});
   answer.take(0, ends(says("AB"), FinishReason::length, 2));
   const json::Value choice = parsed(answer.response().body)["choices"][0];
   EXPECT_EQ(json::dump(choice["token_ids"]), "[65,66]");

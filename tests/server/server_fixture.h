@@ -52,8 +52,7 @@ class ServerFixture {
   }
 
   /// Waits for what other threads bring about; ten seconds without it fail the test.
-  static void wait_until(const std::function<bool()>& holds,
-                         std::source_location where = std::source_location::current()) {
+  static void wait_until(const std::function<bool()>& holds, std::source_location where = std::source_location::current()) {
     for (int i = 0; i < 10'000; ++i) {
       if (holds()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -23,6 +23,9 @@ TEST(Tokenize, gives_the_text_of_ids) {
   const auto answer = detokenize_request(byte_model(), {}, parsed(R"({"tokens": [65, 66, 260]})"));
   ASSERT_TRUE(answer);
   EXPECT_EQ(json::dump(*answer), R"({"prompt":"AB<|end|>"})");
+  const auto unknown = detokenize_request(byte_model(), {}, parsed(R"({"tokens": [-1, 66, 2147483647]})"));
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(json::dump(*unknown), R"({"prompt":"B"})");
 }
 
 TEST(Tokenize, names_what_is_wrong) {
