@@ -9,8 +9,8 @@
 
 namespace baton {
 
-/// Every number is written in one place. Times are seconds in metrics and milliseconds in statistics. Fills of prefixes are not requests and are
-/// counted by steps and bytes only. Thread: engine only; `metrics()` may be read by any.
+/// Every number is written in one place. Times are seconds in metrics and milliseconds in statistics. Fills of prefixes are not
+/// requests and are counted by steps and bytes only. Thread: engine only; `metrics()` may be read by any.
 class Accounts {
  public:
   using Time = Sequence::Clock::time_point;
@@ -18,7 +18,8 @@ class Accounts {
   const EngineMetrics& metrics() const { return metrics_; }
 
   void set_cache_size(const KvCache& cache) { metrics_.kv_blocks_total.set(cache.n_blocks()); }
-  /// A sequence got a slot. Tokens and cache hits count at its first admission only: what a preemption makes it compute again is no hit.
+  /// A sequence got a slot. Tokens and cache hits count at its first admission only: what a preemption makes it compute again
+  /// is no hit.
   void admitted(Sequence& sequence, Time now);
   /// A step was committed.
   void ran(const StepPlan& plan, const BuiltStep& built);

@@ -115,7 +115,8 @@ void BatchBuilder::add_reads(const LayerGroup& group, const Layout& layout, cons
     const std::int64_t bytes = len * group.shape.token_bytes() * group.n_layers;
     const std::int32_t end_row = item.first_row + item.n_rows;
     const auto after = std::ranges::upper_bound(layout.first_row, item.first_row);
-    for (auto i = static_cast<std::size_t>(after - layout.first_row.begin()) - 1; i < n_sequences && layout.first_row[i] < end_row; ++i) {
+    for (auto i = static_cast<std::size_t>(after - layout.first_row.begin()) - 1;
+         i < n_sequences && layout.first_row[i] < end_row; ++i) {
       // Shares are differences of a rounded running sum, so that they add up to the whole.
       const std::int64_t from = bytes * (std::max(item.first_row, layout.first_row[i]) - item.first_row) / item.n_rows;
       const std::int64_t until = bytes * (std::min(end_row, layout.first_row[i + 1]) - item.first_row) / item.n_rows;

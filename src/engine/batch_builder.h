@@ -17,27 +17,27 @@ struct LayerGroup {
   std::int32_t n_layers = 0;
 };
 
-/// One sequence's share of a step's attention. Bytes are of keys and values over all layers of the rank; what several read together is shared by
-/// their rows.
+/// One sequence's share of a step's attention. Bytes are of keys and values over all layers of the rank; what several read
+/// together is shared by their rows.
 struct SequenceReads {
   SequenceId id;
   std::int64_t kv_bytes_requested = 0;
-  std::int64_t kv_bytes_saved = 0;   ///< what plain leaves would read more
-  std::int32_t relayed_tokens = 0;   ///< of its context, read together with other sequences
-  std::int32_t largest_group = 1;    ///< sequences in the largest such read
+  std::int64_t kv_bytes_saved = 0;  ///< what plain leaves would read more
+  std::int32_t relayed_tokens = 0;  ///< of its context, read together with other sequences
+  std::int32_t largest_group = 1;   ///< sequences in the largest such read
 };
 
 struct BuiltStep {
   StepInput input;
-  std::vector<SequenceId> order_of;  ///< the sequence of each sampling order, so of each result
-  std::vector<SequenceReads> reads;  ///< of each sequence, in batch order
-  std::vector<RelayNode> nodes;      ///< shared reads of the layer group that has most
+  std::vector<SequenceId> order_of;     ///< the sequence of each sampling order, so of each result
+  std::vector<SequenceReads> reads;     ///< of each sequence, in batch order
+  std::vector<RelayNode> nodes;         ///< shared reads of the layer group that has most
   std::int64_t kv_bytes_requested = 0;  ///< sums over reads
   std::int64_t kv_bytes_saved = 0;
 };
 
-/// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned from them. Pure: the same
-/// plan and sequences give the same buffer. Thread: engine only.
+/// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned from
+/// them. Pure: the same plan and sequences give the same buffer. Thread: engine only.
 class BatchBuilder {
  public:
   BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options);

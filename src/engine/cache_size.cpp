@@ -14,27 +14,32 @@ Result<std::int32_t> choose_n_blocks(const CacheSizeOptions& options) {
   check(options.block_bytes > 0 && options.block_len > 0 && options.max_model_len > 0 && options.max_num_seqs > 0,
         "choose_n_blocks: sizes must be positive");
   if (options.kv_cache_bytes < 0) {
-    return fail(ErrorCode::invalid_request, fmt::format("kv_cache_bytes must be 0 (automatic) or more, got {}", options.kv_cache_bytes), "kv_cache_bytes");
+    return fail(ErrorCode::invalid_request,
+                fmt::format("kv_cache_bytes must be 0 (automatic) or more, got {}", options.kv_cache_bytes), "kv_cache_bytes");
   }
   if (!(options.memory_utilization > 0 && options.memory_utilization <= 1)) {
-    return fail(ErrorCode::invalid_request, fmt::format("memory_utilization must be over 0 and at most 1, got {}", options.memory_utilization),
+    return fail(ErrorCode::invalid_request,
+                fmt::format("memory_utilization must be over 0 and at most 1, got {}", options.memory_utilization),
                 "memory_utilization");
   }
   const std::int64_t per_sequence = (options.max_model_len + options.block_len - 1) / options.block_len;
   std::int64_t n_blocks = options.kv_cache_bytes / options.block_bytes;
   if (options.kv_cache_bytes == 0) {
-    const double share = options.is_host_memory ? std::min(options.memory_utilization, kHostMemoryShare) : options.memory_utilization;
-    const auto bytes = static_cast<std::int64_t>(share * static_cast<double>(std::max<std::int64_t>(options.free_memory_bytes, 0)));
+    const double share =
+        options.is_host_memory ? std::min(options.memory_utilization, kHostMemoryShare) : options.memory_utilization;
+    const auto bytes =
+        static_cast<std::int64_t>(share * static_cast<double>(std::max<std::int64_t>(options.free_memory_bytes, 0)));
     n_blocks = std::min(bytes / options.block_bytes, per_sequence * options.max_num_seqs);
   }
   if (n_blocks < per_sequence) {
-    return fail(ErrorCode::out_of_memory,
-                fmt::format("the KV cache would hold {} tokens ({} bytes), but one sequence of the maximum context length needs {} tokens ({} bytes): "
-                            "give it more memory (--kv-cache-memory-bytes) or lower --max-model-len",
-                            n_blocks * options.block_len, n_blocks * options.block_bytes, per_sequence * options.block_len,
-                            per_sequence * options.block_bytes));
+    return fail(ErrorCode::out_of_memory, fmt::format("the KV cache would hold {} tokens ({} bytes), but one sequence of the "
+                                                      "maximum context length needs {} tokens ({} bytes): "
+                                                      "give it more memory (--kv-cache-memory-bytes) or lower --max-model-len",
+                                                      n_blocks * options.block_len, n_blocks * options.block_bytes,
+                                                      per_sequence * options.block_len, per_sequence * options.block_bytes));
   }
-  return static_cast<std::int32_t>(std::min<std::int64_t>(n_blocks, std::numeric_limits<std::int32_t>::max() / options.block_len));
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(n_blocks, std::numeric_limits<std::int32_t>::max() / options.block_len));
 }
 
 }  // namespace baton

@@ -16,6 +16,7 @@
 #include "engine/batch_builder.h"
 #include "engine/engine_parts.h"
 #include "engine/event_queue.h"
+#include "engine/inbox.h"
 #include "engine/kv_cache.h"
 #include "engine/request_check.h"
 #include "engine/sampler.h"
@@ -23,31 +24,6 @@
 
 namespace baton {
 namespace {
-
-/// A prefix being filled; lives on the stack of whoever waits for it.
-struct Fill {
-  std::vector<TokenId> tokens;
-  std::optional<Result<std::int32_t>> n_pinned_blocks;  ///< guarded by the engine's mutex; set when it is done
-};
-
-struct SubmitCommand {
-  RequestId id;
-  Request request;
-  Sequence::Clock::time_point submitted;
-};
-struct FinishCommand {
-  RequestId request;
-  std::optional<std::int32_t> index;  ///< nothing: all of the request
-  FinishReason reason = FinishReason::abort;
-};
-/// What others want of the engine since it last looked. The order of kinds does not matter: what is finished was submitted before.
-struct Inbox {
-  std::vector<SubmitCommand> submits;
-  std::vector<Fill*> fills;
-  std::vector<FinishCommand> finishes;
-
-  bool is_empty() const { return submits.empty() && fills.empty() && finishes.empty(); }
-};
 
 /// A step that was submitted and not committed; its buffer is the executor's.
 struct StepInFlight {
@@ -160,9 +136,11 @@ Result<RequestId> Engine::Impl::submit(Request request) {
   BATON_TRY_VOID(check_request(request, limits()));
   const auto now = Sequence::Clock::now();
   const std::scoped_lock lock(mutex_);
-  if (is_draining_ || is_stopping_) return fail(ErrorCode::unavailable, "the server is shutting down and takes no new requests");
+  if (is_draining_ || is_stopping_)
+    return fail(ErrorCode::unavailable, "the server is shutting down and takes no new requests");
   if (options_.max_num_queued_reqs > 0 && n_queued_requests_ >= options_.max_num_queued_reqs) {
-    return fail(ErrorCode::unavailable, fmt::format("{} requests are waiting, which is the limit: try again later", n_queued_requests_));
+    return fail(ErrorCode::unavailable,
+                fmt::format("{} requests are waiting, which is the limit: try again later", n_queued_requests_));
   }
   const RequestId id{next_request_++};
   ++n_queued_requests_;
@@ -183,18 +161,21 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
   const auto begin = Sequence::Clock::now();
   const auto n_tokens = static_cast<std::int64_t>(tokens.size());
   if (!options_.enable_prefix_caching) {
-    return fail(ErrorCode::invalid_request, fmt::format("prefix '{}' cannot be registered: prefix caching is off", name), "prefix");
+    return fail(ErrorCode::invalid_request, fmt::format("prefix '{}' cannot be registered: prefix caching is off", name),
+                "prefix");
   }
-  if (name.empty() || tokens.empty()) return fail(ErrorCode::invalid_request, "a prefix needs a name and at least one token", "prefix");
+  if (name.empty() || tokens.empty())
+    return fail(ErrorCode::invalid_request, "a prefix needs a name and at least one token", "prefix");
   if (n_tokens >= info_.max_model_len) {
     return fail(ErrorCode::invalid_request,
-                fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name, n_tokens,
-                            info_.max_model_len),
+                fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name,
+                            n_tokens, info_.max_model_len),
                 "prefix");
   }
   for (const TokenId token : tokens) {
     if (token < 0 || token >= n_vocab_) {
-      return fail(ErrorCode::invalid_request, fmt::format("prefix '{}': token id {} is outside the vocabulary of {} tokens", name, token, n_vocab_),
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("prefix '{}': token id {} is outside the vocabulary of {} tokens", name, token, n_vocab_),
                   "prefix");
     }
   }
@@ -202,7 +183,8 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
   bool has_thread = false;
   {
     const std::scoped_lock lock(mutex_);
-    if (is_draining_ || is_stopping_) return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
+    if (is_draining_ || is_stopping_)
+      return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
     if (!prefix_names_.insert(name).second) {
       return fail(ErrorCode::invalid_request, fmt::format("there is a prefix '{}' already", name), "prefix");
     }
@@ -223,7 +205,8 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
     return tl::unexpected<Error>(fill.n_pinned_blocks->error());
   }
   const double fill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begin).count();
-  prefixes_.push_back({std::move(name), static_cast<std::int32_t>(n_tokens), **fill.n_pinned_blocks * info_.block_len, fill_ms});
+  prefixes_.push_back(
+      {std::move(name), static_cast<std::int32_t>(n_tokens), **fill.n_pinned_blocks * info_.block_len, fill_ms});
   return prefixes_.back();
 }
 
@@ -343,7 +326,8 @@ void Engine::Impl::take(const FinishCommand& command) {
 void Engine::Impl::take(Fill* fill) {
   auto sequence = std::make_unique<Sequence>();
   sequence->tokens = fill->tokens;
-  sequence->tokens.resize(sequence->tokens.size() / static_cast<std::size_t>(info_.block_len) * static_cast<std::size_t>(info_.block_len));
+  sequence->tokens.resize(sequence->tokens.size() / static_cast<std::size_t>(info_.block_len) *
+                          static_cast<std::size_t>(info_.block_len));
   sequence->prompt_len = sequence->max_len = sequence->n_tokens();
   if (sequence->prompt_len == 0) return end_fill(*fill, 0);
   fills_[add(std::move(sequence))] = fill;
@@ -386,7 +370,8 @@ void Engine::Impl::commit_oldest() {
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SequenceId id = step.built.order_of[i];
     if (!is_live(id)) continue;
-    if (auto outcome = read_result(id, scheduler_.find(id)->sampling.n_top_logprobs, results[i])) outcomes.push_back(std::move(*outcome));
+    if (auto outcome = read_result(id, scheduler_.find(id)->sampling.n_top_logprobs, results[i]))
+      outcomes.push_back(std::move(*outcome));
   }
   record(StepRecord::What::commit_begin, step.plan.step);
   scheduler_.commit(step.plan, outcomes);
@@ -417,7 +402,9 @@ void Engine::Impl::retire() {
     if (const auto at = fills_.find(sequence->id); at != fills_.end()) {
       Fill* fill = at->second;
       fills_.erase(at);
-      end_fill(*fill, sequence->finished == FinishReason::length ? pin(*fill) : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being filled"));
+      end_fill(*fill, sequence->finished == FinishReason::length
+                          ? pin(*fill)
+                          : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being filled"));
       continue;
     }
     const auto request = requests_.find(sequence->request);
@@ -447,10 +434,11 @@ Result<std::int32_t> Engine::Impl::pin(const Fill& fill) {
   const std::int32_t n_pinned = cache_.n_pinned();
   cache_.unpin(pinned);
   return fail(ErrorCode::out_of_memory,
-              fmt::format("a prefix of {} tokens cannot be pinned: {} of the KV cache's {} tokens would be, and the {} left are fewer than the {} of "
+              fmt::format("a prefix of {} tokens cannot be pinned: {} of the KV cache's {} tokens would be, and the {} left "
+                          "are fewer than the {} of "
                           "the maximum context length; give the cache more memory or lower --max-model-len",
-                          fill.tokens.size(), n_pinned * info_.block_len, cache_.n_blocks() * info_.block_len, n_left * info_.block_len,
-                          info_.max_model_len));
+                          fill.tokens.size(), n_pinned * info_.block_len, cache_.n_blocks() * info_.block_len,
+                          n_left * info_.block_len, info_.max_model_len));
 }
 
 void Engine::Impl::end_fill(Fill& fill, Result<std::int32_t> n_pinned_blocks) {
@@ -465,7 +453,8 @@ void Engine::Impl::check_invariants() const {
   check(executor_->n_submitted() == in_flight_.size(), "Engine: the executor holds other steps than are in flight");
 }
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, std::unique_ptr<Backend> backend,
+                                               std::unique_ptr<Model> model) {
   BATON_TRY(EngineParts parts, make_parts(options, std::move(backend), std::move(model)));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(options, std::move(parts))));
 }
@@ -474,7 +463,9 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() { impl_->stop(); }
 
 Result<RequestId> Engine::submit(Request request) { return impl_->submit(std::move(request)); }
-void Engine::finish(RequestId request, std::int32_t index, FinishReason reason) { impl_->post(FinishCommand{request, index, reason}); }
+void Engine::finish(RequestId request, std::int32_t index, FinishReason reason) {
+  impl_->post(FinishCommand{request, index, reason});
+}
 void Engine::cancel(RequestId request) { impl_->post(FinishCommand{request, {}, FinishReason::abort}); }
 std::vector<Event> Engine::wait_events(std::chrono::milliseconds timeout) { return impl_->events().wait(timeout); }
 Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens) {

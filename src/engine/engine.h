@@ -18,14 +18,14 @@ namespace baton {
 class Model;
 
 struct EngineOptions {
-  bool relay = true;                        ///< `--attention relay|paged`
+  bool relay = true;  ///< `--attention relay|paged`
   bool batch_invariant = false;
   bool enable_prefix_caching = true;
-  std::int32_t max_num_seqs = 128;          ///< sequences that run at once
+  std::int32_t max_num_seqs = 128;             ///< sequences that run at once
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
-  std::int32_t max_model_len = 0;           ///< 0: the model's
+  std::int32_t max_model_len = 0;              ///< 0: the model's
   std::int32_t block_len = 16;
-  std::int64_t kv_cache_bytes = 0;          ///< 0: a share of free memory, see gpu_memory_utilization
+  std::int64_t kv_cache_bytes = 0;  ///< 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
   DType kv_dtype = DType::bf16;
   std::int32_t max_num_queued_reqs = 0;     ///< 0: no limit
@@ -49,7 +49,7 @@ struct EngineInfo {
   std::int64_t kv_cache_bytes = 0;
   DType kv_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;
-  std::string attention;             ///< "relay" or "paged"
+  std::string attention;  ///< "relay" or "paged"
   bool batch_invariant = false;
   BackendInfo backend;
 };
@@ -64,11 +64,12 @@ struct StepRecord {
 /// Runs a model for many requests. The order of one step is plan, enqueue, commit of the step before: plan(n+1) ends before
 /// commit(n) begins.
 ///
-/// Thread: `step`, `stop`, `check_invariants` and destruction belong to one thread, which may hand the steps to one of the engine's own by
-/// `start`; everything else may be called from any thread.
+/// Thread: `step`, `stop`, `check_invariants` and destruction belong to one thread, which may hand the steps to one of the
+/// engine's own by `start`; everything else may be called from any thread.
 class Engine {
  public:
-  /// Sizes the KV cache (see choose_n_blocks) and allocates everything. Errors: out_of_memory, invalid_request (an option out of range).
+  /// Sizes the KV cache (see choose_n_blocks) and allocates everything. Errors: out_of_memory, invalid_request (an option out
+  /// of range).
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, std::unique_ptr<Backend> backend,
                                                 std::unique_ptr<Model> model);
   ~Engine();
@@ -76,17 +77,17 @@ class Engine {
   /// Takes a request in. Errors: invalid_request (prompt empty or too long, a parameter out of range: the field is named),
   /// unavailable (queue full, or shutting down).
   Result<RequestId> submit(Request request);
-  /// Ends a sequence whose text met a stop string, or all sequences of a request that nobody waits for. Tokens that were in flight are
-  /// dropped. No-op for what has ended.
+  /// Ends a sequence whose text met a stop string, or all sequences of a request that nobody waits for. Tokens that were in
+  /// flight are dropped. No-op for what has ended.
   void finish(RequestId request, std::int32_t index, FinishReason reason);
   void cancel(RequestId request);
 
   /// Waits for news, at most `timeout`; empty if there is none. One consumer.
   std::vector<Event> wait_events(std::chrono::milliseconds timeout);
 
-  /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is done; before `start` it
-  /// steps on the caller's thread. Errors: invalid_request (name taken, prompt too long, no prefix caching), out_of_memory (with it pinned a
-  /// sequence of max_model_len would no longer fit), unavailable.
+  /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is done;
+  /// before `start` it steps on the caller's thread. Errors: invalid_request (name taken, prompt too long, no prefix caching),
+  /// out_of_memory (with it pinned a sequence of max_model_len would no longer fit), unavailable.
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
   std::vector<PrefixInfo> prefixes() const;
 

@@ -13,27 +13,32 @@ namespace baton {
 namespace {
 
 Result<void> check_options(const EngineOptions& options, const ModelConfig& config) {
-  const auto refuse = [](const char* field, std::string message) { return fail(ErrorCode::invalid_request, std::move(message), field); };
+  const auto refuse = [](const char* field, std::string message) {
+    return fail(ErrorCode::invalid_request, std::move(message), field);
+  };
   if (options.max_num_seqs < 1 || options.max_num_seqs > 4096) {
     return refuse("max_num_seqs", fmt::format("--max-num-seqs must be from 1 to 4096, got {}", options.max_num_seqs));
   }
   if (options.max_num_batched_tokens < 1 || options.max_num_batched_tokens > (1 << 20)) {
-    return refuse("max_num_batched_tokens", fmt::format("--max-num-batched-tokens must be from 1 to {}, got {}", 1 << 20, options.max_num_batched_tokens));
+    return refuse("max_num_batched_tokens", fmt::format("--max-num-batched-tokens must be from 1 to {}, got {}", 1 << 20,
+                                                        options.max_num_batched_tokens));
   }
   if (options.block_len < 16 || options.block_len > kAttentionChunk || kAttentionChunk % options.block_len != 0) {
     return refuse("block_size", fmt::format("--block-size must be 16, 32, 64, 128 or 256, got {}", options.block_len));
   }
   if (options.max_model_len < 0 || options.max_model_len == 1 || options.max_model_len > config.max_position) {
-    return refuse("max_model_len", fmt::format("--max-model-len must be from 2 to the {} positions of this model, got {}", config.max_position, options.max_model_len));
+    return refuse("max_model_len", fmt::format("--max-model-len must be from 2 to the {} positions of this model, got {}",
+                                               config.max_position, options.max_model_len));
   }
   if (options.max_num_queued_reqs < 0) {
-    return refuse("max_num_queued_reqs", fmt::format("--max-num-queued-reqs must be 0 (no limit) or more, got {}", options.max_num_queued_reqs));
+    return refuse("max_num_queued_reqs",
+                  fmt::format("--max-num-queued-reqs must be 0 (no limit) or more, got {}", options.max_num_queued_reqs));
   }
   return {};
 }
 
-/// Partial attention states that a step may have: what every row would need if its whole context were cut into chunks, within 128 MB; with fewer
-/// the plan cuts less.
+/// Partial attention states that a step may have: what every row would need if its whole context were cut into chunks, within
+/// 128 MB; with fewer the plan cuts less.
 std::int32_t max_partials_of(const EngineOptions& options, const ModelConfig& config, std::int32_t max_model_len) {
   const std::int64_t wanted = static_cast<std::int64_t>(options.max_num_batched_tokens) * (max_model_len / kAttentionChunk + 2);
   const std::int64_t bytes_each = static_cast<std::int64_t>(config.n_heads) * (config.head_dim + 2) * 4;
@@ -61,8 +66,8 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.weight_dtype = model->weight_dtype();
   info.attention = options.relay ? "relay" : "paged";
   info.batch_invariant = options.batch_invariant;
-  const StepLimits limits{options.max_num_batched_tokens, options.max_num_seqs, max_partials_of(options, config, info.max_model_len),
-                          options.max_num_seqs};
+  const StepLimits limits{options.max_num_batched_tokens, options.max_num_seqs,
+                          max_partials_of(options, config, info.max_model_len), options.max_num_seqs};
 
   AttentionPlanOptions plan_options;
   plan_options.relay = options.relay;
@@ -88,7 +93,8 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.kv_cache_bytes = info.n_blocks * size.block_bytes;
   BATON_TRY_VOID(executor->allocate_cache(info.n_blocks, options.block_len, options.kv_dtype));
 
-  return EngineParts{std::move(info), all_eos_ids(options, config), BatchBuilder(std::move(groups), plan_options), std::move(executor)};
+  return EngineParts{std::move(info), all_eos_ids(options, config), BatchBuilder(std::move(groups), plan_options),
+                     std::move(executor)};
 }
 
 }  // namespace baton

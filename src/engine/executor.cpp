@@ -16,7 +16,8 @@ TensorView table_of(const Buffer& buffer, std::int64_t n) {
 
 template <class T>
 TensorView table_of(std::vector<T>& elements) {
-  return {reinterpret_cast<std::byte*>(elements.data()), DType::u8,
+  return {reinterpret_cast<std::byte*>(elements.data()),
+          DType::u8,
           {static_cast<std::int64_t>(elements.size()), static_cast<std::int64_t>(sizeof(T))}};
 }
 
@@ -27,7 +28,8 @@ Executor::Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> mode
 
 Executor::~Executor() { backend_->synchronize(); }
 
-Result<std::unique_ptr<Executor>> Executor::create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepLimits& limits) {
+Result<std::unique_ptr<Executor>> Executor::create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
+                                                   const StepLimits& limits) {
   check(backend != nullptr && model != nullptr, "Executor: no backend or no model");
   std::unique_ptr<Executor> executor(new Executor(std::move(backend), std::move(model), limits));
   BATON_TRY_VOID(executor->allocate());

@@ -15,14 +15,17 @@
 
 namespace baton {
 
-/// A StepInput is all it needs to run a step. Steps run in the order in which they were submitted, and a step is kept until its results are asked
-/// for: so the next one can be planned, built and submitted before this one's forward begins, and no token waits for a step it does not need.
+/// A StepInput is all it needs to run a step. Steps run in the order in which they were submitted, and a step is kept until its
+/// results are asked for: so the next one can be planned, built and submitted before this one's forward begins, and no token
+/// waits for a step it does not need.
 ///
 /// Memory is allocated by create alone. Thread: engine only.
 class Executor {
  public:
-  /// Allocates workspace, slot table and result buffers for steps within `limits`; KV storage comes with allocate_cache, when what is left is known.
-  static Result<std::unique_ptr<Executor>> create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepLimits& limits);
+  /// Allocates workspace, slot table and result buffers for steps within `limits`; KV storage comes with allocate_cache, when
+  /// what is left is known.
+  static Result<std::unique_ptr<Executor>> create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
+                                                  const StepLimits& limits);
   ~Executor();
 
   /// Makes one storage a layer group. Once, before the first step.

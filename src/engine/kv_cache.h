@@ -14,8 +14,8 @@
 
 namespace baton {
 
-/// The blocks of one sequence. The first n_cached_blocks belong to the prefix tree, whose `node` ends with the last of them and on which the
-/// sequence holds a reference; the rest are private. While it waits it has no blocks, but may keep its hashes.
+/// The blocks of one sequence. The first n_cached_blocks belong to the prefix tree, whose `node` ends with the last of them and
+/// on which the sequence holds a reference; the rest are private. While it waits it has no blocks, but may keep its hashes.
 struct BlockTable {
   CacheScope scope;
   std::vector<BlockId> blocks;
@@ -26,8 +26,9 @@ struct BlockTable {
 
 /// BlockPool and PrefixTree joined. A block is held by the tree (once) and by every table that names it.
 ///
-/// Invariants (check_invariants): the pool's counts are exactly those holders; every table's reference is counted in the tree; nothing else is
-/// in use. Without prefix caching there is no tree: nothing is matched, published or pinned. Thread: engine only.
+/// Invariants (check_invariants): the pool's counts are exactly those holders; every table's reference is counted in the tree;
+/// nothing else is in use. Without prefix caching there is no tree: nothing is matched, published or pinned. Thread: engine
+/// only.
 class KvCache {
  public:
   KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching);
@@ -43,18 +44,21 @@ class KvCache {
   std::int32_t n_cached() const { return tree_ ? tree_->n_blocks() : 0; }
   std::int32_t n_blocks_for(std::int32_t n_positions) const { return (n_positions + block_len_ - 1) / block_len_; }
 
-  /// What `begin` would find for the first `n_match` tokens, and what is being filled beyond it. Keeps hashes in `table`, changes nothing else.
+  /// What `begin` would find for the first `n_match` tokens, and what is being filled beyond it. Keeps hashes in `table`,
+  /// changes nothing else.
   PrefixTree::Found find(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step) const;
   /// Gives an empty table the cached blocks of the longest prefix of the first `n_match` tokens that step `step` can use.
   void begin(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step);
-  /// Adds private blocks until the table covers `n_positions`, evicting what is needed. False, and nothing changed, if there are not enough.
+  /// Adds private blocks until the table covers `n_positions`, evicting what is needed. False, and nothing changed, if there
+  /// are not enough.
   bool extend(BlockTable& table, std::int32_t n_positions);
   /// Gives back private blocks that the first `n_positions` do not need.
   void shorten(BlockTable& table, std::int32_t n_positions);
-  /// Puts the table's private blocks that `n_filled` tokens fill into the tree, for steps from `usable_from` on. Stops at a block whose equal is
-  /// there: that one, and those after it, stay private until release.
+  /// Puts the table's private blocks that `n_filled` tokens fill into the tree, for steps from `usable_from` on. Stops at a
+  /// block whose equal is there: that one, and those after it, stay private until release.
   void publish(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
-  /// Ends the table's use of its blocks. Full blocks of the first `n_filled` tokens that the tree lacks go into it; the others are freed.
+  /// Ends the table's use of its blocks. Full blocks of the first `n_filled` tokens that the tree lacks go into it; the others
+  /// are freed.
   void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
 
   /// Keeps the cached whole blocks of `tokens` from being evicted, until unpin.

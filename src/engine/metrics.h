@@ -56,8 +56,8 @@ struct EngineMetrics {
   Count num_requests_running;
   Count num_requests_waiting;
   Count kv_blocks_total;
-  Count kv_blocks_used;              ///< held by running sequences or pinned
-  Count prefix_cache_queries;        ///< tokens, once an admission
+  Count kv_blocks_used;        ///< held by running sequences or pinned
+  Count prefix_cache_queries;  ///< tokens, once an admission
   Count prefix_cache_hits;
   Count num_preemptions;
   Count prompt_tokens;
@@ -68,15 +68,19 @@ struct EngineMetrics {
   Count finished_abort;
   Count finished_error;
   Count steps;
-  Count kv_bytes_requested;          ///< KV bytes the executed plans read, all layers
-  Count kv_bytes_saved;              ///< what plain leaves would have read more
-  Count relay_groups;                ///< shared nodes of the last step
+  Count kv_bytes_requested;  ///< KV bytes the executed plans read, all layers
+  Count kv_bytes_saved;      ///< what plain leaves would have read more
+  Count relay_groups;        ///< shared nodes of the last step
   Histogram relay_group_size{{1, 2, 4, 8, 16, 32, 64, 128, 256}};
   Histogram relay_prefix_tokens{{16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}};
-  Histogram time_to_first_token_seconds{{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}};
-  Histogram inter_token_latency_seconds{{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}};
-  Histogram e2e_request_latency_seconds{{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}};
-  Histogram request_queue_time_seconds{{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}};
+  Histogram time_to_first_token_seconds{
+      {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}};
+  Histogram inter_token_latency_seconds{
+      {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}};
+  Histogram e2e_request_latency_seconds{
+      {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}};
+  Histogram request_queue_time_seconds{
+      {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}};
   Histogram request_prompt_tokens{{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}};
   Histogram request_generation_tokens{{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}};
   Histogram iteration_tokens_total{{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}};

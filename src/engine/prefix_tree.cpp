@@ -22,7 +22,7 @@ struct PrefixTree::Node {
   std::int32_t n_pins = 0;
   std::uint64_t last_used = 0;
   std::uint64_t serial = 0;
-  bool is_listed = false;       ///< in evictable_leaves_, under listed_age
+  bool is_listed = false;  ///< in evictable_leaves_, under listed_age
   std::uint64_t listed_age = 0;
 
   bool is_evictable() const { return parent != nullptr && n_references == 0 && n_pins == 0; }

@@ -15,20 +15,21 @@
 
 namespace baton {
 
-/// What the tree is asked for: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the last hashed block are
-/// ignored.
+/// What the tree is asked for: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the last hashed
+/// block are ignored.
 struct PrefixKey {
   std::span<const TokenId> tokens;
   std::span<const BlockHash> hashes;
 };
 
-/// A node is a run of full blocks with one set of sharers. Two blocks are equal if their chained hashes and their tokens are, so one tree
-/// serves all scopes.
+/// A node is a run of full blocks with one set of sharers. Two blocks are equal if their chained hashes and their tokens are,
+/// so one tree serves all scopes.
 ///
-/// Invariants (check_invariants): every block occurs in at most one node; siblings begin with different hashes; a node's reference count is
-/// the number of running sequences whose prefix passes through it, its pin count that of the pins, so neither is smaller than a child's; only
-/// leaves with both counts 0 are evicted, least recently used first, from their end. Whoever holds a reference or a pin on a node may keep
-/// its pointer: a split leaves the lower end of a run in the same node. Thread: engine only. Complexity: match and insert O(blocks).
+/// Invariants (check_invariants): every block occurs in at most one node; siblings begin with different hashes; a node's
+/// reference count is the number of running sequences whose prefix passes through it, its pin count that of the pins, so
+/// neither is smaller than a child's; only leaves with both counts 0 are evicted, least recently used first, from their end.
+/// Whoever holds a reference or a pin on a node may keep its pointer: a split leaves the lower end of a run in the same node.
+/// Thread: engine only. Complexity: match and insert O(blocks).
 class PrefixTree {
  public:
   struct Node;
@@ -52,8 +53,9 @@ class PrefixTree {
   Found find(const PrefixKey& key, std::int64_t step) const;
   /// Longest run of blocks that step `step` can use. May split a node and touches its age; changes no count.
   Match match(const PrefixKey& key, std::int64_t step);
-  /// Puts block `index` of the key below `node`, which must end with block index - 1 (the root for 0). The caller's reference on `node`
-  /// passes to the node returned. Returns nothing, and changes nothing, if an equal block is there. Steps from `usable_from` on may read it.
+  /// Puts block `index` of the key below `node`, which must end with block index - 1 (the root for 0). The caller's reference
+  /// on `node` passes to the node returned. Returns nothing, and changes nothing, if an equal block is there. Steps from
+  /// `usable_from` on may read it.
   Node* insert(Node* node, const PrefixKey& key, std::int32_t index, BlockId block, std::int64_t usable_from);
 
   void acquire(Node* node);
@@ -72,7 +74,8 @@ class PrefixTree {
   std::int32_t depth(const Node* node) const;
   std::vector<BlockId> blocks() const;
 
-  /// Recomputes every count and aborts if one differs. `references` names the node of each reference held, as often as it is held.
+  /// Recomputes every count and aborts if one differs. `references` names the node of each reference held, as often as it is
+  /// held.
   void check_invariants(std::span<const Node* const> references) const;
 
  private:

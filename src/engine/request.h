@@ -13,19 +13,19 @@ namespace baton {
 
 /// What must be equal, besides the tokens, for two sequences to share cached blocks.
 struct CacheScope {
-  std::string adapter;            ///< empty: the base model
-  std::string salt;               ///< empty: shared by all
-  std::int32_t salt_from = 0;     ///< position from which the salt applies; what lies before is shared by all
+  std::string adapter;         ///< empty: the base model
+  std::string salt;            ///< empty: shared by all
+  std::int32_t salt_from = 0;  ///< position from which the salt applies; what lies before is shared by all
   bool operator==(const CacheScope&) const = default;
 };
 
 /// How tokens are chosen and when a sequence ends. Limits are checked by Engine::submit.
 struct SamplingParams {
-  float temperature = 1;          ///< 0: greedy
-  std::int32_t top_k = 0;         ///< 0: off
-  float top_p = 1;                ///< 1: off
-  std::optional<std::uint64_t> seed;   ///< absent: drawn by the engine; sequence i of a request uses seed + i
-  std::int32_t n_top_logprobs = -1;    ///< -1: none; 0: the chosen token's; up to kMaxTopLogprobs
+  float temperature = 1;                   ///< 0: greedy
+  std::int32_t top_k = 0;                  ///< 0: off
+  float top_p = 1;                         ///< 1: off
+  std::optional<std::uint64_t> seed;       ///< absent: drawn by the engine; sequence i of a request uses seed + i
+  std::int32_t n_top_logprobs = -1;        ///< -1: none; 0: the chosen token's; up to kMaxTopLogprobs
   std::optional<std::int32_t> max_tokens;  ///< absent: what the context has left
   std::int32_t min_tokens = 0;
   bool ignore_eos = false;
@@ -36,7 +36,7 @@ struct Request {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   CacheScope scope;
-  std::int32_t n_sequences = 1;   ///< continuations of one prompt, whose blocks they share
+  std::int32_t n_sequences = 1;  ///< continuations of one prompt, whose blocks they share
 };
 
 enum class FinishReason {
@@ -64,16 +64,16 @@ struct TokenLogprob {
 /// One generated token.
 struct TokenOutput {
   TokenId token = 0;
-  std::optional<float> logprob;           ///< natural log
+  std::optional<float> logprob;            ///< natural log
   std::vector<TokenLogprob> top_logprobs;  ///< most likely first
 };
 
 /// What sharing did for one sequence (conventions.md 2.10, `baton_stats`).
 struct SequenceStats {
   std::int32_t prompt_tokens = 0;
-  std::int32_t cached_tokens = 0;     ///< prompt tokens found in the cache
+  std::int32_t cached_tokens = 0;  ///< prompt tokens found in the cache
   std::int32_t completion_tokens = 0;
-  std::int64_t relayed_tokens = 0;    ///< sum over steps of context tokens read together with other sequences
+  std::int64_t relayed_tokens = 0;      ///< sum over steps of context tokens read together with other sequences
   std::int64_t kv_bytes_requested = 0;  ///< this sequence's share of what the plans read, all layers
   std::int64_t kv_bytes_saved = 0;      ///< its share of what plain leaves would have read more
   std::int32_t largest_group = 1;       ///< sequences in the largest shared read it took part in
@@ -84,11 +84,11 @@ struct SequenceStats {
 /// News of one sequence. The last event of a sequence has `finished`; after it no more come for (request, index).
 struct Event {
   RequestId request;
-  std::int32_t index = 0;              ///< which of the request's sequences
-  std::vector<TokenOutput> tokens;     ///< new ones, in order; a stop id that ended the sequence is not among them
+  std::int32_t index = 0;           ///< which of the request's sequences
+  std::vector<TokenOutput> tokens;  ///< new ones, in order; a stop id that ended the sequence is not among them
   std::optional<FinishReason> finished;
-  std::optional<TokenId> stop_id;      ///< the id that ended it, if one did
-  SequenceStats stats;                 ///< as of this event
+  std::optional<TokenId> stop_id;  ///< the id that ended it, if one did
+  SequenceStats stats;             ///< as of this event
 };
 
 }  // namespace baton

@@ -23,7 +23,8 @@ tl::unexpected<Error> refuse(std::string param, std::string message) {
 Result<void> check_tokens(std::span<const TokenId> tokens, std::int32_t n_vocab, const char* param) {
   for (const TokenId token : tokens) {
     if (token < 0 || token >= n_vocab) {
-      return refuse(param, fmt::format("{}: token id {} is outside this model's vocabulary of {} tokens", param, token, n_vocab));
+      return refuse(param,
+                    fmt::format("{}: token id {} is outside this model's vocabulary of {} tokens", param, token, n_vocab));
     }
   }
   return {};
@@ -37,19 +38,24 @@ Result<void> check_lengths(const Request& request, const RequestLimits& limits) 
     return refuse("max_tokens", fmt::format("max_tokens must be at least 1, got {}", *sampling.max_tokens));
   }
   if (prompt_len >= limits.max_model_len) {
-    return refuse("prompt", fmt::format("This model's maximum context length is {} tokens. However, the prompt has {} tokens, which leaves no "
-                                        "room for an answer. Please shorten the prompt.",
-                                        limits.max_model_len, prompt_len));
+    return refuse(
+        "prompt",
+        fmt::format("This model's maximum context length is {} tokens. However, the prompt has {} tokens, which leaves no "
+                    "room for an answer. Please shorten the prompt.",
+                    limits.max_model_len, prompt_len));
   }
   if (sampling.max_tokens && prompt_len + *sampling.max_tokens > limits.max_model_len) {
-    return refuse("max_tokens",
-                  fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the prompt, {} in the "
-                              "completion). Please shorten the prompt or lower max_tokens.",
-                              limits.max_model_len, prompt_len + *sampling.max_tokens, prompt_len, *sampling.max_tokens));
+    return refuse(
+        "max_tokens",
+        fmt::format(
+            "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the prompt, {} in the "
+            "completion). Please shorten the prompt or lower max_tokens.",
+            limits.max_model_len, prompt_len + *sampling.max_tokens, prompt_len, *sampling.max_tokens));
   }
   const auto max_tokens = sampling.max_tokens.value_or(limits.max_model_len - static_cast<std::int32_t>(prompt_len));
   if (sampling.min_tokens < 0 || sampling.min_tokens > max_tokens) {
-    return refuse("min_tokens", fmt::format("min_tokens must be from 0 to max_tokens ({}), got {}", max_tokens, sampling.min_tokens));
+    return refuse("min_tokens",
+                  fmt::format("min_tokens must be from 0 to max_tokens ({}), got {}", max_tokens, sampling.min_tokens));
   }
   return {};
 }
@@ -63,7 +69,8 @@ Result<void> check_sampling(const SamplingParams& sampling) {
   }
   if (sampling.top_k < 0) return refuse("top_k", fmt::format("top_k must be 0 (off) or more, got {}", sampling.top_k));
   if (sampling.n_top_logprobs < -1 || sampling.n_top_logprobs > kMaxTopLogprobs) {
-    return refuse("top_logprobs", fmt::format("top_logprobs must be from 0 to {}, got {}", kMaxTopLogprobs, sampling.n_top_logprobs));
+    return refuse("top_logprobs",
+                  fmt::format("top_logprobs must be from 0 to {}, got {}", kMaxTopLogprobs, sampling.n_top_logprobs));
   }
   return {};
 }
@@ -99,15 +106,19 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
   }
   const std::size_t n_stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids).size();
   if (n_stop_ids > kMaxStopIds) {
-    return refuse("stop_token_ids", fmt::format("stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched", n_stop_ids, kMaxStopIds));
+    return refuse("stop_token_ids",
+                  fmt::format("stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched",
+                              n_stop_ids, kMaxStopIds));
   }
   if (request.scope.salt_from < 0) {
-    return refuse("cache_salt", fmt::format("the position a cache salt applies from must be 0 or more, got {}", request.scope.salt_from));
+    return refuse("cache_salt",
+                  fmt::format("the position a cache salt applies from must be 0 or more, got {}", request.scope.salt_from));
   }
   return {};
 }
 
-std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, RequestId id, const RequestLimits& limits, std::uint64_t engine_seed) {
+std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, RequestId id, const RequestLimits& limits,
+                                                      std::uint64_t engine_seed) {
   const std::uint64_t seed = request.sampling.seed.value_or(drawn_seed(engine_seed, static_cast<std::uint64_t>(id.value)));
   std::vector<std::unique_ptr<Sequence>> sequences;
   const auto prompt_len = static_cast<std::int32_t>(request.prompt.size());

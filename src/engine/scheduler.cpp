@@ -59,7 +59,8 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   check(sequences_.empty() || sequences_.rbegin()->first < id, "Scheduler: ids must ascend");
   check(sequence->prompt_len >= 1 && sequence->prompt_len == sequence->n_tokens() && sequence->max_len >= sequence->prompt_len,
         "Scheduler: a sequence needs a prompt and a length that holds it");
-  check(cache_.n_blocks_for(sequence->max_positions()) <= cache_.n_blocks(), "Scheduler: the cache cannot hold the sequence alone");
+  check(cache_.n_blocks_for(sequence->max_positions()) <= cache_.n_blocks(),
+        "Scheduler: the cache cannot hold the sequence alone");
   sequences_.emplace(id, std::move(sequence));
   waiting_.insert(id);
 }
@@ -149,7 +150,8 @@ bool Scheduler::admit(Draft& draft, Sequence& sequence) {
   const std::int32_t n_cached = sequence.table.n_cached_blocks * cache_.block_len();
   const std::int32_t n_rows = std::min(draft.budget, sequence.n_rows_left() - n_cached);
   const std::int32_t n_wanted =
-      std::min(cache_.n_blocks_for(n_cached + n_rows) + 1, cache_.n_blocks_for(sequence.max_positions())) - sequence.table.n_cached_blocks;
+      std::min(cache_.n_blocks_for(n_cached + n_rows) + 1, cache_.n_blocks_for(sequence.max_positions())) -
+      sequence.table.n_cached_blocks;
   if (n_wanted > cache_.n_available()) {
     cache_.release(sequence.table, sequence.tokens, n_cached, step);
     return false;
@@ -249,7 +251,8 @@ void Scheduler::check_invariants() const {
     check(running_.contains(id) == (sequence->state == SequenceState::running) &&
               waiting_.contains(id) == (sequence->state == SequenceState::waiting),
           "Scheduler: a sequence stands in another list than its state says");
-    check(sequence->n_tokens() >= sequence->prompt_len && sequence->n_tokens_bound() <= sequence->max_len, "Scheduler: a sequence is too long");
+    check(sequence->n_tokens() >= sequence->prompt_len && sequence->n_tokens_bound() <= sequence->max_len,
+          "Scheduler: a sequence is too long");
     if (sequence->state != SequenceState::running) {
       check(sequence->table.blocks.empty() && sequence->table.node == nullptr && !sequence->slot.is_valid(),
             "Scheduler: a sequence that does not run holds a slot or blocks");

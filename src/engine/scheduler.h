@@ -26,7 +26,8 @@ struct PlannedSequence {
   SlotId slot;
   std::int32_t first_position = 0;
   std::int32_t n_rows = 0;
-  std::int32_t max_tokens = 0;  ///< new tokens it can give: 1 if the logits of the last row are wanted, 0 for rows that only fill
+  std::int32_t max_tokens =
+      0;  ///< new tokens it can give: 1 if the logits of the last row are wanted, 0 for rows that only fill
 };
 
 struct StepPlan {
@@ -48,14 +49,14 @@ struct StepOutcome {
   std::optional<TokenId> stop_id;
 };
 
-/// Continuous batching with a token budget and chunked prefill: rows of decoding sequences first, then prefill, oldest first; then
-/// waiting sequences in order of arrival, as far as slots, budget and blocks go. When blocks run out the youngest running sequence
-/// is preempted: its blocks are released (what the tree keeps, it finds again), and it waits with the tokens it has.
+/// Continuous batching with a token budget and chunked prefill: rows of decoding sequences first, then prefill, oldest first;
+/// then waiting sequences in order of arrival, as far as slots, budget and blocks go. When blocks run out the youngest running
+/// sequence is preempted: its blocks are released (what the tree keeps, it finds again), and it waits with the tokens it has.
 ///
 /// A sequence that would compute what another is just filling waits for it instead, step by step (one fill for many).
 ///
-/// Step n+1 may be planned before commit(n): plans are upper bounds, and what has ended meanwhile is skipped by commit. Blocks and
-/// slots that commit(n) frees are therefore handed out by the plan of step n+2 at the earliest. Thread: engine only.
+/// Step n+1 may be planned before commit(n): plans are upper bounds, and what has ended meanwhile is skipped by commit. Blocks
+/// and slots that commit(n) frees are therefore handed out by the plan of step n+2 at the earliest. Thread: engine only.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, KvCache& cache);
@@ -64,8 +65,8 @@ class Scheduler {
   /// Takes a sequence in, to wait. Ids must ascend; its max_positions must fit the cache beside what is pinned.
   void add(std::unique_ptr<Sequence> sequence);
   StepPlan plan();
-  /// Applies the results of `plan`. Outcomes of sequences that ended or are unknown are skipped. A sequence that got fewer tokens than its
-  /// plan's max_tokens is shortened by the difference, which needs that no later step of it is planned.
+  /// Applies the results of `plan`. Outcomes of sequences that ended or are unknown are skipped. A sequence that got fewer
+  /// tokens than its plan's max_tokens is shortened by the difference, which needs that no later step of it is planned.
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
   /// Ends a sequence now: its blocks are given back, and results in flight are skipped by commit.
   void finish(SequenceId id, FinishReason reason);
@@ -99,8 +100,8 @@ class Scheduler {
   SchedulerOptions options_;
   KvCache& cache_;
   std::map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  std::set<SequenceId> running_;   ///< oldest first
-  std::set<SequenceId> waiting_;   ///< oldest first: what was preempted stands before all that came later
+  std::set<SequenceId> running_;  ///< oldest first
+  std::set<SequenceId> waiting_;  ///< oldest first: what was preempted stands before all that came later
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;  ///< a stack
   std::int64_t next_step_ = 0;

@@ -16,32 +16,32 @@ namespace baton {
 
 enum class SequenceState { waiting, running, finished };
 
-/// Invariants: n_committed <= n_planned; the table covers n_planned positions while running; in a state other than running the sequence has
-/// neither blocks nor a slot. Thread: engine only.
+/// Invariants: n_committed <= n_planned; the table covers n_planned positions while running; in a state other than running the
+/// sequence has neither blocks nor a slot. Thread: engine only.
 struct Sequence {
   using Clock = std::chrono::steady_clock;
 
-  SequenceId id;                      ///< ascending in the order of arrival
-  RequestId request;                  ///< -1: the engine's own, which fills a prefix
-  std::int32_t index = 0;             ///< which of the request's sequences
-  SamplingParams sampling;            ///< with its own seed
-  std::vector<TokenId> stop_ids;      ///< all that end it: the model's (unless ignored) and the request's
+  SequenceId id;                  ///< ascending in the order of arrival
+  RequestId request;              ///< -1: the engine's own, which fills a prefix
+  std::int32_t index = 0;         ///< which of the request's sequences
+  SamplingParams sampling;        ///< with its own seed
+  std::vector<TokenId> stop_ids;  ///< all that end it: the model's (unless ignored) and the request's
   SequenceState state = SequenceState::waiting;
-  SlotId slot;                        ///< while running
+  SlotId slot;  ///< while running
 
-  std::vector<TokenId> tokens;        ///< prompt, then committed tokens: what the host knows. A stop id is not among them
+  std::vector<TokenId> tokens;  ///< prompt, then committed tokens: what the host knows. A stop id is not among them
   std::int32_t prompt_len = 0;
-  std::int32_t max_len = 0;           ///< tokens it may come to; prompt_len for one that only fills the cache
-  std::int32_t n_planned = 0;         ///< positions whose keys are stored once every enqueued step has run (an upper bound)
-  std::int32_t n_committed = 0;       ///< positions whose keys are stored as of the last commit
+  std::int32_t max_len = 0;              ///< tokens it may come to; prompt_len for one that only fills the cache
+  std::int32_t n_planned = 0;            ///< positions whose keys are stored once every enqueued step has run (an upper bound)
+  std::int32_t n_committed = 0;          ///< positions whose keys are stored as of the last commit
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
-  std::int32_t n_before_slot = 0;     ///< tokens it had generated when it got its slot: not 0 after a preemption
+  std::int32_t n_before_slot = 0;        ///< tokens it had generated when it got its slot: not 0 after a preemption
   std::int32_t n_admissions = 0;
 
   BlockTable table;
 
   std::optional<FinishReason> finished;
-  std::optional<TokenId> stop_id;     ///< the id that ended it, if one did
+  std::optional<TokenId> stop_id;  ///< the id that ended it, if one did
   SequenceStats stats;
   Clock::time_point submitted;
   Clock::time_point first_step;

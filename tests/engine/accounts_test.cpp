@@ -62,7 +62,8 @@ TEST(Accounts, counts_each_end_under_its_reason_and_fills_under_none) {
   Accounts accounts;
   const Accounts::Time start{};
   Sequence sequence = sequence_at(start);
-  for (const FinishReason reason : {FinishReason::stop, FinishReason::length, FinishReason::length, FinishReason::abort, FinishReason::error}) {
+  for (const FinishReason reason :
+       {FinishReason::stop, FinishReason::length, FinishReason::length, FinishReason::abort, FinishReason::error}) {
     sequence.finished = reason;
     accounts.finished(sequence, start + milliseconds(20));
   }

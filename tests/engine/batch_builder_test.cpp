@@ -17,7 +17,8 @@ struct Batch {
   StepPlan plan;
 
   /// A sequence of which `n_rows` rows end at position `kv_len`; `n_unknown` of its last tokens (0 or 1) are in flight.
-  void add(std::vector<std::int32_t> blocks, std::int32_t kv_len, std::int32_t n_rows, std::int32_t n_unknown = 0, bool samples = true) {
+  void add(std::vector<std::int32_t> blocks, std::int32_t kv_len, std::int32_t n_rows, std::int32_t n_unknown = 0,
+           bool samples = true) {
     const SequenceId id{static_cast<std::int64_t>(sequences.size())};
     Sequence& sequence = sequences[id];
     sequence.id = id;
@@ -38,7 +39,8 @@ struct Batch {
 };
 
 LayerGroup group_of(std::int32_t n_layers, std::int32_t window = 0) {
-  return {{.n_heads = 8, .n_kv_heads = 4, .head_dim = 64, .kv_element_bytes = 4, .window = window, .block_len = kBlockLen}, n_layers};
+  return {{.n_heads = 8, .n_kv_heads = 4, .head_dim = 64, .kv_element_bytes = 4, .window = window, .block_len = kBlockLen},
+          n_layers};
 }
 
 std::vector<std::int32_t> numbers(std::int32_t first, std::int32_t n) {
@@ -142,7 +144,8 @@ TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
     std::vector<SequenceRows> rows;
     for (const SequenceReads& reads : built.reads) {
       const PlannedSequence& planned = batch.plan.sequences[static_cast<std::size_t>(reads.id.value)];
-      rows.push_back({planned.slot, batch.sequences.at(reads.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
+      rows.push_back(
+          {planned.slot, batch.sequences.at(reads.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
     }
     const AttentionPlan plan = plan_attention(rows, group.shape, options);
     EXPECT_EQ(built.kv_bytes_requested, 3 * plan.stats.kv_bytes_requested);

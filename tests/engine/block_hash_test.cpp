@@ -62,7 +62,8 @@ TEST(BlockHash, tells_scopes_apart_from_the_first_block) {
   const std::vector<TokenId> tokens = iota(4);
   std::set<BlockHash> seen;
   for (const char* adapter : {"", "a", "b"}) {
-    for (const char* salt : {"", "a", "b", "ab"}) seen.insert(hashes_of({.adapter = adapter, .salt = salt, .salt_from = 0}, tokens)[0]);
+    for (const char* salt : {"", "a", "b", "ab"})
+      seen.insert(hashes_of({.adapter = adapter, .salt = salt, .salt_from = 0}, tokens)[0]);
   }
   EXPECT_EQ(seen.size(), 12u);
 }

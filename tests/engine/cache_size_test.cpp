@@ -7,8 +7,14 @@ namespace baton {
 namespace {
 
 CacheSizeOptions options() {
-  return {.block_bytes = 1000, .block_len = 16, .max_model_len = 100, .max_num_seqs = 4, .kv_cache_bytes = 0,
-          .free_memory_bytes = 1'000'000, .memory_utilization = 0.9, .is_host_memory = false};
+  return {.block_bytes = 1000,
+          .block_len = 16,
+          .max_model_len = 100,
+          .max_num_seqs = 4,
+          .kv_cache_bytes = 0,
+          .free_memory_bytes = 1'000'000,
+          .memory_utilization = 0.9,
+          .is_host_memory = false};
 }
 
 TEST(CacheSize, takes_what_all_sequences_could_fill_and_no_more) { EXPECT_EQ(choose_n_blocks(options()).value(), 7 * 4); }

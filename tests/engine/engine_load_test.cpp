@@ -32,14 +32,16 @@ Request random_request(std::mt19937& rng) {
     request.sampling.temperature = 1;
     request.sampling.seed = rng() % 5;
   }
-  if (rng() % 3 == 0) request.sampling.stop_ids = {static_cast<TokenId>(3 + rng() % 157), static_cast<TokenId>(3 + rng() % 157)};
+  if (rng() % 3 == 0)
+    request.sampling.stop_ids = {static_cast<TokenId>(3 + rng() % 157), static_cast<TokenId>(3 + rng() % 157)};
   if (rng() % 6 == 0) request.n_sequences = 2 + static_cast<std::int32_t>(rng() % 3);
   if (rng() % 4 == 0) request.scope = {.adapter = "", .salt = "tenant", .salt_from = 32};
   return request;
 }
 
 /// Cancelled sequences have a beginning of what they would have got.
-void expect_as_alone(Engine& engine, const std::map<std::int64_t, Request>& requests, const std::map<SequenceKey, Generated>& generated) {
+void expect_as_alone(Engine& engine, const std::map<std::int64_t, Request>& requests,
+                     const std::map<SequenceKey, Generated>& generated) {
   for (const auto& [key, sequence] : generated) {
     ASSERT_TRUE(sequence.finished) << "request " << key.first << " never ended";
     Request single = requests.at(key.first);

@@ -50,7 +50,8 @@ TEST(Engine, plans_the_next_step_before_it_commits_this_one) {
   for (std::int64_t step = 0; step < 5; ++step) {
     ASSERT_GE(place_of(StepRecord::What::commit_begin, step), 0);
     EXPECT_LT(place_of(StepRecord::What::plan_end, step + 1), place_of(StepRecord::What::commit_begin, step));
-    EXPECT_LT(place_of(StepRecord::What::plan_end, step + 1), place_of(StepRecord::What::run_begin, step)) << "a token waited for a step";
+    EXPECT_LT(place_of(StepRecord::What::plan_end, step + 1), place_of(StepRecord::What::run_begin, step))
+        << "a token waited for a step";
     EXPECT_LT(place_of(StepRecord::What::commit_end, step), place_of(StepRecord::What::run_begin, step + 1) < 0
                                                                 ? static_cast<std::ptrdiff_t>(records.size())
                                                                 : place_of(StepRecord::What::run_begin, step + 1));
@@ -78,7 +79,8 @@ TEST(Engine, gives_the_same_ids_alone_and_in_a_batch) {
   const auto together_engine = make_tiny_engine({}, kBlocks);
   const auto together = run_requests(*together_engine, requests);
   const auto alone_engine = make_tiny_engine({}, kBlocks);
-  for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(run_requests(*alone_engine, {requests[i]})[0].tokens, together[i].tokens);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(run_requests(*alone_engine, {requests[i]})[0].tokens, together[i].tokens);
 }
 
 TEST(Engine, gives_the_same_ids_with_a_cold_and_a_warm_cache) {
@@ -97,7 +99,8 @@ TEST(Engine, finds_the_tokens_it_generated_in_the_cache) {
   const auto engine = make_tiny_engine({}, kBlocks);
   const Generated first = run_requests(*engine, {greedy(random_prompt(5, 20), 30)})[0];
   const auto conversation = joined(joined(random_prompt(5, 20), first.tokens), random_prompt(6, 8));
-  EXPECT_EQ(run_requests(*engine, {greedy(conversation, 2)})[0].stats.cached_tokens, 48);  // 49 stored: the last token never was
+  EXPECT_EQ(run_requests(*engine, {greedy(conversation, 2)})[0].stats.cached_tokens,
+            48);  // 49 stored: the last token never was
 }
 
 TEST(Engine, without_prefix_caching_computes_everything) {
@@ -305,7 +308,8 @@ TEST(Engine, serves_many_threads_from_its_own) {
   std::size_t n_finished = 0;
   while (n_finished < kThreads * kEach) {
     collect(engine->wait_events(std::chrono::milliseconds(1000)), generated);
-    n_finished = static_cast<std::size_t>(std::ranges::count_if(generated, [](const auto& entry) { return entry.second.finished.has_value(); }));
+    n_finished = static_cast<std::size_t>(
+        std::ranges::count_if(generated, [](const auto& entry) { return entry.second.finished.has_value(); }));
   }
   for (std::thread& client : clients) client.join();
   for (const auto& [key, sequence] : generated) {

@@ -22,7 +22,8 @@ std::unique_ptr<Executor> make_executor() {
 }
 
 /// A step of one sequence in slot 3: `tokens` at the end of kv_len positions.
-StepInput step_of(const Executor& executor, std::span<const BlockId> blocks, std::vector<TokenId> tokens, std::int32_t kv_len, bool resets) {
+StepInput step_of(const Executor& executor, std::span<const BlockId> blocks, std::vector<TokenId> tokens, std::int32_t kv_len,
+                  bool resets) {
   testing::StepSequence sequence;
   sequence.rows = {SlotId{3}, blocks, kv_len, static_cast<std::int32_t>(tokens.size())};
   sequence.tokens = std::move(tokens);

@@ -36,7 +36,8 @@ TEST(KvCache, gives_a_second_sequence_the_blocks_of_the_first) {
   EXPECT_EQ(cache.find(second, tokens, 9, 0).n_pending, 2);
   cache.begin(second, tokens, 9, 1);
   EXPECT_EQ(second.n_cached_blocks, 2);
-  EXPECT_EQ(std::vector(second.blocks.begin(), second.blocks.end()), std::vector(first.blocks.begin(), first.blocks.begin() + 2));
+  EXPECT_EQ(std::vector(second.blocks.begin(), second.blocks.end()),
+            std::vector(first.blocks.begin(), first.blocks.begin() + 2));
   ASSERT_TRUE(cache.extend(second, 10));
   EXPECT_EQ(cache.n_used(), 4);
   check_all(cache, {&first, &second});
@@ -195,7 +196,8 @@ struct RandomLoad {
     all.push_back(std::move(live));
   }
   void fill(Live& live, std::int64_t step) {
-    const auto n = std::min(static_cast<std::int32_t>(live.tokens.size()), live.n_filled + 1 + static_cast<std::int32_t>(rng() % 9));
+    const auto n =
+        std::min(static_cast<std::int32_t>(live.tokens.size()), live.n_filled + 1 + static_cast<std::int32_t>(rng() % 9));
     const std::int32_t before = cache.n_available();
     const auto n_blocks = live.table.blocks.size();
     if (!cache.extend(live.table, n)) {
@@ -205,8 +207,10 @@ struct RandomLoad {
     for (std::int32_t i = live.n_filled; i < n; ++i) {
       const BlockId block = live.table.blocks[static_cast<std::size_t>(i / kBlockLen)];
       ASSERT_GE(i / kBlockLen, live.table.n_cached_blocks) << "a shared block would be written";
-      if ((i + 1) % kBlockLen == 0) content[static_cast<std::size_t>(block.value)] = text_of(live, i + 1);
-      else content[static_cast<std::size_t>(block.value)].clear();
+      if ((i + 1) % kBlockLen == 0)
+        content[static_cast<std::size_t>(block.value)] = text_of(live, i + 1);
+      else
+        content[static_cast<std::size_t>(block.value)].clear();
     }
     live.n_filled = n;
     cache.publish(live.table, live.tokens, n, step + 1);

@@ -32,7 +32,8 @@ PrefixTree::Node* insert_all(PrefixTree& tree, const Prompt& prompt, std::int32_
   tree.acquire(match.node);
   PrefixTree::Node* node = match.node;
   for (std::size_t i = match.blocks.size(); i < prompt.hashes.size(); ++i) {
-    node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), BlockId{first_block + static_cast<std::int32_t>(i)}, usable_from);
+    node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), BlockId{first_block + static_cast<std::int32_t>(i)},
+                       usable_from);
   }
   return node;
 }

@@ -303,7 +303,8 @@ class SimulatedDevice {
       }
       for (std::int32_t i = 0; i < row.position; ++i) {
         if (i >= static_cast<std::int32_t>(row.known.size())) break;
-        EXPECT_EQ(at(row, i), chain(std::span(row.known).first(static_cast<std::size_t>(i) + 1))) << "position " << i << " was overwritten";
+        EXPECT_EQ(at(row, i), chain(std::span(row.known).first(static_cast<std::size_t>(i) + 1)))
+            << "position " << i << " was overwritten";
       }
       hash = chain(hash, token);
       at(row, row.position) = hash;
@@ -347,7 +348,8 @@ SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
       const std::int32_t position = planned.first_position + i;
       const TokenId token = position < sequence.n_tokens() ? sequence.tokens[static_cast<std::size_t>(position)] : -1;
       step.rows.push_back({planned.slot.value, position, token, planned.max_tokens > 0 && i + 1 == planned.n_rows,
-                           sequence.max_len - sequence.prompt_len - sequence.n_before_slot, sequence.table.blocks, sequence.tokens});
+                           sequence.max_len - sequence.prompt_len - sequence.n_before_slot, sequence.table.blocks,
+                           sequence.tokens});
     }
   }
   return step;
@@ -436,8 +438,10 @@ TEST(Scheduler, loses_and_repeats_no_token_under_random_load_in_a_tiny_cache) {
   int n_preempted = 0;
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
     run_random_load(seed, {}, 300, &n_preempted);
-    run_random_load(seed, {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .caching = true, .with_pin = true}, 300, &n_preempted);
-    run_random_load(seed, {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false}, 300, &n_preempted);
+    run_random_load(seed, {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .caching = true, .with_pin = true},
+                    300, &n_preempted);
+    run_random_load(seed, {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false}, 300,
+                    &n_preempted);
     run_random_load(seed, {.n_blocks = 200, .max_num_seqs = 16, .max_num_batched_tokens = 64}, 300, &n_preempted);
     run_random_load(seed, {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2}, 100, &n_preempted);
   }

@@ -36,7 +36,8 @@ inline ModelConfig tiny_config() {
 }
 
 /// f32 throughout; the cache holds `n_blocks` blocks of 16 tokens.
-inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks, const ModelConfig& config = tiny_config()) {
+inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks,
+                                                const ModelConfig& config = tiny_config()) {
   auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant});
   EXPECT_TRUE(backend) << backend.error().message;
   auto weights = random_weights(config, **backend, DType::f32, 11);
