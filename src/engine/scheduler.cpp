@@ -104,16 +104,16 @@ bool Scheduler::make_room(Draft& draft, Sequence& sequence, std::int32_t n_posit
 void Scheduler::preempt(Draft& draft, Sequence& victim) {
   draft.drop(victim.id);
   ++draft.plan.n_preempted;
-  leave_slot(victim, victim.n_filled());
+  leave_slot(victim);
   victim.state = SequenceState::waiting;
   victim.n_planned = 0;
   victim.n_committed = 0;
   waiting_.insert(victim.id);
 }
 
-/// Gives back slot and blocks. Full blocks of the first n_filled positions stay cached; every step that fills them is enqueued.
-void Scheduler::leave_slot(Sequence& sequence, std::int32_t n_filled) {
-  cache_.release(sequence.table, sequence.tokens, n_filled, next_step_);
+/// Gives back slot and blocks. Full blocks whose tokens are known stay cached: every step that fills them is enqueued.
+void Scheduler::leave_slot(Sequence& sequence) {
+  cache_.release(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
   free_slots_.push_back(sequence.slot);
   sequence.slot = SlotId{};
   running_.erase(sequence.id);
@@ -212,8 +212,7 @@ void Scheduler::shorten(Sequence& sequence, std::int32_t n_positions) {
 }
 
 void Scheduler::end(Sequence& sequence, FinishReason reason) {
-  // What led to a NaN is not kept for others.
-  if (sequence.state == SequenceState::running) leave_slot(sequence, reason == FinishReason::error ? 0 : sequence.n_filled());
+  if (sequence.state == SequenceState::running) leave_slot(sequence);
   waiting_.erase(sequence.id);
   sequence.state = SequenceState::finished;
   sequence.finished = reason;

@@ -92,7 +92,7 @@ class Scheduler {
   bool make_room(Draft& draft, Sequence& sequence, std::int32_t n_positions);
   void preempt(Draft& draft, Sequence& victim);
   void apply(const PlannedSequence& planned);
-  void leave_slot(Sequence& sequence, std::int32_t n_filled);
+  void leave_slot(Sequence& sequence);
   void shorten(Sequence& sequence, std::int32_t n_positions);
   void end(Sequence& sequence, FinishReason reason);
   Sequence& at(SequenceId id);

@@ -193,19 +193,6 @@ TEST(Scheduler, does_not_admit_a_preempted_sequence_before_its_token_is_known) {
   scheduler.check_invariants();
 }
 
-TEST(Scheduler, keeps_no_blocks_of_what_ended_in_an_error) {
-  KvCache cache(8, kBlockLen, true);
-  Scheduler scheduler({}, cache);
-  scheduler.add(make_sequence(0, prompt_of(7, 1), 9));
-  StepPlan plan = scheduler.plan();
-  scheduler.commit(plan, give(plan, 7));
-  EXPECT_EQ(cache.n_cached(), 1);
-  plan = scheduler.plan();  // fills the second block
-  scheduler.commit(plan, std::vector<StepOutcome>{{SequenceId{0}, {}, FinishReason::error, {}}});
-  EXPECT_EQ(cache.n_cached(), 1);
-  scheduler.check_invariants();
-}
-
 TEST(Scheduler, plans_a_row_again_when_its_commit_is_shorter) {
   KvCache cache(8, kBlockLen, true);
   Scheduler scheduler({}, cache);
