@@ -47,7 +47,7 @@ TEST(AttentionDecode, equals_the_reference_for_every_group_size_and_head_size) {
   for (const DType dtype : kStorageDtypes) {
     for (const int group : {1, 2, 3, 4, 5, 6, 7, 8, 16}) {
       AttentionProblem problem({.n_heads = 2 * group, .n_kv_heads = 2, .head_dim = 64, .kv_dtype = dtype},
-                               {{-1, 0, 131, 1}, {0, 96, 100, 2}, {0, 112, 270, 1}}, static_cast<std::uint64_t>(seed++));
+                               {{-1, 0, 131, 1}, {0, 96, 100, 2}, {0, 112, 150, 25}}, static_cast<std::uint64_t>(seed++));
       check_problem(problem, 2);
     }
     for (const int head_dim : {2, 8, 64, 80, 96, 128, 256}) {
@@ -133,6 +133,20 @@ TEST(AttentionDecode, dead_rows_read_no_slot_that_was_never_written) {
     plan.rows[0].kv_hi = plan.rows[0].kv_lo;
     for (const float x : run_attention(problem, plan, cpu::best_cpu_isa())) ASSERT_EQ(x, 0.0f);
   }
+}
+
+TEST(AttentionDecode, what_lies_before_every_window_may_hold_anything) {
+  for (const DType dtype : kStorageDtypes)
+    for (const int window : {1, 2, 16, 17, 270}) {
+      AttentionProblem problem({.n_heads = 2, .n_kv_heads = 1, .head_dim = 64, .window = window, .kv_dtype = dtype},
+                               {{-1, 0, 530, 1}, {-1, 0, 300, 2}});
+      const std::vector<float> nan(64, std::nanf(""));
+      for (std::size_t s = 0; s < 2; ++s)
+        for (int t = 0; t < problem.input.rows[s].kv_lo; ++t)
+          problem.kv->write_token(0, 0, problem.input.sequences[s].blocks[static_cast<std::size_t>(t / 16)] * 16 + t % 16,
+                                  nan.data(), nan.data());
+      check_problem(problem, 3);
+    }
 }
 
 TEST(AttentionDecode, keeps_its_precision_for_large_logits_and_offset_values) {
