@@ -143,7 +143,8 @@ void attention_decode(Backend& backend, const AttentionArgs& args);
 ///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike;   out = o / l
 ///
 /// in the order of merge_slots, which is the order of positions, so that the result does not depend on who came first. The same
-/// fold joins chunks inside an item, so cutting an item at chunk boundaries changes no bit. Empty rows give 0, never NaN.
+/// fold joins chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is one chunk
+/// (folds run left to right and do not associate). Empty rows give 0, never NaN.
 /// out  [rows, n_heads, head_dim] float; rows without merge slots are left alone.
 /// Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
 struct AttentionMergeArgs {
