@@ -60,8 +60,9 @@ class Conversation {
     BATON_TRY(const Target target, resolve_target(model_, prefixes_, chat.generation));
     BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(model_, target.prefix, chat));
     Request request = engine_request(chat.generation, prompt);
-    BATON_TRY(const RequestId id, engine_.submit(std::move(request)));
     StreamDecoder decoder(model_.tokenizer, {}, false, true);
+    decoder.follow(request.prompt);
+    BATON_TRY(const RequestId id, engine_.submit(std::move(request)));
     std::string text;
     const auto show = [&](const std::string& piece) {
       text += piece;

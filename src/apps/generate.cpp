@@ -74,6 +74,7 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
   line.request = engine_request(line.generation, prompt);
   line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop, line.generation.skip_special_tokens);
+  line.decoder->follow(line.request.prompt);
   return line;
 }
 
@@ -208,6 +209,8 @@ Result<void> run(const GenerateOptions& options) {
   BATON_TRY(std::vector<Line> lines, parse_lines(text, options, model, prefixes));
   BATON_TRY_VOID(Run(*engine, lines).go());
   report_exactness(lines);
+  const auto n_failed = std::count_if(lines.begin(), lines.end(), [](const Line& line) { return line.finished == FinishReason::error; });
+  if (n_failed > 0) return fail(ErrorCode::internal, fmt::format("{} lines ended with a NaN among the model's logits", n_failed));
   const EngineMetrics& metrics = engine->metrics();
   fmt::print(stderr, "KV read {:.2f} GB, saved by sharing {:.2f} GB\n", static_cast<double>(metrics.kv_bytes_requested.value()) / 1e9, static_cast<double>(metrics.kv_bytes_saved.value()) / 1e9);
   return {};

@@ -93,7 +93,9 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
     BATON_TRY(weights, load_weights(config, checkpoint, *backend, dtype));
   }
-  BATON_TRY(const EngineOptions made, engine_options(options, dtype));
+  BATON_TRY(EngineOptions made, engine_options(options, dtype));
+  BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
+  made.eos_token_ids = generation.eos_token_ids;
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(config, std::move(weights));
   BATON_TRY(std::unique_ptr<Engine> engine, Engine::create(made, std::move(backend), std::move(model)));
@@ -122,7 +124,8 @@ Result<ServedModel> load_text(const ModelFiles& files, const ModelOptions& optio
   SamplingDefaults defaults;
   if (options.generation_config == "auto") {
     BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
-    if (generation.temperature) defaults.temperature = static_cast<float>(*generation.temperature);
+    if (!generation.do_sample.value_or(true)) defaults.temperature = 0.0f;
+    if (generation.do_sample.value_or(true) && generation.temperature) defaults.temperature = static_cast<float>(*generation.temperature);
     if (generation.top_p) defaults.top_p = static_cast<float>(*generation.top_p);
     if (generation.top_k) defaults.top_k = std::max(0, *generation.top_k);
     if (generation.repetition_penalty.value_or(1) != 1)

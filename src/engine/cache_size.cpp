@@ -29,7 +29,7 @@ Result<std::int32_t> choose_n_blocks(const CacheSizeOptions& options) {
         options.is_host_memory ? std::min(options.memory_utilization, kHostMemoryShare) : options.memory_utilization;
     const auto bytes =
         static_cast<std::int64_t>(share * static_cast<double>(std::max<std::int64_t>(options.free_memory_bytes, 0)));
-    n_blocks = std::min(bytes / options.block_bytes, per_sequence * options.max_num_seqs);
+    n_blocks = std::min(bytes / options.block_bytes, per_sequence * (options.max_num_seqs + kKeptContexts));
   }
   if (n_blocks < per_sequence) {
     return fail(ErrorCode::out_of_memory, fmt::format("the KV cache would hold {} tokens ({} bytes), but one sequence of the "
