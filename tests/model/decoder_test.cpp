@@ -18,7 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int32_t kBlockLen = 16;
-constexpr std::int32_t kMaxRows = 64;
+constexpr std::int32_t kMaxRows = 2048;
+constexpr std::int32_t kMaxOrders = 64;
 
 /// A model of tests/goldens on the CPU, with a cache for one sequence whose blocks stand in reverse order.
 class GoldenModel {
@@ -34,14 +35,14 @@ class GoldenModel {
     auto weights = load_weights(*config, *checkpoint, *backend, dtype);
     EXPECT_TRUE(weights) << weights.error().message;
     model = std::make_unique<Model>(*config, std::move(*weights));
-    EXPECT_TRUE(model->prepare(*backend, {kMaxRows, kMaxRows, 1024, 1}));
-    const std::int32_t n_blocks = 16;
+    EXPECT_TRUE(model->prepare(*backend, {kMaxRows, kMaxOrders, 4096, 1}));
+    const std::int32_t n_blocks = 128;
     shape = model->attention_shapes(kBlockLen, dtype)[0];
     storage = std::move(*backend->make_kv_storage(model->kv_shapes(n_blocks, kBlockLen, dtype)[0]));
     storage->fill_bytes(0xff);
     for (std::int32_t i = n_blocks; i-- > 0;) blocks.push_back(BlockId{i});
     slots = std::move(*backend->allocate(sizeof(SlotState)));
-    results = std::move(*backend->allocate(kMaxRows * sizeof(SampleResult)));
+    results = std::move(*backend->allocate(kMaxOrders * sizeof(SampleResult)));
   }
 
   /// Logits of every row of `tokens`, which follow `n_before` tokens of the sequence.
@@ -154,6 +155,47 @@ TEST(Decoder, greedy_generations_equal_those_of_transformers) {
       model.run(std::span(&last, 1), n_before++, false, &sampled);
     }
     EXPECT_EQ(generated, expected);
+  }
+}
+
+// The trained model behind a catalogue of about 1,840 tokens. The golden's positions are the last ones of each prompt.
+TEST(Decoder, the_demo_model_equals_transformers_in_float32) {
+  const fs::path source(BATON_SOURCE_DIR);
+  GoldenModel model(source / "models/demo", DType::f32);
+  const Golden golden(source / "tests/goldens/demo/golden.safetensors");
+  for (const int n : {0, 4, 8}) {
+    SCOPED_TRACE(n);
+    const auto name = [&](const char* what) { return std::to_string(n) + "." + what; };
+    const auto ids = golden.read<std::int32_t>(name("input_ids"));
+    const auto positions = golden.read<std::int32_t>(name("positions"));
+    const auto expected = golden.read<float>(name("logits"));
+    // Everything but the last tokens in one step, then the rest with logits of every row.
+    const auto n_last = std::min<std::size_t>(kMaxOrders, ids.size() - 1);
+    const auto n_before = static_cast<std::int32_t>(ids.size() - n_last);
+    SampleResult sampled;
+    model.run(std::span(ids).first(static_cast<std::size_t>(n_before)), 0, false, nullptr);
+    const auto last = model.run(std::span(ids).last(n_last), n_before, true, nullptr);
+    const std::size_t n_vocab = last.size() / n_last;
+    int n_compared = 0;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      if (positions[i] < n_before) continue;
+      const auto row = static_cast<std::size_t>(positions[i] - n_before);
+      EXPECT_LE(relative_error(std::span(last).subspan(row * n_vocab, n_vocab), std::span(expected).subspan(i * n_vocab, n_vocab)), 1e-4)
+          << "position " << positions[i];
+      ++n_compared;
+    }
+    EXPECT_GE(n_compared, 1);
+
+    const auto greedy = golden.read<std::int32_t>(name("greedy_ids"));
+    std::vector<TokenId> generated;
+    model.run(ids, 0, false, &sampled);
+    auto n_tokens = static_cast<std::int32_t>(ids.size());
+    while (generated.size() < greedy.size()) {
+      generated.push_back(sampled.token);
+      const TokenId next = kLastTokenOfSlot;
+      model.run(std::span(&next, 1), n_tokens++, false, &sampled);
+    }
+    EXPECT_EQ(generated, greedy);
   }
 }
 
