@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
 import subprocess
 
+import pytest
 from conftest import BINARY, ROOT
 
 QUESTIONS = ROOT / "models/demo/questions.jsonl"
@@ -68,3 +71,27 @@ def test_bad_lines_are_named():
     )
     assert done.returncode == 1
     assert "line 2" in done.stderr
+
+
+def test_without_batch_invariant_differences_are_counted(capsys):
+    lines = QUESTIONS.read_text().splitlines()
+    relay = generate(lines)
+    others = {"paged": ("--attention", "paged"), "8 at a time": ("--max-num-seqs", "8")}
+    for name, flags in others.items():
+        other = generate(lines, *flags)
+        n_different = sum(a["token_ids"] != b["token_ids"] for a, b in zip(relay, other, strict=True))
+        with capsys.disabled():
+            print(f"\nwithout --batch-invariant, relay at 128 at a time and {name}: {n_different} of {len(lines)} answers differ")
+        assert n_different <= 0.05 * len(lines), "rounding may flip a near tie, not a twentieth of all answers"
+
+
+def test_the_trained_model_of_stories_prints_its_references_text():
+    data = os.environ.get("BATON_TEST_DATA")
+    if not data:
+        pytest.skip("BATON_TEST_DATA is not set: it names the folder with model-stories260K")
+    folder = pathlib.Path(data) / "model-stories260K"
+    line = json.dumps({"prompt": [1], "max_tokens": 200, "temperature": 0, "ignore_eos": True})
+    done = subprocess.run(
+        [BINARY, "generate", folder / "hf", "--prompts", "-"], input=line, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout)["text"].strip() == (folder / "expected_greedy_200.txt").read_text().strip()
