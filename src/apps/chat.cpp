@@ -21,7 +21,9 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-constexpr const char* kHelp = "/reset forgets the conversation, /stats shows the last answer's numbers, /help shows this, Ctrl-C stops an answer, Ctrl-D ends.\n";
+constexpr const char* kHelp =
+    "/reset forgets the conversation, /stats shows the last answer's numbers, /help shows this, Ctrl-C stops an answer, Ctrl-D "
+    "ends.\n";
 
 /// One conversation over one engine.
 class Conversation {
@@ -120,8 +122,8 @@ Result<void> run(ChatOptions options) {
       conversation.reset();
     } else if (line == "/stats") {
       const SequenceStats& stats = conversation.stats();
-      fmt::print(stderr, "prompt {} tokens, {} from the cache; answer {} tokens; prefill {:.0f} ms\n", stats.prompt_tokens, stats.cached_tokens,
-                 stats.completion_tokens, stats.prefill_ms);
+      fmt::print(stderr, "prompt {} tokens, {} from the cache; answer {} tokens; prefill {:.0f} ms\n", stats.prompt_tokens,
+                 stats.cached_tokens, stats.completion_tokens, stats.prefill_ms);
     } else if (line.starts_with("/")) {
       fmt::print(stderr, "unknown command {}; {}", line, kHelp);
     } else if (auto answered = conversation.answer(line); !answered) {
@@ -138,8 +140,12 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
   add_model_options(app, options.model);
   app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
   app.add_option("--use-prefix", options.prefix, "Name of a prompt given with --prefix to begin with")->group("Conversation");
-  app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")->check(CLI::NonNegativeNumber)->group("Conversation");
-  app.add_option("--max-tokens", options.max_tokens, "Of an answer (default: what the context has left)")->check(CLI::PositiveNumber)->group("Conversation");
+  app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Conversation");
+  app.add_option("--max-tokens", options.max_tokens, "Of an answer (default: what the context has left)")
+      ->check(CLI::PositiveNumber)
+      ->group("Conversation");
 }
 
 int chat_main(const ChatOptions& options) {

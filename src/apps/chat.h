@@ -10,10 +10,10 @@ namespace baton {
 
 struct ChatOptions {
   ModelOptions model;
-  std::string system;               ///< text of a system message
-  std::string prefix;               ///< a registered prompt (--prefix) to begin with; the demo model's shop without a model
-  double temperature = -1;          ///< -1: the model's default
-  std::int32_t max_tokens = 0;      ///< of an answer; 0: what the context has left
+  std::string system;           ///< text of a system message
+  std::string prefix;           ///< a registered prompt (--prefix) to begin with; the demo model's shop without a model
+  double temperature = -1;      ///< -1: the model's default
+  std::int32_t max_tokens = 0;  ///< of an answer; 0: what the context has left
 };
 
 void add_chat_options(CLI::App& app, ChatOptions& options);

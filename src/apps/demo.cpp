@@ -69,7 +69,8 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& file, 
     begin = end + 1;
   }
   if (all.size() < static_cast<std::size_t>(count))
-    return fail(ErrorCode::invalid_request, fmt::format("--questions {}: {} holds {}", count, file.string(), all.size()), "questions");
+    return fail(ErrorCode::invalid_request, fmt::format("--questions {}: {} holds {}", count, file.string(), all.size()),
+                "questions");
   all.resize(static_cast<std::size_t>(count));
   return all;
 }
@@ -78,9 +79,13 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& file, 
 Result<void> ask(const std::string& url, const std::vector<Question>& questions, ArmResult& result) {
   std::vector<HttpPost> posts;
   for (const Question& question : questions)
-    posts.push_back({url + "/v1/chat/completions",
-                     json::dump({{"model", "demo"}, {"prefix", kPrefixName}, {"messages", question.messages}, {"temperature", 0}, {"max_tokens", 96},
-                                 {"stream", true}, {"return_token_ids", true}})});
+    posts.push_back({url + "/v1/chat/completions", json::dump({{"model", "demo"},
+                                                               {"prefix", kPrefixName},
+                                                               {"messages", question.messages},
+                                                               {"temperature", 0},
+                                                               {"max_tokens", 96},
+                                                               {"stream", true},
+                                                               {"return_token_ids", true}})});
   result.answers.resize(questions.size());
   std::vector<ServerSentEvents> streams(questions.size());
   Progress progress(fmt::format("{:5}", result.attention), "answers", static_cast<std::int64_t>(questions.size()));
@@ -100,14 +105,16 @@ Result<void> ask(const std::string& url, const std::vector<Question>& questions,
         for (const auto& id : choice["token_ids"]) answer.token_ids.push_back(id.get<TokenId>());
       const auto content = json::get_optional<std::string>(choice["delta"], "content");
       const std::string piece = content ? content->value_or("") : "";
-      if (!piece.empty() && answer.first_token_s < 0) answer.first_token_s = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (!piece.empty() && answer.first_token_s < 0)
+        answer.first_token_s = std::chrono::duration<double>(Clock::now() - begin).count();
       answer.text += piece;
     });
   });
   result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     if (outcomes[i].status != 200 || !result.answers[i].is_complete)
-      return fail(ErrorCode::internal, fmt::format("question {} got status {} and no whole answer {}", i + 1, outcomes[i].status, outcomes[i].error));
+      return fail(ErrorCode::internal, fmt::format("question {} got status {} and no whole answer {}", i + 1,
+                                                   outcomes[i].status, outcomes[i].error));
   }
   return {};
 }
@@ -162,17 +169,23 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
 void print_answers(const std::vector<Question>& questions, const ArmResult& relay) {
   fmt::print("\nSome of the questions and answers:\n\n");
   for (std::size_t i = 0; i < std::min<std::size_t>(6, questions.size()); ++i)
-    fmt::print("  {}\n    {}{}\n", questions[i].text, relay.answers[i].text, relay.answers[i].text == questions[i].answer ? "" : fmt::format("   (expected: {})", questions[i].answer));
+    fmt::print("  {}\n    {}{}\n", questions[i].text, relay.answers[i].text,
+               relay.answers[i].text == questions[i].answer ? "" : fmt::format("   (expected: {})", questions[i].answer));
 }
 
 void print_table(const ArmResult& relay, const ArmResult& paged, std::size_t n_questions) {
-  const auto row = [](const char* name, const std::string& a, const std::string& b) { fmt::print("  {:<34}{:>14}{:>14}\n", name, a, b); };
+  const auto row = [](const char* name, const std::string& a, const std::string& b) {
+    fmt::print("  {:<34}{:>14}{:>14}\n", name, a, b);
+  };
   const auto megabytes = [](std::int64_t bytes) { return fmt::format("{:.0f} MB", static_cast<double>(bytes) / 1e6); };
   fmt::print("\n{} questions at once behind one catalogue of {} tokens:\n\n", n_questions, relay.prefix_tokens);
   row("", "relay", "paged");
-  row("exactly right", fmt::format("{} of {}", relay.n_right, n_questions), fmt::format("{} of {}", paged.n_right, n_questions));
-  row("time to first token, median", fmt::format("{:.0f} ms", 1e3 * relay.median_first_token_s), fmt::format("{:.0f} ms", 1e3 * paged.median_first_token_s));
-  row("tokens a second", fmt::format("{:.0f}", static_cast<double>(relay.n_tokens) / relay.seconds), fmt::format("{:.0f}", static_cast<double>(paged.n_tokens) / paged.seconds));
+  row("exactly right", fmt::format("{} of {}", relay.n_right, n_questions),
+      fmt::format("{} of {}", paged.n_right, n_questions));
+  row("time to first token, median", fmt::format("{:.0f} ms", 1e3 * relay.median_first_token_s),
+      fmt::format("{:.0f} ms", 1e3 * paged.median_first_token_s));
+  row("tokens a second", fmt::format("{:.0f}", static_cast<double>(relay.n_tokens) / relay.seconds),
+      fmt::format("{:.0f}", static_cast<double>(paged.n_tokens) / paged.seconds));
   row("KV bytes requested", megabytes(relay.kv_bytes_requested), megabytes(paged.kv_bytes_requested));
   row("KV bytes saved by sharing", megabytes(relay.kv_bytes_saved), megabytes(paged.kv_bytes_saved));
 }
@@ -199,32 +212,46 @@ void print_large(const std::vector<DecodeRun>& runs, const ArmResult& relay, con
   for (const DecodeRun& run : runs)
     fmt::print("  {:<6}{:>8.0f} tokens a second   KV bytes requested {:>6.1f} GB, saved {:>6.1f} GB\n", run.arm, run.median(),
                static_cast<double>(run.kv_bytes_requested) / 1e9, static_cast<double>(run.kv_bytes_saved) / 1e9);
-  const double small_ratio = (static_cast<double>(relay.n_tokens) / relay.seconds) / (static_cast<double>(paged.n_tokens) / paged.seconds);
-  fmt::print("\nRelay is {:.2f} x paged on the demo model, whose whole catalogue fits the processor's cache (and whose time goes mostly to the small\n"
-             "model's other work), and {:.2f} x on the 110 M shape, where each step reads far more keys and values. On a GPU with longer prompts and\n"
-             "more requests the same plan saves memory traffic, which is what sets the pace there.\n",
-             small_ratio, runs[0].median() / runs[1].median());
+  const double small_ratio =
+      (static_cast<double>(relay.n_tokens) / relay.seconds) / (static_cast<double>(paged.n_tokens) / paged.seconds);
+  fmt::print(
+      "\nRelay is {:.2f} x paged on the demo model, whose whole catalogue fits the processor's cache (and whose time goes "
+      "mostly to the small\n"
+      "model's other work), and {:.2f} x on the 110 M shape, where each step reads far more keys and values. On a GPU with "
+      "longer prompts and\n"
+      "more requests the same plan saves memory traffic, which is what sets the pace there.\n",
+      small_ratio, runs[0].median() / runs[1].median());
 }
 
 json::Value to_json(const ArmResult& result) {
-  return {{"attention", result.attention}, {"right", result.n_right}, {"questions", result.answers.size()}, {"tokens", result.n_tokens}, {"seconds", result.seconds},
-          {"tokens_per_s", static_cast<double>(result.n_tokens) / result.seconds}, {"median_ttft_ms", 1e3 * result.median_first_token_s},
-          {"kv_bytes_requested", result.kv_bytes_requested}, {"kv_bytes_saved", result.kv_bytes_saved}, {"prefix_tokens", result.prefix_tokens}};
+  return {{"attention", result.attention},
+          {"right", result.n_right},
+          {"questions", result.answers.size()},
+          {"tokens", result.n_tokens},
+          {"seconds", result.seconds},
+          {"tokens_per_s", static_cast<double>(result.n_tokens) / result.seconds},
+          {"median_ttft_ms", 1e3 * result.median_first_token_s},
+          {"kv_bytes_requested", result.kv_bytes_requested},
+          {"kv_bytes_saved", result.kv_bytes_saved},
+          {"prefix_tokens", result.prefix_tokens}};
 }
 
 /// True if what must hold holds.
 Result<bool> run(const DemoOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}));
   BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));
-  fmt::print("Serving the demo model with the catalogue registered as '{}', and asking {} questions at once over HTTP, with relayed\n"
-             "attention (the shared catalogue is read once a step for all) and with paged attention (each request reads it).\n\n", kPrefixName, questions.size());
+  fmt::print(
+      "Serving the demo model with the catalogue registered as '{}', and asking {} questions at once over HTTP, with relayed\n"
+      "attention (the shared catalogue is read once a step for all) and with paged attention (each request reads it).\n\n",
+      kPrefixName, questions.size());
   std::fflush(stdout);
   BATON_TRY(const ArmResult relay, run_arm("relay", options, questions));
   BATON_TRY(const ArmResult paged, run_arm("paged", options, questions));
   print_answers(questions, relay);
   print_table(relay, paged, questions.size());
   const std::int64_t n_different = count_differences(relay, paged);
-  fmt::print("\n  {} (--batch-invariant)\n", n_different == 0 ? "The two gave the same tokens, every one" : fmt::format("THE TWO DIFFER in {} answers", n_different));
+  fmt::print("\n  {} (--batch-invariant)\n", n_different == 0 ? "The two gave the same tokens, every one"
+                                                              : fmt::format("THE TWO DIFFER in {} answers", n_different));
   std::fflush(stdout);
 
   json::Value report{{"relay", to_json(relay)}, {"paged", to_json(paged)}, {"differing_answers", n_different}};
@@ -233,12 +260,18 @@ Result<bool> run(const DemoOptions& options) {
     print_large(runs, relay, paged);
     report["large"] = json::Value::array();
     for (const DecodeRun& decode : runs)
-      report["large"].push_back({{"arm", decode.arm}, {"tokens_per_s", decode.tokens_per_s}, {"kv_bytes_requested", decode.kv_bytes_requested}, {"kv_bytes_saved", decode.kv_bytes_saved}});
+      report["large"].push_back({{"arm", decode.arm},
+                                 {"tokens_per_s", decode.tokens_per_s},
+                                 {"kv_bytes_requested", decode.kv_bytes_requested},
+                                 {"kv_bytes_saved", decode.kv_bytes_saved}});
   }
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  fmt::print("\nServe it yourself:\n\n  {} serve --prefix {}={}\n\n  curl -s localhost:8000/v1/chat/completions -H 'Content-Type: application/json' -d \\\n"
-             "    '{{\"model\": \"demo\", \"prefix\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"{}\"}}], \"temperature\": 0}}'\n",
-             program, kPrefixName, (files.folder / "catalogue.txt").string(), kPrefixName, questions[0].text);
+  fmt::print(
+      "\nServe it yourself:\n\n  {} serve --prefix {}={}\n\n  curl -s localhost:8000/v1/chat/completions -H 'Content-Type: "
+      "application/json' -d \\\n"
+      "    '{{\"model\": \"demo\", \"prefix\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"{}\"}}], "
+      "\"temperature\": 0}}'\n",
+      program, kPrefixName, (files.folder / "catalogue.txt").string(), kPrefixName, questions[0].text);
   if (!options.json_file.empty()) BATON_TRY_VOID(write_file(options.json_file, json::dump_pretty(report)));
 
   const double needed = kNeededShare * static_cast<double>(questions.size());
@@ -251,8 +284,12 @@ Result<bool> run(const DemoOptions& options) {
 }  // namespace
 
 void add_demo_options(CLI::App& app, DemoOptions& options) {
-  app.add_option("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--questions", options.n_questions, "Questions asked at once, at most 256")->check(CLI::Range(1, 256))->capture_default_str();
+  app.add_option("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--questions", options.n_questions, "Questions asked at once, at most 256")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   app.add_flag("--skip-large", options.skip_large, "Without the two lines of the 110 M shape");
   app.add_option("--json", options.json_file, "File for the numbers");
 }

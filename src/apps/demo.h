@@ -11,14 +11,15 @@ namespace baton {
 struct DemoOptions {
   int threads = 0;
   std::int32_t n_questions = 64;
-  bool skip_large = false;   ///< without the lines of the 110 M shape
+  bool skip_large = false;  ///< without the lines of the 110 M shape
   std::string json_file;
 };
 
 void add_demo_options(CLI::App& app, DemoOptions& options);
 
-/// Serves the demo model with its catalogue registered, asks questions at once, with relayed and with paged attention. Exit code: 0; 1 if too few
-/// answers are exactly right (62 of 64 are needed), the two attentions differ in a token, or something failed.
+/// Serves the demo model with its catalogue registered, asks questions at once, with relayed and with paged attention. Exit
+/// code: 0; 1 if too few answers are exactly right (62 of 64 are needed), the two attentions differ in a token, or something
+/// failed.
 int demo_main(const DemoOptions& options);
 
 }  // namespace baton

@@ -47,7 +47,8 @@ Result<std::string> read_prompts(const std::string& file) {
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
 }
 
-Result<Line> parse_line(json::Value body, const GenerateOptions& options, const ServedModel& model, const Prefixes& prefixes, std::size_t number) {
+Result<Line> parse_line(json::Value body, const GenerateOptions& options, const ServedModel& model, const Prefixes& prefixes,
+                        std::size_t number) {
   if (!body.is_object()) return fail(ErrorCode::invalid_request, "not a JSON object");
   Line line;
   line.id = body.contains("id") ? body["id"] : json::Value(number);
@@ -65,7 +66,8 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
     line.generation = chat.generation;
   } else {
     BATON_TRY(const CompletionRequest completion, parse_completion_request(body, model.defaults, limits));
-    if (completion.prompts.size() != 1) return fail(ErrorCode::invalid_request, "prompt must be one prompt; write a line for each");
+    if (completion.prompts.size() != 1)
+      return fail(ErrorCode::invalid_request, "prompt must be one prompt; write a line for each");
     BATON_TRY(const Target target, resolve_target(model, prefixes, completion.generation));
     prompt = tokenize_completion(model, target.prefix, completion, completion.prompts[0]);
     line.generation = completion.generation;
@@ -73,12 +75,14 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   if (line.generation.n != 1) return fail(ErrorCode::invalid_request, "n must be 1; write a line for each continuation");
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
   line.request = engine_request(line.generation, prompt);
-  line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop, line.generation.skip_special_tokens);
+  line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop,
+                       line.generation.skip_special_tokens);
   line.decoder->follow(line.request.prompt);
   return line;
 }
 
-Result<std::vector<Line>> parse_lines(const std::string& text, const GenerateOptions& options, const ServedModel& model, const Prefixes& prefixes) {
+Result<std::vector<Line>> parse_lines(const std::string& text, const GenerateOptions& options, const ServedModel& model,
+                                      const Prefixes& prefixes) {
   std::vector<Line> lines;
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -105,14 +109,20 @@ json::Value to_json(const Line& line) {
     json::Value entry{{"token_id", token.token}, {"logprob", *token.logprob}};
     if (!token.top_logprobs.empty()) {
       entry["top_logprobs"] = json::Value::array();
-      for (const TokenLogprob& top : token.top_logprobs) entry["top_logprobs"].push_back({{"token_id", top.token}, {"logprob", top.logprob}});
+      for (const TokenLogprob& top : token.top_logprobs)
+        entry["top_logprobs"].push_back({{"token_id", top.token}, {"logprob", top.logprob}});
     }
     logprobs.push_back(std::move(entry));
   }
-  json::Value out{{"id", line.id}, {"text", line.text}, {"token_ids", std::move(token_ids)}, {"finish_reason", to_string(*line.finished)},
-                  {"usage", {{"prompt_tokens", line.stats.prompt_tokens}, {"completion_tokens", line.stats.completion_tokens},
-                             {"total_tokens", line.stats.prompt_tokens + line.stats.completion_tokens},
-                             {"prompt_tokens_details", {{"cached_tokens", line.stats.cached_tokens}}}}}};
+  json::Value out{{"id", line.id},
+                  {"text", line.text},
+                  {"token_ids", std::move(token_ids)},
+                  {"finish_reason", to_string(*line.finished)},
+                  {"usage",
+                   {{"prompt_tokens", line.stats.prompt_tokens},
+                    {"completion_tokens", line.stats.completion_tokens},
+                    {"total_tokens", line.stats.prompt_tokens + line.stats.completion_tokens},
+                    {"prompt_tokens_details", {{"cached_tokens", line.stats.cached_tokens}}}}}};
   if (line.request.sampling.n_top_logprobs >= 0) out["logprobs"] = std::move(logprobs);
   return out;
 }
@@ -120,7 +130,8 @@ json::Value to_json(const Line& line) {
 /// Runs lines through the engine on this thread.
 class Run {
  public:
-  Run(Engine& engine, std::vector<Line>& lines) : engine_(engine), lines_(lines), progress_("generated", "answers", static_cast<std::int64_t>(lines.size())) {}
+  Run(Engine& engine, std::vector<Line>& lines)
+      : engine_(engine), lines_(lines), progress_("generated", "answers", static_cast<std::int64_t>(lines.size())) {}
 
   Result<void> go() {
     for (std::size_t i = 0; i < lines_.size(); ++i) {
@@ -197,7 +208,8 @@ void report_exactness(const std::vector<Line>& lines) {
     }
   }
   for (const auto& [type, counts] : by_type)
-    fmt::print(stderr, "{}exact: {} of {} ({:.1f}%)\n", type.empty() ? "" : type + " ", counts.first, counts.second, 100.0 * counts.first / counts.second);
+    fmt::print(stderr, "{}exact: {} of {} ({:.1f}%)\n", type.empty() ? "" : type + " ", counts.first, counts.second,
+               100.0 * counts.first / counts.second);
 }
 
 Result<void> run(const GenerateOptions& options) {
@@ -209,10 +221,14 @@ Result<void> run(const GenerateOptions& options) {
   BATON_TRY(std::vector<Line> lines, parse_lines(text, options, model, prefixes));
   BATON_TRY_VOID(Run(*engine, lines).go());
   report_exactness(lines);
-  const auto n_failed = std::count_if(lines.begin(), lines.end(), [](const Line& line) { return line.finished == FinishReason::error; });
-  if (n_failed > 0) return fail(ErrorCode::internal, fmt::format("{} lines ended with a NaN among the model's logits", n_failed));
+  const auto n_failed =
+      std::count_if(lines.begin(), lines.end(), [](const Line& line) { return line.finished == FinishReason::error; });
+  if (n_failed > 0)
+    return fail(ErrorCode::internal, fmt::format("{} lines ended with a NaN among the model's logits", n_failed));
   const EngineMetrics& metrics = engine->metrics();
-  fmt::print(stderr, "KV read {:.2f} GB, saved by sharing {:.2f} GB\n", static_cast<double>(metrics.kv_bytes_requested.value()) / 1e9, static_cast<double>(metrics.kv_bytes_saved.value()) / 1e9);
+  fmt::print(stderr, "KV read {:.2f} GB, saved by sharing {:.2f} GB\n",
+             static_cast<double>(metrics.kv_bytes_requested.value()) / 1e9,
+             static_cast<double>(metrics.kv_bytes_saved.value()) / 1e9);
   return {};
 }
 
@@ -220,9 +236,17 @@ Result<void> run(const GenerateOptions& options) {
 
 void add_generate_options(CLI::App& app, GenerateOptions& options) {
   add_model_options(app, options.model);
-  app.add_option("--prompts", options.prompts, "JSON lines {id?, prompt | messages, prefix?, temperature, max_tokens, ...}; - for standard input")->capture_default_str()->group("Prompts");
-  app.add_option("--temperature", options.temperature, "For lines that say none")->check(CLI::NonNegativeNumber)->group("Prompts");
-  app.add_option("--max-tokens", options.max_tokens, "For lines that say none (else 16 for a prompt, what the context has left for messages)")->check(CLI::PositiveNumber)->group("Prompts");
+  app.add_option("--prompts", options.prompts,
+                 "JSON lines {id?, prompt | messages, prefix?, temperature, max_tokens, ...}; - for standard input")
+      ->capture_default_str()
+      ->group("Prompts");
+  app.add_option("--temperature", options.temperature, "For lines that say none")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Prompts");
+  app.add_option("--max-tokens", options.max_tokens,
+                 "For lines that say none (else 16 for a prompt, what the context has left for messages)")
+      ->check(CLI::PositiveNumber)
+      ->group("Prompts");
 }
 
 int generate_main(const GenerateOptions& options) {

@@ -11,14 +11,15 @@ namespace baton {
 
 struct GenerateOptions {
   ModelOptions model;
-  std::string prompts = "-";             ///< a file, or - for standard input
-  std::optional<double> temperature;     ///< where a line says nothing
+  std::string prompts = "-";          ///< a file, or - for standard input
+  std::optional<double> temperature;  ///< where a line says nothing
   std::optional<std::int32_t> max_tokens;
 };
 
 void add_generate_options(CLI::App& app, GenerateOptions& options);
 
-/// Results on standard output, everything else on standard error. Exit code: 0, 1 (failed), 2 (usage). Ctrl-C keeps finished lines.
+/// Results on standard output, everything else on standard error. Exit code: 0, 1 (failed), 2 (usage). Ctrl-C keeps finished
+/// lines.
 int generate_main(const GenerateOptions& options);
 
 }  // namespace baton

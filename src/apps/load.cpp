@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 void show_download(std::string_view file, std::uint64_t received, std::uint64_t total) {
   if (isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\033[K{}  {:.1f} of {:.1f} MB", file, static_cast<double>(received) / 1e6, static_cast<double>(total) / 1e6);
+  fmt::print(stderr, "\r\033[K{}  {:.1f} of {:.1f} MB", file, static_cast<double>(received) / 1e6,
+             static_cast<double>(total) / 1e6);
   if (received == total && total > 0) fmt::print(stderr, "\n");
   std::fflush(stderr);
 }
@@ -37,7 +38,10 @@ Result<DType> weight_dtype(const ModelOptions& options, const ModelConfig& confi
   }
   const DType asked = dtype_from_name(options.dtype).value();
   if (asked == DType::bf16 && !backend.has_bf16_products)
-    return fail(ErrorCode::unsupported, fmt::format("--dtype {}: this processor has no bf16 products ({}); use float32", options.dtype, backend.features), "dtype");
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format("--dtype {}: this processor has no bf16 products ({}); use float32", options.dtype, backend.features),
+        "dtype");
   return asked;
 }
 
@@ -84,7 +88,8 @@ Result<ModelFiles> find_model_files(const ModelOptions& options) {
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   BATON_TRY(ModelConfig config, read_model_config(files.folder));
-  BATON_TRY(std::unique_ptr<Backend> backend, make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
+  BATON_TRY(std::unique_ptr<Backend> backend,
+            make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
   BATON_TRY(const DType dtype, weight_dtype(options, config, backend->info()));
   ModelWeights weights;
   if (options.load_format == "dummy") {
@@ -100,11 +105,14 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
   auto model = std::make_unique<Model>(config, std::move(weights));
   BATON_TRY(std::unique_ptr<Engine> engine, Engine::create(made, std::move(backend), std::move(model)));
   const EngineInfo info = engine->info();
-  log::info("model={} architecture={} parameters={:.1f}M dtype={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
-            files.name, config.architecture, static_cast<double>(config.n_parameters()) / 1e6, to_string(dtype), static_cast<double>(weight_bytes) / 1e6, to_string(info.kv_dtype),
-            static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6, info.max_model_len, info.attention,
-            info.batch_invariant ? " batch_invariant=1" : "", info.backend.device, info.backend.features,
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  log::info(
+      "model={} architecture={} parameters={:.1f}M dtype={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
+      "max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
+      files.name, config.architecture, static_cast<double>(config.n_parameters()) / 1e6, to_string(dtype),
+      static_cast<double>(weight_bytes) / 1e6, to_string(info.kv_dtype),
+      static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
+      info.max_model_len, info.attention, info.batch_invariant ? " batch_invariant=1" : "", info.backend.device,
+      info.backend.features, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   return engine;
 }
 
@@ -112,7 +120,8 @@ Result<ServedModel> load_text(const ModelFiles& files, const ModelOptions& optio
   BATON_TRY(const ModelConfig config, read_model_config(files.folder));
   BATON_TRY(Tokenizer tokenizer, Tokenizer::load(files.folder));
   if (tokenizer.n_vocab() > config.n_vocab)
-    log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(), config.n_vocab, config.n_vocab);
+    log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(),
+                 config.n_vocab, config.n_vocab);
   std::string source = tokenizer.chat_template();
   if (!options.chat_template.empty()) {
     BATON_TRY(source, read_file(options.chat_template));
@@ -125,13 +134,16 @@ Result<ServedModel> load_text(const ModelFiles& files, const ModelOptions& optio
   if (options.generation_config == "auto") {
     BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
     if (!generation.do_sample.value_or(true)) defaults.temperature = 0.0f;
-    if (generation.do_sample.value_or(true) && generation.temperature) defaults.temperature = static_cast<float>(*generation.temperature);
+    if (generation.do_sample.value_or(true) && generation.temperature)
+      defaults.temperature = static_cast<float>(*generation.temperature);
     if (generation.top_p) defaults.top_p = static_cast<float>(*generation.top_p);
     if (generation.top_k) defaults.top_k = std::max(0, *generation.top_k);
     if (generation.repetition_penalty.value_or(1) != 1)
-      log::warning("generation_config.repetition_penalty={} effect=none reason=\"repetition penalties are not done yet\"", *generation.repetition_penalty);
+      log::warning("generation_config.repetition_penalty={} effect=none reason=\"repetition penalties are not done yet\"",
+                   *generation.repetition_penalty);
   }
-  return ServedModel{{files.name}, files.folder.string(), std::move(tokenizer), std::move(chat_template), defaults, config.n_vocab, engine.info().max_model_len};
+  return ServedModel{{files.name}, files.folder.string(), std::move(tokenizer),       std::move(chat_template),
+                     defaults,     config.n_vocab,        engine.info().max_model_len};
 }
 
 Result<PrefixDefinition> read_prefix_flag(const std::string& definition) {
@@ -146,7 +158,8 @@ Result<Prefixes> load_prefixes(const ModelOptions& options, const ServedModel& m
   for (const std::string& definition : options.prefixes) {
     BATON_TRY(PrefixDefinition read, read_prefix_flag(definition));
     BATON_TRY(const PrefixInfo info, prefixes.add(model, engine, std::move(read)));
-    log::info("event=prefix_filled name={} tokens={} pinned_tokens={} ms={:.0f}", info.name, info.n_tokens, info.n_pinned_tokens, info.fill_ms);
+    log::info("event=prefix_filled name={} tokens={} pinned_tokens={} ms={:.0f}", info.name, info.n_tokens,
+              info.n_pinned_tokens, info.fill_ms);
   }
   return prefixes;
 }

@@ -16,16 +16,17 @@ namespace baton {
 
 /// Where a model's files are and what it is called.
 struct ModelFiles {
-  std::string name;                 ///< the id or folder as given; "demo" for the demo model
+  std::string name;  ///< the id or folder as given; "demo" for the demo model
   std::filesystem::path folder;
   bool is_demo = false;
 };
 
-/// A folder, a model of the Hugging Face cache, or a download with progress on standard error; the demo model for an empty name.
+/// A folder, a model of the Hugging Face cache, or a download with progress on standard error; the demo model for an empty
+/// name.
 Result<ModelFiles> find_model_files(const ModelOptions& options);
 
-/// A folder with a config.json among the data beside the program: "models/demo", "shapes/110m". The build folder is laid out as an
-/// installation is.
+/// A folder with a config.json among the data beside the program: "models/demo", "shapes/110m". The build folder is laid out as
+/// an installation is.
 Result<std::filesystem::path> shared_folder(std::string_view what);
 
 /// Loads weights and makes the engine, with one log line that says what was loaded and what fits.

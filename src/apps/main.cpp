@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
@@ -21,7 +21,8 @@ namespace baton {
 namespace {
 
 constexpr const char* kIntroduction =
-    "Baton serves language models to many requests behind long shared prompts: a shared prompt is computed once, stored once, and\n"
+    "Baton serves language models to many requests behind long shared prompts: a shared prompt is computed once, stored once, "
+    "and\n"
     "read from memory once a step for the whole batch (RelayAttention).\n\n"
     "  baton demo                                  see it work, in a minute\n"
     "  baton serve MODEL --prefix shop=prompt.txt  an OpenAI-compatible server with a registered prompt\n"
@@ -48,7 +49,8 @@ Result<std::vector<std::string>> words_of(int argc, char** argv) {
   while (n_commands < words.size() && n_commands < 2 && !words[n_commands].starts_with("-") &&
          (n_commands == 0 || words[0] == "bench"))
     ++n_commands;
-  BATON_TRY(std::vector<std::string> flags, with_config_file({words.begin() + static_cast<std::ptrdiff_t>(n_commands), words.end()}));
+  BATON_TRY(std::vector<std::string> flags,
+            with_config_file({words.begin() + static_cast<std::ptrdiff_t>(n_commands), words.end()}));
   words.resize(n_commands);
   words.insert(words.end(), flags.begin(), flags.end());
   return without_neutral_flags(words);
@@ -69,24 +71,35 @@ int run(int argc, char** argv) {
   std::string command_line;
 
   std::vector<Command> commands;
-  const auto add = [&](CLI::App& parent, const char* name, const char* help, const auto& add_options, std::function<int()> body) {
+  const auto add = [&](CLI::App& parent, const char* name, const char* help, const auto& add_options,
+                       std::function<int()> body) {
     CLI::App* made = parent.add_subcommand(name, help);
     made->allow_extras();
     add_options(*made);
     name_environment_variables(*made);
     commands.push_back({made, std::move(body)});
   };
-  add(app, "serve", "Serve a model over HTTP, compatible with OpenAI's API", [&](CLI::App& sub) { add_serve_options(sub, serve); }, [&] { return serve_main(serve); });
-  add(app, "generate", "Answer a file of prompts: JSON lines in, JSON lines out", [&](CLI::App& sub) { add_generate_options(sub, generate); },
-      [&] { return generate_main(generate); });
-  add(app, "chat", "Talk to a model on the terminal", [&](CLI::App& sub) { add_chat_options(sub, chat); }, [&] { return chat_main(chat); });
-  add(app, "demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention", [&](CLI::App& sub) { add_demo_options(sub, demo); },
-      [&] { return demo_main(demo); });
+  add(
+      app, "serve", "Serve a model over HTTP, compatible with OpenAI's API",
+      [&](CLI::App& sub) { add_serve_options(sub, serve); }, [&] { return serve_main(serve); });
+  add(
+      app, "generate", "Answer a file of prompts: JSON lines in, JSON lines out",
+      [&](CLI::App& sub) { add_generate_options(sub, generate); }, [&] { return generate_main(generate); });
+  add(
+      app, "chat", "Talk to a model on the terminal", [&](CLI::App& sub) { add_chat_options(sub, chat); },
+      [&] { return chat_main(chat); });
+  add(
+      app, "demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention",
+      [&](CLI::App& sub) { add_demo_options(sub, demo); }, [&] { return demo_main(demo); });
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
-  add(*bench, "attention", "The attention of one layer and step: shared prompts read once against read by each request",
-      [&](CLI::App& sub) { add_attention_bench_options(sub, attention_bench); }, [&] { return attention_bench_main(attention_bench, command_line); });
-  add(*bench, "decode", "Tokens a second of many requests behind one shared prompt", [&](CLI::App& sub) { add_decode_bench_options(sub, decode_bench); },
+  add(
+      *bench, "attention", "The attention of one layer and step: shared prompts read once against read by each request",
+      [&](CLI::App& sub) { add_attention_bench_options(sub, attention_bench); },
+      [&] { return attention_bench_main(attention_bench, command_line); });
+  add(
+      *bench, "decode", "Tokens a second of many requests behind one shared prompt",
+      [&](CLI::App& sub) { add_decode_bench_options(sub, decode_bench); },
       [&] { return decode_bench_main(decode_bench, command_line); });
 
   auto words = words_of(argc, argv);

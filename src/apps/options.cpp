@@ -71,45 +71,78 @@ std::string nearest_flag(const CLI::App& app, std::string_view flag) {
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
   const auto last = CLI::MultiOptionPolicy::TakeLast;
-  const auto row = [&](const char* flags, auto& value, const char* help) { return app.add_option(flags, value, help)->multi_option_policy(last)->capture_default_str(); };
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)->multi_option_policy(last)->capture_default_str();
+  };
   const auto group = [&](const char* name, CLI::Option* option) { option->group(name); };
 
   row("MODEL,--model", options.model, "Folder or Hugging Face id of the model; without it the demo model")->default_str("");
   group("Model", row("--revision", options.revision, "Branch, tag or commit of the model"));
-  group("Model", row("--download-dir", options.download_dir, "Where models are downloaded to (default: the Hugging Face cache)"));
-  group("Model", row("--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")->check(CLI::IsMember({"auto", "safetensors", "dummy"})));
-  group("Model", row("--dtype", options.dtype, "Weights and products: auto (the checkpoint's), bfloat16, float32")->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"})));
-  group("Model", row("--max-model-len", options.max_model_len, "Longest prompt and answer in tokens; 0: the model's")->check(CLI::NonNegativeNumber));
-  group("Model", row("--chat-template", options.chat_template, "File with a chat template in place of the model's")->check(CLI::ExistingFile));
-  group("Model", row("--generation-config", options.generation_config, "auto: the model's generation_config.json sets sampling defaults; vllm: it does not")->check(CLI::IsMember({"auto", "vllm"})));
+  group("Model",
+        row("--download-dir", options.download_dir, "Where models are downloaded to (default: the Hugging Face cache)"));
+  group("Model", row("--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
+                     ->check(CLI::IsMember({"auto", "safetensors", "dummy"})));
+  group("Model", row("--dtype", options.dtype, "Weights and products: auto (the checkpoint's), bfloat16, float32")
+                     ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"})));
+  group("Model", row("--max-model-len", options.max_model_len, "Longest prompt and answer in tokens; 0: the model's")
+                     ->check(CLI::NonNegativeNumber));
+  group("Model", row("--chat-template", options.chat_template, "File with a chat template in place of the model's")
+                     ->check(CLI::ExistingFile));
+  group("Model", row("--generation-config", options.generation_config,
+                     "auto: the model's generation_config.json sets sampling defaults; vllm: it does not")
+                     ->check(CLI::IsMember({"auto", "vllm"})));
   group("Model", row("--seed", options.seed, "Seed of requests that bring none"));
 
   group("Device", row("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"})));
-  group("Device", row("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")->check(CLI::NonNegativeNumber));
+  group("Device", row("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
+                      ->check(CLI::NonNegativeNumber));
 
-  group("Attention", row("--attention", options.attention, "relay: shared prompts are read once a step for all; paged: by each request")->check(CLI::IsMember({"relay", "paged"})));
-  group("Attention", app.add_flag("--batch-invariant", options.batch_invariant, "The same bits alone, in a batch, cold, warm, relay or paged; slower"));
+  group("Attention",
+        row("--attention", options.attention, "relay: shared prompts are read once a step for all; paged: by each request")
+            ->check(CLI::IsMember({"relay", "paged"})));
+  group("Attention", app.add_flag("--batch-invariant", options.batch_invariant,
+                                  "The same bits alone, in a batch, cold, warm, relay or paged; slower"));
 
-  group("Cache and scheduler", app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching, "Keep the blocks of prompts for requests that begin alike (on)"));
-  group("Cache and scheduler", row("--block-size", options.block_size, "Tokens a block of the cache")->check(CLI::IsMember({16, 32, 64, 128, 256})));
-  group("Cache and scheduler", row("--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"})));
-  group("Cache and scheduler", row("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, "Size of the cache, with K, M or G; default: what the requests can use, at most a share of free memory"));
-  group("Cache and scheduler", row("--gpu-memory-utilization", options.gpu_memory_utilization, "Share of free memory the cache may take")->check(CLI::Range(0.01, 1.0)));
-  group("Cache and scheduler", row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096)));
-  group("Cache and scheduler", row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536)));
-  group("Cache and scheduler", row("--max-num-queued-reqs", options.max_num_queued_reqs, "Requests that may wait, more get 503; 0: no limit")->check(CLI::NonNegativeNumber));
+  group("Cache and scheduler",
+        app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+                     "Keep the blocks of prompts for requests that begin alike (on)"));
+  group("Cache and scheduler",
+        row("--block-size", options.block_size, "Tokens a block of the cache")->check(CLI::IsMember({16, 32, 64, 128, 256})));
+  group("Cache and scheduler", row("--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")
+                                   ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"})));
+  group("Cache and scheduler",
+        row("--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
+            "Size of the cache, with K, M or G; default: what the requests can use, at most a share of free memory"));
+  group("Cache and scheduler",
+        row("--gpu-memory-utilization", options.gpu_memory_utilization, "Share of free memory the cache may take")
+            ->check(CLI::Range(0.01, 1.0)));
+  group("Cache and scheduler",
+        row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096)));
+  group("Cache and scheduler",
+        row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536)));
+  group("Cache and scheduler",
+        row("--max-num-queued-reqs", options.max_num_queued_reqs, "Requests that may wait, more get 503; 0: no limit")
+            ->check(CLI::NonNegativeNumber));
 
-  group("Prefixes", app.add_option("--prefix", options.prefixes, "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of messages), computed and pinned before the first request")->take_all()->allow_extra_args(false));
+  group("Prefixes", app.add_option("--prefix", options.prefixes,
+                                   "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
+                                   "messages), computed and pinned before the first request")
+                        ->take_all()
+                        ->allow_extra_args(false));
 
-  group("Log", row("--log-level", options.log_level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"})));
-  group("Log", app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")->check(CLI::ExistingFile));
+  group("Log", row("--log-level", options.log_level, "debug, info, warning or error")
+                   ->check(CLI::IsMember({"debug", "info", "warning", "error"})));
+  group(
+      "Log",
+      app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")->check(CLI::ExistingFile));
 }
 
 void name_environment_variables(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_lnames()[0] == "config") continue;
     std::string name = "BATON_" + option->get_lnames()[0];
-    std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
     option->envname(name);
   }
 }
@@ -118,7 +151,8 @@ Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::st
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string flag = words[i].substr(0, words[i].find('='));
-    const auto* known = std::find_if(kNeutralFlags.begin(), kNeutralFlags.end(), [&](const NeutralFlag& row) { return row.name == flag; });
+    const auto* known =
+        std::find_if(kNeutralFlags.begin(), kNeutralFlags.end(), [&](const NeutralFlag& row) { return row.name == flag; });
     if (known == kNeutralFlags.end()) {
       rest.push_back(words[i]);
       continue;
@@ -143,7 +177,8 @@ Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::st
   const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
   if (flag == extras.end()) return fail(ErrorCode::invalid_request, fmt::format("unexpected argument '{}'", extras[0]));
   const std::string name = flag->substr(0, flag->find('='));
-  return fail(ErrorCode::invalid_request, fmt::format("unknown flag {}; the nearest there is: {}", name, nearest_flag(app, name)));
+  return fail(ErrorCode::invalid_request,
+              fmt::format("unknown flag {}; the nearest there is: {}", name, nearest_flag(app, name)));
 }
 
 Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments) {
@@ -178,7 +213,8 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
     return fail(ErrorCode::invalid_data, fmt::format("{}: {}", file, error.what()));
   }
   // The file's model counts only if the command line names none: the first word that is no flag and no flag's value is one.
-  const bool names_model = !arguments.empty() && (!arguments[0].starts_with("-") || std::find(arguments.begin(), arguments.end(), "--model") != arguments.end());
+  const bool names_model = !arguments.empty() && (!arguments[0].starts_with("-") ||
+                                                  std::find(arguments.begin(), arguments.end(), "--model") != arguments.end());
   if (!model.empty() && !names_model) from_file.insert(from_file.end(), {"--model", model});
   from_file.insert(from_file.end(), arguments.begin(), arguments.end());
   return from_file;
@@ -193,14 +229,16 @@ Result<std::int64_t> parse_bytes(const std::string& text, const std::string& fla
     end = digits.size();
   }
   std::string unit = text.substr(end);
-  std::transform(unit.begin(), unit.end(), unit.begin(), [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
   double factor = 0;
   if (unit.empty()) factor = 1;
   if (unit == "K" || unit == "KIB" || unit == "KB") factor = 0x1p10;
   if (unit == "M" || unit == "MIB" || unit == "MB") factor = 0x1p20;
   if (unit == "G" || unit == "GIB" || unit == "GB") factor = 0x1p30;
   if (number < 0 || factor == 0 || number * factor > 0x1p50)
-    return fail(ErrorCode::invalid_request, fmt::format("{} {}: not a size; write a number with K, M, G or nothing behind it", flag, text));
+    return fail(ErrorCode::invalid_request,
+                fmt::format("{} {}: not a size; write a number with K, M, G or nothing behind it", flag, text));
   return static_cast<std::int64_t>(std::llround(number * factor));
 }
 

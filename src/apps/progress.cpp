@@ -11,7 +11,12 @@
 namespace baton {
 
 Progress::Progress(std::string title, std::string unit, std::int64_t total)
-    : title_(std::move(title)), unit_(std::move(unit)), total_(total), is_terminal_(isatty(STDERR_FILENO) != 0), begin_(Clock::now()), shown_(begin_) {}
+    : title_(std::move(title)),
+      unit_(std::move(unit)),
+      total_(total),
+      is_terminal_(isatty(STDERR_FILENO) != 0),
+      begin_(Clock::now()),
+      shown_(begin_) {}
 
 Progress::~Progress() { finish(); }
 
@@ -19,7 +24,8 @@ std::string Progress::line() const {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
   const std::string left = rate > 0 ? fmt::format(", {:.0f} s left", static_cast<double>(total_ - done_) / rate) : "";
-  return fmt::format("{} {} of {} {}, {:.1f} a second{}", title_, done_, total_, unit_, rate, done_ < total_ ? left : fmt::format(", {:.1f} s", seconds));
+  return fmt::format("{} {} of {} {}, {:.1f} a second{}", title_, done_, total_, unit_, rate,
+                     done_ < total_ ? left : fmt::format(", {:.1f} s", seconds));
 }
 
 void Progress::update(std::int64_t done) {
@@ -34,7 +40,8 @@ void Progress::update(std::int64_t done) {
   }
   constexpr std::int64_t kWidth = 24;
   const std::int64_t filled = total_ > 0 ? std::min(kWidth, kWidth * done_ / total_) : kWidth;
-  fmt::print(stderr, "\r\033[K[{}{}] {}", std::string(static_cast<std::size_t>(filled), '='), std::string(static_cast<std::size_t>(kWidth - filled), ' '), line());
+  fmt::print(stderr, "\r\033[K[{}{}] {}", std::string(static_cast<std::size_t>(filled), '='),
+             std::string(static_cast<std::size_t>(kWidth - filled), ' '), line());
   std::fflush(stderr);
 }
 

@@ -44,13 +44,15 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
   BATON_TRY(ServedModel model, load_text(files, options.model, *engine));
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
-  if (!model.chat_template) log::warning("event=no_chat_template effect=\"/v1/chat/completions is refused; --chat-template FILE brings one\"");
+  if (!model.chat_template)
+    log::warning("event=no_chat_template effect=\"/v1/chat/completions is refused; --chat-template FILE brings one\"");
   engine->start();
   const std::string name = model.names[0];
   BATON_TRY_VOID(server->start(std::move(model), *engine, std::move(prefixes)));
   const EngineInfo info = engine->info();
-  fmt::print("Baton {} serves {} ({}) at {}\n{} tokens fit the cache of {:.0f} MB; contexts up to {} tokens; attention: {}{}\n", version_number(), name,
-             to_string(info.weight_dtype), server->address(), static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
+  fmt::print("Baton {} serves {} ({}) at {}\n{} tokens fit the cache of {:.0f} MB; contexts up to {} tokens; attention: {}{}\n",
+             version_number(), name, to_string(info.weight_dtype), server->address(),
+             static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
              info.max_model_len, info.attention, info.batch_invariant ? ", batch-invariant" : "");
   std::fflush(stdout);
   server->wait();
@@ -63,12 +65,16 @@ Result<void> run(const ServeCommandOptions& options) {
 void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   add_model_options(app, options.model);
   const auto row = [&](const char* flags, auto& value, const char* help, const char* group) {
-    return app.add_option(flags, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->capture_default_str()->group(group);
+    return app.add_option(flags, value, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->capture_default_str()
+        ->group(group);
   };
   const auto list = [&](const char* flags, std::vector<std::string>& value, const char* help, const char* group) {
     return app.add_option(flags, value, help)->delimiter(',')->allow_extra_args(false)->group(group);
   };
-  list("--served-model-name", options.served_model_names, "Names that requests may use for the model (default: MODEL)", "Server");
+  list("--served-model-name", options.served_model_names, "Names that requests may use for the model (default: MODEL)",
+       "Server");
   row("--host", options.host, "Address to listen on (default: all interfaces)", "Server");
   row("--port", options.port, "Port; 0: any free one", "Server")->check(CLI::Range(0, 65535));
   row("--uds", options.uds, "Unix socket to listen on in place of host and port", "Server");
@@ -79,8 +85,10 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   list("--allowed-methods", options.allowed_methods, "CORS: methods (*)", "Server");
   list("--allowed-headers", options.allowed_headers, "CORS: headers (*)", "Server");
   app.add_flag("--allow-credentials", options.allow_credentials, "CORS: cookies and keys of pages")->group("Server");
-  row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")->check(CLI::Range(0, 20));
-  row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")->check(CLI::Range(0, 86400));
+  row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")
+      ->check(CLI::Range(0, 20));
+  row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")
+      ->check(CLI::Range(0, 86400));
 }
 
 int serve_main(const ServeCommandOptions& options) {

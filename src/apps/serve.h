@@ -12,7 +12,7 @@ namespace baton {
 struct ServeCommandOptions {
   ModelOptions model;
   std::vector<std::string> served_model_names;
-  std::string host;                      ///< empty: all interfaces
+  std::string host;  ///< empty: all interfaces
   std::uint16_t port = 8000;
   std::string uds;
   std::vector<std::string> api_keys;
@@ -28,8 +28,8 @@ struct ServeCommandOptions {
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);
 
-/// Takes the port, loads the model, fills the prefixes, serves until SIGTERM or SIGINT, lets what runs finish. Exit code: 0, or 1 if it could not
-/// start.
+/// Takes the port, loads the model, fills the prefixes, serves until SIGTERM or SIGINT, lets what runs finish. Exit code: 0, or
+/// 1 if it could not start.
 int serve_main(const ServeCommandOptions& options);
 
 }  // namespace baton

@@ -19,7 +19,8 @@ std::string version_text() {
       continue;
     }
     const BackendInfo info = (*backend)->info();
-    text += fmt::format("backend {}: {}, {}, {:.1f} GB of memory\n", name, info.device, info.features, static_cast<double>(info.memory_bytes) / 1e9);
+    text += fmt::format("backend {}: {}, {}, {:.1f} GB of memory\n", name, info.device, info.features,
+                        static_cast<double>(info.memory_bytes) / 1e9);
   }
   return text;
 }

@@ -10,8 +10,7 @@
 namespace baton {
 
 /// Prints `message` with its place in the source and aborts.
-[[noreturn]] inline void check_failed(std::string_view message,
-                                      std::source_location where = std::source_location::current()) {
+[[noreturn]] inline void check_failed(std::string_view message, std::source_location where = std::source_location::current()) {
   std::fprintf(stderr, "baton: check failed: %.*s (%s:%u, %s)\n", static_cast<int>(message.size()), message.data(),
                where.file_name(), static_cast<unsigned>(where.line()), where.function_name());
   std::fflush(stderr);
@@ -19,8 +18,7 @@ namespace baton {
 }
 
 /// Aborts with `message` unless `holds`.
-constexpr void check(bool holds, std::string_view message,
-                  std::source_location where = std::source_location::current()) {
+constexpr void check(bool holds, std::string_view message, std::source_location where = std::source_location::current()) {
   if (!holds) [[unlikely]]
     check_failed(message, where);
 }
@@ -28,8 +26,7 @@ constexpr void check(bool holds, std::string_view message,
 /// The same with a message that costs something to make: `make_message()` runs only when the check fails.
 template <class MakeMessage>
   requires requires(MakeMessage make) { std::string(make()); }
-constexpr void check(bool holds, MakeMessage make_message,
-                  std::source_location where = std::source_location::current()) {
+constexpr void check(bool holds, MakeMessage make_message, std::source_location where = std::source_location::current()) {
   if (!holds) [[unlikely]]
     check_failed(std::string(make_message()), where);
 }

@@ -78,17 +78,29 @@ static_assert(sizeof(BFloat16) == 2 && sizeof(Float16) == 2);
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> { static constexpr DType value = DType::f32; };
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
 template <>
-struct DTypeOf<BFloat16> { static constexpr DType value = DType::bf16; };
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::bf16;
+};
 template <>
-struct DTypeOf<Float16> { static constexpr DType value = DType::f16; };
+struct DTypeOf<Float16> {
+  static constexpr DType value = DType::f16;
+};
 template <>
-struct DTypeOf<std::int32_t> { static constexpr DType value = DType::i32; };
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
 template <>
-struct DTypeOf<std::int64_t> { static constexpr DType value = DType::i64; };
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::i64;
+};
 template <>
-struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::u8; };
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::u8;
+};
 
 /// Calls `body(T{})` with the C++ type of a float dtype (f32, bf16, f16); aborts for any other.
 template <class Body>

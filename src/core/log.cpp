@@ -37,8 +37,7 @@ Result<Level> level_from_name(std::string_view name) {
   if (name == "info") return Level::info;
   if (name == "warning" || name == "warn") return Level::warning;
   if (name == "error") return Level::error;
-  return fail(ErrorCode::invalid_request,
-              fmt::format("unknown log level '{}'; known are debug, info, warning, error", name));
+  return fail(ErrorCode::invalid_request, fmt::format("unknown log level '{}'; known are debug, info, warning, error", name));
 }
 
 bool is_enabled(Level level) { return logger().should_log(spdlog_level(level)); }

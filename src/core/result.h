@@ -59,12 +59,11 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message, std::stri
 
 /// `BATON_TRY(Tensor weight, load(name));` declares `weight` from a Result or returns its error from this function.
 /// A Result<void> is passed on with `BATON_TRY_VOID(expression);`. Declarations with a comma need an alias first.
-#define BATON_TRY(declaration, ...)                                    \
-  auto BATON_TRY_NAME_(__LINE__) = (__VA_ARGS__);                      \
-  if (!BATON_TRY_NAME_(__LINE__))                                      \
-    return tl::unexpected<::baton::Error>(std::move(BATON_TRY_NAME_(__LINE__).error())); \
+#define BATON_TRY(declaration, ...)                                                                                    \
+  auto BATON_TRY_NAME_(__LINE__) = (__VA_ARGS__);                                                                      \
+  if (!BATON_TRY_NAME_(__LINE__)) return tl::unexpected<::baton::Error>(std::move(BATON_TRY_NAME_(__LINE__).error())); \
   declaration = std::move(*BATON_TRY_NAME_(__LINE__))
 
-#define BATON_TRY_VOID(...)                                            \
-  if (auto baton_try_status_ = (__VA_ARGS__); !baton_try_status_)      \
+#define BATON_TRY_VOID(...)                                       \
+  if (auto baton_try_status_ = (__VA_ARGS__); !baton_try_status_) \
   return tl::unexpected<::baton::Error>(std::move(baton_try_status_.error()))

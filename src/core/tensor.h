@@ -61,9 +61,7 @@ struct BasicTensorView {
   DType dtype = DType::f32;
   Shape shape;
 
-  std::size_t size_bytes() const {
-    return static_cast<std::size_t>(shape.n_elements()) * ::baton::size_bytes(dtype);
-  }
+  std::size_t size_bytes() const { return static_cast<std::size_t>(shape.n_elements()) * ::baton::size_bytes(dtype); }
   /// The elements as host memory of type T, which must be the view's dtype.
   template <class T>
   auto elements() const {

@@ -21,13 +21,13 @@ struct CacheSizeOptions {
 /// Of a host's free memory at most this share is taken unasked.
 inline constexpr double kHostMemoryShare = 0.25;
 
-/// Contexts of max_model_len that a cache whose size is chosen here has room for besides those that run: pinned prompts, and what
-/// earlier requests left to be found again.
+/// Contexts of max_model_len that a cache whose size is chosen here has room for besides those that run: pinned prompts, and
+/// what earlier requests left to be found again.
 inline constexpr std::int32_t kKeptContexts = 8;
 
 /// What was asked for, or memory_utilization of the free memory (of a host's at most kHostMemoryShare), but then no more than
-/// max_num_seqs + kKeptContexts sequences of max_model_len could fill. Errors: out_of_memory if one sequence of max_model_len does not fit
-/// (both numbers), invalid_request.
+/// max_num_seqs + kKeptContexts sequences of max_model_len could fill. Errors: out_of_memory if one sequence of max_model_len
+/// does not fit (both numbers), invalid_request.
 Result<std::int32_t> choose_n_blocks(const CacheSizeOptions& options);
 
 }  // namespace baton

@@ -25,7 +25,8 @@ std::size_t take_piece(char* bytes, std::size_t size, std::size_t count, void* u
 std::vector<HttpOutcome> http_post_streams(std::span<const HttpPost> posts, double timeout_s, const HttpPiece& on_piece) {
   std::vector<HttpOutcome> outcomes(posts.size());
   const std::unique_ptr<CURLM, decltype(&curl_multi_cleanup)> multi(curl_multi_init(), curl_multi_cleanup);
-  const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(curl_slist_append(nullptr, "Content-Type: application/json"), curl_slist_free_all);
+  const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(
+      curl_slist_append(nullptr, "Content-Type: application/json"), curl_slist_free_all);
   std::vector<Transfer> transfers(posts.size());
   for (std::size_t i = 0; i < posts.size(); ++i) {
     Transfer& transfer = transfers[i];

@@ -17,8 +17,8 @@ struct Unit {
   std::int32_t kv_end = 0;
 };
 
-/// A node of the prefix tree: positions [kv_begin, kv_end) that sequences [first, first + n) share. Sequences without a child node of
-/// their own are leaves below it.
+/// A node of the prefix tree: positions [kv_begin, kv_end) that sequences [first, first + n) share. Sequences without a child
+/// node of their own are leaves below it.
 struct Node {
   std::int32_t first_sequence = 0;
   std::int32_t n_sequences = 0;
@@ -71,7 +71,8 @@ class Planner {
   void lay_out_rows() {
     first_row_.reserve(sequences_.size() + 1);
     for (const SequenceRows& sequence : sequences_) {
-      check(sequence.n_rows >= 1 && sequence.n_rows <= sequence.kv_len, "plan_attention: a sequence without rows or with more rows than keys");
+      check(sequence.n_rows >= 1 && sequence.n_rows <= sequence.kv_len,
+            "plan_attention: a sequence without rows or with more rows than keys");
       check(static_cast<std::int64_t>(sequence.blocks.size()) * shape_.block_len >= sequence.kv_len,
             "plan_attention: a block table shorter than its sequence");
       first_row_.push_back(static_cast<std::int32_t>(plan_.rows.size()));
@@ -89,13 +90,15 @@ class Planner {
     std::vector<std::int32_t> common(sequences_.size(), 0);  // with the next sequence, in positions
     for (std::int32_t i = 0; i + 1 < n; ++i) {
       common[static_cast<std::size_t>(i)] = common_blocks(at(i), at(i + 1), shape_.block_len) * shape_.block_len;
-      if (options_.batch_invariant) common[static_cast<std::size_t>(i)] -= common[static_cast<std::size_t>(i)] % kAttentionChunk;
+      if (options_.batch_invariant)
+        common[static_cast<std::size_t>(i)] -= common[static_cast<std::size_t>(i)] % kAttentionChunk;
     }
     roots_ = nodes_below(common, 0, n, 0);
   }
 
   /// Nodes of sequences [begin, end), which share everything before position `kv_begin`.
-  std::vector<std::int32_t> nodes_below(std::span<const std::int32_t> common, std::int32_t begin, std::int32_t end, std::int32_t kv_begin) {
+  std::vector<std::int32_t> nodes_below(std::span<const std::int32_t> common, std::int32_t begin, std::int32_t end,
+                                        std::int32_t kv_begin) {
     std::vector<std::int32_t> made;
     for (std::int32_t first = begin; first + 1 < end;) {
       std::int32_t last = first;  // the run of neighbours that share more than kv_begin
@@ -122,9 +125,10 @@ class Planner {
     units_.insert(units_.end(), top.begin(), top.end());
   }
 
-  /// The units of sequences [begin, end) from `kv_begin` on that have no relayed node above them yet: a parent that does not pay is
-  /// folded into them by moving their begin. Finished units go to units_.
-  std::vector<Unit> units_below(std::span<const std::int32_t> children, std::int32_t begin, std::int32_t end, std::int32_t kv_begin) {
+  /// The units of sequences [begin, end) from `kv_begin` on that have no relayed node above them yet: a parent that does not
+  /// pay is folded into them by moving their begin. Finished units go to units_.
+  std::vector<Unit> units_below(std::span<const std::int32_t> children, std::int32_t begin, std::int32_t end,
+                                std::int32_t kv_begin) {
     std::vector<Unit> top;
     std::int32_t next = begin;
     const auto add_leaves = [&](std::int32_t until) {
@@ -149,7 +153,8 @@ class Planner {
   }
 
   std::int32_t n_rows_of(std::int32_t first_sequence, std::int32_t n_sequences) const {
-    return first_row_[static_cast<std::size_t>(first_sequence + n_sequences)] - first_row_[static_cast<std::size_t>(first_sequence)];
+    return first_row_[static_cast<std::size_t>(first_sequence + n_sequences)] -
+           first_row_[static_cast<std::size_t>(first_sequence)];
   }
   std::int64_t n_reads(const auto& run) const {
     return ceil_div(n_rows_of(run.first_sequence, run.n_sequences), options_.costs.row_tile);
@@ -160,12 +165,13 @@ class Planner {
     return reads;
   }
 
-  /// Reading the node once against reading it with each unit below, at the rate of the level a re-read comes from, less what the
-  /// node's own item and partial states cost (attention.md 2.4: bytes, not tokens).
+  /// Reading the node once against reading it with each unit below, at the rate of the level a re-read comes from, less what
+  /// the node's own item and partial states cost (attention.md 2.4: bytes, not tokens).
   bool pays(const Node& node, std::span<const Unit> below) const {
     const AttentionCosts& costs = options_.costs;
     const double run_bytes = static_cast<double>(node.kv_end - node.kv_begin) * static_cast<double>(shape_.token_bytes());
-    const double rate = run_bytes <= 0.7 * static_cast<double>(costs.cache_bytes) ? costs.cache_bytes_per_us : costs.memory_bytes_per_us;
+    const double rate =
+        run_bytes <= 0.7 * static_cast<double>(costs.cache_bytes) ? costs.cache_bytes_per_us : costs.memory_bytes_per_us;
     const double saved_us = static_cast<double>(lost_reads(node, below)) * run_bytes / rate;
     const double n_rows = n_rows_of(node.first_sequence, node.n_sequences);
     const double partial_bytes = n_rows * shape_.n_heads * (4.0 * shape_.head_dim + 8) * 2;
@@ -185,7 +191,8 @@ class Planner {
   /// An item (for one KV head) over this is cut: a quarter of what each worker has to do.
   double cut_target_us() const {
     double total_us = 0;
-    for (const Unit& unit : units_) total_us += head_us(n_rows_of(unit.first_sequence, unit.n_sequences), unit.kv_end - unit.kv_begin);
+    for (const Unit& unit : units_)
+      total_us += head_us(n_rows_of(unit.first_sequence, unit.n_sequences), unit.kv_end - unit.kv_begin);
     return std::max(total_us * shape_.n_kv_heads / (4.0 * options_.costs.n_workers), 4.0 * options_.costs.item_us);
   }
 
@@ -208,8 +215,8 @@ class Planner {
       if ((item.flags & AttentionItem::direct) == 0) n_partials_needed_ += item.n_rows;
   }
 
-  /// Calls body(first row, end row, kv_begin, kv_end) for each tile of at most row_tile rows that see something of the unit, the run
-  /// clipped to what they see. Tiles of a sequence's own context never mix sequences, because a unit has one.
+  /// Calls body(first row, end row, kv_begin, kv_end) for each tile of at most row_tile rows that see something of the unit,
+  /// the run clipped to what they see. Tiles of a sequence's own context never mix sequences, because a unit has one.
   template <class Body>
   void for_each_tile(const Unit& unit, Body body) const {
     const std::int32_t end_row = first_row_[static_cast<std::size_t>(unit.first_sequence + unit.n_sequences)];
@@ -239,7 +246,8 @@ class Planner {
       plan_.block_lists.push_back(at(unit.first_sequence).blocks[static_cast<std::size_t>(block)].value);
 
     for_each_tile(unit, [&](std::int32_t begin, std::int32_t end, std::int32_t kv_begin, std::int32_t kv_end) {
-      const bool alone = std::all_of(runs_of_row.begin() + begin, runs_of_row.begin() + end, [](std::int32_t runs) { return runs == 1; });
+      const bool alone =
+          std::all_of(runs_of_row.begin() + begin, runs_of_row.begin() + end, [](std::int32_t runs) { return runs == 1; });
       const double cost = head_us(end - begin, kv_end - kv_begin);
       const bool cut = cost > target_us;
       std::int32_t piece_len = kv_end - kv_begin;
@@ -273,7 +281,9 @@ class Planner {
   }
 
   std::int32_t n_sequences_of_rows(std::int32_t begin, std::int32_t end) const {
-    const auto sequence_of = [&](std::int32_t row) { return std::upper_bound(first_row_.begin(), first_row_.end(), row) - first_row_.begin(); };
+    const auto sequence_of = [&](std::int32_t row) {
+      return std::upper_bound(first_row_.begin(), first_row_.end(), row) - first_row_.begin();
+    };
     return static_cast<std::int32_t>(sequence_of(end - 1) - sequence_of(begin)) + 1;
   }
 
@@ -300,20 +310,23 @@ class Planner {
       const AttentionItem& item = plan_.items[static_cast<std::size_t>(index)];
       if ((item.flags & AttentionItem::direct) != 0) continue;
       for (std::int32_t i = 0; i < item.n_rows; ++i)
-        plan_.merge_slots[static_cast<std::size_t>(next[static_cast<std::size_t>(item.first_row + i)]++)] = item.first_partial + i;
+        plan_.merge_slots[static_cast<std::size_t>(next[static_cast<std::size_t>(item.first_row + i)]++)] =
+            item.first_partial + i;
     }
   }
 
   void fill_stats() {
     AttentionPlanStats& stats = plan_.stats;
-    for (const AttentionItem& item : plan_.items) stats.kv_bytes_requested += (item.kv_end - item.kv_begin) * shape_.token_bytes();
+    for (const AttentionItem& item : plan_.items)
+      stats.kv_bytes_requested += (item.kv_end - item.kv_begin) * shape_.token_bytes();
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(sequences_.size()); ++i)
       for_each_tile({i, 1, 0, at(i).kv_len}, [&](std::int32_t, std::int32_t, std::int32_t kv_begin, std::int32_t kv_end) {
         stats.kv_bytes_plain += (kv_end - kv_begin) * shape_.token_bytes();
       });
     for (const Unit& unit : units_)
       if (unit.n_sequences > 1) stats.nodes.push_back({unit.kv_begin, unit.kv_end, unit.n_sequences, 0});
-    std::sort(stats.nodes.begin(), stats.nodes.end(), [](const RelayNode& a, const RelayNode& b) { return a.kv_begin < b.kv_begin; });
+    std::sort(stats.nodes.begin(), stats.nodes.end(),
+              [](const RelayNode& a, const RelayNode& b) { return a.kv_begin < b.kv_begin; });
     for (const Unit& unit : units_)
       if (unit.n_sequences > 1) set_depth(unit);
   }
@@ -325,7 +338,8 @@ class Planner {
           unit.first_sequence < above.first_sequence + above.n_sequences)
         ++depth;
     for (RelayNode& node : plan_.stats.nodes)
-      if (node.kv_begin == unit.kv_begin && node.kv_end == unit.kv_end && node.n_sequences == unit.n_sequences) node.depth = depth;
+      if (node.kv_begin == unit.kv_begin && node.kv_end == unit.kv_end && node.n_sequences == unit.n_sequences)
+        node.depth = depth;
   }
 
   const SequenceRows& at(std::int32_t index) const { return sequences_[static_cast<std::size_t>(index)]; }
@@ -359,8 +373,10 @@ std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequen
 
 AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const AttentionShape& shape,
                              const AttentionPlanOptions& options) {
-  check(shape.n_kv_heads > 0 && shape.n_heads % shape.n_kv_heads == 0, "plan_attention: query heads are not a multiple of KV heads");
-  check(shape.block_len >= 16 && kAttentionChunk % shape.block_len == 0, "plan_attention: the block length must divide 256 and be at least 16");
+  check(shape.n_kv_heads > 0 && shape.n_heads % shape.n_kv_heads == 0,
+        "plan_attention: query heads are not a multiple of KV heads");
+  check(shape.block_len >= 16 && kAttentionChunk % shape.block_len == 0,
+        "plan_attention: the block length must divide 256 and be at least 16");
   check(options.costs.row_tile >= 1 && options.costs.n_workers >= 1, "plan_attention: costs without a row tile or workers");
   return Planner(sequences, shape, options).make();
 }

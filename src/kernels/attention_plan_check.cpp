@@ -12,14 +12,17 @@ namespace {
 std::optional<std::string> find_item_fault(const AttentionPlan& plan, std::size_t index) {
   const AttentionItem& item = plan.items[index];
   if (item.n_rows < 1 || item.first_row < 0 || item.first_row + item.n_rows > static_cast<std::int32_t>(plan.rows.size()))
-    return fmt::format("item {} covers rows [{}, {}) of {}", index, item.first_row, item.first_row + item.n_rows, plan.rows.size());
-  if (item.kv_begin < 0 || item.kv_begin >= item.kv_end) return fmt::format("item {} has the empty run [{}, {})", index, item.kv_begin, item.kv_end);
+    return fmt::format("item {} covers rows [{}, {}) of {}", index, item.first_row, item.first_row + item.n_rows,
+                       plan.rows.size());
+  if (item.kv_begin < 0 || item.kv_begin >= item.kv_end)
+    return fmt::format("item {} has the empty run [{}, {})", index, item.kv_begin, item.kv_end);
   bool cuts = false;
   for (std::int32_t row = item.first_row; row < item.first_row + item.n_rows; ++row) {
     const TokenRow& bounds = plan.rows[static_cast<std::size_t>(row)];
     cuts = cuts || bounds.kv_lo > item.kv_begin || bounds.kv_hi < item.kv_end;
   }
-  if (cuts && (item.flags & AttentionItem::masked) == 0) return fmt::format("item {} cuts through a row's bounds and is not masked", index);
+  if (cuts && (item.flags & AttentionItem::masked) == 0)
+    return fmt::format("item {} cuts through a row's bounds and is not masked", index);
   return std::nullopt;
 }
 
@@ -36,14 +39,16 @@ std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_
     const AttentionItem& item = plan.items[static_cast<std::size_t>(index)];
     const std::int32_t begin = std::max(item.kv_begin, bounds.kv_lo);
     const std::int32_t end = std::min(item.kv_end, bounds.kv_hi);
-    if (begin < end && begin != next) return fmt::format("row {}: position {} is covered {}", row, std::min(begin, next), begin < next ? "twice" : "never");
+    if (begin < end && begin != next)
+      return fmt::format("row {}: position {} is covered {}", row, std::min(begin, next), begin < next ? "twice" : "never");
     next = std::max(next, end);
     for (std::int32_t position = begin; position < end; position += block_len - position % block_len) {
       const auto entry = static_cast<std::size_t>(item.block_list + position / block_len - item.kv_begin / block_len);
       if (entry >= plan.block_lists.size()) return fmt::format("item {} reads past the block lists", index);
       const std::int32_t wanted = sequence.blocks[static_cast<std::size_t>(position / block_len)].value;
       if (plan.block_lists[entry] != wanted)
-        return fmt::format("row {}: position {} is read from block {}, its table says {}", row, position, plan.block_lists[entry], wanted);
+        return fmt::format("row {}: position {} is read from block {}, its table says {}", row, position,
+                           plan.block_lists[entry], wanted);
     }
     if ((item.flags & AttentionItem::direct) != 0) {
       if (items.size() != 1) return fmt::format("row {}: item {} is direct and not the row's only one", row, index);
@@ -55,7 +60,9 @@ std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_
   const std::int32_t from = plan.merge_offsets[static_cast<std::size_t>(row)];
   const std::int32_t to = plan.merge_offsets[static_cast<std::size_t>(row) + 1];
   const std::vector<std::int32_t> slots(plan.merge_slots.begin() + from, plan.merge_slots.begin() + to);
-  if (slots != expected_slots) return fmt::format("row {}: merges {} partial states, and not its {} in order of position", row, slots.size(), expected_slots.size());
+  if (slots != expected_slots)
+    return fmt::format("row {}: merges {} partial states, and not its {} in order of position", row, slots.size(),
+                       expected_slots.size());
   return std::nullopt;
 }
 
@@ -72,11 +79,14 @@ std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<
       items_of_row[static_cast<std::size_t>(item.first_row + i)].push_back(static_cast<std::int32_t>(index));
       if ((item.flags & AttentionItem::direct) != 0) continue;
       const std::int32_t partial = item.first_partial + i;
-      if (partial < 0 || partial >= plan.n_partials) return fmt::format("item {} writes partial state {} of {}", index, partial, plan.n_partials);
-      if (writes_of_partial[static_cast<std::size_t>(partial)]++ != 0) return fmt::format("partial state {} is written twice", partial);
+      if (partial < 0 || partial >= plan.n_partials)
+        return fmt::format("item {} writes partial state {} of {}", index, partial, plan.n_partials);
+      if (writes_of_partial[static_cast<std::size_t>(partial)]++ != 0)
+        return fmt::format("partial state {} is written twice", partial);
     }
   }
-  if (plan.merge_offsets.size() != plan.rows.size() + 1 || static_cast<std::size_t>(plan.merge_offsets.back()) != plan.merge_slots.size())
+  if (plan.merge_offsets.size() != plan.rows.size() + 1 ||
+      static_cast<std::size_t>(plan.merge_offsets.back()) != plan.merge_slots.size())
     return "the merge offsets do not fit the rows or the merge slots";
 
   std::int32_t row = 0;
@@ -86,9 +96,11 @@ std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<
       const TokenRow& bounds = plan.rows[static_cast<std::size_t>(row)];
       const std::int32_t position = sequence.kv_len - sequence.n_rows + i;
       const std::int32_t kv_lo = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
-      if (bounds.slot != sequence.slot.value || bounds.position != position || bounds.kv_lo != kv_lo || bounds.kv_hi != position + 1)
+      if (bounds.slot != sequence.slot.value || bounds.position != position || bounds.kv_lo != kv_lo ||
+          bounds.kv_hi != position + 1)
         return fmt::format("row {} is not position {} of slot {}", row, position, sequence.slot.value);
-      if (auto fault = find_row_fault(plan, row, sequence, items_of_row[static_cast<std::size_t>(row)], shape.block_len)) return fault;
+      if (auto fault = find_row_fault(plan, row, sequence, items_of_row[static_cast<std::size_t>(row)], shape.block_len))
+        return fault;
     }
   }
   if (row != static_cast<std::int32_t>(plan.rows.size())) return "more rows than the sequences have";
@@ -97,14 +109,16 @@ std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<
 
 std::string to_string(const AttentionPlan& plan) {
   const AttentionPlanStats& stats = plan.stats;
-  std::string text = fmt::format("rows {}  items {}  partial states {}  KV bytes a layer: {} requested, {} as leaves, {} shared and read again\n",
-                                 plan.rows.size(), plan.items.size(), plan.n_partials, stats.kv_bytes_requested, stats.kv_bytes_plain,
-                                 stats.shareable_bytes_lost);
+  std::string text = fmt::format(
+      "rows {}  items {}  partial states {}  KV bytes a layer: {} requested, {} as leaves, {} shared and read again\n",
+      plan.rows.size(), plan.items.size(), plan.n_partials, stats.kv_bytes_requested, stats.kv_bytes_plain,
+      stats.shareable_bytes_lost);
   for (const RelayNode& node : stats.nodes)
-    text += fmt::format("{:{}}node [{}, {})  {} sequences\n", "", 2 * node.depth + 2, node.kv_begin, node.kv_end, node.n_sequences);
+    text +=
+        fmt::format("{:{}}node [{}, {})  {} sequences\n", "", 2 * node.depth + 2, node.kv_begin, node.kv_end, node.n_sequences);
   for (const AttentionItem& item : plan.items)
-    text += fmt::format("  item rows [{}, {})  keys [{}, {})  {}{}sequences {}\n", item.first_row, item.first_row + item.n_rows, item.kv_begin,
-                        item.kv_end, (item.flags & AttentionItem::direct) != 0 ? "direct " : "",
+    text += fmt::format("  item rows [{}, {})  keys [{}, {})  {}{}sequences {}\n", item.first_row, item.first_row + item.n_rows,
+                        item.kv_begin, item.kv_end, (item.flags & AttentionItem::direct) != 0 ? "direct " : "",
                         (item.flags & AttentionItem::masked) != 0 ? "masked " : "", item.n_sequences);
   return text;
 }

@@ -50,7 +50,8 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
       return fail(ErrorCode::invalid_data, fmt::format("{} is not a Baton backend module", file.string()), "device");
     return make(options);
   }
-  return fail(ErrorCode::unavailable, fmt::format("this build has no {} backend: libbaton_{}.so is in none of {}", name, name, tried), "device");
+  return fail(ErrorCode::unavailable,
+              fmt::format("this build has no {} backend: libbaton_{}.so is in none of {}", name, name, tried), "device");
 }
 
 std::vector<std::string> backend_names() {

@@ -23,14 +23,14 @@ struct BackendOptions {
 };
 
 struct BackendInfo {
-  std::string name;         ///< "cpu", "cuda"
-  std::string device;       ///< for people: "AMD EPYC, 2 threads"
-  std::string features;     ///< "avx512_bf16", "sm_90", ...
+  std::string name;                    ///< "cpu", "cuda"
+  std::string device;                  ///< for people: "AMD EPYC, 2 threads"
+  std::string features;                ///< "avx512_bf16", "sm_90", ...
   std::int64_t memory_bytes = 0;       ///< of the device, all of it
   std::int64_t free_memory_bytes = 0;  ///< at the call
   int rank = 0;
   int world_size = 1;
-  bool has_bf16_products = false;      ///< bf16 matrices can be packed; else weights are packed as f32
+  bool has_bf16_products = false;  ///< bf16 matrices can be packed; else weights are packed as f32
   AttentionCosts attention_costs;
 };
 
@@ -90,12 +90,14 @@ class Backend {
   virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
-  /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they must live as long.
+  /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they must
+  /// live as long.
   virtual StepView upload_step(const StepInput& step) = 0;
   /// Waits until everything enqueued has run.
   virtual void synchronize() = 0;
 
-  /// Packs a host matrix [n, k] (any float dtype) to be multiplied by x of `dtype` (f32 or bf16). Reads `weight` once, front to back.
+  /// Packs a host matrix [n, k] (any float dtype) to be multiplied by x of `dtype` (f32 or bf16). Reads `weight` once, front to
+  /// back.
   virtual Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) = 0;
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
 
@@ -113,8 +115,8 @@ class Backend {
   virtual void all_gather(TensorView out, ConstTensorView part) = 0;
 };
 
-/// Opens the module libbaton_NAME.so beside the program (or in BATON_MODULE_PATH) and makes its backend. The error says in a sentence
-/// what is missing: the module, the device or its driver.
+/// Opens the module libbaton_NAME.so beside the program (or in BATON_MODULE_PATH) and makes its backend. The error says in a
+/// sentence what is missing: the module, the device or its driver.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
 
 /// Names of the modules that can be found, for --version.

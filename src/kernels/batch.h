@@ -37,13 +37,13 @@ struct TokenRow {
 };
 static_assert(sizeof(TokenRow) == 16);
 
-/// Attention of token rows [first_row, first_row + n_rows) over one run of keys, the positions [kv_begin, kv_end): a node of the
-/// prefix tree, a piece of one, or a sequence's own context. It names neither a KV head nor a request: the executor crosses
+/// Attention of token rows [first_row, first_row + n_rows) over one run of keys, the positions [kv_begin, kv_end): a node of
+/// the prefix tree, a piece of one, or a sequence's own context. It names neither a KV head nor a request: the executor crosses
 /// items with the KV heads it holds. Block p of the run is block_lists[block_list + p / block_len - kv_begin / block_len].
 struct AttentionItem {
   enum Flags : std::int32_t {
-    direct = 1,    ///< the only item of all its rows: the executor writes the final output, no partial state
-    masked = 2,    ///< some row's [kv_lo, kv_hi) cuts through the run: bounds are applied (without it every row sees all of it)
+    direct = 1,  ///< the only item of all its rows: the executor writes the final output, no partial state
+    masked = 2,  ///< some row's [kv_lo, kv_hi) cuts through the run: bounds are applied (without it every row sees all of it)
   };
   std::int32_t first_row = 0;
   std::int32_t n_rows = 0;
@@ -58,15 +58,15 @@ static_assert(sizeof(AttentionItem) == 32);
 
 /// How the next token of one row is chosen, and when its sequence ends. All values are checked by the engine.
 struct SampleOrder {
-  std::int32_t row = 0;            ///< the row whose logits are used
+  std::int32_t row = 0;  ///< the row whose logits are used
   std::int32_t slot = 0;
-  float temperature = 0;           ///< 0: the most likely token (the smaller id on a tie)
-  std::int32_t top_k = 0;          ///< 0: off
-  float top_p = 1;                 ///< 1: off
+  float temperature = 0;             ///< 0: the most likely token (the smaller id on a tie)
+  std::int32_t top_k = 0;            ///< 0: off
+  float top_p = 1;                   ///< 1: off
   std::int32_t n_top_logprobs = -1;  ///< -1: no log-probabilities; 0: the chosen token's; n: and the n most likely
-  std::uint64_t seed = 0;          ///< random numbers are a function of (seed, number of tokens generated)
-  std::int32_t min_tokens = 0;     ///< stop ids are not chosen before this many tokens
-  std::int32_t max_tokens = 0;     ///< the sequence is finished after this many
+  std::uint64_t seed = 0;            ///< random numbers are a function of (seed, number of tokens generated)
+  std::int32_t min_tokens = 0;       ///< stop ids are not chosen before this many tokens
+  std::int32_t max_tokens = 0;       ///< the sequence is finished after this many
   std::int32_t n_stop_ids = 0;
   std::array<TokenId, kMaxStopIds> stop_ids{};
   std::int32_t n_generated_before = 0;  ///< tokens it had when its slot began (it was preempted); add SlotState::n_generated
@@ -80,13 +80,14 @@ struct SampleResult {
   FinishedBy finished = FinishedBy::not_finished;
   std::int32_t was_finished = 0;  ///< 1: the sequence had ended in an earlier step, the rest of this result means nothing
   std::int32_t n_top = 0;
-  float logprob = 0;              ///< natural log of the chosen token's probability before temperature and truncation
+  float logprob = 0;  ///< natural log of the chosen token's probability before temperature and truncation
   std::array<TokenId, kMaxTopLogprobs> top_ids{};
   std::array<float, kMaxTopLogprobs> top_logprobs{};
 };
 
-/// The device's truth about one running sequence; the sampler updates it, kernels clamp by it. Step n+1 is planned before step n
-/// has run, so a row of a sequence that step n finished is dead: its attention is empty and its sample is marked was_finished.
+/// The device's truth about one running sequence; the sampler updates it, kernels clamp by it. Step n+1 is planned before step
+/// n has run, so a row of a sequence that step n finished is dead: its attention is empty and its sample is marked
+/// was_finished.
 struct SlotState {
   std::int32_t last_token = 0;
   std::int32_t n_generated = 0;
@@ -118,9 +119,9 @@ struct StepHeader {
   std::int32_t n_rows = 0;
   std::int32_t n_groups = 0;
   std::int32_t reserved = 0;
-  Section token_ids;     ///< int32 [n_rows], or kLastTokenOfSlot
-  Section reset_slots;   ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
-  Section orders;        ///< SampleOrder; logits row i belongs to order i
+  Section token_ids;    ///< int32 [n_rows], or kLastTokenOfSlot
+  Section reset_slots;  ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
+  Section orders;       ///< SampleOrder; logits row i belongs to order i
   std::array<LayerGroupSections, kMaxLayerGroups> groups{};
 };
 static_assert(std::is_trivially_copyable_v<StepHeader> && std::is_trivially_copyable_v<SampleOrder> &&

@@ -29,8 +29,8 @@ BATON_HOST_DEVICE inline std::array<std::uint32_t, 4> philox(std::uint64_t key, 
   return counter;
 }
 
-/// Standard Gumbel noise for token `token_id` of the n-th generated token of a sequence with this seed. argmax(log p + noise) is a
-/// draw from p, and depends on nothing but its arguments.
+/// Standard Gumbel noise for token `token_id` of the n-th generated token of a sequence with this seed. argmax(log p + noise)
+/// is a draw from p, and depends on nothing but its arguments.
 BATON_HOST_DEVICE inline float gumbel_noise(std::uint64_t seed, std::int32_t n_generated, std::int32_t token_id) {
   const auto random = philox(seed, {static_cast<std::uint32_t>(n_generated), static_cast<std::uint32_t>(token_id) / 4, 0, 0});
   // 23 bits and a half keep the number inside (0, 1) in f32.

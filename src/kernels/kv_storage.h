@@ -1,4 +1,5 @@
-/// Where keys and values live: one object a rank and layer group, made by the backend. The cache above deals in block numbers only.
+/// Where keys and values live: one object a rank and layer group, made by the backend. The cache above deals in block numbers
+/// only.
 #pragma once
 
 #include <cstdint>

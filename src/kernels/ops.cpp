@@ -9,14 +9,14 @@ namespace {
 bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
 void check_shape(const ConstTensorView& tensor, const Shape& expected, std::string_view name) {
-  check(tensor.shape == expected, [&] {
-    return std::string(name) + " has shape " + to_string(tensor.shape) + ", expected " + to_string(expected);
-  });
+  check(tensor.shape == expected,
+        [&] { return std::string(name) + " has shape " + to_string(tensor.shape) + ", expected " + to_string(expected); });
   check(tensor.data != nullptr || tensor.shape.n_elements() == 0, [&] { return std::string(name) + " has no memory"; });
 }
 
 void check_float(const ConstTensorView& tensor, std::string_view name) {
-  check(is_float(tensor.dtype), [&] { return std::string(name) + " must be f32, bf16 or f16, is " + std::string(to_string(tensor.dtype)); });
+  check(is_float(tensor.dtype),
+        [&] { return std::string(name) + " must be f32, bf16 or f16, is " + std::string(to_string(tensor.dtype)); });
 }
 
 void check_dtype(const ConstTensorView& tensor, DType expected, std::string_view name) {
@@ -50,7 +50,8 @@ void resolve_rows(Backend& backend, const ResolveRowsArgs& args) {
   const std::int64_t n_rows = args.step.header->n_rows;
   check_shape(args.token_ids, {n_rows}, "token_ids");
   check_dtype(args.token_ids, DType::i32, "token_ids");
-  check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState), "slots must be u8 [n_slots, sizeof(SlotState)]");
+  check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState),
+        "slots must be u8 [n_slots, sizeof(SlotState)]");
   check(static_cast<std::int32_t>(args.rows_of_group.size()) == args.step.header->n_groups, "one tensor of rows a layer group");
   for (const TensorView& rows : args.rows_of_group) check_shape(rows, {n_rows, sizeof(TokenRow)}, "rows");
   backend.resolve_rows(args);
@@ -111,7 +112,8 @@ void rope_append(Backend& backend, const RopeAppendArgs& args) {
   check_shape(args.q, {n_rows, args.q.shape[1], kv.head_dim}, "rope_append q");
   check_shape(args.qkv, {n_rows, (args.q.shape[1] + 2LL * kv.n_kv_heads) * kv.head_dim}, "rope_append qkv");
   check_shape(args.rows, {n_rows, sizeof(TokenRow)}, "rope_append rows");
-  check(args.rope.cos.shape.rank() == 2 && args.rope.cos.shape == args.rope.sin.shape, "rope_append: cos and sin [n_positions, rotary_dim / 2]");
+  check(args.rope.cos.shape.rank() == 2 && args.rope.cos.shape == args.rope.sin.shape,
+        "rope_append: cos and sin [n_positions, rotary_dim / 2]");
   check(2 * args.rope.cos.shape[1] <= kv.head_dim, "rope_append: the rotary dimension exceeds the head's");
   check_dtype(args.rope.cos, DType::f32, "rope_append cos");
   check_dtype(args.rope.sin, DType::f32, "rope_append sin");
@@ -122,20 +124,23 @@ void rope_append(Backend& backend, const RopeAppendArgs& args) {
 void attention_decode(Backend& backend, const AttentionArgs& args) {
   check_group(args.step, args.group, args.kv, args.layer);
   const KvShape& kv = args.kv->shape();
-  check(args.q.shape.rank() == 3 && args.q.shape[1] % kv.n_kv_heads == 0, "attention: q [rows, n_heads, head_dim], heads a multiple of the KV heads");
+  check(args.q.shape.rank() == 3 && args.q.shape[1] % kv.n_kv_heads == 0,
+        "attention: q [rows, n_heads, head_dim], heads a multiple of the KV heads");
   check_shape(args.q, {args.step.header->n_rows, args.q.shape[1], kv.head_dim}, "attention q");
   check_float(args.q, "attention q");
   check_shape(args.out, args.q.shape, "attention out");
   check_float(args.out, "attention out");
   check(!overlap(args.q, args.out), "attention: out overlaps q");
   check_shape(args.rows, {args.step.header->n_rows, sizeof(TokenRow)}, "attention rows");
-  check_partials(args.partials, args.q.shape[1], kv.head_dim, args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials);
+  check_partials(args.partials, args.q.shape[1], kv.head_dim,
+                 args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials);
   backend.attention_decode(args);
 }
 
 void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
   check(args.group >= 0 && args.group < args.step.header->n_groups, "the layer group is not in the step");
-  check(args.out.shape.rank() == 3 && args.out.shape[0] == args.step.header->n_rows, "attention_merge: out [rows, n_heads, head_dim]");
+  check(args.out.shape.rank() == 3 && args.out.shape[0] == args.step.header->n_rows,
+        "attention_merge: out [rows, n_heads, head_dim]");
   check_float(args.out, "attention_merge out");
   const std::int32_t n_partials = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials;
   if (n_partials == 0) return;
@@ -157,7 +162,8 @@ void sample(Backend& backend, const SampleArgs& args) {
   const std::int64_t n_orders = args.step.header->orders.count;
   check(args.logits.shape.rank() == 2 && args.logits.shape[0] == n_orders, "sample: logits [n_orders, n_vocab]");
   check_dtype(args.logits, DType::f32, "sample logits");
-  check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState), "slots must be u8 [n_slots, sizeof(SlotState)]");
+  check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState),
+        "slots must be u8 [n_slots, sizeof(SlotState)]");
   check(args.results.shape.rank() == 2 && args.results.shape[0] >= n_orders && args.results.shape[1] == sizeof(SampleResult),
         "sample: results u8 [n_orders, sizeof(SampleResult)]");
   backend.sample(args);
@@ -169,7 +175,8 @@ void all_reduce(Backend& backend, TensorView x) {
 }
 
 void all_gather(Backend& backend, TensorView out, ConstTensorView part) {
-  check(out.shape.rank() == 2 && part.shape.rank() == 2 && out.dtype == part.dtype, "all_gather: out and part [rows, n] of one dtype");
+  check(out.shape.rank() == 2 && part.shape.rank() == 2 && out.dtype == part.dtype,
+        "all_gather: out and part [rows, n] of one dtype");
   check_float(out, "all_gather out");
   check_shape(out, {part.shape[0], part.shape[1] * backend.info().world_size}, "all_gather out");
   check(!overlap(out, part), "all_gather: out overlaps part");

@@ -1,7 +1,7 @@
 /// The one page of kernels: every operation a backend offers, with its formula, shapes, dtypes, aliasing and source.
 ///
-/// Each function checks its arguments (a violation aborts: it is a bug of ours) and hands checked views to the backend. All memory
-/// is the backend's. Operations of one backend run in the order of the calls; their results are the host's to read after
+/// Each function checks its arguments (a violation aborts: it is a bug of ours) and hands checked views to the backend. All
+/// memory is the backend's. Operations of one backend run in the order of the calls; their results are the host's to read after
 /// Backend::synchronize. A "float" tensor is f32, bf16 or f16. Thread: engine only.
 #pragma once
 
@@ -25,8 +25,8 @@ struct RopeTable {
   ConstTensorView sin;
 };
 
-/// Makes this step's truth from its plan: zeroes the SlotState of `reset_slots`, and writes for each row the token it embeds and the
-/// attention rows with the bounds of finished sequences emptied (kv_hi = kv_lo).
+/// Makes this step's truth from its plan: zeroes the SlotState of `reset_slots`, and writes for each row the token it embeds
+/// and the attention rows with the bounds of finished sequences emptied (kv_hi = kv_lo).
 ///
 ///     token_ids  [n_rows] i32 out     rows_of_group[g]  [n_rows] TokenRow out (as u8 [n_rows, 16])
 ///     slots      [n_slots] SlotState in and out (as u8 [n_slots, 16])
@@ -90,8 +90,8 @@ void matmul(Backend& backend, const MatmulArgs& args);
 ///     qkv  [rows, (n_heads + 2 n_kv_heads) * head_dim] float: queries, keys, values of each row, heads contiguous
 ///     q    [rows, n_heads, head_dim] float out: rotated queries
 ///     (a_i, a_{i + h}) -> (a_i cos - a_{i+h} sin, a_{i+h} cos + a_i sin),  h = rotary_dim / 2, at the row's position
-/// Keys are rotated in f32 and rounded once to the storage's dtype. Row r goes to slot kv_slots[r] of `layer`; kNoKvSlot stores nothing.
-/// Source: arXiv:2104.09864 in the half-split order of Llama checkpoints.
+/// Keys are rotated in f32 and rounded once to the storage's dtype. Row r goes to slot kv_slots[r] of `layer`; kNoKvSlot stores
+/// nothing. Source: arXiv:2104.09864 in the half-split order of Llama checkpoints.
 struct RopeAppendArgs {
   ConstTensorView qkv;
   TensorView q;
@@ -99,13 +99,13 @@ struct RopeAppendArgs {
   ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16]
   StepView step;
   int group = 0;
-  int layer = 0;         ///< index inside the group's storage
+  int layer = 0;  ///< index inside the group's storage
   KvStorage* kv = nullptr;
 };
 void rope_append(Backend& backend, const RopeAppendArgs& args);
 
-/// Partial attention states of a step: fp32, un-normalised. m is the maximum of the scaled scores times log2(e); l and o are sums of
-/// exp2(score - m). m = -inf, l = 0, o = 0 marks an empty run.
+/// Partial attention states of a step: fp32, un-normalised. m is the maximum of the scaled scores times log2(e); l and o are
+/// sums of exp2(score - m). m = -inf, l = 0, o = 0 marks an empty run.
 ///
 ///     o  [n_partials, n_heads, head_dim] f32     m, l  [n_partials, n_heads] f32
 struct PartialStates {
@@ -143,10 +143,9 @@ void attention_decode(Backend& backend, const AttentionArgs& args);
 ///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike;   out = o / l
 ///
 /// in the order of merge_slots, which is the order of positions, so that the result does not depend on who came first. The same
-/// fold joins chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is one chunk
-/// (folds run left to right and do not associate). Empty rows give 0, never NaN.
-/// out  [rows, n_heads, head_dim] float; rows without merge slots are left alone.
-/// Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
+/// fold joins chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is
+/// one chunk (folds run left to right and do not associate). Empty rows give 0, never NaN. out  [rows, n_heads, head_dim]
+/// float; rows without merge slots are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
 struct AttentionMergeArgs {
   TensorView out;
   PartialStates partials;
@@ -168,10 +167,10 @@ void silu_mul(Backend& backend, const SiluMulArgs& args);
 ///
 ///     logits  [n_orders, n_vocab] f32, may be changed     slots  [n_slots] SlotState (u8 [n_slots, 16])
 ///     results  [n_orders] SampleResult (u8 [n_orders, sizeof(SampleResult)])
-/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise probabilities are softmax(logits / temperature), cut to
-/// the top_k largest, then to the smallest set whose mass reaches top_p (ties by smaller id), and the token is the maximum of
-/// log p + Gumbel noise, whose bits are Philox4x32-10 of key seed and counter (n_generated, token id): the same in any batch.
-/// A NaN among the logits ends the sequence with FinishedBy::not_a_number.
+/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise probabilities are softmax(logits / temperature),
+/// cut to the top_k largest, then to the smallest set whose mass reaches top_p (ties by smaller id), and the token is the
+/// maximum of log p + Gumbel noise, whose bits are Philox4x32-10 of key seed and counter (n_generated, token id): the same in
+/// any batch. A NaN among the logits ends the sequence with FinishedBy::not_a_number.
 struct SampleArgs {
   StepView step;
   TensorView logits;

@@ -11,7 +11,8 @@ namespace baton {
 /// Device memory of a step and the rotation table.
 class Model::Workspace {
  public:
-  static Result<std::unique_ptr<Workspace>> make(const ModelConfig& config, DType dtype, Backend& backend, const StepLimits& limits) {
+  static Result<std::unique_ptr<Workspace>> make(const ModelConfig& config, DType dtype, Backend& backend,
+                                                 const StepLimits& limits) {
     auto made = std::unique_ptr<Workspace>(new Workspace);
     const std::int64_t rows = limits.max_rows;
     const std::int64_t n_heads = config.n_heads;
@@ -74,7 +75,8 @@ class Model::Workspace {
 
 Model::Model(ModelConfig config, ModelWeights weights)
     : config_(std::move(config)), weights_(std::make_unique<ModelWeights>(std::move(weights))) {
-  check(weights_->layers.size() == static_cast<std::size_t>(config_.n_layers), "Model: the weights have another number of layers than the config");
+  check(weights_->layers.size() == static_cast<std::size_t>(config_.n_layers),
+        "Model: the weights have another number of layers than the config");
 }
 
 Model::~Model() = default;
@@ -86,13 +88,21 @@ DType Model::weight_dtype() const { return weights_->dtype; }
 std::size_t Model::weight_bytes() const { return weights_->size_bytes(); }
 
 std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const {
-  return {{.n_layers = config_.n_layers, .n_blocks = n_blocks, .block_len = block_len, .n_kv_heads = config_.n_kv_heads,
-           .head_dim = config_.head_dim, .dtype = dtype}};
+  return {{.n_layers = config_.n_layers,
+           .n_blocks = n_blocks,
+           .block_len = block_len,
+           .n_kv_heads = config_.n_kv_heads,
+           .head_dim = config_.head_dim,
+           .dtype = dtype}};
 }
 
 std::vector<AttentionShape> Model::attention_shapes(std::int32_t block_len, DType kv_dtype) const {
-  return {{.n_heads = config_.n_heads, .n_kv_heads = config_.n_kv_heads, .head_dim = config_.head_dim,
-           .kv_element_bytes = static_cast<std::int32_t>(size_bytes(kv_dtype)), .window = 0, .block_len = block_len}};
+  return {{.n_heads = config_.n_heads,
+           .n_kv_heads = config_.n_kv_heads,
+           .head_dim = config_.head_dim,
+           .kv_element_bytes = static_cast<std::int32_t>(size_bytes(kv_dtype)),
+           .window = 0,
+           .block_len = block_len}};
 }
 
 std::int32_t Model::n_layers_of_group(int group) const {

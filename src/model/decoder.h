@@ -41,7 +41,8 @@ class Model {
   /// Allocates the workspace. Must be called once before forward.
   Result<void> prepare(Backend& backend, const StepLimits& limits);
 
-  /// Runs one step: rows to logits [n_orders, n_vocab] f32, valid until the next call. `slots` u8 [max_slots, sizeof(SlotState)].
+  /// Runs one step: rows to logits [n_orders, n_vocab] f32, valid until the next call. `slots` u8 [max_slots,
+  /// sizeof(SlotState)].
   TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group);
 
  private:

@@ -14,9 +14,10 @@ namespace baton {
 /// Ids in, whole UTF-8 out. Holds back half characters, text that may be the beginning of a stop string, and what later tokens
 /// can still change (a run of <0xNN> tokens is UTF-8 as a whole or not at all), nothing else.
 ///
-/// Invariant: without a stop string the pieces, joined, equal `tokenizer.decode` of all ids (behind a prompt: what they add to it). With one, they end where the first
-/// stop string to be completed begins (or ends, with include_stop), however the text was cut into tokens; of several completed
-/// by the same byte the longest counts. The tokenizer must outlive the decoder. Thread: one at a time.
+/// Invariant: without a stop string the pieces, joined, equal `tokenizer.decode` of all ids (behind a prompt: what they add to
+/// it). With one, they end where the first stop string to be completed begins (or ends, with include_stop), however the text
+/// was cut into tokens; of several completed by the same byte the longest counts. The tokenizer must outlive the decoder.
+/// Thread: one at a time.
 class StreamDecoder {
  public:
   struct Piece {
@@ -27,8 +28,8 @@ class StreamDecoder {
   /// Empty stop strings are ignored.
   StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop, bool skip_special_tokens);
 
-  /// Says what stands before the first token: text after text keeps the space that a tokenizer takes from the beginning of a text.
-  /// Before the first push, if at all.
+  /// Says what stands before the first token: text after text keeps the space that a tokenizer takes from the beginning of a
+  /// text. Before the first push, if at all.
   void follow(std::span<const TokenId> prompt);
 
   /// The text that became certain with this token.

@@ -51,7 +51,8 @@ TEST(Options, the_environment_stands_behind_the_command_line) {
 }
 
 TEST(Options, flags_that_say_what_baton_does_anyway_are_taken) {
-  const auto rest = without_neutral_flags({"--enable-chunked-prefill", "--tensor-parallel-size", "1", "org/name", "-tp=1", "--scheduling-policy=fcfs", "--seed", "3"});
+  const auto rest = without_neutral_flags({"--enable-chunked-prefill", "--tensor-parallel-size", "1", "org/name", "-tp=1",
+                                           "--scheduling-policy=fcfs", "--seed", "3"});
   ASSERT_TRUE(rest) << rest.error().message;
   EXPECT_EQ(*rest, (std::vector<std::string>{"org/name", "--seed", "3"}));
   const auto refused = without_neutral_flags({"-tp", "2"});
@@ -71,7 +72,8 @@ TEST(Options, other_flags_are_refused_with_the_nearest_there_is) {
 
 TEST(Options, the_command_line_wins_over_the_file) {
   const std::string file = ::testing::TempDir() + "baton_options_test.yaml";
-  std::ofstream(file) << "model: from/file\nmax-num-seqs: 9\nblock-size: 32\nbatch-invariant: true\nenable-prefix-caching: false\nprefix: [a=b, c=d]\n";
+  std::ofstream(file) << "model: from/file\nmax-num-seqs: 9\nblock-size: 32\nbatch-invariant: true\nenable-prefix-caching: "
+                         "false\nprefix: [a=b, c=d]\n";
   const auto words = with_config_file({"mine", "--config", file, "--max-num-seqs", "4"});
   ASSERT_TRUE(words) << words.error().message;
   const Parsed parsed(*words);

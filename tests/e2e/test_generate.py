@@ -49,7 +49,10 @@ def test_batch_invariant_gives_the_same_bits_in_every_mode():
         """The catalogue as a message of its own: nothing is registered, nothing is found again."""
         system = {"role": "system", "content": CATALOGUE.read_text()}
         plain = [json.loads(line) for line in lines]
-        sent = [json.dumps({k: v for k, v in line.items() if k != "prefix"} | {"messages": [system, *line["messages"]]}) for line in plain]
+        for line in plain:
+            line["messages"] = [system, *line["messages"]]
+            del line["prefix"]
+        sent = [json.dumps(line) for line in plain]
         outputs = generate(sent, "--batch-invariant", "--no-enable-prefix-caching", *flags, prefix=False)
         return [(output["token_ids"], output["logprobs"]) for output in outputs]
 

@@ -17,7 +17,9 @@ CacheSizeOptions options() {
           .is_host_memory = false};
 }
 
-TEST(CacheSize, takes_what_all_sequences_and_some_kept_ones_could_fill_and_no_more) { EXPECT_EQ(choose_n_blocks(options()).value(), 7 * (4 + kKeptContexts)); }
+TEST(CacheSize, takes_what_all_sequences_and_some_kept_ones_could_fill_and_no_more) {
+  EXPECT_EQ(choose_n_blocks(options()).value(), 7 * (4 + kKeptContexts));
+}
 
 TEST(CacheSize, takes_a_share_of_free_memory_where_that_is_less) {
   CacheSizeOptions of = options();

@@ -73,7 +73,8 @@ TEST(HttpPostStreams, brings_every_answer_to_its_post) {
   std::vector<HttpPost> posts;
   for (std::size_t i = 0; i < kPosts; ++i) posts.push_back({server.url, "{\"number\": " + std::to_string(i) + "}"});
   std::vector<std::string> answers(kPosts);
-  const auto outcomes = http_post_streams(posts, 20, [&](std::size_t index, std::string_view bytes) { answers[index] += bytes; });
+  const auto outcomes =
+      http_post_streams(posts, 20, [&](std::size_t index, std::string_view bytes) { answers[index] += bytes; });
   for (std::size_t i = 0; i < kPosts; ++i) {
     EXPECT_EQ(outcomes[i].status, 200) << outcomes[i].error;
     EXPECT_EQ(answers[i], posts[i].body);

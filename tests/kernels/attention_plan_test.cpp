@@ -12,7 +12,9 @@ using testing::random_batch;
 
 constexpr std::int32_t kBlockLen = 16;
 
-AttentionShape shape_of(std::int32_t window = 0) { return {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .window = window, .block_len = kBlockLen}; }
+AttentionShape shape_of(std::int32_t window = 0) {
+  return {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .window = window, .block_len = kBlockLen};
+}
 
 AttentionPlanOptions options_of(bool relay, bool invariant = false) {
   AttentionPlanOptions options;
@@ -115,7 +117,8 @@ TEST(AttentionPlan, batch_invariant_cuts_only_at_multiples_of_the_chunk) {
     for (const AttentionItem& item : plan.items) {
       if ((item.flags & AttentionItem::direct) != 0) continue;
       EXPECT_EQ(item.kv_begin % kAttentionChunk, 0);
-      EXPECT_LE(item.kv_end, item.kv_begin + kAttentionChunk) << "a partial state of more than a chunk would be folded differently";
+      EXPECT_LE(item.kv_end, item.kv_begin + kAttentionChunk)
+          << "a partial state of more than a chunk would be folded differently";
     }
   }
 }

@@ -50,7 +50,8 @@ TEST(Matmul, equals_float64_for_every_number_of_rows) {
         HostTensor out(DType::f32, {rows, n});
         matmul(*backend, {x.view(), packed->get(), out.view()});
         // Sums of k products of exact operands in f32: c = 4, growth = sqrt(k).
-        EXPECT_LE(testing::relative_error(out, product(x, weight)), 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
+        EXPECT_LE(testing::relative_error(out, product(x, weight)),
+                  4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
             << to_string(dtype) << ' ' << rows << " rows, " << n << " x " << k;
       }
     }
@@ -86,7 +87,8 @@ TEST(Matmul, batch_invariant_rows_are_the_same_bits_in_any_company) {
     for (const std::int64_t row : {0, 1, 31, 32, 77, 299}) {
       HostTensor one(DType::f32, {1, n});
       matmul(*backend, {x.view().rows(row, row + 1), packed->get(), one.view()});
-      EXPECT_EQ(std::memcmp(one.bytes.data(), all.bytes.data() + static_cast<std::size_t>(row * n) * 4, one.bytes.size()), 0) << "row " << row;
+      EXPECT_EQ(std::memcmp(one.bytes.data(), all.bytes.data() + static_cast<std::size_t>(row * n) * 4, one.bytes.size()), 0)
+          << "row " << row;
     }
   }
 }

@@ -34,7 +34,11 @@ class Sampler {
       std::memcpy(flat.bytes.data() + r * logits[r].size() * 4, logits[r].data(), logits[r].size() * 4);
     std::vector<SampleResult> results(orders.size());
     const auto count = static_cast<std::int64_t>(orders.size());
-    sample(*backend_, {step.view(), flat.view(), {reinterpret_cast<std::byte*>(slots_.data()), DType::u8, {static_cast<std::int64_t>(slots_.size()), sizeof(SlotState)}},
+    sample(*backend_, {step.view(),
+                       flat.view(),
+                       {reinterpret_cast<std::byte*>(slots_.data()),
+                        DType::u8,
+                        {static_cast<std::int64_t>(slots_.size()), sizeof(SlotState)}},
                        {reinterpret_cast<std::byte*>(results.data()), DType::u8, {count, sizeof(SampleResult)}}});
     return results;
   }
@@ -91,7 +95,8 @@ void expect_distribution(const std::vector<float>& logits, SampleOrder order, co
     orders.push_back(order);
   }
   for (int draw = 0; draw < kDraws; draw += kBatch)
-    for (const SampleResult& result : sampler.run(std::vector<std::vector<float>>(kBatch, logits), orders)) counts[static_cast<std::size_t>(result.token)]++;
+    for (const SampleResult& result : sampler.run(std::vector<std::vector<float>>(kBatch, logits), orders))
+      counts[static_cast<std::size_t>(result.token)]++;
   double chi_square = 0;
   int n_free = -1;
   for (std::size_t id = 0; id < logits.size(); ++id) {

@@ -43,7 +43,8 @@ TEST(RmsNorm, equals_the_formula_and_updates_the_residual_stream) {
             squares += expected_x.back() * expected_x.back();
           }
           for (std::int64_t i = 0; i < d; ++i)
-            expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] / std::sqrt(squares / static_cast<double>(d) + 1e-5) * weight.at(i));
+            expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] /
+                               std::sqrt(squares / static_cast<double>(d) + 1e-5) * weight.at(i));
         }
         rms_norm(*backend, {x.view(), delta.view(), weight.view(), out.view(), 1e-5f});
         // A sum of d squares and three roundings in f32, then one to the output's dtype.
@@ -103,7 +104,8 @@ TEST(Embedding, copies_the_rows_of_the_table) {
 
 /// A decode step of three sequences in slots 0 to 2 after 20 tokens each.
 StepInput three_rows() {
-  static const std::vector<std::vector<BlockId>> tables{{BlockId{0}, BlockId{1}}, {BlockId{2}, BlockId{3}}, {BlockId{4}, BlockId{5}}};
+  static const std::vector<std::vector<BlockId>> tables{
+      {BlockId{0}, BlockId{1}}, {BlockId{2}, BlockId{3}}, {BlockId{4}, BlockId{5}}};
   std::vector<testing::StepSequence> sequences;
   for (std::int32_t i = 0; i < 3; ++i) {
     testing::StepSequence sequence;
@@ -117,11 +119,15 @@ StepInput three_rows() {
 TEST(ResolveRows, takes_last_tokens_from_the_table_empties_finished_rows_and_resets_slots) {
   const auto backend = cpu();
   const StepInput step = three_rows();
-  std::vector<SlotState> slots{{.last_token = 42, .n_generated = 5, .finished = 1}, {.last_token = 43}, {.last_token = 44, .n_generated = 9, .finished = 1}};
+  std::vector<SlotState> slots{{.last_token = 42, .n_generated = 5, .finished = 1},
+                               {.last_token = 43},
+                               {.last_token = 44, .n_generated = 9, .finished = 1}};
   HostTensor ids(DType::i32, {3});
   HostTensor rows(DType::u8, {3, sizeof(TokenRow)});
   const TensorView row_views[] = {rows.view()};
-  resolve_rows(*backend, {step.view(), {reinterpret_cast<std::byte*>(slots.data()), DType::u8, {3, sizeof(SlotState)}}, ids.view(), row_views});
+  resolve_rows(
+      *backend,
+      {step.view(), {reinterpret_cast<std::byte*>(slots.data()), DType::u8, {3, sizeof(SlotState)}}, ids.view(), row_views});
   const auto* got = reinterpret_cast<const std::int32_t*>(ids.bytes.data());
   EXPECT_EQ(got[0], 42);
   EXPECT_EQ(got[1], 7) << "a token the host knows is taken as it is";

@@ -53,7 +53,8 @@ class GoldenModel {
     sequence.tokens.assign(tokens.begin(), tokens.end());
     sequence.logits_of_every_row = every_row;
     sequence.order.max_tokens = 1000;
-    step = testing::pack_step(std::span(&sequence, 1), shape, {}, n_before == 0 ? std::vector<std::int32_t>{0} : std::vector<std::int32_t>{});
+    step = testing::pack_step(std::span(&sequence, 1), shape, {},
+                              n_before == 0 ? std::vector<std::int32_t>{0} : std::vector<std::int32_t>{});
     const StepView view = backend->upload_step(step);
     KvStorage* const kv = storage.get();
     const TensorView table = slots.view(DType::u8, {1, sizeof(SlotState)});
@@ -180,7 +181,9 @@ TEST(Decoder, the_demo_model_equals_transformers_in_float32) {
     for (std::size_t i = 0; i < positions.size(); ++i) {
       if (positions[i] < n_before) continue;
       const auto row = static_cast<std::size_t>(positions[i] - n_before);
-      EXPECT_LE(relative_error(std::span(last).subspan(row * n_vocab, n_vocab), std::span(expected).subspan(i * n_vocab, n_vocab)), 1e-4)
+      EXPECT_LE(
+          relative_error(std::span(last).subspan(row * n_vocab, n_vocab), std::span(expected).subspan(i * n_vocab, n_vocab)),
+          1e-4)
           << "position " << positions[i];
       ++n_compared;
     }

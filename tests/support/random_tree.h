@@ -40,7 +40,8 @@ struct Batch {
     for (std::size_t i = 0; i < tables.size(); ++i)
       unordered.push_back({SlotId{static_cast<std::int32_t>(i)}, tables[i], lens[i].first, lens[i].second});
     sequences.clear();
-    for (const std::int32_t index : depth_first_order(unordered)) sequences.push_back(unordered[static_cast<std::size_t>(index)]);
+    for (const std::int32_t index : depth_first_order(unordered))
+      sequences.push_back(unordered[static_cast<std::size_t>(index)]);
   }
 
   std::vector<std::pair<std::int32_t, std::int32_t>> lens;

@@ -18,8 +18,8 @@ struct StepSequence {
 };
 
 /// Packs one layer group. Sequences must stand in depth_first_order.
-inline StepInput pack_step(std::span<const StepSequence> sequences, const AttentionShape& shape, const AttentionPlanOptions& options,
-                           std::vector<std::int32_t> reset_slots = {}) {
+inline StepInput pack_step(std::span<const StepSequence> sequences, const AttentionShape& shape,
+                           const AttentionPlanOptions& options, std::vector<std::int32_t> reset_slots = {}) {
   std::vector<SequenceRows> planned;
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_slots;

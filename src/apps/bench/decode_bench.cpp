@@ -35,7 +35,8 @@ std::vector<TokenId> made_up_tokens(std::int32_t count, std::int32_t stream, std
 /// One engine and its shared prompt.
 class Arm {
  public:
-  static Result<Arm> make(const std::string& name, const ModelFiles& files, const DecodeBenchOptions& options, std::int32_t max_requests) {
+  static Result<Arm> make(const std::string& name, const ModelFiles& files, const DecodeBenchOptions& options,
+                          std::int32_t max_requests) {
     ModelOptions model = options.model;
     model.attention = name == "relay" ? "relay" : "paged";
     model.enable_prefix_caching = name != "unshared";
@@ -81,7 +82,8 @@ class Arm {
         if (count == 0 && !event.tokens.empty()) --n_without_token;
         count += static_cast<std::int32_t>(event.tokens.size());
         if (was_timing) n_timed += static_cast<std::int64_t>(event.tokens.size());
-        if (event.finished == FinishReason::error) return fail(ErrorCode::internal, "a sequence ended with a NaN among its logits");
+        if (event.finished == FinishReason::error)
+          return fail(ErrorCode::internal, "a sequence ended with a NaN among its logits");
         if (event.finished) --n_open;
       }
       if (!was_timing && n_without_token == 0) {
@@ -101,7 +103,11 @@ class Arm {
 
  private:
   Arm(std::string name, std::unique_ptr<Engine> engine, std::int32_t n_vocab, const DecodeBenchOptions& options)
-      : name_(std::move(name)), engine_(std::move(engine)), n_vocab_(n_vocab), options_(options), shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
+      : name_(std::move(name)),
+        engine_(std::move(engine)),
+        n_vocab_(n_vocab),
+        options_(options),
+        shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
 
   std::string name_;
   std::unique_ptr<Engine> engine_;
@@ -113,9 +119,17 @@ class Arm {
 };
 
 json::Value to_json(const DecodeRun& run, const DecodeBenchOptions& options) {
-  return {{"arm", run.arm}, {"requests", run.n_requests}, {"shared", options.shared}, {"own", options.own}, {"new", options.n_new},
-          {"tokens_per_s", run.tokens_per_s}, {"median_tokens_per_s", run.median()}, {"spread", run.spread()},
-          {"prefill_tokens_per_s", run.prefill_tokens_per_s}, {"kv_bytes_requested", run.kv_bytes_requested}, {"kv_bytes_saved", run.kv_bytes_saved}};
+  return {{"arm", run.arm},
+          {"requests", run.n_requests},
+          {"shared", options.shared},
+          {"own", options.own},
+          {"new", options.n_new},
+          {"tokens_per_s", run.tokens_per_s},
+          {"median_tokens_per_s", run.median()},
+          {"spread", run.spread()},
+          {"prefill_tokens_per_s", run.prefill_tokens_per_s},
+          {"kv_bytes_requested", run.kv_bytes_requested},
+          {"kv_bytes_saved", run.kv_bytes_saved}};
 }
 
 }  // namespace
@@ -160,12 +174,34 @@ Result<std::vector<DecodeRun>> run_decode_bench(const DecodeBenchOptions& option
 void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
   add_model_options(app, options.model);
   app.add_option("--shape", options.shape, "NAME of bench/shapes, with random weights")->group("Workload");
-  app.add_option("--shared", options.shared, "Tokens of the shared prompt")->check(CLI::Range(0, 1 << 20))->capture_default_str()->group("Workload");
-  app.add_option("--own", options.own, "Prompt tokens of each request behind it (at least one is sent)")->check(CLI::Range(0, 1 << 20))->capture_default_str()->group("Workload");
-  app.add_option("--new", options.n_new, "Tokens each request generates")->check(CLI::Range(2, 1 << 20))->capture_default_str()->group("Workload");
-  app.add_option("--requests", options.requests, "Numbers of requests at once")->delimiter(',')->allow_extra_args(false)->check(CLI::Range(1, 4096))->capture_default_str()->group("Workload");
-  app.add_option("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000))->capture_default_str()->group("Workload");
-  app.add_option("--arms", options.arms, "relay, paged, unshared")->delimiter(',')->allow_extra_args(false)->check(CLI::IsMember({"relay", "paged", "unshared"}))->capture_default_str()->group("Workload");
+  app.add_option("--shared", options.shared, "Tokens of the shared prompt")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str()
+      ->group("Workload");
+  app.add_option("--own", options.own, "Prompt tokens of each request behind it (at least one is sent)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str()
+      ->group("Workload");
+  app.add_option("--new", options.n_new, "Tokens each request generates")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str()
+      ->group("Workload");
+  app.add_option("--requests", options.requests, "Numbers of requests at once")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str()
+      ->group("Workload");
+  app.add_option("--runs", options.n_runs, "Runs of each arm, interleaved")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->group("Workload");
+  app.add_option("--arms", options.arms, "relay, paged, unshared")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"relay", "paged", "unshared"}))
+      ->capture_default_str()
+      ->group("Workload");
   app.add_option("--json", options.json_file, "File for the numbers")->group("Workload");
 }
 
@@ -175,14 +211,17 @@ int decode_bench_main(const DecodeBenchOptions& options, const std::string& comm
     fmt::print(stderr, "baton bench decode: {}\n", runs.error().message);
     return 1;
   }
-  fmt::print("{}\n\n| requests | arm | tokens/s (median of {}) | spread | KV read | KV saved |\n|---|---|---|---|---|---|\n", command, options.n_runs);
+  fmt::print("{}\n\n| requests | arm | tokens/s (median of {}) | spread | KV read | KV saved |\n|---|---|---|---|---|---|\n",
+             command, options.n_runs);
   json::Value all = json::Value::array();
   for (const DecodeRun& run : *runs) {
-    fmt::print("| {} | {} | {:.0f} | {:.0f}% | {:.2f} GB | {:.2f} GB |\n", run.n_requests, run.arm, run.median(), 100 * run.spread(),
-               static_cast<double>(run.kv_bytes_requested) / 1e9, static_cast<double>(run.kv_bytes_saved) / 1e9);
+    fmt::print("| {} | {} | {:.0f} | {:.0f}% | {:.2f} GB | {:.2f} GB |\n", run.n_requests, run.arm, run.median(),
+               100 * run.spread(), static_cast<double>(run.kv_bytes_requested) / 1e9,
+               static_cast<double>(run.kv_bytes_saved) / 1e9);
     all.push_back(to_json(run, options));
   }
-  fmt::print("\nshared {} own {} new {}; prefill of the shared prompt {:.0f} tokens/s\n", options.shared, options.own, options.n_new, runs->front().prefill_tokens_per_s);
+  fmt::print("\nshared {} own {} new {}; prefill of the shared prompt {:.0f} tokens/s\n", options.shared, options.own,
+             options.n_new, runs->front().prefill_tokens_per_s);
   if (!options.json_file.empty()) {
     if (auto written = write_file(options.json_file, json::dump_pretty({{"command", command}, {"runs", all}})); !written) {
       fmt::print(stderr, "baton bench decode: {}\n", written.error().message);

@@ -12,11 +12,11 @@
 namespace baton {
 
 struct DecodeBenchOptions {
-  ModelOptions model;                    ///< a folder, or bench/shapes/NAME with random weights
-  std::string shape;                     ///< NAME of bench/shapes; takes the place of the model
-  std::int32_t shared = 2048;            ///< tokens of the shared prompt
-  std::int32_t own = 0;                  ///< prompt tokens of each request behind it
-  std::int32_t n_new = 32;               ///< tokens each generates
+  ModelOptions model;          ///< a folder, or bench/shapes/NAME with random weights
+  std::string shape;           ///< NAME of bench/shapes; takes the place of the model
+  std::int32_t shared = 2048;  ///< tokens of the shared prompt
+  std::int32_t own = 0;        ///< prompt tokens of each request behind it
+  std::int32_t n_new = 32;     ///< tokens each generates
   std::vector<std::int32_t> requests{1, 8, 32};
   std::int32_t n_runs = 3;
   std::vector<std::string> arms{"relay", "paged"};
@@ -27,8 +27,8 @@ struct DecodeBenchOptions {
 struct DecodeRun {
   std::string arm;
   std::int32_t n_requests = 0;
-  std::vector<double> tokens_per_s;  ///< decode only: from the step after the last first token, one a run
-  double prefill_tokens_per_s = 0;   ///< of the shared prompt, once
+  std::vector<double> tokens_per_s;     ///< decode only: from the step after the last first token, one a run
+  double prefill_tokens_per_s = 0;      ///< of the shared prompt, once
   std::int64_t kv_bytes_requested = 0;  ///< of the last run's decode steps
   std::int64_t kv_bytes_saved = 0;
 

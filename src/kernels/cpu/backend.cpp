@@ -41,14 +41,17 @@ std::int64_t free_memory_bytes() {
   std::ifstream current_file("/sys/fs/cgroup/memory.current");
   std::int64_t max = 0;
   std::int64_t current = 0;
-  if (max_file >> max && current_file >> current && max > 0) available = std::min(available, std::max<std::int64_t>(0, max - current));
+  if (max_file >> max && current_file >> current && max > 0)
+    available = std::min(available, std::max<std::int64_t>(0, max - current));
   return available;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> CpuBackend::make(const BackendOptions& options) {
-  if (options.n_threads < 0) return fail(ErrorCode::invalid_request, fmt::format("--threads {}: must be 0 (automatic) or more", options.n_threads), "threads");
+  if (options.n_threads < 0)
+    return fail(ErrorCode::invalid_request, fmt::format("--threads {}: must be 0 (automatic) or more", options.n_threads),
+                "threads");
   BATON_TRY(const CpuIsa isa, detect_cpu_isa());
   limit_matmul_isa(isa);
   return std::unique_ptr<Backend>(new CpuBackend(isa, options));
@@ -100,7 +103,9 @@ StepView CpuBackend::upload_step(const StepInput& step) { return step.view(); }
 
 Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
   if (dtype == DType::bf16 && isa_ != CpuIsa::avx512_bf16)
-    return fail(ErrorCode::unsupported, fmt::format("{}: this processor has no bf16 products ({}); weights must be float32", name, to_string(isa_)), "dtype");
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: this processor has no bf16 products ({}); weights must be float32", name, to_string(isa_)),
+                "dtype");
   return products_.pack(weight, dtype, name);
 }
 

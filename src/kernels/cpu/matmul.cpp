@@ -1,8 +1,8 @@
 /// Matrix products on the CPU: the only file that sees oneDNN.
 ///
-/// A weight is packed once, in the layout oneDNN prefers at 32 rows, and multiplied by primitives for a ladder of row counts made at
-/// load over that layout; a product of M rows runs on the next step of the ladder (rows of padding are multiplied and dropped). In
-/// batch-invariant mode the ladder has one step.
+/// A weight is packed once, in the layout oneDNN prefers at 32 rows, and multiplied by primitives for a ladder of row counts
+/// made at load over that layout; a product of M rows runs on the next step of the ladder (rows of padding are multiplied and
+/// dropped). In batch-invariant mode the ladder has one step.
 #include "kernels/cpu/matmul.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include <dnnl.hpp>
 #include <fmt/format.h>
+#include <dnnl.hpp>
 
 namespace baton::cpu {
 namespace {
@@ -41,7 +41,8 @@ memory::desc row_major(std::int64_t rows, std::int64_t columns, DType dtype) {
 }
 
 /// oneDNN 2 describes an operation in two steps and oneDNN 3 in one.
-dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& x, const memory::desc& weight, const memory::desc& out) {
+dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& x, const memory::desc& weight,
+                                      const memory::desc& out) {
 #if DNNL_VERSION_MAJOR >= 3
   return {engine, x, weight, out};
 #else
@@ -92,7 +93,8 @@ class MatmulEngine::Impl {
       const memory::desc any({k, n}, dnnl_type(dtype), memory::format_tag::any);
       const auto preferred = describe(engine_, row_major(kPackingRows, k, dtype), any, row_major(kPackingRows, n, DType::f32));
       if (is_reference(preferred))
-        return fail(ErrorCode::unsupported, fmt::format("{}: oneDNN multiplies {} x {} in {} only with its reference code here", name, n, k, to_string(dtype)));
+        return fail(ErrorCode::unsupported, fmt::format("{}: oneDNN multiplies {} x {} in {} only with its reference code here",
+                                                        name, n, k, to_string(dtype)));
       auto matrix = std::make_unique<CpuMatrix>();
       matrix->n = n;
       matrix->k = k;
@@ -103,7 +105,8 @@ class MatmulEngine::Impl {
       for (const std::int64_t rows : steps()) {
         const Product* product = find_or_make(rows, *matrix, DType::f32);
         if (product == nullptr)
-          return fail(ErrorCode::unsupported, fmt::format("{}: oneDNN has no fast product of {} rows by {} x {} in {}", name, rows, n, k, to_string(dtype)));
+          return fail(ErrorCode::unsupported, fmt::format("{}: oneDNN has no fast product of {} rows by {} x {} in {}", name,
+                                                          rows, n, k, to_string(dtype)));
       }
       if (batch_invariant_ && !proven_.contains({n, k, dtype})) {
         BATON_TRY_VOID(prove(*matrix, name));
@@ -112,8 +115,10 @@ class MatmulEngine::Impl {
       return matrix;
     } catch (const dnnl::error& error) {
       if (error.status == dnnl_out_of_memory)
-        return fail(ErrorCode::out_of_memory, fmt::format("{}: no memory for {} bytes of packed weights", name, weight.size_bytes()));
-      return fail(ErrorCode::unsupported, fmt::format("{}: oneDNN cannot multiply {} x {} in {}: {}", name, n, k, to_string(dtype), error.what()));
+        return fail(ErrorCode::out_of_memory,
+                    fmt::format("{}: no memory for {} bytes of packed weights", name, weight.size_bytes()));
+      return fail(ErrorCode::unsupported,
+                  fmt::format("{}: oneDNN cannot multiply {} x {} in {}: {}", name, n, k, to_string(dtype), error.what()));
     }
   }
 
@@ -182,7 +187,8 @@ class MatmulEngine::Impl {
     }
     memory x_memory(product->x, engine_, const_cast<std::byte*>(in));
     memory out_memory(product->out, engine_, to);
-    product->primitive.execute(stream_, {{DNNL_ARG_SRC, x_memory}, {DNNL_ARG_WEIGHTS, matrix.packed}, {DNNL_ARG_DST, out_memory}});
+    product->primitive.execute(stream_,
+                               {{DNNL_ARG_SRC, x_memory}, {DNNL_ARG_WEIGHTS, matrix.packed}, {DNNL_ARG_DST, out_memory}});
     stream_.wait();
     if (pads) std::memcpy(out.data, to, out.size_bytes());
   }
@@ -190,11 +196,13 @@ class MatmulEngine::Impl {
   /// Grows `scratch` to `size` bytes and zeroes it from `used` on.
   static std::byte* padded(std::vector<std::byte>& scratch, std::size_t used, std::size_t size) {
     if (scratch.size() < size) scratch.resize(size);
-    std::fill(scratch.begin() + static_cast<std::ptrdiff_t>(used), scratch.begin() + static_cast<std::ptrdiff_t>(size), std::byte{0});
+    std::fill(scratch.begin() + static_cast<std::ptrdiff_t>(used), scratch.begin() + static_cast<std::ptrdiff_t>(size),
+              std::byte{0});
     return scratch.data();
   }
 
-  /// Multiplies 2048 random rows, then the first of them in numbers from 1 to 256, then from another place of the tile, and compares bits.
+  /// Multiplies 2048 random rows, then the first of them in numbers from 1 to 256, then from another place of the tile, and
+  /// compares bits.
   Result<void> prove(const CpuMatrix& matrix, std::string_view name) {
     constexpr std::int64_t kRows = 2048;
     std::mt19937 random(1);
@@ -223,7 +231,8 @@ class MatmulEngine::Impl {
       multiply({all.rows(first, first + rows), &matrix, view_of(part, {rows, matrix.n})});
       if (std::memcmp(part.data(), expected.data() + first * matrix.n, part.size_bytes()) != 0)
         return fail(ErrorCode::unsupported,
-                    fmt::format("--batch-invariant: {} ({} x {}) gives other bits for {} rows than among {}", name, matrix.n, matrix.k, rows, kRows));
+                    fmt::format("--batch-invariant: {} ({} x {}) gives other bits for {} rows than among {}", name, matrix.n,
+                                matrix.k, rows, kRows));
     }
     return {};
   }
@@ -238,7 +247,8 @@ class MatmulEngine::Impl {
   std::vector<std::byte> padded_out_;
 };
 
-MatmulEngine::MatmulEngine(const Parallel& parallel, bool batch_invariant) : impl_(std::make_unique<Impl>(parallel, batch_invariant)) {}
+MatmulEngine::MatmulEngine(const Parallel& parallel, bool batch_invariant)
+    : impl_(std::make_unique<Impl>(parallel, batch_invariant)) {}
 MatmulEngine::~MatmulEngine() = default;
 
 Result<std::unique_ptr<PackedMatrix>> MatmulEngine::pack(ConstTensorView weight, DType dtype, std::string_view name) {

@@ -14,8 +14,8 @@ namespace baton::cpu {
 /// Rows of one product in batch-invariant mode, whatever the number of rows asked for.
 inline constexpr std::int64_t kInvariantRows = 32;
 
-/// Keeps oneDNN to the instruction set, before its first use in the process; later calls with another set have no effect, which the
-/// result says (false).
+/// Keeps oneDNN to the instruction set, before its first use in the process; later calls with another set have no effect, which
+/// the result says (false).
 bool limit_matmul_isa(CpuIsa isa);
 
 /// Makes and multiplies packed weights. Thread: engine only.
@@ -27,8 +27,9 @@ class MatmulEngine {
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  /// Packs [n, k] for x of `dtype` (f32 or bf16). In batch-invariant mode each new shape is proven: rows alone, at every place of a tile and
-  /// among 2048 must come out equal, or the weight is refused by name. Fails also if oneDNN has only its reference code for the shape.
+  /// Packs [n, k] for x of `dtype` (f32 or bf16). In batch-invariant mode each new shape is proven: rows alone, at every place
+  /// of a tile and among 2048 must come out equal, or the weight is refused by name. Fails also if oneDNN has only its
+  /// reference code for the shape.
   Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name);
 
   /// See matmul in kernels/ops.h.

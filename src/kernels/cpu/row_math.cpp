@@ -6,9 +6,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_math.cpp"
+#include <hwy/contrib/math/math-inl.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace baton::cpu::HWY_NAMESPACE {
@@ -34,8 +34,7 @@ void ScaleByWeight(const float* x, float factor, const float* weight, std::int64
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto f = hn::Set(d, factor);
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), f), hn::LoadU(d, weight + i)), d, out + i);
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), f), hn::LoadU(d, weight + i)), d, out + i);
   for (; i < n; ++i) out[i] = x[i] * factor * weight[i];
 }
 
@@ -120,7 +119,9 @@ void scale_by_weight(const float* x, float factor, const float* weight, std::int
   HWY_DYNAMIC_DISPATCH(ScaleByWeight)(x, factor, weight, n, out);
 }
 void add_to(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(x, delta, n); }
-void silu_times(const float* gate, const float* up, std::int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(SiluTimes)(gate, up, n, out); }
+void silu_times(const float* gate, const float* up, std::int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(SiluTimes)(gate, up, n, out);
+}
 MaxAndNan max_and_nan(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(FindMaxAndNan)(x, n); }
 double sum_of_exp(const float* x, std::int64_t n, float shift, float scale) {
   return HWY_DYNAMIC_DISPATCH(SumOfExp)(x, n, shift, scale);

@@ -15,7 +15,7 @@ void add_to(float* x, const float* delta, std::int64_t n);
 void silu_times(const float* gate, const float* up, std::int64_t n, float* out);
 
 struct MaxAndNan {
-  float max;       ///< over the numbers that are not NaN; -infinity if there is none
+  float max;  ///< over the numbers that are not NaN; -infinity if there is none
   bool has_nan;
 };
 MaxAndNan max_and_nan(const float* x, std::int64_t n);

@@ -78,7 +78,8 @@ std::int32_t draw(const float* logits, std::int32_t n_vocab, const SampleOrder& 
   return best;
 }
 
-void fill_logprobs(const float* logits, std::int32_t n_vocab, const SampleOrder& order, double log_sum_exp, SampleResult& result) {
+void fill_logprobs(const float* logits, std::int32_t n_vocab, const SampleOrder& order, double log_sum_exp,
+                   SampleResult& result) {
   const std::vector<std::int32_t> ids = most_likely(logits, n_vocab, std::min(order.n_top_logprobs, kMaxTopLogprobs));
   result.n_top = static_cast<std::int32_t>(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
