@@ -4,11 +4,14 @@
 #include <cmath>
 #include <limits>
 
+// Highway's order, which is not the alphabet's: foreach_target includes this file once for each instruction set.
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_math.cpp"
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace baton::cpu::HWY_NAMESPACE {
