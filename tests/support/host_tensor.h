@@ -1,6 +1,7 @@
 /// Owned host tensors with random contents, and errors against float64.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -19,7 +20,7 @@ struct HostTensor {
 
   HostTensor(DType type, Shape sizes)
       : dtype(type), shape(sizes), bytes(static_cast<std::size_t>(sizes.n_elements()) * size_bytes(type)) {
-    std::memset(bytes.data(), 0xff, bytes.size());
+    std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
   }
 
   TensorView view() { return {bytes.data(), dtype, shape}; }
