@@ -157,9 +157,7 @@ Result<Prefixes> load_prefixes(const ModelOptions& options, const ServedModel& m
   Prefixes prefixes;
   for (const std::string& definition : options.prefixes) {
     BATON_TRY(PrefixDefinition read, read_prefix_flag(definition));
-    BATON_TRY(const PrefixInfo info, prefixes.add(model, engine, std::move(read)));
-    log::info("event=prefix_filled name={} tokens={} pinned_tokens={} ms={:.0f}", info.name, info.n_tokens,
-              info.n_pinned_tokens, info.fill_ms);
+    BATON_TRY_VOID(prefixes.add(model, engine, std::move(read)));
   }
   return prefixes;
 }

@@ -88,14 +88,8 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   header.orders = built.input.append(as_span(orders));
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const AttentionPlan attention = plan_attention(layout.rows, groups_[g].shape, options_);
-    LayerGroupSections& sections = header.groups[g];
-    sections.rows = built.input.append(as_span(attention.rows));
-    sections.kv_slots = built.input.append(as_span(kv_slots));
-    sections.items = built.input.append(as_span(attention.items));
-    sections.block_lists = built.input.append(as_span(attention.block_lists));
-    sections.merge_offsets = built.input.append(as_span(attention.merge_offsets));
-    sections.merge_slots = built.input.append(as_span(attention.merge_slots));
-    sections.n_partials = attention.n_partials;
+    header.groups[g] = append_plan(built.input, attention);
+    header.groups[g].kv_slots = built.input.append(as_span(kv_slots));
     add_reads(groups_[g], layout, attention, built);
   }
   built.input.finish();

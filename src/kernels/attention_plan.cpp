@@ -381,4 +381,15 @@ AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const Atte
   return Planner(sequences, shape, options).make();
 }
 
+LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan) {
+  LayerGroupSections sections;
+  sections.rows = step.append(std::span<const TokenRow>(plan.rows));
+  sections.items = step.append(std::span<const AttentionItem>(plan.items));
+  sections.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
+  sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
+  sections.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
+  sections.n_partials = plan.n_partials;
+  return sections;
+}
+
 }  // namespace baton

@@ -98,6 +98,9 @@ std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequen
 AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const AttentionShape& shape,
                              const AttentionPlanOptions& options);
 
+/// Appends a plan's arrays to a step, as a layer group of it; where keys are stored (kv_slots) is the caller's to add.
+LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan);
+
 /// Says what is wrong with a plan, if anything: each row must see each position of its [kv_lo, kv_hi) in exactly one item that
 /// reads the block its table names, partial states must be written once and merged once, in ascending position order, flags
 /// must be true.

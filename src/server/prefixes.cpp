@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/log.h"
 #include "io/file.h"
 
 namespace baton {
@@ -94,6 +95,8 @@ Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, Prefi
   std::string text = prefix_text(definition.messages);
   entries_.push_back(
       {std::move(definition), std::move(text), *info, std::chrono::duration_cast<std::chrono::seconds>(now).count()});
+  log::info("event=prefix_filled name={} tokens={} pinned_tokens={} ms={:.0f}", info->name, info->n_tokens,
+            info->n_pinned_tokens, info->fill_ms);
   return *info;
 }
 

@@ -42,8 +42,8 @@ class Prefixes {
     std::int64_t created = 0;  ///< Unix time in seconds
   };
 
-  /// Fills and pins it in the engine; waits until that is done. Errors name the prefix: a name given twice, a prompt that is
-  /// too long or does not render.
+  /// Fills and pins it in the engine, with one log line; waits until that is done. Errors name the prefix: a name given twice,
+  /// a prompt that is too long or does not render.
   Result<PrefixInfo> add(const ServedModel& model, Engine& engine, PrefixDefinition definition);
 
   const Entry* find(std::string_view name) const;

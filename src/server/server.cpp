@@ -34,9 +34,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   check(!model.names.empty(), "a served model has a name");
   model.max_model_len = engine.info().max_model_len;
   for (PrefixDefinition& prefix : prefixes) {
-    BATON_TRY(const PrefixInfo info, prefixes_.add(model, engine, std::move(prefix)));
-    log::info("event=prefix_filled name={} tokens={} pinned_tokens={} ms={:.0f}", info.name, info.n_tokens,
-              info.n_pinned_tokens, info.fill_ms);
+    BATON_TRY_VOID(prefixes_.add(model, engine, std::move(prefix)));
   }
   model_.emplace(std::move(model));
   engine_ = &engine;

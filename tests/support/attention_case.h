@@ -241,16 +241,9 @@ class AttentionCase {
 /// The plan as a step of one layer group.
 inline StepInput make_step(const AttentionPlan& plan) {
   StepInput step;
-  LayerGroupSections sections;
-  sections.rows = step.append(std::span<const TokenRow>(plan.rows));
-  sections.items = step.append(std::span<const AttentionItem>(plan.items));
-  sections.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
-  sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
-  sections.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
-  sections.n_partials = plan.n_partials;
   step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());
   step.header().n_groups = 1;
-  step.header().groups[0] = sections;
+  step.header().groups[0] = append_plan(step, plan);
   step.finish();
   return step;
 }

@@ -48,14 +48,8 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
   header.token_ids = step.append(std::span<const TokenId>(token_ids));
   header.reset_slots = step.append(std::span<const std::int32_t>(reset_slots));
   header.orders = step.append(std::span<const SampleOrder>(orders));
-  LayerGroupSections& group = header.groups[0];
-  group.rows = step.append(std::span<const TokenRow>(plan.rows));
-  group.kv_slots = step.append(std::span<const std::int64_t>(kv_slots));
-  group.items = step.append(std::span<const AttentionItem>(plan.items));
-  group.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
-  group.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
-  group.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
-  group.n_partials = plan.n_partials;
+  header.groups[0] = append_plan(step, plan);
+  header.groups[0].kv_slots = step.append(std::span<const std::int64_t>(kv_slots));
   step.finish();
   return step;
 }

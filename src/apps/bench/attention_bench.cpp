@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/bench/statistics.h"
 #include "core/parallel.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -38,11 +39,6 @@ class StopWatch {
   clockid_t clock_;
   double begin_;
 };
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
 
 /// Bytes a microsecond of reading a buffer front to back in all threads.
 class ReadBandwidth {
@@ -203,16 +199,9 @@ class CaseRunner {
   }
 
   static void fill_step(StepInput& step, const AttentionPlan& plan) {
-    LayerGroupSections sections;
-    sections.rows = step.append(std::span<const TokenRow>(plan.rows));
-    sections.items = step.append(std::span<const AttentionItem>(plan.items));
-    sections.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
-    sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
-    sections.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
-    sections.n_partials = plan.n_partials;
     step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());
     step.header().n_groups = 1;
-    step.header().groups[0] = sections;
+    step.header().groups[0] = append_plan(step, plan);
     step.finish();
   }
 
@@ -286,11 +275,7 @@ json::Value to_json(const AttentionBenchReport& report, const std::string& comma
 
 double AttentionArmRun::median_us() const { return median_of(us); }
 
-double AttentionArmRun::spread() const {
-  if (us.empty()) return 0;
-  const auto [low, high] = std::minmax_element(us.begin(), us.end());
-  return (*high - *low) / median_us();
-}
+double AttentionArmRun::spread() const { return spread_of(us); }
 
 std::vector<AttentionBenchCase> attention_bench_cases(const std::vector<std::string>& tables) {
   std::vector<AttentionBenchCase> cases;

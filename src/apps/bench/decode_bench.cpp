@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/bench/statistics.h"
 #include "apps/load.h"
 #include "core/log.h"
 #include "io/file.h"
@@ -134,16 +135,9 @@ json::Value to_json(const DecodeRun& run, const DecodeBenchOptions& options) {
 
 }  // namespace
 
-double DecodeRun::median() const {
-  std::vector<double> sorted = tokens_per_s;
-  std::sort(sorted.begin(), sorted.end());
-  return sorted.empty() ? 0 : (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
-}
+double DecodeRun::median() const { return median_of(tokens_per_s); }
 
-double DecodeRun::spread() const {
-  const auto [low, high] = std::minmax_element(tokens_per_s.begin(), tokens_per_s.end());
-  return tokens_per_s.empty() ? 0 : (*high - *low) / median();
-}
+double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 
 Result<std::vector<DecodeRun>> run_decode_bench(const DecodeBenchOptions& options) {
   DecodeBenchOptions used = options;
