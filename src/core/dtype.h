@@ -1,4 +1,4 @@
-/// Element types of tensors and the two 16-bit float formats.
+/// Element types of tensors, the two 16-bit float formats and the 8-bit one.
 #pragma once
 
 #include <bit>
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "core/check.h"
 
@@ -73,7 +74,43 @@ struct Float16 {
   explicit operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 };
 
-static_assert(sizeof(BFloat16) == 2 && sizeof(Float16) == 2);
+/// OCP FP8 E4M3: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinity, one NaN a sign. Conversion from float rounds to
+/// nearest even and saturates at +-448, infinity too; NaN gives 0x7f: the bits of CUDA's cvt.rn.satfinite. To float it is
+/// exact.
+struct Float8E4M3 {
+  std::uint8_t bits = 0;
+
+  static constexpr float kLargest = 448;
+
+  Float8E4M3() = default;
+  constexpr explicit Float8E4M3(float value) : bits(round(value)) {}
+  constexpr explicit operator float() const {
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits >> 7) << 31;
+    const std::uint32_t code = bits & 0x7fu;
+    if (code == 0x7fu) return std::bit_cast<float>(sign | 0x7fc00000u);
+    if (code < 8) return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(code) * 0x1p-9f));
+    return std::bit_cast<float>(sign | ((code + (120u << 3)) << 20));
+  }
+
+ private:
+  static constexpr std::uint8_t round(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = word >> 31 << 7;
+    const std::uint32_t magnitude = word & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return 0x7f;
+    if (magnitude >= std::bit_cast<std::uint32_t>(kLargest)) return static_cast<std::uint8_t>(sign | 0x7e);
+    std::uint32_t code;
+    if (magnitude < std::bit_cast<std::uint32_t>(0x1p-6f)) {
+      // Subnormal, in steps of 2^-9, which is the step of floats from 2^14 on: the sum rounds as wanted.
+      code = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) - std::bit_cast<std::uint32_t>(0x1p14f);
+    } else {
+      code = ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20) - (120u << 3);
+    }
+    return static_cast<std::uint8_t>(sign | code);
+  }
+};
+
+static_assert(sizeof(BFloat16) == 2 && sizeof(Float16) == 2 && sizeof(Float8E4M3) == 1);
 
 template <class T>
 struct DTypeOf;
@@ -88,6 +125,10 @@ struct DTypeOf<BFloat16> {
 template <>
 struct DTypeOf<Float16> {
   static constexpr DType value = DType::f16;
+};
+template <>
+struct DTypeOf<Float8E4M3> {
+  static constexpr DType value = DType::f8_e4m3;
 };
 template <>
 struct DTypeOf<std::int32_t> {
@@ -111,6 +152,13 @@ decltype(auto) visit_float(DType dtype, Body&& body) {
     case DType::f16: return body(Float16{});
     default: check_failed("visit_float: the dtype is not f32, bf16 or f16");
   }
+}
+
+/// As visit_float, and f8_e4m3: every type that keys and values may be stored as.
+template <class Body>
+decltype(auto) visit_stored_float(DType dtype, Body&& body) {
+  if (dtype == DType::f8_e4m3) return body(Float8E4M3{});
+  return visit_float(dtype, std::forward<Body>(body));
 }
 
 }  // namespace baton
