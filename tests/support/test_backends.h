@@ -1,0 +1,102 @@
+/// The backends a test of operations runs over: the CPU with each instruction set of this machine, and CUDA where there is one.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+
+namespace baton::testing {
+
+/// BATON_CPU_ISA for one scope, and what it was before after it.
+class CpuIsaScope {
+ public:
+  explicit CpuIsaScope(const std::string& isa) {
+    if (const char* before = std::getenv("BATON_CPU_ISA"); before != nullptr) before_ = before;
+    set(isa);
+  }
+  ~CpuIsaScope() { set(before_); }
+  CpuIsaScope(const CpuIsaScope&) = delete;
+  CpuIsaScope& operator=(const CpuIsaScope&) = delete;
+
+ private:
+  static void set(const std::string& isa) {
+    if (isa.empty()) {
+      unsetenv("BATON_CPU_ISA");
+    } else {
+      setenv("BATON_CPU_ISA", isa.c_str(), 1);
+    }
+  }
+  std::string before_;
+};
+
+/// One backend, which lives as long as the program.
+struct TestBackend {
+  std::string name;  ///< "cpu avx2", "cuda"
+  std::string device;
+  std::string isa;  ///< of a CPU
+  Backend& backend;
+
+  bool is_cuda() const { return device == "cuda"; }
+  /// Another one of this kind with other options.
+  Result<std::unique_ptr<Backend>> make(const BackendOptions& options) const {
+    if (isa.empty()) return make_backend(device, options);
+    const CpuIsaScope scope(isa);
+    return make_backend(device, options);
+  }
+};
+
+/// Prints a line once a program: what a test leaves out, and why.
+inline void say_once(const std::string& line) {
+  static std::vector<std::string> said;
+  for (const std::string& before : said)
+    if (before == line) return;
+  said.push_back(line);
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+/// All backends there are, made at the first call. The CPU with its best instruction set comes first: the library of its
+/// products is bound to the set it is first used with. A module or device that is missing is said in one line; without any the
+/// test fails.
+inline const std::vector<TestBackend>& test_backends() {
+  struct Owned {
+    std::vector<std::unique_ptr<Backend>> backends;
+    std::vector<TestBackend> tests;
+    void add(std::string name, std::string device, std::string isa, std::unique_ptr<Backend> backend) {
+      backends.push_back(std::move(backend));
+      tests.push_back({std::move(name), std::move(device), std::move(isa), *backends.back()});
+    }
+  };
+  static const Owned owned = [] {
+    Owned made;
+    BackendOptions options;
+    options.n_threads = 2;
+    for (const std::string isa : {"avx512_bf16", "avx512", "avx2", "baseline"}) {
+      const CpuIsaScope scope(isa);
+      auto backend = make_backend("cpu", options);
+      if (backend) {
+        made.add("cpu " + isa, "cpu", isa, std::move(*backend));
+      } else if (backend.error().code != ErrorCode::unsupported) {  // this processor has not each set
+        say_once("cpu: skipped: " + backend.error().message);
+      }
+    }
+    auto cuda = make_backend("cuda", options);
+    if (cuda) {
+      made.add("cuda", "cuda", "", std::move(*cuda));
+    } else {
+      say_once("cuda: skipped: " + cuda.error().message);
+    }
+    return made;
+  }();
+  EXPECT_FALSE(owned.tests.empty()) << "there is no backend to test";
+  return owned.tests;
+}
+
+}  // namespace baton::testing
