@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +21,8 @@ namespace baton {
 struct BackendOptions {
   int n_threads = 0;             ///< 0: as many as affinity and quota allow
   bool batch_invariant = false;  ///< products in fixed row tiles, proven when a weight is packed
+  int device = 0;                ///< which CUDA device
+  int attention_blocks = 0;      ///< blocks of the CUDA attention kernel, 0: one a multiprocessor; results do not depend on it
 };
 
 struct BackendInfo {
@@ -78,6 +81,16 @@ class PackedMatrix {
   std::size_t size_bytes = 0;
 };
 
+/// Operations that were recorded once and can run again as they are, with the same memory: a CUDA graph, or the calls themselves
+/// on a backend without graphs. Sizes that the operations took from their arguments are fixed; what they read from memory (the
+/// step's sections among it) may change between replays.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  /// Enqueues all of it.
+  virtual void replay() = 0;
+};
+
 /// One device. Functions that allocate return a Result; everything else aborts on failure, because a device that fails in the
 /// middle of a step cannot go on. The operations are called through ops.h, which checks their arguments. Thread: engine only.
 class Backend {
@@ -91,10 +104,16 @@ class Backend {
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
   /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they must
-  /// live as long.
+  /// live as long; a device copies them to the same address each time, in the order of the operations, so that a Recording
+  /// finds the new step where it found the old one.
   virtual StepView upload_step(const StepInput& step) = 0;
   /// Waits until everything enqueued has run.
   virtual void synchronize() = 0;
+  /// Records what `operations` calls (once, at this call; operations only: no allocation, upload, copy or synchronize) without
+  /// running it where the device can.
+  virtual Result<std::unique_ptr<Recording>> record(std::function<void()> operations) = 0;
+  /// Runs `operations`, waits, and gives the microseconds they took by the device's clock.
+  virtual double time_us(const std::function<void()>& operations) = 0;
 
   /// Packs a host matrix [n, k] (any float dtype) to be multiplied by x of `dtype` (f32 or bf16). Reads `weight` once, front to
   /// back.

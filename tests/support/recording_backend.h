@@ -52,6 +52,8 @@ class RecordingBackend : public Backend {
 
   StepView upload_step(const StepInput&) override { not_here(); }
   void synchronize() override {}
+  Result<std::unique_ptr<Recording>> record(std::function<void()>) override { not_here(); }
+  double time_us(const std::function<void()>&) override { not_here(); }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape&) override { not_here(); }
   void resolve_rows(const ResolveRowsArgs&) override { not_here(); }
   void embedding(const EmbeddingArgs&) override { not_here(); }

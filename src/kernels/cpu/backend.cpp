@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -45,6 +46,15 @@ std::int64_t free_memory_bytes() {
     available = std::min(available, std::max<std::int64_t>(0, max - current));
   return available;
 }
+
+class CpuRecording final : public Recording {
+ public:
+  explicit CpuRecording(std::function<void()> operations) : operations_(std::move(operations)) {}
+  void replay() override { operations_(); }
+
+ private:
+  std::function<void()> operations_;
+};
 
 }  // namespace
 
@@ -100,6 +110,16 @@ void CpuBackend::copy_to_host(TensorView host, ConstTensorView device) {
 }
 
 StepView CpuBackend::upload_step(const StepInput& step) { return step.view(); }
+
+Result<std::unique_ptr<Recording>> CpuBackend::record(std::function<void()> operations) {
+  return std::make_unique<CpuRecording>(std::move(operations));
+}
+
+double CpuBackend::time_us(const std::function<void()>& operations) {
+  const auto begin = std::chrono::steady_clock::now();
+  operations();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
 
 Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
   if (dtype == DType::bf16 && isa_ != CpuIsa::avx512_bf16)

@@ -1,6 +1,7 @@
 /// The CPU backend: a product, and the executable specification of the CUDA one.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "core/parallel.h"
@@ -22,6 +23,9 @@ class CpuBackend final : public Backend {
   void copy_to_host(TensorView host, ConstTensorView device) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override {}
+  /// Keeps the function; replay calls it.
+  Result<std::unique_ptr<Recording>> record(std::function<void()> operations) override;
+  double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
 
