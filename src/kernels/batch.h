@@ -110,7 +110,9 @@ struct LayerGroupSections {
   Section merge_offsets;  ///< int32 [n_rows + 1] into merge_slots; equal neighbours: the row was written directly
   Section merge_slots;    ///< int32 partial states of each row, in merge order (ascending positions)
   std::int32_t n_partials = 0;
-  std::int32_t reserved = 0;
+  /// The first so many items are shared runs. An executor that hands items out one by one crosses these with the KV heads item by
+  /// item, and the rest head by head, so that sequences that read the same blocks by themselves read them at the same time.
+  std::int32_t n_shared_items = 0;
 };
 
 struct StepHeader {

@@ -18,6 +18,8 @@ struct KvShape {
   std::int32_t n_kv_heads = 0;  ///< of this rank
   std::int32_t head_dim = 0;
   DType dtype = DType::bf16;
+  float k_scale = 1;  ///< a stored f8_e4m3 key times k_scale is the key; other dtypes want 1
+  float v_scale = 1;
 
   /// Bytes of keys and values of one token in one layer.
   std::int64_t token_bytes() const {

@@ -117,12 +117,14 @@ struct PartialStates {
 /// Attention of every token row over its keys, by the step's work list: prefix nodes and contexts, decode and prefill alike.
 ///
 ///     for each item, row in item, query head h (KV head h / (n_heads / n_kv_heads)):
-///         s_t = scale * q . k_t * log2(e)   for t in [kv_begin, kv_end) and in the row's [kv_lo, kv_hi)
+///         s_t = c(scale * q . k_t) * log2(e)   for t in [kv_begin, kv_end) and in the row's [kv_lo, kv_hi)
+///         c(x) = softcap tanh(x / softcap) if softcap > 0, else x
 ///         state = (m, l, o) of softmax(s) V, built chunk by chunk (kAttentionChunk, absolute positions), folded left to right
 ///     direct items write o / l to `out`, others their state to `partials`.
 ///
 ///     q  [rows, n_heads, head_dim] float     out  the same shape, float; may not overlap q
-/// Rows that no direct item covers are left to attention_merge. A row without keys gives 0.
+/// Rows that no direct item covers are left to attention_merge, or merged here with the same bits if `merge` is set. A row without
+/// keys gives 0.
 /// Products of a bf16 cache take bf16 operands (q and exp2(s - m) rounded to nearest even) with f32 sums; an f32 cache f32.
 /// Sources: arXiv:2402.14808 (relay), 2309.06180 (paged), Flash-Decoding (split runs).
 struct AttentionArgs {
@@ -135,6 +137,8 @@ struct AttentionArgs {
   int layer = 0;
   const KvStorage* kv = nullptr;
   float scale = 0;
+  float softcap = 0;   ///< bound of the scores, 0: none
+  bool merge = false;  ///< also do what attention_merge does with these partial states
 };
 void attention_decode(Backend& backend, const AttentionArgs& args);
 
@@ -151,6 +155,7 @@ struct AttentionMergeArgs {
   PartialStates partials;
   StepView step;
   int group = 0;
+  const KvStorage* kv = nullptr;  ///< that the states were made from
 };
 void attention_merge(Backend& backend, const AttentionMergeArgs& args);
 

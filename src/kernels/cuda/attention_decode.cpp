@@ -1,0 +1,95 @@
+/// Chooses the instantiation of the attention kernel and fills its parameters.
+#include "kernels/cuda/attention_decode.h"
+
+#include <bit>
+#include <cmath>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_merge.h"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/kv_storage.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kMaxGroup = 64;  // query heads of a KV head: a tile holds whole token rows
+
+using Launch = void (*)(const AttentionParams&, const Device&, int);
+
+/// The instantiation for a storage, or null.
+Launch find_launch(DType dtype, int padded_dim) {
+  if (dtype == DType::bf16) {
+    if (padded_dim == 64) return launch_attention<__nv_bfloat16, 64, false>;
+    if (padded_dim == 96) return launch_attention<__nv_bfloat16, 96, false>;
+    if (padded_dim == 128) return launch_attention<__nv_bfloat16, 128, false>;
+    if (padded_dim == 256) return launch_attention<__nv_bfloat16, 256, false>;
+  }
+  if (dtype == DType::f16) {
+    if (padded_dim == 64) return launch_attention<__half, 64, false>;
+    if (padded_dim == 128) return launch_attention<__half, 128, false>;
+  }
+  if (dtype == DType::f8_e4m3) {
+    if (padded_dim == 64) return launch_attention<__nv_bfloat16, 64, true>;
+    if (padded_dim == 128) return launch_attention<__nv_bfloat16, 128, true>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string attention_obstacle(const KvShape& kv) {
+  if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
+    return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
+  if (find_launch(kv.dtype, padded_head_dim(kv.head_dim)) == nullptr)
+    return fmt::format(
+        "a KV cache of {} with heads of {} on CUDA: bfloat16 takes heads of up to 256, float16 and float8_e4m3 up to 64 and from 104 to 128",
+        to_string(kv.dtype), kv.head_dim);
+  return {};
+}
+
+void attention_decode(const Device& device, const AttentionWorkspace& workspace, const AttentionArgs& args) {
+  const auto& kv = static_cast<const CudaKvStorage&>(*args.kv);
+  const KvShape& shape = kv.shape();
+  const KvLayout layout = kv.layout();
+  const DType compute = shape.dtype == DType::f8_e4m3 ? DType::bf16 : shape.dtype;
+  check(args.q.dtype == compute, "attention on CUDA: queries must have the type of the products (the cache's, bf16 for e4m3)");
+  check(args.out.dtype == compute || args.out.dtype == DType::f32, "attention on CUDA: out must have the queries' type or be f32");
+  const std::int64_t n_rows = args.q.shape[0];
+  const auto n_heads = static_cast<int>(args.q.shape[1]);
+  check(n_heads / shape.n_kv_heads <= kMaxGroup, "attention on CUDA: more than 64 query heads a KV head");
+  check(args.scale > 0, "attention on CUDA: the scale must be positive");
+  const bool merges_inside = args.merge && n_rows * shape.n_kv_heads <= workspace.n_counters;
+  const float log2_e = 1.44269504f;
+  AttentionParams params;
+  params.step = args.step.data;
+  params.group = args.group;
+  params.rows = reinterpret_cast<const TokenRow*>(args.rows.data);
+  params.q = args.q.data;
+  params.out = args.out.data;
+  params.part_o = reinterpret_cast<float*>(args.partials.o.data);
+  params.part_m = reinterpret_cast<float*>(args.partials.m.data);
+  params.part_l = reinterpret_cast<float*>(args.partials.l.data);
+  params.kv = kv.layer_data(args.layer);
+  params.counters = merges_inside ? workspace.counters : nullptr;
+  params.block_bytes = layout.block_bytes();
+  params.tile_bytes = layout.tile_bytes();
+  params.block_shift = std::countr_zero(static_cast<unsigned>(shape.block_len));
+  params.n_heads = n_heads;
+  params.n_kv_heads = shape.n_kv_heads;
+  params.head_dim = shape.head_dim;
+  params.has_softcap = args.softcap > 0;
+  params.score_scale = args.scale * shape.k_scale / (args.softcap > 0 ? args.softcap : 1);
+  params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
+  params.out_is_f32 = args.out.dtype == DType::f32;
+  params.v_scale = shape.v_scale;
+  find_launch(shape.dtype, padded_head_dim(shape.head_dim))(params, device, workspace.n_blocks);
+  if (args.merge && !merges_inside)
+    cuda::attention_merge(device, {args.out, args.partials, args.step, args.group, args.kv});
+}
+
+}  // namespace baton::cuda

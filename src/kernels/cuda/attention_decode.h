@@ -1,0 +1,25 @@
+/// Attention over the work list on a CUDA device: one persistent launch.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device.h"
+#include "kernels/ops.h"
+
+namespace baton::cuda {
+
+/// What launches share and leave as they found it. Made once by the backend, never resized: recorded graphs hold the addresses.
+struct AttentionWorkspace {
+  /// One arrival counter for each (row, KV head) of a merging launch, all zero between launches.
+  std::int32_t* counters = nullptr;
+  std::int64_t n_counters = 0;
+  int n_blocks = 0;  ///< of the persistent grid
+};
+
+/// Says in a sentence what attention cannot do with this storage and these queries, or nothing: asked before anything is built.
+/// q must have the storage's dtype (bf16 for f8_e4m3); out that dtype or f32.
+std::string attention_obstacle(const KvShape& kv);
+
+void attention_decode(const Device& device, const AttentionWorkspace& workspace, const AttentionArgs& args);
+
+}  // namespace baton::cuda

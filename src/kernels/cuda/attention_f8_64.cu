@@ -1,0 +1,6 @@
+/// Attention over e4m3 keys and values in bf16 products, heads of up to 64.
+#include "kernels/cuda/attention_kernel.cuh"
+
+namespace baton::cuda {
+template void launch_attention<__nv_bfloat16, 64, true>(const AttentionParams&, const Device&, int n_blocks);
+}  // namespace baton::cuda

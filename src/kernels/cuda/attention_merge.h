@@ -1,0 +1,11 @@
+/// Merging of partial attention states on a CUDA device, as a launch of its own.
+#pragma once
+
+#include "kernels/cuda/device.h"
+#include "kernels/ops.h"
+
+namespace baton::cuda {
+
+void attention_merge(const Device& device, const AttentionMergeArgs& args);
+
+}  // namespace baton::cuda

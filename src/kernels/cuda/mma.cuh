@@ -1,0 +1,254 @@
+/// The instructions of the matrix units and of asynchronous copies, one function each. Fragment layouts are those of the PTX manual
+/// for mma.m16n8k16 and wgmma.m64nNk16 (the accumulators and the register operand A of both lie alike).
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define BATON_SM90A 1  // wgmma and bulk copies; without it the same kernel runs on mma.sync and cp.async
+#endif
+
+namespace baton::cuda {
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// --- barriers in shared memory (mbarrier) ---
+
+__device__ __forceinline__ void barrier_init(std::uint32_t barrier, int n_arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(n_arrivals) : "memory");
+}
+/// Behind the last barrier_init of a block: bulk copies see the barriers (with the __syncthreads that follows).
+__device__ __forceinline__ void barriers_initialised() {
+#ifdef BATON_SM90A
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(barrier) : "memory");
+}
+/// Waits until the phase of this parity has ended.
+__device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) {
+  std::uint32_t done = 0;
+  do {
+#ifdef BATON_SM90A
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+#else
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+#endif
+  } while (done == 0);
+}
+
+// --- copies from global to shared memory that end on a barrier ---
+//
+// A warp copies together. On sm_90a one lane announces the bytes (copy_begin) and bulk copies count them down; elsewhere each lane
+// copies 16 bytes at a time and arrives when its copies have landed (copy_end), so the barrier expects kCopyArrivals arrivals.
+
+#ifdef BATON_SM90A
+constexpr int kCopyArrivals = 1;
+#else
+constexpr int kCopyArrivals = 32;
+#endif
+
+__device__ __forceinline__ void copy_begin(std::uint32_t barrier, int n_bytes, int lane) {
+#ifdef BATON_SM90A
+  if (lane == 0)
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n\t}" ::"r"(barrier),
+                 "r"(n_bytes)
+                 : "memory");
+  __syncwarp();
+#endif
+}
+/// `n_bytes` a multiple of 16, addresses too. By one lane on sm_90a, which may differ from its neighbours'; elsewhere by this lane
+/// alone as well.
+__device__ __forceinline__ void copy_piece(std::uint32_t to, const void* from, int n_bytes, std::uint32_t barrier) {
+#ifdef BATON_SM90A
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+               "r"(n_bytes), "r"(barrier)
+               : "memory");
+#else
+  for (int at = 0; at < n_bytes; at += 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(static_cast<const char*>(from) + at) : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_end(std::uint32_t barrier) {
+#ifndef BATON_SM90A
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
+// --- matrix fragments ---
+
+/// Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// c += a b for 16 x 16 times 16 x 8.
+template <class T>
+__device__ __forceinline__ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  if constexpr (std::is_same_v<T, __half>)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Two floats as a pair of 16-bit numbers, the first in the low half, rounded to nearest even.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
+  std::uint32_t pair;
+  if constexpr (std::is_same_v<T, __half>)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+/// Two e4m3 numbers, each in the upper byte of a half, as bf16. Exact: the exponent field is moved and scaled by 2^120. The codes
+/// of NaN become 480.
+__device__ __forceinline__ std::uint32_t e4m3_pair_to_bf16(std::uint32_t bytes) {
+  const std::uint32_t moved = ((bytes >> 4) & 0x07f007f0u) | (bytes & 0x80008000u);
+  std::uint32_t pair;
+  // x 2^120 + (-0): sm_80 has no bf16 product without a sum
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(moved), "r"(0x7b807b80u), "r"(0x80008000u));
+  return pair;
+}
+
+__device__ __forceinline__ float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// Waits for the first `n_threads` threads that name barrier `id` (1 to 15).
+__device__ __forceinline__ void named_barrier(int id, int n_threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
+}
+
+/// Registers of a thread, from here on, for all of a warpgroup: those that one gives up another may take.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+#ifdef BATON_SM90A
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+#ifdef BATON_SM90A
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+
+#ifdef BATON_SM90A
+
+// --- wgmma: products of a warpgroup (four warps), A in registers, B in shared memory ---
+
+/// Keeps the compiler from moving accumulators across the asynchronous products that own them.
+template <int n>
+__device__ __forceinline__ void wgmma_own(float (&c)[n][4]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])::"memory");
+}
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// Descriptor of a matrix in 128-byte swizzled rows: address, byte strides between repetitions along the leading and the other axis.
+__device__ __forceinline__ std::uint64_t wgmma_descriptor(std::uint32_t address, int leading_bytes, int stride_bytes) {
+  return (std::uint64_t{1} << 62) | (static_cast<std::uint64_t>(stride_bytes >> 4) << 32) |
+         (static_cast<std::uint64_t>(leading_bytes >> 4) << 16) | ((address & 0x3ffffu) >> 4);
+}
+
+#define BATON_C4(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define BATON_WGMMA_64(type)                                                                                            \
+  asm volatile(                                                                                                         \
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"                                                                \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                       \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+      "%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n\t}"                                                              \
+      : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),  \
+        BATON_C4(c, 7)                                                                                                  \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+
+/// c (+)= a b for 64 x 16 times 16 x 64, B with its 16 contiguous (K-major).
+template <class T>
+__device__ __forceinline__ void wgmma_64x64x16(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, int accumulate) {
+  if constexpr (std::is_same_v<T, __half>)
+    BATON_WGMMA_64("f16");
+  else
+    BATON_WGMMA_64("bf16");
+}
+#undef BATON_WGMMA_64
+
+#define BATON_WGMMA_N64_MN(type)                                                                                        \
+  asm volatile(                                                                                                         \
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"                                                                \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                       \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+      "%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 1;\n\t}"                                                              \
+      : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),  \
+        BATON_C4(c, 7)                                                                                                  \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1))
+#define BATON_WGMMA_N128_MN(type)                                                                                       \
+  asm volatile(                                                                                                         \
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"                                                                \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                                      \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
+      "%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, p, 1, 1, 1;\n\t}"                                              \
+      : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),  \
+        BATON_C4(c, 7), BATON_C4(c, 8), BATON_C4(c, 9), BATON_C4(c, 10), BATON_C4(c, 11), BATON_C4(c, 12),               \
+        BATON_C4(c, 13), BATON_C4(c, 14), BATON_C4(c, 15)                                                               \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1))
+
+/// c += a b for 64 x 16 times 16 x N (N = 64 or 128 by the size of c), B with its N contiguous (MN-major).
+template <class T>
+__device__ __forceinline__ void wgmma_transposed(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  if constexpr (std::is_same_v<T, __half>)
+    BATON_WGMMA_N64_MN("f16");
+  else
+    BATON_WGMMA_N64_MN("bf16");
+}
+template <class T>
+__device__ __forceinline__ void wgmma_transposed(float (&c)[16][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  if constexpr (std::is_same_v<T, __half>)
+    BATON_WGMMA_N128_MN("f16");
+  else
+    BATON_WGMMA_N128_MN("bf16");
+}
+#undef BATON_WGMMA_N64_MN
+#undef BATON_WGMMA_N128_MN
+#undef BATON_C4
+
+#endif  // BATON_SM90A
+
+}  // namespace baton::cuda
