@@ -1,13 +1,16 @@
-/// The CPU's tiles against the canonical form: import, export, token writes, copies, and what is refused.
-#include "kernels/cpu/kv_storage.h"
+/// Keys and values against the canonical form on every backend: import, export, copies, far blocks, and what is refused.
+#include "kernels/kv_storage.h"
 
-#include <cstring>
+#include <algorithm>
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace baton::cpu {
+#include "support/test_backends.h"
+
+namespace baton::testing {
 namespace {
 
 std::vector<std::byte> exported(const KvStorage& kv, std::int32_t block) {
@@ -31,97 +34,155 @@ std::vector<std::byte> pattern(const KvShape& shape, int seed) {
   return bytes;
 }
 
-std::vector<KvShape> shapes() {
+KvShape kv_shape(int n_layers, int n_blocks, int block_len, int n_kv_heads, int head_dim, DType dtype) {
+  KvShape shape;
+  shape.n_layers = n_layers;
+  shape.n_blocks = n_blocks;
+  shape.block_len = block_len;
+  shape.n_kv_heads = n_kv_heads;
+  shape.head_dim = head_dim;
+  shape.dtype = dtype;
+  return shape;
+}
+
+std::vector<DType> stored_dtypes(const TestBackend& test) {
+  return test.is_cuda() ? std::vector{DType::bf16, DType::f16, DType::f8_e4m3} : std::vector{DType::f32, DType::bf16};
+}
+
+std::vector<KvShape> shapes(const TestBackend& test) {
   std::vector<KvShape> all;
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const int head_dim : {2, 8, 64, 80, 96, 128, 256})
-      for (const int block_len : {16, 32, 256}) all.push_back({2, 3, block_len, 2, head_dim, dtype});
+  for (const DType dtype : stored_dtypes(test))
+    for (const int head_dim : {2, 8, 64, 66, 80, 96, 128, 256})
+      for (const int block_len : {16, 32, 256}) all.push_back(kv_shape(2, 3, block_len, 2, head_dim, dtype));
   return all;
 }
 
-TEST(CpuKvStorage, gives_back_what_was_imported) {
-  for (const KvShape& shape : shapes()) {
-    const auto kv = CpuKvStorage::make(shape).value();
-    for (int block = 0; block < shape.n_blocks; ++block) import(*kv, block, pattern(shape, block));
-    for (int block = 0; block < shape.n_blocks; ++block)
-      ASSERT_EQ(exported(*kv, block), pattern(shape, block))
-          << "head_dim " << shape.head_dim << ", block_len " << shape.block_len;
-  }
+std::string describe(const TestBackend& test, const KvShape& shape) {
+  return test.name + ", " + std::string(to_string(shape.dtype)) + ", head_dim " + std::to_string(shape.head_dim) +
+         ", block_len " + std::to_string(shape.block_len);
 }
 
-TEST(CpuKvStorage, a_written_token_stands_where_the_canonical_form_says) {
-  for (const KvShape& shape : shapes()) {
-    const auto kv = CpuKvStorage::make(shape).value();
-    kv->fill_bytes(0xff);
-    const auto dim = static_cast<std::size_t>(shape.head_dim);
-    std::vector<float> key(dim), value(dim);
-    std::iota(key.begin(), key.end(), 1.0f);
-    std::iota(value.begin(), value.end(), -200.0f);
-    const int layer = 1, head = 1, block = 2, offset = shape.block_len - 3;
-    kv->write_token(layer, head, block * shape.block_len + offset, key.data(), value.data());
-    auto expected = std::vector<std::byte>(static_cast<std::size_t>(shape.block_bytes()), std::byte{0xff});
-    visit_float(shape.dtype, [&]<class T>(T) {
-      for (const std::size_t is_value : {0, 1})
-        for (std::size_t i = 0; i < dim; ++i) {
-          const std::size_t index = (((layer * 2 + is_value) * 2 + head) * static_cast<std::size_t>(shape.block_len) +
-                                     static_cast<std::size_t>(offset)) *
-                                        dim +
-                                    i;
-          reinterpret_cast<T*>(expected.data())[index] = T(is_value == 1 ? value[i] : key[i]);
-        }
-    });
-    ASSERT_EQ(exported(*kv, block), expected) << "head_dim " << shape.head_dim << ", block_len " << shape.block_len;
-    for (const std::byte byte : exported(*kv, 0)) ASSERT_EQ(byte, std::byte{0xff});
-  }
+std::unique_ptr<KvStorage> storage_of(const TestBackend& test, const KvShape& shape) {
+  auto made = test.backend.make_kv_storage(shape);
+  check(made.has_value(), [&] { return describe(test, shape) + ": " + made.error().message; });
+  return std::move(*made);
 }
 
-TEST(CpuKvStorage, rounds_to_nearest_even_when_a_token_is_written) {
-  const auto kv = CpuKvStorage::make({1, 1, 16, 1, 2, DType::bf16}).value();
-  const float key[] = {1.00390625f, 1.01171875f};  // halfway between two bf16 numbers: to the even one, down and up
-  const float value[] = {-1.00390625f, 3.0f};
-  kv->write_token(0, 0, 0, key, value);
-  const auto bytes = exported(*kv, 0);
-  const auto* numbers = reinterpret_cast<const BFloat16*>(bytes.data());
-  EXPECT_EQ(static_cast<float>(numbers[0]), 1.0f);
-  EXPECT_EQ(static_cast<float>(numbers[1]), 1.015625f);
-  EXPECT_EQ(static_cast<float>(numbers[32]), -1.0f);
+TEST(KvStorage, gives_back_what_was_imported_bit_for_bit) {
+  for (const TestBackend& test : test_backends())
+    for (const KvShape& shape : shapes(test)) {
+      const auto kv = storage_of(test, shape);
+      kv->fill_bytes(0xff);
+      for (const int block : {2, 0, 1}) import(*kv, block, pattern(shape, block));
+      for (int block = 0; block < shape.n_blocks; ++block)
+        ASSERT_EQ(exported(*kv, block), pattern(shape, block)) << describe(test, shape);
+      import(*kv, 1, pattern(shape, 7));
+      ASSERT_EQ(exported(*kv, 0), pattern(shape, 0)) << describe(test, shape);
+      ASSERT_EQ(exported(*kv, 1), pattern(shape, 7)) << describe(test, shape);
+      ASSERT_EQ(exported(*kv, 2), pattern(shape, 2)) << describe(test, shape);
+    }
 }
 
-TEST(CpuKvStorage, copies_blocks_in_every_layer_and_head) {
-  for (const KvShape& shape : shapes()) {
-    const auto kv = CpuKvStorage::make(shape).value();
-    for (int block = 0; block < shape.n_blocks; ++block) import(*kv, block, pattern(shape, block));
-    const BlockId from[] = {BlockId{2}};
-    const BlockId to[] = {BlockId{0}};
+TEST(KvStorage, copies_blocks_in_every_layer_and_head) {
+  for (const TestBackend& test : test_backends())
+    for (const KvShape& shape : shapes(test)) {
+      const auto kv = storage_of(test, shape);
+      for (int block = 0; block < shape.n_blocks; ++block) import(*kv, block, pattern(shape, block));
+      const BlockId from[] = {BlockId{2}};
+      const BlockId to[] = {BlockId{0}};
+      kv->copy_blocks({}, {});
+      kv->copy_blocks(from, to);
+      ASSERT_EQ(exported(*kv, 0), pattern(shape, 2)) << describe(test, shape);
+      ASSERT_EQ(exported(*kv, 1), pattern(shape, 1)) << describe(test, shape);
+      ASSERT_EQ(exported(*kv, 2), pattern(shape, 2)) << describe(test, shape);
+    }
+}
+
+TEST(KvStorage, copies_hundreds_of_blocks_in_any_order) {
+  constexpr int kPairs = 600;
+  for (const TestBackend& test : test_backends()) {
+    const KvShape shape = kv_shape(2, 2 * kPairs + 1, 16, 1, 8, DType::bf16);
+    const auto kv = storage_of(test, shape);
+    std::vector<BlockId> blocks;
+    for (int block = 0; block < shape.n_blocks; ++block) {
+      import(*kv, block, pattern(shape, block));
+      blocks.push_back(BlockId{block});
+    }
+    std::mt19937 random(5);
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    const auto from = std::span<const BlockId>(blocks).first(kPairs);
+    const auto to = std::span<const BlockId>(blocks).subspan(kPairs, kPairs);
     kv->copy_blocks(from, to);
-    ASSERT_EQ(exported(*kv, 0), pattern(shape, 2));
-    ASSERT_EQ(exported(*kv, 1), pattern(shape, 1));
-    ASSERT_EQ(exported(*kv, 2), pattern(shape, 2));
+    std::vector<int> holds(static_cast<std::size_t>(shape.n_blocks));
+    std::iota(holds.begin(), holds.end(), 0);
+    for (std::size_t i = 0; i < kPairs; ++i) holds[static_cast<std::size_t>(to[i].value)] = from[i].value;
+    for (int block = 0; block < shape.n_blocks; ++block)
+      ASSERT_EQ(exported(*kv, block), pattern(shape, holds[static_cast<std::size_t>(block)])) << test.name;
   }
 }
 
-TEST(CpuKvStorage, filled_with_ones_it_holds_only_nan) {
-  const KvShape shape{1, 2, 16, 1, 64, DType::bf16};
-  const auto kv = CpuKvStorage::make(shape).value();
-  kv->fill_bytes(0xff);
-  const auto bytes = exported(*kv, 1);
-  for (std::size_t i = 0; i < bytes.size() / 2; ++i)
-    ASSERT_TRUE(static_cast<float>(reinterpret_cast<const BFloat16*>(bytes.data())[i]) !=
-                static_cast<float>(reinterpret_cast<const BFloat16*>(bytes.data())[i]));
+TEST(KvStorage, filled_with_ones_it_holds_only_nan) {
+  for (const TestBackend& test : test_backends())
+    for (const DType dtype : stored_dtypes(test)) {
+      const auto kv = storage_of(test, kv_shape(1, 2, 16, 1, 64, dtype));
+      kv->fill_bytes(0xff);
+      const auto bytes = exported(*kv, 1);
+      visit_stored_float(dtype, [&]<class T>(T) {
+        for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+          const auto number = static_cast<float>(reinterpret_cast<const T*>(bytes.data())[i]);
+          ASSERT_TRUE(number != number) << test.name;
+        }
+      });
+    }
 }
 
-TEST(CpuKvStorage, refuses_what_it_cannot_keep_by_name) {
-  const auto half = CpuKvStorage::make({1, 1, 16, 1, 64, DType::f16});
-  ASSERT_FALSE(half);
-  EXPECT_EQ(half.error().code, ErrorCode::unsupported);
-  EXPECT_NE(half.error().message.find("float16"), std::string::npos);
-  EXPECT_NE(CpuKvStorage::make({1, 1, 16, 1, 64, DType::f8_e4m3}).error().message.find("float8_e4m3"), std::string::npos);
-  EXPECT_NE(CpuKvStorage::make({1, 1, 16, 1, 63, DType::f32}).error().message.find("63"), std::string::npos);
-  EXPECT_NE(CpuKvStorage::make({1, 1, 16, 1, 512, DType::f32}).error().message.find("512"), std::string::npos);
-  const auto huge = CpuKvStorage::make({1 << 10, 1 << 30, 256, 1 << 10, 256, DType::f32});
-  ASSERT_FALSE(huge);
-  EXPECT_EQ(huge.error().code, ErrorCode::out_of_memory);
+TEST(KvStorage, reaches_blocks_beyond_the_32_bit_element) {
+  for (const TestBackend& test : test_backends()) {
+    if (!test.is_cuda() && &test != &test_backends().front()) continue;  // sets of instructions change nothing here
+    for (const DType dtype : stored_dtypes(test)) {
+      const KvShape shape = kv_shape(2, 2200, 256, 8, 128, dtype);  // 2.3e9 numbers, of which a few are touched
+      const std::int64_t needed = shape.block_bytes() * shape.n_blocks + (std::int64_t{1} << 30);
+      if (test.backend.info().free_memory_bytes < needed) {
+        say_once(test.name + ": far blocks skipped: " + std::to_string(needed >> 20) + " MiB are not free");
+        continue;
+      }
+      const auto kv = storage_of(test, shape);
+      for (const int block : {0, 1099, 1100, 2199}) import(*kv, block, pattern(shape, block));
+      const BlockId from[] = {BlockId{2199}, BlockId{0}};
+      const BlockId to[] = {BlockId{1}, BlockId{2198}};
+      kv->copy_blocks(from, to);
+      for (const auto& [block, holds] : {std::pair{0, 0}, {1, 2199}, {1099, 1099}, {1100, 1100}, {2198, 0}, {2199, 2199}})
+        ASSERT_TRUE(exported(*kv, block) == pattern(shape, holds)) << describe(test, shape) << ", block " << block;
+    }
+  }
+}
+
+TEST(KvStorage, refuses_what_it_cannot_keep_by_name) {
+  for (const TestBackend& test : test_backends()) {
+    const auto refused = [&](const KvShape& shape, ErrorCode code, std::string_view named) {
+      const auto made = test.backend.make_kv_storage(shape);
+      ASSERT_FALSE(made) << describe(test, shape);
+      EXPECT_EQ(made.error().code, code) << made.error().message;
+      EXPECT_NE(made.error().message.find(named), std::string::npos) << made.error().message;
+    };
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f8_e4m3}) {
+      const auto kept = stored_dtypes(test);
+      if (std::find(kept.begin(), kept.end(), dtype) == kept.end())
+        refused(kv_shape(1, 1, 16, 1, 64, dtype), ErrorCode::unsupported, to_string(dtype));
+    }
+    refused(kv_shape(1, 1, 16, 1, 63, DType::bf16), ErrorCode::unsupported, "63");
+    refused(kv_shape(1, 1, 16, 1, 512, DType::bf16), ErrorCode::unsupported, "512");
+    refused(kv_shape(1 << 10, 1 << 30, 256, 1 << 10, 256, DType::bf16), ErrorCode::out_of_memory, "MiB");
+    if (test.is_cuda()) {
+      refused(kv_shape(1 << 10, 1 << 12, 256, 8, 128, DType::bf16), ErrorCode::out_of_memory, "free");  // 4 TiB
+      KvShape unscaled = kv_shape(1, 1, 16, 1, 64, DType::f8_e4m3);
+      unscaled.v_scale = 0;
+      refused(unscaled, ErrorCode::unsupported, "scale");
+    }
+    storage_of(test, kv_shape(1, 1, 16, 1, 64, DType::bf16))->fill_bytes(0);  // a refusal spoils nothing
+    test.backend.synchronize();
+  }
 }
 
 }  // namespace
-}  // namespace baton::cpu
+}  // namespace baton::testing

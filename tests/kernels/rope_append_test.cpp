@@ -1,147 +1,206 @@
-/// Rotation in double precision, and where keys and values land in the storage.
-#include "kernels/cpu/rope_append.h"
-
+/// Rotation in double precision, and where keys and values land in the storage, on every backend.
+#include <bit>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/kv_storage.h"
+#include "kernels/attention_plan.h"
+#include "support/rope_run.h"
+#include "support/step_builder.h"
 
-namespace baton {
+namespace baton::testing {
 namespace {
 
-struct RopeCase {
-  int n_heads = 4;
-  int n_kv_heads = 2;
-  int head_dim = 64;
-  int rotary_dim = 64;
-  DType kv_dtype = DType::bf16;
-};
+/// Half the distance of numbers of a type, relative to the number; f8_e4m3 keeps steps of 2^-9 below 2^-6, f16 of 2^-24 below
+/// 2^-14.
+double eps_of(DType dtype) {
+  return std::ldexp(1.0, dtype == DType::f32 ? -24 : dtype == DType::bf16 ? -8 : dtype == DType::f16 ? -11 : -4);
+}
+double smallest_error(DType dtype) { return dtype == DType::f8_e4m3 ? 0x1p-10 : dtype == DType::f16 ? 0x1p-25 : 0; }
 
-/// Rows at given positions and slots, the table of angles, and what came out.
-template <class T>
-class RopeRun {
- public:
-  static constexpr int kPositions = 5000;
+/// Two roundings of f32 products of numbers of about 4, then one to the type that is kept, in units of `scale`.
+double bound(double expected, DType dtype, double scale = 1) {
+  return std::ldexp(16.0, -24) + std::abs(expected) * eps_of(dtype) + scale * smallest_error(dtype);
+}
 
-  RopeRun(const RopeCase& shape, std::vector<TokenRow> token_rows, std::vector<std::int64_t> kv_slots, int n_threads = 1)
-      : shape(shape),
-        rows(std::move(token_rows)),
-        slots(std::move(kv_slots)),
-        kv(cpu::CpuKvStorage::make({2, 4, 32, shape.n_kv_heads, shape.head_dim, shape.kv_dtype}).value()) {
-    const int half = shape.rotary_dim / 2;
-    for (int position = 0; position < kPositions; ++position)
-      for (int i = 0; i < half; ++i) {
-        const double angle = position * std::pow(10000.0, -2.0 * i / shape.rotary_dim);
-        cos.push_back(static_cast<float>(std::cos(angle)));
-        sin.push_back(static_cast<float>(std::sin(angle)));
+void expect_rotated(const std::string& what, RopeRun& run) {
+  const RopeCase& shape = run.shape;
+  for (std::size_t row = 0; row < run.rows.size(); ++row)
+    for (int i = 0; i < shape.head_dim; ++i) {
+      for (int head = 0; head < shape.n_heads; ++head) {
+        const double expected = run.rotated(row, head, i);
+        ASSERT_NEAR(run.query(row, head, i), expected, bound(expected, shape.q_dtype)) << what << ", row " << row;
       }
-    std::mt19937_64 random(3);
-    std::normal_distribution<float> normal;
-    const auto width = static_cast<std::size_t>((shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim);
-    for (std::size_t i = 0; i < rows.size() * width; ++i) qkv.push_back(T(normal(random)));
-    q.resize(rows.size() * static_cast<std::size_t>(shape.n_heads * shape.head_dim), T(NAN));
-    kv->fill_bytes(0xff);
-    StepInput step;
-    step.header().groups[0].kv_slots = step.append(std::span<const std::int64_t>(slots));
-    step.finish();
-    const auto n_rows = static_cast<std::int64_t>(rows.size());
-    cpu::rope_append(Parallel(n_threads), {view_of(std::span<const T>(qkv), {n_rows, static_cast<std::int64_t>(width)}),
-                                           view_of(std::span(q), {n_rows, shape.n_heads, shape.head_dim}),
-                                           {view_of(std::span<const float>(cos), {kPositions, half}),
-                                            view_of(std::span<const float>(sin), {kPositions, half})},
-                                           {reinterpret_cast<const std::byte*>(rows.data()), DType::u8, {n_rows, 16}},
-                                           step.view(),
-                                           0,
-                                           1,
-                                           kv.get()});
-  }
-
-  /// Head `head` (of queries, then keys, then values) of a row as it went in.
-  double in(std::size_t row, int head, int i) const {
-    const auto width = static_cast<std::size_t>((shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim);
-    return static_cast<double>(static_cast<float>(qkv[row * width + static_cast<std::size_t>(head * shape.head_dim + i)]));
-  }
-  double rotated(std::size_t row, int head, int i) const {
-    const int half = shape.rotary_dim / 2;
-    if (i >= shape.rotary_dim) return in(row, head, i);
-    const auto angle = static_cast<std::size_t>(rows[row].position * half + i % half);
-    const double c = static_cast<double>(cos[angle]);
-    const double s = static_cast<double>(sin[angle]);
-    return i < half ? in(row, head, i) * c - in(row, head, i + half) * s : in(row, head, i) * c + in(row, head, i - half) * s;
-  }
-  /// What layer 1 of the storage holds at a slot.
-  double stored(bool is_value, int head, std::int64_t slot, int i) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(kv->shape().block_bytes()));
-    kv->export_block(BlockId{static_cast<std::int32_t>(slot / 32)}, {bytes.data(), DType::u8, {kv->shape().block_bytes()}});
-    const auto index = (((2u + is_value) * static_cast<std::size_t>(shape.n_kv_heads) + static_cast<std::size_t>(head)) * 32 +
-                        static_cast<std::size_t>(slot % 32)) *
-                           static_cast<std::size_t>(shape.head_dim) +
-                       static_cast<std::size_t>(i);
-    return visit_float(shape.kv_dtype, [&]<class K>(K) {
-      return static_cast<double>(static_cast<float>(reinterpret_cast<const K*>(bytes.data())[index]));
-    });
-  }
-
-  RopeCase shape;
-  std::vector<TokenRow> rows;
-  std::vector<std::int64_t> slots;
-  std::unique_ptr<cpu::CpuKvStorage> kv;
-  std::vector<float> cos, sin;
-  std::vector<T> qkv, q;
-};
+      if (run.slots[row] == kNoKvSlot) continue;
+      for (int head = 0; head < shape.n_kv_heads; ++head) {
+        const double key = run.rotated(row, shape.n_heads + head, i);
+        ASSERT_NEAR(run.stored(false, head, run.slots[row], i), key,
+                    bound(key, shape.kv_dtype, static_cast<double>(shape.k_scale)))
+            << what << ", row " << row << ", head " << head << ", dimension " << i;
+        const auto value = static_cast<float>(run.in(row, shape.n_heads + shape.n_kv_heads + head, i));
+        visit_stored_float(shape.kv_dtype, [&]<class T>(T) {
+          const auto got = run.stored_as<T>(true, head, run.slots[row], i);
+          const T expected(sizeof(T) == 1 ? value / shape.v_scale : value);
+          ASSERT_EQ(std::memcmp(&got, &expected, sizeof(T)), 0)
+              << what << ", row " << row << ", head " << head << ", dimension " << i << ": " << value << " kept as "
+              << static_cast<float>(got);
+        });
+      }
+    }
+}
 
 const std::vector<TokenRow> kRows = {{0, 0, 0, 1}, {0, 1, 0, 2}, {1, 17, 0, 18}, {2, 4999, 0, 5000}};
 const std::vector<std::int64_t> kSlots = {0, 33, 127, kNoKvSlot};
 
-/// Two roundings of f32 products of numbers of about 4, then one to the type that is kept (`eps` relative).
-double bound(double expected, double eps) { return std::ldexp(16.0, -24) + std::abs(expected) * eps; }
-
-double eps_of(DType dtype) { return std::ldexp(1.0, dtype == DType::f32 ? -24 : dtype == DType::bf16 ? -8 : -11); }
-
-template <class T>
-void check_case(const RopeCase& shape) {
-  const RopeRun<T> run(shape, kRows, kSlots, 2);
-  for (std::size_t row = 0; row < kRows.size(); ++row)
-    for (int i = 0; i < shape.head_dim; ++i) {
-      for (int head = 0; head < shape.n_heads; ++head) {
-        const double expected = run.rotated(row, head, i);
-        const auto index = (row * static_cast<std::size_t>(shape.n_heads) + static_cast<std::size_t>(head)) *
-                               static_cast<std::size_t>(shape.head_dim) +
-                           static_cast<std::size_t>(i);
-        ASSERT_NEAR(static_cast<double>(static_cast<float>(run.q[index])), expected,
-                    bound(expected, eps_of(DTypeOf<T>::value)));
-      }
-      if (kSlots[row] == kNoKvSlot) continue;
-      for (int head = 0; head < shape.n_kv_heads; ++head) {
-        const double key = run.rotated(row, shape.n_heads + head, i);
-        const double value = run.in(row, shape.n_heads + shape.n_kv_heads + head, i);
-        ASSERT_NEAR(run.stored(false, head, kSlots[row], i), key, bound(key, eps_of(shape.kv_dtype)));
-        ASSERT_NEAR(run.stored(true, head, kSlots[row], i), value, std::abs(value) * eps_of(shape.kv_dtype));
-      }
-    }
-}
-
 TEST(RopeAppend, rotates_queries_and_keys_and_stores_them_at_their_slots) {
-  for (const DType kv_dtype : {DType::f32, DType::bf16})
-    for (const int head_dim : {8, 64, 80, 128}) {
-      check_case<float>({4, 2, head_dim, head_dim, kv_dtype});
-      check_case<BFloat16>({4, 1, head_dim, head_dim, kv_dtype});
-      check_case<Float16>({3, 3, head_dim, head_dim, kv_dtype});
-    }
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test))
+      for (const int head_dim : {2, 8, 64, 66, 80, 96, 128, 256}) {
+        RopeCase shape{4, 2, head_dim, head_dim, kv_dtype, DType::f32, DType::f32};
+        for (const auto& [n_heads, n_kv_heads, qkv_dtype, q_dtype] : {std::tuple{4, 2, DType::f32, DType::f32},
+                                                                      {4, 1, DType::bf16, DType::bf16},
+                                                                      {3, 3, DType::f16, DType::f16},
+                                                                      {2, 1, DType::f32, DType::bf16},
+                                                                      {2, 1, DType::bf16, DType::f32}}) {
+          shape.n_heads = n_heads;
+          shape.n_kv_heads = n_kv_heads;
+          shape.qkv_dtype = qkv_dtype;
+          shape.q_dtype = q_dtype;
+          RopeRun run(test.backend, shape, kRows, kSlots);
+          expect_rotated(describe(test, shape), run);
+        }
+      }
 }
 
 TEST(RopeAppend, copies_the_dimensions_beyond_the_rotated_ones) {
-  check_case<float>({2, 2, 80, 32, DType::f32});
-  check_case<BFloat16>({2, 2, 80, 32, DType::bf16});
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test))
+      for (const auto& [head_dim, rotary_dim] : {std::pair{80, 32}, {80, 20}, {64, 6}, {128, 64}, {66, 22}})
+        for (const DType in : {DType::f32, DType::bf16}) {
+          const RopeCase shape{2, 2, head_dim, rotary_dim, kv_dtype, in, in};
+          RopeRun run(test.backend, shape, kRows, kSlots);
+          expect_rotated(describe(test, shape), run);
+        }
+}
+
+TEST(RopeAppend, stores_hundreds_of_rows_in_any_order_and_touches_nothing_else) {
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test)) {
+      RopeCase shape{2, 2, 80, 80, kv_dtype, DType::bf16, DType::bf16};
+      shape.n_blocks = 12;
+      std::mt19937 random(11);
+      std::vector<std::int64_t> slots;
+      for (int slot = 0; slot < shape.n_blocks * shape.block_len; ++slot) slots.push_back(slot);
+      std::shuffle(slots.begin(), slots.end(), random);
+      slots.resize(301);
+      for (const std::size_t row : {5u, 77u, 300u}) slots[row] = kNoKvSlot;
+      std::vector<TokenRow> rows;
+      for (int row = 0; row < 301; ++row) rows.push_back({0, (row * 37) % kPositions, 0, 1});
+      RopeRun run(test.backend, shape, rows, slots);
+      expect_rotated(describe(test, shape), run);
+      // What rows wrote, set back to ones, leaves ones everywhere.
+      std::map<std::int32_t, std::vector<std::byte>> left;
+      for (int block = 0; block < shape.n_blocks; ++block) left[block] = run.block(block);
+      const std::size_t element = size_bytes(kv_dtype);
+      for (const std::int64_t slot : slots)
+        for (int head = 0; slot != kNoKvSlot && head < shape.n_kv_heads; ++head)
+          for (const bool is_value : {false, true})
+            std::memset(
+                left[static_cast<std::int32_t>(slot / shape.block_len)].data() + run.index(is_value, head, slot, 0) * element,
+                0xff, static_cast<std::size_t>(shape.head_dim) * element);
+      for (const auto& [block, bytes] : left)
+        for (const std::byte byte : bytes) ASSERT_EQ(byte, std::byte{0xff}) << describe(test, shape) << ", block " << block;
+    }
 }
 
 TEST(RopeAppend, stores_nothing_for_a_row_without_a_slot) {
-  const RopeRun<float> run({}, {{0, 5, 0, 6}}, {kNoKvSlot});
-  for (int slot = 0; slot < 128; slot += 7)
-    for (const bool is_value : {false, true}) ASSERT_TRUE(std::isnan(run.stored(is_value, 1, slot, 3)));
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test)) {
+      RopeCase shape;
+      shape.kv_dtype = kv_dtype;
+      RopeRun run(test.backend, shape, {{0, 5, 0, 6}}, {kNoKvSlot});
+      for (int block = 0; block < shape.n_blocks; ++block)
+        for (const std::byte byte : run.block(block)) ASSERT_EQ(byte, std::byte{0xff}) << describe(test, shape);
+      expect_rotated(describe(test, shape), run);
+    }
+}
+
+TEST(RopeAppend, takes_a_step_without_rows) {
+  for (const TestBackend& test : test_backends()) {
+    RopeRun run(test.backend, {}, {}, {});
+    for (const std::byte byte : run.block(0)) ASSERT_EQ(byte, std::byte{0xff}) << test.name;
+  }
+}
+
+TEST(RopeAppend, divides_by_the_scales_of_an_f8_storage) {
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test)) {
+      if (kv_dtype != DType::f8_e4m3) continue;
+      for (const int head_dim : {64, 66, 80, 128}) {
+        RopeCase shape{4, 2, head_dim, head_dim, kv_dtype, DType::bf16, DType::bf16, 0.013f, 3.7f};
+        RopeRun run(test.backend, shape, kRows, kSlots);
+        expect_rotated(describe(test, shape), run);
+      }
+    }
+}
+
+/// All values an f8 code can come from: each number, each tie and its neighbours, over the largest, infinity and NaN.
+TEST(RopeAppend, rounds_to_f8_as_the_host_does) {
+  std::vector<float> numbers = {449, 464, 1e6f, 3e38f, INFINITY, NAN, 0x1p-10f, 0x1p-11f, 1e-30f};
+  for (int code = 0; code < 0x7e; ++code) {
+    const auto low = static_cast<float>(std::bit_cast<Float8E4M3>(static_cast<std::uint8_t>(code)));
+    const auto high = static_cast<float>(std::bit_cast<Float8E4M3>(static_cast<std::uint8_t>(code + 1)));
+    const float tie = (low + high) / 2;
+    numbers.insert(numbers.end(), {low, high, tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)});
+  }
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test)) {
+      if (kv_dtype != DType::f8_e4m3) continue;
+      const RopeCase shape{2, 2, 64, 64, kv_dtype, DType::f32, DType::f32};
+      std::vector<TokenRow> rows;
+      std::vector<std::int64_t> slots;
+      for (int row = 0; row < 12; ++row) {
+        rows.push_back({0, 0, 0, 1});
+        slots.push_back(row);
+      }
+      HostTensor qkv(DType::f32, {12, shape.width()});
+      for (std::int64_t i = 0; i < qkv.shape.n_elements(); ++i) {
+        const float number = numbers[static_cast<std::size_t>(i / 2) % numbers.size()];
+        qkv.set(i, i % 2 == 0 ? number : -number);
+      }
+      RopeRun run(test.backend, shape, rows, slots, qkv);
+      std::size_t n = 0;
+      for (std::size_t row = 0; row < rows.size(); ++row)
+        for (int head = 0; head < 2; ++head)
+          for (int i = 0; i < shape.head_dim; ++i, ++n) {
+            const auto value = static_cast<float>(run.in(row, 4 + head, i));
+            ASSERT_EQ(run.stored_as<Float8E4M3>(true, head, slots[row], i).bits, Float8E4M3(value).bits) << value;
+          }
+      ASSERT_GE(n, 2 * numbers.size()) << "each number must be among the values";
+    }
+}
+
+TEST(RopeAppend, reaches_slots_beyond_the_32_bit_element) {
+  for (const TestBackend& test : test_backends()) {
+    if (!test.is_cuda()) continue;  // poison for all of it would take the host's memory
+    for (const DType kv_dtype : {DType::bf16, DType::f8_e4m3}) {
+      RopeCase shape{8, 8, 128, 128, kv_dtype, DType::bf16, DType::bf16};
+      shape.block_len = 256;
+      shape.n_blocks = 4400;  // 2.3e9 numbers in each layer
+      const KvShape kv = shape.kv_shape();
+      const std::int64_t needed = kv.block_bytes() * kv.n_blocks + (std::int64_t{1} << 30);
+      if (test.backend.info().free_memory_bytes < needed) {
+        say_once(test.name + ": far slots skipped: " + std::to_string(needed >> 20) + " MiB are not free");
+        continue;
+      }
+      RopeRun run(test.backend, shape, kRows, {4399 * 256 + 255, 0, 4096 * 256 + 1, 2048 * 256});
+      expect_rotated(describe(test, shape), run);
+    }
+  }
 }
 
 TEST(RopeAppend, gives_the_same_bits_for_any_number_of_threads) {
@@ -151,13 +210,97 @@ TEST(RopeAppend, gives_the_same_bits_for_any_number_of_threads) {
     rows.push_back({0, i, 0, i + 1});
     slots.push_back(i + 3);
   }
-  const RopeRun<float> one({}, rows, slots, 1);
-  for (const int n_threads : {2, 3}) {
-    const RopeRun<float> many({}, rows, slots, n_threads);
-    EXPECT_EQ(one.q, many.q);
-    for (const std::int64_t slot : slots) ASSERT_EQ(one.stored(false, 1, slot, 9), many.stored(false, 1, slot, 9));
+  for (const TestBackend& test : test_backends()) {
+    RopeRun first(test.backend, {}, rows, slots);
+    for (const int n_threads : {1, 2, 3}) {
+      BackendOptions options;
+      options.n_threads = n_threads;
+      const auto backend = test.make(options).value();
+      RopeRun other(*backend, {}, rows, slots);
+      EXPECT_EQ(first.q.bytes, other.q.bytes) << test.name;
+      for (int block = 0; block < first.shape.n_blocks; ++block) ASSERT_EQ(first.block(block), other.block(block)) << test.name;
+    }
+  }
+}
+
+/// Layouts pad a token's dimensions, and attention reads the padding: NaN that was there before must not reach a score. The
+/// first row sees itself alone, so its output is its value.
+TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
+  constexpr int kLen = 5;
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test))
+      for (const int head_dim : {2, 66, 80, 112, 160}) {
+        const DType float_dtype = kv_dtype == DType::f8_e4m3 ? DType::bf16 : kv_dtype;
+        const RopeCase shape{4, 2, head_dim, head_dim, kv_dtype, float_dtype, float_dtype};
+        const std::string what = describe(test, shape);
+        const std::vector<BlockId> blocks = {BlockId{3}};
+        const StepSequence sequence{{SlotId{0}, blocks, kLen, kLen}, std::vector<TokenId>(kLen, 1), false, {}};
+        const AttentionShape plan_shape{4, 2, head_dim, static_cast<std::int32_t>(size_bytes(kv_dtype)), 0, shape.block_len};
+        AttentionPlanOptions options;
+        options.costs = test.backend.info().attention_costs;
+        StepInput step = pack_step(std::span(&sequence, 1), plan_shape, options);
+        const auto planned = step.view().span<TokenRow>(step.header().groups[0].rows);
+        const auto kv_slots = step.view().span<std::int64_t>(step.header().groups[0].kv_slots);
+        RopeRun run(test.backend, shape, {planned.begin(), planned.end()}, {kv_slots.begin(), kv_slots.end()});
+        const std::int64_t n = std::max(1, step.header().groups[0].n_partials);
+        const OnDevice q(test.backend, run.q), out(test.backend, HostTensor(DType::f32, run.q.shape)),
+            rows(test.backend, rows_tensor(run.rows)), o(test.backend, HostTensor(DType::f32, {n, 4, head_dim})),
+            m(test.backend, HostTensor(DType::f32, {n, 4})), l(test.backend, HostTensor(DType::f32, {n, 4}));
+        AttentionArgs attention;
+        attention.q = q.view();
+        attention.out = out.view();
+        attention.partials = {o.view(), m.view(), l.view()};
+        attention.rows = rows.view();
+        attention.step = test.backend.upload_step(step);
+        attention.layer = kLayer;
+        attention.kv = run.kv.get();
+        attention.scale = 0.125f;
+        attention_decode(test.backend, attention);
+        attention_merge(test.backend, {out.view(), attention.partials, attention.step, 0});
+        const HostTensor got = out.to_host();
+        for (std::int64_t i = 0; i < got.shape.n_elements(); ++i)
+          ASSERT_TRUE(std::isfinite(got.at(i))) << what << ", number " << i;
+        for (int head = 0; head < 4; ++head)
+          for (int i = 0; i < head_dim; ++i)
+            ASSERT_EQ(got.at(head * head_dim + i), run.stored(true, head / 2, run.slots[0], i)) << what << ", head " << head;
+      }
+}
+
+TEST(RopeAppend, a_recording_reads_slots_and_rows_of_the_step_that_is_there) {
+  const RopeCase shape{2, 1, 64, 64, DType::bf16, DType::bf16, DType::bf16};
+  for (const TestBackend& test : test_backends()) {
+    const auto kv = test.backend.make_kv_storage(shape.kv_shape()).value().release();
+    const std::unique_ptr<KvStorage> owner(kv);
+    kv->fill_bytes(0xff);
+    const OnDevice qkv(test.backend, random_qkv(shape, 4)), q(test.backend, HostTensor(DType::bf16, {4, 2, 64})),
+        device_cos(test.backend, angles(64, false)), device_sin(test.backend, angles(64, true)),
+        rows(test.backend, rows_tensor(kRows));
+    const StepInput first = slots_step({0, 1, 2, 3});
+    // A recorded launch keeps its rows; the step may have fewer. The CPU's calls have the shapes they were made with.
+    StepInput second = slots_step({70, kNoKvSlot, 65, 80}, 11);
+    if (test.is_cuda()) second.header().n_rows = 3;
+    second.finish();
+    StepView view = test.backend.upload_step(first);
+    auto recording = test.backend.record([&] {
+      rope_append(test.backend,
+                  {qkv.view(), q.view(), {device_cos.view(), device_sin.view()}, rows.view(), view, 0, kLayer, kv});
+    });
+    ASSERT_TRUE(recording) << recording.error().message;
+    view = test.backend.upload_step(second);
+    (*recording)->replay();
+    test.backend.synchronize();
+    const auto is_written = [&](std::int64_t slot) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>(kv->shape().block_bytes()));
+      kv->export_block(BlockId{static_cast<std::int32_t>(slot / 32)}, {bytes.data(), DType::u8, {kv->shape().block_bytes()}});
+      const std::size_t at = (static_cast<std::size_t>(kLayer) * 2 * 32 + static_cast<std::size_t>(slot % 32)) * 64 * 2;
+      return bytes[at] != std::byte{0xff} || bytes[at + 1] != std::byte{0xff};
+    };
+    for (const std::int64_t slot : {0, 1, 2, 3, 66, 81}) EXPECT_FALSE(is_written(slot)) << test.name << ", slot " << slot;
+    EXPECT_TRUE(is_written(70)) << test.name;
+    EXPECT_TRUE(is_written(65)) << test.name;
+    EXPECT_EQ(is_written(80), !test.is_cuda()) << test.name;
   }
 }
 
 }  // namespace
-}  // namespace baton
+}  // namespace baton::testing

@@ -1,0 +1,213 @@
+/// rope_append of rows at given positions and slots, on any backend: what went in, what was stored, what double precision says.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "support/host_tensor.h"
+#include "support/test_backends.h"
+
+namespace baton::testing {
+
+struct RopeCase {
+  int n_heads = 4;
+  int n_kv_heads = 2;
+  int head_dim = 64;
+  int rotary_dim = 64;
+  DType kv_dtype = DType::bf16;
+  DType qkv_dtype = DType::f32;
+  DType q_dtype = DType::f32;
+  float k_scale = 1;
+  float v_scale = 1;
+  int block_len = 32;
+  int n_blocks = 4;
+
+  int width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
+  KvShape kv_shape() const {
+    KvShape shape;
+    shape.n_layers = 2;
+    shape.n_blocks = n_blocks;
+    shape.block_len = block_len;
+    shape.n_kv_heads = n_kv_heads;
+    shape.head_dim = head_dim;
+    shape.dtype = kv_dtype;
+    shape.k_scale = k_scale;
+    shape.v_scale = v_scale;
+    return shape;
+  }
+};
+
+inline std::string describe(const TestBackend& test, const RopeCase& shape) {
+  return test.name + ", head_dim " + std::to_string(shape.head_dim) + ", rotary_dim " + std::to_string(shape.rotary_dim) +
+         ", " + std::string(to_string(shape.qkv_dtype)) + " to " + std::string(to_string(shape.q_dtype)) + " and " +
+         std::string(to_string(shape.kv_dtype));
+}
+
+inline std::vector<DType> stored_dtypes(const TestBackend& test) {
+  return test.is_cuda() ? std::vector{DType::bf16, DType::f16, DType::f8_e4m3} : std::vector{DType::f32, DType::bf16};
+}
+
+/// A host tensor and its copy on the device.
+class OnDevice {
+ public:
+  OnDevice(Backend& backend, const HostTensor& host) : backend_(backend), dtype_(host.dtype), shape_(host.shape) {
+    if (host.bytes.empty()) return;
+    buffer_ = std::move(backend.allocate(host.bytes.size()).value());
+    backend.copy_from_host(view(), host.view());
+    backend.synchronize();
+  }
+  TensorView view() const { return {buffer_.data(), dtype_, shape_}; }
+  HostTensor to_host() const {
+    HostTensor host(dtype_, shape_);
+    if (!host.bytes.empty()) backend_.copy_to_host(host.view(), view());
+    backend_.synchronize();
+    return host;
+  }
+
+ private:
+  Backend& backend_;
+  DType dtype_;
+  Shape shape_;
+  Buffer buffer_;
+};
+
+inline HostTensor rows_tensor(const std::vector<TokenRow>& rows) {
+  HostTensor tensor(DType::u8, {static_cast<std::int64_t>(rows.size()), sizeof(TokenRow)});
+  if (!rows.empty()) std::memcpy(tensor.bytes.data(), rows.data(), tensor.bytes.size());
+  return tensor;
+}
+
+/// A step with nothing but KV slots, `n_before` numbers behind the header.
+inline StepInput slots_step(const std::vector<std::int64_t>& slots, std::size_t n_before = 0) {
+  StepInput step;
+  step.header().n_rows = static_cast<std::int32_t>(slots.size());
+  step.header().n_groups = 1;
+  step.append(std::span<const std::int64_t>(std::vector<std::int64_t>(n_before, 5)));
+  step.header().groups[0].kv_slots = step.append(std::span<const std::int64_t>(slots));
+  step.finish();
+  return step;
+}
+
+inline constexpr int kPositions = 5000;
+inline constexpr int kLayer = 1;
+
+/// cos (or sin) of position * 10000^(-2i / rotary_dim), made once.
+inline const HostTensor& angles(int rotary_dim, bool is_sin) {
+  static std::map<std::pair<int, bool>, HostTensor> tables;
+  if (const auto found = tables.find({rotary_dim, is_sin}); found != tables.end()) return found->second;
+  HostTensor table(DType::f32, {kPositions, rotary_dim / 2});
+  for (int i = 0; i < rotary_dim / 2; ++i) {
+    const double frequency = std::pow(10000.0, -2.0 * i / rotary_dim);
+    for (int position = 0; position < kPositions; ++position) {
+      const double angle = position * frequency;
+      table.set(position * (rotary_dim / 2) + i, static_cast<float>(is_sin ? std::sin(angle) : std::cos(angle)));
+    }
+  }
+  return tables.emplace(std::pair{rotary_dim, is_sin}, std::move(table)).first->second;
+}
+
+inline HostTensor random_qkv(const RopeCase& shape, std::size_t n_rows) {
+  std::mt19937 random(3);
+  return random_tensor(random, shape.qkv_dtype, {static_cast<std::int64_t>(n_rows), shape.width()});
+}
+
+/// Rows at given positions and slots, and what came out. The storage and q hold NaN before.
+class RopeRun {
+ public:
+  RopeRun(Backend& backend, const RopeCase& shape, std::vector<TokenRow> token_rows, std::vector<std::int64_t> kv_slots,
+          const HostTensor& qkv_of_rows)
+      : shape(shape),
+        rows(std::move(token_rows)),
+        slots(std::move(kv_slots)),
+        cos(angles(shape.rotary_dim, false)),
+        sin(angles(shape.rotary_dim, true)),
+        qkv(qkv_of_rows),
+        q(shape.q_dtype, {static_cast<std::int64_t>(rows.size()), shape.n_heads, shape.head_dim}) {
+    auto made = backend.make_kv_storage(shape.kv_shape());
+    check(made.has_value(), [&] { return made.error().message; });
+    kv = std::move(*made);
+    kv->fill_bytes(0xff);
+    const OnDevice device_qkv(backend, qkv), device_q(backend, q), device_cos(backend, cos), device_sin(backend, sin),
+        device_rows(backend, rows_tensor(rows));
+    const StepInput step = slots_step(slots);
+    const StepView view = backend.upload_step(step);
+    rope_append(backend, {device_qkv.view(),
+                          device_q.view(),
+                          {device_cos.view(), device_sin.view()},
+                          device_rows.view(),
+                          view,
+                          0,
+                          kLayer,
+                          kv.get()});
+    q = device_q.to_host();
+  }
+  RopeRun(Backend& backend, const RopeCase& shape, const std::vector<TokenRow>& token_rows,
+          const std::vector<std::int64_t>& kv_slots)
+      : RopeRun(backend, shape, token_rows, kv_slots, random_qkv(shape, token_rows.size())) {}
+
+  /// Number i of head `head` (of queries, then keys, then values) of a row as it went in.
+  double in(std::size_t row, int head, int i) const {
+    return qkv.at(static_cast<std::int64_t>(row) * shape.width() + head * shape.head_dim + i);
+  }
+  double rotated(std::size_t row, int head, int i) const {
+    const int half = shape.rotary_dim / 2;
+    if (i >= shape.rotary_dim) return in(row, head, i);
+    const std::int64_t angle = static_cast<std::int64_t>(rows[row].position) * half + i % half;
+    return i < half ? in(row, head, i) * cos.at(angle) - in(row, head, i + half) * sin.at(angle)
+                    : in(row, head, i) * cos.at(angle) + in(row, head, i - half) * sin.at(angle);
+  }
+  double query(std::size_t row, int head, int i) const {
+    return q.at((static_cast<std::int64_t>(row) * shape.n_heads + head) * shape.head_dim + i);
+  }
+  /// The canonical form of a block.
+  const std::vector<std::byte>& block(std::int32_t number) {
+    auto [found, is_new] = blocks_.try_emplace(number);
+    if (is_new) {
+      found->second.resize(static_cast<std::size_t>(kv->shape().block_bytes()));
+      kv->export_block(BlockId{number}, {found->second.data(), DType::u8, {kv->shape().block_bytes()}});
+    }
+    return found->second;
+  }
+  /// Number i of a key or value in that form.
+  std::size_t index(bool is_value, int head, std::int64_t slot, int i) const {
+    return (((2u * kLayer + is_value) * static_cast<std::size_t>(shape.n_kv_heads) + static_cast<std::size_t>(head)) *
+                static_cast<std::size_t>(shape.block_len) +
+            static_cast<std::size_t>(slot % shape.block_len)) *
+               static_cast<std::size_t>(shape.head_dim) +
+           static_cast<std::size_t>(i);
+  }
+  /// What the storage's layer holds at a slot.
+  template <class T>
+  T stored_as(bool is_value, int head, std::int64_t slot, int i) {
+    T number;
+    const std::byte* from = block(static_cast<std::int32_t>(slot / shape.block_len)).data();
+    std::memcpy(&number, from + index(is_value, head, slot, i) * sizeof(T), sizeof(T));
+    return number;
+  }
+  double stored(bool is_value, int head, std::int64_t slot, int i) {
+    return visit_stored_float(shape.kv_dtype, [&]<class T>(T) {
+      const double scale = static_cast<double>(is_value ? shape.v_scale : shape.k_scale);
+      return static_cast<double>(static_cast<float>(stored_as<T>(is_value, head, slot, i))) * scale;
+    });
+  }
+
+  RopeCase shape;
+  std::vector<TokenRow> rows;
+  std::vector<std::int64_t> slots;
+  std::unique_ptr<KvStorage> kv;
+  const HostTensor& cos;
+  const HostTensor& sin;
+  HostTensor qkv, q;
+
+ private:
+  std::map<std::int32_t, std::vector<std::byte>> blocks_;
+};
+
+}  // namespace baton::testing
