@@ -1,0 +1,54 @@
+/// Gated activations on a CUDA device, in f32.
+#include "kernels/cuda/activation.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/elements.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class In, class Out, int N>
+__global__ void __launch_bounds__(kThreads)
+    silu_mul_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n) {
+  const std::int64_t steps_per_row = n / N;
+  const std::int64_t n_steps = n_rows * steps_per_row;
+  for (std::int64_t step = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; step < n_steps;
+       step += static_cast<std::int64_t>(gridDim.x) * kThreads) {
+    const std::int64_t row = step / steps_per_row;
+    const std::int64_t i = (step - row * steps_per_row) * N;
+    float gate[N];
+    float up[N];
+    load_f32(gate_up + row * 2 * n + i, gate);
+    load_f32(gate_up + row * 2 * n + n + i, up);
+#pragma unroll
+    for (int j = 0; j < N; ++j) gate[j] = gate[j] / (1.0f + expf(-gate[j])) * up[j];
+    store_f32(gate, out + row * n + i);
+  }
+}
+
+}  // namespace
+
+void silu_mul(const Device& device, const SiluMulArgs& args) {
+  const std::int64_t n_rows = args.out.shape[0];
+  const std::int64_t n = args.out.shape[1];
+  if (n_rows == 0 || n == 0) return;
+  const bool is_aligned = rows_are_aligned(n, args.gate_up, args.out);
+  const std::int64_t n_steps = n_rows * n / (is_aligned ? kElementsAtOnce : 1);
+  // Eight blocks a multiprocessor fill it; a longer tensor is walked by these.
+  const auto n_blocks = static_cast<unsigned>(std::min<std::int64_t>((n_steps + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
+  visit_element(args.gate_up.dtype, [&](auto in) {
+    visit_element(args.out.dtype, [&](auto out) {
+      using In = decltype(in);
+      using Out = decltype(out);
+      auto* kernel = is_aligned ? silu_mul_kernel<In, Out, kElementsAtOnce> : silu_mul_kernel<In, Out, 1>;
+      kernel<<<n_blocks, kThreads, 0, device.stream>>>(reinterpret_cast<const In*>(args.gate_up.data),
+                                                       reinterpret_cast<Out*>(args.out.data), n_rows, n);
+    });
+  });
+  check_launch("silu_mul");
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,285 @@
+/// The CUDA backend: memory and steps of one device, and each operation handed to the file that holds it.
+#include "kernels/cuda/backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/attention_merge.h"
+#include "kernels/cuda/collectives.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/kv_storage.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/rope_append.h"
+#include "kernels/cuda/sampling.h"
+
+namespace baton::cuda {
+namespace {
+
+/// Room for the largest step: 65,536 items, a million partial states and eight million block numbers fit.
+constexpr std::size_t kStepBytes = 64 << 20;
+constexpr std::size_t kFirstStagingBytes = 1 << 20;
+/// Rows times KV heads that one merging launch can count.
+constexpr std::int64_t kAttentionCounters = 1 << 20;
+constexpr int kOldestComputeCapability = 80;
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+/// Memory of the current device, or a sentence with what was asked and what is free.
+Result<std::byte*> device_memory(std::size_t size_bytes, std::string_view what) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, size_bytes);
+  if (error == cudaSuccess) return static_cast<std::byte*>(data);
+  cudaGetLastError();  // an allocation that failed is no reason for the next launch to fail
+  if (error != cudaErrorMemoryAllocation)
+    return fail(ErrorCode::unavailable, fmt::format("{}: {}", what, cudaGetErrorString(error)), "device");
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  return fail(ErrorCode::out_of_memory, fmt::format("no device memory for {}: {} bytes asked for, {} of {} are free", what,
+                                                    size_bytes, free_bytes, total_bytes));
+}
+
+Result<int> count_devices() {
+  int n_devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&n_devices);
+  int driver = 0;
+  int runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (driver == 0)
+    return fail(ErrorCode::unavailable, "no NVIDIA driver is loaded (libcuda.so.1): the CUDA backend needs one", "device");
+  if (error == cudaErrorInsufficientDriver || driver / 1000 < runtime / 1000)
+    return fail(ErrorCode::unavailable, fmt::format("the NVIDIA driver knows CUDA up to {}; this build needs a driver for {}",
+                                                    version_text(driver), version_text(runtime)),
+                "device");
+  if (error != cudaSuccess)
+    return fail(ErrorCode::unavailable, fmt::format("no CUDA device can be used: {}", cudaGetErrorString(error)), "device");
+  return n_devices;
+}
+
+/// Chooses device `ordinal` and says what it is; the stream is still to be made.
+Result<Device> describe(int ordinal) {
+  BATON_TRY(const int n_devices, count_devices());
+  if (ordinal < 0 || ordinal >= n_devices)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("CUDA device {} does not exist: this machine has {}, counted from 0", ordinal, n_devices), "device");
+  cudaDeviceProp properties{};
+  cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+  if (error == cudaSuccess) error = cudaSetDevice(ordinal);
+  if (error == cudaSuccess) error = cudaFree(nullptr);  // makes the context: a device in exclusive use says so here
+  if (error != cudaSuccess)
+    return fail(ErrorCode::unavailable, fmt::format("CUDA device {} cannot be used: {}", ordinal, cudaGetErrorString(error)),
+                "device");
+  Device device;
+  device.ordinal = ordinal;
+  device.compute_capability = 10 * properties.major + properties.minor;
+  device.n_multiprocessors = properties.multiProcessorCount;
+  device.max_shared_bytes = properties.sharedMemPerBlockOptin;
+  device.l2_bytes = properties.l2CacheSize;
+  device.name = properties.name;
+  if (device.compute_capability < kOldestComputeCapability)
+    return fail(ErrorCode::unsupported,
+                fmt::format("{} has compute capability {}.{}; the CUDA backend needs 8.0 or more", device.name, properties.major,
+                            properties.minor),
+                "device");
+  return device;
+}
+
+class CudaRecording final : public Recording {
+ public:
+  CudaRecording(const Device& device, cudaGraphExec_t graph) : device_(device), graph_(graph) {}
+  ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
+  CudaRecording(const CudaRecording&) = delete;
+  CudaRecording& operator=(const CudaRecording&) = delete;
+  void replay() override {
+    check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
+    check_cuda(cudaGraphLaunch(graph_, device_.stream), "cudaGraphLaunch");
+  }
+
+ private:
+  const Device& device_;
+  cudaGraphExec_t graph_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> CudaBackend::make(const BackendOptions& options) {
+  std::unique_ptr<CudaBackend> backend(new CudaBackend);
+  BATON_TRY_VOID(backend->open(options));
+  return backend;
+}
+
+Result<void> CudaBackend::open(const BackendOptions& options) {
+  if (options.attention_blocks < 0)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("{} blocks of attention: must be 0 (one a multiprocessor) or more", options.attention_blocks));
+  BATON_TRY(device_, describe(options.device));
+  check_cuda(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  check_cuda(cudaEventCreate(&timing_begin_), "cudaEventCreate");
+  check_cuda(cudaEventCreate(&timing_end_), "cudaEventCreate");
+  BATON_TRY(step_, device_memory(kStepBytes, "the step buffer"));
+  for (Staging& staging : staging_) {
+    check_cuda(cudaEventCreateWithFlags(&staging.was_read, cudaEventDisableTiming), "cudaEventCreate");
+    if (cudaMallocHost(reinterpret_cast<void**>(&staging.data), kFirstStagingBytes) != cudaSuccess)
+      return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of a step", kFirstStagingBytes));
+    staging.size_bytes = kFirstStagingBytes;
+  }
+  BATON_TRY(std::byte * counters, device_memory(kAttentionCounters * sizeof(std::int32_t), "the counters of attention"));
+  workspace_.counters = reinterpret_cast<std::int32_t*>(counters);
+  workspace_.n_counters = kAttentionCounters;
+  workspace_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks : device_.n_multiprocessors;
+  check_cuda(cudaMemsetAsync(counters, 0, kAttentionCounters * sizeof(std::int32_t), device_.stream), "cudaMemsetAsync");
+  BATON_TRY(products_, MatmulEngine::make(device_, options.batch_invariant));
+  synchronize();
+  return {};
+}
+
+CudaBackend::~CudaBackend() {
+  if (device_.stream == nullptr) return;
+  device();
+  cudaStreamSynchronize(device_.stream);
+  products_.reset();
+  cudaFree(workspace_.counters);
+  cudaFree(step_);
+  for (const Staging& staging : staging_) {
+    cudaFreeHost(staging.data);
+    if (staging.was_read != nullptr) cudaEventDestroy(staging.was_read);
+  }
+  if (timing_begin_ != nullptr) cudaEventDestroy(timing_begin_);
+  if (timing_end_ != nullptr) cudaEventDestroy(timing_end_);
+  cudaStreamDestroy(device_.stream);
+}
+
+const Device& CudaBackend::device() const {
+  check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
+  return device_;
+}
+
+BackendInfo CudaBackend::info() const {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  device();
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  BackendInfo info;
+  info.name = "cuda";
+  info.device = fmt::format("{}, {} multiprocessors, {} GiB", device_.name, device_.n_multiprocessors, total_bytes >> 30);
+  info.features = fmt::format("sm_{}", device_.compute_capability);
+  info.memory_bytes = static_cast<std::int64_t>(total_bytes);
+  info.free_memory_bytes = static_cast<std::int64_t>(free_bytes);
+  info.has_bf16_products = true;
+  // Of an H200: 4.5 TB/s of memory, 6 TB/s of L2, 350 TFLOP/s of the products of attention.
+  AttentionCosts& costs = info.attention_costs;
+  costs.memory_bytes_per_us = 4.5e6;
+  costs.cache_bytes_per_us = 6.0e6;
+  costs.cache_bytes = device_.l2_bytes;
+  costs.flops_per_us = 350e6;
+  costs.partial_bytes_per_us = 3e6;
+  costs.item_us = 0.4;
+  costs.n_workers = device_.n_multiprocessors;
+  return info;
+}
+
+Result<Buffer> CudaBackend::allocate(std::size_t size_bytes) {
+  if (size_bytes == 0) return Buffer{};
+  device();
+  BATON_TRY(std::byte* const data, device_memory(size_bytes, "a buffer"));
+  return Buffer(data, size_bytes, [](std::byte* address, std::size_t) { cudaFree(address); });
+}
+
+void CudaBackend::copy_from_host(TensorView to, ConstTensorView host) {
+  check(to.size_bytes() == host.size_bytes(), "copy_from_host: sizes differ");
+  if (host.size_bytes() == 0) return;
+  check_cuda(cudaMemcpyAsync(to.data, host.data, host.size_bytes(), cudaMemcpyHostToDevice, device().stream), "copy_from_host");
+  check_cuda(cudaStreamSynchronize(device_.stream), "copy_from_host");
+}
+
+void CudaBackend::copy_to_host(TensorView host, ConstTensorView from) {
+  check(from.size_bytes() == host.size_bytes(), "copy_to_host: sizes differ");
+  if (host.size_bytes() == 0) return;
+  check_cuda(cudaMemcpyAsync(host.data, from.data, host.size_bytes(), cudaMemcpyDeviceToHost, device().stream), "copy_to_host");
+  check_cuda(cudaStreamSynchronize(device_.stream), "copy_to_host");
+}
+
+StepView CudaBackend::upload_step(const StepInput& step) {
+  const std::span<const std::byte> bytes = step.bytes();
+  check(bytes.size() <= kStepBytes, "upload_step: the step is larger than its buffer on the device");
+  Staging& staging = staging_[n_uploads_++ % staging_.size()];
+  device();
+  check_cuda(cudaEventSynchronize(staging.was_read), "upload_step");  // the upload before the last has left this memory
+  if (staging.size_bytes < bytes.size()) {
+    check_cuda(cudaFreeHost(staging.data), "cudaFreeHost");
+    staging.size_bytes = std::max(bytes.size(), 2 * staging.size_bytes);
+    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&staging.data), staging.size_bytes), "cudaMallocHost");
+  }
+  std::memcpy(staging.data, bytes.data(), bytes.size());
+  std::memcpy(&staging.header, bytes.data(), sizeof(StepHeader));
+  check_cuda(cudaMemcpyAsync(step_, staging.data, bytes.size(), cudaMemcpyHostToDevice, device_.stream), "upload_step");
+  check_cuda(cudaEventRecord(staging.was_read, device_.stream), "upload_step");
+  return {&staging.header, step_};
+}
+
+void CudaBackend::synchronize() { check_cuda(cudaStreamSynchronize(device().stream), "synchronize"); }
+
+Result<std::unique_ptr<Recording>> CudaBackend::record(std::function<void()> operations) {
+  check_cuda(cudaStreamBeginCapture(device().stream, cudaStreamCaptureModeRelaxed), "record");
+  operations();
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamEndCapture(device_.stream, &graph), "record");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  check_cuda(cudaGraphDestroy(graph), "record");
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    return fail(ErrorCode::unavailable, fmt::format("a CUDA graph cannot be made: {}", cudaGetErrorString(error)), "device");
+  }
+  check_cuda(cudaGraphUpload(executable, device_.stream), "record");
+  return std::make_unique<CudaRecording>(device_, executable);
+}
+
+double CudaBackend::time_us(const std::function<void()>& operations) {
+  check_cuda(cudaEventRecord(timing_begin_, device().stream), "time_us");
+  operations();
+  check_cuda(cudaEventRecord(timing_end_, device_.stream), "time_us");
+  check_cuda(cudaEventSynchronize(timing_end_), "time_us");
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, timing_begin_, timing_end_), "time_us");
+  return 1e3 * static_cast<double>(milliseconds);
+}
+
+Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
+  device();
+  return products_->pack(weight, dtype, name);
+}
+
+Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
+  const std::string obstacle = attention_obstacle(shape);
+  if (!obstacle.empty()) return fail(ErrorCode::unsupported, obstacle);
+  BATON_TRY(std::unique_ptr<KvStorage> storage, CudaKvStorage::make(device(), shape));
+  return storage;
+}
+
+void CudaBackend::resolve_rows(const ResolveRowsArgs& args) { cuda::resolve_rows(device(), args); }
+void CudaBackend::embedding(const EmbeddingArgs& args) { cuda::embedding(device(), args); }
+void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(device(), args); }
+void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(device(), args); }
+void CudaBackend::matmul(const MatmulArgs& args) {
+  device();
+  products_->multiply(args);
+}
+void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
+void CudaBackend::attention_decode(const AttentionArgs& args) { cuda::attention_decode(device(), workspace_, args); }
+void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
+void CudaBackend::silu_mul(const SiluMulArgs& args) { cuda::silu_mul(device(), args); }
+void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), args); }
+void CudaBackend::all_reduce(TensorView x) { cuda::all_reduce(device(), x); }
+void CudaBackend::all_gather(TensorView out, ConstTensorView part) { cuda::all_gather(device(), out, part); }
+
+}  // namespace baton::cuda
+
+extern "C" baton::Result<std::unique_ptr<baton::Backend>> baton_make_backend(const baton::BackendOptions& options) {
+  return baton::cuda::CudaBackend::make(options);
+}

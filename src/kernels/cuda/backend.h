@@ -1,0 +1,75 @@
+/// The CUDA backend: one device, one stream, and each operation handed to the file that holds it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/attention_decode.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/matmul.h"
+
+namespace baton::cuda {
+
+/// Enqueues every operation on one stream when it is called. Steps are uploaded to one address for the life of the backend.
+/// Invariant: device_ does not move and outlives whatever was made with it. Thread: engine only, one at a time.
+class CudaBackend final : public Backend {
+ public:
+  /// Fails with a sentence where there is no driver, no device of that number, an old driver or device, or too little memory.
+  static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);
+  ~CudaBackend() override;
+
+  BackendInfo info() const override;
+  Result<Buffer> allocate(std::size_t size_bytes) override;
+  /// Both wait for everything enqueued before.
+  void copy_from_host(TensorView device, ConstTensorView host) override;
+  void copy_to_host(TensorView host, ConstTensorView device) override;
+  StepView upload_step(const StepInput& step) override;
+  void synchronize() override;
+  /// Captures the calls into a graph that is instantiated once.
+  Result<std::unique_ptr<Recording>> record(std::function<void()> operations) override;
+  double time_us(const std::function<void()>& operations) override;
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
+  Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
+
+  void resolve_rows(const ResolveRowsArgs& args) override;
+  void embedding(const EmbeddingArgs& args) override;
+  void rms_norm(const RmsNormArgs& args) override;
+  void gather_rows(const GatherRowsArgs& args) override;
+  void matmul(const MatmulArgs& args) override;
+  void rope_append(const RopeAppendArgs& args) override;
+  void attention_decode(const AttentionArgs& args) override;
+  void attention_merge(const AttentionMergeArgs& args) override;
+  void silu_mul(const SiluMulArgs& args) override;
+  void sample(const SampleArgs& args) override;
+  void all_reduce(TensorView x) override;
+  void all_gather(TensorView out, ConstTensorView part) override;
+
+ private:
+  /// Pinned memory that one upload in two leaves from, and the copy of its header that the host keeps.
+  struct Staging {
+    std::byte* data = nullptr;
+    std::size_t size_bytes = 0;
+    cudaEvent_t was_read = nullptr;
+    StepHeader header;
+  };
+
+  CudaBackend() = default;
+  Result<void> open(const BackendOptions& options);
+  /// The device, made the calling thread's own: launches go to the thread's current device.
+  const Device& device() const;
+
+  Device device_;
+  AttentionWorkspace workspace_;
+  std::unique_ptr<MatmulEngine> products_;
+  std::byte* step_ = nullptr;  ///< where every step is uploaded to
+  std::array<Staging, 2> staging_;
+  std::size_t n_uploads_ = 0;
+  cudaEvent_t timing_begin_ = nullptr;
+  cudaEvent_t timing_end_ = nullptr;
+};
+
+}  // namespace baton::cuda
