@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/kv_shapes.h"
 #include "support/test_backends.h"
 
 namespace baton::testing {
@@ -45,14 +46,10 @@ KvShape kv_shape(int n_layers, int n_blocks, int block_len, int n_kv_heads, int 
   return shape;
 }
 
-std::vector<DType> stored_dtypes(const TestBackend& test) {
-  return test.is_cuda() ? std::vector{DType::bf16, DType::f16, DType::f8_e4m3} : std::vector{DType::f32, DType::bf16};
-}
-
 std::vector<KvShape> shapes(const TestBackend& test) {
   std::vector<KvShape> all;
   for (const DType dtype : stored_dtypes(test))
-    for (const int head_dim : {2, 8, 64, 66, 80, 96, 128, 256})
+    for (const int head_dim : stored_head_dims(test, dtype))
       for (const int block_len : {16, 32, 256}) all.push_back(kv_shape(2, 3, block_len, 2, head_dim, dtype));
   return all;
 }
@@ -174,6 +171,8 @@ TEST(KvStorage, refuses_what_it_cannot_keep_by_name) {
     refused(kv_shape(1, 1, 16, 1, 512, DType::bf16), ErrorCode::unsupported, "512");
     refused(kv_shape(1 << 10, 1 << 30, 256, 1 << 10, 256, DType::bf16), ErrorCode::out_of_memory, "MiB");
     if (test.is_cuda()) {
+      refused(kv_shape(1, 1, 16, 1, 66, DType::bf16), ErrorCode::unsupported, "66");
+      refused(kv_shape(1, 1, 16, 1, 96, DType::f8_e4m3), ErrorCode::unsupported, "96");
       refused(kv_shape(1 << 10, 1 << 12, 256, 8, 128, DType::bf16), ErrorCode::out_of_memory, "free");  // 4 TiB
       KvShape unscaled = kv_shape(1, 1, 16, 1, 64, DType::f8_e4m3);
       unscaled.v_scale = 0;

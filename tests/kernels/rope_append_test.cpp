@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention_plan.h"
+#include "support/kv_shapes.h"
 #include "support/rope_run.h"
 #include "support/step_builder.h"
 
@@ -59,7 +60,7 @@ const std::vector<std::int64_t> kSlots = {0, 33, 127, kNoKvSlot};
 TEST(RopeAppend, rotates_queries_and_keys_and_stores_them_at_their_slots) {
   for (const TestBackend& test : test_backends())
     for (const DType kv_dtype : stored_dtypes(test))
-      for (const int head_dim : {2, 8, 64, 66, 80, 96, 128, 256}) {
+      for (const int head_dim : stored_head_dims(test, kv_dtype)) {
         RopeCase shape{4, 2, head_dim, head_dim, kv_dtype, DType::f32, DType::f32};
         for (const auto& [n_heads, n_kv_heads, qkv_dtype, q_dtype] : {std::tuple{4, 2, DType::f32, DType::f32},
                                                                       {4, 1, DType::bf16, DType::bf16},
@@ -79,7 +80,7 @@ TEST(RopeAppend, rotates_queries_and_keys_and_stores_them_at_their_slots) {
 TEST(RopeAppend, copies_the_dimensions_beyond_the_rotated_ones) {
   for (const TestBackend& test : test_backends())
     for (const DType kv_dtype : stored_dtypes(test))
-      for (const auto& [head_dim, rotary_dim] : {std::pair{80, 32}, {80, 20}, {64, 6}, {128, 64}, {66, 22}})
+      for (const auto& [head_dim, rotary_dim] : {std::pair{112, 32}, {112, 20}, {64, 6}, {128, 64}, {40, 22}})
         for (const DType in : {DType::f32, DType::bf16}) {
           const RopeCase shape{2, 2, head_dim, rotary_dim, kv_dtype, in, in};
           RopeRun run(test.backend, shape, kRows, kSlots);
@@ -90,7 +91,7 @@ TEST(RopeAppend, copies_the_dimensions_beyond_the_rotated_ones) {
 TEST(RopeAppend, stores_hundreds_of_rows_in_any_order_and_touches_nothing_else) {
   for (const TestBackend& test : test_backends())
     for (const DType kv_dtype : stored_dtypes(test)) {
-      RopeCase shape{2, 2, 80, 80, kv_dtype, DType::bf16, DType::bf16};
+      RopeCase shape{2, 2, 112, 112, kv_dtype, DType::bf16, DType::bf16};
       shape.n_blocks = 12;
       std::mt19937 random(11);
       std::vector<std::int64_t> slots;
@@ -140,7 +141,7 @@ TEST(RopeAppend, divides_by_the_scales_of_an_f8_storage) {
   for (const TestBackend& test : test_backends())
     for (const DType kv_dtype : stored_dtypes(test)) {
       if (kv_dtype != DType::f8_e4m3) continue;
-      for (const int head_dim : {64, 66, 80, 128}) {
+      for (const int head_dim : stored_head_dims(test, kv_dtype)) {
         RopeCase shape{4, 2, head_dim, head_dim, kv_dtype, DType::bf16, DType::bf16, 0.013f, 3.7f};
         RopeRun run(test.backend, shape, kRows, kSlots);
         expect_rotated(describe(test, shape), run);
@@ -229,7 +230,7 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
   constexpr int kLen = 5;
   for (const TestBackend& test : test_backends())
     for (const DType kv_dtype : stored_dtypes(test))
-      for (const int head_dim : {2, 66, 80, 112, 160}) {
+      for (const int head_dim : stored_head_dims(test, kv_dtype)) {
         const DType float_dtype = kv_dtype == DType::f8_e4m3 ? DType::bf16 : kv_dtype;
         const RopeCase shape{4, 2, head_dim, head_dim, kv_dtype, float_dtype, float_dtype};
         const std::string what = describe(test, shape);
@@ -256,7 +257,7 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
         attention.kv = run.kv.get();
         attention.scale = 0.125f;
         attention_decode(test.backend, attention);
-        attention_merge(test.backend, {out.view(), attention.partials, attention.step, 0});
+        attention_merge(test.backend, {out.view(), attention.partials, attention.step, 0, run.kv.get()});
         const HostTensor got = out.to_host();
         for (std::int64_t i = 0; i < got.shape.n_elements(); ++i)
           ASSERT_TRUE(std::isfinite(got.at(i))) << what << ", number " << i;

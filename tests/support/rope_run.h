@@ -50,10 +50,6 @@ inline std::string describe(const TestBackend& test, const RopeCase& shape) {
          std::string(to_string(shape.kv_dtype));
 }
 
-inline std::vector<DType> stored_dtypes(const TestBackend& test) {
-  return test.is_cuda() ? std::vector{DType::bf16, DType::f16, DType::f8_e4m3} : std::vector{DType::f32, DType::bf16};
-}
-
 /// A host tensor and its copy on the device.
 class OnDevice {
  public:

@@ -1,0 +1,22 @@
+/// Which keys and values each backend keeps: element types and head sizes for tests that go over all of them.
+#pragma once
+
+#include <vector>
+
+#include "core/dtype.h"
+#include "support/test_backends.h"
+
+namespace baton::testing {
+
+inline std::vector<DType> stored_dtypes(const TestBackend& test) {
+  return test.is_cuda() ? std::vector{DType::bf16, DType::f16, DType::f8_e4m3} : std::vector{DType::f32, DType::bf16};
+}
+
+/// Head sizes with and without padding, each padded size among them.
+inline std::vector<int> stored_head_dims(const TestBackend& test, DType dtype) {
+  if (!test.is_cuda()) return {2, 8, 64, 66, 80, 96, 128, 256};
+  if (dtype == DType::bf16) return {8, 40, 64, 80, 96, 112, 128, 160, 256};
+  return {8, 40, 64, 112, 128};
+}
+
+}  // namespace baton::testing
