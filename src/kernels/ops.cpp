@@ -131,6 +131,7 @@ void attention_decode(Backend& backend, const AttentionArgs& args) {
   check_shape(args.out, args.q.shape, "attention out");
   check_float(args.out, "attention out");
   check(!overlap(args.q, args.out), "attention: out overlaps q");
+  check(args.softcap >= 0, "attention: the bound of the scores is negative");
   check_shape(args.rows, {args.step.header->n_rows, sizeof(TokenRow)}, "attention rows");
   check_partials(args.partials, args.q.shape[1], kv.head_dim,
                  args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials);

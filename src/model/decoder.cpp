@@ -146,8 +146,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
     matmul(backend, {normed, weights.qkv.get(), qkv});
     rope_append(backend, {qkv, q, work.rope, rows, step, 0, layer, kv_of_group[0]});
     attention_decode(backend, {q, attended, work.partials, rows, step, 0, layer, kv_of_group[0],
-                               1.0f / std::sqrt(static_cast<float>(config_.head_dim))});
-    attention_merge(backend, {attended, work.partials, step, 0});
+                               1.0f / std::sqrt(static_cast<float>(config_.head_dim)), /*softcap=*/0, /*merge=*/true});
     matmul(backend, {{attended.data, dtype, {n_rows, q_width}}, weights.attention_out.get(), delta});
     all_reduce(backend, delta);
     rms_norm(backend, {x, delta, weights.feed_forward_norm, normed, config_.rms_norm_eps});

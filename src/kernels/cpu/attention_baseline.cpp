@@ -22,6 +22,8 @@ struct Sse2 {
   static V sub(V a, V b) { return _mm_sub_ps(a, b); }
   static V mul(V a, V b) { return _mm_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+  static V div(V a, V b) { return _mm_div_ps(a, b); }
+  static V with_sign_of(V sign, V x) { return _mm_or_ps(x, _mm_and_ps(sign, set(-0.0f))); }
   static V max(V a, V b) { return _mm_max_ps(a, b); }
   static V round(V x) { return _mm_cvtepi32_ps(_mm_cvtps_epi32(x)); }
   static V times_power_of_two(V x, V n) {

@@ -185,6 +185,23 @@ void for_rows(int begin, int n_rows, const Body& body) {
   }
 }
 
+/// tanh(x) = (1 - e) / (1 + e) with e = exp(-2 |x|), and the sign of x; an error of about 2^-23, NaN for NaN.
+template <class S>
+typename S::V tanh_vector(typename S::V x) {
+  using V = typename S::V;
+  const V size = S::max(x, S::sub(S::set(0.0f), x));
+  const V e = exp2_vector<S>(S::mul(size, S::set(-2.88539008177792681472f)));
+  return S::with_sign_of(x, S::div(S::sub(S::set(1.0f), e), S::add(S::set(1.0f), e)));
+}
+
+/// Bounds the scores of one row: cap tanh(score).
+template <class S>
+void cap_row(const ChunkTask& task, int row) {
+  float* scores = task.scores + static_cast<std::ptrdiff_t>(row) * kChunkTokens;
+  for (int token = task.first_tile * 16; token < task.end_tile * 16; token += S::kLanes)
+    S::store(scores + token, S::mul(tanh_vector<S>(S::load(scores + token)), S::set(task.cap)));
+}
+
 /// m, l and the weights exp2(score - m) of one row; masked tokens have weight 0.
 template <class P>
 void softmax_row(const ChunkTask& task, int row) {
@@ -246,7 +263,10 @@ void run_chunk(const ChunkTask& task) {
       for_columns<S, R>(tile * kPerTile, end * kPerTile, [&]<int C>(int column) { score_block<P, R, C>(task, row, column); });
     });
   }
-  for (int row = 0; row < task.n_rows; ++row) softmax_row<P>(task, row);
+  for (int row = 0; row < task.n_rows; ++row) {
+    if (task.cap > 0) cap_row<S>(task, row);
+    softmax_row<P>(task, row);
+  }
   const int v_group = tiles_of_group(task, task.v_dim, P::kPerWord, S::kMaxRows);
   for (int tile = task.first_tile; tile < task.end_tile; tile += v_group) {
     const int end = tile + v_group < task.end_tile ? tile + v_group : task.end_tile;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention_plan.h"
+#include "kernels/cpu/attention_merge.h"
 #include "kernels/cpu/attention_output.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/kv_storage.h"
@@ -175,7 +176,9 @@ void run_chunks(const Job& job, int kv_head, const RowBlock& block, std::int32_t
   task.hi = scratch.hi.data();
   task.head_dim = job.kv.shape().head_dim;
   task.v_dim = job.kv.v_dim();
-  task.scale = job.args.scale * kLog2E;
+  const float softcap = job.args.softcap;
+  task.scale = softcap > 0 ? job.args.scale / softcap : job.args.scale * kLog2E;
+  task.cap = softcap * kLog2E;
   task.q = scratch.q.data();
   task.scores = scratch.scores.data();
   task.weights = scratch.weights.data();
@@ -325,6 +328,7 @@ void attention_decode(const Parallel& parallel, CpuIsa isa, const AttentionArgs&
                     scratch);
     }
   });
+  if (args.merge && sections.n_partials > 0) attention_merge(parallel, {args.out, args.partials, args.step, args.group});
 }
 
 }  // namespace baton::cpu

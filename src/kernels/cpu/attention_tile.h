@@ -30,7 +30,8 @@ struct ChunkTask {
   const std::int16_t* hi;
   int head_dim;
   int v_dim;
-  float scale;         ///< times log2(e)
+  float scale;         ///< of the products: times log2(e), or divided by the bound if there is one
+  float cap;           ///< bound of the scores times log2(e), 0: none
   const std::byte* q;  ///< [n_rows][kQueryRowBytes], packed by QueryFormat
   float* scores;       ///< scratch [n_rows][kChunkTokens]
   std::byte* weights;  ///< scratch [n_rows][kChunkTokens * 4 bytes]

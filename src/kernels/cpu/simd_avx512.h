@@ -25,6 +25,8 @@ struct Avx512 {
   static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
   static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static V div(V a, V b) { return _mm512_div_ps(a, b); }
+  static V with_sign_of(V sign, V x) { return _mm512_or_ps(x, _mm512_and_ps(sign, set(-0.0f))); }
   static V max(V a, V b) { return _mm512_max_ps(a, b); }
   static V round(V x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static V times_power_of_two(V x, V n) { return _mm512_scalef_ps(x, n); }
