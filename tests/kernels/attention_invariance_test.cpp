@@ -1,5 +1,6 @@
-/// What must not change a single bit of attention: threads, other rows, cuts at chunk boundaries, block numbers, a second run;
-/// and the plans of plan_attention, relayed and not, against the reference and each other.
+/// What must not change a single bit of attention: a second run, blocks of the grid and threads, block numbers, how states are
+/// merged, a recording, what other sequences do; what may change it within the tolerance; and the plans of plan_attention,
+/// relayed and not, against the reference and each other.
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"
@@ -9,27 +10,11 @@ namespace {
 
 using Branch = AttentionCase::Branch;
 
-constexpr DType kStorageDtypes[] = {DType::f32, DType::bf16};
-
-/// Calls body(problem, isa) for each dtype and instruction set.
-template <class Body>
-void for_each_path(const CaseShape& shape, const std::vector<Branch>& branches, const Body& body) {
-  for (const DType dtype : kStorageDtypes) {
-    CaseShape with_dtype = shape;
-    with_dtype.kv_dtype = dtype;
-    AttentionProblem problem(with_dtype, branches);
-    for (const auto isa : isas_of_this_machine()) {
-      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::string(cpu::to_string(isa)));
-      body(problem, isa);
-      if (testing::Test::HasFatalFailure()) return;
-    }
-  }
-}
-
 /// A node of three chunks and a part for sequences that go on differently, one of them a prefill.
 const std::vector<Branch> kShared = {{-1, 0, 1100, 1},   {0, 768, 770, 1},  {0, 1024, 1030, 1},
                                      {2, 1024, 1400, 3}, {0, 768, 1290, 1}, {-1, 0, 515, 40}};
 
+/// Every sequence by itself in one item.
 AttentionPlan leaves(const AttentionProblem& problem) {
   AttentionPlan plan;
   plan.rows = problem.input.rows;
@@ -42,18 +27,223 @@ AttentionPlan leaves(const AttentionProblem& problem) {
   return plan;
 }
 
-TEST(AttentionInvariance, a_second_run_and_other_numbers_of_threads_give_the_same_bits) {
-  for_each_path({}, kShared, [](AttentionProblem& problem, cpu::CpuIsa isa) {
+AttentionPlanOptions plan_options(bool relay, bool batch_invariant) {
+  AttentionPlanOptions options;
+  options.relay = relay;
+  options.batch_invariant = batch_invariant;
+  options.costs.item_us = 0.01;  // so that small cases are shared and cut
+  return options;
+}
+
+TEST(AttentionInvariance, runs_again_with_the_same_bits_and_however_states_are_merged) {
+  for_each_path({}, kShared, [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend&) {
     const AttentionPlan plan = problem.input.random_plan(16, 5, true);
-    const auto expected = run_attention(problem, plan, isa, 1);
-    for (const int n_threads : {1, 2, 3, 7})
-      ASSERT_TRUE(same_bits(run_attention(problem, plan, isa, n_threads), expected)) << n_threads;
+    const auto expected = memory.run(plan);
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(same_bits(memory.run(plan), expected)) << "run " << i;
+      ASSERT_TRUE(same_bits(memory.run(plan, {.merge = false}), expected)) << "merged apart, run " << i;
+    }
   });
 }
 
-TEST(AttentionInvariance, cuts_at_every_chunk_give_the_bits_of_whole_leaves) {
-  for_each_path({}, kShared, [](AttentionProblem& problem, cpu::CpuIsa isa) {
-    const auto expected = run_attention(problem, leaves(problem), isa);
+TEST(AttentionInvariance, any_number_of_workers_gives_the_same_bits) {
+  for_each_path({}, kShared, [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend& on) {
+    const AttentionPlan plan = problem.input.random_plan(16, 5, true);
+    const auto expected = memory.run(plan);
+    for (const int n_workers : on.is_cuda() ? std::vector{1, 7, 132, 264} : std::vector{1, 2, 3, 7}) {
+      const auto other = on.make({.n_threads = n_workers, .attention_blocks = on.is_cuda() ? n_workers : 0});
+      ASSERT_TRUE(other) << other.error().message;
+      auto there = AttentionMemory::make(**other, problem);
+      ASSERT_TRUE(there);
+      for (const bool merge : {true, false}) ASSERT_TRUE(same_bits(there->run(plan, {.merge = merge}), expected)) << n_workers;
+    }
+  });
+}
+
+/// Steps of the same five rows that share, diverge and end differently.
+std::vector<AttentionCase> changing_steps(const CaseShape& shape) {
+  const std::vector<std::vector<Branch>> steps = {
+      {{-1, 0, 300, 1}, {0, 256, 259, 1}, {0, 256, 270, 1}, {0, 256, 400, 1}, {-1, 0, 5, 1}},
+      {{-1, 0, 301, 1}, {0, 256, 260, 1}, {0, 256, 271, 1}, {0, 256, 401, 1}, {-1, 0, 6, 1}},   // a token longer
+      {{-1, 0, 40, 1}, {-1, 0, 700, 1}, {1, 688, 689, 1}, {2, 688, 900, 1}, {3, 896, 899, 1}},  // another tree
+      {{-1, 0, 1, 1}, {-1, 0, 2, 1}, {-1, 0, 3, 1}, {-1, 0, 16, 1}, {-1, 0, 17, 1}},            // direct items only
+      {{-1, 0, 32, 1}, {0, 16, 17, 1}, {1, 16, 32, 1}, {2, 32, 33, 1}, {3, 32, 48, 1}},         // depth 4, tiny nodes
+      {{-1, 0, 600, 5}},                                                                        // an extend
+  };
+  std::vector<AttentionCase> cases;
+  for (const auto& branches : steps) cases.emplace_back(shape, branches, 7);
+  return cases;
+}
+
+TEST(AttentionInvariance, a_recording_serves_other_lengths_groups_and_trees) {
+  for (const DType dtype : storage_dtypes())
+    for (const bool merge : {true, false})
+      for (const TestBackend& on : test_backends()) {
+        auto cases = changing_steps({.kv_dtype = dtype});
+        // One storage holds the blocks of every step, each full of numbers.
+        int n_blocks = 0;
+        for (const AttentionCase& made : cases) n_blocks = std::max(n_blocks, made.n_blocks);
+        AttentionCase whole({.kv_dtype = dtype}, {{-1, 0, 16 * n_blocks, 5}}, 1);
+        AttentionProblem problem(std::move(whole));
+        auto memory = AttentionMemory::make(on.backend, problem);
+        if (!memory) continue;
+        std::vector<AttentionPlan> plans;
+        std::vector<std::vector<float>> expected;
+        std::int32_t n_partials = 0;
+        for (AttentionCase& made : cases)
+          for (const int cut : {1, 64}) {
+            AttentionPlan plan = made.random_plan(cut, 3, true);
+            for (std::int32_t& block : plan.block_lists)
+              block = problem.input.sequences[0].blocks[static_cast<std::size_t>(block)];
+            plans.push_back(plan);
+            expected.push_back(memory->run(plan, {.merge = merge}));
+            n_partials = std::max(n_partials, plan.n_partials);
+          }
+        ASSERT_GT(plans[0].n_partials, 0);
+        memory->prepare(plans[0], {.merge = merge}, n_partials);
+        StepInput step = make_step(plans[0]);
+        StepView view = on.backend.upload_step(step);
+        const auto recording = on.backend.record([&] { memory->enqueue(view); });
+        ASSERT_TRUE(recording) << recording.error().message;
+        for (int round = 0; round < 3; ++round)
+          for (std::size_t i = 0; i < plans.size(); ++i) {
+            StepInput next = make_step(plans[i]);
+            memory->set_rows(plans[i].rows);
+            memory->poison_outputs();
+            view = on.backend.upload_step(next);
+            (*recording)->replay();
+            ASSERT_TRUE(same_bits(memory->outputs(), expected[i]))
+                << name_of(on, problem.input.shape) << ", step " << i << ", merge " << merge;
+          }
+      }
+}
+
+TEST(AttentionInvariance, other_block_numbers_give_the_same_bits) {
+  for (const DType dtype : storage_dtypes())
+    for (const TestBackend& on : test_backends()) {
+      std::vector<float> expected;
+      for (const std::uint64_t seed : {1, 2, 3}) {
+        AttentionProblem problem({.kv_dtype = dtype}, {{-1, 0, 700, 1}, {-1, 0, 33, 2}}, seed);
+        problem.fill_places(1, 1, [](bool is_value, int head, int sequence, int t, int dim) {
+          return std::sin(static_cast<float>((sequence * 1000 + t) * 131 + dim * 17 + head * 7 + is_value * 3));
+        });
+        problem.set_queries([](std::size_t i) { return std::cos(static_cast<float>(i)); });
+        auto memory = AttentionMemory::make(on.backend, problem);
+        if (!memory) continue;
+        const auto out = memory->run(leaves(problem));
+        if (expected.empty()) expected = out;
+        ASSERT_TRUE(same_bits(out, expected)) << name_of(on, problem.input.shape) << ", seed " << seed;
+      }
+    }
+}
+
+TEST(AttentionInvariance, equal_requests_get_equal_rows) {
+  const std::vector<Branch> branches = {
+      {-1, 0, 290, 1}, {0, 272, 290, 1}, {0, 272, 290, 1}, {0, 272, 290, 1}, {0, 272, 290, 1}};
+  for_each_path({}, branches, [](AttentionProblem& problem, AttentionMemory&, const TestBackend& on) {
+    problem.fill_places(1, 1, [](bool is_value, int head, int, int t, int dim) {
+      return std::sin(static_cast<float>(t * 131 + dim * 17 + head * 7 + is_value * 3));
+    });
+    problem.set_queries([&](std::size_t i) { return std::cos(static_cast<float>(i % problem.row_size())); });
+    auto memory = AttentionMemory::make(on.backend, problem);
+    AttentionPlan shared;
+    shared.rows = problem.input.rows;
+    problem.input.add_item(shared, 0, 5, 0, 0, 272);
+    for (int s = 0; s < 5; ++s) problem.input.add_item(shared, s, 1, s, 272, 290);
+    problem.input.finish_plan(shared);
+    for (const AttentionPlan& plan : {shared, leaves(problem)}) {
+      const auto out = memory->run(plan);
+      for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], out[i % problem.row_size()]);
+    }
+  });
+}
+
+TEST(AttentionInvariance, dead_rows_of_others_change_no_bit) {
+  for (const int window : {0, 300})
+    for_each_path({.window = window}, kShared, [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend&) {
+      AttentionPlan plan = leaves(problem);
+      const auto expected = memory.run(plan);
+      const std::size_t row_size = problem.row_size();
+      for (std::size_t row = 1; row < plan.rows.size(); row += 2) plan.rows[row].kv_hi = plan.rows[row].kv_lo;
+      const auto got = memory.run(plan);
+      for (std::size_t row = 0; row < plan.rows.size(); row += 2)
+        for (std::size_t i = row * row_size; i < (row + 1) * row_size; ++i) ASSERT_EQ(got[i], expected[i]) << "row " << row;
+    });
+}
+
+TEST(AttentionInvariance, a_node_in_two_pieces_is_the_node) {
+  for_each_dtype({}, {{-1, 0, 600, 1}, {0, 592, 610, 1}, {0, 592, 600, 1}}, 1, [](AttentionProblem& problem) {
+    const auto expected = reference_attention(problem, problem.input.rows);
+    for (const TestBackend& on : test_backends()) {
+      auto memory = AttentionMemory::make(on.backend, problem);
+      if (!memory) continue;
+      for (const int middle : {1, 16, 17, 255, 256, 300, 591}) {
+        AttentionPlan plan;
+        plan.rows = problem.input.rows;
+        problem.input.add_item(plan, 0, 3, 0, 0, middle);
+        problem.input.add_item(plan, 0, 3, 0, middle, 592);
+        for (int s = 0; s < 3; ++s)
+          problem.input.add_item(plan, s, 1, s, 592, problem.input.sequences[static_cast<std::size_t>(s)].kv_len);
+        problem.input.finish_plan(plan);
+        expect_close(problem, expected, memory->run(plan),
+                     name_of(on, problem.input.shape) + ", cut at " + std::to_string(middle));
+      }
+    }
+  });
+}
+
+TEST(AttentionInvariance, plans_of_the_planner_equal_the_reference) {
+  for (const int window : {0, 300})
+    for_each_path({.window = window}, kShared, [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend& on) {
+      const auto expected = reference_attention(problem, problem.input.rows);
+      AttentionPlanOptions of_device = plan_options(true, false);
+      of_device.costs = on.backend.info().attention_costs;
+      for (const AttentionPlanOptions& options : {plan_options(true, false), plan_options(false, false), of_device}) {
+        const AttentionPlan plan = plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), options);
+        expect_close(problem, expected, memory.run(plan), options.relay ? "relay" : "paged");
+      }
+    });
+}
+
+TEST(AttentionInvariance, members_of_a_group_may_come_in_any_order) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 12; ++i) {
+    const auto branches = random_branches(random, i % 5, 4 + 2 * i, 4);  // sharers stand among others
+    for (const DType dtype : storage_dtypes()) {
+      AttentionCase input({.n_heads = 4, .n_kv_heads = 1, .kv_dtype = dtype}, branches, static_cast<std::uint64_t>(i));
+      input.order_depth_first();
+      AttentionProblem problem(std::move(input));
+      const auto sequences = problem.input.sequence_rows();
+      const AttentionPlan plan = plan_attention(sequences, problem.input.attention_shape(), plan_options(true, false));
+      ASSERT_EQ(find_plan_fault(plan, sequences, problem.input.attention_shape()), std::nullopt);
+      const auto expected = reference_attention(problem, plan.rows);
+      for (const TestBackend& on : test_backends())
+        if (auto memory = AttentionMemory::make(on.backend, problem))
+          expect_close(problem, expected, memory->run(plan), name_of(on, problem.input.shape));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+/// for_each_path over the backends whose attention can be asked to give the same bits in any batch; who cannot says so.
+template <class Body>
+void for_each_invariant_path(const CaseShape& shape, const Body& body) {
+  for_each_path(shape, kShared, [&](AttentionProblem& problem, AttentionMemory&, const TestBackend& on) {
+    const auto backend = on.make({.n_threads = 2, .batch_invariant = true});
+    if (!backend) {
+      EXPECT_EQ(backend.error().code, ErrorCode::unsupported);
+      testing::say_once(on.device + ": left out: " + backend.error().message);
+      return;
+    }
+    auto memory = AttentionMemory::make(**backend, problem);
+    ASSERT_TRUE(memory);
+    body(problem, *memory);
+  });
+}
+
+TEST(AttentionBatchInvariance, cuts_at_every_chunk_give_the_bits_of_whole_leaves) {
+  for_each_invariant_path({}, [](AttentionProblem& problem, AttentionMemory& memory) {
+    const auto expected = memory.run(leaves(problem));
     // Every item is one chunk; the chunks of the shared node serve all rows, or any row tiles.
     for (const int max_tile : {1, 2, 40}) {
       AttentionPlan cut;
@@ -72,15 +262,15 @@ TEST(AttentionInvariance, cuts_at_every_chunk_give_the_bits_of_whole_leaves) {
                                    std::min(from + 256, sequence.kv_len));
       }
       problem.input.finish_plan(cut);
-      ASSERT_TRUE(same_bits(run_attention(problem, cut, isa, 2), expected)) << "row tiles of " << max_tile;
+      ASSERT_TRUE(same_bits(memory.run(cut), expected)) << "row tiles of " << max_tile;
     }
   });
 }
 
-TEST(AttentionInvariance, a_sequence_alone_gives_the_bits_it_gives_in_a_batch) {
-  for_each_path({}, kShared, [](AttentionProblem& problem, cpu::CpuIsa isa) {
-    const auto all = run_attention(problem, leaves(problem), isa);
-    const auto row_size = static_cast<std::size_t>(problem.input.shape.n_heads * problem.input.shape.head_dim);
+TEST(AttentionBatchInvariance, a_sequence_alone_gives_the_bits_it_gives_in_a_batch) {
+  for_each_invariant_path({}, [](AttentionProblem& problem, AttentionMemory& memory) {
+    const auto all = memory.run(leaves(problem));
+    const std::size_t row_size = problem.row_size();
     for (std::size_t row = 0; row < problem.input.rows.size(); row += 6) {
       AttentionPlan alone = leaves(problem);
       const int s = problem.input.sequence_of_row[row];
@@ -88,78 +278,23 @@ TEST(AttentionInvariance, a_sequence_alone_gives_the_bits_it_gives_in_a_batch) {
       alone.block_lists.clear();
       problem.input.add_item(alone, static_cast<int>(row), 1, s, 0, problem.input.rows[row].kv_hi);
       problem.input.finish_plan(alone);
-      const auto got = run_attention(problem, alone, isa);
+      const auto got = memory.run(alone);
       for (std::size_t i = row * row_size; i < (row + 1) * row_size; ++i) ASSERT_EQ(got[i], all[i]) << "row " << row;
     }
   });
 }
 
-TEST(AttentionInvariance, other_block_numbers_give_the_same_bits) {
-  for (const DType dtype : kStorageDtypes) {
-    std::vector<std::vector<float>> outputs;
-    for (const std::uint64_t seed : {1, 2, 3}) {
-      AttentionProblem problem({.kv_dtype = dtype}, {{-1, 0, 700, 1}, {-1, 0, 33, 2}}, seed);
-      const auto number = [&](bool is_value, int head, int t, int i) {
-        return std::sin(static_cast<float>(t * 131 + i * 17 + head * 7 + is_value * 3));
-      };
-      problem.input.fill(*problem.kv, 0, [&](bool is_value, int head, std::int32_t block, int offset, int i) {
-        for (std::size_t s = 0; s < 2; ++s) {
-          const auto& blocks = problem.input.sequences[s].blocks;
-          const auto at = std::find(blocks.begin(), blocks.end(), block);
-          if (at != blocks.end())
-            return number(is_value, head, static_cast<int>(s * 1000) + static_cast<int>(at - blocks.begin()) * 16 + offset, i);
-        }
-        return 0.0f;
-      });
-      for (std::size_t i = 0; i < problem.q.size(); ++i) problem.q[i] = std::cos(static_cast<float>(i));
-      outputs.push_back(run_attention(problem, leaves(problem), cpu::best_cpu_isa()));
-    }
-    EXPECT_TRUE(same_bits(outputs[0], outputs[1]));
-    EXPECT_TRUE(same_bits(outputs[0], outputs[2]));
-  }
-}
-
-TEST(AttentionInvariance, windows_and_dead_rows_of_others_change_no_bit) {
-  for_each_path({.window = 300}, kShared, [](AttentionProblem& problem, cpu::CpuIsa isa) {
-    AttentionPlan plan = leaves(problem);
-    const auto expected = run_attention(problem, plan, isa);
-    const auto row_size = static_cast<std::size_t>(problem.input.shape.n_heads * problem.input.shape.head_dim);
-    for (std::size_t row = 1; row < plan.rows.size(); row += 2) plan.rows[row].kv_hi = plan.rows[row].kv_lo;
-    const auto got = run_attention(problem, plan, isa);
-    for (std::size_t row = 0; row < plan.rows.size(); row += 2)
-      for (std::size_t i = row * row_size; i < (row + 1) * row_size; ++i) ASSERT_EQ(got[i], expected[i]) << "row " << row;
-  });
-}
-
-AttentionPlanOptions plan_options(bool relay, bool batch_invariant) {
-  AttentionPlanOptions options;
-  options.relay = relay;
-  options.batch_invariant = batch_invariant;
-  options.costs.item_us = 0.01;  // so that small cases are shared and cut
-  return options;
-}
-
-TEST(AttentionInvariance, plans_of_the_planner_equal_the_reference) {
-  for_each_path({}, kShared, [](AttentionProblem& problem, cpu::CpuIsa isa) {
-    for (const bool relay : {true, false}) {
-      const AttentionPlan plan =
-          plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), plan_options(relay, false));
-      expect_close(problem, plan.rows, run_attention(problem, plan, isa, 2), relay ? "relay" : "paged");
-    }
-  });
-}
-
-TEST(AttentionInvariance, batch_invariant_plans_give_the_same_bits_with_relay_without_and_alone) {
+TEST(AttentionBatchInvariance, its_plans_give_the_same_bits_with_relay_without_and_alone) {
   for (const int window : {0, 300})
-    for_each_path({.window = window}, kShared, [](AttentionProblem& problem, cpu::CpuIsa isa) {
+    for_each_invariant_path({.window = window}, [](AttentionProblem& problem, AttentionMemory& memory) {
       const auto sequences = problem.input.sequence_rows();
       const auto shape = problem.input.attention_shape();
       const auto relayed_plan = plan_attention(sequences, shape, plan_options(true, true));
       ASSERT_FALSE(relayed_plan.stats.nodes.empty());
-      const auto relayed = run_attention(problem, relayed_plan, isa, 2);
-      ASSERT_TRUE(same_bits(relayed, run_attention(problem, plan_attention(sequences, shape, plan_options(false, true)), isa)));
+      const auto relayed = memory.run(relayed_plan);
+      ASSERT_TRUE(same_bits(relayed, memory.run(plan_attention(sequences, shape, plan_options(false, true)))));
       // Each sequence planned by itself, its rows moved to their place in the batch.
-      const auto row_size = static_cast<std::size_t>(problem.input.shape.n_heads * problem.input.shape.head_dim);
+      const std::size_t row_size = problem.row_size();
       for (std::size_t s = 0; s < sequences.size(); ++s) {
         AttentionPlan alone = plan_attention(std::span(&sequences[s], 1), shape, plan_options(true, true));
         const int first_row = problem.input.first_row_of(static_cast<int>(s));
@@ -169,7 +304,7 @@ TEST(AttentionInvariance, batch_invariant_plans_give_the_same_bits_with_relay_wi
         alone.merge_offsets.assign(alone.rows.size() + 1, offsets.back());
         std::fill_n(alone.merge_offsets.begin(), first_row, 0);
         std::copy(offsets.begin(), offsets.end(), alone.merge_offsets.begin() + first_row);
-        const auto got = run_attention(problem, alone, isa);
+        const auto got = memory.run(alone);
         for (std::size_t i = 0; i < static_cast<std::size_t>(sequences[s].n_rows) * row_size; ++i) {
           const std::size_t at = static_cast<std::size_t>(first_row) * row_size + i;
           ASSERT_EQ(got[at], relayed[at]) << "sequence " << s;

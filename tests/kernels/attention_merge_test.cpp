@@ -1,6 +1,5 @@
-/// The fold of partial states against the formula in double precision, and its edges: empty runs, rows without slots, NaN.
-#include "kernels/cpu/attention_merge.h"
-
+/// The fold of partial states against the formula in double precision, and its edges: empty runs, rows without slots, NaN; on
+/// every backend.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,7 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/attention_state.h"
+#include "support/test_backends.h"
 
 namespace baton {
 namespace {
@@ -26,8 +27,10 @@ struct Parts {
 
 /// Rows with the given numbers of states, whose slots are scattered. Maxima are N(0, spread); a share of the states is empty,
 /// with NaN as o.
-Parts random_parts(const std::vector<int>& states_of_row, float spread, double empty_share, std::uint64_t seed) {
+Parts random_parts(const std::vector<int>& states_of_row, float spread, double empty_share, std::uint64_t seed,
+                   int head_dim = 80) {
   Parts parts;
+  parts.head_dim = head_dim;
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   for (const int n : states_of_row) {
@@ -45,21 +48,40 @@ Parts random_parts(const std::vector<int>& states_of_row, float spread, double e
   return parts;
 }
 
+template <class T>
+Buffer upload(Backend& backend, const std::vector<T>& numbers) {
+  auto buffer = backend.allocate(std::max<std::size_t>(1, numbers.size() * sizeof(T)));
+  EXPECT_TRUE(buffer);
+  const Shape shape{static_cast<std::int64_t>(numbers.size())};
+  backend.copy_from_host(buffer->view(DTypeOf<T>::value, shape), view_of(std::span<const T>(numbers), shape));
+  return std::move(*buffer);
+}
+
+/// Merges on a backend, over outputs that are `before`; gives them as f32.
 template <class T = float>
-std::vector<float> run_merge(Parts& parts, int n_threads = 1, float before = std::nanf("")) {
+std::vector<float> run_merge(Backend& backend, const Parts& parts, float before = std::nanf("")) {
   const auto n_rows = static_cast<std::int64_t>(parts.offsets.size()) - 1;
   const auto n_partials = static_cast<std::int64_t>(parts.slots.size());
   std::vector<T> out(static_cast<std::size_t>(n_rows * parts.n_heads * parts.head_dim), T(before));
   StepInput step;
+  step.header().n_rows = static_cast<std::int32_t>(n_rows);
+  step.header().n_groups = 1;
+  step.header().groups[0].n_partials = static_cast<std::int32_t>(n_partials);
   step.header().groups[0].merge_offsets = step.append(std::span<const std::int32_t>(parts.offsets));
   step.header().groups[0].merge_slots = step.append(std::span<const std::int32_t>(parts.slots));
   step.finish();
-  cpu::attention_merge(Parallel(n_threads), {view_of(std::span(out), {n_rows, parts.n_heads, parts.head_dim}),
-                                             {view_of(std::span(parts.o), {n_partials, parts.n_heads, parts.head_dim}),
-                                              view_of(std::span(parts.m), {n_partials, parts.n_heads}),
-                                              view_of(std::span(parts.l), {n_partials, parts.n_heads})},
-                                             step.view(),
-                                             0});
+  const Buffer out_memory = upload(backend, out);
+  const Buffer o = upload(backend, parts.o);
+  const Buffer m = upload(backend, parts.m);
+  const Buffer l = upload(backend, parts.l);
+  const TensorView out_view = out_memory.view(DTypeOf<T>::value, {n_rows, parts.n_heads, parts.head_dim});
+  attention_merge(backend, {out_view,
+                            {o.view(DType::f32, {n_partials, parts.n_heads, parts.head_dim}),
+                             m.view(DType::f32, {n_partials, parts.n_heads}), l.view(DType::f32, {n_partials, parts.n_heads})},
+                            backend.upload_step(step),
+                            0});
+  backend.synchronize();
+  backend.copy_to_host(view_of(std::span(out), out_view.shape), out_view);
   std::vector<float> result;
   for (const T& x : out) result.push_back(static_cast<float>(x));
   return result;
@@ -98,66 +120,97 @@ void expect_close(const std::vector<float>& got, const std::vector<double>& refe
     ASSERT_NEAR(static_cast<double>(got[i]), reference[i], 16 * eps * n_states * 50) << i;
 }
 
+/// Calls body(backend) for every backend.
+template <class Body>
+void for_each_backend(const Body& body) {
+  for (const testing::TestBackend& on : testing::test_backends()) {
+    SCOPED_TRACE(on.name);
+    body(on.backend);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(AttentionMerge, equals_attention_over_the_union) {
   const double eps = std::ldexp(1.0, -24);
   for (const int n_states : {1, 2, 5, 40})
     for (const float spread : {0.1f, 3.0f, 200.0f, 1e4f})
       for (const double empty_share : {0.0, 0.4}) {
-        Parts parts = random_parts(std::vector<int>(7, n_states), spread, empty_share, static_cast<std::uint64_t>(n_states));
-        expect_close(run_merge(parts), reference_merge(parts), n_states, eps);
+        const Parts parts =
+            random_parts(std::vector<int>(7, n_states), spread, empty_share, static_cast<std::uint64_t>(n_states));
+        const auto expected = reference_merge(parts);
+        for_each_backend([&](Backend& backend) { expect_close(run_merge(backend, parts), expected, n_states, eps); });
       }
 }
 
+TEST(AttentionMerge, takes_every_head_size) {
+  for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const int n_rows : {1, 7, 130}) {
+      const Parts parts = random_parts(std::vector<int>(static_cast<std::size_t>(n_rows), 3), 3, 0.2, 1, head_dim);
+      const auto expected = reference_merge(parts);
+      for_each_backend([&](Backend& backend) { expect_close(run_merge(backend, parts), expected, 3, std::ldexp(1.0, -24)); });
+    }
+}
+
 TEST(AttentionMerge, writes_16_bit_outputs) {
-  Parts parts = random_parts({1, 2, 3}, 3, 0, 1);
-  expect_close(run_merge<BFloat16>(parts), reference_merge(parts), 1, std::ldexp(1.0, -8));
-  expect_close(run_merge<Float16>(parts), reference_merge(parts), 1, std::ldexp(1.0, -11));
+  const Parts parts = random_parts({1, 2, 3}, 3, 0, 1);
+  const auto expected = reference_merge(parts);
+  for_each_backend([&](Backend& backend) {
+    expect_close(run_merge<BFloat16>(backend, parts), expected, 1, std::ldexp(1.0, -8));
+    expect_close(run_merge<Float16>(backend, parts), expected, 1, std::ldexp(1.0, -11));
+  });
 }
 
 TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
-  Parts parts = random_parts({1, 2, 3}, 1, 1, 1);
-  for (const float x : run_merge(parts)) ASSERT_EQ(x, 0.0f);
-
-  Parts full = random_parts({3}, 3, 0, 2);
-  const auto expected = run_merge(full);
-  for (const std::size_t place : {0, 1, 3}) {  // an empty state before, between and after
-    Parts with_empty = full;
-    with_empty.slots.insert(with_empty.slots.begin() + static_cast<std::ptrdiff_t>(place), 3);
-    with_empty.offsets[1] = 4;
-    for (int i = 0; i < full.n_heads; ++i) {
-      with_empty.m.push_back(kEmpty);
-      with_empty.l.push_back(0);
-      for (int k = 0; k < full.head_dim; ++k) with_empty.o.push_back(std::nanf(""));
+  const Parts empty = random_parts({1, 2, 3}, 1, 1, 1);
+  const Parts full = random_parts({3}, 3, 0, 2);
+  for_each_backend([&](Backend& backend) {
+    for (const float x : run_merge(backend, empty)) ASSERT_EQ(x, 0.0f);
+    const auto expected = run_merge(backend, full);
+    for (const std::size_t place : {0, 1, 3}) {  // an empty state before, between and after
+      Parts with_empty = full;
+      with_empty.slots.insert(with_empty.slots.begin() + static_cast<std::ptrdiff_t>(place), 3);
+      with_empty.offsets[1] = 4;
+      for (int i = 0; i < full.n_heads; ++i) {
+        with_empty.m.push_back(kEmpty);
+        with_empty.l.push_back(0);
+        for (int k = 0; k < full.head_dim; ++k) with_empty.o.push_back(std::nanf(""));
+      }
+      const auto got = run_merge(backend, with_empty);
+      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]);
     }
-    const auto got = run_merge(with_empty);
-    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]);
-  }
+  });
 }
 
 TEST(AttentionMerge, rows_without_slots_are_left_alone) {
-  Parts parts = random_parts({2, 0, 1, 0}, 1, 0, 1);
-  const auto out = run_merge(parts, 2, 42.0f);
-  const auto row_size = static_cast<std::size_t>(parts.n_heads * parts.head_dim);
-  for (std::size_t i = 0; i < row_size; ++i) {
-    ASSERT_EQ(out[row_size + i], 42.0f);
-    ASSERT_EQ(out[3 * row_size + i], 42.0f);
-    ASSERT_NE(out[2 * row_size + i], 42.0f);
-  }
+  const Parts parts = random_parts({2, 0, 1, 0}, 1, 0, 1);
+  for_each_backend([&](Backend& backend) {
+    const auto out = run_merge(backend, parts, 42.0f);
+    const auto row_size = static_cast<std::size_t>(parts.n_heads * parts.head_dim);
+    for (std::size_t i = 0; i < row_size; ++i) {
+      ASSERT_EQ(out[row_size + i], 42.0f);
+      ASSERT_EQ(out[3 * row_size + i], 42.0f);
+      ASSERT_NE(out[2 * row_size + i], 42.0f);
+    }
+  });
 }
 
 TEST(AttentionMerge, gives_the_same_bits_for_any_number_of_threads) {
-  Parts parts = random_parts(std::vector<int>(37, 6), 4, 0.2, 9);
-  const auto expected = run_merge(parts, 1);
-  for (const int n_threads : {1, 2, 3, 5}) {
-    const auto got = run_merge(parts, n_threads);
-    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]);
+  const Parts parts = random_parts(std::vector<int>(37, 6), 4, 0.2, 9);
+  for (const testing::TestBackend& on : testing::test_backends()) {
+    const auto expected = run_merge(on.backend, parts);
+    for (const int n_threads : {1, 2, 3, 5}) {
+      const auto other = on.make({.n_threads = n_threads});
+      ASSERT_TRUE(other) << other.error().message;
+      const auto got = run_merge(**other, parts);
+      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]) << on.name;
+    }
   }
 }
 
 TEST(AttentionMerge, a_nan_state_is_not_hidden) {
   Parts parts = random_parts({2}, 1, 0, 1);
   parts.o[0] = std::nanf("");
-  EXPECT_TRUE(std::isnan(run_merge(parts)[0]));
+  for_each_backend([&](Backend& backend) { EXPECT_TRUE(std::isnan(run_merge(backend, parts)[0])); });
 }
 
 TEST(AttentionMerge, its_exponential_is_exact_at_its_ends_and_close_between) {

@@ -2,16 +2,14 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
 #include <functional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention_plan.h"
 #include "kernels/batch.h"
-#include "kernels/kv_storage.h"
+#include "support/kv_contents.h"
 
 namespace baton {
 
@@ -92,33 +90,41 @@ class AttentionCase {
     return {n_layers, n_blocks, shape.block_len, shape.n_kv_heads, shape.head_dim, shape.kv_dtype};
   }
 
-  /// Fills slots that sequences use with key(position, dim) and value(position, dim) of block `block`, every other byte of the
-  /// storage with ones (NaN). Tokens that nobody wrote stay NaN.
+  /// Writes number(...) to the slots that sequences use; all else becomes NaN.
   using Fill = std::function<float(bool is_value, int kv_head, std::int32_t block, int offset, int dim)>;
-  void fill(KvStorage& kv, int layer, const Fill& number) const {
-    kv.fill_bytes(0xff);
+  void fill(KvContents& contents, const Fill& number) const {
+    contents.clear();
     std::vector<int> used(static_cast<std::size_t>(n_blocks), 0);
     for (const CaseSequence& sequence : sequences)
       for (std::size_t b = 0; b < sequence.blocks.size(); ++b) {
         int& n = used[static_cast<std::size_t>(sequence.blocks[b])];
         n = std::max(n, std::min(shape.block_len, sequence.kv_len - static_cast<int>(b) * shape.block_len));
       }
-    const KvShape full = kv.shape();
-    std::vector<std::byte> bytes(static_cast<std::size_t>(full.block_bytes()));
-    for (std::int32_t block = 0; block < n_blocks; ++block) {
-      if (used[static_cast<std::size_t>(block)] <= 0) continue;
-      std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
-      visit_float(full.dtype, [&]<class T>(T) {
-        T* to = reinterpret_cast<T*>(bytes.data()) +
-                static_cast<std::size_t>(layer) * bytes.size() / sizeof(T) / static_cast<std::size_t>(full.n_layers);
-        for (const bool is_value : {false, true})
-          for (int head = 0; head < full.n_kv_heads; ++head)
-            for (int offset = 0; offset < full.block_len; ++offset)
-              for (int i = 0; i < full.head_dim; ++i, ++to)
-                if (offset < used[static_cast<std::size_t>(block)]) *to = T(number(is_value, head, block, offset, i));
-      });
-      kv.import_block(BlockId{block}, {bytes.data(), DType::u8, {full.block_bytes()}});
+    for (std::int32_t block = 0; block < n_blocks; ++block)
+      for (const bool is_value : {false, true})
+        for (int head = 0; head < shape.n_kv_heads; ++head)
+          for (int offset = 0; offset < used[static_cast<std::size_t>(block)]; ++offset)
+            for (int i = 0; i < shape.head_dim; ++i)
+              contents.set(is_value, head, block, offset, i, number(is_value, head, block, offset, i));
+  }
+
+  /// The sequence and position whose key stands in a slot: the first one that names the block.
+  std::pair<int, int> place_of(std::int32_t block, int offset) const {
+    for (std::size_t s = 0; s < sequences.size(); ++s) {
+      const auto& blocks = sequences[s].blocks;
+      const auto at = std::find(blocks.begin(), blocks.end(), block);
+      if (at != blocks.end()) return {static_cast<int>(s), static_cast<int>(at - blocks.begin()) * shape.block_len + offset};
     }
+    return {-1, -1};
+  }
+
+  /// Brings sequences that stand anywhere into the order that a plan wants.
+  void order_depth_first() {
+    std::vector<CaseSequence> ordered;
+    for (const std::int32_t index : depth_first_order(sequence_rows()))
+      ordered.push_back(sequences[static_cast<std::size_t>(index)]);
+    sequences = std::move(ordered);
+    make_rows();
   }
 
   /// A random legal work list: nested shared runs, cut at random multiples of `cut` and split in row tiles of at most
@@ -237,6 +243,32 @@ class AttentionCase {
     cover(plan, middle, last, end, cut, max_tile, share);
   }
 };
+
+/// A random tree of up to `depth` levels below its roots, the branches in any order. A node takes any number of blocks, a
+/// context as little as nothing (a sequence that is a prefix of another).
+inline std::vector<AttentionCase::Branch> random_branches(std::mt19937_64& random, int depth, int n_sequences, int max_rows) {
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  std::vector<AttentionCase::Branch> branches;
+  std::vector<int> depth_of;
+  for (int i = 0; i < n_sequences; ++i) {
+    AttentionCase::Branch branch;
+    int level = 0;
+    if (i > 0 && pick(0, 4) > 0) {
+      const auto parent = static_cast<std::size_t>(pick(0, i - 1));
+      if (depth_of[parent] < depth) {
+        branch.parent = static_cast<int>(parent);
+        branch.shared_len = pick(0, branches[parent].len / 16) * 16;
+        level = depth_of[parent] + 1;
+      }
+    }
+    branch.n_rows = pick(0, 3) == 0 ? pick(1, max_rows) : 1;
+    const bool has_context = branch.shared_len < branch.n_rows || pick(0, 4) > 0;
+    branch.len = branch.shared_len + (has_context ? branch.n_rows + (pick(0, 2) == 0 ? 0 : pick(0, 90)) : 0);
+    branches.push_back(branch);
+    depth_of.push_back(level);
+  }
+  return branches;
+}
 
 /// The plan as a step of one layer group.
 inline StepInput make_step(const AttentionPlan& plan) {

@@ -5,51 +5,34 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
-#include "core/dtype.h"
 #include "kernels/batch.h"
-#include "kernels/kv_storage.h"
+#include "support/kv_contents.h"
 
 namespace baton::reference {
 
-/// One layer of a storage in its canonical form, as doubles; blocks are exported when first asked for.
+/// Keys and values as doubles, a token's [head_dim] together; tokens are converted when first asked for.
 class Keys {
  public:
-  Keys(const KvStorage& kv, int layer) : kv_(kv), layer_(layer) {}
+  explicit Keys(const KvContents& contents) : contents_(contents) {}
 
+  const KvShape& shape() const { return contents_.shape(); }
   /// Key (or value) of a token, [head_dim].
   std::span<const double> at(bool is_value, int kv_head, std::int32_t block, int offset) {
-    const KvShape& shape = kv_.shape();
-    auto found = blocks_.find(block);
-    if (found == blocks_.end()) found = blocks_.emplace(block, load(block)).first;
-    const auto index =
-        ((static_cast<std::size_t>(is_value) * static_cast<std::size_t>(shape.n_kv_heads) + static_cast<std::size_t>(kv_head)) *
-             static_cast<std::size_t>(shape.block_len) +
-         static_cast<std::size_t>(offset)) *
-        static_cast<std::size_t>(shape.head_dim);
-    return std::span(found->second).subspan(index, static_cast<std::size_t>(shape.head_dim));
+    const std::int64_t key =
+        ((static_cast<std::int64_t>(block) * 2 + is_value) * shape().n_kv_heads + kv_head) * shape().block_len + offset;
+    std::vector<double>& numbers = tokens_[key];
+    if (numbers.empty())
+      for (int i = 0; i < shape().head_dim; ++i) numbers.push_back(contents_.get(is_value, kv_head, block, offset, i));
+    return numbers;
   }
 
  private:
-  std::vector<double> load(std::int32_t block) const {
-    const KvShape& shape = kv_.shape();
-    std::vector<std::byte> bytes(static_cast<std::size_t>(shape.block_bytes()));
-    kv_.export_block(BlockId{block}, {bytes.data(), DType::u8, {shape.block_bytes()}});
-    return visit_float(shape.dtype, [&]<class T>(T) {
-      const auto n = static_cast<std::size_t>(shape.block_len * shape.token_bytes()) / sizeof(T);
-      const T* from = reinterpret_cast<const T*>(bytes.data()) + static_cast<std::size_t>(layer_) * n;
-      std::vector<double> out(n);
-      for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<double>(static_cast<float>(from[i]));
-      return out;
-    });
-  }
-
-  const KvStorage& kv_;
-  int layer_;
-  std::map<std::int32_t, std::vector<double>> blocks_;
+  const KvContents& contents_;
+  std::unordered_map<std::int64_t, std::vector<double>> tokens_;
 };
 
 /// One row and head.
@@ -59,9 +42,11 @@ struct HeadOutput {
   double value_size = 0;    ///< root of the sum of |weight value|^2: what rounding of weights grows with, were values to cancel
 };
 
-/// q of one head, already rounded as the kernel rounds it. Positions [row.kv_lo, row.kv_hi) through the block table.
-inline HeadOutput attention(Keys& keys, const KvShape& shape, std::span<const double> q, int kv_head, const TokenRow& row,
-                            std::span<const std::int32_t> blocks, double scale) {
+/// q of one head, already rounded as the kernel rounds it. Positions [row.kv_lo, row.kv_hi) through the block table. Scores are
+/// bounded by `softcap` unless it is 0.
+inline HeadOutput attention(Keys& keys, std::span<const double> q, int kv_head, const TokenRow& row,
+                            std::span<const std::int32_t> blocks, double scale, double softcap) {
+  const KvShape& shape = keys.shape();
   HeadOutput result{std::vector<double>(q.size(), 0.0), 0, 0};
   std::vector<double> scores;
   for (std::int32_t t = row.kv_lo; t < row.kv_hi; ++t) {
@@ -72,7 +57,7 @@ inline HeadOutput attention(Keys& keys, const KvShape& shape, std::span<const do
       score += q[i] * key[i];
       size += std::abs(q[i] * key[i]);
     }
-    scores.push_back(score * scale);
+    scores.push_back(softcap > 0 ? softcap * std::tanh(score * scale / softcap) : score * scale);
     result.score_size = std::max(result.score_size, size * scale);
   }
   if (scores.empty()) return result;

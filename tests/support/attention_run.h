@@ -1,115 +1,290 @@
-/// Runs attention of an AttentionCase on the CPU and compares it with the reference.
+/// Runs attention of an AttentionCase on a backend and compares it with the reference.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/attention_decode.h"
-#include "kernels/cpu/attention_merge.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/kv_storage.h"
+#include "kernels/backend.h"
 #include "support/attention_case.h"
 #include "support/attention_reference.h"
+#include "support/test_backends.h"
 
 namespace baton {
 
-/// Every instruction set this machine has.
-inline std::vector<cpu::CpuIsa> isas_of_this_machine() {
-  std::vector<cpu::CpuIsa> isas;
-  for (const auto isa : {cpu::CpuIsa::baseline, cpu::CpuIsa::avx2, cpu::CpuIsa::avx512, cpu::CpuIsa::avx512_bf16})
-    if (isa <= cpu::best_cpu_isa()) isas.push_back(isa);
-  return isas;
+using testing::test_backends;
+using testing::TestBackend;
+
+/// The type of queries over a storage: its own, bf16 over f8_e4m3.
+constexpr DType query_dtype(DType stored) { return stored == DType::f8_e4m3 ? DType::bf16 : stored; }
+
+inline float rounded_to(DType dtype, float x) {
+  return visit_float(dtype, [&]<class T>(T) { return static_cast<float>(T(x)); });
 }
 
-/// A case with its storage and queries [rows, n_heads, head_dim] f32.
+/// A case with its keys, values and queries [rows, n_heads, head_dim]; queries are numbers of query_dtype.
 struct AttentionProblem {
   AttentionCase input;
-  std::unique_ptr<cpu::CpuKvStorage> kv;
+  KvContents contents;
   std::vector<float> q;
   float scale = 0;
+  float softcap = 0;
 
   AttentionProblem(const CaseShape& shape, const std::vector<AttentionCase::Branch>& branches, std::uint64_t seed = 1)
-      : input(shape, branches, seed), kv(std::move(cpu::CpuKvStorage::make(input.kv_shape()).value())) {
-    scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+      : AttentionProblem(AttentionCase(shape, branches, seed)) {}
+  explicit AttentionProblem(AttentionCase made) : input(std::move(made)), contents(input.kv_shape()) {
+    scale = 1.0f / std::sqrt(static_cast<float>(input.shape.head_dim));
     fill_normal();
   }
 
-  /// Queries, keys and values N(0, 1); keys and values times the given factors, values plus an offset.
+  /// Queries, keys and values N(0, 1); keys and values times the given factors, values plus an offset. An 8-bit storage gets
+  /// scales that bring five standard deviations inside its range.
   void fill_normal(float key_factor = 1, float value_factor = 1, float value_offset = 0) {
     std::normal_distribution<float> normal;
-    input.fill(*kv, 0, [&](bool is_value, int, std::int32_t, int, int) {
+    contents.set_scales(key_factor / 64, std::max(value_factor, value_offset / 5) / 64);
+    input.fill(contents, [&](bool is_value, int, std::int32_t, int, int) {
       return is_value ? normal(input.random) * value_factor + value_offset : normal(input.random) * key_factor;
     });
-    q.resize(input.rows.size() * static_cast<std::size_t>(input.shape.n_heads * input.shape.head_dim));
-    for (float& x : q) x = normal(input.random);
+    set_queries([&](std::size_t) { return normal(input.random); });
   }
+  /// Keys and values of number(is_value, head, sequence, position, dim).
+  template <class Number>
+  void fill_places(float k_scale, float v_scale, const Number& number) {
+    contents.set_scales(k_scale, v_scale);
+    std::int32_t found = -1;
+    std::pair<int, int> place;
+    input.fill(contents, [&](bool is_value, int head, std::int32_t block, int offset, int dim) {
+      if (block != std::exchange(found, block)) place = input.place_of(block, 0);
+      return number(is_value, head, place.first, place.second + offset, dim);
+    });
+  }
+  /// Element i of all queries becomes number(i), rounded.
+  template <class Number>
+  void set_queries(const Number& number) {
+    q.resize(input.rows.size() * row_size());
+    for (std::size_t i = 0; i < q.size(); ++i) q[i] = rounded_to(query_dtype(input.shape.kv_dtype), number(i));
+  }
+  /// Stores key(dim) and value(dim) for a position of a sequence, all heads.
+  template <class Number>
+  void set_token(int sequence, int position, bool is_value, const Number& number) {
+    const int block_len = input.shape.block_len;
+    const std::int32_t block =
+        input.sequences[static_cast<std::size_t>(sequence)].blocks[static_cast<std::size_t>(position / block_len)];
+    for (int head = 0; head < input.shape.n_kv_heads; ++head)
+      for (int i = 0; i < input.shape.head_dim; ++i) contents.set(is_value, head, block, position % block_len, i, number(i));
+  }
+
+  /// Numbers of one row: n_heads * head_dim.
+  std::size_t row_size() const { return static_cast<std::size_t>(input.shape.n_heads * input.shape.head_dim); }
   Shape q_shape() const { return {static_cast<std::int64_t>(input.rows.size()), input.shape.n_heads, input.shape.head_dim}; }
 };
 
-/// Runs a plan's items and merges; the output as f32. Outputs and partial states hold NaN before. `T` is the type of queries
-/// and outputs.
-template <class T = float>
-std::vector<float> run_attention(const AttentionProblem& problem, const AttentionPlan& plan, cpu::CpuIsa isa,
-                                 int n_threads = 1) {
-  const auto& shape = problem.input.shape;
-  const StepInput step = make_step(plan);
-  std::vector<T> q(problem.q.begin(), problem.q.end());
-  const float nan = std::nanf("");
-  std::vector<T> out(problem.q.size(), T(nan));
-  const auto n_states = static_cast<std::size_t>(plan.n_partials) * static_cast<std::size_t>(shape.n_heads);
-  std::vector<float> o(n_states * static_cast<std::size_t>(shape.head_dim), nan), m(n_states, nan), l(n_states, nan);
-  const PartialStates partials{view_of(std::span(o), {plan.n_partials, shape.n_heads, shape.head_dim}),
-                               view_of(std::span(m), {plan.n_partials, shape.n_heads}),
-                               view_of(std::span(l), {plan.n_partials, shape.n_heads})};
-  const auto n_rows = static_cast<std::int64_t>(plan.rows.size());
-  const ConstTensorView rows{reinterpret_cast<const std::byte*>(plan.rows.data()), DType::u8, {n_rows, 16}};
-  const Parallel parallel(n_threads);
-  const TensorView out_view = view_of(std::span(out), problem.q_shape());
-  cpu::attention_decode(parallel, isa,
-                        {view_of(std::span<const T>(q), problem.q_shape()), out_view, partials, rows, step.view(), 0, 0,
-                         problem.kv.get(), problem.scale});
-  cpu::attention_merge(parallel, {out_view, partials, step.view(), 0});
-  std::vector<float> result(out.size());
-  for (std::size_t i = 0; i < out.size(); ++i) result[i] = static_cast<float>(out[i]);
-  return result;
-}
+/// How attention is called; queries and outputs of another type than usual only where a test says which backend takes them.
+struct AttentionCall {
+  bool merge = true;  ///< within attention_decode; else by attention_merge
+  DType out = DType::f32;
+  std::optional<DType> q = {};
+};
 
-inline double round_query(float x, DType kv_dtype) {
-  return static_cast<double>(kv_dtype == DType::bf16 ? static_cast<float>(BFloat16(x)) : x);
+/// A problem in the memory of a backend, with room for calls over it. Outputs and partial states are NaN before each call, and
+/// so is what lies behind them, which must stay so.
+class AttentionMemory {
+ public:
+  /// Nothing where the backend does not keep such a storage, which is said once. Block b of the problem becomes numbers[b] of
+  /// n_blocks; a storage too large to be touched is not poisoned.
+  static std::optional<AttentionMemory> make(Backend& backend, const AttentionProblem& problem, int n_layers = 1,
+                                             int layer = 0) {
+    return make(backend, problem, n_layers, layer, problem.input.n_blocks, KvContents::same_numbers(problem.input.n_blocks),
+                true);
+  }
+  static std::optional<AttentionMemory> make(Backend& backend, const AttentionProblem& problem, int n_layers, int layer,
+                                             std::int32_t n_blocks, const std::vector<std::int32_t>& numbers, bool poison) {
+    KvShape shape = problem.contents.shape();
+    shape.n_layers = n_layers;
+    shape.n_blocks = n_blocks;
+    auto kv = backend.make_kv_storage(shape);
+    if (!kv) {
+      EXPECT_TRUE(kv.error().code == ErrorCode::unsupported || kv.error().code == ErrorCode::out_of_memory)
+          << kv.error().message;
+      testing::say_once(backend.info().name + ": left out: " + kv.error().message);
+      return std::nullopt;
+    }
+    if (poison) (*kv)->fill_bytes(0xff);
+    problem.contents.write_to(**kv, layer, numbers);
+    return AttentionMemory(backend, problem, std::move(*kv), layer);
+  }
+
+  /// Makes room for plans of up to so many rows and partial states, and puts rows and queries there.
+  void prepare(const AttentionPlan& plan, const AttentionCall& call, std::int32_t n_partials) {
+    const CaseShape& shape = problem_->input.shape;
+    const auto n_rows = static_cast<std::int64_t>(plan.rows.size());
+    const DType q_dtype = call.q.value_or(query_dtype(shape.kv_dtype));
+    std::vector<std::byte> q(problem_->q.size() * size_bytes(q_dtype));
+    visit_float(q_dtype, [&]<class T>(T) {
+      for (std::size_t i = 0; i < problem_->q.size(); ++i) reinterpret_cast<T*>(q.data())[i] = T(problem_->q[i]);
+    });
+    q_ = upload(q);
+    out_bytes_ = problem_->q.size() * size_bytes(call.out);
+    out_ = poisoned(out_bytes_);
+    const auto n_states = static_cast<std::size_t>(n_partials) * static_cast<std::size_t>(shape.n_heads);
+    state_bytes_ = n_states * 4;
+    o_ = poisoned(state_bytes_ * static_cast<std::size_t>(shape.head_dim));
+    m_ = poisoned(state_bytes_);
+    l_ = poisoned(state_bytes_);
+    rows_ = upload({reinterpret_cast<const std::byte*>(plan.rows.data()), plan.rows.size() * sizeof(TokenRow)});
+    args_.q = q_.view(q_dtype, problem_->q_shape());
+    args_.out = out_.view(call.out, problem_->q_shape());
+    args_.partials = {o_.view(DType::f32, {n_partials, shape.n_heads, shape.head_dim}),
+                      m_.view(DType::f32, {n_partials, shape.n_heads}), l_.view(DType::f32, {n_partials, shape.n_heads})};
+    args_.rows = rows_.view(DType::u8, {n_rows, static_cast<std::int64_t>(sizeof(TokenRow))});
+    args_.layer = layer_;
+    args_.kv = kv_.get();
+    args_.scale = problem_->scale;
+    args_.softcap = problem_->softcap;
+    args_.merge = call.merge;
+  }
+
+  /// Calls what `prepare` made ready, over an uploaded step.
+  void enqueue(const StepView& step) {
+    AttentionArgs args = args_;
+    args.step = step;
+    attention_decode(*backend_, args);
+    if (!args.merge) attention_merge(*backend_, {args.out, args.partials, step, 0});
+  }
+  /// Waits, and gives the outputs as f32.
+  std::vector<float> outputs() {
+    backend_->synchronize();
+    const auto states = static_cast<std::size_t>(problem_->input.shape.head_dim) * state_bytes_;
+    expect_guard(out_, out_bytes_, "the outputs");
+    expect_guard(o_, states, "the partial states");
+    expect_guard(m_, state_bytes_, "the maxima of the partial states");
+    expect_guard(l_, state_bytes_, "the sums of the partial states");
+    const std::vector<std::byte> bytes = download(out_);
+    std::vector<float> result(problem_->q.size());
+    visit_float(args_.out.dtype, [&]<class T>(T) {
+      for (std::size_t i = 0; i < result.size(); ++i)
+        result[i] = static_cast<float>(reinterpret_cast<const T*>(bytes.data())[i]);
+    });
+    return result;
+  }
+  /// Outputs become NaN again.
+  void poison_outputs() { fill_ones(out_); }
+  /// New rows, as many as before.
+  void set_rows(const std::vector<TokenRow>& rows) {
+    const auto size = static_cast<std::int64_t>(rows.size() * sizeof(TokenRow));
+    backend_->copy_from_host(rows_.view(DType::u8, {size}),
+                             {reinterpret_cast<const std::byte*>(rows.data()), DType::u8, {size}});
+  }
+
+  std::vector<float> run(const AttentionPlan& plan, const AttentionCall& call = {}) {
+    prepare(plan, call, plan.n_partials);
+    const StepInput step = make_step(plan);
+    enqueue(backend_->upload_step(step));
+    return outputs();
+  }
+
+ private:
+  static constexpr std::size_t kGuardBytes = 1024;
+
+  AttentionMemory(Backend& backend, const AttentionProblem& problem, std::unique_ptr<KvStorage> kv, int layer)
+      : backend_(&backend), problem_(&problem), kv_(std::move(kv)), layer_(layer) {}
+
+  Buffer allocate(std::size_t size) {
+    auto buffer = backend_->allocate(size);
+    EXPECT_TRUE(buffer) << (buffer ? "" : buffer.error().message);
+    return buffer ? std::move(*buffer) : Buffer{};
+  }
+  Buffer upload(std::span<const std::byte> bytes) {
+    Buffer buffer = allocate(std::max<std::size_t>(1, bytes.size()));
+    const Shape shape{static_cast<std::int64_t>(bytes.size())};
+    if (!bytes.empty()) backend_->copy_from_host(buffer.view(DType::u8, shape), {bytes.data(), DType::u8, shape});
+    return buffer;
+  }
+  Buffer poisoned(std::size_t size) {
+    Buffer buffer = allocate(size + kGuardBytes);
+    fill_ones(buffer);
+    return buffer;
+  }
+  void fill_ones(const Buffer& buffer) {
+    const std::vector<std::byte> ones(buffer.size_bytes(), std::byte{0xff});
+    const Shape shape{static_cast<std::int64_t>(ones.size())};
+    backend_->copy_from_host(buffer.view(DType::u8, shape), {ones.data(), DType::u8, shape});
+  }
+  std::vector<std::byte> download(const Buffer& buffer) {
+    std::vector<std::byte> bytes(buffer.size_bytes());
+    const Shape shape{static_cast<std::int64_t>(bytes.size())};
+    backend_->copy_to_host({bytes.data(), DType::u8, shape}, buffer.view(DType::u8, shape));
+    return bytes;
+  }
+  void expect_guard(const Buffer& buffer, std::size_t used, const char* what) {
+    const std::vector<std::byte> bytes = download(buffer);
+    EXPECT_TRUE(std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(used), bytes.end(),
+                            [](std::byte b) { return b == std::byte{0xff}; }))
+        << "something was written behind " << what;
+  }
+
+  Backend* backend_;
+  const AttentionProblem* problem_;
+  std::unique_ptr<KvStorage> kv_;
+  int layer_;
+  Buffer q_, out_, o_, m_, l_, rows_;
+  std::size_t out_bytes_ = 0;
+  std::size_t state_bytes_ = 0;
+  AttentionArgs args_;
+};
+
+/// The dtypes that some backend here keeps keys and values in; what each does not take is said once.
+inline const std::vector<DType>& storage_dtypes() {
+  static const std::vector<DType> dtypes = [] {
+    std::vector<DType> taken;
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f8_e4m3}) {
+      bool any = false;
+      for (const TestBackend& on : test_backends()) {
+        const auto kv = on.backend.make_kv_storage({1, 1, 16, 1, 64, dtype});
+        any = any || kv;
+        if (!kv) testing::say_once(on.device + ": left out: " + kv.error().message);
+      }
+      if (any) taken.push_back(dtype);
+    }
+    return taken;
+  }();
+  return dtypes;
 }
 
 /// The reference's outputs for all rows and heads.
 inline std::vector<reference::HeadOutput> reference_attention(const AttentionProblem& problem,
                                                               const std::vector<TokenRow>& rows) {
-  const auto& shape = problem.input.shape;
-  reference::Keys keys(*problem.kv, 0);
+  const CaseShape& shape = problem.input.shape;
+  reference::Keys keys(problem.contents);
   std::vector<reference::HeadOutput> result;
   std::vector<double> q(static_cast<std::size_t>(shape.head_dim));
   for (std::size_t row = 0; row < rows.size(); ++row)
     for (int head = 0; head < shape.n_heads; ++head) {
-      const float* from =
-          &problem.q[(row * static_cast<std::size_t>(shape.n_heads) + static_cast<std::size_t>(head)) * q.size()];
-      for (std::size_t i = 0; i < q.size(); ++i) q[i] = round_query(from[i], shape.kv_dtype);
+      const float* from = &problem.q[row * problem.row_size() + static_cast<std::size_t>(head) * q.size()];
+      for (std::size_t i = 0; i < q.size(); ++i) q[i] = static_cast<double>(from[i]);
       const auto& blocks = problem.input.sequences[static_cast<std::size_t>(problem.input.sequence_of_row[row])].blocks;
-      result.push_back(reference::attention(keys, problem.kv->shape(), q, head / (shape.n_heads / shape.n_kv_heads), rows[row],
-                                            blocks, static_cast<double>(problem.scale)));
+      result.push_back(reference::attention(keys, q, head / (shape.n_heads / shape.n_kv_heads), rows[row], blocks,
+                                            static_cast<double>(problem.scale), static_cast<double>(problem.softcap)));
     }
   return result;
 }
 
-/// ||out - reference|| <= bound * ||reference|| for each row and head, with bound = 4e-3 for a bf16 cache (weights rounded to
-/// bf16: 2^-8 each) or 1e-5 for an f32 cache, plus 8 * 2^-24 times the size of the scores (what f32 sums lose before the
-/// exponential), plus `extra`. Where values cancel, the size of what cancelled counts instead of ||reference||.
-inline void expect_close(const AttentionProblem& problem, const std::vector<TokenRow>& rows, const std::vector<float>& out,
-                         const std::string& what, double extra = 0) {
-  const auto expected = reference_attention(problem, rows);
+/// ||out - reference|| <= bound * ||reference|| for each row and head. The bound is 4e-3 for products in bf16 (weights rounded:
+/// 2^-8 each), 1e-3 in f16, 1e-5 in f32; plus 8 * 2^-24 times the size of the scores and of their bound (what f32 sums lose
+/// before the exponential); plus `extra`. Where values cancel, the size of what cancelled counts instead of ||reference||.
+inline void expect_close(const AttentionProblem& problem, const std::vector<reference::HeadOutput>& expected,
+                         const std::vector<float>& out, const std::string& what, double extra = 0) {
   const auto dim = static_cast<std::size_t>(problem.input.shape.head_dim);
-  const double base = (problem.input.shape.kv_dtype == DType::bf16 ? 4e-3 : 1e-5) + extra;
+  const DType dtype = query_dtype(problem.input.shape.kv_dtype);
+  const double base = (dtype == DType::bf16 ? 4e-3 : dtype == DType::f16 ? 1e-3 : 1e-5) + extra;
+  ASSERT_EQ(out.size(), expected.size() * dim);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     double error = 0;
     double norm = 0;
@@ -119,16 +294,69 @@ inline void expect_close(const AttentionProblem& problem, const std::vector<Toke
       error += (got - reference) * (got - reference);
       norm += reference * reference;
     }
-    const double bound = base + 8 * std::ldexp(1.0, -24) * expected[i].score_size;
+    const double bound = base + 8 * std::ldexp(1.0, -24) * (expected[i].score_size + static_cast<double>(problem.softcap));
     ASSERT_LE(std::sqrt(error), bound * std::max(std::sqrt(norm), expected[i].value_size))
         << what << ", row " << i / static_cast<std::size_t>(problem.input.shape.n_heads) << ", head "
         << i % static_cast<std::size_t>(problem.input.shape.n_heads);
   }
 }
 
-/// The same bits, NaN included.
+/// Numbers with the same bits; a NaN, which is what nobody wrote, is not one.
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0 &&
+         std::none_of(a.begin(), a.end(), [](float x) { return std::isnan(x); });
+}
+
+/// For messages.
+inline std::string name_of(const TestBackend& on, const CaseShape& shape) {
+  return on.name + ", " + std::string(to_string(shape.kv_dtype)) + ", heads " + std::to_string(shape.n_heads) + "/" +
+         std::to_string(shape.n_kv_heads) + ", dim " + std::to_string(shape.head_dim) + ", block " +
+         std::to_string(shape.block_len) + (shape.window > 0 ? ", window " + std::to_string(shape.window) : "");
+}
+
+/// Runs n_lists random work lists over a problem on every backend that takes it, with both ways of merging, and compares them
+/// with the reference and the two ways with each other.
+inline void check_problem(AttentionProblem& problem, int n_lists, int max_tile = 40) {
+  std::vector<reference::HeadOutput> expected;
+  for (const TestBackend& on : test_backends()) {
+    auto memory = AttentionMemory::make(on.backend, problem);
+    if (!memory) continue;
+    if (expected.empty()) expected = reference_attention(problem, problem.input.rows);
+    for (int list = 0; list < n_lists; ++list) {
+      const int cut = std::array{1, 16, 64, 256}[static_cast<std::size_t>(list % 4)];
+      const AttentionPlan plan = problem.input.random_plan(cut, problem.input.uniform(1, max_tile), list % 3 != 2);
+      const std::string what = name_of(on, problem.input.shape) + ", list " + std::to_string(list);
+      const auto out = memory->run(plan);
+      expect_close(problem, expected, out, what);
+      ASSERT_TRUE(same_bits(out, memory->run(plan, {.merge = false}))) << what << ": merged apart";
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+/// Calls body(problem) for each dtype that some backend stores, with the same case.
+template <class Body>
+void for_each_dtype(CaseShape shape, const std::vector<AttentionCase::Branch>& branches, std::uint64_t seed, const Body& body) {
+  for (const DType dtype : storage_dtypes()) {
+    shape.kv_dtype = dtype;
+    AttentionProblem problem(shape, branches, seed);
+    body(problem);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+/// Calls body(problem, memory, on) for each dtype and each backend that stores it.
+template <class Body>
+void for_each_path(const CaseShape& shape, const std::vector<AttentionCase::Branch>& branches, const Body& body) {
+  for_each_dtype(shape, branches, 1, [&](AttentionProblem& problem) {
+    for (const TestBackend& on : test_backends()) {
+      auto memory = AttentionMemory::make(on.backend, problem);
+      if (!memory) continue;
+      SCOPED_TRACE(name_of(on, problem.input.shape));
+      body(problem, *memory, on);
+      if (::testing::Test::HasFailure()) return;
+    }
+  });
 }
 
 }  // namespace baton

@@ -1,0 +1,83 @@
+/// What one layer of a KV storage holds, on the host: written once by a test, then given to the storage of any backend.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "core/dtype.h"
+#include "kernels/kv_storage.h"
+
+namespace baton {
+
+/// Calls body(T{}) with the element type of a storage.
+template <class Body>
+decltype(auto) visit_stored(DType dtype, Body&& body) {
+  if (dtype == DType::f8_e4m3) return body(Float8E4M3{});
+  return visit_float(dtype, body);
+}
+
+/// Blocks in the canonical form of one layer. What nobody wrote is 0xff, which is NaN in each dtype.
+class KvContents {
+ public:
+  explicit KvContents(const KvShape& shape)
+      : shape_(shape),
+        bytes_(static_cast<std::size_t>(layer_bytes()) * static_cast<std::size_t>(shape.n_blocks), std::byte{0xff}) {}
+
+  const KvShape& shape() const { return shape_; }
+  void clear() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff}); }
+  /// How much a stored number is worth; set before what is written with it.
+  void set_scales(float k_scale, float v_scale) {
+    shape_.k_scale = k_scale;
+    shape_.v_scale = v_scale;
+  }
+
+  /// Stores `number`, rounded to the dtype (f8_e4m3: its quotient by the scale).
+  void set(bool is_value, int kv_head, std::int32_t block, int offset, int dim, float number) {
+    visit_stored(shape_.dtype, [&]<class T>(T) {
+      const T stored(shape_.dtype == DType::f8_e4m3 ? number / (is_value ? shape_.v_scale : shape_.k_scale) : number);
+      std::memcpy(&bytes_[index(is_value, kv_head, block, offset, dim) * sizeof(T)], &stored, sizeof(T));
+    });
+  }
+  /// What attention reads there.
+  double get(bool is_value, int kv_head, std::int32_t block, int offset, int dim) const {
+    return visit_stored(shape_.dtype, [&]<class T>(T) {
+      T stored;
+      std::memcpy(&stored, &bytes_[index(is_value, kv_head, block, offset, dim) * sizeof(T)], sizeof(T));
+      const float scale = shape_.dtype == DType::f8_e4m3 ? (is_value ? shape_.v_scale : shape_.k_scale) : 1.0f;
+      return static_cast<double>(static_cast<float>(stored)) * static_cast<double>(scale);
+    });
+  }
+
+  /// The blocks' numbers, each to its place in another numbering.
+  static std::vector<std::int32_t> same_numbers(std::int32_t n_blocks) {
+    std::vector<std::int32_t> numbers(static_cast<std::size_t>(n_blocks));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return numbers;
+  }
+  /// Writes block b as block numbers[b] of layer `layer`; other layers of these blocks are NaN.
+  void write_to(KvStorage& kv, int layer, const std::vector<std::int32_t>& numbers) const {
+    const auto size = static_cast<std::size_t>(layer_bytes());
+    std::vector<std::byte> whole(static_cast<std::size_t>(kv.shape().block_bytes()), std::byte{0xff});
+    for (std::size_t block = 0; block < numbers.size(); ++block) {
+      const std::byte* from = &bytes_[block * size];
+      if (std::all_of(from, from + size, [](std::byte b) { return b == std::byte{0xff}; })) continue;
+      std::copy_n(from, size, whole.begin() + static_cast<std::ptrdiff_t>(size) * layer);
+      kv.import_block(BlockId{numbers[block]}, {whole.data(), DType::u8, {static_cast<std::int64_t>(whole.size())}});
+    }
+  }
+
+ private:
+  std::int64_t layer_bytes() const { return shape_.token_bytes() * shape_.block_len; }
+  std::size_t index(bool is_value, int kv_head, std::int32_t block, int offset, int dim) const {
+    const std::int64_t head = (static_cast<std::int64_t>(block) * 2 + is_value) * shape_.n_kv_heads + kv_head;
+    return static_cast<std::size_t>((head * shape_.block_len + offset) * shape_.head_dim + dim);
+  }
+
+  KvShape shape_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace baton
