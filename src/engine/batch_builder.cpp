@@ -125,7 +125,8 @@ void BatchBuilder::add_reads(const LayerGroup& group, const Layout& layout, cons
     const auto begin = static_cast<std::size_t>(layout.first_row[i]);
     const auto n_rows = static_cast<std::size_t>(layout.first_row[i + 1]) - begin;
     built.reads[i].kv_bytes_saved +=
-        plain_bytes(as_span(plan.rows).subspan(begin, n_rows), group.shape, options_.costs.row_tile) * group.n_layers;
+        plain_bytes(as_span(plan.rows).subspan(begin, n_rows), group.shape, rows_a_read(options_.costs, group.shape)) *
+        group.n_layers;
     built.reads[i].relayed_tokens = std::max(built.reads[i].relayed_tokens, relayed[i]);
   }
   if (plan.stats.nodes.size() > built.nodes.size()) built.nodes = plan.stats.nodes;

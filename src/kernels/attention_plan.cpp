@@ -1,31 +1,19 @@
-/// The attention planner: block tables to a prefix tree, the tree to units that are read once, units to items.
+/// The attention planner: block tables to a prefix tree, the tree to runs that are read once, runs to items.
 #include "kernels/attention_plan.h"
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "kernels/attention_cost.h"
+#include "kernels/attention_cuts.h"
+#include "kernels/attention_tree.h"
+
 namespace baton {
 namespace {
 
-/// A run of keys that all rows of neighbouring sequences read together. A sequence's own context is a unit of one sequence.
-struct Unit {
-  std::int32_t first_sequence = 0;
-  std::int32_t n_sequences = 0;
-  std::int32_t kv_begin = 0;
-  std::int32_t kv_end = 0;
-};
-
-/// A node of the prefix tree: positions [kv_begin, kv_end) that sequences [first, first + n) share. Sequences without a child
-/// node of their own are leaves below it.
-struct Node {
-  std::int32_t first_sequence = 0;
-  std::int32_t n_sequences = 0;
-  std::int32_t kv_begin = 0;
-  std::int32_t kv_end = 0;
-  std::vector<std::int32_t> children;
-};
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
 
@@ -34,351 +22,526 @@ std::int32_t n_shareable_blocks(const SequenceRows& sequence, std::int32_t block
   return (sequence.kv_len - sequence.n_rows + 1) / block_len;
 }
 
-std::int32_t common_blocks(const SequenceRows& a, const SequenceRows& b, std::int32_t block_len) {
-  const std::int32_t limit = std::min(n_shareable_blocks(a, block_len), n_shareable_blocks(b, block_len));
-  const auto mismatch = std::mismatch(a.blocks.begin(), a.blocks.begin() + limit, b.blocks.begin());
-  return static_cast<std::int32_t>(mismatch.first - a.blocks.begin());
-}
+/// Token rows that read a run together, and the part of the run that they see.
+struct Tile {
+  std::int32_t first_row = 0;
+  std::int32_t n_rows = 0;
+  std::int32_t kv_begin = 0;
+  std::int32_t kv_end = 0;
+  std::int32_t seen_from = 0;  ///< positions [seen_from, seen_until) are seen by all of the rows
+  std::int32_t seen_until = 0;
+  std::int32_t block_list = 0;  ///< of position list_begin
+  std::int32_t list_begin = 0;
+  std::int32_t n_sequences = 0;
+  std::int32_t n_pieces = 1;
+  std::int32_t first_partial = 0;
+  bool alone = false;  ///< the only tile of all its rows
+};
 
-/// Plans one layer group; the steps stand in the order they run.
-class Planner {
- public:
-  Planner(std::span<const SequenceRows> sequences, const AttentionShape& shape, const AttentionPlanOptions& options)
-      : sequences_(sequences), shape_(shape), options_(options) {}
+/// Tiles that are started together: those of a shared run, piece by piece so that the second to read a piece finds it in the
+/// cache, or one tile of a context.
+struct Batch {
+  std::int32_t first_tile = 0;
+  std::int32_t n_tiles = 0;
+};
 
-  AttentionPlan make() {
-    lay_out_rows();
-    if (options_.relay) build_tree();
-    choose_units();
-    const double target_us = cut_target_us();
-    emit_items(target_us);
-    // Over the limits: cut less (never in batch-invariant mode, where cuts are fixed), then share nothing.
-    for (double factor = 2; over_limits() && !options_.batch_invariant && factor <= 1024; factor *= 8)
-      emit_items(target_us * factor);
-    if (over_limits()) {
-      nodes_.clear();
-      roots_.clear();
-      choose_units();
-      emit_items(std::numeric_limits<double>::infinity());
-    }
-    check(!over_limits(), "plan_attention: leaves alone exceed the limits of items or partial states");
-    link_partials();
-    fill_stats();
-    return std::move(plan_);
-  }
-
- private:
-  void lay_out_rows() {
-    first_row_.reserve(sequences_.size() + 1);
-    for (const SequenceRows& sequence : sequences_) {
-      check(sequence.n_rows >= 1 && sequence.n_rows <= sequence.kv_len,
-            "plan_attention: a sequence without rows or with more rows than keys");
-      check(static_cast<std::int64_t>(sequence.blocks.size()) * shape_.block_len >= sequence.kv_len,
-            "plan_attention: a block table shorter than its sequence");
-      first_row_.push_back(static_cast<std::int32_t>(plan_.rows.size()));
-      for (std::int32_t position = sequence.kv_len - sequence.n_rows; position < sequence.kv_len; ++position) {
-        const std::int32_t kv_lo = shape_.window > 0 ? std::max(0, position + 1 - shape_.window) : 0;
-        plan_.rows.push_back({sequence.slot.value, position, kv_lo, position + 1});
-      }
-    }
-    first_row_.push_back(static_cast<std::int32_t>(plan_.rows.size()));
-  }
-
-  /// Nodes from the common prefixes of neighbours: an interval [a, b] with least common prefix L is a node that ends at L.
-  void build_tree() {
-    const auto n = static_cast<std::int32_t>(sequences_.size());
-    std::vector<std::int32_t> common(sequences_.size(), 0);  // with the next sequence, in positions
-    for (std::int32_t i = 0; i + 1 < n; ++i) {
-      common[static_cast<std::size_t>(i)] = common_blocks(at(i), at(i + 1), shape_.block_len) * shape_.block_len;
-      if (options_.batch_invariant)
-        common[static_cast<std::size_t>(i)] -= common[static_cast<std::size_t>(i)] % kAttentionChunk;
-    }
-    roots_ = nodes_below(common, 0, n, 0);
-  }
-
-  /// Nodes of sequences [begin, end), which share everything before position `kv_begin`.
-  std::vector<std::int32_t> nodes_below(std::span<const std::int32_t> common, std::int32_t begin, std::int32_t end,
-                                        std::int32_t kv_begin) {
-    std::vector<std::int32_t> made;
-    for (std::int32_t first = begin; first + 1 < end;) {
-      std::int32_t last = first;  // the run of neighbours that share more than kv_begin
-      std::int32_t shared = std::numeric_limits<std::int32_t>::max();
-      while (last + 1 < end && common[static_cast<std::size_t>(last)] > kv_begin)
-        shared = std::min(shared, common[static_cast<std::size_t>(last++)]);
-      if (last == first) {
-        ++first;
-        continue;
-      }
-      Node node{first, last - first + 1, kv_begin, shared, {}};
-      node.children = nodes_below(common, first, last + 1, shared);
-      nodes_.push_back(std::move(node));
-      made.push_back(static_cast<std::int32_t>(nodes_.size()) - 1);
-      first = last + 1;
-    }
-    return made;
-  }
-
-  void choose_units() {
-    units_.clear();
-    plan_.stats = {};
-    std::vector<Unit> top = units_below(roots_, 0, static_cast<std::int32_t>(sequences_.size()), 0);
-    units_.insert(units_.end(), top.begin(), top.end());
-  }
-
-  /// The units of sequences [begin, end) from `kv_begin` on that have no relayed node above them yet: a parent that does not
-  /// pay is folded into them by moving their begin. Finished units go to units_.
-  std::vector<Unit> units_below(std::span<const std::int32_t> children, std::int32_t begin, std::int32_t end,
-                                std::int32_t kv_begin) {
-    std::vector<Unit> top;
-    std::int32_t next = begin;
-    const auto add_leaves = [&](std::int32_t until) {
-      for (; next < until; ++next) top.push_back({next, 1, kv_begin, at(next).kv_len});
-    };
-    for (const std::int32_t child : children) {
-      const Node& node = nodes_[static_cast<std::size_t>(child)];
-      add_leaves(node.first_sequence);
-      next = node.first_sequence + node.n_sequences;
-      std::vector<Unit> below = units_below(node.children, node.first_sequence, next, node.kv_end);
-      if (pays(node, below)) {
-        units_.insert(units_.end(), below.begin(), below.end());
-        top.push_back({node.first_sequence, node.n_sequences, node.kv_begin, node.kv_end});
-      } else {
-        for (Unit& unit : below) unit.kv_begin = node.kv_begin;
-        plan_.stats.shareable_bytes_lost += lost_reads(node, below) * (node.kv_end - node.kv_begin) * shape_.token_bytes();
-        top.insert(top.end(), below.begin(), below.end());
-      }
-    }
-    add_leaves(end);
-    return top;
-  }
-
-  std::int32_t n_rows_of(std::int32_t first_sequence, std::int32_t n_sequences) const {
-    return first_row_[static_cast<std::size_t>(first_sequence + n_sequences)] -
-           first_row_[static_cast<std::size_t>(first_sequence)];
-  }
-  std::int64_t n_reads(const auto& run) const {
-    return ceil_div(n_rows_of(run.first_sequence, run.n_sequences), options_.costs.row_tile);
-  }
-  std::int64_t lost_reads(const Node& node, std::span<const Unit> below) const {
-    std::int64_t reads = -n_reads(node);
-    for (const Unit& unit : below) reads += n_reads(unit);
-    return reads;
-  }
-
-  /// Reading the node once against reading it with each unit below, at the rate of the level a re-read comes from, less what
-  /// the node's own item and partial states cost (attention.md 2.4: bytes, not tokens).
-  bool pays(const Node& node, std::span<const Unit> below) const {
-    const AttentionCosts& costs = options_.costs;
-    const double run_bytes = static_cast<double>(node.kv_end - node.kv_begin) * static_cast<double>(shape_.token_bytes());
-    const double rate =
-        run_bytes <= 0.7 * static_cast<double>(costs.cache_bytes) ? costs.cache_bytes_per_us : costs.memory_bytes_per_us;
-    const double saved_us = static_cast<double>(lost_reads(node, below)) * run_bytes / rate;
-    const double n_rows = n_rows_of(node.first_sequence, node.n_sequences);
-    const double partial_bytes = n_rows * shape_.n_heads * (4.0 * shape_.head_dim + 8) * 2;
-    return saved_us > partial_bytes / costs.partial_bytes_per_us + costs.item_us * static_cast<double>(n_reads(node));
-  }
-
-  /// Time of one KV head's share of rows x keys.
-  double head_us(std::int64_t n_rows, std::int64_t n_keys) const {
-    const double bytes = 2.0 * static_cast<double>(n_keys) * shape_.head_dim * shape_.kv_element_bytes;
-    const double queries_a_head = static_cast<double>(shape_.n_heads) / shape_.n_kv_heads;
-    const double flops = 4.0 * static_cast<double>(n_rows * n_keys) * queries_a_head * shape_.head_dim;
-    // The rates are the whole device's: one worker has its share of them.
-    const double share = options_.costs.n_workers;
-    return std::max(bytes * share / options_.costs.memory_bytes_per_us, flops * share / options_.costs.flops_per_us);
-  }
-
-  /// An item (for one KV head) over this is cut: a quarter of what each worker has to do.
-  double cut_target_us() const {
-    double total_us = 0;
-    for (const Unit& unit : units_)
-      total_us += head_us(n_rows_of(unit.first_sequence, unit.n_sequences), unit.kv_end - unit.kv_begin);
-    return std::max(total_us * shape_.n_kv_heads / (4.0 * options_.costs.n_workers), 4.0 * options_.costs.item_us);
-  }
-
-  bool over_limits() const {
-    return static_cast<std::int64_t>(plan_.items.size()) > options_.max_items || n_partials_needed_ > options_.max_partials;
-  }
-
-  void emit_items(double target_us) {
-    plan_.items.clear();
-    plan_.block_lists.clear();
-    // A row is written directly if one item is all it has; that needs the number of items of each row first.
-    std::vector<std::int32_t> runs_of_row(plan_.rows.size(), 0);
-    for (const Unit& unit : units_)
-      for_each_tile(unit, [&](std::int32_t begin, std::int32_t end, std::int32_t, std::int32_t) {
-        for (std::int32_t row = begin; row < end; ++row) runs_of_row[static_cast<std::size_t>(row)]++;
-      });
-    for (const Unit& unit : units_) emit_unit(unit, target_us, runs_of_row);
-    n_partials_needed_ = 0;
-    for (const AttentionItem& item : plan_.items)
-      if ((item.flags & AttentionItem::direct) == 0) n_partials_needed_ += item.n_rows;
-  }
-
-  /// Calls body(first row, end row, kv_begin, kv_end) for each tile of at most row_tile rows that see something of the unit,
-  /// the run clipped to what they see. Tiles of a sequence's own context never mix sequences, because a unit has one.
-  template <class Body>
-  void for_each_tile(const Unit& unit, Body body) const {
-    const std::int32_t end_row = first_row_[static_cast<std::size_t>(unit.first_sequence + unit.n_sequences)];
-    std::int32_t row = first_row_[static_cast<std::size_t>(unit.first_sequence)];
-    while (row < end_row) {
-      const auto sees = [&](std::int32_t r) {
-        const TokenRow& token_row = plan_.rows[static_cast<std::size_t>(r)];
-        return token_row.kv_lo < unit.kv_end && token_row.kv_hi > unit.kv_begin;
-      };
-      while (row < end_row && !sees(row)) ++row;
-      const std::int32_t tile_begin = row;
-      std::int32_t kv_lo = unit.kv_end;
-      std::int32_t kv_hi = unit.kv_begin;
-      for (; row < end_row && row - tile_begin < options_.costs.row_tile && sees(row); ++row) {
-        kv_lo = std::min(kv_lo, plan_.rows[static_cast<std::size_t>(row)].kv_lo);
-        kv_hi = std::max(kv_hi, plan_.rows[static_cast<std::size_t>(row)].kv_hi);
-      }
-      if (row > tile_begin) body(tile_begin, row, std::max(unit.kv_begin, kv_lo), std::min(unit.kv_end, kv_hi));
-    }
-  }
-
-  void emit_unit(const Unit& unit, double target_us, std::span<const std::int32_t> runs_of_row) {
-    const std::int32_t first_block = unit.kv_begin / shape_.block_len;
-    const std::int32_t end_block = ceil_div(unit.kv_end, shape_.block_len);
-    const auto list = static_cast<std::int32_t>(plan_.block_lists.size());
-    for (std::int32_t block = first_block; block < end_block; ++block)
-      plan_.block_lists.push_back(at(unit.first_sequence).blocks[static_cast<std::size_t>(block)].value);
-
-    for_each_tile(unit, [&](std::int32_t begin, std::int32_t end, std::int32_t kv_begin, std::int32_t kv_end) {
-      const bool alone =
-          std::all_of(runs_of_row.begin() + begin, runs_of_row.begin() + end, [](std::int32_t runs) { return runs == 1; });
-      const double cost = head_us(end - begin, kv_end - kv_begin);
-      const bool cut = cost > target_us;
-      std::int32_t piece_len = kv_end - kv_begin;
-      if (options_.batch_invariant) {
-        if (cut || !alone) piece_len = kAttentionChunk;
-      } else if (cut) {
-        const auto n_pieces = static_cast<std::int32_t>(std::ceil(cost / target_us));
-        piece_len = std::max(kAttentionChunk, ceil_div(ceil_div(kv_end - kv_begin, n_pieces), kCutGrain) * kCutGrain);
-      }
-      for (std::int32_t from = kv_begin; from < kv_end;) {
-        // In batch-invariant mode a cut is at an absolute multiple of the chunk, wherever the run begins.
-        std::int32_t to = from + piece_len;
-        if (options_.batch_invariant && piece_len == kAttentionChunk) to = (from / kAttentionChunk + 1) * kAttentionChunk;
-        to = std::min(to, kv_end);
-        AttentionItem item;
-        item.first_row = begin;
-        item.n_rows = end - begin;
-        item.block_list = list + from / shape_.block_len - first_block;
-        item.kv_begin = from;
-        item.kv_end = to;
-        item.n_sequences = n_sequences_of_rows(begin, end);
-        if (alone && from == kv_begin && to == kv_end) item.flags |= AttentionItem::direct;
-        for (std::int32_t row = begin; row < end; ++row) {
-          const TokenRow& token_row = plan_.rows[static_cast<std::size_t>(row)];
-          if (token_row.kv_lo > from || token_row.kv_hi < to) item.flags |= AttentionItem::masked;
-        }
-        plan_.items.push_back(item);
-        from = to;
-      }
-    });
-  }
-
-  std::int32_t n_sequences_of_rows(std::int32_t begin, std::int32_t end) const {
-    const auto sequence_of = [&](std::int32_t row) {
-      return std::upper_bound(first_row_.begin(), first_row_.end(), row) - first_row_.begin();
-    };
-    return static_cast<std::int32_t>(sequence_of(end - 1) - sequence_of(begin)) + 1;
-  }
-
-  /// Numbers the partial states and lists each row's in the order of positions.
-  void link_partials() {
-    std::vector<std::int32_t> by_position(plan_.items.size());
-    std::iota(by_position.begin(), by_position.end(), 0);
-    std::stable_sort(by_position.begin(), by_position.end(), [&](std::int32_t a, std::int32_t b) {
-      return plan_.items[static_cast<std::size_t>(a)].kv_begin < plan_.items[static_cast<std::size_t>(b)].kv_begin;
-    });
-    plan_.n_partials = 0;
-    std::vector<std::int32_t> count(plan_.rows.size(), 0);
-    for (AttentionItem& item : plan_.items) {
-      if ((item.flags & AttentionItem::direct) != 0) continue;
-      item.first_partial = plan_.n_partials;
-      plan_.n_partials += item.n_rows;
-      for (std::int32_t i = 0; i < item.n_rows; ++i) count[static_cast<std::size_t>(item.first_row + i)]++;
-    }
-    plan_.merge_offsets.assign(plan_.rows.size() + 1, 0);
-    std::partial_sum(count.begin(), count.end(), plan_.merge_offsets.begin() + 1);
-    plan_.merge_slots.resize(static_cast<std::size_t>(plan_.n_partials));
-    std::vector<std::int32_t> next(plan_.merge_offsets.begin(), plan_.merge_offsets.end() - 1);
-    for (const std::int32_t index : by_position) {
-      const AttentionItem& item = plan_.items[static_cast<std::size_t>(index)];
-      if ((item.flags & AttentionItem::direct) != 0) continue;
-      for (std::int32_t i = 0; i < item.n_rows; ++i)
-        plan_.merge_slots[static_cast<std::size_t>(next[static_cast<std::size_t>(item.first_row + i)]++)] =
-            item.first_partial + i;
-    }
-  }
-
-  void fill_stats() {
-    AttentionPlanStats& stats = plan_.stats;
-    for (const AttentionItem& item : plan_.items)
-      stats.kv_bytes_requested += (item.kv_end - item.kv_begin) * shape_.token_bytes();
-    for (std::int32_t i = 0; i < static_cast<std::int32_t>(sequences_.size()); ++i)
-      for_each_tile({i, 1, 0, at(i).kv_len}, [&](std::int32_t, std::int32_t, std::int32_t kv_begin, std::int32_t kv_end) {
-        stats.kv_bytes_plain += (kv_end - kv_begin) * shape_.token_bytes();
-      });
-    for (const Unit& unit : units_)
-      if (unit.n_sequences > 1) stats.nodes.push_back({unit.kv_begin, unit.kv_end, unit.n_sequences, 0});
-    std::sort(stats.nodes.begin(), stats.nodes.end(),
-              [](const RelayNode& a, const RelayNode& b) { return a.kv_begin < b.kv_begin; });
-    for (const Unit& unit : units_)
-      if (unit.n_sequences > 1) set_depth(unit);
-  }
-
-  void set_depth(const Unit& unit) {
-    std::int32_t depth = 0;
-    for (const Unit& above : units_)
-      if (above.n_sequences > 1 && above.kv_end <= unit.kv_begin && above.first_sequence <= unit.first_sequence &&
-          unit.first_sequence < above.first_sequence + above.n_sequences)
-        ++depth;
-    for (RelayNode& node : plan_.stats.nodes)
-      if (node.kv_begin == unit.kv_begin && node.kv_end == unit.kv_end && node.n_sequences == unit.n_sequences)
-        node.depth = depth;
-  }
-
-  const SequenceRows& at(std::int32_t index) const { return sequences_[static_cast<std::size_t>(index)]; }
-
-  /// Cuts outside batch-invariant mode are multiples of this many positions (whole tiles of every executor).
-  static constexpr std::int32_t kCutGrain = 64;
-
-  std::span<const SequenceRows> sequences_;
-  AttentionShape shape_;
-  AttentionPlanOptions options_;
-  AttentionPlan plan_;
-  std::vector<std::int32_t> first_row_;  // of each sequence, and the end
-  std::vector<Node> nodes_;
-  std::vector<std::int32_t> roots_;
-  std::vector<Unit> units_;
-  std::int64_t n_partials_needed_ = 0;
+/// What the decision about a node takes with it to the node above.
+struct NodeState {
+  RunReads more_reads;           ///< reads by the units below, over what its leaves alone would need
+  std::int32_t merged_rows = 0;  ///< rows below that some relayed node covers
+  std::int32_t n_relayed_above = 0;
+  std::int32_t reads_below = 0;  ///< by the units below, over what its leaves alone would need
 };
 
 }  // namespace
 
-std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequences) {
-  std::vector<std::int32_t> order(sequences.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    const auto& left = sequences[static_cast<std::size_t>(a)].blocks;
-    const auto& right = sequences[static_cast<std::size_t>(b)].blocks;
-    return std::lexicographical_compare(left.begin(), left.end(), right.begin(), right.end());
-  });
-  return order;
+/// Everything a plan is made of, kept from call to call; the steps stand in the order they run.
+struct AttentionPlanner::Work {
+  AttentionPlan plan;
+  std::vector<std::int32_t> order;
+  std::vector<std::span<const BlockId>> tables;
+  TableSorter sorter;
+
+  std::span<const SequenceRows> sequences;
+  AttentionShape shape;
+  AttentionPlanOptions options;
+  std::vector<std::int32_t> first_row;  // of each sequence, and the end
+  std::vector<std::int32_t> sequence_of_row;
+  std::vector<RunReads> leaf_reads_before;  // sums over sequences, if each reads by itself
+  std::vector<std::int32_t> common_len;
+  PrefixTreeBuilder tree_builder;
+  std::vector<PrefixNode> nodes;
+  std::vector<NodeState> states;
+  std::vector<std::int32_t> kv_begin_of;  // where a sequence's own context begins
+  std::vector<Tile> tiles;                // shared runs before what is below them: a row's tiles ascend
+  std::vector<Batch> batches;
+  std::size_t n_shared_batches = 0;  // these come first
+  std::vector<std::uint64_t> batch_keys;
+  std::vector<CutRun> cut_runs;
+  std::vector<CutRun> sorted_runs;
+  RunCutter cutter;
+  std::vector<std::int32_t> tiles_of_row;
+  std::vector<std::int32_t> next_slot;
+
+  void make() {
+    plan.stats.nodes.clear();
+    plan.stats.tree.clear();
+    plan.stats.kv_bytes_plain = plan.stats.kv_bytes_requested = plan.stats.shareable_bytes_lost = 0;
+    const AttentionCostModel model(shape, options.costs);
+    lay_out_rows(model);
+    nodes.clear();
+    if (options.relay) build_tree();
+    choose_nodes(model);
+    make_tiles(model);
+    cut(model, 1);
+    // Over the limits: cut less (never in batch-invariant mode, where cuts are fixed), then share nothing.
+    for (double coarser = 2; over_limits() && !options.batch_invariant && coarser <= 1024; coarser *= 8) cut(model, coarser);
+    if (over_limits()) {
+      for (NodeReport& report : plan.stats.tree) report.choice = NodeChoice::no_room;
+      make_tiles(model);
+      cut_nothing();
+    }
+    check(!over_limits(), "plan_attention: leaves alone exceed the limits of items or partial states");
+    emit_items();
+    link_partials();
+    fill_stats(model);
+  }
+
+  void lay_out_rows(const AttentionCostModel& model) {
+    std::int32_t n_rows = 0;
+    first_row.clear();
+    leaf_reads_before.assign(1, {});
+    for (const SequenceRows& sequence : sequences) {
+      check(sequence.n_rows >= 1 && sequence.n_rows <= sequence.kv_len,
+            "plan_attention: a sequence without rows or with more rows than keys");
+      check(static_cast<std::int64_t>(sequence.blocks.size()) * shape.block_len >= sequence.kv_len,
+            "plan_attention: a block table shorter than its sequence");
+      first_row.push_back(n_rows);
+      n_rows += sequence.n_rows;
+      leaf_reads_before.push_back(leaf_reads_before.back());
+      leaf_reads_before.back() += model.reads_of(sequence.n_rows);
+    }
+    first_row.push_back(n_rows);
+    plan.rows.resize(at(n_rows));
+    sequence_of_row.resize(at(n_rows));
+    TokenRow* row = plan.rows.data();
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const SequenceRows& sequence = sequences[i];
+      for (std::int32_t position = sequence.kv_len - sequence.n_rows; position < sequence.kv_len; ++position) {
+        const std::int32_t kv_lo = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
+        sequence_of_row[static_cast<std::size_t>(row - plan.rows.data())] = static_cast<std::int32_t>(i);
+        *row++ = {sequence.slot.value, position, kv_lo, position + 1};
+      }
+    }
+  }
+
+  void build_tree() {
+    common_len.resize(sequences.empty() ? 0 : sequences.size() - 1);
+    for (std::size_t i = 0; i < common_len.size(); ++i) {
+      const std::int32_t limit =
+          std::min(n_shareable_blocks(sequences[i], shape.block_len), n_shareable_blocks(sequences[i + 1], shape.block_len));
+      common_len[i] = count_common_blocks(sequences[i].blocks.data(), sequences[i + 1].blocks.data(), limit) * shape.block_len;
+      if (options.batch_invariant) common_len[i] -= common_len[i] % kAttentionChunk;
+    }
+    tree_builder.build(common_len, nodes);
+  }
+
+  /// From the leaves up: a node is read once for all if that saves more than it costs, against what its subtree then does.
+  void choose_nodes(const AttentionCostModel& model) {
+    states.assign(nodes.size(), {});
+    plan.stats.tree.resize(nodes.size());
+    double gain_us = 0;
+    for (std::size_t i = nodes.size(); i-- > 0;) {
+      const PrefixNode& node = nodes[i];
+      NodeState& state = states[i];
+      RunReads leaves = leaf_reads_before[at(node.first_sequence + node.n_sequences)];
+      leaves -= leaf_reads_before[at(node.first_sequence)];
+      const RunReads own = model.reads_of(n_rows_of(node));
+      RunReads below = leaves;
+      below += state.more_reads;
+      NodeReport& report = plan.stats.tree[i];
+      report = {node.first_sequence, node.n_sequences, node.kv_begin, node.kv_end, node.depth, {}, 0, 0};
+      const std::int32_t n_keys = n_keys_seen(node);
+      if (n_keys > 0) {
+        report.saved_us = model.run_us(below, n_keys, false) - model.run_us(own, n_keys, true);
+        report.cost_us = cost_of(node, state, own, n_keys, model);
+      }
+      report.choice = n_keys == 0                        ? NodeChoice::outside_window
+                      : report.saved_us > report.cost_us ? NodeChoice::relayed
+                                                         : NodeChoice::costs_more;
+      RunReads more = state.more_reads;
+      std::int32_t merged_rows = state.merged_rows;
+      if (report.choice == NodeChoice::relayed) {
+        gain_us += report.saved_us - report.cost_us;
+        more = own;
+        more -= leaves;
+        merged_rows = n_rows_of(node);
+      }
+      if (node.parent >= 0) {
+        states[at(node.parent)].more_reads += more;
+        states[at(node.parent)].merged_rows += merged_rows;
+      }
+    }
+    if (gain_us > 0 && gain_us < options.costs.merge_us && !leaves_are_cut(model))
+      for (NodeReport& report : plan.stats.tree)
+        if (report.choice == NodeChoice::relayed) report.choice = NodeChoice::merging_costs;
+  }
+
+  std::int32_t n_rows_of(const auto& run) const {
+    return first_row[at(run.first_sequence + run.n_sequences)] - first_row[at(run.first_sequence)];
+  }
+
+  /// Positions of a node that some row sees.
+  std::int32_t n_keys_seen(const PrefixNode& node) const {
+    std::int32_t begin = node.kv_begin;
+    if (shape.window > 0) {
+      std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
+      for (std::int32_t i = node.first_sequence; i < node.first_sequence + node.n_sequences; ++i)
+        lowest = std::min(lowest, plan.rows[at(first_row[at(i)])].kv_lo);
+      begin = std::max(begin, lowest);
+    }
+    return std::max(0, node.kv_end - begin);
+  }
+
+  /// Partial states and items that relaying a node brings.
+  double cost_of(const PrefixNode& node, const NodeState& state, const RunReads& own, std::int32_t n_keys,
+                 const AttentionCostModel& model) const {
+    const AttentionCosts& costs = options.costs;
+    const double n_rows = n_rows_of(node);
+    const double unmerged_rows = n_rows - state.merged_rows;
+    double pieces = 1;
+    double pieces_of_leaf = 1;  // of rows that would be written directly: they now write a state too
+    if (options.batch_invariant) {
+      pieces = ceil_div(n_keys, kAttentionChunk);
+      double own_len = 0;
+      for (std::int32_t i = node.first_sequence; i < node.first_sequence + node.n_sequences; ++i)
+        own_len += sequences[at(i)].kv_len - node.kv_end;
+      pieces_of_leaf = 1 + own_len / node.n_sequences / kAttentionChunk;
+    } else {
+      // As many as it may be cut into to occupy the workers.
+      const double n_pairs = own.n_reads * shape.n_kv_heads;
+      pieces = std::clamp(std::floor(costs.n_workers / n_pairs), 1.0, std::max(1.0, 1.0 * n_keys / costs.min_piece));
+    }
+    return model.partials_us(n_rows * pieces + unmerged_rows * pieces_of_leaf) +
+           costs.item_us * own.n_reads * pieces * shape.n_kv_heads / costs.n_workers;
+  }
+
+  /// Whether contexts would have to be cut, and so merged, without any sharing.
+  bool leaves_are_cut(const AttentionCostModel& model) const {
+    double total_us = 0;
+    double longest_us = 0;
+    for (const SequenceRows& sequence : sequences) {
+      const std::int32_t n_tiles = ceil_div(sequence.n_rows, model.row_tile());
+      const double us = sequence.kv_len * model.worker_key_us(std::min(sequence.n_rows, model.row_tile()));
+      total_us += us * n_tiles;
+      longest_us = std::max(longest_us, us);
+    }
+    return longest_us > 1.1 * total_us * shape.n_kv_heads / options.costs.n_workers;
+  }
+
+  // Tiles
+  // ----------------------------------------------------------------------------------------------------------------------
+
+  void make_tiles(const AttentionCostModel& model) {
+    tiles.clear();
+    batches.clear();
+    plan.block_lists.clear();
+    plan.stats.nodes.clear();
+    kv_begin_of.assign(sequences.size(), 0);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const PrefixNode& node = nodes[i];
+      const bool relayed = plan.stats.tree[i].choice == NodeChoice::relayed;
+      const NodeState* above = node.parent >= 0 ? &states[at(node.parent)] : nullptr;
+      const bool above_relayed = above != nullptr && plan.stats.tree[at(node.parent)].choice == NodeChoice::relayed;
+      states[i].n_relayed_above = above == nullptr ? 0 : above->n_relayed_above + (above_relayed ? 1 : 0);
+      if (!relayed) continue;
+      const std::int32_t kv_begin = kv_begin_of[at(node.first_sequence)];
+      for (std::int32_t s = node.first_sequence; s < node.first_sequence + node.n_sequences; ++s)
+        kv_begin_of[at(s)] = node.kv_end;
+      plan.stats.nodes.push_back({kv_begin, node.kv_end, node.n_sequences, states[i].n_relayed_above});
+      const auto first_tile = static_cast<std::int32_t>(tiles.size());
+      add_tiles(node.first_sequence, node.n_sequences, kv_begin, node.kv_end, model.row_tile());
+      const auto n_tiles = static_cast<std::int32_t>(tiles.size()) - first_tile;
+      if (n_tiles > 0) batches.push_back({first_tile, n_tiles});
+    }
+    n_shared_batches = batches.size();
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(sequences.size()); ++i) {
+      const auto first_tile = static_cast<std::int32_t>(tiles.size());
+      add_tiles(i, 1, kv_begin_of[at(i)], sequences[at(i)].kv_len, model.row_tile());
+      for (auto tile = first_tile; tile < static_cast<std::int32_t>(tiles.size()); ++tile) batches.push_back({tile, 1});
+    }
+    // A row is written directly if one item is all it has.
+    tiles_of_row.assign(plan.rows.size(), 0);
+    for (const Tile& tile : tiles)
+      for (std::int32_t row = tile.first_row; row < tile.first_row + tile.n_rows; ++row) ++tiles_of_row[at(row)];
+    for (Tile& tile : tiles) {
+      const auto begin = tiles_of_row.begin() + tile.first_row;
+      tile.alone = std::all_of(begin, begin + tile.n_rows, [](std::int32_t n) { return n == 1; });
+    }
+  }
+
+  /// Tiles of at most row_tile rows that see something of a run, clipped to what they see, and the run's block list.
+  void add_tiles(std::int32_t first_sequence, std::int32_t n_sequences, std::int32_t kv_begin, std::int32_t kv_end,
+                 std::int32_t row_tile) {
+    const std::int32_t end_row = first_row[at(first_sequence + n_sequences)];
+    const std::size_t first_tile = tiles.size();
+    std::int32_t list_begin = kv_end;
+    std::int32_t list_end = kv_begin;
+    const auto sees = [&](std::int32_t row) {
+      return plan.rows[at(row)].kv_lo < kv_end && plan.rows[at(row)].kv_hi > kv_begin;
+    };
+    for (std::int32_t row = first_row[at(first_sequence)]; row < end_row;) {
+      if (!sees(row)) {
+        ++row;
+        continue;
+      }
+      Tile tile;
+      tile.first_row = row;
+      tile.seen_until = std::numeric_limits<std::int32_t>::max();
+      std::int32_t kv_lo = kv_end;
+      std::int32_t kv_hi = kv_begin;
+      for (; row < end_row && row - tile.first_row < row_tile && sees(row); ++row) {
+        const TokenRow& bounds = plan.rows[at(row)];
+        kv_lo = std::min(kv_lo, bounds.kv_lo);
+        kv_hi = std::max(kv_hi, bounds.kv_hi);
+        tile.seen_from = std::max(tile.seen_from, bounds.kv_lo);
+        tile.seen_until = std::min(tile.seen_until, bounds.kv_hi);
+      }
+      tile.n_rows = row - tile.first_row;
+      tile.kv_begin = std::max(kv_begin, kv_lo);
+      tile.kv_end = std::min(kv_end, kv_hi);
+      tile.n_sequences = sequence_of_row[at(row - 1)] - sequence_of_row[at(tile.first_row)] + 1;
+      list_begin = std::min(list_begin, tile.kv_begin / shape.block_len * shape.block_len);
+      list_end = std::max(list_end, tile.kv_end);
+      tiles.push_back(tile);
+    }
+    if (tiles.size() == first_tile) return;
+    const auto list = static_cast<std::int32_t>(plan.block_lists.size());
+    const std::span<const BlockId> table = sequences[at(first_sequence)].blocks;
+    const std::int32_t first_block = list_begin / shape.block_len;
+    const std::int32_t n_blocks = ceil_div(list_end, shape.block_len) - first_block;
+    plan.block_lists.resize(plan.block_lists.size() + at(n_blocks));
+    for (std::int32_t i = 0; i < n_blocks; ++i) plan.block_lists[at(list + i)] = table[at(first_block + i)].value;
+    for (std::size_t i = first_tile; i < tiles.size(); ++i) {
+      tiles[i].block_list = list;
+      tiles[i].list_begin = list_begin;
+    }
+  }
+
+  // Cuts
+  // -----------------------------------------------------------------------------------------------------------------------
+
+  CutRun cut_run_of(const Batch& batch, const AttentionCostModel& model) const {
+    CutRun run;
+    run.pairs_a_piece = batch.n_tiles * shape.n_kv_heads;
+    run.fixed_us = options.costs.item_us;
+    for (std::int32_t i = batch.first_tile; i < batch.first_tile + batch.n_tiles; ++i) {
+      const Tile& tile = tiles[at(i)];
+      run.n_keys = std::max(run.n_keys, tile.kv_end - tile.kv_begin);
+      run.always_partial |= !tile.alone;
+    }
+    const std::int32_t n_rows = tiles[at(batch.first_tile)].n_rows;
+    run.key_us = model.worker_key_us(n_rows);
+    run.partial_us = model.worker_partials_us(n_rows);
+    run.max_pieces = std::max(1, run.n_keys / options.costs.min_piece);
+    return run;
+  }
+
+  /// Orders the batches and chooses their cuts.
+  void cut(const AttentionCostModel& model, double coarser) {
+    cut_runs.resize(batches.size());
+    batch_keys.resize(batches.size());
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      cut_runs[i] = cut_run_of(batches[i], model);
+      // Shared runs first, the longest first; positive floats sort as their bits do.
+      const auto us = static_cast<float>(cut_runs[i].key_us * cut_runs[i].n_keys);
+      const std::uint64_t descending = 0x7fffffffu - std::bit_cast<std::uint32_t>(us);
+      batch_keys[i] = (i < n_shared_batches ? 0 : std::uint64_t{1} << 63) | (descending << 32) | i;
+    }
+    std::sort(batch_keys.begin(), batch_keys.end());
+    sorted_runs.resize(batches.size());
+    for (std::size_t i = 0; i < batches.size(); ++i) sorted_runs[i] = cut_runs[batch_keys[i] & 0xffffffffu];
+    const CutResult result = cutter.cut(sorted_runs, options.costs.n_workers, coarser);
+    plan.stats.busy_us = result.busy_us;
+    plan.stats.makespan_us = result.makespan_us;
+    const double invariant_target_us = std::max(result.busy_us / 4, 4 * options.costs.item_us);
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const Batch& batch = batches[batch_keys[i] & 0xffffffffu];
+      for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
+        Tile& tile = tiles[at(t)];
+        const std::int32_t n_keys = tile.kv_end - tile.kv_begin;
+        if (options.batch_invariant) {
+          const bool whole = tile.alone && sorted_runs[i].key_us * n_keys <= invariant_target_us;
+          tile.n_pieces = whole ? 1 : (tile.kv_end - 1) / kAttentionChunk - tile.kv_begin / kAttentionChunk + 1;
+        } else {
+          tile.n_pieces = std::min(sorted_runs[i].n_pieces, ceil_div(n_keys, kCutGrain));
+        }
+      }
+    }
+  }
+
+  void cut_nothing() {
+    batch_keys.resize(batches.size());
+    std::iota(batch_keys.begin(), batch_keys.end(), std::uint64_t{0});
+    for (Tile& tile : tiles) tile.n_pieces = 1;
+  }
+
+  bool over_limits() const {
+    std::int64_t n_items = 0;
+    std::int64_t n_partials = 0;
+    for (const Tile& tile : tiles) {
+      n_items += tile.n_pieces;
+      if (!is_direct(tile)) n_partials += static_cast<std::int64_t>(tile.n_pieces) * tile.n_rows;
+    }
+    return n_items > options.max_items || n_partials > options.max_partials;
+  }
+
+  static bool is_direct(const Tile& tile) { return tile.alone && tile.n_pieces == 1; }
+
+  /// Where piece `index` of a tile begins; index n_pieces gives its end.
+  std::int32_t piece_begin(const Tile& tile, std::int32_t index) const {
+    if (index == 0) return tile.kv_begin;
+    if (index == tile.n_pieces) return tile.kv_end;
+    if (options.batch_invariant) return (tile.kv_begin / kAttentionChunk + index) * kAttentionChunk;
+    const std::int64_t n_stages = ceil_div(tile.kv_end - tile.kv_begin, kCutGrain);
+    return tile.kv_begin + static_cast<std::int32_t>(n_stages * index / tile.n_pieces) * kCutGrain;
+  }
+
+  // Items
+  // ----------------------------------------------------------------------------------------------------------------------
+
+  void emit_items() {
+    plan.items.clear();
+    plan.n_partials = 0;
+    for (const std::uint64_t key : batch_keys) {
+      const Batch& batch = batches[key & 0xffffffffu];
+      std::int32_t most_pieces = 0;
+      for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
+        Tile& tile = tiles[at(t)];
+        most_pieces = std::max(most_pieces, tile.n_pieces);
+        tile.first_partial = plan.n_partials;
+        if (!is_direct(tile)) plan.n_partials += tile.n_pieces * tile.n_rows;
+      }
+      for (std::int32_t piece = 0; piece < most_pieces; ++piece)
+        for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t)
+          if (piece < tiles[at(t)].n_pieces) plan.items.push_back(item_of(tiles[at(t)], piece));
+    }
+  }
+
+  AttentionItem item_of(const Tile& tile, std::int32_t piece) const {
+    AttentionItem item;
+    item.first_row = tile.first_row;
+    item.n_rows = tile.n_rows;
+    item.kv_begin = piece_begin(tile, piece);
+    item.kv_end = piece_begin(tile, piece + 1);
+    item.block_list = tile.block_list + (item.kv_begin - tile.list_begin) / shape.block_len;
+    item.n_sequences = tile.n_sequences;
+    if (is_direct(tile)) {
+      item.flags |= AttentionItem::direct;
+    } else {
+      item.first_partial = tile.first_partial + piece * tile.n_rows;
+    }
+    if (tile.seen_from > item.kv_begin || tile.seen_until < item.kv_end) item.flags |= AttentionItem::masked;
+    return item;
+  }
+
+  /// Lists each row's partial states. Tiles stand in the order of positions for any row, so that none needs sorting.
+  void link_partials() {
+    plan.merge_offsets.assign(plan.rows.size() + 1, 0);
+    for (const Tile& tile : tiles) {
+      if (is_direct(tile)) continue;
+      for (std::int32_t i = 0; i < tile.n_rows; ++i) plan.merge_offsets[at(tile.first_row + i) + 1] += tile.n_pieces;
+    }
+    std::partial_sum(plan.merge_offsets.begin(), plan.merge_offsets.end(), plan.merge_offsets.begin());
+    plan.merge_slots.resize(at(plan.n_partials));
+    next_slot.assign(plan.merge_offsets.begin(), plan.merge_offsets.end() - 1);
+    for (const Tile& tile : tiles) {
+      if (is_direct(tile)) continue;
+      for (std::int32_t i = 0; i < tile.n_rows; ++i) {
+        std::int32_t& next = next_slot[at(tile.first_row + i)];
+        for (std::int32_t piece = 0; piece < tile.n_pieces; ++piece)
+          plan.merge_slots[at(next++)] = tile.first_partial + piece * tile.n_rows + i;
+      }
+    }
+  }
+
+  void fill_stats(const AttentionCostModel& model) {
+    AttentionPlanStats& stats = plan.stats;
+    std::int64_t n_requested = 0;
+    for (const Tile& tile : tiles) n_requested += tile.kv_end - tile.kv_begin;
+    std::int64_t n_plain = 0;
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      for (std::int32_t row = first_row[i]; row < first_row[i + 1]; row += model.row_tile()) {
+        const std::int32_t last = std::min(row + model.row_tile(), first_row[i + 1]) - 1;
+        n_plain += plan.rows[at(last)].kv_hi - plan.rows[at(row)].kv_lo;
+      }
+    stats.kv_bytes_requested = n_requested * shape.token_bytes();
+    stats.kv_bytes_plain = n_plain * shape.token_bytes();
+    stats.shareable_bytes_lost = n_lost(model) * shape.token_bytes();
+  }
+
+  /// Positions that are read more often than if every node was relayed.
+  std::int64_t n_lost(const AttentionCostModel& model) {
+    const auto n_reads = [&](std::int32_t n_rows) { return ceil_div(n_rows, model.row_tile()); };
+    std::int64_t lost = 0;
+    for (NodeState& state : states) state.reads_below = 0;
+    for (std::size_t i = nodes.size(); i-- > 0;) {
+      const PrefixNode& node = nodes[i];
+      const auto leaves =
+          static_cast<std::int32_t>(std::lround(leaf_reads_before[at(node.first_sequence + node.n_sequences)].n_reads -
+                                                leaf_reads_before[at(node.first_sequence)].n_reads));
+      const std::int32_t own = n_reads(n_rows_of(node));
+      std::int32_t read = leaves + states[i].reads_below;
+      if (plan.stats.tree[i].choice == NodeChoice::relayed) {
+        read = own;
+      } else {
+        lost += static_cast<std::int64_t>(read - own) * n_keys_seen(node);
+      }
+      if (node.parent >= 0) states[at(node.parent)].reads_below += read - leaves;
+    }
+    return lost;
+  }
+};
+
+AttentionPlanner::AttentionPlanner() : work_(std::make_unique<Work>()) {}
+AttentionPlanner::~AttentionPlanner() = default;
+AttentionPlanner::AttentionPlanner(AttentionPlanner&&) noexcept = default;
+AttentionPlanner& AttentionPlanner::operator=(AttentionPlanner&&) noexcept = default;
+
+std::span<const std::int32_t> AttentionPlanner::order(std::span<const SequenceRows> sequences) {
+  work_->tables.clear();
+  for (const SequenceRows& sequence : sequences) work_->tables.push_back(sequence.blocks);
+  work_->sorter.sort(work_->tables, work_->order);
+  return work_->order;
 }
 
-AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const AttentionShape& shape,
-                             const AttentionPlanOptions& options) {
+const AttentionPlan& AttentionPlanner::plan(std::span<const SequenceRows> sequences, const AttentionShape& shape,
+                                            const AttentionPlanOptions& options) {
   check(shape.n_kv_heads > 0 && shape.n_heads % shape.n_kv_heads == 0,
         "plan_attention: query heads are not a multiple of KV heads");
   check(shape.block_len >= 16 && kAttentionChunk % shape.block_len == 0,
         "plan_attention: the block length must divide 256 and be at least 16");
   check(options.costs.row_tile >= 1 && options.costs.n_workers >= 1, "plan_attention: costs without a row tile or workers");
-  return Planner(sequences, shape, options).make();
+  check(options.costs.query_granule >= 1 && options.costs.min_piece >= 1,
+        "plan_attention: costs without a granule of query rows or a shortest piece");
+  work_->sequences = sequences;
+  work_->shape = shape;
+  work_->options = options;
+  work_->make();
+  return work_->plan;
+}
+
+std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequences) {
+  AttentionPlanner planner;
+  const auto order = planner.order(sequences);
+  return {order.begin(), order.end()};
+}
+
+AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const AttentionShape& shape,
+                             const AttentionPlanOptions& options) {
+  AttentionPlanner planner;
+  planner.plan(sequences, shape, options);
+  return std::move(planner.work_->plan);
 }
 
 LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan) {

@@ -68,6 +68,17 @@ std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_
 
 }  // namespace
 
+std::string_view to_string(NodeChoice choice) {
+  switch (choice) {
+    case NodeChoice::relayed: return "relayed";
+    case NodeChoice::costs_more: return "not relayed, costs more than it saves";
+    case NodeChoice::merging_costs: return "not relayed, all such nodes save less than the merging they bring";
+    case NodeChoice::outside_window: return "not relayed, outside every row's window";
+    case NodeChoice::no_room: return "not relayed, the step's buffers are full";
+  }
+  check_failed("to_string: a choice that does not exist");
+}
+
 std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<const SequenceRows> sequences,
                                            const AttentionShape& shape) {
   std::vector<std::vector<std::int32_t>> items_of_row(plan.rows.size());
@@ -110,12 +121,14 @@ std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<
 std::string to_string(const AttentionPlan& plan) {
   const AttentionPlanStats& stats = plan.stats;
   std::string text = fmt::format(
-      "rows {}  items {}  partial states {}  KV bytes a layer: {} requested, {} as leaves, {} shared and read again\n",
+      "rows {}  items {}  partial states {}  KV bytes a layer: {} requested, {} as leaves, {} shared and read again\n"
+      "estimated time: {:.1f} us if shared evenly, {:.1f} us to the end of the last worker\n",
       plan.rows.size(), plan.items.size(), plan.n_partials, stats.kv_bytes_requested, stats.kv_bytes_plain,
-      stats.shareable_bytes_lost);
-  for (const RelayNode& node : stats.nodes)
-    text +=
-        fmt::format("{:{}}node [{}, {})  {} sequences\n", "", 2 * node.depth + 2, node.kv_begin, node.kv_end, node.n_sequences);
+      stats.shareable_bytes_lost, stats.busy_us, stats.makespan_us);
+  for (const NodeReport& node : stats.tree)
+    text += fmt::format("{:{}}node [{}, {})  sequences [{}, {})  {}: saves {:.2f} us, costs {:.2f} us\n", "",
+                        2 * node.depth + 2, node.kv_begin, node.kv_end, node.first_sequence,
+                        node.first_sequence + node.n_sequences, to_string(node.choice), node.saved_us, node.cost_us);
   for (const AttentionItem& item : plan.items)
     text += fmt::format("  item rows [{}, {})  keys [{}, {})  {}{}sequences {}\n", item.first_row, item.first_row + item.n_rows,
                         item.kv_begin, item.kv_end, (item.flags & AttentionItem::direct) != 0 ? "direct " : "",

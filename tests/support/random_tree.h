@@ -47,6 +47,19 @@ struct Batch {
   std::vector<std::pair<std::int32_t, std::int32_t>> lens;
 };
 
+/// `n` sequences of one row with `own_len` positions each behind a common prefix of `shared_len` (whole blocks), and one alone
+/// with `long_len`, if that is not 0.
+inline Batch prefix_batch(std::int32_t n, std::int32_t own_len, std::int32_t shared_len, std::int32_t block_len,
+                          std::int32_t long_len = 0) {
+  Batch batch;
+  const std::vector<BlockId> prefix = batch.fresh_blocks(shared_len / block_len);
+  for (std::int32_t i = 0; i < n; ++i) batch.add(prefix, shared_len + own_len, 1, block_len);
+  if (long_len > 0) batch.add({}, long_len, 1, block_len);
+  std::mt19937 random(1);
+  batch.finish(random);
+  return batch;
+}
+
 /// A tree of up to `max_depth` levels with up to `max_sequences` sequences of 1 to max_rows rows.
 inline Batch random_batch(std::mt19937& random, int max_depth, int max_sequences, int max_rows, std::int32_t block_len) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };

@@ -78,15 +78,17 @@ BackendInfo CpuBackend::info() const {
   info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   info.free_memory_bytes = free_memory_bytes();
   info.has_bf16_products = isa_ == CpuIsa::avx512_bf16;
-  // Per thread, as measured on Zen 4 (targets.md): 20 GB/s of memory, 80 GB/s of cache, 200 GFLOP/s of bf16 dot products.
+  info.has_full_sampling = true;
+  // Per thread, as measured on Zen 4 (targets.md, bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200
+  // GFLOP/s of bf16 dot products.
   const double n = parallel_.n_threads();
   AttentionCosts& costs = info.attention_costs;
   costs.n_workers = parallel_.n_threads();
   costs.memory_bytes_per_us = 20e3 * n;
-  costs.cache_bytes_per_us = 80e3 * n;
+  costs.cache_bytes_per_us = 64e3 * n;
   costs.flops_per_us = (isa_ == CpuIsa::avx512_bf16 ? 200e3 : isa_ == CpuIsa::baseline ? 15e3 : 80e3) * n;
-  costs.partial_bytes_per_us = 15e3 * n;
-  costs.item_us = 1.0;
+  costs.partial_bytes_per_us = 12e3 * n;
+  costs.item_us = 0.7;
   costs.row_tile = 64;
   return info;
 }

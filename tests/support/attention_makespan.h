@@ -1,0 +1,83 @@
+/// Runs a plan through the cost model instead of a device: workers that take (item, KV head) pairs in the order of the list.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <vector>
+
+#include "kernels/attention_plan.h"
+
+namespace baton::testing {
+
+/// Microseconds, by a device's costs.
+struct Makespan {
+  double mean_us = 0;            ///< all pairs' time over the workers
+  double greedy_us = 0;          ///< the last worker's end, if whoever is free takes the next pair
+  double static_us = 0;          ///< the same if pair i is worker i % n_workers's
+  std::int32_t most_states = 0;  ///< partial states of the row with most
+};
+
+/// A device of 132 blocks that take pairs at the same time, with figures near an H200's.
+inline AttentionCosts costs_of_132_blocks() {
+  AttentionCosts costs;
+  costs.memory_bytes_per_us = 4.5e6;
+  costs.cache_bytes_per_us = 9.6e6;
+  costs.cache_bytes = 63 << 20;
+  costs.flops_per_us = 450e6;
+  costs.few_queries = 32;
+  costs.query_granule = 16;
+  costs.partial_bytes_per_us = 5e6;
+  costs.item_us = 0.7;
+  costs.merge_us = 1.5;
+  costs.n_workers = 132;
+  costs.row_tile_queries = 128;
+  costs.min_piece = 64;
+  costs.head_by_head = false;
+  return costs;
+}
+
+/// One worker's time for one KV head of an item.
+inline double pair_us(const AttentionItem& item, const AttentionShape& shape, const AttentionCosts& costs) {
+  const double group = static_cast<double>(shape.n_heads) / shape.n_kv_heads;
+  const double n_keys = item.kv_end - item.kv_begin;
+  double queries = item.n_rows * group;
+  if (costs.query_granule > 1) {
+    double padded = costs.query_granule;
+    while (padded < queries) padded *= 2;
+    queries = padded;
+  }
+  const double share = costs.n_workers;
+  const double read_us = n_keys * 2 * shape.head_dim * shape.kv_element_bytes * share / costs.memory_bytes_per_us;
+  const double products_us = 4 * n_keys * (queries + costs.few_queries) * shape.head_dim * share / costs.flops_per_us;
+  const double state_bytes = 2.0 * item.n_rows * group * (4 * shape.head_dim + 8);
+  const bool direct = (item.flags & AttentionItem::direct) != 0;
+  return std::max(read_us, products_us) + costs.item_us + (direct ? 0 : state_bytes * share / costs.partial_bytes_per_us);
+}
+
+inline Makespan simulate(const AttentionPlan& plan, const AttentionShape& shape, const AttentionCosts& costs) {
+  Makespan result;
+  std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
+  for (std::int32_t i = 0; i < costs.n_workers; ++i) free_at.push(0);
+  std::vector<double> static_load(static_cast<std::size_t>(costs.n_workers), 0);
+  std::size_t pair = 0;
+  for (const AttentionItem& item : plan.items) {
+    const double us = pair_us(item, shape, costs);
+    for (std::int32_t head = 0; head < shape.n_kv_heads; ++head) {
+      const double end = free_at.top() + us;
+      free_at.pop();
+      free_at.push(end);
+      result.greedy_us = std::max(result.greedy_us, end);
+      result.mean_us += us / costs.n_workers;
+      static_load[pair++ % static_load.size()] += us;
+    }
+  }
+  result.static_us = *std::max_element(static_load.begin(), static_load.end());
+  for (std::size_t row = 0; row < plan.rows.size(); ++row)
+    result.most_states = std::max(result.most_states, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
+  return result;
+}
+
+}  // namespace baton::testing
