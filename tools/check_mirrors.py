@@ -24,11 +24,13 @@ CPU_ONLY = {
     "attention_state",
     "attention_tile",
 }
-CUDA_ONLY = {"warp", "mma"}
+CUDA_ONLY = {"warp", "mma", "read_bandwidth"}
 
 # Sources (patterns) that another test reaches: a source is tested by what is said about it, and these have no name outside.
 TESTED_THROUGH = {
     "src/text/jinja_*.cpp": "tests/text/chat_template_test.cpp",
+    "src/apps/bench/attention_*.cpp": "tests/apps/attention_bench_test.cpp",
+    "src/apps/bench/read_rate.cpp": "tests/apps/attention_bench_test.cpp",
     "src/apps/bench/decode_bench.cpp": "tests/e2e/test_programs.py",
     "src/apps/chat.cpp": "tests/e2e/test_programs.py",
     "src/apps/demo.cpp": "tests/e2e/test_programs.py",
@@ -48,6 +50,7 @@ TESTED_THROUGH = {
 
 # Sources without a test, and why none is owed.
 UNTESTED = {
+    "src/kernels/cuda/read_bandwidth.cu": "a benchmark's ceiling, which checks its sums each time it runs",
     "src/apps/main.cpp": "hands its arguments to the programs; the end-to-end tests start it",
 }
 

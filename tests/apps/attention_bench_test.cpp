@@ -19,9 +19,10 @@ TEST(AttentionBench, counts_what_each_arm_reads) {
   options.n_runs = 2;
   const AttentionBenchCase shared{"W2", 4, 4, 64, 8, 2048, 32};
   const AttentionBenchCase alone{"W1", 4, 2, 64, 2, 0, 100};
-  const auto report = run_attention_bench(options, std::vector{shared, alone});
+  const AttentionBenchCase grouped{"free", 4, 4, 64, 8, 1024, 32, 2};
+  const auto report = run_attention_bench(options, std::vector{shared, alone, grouped});
   ASSERT_TRUE(report) << report.error().message;
-  ASSERT_EQ(report->runs.size(), 2u);
+  ASSERT_EQ(report->runs.size(), 3u);
   const AttentionBenchRun& run = report->runs[0];
   const std::int64_t token_bytes = 2 * 4 * 64 * 2;
   EXPECT_EQ(run.distinct_bytes, token_bytes * (2048 + 8 * 32));
@@ -37,7 +38,63 @@ TEST(AttentionBench, counts_what_each_arm_reads) {
     EXPECT_GT(arm.median_us(), 0);
   }
   EXPECT_EQ(report->runs[1].arms.size(), 1u);
+  EXPECT_EQ(report->runs[2].arms[0].kv_bytes, token_bytes * 8 * (1024 + 32));
+  EXPECT_EQ(report->runs[2].arms[1].kv_bytes, token_bytes * (2 * 1024 + 8 * 32));
   EXPECT_GT(report->read_bytes_per_us, 0);
+  EXPECT_NE(attention_plans(*report).find("node [0, 2048)"), std::string::npos);
+  const std::string tables = attention_tables(*report);
+  EXPECT_NE(tables.find("| 8 | 32 | 2048 |"), std::string::npos);
+  EXPECT_EQ(tables.find("FlashInfer"), std::string::npos) << "figures of an H200 beside a CPU's";
+  const json::Value written = attention_json(*report, "command");
+  EXPECT_EQ(written["runs"].size(), 3u);
+  EXPECT_EQ(written["runs"][2]["groups"], 2);
+}
+
+TEST(AttentionBench, rotates_layers_until_they_leave_the_cache) {
+  const AttentionRotation rotation{256 << 20, 2, 32};
+  EXPECT_EQ(rotation.n_layers(64 << 20), 4);
+  EXPECT_EQ(rotation.n_layers((64 << 20) - 1), 5);
+  EXPECT_EQ(rotation.n_layers(1 << 30), 2);
+  EXPECT_EQ(rotation.n_layers(1), 256);
+}
+
+TEST(AttentionBench, knows_what_each_line_of_the_tables_has_to_reach) {
+  const auto cases = attention_bench_cases({"W1", "W2", "W3"});
+  for (const AttentionBenchCase& of : cases) {
+    const auto references = attention_references(of);
+    ASSERT_TRUE(references);
+    EXPECT_EQ(references->peers.size() + references->published.size(), reference_titles(of.table).size());
+    EXPECT_TRUE(attention_goal_us(of, 16.5, 24.4));
+  }
+  EXPECT_DOUBLE_EQ(*attention_goal_us(cases[0], 16.5, 15), 18.5);
+  EXPECT_DOUBLE_EQ(attention_references(cases[0])->best_peer_us(), 23.5);
+  EXPECT_DOUBLE_EQ(*attention_goal_us(cases[10], 0, 24), 1.15 * 24 + 3);
+  EXPECT_DOUBLE_EQ(attention_references(cases[10])->best_peer_us(), 32.1);
+  EXPECT_DOUBLE_EQ(*attention_goal_us(cases[18], 0, 1.4), 7);
+  // 128 requests behind 32768 tokens are bound by products: 4 * 32 * 128 * 128 * (32768 + 512) flops at 600 TFLOP/s.
+  EXPECT_DOUBLE_EQ(*attention_goal_us(cases.back(), 0, 88.7), 1.25 * (4.0 * 32 * 128 * 128 * (32768 + 512) / 600e6) + 4);
+  EXPECT_FALSE(attention_goal_us({"free", 32, 8, 128, 8, 512, 128}, 1, 1));
+}
+
+TEST(AttentionBench, makes_cases_of_free_shapes) {
+  AttentionBenchOptions options;
+  options.free.requests = {8, 32};
+  options.free.shared = {512, 2048};
+  options.free.n_groups = 4;
+  const auto cases = cases_of(options);
+  ASSERT_TRUE(cases);
+  ASSERT_EQ(cases->size(), 4u);
+  EXPECT_EQ((*cases)[3].n_requests, 32);
+  EXPECT_EQ((*cases)[3].shared_len, 2048);
+  EXPECT_EQ((*cases)[3].distinct_tokens(), 4 * 2048 + 32 * 512);
+  options.free.shared = {100};
+  EXPECT_FALSE(cases_of(options)) << "not whole blocks";
+  options.free.shared = {512};
+  options.free.n_groups = 9;
+  EXPECT_FALSE(cases_of(options)) << "more groups than 8 requests";
+  options.free.n_groups = 1;
+  options.free.n_kv_heads = 5;
+  EXPECT_FALSE(cases_of(options)) << "32 heads over 5";
 }
 
 TEST(AttentionBench, refuses_a_type_it_does_not_know) {

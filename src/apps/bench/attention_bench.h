@@ -9,62 +9,42 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/bench/attention_cases.h"
+#include "apps/bench/attention_report.h"
 #include "core/result.h"
 
 namespace baton {
 
+/// A shape given by flags: every combination of the three lists.
+struct AttentionFreeShape {
+  std::int32_t n_heads = 32;
+  std::int32_t n_kv_heads = 8;
+  std::int32_t head_dim = 128;
+  std::vector<std::int32_t> requests;  ///< empty: the tables
+  std::vector<std::int32_t> shared{0};
+  std::vector<std::int32_t> own{512};
+  std::int32_t n_groups = 1;
+};
+
 struct AttentionBenchOptions {
-  int threads = 0;                          ///< 0: all
-  std::string kv_cache_dtype = "bfloat16";  ///< bfloat16 or float32
+  std::string device = "cpu";           ///< cpu or cuda
+  int device_number = 0;                ///< which CUDA device
+  int attention_blocks = 0;             ///< of the CUDA kernel's grid; 0: one a multiprocessor
+  int threads = 0;                      ///< of a CPU; 0: all
+  std::string kv_cache_dtype = "auto";  ///< auto: on CUDA the table's own, on a CPU bfloat16
   std::vector<std::string> tables{"W1", "W2", "W3"};
-  std::int32_t n_runs = 7;      ///< of each arm, interleaved
-  bool processor_time = false;  ///< one thread, by its processor time: for a machine that others use
+  AttentionFreeShape free;
+  std::int32_t n_runs = 0;      ///< of each arm, interleaved; 0: 7 on a CPU, 25 on CUDA
+  bool processor_time = false;  ///< CPU: one thread, by its processor time: for a machine that others use
+  bool explain = false;         ///< print the plans
   std::string json_file;
 };
 
-/// A line of a table: requests that share `shared_len` tokens and have `own_len` of their own, over one layer.
-struct AttentionBenchCase {
-  std::string table;  ///< W1: the Flash-Decoding table, W2: the RelayAttention figure, W3: Llama-3-8B
-  std::int32_t n_heads = 0;
-  std::int32_t n_kv_heads = 0;
-  std::int32_t head_dim = 0;
-  std::int32_t n_requests = 0;
-  std::int32_t shared_len = 0;
-  std::int32_t own_len = 0;
-};
-
-/// What one arm did with a case.
-struct AttentionArmRun {
-  std::string arm;            ///< relay or paged
-  std::vector<double> us;     ///< a layer's decode and merge, one a run
-  std::int64_t kv_bytes = 0;  ///< that the plan requests
-  std::int64_t n_items = 0;
-
-  double median_us() const;
-  double spread() const;  ///< (largest - smallest) / median
-};
-
-struct AttentionBenchRun {
-  AttentionBenchCase of;
-  std::vector<AttentionArmRun> arms;  ///< paged; and relay where something is shared
-  std::int64_t distinct_bytes = 0;    ///< keys and values that must be read at least once
-  std::int64_t plain_bytes = 0;       ///< were each request to read all of its own
-  double flops = 0;
-};
-
-struct AttentionBenchReport {
-  std::string device;
-  std::string features;
-  double read_bytes_per_us = 0;  ///< plain reads of 256 MiB by the same threads, the best of the run: what the floor stands on
-  std::vector<AttentionBenchRun> runs;
-  std::vector<std::string> left_out;  ///< cases that memory does not hold, a sentence each
-};
-
-/// The lines of the named tables, from targets.md.
-std::vector<AttentionBenchCase> attention_bench_cases(const std::vector<std::string>& tables);
+/// The cases that the options name: the free shape if it has requests, else the tables. Errors: a shape no plan can have.
+Result<std::vector<AttentionBenchCase>> cases_of(const AttentionBenchOptions& options);
 
 /// Runs the cases. Layers are rotated so that no call finds the keys of the call before in the cache: keys and values fill at
-/// least 128 MiB. Errors: an unknown dtype, a backend that cannot be made.
+/// least 128 MiB on a CPU and 256 MiB on CUDA. Errors: an unknown dtype, a backend that cannot be made or refuses a shape.
 Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& options,
                                                  std::span<const AttentionBenchCase> cases);
 

@@ -1,0 +1,60 @@
+/// What `baton bench attention` measures: the lines of the tables of targets.md, what others need for them, and what Baton must
+/// reach.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace baton {
+
+/// A line of a table: requests that share `shared_len` tokens and have `own_len` of their own, over one layer.
+struct AttentionBenchCase {
+  std::string table;  ///< W1: the Flash-Decoding table, W2: the RelayAttention figure, W3: Llama-3-8B, "free": given by flags
+  std::int32_t n_heads = 0;
+  std::int32_t n_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t n_requests = 0;
+  std::int32_t shared_len = 0;  ///< whole blocks of 16
+  std::int32_t own_len = 0;
+  std::int32_t n_groups = 1;  ///< prefixes of shared_len tokens, each shared by its part of the requests
+
+  std::int64_t token_bytes(DType kv_dtype) const {
+    return 2LL * n_kv_heads * head_dim * static_cast<std::int64_t>(size_bytes(kv_dtype));
+  }
+  /// Keys and values that must be read at least once.
+  std::int64_t distinct_tokens() const {
+    return static_cast<std::int64_t>(n_groups) * shared_len + static_cast<std::int64_t>(n_requests) * own_len;
+  }
+  /// Were each request to read all of its own.
+  std::int64_t plain_tokens() const { return static_cast<std::int64_t>(n_requests) * (shared_len + own_len); }
+};
+
+/// The lines of the named tables.
+std::vector<AttentionBenchCase> attention_bench_cases(const std::vector<std::string>& tables);
+
+/// The type that a table's figures were measured in: float16 for W1, else bfloat16.
+DType table_dtype(const std::string& table);
+
+/// What others needed for a line, in microseconds: figures of targets.md, measured on another day (H200) or published (A100).
+struct AttentionReferences {
+  std::vector<std::pair<std::string, double>> peers;      ///< on an H200; the fastest of them is to be beaten
+  std::vector<std::pair<std::string, double>> published;  ///< on other machines
+  double best_peer_us() const;
+};
+/// The titles of a table's columns: the peers', then the published ones'.
+std::vector<std::string> reference_titles(const std::string& table);
+std::optional<AttentionReferences> attention_references(const AttentionBenchCase& of);
+
+/// The time that a line has to reach on an H200: W1 read + 2, W2 1.15 floor + 3, W3 max(1.25 limit + 4, 7) microseconds with
+/// the limit the larger of the floor and the products at 600 TFLOP/s; none for free shapes.
+///
+///     read_us  a read-only kernel over the distinct bytes, launch included     floor_us  distinct bytes at the rate of long
+///     reads
+std::optional<double> attention_goal_us(const AttentionBenchCase& of, double read_us, double floor_us);
+
+}  // namespace baton
