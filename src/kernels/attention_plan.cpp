@@ -413,8 +413,11 @@ struct AttentionPlanner::Work {
   void emit_items() {
     plan.items.clear();
     plan.n_partials = 0;
-    for (const std::uint64_t key : batch_keys) {
-      const Batch& batch = batches[key & 0xffffffffu];
+    plan.n_item_major = 0;
+    const std::size_t n_item_major = n_item_major_batches();
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const Batch& batch = batches[batch_keys[i] & 0xffffffffu];
+      if (i == n_item_major) plan.n_item_major = static_cast<std::int32_t>(plan.items.size());
       std::int32_t most_pieces = 0;
       for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
         Tile& tile = tiles[at(t)];
@@ -426,6 +429,20 @@ struct AttentionPlanner::Work {
         for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t)
           if (piece < tiles[at(t)].n_pieces) plan.items.push_back(item_of(tiles[at(t)], piece));
     }
+  }
+
+  /// Batches, in the order of the list, that must start with all heads at once. Head by head the last head's items start when
+  /// all but its share is done: what is no longer than that share may wait so long, or what is all of one length.
+  std::size_t n_item_major_batches() const {
+    std::size_t n = n_shared_batches;
+    if (cut_runs.size() != batches.size() || n == batches.size()) return n;
+    const auto piece_us = [&](const CutRun& run) { return run.key_us * run.n_keys / run.n_pieces + run.fixed_us; };
+    double shortest_us = std::numeric_limits<double>::infinity();
+    for (std::size_t i = n; i < batches.size(); ++i) shortest_us = std::min(shortest_us, piece_us(sorted_runs[i]));
+    const double may_wait_us = std::max(plan.stats.busy_us / shape.n_kv_heads, 1.1 * shortest_us);
+    for (std::size_t i = n; i < batches.size(); ++i)
+      if (piece_us(sorted_runs[i]) > may_wait_us) n = i + 1;
+    return n;
   }
 
   AttentionItem item_of(const Tile& tile, std::int32_t piece) const {
@@ -552,6 +569,7 @@ LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan) {
   sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
   sections.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
   sections.n_partials = plan.n_partials;
+  sections.n_shared_items = plan.n_item_major;
   return sections;
 }
 

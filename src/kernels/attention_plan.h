@@ -126,7 +126,11 @@ struct AttentionPlanStats {
 
 struct AttentionPlan {
   std::vector<TokenRow> rows;
-  std::vector<AttentionItem> items;  ///< in the order to start them: shared runs, then contexts, long ones first in each
+  /// In the order to start them: shared runs, then contexts, long ones first in each. The first n_item_major are started with
+  /// all KV heads item by item; the rest, whose lengths matter less, head by head, so that sequences which read the same blocks
+  /// by themselves read them at the same time.
+  std::vector<AttentionItem> items;
+  std::int32_t n_item_major = 0;
   std::vector<std::int32_t> block_lists;
   std::vector<std::int32_t> merge_offsets;  ///< [n_rows + 1]
   std::vector<std::int32_t> merge_slots;
@@ -137,7 +141,7 @@ struct AttentionPlan {
 /// Makes plans with the same memory again and again.
 ///
 /// Finds the tree that the block tables form, decides from the leaves up which nodes are read once for all (see NodeReport),
-/// cuts runs so that workers who take (item, KV head) pairs in the order of the list, whoever is free the next one, end within
+/// cuts runs so that workers who take (item, KV head) pairs in that order, whoever is free the next one, end within
 /// a few percent of each other with as few pieces as that takes, and links partial states in position order.
 /// O(n log n) in sequences, plus the sizes of block tables and of the plan. Thread: one at a time.
 class AttentionPlanner {

@@ -288,7 +288,7 @@ TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
   for (const std::int32_t n : {8, 32, 128})
     for (const std::int32_t own : {128, 512})
       for (const std::int32_t shared : {512, 2048, 8192, 32768})
-        cases.push_back({llama_8b(), n, own, shared, 0, n == 128 || shared >= 32768 ? 1.06 : 1.2});  // else few, short pieces
+        cases.push_back({llama_8b(), n, own, shared, 0, n == 128 ? 1.06 : shared >= 32768 ? 1.1 : 1.2});  // few and short pieces
   cases.push_back({llama_8b(), 64, 512, 0, 131072, 1.05});
   cases.push_back({llama_8b(), 255, 300, 512, 131072, 1.05});
   const AttentionCosts costs = costs_of_132_blocks();
@@ -298,7 +298,7 @@ TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
     const Makespan made = testing::simulate(plan, c.shape, costs);
     SCOPED_TRACE(std::to_string(c.n_requests) + " x " + std::to_string(c.own_len) + " behind " + std::to_string(c.shared_len));
     EXPECT_LE(made.greedy_us, c.most * made.mean_us) << to_string(plan);
-    EXPECT_NEAR(plan.stats.makespan_us, made.greedy_us, 0.02 * made.greedy_us);
+    EXPECT_NEAR(plan.stats.makespan_us, made.greedy_us, 0.05 * made.greedy_us);
     EXPECT_NEAR(plan.stats.busy_us, made.mean_us, 0.02 * made.mean_us);
   }
 }

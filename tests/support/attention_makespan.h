@@ -1,4 +1,4 @@
-/// Runs a plan through the cost model instead of a device: workers that take (item, KV head) pairs in the order of the list.
+/// Runs a plan through the cost model instead of a device: workers that take (item, KV head) pairs in the plan's order.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention_plan.h"
@@ -16,7 +17,7 @@ namespace baton::testing {
 struct Makespan {
   double mean_us = 0;            ///< all pairs' time over the workers
   double greedy_us = 0;          ///< the last worker's end, if whoever is free takes the next pair
-  double static_us = 0;          ///< the same if pair i is worker i % n_workers's
+  double snake_us = 0;           ///< the same if the pairs are dealt out round after round, there and back
   std::int32_t most_states = 0;  ///< partial states of the row with most
 };
 
@@ -57,24 +58,35 @@ inline double pair_us(const AttentionItem& item, const AttentionShape& shape, co
   return std::max(read_us, products_us) + costs.item_us + (direct ? 0 : state_bytes * share / costs.partial_bytes_per_us);
 }
 
+/// (item, KV head) pairs as they are started.
+inline std::vector<std::pair<std::int32_t, std::int32_t>> pairs_in_order(const AttentionPlan& plan, std::int32_t n_kv_heads) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
+  for (std::int32_t item = 0; item < plan.n_item_major; ++item)
+    for (std::int32_t head = 0; head < n_kv_heads; ++head) pairs.push_back({item, head});
+  for (std::int32_t head = 0; head < n_kv_heads; ++head)
+    for (auto item = plan.n_item_major; item < static_cast<std::int32_t>(plan.items.size()); ++item)
+      pairs.push_back({item, head});
+  return pairs;
+}
+
 inline Makespan simulate(const AttentionPlan& plan, const AttentionShape& shape, const AttentionCosts& costs) {
   Makespan result;
   std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
   for (std::int32_t i = 0; i < costs.n_workers; ++i) free_at.push(0);
-  std::vector<double> static_load(static_cast<std::size_t>(costs.n_workers), 0);
-  std::size_t pair = 0;
-  for (const AttentionItem& item : plan.items) {
-    const double us = pair_us(item, shape, costs);
-    for (std::int32_t head = 0; head < shape.n_kv_heads; ++head) {
-      const double end = free_at.top() + us;
-      free_at.pop();
-      free_at.push(end);
-      result.greedy_us = std::max(result.greedy_us, end);
-      result.mean_us += us / costs.n_workers;
-      static_load[pair++ % static_load.size()] += us;
-    }
+  const auto n = static_cast<std::size_t>(costs.n_workers);
+  std::vector<double> snake_load(n, 0);
+  std::size_t at = 0;
+  for (const auto& [item, head] : pairs_in_order(plan, shape.n_kv_heads)) {
+    const double us = pair_us(plan.items[static_cast<std::size_t>(item)], shape, costs);
+    const double end = free_at.top() + us;
+    free_at.pop();
+    free_at.push(end);
+    result.greedy_us = std::max(result.greedy_us, end);
+    result.mean_us += us / costs.n_workers;
+    snake_load[at / n % 2 == 0 ? at % n : n - 1 - at % n] += us;
+    ++at;
   }
-  result.static_us = *std::max_element(static_load.begin(), static_load.end());
+  result.snake_us = *std::max_element(snake_load.begin(), snake_load.end());
   for (std::size_t row = 0; row < plan.rows.size(); ++row)
     result.most_states = std::max(result.most_states, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
   return result;
