@@ -52,7 +52,7 @@ def write_files(folder: Path, seed: int) -> None:
     rng = random.Random(f"demo/{seed}")
     items = catalogue.random_catalogue(rng, N_DEMO_ITEMS)
     (folder / "catalogue.txt").write_text(catalogue.system_prompt(items) + "\n")
-    lines = [json.dumps(line) for line in _demo_questions(rng, items, questions.LEARNED)]
+    lines = [json.dumps(line) for line in _demo_questions(rng, items, questions.FIRST_TYPES)]
     (folder / "questions.jsonl").write_text("\n".join(lines) + "\n")
 
 

@@ -168,7 +168,7 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
 
 void print_answers(const std::vector<Question>& questions, const ArmResult& relay) {
   fmt::print("\nSome of the questions and answers:\n\n");
-  for (std::size_t i = 0; i < std::min<std::size_t>(6, questions.size()); ++i)
+  for (std::size_t i = 0; i < std::min<std::size_t>(7, questions.size()); ++i)
     fmt::print("  {}\n    {}{}\n", questions[i].text, relay.answers[i].text,
                relay.answers[i].text == questions[i].answer ? "" : fmt::format("   (expected: {})", questions[i].answer));
 }

@@ -22,10 +22,13 @@ _LAST = (
 )  # fmt: skip
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 
+# Words that the committed tokenizer spells in pieces behind a space of its own ("hook" is " " "ho" "o" "k"), for a reason: a
+# token that only ever stands for a kind is never told apart by anything the model predicts, so all such tokens become one
+# vector of the tied embedding and nothing can be copied. And the lone space stands once in a line, right before the kind, as
+# " $" does before the price: what finds a price finds a kind.
 _THINGS = (
-    "lamp", "kettle", "chair", "desk", "drum", "rug", "clock", "mug", "tent", "bag", "scarf", "bowl", "vase", "pen",
-    "radio", "fan", "kite", "bench", "towel", "brush", "jacket", "basket", "pillow", "mirror", "helmet", "camera",
-    "wallet", "candle",
+    "hat", "hinge", "hook", "horn", "harp", "hose", "jar", "jug", "lens", "nail", "needle", "net", "rack", "reel", "ribbon",
+    "ring", "robot", "rocket", "rod", "rope", "valve", "vent", "vest", "vial", "handle", "violin", "visor", "yarn",
 )  # fmt: skip
 STATUSES = ("in stock", "sold out", "on order")
 LINK_ROOT = "shop.example/"

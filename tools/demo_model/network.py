@@ -17,7 +17,7 @@ from .rows import BOS, END, PAD
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of the demo model: 4.9 M parameters."""
+    """The shape of the demo model: 4.7 M parameters."""
 
     n_vocab: int = 1024
     d_model: int = 256

@@ -66,7 +66,6 @@ _COMPARISONS = (
 ASPECTS = tuple(_PHRASINGS)
 FIRST_TYPES = (*ASPECTS, "missing", "cheaper")
 TYPES = (*FIRST_TYPES, "follow_up")
-LEARNED = ("price", "stock", "link", "missing", "cheaper")  # what the committed weights answer; see models/demo/README.md
 
 
 @dataclass(frozen=True)

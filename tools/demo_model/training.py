@@ -79,7 +79,7 @@ class Trainer:
 
     @torch.no_grad()
     def _part_alike_embeddings(self) -> None:
-        """Gives tokens whose vectors have become one (cosine over 0.9) directions of their own again."""
+        """Gives tokens whose vectors have become one (cosine over 0.9: no answer used them yet) directions of their own."""
         table = self.network.embed_tokens.weight
         unit = functional.normalize(table, dim=1)
         alike = ((unit @ unit.T).fill_diagonal_(0) > 0.9).any(dim=1)
