@@ -97,6 +97,18 @@ TEST(AttentionBench, makes_cases_of_free_shapes) {
   EXPECT_FALSE(cases_of(options)) << "32 heads over 5";
 }
 
+TEST(AttentionBench, runs_the_arms_it_is_asked_for) {
+  AttentionBenchOptions options;
+  options.n_runs = 1;
+  options.arms = {"relay"};
+  const auto report = run_attention_bench(options, std::vector<AttentionBenchCase>{{"free", 4, 4, 64, 8, 1024, 64}});
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->runs[0].arms.size(), 1u);
+  EXPECT_EQ(report->runs[0].best().arm, "relay");
+  EXPECT_EQ(report->runs[0].arm("paged"), nullptr);
+  EXPECT_NE(attention_tables(*report).find("| 8 | 64 | 1024 | - |"), std::string::npos);
+}
+
 TEST(AttentionBench, refuses_a_type_it_does_not_know) {
   AttentionBenchOptions options;
   options.kv_cache_dtype = "int3";

@@ -149,7 +149,7 @@ Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& op
       report.left_out.push_back(*std::move(obstacle));
       continue;
     }
-    BATON_TRY(AttentionCaseRunner runner, AttentionCaseRunner::make(*backend, of, kv_dtype, rotation));
+    BATON_TRY(AttentionCaseRunner runner, AttentionCaseRunner::make(*backend, of, kv_dtype, rotation, options.arms));
     for (int i = 0; i < (is_cuda ? kWarmUp : 1); ++i) runner.measure(options.processor_time);
     runner.forget();
     for (std::int32_t i = 0; i < n_runs; ++i) runner.measure(options.processor_time);
@@ -203,6 +203,10 @@ void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) 
       ->check(CLI::Range(1, 1000));
   app.add_flag("--processor-time", options.processor_time,
                "One CPU thread, by its processor time: for a machine that others use");
+  app.add_option("--arms", options.arms, "paged: each request reads its context by itself; relay: shared runs are read once")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"paged", "relay"}))
+      ->capture_default_str();
   app.add_flag("--explain", options.explain, "Print the plan of each case: what was relayed, and by which costs");
   app.add_option("--json", options.json_file, "File for the numbers");
 }

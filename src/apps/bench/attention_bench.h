@@ -36,7 +36,8 @@ struct AttentionBenchOptions {
   AttentionFreeShape free;
   std::int32_t n_runs = 0;      ///< of each arm, interleaved; 0: 7 on a CPU, 25 on CUDA
   bool processor_time = false;  ///< CPU: one thread, by its processor time: for a machine that others use
-  bool explain = false;         ///< print the plans
+  std::vector<std::string> arms{"paged", "relay"};
+  bool explain = false;  ///< print the plans
   std::string json_file;
 };
 

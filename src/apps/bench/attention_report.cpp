@@ -19,8 +19,15 @@ constexpr const char* kTitles[][2] = {
     {"free", "Shapes given by flags"},
 };
 
-std::string with_spread(const AttentionArmRun& arm, int digits) {
-  return fmt::format("{:.{}f} ± {:.0f}%", arm.median_us(), digits, 50 * arm.spread());
+std::string with_spread(const AttentionArmRun* arm, int digits) {
+  return arm == nullptr ? "-" : fmt::format("{:.{}f} ± {:.0f}%", arm->median_us(), digits, 50 * arm->spread());
+}
+
+/// How many times as long the paged arm took as the relayed one.
+std::string paged_over_relay(const AttentionBenchRun& run) {
+  const AttentionArmRun* paged = run.arm("paged");
+  const AttentionArmRun* relay = run.arm("relay");
+  return paged == nullptr || relay == nullptr ? "-" : fmt::format("{:.2f}", paged->median_us() / relay->median_us());
 }
 
 /// Lines of cells under a line of titles.
@@ -54,15 +61,13 @@ std::string cpu_table(const AttentionBenchReport& report, const std::string& tab
   MarkdownTable out({"requests", "own", "shared", "paged, us", "relay, us", "paged / relay", "floor, us", "best / floor",
                      "KV GB/s, requested", "as if read by each", "GFLOP/s"});
   for (const AttentionBenchRun* run : runs_of(report, table)) {
-    const AttentionArmRun& paged = run->arms.front();
-    const AttentionArmRun& best = run->arms.back();
+    const AttentionArmRun& best = run->best();
     const double us = best.median_us();
     const double floor_us = report.floor_us(*run);
-    const bool has_relay = run->arms.size() > 1;
     out.add({std::to_string(run->of.n_requests), std::to_string(run->of.own_len), std::to_string(run->of.shared_len),
-             with_spread(paged, 0), has_relay ? with_spread(best, 0) : "-",
-             has_relay ? fmt::format("{:.2f}", paged.median_us() / us) : "-", fmt::format("{:.0f}", floor_us),
-             fmt::format("{:.2f}", us / floor_us), fmt::format("{:.1f}", static_cast<double>(best.kv_bytes) / us / 1e3),
+             with_spread(run->arm("paged"), 0), with_spread(run->arm("relay"), 0), paged_over_relay(*run),
+             fmt::format("{:.0f}", floor_us), fmt::format("{:.2f}", us / floor_us),
+             fmt::format("{:.1f}", static_cast<double>(best.kv_bytes) / us / 1e3),
              fmt::format("{:.1f}", static_cast<double>(run->plain_bytes) / us / 1e3),
              fmt::format("{:.0f}", run->flops / us / 1e3)});
   }
@@ -82,7 +87,7 @@ Verdict judge(const AttentionBenchReport& report, const AttentionBenchRun& run) 
   verdict.goal_us = attention_goal_us(run.of, run.read_us, report.floor_us(run));
   verdict.references = attention_references(run.of);
   if (!verdict.goal_us || !verdict.references) return verdict;
-  const double us = run.arms.back().median_us();
+  const double us = run.best().median_us();
   const bool reaches = us <= *verdict.goal_us;
   const bool is_first = us < verdict.references->best_peer_us();
   verdict.text = reaches && is_first ? "pass" : reaches ? "FAIL: peer" : is_first ? "FAIL: goal" : "FAIL: both";
@@ -107,9 +112,8 @@ std::string cuda_table(const AttentionBenchReport& report, const std::string& ta
   for (const std::string& title : reference_titles(table)) titles.push_back("(" + title + ")");
   MarkdownTable out(titles);
   for (const AttentionBenchRun* run : runs_of(report, table)) {
-    const AttentionArmRun& paged = run->arms.front();
-    const AttentionArmRun& best = run->arms.back();
-    const bool has_relay = run->arms.size() > 1;
+    const AttentionArmRun* paged = run->arm("paged");
+    const AttentionArmRun& best = run->best();
     const double us = best.median_us();
     const double floor_us = report.floor_us(*run);
     const Verdict verdict = judge(report, *run);
@@ -118,8 +122,8 @@ std::string cuda_table(const AttentionBenchReport& report, const std::string& ta
                                    run->of.n_groups > 1 ? fmt::format("{} x {}", run->of.n_groups, run->of.shared_len)
                                                         : std::to_string(run->of.shared_len),
                                    with_spread(paged, 2),
-                                   has_relay ? with_spread(best, 2) : "-",
-                                   has_relay ? fmt::format("{:.2f}", paged.median_us() / us) : "-",
+                                   with_spread(run->arm("relay"), 2),
+                                   paged_over_relay(*run),
                                    run->read_us > 0 ? fmt::format("{:.2f}", run->read_us) : "-",
                                    fmt::format("{:.2f}", floor_us),
                                    fmt::format("{:.2f}", us / floor_us),
@@ -129,8 +133,9 @@ std::string cuda_table(const AttentionBenchReport& report, const std::string& ta
                                    fmt::format("{:.2f}", static_cast<double>(run->plain_bytes) / us / 1e6),
                                    fmt::format("{:.0f}", run->flops / us / 1e6)};
     if (has_plain)
-      cells.push_back(verdict.references ? fmt::format("{:.2f}", paged.median_us() / verdict.references->peers.front().second)
-                                         : "-");
+      cells.push_back(verdict.references && paged != nullptr
+                          ? fmt::format("{:.2f}", paged->median_us() / verdict.references->peers.front().second)
+                          : "-");
     append_references(cells, table, verdict);
     out.add(cells);
   }
@@ -211,7 +216,7 @@ std::string attention_tables(const AttentionBenchReport& report) {
 std::string attention_plans(const AttentionBenchReport& report) {
   std::string text;
   for (const AttentionBenchRun& run : report.runs)
-    text += fmt::format("\n{}, {}\n{}", case_text(run.of), run.arms.back().arm, run.arms.back().plan);
+    text += fmt::format("\n{}, {}\n{}", case_text(run.of), run.best().arm, run.best().plan);
   return text;
 }
 

@@ -108,6 +108,12 @@ double AttentionArmRun::median_us() const { return median_of(us); }
 
 double AttentionArmRun::spread() const { return spread_of(us); }
 
+const AttentionArmRun* AttentionBenchRun::arm(std::string_view name) const {
+  for (const AttentionArmRun& run : arms)
+    if (run.arm == name) return &run;
+  return nullptr;
+}
+
 int AttentionRotation::n_layers(std::int64_t distinct_bytes) const {
   const std::int64_t wanted = (bytes + distinct_bytes - 1) / distinct_bytes;
   return static_cast<int>(std::clamp<std::int64_t>(wanted, fewest_layers, kMostLayers));
@@ -138,11 +144,12 @@ AttentionCaseRunner::AttentionCaseRunner(AttentionCaseRunner&&) noexcept = defau
 AttentionCaseRunner::~AttentionCaseRunner() = default;
 
 Result<AttentionCaseRunner> AttentionCaseRunner::make(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
-                                                      const AttentionRotation& rotation) {
+                                                      const AttentionRotation& rotation, const std::vector<std::string>& arms) {
   AttentionCaseRunner runner(backend, of, kv_dtype, rotation);
   BATON_TRY_VOID(runner.fill(of.n_groups * n_shared_blocks(of) + of.n_requests * n_own_blocks(of)));
-  BATON_TRY_VOID(runner.add_arm("paged"));
-  if (of.shared_len > 0) BATON_TRY_VOID(runner.add_arm("relay"));
+  const auto wanted = [&](const char* arm) { return std::find(arms.begin(), arms.end(), arm) != arms.end(); };
+  if (wanted("paged") || of.shared_len == 0) BATON_TRY_VOID(runner.add_arm("paged"));
+  if (wanted("relay") && of.shared_len > 0) BATON_TRY_VOID(runner.add_arm("relay"));
   return runner;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/bench/attention_cases.h"
@@ -31,7 +32,7 @@ struct AttentionArmRun {
 struct AttentionBenchRun {
   AttentionBenchCase of;
   DType kv_dtype = DType::bf16;
-  std::vector<AttentionArmRun> arms;  ///< paged; and relay where something is shared
+  std::vector<AttentionArmRun> arms;  ///< paged and relay, as far as they were asked for; relay only where something is shared
   std::int64_t distinct_bytes = 0;    ///< keys and values that must be read at least once
   std::int64_t plain_bytes = 0;       ///< were each request to read all of its own
   std::int64_t query_bytes = 0;       ///< queries and outputs
@@ -39,6 +40,11 @@ struct AttentionBenchRun {
   int n_layers = 0;    ///< that are rotated
   int n_calls = 0;     ///< of attention_decode in a recording
   double read_us = 0;  ///< a read-only kernel over the distinct bytes; 0: not measured
+
+  /// The arm of that name, or null.
+  const AttentionArmRun* arm(std::string_view name) const;
+  /// Relay, or paged where there is no relay.
+  const AttentionArmRun& best() const { return arms.back(); }
 };
 
 /// How far layers are rotated, so that no call finds the keys of the call before in a cache.
@@ -53,9 +59,10 @@ struct AttentionRotation {
 /// The plans of a case, made once, and their recordings. Thread: one, the backend's.
 class AttentionCaseRunner {
  public:
-  /// Fills keys, values and queries with normal numbers and records every arm. The backend outlives the runner.
+  /// Fills keys, values and queries with normal numbers and records the arms (paged alone where nothing is shared). The backend
+  /// outlives the runner.
   static Result<AttentionCaseRunner> make(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
-                                          const AttentionRotation& rotation);
+                                          const AttentionRotation& rotation, const std::vector<std::string>& arms);
   AttentionCaseRunner(AttentionCaseRunner&&) noexcept;
   ~AttentionCaseRunner();
 
