@@ -5,21 +5,21 @@
 
 #include "kernels/backend.h"
 #include "support/host_tensor.h"
+#include "support/on_device.h"
+#include "support/test_backends.h"
 
 namespace baton {
 namespace {
 
 using testing::HostTensor;
+using testing::OnDevice;
 using testing::random_tensor;
+using testing::test_backends;
+using testing::TestBackend;
 
-std::unique_ptr<Backend> cpu(bool invariant = false, int n_threads = 2) {
-  auto made = make_backend("cpu", {.n_threads = n_threads, .batch_invariant = invariant});
-  EXPECT_TRUE(made) << made.error().message;
-  return std::move(*made);
-}
-
-std::vector<DType> product_dtypes(const Backend& backend) {
-  if (backend.info().has_bf16_products) return {DType::f32, DType::bf16};
+std::vector<DType> product_dtypes(const TestBackend& test) {
+  if (test.is_cuda()) return {DType::f32, DType::bf16, DType::f16};
+  if (test.backend.info().has_bf16_products) return {DType::f32, DType::bf16};
   return {DType::f32};
 }
 
@@ -37,58 +37,107 @@ std::vector<double> product(const HostTensor& x, const HostTensor& weight) {
   return out;
 }
 
+/// out = x W^T on the backend.
+HostTensor run(Backend& backend, const PackedMatrix& weight, const HostTensor& x, DType out_dtype) {
+  const OnDevice out(backend, HostTensor(out_dtype, {x.shape[0], weight.n}));
+  matmul(backend, {OnDevice(backend, x).view(), &weight, out.view()});
+  return out.to_host();
+}
+
 TEST(Matmul, equals_float64_for_every_number_of_rows) {
-  const auto backend = cpu();
-  std::mt19937 random(1);
-  for (const DType dtype : product_dtypes(*backend)) {
-    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {17, 33}, {96, 64}, {320, 48}}) {
-      const HostTensor weight = random_tensor(random, dtype, {n, k});
-      const auto packed = backend->pack_matrix(weight.view(), dtype, "w");
-      ASSERT_TRUE(packed) << packed.error().message;
-      for (const std::int64_t rows : {0, 1, 2, 3, 5, 8, 17, 31, 32, 33, 64, 100}) {
-        const HostTensor x = random_tensor(random, dtype, {rows, k});
-        HostTensor out(DType::f32, {rows, n});
-        matmul(*backend, {x.view(), packed->get(), out.view()});
-        // Sums of k products of exact operands in f32: c = 4, growth = sqrt(k).
-        EXPECT_LE(testing::relative_error(out, product(x, weight)),
-                  4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
-            << to_string(dtype) << ' ' << rows << " rows, " << n << " x " << k;
+  for (const TestBackend& test : test_backends()) {
+    std::mt19937 random(1);
+    for (const DType dtype : product_dtypes(test)) {
+      for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {17, 33}, {96, 64}, {320, 48}}) {
+        const HostTensor weight = random_tensor(random, dtype, {n, k});
+        const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
+        ASSERT_TRUE(packed) << packed.error().message;
+        for (const std::int64_t rows : {0, 1, 2, 3, 5, 8, 17, 31, 32, 33, 64, 100}) {
+          const HostTensor x = random_tensor(random, dtype, {rows, k});
+          // Sums of k products of exact operands in f32: c = 4, growth = sqrt(k).
+          EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), product(x, weight)),
+                    4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
+              << test.name << ' ' << to_string(dtype) << ' ' << rows << " rows, " << n << " x " << k;
+        }
       }
     }
   }
 }
 
+TEST(Matmul, writes_every_float_dtype) {
+  for (const TestBackend& test : test_backends()) {
+    if (!test.is_cuda()) continue;  // oneDNN has fast code for fewer pairs of dtypes
+    std::mt19937 random(4);
+    for (const DType dtype : product_dtypes(test)) {
+      const HostTensor weight = random_tensor(random, dtype, {56, 72});
+      const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      const HostTensor x = random_tensor(random, dtype, {9, 72});
+      for (const DType out : {DType::f32, DType::bf16, DType::f16})
+        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, out), product(x, weight)), 4 * std::max(testing::epsilon(out), 8 * testing::epsilon(DType::f32)))
+            << to_string(dtype) << " to " << to_string(out);
+    }
+  }
+}
+
 TEST(Matmul, packs_weights_of_any_float_dtype) {
-  const auto backend = cpu();
-  std::mt19937 random(2);
-  for (const DType from : {DType::f32, DType::bf16, DType::f16}) {
-    const HostTensor weight = random_tensor(random, from, {24, 40});
-    const auto packed = backend->pack_matrix(weight.view(), DType::f32, "w");
-    ASSERT_TRUE(packed) << packed.error().message;
-    const HostTensor x = random_tensor(random, DType::f32, {5, 40});
-    HostTensor out(DType::f32, {5, 24});
-    matmul(*backend, {x.view(), packed->get(), out.view()});
-    EXPECT_LE(testing::relative_error(out, product(x, weight)), 32 * testing::epsilon(DType::f32)) << to_string(from);
+  for (const TestBackend& test : test_backends()) {
+    std::mt19937 random(2);
+    for (const DType from : {DType::f32, DType::bf16, DType::f16}) {
+      const HostTensor weight = random_tensor(random, from, {24, 40});
+      const auto packed = test.backend.pack_matrix(weight.view(), DType::f32, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      const HostTensor x = random_tensor(random, DType::f32, {5, 40});
+      EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), product(x, weight)),
+                32 * testing::epsilon(DType::f32))
+          << test.name << ' ' << to_string(from);
+    }
   }
 }
 
 TEST(Matmul, batch_invariant_rows_are_the_same_bits_in_any_company) {
-  const auto backend = cpu(true);
-  std::mt19937 random(3);
-  for (const DType dtype : product_dtypes(*backend)) {
-    const std::int64_t n = 256;
-    const std::int64_t k = 704;
-    const HostTensor weight = random_tensor(random, dtype, {n, k});
-    const auto packed = backend->pack_matrix(weight.view(), dtype, "w");
-    ASSERT_TRUE(packed) << packed.error().message;
-    const HostTensor x = random_tensor(random, dtype, {300, k});
-    HostTensor all(DType::f32, {300, n});
-    matmul(*backend, {x.view(), packed->get(), all.view()});
-    for (const std::int64_t row : {0, 1, 31, 32, 77, 299}) {
-      HostTensor one(DType::f32, {1, n});
-      matmul(*backend, {x.view().rows(row, row + 1), packed->get(), one.view()});
-      EXPECT_EQ(std::memcmp(one.bytes.data(), all.bytes.data() + static_cast<std::size_t>(row * n) * 4, one.bytes.size()), 0)
-          << "row " << row;
+  for (const TestBackend& test : test_backends()) {
+    const auto backend = test.make({.n_threads = 2, .batch_invariant = true});
+    ASSERT_TRUE(backend) << backend.error().message;
+    std::mt19937 random(3);
+    for (const DType dtype : product_dtypes(test)) {
+      const std::int64_t n = 256;
+      const std::int64_t k = 704;
+      const HostTensor weight = random_tensor(random, dtype, {n, k});
+      const auto packed = (*backend)->pack_matrix(weight.view(), dtype, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      const HostTensor x = random_tensor(random, dtype, {300, k});
+      const HostTensor all = run(**backend, **packed, x, DType::f32);
+      const OnDevice rows(**backend, x);
+      for (const std::int64_t row : {0, 1, 31, 32, 77, 299}) {
+        const OnDevice one(**backend, HostTensor(DType::f32, {1, n}));
+        matmul(**backend, {rows.view().rows(row, row + 1), packed->get(), one.view()});
+        EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), all.bytes.data() + static_cast<std::size_t>(row * n) * 4,
+                              static_cast<std::size_t>(n) * 4),
+                  0)
+            << test.name << ' ' << to_string(dtype) << " row " << row;
+      }
+    }
+  }
+}
+
+TEST(Matmul, a_recorded_product_is_the_product) {
+  for (const TestBackend& test : test_backends()) {
+    for (const bool is_invariant : {false, true}) {
+      const auto backend = test.make({.n_threads = 2, .batch_invariant = is_invariant});
+      ASSERT_TRUE(backend) << backend.error().message;
+      std::mt19937 random(5);
+      const HostTensor weight = random_tensor(random, DType::f32, {40, 64});
+      const auto packed = (*backend)->pack_matrix(weight.view(), DType::f32, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      const OnDevice x(**backend, random_tensor(random, DType::f32, {37, 64}));
+      const OnDevice out(**backend, HostTensor(DType::f32, {37, 40}));
+      const auto recording = (*backend)->record([&] { matmul(**backend, {x.view(), packed->get(), out.view()}); });
+      ASSERT_TRUE(recording) << recording.error().message;
+      (*recording)->replay();
+      const HostTensor replayed = out.to_host();
+      matmul(**backend, {x.view(), packed->get(), out.view()});
+      EXPECT_EQ(out.to_host().bytes, replayed.bytes) << test.name;
     }
   }
 }

@@ -1,104 +1,133 @@
 /// The operations around attention and products: norm, activation, embedding, gathered rows, collectives, loading of modules.
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
 #include "support/host_tensor.h"
+#include "support/on_device.h"
 #include "support/step_builder.h"
+#include "support/test_backends.h"
 
 namespace baton {
 namespace {
 
 using testing::HostTensor;
+using testing::OnDevice;
 using testing::random_tensor;
 using testing::relative_error;
-
-std::unique_ptr<Backend> cpu(int n_threads = 2) {
-  auto made = make_backend("cpu", {.n_threads = n_threads});
-  EXPECT_TRUE(made) << made.error().message;
-  return std::move(*made);
-}
+using testing::test_backends;
+using testing::TestBackend;
 
 constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16};
 
+void expect_rms_norm(Backend& backend, std::mt19937& random, DType dtype, std::int64_t rows, std::int64_t d) {
+  const HostTensor before = random_tensor(random, DType::f32, {rows, d});
+  const HostTensor delta = random_tensor(random, dtype, {rows, d});
+  const HostTensor weight = random_tensor(random, dtype, {d});
+  std::vector<double> expected;
+  std::vector<double> expected_x;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double squares = 0;
+    for (std::int64_t i = 0; i < d; ++i) {
+      expected_x.push_back(static_cast<float>(before.at(r * d + i) + delta.at(r * d + i)));
+      squares += expected_x.back() * expected_x.back();
+    }
+    for (std::int64_t i = 0; i < d; ++i)
+      expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] /
+                         std::sqrt(squares / static_cast<double>(d) + 1e-5) * weight.at(i));
+  }
+  const OnDevice x(backend, before);
+  const OnDevice out(backend, HostTensor(dtype, {rows, d}));
+  rms_norm(backend, {x.view(), OnDevice(backend, delta).view(), OnDevice(backend, weight).view(), out.view(), 1e-5f});
+  // A sum of d squares and three roundings in f32, then one to the output's dtype.
+  EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(dtype))
+      << to_string(dtype) << ' ' << rows << " x " << d;
+  EXPECT_LE(relative_error(x.to_host(), expected_x), testing::epsilon(DType::f32));
+}
+
 TEST(RmsNorm, equals_the_formula_and_updates_the_residual_stream) {
-  const auto backend = cpu();
-  std::mt19937 random(1);
-  for (const DType dtype : kFloats) {
-    for (const std::int64_t rows : {0, 1, 3, 17}) {
-      for (const std::int64_t d : {1, 7, 64, 257}) {
-        HostTensor x = random_tensor(random, DType::f32, {rows, d});
-        const HostTensor delta = random_tensor(random, dtype, {rows, d});
-        const HostTensor weight = random_tensor(random, dtype, {d});
-        HostTensor out(dtype, {rows, d});
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(1);
+    for (const DType dtype : kFloats)
+      for (const std::int64_t rows : {0, 1, 3, 17})
+        for (const std::int64_t d : {1, 7, 64, 257, 2048}) expect_rms_norm(test.backend, random, dtype, rows, d);
+  }
+}
+
+TEST(RmsNorm, without_a_delta_leaves_the_stream_alone) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(2);
+    const HostTensor before = random_tensor(random, DType::f32, {3, 64});
+    const OnDevice x(test.backend, before);
+    const OnDevice weight(test.backend, random_tensor(random, DType::f32, {64}));
+    const OnDevice out(test.backend, HostTensor(DType::f32, {3, 64}));
+    rms_norm(test.backend, {x.view(), {}, weight.view(), out.view(), 1e-5f});
+    EXPECT_EQ(x.to_host().bytes, before.bytes);
+  }
+}
+
+TEST(RmsNorm, a_row_is_the_same_bits_in_any_company) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(7);
+    const HostTensor before = random_tensor(random, DType::f32, {40, 192});
+    const OnDevice x(test.backend, before);
+    const OnDevice weight(test.backend, random_tensor(random, DType::f32, {192}));
+    const OnDevice all(test.backend, HostTensor(DType::f32, {40, 192}));
+    const OnDevice one(test.backend, HostTensor(DType::f32, {1, 192}));
+    rms_norm(test.backend, {x.view(), {}, weight.view(), all.view(), 1e-5f});
+    rms_norm(test.backend, {x.view().rows(23, 24), {}, weight.view(), one.view(), 1e-5f});
+    const HostTensor together = all.to_host();
+    EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), together.view().rows(23, 24).data, 192 * 4), 0);
+  }
+}
+
+TEST(SiluMul, equals_the_formula_also_for_large_arguments) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(3);
+    for (const DType dtype : kFloats) {
+      for (const std::int64_t n : {1, 15, 16, 33}) {
+        HostTensor gate_up = random_tensor(random, dtype, {5, 2 * n});
+        gate_up.set(0, 100.0f);
+        gate_up.set(2 * n, -100.0f);
         std::vector<double> expected;
-        std::vector<double> expected_x;
-        for (std::int64_t r = 0; r < rows; ++r) {
-          double squares = 0;
-          for (std::int64_t i = 0; i < d; ++i) {
-            expected_x.push_back(static_cast<float>(x.at(r * d + i) + delta.at(r * d + i)));
-            squares += expected_x.back() * expected_x.back();
+        for (std::int64_t r = 0; r < 5; ++r)
+          for (std::int64_t i = 0; i < n; ++i) {
+            const double gate = gate_up.at(r * 2 * n + i);
+            expected.push_back(gate / (1 + std::exp(-gate)) * gate_up.at(r * 2 * n + n + i));
           }
-          for (std::int64_t i = 0; i < d; ++i)
-            expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] /
-                               std::sqrt(squares / static_cast<double>(d) + 1e-5) * weight.at(i));
-        }
-        rms_norm(*backend, {x.view(), delta.view(), weight.view(), out.view(), 1e-5f});
-        // A sum of d squares and three roundings in f32, then one to the output's dtype.
-        EXPECT_LE(relative_error(out, expected), 4 * testing::epsilon(dtype)) << to_string(dtype) << ' ' << rows << " x " << d;
-        EXPECT_LE(relative_error(x, expected_x), testing::epsilon(DType::f32));
+        const OnDevice out(test.backend, HostTensor(dtype, {5, n}));
+        silu_mul(test.backend, {OnDevice(test.backend, gate_up).view(), out.view()});
+        EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(dtype)) << to_string(dtype) << ' ' << n;
       }
     }
   }
 }
 
-TEST(RmsNorm, without_a_delta_leaves_the_stream_alone) {
-  const auto backend = cpu();
-  std::mt19937 random(2);
-  HostTensor x = random_tensor(random, DType::f32, {3, 64});
-  const HostTensor before = x;
-  const HostTensor weight = random_tensor(random, DType::f32, {64});
-  HostTensor out(DType::f32, {3, 64});
-  rms_norm(*backend, {x.view(), {}, weight.view(), out.view(), 1e-5f});
-  EXPECT_EQ(x.bytes, before.bytes);
-}
-
-TEST(SiluMul, equals_the_formula_also_for_large_arguments) {
-  const auto backend = cpu();
-  std::mt19937 random(3);
-  for (const DType dtype : kFloats) {
-    for (const std::int64_t n : {1, 15, 16, 33}) {
-      HostTensor gate_up = random_tensor(random, dtype, {5, 2 * n});
-      gate_up.set(0, 100.0f);
-      gate_up.set(2 * n, -100.0f);
-      HostTensor out(dtype, {5, n});
-      std::vector<double> expected;
-      for (std::int64_t r = 0; r < 5; ++r)
-        for (std::int64_t i = 0; i < n; ++i) {
-          const double gate = gate_up.at(r * 2 * n + i);
-          expected.push_back(gate / (1 + std::exp(-gate)) * gate_up.at(r * 2 * n + n + i));
-        }
-      silu_mul(*backend, {gate_up.view(), out.view()});
-      EXPECT_LE(relative_error(out, expected), 4 * testing::epsilon(dtype)) << to_string(dtype) << ' ' << n;
-    }
-  }
-}
-
 TEST(Embedding, copies_the_rows_of_the_table) {
-  const auto backend = cpu();
-  std::mt19937 random(4);
-  for (const DType dtype : kFloats) {
-    const HostTensor table = random_tensor(random, dtype, {11, 6});
-    HostTensor ids(DType::i32, {3});
-    const std::int32_t wanted[] = {10, 0, 10};
-    std::memcpy(ids.bytes.data(), wanted, sizeof(wanted));
-    HostTensor out(DType::f32, {3, 6});
-    embedding(*backend, {out.view(), table.view(), ids.view()});
-    for (std::int64_t r = 0; r < 3; ++r)
-      for (std::int64_t i = 0; i < 6; ++i) EXPECT_EQ(out.at(r * 6 + i), table.at(wanted[r] * 6 + i));
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(4);
+    for (const DType dtype : kFloats) {
+      for (const std::int64_t d : {6, 8, 300}) {
+        const HostTensor table = random_tensor(random, dtype, {11, d});
+        HostTensor ids(DType::i32, {3});
+        const std::int32_t wanted[] = {10, 0, 10};
+        std::memcpy(ids.bytes.data(), wanted, sizeof(wanted));
+        const OnDevice out(test.backend, HostTensor(DType::f32, {3, d}));
+        embedding(test.backend, {out.view(), OnDevice(test.backend, table).view(), OnDevice(test.backend, ids).view()});
+        const HostTensor got = out.to_host();
+        for (std::int64_t r = 0; r < 3; ++r)
+          for (std::int64_t i = 0; i < d; ++i) EXPECT_EQ(got.at(r * d + i), table.at(wanted[r] * d + i));
+      }
+    }
   }
 }
 
@@ -116,50 +145,167 @@ StepInput three_rows() {
   return testing::pack_step(sequences, {.n_heads = 2, .n_kv_heads = 1, .head_dim = 8}, {}, {2});
 }
 
+/// The slot table of three_rows, after whose last step slots 0 and 2 ended.
+HostTensor three_slots() {
+  const std::vector<SlotState> slots{{.last_token = 42, .n_generated = 5, .finished = 1},
+                                     {.last_token = 43},
+                                     {.last_token = 44, .n_generated = 9, .finished = 1}};
+  HostTensor table(DType::u8, {3, sizeof(SlotState)});
+  std::memcpy(table.bytes.data(), slots.data(), table.bytes.size());
+  return table;
+}
+
 TEST(ResolveRows, takes_last_tokens_from_the_table_empties_finished_rows_and_resets_slots) {
-  const auto backend = cpu();
-  const StepInput step = three_rows();
-  std::vector<SlotState> slots{{.last_token = 42, .n_generated = 5, .finished = 1},
-                               {.last_token = 43},
-                               {.last_token = 44, .n_generated = 9, .finished = 1}};
-  HostTensor ids(DType::i32, {3});
-  HostTensor rows(DType::u8, {3, sizeof(TokenRow)});
-  const TensorView row_views[] = {rows.view()};
-  resolve_rows(
-      *backend,
-      {step.view(), {reinterpret_cast<std::byte*>(slots.data()), DType::u8, {3, sizeof(SlotState)}}, ids.view(), row_views});
-  const auto* got = reinterpret_cast<const std::int32_t*>(ids.bytes.data());
-  EXPECT_EQ(got[0], 42);
-  EXPECT_EQ(got[1], 7) << "a token the host knows is taken as it is";
-  EXPECT_EQ(got[2], 0) << "slot 2 begins anew";
-  EXPECT_EQ(slots[2].finished, 0);
-  EXPECT_EQ(slots[2].n_generated, 0);
-  const auto* resolved = reinterpret_cast<const TokenRow*>(rows.bytes.data());
-  EXPECT_EQ(resolved[0].kv_hi, resolved[0].kv_lo) << "a finished sequence's row sees nothing";
-  EXPECT_EQ(resolved[1].kv_hi, 21);
-  EXPECT_EQ(resolved[2].kv_hi, 21);
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    const StepInput step = three_rows();
+    const OnDevice slots(test.backend, three_slots());
+    const OnDevice ids(test.backend, HostTensor(DType::i32, {3}));
+    const OnDevice rows(test.backend, HostTensor(DType::u8, {3, sizeof(TokenRow)}));
+    const TensorView row_views[] = {rows.view()};
+    resolve_rows(test.backend, {test.backend.upload_step(step), slots.view(), ids.view(), row_views});
+    const HostTensor got_ids = ids.to_host();
+    const auto* got = reinterpret_cast<const std::int32_t*>(got_ids.bytes.data());
+    EXPECT_EQ(got[0], 42);
+    EXPECT_EQ(got[1], 7) << "a token the host knows is taken as it is";
+    EXPECT_EQ(got[2], 0) << "slot 2 begins anew";
+    const HostTensor got_slots = slots.to_host();
+    const auto* slot = reinterpret_cast<const SlotState*>(got_slots.bytes.data());
+    EXPECT_EQ(slot[2].finished, 0);
+    EXPECT_EQ(slot[2].n_generated, 0);
+    EXPECT_EQ(slot[0].n_generated, 5);
+    const HostTensor got_rows = rows.to_host();
+    const auto* resolved = reinterpret_cast<const TokenRow*>(got_rows.bytes.data());
+    EXPECT_EQ(resolved[0].kv_hi, resolved[0].kv_lo) << "a finished sequence's row sees nothing";
+    EXPECT_EQ(resolved[1].kv_hi, 21);
+    EXPECT_EQ(resolved[2].kv_hi, 21);
+  }
 }
 
 TEST(GatherRows, takes_the_rows_of_the_orders) {
-  const auto backend = cpu();
-  const StepInput step = three_rows();
-  std::mt19937 random(5);
-  const HostTensor in = random_tensor(random, DType::bf16, {3, 10});
-  HostTensor out(DType::bf16, {3, 10});
-  gather_rows(*backend, {step.view(), in.view(), out.view()});
-  EXPECT_EQ(in.bytes, out.bytes);
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    const StepInput step = three_rows();
+    std::mt19937 random(5);
+    for (const std::int64_t d : {10, 64}) {
+      const HostTensor in = random_tensor(random, DType::bf16, {3, d});
+      const OnDevice out(test.backend, HostTensor(DType::bf16, {3, d}));
+      gather_rows(test.backend, {test.backend.upload_step(step), OnDevice(test.backend, in).view(), out.view()});
+      EXPECT_EQ(out.to_host().bytes, in.bytes);
+    }
+  }
+}
+
+TEST(Recordings, serve_the_steps_that_come_after_them) {
+  for (const TestBackend& test : test_backends()) {
+    if (!test.is_cuda()) continue;  // a CPU reads a step where the caller keeps it
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(8);
+    const HostTensor in = random_tensor(random, DType::f32, {3, 64});
+    const OnDevice from(test.backend, in);
+    const OnDevice out(test.backend, HostTensor(DType::f32, {3, 64}));
+    const StepInput first = three_rows();
+    const StepView view = test.backend.upload_step(first);
+    const auto recording = test.backend.record([&] { gather_rows(test.backend, {view, from.view(), out.view()}); });
+    ASSERT_TRUE(recording) << recording.error().message;
+    EXPECT_TRUE(std::isnan(out.to_host().at(0))) << "recording runs nothing";
+    StepInput second;
+    second.header() = first.view().header[0];
+    const std::vector<std::int32_t> moved(100, 0);  // so that the orders lie elsewhere
+    second.header().reset_slots = second.append(std::span<const std::int32_t>(moved));
+    std::vector<SampleOrder> orders(3);
+    orders[0].row = 2;
+    orders[1].row = orders[2].row = 1;
+    second.header().orders = second.append(std::span<const SampleOrder>(orders));
+    second.finish();
+    test.backend.upload_step(second);
+    (*recording)->replay();
+    const HostTensor got = out.to_host();
+    for (std::int64_t i = 0; i < 64; ++i) {
+      EXPECT_EQ(got.at(i), in.at(2 * 64 + i));
+      EXPECT_EQ(got.at(128 + i), in.at(64 + i));
+    }
+  }
+}
+
+TEST(Recordings, are_replayed_and_timed_on_every_backend) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(9);
+    const HostTensor gate_up = random_tensor(random, DType::f32, {2, 64});
+    const OnDevice from(test.backend, gate_up);
+    const OnDevice out(test.backend, HostTensor(DType::f32, {2, 32}));
+    const auto recording = test.backend.record([&] { silu_mul(test.backend, {from.view(), out.view()}); });
+    ASSERT_TRUE(recording) << recording.error().message;
+    EXPECT_GT(test.backend.time_us([&] { (*recording)->replay(); }), 0);
+    const HostTensor replayed = out.to_host();
+    test.backend.copy_from_host(out.view(), HostTensor(DType::f32, {2, 32}).view());
+    silu_mul(test.backend, {from.view(), out.view()});
+    EXPECT_EQ(out.to_host().bytes, replayed.bytes);
+  }
+}
+
+TEST(UploadStep, many_uploads_of_all_sizes_each_arrive) {
+  for (const TestBackend& test : test_backends()) {
+    if (!test.is_cuda()) continue;
+    SCOPED_TRACE(test.name);
+    for (const std::size_t n : {1, 300000, 10, 700000, 11, 12}) {
+      std::vector<std::int32_t> numbers(n);
+      for (std::size_t i = 0; i < n; ++i) numbers[i] = static_cast<std::int32_t>(i * 3 + n);
+      StepInput step;
+      step.header().token_ids = step.append(std::span<const std::int32_t>(numbers));
+      step.finish();
+      const StepView view = test.backend.upload_step(step);
+      std::vector<std::int32_t> got(n);
+      const auto shape = Shape{static_cast<std::int64_t>(n)};
+      test.backend.copy_to_host(view_of(std::span(got), shape), {view.data + view.header->token_ids.offset, DType::i32, shape});
+      EXPECT_EQ(got, numbers);
+    }
+  }
 }
 
 TEST(Collectives, are_the_identity_in_a_world_of_one) {
-  const auto backend = cpu();
-  std::mt19937 random(6);
-  HostTensor x = random_tensor(random, DType::f32, {4, 5});
-  const HostTensor before = x;
-  all_reduce(*backend, x.view());
-  EXPECT_EQ(x.bytes, before.bytes);
-  HostTensor out(DType::f32, {4, 5});
-  all_gather(*backend, out.view(), x.view());
-  EXPECT_EQ(out.bytes, x.bytes);
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(6);
+    const HostTensor before = random_tensor(random, DType::f32, {4, 5});
+    const OnDevice x(test.backend, before);
+    all_reduce(test.backend, x.view());
+    EXPECT_EQ(x.to_host().bytes, before.bytes);
+    const OnDevice out(test.backend, HostTensor(DType::f32, {4, 5}));
+    all_gather(test.backend, out.view(), x.view());
+    EXPECT_EQ(out.to_host().bytes, before.bytes);
+  }
+}
+
+TEST(Allocate, says_what_was_asked_for_and_what_is_free) {
+  for (const TestBackend& test : test_backends()) {
+    if (!test.is_cuda()) continue;  // a CPU promises memory that it does not have
+    const auto too_much = test.backend.allocate(std::size_t{1} << 50);
+    ASSERT_FALSE(too_much);
+    EXPECT_EQ(too_much.error().code, ErrorCode::out_of_memory);
+    EXPECT_NE(too_much.error().message.find("1125899906842624 bytes asked for"), std::string::npos) << too_much.error().message;
+    EXPECT_TRUE(test.backend.allocate(1 << 20)) << "and the device goes on";
+  }
+}
+
+TEST(Allocate, memory_is_aligned_to_64_bytes) {
+  for (const TestBackend& test : test_backends()) {
+    const auto first = test.backend.allocate(3);
+    const auto second = test.backend.allocate(5);
+    ASSERT_TRUE(first && second);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first->data()) % 64, 0u) << test.name;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second->data()) % 64, 0u) << test.name;
+  }
+}
+
+TEST(MakeBackend, a_cuda_device_that_does_not_exist_is_refused_by_its_number) {
+  for (const TestBackend& test : test_backends()) {
+    if (!test.is_cuda()) continue;
+    const auto refused = make_backend("cuda", {.device = 99});
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("CUDA device 99 does not exist"), std::string::npos) << refused.error().message;
+  }
 }
 
 TEST(MakeBackend, says_in_a_sentence_what_is_missing) {

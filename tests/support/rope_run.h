@@ -12,6 +12,7 @@
 
 #include "kernels/ops.h"
 #include "support/host_tensor.h"
+#include "support/on_device.h"
 #include "support/test_backends.h"
 
 namespace baton::testing {
@@ -49,30 +50,6 @@ inline std::string describe(const TestBackend& test, const RopeCase& shape) {
          ", " + std::string(to_string(shape.qkv_dtype)) + " to " + std::string(to_string(shape.q_dtype)) + " and " +
          std::string(to_string(shape.kv_dtype));
 }
-
-/// A host tensor and its copy on the device.
-class OnDevice {
- public:
-  OnDevice(Backend& backend, const HostTensor& host) : backend_(backend), dtype_(host.dtype), shape_(host.shape) {
-    if (host.bytes.empty()) return;
-    buffer_ = std::move(backend.allocate(host.bytes.size()).value());
-    backend.copy_from_host(view(), host.view());
-    backend.synchronize();
-  }
-  TensorView view() const { return {buffer_.data(), dtype_, shape_}; }
-  HostTensor to_host() const {
-    HostTensor host(dtype_, shape_);
-    if (!host.bytes.empty()) backend_.copy_to_host(host.view(), view());
-    backend_.synchronize();
-    return host;
-  }
-
- private:
-  Backend& backend_;
-  DType dtype_;
-  Shape shape_;
-  Buffer buffer_;
-};
 
 inline HostTensor rows_tensor(const std::vector<TokenRow>& rows) {
   HostTensor tensor(DType::u8, {static_cast<std::int64_t>(rows.size()), sizeof(TokenRow)});
