@@ -74,7 +74,8 @@ TEST(Matmul, writes_every_float_dtype) {
       ASSERT_TRUE(packed) << packed.error().message;
       const HostTensor x = random_tensor(random, dtype, {9, 72});
       for (const DType out : {DType::f32, DType::bf16, DType::f16})
-        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, out), product(x, weight)), 4 * std::max(testing::epsilon(out), 8 * testing::epsilon(DType::f32)))
+        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, out), product(x, weight)),
+                  4 * std::max(testing::epsilon(out), 8 * testing::epsilon(DType::f32)))
             << to_string(dtype) << " to " << to_string(out);
     }
   }

@@ -37,8 +37,8 @@ void expect_rms_norm(Backend& backend, std::mt19937& random, DType dtype, std::i
       squares += expected_x.back() * expected_x.back();
     }
     for (std::int64_t i = 0; i < d; ++i)
-      expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] /
-                         std::sqrt(squares / static_cast<double>(d) + 1e-5) * weight.at(i));
+      expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] / std::sqrt(squares / static_cast<double>(d) + 1e-5) *
+                         weight.at(i));
   }
   const OnDevice x(backend, before);
   const OnDevice out(backend, HostTensor(dtype, {rows, d}));

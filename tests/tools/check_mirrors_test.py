@@ -42,7 +42,7 @@ SEEDED = [
     (GOOD, {"tests/kernels/norm_test.cpp": "TEST(A, b) {}\n", "tests/kernels/ops_test.cpp": "TEST(A, b) {}\n"},
      "tests/kernels/*_test.cpp: operation norm"),
     (GOOD, {"src/kernels/ops.h": ""}, "declares no operation"),
-    (WITH_CUDA, {"src/kernels/cuda/norm.cu": ""}, "src/kernels/cuda/*.cu: operation norm"),
+    (WITH_CUDA, {"src/kernels/cuda/norm.cu": ""}, "src/kernels/cuda/*: operation norm"),
     (WITH_CUDA, {"src/kernels/cpu/rope.h": ""}, "rope of src/kernels/cpu has no twin"),
     (WITH_CUDA, {"src/kernels/cuda/rope.cuh": ""}, "rope of src/kernels/cuda has no twin"),
     (GOOD, {"tests/io/file_test.cpp": None}, "src/io/file.cpp: has no file_test.cpp"),
