@@ -8,6 +8,7 @@
 
 #include "kernels/attention_cost.h"
 #include "kernels/attention_cuts.h"
+#include "kernels/attention_pairs.h"
 #include "kernels/attention_tree.h"
 
 namespace baton {
@@ -80,6 +81,8 @@ struct AttentionPlanner::Work {
   std::vector<CutRun> cut_runs;
   std::vector<CutRun> sorted_runs;
   RunCutter cutter;
+  std::vector<double> item_us;
+  PairDealer dealer;
   std::vector<std::int32_t> tiles_of_row;
   std::vector<std::int32_t> next_slot;
 
@@ -103,6 +106,7 @@ struct AttentionPlanner::Work {
     }
     check(!over_limits(), "plan_attention: leaves alone exceed the limits of items or partial states");
     emit_items();
+    deal_pairs(model);
     link_partials();
     fill_stats(model);
   }
@@ -462,6 +466,28 @@ struct AttentionPlanner::Work {
     return item;
   }
 
+  void deal_pairs(const AttentionCostModel& model) {
+    plan.pairs.clear();
+    plan.worker_offsets.clear();
+    if (!options.costs.deals_pairs) return;
+    item_us.resize(plan.items.size());
+    std::int32_t n_rows = 0;
+    double key_us = 0;
+    double partials_us = 0;
+    for (std::size_t i = 0; i < plan.items.size(); ++i) {
+      const AttentionItem& item = plan.items[i];
+      if (item.n_rows != n_rows) {
+        n_rows = item.n_rows;
+        key_us = model.worker_key_us(n_rows);
+        partials_us = model.worker_partials_us(n_rows);
+      }
+      const bool direct = (item.flags & AttentionItem::direct) != 0;
+      item_us[i] = key_us * (item.kv_end - item.kv_begin) + options.costs.item_us + (direct ? 0 : partials_us);
+    }
+    plan.stats.makespan_us =
+        dealer.deal(item_us, plan.n_item_major, shape.n_kv_heads, options.costs.n_workers, plan.pairs, plan.worker_offsets);
+  }
+
   /// Lists each row's partial states. Tiles stand in the order of positions for any row, so that none needs sorting.
   void link_partials() {
     plan.merge_offsets.assign(plan.rows.size() + 1, 0);
@@ -568,6 +594,8 @@ LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan) {
   sections.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
   sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
   sections.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
+  sections.pairs = step.append(std::span<const std::int32_t>(plan.pairs));
+  sections.worker_offsets = step.append(std::span<const std::int32_t>(plan.worker_offsets));
   sections.n_partials = plan.n_partials;
   sections.n_shared_items = plan.n_item_major;
   return sections;

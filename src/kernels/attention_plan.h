@@ -51,6 +51,7 @@ struct AttentionCosts {
   /// A worker takes all items of one KV head before those of the next: re-reads come one after the other, and the cache has to
   /// hold the heads that are worked at. Otherwise all heads and items are read at the same time.
   bool head_by_head = true;
+  bool deals_pairs = false;  ///< the plan says which worker takes which (item, KV head) pairs
 };
 
 struct AttentionShape {
@@ -131,6 +132,10 @@ struct AttentionPlan {
   /// by themselves read them at the same time.
   std::vector<AttentionItem> items;
   std::int32_t n_item_major = 0;
+  /// With AttentionCosts::deals_pairs: item * n_kv_heads + kv_head, those of worker w at [worker_offsets[w], worker_offsets[w +
+  /// 1]) in the order to take them. Dealt by estimated times so that all workers end together.
+  std::vector<std::int32_t> pairs;
+  std::vector<std::int32_t> worker_offsets;  ///< [n_workers + 1]
   std::vector<std::int32_t> block_lists;
   std::vector<std::int32_t> merge_offsets;  ///< [n_rows + 1]
   std::vector<std::int32_t> merge_slots;

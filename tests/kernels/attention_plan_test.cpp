@@ -189,7 +189,8 @@ AttentionCosts costs_of_one_thread() {
   costs.memory_bytes_per_us = 20e3;
   costs.cache_bytes_per_us = 64e3;
   costs.flops_per_us = 200e3;
-  costs.partial_bytes_per_us = 12e3;
+  costs.few_queries = 0.15;
+  costs.partial_bytes_per_us = 15e3;
   costs.n_workers = 1;
   costs.row_tile = 64;
   return costs;
@@ -202,7 +203,7 @@ TEST(AttentionPlan, on_a_cpu_relays_grouped_heads_only_where_that_was_measured_t
   EXPECT_FALSE(is_relayed(llama_8b(), 128, 128, 512)) << "0.93 when it was";
   EXPECT_FALSE(is_relayed(llama_8b(), 32, 128, 512)) << "0.96 when it was";
   EXPECT_FALSE(is_relayed(llama_8b(), 32, 512, 512)) << "0.97 when it was";
-  EXPECT_FALSE(is_relayed(llama_8b(), 128, 512, 2048)) << "1.01 and 0.96";
+  EXPECT_TRUE(is_relayed(llama_8b(), 128, 128, 2048)) << "1.03";
   for (const std::int32_t n : {8, 32, 128}) EXPECT_TRUE(is_relayed(llama_8b(), n, 128, 32768)) << n << ": 1.19 to 1.33";
   EXPECT_TRUE(is_relayed(llama_8b(), 8, 128, 2048)) << "1.12";
   for (const std::int32_t shared : {128, 512, 2048, 8192}) EXPECT_TRUE(is_relayed(llama_30b(), 32, 128, shared)) << shared;
@@ -288,7 +289,10 @@ TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
   for (const std::int32_t n : {8, 32, 128})
     for (const std::int32_t own : {128, 512})
       for (const std::int32_t shared : {512, 2048, 8192, 32768})
-        cases.push_back({llama_8b(), n, own, shared, 0, n == 128 ? 1.06 : shared >= 32768 ? 1.1 : 1.2});  // few and short pieces
+        cases.push_back({llama_8b(), n, own, shared, 0,
+                         n == 128          ? 1.06
+                         : shared >= 32768 ? 1.1
+                                           : 1.2});  // few and short pieces
   cases.push_back({llama_8b(), 64, 512, 0, 131072, 1.05});
   cases.push_back({llama_8b(), 255, 300, 512, 131072, 1.05});
   const AttentionCosts costs = costs_of_132_blocks();
@@ -300,7 +304,27 @@ TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
     EXPECT_LE(made.greedy_us, c.most * made.mean_us) << to_string(plan);
     EXPECT_NEAR(plan.stats.makespan_us, made.greedy_us, 0.05 * made.greedy_us);
     EXPECT_NEAR(plan.stats.busy_us, made.mean_us, 0.02 * made.mean_us);
+    EXPECT_LE(made.dealt_us, c.most * made.mean_us) << "dealt";
   }
+}
+
+TEST(AttentionPlan, deals_every_pair_to_one_worker) {
+  std::mt19937 random(13);
+  for (int round = 0; round < 50; ++round) {
+    const Batch batch = random_batch(random, 3, 30, 20, kBlockLen);
+    AttentionCosts costs = costs_of_132_blocks();
+    costs.n_workers = round % 7 == 0 ? 1 : 132;
+    const AttentionPlan plan = plan_of(batch, llama_8b(), costs);
+    ASSERT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(costs.n_workers) + 1);
+    EXPECT_EQ(plan.worker_offsets.front(), 0);
+    EXPECT_EQ(plan.worker_offsets.back(), static_cast<std::int32_t>(plan.pairs.size()));
+    EXPECT_TRUE(std::ranges::is_sorted(plan.worker_offsets));
+    std::vector<std::int32_t> pairs = plan.pairs;
+    std::ranges::sort(pairs);
+    ASSERT_EQ(pairs.size(), plan.items.size() * 8);
+    for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_EQ(pairs[i], static_cast<std::int32_t>(i));
+  }
+  EXPECT_TRUE(plan_of(prefix_batch(3, 50, 0, kBlockLen), llama_8b(), {}).pairs.empty()) << "nobody asked for it";
 }
 
 TEST(AttentionPlan, cuts_no_more_than_balance_needs) {
@@ -399,14 +423,14 @@ TEST(AttentionPlanner, keeps_nothing_of_the_step_before) {
   }
 }
 
-TEST(AttentionPlanner, a_plan_of_256_requests_behind_a_prefix_fits_in_half_of_64_kilobytes) {
+TEST(AttentionPlanner, a_plan_of_256_requests_behind_a_prefix_takes_less_than_48_kilobytes) {
   for (const std::int32_t own : {16, 128, 256}) {
     const AttentionPlan plan = plan_of(prefix_batch(256, own, 2048, kBlockLen), llama_8b(), costs_of_132_blocks());
     StepInput step;
     step.header().groups[0] = append_plan(step, plan);
     step.finish();
     EXPECT_EQ(plan.stats.nodes.size(), 1u);
-    EXPECT_LT(step.bytes().size(), 40u << 10) << own;
+    EXPECT_LT(step.bytes().size(), 48u << 10) << own;
   }
 }
 

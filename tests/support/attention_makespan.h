@@ -17,6 +17,7 @@ namespace baton::testing {
 struct Makespan {
   double mean_us = 0;            ///< all pairs' time over the workers
   double greedy_us = 0;          ///< the last worker's end, if whoever is free takes the next pair
+  double dealt_us = 0;           ///< the same with the pairs that the plan deals to each worker
   double snake_us = 0;           ///< the same if the pairs are dealt out round after round, there and back
   std::int32_t most_states = 0;  ///< partial states of the row with most
 };
@@ -37,6 +38,7 @@ inline AttentionCosts costs_of_132_blocks() {
   costs.row_tile_queries = 128;
   costs.min_piece = 64;
   costs.head_by_head = false;
+  costs.deals_pairs = true;
   return costs;
 }
 
@@ -85,6 +87,13 @@ inline Makespan simulate(const AttentionPlan& plan, const AttentionShape& shape,
     result.mean_us += us / costs.n_workers;
     snake_load[at / n % 2 == 0 ? at % n : n - 1 - at % n] += us;
     ++at;
+  }
+  for (std::size_t w = 0; w + 1 < plan.worker_offsets.size(); ++w) {
+    double us = 0;
+    for (auto i = plan.worker_offsets[w]; i < plan.worker_offsets[w + 1]; ++i)
+      us += pair_us(plan.items[static_cast<std::size_t>(plan.pairs[static_cast<std::size_t>(i)] / shape.n_kv_heads)], shape,
+                    costs);
+    result.dealt_us = std::max(result.dealt_us, us);
   }
   result.snake_us = *std::max_element(snake_load.begin(), snake_load.end());
   for (std::size_t row = 0; row < plan.rows.size(); ++row)

@@ -87,7 +87,8 @@ BackendInfo CpuBackend::info() const {
   costs.memory_bytes_per_us = 20e3 * n;
   costs.cache_bytes_per_us = 64e3 * n;
   costs.flops_per_us = (isa_ == CpuIsa::avx512_bf16 ? 200e3 : isa_ == CpuIsa::baseline ? 15e3 : 80e3) * n;
-  costs.partial_bytes_per_us = 12e3 * n;
+  costs.few_queries = 0.15;
+  costs.partial_bytes_per_us = 15e3 * n;
   costs.item_us = 0.7;
   costs.row_tile = 64;
   return info;

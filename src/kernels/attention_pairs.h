@@ -1,0 +1,30 @@
+/// Which worker takes which (item, KV head) pairs of a plan.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace baton {
+
+/// Deals pairs out in the order in which they are to be started, each to the worker that would be free first. Memory is reused.
+class PairDealer {
+ public:
+  /// item_us: one worker's time for one KV head of each item. The first n_item_major items are crossed with the heads item by
+  /// item, the rest head by head. Pairs are item * n_kv_heads + kv_head, worker after worker; offsets [n_workers + 1].
+  /// Returns when the last worker ends. Loads are counted in 2048ths of the evenly shared time. Cost: O(pairs + n_workers).
+  double deal(std::span<const double> item_us, std::int32_t n_item_major, std::int32_t n_kv_heads, std::int32_t n_workers,
+              std::vector<std::int32_t>& pairs, std::vector<std::int32_t>& offsets);
+
+ private:
+  std::int32_t take(std::int32_t cost);
+
+  std::vector<std::int32_t> first_at_;  ///< the first worker at each level of load, or -1
+  std::vector<std::int32_t> next_;      ///< the next one at the same level
+  std::vector<std::int32_t> cost_of_;   ///< of each item, in levels
+  std::vector<std::int32_t> worker_of_;
+  std::int32_t lowest_ = 0;
+  std::int32_t highest_ = 0;
+};
+
+}  // namespace baton
