@@ -34,6 +34,7 @@ struct BackendInfo {
   int rank = 0;
   int world_size = 1;
   bool has_bf16_products = false;  ///< bf16 matrices can be packed; else weights are packed as f32
+  bool has_full_sampling = false;  ///< sample does min_p, penalties, the lists of a SampleOrder, and scored tokens
   AttentionCosts attention_costs;
 };
 

@@ -56,23 +56,70 @@ struct AttentionItem {
 };
 static_assert(sizeof(AttentionItem) == 32);
 
-/// How the next token of one row is chosen, and when its sequence ends. All values are checked by the engine.
+/// Elements [first, first + count) of a section of the step.
+struct Range {
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+};
+
+/// A token that a penalty is about, and how often the sequence has generated it so far; 0: it stands in the prompt only.
+struct TokenCount {
+  TokenId id = 0;
+  std::int32_t count = 0;
+  bool operator==(const TokenCount&) const = default;
+};
+/// What is added to a token's logit; -infinity forbids the token.
+struct TokenBias {
+  TokenId id = 0;
+  float bias = 0;
+  bool operator==(const TokenBias&) const = default;
+};
+/// `banned` is forbidden if the last token of the slot is `after`; -1: whatever it is.
+struct TokenBan {
+  TokenId after = -1;
+  TokenId banned = 0;
+  bool operator==(const TokenBan&) const = default;
+};
+
+/// How the next token of one row is chosen, and when its sequence ends; or, with `scored`, only how probable a known token is.
+/// All values are checked by the engine.
 struct SampleOrder {
   std::int32_t row = 0;  ///< the row whose logits are used
   std::int32_t slot = 0;
+  /// A token that is known already (of the prompt): its log-probability is reported and nothing else happens, to the slot
+  /// neither. -1: a token is chosen.
+  TokenId scored = -1;
   float temperature = 0;             ///< 0: the most likely token (the smaller id on a tie)
   std::int32_t top_k = 0;            ///< 0: off
   float top_p = 1;                   ///< 1: off
+  float min_p = 0;                   ///< 0: off
   std::int32_t n_top_logprobs = -1;  ///< -1: no log-probabilities; 0: the chosen token's; n: and the n most likely
   std::uint64_t seed = 0;            ///< random numbers are a function of (seed, number of tokens generated)
-  std::int32_t min_tokens = 0;       ///< stop ids are not chosen before this many tokens
-  std::int32_t max_tokens = 0;       ///< the sequence is finished after this many
+  float repetition_penalty = 1;      ///< 1: off; of what was generated or stands in the prompt
+  float presence_penalty = 0;        ///< 0: off; of what was generated
+  float frequency_penalty = 0;       ///< 0: off; times how often it was generated
+  /// 1: the slot's last token was sampled by a step that the host had not seen when it made `counts`; the sampler counts it.
+  std::int32_t counts_last_token = 0;
+  Range counts;                 ///< of StepHeader::token_counts, ids each once
+  Range biases;                 ///< of StepHeader::token_biases, ids each once
+  Range bans;                   ///< of StepHeader::token_bans
+  Range allowed;                ///< of StepHeader::allowed_ids, ascending; none: all tokens
+  std::int32_t min_tokens = 0;  ///< stop ids are not chosen before this many tokens
+  std::int32_t max_tokens = 0;  ///< the sequence is finished after this many
   std::int32_t n_stop_ids = 0;
   std::array<TokenId, kMaxStopIds> stop_ids{};
   std::int32_t n_generated_before = 0;  ///< tokens it had when its slot began (it was preempted); add SlotState::n_generated
+
+  constexpr bool has_penalties() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
 };
 
-enum class FinishedBy : std::int32_t { not_finished = 0, stop_id = 1, length = 2, not_a_number = 3 };
+enum class FinishedBy : std::int32_t {
+  not_finished = 0,
+  stop_id = 1,
+  length = 2,
+  not_a_number = 3,
+  nothing_allowed = 4,  ///< every token was forbidden; none is given
+};
 
 /// What sampling gives back for one order.
 struct SampleResult {
@@ -80,7 +127,9 @@ struct SampleResult {
   FinishedBy finished = FinishedBy::not_finished;
   std::int32_t was_finished = 0;  ///< 1: the sequence had ended in an earlier step, the rest of this result means nothing
   std::int32_t n_top = 0;
-  float logprob = 0;  ///< natural log of the chosen token's probability before temperature and truncation
+  float logprob =
+      0;  ///< natural log of the token's probability in the logits as they came: before biases, penalties, temperature
+  std::int32_t rank = 0;  ///< of a scored token: 1 + how many are more likely
   std::array<TokenId, kMaxTopLogprobs> top_ids{};
   std::array<float, kMaxTopLogprobs> top_logprobs{};
 };
@@ -126,9 +175,13 @@ struct StepHeader {
   std::int32_t n_rows = 0;
   std::int32_t n_groups = 0;
   std::int32_t reserved = 0;
-  Section token_ids;    ///< int32 [n_rows], or kLastTokenOfSlot
-  Section reset_slots;  ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
-  Section orders;       ///< SampleOrder; logits row i belongs to order i
+  Section token_ids;     ///< int32 [n_rows], or kLastTokenOfSlot
+  Section reset_slots;   ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
+  Section orders;        ///< SampleOrder; logits row i belongs to order i
+  Section token_counts;  ///< TokenCount, see SampleOrder
+  Section token_biases;  ///< TokenBias
+  Section token_bans;    ///< TokenBan
+  Section allowed_ids;   ///< int32
   std::array<LayerGroupSections, kMaxLayerGroups> groups{};
 };
 static_assert(std::is_trivially_copyable_v<StepHeader> && std::is_trivially_copyable_v<SampleOrder> &&
@@ -150,7 +203,7 @@ struct StepView {
   }
 };
 
-/// Owner of one packed step on the host. Sections are appended (8-byte aligned) and the header written by `finish`.
+/// Owner of one packed step on the host. Sections are appended (16-byte aligned) and the header written by `finish`.
 class StepInput {
  public:
   StepInput() {
@@ -163,7 +216,7 @@ class StepInput {
   template <class T>
   Section append(std::span<const T> elements) {
     static_assert(std::is_trivially_copyable_v<T>);
-    const std::size_t offset = (bytes_.size() + 7) / 8 * 8;
+    const std::size_t offset = (bytes_.size() + 15) / 16 * 16;  // devices read items 16 bytes at a time
     bytes_.resize(offset + elements.size_bytes());
     if (!elements.empty()) std::memcpy(bytes_.data() + offset, elements.data(), elements.size_bytes());
     return {static_cast<std::int32_t>(offset), static_cast<std::int32_t>(elements.size())};

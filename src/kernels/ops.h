@@ -123,10 +123,9 @@ struct PartialStates {
 ///     direct items write o / l to `out`, others their state to `partials`.
 ///
 ///     q  [rows, n_heads, head_dim] float     out  the same shape, float; may not overlap q
-/// Rows that no direct item covers are left to attention_merge, or merged here with the same bits if `merge` is set. A row without
-/// keys gives 0.
-/// Products of a bf16 cache take bf16 operands (q and exp2(s - m) rounded to nearest even) with f32 sums; an f32 cache f32.
-/// Sources: arXiv:2402.14808 (relay), 2309.06180 (paged), Flash-Decoding (split runs).
+/// Rows that no direct item covers are left to attention_merge, or merged here with the same bits if `merge` is set. A row
+/// without keys gives 0. Products of a bf16 cache take bf16 operands (q and exp2(s - m) rounded to nearest even) with f32 sums;
+/// an f32 cache f32. Sources: arXiv:2402.14808 (relay), 2309.06180 (paged), Flash-Decoding (split runs).
 struct AttentionArgs {
   ConstTensorView q;
   TensorView out;
@@ -155,7 +154,6 @@ struct AttentionMergeArgs {
   PartialStates partials;
   StepView step;
   int group = 0;
-  const KvStorage* kv = nullptr;  ///< that the states were made from
 };
 void attention_merge(Backend& backend, const AttentionMergeArgs& args);
 
@@ -172,10 +170,20 @@ void silu_mul(Backend& backend, const SiluMulArgs& args);
 ///
 ///     logits  [n_orders, n_vocab] f32, may be changed     slots  [n_slots] SlotState (u8 [n_slots, 16])
 ///     results  [n_orders] SampleResult (u8 [n_orders, sizeof(SampleResult)])
-/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise probabilities are softmax(logits / temperature),
-/// cut to the top_k largest, then to the smallest set whose mass reaches top_p (ties by smaller id), and the token is the
-/// maximum of log p + Gumbel noise, whose bits are Philox4x32-10 of key seed and counter (n_generated, token id): the same in
-/// any batch. A NaN among the logits ends the sequence with FinishedBy::not_a_number.
+/// Log-probabilities are those of softmax(logits) as they came. Then, in this order, in f32:
+///
+///     biases      x += bias
+///     penalties   of a listed token with count n (one more if counts_last_token and it is the slot's last token; that one
+///     joins the
+///                 list if it is not there):  x = x > 0 ? x / repetition : x * repetition;  if n > 0: x -= presence + frequency
+///                 n
+///     forbidden   bans (of any `after`, or of the slot's last token), stop ids before min_tokens, all but `allowed` if there are any
+///
+/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise probabilities are softmax(x / temperature), cut to
+/// those of at least min_p times the largest, of these to the top_k largest, then to the smallest set whose share of what is
+/// left reaches top_p (ties by smaller id), and the token is the maximum of log p + Gumbel noise, whose bits are Philox4x32-10
+/// of key seed and counter (n_generated, token id): the same in any batch. A NaN among the logits ends the sequence with
+/// FinishedBy::not_a_number. An order with `scored` reports that token's log-probability and rank, reads and changes no slot.
 struct SampleArgs {
   StepView step;
   TensorView logits;

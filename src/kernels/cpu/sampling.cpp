@@ -1,10 +1,11 @@
-/// Sampling on the CPU: orders in parallel; candidates are cut before any noise is drawn.
+/// Sampling on the CPU: orders in parallel. Candidates are cut to a short list before anything is sorted or any noise is drawn.
 #include "kernels/cpu/sampling.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "kernels/cpu/row_math.h"
@@ -15,114 +16,337 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-/// Larger logit first, the smaller id on a tie.
-struct MoreLikely {
-  const float* logits;
-  bool operator()(std::int32_t a, std::int32_t b) const { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); }
+/// A token that may be chosen.
+struct Candidate {
+  float logit;
+  TokenId id;
 };
 
-/// The n most likely ids, most likely first.
-std::vector<std::int32_t> most_likely(const float* logits, std::int32_t n_vocab, std::int32_t n) {
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(n_vocab));
-  std::iota(ids.begin(), ids.end(), 0);
-  n = std::min(n, n_vocab);
-  if (n < n_vocab) std::nth_element(ids.begin(), ids.begin() + n, ids.end(), MoreLikely{logits});
-  ids.resize(static_cast<std::size_t>(n));
-  std::sort(ids.begin(), ids.end(), MoreLikely{logits});
-  return ids;
-}
+/// Larger logit first, the smaller id on a tie.
+bool is_more_likely(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
 
-/// The smallest set of most likely ids whose mass reaches top_p of the mass of the top_k, most likely first.
-std::vector<std::int32_t> nucleus(const float* logits, std::int32_t n_vocab, const SampleOrder& order, float max) {
-  const float scale = 1.0f / order.temperature;
-  const std::int32_t limit = order.top_k > 0 ? std::min(order.top_k, n_vocab) : n_vocab;
-  // Without top_k a nucleus is usually small: look at ever more of the most likely until the mass is there.
-  for (std::int32_t n = order.top_k > 0 ? limit : std::min(256, limit);; n = std::min(limit, n * 8)) {
-    std::vector<std::int32_t> ids = most_likely(logits, n_vocab, n);
-    double total = 0;
-    if (order.top_k > 0)
-      for (const std::int32_t id : ids) total += std::exp((logits[id] - max) * scale);
-    else
-      total = sum_of_exp(logits, n_vocab, max, scale);
-    double mass = 0;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      mass += std::exp((logits[ids[i]] - max) * scale);
-      if (mass >= static_cast<double>(order.top_p) * total) {
-        ids.resize(i + 1);
-        return ids;
-      }
-    }
-    if (n == limit) return ids;
+/// The lists of a step that its orders point into.
+struct Lists {
+  std::span<const TokenCount> counts;
+  std::span<const TokenBias> biases;
+  std::span<const TokenBan> bans;
+  std::span<const TokenId> allowed;
+
+  template <class T>
+  static std::span<const T> part(std::span<const T> all, const Range& range) {
+    check(range.first >= 0 && range.count >= 0 && static_cast<std::size_t>(range.first + range.count) <= all.size(),
+          "sample: an order's list lies outside its section");
+    return all.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count));
   }
-}
+};
 
-std::int32_t draw(const float* logits, std::int32_t n_vocab, const SampleOrder& order, std::int32_t n_generated, float max) {
-  const float scale = 1.0f / order.temperature;
-  std::int32_t best = -1;
-  float best_score = kMinusInfinity;
-  const auto consider = [&](std::int32_t id) {
-    if (logits[id] == kMinusInfinity) return;
-    const float score = (logits[id] - max) * scale + gumbel_noise(order.seed, n_generated, id);
-    if (best < 0 || score > best_score || (score == best_score && id < best)) {
-      best = id;
-      best_score = score;
+/// Memory of a thread, kept from order to order.
+struct Scratch {
+  std::vector<TokenBias> originals;  ///< logits as they came, of tokens whose logit was changed, the first entry of an id
+  std::vector<Candidate> candidates;
+  std::vector<std::int32_t> bins;
+};
+
+/// One row of logits in the making.
+struct Logits {
+  float* values;
+  std::int32_t n;
+  float max;  ///< of the values as they are now
+};
+
+/// Applies biases, penalties and what is forbidden in place, and keeps what was there.
+class Adjuster {
+ public:
+  Adjuster(Logits& logits, std::vector<TokenBias>& originals) : logits_(logits), originals_(originals) { originals_.clear(); }
+
+  void apply(const SampleOrder& order, const Lists& lists, TokenId last_token, std::int32_t n_generated) {
+    for (const TokenBias& bias : Lists::part(lists.biases, order.biases)) set(bias.id, at(bias.id) + bias.bias);
+    if (order.has_penalties()) penalise(order, Lists::part(lists.counts, order.counts), last_token);
+    for (const TokenBan& ban : Lists::part(lists.bans, order.bans))
+      if (ban.after < 0 || ban.after == last_token) set(ban.banned, kMinusInfinity);
+    if (n_generated < order.min_tokens)
+      for (std::int32_t i = 0; i < order.n_stop_ids; ++i) {
+        const TokenId id = order.stop_ids[static_cast<std::size_t>(i)];
+        if (id >= 0 && id < logits_.n) set(id, kMinusInfinity);
+      }
+    const float before = logits_.max;
+    for (const TokenBias& original : originals_) {
+      logits_.max = std::max(logits_.max, at(original.id));
+      is_max_lost_ |= original.bias == before && at(original.id) < before;
+    }
+    if (is_max_lost_) logits_.max = max_and_nan(logits_.values, logits_.n).max;
+  }
+
+ private:
+  float& at(TokenId id) {
+    check(id >= 0 && id < logits_.n, "sample: a list names a token outside the vocabulary");
+    return logits_.values[id];
+  }
+  void set(TokenId id, float value) {
+    originals_.push_back({id, at(id)});
+    at(id) = value;
+  }
+  void penalise(const SampleOrder& order, std::span<const TokenCount> counts, TokenId last_token) {
+    bool is_last_listed = order.counts_last_token == 0;
+    for (const TokenCount& token : counts) {
+      const bool is_last = order.counts_last_token != 0 && token.id == last_token;
+      is_last_listed |= is_last;
+      penalise(order, token.id, token.count + (is_last ? 1 : 0));
+    }
+    if (!is_last_listed) penalise(order, last_token, 1);
+  }
+  void penalise(const SampleOrder& order, TokenId id, std::int32_t count) {
+    float value = at(id);
+    if (order.repetition_penalty != 1) value = value > 0 ? value / order.repetition_penalty : value * order.repetition_penalty;
+    if (count > 0) value -= order.presence_penalty + order.frequency_penalty * static_cast<float>(count);
+    set(id, value);
+  }
+
+  Logits& logits_;
+  std::vector<TokenBias>& originals_;
+  bool is_max_lost_ = false;
+};
+
+/// Chooses among the tokens of one row by chance.
+class Draw {
+ public:
+  Draw(const Logits& logits, const SampleOrder& order, std::int32_t n_generated, Scratch& scratch)
+      : logits_(logits),
+        order_(order),
+        n_generated_(n_generated),
+        scale_(1.0f / order.temperature),
+        least_scaled_(order.min_p > 0 ? std::log(order.min_p) : kMinusInfinity),
+        scratch_(scratch) {}
+
+  TokenId from_all() {
+    const bool has_top_k = order_.top_k > 0 && order_.top_k < logits_.n;
+    if (has_top_k) {
+      count_bins();
+      take_most_likely(order_.top_k);
+      return from_candidates();
+    }
+    if (order_.min_p > 0) {
+      take([&](float logit) { return reaches_min_p(logit); });
+      return from_candidates();
+    }
+    if (order_.top_p >= 1) return loudest_of_all();
+    // A nucleus is usually small: look at ever more of the most likely until the mass is there.
+    count_bins();
+    const double total = sum_of_exp(logits_.values, logits_.n, logits_.max, scale_);
+    for (std::int64_t n = 256;; n *= 8) {
+      const bool is_all = take_most_likely(n);
+      sort();
+      if (cut_top_p(total) || is_all) return loudest();
+    }
+  }
+  /// From scratch.candidates, which hold all that may be left.
+  TokenId from_candidates() {
+    cut_min_p();
+    cut_top_k();
+    if (order_.top_p < 1) {
+      sort();
+      cut_top_p(mass_of_candidates());
+    }
+    return loudest();
+  }
+
+ private:
+  static constexpr std::int32_t kBins = 2048;
+
+  float scaled(float logit) const { return (logit - logits_.max) * scale_; }
+  bool reaches_min_p(float logit) const { return scaled(logit) >= least_scaled_; }
+  void sort() { std::ranges::sort(scratch_.candidates, is_more_likely); }
+
+  void cut_min_p() {
+    if (order_.min_p > 0) std::erase_if(scratch_.candidates, [&](const Candidate& c) { return !reaches_min_p(c.logit); });
+  }
+  void cut_top_k() {
+    auto& candidates = scratch_.candidates;
+    const auto k = static_cast<std::ptrdiff_t>(order_.top_k);
+    if (k <= 0 || k >= std::ssize(candidates)) return;
+    std::ranges::nth_element(candidates, candidates.begin() + k, is_more_likely);
+    candidates.resize(static_cast<std::size_t>(k));
+  }
+  double mass_of_candidates() const {
+    double total = 0;
+    for (const Candidate& candidate : scratch_.candidates) total += std::exp(scaled(candidate.logit));
+    return total;
+  }
+  /// Cuts sorted candidates where their mass reaches top_p of `total`; false if it does not.
+  bool cut_top_p(double total) {
+    double mass = 0;
+    for (std::size_t i = 0; i < scratch_.candidates.size(); ++i) {
+      mass += std::exp(scaled(scratch_.candidates[i].logit));
+      if (mass < static_cast<double>(order_.top_p) * total) continue;
+      scratch_.candidates.resize(i + 1);
+      return true;
+    }
+    return false;
+  }
+
+  /// The bin of a logit, before rounding down: its distance from the largest in 32nds of the temperature. The last bin has no
+  /// end.
+  float distance(float logit) const { return scaled(logit) * -32.0f; }
+  void count_bins() {
+    auto& bins = scratch_.bins;
+    bins.assign(kBins, 0);
+    for (std::int32_t id = 0; id < logits_.n; ++id) {
+      const float bin = distance(logits_.values[id]);
+      ++bins[static_cast<std::size_t>(bin < kBins - 1 ? static_cast<std::int32_t>(bin) : kBins - 1)];
+    }
+  }
+  template <class Wanted>
+  void take(Wanted wanted) {
+    scratch_.candidates.clear();
+    for (std::int32_t id = 0; id < logits_.n; ++id) {
+      const float logit = logits_.values[id];
+      if (logit != kMinusInfinity && wanted(logit)) scratch_.candidates.push_back({logit, id});
+    }
+  }
+  /// At least the n most likely, whole bins of them; true if these are all there are.
+  bool take_most_likely(std::int64_t n) {
+    std::int64_t count = 0;
+    std::int32_t end = 0;
+    while (end < kBins && count < n) count += scratch_.bins[static_cast<std::size_t>(end++)];
+    if (end == kBins) {
+      take([](float) { return true; });
+      return true;
+    }
+    take([&](float logit) { return distance(logit) < static_cast<float>(end); });
+    return false;
+  }
+
+  /// The maximum of log p + noise, the smaller id on a tie.
+  struct Best {
+    TokenId id = -1;
+    float score = kMinusInfinity;
+    void consider(TokenId other, float other_score) {
+      if (id >= 0 && !(other_score > score || (other_score == score && other < id))) return;
+      id = other;
+      score = other_score;
     }
   };
-  if (order.top_p < 1) {
-    for (const std::int32_t id : nucleus(logits, n_vocab, order, max)) consider(id);
-  } else if (order.top_k > 0 && order.top_k < n_vocab) {
-    for (const std::int32_t id : most_likely(logits, n_vocab, order.top_k)) consider(id);
-  } else {
-    for (std::int32_t id = 0; id < n_vocab; ++id) consider(id);
+  TokenId loudest() const {
+    Best best;
+    for (const Candidate& candidate : scratch_.candidates)
+      best.consider(candidate.id, scaled(candidate.logit) + gumbel_noise(order_.seed, n_generated_, candidate.id));
+    return best.id;
   }
-  return best;
+  TokenId loudest_of_all() const {
+    Best best;
+    for (std::int32_t first = 0; first < logits_.n; first += 4) {
+      const std::array<std::uint32_t, 4> bits = bits_of_four_tokens(order_.seed, n_generated_, first / 4);
+      const std::int32_t end = std::min(first + 4, logits_.n);
+      for (std::int32_t id = first; id < end; ++id) {
+        const float logit = logits_.values[id];
+        if (logit == kMinusInfinity) continue;
+        const std::uint32_t random = bits[static_cast<std::size_t>(id - first)];
+        // noise = -log(-log(u)) < -log(1 - u), and 1 - u is over 2^-(1 + leading ones): most tokens need no logarithm.
+        const float most_noise = 0.694f * static_cast<float>(1 + std::countl_one(random | 0x1ffu)) + 0.001f;
+        if (best.id >= 0 && scaled(logit) + most_noise < best.score) continue;
+        best.consider(id, scaled(logit) + gumbel_of_bits(random));
+      }
+    }
+    return best.id;
+  }
+
+  const Logits& logits_;
+  const SampleOrder& order_;
+  std::int32_t n_generated_;
+  float scale_;
+  float least_scaled_;  ///< of what min_p leaves
+  Scratch& scratch_;
+};
+
+/// The n most likely tokens and their log-probabilities, most likely first.
+void fill_top(const Logits& logits, std::int32_t n, double log_sum_exp, SampleResult& result) {
+  std::array<Candidate, kMaxTopLogprobs> top;
+  const std::int32_t n_wanted = std::min({n, kMaxTopLogprobs, logits.n});
+  std::int32_t n_top = 0;
+  for (std::int32_t id = 0; id < logits.n; ++id) {
+    const float logit = logits.values[id];
+    if (n_top == n_wanted && logit <= top[static_cast<std::size_t>(n_top - 1)].logit) continue;
+    std::int32_t place = n_top < n_wanted ? n_top++ : n_top - 1;
+    for (; place > 0 && top[static_cast<std::size_t>(place - 1)].logit < logit; --place)
+      top[static_cast<std::size_t>(place)] = top[static_cast<std::size_t>(place - 1)];
+    top[static_cast<std::size_t>(place)] = {logit, id};
+  }
+  result.n_top = n_top;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n_top); ++i) {
+    result.top_ids[i] = top[i].id;
+    result.top_logprobs[i] = static_cast<float>(top[i].logit - log_sum_exp);
+  }
 }
 
-void fill_logprobs(const float* logits, std::int32_t n_vocab, const SampleOrder& order, double log_sum_exp,
-                   SampleResult& result) {
-  const std::vector<std::int32_t> ids = most_likely(logits, n_vocab, std::min(order.n_top_logprobs, kMaxTopLogprobs));
-  result.n_top = static_cast<std::int32_t>(ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    result.top_ids[i] = ids[i];
-    result.top_logprobs[i] = static_cast<float>(logits[ids[i]] - log_sum_exp);
-  }
+void score(const Logits& logits, const SampleOrder& order, double log_sum_exp, SampleResult& result) {
+  check(order.scored < logits.n, "sample: a scored token outside the vocabulary");
+  const float logit = logits.values[order.scored];
+  result.token = order.scored;
+  result.logprob = static_cast<float>(logit - log_sum_exp);
+  result.rank = 1 + static_cast<std::int32_t>(
+                        std::count_if(logits.values, logits.values + logits.n, [&](float other) { return other > logit; }));
 }
 
-SampleResult sample_one(float* logits, std::int32_t n_vocab, const SampleOrder& order, SlotState& slot) {
+/// The token, or -1 if all are forbidden.
+TokenId choose(const Logits& logits, const SampleOrder& order, const Lists& lists, std::int32_t n_generated, Scratch& scratch) {
+  if (order.allowed.count == 0) {
+    if (logits.max == kMinusInfinity) return -1;
+    if (order.temperature <= 0)
+      return static_cast<TokenId>(std::find(logits.values, logits.values + logits.n, logits.max) - logits.values);
+    return Draw(logits, order, n_generated, scratch).from_all();
+  }
+  scratch.candidates.clear();
+  for (const TokenId id : Lists::part(lists.allowed, order.allowed)) {
+    check(id >= 0 && id < logits.n, "sample: an allowed token outside the vocabulary");
+    if (logits.values[id] != kMinusInfinity) scratch.candidates.push_back({logits.values[id], id});
+  }
+  if (scratch.candidates.empty()) return -1;
+  const Candidate most_likely = *std::ranges::min_element(scratch.candidates, is_more_likely);
+  if (order.temperature <= 0) return most_likely.id;
+  const Logits allowed{logits.values, logits.n, most_likely.logit};
+  return Draw(allowed, order, n_generated, scratch).from_candidates();
+}
+
+SampleResult sample_one(Logits logits, const SampleOrder& order, const Lists& lists, SlotState& slot, Scratch& scratch) {
   SampleResult result;
-  if (slot.finished != 0) {
+  const bool is_scored = order.scored >= 0;
+  if (!is_scored && slot.finished != 0) {
     result.was_finished = 1;
     return result;
   }
-  const std::int32_t n_generated = order.n_generated_before + slot.n_generated;
-  const MaxAndNan found = max_and_nan(logits, n_vocab);
+  const MaxAndNan found = max_and_nan(logits.values, logits.n);
   if (found.has_nan || found.max == kMinusInfinity) {
-    slot.finished = 1;
+    if (!is_scored) slot.finished = 1;
     result.finished = FinishedBy::not_a_number;
     return result;
   }
+  logits.max = found.max;
   const double log_sum_exp =
-      order.n_top_logprobs >= 0 ? found.max + std::log(sum_of_exp(logits, n_vocab, found.max, 1.0f)) : 0.0;
-  if (order.n_top_logprobs > 0) fill_logprobs(logits, n_vocab, order, log_sum_exp, result);
-
-  // A stop id that may not come yet is taken out; its own logit is kept for the log-probability (of another token) only.
-  float max = found.max;
-  if (n_generated < order.min_tokens) {
-    for (std::int32_t i = 0; i < order.n_stop_ids; ++i) {
-      const std::int32_t id = order.stop_ids[static_cast<std::size_t>(i)];
-      if (id >= 0 && id < n_vocab) logits[id] = kMinusInfinity;
-    }
-    max = max_and_nan(logits, n_vocab).max;
+      order.n_top_logprobs >= 0 ? found.max + std::log(sum_of_exp(logits.values, logits.n, found.max, 1.0f)) : 0.0;
+  if (order.n_top_logprobs > 0) fill_top(logits, order.n_top_logprobs, log_sum_exp, result);
+  if (is_scored) {
+    score(logits, order, log_sum_exp, result);
+    return result;
   }
-  result.token = order.temperature <= 0 ? static_cast<std::int32_t>(std::find(logits, logits + n_vocab, max) - logits)
-                                        : draw(logits, n_vocab, order, n_generated, max);
-  if (result.token < 0 || result.token >= n_vocab) result.token = 0;  // every token was a forbidden stop id
-  if (order.n_top_logprobs >= 0) result.logprob = static_cast<float>(logits[result.token] - log_sum_exp);
 
-  slot.last_token = result.token;
+  const std::int32_t n_generated = order.n_generated_before + slot.n_generated;
+  Adjuster(logits, scratch.originals).apply(order, lists, slot.last_token, n_generated);
+  const TokenId token = choose(logits, order, lists, n_generated, scratch);
+  if (token < 0) {
+    slot.finished = 1;
+    result.finished = FinishedBy::nothing_allowed;
+    return result;
+  }
+  result.token = token;
+  if (order.n_top_logprobs >= 0) {
+    const auto original = std::ranges::find(scratch.originals, token, &TokenBias::id);
+    const float logit = original == scratch.originals.end() ? logits.values[token] : original->bias;
+    result.logprob = static_cast<float>(logit - log_sum_exp);
+  }
+  slot.last_token = token;
   slot.n_generated++;
   const auto stop_end = order.stop_ids.begin() + order.n_stop_ids;
-  if (std::find(order.stop_ids.begin(), stop_end, result.token) != stop_end)
+  if (std::find(order.stop_ids.begin(), stop_end, token) != stop_end)
     result.finished = FinishedBy::stop_id;
   else if (n_generated + 1 >= order.max_tokens)
     result.finished = FinishedBy::length;
@@ -133,15 +357,20 @@ SampleResult sample_one(float* logits, std::int32_t n_vocab, const SampleOrder& 
 }  // namespace
 
 void sample(const Parallel& parallel, const SampleArgs& args) {
-  const auto orders = args.step.span<SampleOrder>(args.step.header->orders);
+  const StepHeader& header = *args.step.header;
+  const auto orders = args.step.span<SampleOrder>(header.orders);
+  const Lists lists{args.step.span<TokenCount>(header.token_counts), args.step.span<TokenBias>(header.token_biases),
+                    args.step.span<TokenBan>(header.token_bans), args.step.span<TokenId>(header.allowed_ids)};
   const auto n_vocab = static_cast<std::int32_t>(args.logits.shape[1]);
   auto* slots = reinterpret_cast<SlotState*>(args.slots.data);
   auto* results = reinterpret_cast<SampleResult*>(args.results.data);
   parallel.for_ranges(static_cast<std::int64_t>(orders.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    Scratch scratch;
     for (std::int64_t i = begin; i < end; ++i) {
       const SampleOrder& order = orders[static_cast<std::size_t>(i)];
       check(order.slot >= 0 && order.slot < args.slots.shape[0], "sample: an order of a slot outside the table");
-      results[i] = sample_one(args.logits.elements<float>().data() + i * n_vocab, n_vocab, order, slots[order.slot]);
+      const Logits logits{args.logits.elements<float>().data() + i * n_vocab, n_vocab, kMinusInfinity};
+      results[i] = sample_one(logits, order, lists, slots[order.slot], scratch);
     }
   });
 }

@@ -1,0 +1,219 @@
+/// Sampling of hand-written orders on a backend, and the exact distribution they ask for, in float64.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "kernels/batch.h"
+#include "support/host_tensor.h"
+#include "support/test_backends.h"
+
+namespace baton::testing {
+
+/// A CPU with its best instruction set, and CUDA where there is one: what differs between instruction sets is tested elsewhere.
+inline std::vector<TestBackend> one_of_each_device() {
+  std::vector<TestBackend> chosen;
+  for (const TestBackend& on : test_backends())
+    if (chosen.empty() || chosen.back().device != on.device) chosen.push_back(on);
+  return chosen;
+}
+
+/// An order with its lists.
+struct AskedSample {
+  SampleOrder order = {};
+  std::vector<TokenCount> counts = {};
+  std::vector<TokenBias> biases = {};
+  std::vector<TokenBan> bans = {};
+  std::vector<TokenId> allowed = {};
+};
+
+/// Samples from rows of logits, over a slot table of its own.
+class Sampler {
+ public:
+  Sampler(Backend& backend, std::int32_t n_slots) : backend_(backend), slots_(static_cast<std::size_t>(n_slots)) {}
+  SlotState& slot(std::int32_t index) { return slots_[static_cast<std::size_t>(index)]; }
+
+  std::vector<SampleResult> run(const std::vector<std::vector<float>>& logits, std::vector<AskedSample> asked) {
+    StepInput step;
+    std::vector<SampleOrder> orders;
+    std::vector<TokenCount> counts;
+    std::vector<TokenBias> biases;
+    std::vector<TokenBan> bans;
+    std::vector<TokenId> allowed;
+    const auto add = [](auto& all, const auto& own) {
+      const Range range{static_cast<std::int32_t>(all.size()), static_cast<std::int32_t>(own.size())};
+      all.insert(all.end(), own.begin(), own.end());
+      return range;
+    };
+    for (AskedSample& one : asked) {
+      if (one.order.max_tokens == 0) one.order.max_tokens = 1 << 30;
+      one.order.counts = add(counts, one.counts);
+      one.order.biases = add(biases, one.biases);
+      one.order.bans = add(bans, one.bans);
+      one.order.allowed = add(allowed, one.allowed);
+      orders.push_back(one.order);
+    }
+    step.header().orders = step.append(std::span<const SampleOrder>(orders));
+    step.header().token_counts = step.append(std::span<const TokenCount>(counts));
+    step.header().token_biases = step.append(std::span<const TokenBias>(biases));
+    step.header().token_bans = step.append(std::span<const TokenBan>(bans));
+    step.header().allowed_ids = step.append(std::span<const TokenId>(allowed));
+    step.finish();
+    return run(logits, step);
+  }
+  std::vector<SampleResult> run(const std::vector<std::vector<float>>& logits, const std::vector<SampleOrder>& orders) {
+    std::vector<AskedSample> asked;
+    for (const SampleOrder& order : orders) asked.push_back({.order = order});
+    return run(logits, std::move(asked));
+  }
+  SampleResult run_one(const std::vector<float>& logits, const AskedSample& asked) { return run({logits}, {asked})[0]; }
+  SampleResult run_one(const std::vector<float>& logits, const SampleOrder& order) {
+    return run_one(logits, AskedSample{.order = order});
+  }
+
+ private:
+  std::vector<SampleResult> run(const std::vector<std::vector<float>>& logits, const StepInput& step) {
+    const auto n_orders = static_cast<std::int64_t>(logits.size());
+    const auto n_vocab = static_cast<std::int64_t>(logits[0].size());
+    HostTensor flat(DType::f32, {n_orders, n_vocab});
+    for (std::size_t r = 0; r < logits.size(); ++r)
+      std::memcpy(flat.bytes.data() + r * logits[r].size() * 4, logits[r].data(), logits[r].size() * 4);
+    std::vector<SampleResult> results(logits.size());
+    const auto table = [](auto& elements) {
+      return TensorView{reinterpret_cast<std::byte*>(elements.data()),
+                        DType::u8,
+                        {static_cast<std::int64_t>(elements.size()), static_cast<std::int64_t>(sizeof(elements[0]))}};
+    };
+    const TensorView host_slots = table(slots_);
+    const TensorView host_results = table(results);
+    auto device_logits = backend_.allocate(flat.bytes.size());
+    auto device_slots = backend_.allocate(host_slots.size_bytes());
+    auto device_results = backend_.allocate(host_results.size_bytes());
+    EXPECT_TRUE(device_logits && device_slots && device_results);
+    const TensorView logits_view = device_logits->view(DType::f32, flat.view().shape);
+    const TensorView slots_view = device_slots->view(DType::u8, host_slots.shape);
+    const TensorView results_view = device_results->view(DType::u8, host_results.shape);
+    backend_.copy_from_host(logits_view, flat.view());
+    backend_.copy_from_host(slots_view, host_slots);
+    sample(backend_, {backend_.upload_step(step), logits_view, slots_view, results_view});
+    backend_.synchronize();
+    backend_.copy_to_host(host_slots, slots_view);
+    backend_.copy_to_host(host_results, results_view);
+    return results;
+  }
+
+  Backend& backend_;
+  std::vector<SlotState> slots_;
+};
+
+/// Probabilities of all tokens, by the words of ops.h and nothing of a backend's ways; of temperature 0: 1 for the one chosen.
+inline std::vector<double> exact_distribution(const std::vector<float>& logits, const AskedSample& asked, TokenId last_token,
+                                              std::int32_t n_generated) {
+  constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+  const SampleOrder& order = asked.order;
+  std::vector<double> x(logits.begin(), logits.end());
+  const auto at = [&](TokenId id) -> double& { return x[static_cast<std::size_t>(id)]; };
+  for (const TokenBias& bias : asked.biases) at(bias.id) += static_cast<double>(bias.bias);
+  std::map<TokenId, int> counts;
+  for (const TokenCount& count : asked.counts) counts[count.id] = count.count;
+  if (order.counts_last_token != 0) ++counts[last_token];
+  for (const auto& [id, count] : counts) {
+    const auto repetition = static_cast<double>(order.repetition_penalty);
+    at(id) = at(id) > 0 ? at(id) / repetition : at(id) * repetition;
+    if (count > 0) at(id) -= static_cast<double>(order.presence_penalty) + static_cast<double>(order.frequency_penalty) * count;
+  }
+  for (const TokenBan& ban : asked.bans)
+    if (ban.after < 0 || ban.after == last_token) at(ban.banned) = kMinusInfinity;
+  for (std::int32_t i = 0; i < order.n_stop_ids && n_generated < order.min_tokens; ++i)
+    at(order.stop_ids[static_cast<std::size_t>(i)]) = kMinusInfinity;
+  if (!asked.allowed.empty()) {
+    for (std::size_t id = 0; id < x.size(); ++id)
+      if (std::ranges::find(asked.allowed, static_cast<TokenId>(id)) == asked.allowed.end()) x[id] = kMinusInfinity;
+  }
+
+  std::vector<std::size_t> ids(x.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::ranges::stable_sort(ids, [&](std::size_t a, std::size_t b) { return x[a] > x[b]; });
+  std::vector<double> p(x.size(), 0);
+  const auto temperature = static_cast<double>(order.temperature);
+  if (temperature == 0) {
+    p[ids[0]] = 1;
+    return p;
+  }
+  for (std::size_t id = 0; id < x.size(); ++id) p[id] = std::exp((x[id] - x[ids[0]]) / temperature);
+  std::erase_if(ids, [&](std::size_t id) { return p[id] == 0 || p[id] < static_cast<double>(order.min_p); });
+  if (order.top_k > 0 && ids.size() > static_cast<std::size_t>(order.top_k)) ids.resize(static_cast<std::size_t>(order.top_k));
+  double total = 0;
+  for (const std::size_t id : ids) total += p[id];
+  if (order.top_p < 1) {
+    double mass = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      mass += p[ids[i]];
+      if (mass < static_cast<double>(order.top_p) * total) continue;
+      ids.resize(i + 1);
+      total = mass;
+      break;
+    }
+  }
+  std::vector<double> kept(x.size(), 0);
+  for (const std::size_t id : ids) kept[id] = p[id] / total;
+  return kept;
+}
+
+/// Draws 20,000 tokens and compares their counts with `expected` by chi-square. `slot` is what each draw begins with.
+inline void expect_drawn(Backend& backend, const std::vector<float>& logits, AskedSample asked,
+                         const std::vector<double>& expected, const SlotState& slot = {}) {
+  constexpr int kDraws = 20000;
+  constexpr int kBatch = 500;
+  std::vector<double> counts(logits.size(), 0);
+  for (int draw = 0; draw < kDraws; draw += kBatch) {
+    Sampler sampler(backend, kBatch);
+    std::vector<AskedSample> all;
+    for (std::int32_t i = 0; i < kBatch; ++i) {
+      sampler.slot(i) = slot;
+      asked.order.slot = i;
+      asked.order.seed = static_cast<std::uint64_t>(draw + i) * 7919 + 5;
+      all.push_back(asked);
+    }
+    for (const SampleResult& result : sampler.run(std::vector<std::vector<float>>(kBatch, logits), all))
+      counts[static_cast<std::size_t>(result.token)] += 1;
+  }
+  double chi_square = 0;
+  double n_cells = 0;
+  double rare = 0;  // tokens that are expected fewer than five times are one cell
+  double rare_expected = 0;
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    if (expected[id] == 0) {
+      EXPECT_EQ(counts[id], 0) << "token " << id << " should never be chosen";
+      continue;
+    }
+    const double wanted = kDraws * expected[id];
+    if (wanted < 5) {
+      rare += counts[id];
+      rare_expected += wanted;
+      continue;
+    }
+    n_cells += 1;
+    chi_square += std::pow(counts[id] - wanted, 2) / wanted;
+  }
+  if (rare_expected >= 1) {
+    n_cells += 1;
+    chi_square += std::pow(rare - rare_expected, 2) / rare_expected;
+  }
+  // Mean n, variance 2n: five standard deviations over.
+  const double n_free = n_cells - 1;
+  EXPECT_LE(chi_square, n_free + 5 * std::sqrt(2.0 * n_free) + 5);
+}
+
+}  // namespace baton::testing
