@@ -9,10 +9,10 @@
 
 namespace baton {
 
-KvCache::KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching)
+KvCache::KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching, double life_of_reuse)
     : block_len_(block_len), pool_(n_blocks) {
   check(block_len > 0, "KvCache: the block length must be positive");
-  if (enable_prefix_caching) tree_.emplace(block_len);
+  if (enable_prefix_caching) tree_.emplace(block_len, n_blocks, life_of_reuse);
 }
 
 PrefixKey KvCache::key_of(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const {
@@ -32,6 +32,7 @@ void KvCache::begin(BlockTable& table, std::span<const TokenId> tokens, std::int
   check(table.blocks.empty() && table.node == nullptr, "KvCache: begin on a table in use");
   if (!tree_) return;
   PrefixTree::Match match = tree_->match(key_of(table, tokens, n_match), step);
+  tree_->count_reuse(match.node);
   tree_->acquire(match.node);
   for (const BlockId block : match.blocks) pool_.retain(block);
   table.node = match.node;

@@ -31,7 +31,9 @@ struct BlockTable {
 /// only.
 class KvCache {
  public:
-  KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching);
+  /// `life_of_reuse`: see PrefixTree; 0 evicts what was used least recently.
+  KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching,
+          double life_of_reuse = PrefixTree::kLifeOfReuse);
 
   std::int32_t block_len() const { return block_len_; }
   std::int32_t n_blocks() const { return pool_.n_blocks(); }
@@ -47,7 +49,8 @@ class KvCache {
   /// What `begin` would find for the first `n_match` tokens, and what is being filled beyond it. Keeps hashes in `table`,
   /// changes nothing else.
   PrefixTree::Found find(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step) const;
-  /// Gives an empty table the cached blocks of the longest prefix of the first `n_match` tokens that step `step` can use.
+  /// Gives an empty table the cached blocks of the longest prefix of the first `n_match` tokens that step `step` can use. They
+  /// count as found once more, which eviction goes by.
   void begin(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step);
   /// Adds private blocks until the table covers `n_positions`, evicting what is needed. False, and nothing changed, if there
   /// are not enough.

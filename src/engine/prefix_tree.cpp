@@ -2,6 +2,7 @@
 #include "engine/prefix_tree.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -21,9 +22,10 @@ struct PrefixTree::Node {
   std::int32_t n_references = 0;
   std::int32_t n_pins = 0;
   std::uint64_t last_used = 0;
+  std::uint32_t n_reuses = 0;
   std::uint64_t serial = 0;
-  bool is_listed = false;  ///< in evictable_leaves_, under listed_age
-  std::uint64_t listed_age = 0;
+  bool is_listed = false;  ///< in evictable_leaves_, under listed_claim
+  std::uint64_t listed_claim = 0;
 
   bool is_evictable() const { return parent != nullptr && n_references == 0 && n_pins == 0; }
   std::int32_t n_blocks() const { return static_cast<std::int32_t>(blocks.size()); }
@@ -37,8 +39,9 @@ struct PrefixTree::Walk {
   std::size_t n_pending = 0;
 };
 
-PrefixTree::PrefixTree(std::int32_t block_len) : block_len_(block_len), root_(std::make_unique<Node>()) {
-  check(block_len > 0, "PrefixTree: the block length must be positive");
+PrefixTree::PrefixTree(std::int32_t block_len, std::int32_t n_cache_blocks, double life_of_reuse)
+    : block_len_(block_len), life_of_reuse_(life_of_reuse * n_cache_blocks), root_(std::make_unique<Node>()) {
+  check(block_len > 0 && n_cache_blocks >= 0 && life_of_reuse >= 0, "PrefixTree: the block length must be positive");
 }
 
 PrefixTree::~PrefixTree() {
@@ -82,7 +85,14 @@ PrefixTree::Walk PrefixTree::walk(const PrefixKey& key, std::int64_t step) const
 
 PrefixTree::Found PrefixTree::find(const PrefixKey& key, std::int64_t step) const {
   const Walk at = walk(key, step);
-  return {static_cast<std::int32_t>(at.n_ready), static_cast<std::int32_t>(at.n_pending)};
+  // What is above a node that is held is held too, so those that nobody holds are the last ones.
+  std::size_t n_unheld = 0;
+  std::size_t n_in_node = at.n_in_node;
+  for (const Node* up = at.node; up->is_evictable(); up = up->parent) {
+    n_unheld += n_in_node;
+    n_in_node = up->parent->blocks.size();
+  }
+  return {static_cast<std::int32_t>(at.n_ready), static_cast<std::int32_t>(at.n_pending), static_cast<std::int32_t>(n_unheld)};
 }
 
 PrefixTree::Match PrefixTree::match(const PrefixKey& key, std::int64_t step) {
@@ -111,6 +121,7 @@ void PrefixTree::split(Node* node, std::size_t n_upper) {
   upper->parent = parent;
   upper->serial = ++next_serial_;
   upper->last_used = node->last_used;
+  upper->n_reuses = node->n_reuses;
   upper->n_references = node->n_references;
   upper->n_pins = node->n_pins;
 
@@ -138,16 +149,29 @@ void PrefixTree::touch(Node* node) {
   }
 }
 
+void PrefixTree::count_reuse(Node* node) {
+  for (Node* up = node; up->parent != nullptr; up = up->parent) {
+    ++up->n_reuses;
+    refresh_leaf(up);
+  }
+}
+
+std::uint64_t PrefixTree::claim_of(const Node& node) const {
+  if (node.n_reuses == 0) return node.last_used;
+  return node.last_used + static_cast<std::uint64_t>(life_of_reuse_ * std::log2(1.0 + node.n_reuses));
+}
+
 void PrefixTree::refresh_leaf(Node* node) {
   const bool belongs = node->is_evictable() && node->children.empty();
-  if (node->is_listed && (!belongs || node->listed_age != node->last_used)) {
-    evictable_leaves_.erase({node->listed_age, node->serial, node});
+  const std::uint64_t claim = belongs ? claim_of(*node) : 0;
+  if (node->is_listed && (!belongs || node->listed_claim != claim)) {
+    evictable_leaves_.erase({node->listed_claim, node->serial, node});
     node->is_listed = false;
   }
   if (belongs && !node->is_listed) {
     node->is_listed = true;
-    node->listed_age = node->last_used;
-    evictable_leaves_.insert({node->listed_age, node->serial, node});
+    node->listed_claim = claim;
+    evictable_leaves_.insert({claim, node->serial, node});
   }
 }
 
@@ -160,8 +184,10 @@ PrefixTree::Node* PrefixTree::insert(Node* node, const PrefixKey& key, std::int3
   if (node->children.contains(hash)) return nullptr;
 
   Node* target = node;
-  // A run grows in place only while its sole sharer is the caller: anyone else's prefix ends where the run ended.
-  if (node->parent == nullptr || !node->children.empty() || node->n_references != 1 || node->n_pins != 0) {
+  // A run grows in place only while its sole sharer is the caller, and nobody found it again: anyone else's prefix ends where
+  // the run ended.
+  if (node->parent == nullptr || !node->children.empty() || node->n_references != 1 || node->n_pins != 0 ||
+      node->n_reuses != 0) {
     auto child = std::make_unique<Node>();
     child->parent = node;
     child->serial = ++next_serial_;
@@ -258,7 +284,8 @@ void PrefixTree::check_invariants(std::span<const Node* const> references) const
     std::int32_t child_pins = 0;
     for (const auto& [hash, child] : node->children) {
       check(child->parent == node && child->hashes.front() == hash, "PrefixTree: a child is filed under another hash");
-      check(child->last_used <= node->last_used || node->parent == nullptr, "PrefixTree: a child was used after its parent");
+      check((child->last_used <= node->last_used && child->n_reuses <= node->n_reuses) || node->parent == nullptr,
+            "PrefixTree: a child was used after its parent, or more often");
       child_pins += child->n_pins;
       pending.push_back(child.get());
     }
@@ -279,9 +306,9 @@ void PrefixTree::check_invariants(std::span<const Node* const> references) const
     check(belongs == node->is_listed, "PrefixTree: an evictable leaf is not listed, or another node is");
     if (!belongs) continue;
     ++n_leaves;
-    check(node->listed_age == node->last_used &&
-              evictable_leaves_.contains({node->last_used, node->serial, const_cast<Node*>(node)}),
-          "PrefixTree: a leaf is listed under another age");
+    check(node->listed_claim == claim_of(*node) &&
+              evictable_leaves_.contains({node->listed_claim, node->serial, const_cast<Node*>(node)}),
+          "PrefixTree: a leaf is listed under another claim");
   }
   check(n_leaves == evictable_leaves_.size(), "PrefixTree: the list of evictable leaves holds strangers");
   check(static_cast<std::int32_t>(seen.size()) == n_blocks_, "PrefixTree: the number of blocks is wrong");

@@ -27,26 +27,36 @@ struct PrefixKey {
 ///
 /// Invariants (check_invariants): every block occurs in at most one node; siblings begin with different hashes; a node's
 /// reference count is the number of running sequences whose prefix passes through it, its pin count that of the pins, so
-/// neither is smaller than a child's; only leaves with both counts 0 are evicted, least recently used first, from their end.
+/// neither is smaller than a child's; only leaves with both counts 0 are evicted, from their end.
+///
+/// Eviction: the leaf whose claim is oldest goes first. A node's claim is the time of its last use, in blocks cached since, and
+/// for every doubling of the times it was found again kLifeOfReuse cache sizes more: what was found again is found again more
+/// often than what was computed once, but not for ever. 0 is least recently used.
+///
 /// Whoever holds a reference or a pin on a node may keep its pointer: a split leaves the lower end of a run in the same node.
 /// Thread: engine only. Complexity: match and insert O(blocks).
 class PrefixTree {
  public:
   struct Node;
 
-  /// What a look-up found, in blocks: `n_ready` can be used by the step asked for, `n_pending` more are being filled.
+  /// What a look-up found, in blocks: `n_ready` can be used by the step asked for, `n_pending` more are being filled. Of the
+  /// ready ones `n_unheld` are held by nobody: whoever takes them in use makes as many fewer evictable.
   struct Found {
     std::int32_t n_ready = 0;
     std::int32_t n_pending = 0;
+    std::int32_t n_unheld = 0;
   };
   /// The blocks of the longest match and the node that ends with the last of them.
   struct Match {
     Node* node = nullptr;
     std::vector<BlockId> blocks;
   };
+  /// Chosen by `baton simulate` over cache sizes from 2% to 30% of a day's blocks (bench/results/cpu-schedule.md).
+  static constexpr double kLifeOfReuse = 0.5;
   static constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
 
-  explicit PrefixTree(std::int32_t block_len);
+  /// `n_cache_blocks`: the size of the cache, by which claims are counted; `life_of_reuse`: cache sizes a doubling.
+  explicit PrefixTree(std::int32_t block_len, std::int32_t n_cache_blocks = 0, double life_of_reuse = kLifeOfReuse);
   ~PrefixTree();
 
   /// Changes nothing.
@@ -57,6 +67,9 @@ class PrefixTree {
   /// on `node` passes to the node returned. Returns nothing, and changes nothing, if an equal block is there. Steps from
   /// `usable_from` on may read it.
   Node* insert(Node* node, const PrefixKey& key, std::int32_t index, BlockId block, std::int64_t usable_from);
+
+  /// A sequence found the blocks up to the end of `node`: each node above counts one reuse more.
+  void count_reuse(Node* node);
 
   void acquire(Node* node);
   void release(Node* node);  ///< touches its age
@@ -79,17 +92,19 @@ class PrefixTree {
   void check_invariants(std::span<const Node* const> references) const;
 
  private:
-  using LeafKey = std::tuple<std::uint64_t, std::uint64_t, Node*>;  ///< age, serial number
+  using LeafKey = std::tuple<std::uint64_t, std::uint64_t, Node*>;  ///< claim, serial number
 
   struct Walk;
   Walk walk(const PrefixKey& key, std::int64_t step) const;
   bool equals(const Node& node, std::size_t i, const PrefixKey& key, std::size_t index) const;
   void split(Node* node, std::size_t n_upper);
   void touch(Node* node);
+  std::uint64_t claim_of(const Node& node) const;
   void add_to_counts(Node* node, std::int32_t references, std::int32_t pins);
   void refresh_leaf(Node* node);
 
   std::int32_t block_len_;
+  double life_of_reuse_;  ///< in blocks
   std::unique_ptr<Node> root_;
   std::set<LeafKey> evictable_leaves_;
   std::uint64_t clock_ = 0;

@@ -11,6 +11,18 @@
 
 namespace baton {
 
+namespace {
+
+/// A sequence that holds all blocks it can ever need from its admission on.
+bool is_settled(const Sequence& sequence) { return sequence.n_preemptions >= kMaxPreemptions; }
+
+/// Tokens of a sequence that blocks may be found for: a last one must be computed, for its logits.
+std::int32_t n_matchable(const Sequence& sequence) {
+  return sequence.is_fill() ? sequence.prompt_len : sequence.n_tokens() - 1;
+}
+
+}  // namespace
+
 /// A plan in the making. Nothing in a sequence but its blocks changes before the rows of all are settled, so that a preemption
 /// takes a sequence's rows back by dropping them.
 struct Scheduler::Draft {
@@ -28,14 +40,35 @@ struct Scheduler::Draft {
     const auto at = std::ranges::find(plan.sequences, id, &PlannedSequence::id);
     if (at == plan.sequences.end()) return;
     plan.n_rows -= at->n_rows;
+    if (at - plan.sequences.begin() < plan.n_decodes) --plan.n_decodes;
     budget += at->n_rows;
     plan.sequences.erase(at);
   }
 };
 
+/// Blocks that the step being planned fills, known by their hashes: chained, so that one look tells whether a sequence needs
+/// them.
+struct Scheduler::Fills {
+  struct Fill {
+    std::size_t index = 0;
+    BlockHash hash;
+  };
+  std::vector<Fill> fills;
+
+  bool are_needed_by(const Sequence& sequence, std::int32_t block_len) const {
+    const std::vector<BlockHash>& hashes = sequence.table.hashes;
+    const auto n_blocks = std::min(hashes.size(), static_cast<std::size_t>(n_matchable(sequence) / block_len));
+    return std::ranges::any_of(fills,
+                               [&](const Fill& fill) { return fill.index < n_blocks && hashes[fill.index] == fill.hash; });
+  }
+};
+
 Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache) : options_(options), cache_(cache) {
-  check(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0, "Scheduler: the limits must be positive");
-  for (std::int32_t slot = options.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
+  check(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0 && options.max_prefill_tokens >= 0,
+        "Scheduler: the limits must be positive");
+  // A sequence that runs has a row in every step.
+  options_.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);
+  for (std::int32_t slot = options_.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
 }
 
 Scheduler::~Scheduler() = default;
@@ -61,8 +94,8 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
         "Scheduler: a sequence needs a prompt and a length that holds it");
   check(cache_.n_blocks_for(sequence->max_positions()) <= cache_.n_blocks(),
         "Scheduler: the cache cannot hold the sequence alone");
+  waiting_.insert(rank_of(*sequence));
   sequences_.emplace(id, std::move(sequence));
-  waiting_.insert(id);
 }
 
 StepPlan Scheduler::plan() {
@@ -70,8 +103,12 @@ StepPlan Scheduler::plan() {
   draft.plan.step = next_step_++;
   draft.budget = options_.max_num_batched_tokens;
   plan_running(draft, /*decodes=*/true);
+  draft.plan.n_decodes = draft.plan.n_rows;
+  if (draft.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
+    draft.budget = std::min(draft.budget, options_.max_prefill_tokens);
   plan_running(draft, /*decodes=*/false);
   for (const PlannedSequence& planned : draft.plan.sequences) apply(planned);
+  n_deferred_ = 0;
   // After a preemption the blocks that are left belong to those who run.
   if (draft.plan.n_preempted == 0) plan_waiting(draft);
   return std::move(draft.plan);
@@ -79,9 +116,9 @@ StepPlan Scheduler::plan() {
 
 /// Rows of the running sequences that have one row left (decodes), or several (prefill).
 void Scheduler::plan_running(Draft& draft, bool decodes) {
-  const std::vector<SequenceId> ids(running_.begin(), running_.end());
-  for (const SequenceId id : ids) {
-    Sequence& sequence = at(id);
+  const std::vector<Rank> ranks(running_.begin(), running_.end());
+  for (const Rank& rank : ranks) {
+    Sequence& sequence = at(rank.id);
     const std::int32_t n_left = sequence.n_rows_left();
     if (sequence.state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
     const std::int32_t n_rows = std::min(n_left, draft.budget);
@@ -90,13 +127,15 @@ void Scheduler::plan_running(Draft& draft, bool decodes) {
   }
 }
 
-/// Covers `n_positions` with blocks, preempting from the youngest on. False if that was the sequence itself.
+/// Covers `n_positions` with blocks, preempting from the last on. False if that was the sequence itself.
 bool Scheduler::make_room(Draft& draft, Sequence& sequence, std::int32_t n_positions) {
   while (!cache_.extend(sequence.table, n_positions)) {
-    Sequence& youngest = at(*running_.rbegin());
-    check(running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
-    preempt(draft, youngest);
-    if (&youngest == &sequence) return false;
+    const auto last =
+        std::find_if(running_.rbegin(), running_.rend(), [this](const Rank& rank) { return !is_settled(at(rank.id)); });
+    check(last != running_.rend() && running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
+    Sequence& victim = at(last->id);
+    preempt(draft, victim);
+    if (&victim == &sequence) return false;
   }
   return true;
 }
@@ -104,11 +143,12 @@ bool Scheduler::make_room(Draft& draft, Sequence& sequence, std::int32_t n_posit
 void Scheduler::preempt(Draft& draft, Sequence& victim) {
   draft.drop(victim.id);
   ++draft.plan.n_preempted;
+  ++victim.n_preemptions;
   leave_slot(victim);
   victim.state = SequenceState::waiting;
   victim.n_planned = 0;
   victim.n_committed = 0;
-  waiting_.insert(victim.id);
+  waiting_.insert(rank_of(victim));
 }
 
 /// Gives back slot and blocks. Full blocks whose tokens are known stay cached: every step that fills them is enqueued.
@@ -116,7 +156,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   cache_.release(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
   free_slots_.push_back(sequence.slot);
   sequence.slot = SlotId{};
-  running_.erase(sequence.id);
+  running_.erase(rank_of(sequence));
 }
 
 /// The step's rows become the sequence's, and its full blocks visible to later steps.
@@ -127,46 +167,117 @@ void Scheduler::apply(const PlannedSequence& planned) {
   cache_.publish(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
 }
 
+/// Admits in order, as far as budget, slots and blocks go.
 void Scheduler::plan_waiting(Draft& draft) {
-  const std::vector<SequenceId> ids(waiting_.begin(), waiting_.end());
-  for (const SequenceId id : ids) {
+  if (draft.budget == 0 || free_slots_.empty()) return;
+  std::vector<Sequence*> queue;
+  queue.reserve(waiting_.size());
+  for (const Rank& rank : waiting_) queue.push_back(&at(rank.id));
+  Fills fills;
+  for (std::size_t head = 0; head < queue.size();) {
     if (draft.budget == 0 || free_slots_.empty()) return;
-    Sequence& sequence = at(id);
-    if (sequence.n_samples_in_flight > 0) continue;  // preempted: its last token is not known yet
-    const std::int32_t n_match = sequence.is_fill() ? sequence.prompt_len : sequence.n_tokens() - 1;
-    const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_match, draft.plan.step);
-    const std::int32_t n_to_compute = sequence.n_rows_left() - found.n_ready * cache_.block_len();
-    // Somebody is filling a good part of what this one needs: the next plan finds it filled.
-    if (found.n_pending > 0 && 4 * found.n_pending * cache_.block_len() >= n_to_compute) continue;
-    if (!admit(draft, sequence)) return;
+    Sequence* sequence = queue[head];
+    if (sequence == nullptr) {  // it went before one that now is admitted
+      ++head;
+      continue;
+    }
+    // Preempted, and its last token not known yet: nobody takes its place meanwhile.
+    if (sequence->n_samples_in_flight > 0) return;
+    if (waits_for_fill(draft, *sequence, fills)) {
+      ++n_deferred_;
+      ++head;
+      continue;
+    }
+    const std::size_t next = next_to_admit(draft, queue, head, fills);
+    if (!admit(draft, *queue[next])) return;
+    for (std::size_t i = head; i < next; ++i) {
+      if (queue[i] != nullptr) ++queue[i]->n_overtaken;
+    }
+    queue[next] = nullptr;
   }
 }
 
-/// Starts a waiting sequence if there are blocks for its next chunk and one more, shared blocks counted once.
+/// Somebody is filling blocks that this one needs: the next plan finds them filled.
+bool Scheduler::waits_for_fill(const Draft& draft, Sequence& sequence, Fills& fills) const {
+  if (fills.are_needed_by(sequence, cache_.block_len())) return true;
+  const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), draft.plan.step);
+  if (found.n_pending == 0) return false;
+  const auto index = static_cast<std::size_t>(found.n_ready);
+  fills.fills.push_back({index, sequence.table.hashes[index]});
+  return true;
+}
+
+/// `head`, or the first within reach behind it that shares with those who run and passes nobody who may not be passed.
+std::size_t Scheduler::next_to_admit(const Draft& draft, std::span<Sequence* const> queue, std::size_t head,
+                                     Fills& fills) const {
+  const auto may_be_overtaken = [](const Sequence& sequence) {
+    return sequence.n_overtaken < kMaxOvertaken && sequence.n_preemptions == 0;
+  };
+  const Sequence& first = *queue[head];
+  if (running_.empty() || !may_be_overtaken(first) || shares_with_running(first)) return head;
+  const std::size_t end = std::min(queue.size(), head + kSharerReach);
+  for (std::size_t i = head + 1; i < end; ++i) {
+    if (queue[i] == nullptr) continue;
+    Sequence& candidate = *queue[i];
+    if (candidate.priority != first.priority) break;
+    if (candidate.n_samples_in_flight == 0 && !waits_for_fill(draft, candidate, fills) && shares_with_running(candidate))
+      return i;
+    if (!may_be_overtaken(candidate)) break;
+  }
+  return head;
+}
+
+/// Half of its full blocks, at least, are a running sequence's too.
+bool Scheduler::shares_with_running(const Sequence& sequence) const {
+  const std::vector<BlockHash>& hashes = sequence.table.hashes;
+  if (hashes.empty()) return false;
+  const std::size_t middle = (hashes.size() - 1) / 2;
+  return std::ranges::any_of(running_, [&](const Rank& rank) {
+    const std::vector<BlockHash>& others = find(rank.id)->table.hashes;
+    return middle < others.size() && others[middle] == hashes[middle];
+  });
+}
+
+/// Blocks that running sequences still need for the tokens they have and a block more.
+std::int32_t Scheduler::n_claimed() const {
+  std::int32_t n = 0;
+  for (const Rank& rank : running_) {
+    const Sequence& sequence = *find(rank.id);
+    const std::int32_t n_soon = std::min(sequence.n_tokens_bound() + cache_.block_len(), sequence.max_positions());
+    n += std::max(0, cache_.n_blocks_for(n_soon) - static_cast<std::int32_t>(sequence.table.blocks.size()));
+  }
+  return n;
+}
+
+/// Starts a waiting sequence if there are blocks for its tokens and one more, shared blocks counted once; for a settled one,
+/// all it can ever need.
 bool Scheduler::admit(Draft& draft, Sequence& sequence) {
   const std::int64_t step = draft.plan.step;
-  const std::int32_t n_match = sequence.is_fill() ? sequence.prompt_len : sequence.n_tokens() - 1;
-  cache_.begin(sequence.table, sequence.tokens, n_match, step);
+  const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), step);
+  const std::int32_t n_soon = is_settled(sequence)
+                                  ? sequence.max_positions()
+                                  : std::min(sequence.n_tokens() + cache_.block_len(), sequence.max_positions());
+  const std::int32_t n_wanted = cache_.n_blocks_for(n_soon) - found.n_ready;
+  if (n_wanted + n_claimed() > cache_.n_available() - found.n_unheld) return false;
+
+  cache_.begin(sequence.table, sequence.tokens, n_matchable(sequence), step);
   const std::int32_t n_cached = sequence.table.n_cached_blocks * cache_.block_len();
   const std::int32_t n_rows = std::min(draft.budget, sequence.n_rows_left() - n_cached);
-  const std::int32_t n_wanted =
-      std::min(cache_.n_blocks_for(n_cached + n_rows) + 1, cache_.n_blocks_for(sequence.max_positions())) -
-      sequence.table.n_cached_blocks;
-  if (n_wanted > cache_.n_available()) {
-    cache_.release(sequence.table, sequence.tokens, n_cached, step);
-    return false;
-  }
-  const bool has_room = cache_.extend(sequence.table, n_cached + n_rows);
+  const bool has_room = cache_.extend(sequence.table, is_settled(sequence) ? n_soon : n_cached + n_rows);
   check(has_room, "Scheduler: blocks that were available are not");
 
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
-  waiting_.erase(sequence.id);
-  running_.insert(sequence.id);
+  waiting_.erase(rank_of(sequence));
+  running_.insert(rank_of(sequence));
   sequence.state = SequenceState::running;
-  sequence.n_planned = sequence.n_committed = n_cached;
   sequence.n_before_slot = sequence.n_generated();
-  if (sequence.n_admissions++ == 0) sequence.stats.cached_tokens = n_cached;
+  if (sequence.n_admissions++ == 0) {
+    sequence.stats.cached_tokens = n_cached;
+  } else {
+    draft.plan.n_recomputed_tokens += sequence.n_rows_left() - n_cached;
+  }
+  sequence.n_planned = sequence.n_committed = n_cached;
   draft.plan.admitted.push_back(sequence.id);
   if (n_rows == 0) {  // a prefix that is cached already
     end(sequence, FinishReason::length);
@@ -208,12 +319,12 @@ void Scheduler::shorten(Sequence& sequence, std::int32_t n_positions) {
   check(sequence.n_committed == sequence.n_planned, "Scheduler: a sequence is shortened below a step in flight");
   sequence.n_planned -= n_positions;
   sequence.n_committed -= n_positions;
-  cache_.shorten(sequence.table, sequence.n_planned);
+  if (!is_settled(sequence)) cache_.shorten(sequence.table, sequence.n_planned);
 }
 
 void Scheduler::end(Sequence& sequence, FinishReason reason) {
   if (sequence.state == SequenceState::running) leave_slot(sequence);
-  waiting_.erase(sequence.id);
+  waiting_.erase(rank_of(sequence));
   sequence.state = SequenceState::finished;
   sequence.finished = reason;
   finished_.push_back(sequence.id);
@@ -236,9 +347,10 @@ std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() {
 }
 
 std::vector<SequenceId> Scheduler::unfinished() const {
-  std::vector<SequenceId> ids(running_.begin(), running_.end());
-  ids.insert(ids.end(), waiting_.begin(), waiting_.end());
-  std::ranges::sort(ids);
+  std::vector<SequenceId> ids;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->state != SequenceState::finished) ids.push_back(id);
+  }
   return ids;
 }
 
@@ -247,9 +359,11 @@ void Scheduler::check_invariants() const {
   std::set<SlotId> slots(free_slots_.begin(), free_slots_.end());
   check(slots.size() == free_slots_.size(), "Scheduler: a slot is free twice");
   for (const auto& [id, sequence] : sequences_) {
-    check(running_.contains(id) == (sequence->state == SequenceState::running) &&
-              waiting_.contains(id) == (sequence->state == SequenceState::waiting),
+    check(running_.contains(rank_of(*sequence)) == (sequence->state == SequenceState::running) &&
+              waiting_.contains(rank_of(*sequence)) == (sequence->state == SequenceState::waiting),
           "Scheduler: a sequence stands in another list than its state says");
+    check(sequence->n_preemptions <= kMaxPreemptions && sequence->n_overtaken <= kMaxOvertaken,
+          "Scheduler: a sequence was preempted or overtaken too often");
     check(sequence->n_tokens() >= sequence->prompt_len && sequence->n_tokens_bound() <= sequence->max_len,
           "Scheduler: a sequence is too long");
     if (sequence->state != SequenceState::running) {

@@ -1,6 +1,7 @@
 /// Which sequences run in the next step, and what its results change. Plans are values; no device is touched.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,7 +19,16 @@ namespace baton {
 struct SchedulerOptions {
   std::int32_t max_num_seqs = 128;             ///< slots
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
+  std::int32_t max_prefill_tokens = 0;         ///< rows of prefill in a step in which a sequence decodes; 0: no other limit
 };
+
+/// A sequence is preempted at most this often. Before that it comes back when the blocks of the tokens it has fit; the last
+/// time when all blocks it can ever need do, which it then gets at once, and is nobody's victim any more.
+inline constexpr std::int32_t kMaxPreemptions = 2;
+/// At most this many later sequences that share their prompt with running ones are admitted before one that waits.
+inline constexpr std::int32_t kMaxOvertaken = 8;
+/// And they are looked for among this many behind it.
+inline constexpr std::size_t kSharerReach = 32;
 
 /// Rows of one sequence in a step: its positions [first_position, first_position + n_rows).
 struct PlannedSequence {
@@ -36,7 +46,9 @@ struct StepPlan {
   std::vector<SlotId> reset_slots;   ///< slots that begin a sequence with this step
   std::vector<SequenceId> admitted;  ///< sequences that got them
   std::int32_t n_rows = 0;
+  std::int32_t n_decodes = 0;  ///< rows of sequences whose next token is wanted; the others are prefill
   std::int32_t n_preempted = 0;
+  std::int32_t n_recomputed_tokens = 0;  ///< tokens that preempted sequences admitted by this plan compute again
 
   bool is_empty() const { return sequences.empty(); }
 };
@@ -49,11 +61,22 @@ struct StepOutcome {
   std::optional<TokenId> stop_id;
 };
 
-/// Continuous batching with a token budget and chunked prefill: rows of decoding sequences first, then prefill, oldest first;
-/// then waiting sequences in order of arrival, as far as slots, budget and blocks go. When blocks run out the youngest running
-/// sequence is preempted: its blocks are released (what the tree keeps, it finds again), and it waits with the tokens it has.
+/// Continuous batching with a token budget and chunked prefill. What it promises:
 ///
-/// A sequence that would compute what another is just filling waits for it instead, step by step (one fill for many).
+/// - Every sequence that decodes has its row in every step: at most max_num_batched_tokens sequences run. The rest of the
+/// budget
+///   is prefill's, at most max_prefill_tokens rows of it while a sequence decodes, so a step's length is bounded whatever comes
+///   in.
+/// - Order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Those that share at least
+/// half of
+///   their prompt with a running sequence may go before one of their priority that does not, kMaxOvertaken times.
+/// - A sequence is admitted when its tokens and a block more fit beside what every running sequence still needs for its tokens
+/// and a
+///   block more, blocks that are shared counted once. Nobody overtakes one that does not fit: so everyone gets its turn.
+/// - A sequence whose next blocks another is just filling waits for them, step by step: one fill for many.
+/// - When blocks run out the last running sequence is preempted: its blocks are given back (what the tree keeps, it finds
+/// again; blocks
+///   that others hold stay), and it waits with the tokens it has, before all that came later. At most kMaxPreemptions times.
 ///
 /// Step n+1 may be planned before commit(n): plans are upper bounds, and what has ended meanwhile is skipped by commit. Blocks
 /// and slots that commit(n) frees are therefore handed out by the plan of step n+2 at the earliest. Thread: engine only.
@@ -78,6 +101,8 @@ class Scheduler {
 
   std::int32_t n_running() const { return static_cast<std::int32_t>(running_.size()); }
   std::int32_t n_waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
+  /// Of those that wait, the ones that the last plan left waiting for what others are filling; the rest wait for room.
+  std::int32_t n_deferred() const { return n_deferred_; }
   std::vector<SequenceId> unfinished() const;
   std::int64_t next_step() const { return next_step_; }
 
@@ -85,10 +110,23 @@ class Scheduler {
   void check_invariants() const;
 
  private:
+  /// The order of sequences.
+  struct Rank {
+    std::int32_t priority = 0;
+    SequenceId id;
+    auto operator<=>(const Rank&) const = default;
+  };
   struct Draft;
+  struct Fills;
+  static Rank rank_of(const Sequence& sequence) { return {sequence.priority, sequence.id}; }
+
   void plan_running(Draft& draft, bool decodes);
   void plan_waiting(Draft& draft);
+  bool waits_for_fill(const Draft& draft, Sequence& sequence, Fills& fills) const;
+  std::size_t next_to_admit(const Draft& draft, std::span<Sequence* const> queue, std::size_t head, Fills& fills) const;
+  bool shares_with_running(const Sequence& sequence) const;
   bool admit(Draft& draft, Sequence& sequence);
+  std::int32_t n_claimed() const;
   bool make_room(Draft& draft, Sequence& sequence, std::int32_t n_positions);
   void preempt(Draft& draft, Sequence& victim);
   void apply(const PlannedSequence& planned);
@@ -100,11 +138,12 @@ class Scheduler {
   SchedulerOptions options_;
   KvCache& cache_;
   std::map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  std::set<SequenceId> running_;  ///< oldest first
-  std::set<SequenceId> waiting_;  ///< oldest first: what was preempted stands before all that came later
+  std::set<Rank> running_;
+  std::set<Rank> waiting_;
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;  ///< a stack
   std::int64_t next_step_ = 0;
+  std::int32_t n_deferred_ = 0;
 };
 
 }  // namespace baton

@@ -37,13 +37,17 @@ struct Sequence {
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
   std::int32_t n_before_slot = 0;        ///< tokens it had generated when it got its slot: not 0 after a preemption
   std::int32_t n_admissions = 0;
+  std::int32_t n_preemptions = 0;
+  std::int32_t n_overtaken = 0;  ///< times that a later one was admitted before it
+  std::int32_t priority = 0;     ///< lower is earlier
 
   BlockTable table;
 
   std::optional<FinishReason> finished;
   std::optional<TokenId> stop_id;  ///< the id that ended it, if one did
   SequenceStats stats;
-  Clock::time_point submitted;
+  Clock::time_point submitted;               ///< the request's arrival
+  std::optional<Clock::time_point> deadline;  ///< it ends then, with what it has
   Clock::time_point first_step;
   Clock::time_point last_token;
 

@@ -2,6 +2,8 @@
 #include "engine/prefix_tree.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <string>
@@ -86,6 +88,30 @@ TEST(PrefixTree, evicts_the_oldest_leaf_first_and_from_its_end) {
   tree.check_invariants({});
 }
 
+TEST(PrefixTree, keeps_what_was_found_again_longer_than_what_was_computed_once_but_not_for_ever) {
+  constexpr std::int32_t kCacheBlocks = 10;
+  PrefixTree tree(kBlockLen, kCacheBlocks, 1.0);
+  const Prompt reused({1, 1, 2, 2});
+  tree.release(insert_all(tree, reused, 0));
+  tree.count_reuse(tree.match(reused.key(), 0).node);
+  const auto insert_once = [&](std::int32_t i) {
+    tree.release(insert_all(tree, Prompt({100 + i, 100 + i, 200 + i, 200 + i}), 10 * (i + 1)));
+  };
+  insert_once(0);
+  EXPECT_EQ(values(tree.evict(2)), (Numbers{11, 10})) << "computed once goes first, though it was used later";
+  for (std::int32_t i = 1; i < 8; ++i) insert_once(i);
+  EXPECT_EQ(values(tree.evict(2)), (Numbers{21, 20}));
+  PrefixTree plain(kBlockLen, kCacheBlocks, 0.0);
+  plain.release(insert_all(plain, reused, 0));
+  plain.count_reuse(plain.match(reused.key(), 0).node);
+  plain.release(insert_all(plain, Prompt({5, 5}), 10));
+  EXPECT_EQ(values(plain.evict(1)), (Numbers{1})) << "0 is least recently used";
+  for (std::int32_t i = 8; i < 16; ++i) insert_once(i);
+  bool is_gone = false;
+  for (int i = 0; i < 8 && !is_gone; ++i) is_gone = tree.evict(2)[1].value == 0;
+  EXPECT_TRUE(is_gone) << "a prompt that nobody asks for any more never leaves";
+}
+
 TEST(PrefixTree, evicts_neither_pinned_nor_referenced_blocks) {
   PrefixTree tree(kBlockLen);
   const Prompt pinned({1, 1, 2, 2}), longer({1, 1, 2, 2, 3, 3});
@@ -164,6 +190,7 @@ struct NaiveTree {
     std::int32_t number = 0;
     std::int64_t usable_from = 0;
     std::uint64_t age = 0;
+    std::uint32_t n_reuses = 0;
     std::multiset<int> holders;  ///< sequences (positive) and pins (negative)
   };
   std::map<std::string, Block> blocks;
@@ -190,16 +217,21 @@ struct NaiveTree {
   std::int32_t n_evictable() const {
     return static_cast<std::int32_t>(std::ranges::count_if(blocks, [](const auto& b) { return b.second.holders.empty(); }));
   }
-  std::int32_t evict_one() {
-    auto oldest = blocks.end();
+  /// True if block `number` is one that may go next; it is gone then.
+  bool evict(std::int32_t number, double life_of_reuse) {
+    const auto claim = [&](const Block& block) {
+      return block.age + static_cast<std::uint64_t>(life_of_reuse * std::log2(1.0 + block.n_reuses));
+    };
+    std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+    auto evicted = blocks.end();
     for (auto at = blocks.begin(); at != blocks.end(); ++at) {
       if (!at->second.holders.empty() || !is_leaf(at->first)) continue;
-      if (oldest == blocks.end() || at->second.age < oldest->second.age) oldest = at;
+      least = std::min(least, claim(at->second));
+      if (at->second.number == number) evicted = at;
     }
-    if (oldest == blocks.end()) return -1;
-    const std::int32_t number = oldest->second.number;
-    blocks.erase(oldest);
-    return number;
+    if (evicted == blocks.end() || claim(evicted->second) != least) return false;
+    blocks.erase(evicted);
+    return true;
   }
 };
 
@@ -213,8 +245,10 @@ struct RunningSequence {
 
 /// One random life: sequences that match, insert and end, pins, evictions.
 void run_random_operations(std::uint32_t seed, int n_rounds) {
+  constexpr std::int32_t kCacheBlocks = 20;
+  constexpr double kLife = 0.7;
   std::mt19937 rng(seed);
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kBlockLen, kCacheBlocks, kLife);
   NaiveTree naive;
   std::vector<RunningSequence> running, pins;
   std::int32_t next_block = 0;
@@ -236,13 +270,20 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
         const auto found = tree.find(prompt.key(), step);
         ASSERT_EQ(static_cast<std::size_t>(found.n_ready), n);
         ASSERT_EQ(static_cast<std::size_t>(found.n_ready + found.n_pending), n_known);
+        std::int32_t n_unheld = 0;
+        for (std::size_t i = 0; i < n; ++i) n_unheld += naive.blocks[paths[i]].holders.empty() ? 1 : 0;
+        ASSERT_EQ(found.n_unheld, n_unheld);
         const auto match = tree.match(prompt.key(), step);
         ASSERT_EQ(match.blocks.size(), n);
         for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(match.blocks[i].value, naive.blocks[paths[i]].number);
         naive.touch(paths, n);
         if (running.size() > 4) break;
+        tree.count_reuse(match.node);
         tree.acquire(match.node);
-        for (std::size_t i = 0; i < n; ++i) naive.blocks[paths[i]].holders.insert(next_id);
+        for (std::size_t i = 0; i < n; ++i) {
+          naive.blocks[paths[i]].holders.insert(next_id);
+          ++naive.blocks[paths[i]].n_reuses;
+        }
         running.push_back({paths, prompt, match.node, n, next_id++});
         break;
       }
@@ -256,7 +297,7 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
                                              BlockId{next_block}, usable_from);
         ASSERT_EQ(node == nullptr, naive.blocks.contains(path));
         if (node == nullptr) break;
-        naive.blocks[path] = {next_block++, usable_from, 0, {sequence.id}};
+        naive.blocks[path] = {next_block++, usable_from, 0, 0, {sequence.id}};
         sequence.node = node;
         naive.touch(sequence.paths, ++sequence.depth);
         break;
@@ -287,7 +328,9 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
       }
       default: {
         const auto n = static_cast<std::int32_t>(rng() % 4);
-        for (const BlockId block : tree.evict(n)) ASSERT_EQ(block.value, naive.evict_one());
+        const std::vector<BlockId> evicted = tree.evict(n);
+        ASSERT_EQ(static_cast<std::int32_t>(evicted.size()), std::min(n, naive.n_evictable()));
+        for (const BlockId block : evicted) ASSERT_TRUE(naive.evict(block.value, kLife * kCacheBlocks));
         break;
       }
     }

@@ -1,0 +1,216 @@
+/// Scheduler: random loads in tiny caches on a simulated device. Every promise of scheduler.h is looked at after every step.
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "support/simulated_device.h"
+
+namespace baton {
+namespace {
+
+using testing::build;
+using testing::expected_tokens;
+using testing::kBlockLen;
+using testing::make_sequence;
+using testing::prompt_of;
+using testing::SimulatedDevice;
+
+struct LoadOptions {
+  std::int32_t n_blocks = 14;
+  std::int32_t max_num_seqs = 5;
+  std::int32_t max_num_batched_tokens = 11;
+  std::int32_t max_prefill_tokens = 0;
+  bool caching = true;
+  bool with_pin = false;
+  std::int32_t n_priorities = 1;
+  std::uint32_t mean_gap = 3;  ///< steps between arrivals
+};
+
+struct LoadCounts {
+  int n_preempted = 0;
+  int n_deferred = 0;
+  int n_overtaken = 0;
+  int n_cancelled = 0;
+  int n_mixed_steps = 0;  ///< with decodes and prefill
+};
+
+class RandomLoad {
+ public:
+  RandomLoad(std::uint32_t seed, const LoadOptions& options)
+      : rng_(seed),
+        options_(options),
+        cache_(options.n_blocks, kBlockLen, options.caching),
+        scheduler_({options.max_num_seqs, options.max_num_batched_tokens, options.max_prefill_tokens}, cache_),
+        device_(options.n_blocks, options.max_num_seqs),
+        longest_((options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
+    if (options.with_pin) pin();
+  }
+
+  /// Every sequence that is not cancelled ends with exactly the tokens that it gets alone; nothing is left over.
+  void run(int n_sequences, LoadCounts* counts) {
+    std::int64_t n_steps = 0;
+    while (true) {
+      while (next_id_ < n_sequences && rng_() % options_.mean_gap == 0) arrive();
+      if (rng_() % 30 == 0 && !expected_.empty()) cancel(counts);
+      const bool is_empty = plan(counts);
+      if (in_flight_.size() > (is_empty ? 0u : 1u)) {
+        scheduler_.commit(in_flight_.front().plan, device_.run(in_flight_.front()));
+        in_flight_.pop_front();
+        scheduler_.check_invariants();
+      } else if (is_empty) {
+        ASSERT_EQ(scheduler_.n_running() + scheduler_.n_waiting(), 0) << "nothing is planned, nothing runs, and sequences wait";
+        if (next_id_ == n_sequences) break;
+      }
+      take();
+      // Every step that is not empty computes a row at least, and no row is computed more often than a sequence is admitted.
+      ASSERT_LE(++n_steps,
+                100 + options_.mean_gap * static_cast<std::uint32_t>(n_sequences) * 4 + 2 * (kMaxPreemptions + 1) * n_rows_due_)
+          << "it goes on for ever";
+      if (::testing::Test::HasFailure()) return;
+    }
+    EXPECT_TRUE(expected_.empty()) << expected_.size() << " sequences never ended";
+    EXPECT_EQ(cache_.n_used(), options_.with_pin ? 2 : 0) << "blocks leaked";
+    EXPECT_EQ(cache_.n_available(), options_.n_blocks - (options_.with_pin ? 2 : 0));
+  }
+
+ private:
+  void pin() {
+    scheduler_.add(make_sequence(next_id_++, prompt_of(8, 1), 0));
+    while (scheduler_.n_waiting() + scheduler_.n_running() > 0) {
+      const auto step = build(scheduler_, scheduler_.plan());
+      scheduler_.commit(step.plan, device_.run(step));
+    }
+    scheduler_.take_finished();
+    EXPECT_EQ(cache_.pin({}, prompt_of(8, 1)).n_blocks, 2);
+  }
+
+  void arrive() {
+    static const std::vector<CacheScope> scopes{{}, {}, {"", "x", 8}, {"", "y", 8}};
+    std::vector<TokenId> prompt = prompt_of(4 * (rng_() % 6), 1);  // common beginnings
+    while (prompt.empty() || rng_() % 5 != 0) prompt.push_back(static_cast<TokenId>(1 + rng_() % 3));
+    if (static_cast<std::int32_t>(prompt.size()) > longest_ - 2) prompt.resize(static_cast<std::size_t>(longest_ - 2));
+    const auto n = static_cast<std::int32_t>(prompt.size());
+    const auto max_tokens = 1 + static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(std::min(20, longest_ - n)));
+    expected_[next_id_] = expected_tokens(prompt, max_tokens);
+    n_rows_due_ += n + max_tokens;
+    auto sequence = make_sequence(next_id_++, prompt, max_tokens, scopes[rng_() % scopes.size()]);
+    sequence->priority = static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(options_.n_priorities));
+    scheduler_.add(std::move(sequence));
+  }
+
+  void cancel(LoadCounts* counts) {
+    auto at = expected_.begin();
+    std::advance(at, static_cast<std::ptrdiff_t>(rng_() % expected_.size()));
+    scheduler_.finish(SequenceId{at->first}, FinishReason::abort);
+    ++counts->n_cancelled;
+  }
+
+  /// Plans a step and looks at it. True if it is empty.
+  bool plan(LoadCounts* counts) {
+    std::set<SequenceId> decoding;
+    for (const SequenceId id : scheduler_.unfinished()) {
+      const Sequence& sequence = *scheduler_.find(id);
+      if (sequence.state == SequenceState::running && sequence.n_rows_left() == 1) decoding.insert(id);
+    }
+    StepPlan plan = scheduler_.plan();
+    scheduler_.check_invariants();
+    EXPECT_LE(plan.n_rows, options_.max_num_batched_tokens);
+    if (plan.n_decodes > 0 && options_.max_prefill_tokens > 0) {
+      EXPECT_LE(plan.n_rows - plan.n_decodes, options_.max_prefill_tokens) << "prefill makes decodes wait";
+    }
+    counts->n_mixed_steps += plan.n_decodes > 0 && plan.n_rows > plan.n_decodes ? 1 : 0;
+    for (const SequenceId id : decoding) {
+      const bool has_row = std::ranges::any_of(plan.sequences, [&](const PlannedSequence& p) { return p.id == id; });
+      EXPECT_TRUE(has_row || scheduler_.find(id)->state == SequenceState::waiting) << "a decode was left out of a step";
+    }
+    counts->n_preempted += plan.n_preempted;
+    counts->n_deferred += scheduler_.n_deferred();
+    look_for_overtaking(plan, counts);
+    if (plan.is_empty()) return true;
+    in_flight_.push_back(build(scheduler_, std::move(plan)));
+    return false;
+  }
+
+  /// Nobody of a priority is passed by later ones without end, unless it waits for what is being filled.
+  void look_for_overtaking(const StepPlan& plan, LoadCounts* counts) {
+    for (const SequenceId admitted : plan.admitted) {
+      for (const SequenceId id : scheduler_.unfinished()) {
+        Sequence& waiting = *scheduler_.find(id);
+        if (waiting.state != SequenceState::waiting || waiting.priority != scheduler_.find(admitted)->priority ||
+            !(id < admitted))
+          continue;
+        const std::int32_t n_match = waiting.is_fill() ? waiting.prompt_len : waiting.n_tokens() - 1;
+        if (cache_.find(waiting.table, waiting.tokens, n_match, plan.step).n_pending > 0) continue;
+        ++counts->n_overtaken;
+        EXPECT_LE(++n_overtaken_[id], kMaxOvertaken) << "sequence " << id.value << " starves";
+      }
+    }
+  }
+
+  void take() {
+    for (const auto& sequence : scheduler_.take_finished()) {
+      EXPECT_LE(sequence->n_preemptions, kMaxPreemptions);
+      EXPECT_LE(sequence->n_admissions, kMaxPreemptions + 1);
+      const auto expected = expected_.find(sequence->id.value);
+      ASSERT_NE(expected, expected_.end()) << "a sequence ended twice";
+      if (sequence->finished != FinishReason::abort) {
+        EXPECT_EQ(sequence->tokens, expected->second) << "sequence " << sequence->id.value;
+      } else {
+        EXPECT_TRUE(std::ranges::equal(sequence->tokens, std::span(expected->second).first(sequence->tokens.size())));
+      }
+      expected_.erase(expected);
+    }
+  }
+
+  std::mt19937 rng_;
+  LoadOptions options_;
+  KvCache cache_;
+  Scheduler scheduler_;
+  SimulatedDevice device_;
+  std::int32_t longest_;
+  std::map<std::int64_t, std::vector<TokenId>> expected_;
+  std::map<SequenceId, int> n_overtaken_;
+  std::deque<SimulatedDevice::Step> in_flight_;
+  std::int64_t next_id_ = 0;
+  std::int64_t n_rows_due_ = 0;
+};
+
+TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches) {
+  LoadCounts counts;
+  const LoadOptions loads[] = {
+      {},
+      {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true},
+      {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false},
+      {.n_blocks = 200, .max_num_seqs = 16, .max_num_batched_tokens = 64, .max_prefill_tokens = 7, .mean_gap = 2},
+      {.n_blocks = 30,
+       .max_num_seqs = 12,
+       .max_num_batched_tokens = 40,
+       .max_prefill_tokens = 9,
+       .n_priorities = 3,
+       .mean_gap = 2},
+      {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2},
+      {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .mean_gap = 2},
+      {.n_blocks = 20, .max_num_seqs = 8, .max_num_batched_tokens = 64, .caching = false, .n_priorities = 2},
+  };
+  for (const std::uint32_t seed : {1u, 2u}) {
+    for (const LoadOptions& options : loads) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << options.n_blocks << " blocks");
+      RandomLoad(seed, options).run(500, &counts);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(counts.n_preempted, 100) << "the load was too light to show anything";
+  EXPECT_GT(counts.n_deferred, 100);
+  EXPECT_GT(counts.n_overtaken, 20);
+  EXPECT_GT(counts.n_cancelled, 200);
+  EXPECT_GT(counts.n_mixed_steps, 500);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,159 @@
+/// A device for tests of the scheduler: it sees every read of a block that holds something else, and makes tokens from all that
+/// came before.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/scheduler.h"
+
+namespace baton::testing {
+
+constexpr std::int32_t kBlockLen = 4;
+constexpr TokenId kStop = 0;
+
+inline std::unique_ptr<Sequence> make_sequence(std::int64_t id, std::vector<TokenId> prompt, std::int32_t max_tokens,
+                                               const CacheScope& scope = {}) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = SequenceId{id};
+  sequence->request = RequestId{id};
+  sequence->prompt_len = static_cast<std::int32_t>(prompt.size());
+  sequence->max_len = sequence->prompt_len + max_tokens;
+  sequence->tokens = std::move(prompt);
+  sequence->table.scope = scope;
+  return sequence;
+}
+
+inline std::vector<TokenId> prompt_of(std::size_t n, TokenId first) {
+  std::vector<TokenId> tokens(n);
+  for (std::size_t i = 0; i < n; ++i) tokens[i] = first + static_cast<TokenId>(i);
+  return tokens;
+}
+
+/// Outcomes that give `token` to everyone who is due one.
+inline std::vector<StepOutcome> give(const StepPlan& plan, TokenId token) {
+  std::vector<StepOutcome> outcomes;
+  for (const PlannedSequence& planned : plan.sequences) {
+    StepOutcome outcome{planned.id, {}, {}, {}};
+    for (std::int32_t i = 0; i < planned.max_tokens; ++i) outcome.tokens.push_back({token, {}, {}});
+    outcomes.push_back(outcome);
+  }
+  return outcomes;
+}
+
+/// A device that stores, for each position, a hash of all tokens up to it, and makes the next token from it.
+class SimulatedDevice {
+ public:
+  struct Row {
+    std::int32_t slot, position;
+    TokenId token;  ///< -1: the slot's last
+    bool samples;
+    std::int32_t max_tokens;
+    std::vector<BlockId> blocks;
+    std::vector<TokenId> known;  ///< tokens of the sequence as of the plan, to check what is read
+  };
+  struct Step {
+    StepPlan plan;
+    std::vector<Row> rows;
+  };
+  struct Slot {
+    TokenId last = 0;
+    int n_generated = 0;
+    bool finished = false;
+  };
+
+  SimulatedDevice(std::int32_t n_blocks, std::int32_t n_slots)
+      : content_(static_cast<std::size_t>(n_blocks * kBlockLen), 0), slots_(static_cast<std::size_t>(n_slots)) {}
+
+  static std::uint64_t chain(std::uint64_t hash, TokenId token) {
+    hash = (hash ^ static_cast<std::uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ULL;
+    return hash ^ (hash >> 29);
+  }
+  static std::uint64_t chain(std::span<const TokenId> tokens) {
+    std::uint64_t hash = 1;
+    for (const TokenId token : tokens) hash = chain(hash, token);
+    return hash;
+  }
+  static TokenId next_token(std::uint64_t hash) { return static_cast<TokenId>((hash >> 40) % 17); }
+
+  std::vector<StepOutcome> run(const Step& step) {
+    for (const SlotId slot : step.plan.reset_slots) slots_[static_cast<std::size_t>(slot.value)] = {};
+    std::map<std::int32_t, StepOutcome> outcome_of_slot;
+    for (const Row& row : step.rows) {
+      Slot& slot = slots_[static_cast<std::size_t>(row.slot)];
+      const TokenId token = row.token >= 0 ? row.token : slot.last;
+      std::uint64_t hash = row.position == 0 ? 1 : at(row, row.position - 1);
+      if (slot.finished) {  // a dead row: it may write anything
+        at(row, row.position) = 0xdeadULL;
+        continue;
+      }
+      for (std::int32_t i = 0; i < row.position; ++i) {
+        if (i >= static_cast<std::int32_t>(row.known.size())) break;
+        EXPECT_EQ(at(row, i), chain(std::span(row.known).first(static_cast<std::size_t>(i) + 1)))
+            << "position " << i << " was overwritten";
+      }
+      hash = chain(hash, token);
+      at(row, row.position) = hash;
+      if (!row.samples) continue;
+      StepOutcome& outcome = outcome_of_slot[row.slot];
+      slot.last = next_token(hash);
+      ++slot.n_generated;
+      if (slot.last == kStop) {
+        outcome.finished = FinishReason::stop;
+        outcome.stop_id = kStop;
+      } else {
+        outcome.tokens.push_back({slot.last, {}, {}});
+        if (slot.n_generated == row.max_tokens) outcome.finished = FinishReason::length;
+      }
+      slot.finished = outcome.finished.has_value();
+    }
+    std::vector<StepOutcome> outcomes;
+    for (const PlannedSequence& planned : step.plan.sequences) {
+      if (planned.max_tokens > 0 && !outcome_of_slot.contains(planned.slot.value)) continue;  // it had ended before
+      StepOutcome outcome = outcome_of_slot[planned.slot.value];
+      outcome.id = planned.id;
+      outcomes.push_back(outcome);
+    }
+    return outcomes;
+  }
+
+ private:
+  std::uint64_t& at(const Row& row, std::int32_t position) {
+    const BlockId block = row.blocks[static_cast<std::size_t>(position / kBlockLen)];
+    return content_[static_cast<std::size_t>(block.value * kBlockLen + position % kBlockLen)];
+  }
+  std::vector<std::uint64_t> content_;
+  std::vector<Slot> slots_;
+};
+
+inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
+  SimulatedDevice::Step step{std::move(plan), {}};
+  for (const PlannedSequence& planned : step.plan.sequences) {
+    const Sequence& sequence = *scheduler.find(planned.id);
+    for (std::int32_t i = 0; i < planned.n_rows; ++i) {
+      const std::int32_t position = planned.first_position + i;
+      const TokenId token = position < sequence.n_tokens() ? sequence.tokens[static_cast<std::size_t>(position)] : -1;
+      step.rows.push_back({planned.slot.value, position, token, planned.max_tokens > 0 && i + 1 == planned.n_rows,
+                           sequence.max_len - sequence.prompt_len - sequence.n_before_slot, sequence.table.blocks,
+                           sequence.tokens});
+    }
+  }
+  return step;
+}
+
+inline std::vector<TokenId> expected_tokens(std::vector<TokenId> tokens, std::int32_t max_tokens) {
+  for (std::int32_t i = 0; i < max_tokens; ++i) {
+    const TokenId next = SimulatedDevice::next_token(SimulatedDevice::chain(tokens));
+    if (next == kStop) break;
+    tokens.push_back(next);
+  }
+  return tokens;
+}
+
+}  // namespace baton::testing
