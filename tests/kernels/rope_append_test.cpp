@@ -256,8 +256,8 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
         attention.layer = kLayer;
         attention.kv = run.kv.get();
         attention.scale = 0.125f;
+        attention.merge = true;
         attention_decode(test.backend, attention);
-        attention_merge(test.backend, {out.view(), attention.partials, attention.step, 0, run.kv.get()});
         const HostTensor got = out.to_host();
         for (std::int64_t i = 0; i < got.shape.n_elements(); ++i)
           ASSERT_TRUE(std::isfinite(got.at(i))) << what << ", number " << i;
