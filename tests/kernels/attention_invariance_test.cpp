@@ -46,6 +46,57 @@ TEST(AttentionInvariance, runs_again_with_the_same_bits_and_however_states_are_m
   });
 }
 
+TEST(AttentionInvariance, who_takes_which_item_and_when_changes_no_bit) {
+  for_each_path({.n_heads = 8, .n_kv_heads = 4}, kShared,
+                [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend& on) {
+                  AttentionPlan plan = problem.input.random_plan(16, 5, true);
+                  const auto expected = memory.run(plan);
+                  const auto n_items = static_cast<int>(plan.items.size());
+                  for (const int n : {0, 1, n_items / 2, n_items}) {
+                    plan.n_item_major = n;
+                    ASSERT_TRUE(same_bits(memory.run(plan), expected)) << n << " item by item";
+                  }
+                  for (int i = 0; i < 5; ++i) {
+                    problem.input.deal_pairs(plan, on.backend.info().attention_costs.n_workers);
+                    for (const bool merge : {true, false})
+                      ASSERT_TRUE(same_bits(memory.run(plan, {.merge = merge}), expected)) << "dealt, merge " << merge;
+                  }
+                });
+}
+
+TEST(AttentionInvariance, a_large_batch_runs_again_and_again_with_the_same_bits) {
+  std::vector<Branch> branches = {{-1, 0, 1100, 1}};
+  for (int i = 1; i < 33; ++i) branches.push_back({0, i % 3 == 0 ? 512 : 1024, 1025 + 7 * i, 1});
+  for (const DType dtype : storage_dtypes()) {
+    AttentionCase input({.n_heads = 16, .n_kv_heads = 4, .head_dim = 128, .kv_dtype = dtype}, branches, 1);
+    input.order_depth_first();
+    AttentionProblem problem(std::move(input));
+    std::vector<reference::HeadOutput> reference;
+    for (const TestBackend& on : test_backends()) {
+      auto memory = AttentionMemory::make(on.backend, problem);
+      if (!memory) continue;
+      if (reference.empty()) reference = reference_attention(problem, problem.input.rows);
+      AttentionPlanOptions options;
+      options.costs = on.backend.info().attention_costs;
+      if (!on.is_cuda()) options.costs.n_workers = 132;  // many cuts
+      const AttentionPlan plan = plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), options);
+      const auto expected = memory->run(plan);
+      expect_close(problem, reference, expected, name_of(on, problem.input.shape));
+      ASSERT_TRUE(same_bits(memory->run(plan, {.merge = false}), expected)) << "merged apart";
+      memory->prepare(plan, {}, plan.n_partials);
+      const StepInput step = make_step(plan);
+      const StepView view = on.backend.upload_step(step);
+      const auto recording = on.backend.record([&] { memory->enqueue(view); });
+      ASSERT_TRUE(recording) << recording.error().message;
+      for (int i = 0; i < (on.is_cuda() ? 100 : 1); ++i) {
+        memory->poison_outputs();
+        for (int j = 0; j < (on.is_cuda() ? 10 : 1); ++j) (*recording)->replay();  // without a wait between
+        ASSERT_TRUE(same_bits(memory->outputs(), expected)) << name_of(on, problem.input.shape) << ", run " << i;
+      }
+    }
+  }
+}
+
 TEST(AttentionInvariance, any_number_of_workers_gives_the_same_bits) {
   for_each_path({}, kShared, [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend& on) {
     const AttentionPlan plan = problem.input.random_plan(16, 5, true);
@@ -77,7 +128,7 @@ std::vector<AttentionCase> changing_steps(const CaseShape& shape) {
 
 TEST(AttentionInvariance, a_recording_serves_other_lengths_groups_and_trees) {
   for (const DType dtype : storage_dtypes())
-    for (const bool merge : {true, false})
+    for (const auto& [merge, dealt] : {std::pair{true, false}, {true, true}, {false, true}})
       for (const TestBackend& on : test_backends()) {
         auto cases = changing_steps({.kv_dtype = dtype});
         // One storage holds the blocks of every step, each full of numbers.
@@ -95,6 +146,7 @@ TEST(AttentionInvariance, a_recording_serves_other_lengths_groups_and_trees) {
             AttentionPlan plan = made.random_plan(cut, 3, true);
             for (std::int32_t& block : plan.block_lists)
               block = problem.input.sequences[0].blocks[static_cast<std::size_t>(block)];
+            if (dealt) made.deal_pairs(plan, on.backend.info().attention_costs.n_workers);
             plans.push_back(plan);
             expected.push_back(memory->run(plan, {.merge = merge}));
             n_partials = std::max(n_partials, plan.n_partials);
@@ -113,7 +165,7 @@ TEST(AttentionInvariance, a_recording_serves_other_lengths_groups_and_trees) {
             view = on.backend.upload_step(next);
             (*recording)->replay();
             ASSERT_TRUE(same_bits(memory->outputs(), expected[i]))
-                << name_of(on, problem.input.shape) << ", step " << i << ", merge " << merge;
+                << name_of(on, problem.input.shape) << ", step " << i << ", merge " << merge << ", dealt " << dealt;
           }
       }
 }

@@ -163,9 +163,10 @@ TEST(AttentionMerge, writes_16_bit_outputs) {
 TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
   const Parts empty = random_parts({1, 2, 3}, 1, 1, 1);
   const Parts full = random_parts({3}, 3, 0, 2);
-  for_each_backend([&](Backend& backend) {
-    for (const float x : run_merge(backend, empty)) ASSERT_EQ(x, 0.0f);
-    const auto expected = run_merge(backend, full);
+  for (const testing::TestBackend& on : testing::test_backends()) {
+    SCOPED_TRACE(on.name);
+    for (const float x : run_merge(on.backend, empty)) ASSERT_EQ(x, 0.0f);
+    const auto expected = run_merge(on.backend, full);
     for (const std::size_t place : {0, 1, 3}) {  // an empty state before, between and after
       Parts with_empty = full;
       with_empty.slots.insert(with_empty.slots.begin() + static_cast<std::ptrdiff_t>(place), 3);
@@ -175,10 +176,13 @@ TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
         with_empty.l.push_back(0);
         for (int k = 0; k < full.head_dim; ++k) with_empty.o.push_back(std::nanf(""));
       }
-      const auto got = run_merge(backend, with_empty);
-      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]);
+      const auto got = run_merge(on.backend, with_empty);
+      // CUDA cuts the sum into parts by the number of states, so the last bits may move there.
+      const float loss = on.is_cuda() ? 1e-6f : 0.0f;
+      for (std::size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], expected[i], loss * std::max(1.0f, std::abs(expected[i])));
     }
-  });
+  }
 }
 
 TEST(AttentionMerge, rows_without_slots_are_left_alone) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -134,7 +135,19 @@ class AttentionCase {
     plan.rows = rows;
     cover(plan, 0, static_cast<int>(sequences.size()), 0, cut, max_tile, share);
     finish_plan(plan);
+    plan.n_item_major = uniform(0, static_cast<int>(plan.items.size()));
     return plan;
+  }
+
+  /// Deals the pairs of items and KV heads to workers at random, some of whom get nothing.
+  void deal_pairs(AttentionPlan& plan, int n_workers) {
+    plan.pairs.resize(plan.items.size() * static_cast<std::size_t>(shape.n_kv_heads));
+    std::iota(plan.pairs.begin(), plan.pairs.end(), 0);
+    std::shuffle(plan.pairs.begin(), plan.pairs.end(), random);
+    plan.worker_offsets.assign(1, 0);
+    for (int w = 1; w < n_workers; ++w) plan.worker_offsets.push_back(uniform(0, static_cast<int>(plan.pairs.size())));
+    plan.worker_offsets.push_back(static_cast<std::int32_t>(plan.pairs.size()));
+    std::sort(plan.worker_offsets.begin(), plan.worker_offsets.end());
   }
 
   /// Numbers the partial states of plan.items (in any order), lists them for each row by position and sets the flags.

@@ -30,6 +30,7 @@ class KvContents {
   void clear() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff}); }
   /// How much a stored number is worth; set before what is written with it.
   void set_scales(float k_scale, float v_scale) {
+    if (shape_.dtype != DType::f8_e4m3) return;  // other dtypes store the number itself
     shape_.k_scale = k_scale;
     shape_.v_scale = v_scale;
   }
