@@ -11,8 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class In, class Out, int N>
-__global__ void __launch_bounds__(kThreads)
-    silu_mul_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n) {
+__global__ void __launch_bounds__(kThreads) silu_mul_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n) {
   const std::int64_t steps_per_row = n / N;
   const std::int64_t n_steps = n_rows * steps_per_row;
   for (std::int64_t step = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; step < n_steps;
@@ -38,7 +37,8 @@ void silu_mul(const Device& device, const SiluMulArgs& args) {
   const bool is_aligned = rows_are_aligned(n, args.gate_up, args.out);
   const std::int64_t n_steps = n_rows * n / (is_aligned ? kElementsAtOnce : 1);
   // Eight blocks a multiprocessor fill it; a longer tensor is walked by these.
-  const auto n_blocks = static_cast<unsigned>(std::min<std::int64_t>((n_steps + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
+  const auto n_blocks =
+      static_cast<unsigned>(std::min<std::int64_t>((n_steps + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
   visit_element(args.gate_up.dtype, [&](auto in) {
     visit_element(args.out.dtype, [&](auto out) {
       using In = decltype(in);

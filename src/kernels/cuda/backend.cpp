@@ -14,7 +14,6 @@
 #include "kernels/cuda/kv_storage.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rope_append.h"
-#include "kernels/cuda/sampling.h"
 
 namespace baton::cuda {
 namespace {
@@ -24,6 +23,8 @@ constexpr std::size_t kStepBytes = 64 << 20;
 constexpr std::size_t kFirstStagingBytes = 1 << 20;
 /// Rows times KV heads that one merging launch can count.
 constexpr std::int64_t kAttentionCounters = 1 << 20;
+/// Biases and counts of penalties that the orders of one step can bring.
+constexpr std::int32_t kOriginals = 4 << 20;
 constexpr int kOldestComputeCapability = 80;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -53,8 +54,9 @@ Result<int> count_devices() {
   if (driver == 0)
     return fail(ErrorCode::unavailable, "no NVIDIA driver is loaded (libcuda.so.1): the CUDA backend needs one", "device");
   if (error == cudaErrorInsufficientDriver || driver / 1000 < runtime / 1000)
-    return fail(ErrorCode::unavailable, fmt::format("the NVIDIA driver knows CUDA up to {}; this build needs a driver for {}",
-                                                    version_text(driver), version_text(runtime)),
+    return fail(ErrorCode::unavailable,
+                fmt::format("the NVIDIA driver knows CUDA up to {}; this build needs a driver for {}", version_text(driver),
+                            version_text(runtime)),
                 "device");
   if (error != cudaSuccess)
     return fail(ErrorCode::unavailable, fmt::format("no CUDA device can be used: {}", cudaGetErrorString(error)), "device");
@@ -66,7 +68,8 @@ Result<Device> describe(int ordinal) {
   BATON_TRY(const int n_devices, count_devices());
   if (ordinal < 0 || ordinal >= n_devices)
     return fail(ErrorCode::invalid_request,
-                fmt::format("CUDA device {} does not exist: this machine has {}, counted from 0", ordinal, n_devices), "device");
+                fmt::format("CUDA device {} does not exist: this machine has {}, counted from 0", ordinal, n_devices),
+                "device");
   cudaDeviceProp properties{};
   cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
   if (error == cudaSuccess) error = cudaSetDevice(ordinal);
@@ -83,8 +86,8 @@ Result<Device> describe(int ordinal) {
   device.name = properties.name;
   if (device.compute_capability < kOldestComputeCapability)
     return fail(ErrorCode::unsupported,
-                fmt::format("{} has compute capability {}.{}; the CUDA backend needs 8.0 or more", device.name, properties.major,
-                            properties.minor),
+                fmt::format("{} has compute capability {}.{}; the CUDA backend needs 8.0 or more", device.name,
+                            properties.major, properties.minor),
                 "device");
   return device;
 }
@@ -117,6 +120,9 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   if (options.attention_blocks < 0)
     return fail(ErrorCode::invalid_request,
                 fmt::format("{} blocks of attention: must be 0 (one a multiprocessor) or more", options.attention_blocks));
+  if (options.batch_invariant)
+    return fail(ErrorCode::unsupported,
+                "--batch-invariant: attention on CUDA does not sum alike for every batch yet; use the CPU", "batch_invariant");
   BATON_TRY(device_, describe(options.device));
   check_cuda(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreate(&timing_begin_), "cudaEventCreate");
@@ -129,10 +135,12 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
     staging.size_bytes = kFirstStagingBytes;
   }
   BATON_TRY(std::byte * counters, device_memory(kAttentionCounters * sizeof(std::int32_t), "the counters of attention"));
-  workspace_.counters = reinterpret_cast<std::int32_t*>(counters);
-  workspace_.n_counters = kAttentionCounters;
-  workspace_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks : device_.n_multiprocessors;
+  attention_.counters = reinterpret_cast<std::int32_t*>(counters);
+  attention_.n_counters = kAttentionCounters;
+  attention_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks : device_.n_multiprocessors;
   check_cuda(cudaMemsetAsync(counters, 0, kAttentionCounters * sizeof(std::int32_t), device_.stream), "cudaMemsetAsync");
+  BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
+  sampling_ = {reinterpret_cast<float*>(originals), kOriginals};
   BATON_TRY(products_, MatmulEngine::make(device_, options.batch_invariant));
   synchronize();
   return {};
@@ -143,7 +151,8 @@ CudaBackend::~CudaBackend() {
   device();
   cudaStreamSynchronize(device_.stream);
   products_.reset();
-  cudaFree(workspace_.counters);
+  cudaFree(attention_.counters);
+  cudaFree(sampling_.originals);
   cudaFree(step_);
   for (const Staging& staging : staging_) {
     cudaFreeHost(staging.data);
@@ -171,15 +180,22 @@ BackendInfo CudaBackend::info() const {
   info.memory_bytes = static_cast<std::int64_t>(total_bytes);
   info.free_memory_bytes = static_cast<std::int64_t>(free_bytes);
   info.has_bf16_products = true;
-  // Of an H200: 4.5 TB/s of memory, 6 TB/s of L2, 350 TFLOP/s of the products of attention.
+  info.has_full_sampling = true;
+  // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, whose tiles hold 128 query rows.
   AttentionCosts& costs = info.attention_costs;
   costs.memory_bytes_per_us = 4.5e6;
-  costs.cache_bytes_per_us = 6.0e6;
+  costs.cache_bytes_per_us = 9.6e6;
   costs.cache_bytes = device_.l2_bytes;
-  costs.flops_per_us = 350e6;
-  costs.partial_bytes_per_us = 3e6;
-  costs.item_us = 0.4;
-  costs.n_workers = device_.n_multiprocessors;
+  costs.flops_per_us = 450e6;
+  costs.few_queries = 32;
+  costs.query_granule = 16;
+  costs.partial_bytes_per_us = 5e6;
+  costs.item_us = 0.7;
+  costs.merge_us = 1.5;
+  costs.n_workers = attention_.n_blocks;
+  costs.row_tile_queries = 128;
+  costs.min_piece = 64;
+  costs.head_by_head = false;
   return info;
 }
 
@@ -271,10 +287,10 @@ void CudaBackend::matmul(const MatmulArgs& args) {
   products_->multiply(args);
 }
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
-void CudaBackend::attention_decode(const AttentionArgs& args) { cuda::attention_decode(device(), workspace_, args); }
+void CudaBackend::attention_decode(const AttentionArgs& args) { cuda::attention_decode(device(), attention_, args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
 void CudaBackend::silu_mul(const SiluMulArgs& args) { cuda::silu_mul(device(), args); }
-void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), args); }
+void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), sampling_, args); }
 void CudaBackend::all_reduce(TensorView x) { cuda::all_reduce(device(), x); }
 void CudaBackend::all_gather(TensorView out, ConstTensorView part) { cuda::all_gather(device(), out, part); }
 

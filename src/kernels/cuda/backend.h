@@ -11,6 +11,7 @@
 #include "kernels/cuda/attention_decode.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/sampling.h"
 
 namespace baton::cuda {
 
@@ -63,7 +64,8 @@ class CudaBackend final : public Backend {
   const Device& device() const;
 
   Device device_;
-  AttentionWorkspace workspace_;
+  AttentionWorkspace attention_;
+  SampleWorkspace sampling_;
   std::unique_ptr<MatmulEngine> products_;
   std::byte* step_ = nullptr;  ///< where every step is uploaded to
   std::array<Staging, 2> staging_;

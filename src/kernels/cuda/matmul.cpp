@@ -77,7 +77,8 @@ struct Description {
                  "cublasLtMatmulDescSetAttribute");
     check_cublas(cublasLtMatrixLayoutInit(&weight, cuda_type(product.dtype), k, n, product.k), "cublasLtMatrixLayoutInit");
     check_cublas(cublasLtMatrixLayoutInit(&x, cuda_type(product.dtype), k, n_rows, product.k), "cublasLtMatrixLayoutInit");
-    check_cublas(cublasLtMatrixLayoutInit(&out, cuda_type(product.out_dtype), n, n_rows, product.n), "cublasLtMatrixLayoutInit");
+    check_cublas(cublasLtMatrixLayoutInit(&out, cuda_type(product.out_dtype), n, n_rows, product.n),
+                 "cublasLtMatrixLayoutInit");
   }
 
   cublasLtMatmulDescOpaque_t operation;
@@ -95,7 +96,8 @@ std::int32_t alignment_of(const std::byte* address) {
 /// Rows up to which one algorithm serves: powers of two to 8, then multiples of a step that grows with them.
 std::int64_t bucket_of(std::int64_t n_rows) {
   if (n_rows <= 8) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n_rows)));
-  const std::int64_t step = std::max<std::int64_t>(8, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n_rows - 1))) / 4);
+  const std::int64_t step =
+      std::max<std::int64_t>(8, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n_rows - 1))) / 4);
   return (n_rows + step - 1) / step * step;
 }
 
@@ -240,7 +242,8 @@ class MatmulEngine::Impl {
 
   /// out = x W^T by cuBLASLt, which writes f32 and the weight's own type.
   void run(const ConstTensorView& x, const CudaMatrix& matrix, const TensorView& out) {
-    const Product product{x.shape[0],  matrix.n, matrix.k, matrix.dtype, out.dtype, alignment_of(x.data), alignment_of(out.data)};
+    const Product product{
+        x.shape[0], matrix.n, matrix.k, matrix.dtype, out.dtype, alignment_of(x.data), alignment_of(out.data)};
     Description description(product);
     const cublasLtMatmulAlgo_t& algorithm = algorithm_for(product, description);
     const float one = 1;
@@ -315,8 +318,9 @@ class MatmulEngine::Impl {
     }
     cudaFree(all_x);
     if (unequal_rows != 0)
-      return fail(ErrorCode::unsupported, fmt::format("--batch-invariant: {} ({} x {}) gives other bits for {} rows than among {}",
-                                                      name, matrix.n, matrix.k, unequal_rows, kRows));
+      return fail(ErrorCode::unsupported,
+                  fmt::format("--batch-invariant: {} ({} x {}) gives other bits for {} rows than among {}", name, matrix.n,
+                              matrix.k, unequal_rows, kRows));
     return {};
   }
 

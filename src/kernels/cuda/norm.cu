@@ -67,7 +67,8 @@ void rms_norm(const Device& device, const RmsNormArgs& args) {
         using Delta = decltype(delta);
         using Weight = decltype(weight);
         using Out = decltype(out);
-        auto* kernel = is_aligned ? rms_norm_kernel<Delta, Weight, Out, kElementsAtOnce> : rms_norm_kernel<Delta, Weight, Out, 1>;
+        auto* kernel =
+            is_aligned ? rms_norm_kernel<Delta, Weight, Out, kElementsAtOnce> : rms_norm_kernel<Delta, Weight, Out, 1>;
         kernel<<<n_rows, kThreads, 0, device.stream>>>(params);
       });
     });

@@ -1,210 +1,176 @@
-/// Sampling on a CUDA device: a block an order. Candidates are cut by a radix search for the threshold they share, so nothing is
-/// sorted, and by integers, so that no sum depends on who came first.
+/// Sampling on a CUDA device: a block an order. What is left to choose from is known by its least likely token, so that nothing
+/// is sorted.
 #include "kernels/cuda/sampling.h"
 
-#include <cstdint>
+#include <array>
 
-#include "kernels/cuda/elements.cuh"
-#include "kernels/cuda/warp.cuh"
+#include "kernels/cuda/radix_select.cuh"
 #include "kernels/formulas.h"
 
 namespace baton::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kIdsAtOnce = 4;  ///< the ids that share a number of philox
-
-/// A candidate's place in the order of likelihood, as an integer: the bits of its logit, made monotone, before its id counted
-/// down, so that all places differ and a larger one is more likely.
-using Place = std::uint64_t;
-constexpr int kIdBits = 22;
-constexpr int kPlaceBits = 32 + kIdBits;
-/// The search goes through a place's bits in digits from the top: three of the logit, then two of the id.
-constexpr int kDigitBits = 11;
-constexpr int kBins = 1 << kDigitBits;
-constexpr int kBinsPerThread = kBins / kThreads;
-/// A candidate's mass exp(...) <= 1 is counted in units of 2^-40: what rounds to 0 among four million is 4e-6 of the mass of the
-/// most likely one at the very worst, and 2^22 times 2^40 fits.
-constexpr int kMassBits = 40;
 /// Over the largest Gumbel noise there is, with room for roundings.
 constexpr float kMostNoise = 17;
 
-__device__ std::uint32_t monotone_bits(float value) {
-  const std::uint32_t bits = __float_as_uint(value == 0 ? 0.0f : value);  // -0 ties with 0
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ float from_monotone_bits(std::uint32_t bits) {
-  return __uint_as_float((bits & 0x80000000u) != 0 ? bits & 0x7fffffffu : ~bits);
-}
-__device__ Place place_of(float value, std::int32_t id) {
-  return static_cast<Place>(monotone_bits(value)) << kIdBits | ((1u << kIdBits) - 1 - static_cast<std::uint32_t>(id));
-}
-__device__ std::int32_t id_of(Place place) {
-  return static_cast<std::int32_t>((1u << kIdBits) - 1 - (static_cast<std::uint32_t>(place) & ((1u << kIdBits) - 1)));
-}
-__device__ float value_of(Place place) { return from_monotone_bits(static_cast<std::uint32_t>(place >> kIdBits)); }
-
-/// The logits of one order.
-struct Logits {
-  float* values;
-  std::int32_t n;
-  bool is_aligned;  ///< to kIdsAtOnce
-
-  __device__ void load(std::int32_t first, float (&four)[kIdsAtOnce]) const {
-    if (is_aligned) return load_f32(values + first, four);
-    for (int i = 0; i < kIdsAtOnce; ++i) four[i] = first + i < n ? values[first + i] : -INFINITY;
-  }
-  /// Calls body(first, four, n_ids) for each kIdsAtOnce tokens from `first`, of which n_ids exist, a thread's in ascending order.
-  template <class Body>
-  __device__ void each_four(Body body) const {
-    constexpr std::int32_t kStep = kThreads * kIdsAtOnce;
-    constexpr int kLoads = 4;  // on their way at once
-    std::int32_t first = static_cast<std::int32_t>(threadIdx.x) * kIdsAtOnce;
-    for (; first + (kLoads - 1) * kStep + kIdsAtOnce <= n; first += kLoads * kStep) {
-      float loaded[kLoads][kIdsAtOnce];
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) load(first + i * kStep, loaded[i]);
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) body(first + i * kStep, loaded[i], kIdsAtOnce);
-    }
-    for (; first < n; first += kStep) {
-      float four[kIdsAtOnce];
-      load(first, four);
-      body(first, four, n - first < kIdsAtOnce ? n - first : kIdsAtOnce);
-    }
-  }
-  /// Calls body(id, logit) for each token, a thread's in ascending order.
-  template <class Body>
-  __device__ void each(Body body) const {
-    each_four([&](std::int32_t first, const float (&four)[kIdsAtOnce], int n_ids) {
-#pragma unroll
-      for (int i = 0; i < kIdsAtOnce; ++i)
-        if (i < n_ids) body(first + i, four[i]);
-    });
-  }
-};
-
 /// What the threads of a block hold together.
 struct Shared {
-  std::uint64_t of_warps[kWarps];
-  double sums_of_warps[kWarps];
-  std::uint32_t n_in_bin[kBins];
-  std::uint32_t mass_low[kBins];  ///< of a 64-bit sum: a shared word of 64 bits has no atomic addition
-  std::uint32_t mass_high[kBins];
-  std::uint64_t of_warps_before[kWarps];
-  std::uint32_t found_bin;
-  std::uint32_t found_count;
-  std::uint64_t found_rest;
+  SearchShared search;
+  double sums_of_warps[kSampleThreads / kWarpSize];
   std::uint32_t n_top;
   Place top[kMaxTopLogprobs];
+  float original;          ///< the chosen token's logit as it came
+  float original_of_last;  ///< the last token's before a penalty that is in no list
 };
 
-__device__ std::uint64_t block_max(Shared& shared, std::uint64_t value) {
-  return block_join(value, shared.of_warps, [](std::uint64_t a, std::uint64_t b) { return a > b ? a : b; });
+struct SampleParams {
+  const std::byte* step;
+  float* logits;
+  float* originals;  ///< [biases of the step, then counts of the step]: logits before the list's entry changed them
+  SlotState* slots;
+  SampleResult* results;
+  std::int32_t n_slots;
+  std::int32_t n_vocab;
+  std::int32_t n_originals;
+  bool is_aligned;
+};
+
+__device__ Place block_max(Shared& shared, Place value) {
+  return block_join(value, shared.search.of_warps, [](Place a, Place b) { return a > b ? a : b; });
+}
+__device__ std::uint64_t block_sum(Shared& shared, std::uint64_t value) {
+  return block_join(value, shared.search.of_warps, [](std::uint64_t a, std::uint64_t b) { return a + b; });
 }
 
-/// What the candidates of a search weigh: one each, or their share of the probability.
-struct ByCount {
-  static constexpr bool kOneEach = true;
-  __device__ std::uint64_t operator()(float) const { return 1; }
-};
-struct ByMass {
-  static constexpr bool kOneEach = false;
-  float max;
-  float scale;  ///< 1 / temperature
-  __device__ std::uint64_t operator()(float logit) const {
-    return static_cast<std::uint64_t>(ldexpf(expf(__fmul_rn(logit - max, scale)), kMassBits));
+/// An order's part of a list of the step.
+template <class T>
+struct List {
+  const T* elements;
+  std::int32_t n;
+
+  __device__ List(const std::byte* step, const Section& section, const Range& range)
+      : elements(reinterpret_cast<const T*>(step + section.offset) + range.first), n(range.count) {
+    if (range.first < 0 || range.count < 0 || range.first + range.count > section.count) __trap();
+  }
+  /// Calls body(i, element), elements in parallel.
+  template <class Body>
+  __device__ void each(Body body) const {
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += kSampleThreads) body(i, elements[i]);
   }
 };
 
-/// The bin in which the weights, counted from the last bin down, reach `wanted`: found_bin, what is wanted inside of it
-/// (found_rest) and how many candidates it holds (found_count).
-__device__ void find_bin(Shared& shared, std::uint64_t wanted) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int last_bin = kBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;  // this thread's, the others below it
-  std::uint64_t mine[kBinsPerThread];
-  std::uint64_t sum = 0;
-#pragma unroll
-  for (int i = 0; i < kBinsPerThread; ++i) {
-    mine[i] = static_cast<std::uint64_t>(shared.mass_high[last_bin - i]) << 32 | shared.mass_low[last_bin - i];
-    sum += mine[i];
-  }
-  std::uint64_t upto = sum;  // of the warp's lanes to this one
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const std::uint64_t other = __shfl_up_sync(0xffffffffu, upto, distance);
-    if (lane >= distance) upto += other;
-  }
-  if (lane == kWarpSize - 1) shared.of_warps_before[warp] = upto;
-  __syncthreads();
-  std::uint64_t before = upto - sum;
-  for (int i = 0; i < warp; ++i) before += shared.of_warps_before[i];
-#pragma unroll
-  for (int i = 0; i < kBinsPerThread; ++i) {
-    if (before < wanted && wanted <= before + mine[i]) {
-      shared.found_bin = static_cast<std::uint32_t>(last_bin - i);
-      shared.found_rest = wanted - before;
-      shared.found_count = shared.n_in_bin[last_bin - i];
-    }
-    before += mine[i];
-  }
-  __syncthreads();
-}
+/// Changes logits in place as the lists of an order ask, and finds again what they were.
+struct Adjuster {
+  const SampleOrder& order;
+  List<TokenCount> counts;
+  List<TokenBias> biases;
+  List<TokenBan> bans;
+  float* originals_of_biases;
+  float* originals_of_counts;
+  bool penalises_last = false;  ///< which is in no list
 
-/// The least place of the smallest set of most likely candidates whose weight reaches `wanted`, which is over 0 and at most the
-/// weight of all; candidates are the places from `lowest` on. By count, `wanted` may end with a whole bin, which saves digits.
-template <class Weight>
-__device__ Place least_place(const Logits& logits, Shared& shared, Place lowest, std::uint64_t wanted, Weight weight) {
-  Place prefix = 0;
-  int n_bits_left = kPlaceBits;
-  for (;;) {
-    const int n_bits_below = n_bits_left > kDigitBits ? n_bits_left - kDigitBits : 0;
-    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads)
-      shared.n_in_bin[bin] = shared.mass_low[bin] = shared.mass_high[bin] = 0;
-    __syncthreads();
-    logits.each([&](std::int32_t id, float logit) {
-      const Place place = place_of(logit, id);
-      if (place < lowest || place >> n_bits_left != prefix) return;
-      const auto bin = static_cast<std::uint32_t>(place >> n_bits_below) & ((1u << (n_bits_left - n_bits_below)) - 1);
-      atomicAdd(&shared.n_in_bin[bin], 1u);
-      const std::uint64_t weighs = weight(logit);
-      const auto low = static_cast<std::uint32_t>(weighs);
-      const std::uint32_t before = atomicAdd(&shared.mass_low[bin], low);
-      const std::uint32_t carried = before + low < before ? 1u : 0u;
-      const auto high = static_cast<std::uint32_t>(weighs >> 32) + carried;
-      if (high != 0) atomicAdd(&shared.mass_high[bin], high);
+  __device__ Adjuster(const SampleParams& params, const StepHeader& header, const SampleOrder& asked)
+      : order(asked),
+        counts(params.step, header.token_counts, asked.counts),
+        biases(params.step, header.token_biases, asked.biases),
+        bans(params.step, header.token_bans, asked.bans),
+        originals_of_biases(params.originals + asked.biases.first),
+        originals_of_counts(params.originals + header.token_biases.count + asked.counts.first) {
+    if (header.token_biases.count + header.token_counts.count > params.n_originals) __trap();
+  }
+
+  __device__ void apply(const Logits& logits, Shared& shared, std::int32_t last_token, std::int32_t n_generated) {
+    biases.each([&](std::int32_t i, const TokenBias& bias) {
+      float& logit = logits.at(bias.id);
+      originals_of_biases[i] = logit;
+      logit += bias.bias;
     });
     __syncthreads();
-    find_bin(shared, wanted);
-    prefix = prefix << (n_bits_left - n_bits_below) | shared.found_bin;
-    wanted = shared.found_rest;
-    const std::uint32_t count = shared.found_count;
-    n_bits_left = n_bits_below;
+    if (order.has_penalties()) penalise_all(logits, shared, last_token);
+    bans.each([&](std::int32_t, const TokenBan& ban) {
+      if (ban.after < 0 || ban.after == last_token) logits.at(ban.banned) = -INFINITY;
+    });
+    const int i = static_cast<int>(threadIdx.x);
+    if (n_generated < order.min_tokens && i < order.n_stop_ids && order.stop_ids[i] >= 0 && order.stop_ids[i] < logits.n_vocab)
+      logits.values[order.stop_ids[i]] = -INFINITY;
     __syncthreads();
-    // One candidate is the last of the set; of ones that weigh 1 each, all are in it when all are wanted.
-    if (n_bits_left == 0 || count == 1 || (Weight::kOneEach && count == wanted)) return prefix << n_bits_left;
   }
-}
 
-/// The least place that top_k and top_p leave.
+  /// The logit of `token` as it came.
+  __device__ float original(const Logits& logits, Shared& shared, std::int32_t token, std::int32_t last_token) const {
+    if (threadIdx.x == 0)
+      shared.original = penalises_last && token == last_token ? shared.original_of_last : logits.values[token];
+    __syncthreads();
+    if (order.has_penalties())
+      counts.each([&](std::int32_t i, const TokenCount& count) {
+        if (count.id == token) shared.original = originals_of_counts[i];
+      });
+    __syncthreads();
+    biases.each([&](std::int32_t i, const TokenBias& bias) {
+      if (bias.id == token) shared.original = originals_of_biases[i];
+    });
+    __syncthreads();
+    return shared.original;
+  }
+
+ private:
+  __device__ void penalise_all(const Logits& logits, Shared& shared, std::int32_t last_token) {
+    bool is_last_listed = false;
+    counts.each([&](std::int32_t i, const TokenCount& count) {
+      const bool is_last = order.counts_last_token != 0 && count.id == last_token;
+      is_last_listed |= is_last;
+      float& logit = logits.at(count.id);
+      originals_of_counts[i] = logit;
+      logit = penalised(logit, count.count + (is_last ? 1 : 0));
+    });
+    penalises_last = __syncthreads_or(is_last_listed ? 1 : 0) == 0 && order.counts_last_token != 0;
+    if (penalises_last && threadIdx.x == 0) {
+      float& logit = logits.at(last_token);
+      shared.original_of_last = logit;
+      logit = penalised(logit, 1);
+    }
+    __syncthreads();
+  }
+  __device__ float penalised(float logit, std::int32_t count) const {
+    if (order.repetition_penalty != 1) logit = logit > 0 ? logit / order.repetition_penalty : logit * order.repetition_penalty;
+    // Rounded after each step, as a CPU does it.
+    if (count > 0) logit -= __fadd_rn(order.presence_penalty, __fmul_rn(order.frequency_penalty, static_cast<float>(count)));
+    return logit;
+  }
+};
+
+/// The least place that min_p, top_k and top_p leave.
 __device__ Place least_candidate(const Logits& logits, Shared& shared, const SampleOrder& order, float max, float scale) {
   Place lowest = 0;
-  if (order.top_k > 0 && order.top_k < logits.n)
-    lowest = least_place(logits, shared, 0, static_cast<std::uint64_t>(order.top_k), ByCount{});
+  std::uint64_t n_left = static_cast<std::uint64_t>(logits.n());
+  if (order.min_p > 0) {
+    const float least_scaled = logf(order.min_p);
+    Place mine = ~Place{0};
+    n_left = 0;
+    logits.each([&](std::int32_t id, float logit) {
+      if (logit == -INFINITY || __fmul_rn(logit - max, scale) < least_scaled) return;
+      const Place place = place_of(logit, id);
+      mine = place < mine ? place : mine;
+      ++n_left;
+    });
+    lowest = ~block_max(shared, ~mine);
+    n_left = block_sum(shared, n_left);
+  }
+  if (order.top_k > 0 && static_cast<std::uint64_t>(order.top_k) < n_left)
+    lowest = least_place(logits, shared.search, lowest, static_cast<std::uint64_t>(order.top_k), ByCount{});
   if (order.top_p >= 1) return lowest;
   const ByMass mass{max, scale};
   std::uint64_t total = 0;
   logits.each([&](std::int32_t id, float logit) {
     if (place_of(logit, id) >= lowest) total += mass(logit);
   });
-  total = block_join(total, shared.of_warps, [](std::uint64_t a, std::uint64_t b) { return a + b; });
+  total = block_sum(shared, total);
   const double wanted = ceil(static_cast<double>(order.top_p) * static_cast<double>(total));
   const std::uint64_t at_least_one = wanted >= 1 ? static_cast<std::uint64_t>(wanted) : 1;
-  return least_place(logits, shared, lowest, at_least_one < total ? at_least_one : total, mass);
+  return least_place(logits, shared.search, lowest, at_least_one < total ? at_least_one : total, mass);
 }
 
-/// The token with the largest log p + noise among the candidates, the smaller id on a tie.
+/// The token with the largest log p + noise among those left, the smaller id on a tie. `most_likely_id` has the logit `max`.
 __device__ std::int32_t draw(const Logits& logits, Shared& shared, const SampleOrder& order, std::int32_t n_generated,
                              std::int32_t most_likely_id, float max) {
   const float scale = 1.0f / order.temperature;
@@ -212,7 +178,7 @@ __device__ std::int32_t draw(const Logits& logits, Shared& shared, const SampleO
   // No score of a token this far below the most likely one's can be the largest, so its noise is not made.
   const float least_score = gumbel_noise(order.seed, n_generated, most_likely_id) - kMostNoise;
   Place best = 0;
-  logits.each_four([&](std::int32_t first, const float (&four)[kIdsAtOnce], int n_ids) {
+  logits.each_four([&](std::int32_t first, const float(&four)[kIdsAtOnce]) {
     float scores[kIdsAtOnce];
     bool may_win = false;
 #pragma unroll
@@ -224,10 +190,10 @@ __device__ std::int32_t draw(const Logits& logits, Shared& shared, const SampleO
     const std::array<std::uint32_t, 4> bits = bits_of_four_tokens(order.seed, n_generated, first / kIdsAtOnce);
 #pragma unroll
     for (int i = 0; i < kIdsAtOnce; ++i) {
-      if (i >= n_ids || four[i] == -INFINITY || place_of(four[i], first + i) < lowest) continue;
+      if (four[i] == -INFINITY || place_of(four[i], first + i) < lowest) continue;
       // Rounded after each step, as a CPU does it: a fused product would decide near ties differently.
       const Place place = place_of(__fadd_rn(scores[i], gumbel_of_bits(bits[i])), first + i);
-      if (place > best) best = place;
+      best = place > best ? place : best;
     }
   });
   return id_of(block_max(shared, best));
@@ -240,10 +206,10 @@ __device__ double log_sum_exp(const Logits& logits, Shared& shared, float max) {
 }
 
 /// Log-probabilities of the most likely tokens, most likely first.
-__device__ void fill_logprobs(const Logits& logits, Shared& shared, std::int32_t n_wanted, double log_sum, SampleResult& result) {
-  const int n_top = min(min(n_wanted, kMaxTopLogprobs), logits.n);
+__device__ void fill_top(const Logits& logits, Shared& shared, std::int32_t n_wanted, double log_sum, SampleResult& result) {
+  const int n_top = min(min(n_wanted, kMaxTopLogprobs), logits.n());
   const Place lowest =
-      n_top < logits.n ? least_place(logits, shared, 0, static_cast<std::uint64_t>(n_top), ByCount{}) : Place{0};
+      n_top < logits.n() ? least_place(logits, shared.search, 0, static_cast<std::uint64_t>(n_top), ByCount{}) : Place{0};
   if (threadIdx.x == 0) shared.n_top = 0;
   __syncthreads();
   logits.each([&](std::int32_t id, float logit) {
@@ -259,49 +225,97 @@ __device__ void fill_logprobs(const Logits& logits, Shared& shared, std::int32_t
     result.top_logprobs[rank] = static_cast<float>(value_of(mine) - log_sum);
   }
   if (threadIdx.x == 0) result.n_top = n_top;
+  __syncthreads();
 }
 
-/// The most likely token's place; has_nan for the whole block.
+/// The place of the most likely candidate, 0 without any; has_nan for the whole block.
 __device__ Place most_likely(const Logits& logits, Shared& shared, bool& has_nan) {
   Place best = 0;
   bool found_nan = false;
   logits.each([&](std::int32_t id, float logit) {
-    if (isnan(logit)) {
-      found_nan = true;
-      return;
-    }
-    const Place place = place_of(logit, id);
-    if (place > best) best = place;
+    found_nan |= isnan(logit);
+    const Place place = isnan(logit) ? 0 : place_of(logit, id);
+    best = place > best ? place : best;
   });
   has_nan = __syncthreads_or(found_nan ? 1 : 0) != 0;
   return block_max(shared, best);
 }
 
-__device__ bool is_stop_id(const SampleOrder& order, std::int32_t token) {
-  for (int i = 0; i < order.n_stop_ids; ++i)
-    if (order.stop_ids[i] == token) return true;
-  return false;
+/// The log-probability and rank of a token that is known.
+__device__ void score(const Logits& logits, Shared& shared, const SampleOrder& order, double log_sum, SampleResult& result) {
+  const float logit = logits.at(order.scored);
+  std::uint64_t n_larger = 0;
+  logits.each([&](std::int32_t, float other) { n_larger += other > logit ? 1 : 0; });
+  n_larger = block_sum(shared, n_larger);
+  if (threadIdx.x != 0) return;
+  result.token = order.scored;
+  result.logprob = static_cast<float>(logit - log_sum);
+  result.rank = 1 + static_cast<std::int32_t>(n_larger);
 }
 
-/// Takes out the stop ids that may not come yet.
-__device__ void forbid_stop_ids(const Logits& logits, const SampleOrder& order) {
-  const int i = static_cast<int>(threadIdx.x);
-  if (i < order.n_stop_ids && order.stop_ids[i] >= 0 && order.stop_ids[i] < logits.n)
-    logits.values[order.stop_ids[i]] = -INFINITY;
-  __syncthreads();
+/// Ends the order with a chosen token, by one thread.
+__device__ void commit(const SampleOrder& order, std::int32_t token, std::int32_t n_generated, SlotState& slot,
+                       SampleResult& result) {
+  bool is_stop_id = false;
+  for (int i = 0; i < order.n_stop_ids; ++i) is_stop_id |= order.stop_ids[i] == token;
+  result.token = token;
+  if (is_stop_id)
+    result.finished = FinishedBy::stop_id;
+  else if (n_generated + 1 >= order.max_tokens)
+    result.finished = FinishedBy::length;
+  slot.last_token = token;
+  slot.n_generated++;
+  slot.finished = is_stop_id || n_generated + 1 >= order.max_tokens ? 1 : 0;
 }
 
-struct SampleParams {
-  const std::byte* step;
-  float* logits;
-  SlotState* slots;
-  SampleResult* results;
-  std::int32_t n_slots;
-  std::int32_t n_vocab;
-  bool is_aligned;
-};
+/// Ends the order without a token, by one thread.
+__device__ void finish(FinishedBy why, SlotState* slot, SampleResult& result) {
+  if (slot != nullptr) slot->finished = 1;
+  result.finished = why;
+}
 
-__global__ void __launch_bounds__(kThreads) sample_kernel(const SampleParams params) {
+/// One order over its logits; `slot` is null for a scored token.
+__device__ void sample_one(const SampleParams& params, Shared& shared, const StepHeader& header, const SampleOrder& order,
+                           Logits logits, SlotState* slot, SampleResult& result) {
+  const SlotState before = slot != nullptr ? *slot : SlotState{0, 0, 0, 0};
+  if (before.finished != 0) {
+    if (threadIdx.x == 0) result.was_finished = 1;
+    return;
+  }
+  bool has_nan = false;
+  Place best = most_likely(logits, shared, has_nan);
+  if (has_nan || value_of(best) == -INFINITY) {
+    if (threadIdx.x == 0) finish(FinishedBy::not_a_number, slot, result);
+    return;
+  }
+  double log_sum = 0;
+  if (order.n_top_logprobs >= 0) log_sum = log_sum_exp(logits, shared, value_of(best));
+  if (order.n_top_logprobs > 0) fill_top(logits, shared, order.n_top_logprobs, log_sum, result);
+  if (slot == nullptr) return score(logits, shared, order, log_sum, result);
+
+  const std::int32_t n_generated = order.n_generated_before + before.n_generated;
+  Adjuster adjuster(params, header, order);
+  adjuster.apply(logits, shared, before.last_token, n_generated);
+  const List<std::int32_t> allowed(params.step, header.allowed_ids, order.allowed);
+  if (allowed.n > 0) {
+    logits.ids = allowed.elements;
+    logits.n_ids = allowed.n;
+  }
+  best = most_likely(logits, shared, has_nan);
+  if (value_of(best) == -INFINITY) {
+    if (threadIdx.x == 0) finish(FinishedBy::nothing_allowed, slot, result);
+    return;
+  }
+  std::int32_t token = id_of(best);
+  if (order.temperature > 0) token = draw(logits, shared, order, n_generated, token, value_of(best));
+  float original = 0;
+  if (order.n_top_logprobs >= 0) original = adjuster.original(logits, shared, token, before.last_token);
+  if (threadIdx.x != 0) return;
+  if (order.n_top_logprobs >= 0) result.logprob = static_cast<float>(original - log_sum);
+  commit(order, token, n_generated, *slot, result);
+}
+
+__global__ void __launch_bounds__(kSampleThreads) sample_kernel(const SampleParams params) {
   __shared__ Shared shared;
   const StepHeader& header = *reinterpret_cast<const StepHeader*>(params.step);
   const auto index = static_cast<std::int32_t>(blockIdx.x);
@@ -309,68 +323,31 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(const SampleParams par
   const SampleOrder& order = reinterpret_cast<const SampleOrder*>(params.step + header.orders.offset)[index];
   if (order.slot < 0 || order.slot >= params.n_slots) __trap();
   SampleResult& result = params.results[index];
-  SlotState& slot = params.slots[order.slot];
-  const SlotState before = slot;
-  __syncthreads();  // all have read it before one changes it
-  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(sizeof(SampleResult) / 4); i += kThreads)
+  static_assert(sizeof(SampleResult) % sizeof(std::uint32_t) == 0);
+  for (std::size_t i = threadIdx.x; i < sizeof(SampleResult) / sizeof(std::uint32_t); i += kSampleThreads)
     reinterpret_cast<std::uint32_t*>(&result)[i] = 0;
   __syncthreads();
-  if (before.finished != 0) {
-    if (threadIdx.x == 0) result.was_finished = 1;
-    return;
-  }
   const Logits logits{params.logits + static_cast<std::int64_t>(index) * params.n_vocab, params.n_vocab, params.is_aligned};
-  bool has_nan = false;
-  Place best = most_likely(logits, shared, has_nan);
-  if (has_nan || best == 0 || value_of(best) == -INFINITY) {
-    if (threadIdx.x == 0) {
-      slot.finished = 1;
-      result.finished = FinishedBy::not_a_number;
-    }
-    return;
-  }
-  double log_sum = 0;
-  if (order.n_top_logprobs >= 0) log_sum = log_sum_exp(logits, shared, value_of(best));
-  if (order.n_top_logprobs > 0) fill_logprobs(logits, shared, order.n_top_logprobs, log_sum, result);
-
-  const std::int32_t n_generated = order.n_generated_before + before.n_generated;
-  if (n_generated < order.min_tokens && order.n_stop_ids > 0) {
-    __syncthreads();  // their logits were read above
-    forbid_stop_ids(logits, order);
-    best = most_likely(logits, shared, has_nan);
-  }
-  std::int32_t token = 0;  // kept if every token was a forbidden stop id
-  if (value_of(best) != -INFINITY) {
-    token = id_of(best);
-    if (order.temperature > 0) token = draw(logits, shared, order, n_generated, token, value_of(best));
-  }
-  if (threadIdx.x != 0) return;
-  result.token = token;
-  if (order.n_top_logprobs >= 0) result.logprob = static_cast<float>(logits.values[token] - log_sum);
-  if (is_stop_id(order, token))
-    result.finished = FinishedBy::stop_id;
-  else if (n_generated + 1 >= order.max_tokens)
-    result.finished = FinishedBy::length;
-  slot.last_token = token;
-  slot.n_generated = before.n_generated + 1;
-  slot.finished = result.finished != FinishedBy::not_finished ? 1 : 0;
+  sample_one(params, shared, header, order, logits, order.scored >= 0 ? nullptr : &params.slots[order.slot], result);
 }
 
 }  // namespace
 
-void sample(const Device& device, const SampleArgs& args) {
+void sample(const Device& device, const SampleWorkspace& workspace, const SampleArgs& args) {
   const auto n_orders = static_cast<unsigned>(args.logits.shape[0]);
   const std::int64_t n_vocab = args.logits.shape[1];
   check(n_vocab <= 1 << kIdBits, "sample: more than 4,194,304 tokens in the vocabulary");
   if (n_orders == 0 || n_vocab == 0) return;
   const SampleParams params{args.step.data,
                             reinterpret_cast<float*>(args.logits.data),
+                            workspace.originals,
                             reinterpret_cast<SlotState*>(args.slots.data),
                             reinterpret_cast<SampleResult*>(args.results.data),
                             static_cast<std::int32_t>(args.slots.shape[0]),
                             static_cast<std::int32_t>(n_vocab),
+                            workspace.n_originals,
                             rows_are_aligned(n_vocab, args.logits)};
-  sample_kernel<<<n_orders, kThreads, 0, device.stream>>>(params);
+  sample_kernel<<<n_orders, kSampleThreads, 0, device.stream>>>(params);
   check_launch("sample");
 }
 

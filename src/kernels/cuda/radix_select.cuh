@@ -1,0 +1,207 @@
+/// Which tokens a cut leaves, without sorting: a radix search for the least of them, by one block of threads over the logits of
+/// one order. Weights are integers, so that no sum depends on who came first.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/warp.cuh"
+
+namespace baton::cuda {
+
+inline constexpr int kSampleThreads = 1024;
+inline constexpr int kIdsAtOnce = 4;  ///< the ids that share a number of philox
+
+/// A candidate's place in the order of likelihood, as an integer: the bits of its logit, made monotone, before its id counted
+/// down, so that all places differ and a larger one is more likely.
+using Place = std::uint64_t;
+inline constexpr int kIdBits = 22;
+inline constexpr int kPlaceBits = 32 + kIdBits;
+/// The search goes through a place's bits in digits from the top: three of the logit, then two of the id.
+inline constexpr int kDigitBits = 11;
+inline constexpr int kBins = 1 << kDigitBits;
+inline constexpr int kBinsPerThread = kBins / kSampleThreads;
+/// A candidate's mass exp(...) <= 1 is counted in units of 2^-40: what rounds to 0 among four million is 4e-6 of the mass of
+/// the most likely one at the very worst, and 2^22 times 2^40 fits.
+inline constexpr int kMassBits = 40;
+
+__device__ inline std::uint32_t monotone_bits(float value) {
+  const std::uint32_t bits = __float_as_uint(value == 0 ? 0.0f : value);  // -0 ties with 0
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ inline float from_monotone_bits(std::uint32_t bits) {
+  return __uint_as_float((bits & 0x80000000u) != 0 ? bits & 0x7fffffffu : ~bits);
+}
+__device__ inline Place place_of(float value, std::int32_t id) {
+  return static_cast<Place>(monotone_bits(value)) << kIdBits | ((1u << kIdBits) - 1 - static_cast<std::uint32_t>(id));
+}
+__device__ inline std::int32_t id_of(Place place) {
+  return static_cast<std::int32_t>((1u << kIdBits) - 1 - (static_cast<std::uint32_t>(place) & ((1u << kIdBits) - 1)));
+}
+__device__ inline float value_of(Place place) { return from_monotone_bits(static_cast<std::uint32_t>(place >> kIdBits)); }
+
+/// The candidates of one order: all tokens, or those of a list.
+struct Logits {
+  float* values = nullptr;
+  std::int32_t n_vocab = 0;
+  bool is_aligned = false;            ///< to kIdsAtOnce
+  const std::int32_t* ids = nullptr;  ///< null: all
+  std::int32_t n_ids = 0;
+
+  __device__ std::int32_t n() const { return ids == nullptr ? n_vocab : n_ids; }
+  /// A token's logit; an id outside the vocabulary stops the device.
+  __device__ float& at(std::int32_t id) const {
+    if (id < 0 || id >= n_vocab) __trap();
+    return values[id];
+  }
+
+  /// Calls body(id, logit) for each candidate, a thread's in ascending order.
+  template <class Body>
+  __device__ void each(Body body) const {
+    if (ids != nullptr) {
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n_ids; i += kSampleThreads) body(ids[i], at(ids[i]));
+      return;
+    }
+    each_four_of_all([&](std::int32_t first, const float(&four)[kIdsAtOnce], int n_here) {
+#pragma unroll
+      for (int i = 0; i < kIdsAtOnce; ++i)
+        if (i < n_here) body(first + i, four[i]);
+    });
+  }
+  /// Calls body(first, four) for logits of kIdsAtOnce tokens from `first`, a multiple of it; -infinity for what is no
+  /// candidate.
+  template <class Body>
+  __device__ void each_four(Body body) const {
+    if (ids == nullptr)
+      return each_four_of_all([&](std::int32_t first, const float(&four)[kIdsAtOnce], int) { body(first, four); });
+    each([&](std::int32_t id, float logit) {
+      float four[kIdsAtOnce];
+#pragma unroll
+      for (int i = 0; i < kIdsAtOnce; ++i) four[i] = id % kIdsAtOnce == i ? logit : -INFINITY;
+      body(id / kIdsAtOnce * kIdsAtOnce, four);
+    });
+  }
+
+ private:
+  __device__ void load(std::int32_t first, float (&four)[kIdsAtOnce]) const {
+    if (is_aligned) return load_f32(values + first, four);
+    for (int i = 0; i < kIdsAtOnce; ++i) four[i] = first + i < n_vocab ? values[first + i] : -INFINITY;
+  }
+  template <class Body>
+  __device__ void each_four_of_all(Body body) const {
+    constexpr std::int32_t kStep = kSampleThreads * kIdsAtOnce;
+    constexpr int kLoads = 4;  // on their way at once
+    std::int32_t first = static_cast<std::int32_t>(threadIdx.x) * kIdsAtOnce;
+    for (; first + (kLoads - 1) * kStep + kIdsAtOnce <= n_vocab; first += kLoads * kStep) {
+      float loaded[kLoads][kIdsAtOnce];
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) load(first + i * kStep, loaded[i]);
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) body(first + i * kStep, loaded[i], kIdsAtOnce);
+    }
+    for (; first < n_vocab; first += kStep) {
+      float four[kIdsAtOnce];
+      load(first, four);
+      body(first, four, n_vocab - first < kIdsAtOnce ? n_vocab - first : kIdsAtOnce);
+    }
+  }
+};
+
+/// What the threads of a block hold together while they search.
+struct SearchShared {
+  std::uint64_t of_warps[kSampleThreads / kWarpSize];
+  std::uint32_t n_in_bin[kBins];
+  std::uint32_t mass_low[kBins];  ///< of a 64-bit sum: a shared word of 64 bits has no atomic addition
+  std::uint32_t mass_high[kBins];
+  std::uint32_t found_bin;
+  std::uint32_t found_count;
+  std::uint64_t found_rest;
+};
+
+/// What the candidates of a search weigh: one each, or their share of the probability.
+struct ByCount {
+  static constexpr bool kOneEach = true;
+  __device__ std::uint64_t operator()(float) const { return 1; }
+};
+struct ByMass {
+  static constexpr bool kOneEach = false;
+  float max;
+  float scale;  ///< 1 / temperature
+  __device__ std::uint64_t operator()(float logit) const {
+    return static_cast<std::uint64_t>(ldexpf(expf(__fmul_rn(logit - max, scale)), kMassBits));
+  }
+};
+
+/// The bin in which the weights, counted from the last bin down, reach `wanted`: found_bin, what is wanted inside of it
+/// (found_rest) and how many candidates it holds (found_count).
+__device__ inline void find_bin(SearchShared& shared, std::uint64_t wanted) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int last_bin = kBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;  // this thread's, the others below it
+  std::uint64_t mine[kBinsPerThread];
+  std::uint64_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < kBinsPerThread; ++i) {
+    mine[i] = static_cast<std::uint64_t>(shared.mass_high[last_bin - i]) << 32 | shared.mass_low[last_bin - i];
+    sum += mine[i];
+  }
+  std::uint64_t upto = sum;  // of the warp's lanes to this one
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const std::uint64_t other = __shfl_up_sync(0xffffffffu, upto, distance);
+    if (lane >= distance) upto += other;
+  }
+  if (lane == kWarpSize - 1) shared.of_warps[warp] = upto;
+  __syncthreads();
+  std::uint64_t before = upto - sum;
+  for (int i = 0; i < warp; ++i) before += shared.of_warps[i];
+#pragma unroll
+  for (int i = 0; i < kBinsPerThread; ++i) {
+    if (before < wanted && wanted <= before + mine[i]) {
+      shared.found_bin = static_cast<std::uint32_t>(last_bin - i);
+      shared.found_rest = wanted - before;
+      shared.found_count = shared.n_in_bin[last_bin - i];
+    }
+    before += mine[i];
+  }
+  __syncthreads();
+}
+
+/// The least place of the smallest set of most likely candidates whose weight reaches `wanted`, which is over 0 and at most the
+/// weight of all; candidates are the places from `lowest` on. By count, `wanted` may end with a whole bin, which saves digits.
+template <class Weight>
+__device__ Place least_place(const Logits& logits, SearchShared& shared, Place lowest, std::uint64_t wanted, Weight weight) {
+  Place prefix = 0;
+  int n_bits_left = kPlaceBits;
+  for (;;) {
+    const int n_bits_below = n_bits_left > kDigitBits ? n_bits_left - kDigitBits : 0;
+    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kSampleThreads)
+      shared.n_in_bin[bin] = shared.mass_low[bin] = shared.mass_high[bin] = 0;
+    __syncthreads();
+    logits.each([&](std::int32_t id, float logit) {
+      const Place place = place_of(logit, id);
+      if (place < lowest || place >> n_bits_left != prefix) return;
+      const auto bin = static_cast<std::uint32_t>(place >> n_bits_below) & ((1u << (n_bits_left - n_bits_below)) - 1);
+      atomicAdd(&shared.n_in_bin[bin], 1u);
+      const std::uint64_t weighs = weight(logit);
+      const auto low = static_cast<std::uint32_t>(weighs);
+      const std::uint32_t before = atomicAdd(&shared.mass_low[bin], low);
+      const std::uint32_t carried = before + low < before ? 1u : 0u;
+      const auto high = static_cast<std::uint32_t>(weighs >> 32) + carried;
+      if (high != 0) atomicAdd(&shared.mass_high[bin], high);
+    });
+    __syncthreads();
+    find_bin(shared, wanted);
+    prefix = prefix << (n_bits_left - n_bits_below) | shared.found_bin;
+    wanted = shared.found_rest;
+    const std::uint32_t count = shared.found_count;
+    n_bits_left = n_bits_below;
+    __syncthreads();
+    // One candidate is the last of the set; of ones that weigh 1 each, all are in it when all are wanted.
+    if (n_bits_left == 0 || count == 1 || (Weight::kOneEach && count == wanted)) {
+      const Place least = prefix << n_bits_left;
+      return least > lowest ? least : lowest;
+    }
+  }
+}
+
+}  // namespace baton::cuda
