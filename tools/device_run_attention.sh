@@ -6,6 +6,7 @@
 # There, with build/device carried:     tools/device_run_attention.sh tables counters peers summary
 #
 #     ceilings   workshop/01_ceilings: what the machine can do at most                        40 s     ceilings.json
+#     feeding    workshop/02_feeding: bulk and 16-byte copies through shared memory              10 s     feeding.json
 #     tables     baton bench attention: W1, W2, W3, then all in fp8                             90 s     attention.json, attention_fp8.json
 #     free       batch 1, groups, and short prefixes, relay beside paged                      20 s     attention_free.json
 #     plans      what was relayed and why                                                     20 s     plans.txt
@@ -24,11 +25,14 @@ mkdir -p "$out"
 bundle() {
   nvcc -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a -lineinfo -cudart static -Xcompiler -static-libstdc++,-static-libgcc \
     -o $bundle/bin/01_ceilings workshop/01_ceilings.cu
+  nvcc -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a -lineinfo -cudart static -Xcompiler -static-libstdc++,-static-libgcc \
+    -o $bundle/bin/02_feeding workshop/02_feeding.cu
   cp ../shared/peers/torch_attention.py $bundle/
 }
 bench() { timeout 240 $bundle/run baton bench attention --device cuda "$@"; }
 
 ceilings() { timeout 90 $bundle/run 01_ceilings; }
+feeding() { timeout 60 $bundle/run 02_feeding; }
 tables() {
   bench --json "$out/attention.json"
   local status=$?
@@ -58,7 +62,7 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,te
 failed=
 for part in "$@"; do
   case $part in
-    ceilings | tables | free | plans | counters | peers | summary) ;;
+    ceilings | feeding | tables | free | plans | counters | peers | summary) ;;
     *) echo "device_run_attention: no part is called $part" >&2; exit 2 ;;
   esac
   echo; echo "== $part"
