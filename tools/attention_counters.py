@@ -84,10 +84,10 @@ def calibrate(program, metrics, out):
         out.append({"what": what, "requested_bytes": n_bytes, "distinct_bytes": n_bytes, **launches[0]})
 
 
-def profile_arm(program, metrics, shape, arm, folder):
+def profile_arm(bench, metrics, shape, arm, folder):
     requests, shared, own, heads, kv_heads = shape
     numbers = Path(folder) / "numbers.json"
-    command = [*program("baton"), "bench", "attention", "--device", "cuda", "--runs", "1", "--arms", arm]
+    command = [*bench, "--device", "cuda", "--runs", "1", "--arms", arm]
     command += ["--requests", str(requests), "--shared", str(shared), "--own", str(own)]
     command += ["--heads", str(heads), "--kv-heads", str(kv_heads), "--json", str(numbers)]
     subprocess.run(command, capture_output=True, timeout=120, check=False)
@@ -108,6 +108,8 @@ def main():
     def program(name):
         return [str(bundle / "run"), name]
 
+    # The whole program, or the one that has this command alone.
+    bench = [*program("baton"), "bench", "attention"] if (bundle / "bin" / "baton").exists() else program("attention_bench")
     metrics = usable_metrics(program)
     out = []
     calibrate(program, metrics, out)
@@ -117,7 +119,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for shape in SHAPES:
             for arm in ("paged", "relay"):
-                profiled = profile_arm(program, metrics, shape, arm, folder)
+                profiled = profile_arm(bench, metrics, shape, arm, folder)
                 if profiled is None:
                     print(f"{shape[0]}, {shape[1]}, {shape[2]}: {arm}: no counters")
                     continue

@@ -6,8 +6,8 @@
 # There, with build/device carried:     tools/device_run_attention.sh tables counters peers summary
 #
 #     ceilings   workshop/01_ceilings: what the machine can do at most                        40 s     ceilings.json
-#     feeding    workshop/02_feeding: bulk and 16-byte copies through shared memory              10 s     feeding.json
-#     tables     baton bench attention: W1, W2, W3, then all in fp8                             90 s     attention.json, attention_fp8.json
+#     feeding    workshop/02_feeding: bulk and 16-byte copies through shared memory           10 s     feeding.json
+#     tables     baton bench attention: W1, W2, W3, then all in fp8                          90 s     attention.json, attention_fp8.json
 #     free       batch 1, groups, and short prefixes, relay beside paged                      20 s     attention_free.json
 #     plans      what was relayed and why                                                     20 s     plans.txt
 #     counters   bytes read from L2 and memory by ncu, three shapes, relay and paged          90 s     counters.csv
@@ -29,7 +29,11 @@ bundle() {
     -o $bundle/bin/02_feeding workshop/02_feeding.cu
   cp ../shared/peers/torch_attention.py $bundle/
 }
-bench() { timeout 240 $bundle/run baton bench attention --device cuda "$@"; }
+bench() {  # by the whole program, or by the one that has this command alone
+  local program=(baton bench attention)
+  [ -e $bundle/bin/baton ] || program=(attention_bench)
+  timeout 240 $bundle/run "${program[@]}" --device cuda "$@"
+}
 
 ceilings() { timeout 90 $bundle/run 01_ceilings; }
 feeding() { timeout 60 $bundle/run 02_feeding; }

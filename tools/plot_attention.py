@@ -115,7 +115,7 @@ class Panel:
 
     def svg(self, left, top):
         low, high = self.bounds()
-        plot_width, plot_height = self.width - self.LEFT - 14, self.HEIGHT - self.BOTTOM - self.TOP
+        plot_width, plot_height = self.width - self.LEFT - 28, self.HEIGHT - self.BOTTOM - self.TOP
         last = max(len(self.ticks) - 1, 1)
 
         def x_of(i):
@@ -126,7 +126,7 @@ class Panel:
 
         parts = [f'<text x="{left + self.LEFT}" y="{top + 16}" class="title">{escape(self.title)}</text>']
         for decade in range(math.floor(low), math.ceil(high) + 1):
-            for factor in (1, 2, 5):
+            for factor in (1, 2, 3, 5, 7) if high - low < 1 else (1, 2, 5):
                 value = factor * 10.0**decade
                 if low <= math.log10(value) <= high:
                     y = y_of(value)
@@ -174,7 +174,7 @@ def write_figure(path, title, panels, columns):
 def panel_of(title, x_title, ticks, runs, torch, width=760):
     panel = Panel(title, x_title, ticks, width)
     for arm in ("relay", "paged"):
-        panel.add(arm, [times_of(run).get(arm) for run in runs], COLORS[arm])
+        panel.add(f"Baton, {arm}", [times_of(run).get(arm) for run in runs], COLORS[arm])
     panel.add("goal", [run.get("goal_us") for run in runs], COLORS["goal"], dashed=True)
     panel.add("floor", [run["floor_us"] for run in runs], COLORS["floor"], dashed=True)
     if runs[0]["table"] == "W1":
