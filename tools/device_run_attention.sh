@@ -57,7 +57,7 @@ peers() {
   echo "peers: $(wc -l < "$out/torch_attention.csv") lines, $(grep -c failed "$out/torch_attention.csv") failed"
 }
 summary() {
-  python3 tools/plot_attention.py "$out/attention.json" --torch "$out/torch_attention.csv" --summary
+  python3 tools/plot_attention.py "$out/attention.json" --torch "$out/torch_attention.csv" --fp8 "$out/attention_fp8.json" --summary
 }
 
 if [ "${1:-}" = bundle ]; then bundle; exit; fi

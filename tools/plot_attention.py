@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws and sums up what `baton bench attention --device cuda --json FILE` measured.
 
-    tools/plot_attention.py attention.json [--torch torch_attention.csv] [--plots bench/results] [--summary]
+    tools/plot_attention.py attention.json [--torch torch_attention.csv] [--fp8 attention_fp8.json] [--plots bench/results] [--summary]
 
 --plots writes h200-w1.svg, h200-w2.svg and h200-w3.svg: both arms, the floor, PyTorch of the same run where its file is given, and
 the figures of targets.md that the bench put beside each line. --summary prints one line a case: times, goal, the best peer of the
@@ -91,6 +91,21 @@ def summary(report, torch):
         f"planning, {plan['table']}: {plan['plan_us'] + plan['pack_us']:.1f} us, {plan['step_bytes'] / 1024:.1f} KB"
         for plan in report.get("planning", [])
     ]
+    return "\n".join(lines)
+
+
+def fp8_summary(report, fp8):
+    """Lines over the cases whose 16-bit keys and values fill 64 MiB or more: fp8 is to need at most 0.65 of the time."""
+    goal, ratios = 0.65, []
+    short = {key_of(run): best_of(run) for run in fp8["runs"]}
+    for run in report["runs"]:
+        if run["distinct_bytes"] >= 64 << 20 and key_of(run) in short:
+            ratios.append((short[key_of(run)] / best_of(run), key_of(run)))
+    ratios.sort(reverse=True)
+    lines = [
+        f"fp8 keys and values: {sum(ratio <= goal for ratio, _ in ratios)} of {len(ratios)} lines take at most {goal} of 16-bit ones"
+    ]
+    lines += [f"    {ratio:.2f}  {' '.join(map(str, key))}" for ratio, key in ratios[:5]]
     return "\n".join(lines)
 
 
@@ -214,6 +229,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report")
     parser.add_argument("--torch")
+    parser.add_argument("--fp8")
     parser.add_argument("--plots")
     parser.add_argument("--summary", action="store_true")
     arguments = parser.parse_args()
@@ -225,6 +241,8 @@ def main():
         draw(report, torch, folder)
     if arguments.summary or not arguments.plots:
         print(summary(report, torch))
+        if arguments.fp8 and Path(arguments.fp8).exists():
+            print(fp8_summary(report, json.loads(Path(arguments.fp8).read_text(encoding="utf-8"))))
     return 0
 
 
