@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draws and sums up what `baton bench attention --device cuda --json FILE` measured.
 
-    tools/plot_attention.py attention.json [--torch torch_attention.csv] [--fp8 attention_fp8.json] [--plots bench/results] [--summary]
+    tools/plot_attention.py attention.json [--torch torch_attention.csv] [--fp8 attention_fp8.json]
+                            [--plots bench/results] [--summary]
 
 --plots writes h200-w1.svg, h200-w2.svg and h200-w3.svg: both arms, the floor, PyTorch of the same run where its file is given, and
 the figures of targets.md that the bench put beside each line. --summary prints one line a case: times, goal, the best peer of the
@@ -102,9 +103,8 @@ def fp8_summary(report, fp8):
         if run["distinct_bytes"] >= 64 << 20 and key_of(run) in short:
             ratios.append((short[key_of(run)] / best_of(run), key_of(run)))
     ratios.sort(reverse=True)
-    lines = [
-        f"fp8 keys and values: {sum(ratio <= goal for ratio, _ in ratios)} of {len(ratios)} lines take at most {goal} of 16-bit ones"
-    ]
+    reached = sum(ratio <= goal for ratio, _ in ratios)
+    lines = [f"fp8 keys and values: {reached} of {len(ratios)} lines take at most {goal} of 16-bit ones"]
     lines += [f"    {ratio:.2f}  {' '.join(map(str, key))}" for ratio, key in ratios[:5]]
     return "\n".join(lines)
 
