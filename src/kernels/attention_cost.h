@@ -43,12 +43,16 @@ class AttentionCostModel {
         memory_us_(static_cast<double>(shape.token_bytes()) / costs.memory_bytes_per_us),
         cache_us_(static_cast<double>(shape.token_bytes()) / costs.cache_bytes_per_us),
         query_us_(4.0 * shape.head_dim * shape.n_kv_heads / costs.flops_per_us),
+        state_us_(shape.n_heads * (4.0 * shape.head_dim + 8) * 2 / costs.partial_bytes_per_us),
+        worker_share_(static_cast<double>(costs.n_workers) / shape.n_kv_heads),
+        one_row_(reads_of_tile(1)),
         full_tile_(reads_of_tile(row_tile_)) {}
 
   std::int32_t row_tile() const { return row_tile_; }
 
   /// The reads that `n_rows` token rows, which see a run together, need of it.
   RunReads reads_of(std::int32_t n_rows) const {
+    if (n_rows == 1) return one_row_;
     if (n_rows < row_tile_) return reads_of_tile(n_rows);
     RunReads reads;
     const std::int32_t n_full = n_rows / row_tile_;
@@ -76,17 +80,16 @@ class AttentionCostModel {
   }
 
   /// Writing and reading back partial states of `n_states` token rows, all heads, with the whole device.
-  double partials_us(double n_states) const {
-    return n_states * shape_.n_heads * (4.0 * shape_.head_dim + 8) * 2 / costs_.partial_bytes_per_us;
-  }
+  double partials_us(double n_states) const { return n_states * state_us_; }
 
   /// Time of one worker for one key of one KV head with `n_rows` token rows. The rates are the whole device's: a worker has its
   /// share of them.
   double worker_key_us(std::int32_t n_rows) const {
-    return std::max(memory_us_, reads_of_tile(n_rows).products_us) * costs_.n_workers / shape_.n_kv_heads;
+    const double us = n_rows == 1 ? one_row_.memory_us : std::max(memory_us_, reads_of_tile(n_rows).products_us);
+    return us * worker_share_;
   }
   /// Time of one worker for one KV head's partial states of `n_rows` token rows.
-  double worker_partials_us(std::int32_t n_rows) const { return partials_us(n_rows) * costs_.n_workers / shape_.n_kv_heads; }
+  double worker_partials_us(std::int32_t n_rows) const { return n_rows * state_us_ * worker_share_; }
 
  private:
   bool stays_in_cache(std::int32_t n_keys) const {
@@ -114,7 +117,10 @@ class AttentionCostModel {
   std::int32_t row_tile_;
   double memory_us_;  ///< one position, all KV heads
   double cache_us_;
-  double query_us_;  ///< products of one position with one query row of each KV head
+  double query_us_;      ///< products of one position with one query row of each KV head
+  double state_us_;      ///< a token row's partial state, written and read back
+  double worker_share_;  ///< of one worker and KV head in the device's time for a position
+  RunReads one_row_;
   RunReads full_tile_;
 };
 

@@ -92,11 +92,17 @@ CutResult RunCutter::cut(std::span<CutRun> runs, std::int32_t n_workers, double 
   if (runs.empty()) return {};
   n_workers_ = n_workers;
   // What cannot be beaten: the evenly shared time of the pieces that this time itself asks for, or the longest piece.
-  double longest_us = 0;
-  for (const CutRun& run : runs) longest_us = std::max(longest_us, piece_us(run, std::clamp(run.max_pieces, 1, n_stages(run))));
-  double bound_us = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < 3; ++round) {
-    double even_us = 0;
+  double whole_us = 0;    // of the longest run
+  double longest_us = 0;  // of the longest piece
+  double even_us = 0;
+  for (const CutRun& run : runs) {
+    whole_us = std::max(whole_us, piece_us(run, 1));
+    longest_us = std::max(longest_us, piece_us(run, std::clamp(run.max_pieces, 1, n_stages(run))));
+    even_us += run_us(run, 1) / n_workers;
+  }
+  double bound_us = std::max(even_us, longest_us);
+  for (int round = 0; round < 2 && whole_us > bound_us; ++round) {
+    even_us = 0;
     for (const CutRun& run : runs) {
       const auto n = static_cast<std::int32_t>(std::min(piece_us(run, 1) / bound_us, 1.0 * run.max_pieces));
       even_us += run_us(run, std::max(1, n)) / n_workers;

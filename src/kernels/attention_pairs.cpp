@@ -7,8 +7,8 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kEvenLevels = 2048;
-constexpr std::int32_t kMostLevels = 8 * kEvenLevels;
+constexpr std::int32_t kEvenLevels = 1024;
+constexpr std::int32_t kMostLevels = 3 * kEvenLevels;
 
 /// Calls body(item, head) in the order in which pairs are started.
 template <class Body>
@@ -49,12 +49,12 @@ double PairDealer::deal(std::span<const double> item_us, std::int32_t n_item_maj
   first_at_[0] = 0;
   lowest_ = 0;
   highest_ = 0;
-  worker_of_.clear();
-  worker_of_.reserve(item_us.size() * static_cast<std::size_t>(n_kv_heads));
+  worker_of_.resize(item_us.size() * static_cast<std::size_t>(n_kv_heads));
   offsets.assign(static_cast<std::size_t>(n_workers) + 1, 0);
+  std::int32_t* next_worker = worker_of_.data();
   for_each_pair(n_items, n_item_major, n_kv_heads, [&](std::int32_t item, std::int32_t) {
     const std::int32_t worker = take(cost_of_[static_cast<std::size_t>(item)]);
-    worker_of_.push_back(worker);
+    *next_worker++ = worker;
     ++offsets[static_cast<std::size_t>(worker) + 1];
   });
   std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());

@@ -8,8 +8,8 @@
 
 #include "kernels/attention_cost.h"
 #include "kernels/attention_cuts.h"
+#include "kernels/attention_nodes.h"
 #include "kernels/attention_pairs.h"
-#include "kernels/attention_tree.h"
 
 namespace baton {
 namespace {
@@ -17,11 +17,6 @@ namespace {
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
-
-/// Blocks that every row of a sequence sees to their end, so that sharing them needs no mask for causality.
-std::int32_t n_shareable_blocks(const SequenceRows& sequence, std::int32_t block_len) {
-  return (sequence.kv_len - sequence.n_rows + 1) / block_len;
-}
 
 /// Token rows that read a run together, and the part of the run that they see.
 struct Tile {
@@ -46,14 +41,6 @@ struct Batch {
   std::int32_t n_tiles = 0;
 };
 
-/// What the decision about a node takes with it to the node above.
-struct NodeState {
-  RunReads more_reads;           ///< reads by the units below, over what its leaves alone would need
-  std::int32_t merged_rows = 0;  ///< rows below that some relayed node covers
-  std::int32_t n_relayed_above = 0;
-  std::int32_t reads_below = 0;  ///< by the units below, over what its leaves alone would need
-};
-
 }  // namespace
 
 /// Everything a plan is made of, kept from call to call; the steps stand in the order they run.
@@ -66,15 +53,13 @@ struct AttentionPlanner::Work {
   std::span<const SequenceRows> sequences;
   AttentionShape shape;
   AttentionPlanOptions options;
+  int block_shift = 0;                  // block_len is a power of two, because it divides kAttentionChunk
   std::vector<std::int32_t> first_row;  // of each sequence, and the end
   std::vector<std::int32_t> sequence_of_row;
-  std::vector<RunReads> leaf_reads_before;  // sums over sequences, if each reads by itself
-  std::vector<std::int32_t> common_len;
-  PrefixTreeBuilder tree_builder;
-  std::vector<PrefixNode> nodes;
-  std::vector<NodeState> states;
-  std::vector<std::int32_t> kv_begin_of;  // where a sequence's own context begins
-  std::vector<Tile> tiles;                // shared runs before what is below them: a row's tiles ascend
+  NodeChooser chooser;
+  std::vector<std::int32_t> n_relayed_above;  // each node
+  std::vector<std::int32_t> kv_begin_of;      // where a sequence's own context begins
+  std::vector<Tile> tiles;                    // shared runs before what is below them: a row's tiles ascend
   std::vector<Batch> batches;
   std::size_t n_shared_batches = 0;  // these come first
   std::vector<std::uint64_t> batch_keys;
@@ -87,14 +72,12 @@ struct AttentionPlanner::Work {
   std::vector<std::int32_t> next_slot;
 
   void make() {
+    block_shift = std::countr_zero(static_cast<std::uint32_t>(shape.block_len));
     plan.stats.nodes.clear();
-    plan.stats.tree.clear();
     plan.stats.kv_bytes_plain = plan.stats.kv_bytes_requested = plan.stats.shareable_bytes_lost = 0;
     const AttentionCostModel model(shape, options.costs);
-    lay_out_rows(model);
-    nodes.clear();
-    if (options.relay) build_tree();
-    choose_nodes(model);
+    lay_out_rows();
+    chooser.choose(laid_out(), shape, options, model, plan.stats.tree);
     make_tiles(model);
     cut(model, 1);
     // Over the limits: cut less (never in batch-invariant mode, where cuts are fixed), then share nothing.
@@ -111,10 +94,9 @@ struct AttentionPlanner::Work {
     fill_stats(model);
   }
 
-  void lay_out_rows(const AttentionCostModel& model) {
+  void lay_out_rows() {
     std::int32_t n_rows = 0;
     first_row.clear();
-    leaf_reads_before.assign(1, {});
     for (const SequenceRows& sequence : sequences) {
       check(sequence.n_rows >= 1 && sequence.n_rows <= sequence.kv_len,
             "plan_attention: a sequence without rows or with more rows than keys");
@@ -122,8 +104,6 @@ struct AttentionPlanner::Work {
             "plan_attention: a block table shorter than its sequence");
       first_row.push_back(n_rows);
       n_rows += sequence.n_rows;
-      leaf_reads_before.push_back(leaf_reads_before.back());
-      leaf_reads_before.back() += model.reads_of(sequence.n_rows);
     }
     first_row.push_back(n_rows);
     plan.rows.resize(at(n_rows));
@@ -139,112 +119,8 @@ struct AttentionPlanner::Work {
     }
   }
 
-  void build_tree() {
-    common_len.resize(sequences.empty() ? 0 : sequences.size() - 1);
-    for (std::size_t i = 0; i < common_len.size(); ++i) {
-      const std::int32_t limit =
-          std::min(n_shareable_blocks(sequences[i], shape.block_len), n_shareable_blocks(sequences[i + 1], shape.block_len));
-      common_len[i] = count_common_blocks(sequences[i].blocks.data(), sequences[i + 1].blocks.data(), limit) * shape.block_len;
-      if (options.batch_invariant) common_len[i] -= common_len[i] % kAttentionChunk;
-    }
-    tree_builder.build(common_len, nodes);
-  }
-
-  /// From the leaves up: a node is read once for all if that saves more than it costs, against what its subtree then does.
-  void choose_nodes(const AttentionCostModel& model) {
-    states.assign(nodes.size(), {});
-    plan.stats.tree.resize(nodes.size());
-    double gain_us = 0;
-    for (std::size_t i = nodes.size(); i-- > 0;) {
-      const PrefixNode& node = nodes[i];
-      NodeState& state = states[i];
-      RunReads leaves = leaf_reads_before[at(node.first_sequence + node.n_sequences)];
-      leaves -= leaf_reads_before[at(node.first_sequence)];
-      const RunReads own = model.reads_of(n_rows_of(node));
-      RunReads below = leaves;
-      below += state.more_reads;
-      NodeReport& report = plan.stats.tree[i];
-      report = {node.first_sequence, node.n_sequences, node.kv_begin, node.kv_end, node.depth, {}, 0, 0};
-      const std::int32_t n_keys = n_keys_seen(node);
-      if (n_keys > 0) {
-        report.saved_us = model.run_us(below, n_keys, false) - model.run_us(own, n_keys, true);
-        report.cost_us = cost_of(node, state, own, n_keys, model);
-      }
-      report.choice = n_keys == 0                        ? NodeChoice::outside_window
-                      : report.saved_us > report.cost_us ? NodeChoice::relayed
-                                                         : NodeChoice::costs_more;
-      RunReads more = state.more_reads;
-      std::int32_t merged_rows = state.merged_rows;
-      if (report.choice == NodeChoice::relayed) {
-        gain_us += report.saved_us - report.cost_us;
-        more = own;
-        more -= leaves;
-        merged_rows = n_rows_of(node);
-      }
-      if (node.parent >= 0) {
-        states[at(node.parent)].more_reads += more;
-        states[at(node.parent)].merged_rows += merged_rows;
-      }
-    }
-    if (gain_us > 0 && gain_us < options.costs.merge_us && !leaves_are_cut(model))
-      for (NodeReport& report : plan.stats.tree)
-        if (report.choice == NodeChoice::relayed) report.choice = NodeChoice::merging_costs;
-  }
-
-  std::int32_t n_rows_of(const auto& run) const {
-    return first_row[at(run.first_sequence + run.n_sequences)] - first_row[at(run.first_sequence)];
-  }
-
-  /// Positions of a node that some row sees.
-  std::int32_t n_keys_seen(const PrefixNode& node) const {
-    std::int32_t begin = node.kv_begin;
-    if (shape.window > 0) {
-      std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
-      for (std::int32_t i = node.first_sequence; i < node.first_sequence + node.n_sequences; ++i)
-        lowest = std::min(lowest, plan.rows[at(first_row[at(i)])].kv_lo);
-      begin = std::max(begin, lowest);
-    }
-    return std::max(0, node.kv_end - begin);
-  }
-
-  /// Partial states and items that relaying a node brings.
-  double cost_of(const PrefixNode& node, const NodeState& state, const RunReads& own, std::int32_t n_keys,
-                 const AttentionCostModel& model) const {
-    const AttentionCosts& costs = options.costs;
-    const double n_rows = n_rows_of(node);
-    const double unmerged_rows = n_rows - state.merged_rows;
-    double pieces = 1;
-    double pieces_of_leaf = 1;  // of rows that would be written directly: they now write a state too
-    if (options.batch_invariant) {
-      pieces = ceil_div(n_keys, kAttentionChunk);
-      double own_len = 0;
-      for (std::int32_t i = node.first_sequence; i < node.first_sequence + node.n_sequences; ++i)
-        own_len += sequences[at(i)].kv_len - node.kv_end;
-      pieces_of_leaf = 1 + own_len / node.n_sequences / kAttentionChunk;
-    } else {
-      // As many as it may be cut into to occupy the workers.
-      const double n_pairs = own.n_reads * shape.n_kv_heads;
-      pieces = std::clamp(std::floor(costs.n_workers / n_pairs), 1.0, std::max(1.0, 1.0 * n_keys / costs.min_piece));
-    }
-    return model.partials_us(n_rows * pieces + unmerged_rows * pieces_of_leaf) +
-           costs.item_us * own.n_reads * pieces * shape.n_kv_heads / costs.n_workers;
-  }
-
-  /// Whether contexts would have to be cut, and so merged, without any sharing.
-  bool leaves_are_cut(const AttentionCostModel& model) const {
-    double total_us = 0;
-    double longest_us = 0;
-    for (const SequenceRows& sequence : sequences) {
-      const std::int32_t n_tiles = ceil_div(sequence.n_rows, model.row_tile());
-      const double us = sequence.kv_len * model.worker_key_us(std::min(sequence.n_rows, model.row_tile()));
-      total_us += us * n_tiles;
-      longest_us = std::max(longest_us, us);
-    }
-    return longest_us > 1.1 * total_us * shape.n_kv_heads / options.costs.n_workers;
-  }
-
-  // Tiles
-  // ----------------------------------------------------------------------------------------------------------------------
+  LaidOutRows laid_out() const { return {sequences, first_row, plan.rows}; }
+  bool is_relayed(std::size_t node) const { return plan.stats.tree[node].choice == NodeChoice::relayed; }
 
   void make_tiles(const AttentionCostModel& model) {
     tiles.clear();
@@ -252,17 +128,16 @@ struct AttentionPlanner::Work {
     plan.block_lists.clear();
     plan.stats.nodes.clear();
     kv_begin_of.assign(sequences.size(), 0);
+    const std::span<const PrefixNode> nodes = chooser.nodes();
+    n_relayed_above.assign(nodes.size(), 0);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const PrefixNode& node = nodes[i];
-      const bool relayed = plan.stats.tree[i].choice == NodeChoice::relayed;
-      const NodeState* above = node.parent >= 0 ? &states[at(node.parent)] : nullptr;
-      const bool above_relayed = above != nullptr && plan.stats.tree[at(node.parent)].choice == NodeChoice::relayed;
-      states[i].n_relayed_above = above == nullptr ? 0 : above->n_relayed_above + (above_relayed ? 1 : 0);
-      if (!relayed) continue;
+      if (node.parent >= 0) n_relayed_above[i] = n_relayed_above[at(node.parent)] + (is_relayed(at(node.parent)) ? 1 : 0);
+      if (!is_relayed(i)) continue;
       const std::int32_t kv_begin = kv_begin_of[at(node.first_sequence)];
       for (std::int32_t s = node.first_sequence; s < node.first_sequence + node.n_sequences; ++s)
         kv_begin_of[at(s)] = node.kv_end;
-      plan.stats.nodes.push_back({kv_begin, node.kv_end, node.n_sequences, states[i].n_relayed_above});
+      plan.stats.nodes.push_back({kv_begin, node.kv_end, node.n_sequences, n_relayed_above[i]});
       const auto first_tile = static_cast<std::int32_t>(tiles.size());
       add_tiles(node.first_sequence, node.n_sequences, kv_begin, node.kv_end, model.row_tile());
       const auto n_tiles = static_cast<std::int32_t>(tiles.size()) - first_tile;
@@ -315,15 +190,15 @@ struct AttentionPlanner::Work {
       tile.kv_begin = std::max(kv_begin, kv_lo);
       tile.kv_end = std::min(kv_end, kv_hi);
       tile.n_sequences = sequence_of_row[at(row - 1)] - sequence_of_row[at(tile.first_row)] + 1;
-      list_begin = std::min(list_begin, tile.kv_begin / shape.block_len * shape.block_len);
+      list_begin = std::min(list_begin, tile.kv_begin >> block_shift << block_shift);
       list_end = std::max(list_end, tile.kv_end);
       tiles.push_back(tile);
     }
     if (tiles.size() == first_tile) return;
     const auto list = static_cast<std::int32_t>(plan.block_lists.size());
     const std::span<const BlockId> table = sequences[at(first_sequence)].blocks;
-    const std::int32_t first_block = list_begin / shape.block_len;
-    const std::int32_t n_blocks = ceil_div(list_end, shape.block_len) - first_block;
+    const std::int32_t first_block = list_begin >> block_shift;
+    const std::int32_t n_blocks = ((list_end - 1) >> block_shift) + 1 - first_block;
     plan.block_lists.resize(plan.block_lists.size() + at(n_blocks));
     for (std::int32_t i = 0; i < n_blocks; ++i) plan.block_lists[at(list + i)] = table[at(first_block + i)].value;
     for (std::size_t i = first_tile; i < tiles.size(); ++i) {
@@ -331,9 +206,6 @@ struct AttentionPlanner::Work {
       tiles[i].list_begin = list_begin;
     }
   }
-
-  // Cuts
-  // -----------------------------------------------------------------------------------------------------------------------
 
   CutRun cut_run_of(const Batch& batch, const AttentionCostModel& model) const {
     CutRun run;
@@ -411,9 +283,6 @@ struct AttentionPlanner::Work {
     return tile.kv_begin + static_cast<std::int32_t>(n_stages * index / tile.n_pieces) * kCutGrain;
   }
 
-  // Items
-  // ----------------------------------------------------------------------------------------------------------------------
-
   void emit_items() {
     plan.items.clear();
     plan.n_partials = 0;
@@ -455,7 +324,7 @@ struct AttentionPlanner::Work {
     item.n_rows = tile.n_rows;
     item.kv_begin = piece_begin(tile, piece);
     item.kv_end = piece_begin(tile, piece + 1);
-    item.block_list = tile.block_list + (item.kv_begin - tile.list_begin) / shape.block_len;
+    item.block_list = tile.block_list + ((item.kv_begin - tile.list_begin) >> block_shift);
     item.n_sequences = tile.n_sequences;
     if (is_direct(tile)) {
       item.flags |= AttentionItem::direct;
@@ -520,29 +389,7 @@ struct AttentionPlanner::Work {
       }
     stats.kv_bytes_requested = n_requested * shape.token_bytes();
     stats.kv_bytes_plain = n_plain * shape.token_bytes();
-    stats.shareable_bytes_lost = n_lost(model) * shape.token_bytes();
-  }
-
-  /// Positions that are read more often than if every node was relayed.
-  std::int64_t n_lost(const AttentionCostModel& model) {
-    const auto n_reads = [&](std::int32_t n_rows) { return ceil_div(n_rows, model.row_tile()); };
-    std::int64_t lost = 0;
-    for (NodeState& state : states) state.reads_below = 0;
-    for (std::size_t i = nodes.size(); i-- > 0;) {
-      const PrefixNode& node = nodes[i];
-      const auto leaves =
-          static_cast<std::int32_t>(std::lround(leaf_reads_before[at(node.first_sequence + node.n_sequences)].n_reads -
-                                                leaf_reads_before[at(node.first_sequence)].n_reads));
-      const std::int32_t own = n_reads(n_rows_of(node));
-      std::int32_t read = leaves + states[i].reads_below;
-      if (plan.stats.tree[i].choice == NodeChoice::relayed) {
-        read = own;
-      } else {
-        lost += static_cast<std::int64_t>(read - own) * n_keys_seen(node);
-      }
-      if (node.parent >= 0) states[at(node.parent)].reads_below += read - leaves;
-    }
-    return lost;
+    stats.shareable_bytes_lost = chooser.count_lost(laid_out(), shape, model, stats.tree) * shape.token_bytes();
   }
 };
 

@@ -10,11 +10,11 @@ namespace baton {
 
 std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_t limit) {
   static_assert(sizeof(BlockId) == 4);
-  constexpr std::int32_t kStride = 128;
   std::int32_t n = 0;
-  while (n + kStride <= limit && std::memcmp(a + n, b + n, kStride * sizeof(BlockId)) == 0) n += kStride;
-  for (std::int32_t stride = kStride / 2; stride > 0; stride /= 2)
-    if (n + stride <= limit && std::memcmp(a + n, b + n, static_cast<std::size_t>(stride) * sizeof(BlockId)) == 0) n += stride;
+  for (const std::int32_t stride : {128, 16})
+    while (n + stride <= limit && std::memcmp(a + n, b + n, static_cast<std::size_t>(stride) * sizeof(BlockId)) == 0)
+      n += stride;
+  while (n < limit && a[n] == b[n]) ++n;
   return n;
 }
 
