@@ -14,6 +14,7 @@
 #include "apps/generate.h"
 #include "apps/options.h"
 #include "apps/serve.h"
+#include "apps/simulate.h"
 #include "apps/version.h"
 #include "core/log.h"
 
@@ -28,7 +29,8 @@ constexpr const char* kIntroduction =
     "  baton serve MODEL --prefix shop=prompt.txt  an OpenAI-compatible server with a registered prompt\n"
     "  baton generate MODEL --prompts file.jsonl   answers for a file of prompts\n"
     "  baton chat MODEL                            talk to a model here\n"
-    "  baton bench attention                       what relayed attention does on this machine";
+    "  baton bench attention                       what relayed attention does on this machine\n"
+    "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
 
 /// A subcommand that was chosen on the command line, and what runs it.
 struct Command {
@@ -68,6 +70,7 @@ int run(int argc, char** argv) {
   DemoOptions demo;
   DecodeBenchOptions decode_bench;
   AttentionBenchOptions attention_bench;
+  SimulateOptions simulate;
   std::string command_line;
 
   std::vector<Command> commands;
@@ -91,6 +94,9 @@ int run(int argc, char** argv) {
   add(
       app, "demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention",
       [&](CLI::App& sub) { add_demo_options(sub, demo); }, [&] { return demo_main(demo); });
+  add(
+      app, "simulate", "Replay a trace of requests through scheduler and cache, without a model, in seconds",
+      [&](CLI::App& sub) { add_simulate_options(sub, simulate); }, [&] { return simulate_main(simulate, command_line); });
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
   add(

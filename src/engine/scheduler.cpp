@@ -66,9 +66,7 @@ struct Scheduler::Fills {
 Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache) : options_(options), cache_(cache) {
   check(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0 && options.max_prefill_tokens >= 0,
         "Scheduler: the limits must be positive");
-  // A sequence that runs has a row in every step.
-  options_.max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens);
-  for (std::int32_t slot = options_.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
+  for (std::int32_t slot = options.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
 }
 
 Scheduler::~Scheduler() = default;
@@ -144,6 +142,7 @@ void Scheduler::preempt(Draft& draft, Sequence& victim) {
   draft.drop(victim.id);
   ++draft.plan.n_preempted;
   ++victim.n_preemptions;
+  victim.n_lost = victim.n_planned;
   leave_slot(victim);
   victim.state = SequenceState::waiting;
   victim.n_planned = 0;
@@ -275,7 +274,7 @@ bool Scheduler::admit(Draft& draft, Sequence& sequence) {
   if (sequence.n_admissions++ == 0) {
     sequence.stats.cached_tokens = n_cached;
   } else {
-    draft.plan.n_recomputed_tokens += sequence.n_rows_left() - n_cached;
+    draft.plan.n_recomputed_tokens += std::max(0, sequence.n_lost - n_cached);
   }
   sequence.n_planned = sequence.n_committed = n_cached;
   draft.plan.admitted.push_back(sequence.id);

@@ -63,10 +63,9 @@ struct StepOutcome {
 
 /// Continuous batching with a token budget and chunked prefill. What it promises:
 ///
-/// - Every sequence that decodes has its row in every step: at most max_num_batched_tokens sequences run. The rest of the
-/// budget
-///   is prefill's, at most max_prefill_tokens rows of it while a sequence decodes, so a step's length is bounded whatever comes
-///   in.
+/// - Every sequence that decodes has its row in every step: one more is admitted only where those who run leave rows over. What
+///   decodes leave is prefill's, at most max_prefill_tokens rows of it while a sequence decodes, so a step's length is bounded
+///   whatever comes in.
 /// - Order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Those that share at least
 /// half of
 ///   their prompt with a running sequence may go before one of their priority that does not, kMaxOvertaken times.

@@ -38,6 +38,7 @@ struct Sequence {
   std::int32_t n_before_slot = 0;        ///< tokens it had generated when it got its slot: not 0 after a preemption
   std::int32_t n_admissions = 0;
   std::int32_t n_preemptions = 0;
+  std::int32_t n_lost = 0;       ///< positions whose keys it had when it was preempted
   std::int32_t n_overtaken = 0;  ///< times that a later one was admitted before it
   std::int32_t priority = 0;     ///< lower is earlier
 

@@ -172,7 +172,7 @@ TEST(Scheduler, gives_nobody_the_place_of_a_preempted_sequence_whose_token_is_no
   EXPECT_EQ(again.sequences[0].id.value, 1);
   EXPECT_EQ(again.sequences[0].n_rows, scheduler.find(SequenceId{1})->n_tokens())
       << "the token that was in flight is one of them";
-  EXPECT_EQ(again.n_recomputed_tokens, scheduler.find(SequenceId{1})->n_tokens());
+  EXPECT_EQ(again.n_recomputed_tokens, scheduler.find(SequenceId{1})->n_tokens() - 1) << "the last one was not computed before";
   EXPECT_EQ(again.sequences[1].id.value, 2);
   scheduler.check_invariants();
 }
@@ -355,6 +355,43 @@ TEST(Scheduler, admits_by_priority_and_preempts_the_lowest_first) {
     in_flight = std::move(next);
   }
   FAIL() << "nothing was preempted";
+}
+
+TEST(Scheduler, preempts_nobody_for_a_third_time_however_many_come_that_go_before_it) {
+  KvCache cache(12, kBlockLen, false);
+  Scheduler scheduler({.max_num_seqs = 3, .max_num_batched_tokens = 64}, cache);
+  const auto add = [&](std::int64_t id, std::int32_t priority, std::int32_t max_tokens) {
+    auto sequence = make_sequence(id, prompt_of(6, 50 * static_cast<TokenId>(id)), max_tokens);
+    sequence->priority = priority;
+    scheduler.add(std::move(sequence));
+  };
+  add(0, 9, 30);
+  std::int64_t next_id = 1;
+  StepPlan in_flight;
+  bool has_ended = false;
+  for (int step = 0; step < 2000 && !has_ended; ++step) {
+    const Sequence& low = *scheduler.find(SequenceId{0});
+    const bool is_let_in = low.n_preemptions < kMaxPreemptions || low.state == SequenceState::running;  // priority is strict
+    if (is_let_in && scheduler.n_running() + scheduler.n_waiting() < 3 && step % 7 == 0) add(next_id++, 0, 20);
+    StepPlan next = scheduler.plan();
+    scheduler.check_invariants();
+    auto outcomes = give(in_flight, 7);
+    for (StepOutcome& outcome : outcomes) {
+      const Sequence* sequence = scheduler.find(outcome.id);
+      if (sequence != nullptr && !outcome.tokens.empty() && sequence->n_tokens() + 1 == sequence->max_len)
+        outcome.finished = FinishReason::length;
+    }
+    scheduler.commit(in_flight, outcomes);
+    scheduler.check_invariants();
+    in_flight = std::move(next);
+    for (const auto& sequence : scheduler.take_finished()) {
+      if (sequence->id.value != 0) continue;
+      has_ended = true;
+      EXPECT_EQ(sequence->n_preemptions, kMaxPreemptions) << "the load was too light to show anything";
+      EXPECT_EQ(sequence->n_generated(), 30);
+    }
+  }
+  EXPECT_TRUE(has_ended);
 }
 
 TEST(Scheduler, admits_those_who_share_with_running_ones_together_but_keeps_nobody_waiting_for_ever) {

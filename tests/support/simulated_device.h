@@ -22,7 +22,7 @@ inline std::unique_ptr<Sequence> make_sequence(std::int64_t id, std::vector<Toke
                                                const CacheScope& scope = {}) {
   auto sequence = std::make_unique<Sequence>();
   sequence->id = SequenceId{id};
-  sequence->request = RequestId{id};
+  if (max_tokens > 0) sequence->request = RequestId{id};  // else a fill of the engine's own
   sequence->prompt_len = static_cast<std::int32_t>(prompt.size());
   sequence->max_len = sequence->prompt_len + max_tokens;
   sequence->tokens = std::move(prompt);

@@ -1,0 +1,162 @@
+/// Options, one replay, a table.
+#include "apps/simulate.h"
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "apps/trace.h"
+#include "apps/version.h"
+#include "io/file.h"
+#include "io/json.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 28;
+
+Result<Trace> read_trace(const SimulateOptions& options) {
+  std::string text;
+  if (options.trace == "-") {
+    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  } else {
+    BATON_TRY(text, read_file(options.trace));
+  }
+  BATON_TRY(Trace trace, parse_trace(text, options.trace == "-" ? "standard input" : options.trace));
+  if (options.limit > 0 && options.limit < static_cast<std::int64_t>(trace.requests.size()))
+    trace.requests.resize(static_cast<std::size_t>(options.limit));
+  for (TraceRequest& request : trace.requests) request.arrival_s /= options.rate;
+  return trace;
+}
+
+Result<ReplayOptions> replay_options(const SimulateOptions& options, const Trace& trace) {
+  ReplayOptions made;
+  made.scheduler = {options.max_num_seqs, options.max_num_batched_tokens, options.max_prefill_tokens};
+  made.block_len = options.block_size;
+  made.enable_prefix_caching = options.enable_prefix_caching;
+  made.life_of_reuse = options.eviction == "lru" ? 0 : PrefixTree::kLifeOfReuse;
+  made.step_s = options.step_ms / 1e3;
+  made.row_s = 1 / options.tokens_per_second;
+  const std::int64_t n_blocks =
+      options.cache_tokens > 0 ? options.cache_tokens / options.block_size : blocks_for_all(trace, options.block_size);
+  if (n_blocks < 1 || n_blocks > kMaxBlocks)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("a cache of {} blocks of {} tokens cannot be simulated; from 1 to {} can", n_blocks,
+                            options.block_size, kMaxBlocks));
+  made.n_blocks = static_cast<std::int32_t>(n_blocks);
+  return made;
+}
+
+void print(const ReplayReport& report, const ReplayOptions& options, const SimulateOptions& given, double wall_s) {
+  const auto row = [](const char* name, const std::string& value) { fmt::print("  {:<38} {}\n", name, value); };
+  const auto times = [](const Distribution& d) { return fmt::format("{:.3f} / {:.3f} / {:.3f} s", d.median, d.p99, d.most); };
+  fmt::print("{} requests, {} prompt tokens, {} generated; cache of {} tokens in {} blocks, eviction {}\n", report.n_requests,
+             report.prompt_tokens, report.output_tokens, static_cast<std::int64_t>(options.n_blocks) * options.block_len,
+             options.n_blocks, !options.enable_prefix_caching ? "none (no prefix caching)" : given.eviction);
+  fmt::print("A step takes {} ms and a second for {} rows, by assumption.\n\n", given.step_ms, given.tokens_per_second);
+  row("prompt tokens found in the cache", fmt::format("{:.2f}%  ({})", 100 * report.share_of_tokens(), report.cached_tokens));
+  row("blocks of the trace found whole",
+      fmt::format("{:.2f}%  ({} of {})", 100 * report.share_of_runs(), report.cached_runs, report.runs));
+  row("preemptions (most of one request)", fmt::format("{} ({})", report.preemptions, report.most_preemptions));
+  row("tokens computed again", fmt::format("{}", report.recomputed_tokens));
+  row("refused: longer than the cache", fmt::format("{}", report.n_refused));
+  row("most rows of prefill beside decodes", fmt::format("{}", report.most_prefill_beside_decodes));
+  row("queue, median / p99 / most", times(report.queue_s));
+  row("first token, median / p99 / most", times(report.first_token_s));
+  row("between tokens, median / p99 / most", times(report.gap_s));
+  row("steps, rows", fmt::format("{}, {}", report.steps, report.rows));
+  row("simulated, took", fmt::format("{:.0f} s, {:.1f} s", report.simulated_s, wall_s));
+}
+
+json::Value to_json(const Distribution& d) {
+  json::Value value;
+  value["median"] = d.median;
+  value["p99"] = d.p99;
+  value["most"] = d.most;
+  return value;
+}
+
+Result<void> write_json(const ReplayReport& report, const ReplayOptions& options, const SimulateOptions& given,
+                        const std::string& command, double wall_s) {
+  json::Value value;
+  value["command"] = command;
+  value["version"] = version_text();
+  value["cache_blocks"] = options.n_blocks;
+  value["block_size"] = options.block_len;
+  value["eviction"] = given.eviction;
+  value["requests"] = report.n_requests;
+  value["refused"] = report.n_refused;
+  value["prompt_tokens"] = report.prompt_tokens;
+  value["cached_tokens"] = report.cached_tokens;
+  value["trace_blocks"] = report.runs;
+  value["cached_trace_blocks"] = report.cached_runs;
+  value["output_tokens"] = report.output_tokens;
+  value["preemptions"] = report.preemptions;
+  value["most_preemptions"] = report.most_preemptions;
+  value["recomputed_tokens"] = report.recomputed_tokens;
+  value["most_prefill_beside_decodes"] = report.most_prefill_beside_decodes;
+  value["queue_s"] = to_json(report.queue_s);
+  value["first_token_s"] = to_json(report.first_token_s);
+  value["gap_s"] = to_json(report.gap_s);
+  value["steps"] = report.steps;
+  value["rows"] = report.rows;
+  value["simulated_s"] = report.simulated_s;
+  value["wall_s"] = wall_s;
+  return write_file(given.json_file, json::dump_pretty(value) + "\n");
+}
+
+Result<void> run(const SimulateOptions& options, const std::string& command) {
+  const auto begin = std::chrono::steady_clock::now();
+  BATON_TRY(const Trace trace, read_trace(options));
+  BATON_TRY(const ReplayOptions made, replay_options(options, trace));
+  const ReplayReport report = replay(trace, made);
+  const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  print(report, made, options, wall_s);
+  if (!options.json_file.empty()) BATON_TRY_VOID(write_json(report, made, options, command, wall_s));
+  return {};
+}
+
+}  // namespace
+
+void add_simulate_options(CLI::App& app, SimulateOptions& options) {
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->capture_default_str();
+  };
+  row("TRACE", options.trace,
+      "JSON lines {timestamp, input_length, output_length, hash_ids?} (Mooncake) or a table "
+      "TIMESTAMP,ContextTokens,GeneratedTokens "
+      "(Azure); - for standard input");
+  row("--cache-tokens", options.cache_tokens,
+      "Tokens that the cache holds, with K, M or G (thousands); 0: all of the trace at once")
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{{"K", 1000}, {"M", 1000000}, {"G", 1000000000}}));
+  row("--block-size", options.block_size, "Tokens a block")->check(CLI::Range(1, 4096));
+  row("--eviction", options.eviction, "reuse: what was found again stays longer, as the server does; lru: least recently used")
+      ->check(CLI::IsMember({"reuse", "lru"}));
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+               "Keep blocks of prompts (on)");
+  row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096));
+  row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536));
+  row("--max-prefill-tokens", options.max_prefill_tokens, "Prompt tokens of a step in which others decode; 0: no other limit")
+      ->check(CLI::NonNegativeNumber);
+  row("--step-ms", options.step_ms, "What a step takes at least")->check(CLI::Range(0.001, 1e6));
+  row("--tokens-per-second", options.tokens_per_second, "How fast prompts are computed beside that")
+      ->check(CLI::Range(1.0, 1e12));
+  row("--rate", options.rate, "Arrivals this many times as fast as in the trace")->check(CLI::Range(1e-6, 1e6));
+  row("--limit", options.limit, "The first so many requests only; 0: all")->check(CLI::NonNegativeNumber);
+  row("--json", options.json_file, "File for the numbers as JSON");
+}
+
+int simulate_main(const SimulateOptions& options, const std::string& command) {
+  if (const auto done = run(options, command); !done) {
+    fmt::print(stderr, "baton simulate: {}\n", done.error().message);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace baton

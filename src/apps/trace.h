@@ -1,0 +1,17 @@
+/// Traces of request arrivals, as published: Mooncake's JSON lines with hashes of blocks, Azure's tables of lengths.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+#include "engine/replay.h"
+
+namespace baton {
+
+/// JSON lines {timestamp (ms), input_length, output_length, hash_ids?: one for each 512 tokens of the prompt}, or a table with
+/// the columns TIMESTAMP (date and time, or seconds), ContextTokens, GeneratedTokens. Requests are put in the order of their
+/// arrival, the first at 0. Errors (invalid_data) name `what` and the line.
+Result<Trace> parse_trace(std::string_view text, std::string_view what);
+
+}  // namespace baton
