@@ -148,7 +148,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
 
 CudaBackend::~CudaBackend() {
   if (device_.stream == nullptr) return;
-  device();
+  cudaSetDevice(device_.ordinal);
   cudaStreamSynchronize(device_.stream);
   products_.reset();
   cudaFree(attention_.counters);
@@ -196,6 +196,7 @@ BackendInfo CudaBackend::info() const {
   costs.row_tile_queries = 128;
   costs.min_piece = 64;
   costs.head_by_head = false;
+  costs.deals_pairs = true;
   return info;
 }
 

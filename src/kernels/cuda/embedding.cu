@@ -1,8 +1,6 @@
 /// The edges of the decoder on a CUDA device: rows resolved against the slot table, tokens to vectors, rows chosen for logits.
 #include "kernels/cuda/embedding.h"
 
-#include <algorithm>
-
 #include "kernels/cuda/elements.cuh"
 
 namespace baton::cuda {
@@ -18,6 +16,7 @@ struct ResolveParams {
   SlotState* slots;
   std::int32_t* token_ids;
   TokenRow* rows_of_group[kMaxLayerGroups];
+  std::int32_t n_groups;
   std::int32_t n_slots;
   std::int32_t n_rows;
 };
@@ -44,7 +43,7 @@ __global__ void __launch_bounds__(kResolveThreads) resolve_rows_kernel(const Res
     if (slot < 0 || slot >= params.n_slots) __trap();
     const std::int32_t token = exists ? token_ids[r] : 0;
     params.token_ids[r] = token == kLastTokenOfSlot ? params.slots[slot].last_token : token;
-    for (int group = 0; group < header.n_groups; ++group) {
+    for (int group = 0; group < params.n_groups; ++group) {
       TokenRow row = exists ? section<TokenRow>(params.step, header.groups[group].rows)[r] : TokenRow{0, 0, 0, 0};
       if (row.slot < 0 || row.slot >= params.n_slots) __trap();
       if (params.slots[row.slot].finished != 0) row.kv_hi = row.kv_lo;
@@ -87,6 +86,7 @@ void resolve_rows(const Device& device, const ResolveRowsArgs& args) {
   params.token_ids = reinterpret_cast<std::int32_t*>(args.token_ids.data);
   for (std::size_t group = 0; group < args.rows_of_group.size(); ++group)
     params.rows_of_group[group] = reinterpret_cast<TokenRow*>(args.rows_of_group[group].data);
+  params.n_groups = static_cast<std::int32_t>(args.rows_of_group.size());
   params.n_slots = static_cast<std::int32_t>(args.slots.shape[0]);
   params.n_rows = header.n_rows;
   resolve_rows_kernel<<<1, kResolveThreads, 0, device.stream>>>(params);
