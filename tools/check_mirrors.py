@@ -25,23 +25,7 @@ CPU_ONLY = {
     "attention_tile",
     "row_math",
 }
-CUDA_ONLY = {
-    "attention_bf16_*",
-    "attention_consumer",
-    "attention_f16_*",
-    "attention_f8_*",
-    "attention_kernel",
-    "attention_launch",
-    "attention_params",
-    "attention_producer",
-    "attention_tile",
-    "device",
-    "kv_layout",
-    "mma",
-    "radix_select",
-    "read_bandwidth",
-    "warp",
-}
+CUDA_ONLY = {"attention_*", "device", "kv_layout", "mma", "radix_select", "read_bandwidth", "warp"}
 
 # Sources (patterns) that another test reaches: a source is tested by what is said about it, and these have no name outside.
 TESTED_THROUGH = {
