@@ -14,18 +14,20 @@ double seconds_between(Accounts::Time from, Accounts::Time to) { return std::chr
 void Accounts::admitted(Sequence& sequence, Time now) {
   if (sequence.n_admissions != 1) return;
   sequence.first_step = now;
-  if (sequence.is_fill()) return;
+  if (sequence.is_own()) return;
   sequence.stats.queue_ms = 1e3 * seconds_between(sequence.submitted, now);
   metrics_.request_queue_time_seconds.observe(seconds_between(sequence.submitted, now));
   metrics_.prompt_tokens.add(sequence.prompt_len);
   metrics_.prompt_tokens_cached.add(sequence.stats.cached_tokens);
   metrics_.prefix_cache_queries.add(sequence.prompt_len);
   metrics_.prefix_cache_hits.add(sequence.stats.cached_tokens);
+  metrics_.request_prefill_kv_computed_tokens.observe(sequence.prompt_len - sequence.stats.cached_tokens);
 }
 
 void Accounts::ran(const StepPlan& plan, const BuiltStep& built) {
   metrics_.steps.add(1);
   metrics_.num_preemptions.add(plan.n_preempted);
+  metrics_.prompt_tokens_recomputed.add(plan.n_recomputed_tokens);
   metrics_.iteration_tokens_total.observe(plan.n_rows);
   metrics_.kv_bytes_requested.add(built.kv_bytes_requested);
   metrics_.kv_bytes_saved.add(std::max<std::int64_t>(built.kv_bytes_saved, 0));  // a counter never falls
@@ -59,21 +61,32 @@ void Accounts::generated(Sequence& sequence, const StepOutcome& outcome, Time no
 }
 
 void Accounts::finished(const Sequence& sequence, Time now) {
-  if (sequence.is_fill()) return;
+  if (sequence.is_own()) return;
   switch (sequence.finished.value_or(FinishReason::error)) {
     case FinishReason::stop: metrics_.finished_stop.add(1); break;
     case FinishReason::length: metrics_.finished_length.add(1); break;
+    case FinishReason::deadline: metrics_.finished_deadline.add(1); break;
     case FinishReason::abort: metrics_.finished_abort.add(1); break;
     case FinishReason::error: metrics_.finished_error.add(1); break;
   }
   metrics_.e2e_request_latency_seconds.observe(seconds_between(sequence.submitted, now));
   metrics_.request_prompt_tokens.observe(sequence.prompt_len);
   metrics_.request_generation_tokens.observe(sequence.stats.completion_tokens);
+  metrics_.request_params_max_tokens.observe(sequence.max_len - sequence.prompt_len);
+  if (sequence.n_admissions == 0) return;
+  metrics_.request_inference_time_seconds.observe(seconds_between(sequence.first_step, now));
+  if (sequence.stats.completion_tokens == 0) return;
+  metrics_.request_prefill_time_seconds.observe(sequence.stats.prefill_ms / 1e3);
+  const double decode_s = seconds_between(sequence.first_step, sequence.last_token) - sequence.stats.prefill_ms / 1e3;
+  metrics_.request_decode_time_seconds.observe(decode_s);
+  if (sequence.stats.completion_tokens > 1)
+    metrics_.request_time_per_output_token_seconds.observe(decode_s / (sequence.stats.completion_tokens - 1));
 }
 
 void Accounts::update_gauges(const Scheduler& scheduler, const KvCache& cache) {
   metrics_.num_requests_running.set(scheduler.n_running());
   metrics_.num_requests_waiting.set(scheduler.n_waiting());
+  metrics_.num_requests_deferred.set(std::min(scheduler.n_deferred(), scheduler.n_waiting()));
   metrics_.kv_blocks_used.set(cache.n_used());
 }
 

@@ -58,6 +58,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_slots;
   std::vector<SampleOrder> orders;
+  OrderLists lists;
   const std::int32_t block_len = groups_[0].shape.block_len;
   for (const std::int32_t index : depth_first_order(unordered)) {
     const PlannedSequence& planned = plan.sequences[static_cast<std::size_t>(index)];
@@ -69,10 +70,13 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
       token_ids.push_back(token_at(sequence, position));
       const std::int64_t block = sequence.table.blocks[static_cast<std::size_t>(position / block_len)].value;
       kv_slots.push_back(block * block_len + position % block_len);
+      if (!sequence.scores_row(position)) continue;
+      orders.push_back(make_score_order(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));
+      built.order_of.push_back(sequence.id);
     }
     built.reads.push_back({.id = sequence.id});
     if (planned.max_tokens == 0) continue;
-    orders.push_back(make_order(sequence, static_cast<std::int32_t>(token_ids.size()) - 1));
+    orders.push_back(make_order(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, lists));
     built.order_of.push_back(sequence.id);
   }
   layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
@@ -86,6 +90,10 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   header.token_ids = built.input.append(as_span(token_ids));
   header.reset_slots = built.input.append(as_span(reset_slots));
   header.orders = built.input.append(as_span(orders));
+  header.token_counts = built.input.append(as_span(lists.counts));
+  header.token_biases = built.input.append(as_span(lists.biases));
+  header.token_bans = built.input.append(as_span(lists.bans));
+  header.allowed_ids = built.input.append(as_span(lists.allowed_ids));
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const AttentionPlan attention = plan_attention(layout.rows, groups_[g].shape, options_);
     header.groups[g] = append_plan(built.input, attention);

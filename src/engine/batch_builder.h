@@ -29,7 +29,7 @@ struct SequenceReads {
 
 struct BuiltStep {
   StepInput input;
-  std::vector<SequenceId> order_of;     ///< the sequence of each sampling order, so of each result
+  std::vector<SequenceId> order_of;     ///< the sequence of each order, so of each result; one sequence's are neighbours
   std::vector<SequenceReads> reads;     ///< of each sequence, in batch order
   std::vector<RelayNode> nodes;         ///< shared reads of the layer group that has most
   std::int64_t kv_bytes_requested = 0;  ///< sums over reads

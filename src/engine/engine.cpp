@@ -1,6 +1,7 @@
 /// The step loop, and the queues on both sides of it.
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -37,8 +38,6 @@ struct LiveRequest {
   bool is_queued = true;  ///< none of its sequences was admitted yet
 };
 
-constexpr std::size_t kMaxStepRecords = 64;
-
 }  // namespace
 
 class Engine::Impl {
@@ -53,7 +52,7 @@ class Engine::Impl {
   void begin_drain();
   bool is_draining() const;
   bool is_idle() const;
-  std::vector<StepRecord> recent_steps() const;
+  const Watchdog& watchdog() const { return watchdog_; }
   const EngineInfo& info() const { return info_; }
   const EngineMetrics& metrics() const { return accounts_.metrics(); }
   EventQueue& events() { return events_; }
@@ -73,13 +72,16 @@ class Engine::Impl {
   SequenceId add(std::unique_ptr<Sequence> sequence);
   bool plan_next();
   void commit_oldest();
-  void emit(const Sequence& sequence, std::vector<TokenOutput> tokens);
+  void emit(const Sequence& sequence, std::vector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {});
   void retire();
   void publish();
   void end_fill(Fill& fill, Result<std::int32_t> n_pinned_blocks);
   Result<std::int32_t> pin(const Fill& fill);
-  void record(StepRecord::What what, std::int64_t step);
-  RequestLimits limits() const { return {info_.max_model_len, n_vocab_, eos_token_ids_}; }
+  void expire();
+  void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
+  RequestLimits limits() const {
+    return {info_.max_model_len, n_vocab_, eos_token_ids_, info_.backend.has_full_sampling, info_.backend.name};
+  }
 
   const EngineOptions options_;
   const EngineInfo info_;
@@ -95,6 +97,7 @@ class Engine::Impl {
   std::deque<StepInFlight> in_flight_;
   std::map<RequestId, LiveRequest> requests_;
   std::map<SequenceId, Fill*> fills_;
+  std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
   std::int64_t next_sequence_ = 0;
   // Published at the end of a step.
   std::vector<Event> news_;
@@ -114,9 +117,9 @@ class Engine::Impl {
   bool has_thread_ = false;
   std::set<std::string> prefix_names_;  ///< taken, also by fills under way
   std::vector<PrefixInfo> prefixes_;
-  std::deque<StepRecord> records_;
 
   EventQueue events_;
+  Watchdog watchdog_;
   std::thread thread_;
 };
 
@@ -126,26 +129,34 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
       eos_token_ids_(std::move(parts.eos_token_ids)),
       n_vocab_(parts.executor->model().config().n_vocab),
       cache_(info_.n_blocks, info_.block_len, options.enable_prefix_caching),
-      scheduler_({options.max_num_seqs, options.max_num_batched_tokens}, cache_),
+      scheduler_({.max_num_seqs = options.max_num_seqs,
+                  .max_num_batched_tokens = options.max_num_batched_tokens,
+                  .max_prefill_tokens = info_.max_prefill_tokens,
+                  .max_scores = parts.max_scores},
+                 cache_),
       builder_(std::move(parts.builder)),
-      executor_(std::move(parts.executor)) {
+      executor_(std::move(parts.executor)),
+      watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
   accounts_.set_cache_size(cache_);
 }
 
 Result<RequestId> Engine::Impl::submit(Request request) {
   BATON_TRY_VOID(check_request(request, limits()));
-  const auto now = Sequence::Clock::now();
+  const auto arrived = request.arrived.value_or(Sequence::Clock::now());
   const std::scoped_lock lock(mutex_);
-  if (is_draining_ || is_stopping_)
+  if (is_draining_ || is_stopping_) {
+    accounts_.rejected_draining();
     return fail(ErrorCode::unavailable, "the server is shutting down and takes no new requests");
+  }
   if (options_.max_num_queued_reqs > 0 && n_queued_requests_ >= options_.max_num_queued_reqs) {
+    accounts_.rejected_queue_full();
     return fail(ErrorCode::unavailable,
                 fmt::format("{} requests are waiting, which is the limit: try again later", n_queued_requests_));
   }
   const RequestId id{next_request_++};
   ++n_queued_requests_;
   n_unfinished_ += request.n_sequences;
-  inbox_.submits.push_back({id, std::move(request), now});
+  inbox_.submits.push_back({id, std::move(request), arrived});
   inbox_filled_.notify_one();
   return id;
 }
@@ -229,21 +240,11 @@ bool Engine::Impl::is_idle() const {
   return n_unfinished_ == 0;
 }
 
-std::vector<StepRecord> Engine::Impl::recent_steps() const {
-  const std::scoped_lock lock(mutex_);
-  return {records_.begin(), records_.end()};
-}
-
-void Engine::Impl::record(StepRecord::What what, std::int64_t step) {
-  const std::scoped_lock lock(mutex_);
-  if (records_.size() == kMaxStepRecords) records_.pop_front();
-  records_.push_back({what, step});
-}
-
 void Engine::Impl::start() {
   const std::scoped_lock lock(mutex_);
   check(!has_thread_ && !is_stopping_, "Engine::start: it was started or stopped before");
   has_thread_ = true;
+  watchdog_.start();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -266,6 +267,7 @@ void Engine::Impl::stop() {
     inbox_filled_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
+  watchdog_.stop();
   drain();
   for (const SequenceId id : scheduler_.unfinished()) {
     scheduler_.finish(id, FinishReason::abort);
@@ -276,13 +278,27 @@ void Engine::Impl::stop() {
 }
 
 bool Engine::Impl::step() {
+  watchdog_.begin_step();
   const bool took = drain();
+  expire();
   const bool planned = plan_next();
   const bool ran = in_flight_.size() > (planned ? 1U : 0U);
   if (ran) commit_oldest();
   retire();
   publish();
+  watchdog_.end_step();
   return took || planned || ran;
+}
+
+/// Ends the sequences whose deadline has come.
+void Engine::Impl::expire() {
+  const auto now = Sequence::Clock::now();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const SequenceId id = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    scheduler_.finish(id, FinishReason::deadline);
+    emit(*scheduler_.find(id), {});
+  }
 }
 
 bool Engine::Impl::drain() {
@@ -307,7 +323,9 @@ void Engine::Impl::take(const SubmitCommand& command) {
   LiveRequest& request = requests_[command.id];
   for (auto& sequence : make_sequences(command.request, command.id, limits(), options_.seed)) {
     sequence->submitted = command.submitted;
+    const auto deadline = sequence->deadline;
     request.sequences.push_back(add(std::move(sequence)));
+    if (deadline) deadlines_.insert({*deadline, request.sequences.back()});
     ++request.n_unfinished;
   }
 }
@@ -346,7 +364,17 @@ bool Engine::Impl::plan_next() {
     if (request != requests_.end() && std::exchange(request->second.is_queued, false)) ++n_unqueued_;
   }
   if (plan.is_empty()) return false;
+  for (const PlannedSequence& planned : plan.sequences) count_tokens(*scheduler_.find(planned.id));
   BuiltStep built = builder_.build(plan, [this](SequenceId id) -> const Sequence& { return *scheduler_.find(id); });
+  for (const PlannedSequence& planned : plan.sequences) {
+    Sequence& sequence = *scheduler_.find(planned.id);
+    sequence.n_scored += sequence.n_scores(planned.first_position, planned.n_rows);
+  }
+  EngineState state{plan.step,          {}, scheduler_.n_running(), scheduler_.n_waiting(), cache_.n_used(),
+                    cache_.n_blocks()};
+  for (const PlannedSequence& planned : plan.sequences)
+    state.rows.push_back({scheduler_.find(planned.id)->request, planned.id, planned.first_position, planned.n_rows});
+  watchdog_.planned(std::move(state));
   executor_->submit(std::move(built.input));
   in_flight_.push_back({std::move(plan), std::move(built)});
   return true;
@@ -364,14 +392,20 @@ void Engine::Impl::commit_oldest() {
   // What was finished from outside after this step was planned has had its last event.
   const auto is_live = [this](SequenceId id) { return scheduler_.find(id) != nullptr && !scheduler_.find(id)->finished; };
   std::vector<StepOutcome> outcomes;
-  for (const PlannedSequence& planned : step.plan.sequences) {
-    if (planned.max_tokens == 0 && is_live(planned.id)) outcomes.push_back({planned.id, {}, {}, {}});
-  }
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SequenceId id = step.built.order_of[i];
     if (!is_live(id)) continue;
-    if (auto outcome = read_result(id, scheduler_.find(id)->sampling.n_top_logprobs, results[i]))
+    auto outcome = read_result(*scheduler_.find(id), results[i]);
+    if (!outcome) continue;
+    if (!outcomes.empty() && outcomes.back().id == id)
+      join(outcomes.back(), std::move(*outcome));
+    else
       outcomes.push_back(std::move(*outcome));
+  }
+  for (const PlannedSequence& planned : step.plan.sequences) {
+    if (planned.max_tokens > 0 || !is_live(planned.id)) continue;
+    const bool has_outcome = std::ranges::find(outcomes, planned.id, &StepOutcome::id) != outcomes.end();
+    if (!has_outcome) outcomes.push_back({planned.id, {}, {}, {}});
   }
   record(StepRecord::What::commit_begin, step.plan.step);
   scheduler_.commit(step.plan, outcomes);
@@ -385,13 +419,15 @@ void Engine::Impl::commit_oldest() {
   for (StepOutcome& outcome : outcomes) {
     Sequence& sequence = *scheduler_.find(outcome.id);
     accounts_.generated(sequence, outcome, now);
-    if (!outcome.tokens.empty() || sequence.finished) emit(sequence, std::move(outcome.tokens));
+    if (!outcome.tokens.empty() || !outcome.prompt_scores.empty() || sequence.finished)
+      emit(sequence, std::move(outcome.tokens), std::move(outcome.prompt_scores));
   }
 }
 
-void Engine::Impl::emit(const Sequence& sequence, std::vector<TokenOutput> tokens) {
-  if (sequence.is_fill()) return;
-  news_.push_back({sequence.request, sequence.index, std::move(tokens), sequence.finished, sequence.stop_id, sequence.stats});
+void Engine::Impl::emit(const Sequence& sequence, std::vector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores) {
+  if (sequence.is_own()) return;
+  news_.push_back({sequence.request, sequence.index, std::move(tokens), sequence.finished, sequence.stop_id, sequence.stats,
+                   std::move(prompt_scores)});
 }
 
 /// Forgets what has finished.
@@ -399,6 +435,7 @@ void Engine::Impl::retire() {
   const auto now = Sequence::Clock::now();
   for (const auto& sequence : scheduler_.take_finished()) {
     accounts_.finished(*sequence, now);
+    if (sequence->deadline) deadlines_.erase({*sequence->deadline, sequence->id});
     if (const auto at = fills_.find(sequence->id); at != fills_.end()) {
       Fill* fill = at->second;
       fills_.erase(at);
@@ -478,9 +515,10 @@ bool Engine::step() { return impl_->step(); }
 void Engine::begin_drain() { impl_->begin_drain(); }
 bool Engine::is_draining() const { return impl_->is_draining(); }
 bool Engine::is_idle() const { return impl_->is_idle(); }
+bool Engine::is_stuck() const { return impl_->watchdog().is_stuck(); }
 const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
 EngineInfo Engine::info() const { return impl_->info(); }
-std::vector<StepRecord> Engine::recent_steps() const { return impl_->recent_steps(); }
+std::vector<StepRecord> Engine::recent_steps() const { return impl_->watchdog().recent_steps(); }
 void Engine::check_invariants() const { impl_->check_invariants(); }
 
 }  // namespace baton

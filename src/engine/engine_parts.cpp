@@ -30,11 +30,27 @@ Result<void> check_options(const EngineOptions& options, const ModelConfig& conf
     return refuse("max_model_len", fmt::format("--max-model-len must be from 2 to the {} positions of this model, got {}",
                                                config.max_position, options.max_model_len));
   }
+  if (options.max_prefill_tokens < 0) {
+    return refuse("max_prefill_tokens", fmt::format("--max-prefill-tokens must be 0 (the device's default) or more, got {}",
+                                                    options.max_prefill_tokens));
+  }
+  if (options.step_timeout_ms < 0) return refuse("step_timeout", "--step-timeout must be 0 (off) or more");
   if (options.max_num_queued_reqs < 0) {
     return refuse("max_num_queued_reqs",
                   fmt::format("--max-num-queued-reqs must be 0 (no limit) or more, got {}", options.max_num_queued_reqs));
   }
   return {};
+}
+
+/// On a CPU products are as fast at this many rows as at any more, so prefill beside decodes loses little by it, and a step with
+/// decodes lasts a tenth of one with 2048. A device is fast only at larger steps, and these are short there.
+constexpr std::int32_t kCpuPrefillTokens = 256;
+
+std::int32_t max_prefill_of(const EngineOptions& options, bool is_cpu) {
+  const std::int32_t wanted = options.max_prefill_tokens > 0 ? options.max_prefill_tokens
+                              : is_cpu                       ? kCpuPrefillTokens
+                                                             : options.max_num_batched_tokens;
+  return std::min(wanted, options.max_num_batched_tokens);
 }
 
 /// Partial attention states that a step may have: what every row would need if its whole context were cut into chunks, within
@@ -43,6 +59,12 @@ std::int32_t max_partials_of(const EngineOptions& options, const ModelConfig& co
   const std::int64_t wanted = static_cast<std::int64_t>(options.max_num_batched_tokens) * (max_model_len / kAttentionChunk + 2);
   const std::int64_t bytes_each = static_cast<std::int64_t>(config.n_heads) * (config.head_dim + 2) * 4;
   return static_cast<std::int32_t>(std::min(wanted, std::max<std::int64_t>((128 << 20) / bytes_each, 1024)));
+}
+
+/// Rows of prompts that a step may score: their logits within 64 MB.
+std::int32_t max_scores_of(const EngineOptions& options, const ModelConfig& config) {
+  const std::int64_t within = (std::int64_t{64} << 20) / (4 * static_cast<std::int64_t>(config.n_vocab));
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(within, 1, options.max_num_batched_tokens));
 }
 
 std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelConfig& config) {
@@ -66,7 +88,12 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.weight_dtype = model->weight_dtype();
   info.attention = options.relay ? "relay" : "paged";
   info.batch_invariant = options.batch_invariant;
-  const StepLimits limits{options.max_num_batched_tokens, options.max_num_seqs,
+  info.enable_prefix_caching = options.enable_prefix_caching;
+  info.max_num_seqs = options.max_num_seqs;
+  info.max_num_batched_tokens = options.max_num_batched_tokens;
+  info.max_prefill_tokens = max_prefill_of(options, info.backend.name == "cpu");
+  const std::int32_t max_scores = max_scores_of(options, config);
+  const StepLimits limits{options.max_num_batched_tokens, options.max_num_seqs + max_scores,
                           max_partials_of(options, config, info.max_model_len), options.max_num_seqs};
 
   AttentionPlanOptions plan_options;
@@ -94,7 +121,7 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   BATON_TRY_VOID(executor->allocate_cache(info.n_blocks, options.block_len, options.kv_dtype));
 
   return EngineParts{std::move(info), all_eos_ids(options, config), BatchBuilder(std::move(groups), plan_options),
-                     std::move(executor)};
+                     std::move(executor), max_scores};
 }
 
 }  // namespace baton

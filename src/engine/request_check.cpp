@@ -34,10 +34,12 @@ Result<void> check_lengths(const Request& request, const RequestLimits& limits) 
   if (request.prompt.empty()) return refuse("prompt", "the prompt is empty: at least one token is needed");
   const SamplingParams& sampling = request.sampling;
   const auto prompt_len = static_cast<std::int64_t>(request.prompt.size());
-  if (sampling.max_tokens && *sampling.max_tokens < 1) {
+  const bool may_generate_nothing = sampling.n_prompt_logprobs >= 0;
+  if (sampling.max_tokens && *sampling.max_tokens < (may_generate_nothing ? 0 : 1)) {
     return refuse("max_tokens", fmt::format("max_tokens must be at least 1, got {}", *sampling.max_tokens));
   }
-  if (prompt_len >= limits.max_model_len) {
+  const bool generates_nothing = sampling.max_tokens == 0;
+  if (prompt_len > limits.max_model_len || (prompt_len == limits.max_model_len && !generates_nothing)) {
     return refuse(
         "prompt",
         fmt::format("This model's maximum context length is {} tokens. However, the prompt has {} tokens, which leaves no "
@@ -68,9 +70,73 @@ Result<void> check_sampling(const SamplingParams& sampling) {
     return refuse("top_p", fmt::format("top_p must be over 0 and at most 1, got {}", sampling.top_p));
   }
   if (sampling.top_k < 0) return refuse("top_k", fmt::format("top_k must be 0 (off) or more, got {}", sampling.top_k));
-  if (sampling.n_top_logprobs < -1 || sampling.n_top_logprobs > kMaxTopLogprobs) {
-    return refuse("top_logprobs",
-                  fmt::format("top_logprobs must be from 0 to {}, got {}", kMaxTopLogprobs, sampling.n_top_logprobs));
+  if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) {
+    return refuse("min_p", fmt::format("min_p must be from 0 (off) to 1, got {}", sampling.min_p));
+  }
+  if (!(sampling.repetition_penalty > 0 && std::isfinite(sampling.repetition_penalty))) {
+    return refuse("repetition_penalty",
+                  fmt::format("repetition_penalty must be over 0 (1 is off), got {}", sampling.repetition_penalty));
+  }
+  for (const auto& [name, penalty] :
+       {std::pair("presence_penalty", sampling.presence_penalty), std::pair("frequency_penalty", sampling.frequency_penalty)}) {
+    if (!(penalty >= -kMaxPenalty && penalty <= kMaxPenalty)) {
+      return refuse(name, fmt::format("{} must be from {} to {}, got {}", name, -kMaxPenalty, kMaxPenalty, penalty));
+    }
+  }
+  for (const auto& [name, n] :
+       {std::pair("top_logprobs", sampling.n_top_logprobs), std::pair("prompt_logprobs", sampling.n_prompt_logprobs)}) {
+    if (n < -1 || n > kMaxTopLogprobs)
+      return refuse(name, fmt::format("{} must be from 0 to {}, got {}", name, kMaxTopLogprobs, n));
+  }
+  return {};
+}
+
+Result<void> check_count(const char* field, std::size_t n, std::size_t most) {
+  if (n <= most) return {};
+  return refuse(field, fmt::format("{}: {} entries are more than the {} that are accepted", field, n, most));
+}
+
+Result<void> check_lists(const SamplingParams& sampling, std::int32_t n_vocab) {
+  BATON_TRY_VOID(check_count("logit_bias", sampling.logit_bias.size(), kMaxLogitBiases));
+  std::vector<TokenId> ids;
+  for (const TokenBias& bias : sampling.logit_bias) {
+    ids.push_back(bias.id);
+    if (!(bias.bias >= -kMaxBias || std::isinf(bias.bias)) || !(bias.bias <= kMaxBias)) {
+      return refuse("logit_bias", fmt::format("logit_bias must be from {} to {}, got {} for token {}", -kMaxBias, kMaxBias,
+                                              bias.bias, bias.id));
+    }
+  }
+  BATON_TRY_VOID(check_tokens(ids, n_vocab, "logit_bias"));
+  std::ranges::sort(ids);
+  if (std::ranges::adjacent_find(ids) != ids.end()) return refuse("logit_bias", "logit_bias names a token twice");
+
+  BATON_TRY_VOID(check_count("allowed_token_ids", sampling.allowed_ids.size(), kMaxAllowedIds));
+  BATON_TRY_VOID(check_tokens(sampling.allowed_ids, n_vocab, "allowed_token_ids"));
+
+  BATON_TRY_VOID(check_count("bad_words", sampling.bad_words.size(), kMaxBadWords));
+  for (const std::vector<TokenId>& word : sampling.bad_words) {
+    if (word.empty() || word.size() > kMaxBadWordTokens) {
+      return refuse("bad_words",
+                    fmt::format("bad_words: a word must have from 1 to {} tokens, got {}", kMaxBadWordTokens, word.size()));
+    }
+    BATON_TRY_VOID(check_tokens(word, n_vocab, "bad_words"));
+  }
+  return {};
+}
+
+/// What only a backend with all of sampling does.
+Result<void> check_backend(const SamplingParams& sampling, const RequestLimits& limits) {
+  if (limits.has_full_sampling) return {};
+  const std::pair<const char*, bool> asked[] = {{"min_p", sampling.min_p > 0},
+                                                {"repetition_penalty", sampling.repetition_penalty != 1},
+                                                {"presence_penalty", sampling.presence_penalty != 0},
+                                                {"frequency_penalty", sampling.frequency_penalty != 0},
+                                                {"logit_bias", !sampling.logit_bias.empty()},
+                                                {"bad_words", !sampling.bad_words.empty()},
+                                                {"allowed_token_ids", !sampling.allowed_ids.empty()},
+                                                {"prompt_logprobs", sampling.n_prompt_logprobs >= 0}};
+  for (const auto& [field, is_asked] : asked) {
+    if (is_asked) return refuse(field, fmt::format("{} is not supported by the {} backend", field, limits.backend_name));
   }
   return {};
 }
@@ -99,6 +165,8 @@ std::uint64_t drawn_seed(std::uint64_t engine_seed, std::uint64_t request) {
 Result<void> check_request(const Request& request, const RequestLimits& limits) {
   BATON_TRY_VOID(check_lengths(request, limits));
   BATON_TRY_VOID(check_sampling(request.sampling));
+  BATON_TRY_VOID(check_lists(request.sampling, limits.n_vocab));
+  BATON_TRY_VOID(check_backend(request.sampling, limits));
   BATON_TRY_VOID(check_tokens(request.prompt, limits.n_vocab, "prompt"));
   BATON_TRY_VOID(check_tokens(request.sampling.stop_ids, limits.n_vocab, "stop_token_ids"));
   if (request.n_sequences < 1 || request.n_sequences > kMaxSequencesPerRequest) {
@@ -129,11 +197,17 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, Re
     sequence->sampling = request.sampling;
     sequence->sampling.seed = seed + static_cast<std::uint64_t>(i);
     if (request.sampling.temperature < kGreedyTemperature) sequence->sampling.temperature = 0;
+    std::vector<TokenId>& allowed = sequence->sampling.allowed_ids;
+    std::ranges::sort(allowed);
+    allowed.erase(std::ranges::unique(allowed).begin(), allowed.end());
+    if (i > 0) sequence->sampling.n_prompt_logprobs = -1;  // once is enough
     sequence->stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids);
     sequence->tokens = request.prompt;
     sequence->prompt_len = prompt_len;
     sequence->max_len = request.sampling.max_tokens ? prompt_len + *request.sampling.max_tokens : limits.max_model_len;
     sequence->table.scope = request.scope;
+    sequence->priority = request.priority;
+    sequence->deadline = request.deadline;
     sequence->stats.prompt_tokens = prompt_len;
     sequences.push_back(std::move(sequence));
   }

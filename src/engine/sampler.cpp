@@ -3,12 +3,45 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <utility>
 
 #include "core/check.h"
 
 namespace baton {
+namespace {
 
-SampleOrder make_order(const Sequence& sequence, std::int32_t row) {
+template <class T>
+Range append(std::vector<T>& all, std::span<const T> own) {
+  const Range range{static_cast<std::int32_t>(all.size()), static_cast<std::int32_t>(own.size())};
+  all.insert(all.end(), own.begin(), own.end());
+  return range;
+}
+
+/// Forbids the last token of each bad word whose other tokens the answer ends with, as far as they are known.
+Range append_bans(const Sequence& sequence, bool has_unknown_token, std::vector<TokenBan>& bans) {
+  const auto answer = std::span(sequence.tokens).subspan(static_cast<std::size_t>(sequence.prompt_len));
+  Range range{static_cast<std::int32_t>(bans.size()), 0};
+  for (const std::vector<TokenId>& word : sequence.sampling.bad_words) {
+    const std::size_t n_unknown = has_unknown_token && word.size() > 1 ? 1 : 0;
+    const auto known = std::span(word).first(word.size() - 1 - n_unknown);
+    if (answer.size() < known.size() || !std::ranges::equal(answer.last(known.size()), known)) continue;
+    bans.push_back({n_unknown > 0 ? word[word.size() - 2] : -1, word.back()});
+    ++range.count;
+  }
+  return range;
+}
+
+}  // namespace
+
+void count_tokens(Sequence& sequence) {
+  const SamplingParams& sampling = sequence.sampling;
+  const bool lists_prompt = sampling.repetition_penalty != 1;
+  if (!lists_prompt && sampling.presence_penalty == 0 && sampling.frequency_penalty == 0) return;
+  sequence.counts.follow(sequence.tokens, sequence.prompt_len, lists_prompt);
+}
+
+SampleOrder make_order(const Sequence& sequence, std::int32_t row, OrderLists& lists) {
   const SamplingParams& sampling = sequence.sampling;
   check(sampling.seed.has_value(), "make_order: a sequence without a seed");
   check(sequence.stop_ids.size() <= kMaxStopIds, "make_order: too many stop ids");
@@ -19,6 +52,7 @@ SampleOrder make_order(const Sequence& sequence, std::int32_t row) {
   order.temperature = sampling.temperature;
   order.top_k = sampling.top_k;
   order.top_p = sampling.top_p;
+  order.min_p = sampling.min_p;
   order.n_top_logprobs = sampling.n_top_logprobs;
   order.seed = *sampling.seed;
   order.min_tokens = sampling.min_tokens;
@@ -26,14 +60,40 @@ SampleOrder make_order(const Sequence& sequence, std::int32_t row) {
   order.n_stop_ids = static_cast<std::int32_t>(sequence.stop_ids.size());
   std::ranges::copy(sequence.stop_ids, order.stop_ids.begin());
   order.n_generated_before = sequence.n_before_slot;
+  order.repetition_penalty = sampling.repetition_penalty;
+  order.presence_penalty = sampling.presence_penalty;
+  order.frequency_penalty = sampling.frequency_penalty;
+  // The plan has counted this sample among those in flight.
+  const std::int32_t n_unknown = std::max(0, sequence.n_samples_in_flight - 1);
+  check(n_unknown <= 1, "make_order: more than one token is unknown");
+  order.counts_last_token = n_unknown;
+  order.counts = append(lists.counts, sequence.counts.list());
+  order.biases = append(lists.biases, std::span<const TokenBias>(sampling.logit_bias));
+  order.bans = append_bans(sequence, n_unknown > 0, lists.bans);
+  order.allowed = append(lists.allowed_ids, std::span<const TokenId>(sampling.allowed_ids));
   return order;
 }
 
-std::optional<StepOutcome> read_result(SequenceId id, std::int32_t n_top_logprobs, const SampleResult& result) {
+SampleOrder make_score_order(const Sequence& sequence, std::int32_t row, std::int32_t position) {
+  check(position + 1 < sequence.prompt_len && sequence.slot.is_valid(), "make_score_order: no token of the prompt is next");
+  SampleOrder order;
+  order.row = row;
+  order.slot = sequence.slot.value;
+  order.scored = sequence.tokens[static_cast<std::size_t>(position) + 1];
+  order.n_top_logprobs = sequence.sampling.n_prompt_logprobs;
+  return order;
+}
+
+std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result) {
   if (result.was_finished != 0) return std::nullopt;
-  StepOutcome outcome{id, {}, {}, {}};
+  StepOutcome outcome;
+  outcome.id = sequence.id;
   if (result.finished == FinishedBy::not_a_number) {
     outcome.finished = FinishReason::error;
+    return outcome;
+  }
+  if (result.finished == FinishedBy::nothing_allowed) {
+    outcome.finished = FinishReason::stop;
     return outcome;
   }
   if (result.finished == FinishedBy::stop_id) {
@@ -42,15 +102,26 @@ std::optional<StepOutcome> read_result(SequenceId id, std::int32_t n_top_logprob
     return outcome;
   }
   if (result.finished == FinishedBy::length) outcome.finished = FinishReason::length;
+  const bool is_scored = result.rank > 0;
   TokenOutput output;
   output.token = result.token;
-  if (n_top_logprobs >= 0) output.logprob = result.logprob;
+  output.rank = result.rank;
+  if (is_scored || sequence.sampling.n_top_logprobs >= 0) output.logprob = result.logprob;
   for (std::int32_t i = 0; i < result.n_top; ++i) {
     const auto at = static_cast<std::size_t>(i);
     output.top_logprobs.push_back({result.top_ids[at], result.top_logprobs[at]});
   }
-  outcome.tokens.push_back(std::move(output));
+  (is_scored ? outcome.prompt_scores : outcome.tokens).push_back(std::move(output));
   return outcome;
+}
+
+void join(StepOutcome& outcome, StepOutcome next) {
+  check(outcome.id == next.id, "join: outcomes of two sequences");
+  if (outcome.finished) return;  // an error: what comes after it means nothing
+  std::ranges::move(next.prompt_scores, std::back_inserter(outcome.prompt_scores));
+  std::ranges::move(next.tokens, std::back_inserter(outcome.tokens));
+  outcome.finished = next.finished;
+  outcome.stop_id = next.stop_id;
 }
 
 }  // namespace baton

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -10,10 +11,28 @@
 
 namespace baton {
 
-/// The order for the logits of batch row `row`. Aborts if the sequence's parameters were not checked (check_request).
-SampleOrder make_order(const Sequence& sequence, std::int32_t row);
+/// The lists that a step's orders point into.
+struct OrderLists {
+  std::vector<TokenCount> counts;
+  std::vector<TokenBias> biases;
+  std::vector<TokenBan> bans;
+  std::vector<TokenId> allowed_ids;
+};
+
+/// Brings the counts that the sequence's penalties need up to the tokens it has.
+void count_tokens(Sequence& sequence);
+
+/// The order for the logits of batch row `row`, its lists appended to `lists`. The sequence's token that a step in flight
+/// samples is not known here: the sampler counts it, and bad words whose last token but one it may be are banned on condition.
+/// Aborts if the sequence's parameters were not checked (check_request).
+SampleOrder make_order(const Sequence& sequence, std::int32_t row, OrderLists& lists);
+
+/// The order that scores the prompt's token behind `position`, whose row is `row`.
+SampleOrder make_score_order(const Sequence& sequence, std::int32_t row, std::int32_t position);
 
 /// What a result means for its sequence; nothing if the sequence had ended before the step.
-std::optional<StepOutcome> read_result(SequenceId id, std::int32_t n_top_logprobs, const SampleResult& result);
+std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result);
+/// Puts what another result of the same sequence and step means behind what those before it do.
+void join(StepOutcome& outcome, StepOutcome next);
 
 }  // namespace baton

@@ -18,7 +18,7 @@ bool is_settled(const Sequence& sequence) { return sequence.n_preemptions >= kMa
 
 /// Tokens of a sequence that blocks may be found for: a last one must be computed, for its logits.
 std::int32_t n_matchable(const Sequence& sequence) {
-  return sequence.is_fill() ? sequence.prompt_len : sequence.n_tokens() - 1;
+  return sequence.n_matchable();
 }
 
 }  // namespace
@@ -28,13 +28,22 @@ std::int32_t n_matchable(const Sequence& sequence) {
 struct Scheduler::Draft {
   StepPlan plan;
   std::int32_t budget = 0;
+  std::int32_t max_scores = 0;  ///< rows of prompts that may still be scored
 
+  /// Rows of the sequence from `first` on, of the `n_left` it has, that the step has room for.
+  std::int32_t n_rows_of(const Sequence& sequence, std::int32_t first, std::int32_t n_left) const {
+    const std::int32_t n_rows = std::min(n_left, budget);
+    // Scored rows stand together, before the row of the last token of the prompt.
+    const std::int32_t n_too_many = sequence.n_scores(first, n_rows) - max_scores;
+    return n_too_many <= 0 ? n_rows : std::max(first, sequence.n_scored) + max_scores - first;
+  }
   void add(const Sequence& sequence, std::int32_t n_rows) {
     const std::int32_t end = sequence.n_planned + n_rows;
     const bool samples = !sequence.is_fill() && end == sequence.n_tokens_bound();
     plan.sequences.push_back({sequence.id, sequence.slot, sequence.n_planned, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
     budget -= n_rows;
+    max_scores -= sequence.n_scores(sequence.n_planned, n_rows);
   }
   void drop(SequenceId id) {
     const auto at = std::ranges::find(plan.sequences, id, &PlannedSequence::id);
@@ -100,6 +109,7 @@ StepPlan Scheduler::plan() {
   Draft draft;
   draft.plan.step = next_step_++;
   draft.budget = options_.max_num_batched_tokens;
+  draft.max_scores = options_.max_scores;
   plan_running(draft, /*decodes=*/true);
   draft.plan.n_decodes = draft.plan.n_rows;
   if (draft.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
@@ -119,8 +129,9 @@ void Scheduler::plan_running(Draft& draft, bool decodes) {
     Sequence& sequence = at(rank.id);
     const std::int32_t n_left = sequence.n_rows_left();
     if (sequence.state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
-    const std::int32_t n_rows = std::min(n_left, draft.budget);
-    if (n_rows == 0) return;
+    if (draft.budget == 0) return;
+    const std::int32_t n_rows = draft.n_rows_of(sequence, sequence.n_planned, n_left);
+    if (n_rows == 0) continue;
     if (make_room(draft, sequence, sequence.n_planned + n_rows)) draft.add(sequence, n_rows);
   }
 }
@@ -252,6 +263,7 @@ std::int32_t Scheduler::n_claimed() const {
 /// all it can ever need.
 bool Scheduler::admit(Draft& draft, Sequence& sequence) {
   const std::int64_t step = draft.plan.step;
+  if (draft.max_scores == 0 && sequence.n_scores(0, sequence.prompt_len) > 0) return false;
   const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), step);
   const std::int32_t n_soon = is_settled(sequence)
                                   ? sequence.max_positions()
@@ -261,7 +273,7 @@ bool Scheduler::admit(Draft& draft, Sequence& sequence) {
 
   cache_.begin(sequence.table, sequence.tokens, n_matchable(sequence), step);
   const std::int32_t n_cached = sequence.table.n_cached_blocks * cache_.block_len();
-  const std::int32_t n_rows = std::min(draft.budget, sequence.n_rows_left() - n_cached);
+  const std::int32_t n_rows = draft.n_rows_of(sequence, n_cached, sequence.n_rows_left() - n_cached);
   const bool has_room = cache_.extend(sequence.table, is_settled(sequence) ? n_soon : n_cached + n_rows);
   check(has_room, "Scheduler: blocks that were available are not");
 

@@ -20,6 +20,7 @@ struct SchedulerOptions {
   std::int32_t max_num_seqs = 128;             ///< slots
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
   std::int32_t max_prefill_tokens = 0;         ///< rows of prefill in a step in which a sequence decodes; 0: no other limit
+  std::int32_t max_scores = 1 << 30;           ///< rows of prompts that a step scores (Sequence::scores_row)
 };
 
 /// A sequence is preempted at most this often. Before that it comes back when the blocks of the tokens it has fit; the last
@@ -59,6 +60,7 @@ struct StepOutcome {
   std::vector<TokenOutput> tokens;  ///< without the stop id that ended it
   std::optional<FinishReason> finished;
   std::optional<TokenId> stop_id;
+  std::vector<TokenOutput> prompt_scores = {};  ///< of the prompt's next tokens
 };
 
 /// Continuous batching with a token budget and chunked prefill. What it promises:

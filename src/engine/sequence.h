@@ -11,6 +11,7 @@
 #include "core/ids.h"
 #include "engine/kv_cache.h"
 #include "engine/request.h"
+#include "engine/token_counts.h"
 
 namespace baton {
 
@@ -26,14 +27,16 @@ struct Sequence {
   std::int32_t index = 0;         ///< which of the request's sequences
   SamplingParams sampling;        ///< with its own seed
   std::vector<TokenId> stop_ids;  ///< all that end it: the model's (unless ignored) and the request's
+  TokenCounts counts;             ///< of what its penalties are about, see count_tokens
   SequenceState state = SequenceState::waiting;
   SlotId slot;  ///< while running
 
   std::vector<TokenId> tokens;  ///< prompt, then committed tokens: what the host knows. A stop id is not among them
   std::int32_t prompt_len = 0;
-  std::int32_t max_len = 0;              ///< tokens it may come to; prompt_len for one that only fills the cache
-  std::int32_t n_planned = 0;            ///< positions whose keys are stored once every enqueued step has run (an upper bound)
-  std::int32_t n_committed = 0;          ///< positions whose keys are stored as of the last commit
+  std::int32_t max_len = 0;      ///< tokens it may come to; prompt_len for one that only fills the cache
+  std::int32_t n_planned = 0;    ///< positions whose keys are stored once every enqueued step has run (an upper bound)
+  std::int32_t n_committed = 0;  ///< positions whose keys are stored as of the last commit
+  std::int32_t n_scored = 0;     ///< positions whose next token of the prompt is scored once every enqueued step has run
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
   std::int32_t n_before_slot = 0;        ///< tokens it had generated when it got its slot: not 0 after a preemption
   std::int32_t n_admissions = 0;
@@ -47,12 +50,29 @@ struct Sequence {
   std::optional<FinishReason> finished;
   std::optional<TokenId> stop_id;  ///< the id that ended it, if one did
   SequenceStats stats;
-  Clock::time_point submitted;               ///< the request's arrival
+  Clock::time_point submitted;                ///< the request's arrival
   std::optional<Clock::time_point> deadline;  ///< it ends then, with what it has
   Clock::time_point first_step;
   Clock::time_point last_token;
 
+  /// It generates nothing: it fills the cache, or scores its prompt.
   bool is_fill() const { return max_len == prompt_len; }
+  /// The engine's own, which fills a prefix and tells nobody.
+  bool is_own() const { return is_fill() && !request.is_valid(); }
+  /// Whether the logits of the row at `position` score the prompt's next token, which no step enqueued before does.
+  bool scores_row(std::int32_t position) const {
+    return sampling.n_prompt_logprobs >= 0 && position >= n_scored && position + 1 < prompt_len;
+  }
+  /// Rows among the `n_rows` from `first` on whose logits score a token.
+  std::int32_t n_scores(std::int32_t first, std::int32_t n_rows) const {
+    if (sampling.n_prompt_logprobs < 0) return 0;
+    return std::max(0, std::min(first + n_rows, prompt_len - 1) - std::max(first, n_scored));
+  }
+  /// Tokens that blocks may be found for: a last one must be computed, for its logits, and all whose logits score the next.
+  std::int32_t n_matchable() const {
+    if (is_own()) return prompt_len;
+    return n_scores(0, prompt_len) > 0 ? std::min(n_scored, n_tokens() - 1) : n_tokens() - 1;
+  }
   std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t n_generated() const { return n_tokens() - prompt_len; }
   /// Tokens at most, once every enqueued step has run.

@@ -48,6 +48,8 @@ TEST(RequestCheck, accepts_each_parameter_at_its_limits) {
   EXPECT_EQ(refused([](Request& r) { r.sampling.n_top_logprobs = kMaxTopLogprobs; }), "");
   EXPECT_EQ(refused([](Request& r) { r.sampling.n_top_logprobs = kMaxTopLogprobs + 1; }), "top_logprobs");
   EXPECT_EQ(refused([](Request& r) { r.sampling.n_top_logprobs = -2; }), "top_logprobs");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.n_prompt_logprobs = kMaxTopLogprobs; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.n_prompt_logprobs = kMaxTopLogprobs + 1; }), "prompt_logprobs");
   EXPECT_EQ(refused([](Request& r) { r.n_sequences = kMaxSequencesPerRequest; }), "");
   EXPECT_EQ(refused([](Request& r) { r.n_sequences = kMaxSequencesPerRequest + 1; }), "n");
   EXPECT_EQ(refused([](Request& r) { r.n_sequences = 0; }), "n");
@@ -61,10 +63,82 @@ TEST(RequestCheck, accepts_each_parameter_at_its_limits) {
   EXPECT_EQ(refused([](Request& r) { r.prompt.clear(); }), "prompt");
   EXPECT_EQ(refused([](Request& r) { r.prompt.assign(99, 1); }), "");
   EXPECT_EQ(refused([](Request& r) { r.prompt.assign(100, 1); }), "prompt");
+  const auto scored = [](std::size_t n_prompt) {
+    return refused([=](Request& r) {
+      r.prompt.assign(n_prompt, 1);
+      r.sampling.n_prompt_logprobs = 0;
+      r.sampling.max_tokens = 0;
+    });
+  };
+  EXPECT_EQ(scored(100), "") << "no room for an answer is needed";
+  EXPECT_EQ(scored(101), "prompt");
   EXPECT_EQ(refused([](Request& r) { r.prompt = {50}; }), "prompt");
   EXPECT_EQ(refused([](Request& r) { r.prompt = {-1}; }), "prompt");
   EXPECT_EQ(refused([](Request& r) { r.sampling.stop_ids = {50}; }), "stop_token_ids");
   EXPECT_EQ(refused([](Request& r) { r.scope.salt_from = -1; }), "cache_salt");
+}
+
+TEST(RequestCheck, bounds_penalties_and_min_p) {
+  const auto nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(refused([](Request& r) { r.sampling.min_p = 1; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.min_p = 1.01F; }), "min_p");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.min_p = -0.01F; }), "min_p");
+  EXPECT_EQ(refused([nan](Request& r) { r.sampling.min_p = nan; }), "min_p");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.repetition_penalty = 0.01F; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.repetition_penalty = 0; }), "repetition_penalty");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.repetition_penalty = INFINITY; }), "repetition_penalty");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.presence_penalty = -2; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.presence_penalty = -2.1F; }), "presence_penalty");
+  EXPECT_EQ(refused([nan](Request& r) { r.sampling.presence_penalty = nan; }), "presence_penalty");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.frequency_penalty = 2; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.frequency_penalty = 2.1F; }), "frequency_penalty");
+}
+
+TEST(RequestCheck, bounds_lists_of_tokens) {
+  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{49, 100}, {0, -100}, {1, -INFINITY}}; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{50, 1}}; }), "logit_bias");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{1, 101}}; }), "logit_bias");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{1, INFINITY}}; }), "logit_bias");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{1, NAN}}; }), "logit_bias");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{1, 1}, {2, 1}, {1, 2}}; }), "logit_bias");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias.resize(kMaxLogitBiases + 1); }), "logit_bias");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.allowed_ids = {3, 3, 49}; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.allowed_ids = {50}; }), "allowed_token_ids");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.allowed_ids.resize(kMaxAllowedIds + 1); }), "allowed_token_ids");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = {{3, 4}, {5}}; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = {{3, 50}}; }), "bad_words");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = {{}}; }), "bad_words");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = {std::vector<TokenId>(kMaxBadWordTokens + 1, 1)}; }), "bad_words");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words.resize(kMaxBadWords + 1, {1}); }), "bad_words");
+}
+
+TEST(RequestCheck, names_what_a_backend_without_all_of_sampling_does_not_do) {
+  RequestLimits limits = kLimits;
+  limits.has_full_sampling = false;
+  limits.backend_name = "slate";
+  const auto refused_there = [&](const std::function<void(SamplingParams&)>& change) {
+    Request request = valid();
+    change(request.sampling);
+    const auto result = check_request(request, limits);
+    if (result) return std::string();
+    EXPECT_EQ(result.error().message, result.error().param + " is not supported by the slate backend");
+    return result.error().param;
+  };
+  EXPECT_EQ(refused_there([](SamplingParams&) {}), "");
+  EXPECT_EQ(refused_there([](SamplingParams& s) { s.min_p = 0.1F; }), "min_p");
+  EXPECT_EQ(refused_there([](SamplingParams& s) { s.repetition_penalty = 1.1F; }), "repetition_penalty");
+  EXPECT_EQ(refused_there([](SamplingParams& s) { s.presence_penalty = 1; }), "presence_penalty");
+  EXPECT_EQ(refused_there([](SamplingParams& s) { s.frequency_penalty = 1; }), "frequency_penalty");
+  EXPECT_EQ(refused_there([](SamplingParams& s) { s.logit_bias = {{1, 1}}; }), "logit_bias");
+  EXPECT_EQ(refused_there([](SamplingParams& s) { s.bad_words = {{1}}; }), "bad_words");
+  EXPECT_EQ(refused_there([](SamplingParams& s) { s.allowed_ids = {1}; }), "allowed_token_ids");
+  EXPECT_EQ(refused_there([](SamplingParams& s) { s.n_prompt_logprobs = 0; }), "prompt_logprobs");
+}
+
+TEST(RequestCheck, sorts_what_is_allowed) {
+  Request request = valid();
+  request.sampling.allowed_ids = {9, 2, 9, 4};
+  EXPECT_EQ(make_sequences(request, RequestId{1}, kLimits, 0)[0]->sampling.allowed_ids, (std::vector<TokenId>{2, 4, 9}));
 }
 
 TEST(RequestCheck, counts_each_stop_id_once_with_the_models_own) {

@@ -25,12 +25,29 @@ Sequence running_sequence() {
 }
 
 TEST(Sampler, orders_what_the_sequence_asks_for) {
-  const SampleOrder order = make_order(running_sequence(), 17);
+  OrderLists lists;
+  Sequence sequence = running_sequence();
+  sequence.sampling.min_p = 0.1F;
+  sequence.sampling.repetition_penalty = 1.25F;
+  sequence.sampling.presence_penalty = 0.5F;
+  sequence.sampling.frequency_penalty = -0.5F;
+  sequence.sampling.logit_bias = {{7, 1}};
+  sequence.sampling.allowed_ids = {4, 5};
+  const SampleOrder order = make_order(sequence, 17, lists);
   EXPECT_EQ(order.row, 17);
   EXPECT_EQ(order.slot, 5);
   EXPECT_EQ(order.temperature, 0.5F);
   EXPECT_EQ(order.top_k, 4);
   EXPECT_EQ(order.top_p, 0.7F);
+  EXPECT_EQ(order.min_p, 0.1F);
+  EXPECT_EQ(order.repetition_penalty, 1.25F);
+  EXPECT_EQ(order.presence_penalty, 0.5F);
+  EXPECT_EQ(order.frequency_penalty, -0.5F);
+  EXPECT_EQ(order.biases.count, 1);
+  EXPECT_EQ(lists.biases[0].id, 7);
+  EXPECT_EQ(order.allowed.count, 2);
+  EXPECT_EQ(lists.allowed_ids, (std::vector<TokenId>{4, 5}));
+  EXPECT_EQ(order.scored, -1);
   EXPECT_EQ(order.n_top_logprobs, 2);
   EXPECT_EQ(order.seed, 9u);
   EXPECT_EQ(order.min_tokens, 1);
@@ -40,13 +57,66 @@ TEST(Sampler, orders_what_the_sequence_asks_for) {
   EXPECT_EQ(order.stop_ids[1], 12);
 }
 
+TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
+  Sequence sequence = running_sequence();
+  sequence.tokens = {1, 2, 1, 4, 2, 4};  // the answer is 4 2 4
+  sequence.sampling.presence_penalty = 0.5F;
+  count_tokens(sequence);
+  OrderLists lists;
+  lists.counts.push_back({99, 9});  // another sequence's
+  SampleOrder order = make_order(sequence, 0, lists);
+  EXPECT_EQ(order.counts.first, 1);
+  EXPECT_EQ(order.counts.count, 2);
+  EXPECT_EQ(lists.counts, (std::vector<TokenCount>{{99, 9}, {4, 2}, {2, 1}}));
+  EXPECT_EQ(order.counts_last_token, 0);
+  sequence.tokens.push_back(7);
+  sequence.n_samples_in_flight = 2;  // this order's, and one whose token is not known
+  count_tokens(sequence);
+  lists = {};
+  order = make_order(sequence, 0, lists);
+  EXPECT_EQ(lists.counts, (std::vector<TokenCount>{{4, 2}, {2, 1}, {7, 1}}));
+  EXPECT_EQ(order.counts_last_token, 1);
+
+  Sequence repeating = running_sequence();
+  repeating.tokens = sequence.tokens;
+  repeating.sampling.repetition_penalty = 1.1F;
+  count_tokens(repeating);
+  lists = {};
+  make_order(repeating, 0, lists);
+  EXPECT_EQ(lists.counts, (std::vector<TokenCount>{{1, 0}, {2, 1}, {4, 2}, {7, 1}}));
+
+  Sequence plain = running_sequence();
+  count_tokens(plain);
+  lists = {};
+  make_order(plain, 0, lists);
+  EXPECT_TRUE(lists.counts.empty());
+}
+
+TEST(Sampler, bans_the_ends_of_bad_words_as_far_as_they_are_known) {
+  Sequence sequence = running_sequence();
+  sequence.tokens = {1, 2, 3, 4, 5};  // the answer is 4 5
+  sequence.sampling.bad_words = {{8}, {5, 9}, {4, 5, 6}, {3, 4, 5, 7}, {5, 6, 7}, {6, 7}};
+  OrderLists lists;
+  SampleOrder order = make_order(sequence, 0, lists);
+  EXPECT_EQ(lists.bans, (std::vector<TokenBan>{{-1, 8}, {-1, 9}, {-1, 6}})) << "the prompt is no part of the answer";
+  EXPECT_EQ(order.bans.count, 3);
+  sequence.n_samples_in_flight = 2;
+  lists = {};
+  order = make_order(sequence, 0, lists);
+  EXPECT_EQ(lists.bans, (std::vector<TokenBan>{{-1, 8}, {5, 9}, {6, 7}, {6, 7}})) << "5 ? and 4 5 ?, ? being on its way";
+}
+
 TEST(SamplerDeathTest, aborts_on_a_sequence_that_was_not_checked) {
+  OrderLists lists;
   Sequence sequence = running_sequence();
   sequence.sampling.seed.reset();
-  EXPECT_DEATH(make_order(sequence, 0), "seed");
+  EXPECT_DEATH(make_order(sequence, 0, lists), "seed");
   sequence = running_sequence();
   sequence.stop_ids.resize(kMaxStopIds + 1);
-  EXPECT_DEATH(make_order(sequence, 0), "stop ids");
+  EXPECT_DEATH(make_order(sequence, 0, lists), "stop ids");
+  sequence = running_sequence();
+  sequence.n_samples_in_flight = 3;
+  EXPECT_DEATH(make_order(sequence, 0, lists), "unknown");
 }
 
 TEST(Sampler, reads_a_token_with_its_log_probabilities) {
@@ -58,7 +128,7 @@ TEST(Sampler, reads_a_token_with_its_log_probabilities) {
   result.top_logprobs[0] = -0.5F;
   result.top_ids[1] = 6;
   result.top_logprobs[1] = -1.5F;
-  const auto outcome = read_result(SequenceId{3}, 2, result);
+  const auto outcome = read_result(running_sequence(), result);
   ASSERT_TRUE(outcome);
   ASSERT_EQ(outcome->tokens.size(), 1u);
   EXPECT_EQ(outcome->tokens[0].token, 6);
@@ -66,25 +136,63 @@ TEST(Sampler, reads_a_token_with_its_log_probabilities) {
   ASSERT_EQ(outcome->tokens[0].top_logprobs.size(), 2u);
   EXPECT_EQ(outcome->tokens[0].top_logprobs[0].token, 4);
   EXPECT_FALSE(outcome->finished);
-  EXPECT_FALSE(read_result(SequenceId{3}, -1, result)->tokens[0].logprob);
+  EXPECT_EQ(outcome->id, SequenceId{3});
+  Sequence plain = running_sequence();
+  plain.sampling.n_top_logprobs = -1;
+  EXPECT_FALSE(read_result(plain, result)->tokens[0].logprob);
+}
+
+TEST(Sampler, orders_and_reads_scores_of_the_prompt) {
+  Sequence sequence = running_sequence();
+  sequence.sampling.n_top_logprobs = -1;
+  sequence.sampling.n_prompt_logprobs = 1;
+  const SampleOrder order = make_score_order(sequence, 9, 1);
+  EXPECT_EQ(order.row, 9);
+  EXPECT_EQ(order.scored, 3) << "the token behind position 1";
+  EXPECT_EQ(order.n_top_logprobs, 1);
+  SampleResult result;
+  result.token = 3;
+  result.rank = 7;
+  result.logprob = -2;
+  auto outcome = read_result(sequence, result);
+  ASSERT_TRUE(outcome && outcome->tokens.empty());
+  ASSERT_EQ(outcome->prompt_scores.size(), 1u);
+  EXPECT_EQ(outcome->prompt_scores[0].rank, 7);
+  EXPECT_EQ(outcome->prompt_scores[0].logprob, -2.0F);
+  result.rank = 0;
+  result.finished = FinishedBy::length;
+  join(*outcome, *read_result(sequence, result));
+  EXPECT_EQ(outcome->prompt_scores.size(), 1u);
+  EXPECT_EQ(outcome->tokens.size(), 1u);
+  EXPECT_EQ(outcome->finished, FinishReason::length);
+  result.finished = FinishedBy::not_a_number;
+  StepOutcome broken = *read_result(sequence, result);
+  join(broken, *outcome);
+  EXPECT_EQ(broken.finished, FinishReason::error);
+  EXPECT_TRUE(broken.tokens.empty());
 }
 
 TEST(Sampler, reads_each_way_to_end) {
+  const Sequence plain = running_sequence();
   SampleResult result;
   result.token = 6;
   result.finished = FinishedBy::stop_id;
-  const auto stopped = read_result(SequenceId{3}, -1, result);
+  const auto stopped = read_result(plain, result);
   EXPECT_TRUE(stopped->tokens.empty());
   EXPECT_EQ(stopped->stop_id, 6);
   EXPECT_EQ(stopped->finished, FinishReason::stop);
+  result.finished = FinishedBy::nothing_allowed;
+  EXPECT_TRUE(read_result(plain, result)->tokens.empty());
+  EXPECT_EQ(read_result(plain, result)->finished, FinishReason::stop);
+  EXPECT_FALSE(read_result(plain, result)->stop_id);
   result.finished = FinishedBy::length;
-  EXPECT_EQ(read_result(SequenceId{3}, -1, result)->tokens.size(), 1u);
-  EXPECT_EQ(read_result(SequenceId{3}, -1, result)->finished, FinishReason::length);
+  EXPECT_EQ(read_result(plain, result)->tokens.size(), 1u);
+  EXPECT_EQ(read_result(plain, result)->finished, FinishReason::length);
   result.finished = FinishedBy::not_a_number;
-  EXPECT_TRUE(read_result(SequenceId{3}, -1, result)->tokens.empty());
-  EXPECT_EQ(read_result(SequenceId{3}, -1, result)->finished, FinishReason::error);
+  EXPECT_TRUE(read_result(plain, result)->tokens.empty());
+  EXPECT_EQ(read_result(plain, result)->finished, FinishReason::error);
   result.was_finished = 1;
-  EXPECT_FALSE(read_result(SequenceId{3}, -1, result));
+  EXPECT_FALSE(read_result(plain, result));
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ struct Generated {
   std::optional<FinishReason> finished;
   std::optional<TokenId> stop_id;
   SequenceStats stats;
+  std::vector<TokenOutput> prompt_scores;
   int n_events = 0;
 };
 using SequenceKey = std::pair<std::int64_t, std::int32_t>;  ///< request, index
@@ -67,6 +68,10 @@ inline void collect(std::vector<Event> events, std::map<SequenceKey, Generated>&
   for (Event& event : events) {
     Generated& sequence = generated[{event.request.value, event.index}];
     EXPECT_FALSE(sequence.finished) << "an event after the last one";
+    for (TokenOutput& token : event.prompt_scores) {
+      EXPECT_TRUE(sequence.tokens.empty()) << "a score of the prompt after a token";
+      sequence.prompt_scores.push_back(std::move(token));
+    }
     for (TokenOutput& token : event.tokens) {
       sequence.tokens.push_back(token.token);
       if (token.logprob) sequence.logprobs.push_back(*token.logprob);

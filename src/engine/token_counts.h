@@ -1,0 +1,39 @@
+/// How often a sequence has generated each token, as penalties count it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ids.h"
+#include "kernels/batch.h"
+
+namespace baton {
+
+/// Counts that follow a growing list of tokens; each token is looked at once. Thread: engine only.
+class TokenCounts {
+ public:
+  /// Takes in what `tokens` has more than at the call before. Of the first `prompt_len` a token is listed with count 0, if
+  /// `lists_prompt`.
+  void follow(std::span<const TokenId> tokens, std::int32_t prompt_len, bool lists_prompt) {
+    for (; n_seen_ < tokens.size(); ++n_seen_) {
+      const bool is_prompt = n_seen_ < static_cast<std::size_t>(prompt_len);
+      if (is_prompt && !lists_prompt) continue;
+      const TokenId id = tokens[n_seen_];
+      const auto [place, is_new] = places_.try_emplace(id, counts_.size());
+      if (is_new) counts_.push_back({id, 0});
+      if (!is_prompt) ++counts_[place->second].count;
+    }
+  }
+  /// Each listed token once, in the order in which they came.
+  std::span<const TokenCount> list() const { return counts_; }
+
+ private:
+  std::vector<TokenCount> counts_;
+  std::unordered_map<TokenId, std::size_t> places_;
+  std::size_t n_seen_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,249 @@
+/// Sampling options through the engine, whose steps are planned before the tokens of the step before are known.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+using testing::Generated;
+using testing::greedy;
+using testing::joined;
+using testing::make_tiny_engine;
+using testing::random_prompt;
+using testing::run_requests;
+
+Request asked(std::uint32_t seed, std::size_t n_prompt, std::int32_t max_tokens) {
+  Request request = greedy(random_prompt(seed, n_prompt), max_tokens);
+  request.sampling.n_top_logprobs = kMaxTopLogprobs;
+  return request;
+}
+
+/// Each token must be the best of the most likely ones after penalties by what came before it, counted here from the start.
+void expect_penalised(const Request& request, const Generated& generated) {
+  const SamplingParams& sampling = request.sampling;
+  std::map<TokenId, int> answer;
+  std::map<TokenId, int> prompt;
+  for (const TokenId token : request.prompt) ++prompt[token];
+  int n_moved = 0;
+  for (std::size_t i = 0; i < generated.tokens.size(); ++i) {
+    const std::vector<TokenLogprob>& top = generated.top[i];
+    // Logits are log-probabilities and a constant; with a repetition penalty their sign matters, so that one is left to others.
+    const auto score = [&](const TokenLogprob& token) {
+      const int count = answer[token.token];
+      return token.logprob -
+             (count > 0 ? sampling.presence_penalty + sampling.frequency_penalty * static_cast<float>(count) : 0);
+    };
+    const TokenLogprob& best = *std::ranges::max_element(top, {}, score);
+    if (score(best) < top.back().logprob) continue;  // one beyond the most likely may have won
+    EXPECT_EQ(generated.tokens[i], best.token) << "at token " << i;
+    n_moved += best.token != top[0].token ? 1 : 0;
+    ++answer[generated.tokens[i]];
+  }
+  EXPECT_GT(n_moved, 0) << "the penalty moved nothing";
+}
+
+TEST(EngineSampling, penalties_count_the_token_in_flight) {
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    requests.push_back(asked(30 + i, 5 + 9 * i, 60));
+    requests.back().sampling.presence_penalty = i % 2 == 0 ? 0.05F : 0;
+    requests.back().sampling.frequency_penalty = 0.02F * static_cast<float>(i + 1);
+  }
+  const auto engine = make_tiny_engine({}, 200);
+  const std::vector<Generated> generated = run_requests(*engine, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_EQ(generated[i].tokens.size(), 60u);
+    expect_penalised(requests[i], generated[i]);
+  }
+}
+
+TEST(EngineSampling, a_strong_penalty_repeats_nothing) {
+  Request request = asked(1, 20, 100);
+  request.sampling.repetition_penalty = 1e6F;  // drives what is negative far down, and what is positive to 0
+  request.sampling.presence_penalty = 2;
+  request.sampling.logit_bias = {{1, 100}};  // would be chosen for ever; it does not stand in the prompt
+  const auto engine = make_tiny_engine({}, 200);
+  const std::vector<TokenId> tokens = run_requests(*engine, {request})[0].tokens;
+  EXPECT_EQ(std::ranges::count(tokens, 1), 1);
+}
+
+TEST(EngineSampling, penalties_go_on_after_a_preemption) {
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    requests.push_back(asked(60 + i, 30, 90));
+    requests.back().sampling.frequency_penalty = 0.1F;
+    requests.back().sampling.temperature = 1;
+    requests.back().sampling.seed = i;
+  }
+  const EngineOptions options{.batch_invariant = true, .max_model_len = 160};
+  const auto roomy = make_tiny_engine(options, 200);
+  const auto tight = make_tiny_engine(options, 16);
+  const std::vector<Generated> expected = run_requests(*roomy, requests);
+  const std::vector<Generated> got = run_requests(*tight, requests);
+  EXPECT_GT(tight->metrics().num_preemptions.value(), 0);
+  for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(got[i].tokens, expected[i].tokens) << i;
+}
+
+bool contains(const std::vector<TokenId>& tokens, const std::vector<TokenId>& word) {
+  return !std::ranges::search(tokens, word).empty();
+}
+
+TEST(EngineSampling, bad_words_of_any_length_do_not_come) {
+  const auto engine = make_tiny_engine({}, 200);
+  Request request = asked(7, 40, 80);
+  std::vector<TokenId> tokens = run_requests(*engine, {request})[0].tokens;
+  // Forbids what is said, in pieces of one to four tokens, again and again.
+  for (std::size_t n = 1; n <= 12; ++n) {
+    const auto len = static_cast<std::ptrdiff_t>(n % 4 + 1);
+    request.sampling.bad_words.emplace_back(tokens.begin() + 10, tokens.begin() + 10 + len);
+    EXPECT_TRUE(contains(tokens, request.sampling.bad_words.back()));
+    tokens = run_requests(*engine, {request})[0].tokens;
+    ASSERT_EQ(tokens.size(), 80u);
+    for (const std::vector<TokenId>& word : request.sampling.bad_words) EXPECT_FALSE(contains(tokens, word));
+  }
+}
+
+TEST(EngineSampling, only_what_is_allowed_comes) {
+  const auto engine = make_tiny_engine({}, 200);
+  Request request = asked(7, 40, 50);
+  request.sampling.temperature = 2;
+  request.sampling.allowed_ids = {90, 17, 33};
+  request.sampling.bad_words = {{17, 17}, {90, 33}};
+  const std::vector<TokenId> tokens = run_requests(*engine, {request})[0].tokens;
+  ASSERT_EQ(tokens.size(), 50u);
+  for (const TokenId token : tokens) EXPECT_TRUE(token == 90 || token == 17 || token == 33) << token;
+  EXPECT_FALSE(contains(tokens, {17, 17}));
+  EXPECT_FALSE(contains(tokens, {90, 33}));
+}
+
+TEST(EngineSampling, ends_where_no_token_may_follow) {
+  const auto engine = make_tiny_engine({}, 200);
+  Request request = asked(7, 40, 50);
+  request.sampling.allowed_ids = {17, 33};
+  request.sampling.bad_words = {{17, 17}, {17, 33}, {33, 33, 33}, {33, 17}};
+  const Generated got = run_requests(*engine, {request})[0];
+  EXPECT_LE(got.tokens.size(), 2u);
+  EXPECT_EQ(got.finished, FinishReason::stop);
+  EXPECT_FALSE(got.stop_id);
+}
+
+TEST(EngineSampling, gives_the_same_tokens_alone_and_in_a_batch_whatever_is_asked) {
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    requests.push_back(asked(200 + i, 10 + 7 * i, 40));
+    SamplingParams& sampling = requests.back().sampling;
+    sampling.temperature = 0.5F + 0.1F * static_cast<float>(i);
+    sampling.seed = 1000 + i;
+    sampling.min_p = i % 2 == 0 ? 0.05F : 0;
+    sampling.top_p = i % 3 == 0 ? 0.9F : 1;
+    sampling.top_k = i % 4 == 0 ? 30 : 0;
+    sampling.repetition_penalty = 1 + 0.02F * static_cast<float>(i);
+    sampling.frequency_penalty = 0.1F;
+    sampling.logit_bias = {{static_cast<TokenId>(10 + i), 0.5F}};
+    sampling.bad_words = {{static_cast<TokenId>(40 + i)}};
+  }
+  const auto together = make_tiny_engine({.batch_invariant = true}, 400);
+  const std::vector<Generated> expected = run_requests(*together, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto alone = make_tiny_engine({.batch_invariant = true}, 400);
+    const Generated got = run_requests(*alone, {requests[i]})[0];
+    EXPECT_EQ(got.tokens, expected[i].tokens) << i;
+    EXPECT_EQ(got.logprobs, expected[i].logprobs) << i;
+  }
+}
+
+/// The log-probability of each token of the prompt but the first, one request each.
+std::vector<float> scores_one_by_one(Engine& engine, const std::vector<TokenId>& prompt) {
+  std::vector<Request> requests;
+  for (std::size_t n = 1; n < prompt.size(); ++n) {
+    requests.push_back(greedy({prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n)}, 1));
+    requests.back().sampling.allowed_ids = {prompt[n]};
+  }
+  std::vector<float> scores;
+  for (const Generated& generated : run_requests(engine, requests)) scores.push_back(generated.logprobs.at(0));
+  return scores;
+}
+
+void expect_scores(const Generated& generated, const std::vector<TokenId>& prompt, const std::vector<float>& expected) {
+  ASSERT_EQ(generated.prompt_scores.size(), prompt.size() - 1);
+  for (std::size_t i = 0; i + 1 < prompt.size(); ++i) {
+    const TokenOutput& score = generated.prompt_scores[i];
+    EXPECT_EQ(score.token, prompt[i + 1]) << i;
+    EXPECT_NEAR(*score.logprob, expected[i], 1e-4) << i;
+    ASSERT_EQ(score.top_logprobs.size(), 3u) << i;
+    EXPECT_EQ(score.rank == 1, score.top_logprobs[0].token == score.token) << i;
+  }
+}
+
+TEST(EngineSampling, scores_the_prompt_whatever_is_cached_and_however_it_is_cut) {
+  const auto engine = make_tiny_engine({}, 200);
+  const std::vector<TokenId> prompt = random_prompt(12, 75);
+  const std::vector<float> expected = scores_one_by_one(*engine, prompt);
+  Request request = greedy(prompt, 4);
+  request.sampling.n_prompt_logprobs = 3;
+  request.n_sequences = 2;
+  const std::vector<Generated> warm = run_requests(*engine, {request});
+  expect_scores(warm[0], prompt, expected);
+  EXPECT_EQ(warm[0].tokens.size(), 4u);
+  EXPECT_EQ(warm[0].tokens, run_requests(*engine, {greedy(prompt, 4)})[0].tokens);
+  EXPECT_TRUE(warm[1].prompt_scores.empty()) << "once is enough";
+  const auto chunked = make_tiny_engine({.max_num_seqs = 4, .max_num_batched_tokens = 7}, 200);
+  const std::vector<Generated> chunks = run_requests(*chunked, {request, greedy(random_prompt(1, 30), 20)});
+  expect_scores(chunks[0], prompt, expected);
+  EXPECT_GT(chunks[0].n_events, 10);
+}
+
+TEST(EngineSampling, scores_a_prompt_and_generates_nothing) {
+  const auto engine = make_tiny_engine({.max_model_len = 75}, 200);
+  const std::vector<TokenId> prompt = random_prompt(12, 75);
+  Request request = greedy(prompt, 0);
+  request.sampling.n_prompt_logprobs = 3;
+  const std::vector<Generated> generated = run_requests(*engine, {request, request});
+  for (const Generated& one : generated) {
+    EXPECT_EQ(one.prompt_scores.size(), 74u);
+    EXPECT_TRUE(one.tokens.empty());
+    EXPECT_EQ(one.finished, FinishReason::length);
+  }
+  EXPECT_EQ(engine->metrics().finished_length.value(), 2);
+}
+
+TEST(EngineSampling, scores_each_token_once_through_preemptions) {
+  const EngineOptions options{.max_num_batched_tokens = 12, .max_model_len = 160};
+  const auto tight = make_tiny_engine(options, 16);
+  const auto roomy = make_tiny_engine({}, 200);
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    requests.push_back(greedy(random_prompt(40 + i, 60), 40));
+    requests.back().sampling.n_prompt_logprobs = 3;
+  }
+  const std::vector<Generated> got = run_requests(*tight, requests);
+  EXPECT_GT(tight->metrics().num_preemptions.value(), 0);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    expect_scores(got[i], requests[i].prompt, scores_one_by_one(*roomy, requests[i].prompt));
+}
+
+TEST(EngineSampling, eight_sequences_of_a_prompt_share_its_blocks) {
+  const auto engine = make_tiny_engine({}, 200);
+  Request request = asked(3, 500, 8);
+  request.n_sequences = 8;
+  request.sampling.temperature = 1;
+  request.sampling.seed = 1;
+  const std::vector<Generated> generated = run_requests(*engine, {request});
+  const std::int64_t whole_blocks = 500 / 16 * 16;
+  EXPECT_EQ(generated[0].stats.cached_tokens, 0);
+  for (std::size_t i = 1; i < 8; ++i) {
+    EXPECT_EQ(generated[i].stats.cached_tokens, whole_blocks) << i;
+    EXPECT_EQ(generated[i].stats.largest_group, 8) << i;
+    EXPECT_NE(generated[i].tokens, generated[0].tokens) << i;
+  }
+  EXPECT_EQ(engine->metrics().prefix_cache_hits.value(), 7 * whole_blocks);
+}
+
+}  // namespace
+}  // namespace baton

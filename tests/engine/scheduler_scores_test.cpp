@@ -1,0 +1,76 @@
+/// Rows of prompts that are scored: how many a step takes, and that blocks are not found for them.
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "engine/scheduler.h"
+
+namespace baton {
+namespace {
+
+std::unique_ptr<Sequence> scored_sequence(std::int64_t id, std::int32_t prompt_len, std::int32_t n_prompt_logprobs,
+                                          TokenId first_token = 0) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = SequenceId{id};
+  sequence->request = RequestId{id};
+  sequence->sampling.n_prompt_logprobs = n_prompt_logprobs;
+  for (std::int32_t i = 0; i < prompt_len; ++i) sequence->tokens.push_back(first_token + i);
+  sequence->prompt_len = prompt_len;
+  sequence->max_len = prompt_len + 5;
+  return sequence;
+}
+
+/// Plans a step, marks its scores as enqueued as the engine does, and gives the rows of each sequence.
+std::vector<std::int32_t> plan_rows(Scheduler& scheduler, std::int32_t& n_scores) {
+  const StepPlan plan = scheduler.plan();
+  std::vector<std::int32_t> rows;
+  std::vector<StepOutcome> outcomes;
+  n_scores = 0;
+  for (const PlannedSequence& planned : plan.sequences) {
+    Sequence& sequence = *scheduler.find(planned.id);
+    const std::int32_t n = sequence.n_scores(planned.first_position, planned.n_rows);
+    sequence.n_scored += n;
+    n_scores += n;
+    rows.push_back(planned.n_rows);
+    outcomes.push_back({planned.id, {}, {}, {}});
+    if (planned.max_tokens > 0) outcomes.back().tokens.push_back({7, {}, {}});
+  }
+  scheduler.commit(plan, outcomes);
+  scheduler.check_invariants();
+  return rows;
+}
+
+TEST(SchedulerScores, a_step_takes_as_many_as_its_limit_for_all_sequences) {
+  KvCache cache(100, 16, true);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_scores = 10}, cache);
+  scheduler.add(scored_sequence(0, 25, 0));
+  scheduler.add(scored_sequence(1, 25, 2, 100));
+  scheduler.add(scored_sequence(2, 33, -1, 500));
+  std::int32_t n_scores = 0;
+  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{10}));
+  EXPECT_EQ(n_scores, 10);
+  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{10}));
+  // Four scores of sequence 0 are left, whose last row scores nothing; 1 takes the other six, and 2 needs none.
+  const std::vector<std::int32_t> third = plan_rows(scheduler, n_scores);
+  ASSERT_EQ(third.size(), 3u);
+  EXPECT_EQ(third[0], 5);
+  EXPECT_EQ(third[1], 6);
+  EXPECT_EQ(n_scores, 10);
+}
+
+TEST(SchedulerScores, what_is_cached_is_computed_again_to_be_scored) {
+  KvCache cache(100, 16, true);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64}, cache);
+  scheduler.add(scored_sequence(0, 40, -1));
+  std::int32_t n_scores = 0;
+  plan_rows(scheduler, n_scores);
+  scheduler.add(scored_sequence(1, 40, 0));
+  const std::vector<std::int32_t> rows = plan_rows(scheduler, n_scores);
+  EXPECT_EQ(rows, (std::vector<std::int32_t>{1, 40}));
+  EXPECT_EQ(n_scores, 39);
+  scheduler.add(scored_sequence(2, 40, -1));
+  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{1, 1, 8}));
+}
+
+}  // namespace
+}  // namespace baton
