@@ -70,11 +70,13 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
       return fail(ErrorCode::invalid_request, "prompt must be one prompt; write a line for each");
     BATON_TRY(const Target target, resolve_target(model, prefixes, completion.generation));
     prompt = tokenize_completion(model, target.prefix, completion, completion.prompts[0]);
+    if (completion.echo) return fail(ErrorCode::invalid_request, "echo is for servers");
     line.generation = completion.generation;
   }
   if (line.generation.n != 1) return fail(ErrorCode::invalid_request, "n must be 1; write a line for each continuation");
+  if (line.generation.n_prompt_logprobs >= 0) return fail(ErrorCode::invalid_request, "prompt_logprobs is for servers");
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
-  line.request = engine_request(line.generation, prompt);
+  line.request = engine_request(model, line.generation, prompt);
   line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop,
                        line.generation.skip_special_tokens);
   line.decoder->follow(line.request.prompt);

@@ -138,9 +138,7 @@ Result<ServedModel> load_text(const ModelFiles& files, const ModelOptions& optio
       defaults.temperature = static_cast<float>(*generation.temperature);
     if (generation.top_p) defaults.top_p = static_cast<float>(*generation.top_p);
     if (generation.top_k) defaults.top_k = std::max(0, *generation.top_k);
-    if (generation.repetition_penalty.value_or(1) != 1)
-      log::warning("generation_config.repetition_penalty={} effect=none reason=\"repetition penalties are not done yet\"",
-                   *generation.repetition_penalty);
+    if (generation.repetition_penalty) defaults.repetition_penalty = static_cast<float>(*generation.repetition_penalty);
   }
   return ServedModel{{files.name}, files.folder.string(), std::move(tokenizer),       std::move(chat_template),
                      defaults,     config.n_vocab,        engine.info().max_model_len};

@@ -52,9 +52,9 @@ struct GenerationConfig {
   std::optional<bool> do_sample;
   std::optional<double> temperature;
   std::optional<double> top_p;
-  std::optional<std::int32_t> top_k;         ///< 0 and -1: off
-  std::optional<double> repetition_penalty;  ///< not applied by Baton so far: a value other than 1 is for the caller to report
-  std::vector<TokenId> eos_token_ids;        ///< in addition to ModelConfig's; each >= 0
+  std::optional<std::int32_t> top_k;  ///< 0 and -1: off
+  std::optional<double> repetition_penalty;
+  std::vector<TokenId> eos_token_ids;  ///< in addition to ModelConfig's; each >= 0
 };
 
 /// Reads FOLDER/config.json in the spellings of Transformers 4 and 5. Fields that are unknown are ignored. Errors name the

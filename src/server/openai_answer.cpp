@@ -36,6 +36,8 @@ Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<Answe
     : header_(std::move(header)), request_(std::move(request)), prompts_(std::move(prompts)), tokenizer_(tokenizer) {
   n_open_ = prompts_.size() * static_cast<std::size_t>(request_.n);
   choices_.reserve(n_open_);
+  scores_.resize(prompts_.size());
+  has_echoed_.assign(prompts_.size(), !request_.echoes_logprobs);
   for (std::size_t i = 0; i < n_open_; ++i) {
     AnswerPrompt& prompt = prompts_[i / static_cast<std::size_t>(request_.n)];
     StreamDecoder decoder(tokenizer, request_.stop, request_.include_stop, request_.skip_special_tokens);
@@ -46,7 +48,12 @@ Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<Answe
 
 Value Answer::logprobs(Choice& choice) const {
   if (request_.sampling.n_top_logprobs < 0) return nullptr;
-  if (!header_.is_chat) return completion_logprobs(tokenizer_, choice.tokens, choice.text_offset);
+  if (!header_.is_chat && choice.echoed.empty()) return completion_logprobs(tokenizer_, choice.tokens, choice.text_offset);
+  if (!header_.is_chat) {
+    std::vector<TokenOutput> all = choice.echoed;
+    all.insert(all.end(), choice.tokens.begin(), choice.tokens.end());
+    return completion_logprobs(tokenizer_, all, choice.text_offset);
+  }
   Value content = Value::array();
   for (const TokenOutput& token : choice.tokens) content.push_back(chat_logprob(tokenizer_, token));
   Value logprobs;
@@ -68,6 +75,9 @@ Value Answer::text_choice(Choice& choice, std::size_t index) const {
     body["text"] = choice.text;
   }
   body["logprobs"] = logprobs(choice);
+  if (!header_.is_chat && request_.n_prompt_logprobs >= 0)
+    body["prompt_logprobs"] =
+        prompt_logprobs(tokenizer_, scores_[index / static_cast<std::size_t>(request_.n)], request_.n_prompt_logprobs);
   if (request_.wants_token_ids) {
     body["token_ids"] = token_ids(choice.tokens);
     if (!request_.is_stream && !header_.is_chat)
@@ -154,10 +164,11 @@ std::string Answer::choice_frames(std::size_t index) {
     frames += frame(list_of(std::move(first)), request_.continuous_usage, false);
   }
   const bool shows_tokens = request_.sampling.n_top_logprobs >= 0 || request_.wants_token_ids;
-  if (!choice.text.empty() || (shows_tokens && !choice.tokens.empty()))
+  if (!choice.text.empty() || !choice.echoed.empty() || (shows_tokens && !choice.tokens.empty()))
     frames += frame(list_of(text_choice(choice, index)), request_.continuous_usage, false);
   choice.text.clear();
   choice.tokens.clear();
+  choice.echoed.clear();
   if (!choice.finish) return frames;
   Value last;
   last["index"] = index;
@@ -211,6 +222,27 @@ void Answer::decode(Choice& choice, const Event& event, Reaction& reaction) {
   end(choice, *event.finished, is_asked_for ? Value(*event.stop_id) : Value());
 }
 
+/// Sequence 0 scores the prompt for all; one that was cut off does so no more.
+bool Answer::waits_for_scores(std::size_t prompt) const {
+  const bool is_complete = scores_[prompt].size() + 1 >= prompts_[prompt].tokens.size();
+  return !is_complete && !choices_[prompt * static_cast<std::size_t>(request_.n)].finish;
+}
+
+/// Gives each choice of a prompt the prompt's tokens, to show their log-probabilities.
+void Answer::begin_echo(std::size_t prompt) {
+  has_echoed_[prompt] = true;
+  const auto n = static_cast<std::size_t>(request_.n);
+  for (std::size_t i = prompt * n; i < (prompt + 1) * n; ++i) {
+    Choice& choice = choices_[i];
+    choice.echoed.push_back({prompts_[prompt].tokens.at(0), {}, {}});
+    for (TokenOutput score : scores_[prompt]) {
+      const auto n_top = static_cast<std::size_t>(std::max(0, request_.sampling.n_top_logprobs));
+      if (score.top_logprobs.size() > n_top) score.top_logprobs.resize(n_top);
+      choice.echoed.push_back(std::move(score));
+    }
+  }
+}
+
 /// Ends the answer with an error: the client of a stream has had its status already.
 std::string Answer::fail_stream() {
   has_failed_ = true;
@@ -225,14 +257,19 @@ Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   Reaction reaction;
   if (choice.finish || has_failed_) return reaction;
   choice.stats = event.stats;
+  scores_[prompt].insert(scores_[prompt].end(), event.prompt_scores.begin(), event.prompt_scores.end());
   if (event.finished == FinishReason::error) {
     reaction.frames = fail_stream();
     return reaction;
   }
   was_aborted_ |= event.finished == FinishReason::abort;
   decode(choice, event, reaction);
-  if (!request_.is_stream) return reaction;
-  reaction.frames = choice_frames(index);
+  const bool begins_echo = !has_echoed_[prompt] && !waits_for_scores(prompt);
+  if (begins_echo) begin_echo(prompt);
+  if (!request_.is_stream || !has_echoed_[prompt]) return reaction;
+  const auto n = static_cast<std::size_t>(request_.n);
+  const std::size_t first = begins_echo ? prompt * n : index;
+  for (std::size_t i = first; i < first + (begins_echo ? n : 1); ++i) reaction.frames += choice_frames(i);
   if (is_done()) reaction.frames += last_frames();
   return reaction;
 }
@@ -259,6 +296,8 @@ HttpResponse Answer::response() {
   Value& choices = body["choices"] = Value::array();
   for (std::size_t i = 0; i < choices_.size(); ++i) choices.push_back(text_choice(choices_[i], i));
   body["usage"] = usage();
+  if (request_.n_prompt_logprobs >= 0 && header_.is_chat)
+    body["prompt_logprobs"] = prompt_logprobs(tokenizer_, scores_[0], request_.n_prompt_logprobs);
   if (request_.wants_token_ids && header_.is_chat) body["prompt_token_ids"] = prompts_[0].tokens;
   if (request_.wants_stats) body["baton"] = stats();
   return {200, {{"Content-Type", "application/json"}}, json::dump(body)};

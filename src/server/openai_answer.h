@@ -32,7 +32,8 @@ struct AnswerPrompt {
 
 /// Choice `prompt * n + index` is the prompt's sequence `index`. With `stream` the frames are server-sent events: for each chat
 /// choice one with the role, then text as it becomes certain, one with the finish reason; after all of them the usage if asked
-/// for, and [DONE], which also follows an error. Without, one response when all sequences have ended.
+/// for, and [DONE], which also follows an error. Without, one response when all sequences have ended. A stream that echoes
+/// log-probabilities begins when those of the whole prompt are known.
 ///
 /// Thread: one at a time. The tokenizer must outlive it.
 class Answer {
@@ -64,6 +65,7 @@ class Answer {
     StreamDecoder decoder;
     std::string text;                 // all of it; of a stream only what the current event added
     std::vector<TokenOutput> tokens;  // the same
+    std::vector<TokenOutput> echoed;  // of the prompt, to stand before them where log-probabilities are shown
     std::size_t text_offset = 0;      // of completions' log-probabilities
     std::int32_t n_tokens = 0;
     std::optional<FinishReason> finish;
@@ -73,6 +75,8 @@ class Answer {
   };
 
   void decode(Choice& choice, const Event& event, Reaction& reaction);
+  bool waits_for_scores(std::size_t prompt) const;
+  void begin_echo(std::size_t prompt);
   void end(Choice& choice, FinishReason reason, json::Value stop_reason);
   std::string fail_stream();
   json::Value logprobs(Choice& choice) const;
@@ -88,6 +92,8 @@ class Answer {
   std::vector<AnswerPrompt> prompts_;
   const Tokenizer& tokenizer_;
   std::vector<Choice> choices_;
+  std::vector<std::vector<TokenOutput>> scores_;  ///< of each prompt's tokens but the first
+  std::vector<bool> has_echoed_;                  ///< of each prompt: its choices have their echo, or need none
   std::size_t n_open_ = 0;
   bool has_failed_ = false;
   bool was_aborted_ = false;

@@ -39,12 +39,7 @@ struct FieldNotDone {
 };
 
 constexpr FieldNotDone kFieldsNotDone[] = {
-    {"presence_penalty", zero, "0"},
-    {"frequency_penalty", zero, "0"},
-    {"repetition_penalty", one, "1"},
     {"length_penalty", one, "1"},
-    {"min_p", zero, "0"},
-    {"logit_bias", empty_list, "{}"},
     {"tools", empty_list, "[]"},
     {"tool_choice", no_tool, "\"none\" or \"auto\""},
     {"functions", empty_list, "[]"},
@@ -56,11 +51,8 @@ constexpr FieldNotDone kFieldsNotDone[] = {
     {"guided_choice", never, "null"},
     {"guided_grammar", never, "null"},
     {"structural_tag", never, "null"},
-    {"prompt_logprobs", never, "null"},
     {"best_of", one, "1"},
     {"suffix", empty_text, "\"\""},
-    {"bad_words", empty_list, "[]"},
-    {"allowed_token_ids", never, "null"},
     {"truncate_prompt_tokens", never, "null"},
     {"use_beam_search", is_false, "false"},
     {"early_stopping", is_false, "false"},
@@ -83,9 +75,10 @@ constexpr FieldNotDone kFieldsNotDone[] = {
 
 /// Fields that are read, and fields that have no effect on the output.
 constexpr std::string_view kKnownFields[] = {
-    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "n", "stream",
-    "stream_options", "stop", "seed", "logprobs", "top_logprobs", "min_tokens", "ignore_eos", "stop_token_ids",
-    "include_stop_str_in_output", "skip_special_tokens", "add_special_tokens", "add_generation_prompt",
+    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p",
+    "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "bad_words", "allowed_token_ids", "n",
+    "stream", "stream_options", "stop", "seed", "logprobs", "top_logprobs", "prompt_logprobs", "min_tokens", "ignore_eos",
+    "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "add_special_tokens", "add_generation_prompt",
     "continue_final_message", "chat_template_kwargs", "reasoning_effort", "echo", "request_id", "cache_salt", "prefix",
     "baton_stats", "return_token_ids",
     // Without effect here.

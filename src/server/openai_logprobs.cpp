@@ -49,13 +49,18 @@ Value completion_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutpu
     const std::string text = unicode::to_valid_utf8(tokenizer.token_bytes(token.token));
     offsets.push_back(text_offset);
     text_offset += n_characters(text);
-    logprobs.push_back(bounded(token.logprob.value_or(0)));
+    texts.push_back(text);
+    if (!token.logprob) {  // the first token of a prompt
+      logprobs.push_back(nullptr);
+      tops.push_back(nullptr);
+      continue;
+    }
+    logprobs.push_back(bounded(*token.logprob));
     Value top = Value::object();
     for (const TokenLogprob& other : token.top_logprobs)
       top[unicode::to_valid_utf8(tokenizer.token_bytes(other.token))] = bounded(other.logprob);
-    top[text] = bounded(token.logprob.value_or(0));
+    top[text] = bounded(*token.logprob);
     tops.push_back(std::move(top));
-    texts.push_back(text);
   }
   Value all;
   all["text_offset"] = std::move(offsets);
@@ -63,6 +68,28 @@ Value completion_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutpu
   all["tokens"] = std::move(texts);
   all["top_logprobs"] = std::move(tops);
   return all;
+}
+
+Value prompt_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> scores, std::int32_t n_top) {
+  Value list = Value::array();
+  list.push_back(nullptr);
+  for (const TokenOutput& score : scores) {
+    Value entries = Value::object();
+    const auto add = [&](TokenId token, float logprob, std::int32_t rank) {
+      Value& entry = entries[std::to_string(token)];
+      entry["logprob"] = bounded(logprob);
+      entry["rank"] = rank;
+      entry["decoded_token"] = unicode::to_valid_utf8(tokenizer.token_bytes(token));
+    };
+    add(score.token, score.logprob.value_or(0), score.rank);
+    std::int32_t rank = 0;
+    for (const TokenLogprob& other : score.top_logprobs) {
+      if (++rank > n_top) break;
+      if (other.token != score.token) add(other.token, other.logprob, rank);
+    }
+    list.push_back(std::move(entries));
+  }
+  return list;
 }
 
 }  // namespace baton

@@ -7,68 +7,22 @@
 #include <fmt/format.h>
 
 #include "server/openai_fields.h"
+#include "server/openai_sampling.h"
+#include "server/openai_values.h"
 
 namespace baton {
 namespace {
 
 using json::Value;
+using openai::flag_field;
+using openai::integer_field;
+using openai::parse_token_ids;
 
-constexpr double kMaxTemperature = 100;
 constexpr std::size_t kMaxFields = 1000;
 constexpr std::int32_t kMaxInt = std::numeric_limits<std::int32_t>::max();
 
 tl::unexpected<Error> bad(std::string_view field, std::string message) {
   return fail(ErrorCode::invalid_request, std::move(message), std::string(field));
-}
-
-/// An optional integer in [least, most]; nullopt where the field is absent or null.
-Result<std::optional<std::int32_t>> integer_field(const Value& body, std::string_view key, std::int32_t least,
-                                                  std::int32_t most) {
-  const Value* value = json::find(body, key);
-  if (value == nullptr || value->is_null()) return std::optional<std::int32_t>{};
-  BATON_TRY(const std::int64_t number, json::to_int64(*value, key, least, most));
-  return std::optional<std::int32_t>(static_cast<std::int32_t>(number));
-}
-
-Result<bool> flag_field(const Value& body, std::string_view key, bool otherwise) {
-  BATON_TRY(const std::optional<bool> flag, json::get_optional<bool>(body, key));
-  return flag.value_or(otherwise);
-}
-
-Result<void> parse_choice_of_tokens(const Value& body, const SamplingDefaults& defaults, SamplingParams& sampling) {
-  BATON_TRY(const auto temperature, json::get_optional<float>(body, "temperature"));
-  if (temperature && !(*temperature >= 0 && *temperature <= kMaxTemperature))
-    return bad("temperature", fmt::format("'temperature' must be from 0 to {}, not {}", kMaxTemperature, *temperature));
-  sampling.temperature = temperature ? *temperature : defaults.temperature.value_or(1.0f);
-  BATON_TRY(const auto top_p, json::get_optional<float>(body, "top_p"));
-  if (top_p && !(*top_p > 0 && *top_p <= 1))
-    return bad("top_p", fmt::format("'top_p' must be above 0 and at most 1, not {}", *top_p));
-  sampling.top_p = top_p ? *top_p : defaults.top_p.value_or(1.0f);
-  BATON_TRY(const auto top_k, integer_field(body, "top_k", -1, kMaxInt));
-  sampling.top_k = std::max(0, top_k ? *top_k : defaults.top_k.value_or(0));
-  if (const Value* seed = json::find(body, "seed"); seed != nullptr && !seed->is_null()) {
-    if (seed->is_number_unsigned()) {
-      sampling.seed = seed->get<std::uint64_t>();
-    } else {
-      BATON_TRY(const std::int64_t number, json::convert<std::int64_t>(*seed, "seed"));
-      sampling.seed = static_cast<std::uint64_t>(number);
-    }
-  }
-  return {};
-}
-
-Result<void> parse_token_ids(const Value& list, std::string_view key, std::int32_t n_vocab, std::vector<TokenId>& out) {
-  if (!list.is_array()) return json::wrong_type(key, "a list of token ids", list);
-  out.reserve(list.size());
-  for (const Value& element : list) {
-    const bool is_integer = element.is_number_integer() || element.is_number_unsigned();
-    const std::int64_t id = is_integer ? element.get<std::int64_t>() : -1;
-    if (!is_integer || id < 0 || id >= n_vocab)
-      return bad(key, fmt::format("'{}' must hold token ids from 0 to {}, not {}", key, n_vocab - 1,
-                                  is_integer ? fmt::format("{}", id) : std::string(json::describe_type(element))));
-    out.push_back(static_cast<TokenId>(id));
-  }
-  return {};
 }
 
 Result<void> parse_stop(const Value& body, GenerationRequest& request) {
@@ -243,11 +197,14 @@ Result<GenerationRequest> parse_generation_fields(const Value& body, const Sampl
   BATON_TRY_VOID(refuse_fields_not_done(body));
   GenerationRequest request;
   BATON_TRY_VOID(parse_names(body, request));
-  BATON_TRY_VOID(parse_choice_of_tokens(body, defaults, request.sampling));
+  BATON_TRY_VOID(parse_sampling_fields(body, defaults, limits, request));
   BATON_TRY_VOID(parse_end(body, limits, default_max_tokens, request));
   BATON_TRY_VOID(parse_stream(body, request));
   BATON_TRY(const auto n, integer_field(body, "n", 1, kMaxSequencesPerPrompt));
   request.n = n.value_or(1);
+  BATON_TRY(const auto n_prompt, integer_field(body, "prompt_logprobs", 0, limits.max_logprobs));
+  if (n_prompt && request.is_stream) return bad("prompt_logprobs", "'prompt_logprobs' needs 'stream' to be false");
+  request.n_prompt_logprobs = request.sampling.n_prompt_logprobs = n_prompt.value_or(-1);
   BATON_TRY(request.wants_stats, flag_field(body, "baton_stats", false));
   BATON_TRY(request.wants_token_ids, flag_field(body, "return_token_ids", false));
   request.unknown_fields = unknown_fields(body);
@@ -293,8 +250,11 @@ Result<CompletionRequest> parse_completion_request(const Value& body, const Samp
   BATON_TRY(request.add_special_tokens, flag_field(body, "add_special_tokens", true));
   BATON_TRY(const auto n_logprobs, integer_field(body, "logprobs", 0, limits.max_logprobs));
   if (n_logprobs) request.generation.sampling.n_top_logprobs = *n_logprobs;
-  if (request.echo && n_logprobs)
-    return bad("logprobs", "'logprobs' together with 'echo' is not supported by this server; the value accepted is null");
+  if (request.echo && n_logprobs) {
+    std::int32_t& n_prompt = request.generation.sampling.n_prompt_logprobs;
+    n_prompt = std::max(n_prompt, *n_logprobs);
+    request.generation.echoes_logprobs = true;
+  }
   const std::size_t n_sequences = request.prompts.size() * static_cast<std::size_t>(request.generation.n);
   if (n_sequences > kMaxSequencesPerRequest)
     return bad("prompt", fmt::format("'prompt' and 'n' ask for {} sequences ({} prompts, n = {}); this server accepts {}",

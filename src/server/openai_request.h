@@ -19,6 +19,7 @@ struct SamplingDefaults {
   std::optional<float> temperature = {};
   std::optional<float> top_p = {};
   std::optional<std::int32_t> top_k = {};
+  std::optional<float> repetition_penalty = {};
 };
 
 /// Bounds of a request's values that depend on the server.
@@ -36,15 +37,18 @@ inline constexpr std::size_t kMaxRequestIdBytes = 128;
 
 /// What chat and plain completions have in common.
 struct GenerationRequest {
-  std::string model;                  ///< empty where the request names none
-  std::optional<std::string> prefix;  ///< a registered one, by name
-  SamplingParams sampling;
+  std::string model;                   ///< empty where the request names none
+  std::optional<std::string> prefix;   ///< a registered one, by name
+  SamplingParams sampling;             ///< bad_words come with the tokenizer, see engine_request
+  std::vector<std::string> bad_words;  ///< that the answer must not contain
   std::int32_t n = 1;
   bool is_stream = false;
   bool include_usage = false;     ///< a last frame with the usage
   bool continuous_usage = false;  ///< usage on every frame
   std::vector<std::string> stop;
   bool include_stop = false;
+  std::int32_t n_prompt_logprobs = -1;  ///< `prompt_logprobs`: -1: none; sampling's may be more, for an echo
+  bool echoes_logprobs = false;         ///< the prompt's log-probabilities stand before the answer's
   bool skip_special_tokens = true;
   bool wants_stats = false;      ///< `baton_stats`
   bool wants_token_ids = false;  ///< `return_token_ids`

@@ -115,10 +115,18 @@ TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::En
   return {std::move(tokens), request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
 }
 
-Request engine_request(const GenerationRequest& request, const TokenizedPrompt& prompt) {
+Request engine_request(const ServedModel& model, const GenerationRequest& request, const TokenizedPrompt& prompt) {
   Request asked;
   asked.prompt = prompt.tokens;
   asked.sampling = request.sampling;
+  for (const std::string& word : request.bad_words) {
+    const std::string_view bare = std::string_view(word).substr(word.find_first_not_of(' '));
+    for (const std::string& spelling : {std::string(bare), " " + std::string(bare)}) {
+      std::vector<TokenId> run = model.tokenizer.encode(spelling, /*add_special_tokens=*/false);
+      if (!run.empty() && std::ranges::find(asked.sampling.bad_words, run) == asked.sampling.bad_words.end())
+        asked.sampling.bad_words.push_back(std::move(run));
+    }
+  }
   asked.n_sequences = request.n;
   asked.scope.salt = request.cache_salt;
   // A registered prefix is public; the salt keeps apart what tenants add to it.

@@ -41,7 +41,8 @@ Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::
 TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Entry* prefix, const CompletionRequest& request,
                                     const Prompt& prompt);
 
-/// What the engine is asked for one prompt.
-Request engine_request(const GenerationRequest& request, const TokenizedPrompt& prompt);
+/// What the engine is asked for one prompt. A bad word is one at the beginning of a text and after a space; it is the run of
+/// tokens that the tokenizer makes of it, so other runs that read alike are not kept away.
+Request engine_request(const ServedModel& model, const GenerationRequest& request, const TokenizedPrompt& prompt);
 
 }  // namespace baton

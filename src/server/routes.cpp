@@ -201,7 +201,7 @@ Result<void> Routes::begin_chat(ExchangeId exchange, const HttpRequest& request)
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
   BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat));
   std::vector<Request> all;
-  all.push_back(engine_request(chat.generation, prompt));
+  all.push_back(engine_request(context_.model, chat.generation, prompt));
   std::vector<AnswerPrompt> prompts(1);
   prompts[0].tokens = std::move(prompt.tokens);
   AnswerHeader header = answer_header(request, chat.generation, /*is_chat=*/true, std::move(target.model));
@@ -215,12 +215,17 @@ Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& re
   BATON_TRY(CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
   log_unknown_fields(completion.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
-  const bool has_nothing_to_do = completion.generation.sampling.max_tokens == 0;
+  const SamplingParams& sampling = completion.generation.sampling;
+  const bool has_nothing_to_do = sampling.max_tokens == 0 && sampling.n_prompt_logprobs < 0;
+  if (target.prefix != nullptr && completion.generation.echoes_logprobs)
+    return fail(ErrorCode::invalid_request,
+                "'logprobs' with 'echo' is not supported by this server together with a prefix; the value accepted is null",
+                "logprobs");
   std::vector<Request> all;
   std::vector<AnswerPrompt> prompts;
   for (const Prompt& given : completion.prompts) {
     TokenizedPrompt prompt = tokenize_completion(context_.model, target.prefix, completion, given);
-    all.push_back(engine_request(completion.generation, prompt));
+    all.push_back(engine_request(context_.model, completion.generation, prompt));
     prompts.push_back({std::move(prompt.tokens), std::move(prompt.echo)});
   }
   AnswerHeader header = answer_header(request, completion.generation, /*is_chat=*/false, std::move(target.model));

@@ -76,6 +76,16 @@ def test_malformed_json(server):
         ("max_tokens", 1.5),
         ("stop", [1]),
         ("seed", "one"),
+        ("min_p", 1.5),
+        ("presence_penalty", 3),
+        ("frequency_penalty", -2.5),
+        ("repetition_penalty", 0),
+        ("logit_bias", {"cat": 1}),
+        ("logit_bias", {"5": 1000}),
+        ("logit_bias", {str(10**6): 1}),
+        ("bad_words", ["ok", " "]),
+        ("allowed_token_ids", []),
+        ("allowed_token_ids", [10**6]),
         ("stream", "yes"),
         ("logprobs", 99),
         ("prompt", {"a": 1}),
@@ -93,7 +103,7 @@ def test_wrong_values_name_the_field(server, field, value):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("presence_penalty", 0.5), ("logit_bias", {"5": 1}), ("min_p", 0.1), ("suffix", "x"), ("best_of", 3)],
+    [("suffix", "x"), ("best_of", 3), ("use_beam_search", True), ("tools", [{}]), ("response_format", {"type": "json_object"})],
 )
 def test_what_is_not_done_is_refused_by_name(server, field, value):
     body = {"model": "demo", "prompt": "x", "max_tokens": 1} | {field: value}

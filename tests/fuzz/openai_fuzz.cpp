@@ -31,6 +31,15 @@ void check_generation(const baton::GenerationRequest& request) {
   if (request.request_id)
     for (const char c : *request.request_id) baton::check(c > ' ' && c <= '~', "an id that is not fit for a header");
   check_ids(sampling.stop_ids);
+  check_ids(sampling.allowed_ids);
+  for (const baton::TokenBias& bias : sampling.logit_bias) {
+    check_ids({bias.id});
+    baton::check(bias.bias >= -baton::kMaxBias && bias.bias <= baton::kMaxBias, "a bias out of range");
+  }
+  for (const std::string& word : request.bad_words) baton::check(!word.empty(), "an empty bad word");
+  baton::check(sampling.min_p >= 0 && sampling.min_p <= 1 && sampling.repetition_penalty > 0, "a weight out of range");
+  for (const float penalty : {sampling.presence_penalty, sampling.frequency_penalty})
+    baton::check(penalty >= -baton::kMaxPenalty && penalty <= baton::kMaxPenalty, "a penalty out of range");
 }
 
 }  // namespace

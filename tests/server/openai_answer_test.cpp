@@ -260,6 +260,57 @@ TEST_F(OpenaiAnswer, echoes_the_prompt_even_when_nothing_is_generated) {
                 "data: [DONE]\n\n");
 }
 
+TEST_F(OpenaiAnswer, echoes_log_probabilities_when_the_prompts_are_complete) {
+  GenerationRequest request;
+  request.n = 2;
+  request.sampling.n_top_logprobs = 1;
+  request.echoes_logprobs = true;
+  const auto scores = [](TokenId token) {
+    Event event;
+    event.prompt_scores.push_back({token, -0.25f, {{98, -0.25f}, {65, -3.0f}}, 1});
+    return event;
+  };
+  constexpr std::string_view kWhole =
+      R"({"text_offset":[0,1,2,3],"token_logprobs":[null,-0.25,-0.25,-0.5],"tokens":["a","b","c","X"],)"
+      R"("top_logprobs":[null,{"b":-0.25},{"b":-0.25,"c":-0.25},{"X":-0.5}]})";
+  Answer answer = completion(request, {{{97, 98, 99}, "abc"}});
+  answer.take(0, scores(98));
+  answer.take(0, ends(says("X", 1), FinishReason::length, 1));
+  answer.take(0, scores(99));
+  answer.take(0, ends(says("X"), FinishReason::length, 1));
+  const json::Value choices = parsed(answer.response().body)["choices"];
+  for (const json::Value& choice : choices) {
+    EXPECT_EQ(choice["text"], "abcX");
+    EXPECT_EQ(json::dump(choice["logprobs"]), kWhole);
+  }
+  request.is_stream = true;
+  Answer stream = completion(request, {{{97, 98, 99}, "abc"}});
+  EXPECT_EQ(stream.take(0, scores(98)).frames, "");
+  EXPECT_EQ(stream.take(0, says("X", 1)).frames, "") << "it waits for the echo";
+  const std::string begun = stream.take(0, scores(99)).frames;
+  EXPECT_NE(begun.find(R"("index":0,"text":"abc","logprobs":{"text_offset":[0,1,2],)"), std::string::npos) << begun;
+  EXPECT_NE(begun.find(R"("index":1,"text":"abcX","logprobs":)" + std::string(kWhole)), std::string::npos) << begun;
+  const std::string next = stream.take(0, says("Y")).frames;
+  EXPECT_NE(next.find(R"("index":0,"text":"Y","logprobs":{"text_offset":[3],"token_logprobs":[-0.5],)"), std::string::npos)
+      << next;
+  Answer cut_off = completion(request, {{{97, 98, 99}, "abc"}});
+  EXPECT_NE(cut_off.take(0, ends({}, FinishReason::abort, 0)).frames.find(R"("finish_reason":"abort")"), std::string::npos);
+}
+
+TEST_F(OpenaiAnswer, lists_prompt_logprobs_in_the_choice_or_the_chat_response) {
+  GenerationRequest request;
+  request.n_prompt_logprobs = 0;
+  Event event = ends(says("X"), FinishReason::length, 1);
+  event.prompt_scores.push_back({98, -0.25f, {{97, -0.125f}}, 2});
+  constexpr std::string_view kList = R"([null,{"98":{"logprob":-0.25,"rank":2,"decoded_token":"b"}}])";
+  Answer plain = completion(request, {{{97, 98}, {}}});
+  plain.take(0, event);
+  EXPECT_EQ(json::dump(parsed(plain.response().body)["choices"][0]["prompt_logprobs"]), kList);
+  Answer conversation = chat(request);
+  conversation.take(0, event);
+  EXPECT_EQ(json::dump(parsed(conversation.response().body)["prompt_logprobs"]), kList);
+}
+
 TEST_F(OpenaiAnswer, shows_token_ids_when_asked) {
   GenerationRequest request;
   request.wants_token_ids = true;

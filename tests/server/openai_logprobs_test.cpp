@@ -33,5 +33,21 @@ TEST(OpenaiLogprobs, of_completions_count_characters_and_add_the_chosen_token) {
   EXPECT_EQ(offset, 9u);
 }
 
+TEST(OpenaiLogprobs, of_a_first_token_are_null) {
+  const Tokenizer tokenizer = byte_tokenizer();
+  const std::vector<TokenOutput> tokens = {{65, {}, {}}, {66, -2.0f, {}}};
+  std::size_t offset = 0;
+  EXPECT_EQ(json::dump(completion_logprobs(tokenizer, tokens, offset)),
+            R"({"text_offset":[0,1],"token_logprobs":[null,-2.0],"tokens":["A","B"],"top_logprobs":[null,{"B":-2.0}]})");
+}
+
+TEST(OpenaiLogprobs, of_prompts_are_objects_by_token_id_with_ranks) {
+  const Tokenizer tokenizer = byte_tokenizer();
+  const std::vector<TokenOutput> scores = {{66, -2.0f, {{65, -0.5f}, {66, -2.0f}, {67, -3.0f}}, 2}};
+  EXPECT_EQ(
+      json::dump(prompt_logprobs(tokenizer, scores, 2)),
+      R"([null,{"66":{"logprob":-2.0,"rank":2,"decoded_token":"B"},"65":{"logprob":-0.5,"rank":1,"decoded_token":"A"}}])");
+}
+
 }  // namespace
 }  // namespace baton

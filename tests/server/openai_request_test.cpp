@@ -52,15 +52,18 @@ TEST(OpenaiRequest, has_the_defaults_of_the_dialect) {
 }
 
 TEST(OpenaiRequest, takes_the_models_defaults_where_the_request_says_nothing) {
-  const SamplingDefaults defaults = {.temperature = 0.6f, .top_p = 0.9f, .top_k = 40};
+  const SamplingDefaults defaults = {.temperature = 0.6f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1.1f};
   const SamplingParams unsaid = completion(R"("temperature": null)", defaults).generation.sampling;
   EXPECT_EQ(unsaid.temperature, 0.6f);
   EXPECT_EQ(unsaid.top_p, 0.9f);
   EXPECT_EQ(unsaid.top_k, 40);
-  const SamplingParams said = completion(R"("temperature": 0, "top_p": 1, "top_k": -1)", defaults).generation.sampling;
+  EXPECT_EQ(unsaid.repetition_penalty, 1.1f);
+  const SamplingParams said =
+      completion(R"("temperature": 0, "top_p": 1, "top_k": -1, "repetition_penalty": 1)", defaults).generation.sampling;
   EXPECT_EQ(said.temperature, 0.0f);
   EXPECT_EQ(said.top_p, 1.0f);
   EXPECT_EQ(said.top_k, 0);
+  EXPECT_EQ(said.repetition_penalty, 1.0f);
 }
 
 TEST(OpenaiRequest, reads_every_field_of_both_endpoints) {
@@ -91,6 +94,26 @@ TEST(OpenaiRequest, reads_every_field_of_both_endpoints) {
   EXPECT_EQ(completion(R"("seed": 18446744073709551615)").generation.sampling.seed, 18446744073709551615u);
 }
 
+TEST(OpenaiRequest, reads_how_tokens_are_weighed_and_which_may_come) {
+  const GenerationRequest request =
+      completion(R"("min_p": 0.05, "presence_penalty": -2, "frequency_penalty": 0.5, "repetition_penalty": 1.2,
+                    "logit_bias": {"7": -100, "999": 2.5}, "bad_words": ["a b", " c"], "allowed_token_ids": [5, 3])")
+          .generation;
+  EXPECT_EQ(request.sampling.min_p, 0.05f);
+  EXPECT_EQ(request.sampling.presence_penalty, -2.0f);
+  EXPECT_EQ(request.sampling.frequency_penalty, 0.5f);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.2f);
+  EXPECT_EQ(request.sampling.logit_bias, (std::vector<TokenBias>{{7, -100}, {999, 2.5f}}));
+  EXPECT_EQ(request.bad_words, (std::vector<std::string>{"a b", " c"}));
+  EXPECT_EQ(request.sampling.allowed_ids, (std::vector<TokenId>{5, 3}));
+  const GenerationRequest neutral =
+      completion(R"("min_p": null, "presence_penalty": null, "logit_bias": null, "bad_words": [], "allowed_token_ids": null)")
+          .generation;
+  EXPECT_EQ(neutral.sampling.min_p, 0);
+  EXPECT_EQ(neutral.sampling.repetition_penalty, 1);
+  EXPECT_TRUE(neutral.sampling.logit_bias.empty() && neutral.bad_words.empty() && neutral.sampling.allowed_ids.empty());
+}
+
 TEST(OpenaiRequest, prefers_the_newer_name_of_the_token_limit) {
   EXPECT_EQ(chat(R"("max_tokens": 5, "max_completion_tokens": 9)").generation.sampling.max_tokens, 9);
   EXPECT_EQ(chat(R"("max_tokens": 5)").generation.sampling.max_tokens, 5);
@@ -102,6 +125,22 @@ TEST(OpenaiRequest, reads_log_probabilities_as_each_endpoint_spells_them) {
   EXPECT_EQ(chat(R"("logprobs": false, "top_logprobs": 0)").generation.sampling.n_top_logprobs, -1);
   EXPECT_EQ(completion(R"("logprobs": 0)").generation.sampling.n_top_logprobs, 0);
   EXPECT_EQ(completion(R"("logprobs": 5)").generation.sampling.n_top_logprobs, 5);
+}
+
+TEST(OpenaiRequest, reads_what_is_to_be_said_of_the_prompt) {
+  EXPECT_EQ(completion("").generation.sampling.n_prompt_logprobs, -1);
+  const GenerationRequest asked = completion(R"("prompt_logprobs": 3)").generation;
+  EXPECT_EQ(asked.n_prompt_logprobs, 3);
+  EXPECT_EQ(asked.sampling.n_prompt_logprobs, 3);
+  EXPECT_FALSE(asked.echoes_logprobs);
+  EXPECT_EQ(chat(R"("prompt_logprobs": 0)").generation.sampling.n_prompt_logprobs, 0);
+  const GenerationRequest echo = completion(R"("echo": true, "logprobs": 5, "max_tokens": 0, "stream": true)").generation;
+  EXPECT_TRUE(echo.echoes_logprobs);
+  EXPECT_EQ(echo.sampling.n_prompt_logprobs, 5);
+  EXPECT_EQ(echo.n_prompt_logprobs, -1);
+  const GenerationRequest both = completion(R"("echo": true, "logprobs": 1, "prompt_logprobs": 4)").generation;
+  EXPECT_EQ(both.sampling.n_prompt_logprobs, 4);
+  EXPECT_EQ(both.sampling.n_top_logprobs, 1);
 }
 
 TEST(OpenaiRequest, takes_a_prompt_in_four_forms) {
@@ -176,7 +215,27 @@ constexpr BadField kBadInBoth[] = {
     {R"("request_id": "a\r\nX-Evil: 1")", "request_id", ""},
     {R"("request_id": "")", "request_id", ""},
     {R"("logprobs": "yes")", "logprobs", ""},
-    {R"("min_p": 0.1)", "min_p", ""},
+    {R"("prompt_logprobs": 21)", "prompt_logprobs", "'prompt_logprobs' must be from 0 to 20, not 21"},
+    {R"("prompt_logprobs": -1)", "prompt_logprobs", ""},
+    {R"("prompt_logprobs": 1, "stream": true)", "prompt_logprobs", "'prompt_logprobs' needs 'stream' to be false"},
+    {R"("min_p": 1.1)", "min_p", "'min_p' must be from 0 to 1, not 1.1"},
+    {R"("presence_penalty": 2.5)", "presence_penalty", "'presence_penalty' must be from -2 to 2, not 2.5"},
+    {R"("frequency_penalty": "0")", "frequency_penalty", ""},
+    {R"("repetition_penalty": 0)", "repetition_penalty", "'repetition_penalty' must be above 0, not 0"},
+    {R"("repetition_penalty": -1)", "repetition_penalty", ""},
+    {R"("logit_bias": [1])", "logit_bias", "'logit_bias' must be an object of token ids and numbers, not a list"},
+    {R"("logit_bias": {"1000": 1})", "logit_bias", "'logit_bias' must name token ids from 0 to 999, not '1000'"},
+    {R"("logit_bias": {"cat": 1})", "logit_bias", ""},
+    {R"("logit_bias": {"-1": 1})", "logit_bias", ""},
+    {R"("logit_bias": {"5": 101})", "logit_bias", "'logit_bias' must hold numbers from -100 to 100, not 101"},
+    {R"("logit_bias": {"5": "x"})", "logit_bias", ""},
+    {R"("logit_bias": {"5": 1, "05": 2})", "logit_bias", "'logit_bias' names token 5 twice"},
+    {R"("bad_words": "x")", "bad_words", "'bad_words' must be a list of strings, not a string"},
+    {R"("bad_words": [" "])", "bad_words", "'bad_words' must hold words of 1 to 256 bytes"},
+    {R"("bad_words": [1])", "bad_words[0]", ""},
+    {R"("allowed_token_ids": [])", "allowed_token_ids", "'allowed_token_ids' must hold at least one token id"},
+    {R"("allowed_token_ids": [1000])", "allowed_token_ids", ""},
+    {R"("allowed_token_ids": {})", "allowed_token_ids", ""},
     {R"("tools": [{}])", "tools", ""},
 };
 
@@ -211,7 +270,6 @@ TEST(OpenaiRequest, names_what_is_wrong_with_a_prompt) {
       {R"({"prompt": [[1], [1.5]]})", "prompt[1]", ""},
       {R"({"prompt": "p", "logprobs": true})", "logprobs", ""},
       {R"({"prompt": "p", "logprobs": 21})", "logprobs", "'logprobs' must be from 0 to 20, not 21"},
-      {R"({"prompt": "p", "logprobs": 1, "echo": true})", "logprobs", ""},
       {R"({"prompt": ["a","b","c","d","e","f","g","h","i"], "n": 128})", "prompt", ""},
   };
   for (const BadField& bad : cases) expect_refused(bad, std::string(bad.fields), parse_completion_request);

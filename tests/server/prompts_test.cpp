@@ -131,12 +131,20 @@ TEST_F(Prompts, a_salt_starts_behind_the_public_prefix) {
   GenerationRequest request;
   request.cache_salt = "tenant";
   request.n = 2;
-  const Request asked = engine_request(request, {bytes_of("abc"), {}, 16});
+  const Request asked = engine_request(byte_model(), request, {bytes_of("abc"), {}, 16});
   EXPECT_EQ(asked.scope, (CacheScope{"", "tenant", 16}));
   EXPECT_EQ(asked.n_sequences, 2);
   EXPECT_EQ(asked.prompt, bytes_of("abc"));
   request.cache_salt.clear();
-  EXPECT_EQ(engine_request(request, {bytes_of("abc"), {}, 16}).scope, CacheScope{});
+  EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).scope, CacheScope{});
+}
+
+TEST_F(Prompts, spells_bad_words_with_and_without_a_space) {
+  GenerationRequest request;
+  request.bad_words = {"ab", " ab", "<|end|>"};
+  EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("x"), {}, 0}).sampling.bad_words,
+            (std::vector<std::vector<TokenId>>{
+                bytes_of("ab"), bytes_of(" ab"), {kEndToken}, testing::joined(bytes_of(" "), {kEndToken})}));
 }
 
 }  // namespace

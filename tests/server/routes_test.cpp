@@ -230,8 +230,10 @@ TEST_F(Routes, refuse_in_words) {
        R"({"error":{"message":"the model 'gpt-4' does not exist; there are: demo, alias, demo:shop","type":"NotFoundError","param":"model","code":404}})"},
       {"/v1/completions", R"({"prompt": "a", "prefix": "bank"})", 404,
        R"({"error":{"message":"the prefix 'bank' does not exist; there are: demo, alias, demo:shop","type":"NotFoundError","param":"prefix","code":404}})"},
-      {"/v1/completions", R"({"prompt": "a", "presence_penalty": 1})", 400,
-       R"({"error":{"message":"'presence_penalty' is not supported by this server; the value accepted is 0","type":"BadRequestError","param":"presence_penalty","code":400}})"},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400,
+       R"({"error":{"message":"'suffix' is not supported by this server; the value accepted is \"\"","type":"BadRequestError","param":"suffix","code":400}})"},
+      {"/v1/completions", R"({"prompt": "a", "prefix": "shop", "echo": true, "logprobs": 1})", 400,
+       R"({"error":{"message":"'logprobs' with 'echo' is not supported by this server together with a prefix; the value accepted is null","type":"BadRequestError","param":"logprobs","code":400}})"},
   };
   for (const Refusal& refusal : cases) {
     const RawResponse response = post(refusal.path, refusal.body);

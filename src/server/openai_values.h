@@ -1,0 +1,24 @@
+/// Single values of a request's fields, with errors that name the field.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "io/json.h"
+
+namespace baton::openai {
+
+/// An optional integer in [least, most]; nullopt where the field is absent or null.
+Result<std::optional<std::int32_t>> integer_field(const json::Value& body, std::string_view key, std::int32_t least,
+                                                  std::int32_t most);
+/// A number in [least, most]; `otherwise` where the field is absent or null.
+Result<float> number_field(const json::Value& body, std::string_view key, float least, float most, float otherwise);
+Result<bool> flag_field(const json::Value& body, std::string_view key, bool otherwise);
+/// Appends the ids of a list, each in [0, n_vocab).
+Result<void> parse_token_ids(const json::Value& list, std::string_view key, std::int32_t n_vocab, std::vector<TokenId>& out);
+
+}  // namespace baton::openai
