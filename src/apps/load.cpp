@@ -52,6 +52,8 @@ Result<EngineOptions> engine_options(const ModelOptions& options, DType weights)
   made.enable_prefix_caching = options.enable_prefix_caching;
   made.max_num_seqs = options.max_num_seqs;
   made.max_num_batched_tokens = options.max_num_batched_tokens;
+  made.max_prefill_tokens = options.max_prefill_tokens;
+  made.step_timeout_ms = static_cast<std::int32_t>(options.step_timeout_s * 1000);
   made.max_model_len = options.max_model_len;
   made.block_len = options.block_size;
   made.memory_utilization = options.gpu_memory_utilization;

@@ -30,7 +30,8 @@ constexpr std::array kNeutralFlags = std::to_array<NeutralFlag>({
     {"-pp", "1", "one device"},
     {"--data-parallel-size", "1", "one engine"},
     {"-dp", "1", "one engine"},
-    {"--scheduling-policy", "fcfs", "requests are served first come, first served"},
+    {"--scheduling-policy", "fcfs", "a request's priority is always honoured; of one priority, first come, first served"},
+    {"--scheduling-policy", "priority", "a request's priority is always honoured; of one priority, first come, first served"},
     {"--async-scheduling", "", "steps are always planned ahead"},
     {"--disable-log-requests", "", "prompts are never logged"},
     {"--no-enable-log-requests", "", "prompts are never logged"},
@@ -120,6 +121,12 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
         row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096)));
   group("Cache and scheduler",
         row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536)));
+  group("Cache and scheduler", row("--max-prefill-tokens", options.max_prefill_tokens,
+                                   "Prompt tokens of a step in which others decode; 0: 256 on a CPU, else no other limit")
+                                   ->check(CLI::NonNegativeNumber));
+  group("Cache and scheduler", row("--step-timeout", options.step_timeout_s,
+                                   "Seconds after which a step that does not end is logged, and /health answers 503; 0: never")
+                                   ->check(CLI::Range(0.0, 86400.0)));
   group("Cache and scheduler",
         row("--max-num-queued-reqs", options.max_num_queued_reqs, "Requests that may wait, more get 503; 0: no limit")
             ->check(CLI::NonNegativeNumber));
@@ -163,8 +170,14 @@ Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::st
         value = words[i].substr(flag.size() + 1);
       else if (i + 1 < words.size())
         value = words[++i];
-      if (value != known->value)
-        return fail(ErrorCode::unsupported, fmt::format("{} {}: only {} is supported", flag, value, known->value));
+      std::string accepted;
+      bool is_accepted = false;
+      for (const NeutralFlag& row : kNeutralFlags) {
+        if (row.name != flag) continue;
+        is_accepted |= row.value == value;
+        accepted += fmt::format("{}{}", accepted.empty() ? "" : " or ", row.value);
+      }
+      if (!is_accepted) return fail(ErrorCode::unsupported, fmt::format("{} {}: only {} is supported", flag, value, accepted));
     }
     log::info("flag={} effect=none reason=\"{}\"", flag, known->reason);
   }

@@ -11,6 +11,13 @@ double seconds_between(Accounts::Time from, Accounts::Time to) { return std::chr
 
 }  // namespace
 
+EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache) {
+  EngineState state{plan.step, {}, scheduler.n_running(), scheduler.n_waiting(), cache.n_used(), cache.n_blocks()};
+  for (const PlannedSequence& planned : plan.sequences)
+    state.rows.push_back({scheduler.find(planned.id)->request, planned.id, planned.first_position, planned.n_rows});
+  return state;
+}
+
 void Accounts::admitted(Sequence& sequence, Time now) {
   if (sequence.n_admissions != 1) return;
   sequence.first_step = now;

@@ -6,8 +6,12 @@
 #include "engine/metrics.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/watchdog.h"
 
 namespace baton {
+
+/// What is to be told of a step that does not end.
+EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache);
 
 /// Every number is written in one place. Times are seconds in metrics and milliseconds in statistics. Fills of prefixes are not
 /// requests and are counted by steps and bytes only. Thread: engine only; `metrics()` may be read by any.
@@ -18,6 +22,9 @@ class Accounts {
   const EngineMetrics& metrics() const { return metrics_; }
 
   void set_cache_size(const KvCache& cache) { metrics_.kv_blocks_total.set(cache.n_blocks()); }
+  /// A request was not taken in. Any thread.
+  void rejected_queue_full() { metrics_.rejected_queue_full.add(1); }
+  void rejected_draining() { metrics_.rejected_draining.add(1); }
   /// A sequence got a slot. Tokens and cache hits count at its first admission only: what a preemption makes it compute again
   /// is no hit.
   void admitted(Sequence& sequence, Time now);

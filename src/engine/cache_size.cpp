@@ -42,4 +42,18 @@ Result<std::int32_t> choose_n_blocks(const CacheSizeOptions& options) {
       std::min<std::int64_t>(n_blocks, std::numeric_limits<std::int32_t>::max() / options.block_len));
 }
 
+Result<std::int32_t> pin_beside(KvCache& cache, std::span<const TokenId> tokens, std::int32_t max_model_len) {
+  const KvCache::Pin pinned = cache.pin({}, tokens);
+  const std::int32_t n_left = cache.n_blocks() - cache.n_pinned();
+  if (n_left >= cache.n_blocks_for(max_model_len)) return pinned.n_blocks;
+  const std::int32_t n_pinned = cache.n_pinned();
+  cache.unpin(pinned);
+  return fail(
+      ErrorCode::out_of_memory,
+      fmt::format("a prefix of {} tokens cannot be pinned: {} of the KV cache's {} tokens would be, and the {} left are "
+                  "fewer than the {} of the maximum context length; give the cache more memory or lower --max-model-len",
+                  tokens.size(), n_pinned * cache.block_len(), cache.n_blocks() * cache.block_len(), n_left * cache.block_len(),
+                  max_model_len));
+}
+
 }  // namespace baton

@@ -1,9 +1,11 @@
-/// How many blocks the KV cache has.
+/// How many blocks the KV cache has, and how many of them may be pinned.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/result.h"
+#include "engine/kv_cache.h"
 
 namespace baton {
 
@@ -29,5 +31,9 @@ inline constexpr std::int32_t kKeptContexts = 8;
 /// max_num_seqs + kKeptContexts sequences of max_model_len could fill. Errors: out_of_memory if one sequence of max_model_len
 /// does not fit (both numbers), invalid_request.
 Result<std::int32_t> choose_n_blocks(const CacheSizeOptions& options);
+
+/// Pins the cached whole blocks of a prefix, unless a sequence of max_model_len would have no room beside what is pinned then
+/// (out_of_memory, and nothing is pinned). Returns the number of blocks.
+Result<std::int32_t> pin_beside(KvCache& cache, std::span<const TokenId> tokens, std::int32_t max_model_len);
 
 }  // namespace baton

@@ -15,6 +15,7 @@
 #include "core/check.h"
 #include "engine/accounts.h"
 #include "engine/batch_builder.h"
+#include "engine/cache_size.h"
 #include "engine/engine_parts.h"
 #include "engine/event_queue.h"
 #include "engine/inbox.h"
@@ -76,7 +77,6 @@ class Engine::Impl {
   void retire();
   void publish();
   void end_fill(Fill& fill, Result<std::int32_t> n_pinned_blocks);
-  Result<std::int32_t> pin(const Fill& fill);
   void expire();
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
   RequestLimits limits() const {
@@ -175,21 +175,7 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
     return fail(ErrorCode::invalid_request, fmt::format("prefix '{}' cannot be registered: prefix caching is off", name),
                 "prefix");
   }
-  if (name.empty() || tokens.empty())
-    return fail(ErrorCode::invalid_request, "a prefix needs a name and at least one token", "prefix");
-  if (n_tokens >= info_.max_model_len) {
-    return fail(ErrorCode::invalid_request,
-                fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name,
-                            n_tokens, info_.max_model_len),
-                "prefix");
-  }
-  for (const TokenId token : tokens) {
-    if (token < 0 || token >= n_vocab_) {
-      return fail(ErrorCode::invalid_request,
-                  fmt::format("prefix '{}': token id {} is outside the vocabulary of {} tokens", name, token, n_vocab_),
-                  "prefix");
-    }
-  }
+  BATON_TRY_VOID(check_prefix(name, tokens, limits()));
   Fill fill{std::move(tokens), {}};
   bool has_thread = false;
   {
@@ -323,6 +309,7 @@ void Engine::Impl::take(const SubmitCommand& command) {
   LiveRequest& request = requests_[command.id];
   for (auto& sequence : make_sequences(command.request, command.id, limits(), options_.seed)) {
     sequence->submitted = command.submitted;
+    if (command.request.deadline) sequence->deadline = command.submitted + *command.request.deadline;
     const auto deadline = sequence->deadline;
     request.sequences.push_back(add(std::move(sequence)));
     if (deadline) deadlines_.insert({*deadline, request.sequences.back()});
@@ -370,11 +357,7 @@ bool Engine::Impl::plan_next() {
     Sequence& sequence = *scheduler_.find(planned.id);
     sequence.n_scored += sequence.n_scores(planned.first_position, planned.n_rows);
   }
-  EngineState state{plan.step,          {}, scheduler_.n_running(), scheduler_.n_waiting(), cache_.n_used(),
-                    cache_.n_blocks()};
-  for (const PlannedSequence& planned : plan.sequences)
-    state.rows.push_back({scheduler_.find(planned.id)->request, planned.id, planned.first_position, planned.n_rows});
-  watchdog_.planned(std::move(state));
+  watchdog_.planned(state_of(plan, scheduler_, cache_));
   executor_->submit(std::move(built.input));
   in_flight_.push_back({std::move(plan), std::move(built)});
   return true;
@@ -440,7 +423,7 @@ void Engine::Impl::retire() {
       Fill* fill = at->second;
       fills_.erase(at);
       end_fill(*fill, sequence->finished == FinishReason::length
-                          ? pin(*fill)
+                          ? pin_beside(cache_, fill->tokens, info_.max_model_len)
                           : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being filled"));
       continue;
     }
@@ -460,22 +443,6 @@ void Engine::Impl::publish() {
   const std::scoped_lock lock(mutex_);
   n_unfinished_ -= std::exchange(n_retired_, 0);
   n_queued_requests_ -= std::exchange(n_unqueued_, 0);
-}
-
-/// Pins a filled prefix, unless a sequence of max_model_len would have no room beside what is pinned.
-Result<std::int32_t> Engine::Impl::pin(const Fill& fill) {
-  const KvCache::Pin pinned = cache_.pin({}, fill.tokens);
-  const std::int32_t n_needed = cache_.n_blocks_for(info_.max_model_len);
-  const std::int32_t n_left = cache_.n_blocks() - cache_.n_pinned();
-  if (n_left >= n_needed) return pinned.n_blocks;
-  const std::int32_t n_pinned = cache_.n_pinned();
-  cache_.unpin(pinned);
-  return fail(ErrorCode::out_of_memory,
-              fmt::format("a prefix of {} tokens cannot be pinned: {} of the KV cache's {} tokens would be, and the {} left "
-                          "are fewer than the {} of "
-                          "the maximum context length; give the cache more memory or lower --max-model-len",
-                          fill.tokens.size(), n_pinned * info_.block_len, cache_.n_blocks() * info_.block_len,
-                          n_left * info_.block_len, info_.max_model_len));
 }
 
 void Engine::Impl::end_fill(Fill& fill, Result<std::int32_t> n_pinned_blocks) {

@@ -11,6 +11,7 @@
 #include "core/result.h"
 #include "engine/metrics.h"
 #include "engine/request.h"
+#include "engine/watchdog.h"
 #include "kernels/backend.h"
 
 namespace baton {
@@ -23,12 +24,14 @@ struct EngineOptions {
   bool enable_prefix_caching = true;
   std::int32_t max_num_seqs = 128;             ///< sequences that run at once
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
+  std::int32_t max_prefill_tokens = 0;         ///< rows of prompts in a step in which others decode; 0: the device's default
   std::int32_t max_model_len = 0;              ///< 0: the model's
   std::int32_t block_len = 16;
   std::int64_t kv_cache_bytes = 0;  ///< 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
   DType kv_dtype = DType::bf16;
   std::int32_t max_num_queued_reqs = 0;     ///< 0: no limit
+  std::int32_t step_timeout_ms = 60'000;    ///< a step that lasts longer makes the engine stuck; 0: never
   std::uint64_t seed = 0;                   ///< for requests without one
   std::vector<TokenId> eos_token_ids = {};  ///< end-of-sequence ids besides the model's (generation_config.json)
 };
@@ -51,14 +54,11 @@ struct EngineInfo {
   DType weight_dtype = DType::bf16;
   std::string attention;  ///< "relay" or "paged"
   bool batch_invariant = false;
+  bool enable_prefix_caching = true;
+  std::int32_t max_num_seqs = 0;
+  std::int32_t max_num_batched_tokens = 0;
+  std::int32_t max_prefill_tokens = 0;  ///< as it holds
   BackendInfo backend;
-};
-
-/// What the engine did when, for those who want to see the order of things.
-struct StepRecord {
-  enum class What { plan_begin, plan_end, run_begin, run_end, commit_begin, commit_end };
-  What what = What::plan_begin;
-  std::int64_t step = 0;
 };
 
 /// Runs a model for many requests. The order of one step is plan, enqueue, commit of the step before: plan(n+1) ends before
@@ -102,6 +102,8 @@ class Engine {
   bool is_draining() const;
   /// True while nothing waits or runs.
   bool is_idle() const;
+  /// True while a step of the engine's own thread lasts longer than step_timeout_ms.
+  bool is_stuck() const;
 
   const EngineMetrics& metrics() const;
   EngineInfo info() const;

@@ -51,10 +51,19 @@ class Histogram {
   Snapshot snapshot_;
 };
 
+/// Upper bounds that several histograms have: vLLM's, so that dashboards fit.
+inline const std::vector<double> kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                                    30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+inline const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                                                  0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+inline const std::vector<double> kTokenCounts = {1,   2,    5,    10,   20,    50,    100,   200,
+                                                 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+
 /// Everything the engine counts. Names follow conventions.md 2.4 and 2.10 (without prefix and `_total`).
 struct EngineMetrics {
   Count num_requests_running;
   Count num_requests_waiting;
+  Count num_requests_deferred;  ///< of the waiting: for what others are filling
   Count kv_blocks_total;
   Count kv_blocks_used;        ///< held by running sequences or pinned
   Count prefix_cache_queries;  ///< tokens, once an admission
@@ -62,11 +71,15 @@ struct EngineMetrics {
   Count num_preemptions;
   Count prompt_tokens;
   Count prompt_tokens_cached;
+  Count prompt_tokens_recomputed;  ///< after preemptions
   Count generation_tokens;
   Count finished_stop;
   Count finished_length;
   Count finished_abort;
   Count finished_error;
+  Count finished_deadline;
+  Count rejected_queue_full;
+  Count rejected_draining;
   Count steps;
   Count kv_bytes_requested;  ///< KV bytes the executed plans read, all layers
   Count kv_bytes_saved;      ///< what plain leaves would have read more
@@ -75,14 +88,17 @@ struct EngineMetrics {
   Histogram relay_prefix_tokens{{16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}};
   Histogram time_to_first_token_seconds{
       {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}};
-  Histogram inter_token_latency_seconds{
-      {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}};
-  Histogram e2e_request_latency_seconds{
-      {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}};
-  Histogram request_queue_time_seconds{
-      {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}};
-  Histogram request_prompt_tokens{{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}};
-  Histogram request_generation_tokens{{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}};
+  Histogram inter_token_latency_seconds{kTokenSeconds};
+  Histogram e2e_request_latency_seconds{kRequestSeconds};
+  Histogram request_inference_time_seconds{kRequestSeconds};
+  Histogram request_prefill_time_seconds{kRequestSeconds};
+  Histogram request_decode_time_seconds{kRequestSeconds};
+  Histogram request_time_per_output_token_seconds{kTokenSeconds};
+  Histogram request_queue_time_seconds{kRequestSeconds};
+  Histogram request_prompt_tokens{kTokenCounts};
+  Histogram request_generation_tokens{kTokenCounts};
+  Histogram request_params_max_tokens{kTokenCounts};
+  Histogram request_prefill_kv_computed_tokens{kTokenCounts};
   Histogram iteration_tokens_total{{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}};
 };
 

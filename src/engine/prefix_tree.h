@@ -51,7 +51,7 @@ class PrefixTree {
     Node* node = nullptr;
     std::vector<BlockId> blocks;
   };
-  /// Chosen by `baton simulate` over cache sizes from 2% to 30% of a day's blocks (bench/results/cpu-schedule.md).
+  /// Chosen on a real trace, over cache sizes from 2% to 30% of its blocks: bench/results/schedule.md.
   static constexpr double kLifeOfReuse = 0.5;
   static constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
 

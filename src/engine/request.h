@@ -60,18 +60,18 @@ struct Request {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   CacheScope scope;
-  std::int32_t n_sequences = 1;  ///< continuations of one prompt, whose blocks they share
-  std::int32_t priority = 0;     ///< lower is earlier
-  std::optional<Clock::time_point> arrived = {};   ///< times count from here; absent: from submit
-  std::optional<Clock::time_point> deadline = {};  ///< it ends then, with what it has
+  std::int32_t n_sequences = 1;                            ///< continuations of one prompt, whose blocks they share
+  std::int32_t priority = 0;                               ///< lower is earlier
+  std::optional<Clock::time_point> arrived = {};           ///< times count from here; absent: from submit
+  std::optional<std::chrono::milliseconds> deadline = {};  ///< from arrival: it ends then, with what it has
 };
 
 enum class FinishReason {
-  stop,    ///< a stop id, an end-of-sequence id, or the server's stop string; or no token is allowed to follow
-  length,  ///< max_tokens or the context's end
+  stop,      ///< a stop id, an end-of-sequence id, or the server's stop string; or no token is allowed to follow
+  length,    ///< max_tokens or the context's end
   deadline,  ///< the request's own
-  abort,   ///< cancelled
-  error,   ///< a NaN in the logits, or an engine that stopped
+  abort,     ///< cancelled
+  error,     ///< a NaN in the logits, or an engine that stopped
 };
 
 constexpr std::string_view to_string(FinishReason reason) {

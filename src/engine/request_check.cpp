@@ -178,9 +178,28 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
                   fmt::format("stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched",
                               n_stop_ids, kMaxStopIds));
   }
+  if (request.deadline && request.deadline->count() < 1) {
+    return refuse("deadline_ms", fmt::format("deadline_ms must be at least 1, got {}", request.deadline->count()));
+  }
   if (request.scope.salt_from < 0) {
     return refuse("cache_salt",
                   fmt::format("the position a cache salt applies from must be 0 or more, got {}", request.scope.salt_from));
+  }
+  return {};
+}
+
+Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens, const RequestLimits& limits) {
+  if (name.empty() || tokens.empty()) return refuse("prefix", "a prefix needs a name and at least one token");
+  if (static_cast<std::int64_t>(tokens.size()) >= limits.max_model_len) {
+    return refuse("prefix",
+                  fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens",
+                              name, tokens.size(), limits.max_model_len));
+  }
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= limits.n_vocab) {
+      return refuse("prefix", fmt::format("prefix '{}': token id {} is outside the vocabulary of {} tokens", name, token,
+                                          limits.n_vocab));
+    }
   }
   return {};
 }
@@ -207,7 +226,6 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, Re
     sequence->max_len = request.sampling.max_tokens ? prompt_len + *request.sampling.max_tokens : limits.max_model_len;
     sequence->table.scope = request.scope;
     sequence->priority = request.priority;
-    sequence->deadline = request.deadline;
     sequence->stats.prompt_tokens = prompt_len;
     sequences.push_back(std::move(sequence));
   }

@@ -27,6 +27,9 @@ inline constexpr std::int32_t kMaxSequencesPerRequest = 128;
 /// Error invalid_request, with the field that is at fault in `param` (the client's name for it).
 Result<void> check_request(const Request& request, const RequestLimits& limits);
 
+/// The same for a prefix to be registered.
+Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens, const RequestLimits& limits);
+
 /// The sequences of a checked request, without ids: max_tokens filled in, sequence i with seed + i. A request without a seed
 /// gets one that is a function of `engine_seed` and its id.
 std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, RequestId id, const RequestLimits& limits,

@@ -17,9 +17,7 @@ namespace {
 bool is_settled(const Sequence& sequence) { return sequence.n_preemptions >= kMaxPreemptions; }
 
 /// Tokens of a sequence that blocks may be found for: a last one must be computed, for its logits.
-std::int32_t n_matchable(const Sequence& sequence) {
-  return sequence.n_matchable();
-}
+std::int32_t n_matchable(const Sequence& sequence) { return sequence.n_matchable(); }
 
 }  // namespace
 
@@ -154,6 +152,7 @@ void Scheduler::preempt(Draft& draft, Sequence& victim) {
   ++draft.plan.n_preempted;
   ++victim.n_preemptions;
   victim.n_lost = victim.n_planned;
+  victim.stats.n_preemptions = victim.n_preemptions;
   leave_slot(victim);
   victim.state = SequenceState::waiting;
   victim.n_planned = 0;

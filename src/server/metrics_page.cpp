@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -78,6 +79,11 @@ double number(const Count& count) { return static_cast<double>(count.value()); }
 void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
   out.gauge("vllm:num_requests_running", "Sequences that run.", number(m.num_requests_running));
   out.gauge("vllm:num_requests_waiting", "Sequences that wait.", number(m.num_requests_waiting));
+  const char* const by_reason = "Sequences that wait, by what for: room, or blocks that others are filling.";
+  const double deferred = number(m.num_requests_deferred);
+  out.gauge("vllm:num_requests_waiting_by_reason", by_reason, std::max(0.0, number(m.num_requests_waiting) - deferred),
+            {{"reason", "capacity"}});
+  out.gauge("vllm:num_requests_waiting_by_reason", by_reason, deferred, {{"reason", "deferred"}});
   const double usage = ratio(m.kv_blocks_used, m.kv_blocks_total);
   out.gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", usage);
   out.gauge("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", usage);
@@ -87,6 +93,10 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
             {{"block_size", std::to_string(info.block_len)},
              {"num_gpu_blocks", std::to_string(info.n_blocks)},
              {"cache_dtype", std::string(to_string(info.kv_dtype))},
+             {"enable_prefix_caching", info.enable_prefix_caching ? "True" : "False"},
+             {"max_num_seqs", std::to_string(info.max_num_seqs)},
+             {"max_num_batched_tokens", std::to_string(info.max_num_batched_tokens)},
+             {"max_prefill_tokens", std::to_string(info.max_prefill_tokens)},
              {"attention", info.attention},
              {"batch_invariant", info.batch_invariant ? "True" : "False"}});
   out.gauge("baton:relay_groups", "Shared runs of keys that the last step read once for several sequences.",
@@ -102,6 +112,8 @@ void add_counters(Families& out, const EngineMetrics& m) {
   out.counter("vllm:num_preemptions_total", "Sequences whose blocks were taken for others.", number(m.num_preemptions));
   out.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.", number(m.prompt_tokens));
   out.counter("vllm:prompt_tokens_cached_total", "Of these, tokens found in the cache.", number(m.prompt_tokens_cached));
+  out.counter("vllm:prompt_tokens_recomputed_total", "Tokens that preempted sequences had to compute again.",
+              number(m.prompt_tokens_recomputed));
   const char* const by_source = "Prompt tokens by where they came from.";
   out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.prompt_tokens) - number(m.prompt_tokens_cached),
               {{"source", "local_compute"}});
@@ -109,10 +121,15 @@ void add_counters(Families& out, const EngineMetrics& m) {
   out.counter("vllm:prompt_tokens_by_source_total", by_source, 0, {{"source", "external_kv_transfer"}});
   out.counter("vllm:generation_tokens_total", "Tokens generated.", number(m.generation_tokens));
   const std::pair<const char*, const Count*> reasons[] = {
-      {"stop", &m.finished_stop}, {"length", &m.finished_length}, {"abort", &m.finished_abort}, {"error", &m.finished_error}};
+      {"stop", &m.finished_stop},   {"length", &m.finished_length},     {"abort", &m.finished_abort},
+      {"error", &m.finished_error}, {"deadline", &m.finished_deadline},
+  };
   for (const auto& [reason, count] : reasons)
     out.counter("vllm:request_success_total", "Sequences that ended, by reason.", number(*count),
                 {{"finished_reason", reason}});
+  const char* const rejections = "Requests that were not taken in, by reason.";
+  out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_queue_full), {{"reason", "queue_full"}});
+  out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_draining), {{"reason", "draining"}});
   out.counter("baton:steps_total", "Steps of the engine.", number(m.steps));
   out.counter("baton:kv_bytes_requested_total", "KV bytes that the executed plans read, all layers.",
               number(m.kv_bytes_requested));
@@ -128,6 +145,18 @@ void add_histograms(Families& out, const EngineMetrics& m) {
   out.histogram("vllm:time_per_output_token_seconds", "Older name of vllm:inter_token_latency_seconds.", inter_token);
   out.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", m.e2e_request_latency_seconds.snapshot());
   out.histogram("vllm:request_queue_time_seconds", "From arrival to the first step.", m.request_queue_time_seconds.snapshot());
+  out.histogram("vllm:request_inference_time_seconds", "From the first step to the end.",
+                m.request_inference_time_seconds.snapshot());
+  out.histogram("vllm:request_prefill_time_seconds", "From the first step to the first token.",
+                m.request_prefill_time_seconds.snapshot());
+  out.histogram("vllm:request_decode_time_seconds", "From the first token to the last.",
+                m.request_decode_time_seconds.snapshot());
+  out.histogram("vllm:request_time_per_output_token_seconds", "Mean time between the tokens of a sequence.",
+                m.request_time_per_output_token_seconds.snapshot());
+  out.histogram("vllm:request_params_max_tokens", "Tokens that a sequence might have generated.",
+                m.request_params_max_tokens.snapshot());
+  out.histogram("vllm:request_prefill_kv_computed_tokens", "Prompt tokens that were not found in the cache.",
+                m.request_prefill_kv_computed_tokens.snapshot());
   out.histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", m.request_prompt_tokens.snapshot());
   out.histogram("vllm:request_generation_tokens", "Tokens generated by a sequence.", m.request_generation_tokens.snapshot());
   out.histogram("vllm:iteration_tokens_total", "Rows of a step.", m.iteration_tokens_total.snapshot());

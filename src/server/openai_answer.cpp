@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/check.h"
 #include "server/api_error.h"
 #include "server/openai_logprobs.h"
@@ -131,6 +133,29 @@ Value Answer::stats() const {
   return stats;
 }
 
+std::string Answer::log_line() const {
+  std::int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  std::int32_t n_preemptions = 0;
+  double queue_ms = 0, first_token_ms = 0;
+  std::string reasons;
+  for (const AnswerPrompt& prompt : prompts_) prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    if (i % static_cast<std::size_t>(request_.n) == 0) cached_tokens += choice.stats.cached_tokens;
+    completion_tokens += choice.n_tokens;
+    n_preemptions += choice.stats.n_preemptions;
+    queue_ms = std::max(queue_ms, choice.stats.queue_ms);
+    first_token_ms = std::max(first_token_ms, choice.stats.queue_ms + choice.stats.prefill_ms);
+    const std::string_view reason = has_failed_ ? "error" : choice.finish ? to_string(*choice.finish) : "open";
+    if (reasons.find(reason) == std::string::npos) reasons += fmt::format("{}{}", reasons.empty() ? "" : "|", reason);
+  }
+  return fmt::format(
+      "id={} sequences={} prompt_tokens={} cached_tokens={} completion_tokens={} finish_reason={} queue_ms={:.1f} "
+      "first_token_ms={:.1f} preemptions={}",
+      header_.id, choices_.size(), prompt_tokens, cached_tokens, completion_tokens, reasons, queue_ms, first_token_ms,
+      n_preemptions);
+}
+
 /// A frame, or a response, around its choices.
 std::string Answer::frame(Value choices, bool has_usage, bool has_stats) const {
   Value body;
@@ -217,6 +242,8 @@ void Answer::decode(Choice& choice, const Event& event, Reaction& reaction) {
   choice.n_tokens = event.stats.completion_tokens;
   if (request_.include_stop && event.stop_id && add(choice.decoder.push(*event.stop_id))) return;
   if (add(choice.decoder.finish())) return;
+  // Clients know no such reason: the one nearest, and what was the matter beside it.
+  if (event.finished == FinishReason::deadline) return end(choice, FinishReason::abort, "deadline");
   const bool is_asked_for =
       event.stop_id && std::ranges::find(request_.sampling.stop_ids, *event.stop_id) != request_.sampling.stop_ids.end();
   end(choice, *event.finished, is_asked_for ? Value(*event.stop_id) : Value());

@@ -57,6 +57,8 @@ class Answer {
   /// The whole response of an answer that is done and no stream.
   HttpResponse response();
   const AnswerHeader& header() const { return header_; }
+  /// What the log is told of it: `key=value`, as of now.
+  std::string log_line() const;
 
  private:
   struct Choice {

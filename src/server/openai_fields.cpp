@@ -19,7 +19,6 @@ bool is_text(const Value& value, std::string_view text) {
 }
 
 bool never(const Value&) { return false; }
-bool zero(const Value& value) { return is_number(value, 0); }
 bool one(const Value& value) { return is_number(value, 1); }
 bool is_false(const Value& value) { return value.is_boolean() && !value.get_ref<const Value::boolean_t&>(); }
 bool empty_list(const Value& value) { return is_empty(value); }
@@ -69,7 +68,6 @@ constexpr FieldNotDone kFieldsNotDone[] = {
     {"prediction", never, "null"},
     {"web_search_options", never, "null"},
     {"return_tokens_as_token_ids", is_false, "false"},
-    {"priority", zero, "0"},
     {"vllm_xargs", empty_list, "{}"},
 };
 
@@ -80,7 +78,7 @@ constexpr std::string_view kKnownFields[] = {
     "stream", "stream_options", "stop", "seed", "logprobs", "top_logprobs", "prompt_logprobs", "min_tokens", "ignore_eos",
     "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "add_special_tokens", "add_generation_prompt",
     "continue_final_message", "chat_template_kwargs", "reasoning_effort", "echo", "request_id", "cache_salt", "prefix",
-    "baton_stats", "return_token_ids",
+    "baton_stats", "return_token_ids", "priority", "deadline_ms",
     // Without effect here.
     "user", "metadata", "store", "service_tier", "parallel_tool_calls", "session_id", "spaces_between_special_tokens",
     "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "prompt_cache_breakpoint"};

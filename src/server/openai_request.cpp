@@ -202,6 +202,9 @@ Result<GenerationRequest> parse_generation_fields(const Value& body, const Sampl
   BATON_TRY_VOID(parse_stream(body, request));
   BATON_TRY(const auto n, integer_field(body, "n", 1, kMaxSequencesPerPrompt));
   request.n = n.value_or(1);
+  BATON_TRY(const auto priority, integer_field(body, "priority", std::numeric_limits<std::int32_t>::min(), kMaxInt));
+  request.priority = priority.value_or(0);
+  BATON_TRY(request.deadline_ms, integer_field(body, "deadline_ms", 1, kMaxInt));
   BATON_TRY(const auto n_prompt, integer_field(body, "prompt_logprobs", 0, limits.max_logprobs));
   if (n_prompt && request.is_stream) return bad("prompt_logprobs", "'prompt_logprobs' needs 'stream' to be false");
   request.n_prompt_logprobs = request.sampling.n_prompt_logprobs = n_prompt.value_or(-1);

@@ -128,6 +128,8 @@ Request engine_request(const ServedModel& model, const GenerationRequest& reques
     }
   }
   asked.n_sequences = request.n;
+  asked.priority = request.priority;
+  if (request.deadline_ms) asked.deadline = std::chrono::milliseconds(*request.deadline_ms);
   asked.scope.salt = request.cache_salt;
   // A registered prefix is public; the salt keeps apart what tenants add to it.
   if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;

@@ -107,6 +107,7 @@ std::span<const Routes::Route> Routes::table() {
       {"/tokenize", "POST", true, true, &Routes::tokenize},
       {"/detokenize", "POST", true, true, &Routes::detokenize},
       {"/health", "GET", false, false, &Routes::health},
+      {"/livez", "GET", false, false, &Routes::livez},
       {"/ping", "GET", false, false, &Routes::health},
       {"/ping", "POST", false, false, &Routes::health},
       {"/metrics", "GET", false, false, &Routes::metrics},
@@ -306,7 +307,12 @@ Routes::Response Routes::detokenize(ExchangeId, const HttpRequest& request) {
 }
 
 Routes::Response Routes::health(ExchangeId, const HttpRequest&) {
-  return HttpResponse{context_.engine.is_draining() ? 503 : 200, {}, {}};
+  return HttpResponse{context_.engine.is_draining() || context_.engine.is_stuck() ? 503 : 200, {}, {}};
+}
+
+/// A server that drains lives; one whose engine is stuck is to be started anew.
+Routes::Response Routes::livez(ExchangeId, const HttpRequest&) {
+  return HttpResponse{context_.engine.is_stuck() ? 503 : 200, {}, {}};
 }
 
 Routes::Response Routes::metrics(ExchangeId, const HttpRequest&) {

@@ -76,6 +76,7 @@ class Routes {
   Response prefixes(ExchangeId exchange, const HttpRequest& request);
   Response tokenize(ExchangeId exchange, const HttpRequest& request);
   Response detokenize(ExchangeId exchange, const HttpRequest& request);
+  Response livez(ExchangeId exchange, const HttpRequest& request);
   Response health(ExchangeId exchange, const HttpRequest& request);
   Response metrics(ExchangeId exchange, const HttpRequest& request);
   Response version(ExchangeId exchange, const HttpRequest& request);

@@ -68,8 +68,13 @@ HttpOutput Service::head(Jobs::iterator job, const AnswerHeader& header) const {
 
 void Service::finish(Jobs::iterator job, int status) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - job->second.arrived;
-  log::debug("event=answered handler={} method={} status={} seconds={:.3f}", job->second.handler, job->second.method, status,
-             took.count());
+  const Job& done = job->second;
+  if (done.answer != nullptr) {
+    log::info("event=request_finished {} handler={} status={} seconds={:.3f}", done.answer->log_line(), done.handler, status,
+              took.count());
+  } else {
+    log::debug("event=answered handler={} method={} status={} seconds={:.3f}", done.handler, done.method, status, took.count());
+  }
   metrics_.observe_request(job->second.handler, job->second.method, status, took.count());
   jobs_.erase(job);
   if (jobs_.empty()) emptied_.notify_all();
@@ -103,6 +108,7 @@ Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer,
   if (found == jobs_.end()) return {};  // the client has left meanwhile
   Job& job = found->second;
   for (Request& request : requests) {
+    request.arrived = job.arrived;
     auto id = engine_.submit(std::move(request));
     if (!id) {
       forget_requests(job, /*cancel=*/true);

@@ -17,6 +17,7 @@ std::int64_t n_observed(const Histogram& histogram) {
 
 Sequence sequence_at(Accounts::Time submitted) {
   Sequence sequence;
+  sequence.request = RequestId{0};
   sequence.prompt_len = 20;
   sequence.max_len = 30;
   sequence.submitted = submitted;
@@ -68,6 +69,7 @@ TEST(Accounts, counts_each_end_under_its_reason_and_fills_under_none) {
     accounts.finished(sequence, start + milliseconds(20));
   }
   sequence.max_len = sequence.prompt_len;
+  sequence.request = {};
   accounts.finished(sequence, start + milliseconds(20));
   accounts.admitted(sequence, start);
   EXPECT_EQ(accounts.metrics().finished_stop.value(), 1);
@@ -78,11 +80,39 @@ TEST(Accounts, counts_each_end_under_its_reason_and_fills_under_none) {
   EXPECT_EQ(accounts.metrics().prompt_tokens.value(), 0);
 }
 
+TEST(Accounts, parts_a_request_into_queue_prefill_and_decode) {
+  Accounts accounts;
+  const Accounts::Time start{};
+  Sequence sequence = sequence_at(start);
+  const StepOutcome token{SequenceId{0}, {{4, {}, {}}}, {}, {}};
+  accounts.admitted(sequence, start + milliseconds(100));
+  accounts.generated(sequence, token, start + milliseconds(300));
+  accounts.generated(sequence, token, start + milliseconds(350));
+  accounts.generated(sequence, token, start + milliseconds(400));
+  sequence.finished = FinishReason::deadline;
+  accounts.finished(sequence, start + milliseconds(500));
+  const EngineMetrics& metrics = accounts.metrics();
+  EXPECT_DOUBLE_EQ(metrics.request_queue_time_seconds.snapshot().sum, 0.1);
+  EXPECT_DOUBLE_EQ(metrics.request_prefill_time_seconds.snapshot().sum, 0.2);
+  EXPECT_DOUBLE_EQ(metrics.request_decode_time_seconds.snapshot().sum, 0.1);
+  EXPECT_DOUBLE_EQ(metrics.request_time_per_output_token_seconds.snapshot().sum, 0.05);
+  EXPECT_DOUBLE_EQ(metrics.request_inference_time_seconds.snapshot().sum, 0.4);
+  EXPECT_DOUBLE_EQ(metrics.request_params_max_tokens.snapshot().sum, 10);
+  EXPECT_DOUBLE_EQ(metrics.request_prefill_kv_computed_tokens.snapshot().sum, 4);
+  EXPECT_EQ(metrics.finished_deadline.value(), 1);
+  Sequence never_admitted = sequence_at(start);
+  never_admitted.n_admissions = 0;
+  never_admitted.finished = FinishReason::abort;
+  accounts.finished(never_admitted, start + milliseconds(500));
+  EXPECT_EQ(n_observed(metrics.request_inference_time_seconds), 1);
+}
+
 TEST(Accounts, adds_up_steps_and_reads) {
   Accounts accounts;
   StepPlan plan;
   plan.n_rows = 9;
   plan.n_preempted = 2;
+  plan.n_recomputed_tokens = 30;
   BuiltStep built;
   built.kv_bytes_requested = 100;
   built.kv_bytes_saved = 40;
@@ -94,6 +124,7 @@ TEST(Accounts, adds_up_steps_and_reads) {
   const EngineMetrics& metrics = accounts.metrics();
   EXPECT_EQ(metrics.steps.value(), 2);
   EXPECT_EQ(metrics.num_preemptions.value(), 4);
+  EXPECT_EQ(metrics.prompt_tokens_recomputed.value(), 60);
   EXPECT_EQ(metrics.kv_bytes_requested.value(), 200);
   EXPECT_EQ(metrics.kv_bytes_saved.value(), 40);
   EXPECT_EQ(metrics.relay_groups.value(), 1);

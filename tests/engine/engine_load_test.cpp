@@ -27,7 +27,7 @@ struct Load {
 Request random_request(std::mt19937& rng) {
   std::vector<TokenId> prompt = random_prompt(rng() % 2, 16 * (rng() % 5));
   prompt = joined(prompt, random_prompt(1000 + rng() % 7, 1 + rng() % 40));
-  Request request = greedy(prompt, 1 + static_cast<std::int32_t>(rng() % 30));
+  Request request = greedy(prompt, 1 + static_cast<std::int32_t>(rng() % 50));
   if (rng() % 2 == 0) {
     request.sampling.temperature = 1;
     request.sampling.seed = rng() % 5;
@@ -35,6 +35,7 @@ Request random_request(std::mt19937& rng) {
   if (rng() % 3 == 0)
     request.sampling.stop_ids = {static_cast<TokenId>(3 + rng() % 157), static_cast<TokenId>(3 + rng() % 157)};
   if (rng() % 6 == 0) request.n_sequences = 2 + static_cast<std::int32_t>(rng() % 3);
+  if (rng() % 4 == 0) request.priority = static_cast<std::int32_t>(rng() % 3) - 1;
   if (rng() % 4 == 0) request.scope = {.adapter = "", .salt = "tenant", .salt_from = 32};
   return request;
 }
@@ -101,6 +102,7 @@ TEST(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
   options.max_model_len = 160;
   options.max_num_seqs = 6;
   options.max_num_batched_tokens = 50;
+  options.max_prefill_tokens = 20;
   run_load({options, 14, 1}, 60, &n_preempted);
   options.relay = false;
   options.max_num_seqs = 12;

@@ -42,6 +42,16 @@ TEST(MetricsPage, counts_what_the_engine_did_under_the_names_that_dashboards_kno
   EXPECT_EQ(value(text, labelled("vllm:request_prompt_tokens_bucket", R"(,le="+Inf")")), "2");
   EXPECT_EQ(value(text, labelled("vllm:request_prompt_tokens_sum")), "80");
   EXPECT_NE(value(text, labelled("baton:kv_bytes_requested_total")), "0");
+  for (const char* histogram :
+       {"request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
+        "request_time_per_output_token_seconds", "request_queue_time_seconds", "e2e_request_latency_seconds",
+        "request_params_max_tokens", "request_prefill_kv_computed_tokens", "request_generation_tokens"})
+    EXPECT_EQ(value(text, labelled(std::string("vllm:") + histogram + "_count")), "2") << histogram;
+  EXPECT_EQ(value(text, labelled("vllm:num_requests_waiting_by_reason", R"(,reason="capacity")")), "0");
+  EXPECT_EQ(value(text, labelled("vllm:num_requests_waiting_by_reason", R"(,reason="deferred")")), "0");
+  EXPECT_EQ(value(text, labelled("vllm:request_success_total", R"(,finished_reason="deadline")")), "0");
+  EXPECT_EQ(value(text, labelled("vllm:prompt_tokens_recomputed_total")), "0");
+  EXPECT_EQ(value(text, labelled("vllm:admission_rejections_total", R"(,reason="queue_full")")), "0");
 }
 
 TEST(MetricsPage, keeps_the_older_names_beside_todays) {
@@ -71,6 +81,8 @@ TEST(MetricsPage, tells_the_cache_configuration_and_the_process) {
   const std::string info = text.substr(line, text.find('\n', line + 1) - line);
   EXPECT_NE(info.find(R"(block_size="16")"), std::string::npos) << info;
   EXPECT_NE(info.find(R"(num_gpu_blocks="64")"), std::string::npos) << info;
+  EXPECT_NE(info.find(R"(enable_prefix_caching="True")"), std::string::npos) << info;
+  EXPECT_NE(info.find(R"(max_prefill_tokens="256")"), std::string::npos) << info;
   EXPECT_NE(text.find("\nprocess_resident_memory_bytes "), std::string::npos);
   EXPECT_NE(text.find("\nprocess_cpu_seconds_total "), std::string::npos);
 }

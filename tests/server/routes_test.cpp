@@ -200,6 +200,7 @@ TEST_F(Routes, answer_the_small_endpoints) {
   EXPECT_EQ(get("/health").status, 200);
   EXPECT_EQ(get("/health").body, "");
   EXPECT_EQ(get("/ping").status, 200);
+  EXPECT_EQ(get("/livez").status, 200);
   EXPECT_EQ(get("/version").body, R"({"version":"0.0-test"})");
   EXPECT_EQ(json_of(get("/load"))["server_load"], 0);
   EXPECT_EQ(json_of(post("/tokenize", R"({"prompt": "AB"})"))["count"], 2);
@@ -208,6 +209,18 @@ TEST_F(Routes, answer_the_small_endpoints) {
   EXPECT_TRUE(metrics.has("Content-Type: text/plain"));
   EXPECT_NE(metrics.body.find(R"(http_requests_total{handler="/health",method="GET",status="2xx"})"), std::string::npos)
       << metrics.body;
+}
+
+TEST_F(Routes, take_priorities_and_deadlines) {
+  const auto in_time = json_of(post("/v1/completions", R"({"prompt": "AB", "max_tokens": 3, "ignore_eos": true, "priority": -7,
+                                                          "deadline_ms": 600000})"));
+  EXPECT_EQ(in_time["choices"][0]["finish_reason"], "length");
+  const RawResponse late =
+      post("/v1/completions", R"({"prompt": "AB", "max_tokens": 1500, "ignore_eos": true, "deadline_ms": 1})");
+  EXPECT_EQ(late.status, 200);
+  const auto choice = json_of(late)["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "abort");
+  EXPECT_EQ(choice["stop_reason"], "deadline");
 }
 
 struct Refusal {

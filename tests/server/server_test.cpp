@@ -20,6 +20,7 @@ TEST(Server, finishes_streams_while_it_refuses_new_requests) {
   EXPECT_FALSE(client.read_until("data: ").empty());
   fixture.server->begin_shutdown();
   EXPECT_EQ(fixture.get("/health").status, 503);
+  EXPECT_EQ(fixture.get("/livez").status, 200) << "who drains is not to be killed";
   const RawResponse refused = fixture.post("/v1/completions", R"({"prompt": "a"})");
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.body,
@@ -46,6 +47,25 @@ TEST(Server, aborts_what_outlasts_the_shutdown_timeout_and_tells_the_client) {
   EXPECT_NE(rest.find(R"("finish_reason":"abort")"), std::string::npos);
   EXPECT_NE(rest.find("data: [DONE]"), std::string::npos);
   waiting.join();
+}
+
+TEST(Server, is_neither_healthy_nor_alive_while_its_engine_is_stuck) {
+  EngineOptions options;
+  options.step_timeout_ms = 1;
+  ServerFixture fixture({}, options);
+  std::uint32_t seed = 0;
+  const auto keep_busy = [&] {
+    if (!fixture.engine->is_idle()) return;
+    EXPECT_TRUE(fixture.engine->submit(testing::greedy(testing::random_prompt(++seed, 1900), 1)));
+  };
+  for (const std::string_view path : {"/health", "/livez"}) {
+    ServerFixture::wait_until([&] {
+      keep_busy();
+      return fixture.get(path).status == 503;
+    });
+  }
+  ServerFixture::wait_until([&] { return fixture.engine->is_idle() && fixture.get("/health").status == 200; });
+  EXPECT_EQ(fixture.get("/livez").status, 200);
 }
 
 TEST(Server, begins_its_shutdown_at_a_signal) {

@@ -1,0 +1,83 @@
+/// What the engine does, step by step, and who notices when it does nothing any more.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace baton {
+
+/// What the engine did when, for those who want to see the order of things.
+struct StepRecord {
+  enum class What { plan_begin, plan_end, run_begin, run_end, commit_begin, commit_end };
+  What what = What::plan_begin;
+  std::int64_t step = 0;
+};
+
+/// The state as of the last plan, for the log.
+struct EngineState {
+  struct Row {
+    RequestId request;
+    SequenceId sequence;
+    std::int32_t first_position = 0;
+    std::int32_t n_rows = 0;
+  };
+  std::int64_t step = -1;
+  std::vector<Row> rows;  ///< of the step planned last
+  std::int32_t n_running = 0;
+  std::int32_t n_waiting = 0;
+  std::int32_t n_blocks_used = 0;
+  std::int32_t n_blocks = 0;
+};
+
+/// A step that lasts longer than the timeout makes the engine stuck, and the log says what it was doing; when it ends after
+/// all, the engine is not stuck any more. Time between steps does not count. A thread of its own looks a few times a timeout.
+/// Thread: any.
+class Watchdog {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// 0: nobody looks; records are kept all the same.
+  explicit Watchdog(std::chrono::milliseconds timeout);
+  ~Watchdog();
+
+  void start();
+  void stop();  ///< idempotent
+
+  void begin_step();
+  void end_step();
+  void record(StepRecord::What what, std::int64_t step);
+  void planned(EngineState state);
+
+  bool is_stuck() const;
+  /// The last few dozen records, oldest first.
+  std::vector<StepRecord> recent_steps() const;
+  /// What the log is told: one line each.
+  std::vector<std::string> describe() const;
+
+ private:
+  void run();
+  std::vector<std::string> describe_locked() const;
+
+  const std::chrono::milliseconds timeout_;
+  std::thread thread_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable stopped_;
+  // Guarded by mutex_.
+  bool is_stopping_ = false;
+  bool is_stuck_ = false;
+  std::optional<Clock::time_point> step_begun_;
+  EngineState state_;
+  std::deque<StepRecord> records_;
+};
+
+}  // namespace baton

@@ -1,0 +1,137 @@
+/// Engine: who goes first, who has no time left, who is turned away, and an engine that is stuck.
+#include "engine/engine.h"
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::collect;
+using testing::Generated;
+using testing::greedy;
+using testing::make_tiny_engine;
+using testing::random_prompt;
+using testing::run_requests;
+using testing::run_to_end;
+using testing::SequenceKey;
+
+constexpr std::int32_t kBlocks = 400;
+
+TEST(EngineOrder, runs_a_lower_priority_number_first_and_equal_ones_in_order_of_arrival) {
+  const auto engine = make_tiny_engine({.max_num_seqs = 1}, kBlocks);
+  std::vector<std::int64_t> order;
+  for (const std::int32_t priority : {0, 5, -3, 0, -3}) {
+    Request request = greedy(random_prompt(static_cast<std::uint32_t>(priority + 10), 20), 2);
+    request.priority = priority;
+    ASSERT_TRUE(engine->submit(request));
+  }
+  while (engine->step()) {
+    for (const Event& event : engine->wait_events(milliseconds(0)))
+      if (event.finished) order.push_back(event.request.value);
+  }
+  EXPECT_EQ(order, (std::vector<std::int64_t>{2, 4, 0, 3, 1}));
+}
+
+TEST(EngineOrder, ends_a_request_at_its_deadline_with_the_tokens_it_has) {
+  const auto engine = make_tiny_engine({}, kBlocks);
+  Request request = greedy(random_prompt(1, 20), 1000);
+  const Generated whole = run_requests(*engine, {request})[0];
+  request.deadline = milliseconds(1000);
+  ASSERT_TRUE(engine->submit(request));
+  std::map<SequenceKey, Generated> generated;
+  const SequenceKey key{1, 0};
+  for (int i = 0; i < 20; ++i) engine->step();
+  collect(engine->wait_events(milliseconds(0)), generated);
+  EXPECT_FALSE(generated[key].finished) << "it ended before its time";
+  std::this_thread::sleep_for(milliseconds(1001));
+  run_to_end(*engine, generated);
+  EXPECT_EQ(generated[key].finished, FinishReason::deadline);
+  EXPECT_GE(generated[key].tokens.size(), 10u);
+  EXPECT_LT(generated[key].tokens.size(), 1000u);
+  EXPECT_TRUE(std::ranges::equal(generated[key].tokens, std::span(whole.tokens).first(generated[key].tokens.size())));
+  EXPECT_EQ(engine->metrics().finished_deadline.value(), 1);
+  EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
+}
+
+TEST(EngineOrder, counts_a_deadline_from_arrival_so_that_waiting_counts_too) {
+  const auto engine = make_tiny_engine({}, kBlocks);
+  Request request = greedy(random_prompt(1, 20), 5);
+  request.arrived = Request::Clock::now() - std::chrono::seconds(100);
+  request.deadline = std::chrono::seconds(99);
+  Request in_time = request;
+  in_time.deadline = std::chrono::hours(1);
+  const auto results = run_requests(*engine, {request, in_time});
+  EXPECT_EQ(results[0].finished, FinishReason::deadline);
+  EXPECT_TRUE(results[0].tokens.empty());
+  EXPECT_EQ(results[1].finished, FinishReason::length);
+  EXPECT_EQ(results[1].tokens.size(), 5u);
+  request.deadline = milliseconds(0);
+  const auto refused = engine->submit(request);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "deadline_ms");
+}
+
+TEST(EngineOrder, times_the_first_token_from_arrival) {
+  const auto engine = make_tiny_engine({}, kBlocks);
+  Request request = greedy(random_prompt(1, 20), 2);
+  request.arrived = Request::Clock::now() - std::chrono::seconds(50);
+  const Generated result = run_requests(*engine, {request})[0];
+  EXPECT_GE(engine->metrics().time_to_first_token_seconds.snapshot().sum, 50);
+  EXPECT_GE(engine->metrics().request_queue_time_seconds.snapshot().sum, 50);
+  EXPECT_GE(engine->metrics().e2e_request_latency_seconds.snapshot().sum, 50);
+  EXPECT_LT(engine->metrics().request_inference_time_seconds.snapshot().sum, 50);
+  EXPECT_GE(result.stats.queue_ms, 50'000);
+}
+
+TEST(EngineOrder, counts_whom_it_turns_away_and_why) {
+  const auto engine = make_tiny_engine({.max_num_queued_reqs = 2}, kBlocks);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(engine->submit(greedy(random_prompt(1, 20), 2)).has_value(), i < 2);
+  EXPECT_EQ(engine->metrics().rejected_queue_full.value(), 3);
+  engine->begin_drain();
+  EXPECT_FALSE(engine->submit(greedy(random_prompt(1, 20), 2)));
+  EXPECT_EQ(engine->metrics().rejected_draining.value(), 1);
+}
+
+TEST(EngineOrder, keeps_prefill_beside_decodes_within_its_limit) {
+  const auto engine = make_tiny_engine({.max_prefill_tokens = 32}, kBlocks);
+  EXPECT_EQ(engine->info().max_prefill_tokens, 32);
+  EXPECT_EQ(make_tiny_engine({}, kBlocks)->info().max_prefill_tokens, 256) << "the CPU's own";
+  EXPECT_EQ(make_tiny_engine({.max_num_batched_tokens = 128}, kBlocks)->info().max_prefill_tokens, 128);
+  std::map<SequenceKey, Generated> generated;
+  const auto step_until_token_of = [&](const SequenceKey& key) {
+    while (generated[key].tokens.empty()) {
+      engine->step();
+      collect(engine->wait_events(milliseconds(0)), generated);
+    }
+  };
+  const SequenceKey decoding{0, 0}, coming_in{1, 0};
+  ASSERT_TRUE(engine->submit(greedy(random_prompt(1, 10), 200)));
+  step_until_token_of(decoding);
+  ASSERT_TRUE(engine->submit(greedy(random_prompt(2, 640), 2)));
+  const std::size_t n_before = generated[decoding].tokens.size();
+  step_until_token_of(coming_in);
+  const std::size_t n_meanwhile = generated[decoding].tokens.size() - n_before;
+  EXPECT_GE(n_meanwhile, 20u) << "20 steps of 32 rows, each with a token for the other";
+  EXPECT_LE(n_meanwhile, 23u);
+}
+
+TEST(EngineOrder, is_stuck_while_a_step_lasts_too_long_and_not_when_it_has_ended) {
+  const auto engine = make_tiny_engine({.step_timeout_ms = 1}, kBlocks);
+  engine->start();
+  bool was_stuck = false;
+  for (std::uint32_t round = 0; round < 200 && !was_stuck; ++round) {
+    ASSERT_TRUE(engine->submit(greedy(random_prompt(round, 1900), 1)));
+    while (!engine->is_idle()) was_stuck |= engine->is_stuck();
+  }
+  EXPECT_TRUE(was_stuck) << "1900 rows in under a millisecond?";
+  while (engine->is_stuck()) std::this_thread::sleep_for(milliseconds(1));
+  engine->stop();
+}
+
+}  // namespace
+}  // namespace baton
