@@ -1,4 +1,5 @@
 /// Sampling on each backend: what every one does (kernels/ops.h). What only some do is in sampling_options_test.cpp.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -66,6 +67,37 @@ TEST(Sampling, draws_the_softmax_distribution) {
       SampleOrder order;
       order.temperature = temperature;
       expect_drawn(on.backend, logits, {.order = order}, expected);
+    }
+  }
+}
+
+TEST(Sampling, draws_the_maximum_of_log_p_and_noise_at_every_length_of_a_row) {
+  std::mt19937 random(4);
+  for (const TestBackend& on : one_of_each_device()) {
+    SCOPED_TRACE(on.name);
+    Sampler sampler(on.backend, 1);
+    for (std::size_t n = 1; n <= 260; ++n) {
+      std::vector<float> logits(n);
+      std::normal_distribution<float> normal(0, 1.5f);
+      for (float& logit : logits) logit = n > 2 && random() % 9 == 0 ? kMinusInfinity : normal(random);
+      logits[0] = 0;
+      SampleOrder order;
+      order.temperature = 0.5f + static_cast<float>(n % 7) * 0.25f;
+      order.seed = (std::uint64_t{random()} << 32) | random();
+      order.max_tokens = 1 << 30;
+      const auto n_generated = static_cast<std::int32_t>(random() % 5000);
+      sampler.slot(0) = {.last_token = 0, .n_generated = n_generated};
+      const float max = *std::ranges::max_element(logits);
+      const float scale = 1.0f / order.temperature;
+      TokenId loudest = -1;
+      float loudest_score = 0;
+      for (TokenId id = 0; id < static_cast<TokenId>(n); ++id) {
+        const float score = (logits[static_cast<std::size_t>(id)] - max) * scale + gumbel_noise(order.seed, n_generated, id);
+        if (loudest >= 0 && !(score > loudest_score)) continue;
+        loudest = id;
+        loudest_score = score;
+      }
+      ASSERT_EQ(sampler.run_one(logits, order).token, loudest) << n << " tokens";
     }
   }
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/formulas.h"
+
 // Highway's order, which is not the alphabet's: foreach_target includes this file once for each instruction set.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
@@ -104,6 +106,88 @@ double SumOfExp(const float* x, std::int64_t n, float shift, float scale) {
   return total;
 }
 
+/// The largest score so far; ids come in ascending order, so that the smaller one stays on a tie.
+struct Loudest {
+  std::int32_t id = -1;
+  float score = -std::numeric_limits<float>::infinity();
+  void consider(std::int32_t other, float scaled, std::uint32_t random) {
+    if (scaled == -std::numeric_limits<float>::infinity()) return;
+    const float other_score = scaled + gumbel_of_bits(random);
+    if (id >= 0 && other_score <= score) return;
+    id = other;
+    score = other_score;
+  }
+};
+
+#if HWY_TARGET == HWY_SCALAR
+std::int32_t LoudestToken(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
+                          std::int32_t n_generated) {
+  Loudest loudest;
+  for (std::int32_t id = 0; id < n; ++id) {
+    const auto bits = bits_of_four_tokens(seed, n_generated, id / 4);
+    loudest.consider(id, (logits[id] - max) * scale, bits[static_cast<std::uint32_t>(id) % 4]);
+  }
+  return loudest.id;
+}
+#else
+/// bits_of_four_tokens for as many neighbouring counters as there are lanes, from `first` on: the random numbers of each, in
+/// the order of ids. Lanes are 64 bits wide for their products; what stands over 32 bits means nothing.
+void BitsOfTokens(std::uint64_t seed, std::int32_t n_generated, std::int32_t first, std::uint32_t* bits) {
+  const hn::ScalableTag<std::uint64_t> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> d32;
+  const auto product = [&](auto a, auto b) { return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, b)); };
+  const auto a = hn::Set(d, std::uint64_t{0xD2511F53u});
+  const auto b = hn::Set(d, std::uint64_t{0xCD9E8D57u});
+  auto key_low = static_cast<std::uint32_t>(seed);
+  auto key_high = static_cast<std::uint32_t>(seed >> 32);
+  auto c0 = hn::Set(d, static_cast<std::uint64_t>(static_cast<std::uint32_t>(n_generated)));
+  auto c1 = hn::Iota(d, static_cast<std::uint64_t>(first));
+  auto c2 = hn::Zero(d);
+  auto c3 = hn::Zero(d);
+  for (int round = 0; round < 10; ++round) {
+    const auto product_a = product(a, c0);
+    const auto product_b = product(b, c2);
+    c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(product_b), c1), hn::Set(d, std::uint64_t{key_low}));
+    c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(product_a), c3), hn::Set(d, std::uint64_t{key_high}));
+    c1 = product_b;
+    c3 = product_a;
+    key_low += 0x9E3779B9u;
+    key_high += 0xBB67AE85u;
+  }
+  const auto low = hn::Set(d, std::uint64_t{0xffffffffu});
+  const auto pair = [&](auto even, auto odd) { return hn::Or(hn::And(even, low), hn::ShiftLeft<32>(odd)); };
+  hn::StoreInterleaved2(pair(c0, c1), pair(c2, c3), d, reinterpret_cast<std::uint64_t*>(bits));
+}
+
+std::int32_t LoudestToken(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
+                          std::int32_t n_generated) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const hn::RebindToSigned<F32> di;
+  constexpr std::int32_t kMaxLanes = HWY_MAX_BYTES / 4;
+  const auto lanes = static_cast<std::int32_t>(hn::Lanes(d));
+  alignas(HWY_MAX_BYTES) std::uint32_t bits[2 * kMaxLanes];  // four ids for each 64-bit lane
+  Loudest loudest;
+  for (std::int32_t first = 0; first < n; first += 2 * lanes) {
+    BitsOfTokens(seed, n_generated, first / 4, bits);
+    for (std::int32_t i = 0; i < 2 * lanes && first + i < n; i += lanes) {
+      const std::int32_t id = first + i;
+      const std::int32_t n_here = n - id < lanes ? n - id : lanes;
+      if (n_here == lanes) {
+        // noise = -log(-log(u)) < -log(1 - u): most tokens cannot win by that, and need no logarithms of their own.
+        const auto number = hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<9>(hn::Load(du, bits + i))));
+        const auto rest = hn::Mul(hn::Sub(hn::Set(d, 8388607.5f), number), hn::Set(d, 0x1p-23f));
+        const auto most = hn::Sub(hn::Set(d, 0.01f), hn::Log(d, rest));
+        const auto scaled = hn::Mul(hn::Sub(hn::LoadU(d, logits + id), hn::Set(d, max)), hn::Set(d, scale));
+        if (hn::AllFalse(d, hn::Ge(hn::Add(scaled, most), hn::Set(d, loudest.score)))) continue;
+      }
+      for (std::int32_t j = 0; j < n_here; ++j) loudest.consider(id + j, (logits[id + j] - max) * scale, bits[i + j]);
+    }
+  }
+  return loudest.id;
+}
+#endif
+
 }  // namespace baton::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -116,6 +200,7 @@ HWY_EXPORT(AddTo);
 HWY_EXPORT(SiluTimes);
 HWY_EXPORT(FindMaxAndNan);
 HWY_EXPORT(SumOfExp);
+HWY_EXPORT(LoudestToken);
 
 float sum_of_squares(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOfSquares)(x, n); }
 void scale_by_weight(const float* x, float factor, const float* weight, std::int64_t n, float* out) {
@@ -128,6 +213,10 @@ void silu_times(const float* gate, const float* up, std::int64_t n, float* out) 
 MaxAndNan max_and_nan(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(FindMaxAndNan)(x, n); }
 double sum_of_exp(const float* x, std::int64_t n, float shift, float scale) {
   return HWY_DYNAMIC_DISPATCH(SumOfExp)(x, n, shift, scale);
+}
+std::int32_t loudest_token(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
+                           std::int32_t n_generated) {
+  return HWY_DYNAMIC_DISPATCH(LoudestToken)(logits, n, max, scale, seed, n_generated);
 }
 
 }  // namespace baton::cpu

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -129,7 +128,9 @@ class Draw {
       take([&](float logit) { return reaches_min_p(logit); });
       return from_candidates();
     }
-    if (order_.top_p >= 1) return loudest_of_all();
+    if (order_.top_p >= 1) {
+      return loudest_token(logits_.values, logits_.n, logits_.max, scale_, order_.seed, n_generated_);
+    }
     // A nucleus is usually small: look at ever more of the most likely until the mass is there.
     count_bins();
     const double total = sum_of_exp(logits_.values, logits_.n, logits_.max, scale_);
@@ -230,23 +231,6 @@ class Draw {
     Best best;
     for (const Candidate& candidate : scratch_.candidates)
       best.consider(candidate.id, scaled(candidate.logit) + gumbel_noise(order_.seed, n_generated_, candidate.id));
-    return best.id;
-  }
-  TokenId loudest_of_all() const {
-    Best best;
-    for (std::int32_t first = 0; first < logits_.n; first += 4) {
-      const std::array<std::uint32_t, 4> bits = bits_of_four_tokens(order_.seed, n_generated_, first / 4);
-      const std::int32_t end = std::min(first + 4, logits_.n);
-      for (std::int32_t id = first; id < end; ++id) {
-        const float logit = logits_.values[id];
-        if (logit == kMinusInfinity) continue;
-        const std::uint32_t random = bits[static_cast<std::size_t>(id - first)];
-        // noise = -log(-log(u)) < -log(1 - u), and 1 - u is over 2^-(1 + leading ones): most tokens need no logarithm.
-        const float most_noise = 0.694f * static_cast<float>(1 + std::countl_one(random | 0x1ffu)) + 0.001f;
-        if (best.id >= 0 && scaled(logit) + most_noise < best.score) continue;
-        best.consider(id, scaled(logit) + gumbel_of_bits(random));
-      }
-    }
     return best.id;
   }
 
