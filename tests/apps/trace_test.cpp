@@ -1,9 +1,6 @@
-/// Traces as files have them, and the real one of BATON_TEST_DATA replayed.
+/// Traces as files have them.
 #include "apps/trace.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -53,36 +50,6 @@ TEST(Trace, names_the_line_at_fault) {
             std::string::npos);
   EXPECT_FALSE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,99999999999\n", "x"));
   EXPECT_NE(parse_trace("\n", "x").error().message.find("no requests"), std::string::npos);
-}
-
-/// The text of a .zst file; empty where there is no such file or no program zstd.
-std::string decompressed(const std::string& file) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(("zstd -dqc '" + file + "' 2>/dev/null").c_str(), "r"), ::pclose);
-  std::string text;
-  char buffer[65536];
-  for (std::size_t n = 0; pipe && (n = std::fread(buffer, 1, sizeof buffer, pipe.get())) > 0;) text.append(buffer, n);
-  return text;
-}
-
-TEST(Trace, of_mooncakes_conversations_reaches_its_ideal_and_at_a_tenth_of_the_size_beats_least_recently_used) {
-  const char* data = std::getenv("BATON_TEST_DATA");
-  if (data == nullptr) GTEST_SKIP() << "BATON_TEST_DATA is not set: the real trace is not replayed";
-  const std::string text = decompressed(std::string(data) + "/traces-mooncake/conversation_trace.jsonl.zst");
-  if (text.empty()) GTEST_SKIP() << "the trace, or the program zstd, is not there";
-  const auto trace = parse_trace(text, "conversation_trace");
-  ASSERT_TRUE(trace) << trace.error().message;
-  ReplayOptions options;
-  options.block_len = 512;
-  options.n_blocks = static_cast<std::int32_t>(blocks_for_all(*trace, 512));
-  const ReplayReport ideal = replay(*trace, options);
-  EXPECT_EQ(ideal.n_requests, 12031);
-  EXPECT_EQ(ideal.runs, 288500);
-  EXPECT_NEAR(ideal.share_of_runs(), 0.366, 0.0005);
-  options.n_blocks = static_cast<std::int32_t>((ideal.runs - ideal.cached_runs) / 10);  // of the distinct ones
-  const ReplayReport reuse = replay(*trace, options);
-  options.life_of_reuse = 0;
-  const ReplayReport lru = replay(*trace, options);
-  EXPECT_GT(reuse.share_of_runs(), lru.share_of_runs() + 0.005);
 }
 
 }  // namespace
