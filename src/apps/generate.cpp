@@ -77,8 +77,8 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   if (line.generation.n_prompt_logprobs >= 0) return fail(ErrorCode::invalid_request, "prompt_logprobs is for servers");
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
   line.request = engine_request(model, line.generation, prompt);
-  line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop,
-                       line.generation.skip_special_tokens);
+  line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop, line.generation.skip_special_tokens,
+                       line.generation.sampling.min_tokens);
   line.decoder->follow(line.request.prompt);
   return line;
 }

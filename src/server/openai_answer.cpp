@@ -42,7 +42,8 @@ Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<Answe
   has_echoed_.assign(prompts_.size(), !request_.echoes_logprobs);
   for (std::size_t i = 0; i < n_open_; ++i) {
     AnswerPrompt& prompt = prompts_[i / static_cast<std::size_t>(request_.n)];
-    StreamDecoder decoder(tokenizer, request_.stop, request_.include_stop, request_.skip_special_tokens);
+    StreamDecoder decoder(tokenizer, request_.stop, request_.include_stop, request_.skip_special_tokens,
+                          request_.sampling.min_tokens);
     decoder.follow(prompt.tokens);
     choices_.emplace_back(std::move(decoder), prompt.echo);
   }

@@ -7,12 +7,13 @@
 namespace baton {
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop,
-                             bool skip_special_tokens)
+                             bool skip_special_tokens, std::int32_t min_tokens)
     : tokenizer_(tokenizer),
       stream_(tokenizer.decoder()),
       stop_strings_(std::move(stop_strings)),
       include_stop_(include_stop),
-      skip_special_tokens_(skip_special_tokens) {
+      skip_special_tokens_(skip_special_tokens),
+      n_before_stops_(min_tokens) {
   std::erase_if(stop_strings_, [](const std::string& stop) { return stop.empty(); });
 }
 
@@ -28,8 +29,11 @@ void StreamDecoder::follow(std::span<const TokenId> prompt) {
 }
 
 StreamDecoder::Piece StreamDecoder::push(TokenId id) {
+  const bool may_stop = n_before_stops_ <= 0;
+  if (!may_stop) --n_before_stops_;
   if (is_stopped_ || !tokenizer_.contains(id) || (skip_special_tokens_ && tokenizer_.is_special(id))) return {};
   stream_.push(tokenizer_.token_text(id), pending_);
+  if (!may_stop) return {std::exchange(pending_, {}), {}};
   return take(false);
 }
 

@@ -25,8 +25,9 @@ class StreamDecoder {
     std::optional<std::string> stop;  ///< the stop string that was hit: nothing is emitted after it
   };
 
-  /// Empty stop strings are ignored.
-  StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop, bool skip_special_tokens);
+  /// Empty stop strings are ignored, and so are those that begin in the text of the first `min_tokens` tokens.
+  StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop, bool skip_special_tokens,
+                std::int32_t min_tokens = 0);
 
   /// Says what stands before the first token: text after text keeps the space that a tokenizer takes from the beginning of a
   /// text. Before the first push, if at all.
@@ -46,6 +47,7 @@ class StreamDecoder {
   std::vector<std::string> stop_strings_;
   bool include_stop_ = false;
   bool skip_special_tokens_ = false;
+  std::int32_t n_before_stops_ = 0;  // tokens whose text stop strings are not looked for in
   bool is_stopped_ = false;
   std::string pending_;  // decoded, not emitted
 };

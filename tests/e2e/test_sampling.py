@@ -81,6 +81,15 @@ def test_stop_token_ids_and_min_tokens(client):
     assert ids[5] not in longer.token_ids[:12]
 
 
+def test_min_tokens_keeps_stop_strings_away(client):
+    text = complete(client, max_tokens=30).text
+    letter = next(letter for letter in text if letter.isalpha())
+    assert complete(client, max_tokens=30, stop=[letter]).text == text[: text.index(letter)]
+    kept = complete(client, max_tokens=30, stop=[letter], min_tokens=20)
+    assert len(kept.token_ids) >= 20
+    assert text.startswith(kept.text)
+
+
 def test_ignore_eos(client, questions):
     messages = questions[0]["messages"]
     settings = {"model": "demo", "messages": messages, "temperature": 0, "max_tokens": 200}

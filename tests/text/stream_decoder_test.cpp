@@ -164,5 +164,20 @@ TEST(StreamDecoder, stops_where_a_search_byte_by_byte_does) {
   }
 }
 
+TEST(StreamDecoder, looks_for_stop_strings_behind_the_least_number_of_tokens) {
+  const Tokenizer tokenizer = make(test::byte_level_tokenizer());
+  const Ids ids = {'a', 'b', 'c', 'a', 'b', 'c', 'd'};
+  const auto text_of = [&](std::int32_t min_tokens) {
+    StreamDecoder decoder(tokenizer, {"bc"}, false, true, min_tokens);
+    return stream(decoder, ids).text;
+  };
+  EXPECT_EQ(text_of(0), "a");
+  EXPECT_EQ(text_of(1), "a");
+  EXPECT_EQ(text_of(2), "abca") << "one that began before is text";
+  EXPECT_EQ(text_of(3), "abca");
+  EXPECT_EQ(text_of(6), "abcabcd");
+  EXPECT_EQ(text_of(100), "abcabcd");
+}
+
 }  // namespace
 }  // namespace baton
