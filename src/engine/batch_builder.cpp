@@ -90,6 +90,8 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   header.token_ids = built.input.append(as_span(token_ids));
   header.reset_slots = built.input.append(as_span(reset_slots));
   header.orders = built.input.append(as_span(orders));
+  check(lists.counts.size() + lists.biases.size() + lists.bans.size() + lists.allowed_ids.size() <= kMaxListEntries,
+        "BatchBuilder: lists over what a step holds");
   header.token_counts = built.input.append(as_span(lists.counts));
   header.token_biases = built.input.append(as_span(lists.biases));
   header.token_bans = built.input.append(as_span(lists.bans));

@@ -258,11 +258,20 @@ std::int32_t Scheduler::n_claimed() const {
   return n;
 }
 
+/// Whether a step could carry its lists beside those of the sequences that run.
+bool Scheduler::has_room_for_lists(const Sequence& sequence) const {
+  std::int64_t n_entries = sequence.n_list_entries();
+  if (n_entries == 0) return true;
+  for (const Rank& rank : running_) n_entries += find(rank.id)->n_list_entries();
+  return n_entries <= options_.max_list_entries || running_.empty();
+}
+
 /// Starts a waiting sequence if there are blocks for its tokens and one more, shared blocks counted once; for a settled one,
 /// all it can ever need.
 bool Scheduler::admit(Draft& draft, Sequence& sequence) {
   const std::int64_t step = draft.plan.step;
   if (draft.max_scores == 0 && sequence.n_scores(0, sequence.prompt_len) > 0) return false;
+  if (!has_room_for_lists(sequence)) return false;
   const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), step);
   const std::int32_t n_soon = is_settled(sequence)
                                   ? sequence.max_positions()

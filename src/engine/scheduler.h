@@ -21,6 +21,7 @@ struct SchedulerOptions {
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
   std::int32_t max_prefill_tokens = 0;         ///< rows of prefill in a step in which a sequence decodes; 0: no other limit
   std::int32_t max_scores = 1 << 30;           ///< rows of prompts that a step scores (Sequence::scores_row)
+  std::int32_t max_list_entries = kMaxListEntries;  ///< of the sequences that run (Sequence::n_list_entries)
 };
 
 /// A sequence is preempted at most this often. Before that it comes back when the blocks of the tokens it has fit; the last
@@ -128,6 +129,7 @@ class Scheduler {
   bool shares_with_running(const Sequence& sequence) const;
   bool admit(Draft& draft, Sequence& sequence);
   std::int32_t n_claimed() const;
+  bool has_room_for_lists(const Sequence& sequence) const;
   bool make_room(Draft& draft, Sequence& sequence, std::int32_t n_positions);
   void preempt(Draft& draft, Sequence& victim);
   void apply(const PlannedSequence& planned);

@@ -24,6 +24,8 @@ inline constexpr std::int64_t kNoKvSlot = -1;
 inline constexpr int kMaxLayerGroups = 2;
 /// Alternatives with log-probabilities that a sampled token can carry.
 inline constexpr int kMaxTopLogprobs = 20;
+/// Elements of a step's lists (counts, biases, bans, allowed ids) together.
+inline constexpr std::int32_t kMaxListEntries = 4 << 20;
 /// Stop token ids a sequence can carry.
 inline constexpr int kMaxStopIds = 16;
 

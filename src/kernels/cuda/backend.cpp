@@ -24,7 +24,7 @@ constexpr std::size_t kFirstStagingBytes = 1 << 20;
 /// Rows times KV heads that one merging launch can count.
 constexpr std::int64_t kAttentionCounters = 1 << 20;
 /// Biases and counts of penalties that the orders of one step can bring.
-constexpr std::int32_t kOriginals = 4 << 20;
+constexpr std::int32_t kOriginals = kMaxListEntries;
 constexpr int kOldestComputeCapability = 80;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }

@@ -1,4 +1,4 @@
-/// Rows of prompts that are scored: how many a step takes, and that blocks are not found for them.
+/// What sampling asks of the scheduler: rows of prompts that are scored, and lists that a step carries.
 #include <memory>
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ std::vector<std::int32_t> plan_rows(Scheduler& scheduler, std::int32_t& n_scores
   return rows;
 }
 
-TEST(SchedulerScores, a_step_takes_as_many_as_its_limit_for_all_sequences) {
+TEST(SchedulerSampling, a_step_takes_as_many_as_its_limit_for_all_sequences) {
   KvCache cache(100, 16, true);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_scores = 10}, cache);
   scheduler.add(scored_sequence(0, 25, 0));
@@ -58,7 +58,7 @@ TEST(SchedulerScores, a_step_takes_as_many_as_its_limit_for_all_sequences) {
   EXPECT_EQ(n_scores, 10);
 }
 
-TEST(SchedulerScores, what_is_cached_is_computed_again_to_be_scored) {
+TEST(SchedulerSampling, what_is_cached_is_computed_again_to_be_scored) {
   KvCache cache(100, 16, true);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64}, cache);
   scheduler.add(scored_sequence(0, 40, -1));
@@ -70,6 +70,32 @@ TEST(SchedulerScores, what_is_cached_is_computed_again_to_be_scored) {
   EXPECT_EQ(n_scores, 39);
   scheduler.add(scored_sequence(2, 40, -1));
   EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{1, 1, 8}));
+}
+
+TEST(SchedulerSampling, a_sequence_waits_while_a_step_could_not_carry_its_lists) {
+  KvCache cache(100, 16, true);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_list_entries = 70}, cache);
+  for (std::int64_t id = 0; id < 4; ++id) {
+    auto sequence = scored_sequence(id, 8, -1, static_cast<TokenId>(100 * id));
+    if (id == 0) sequence->sampling.frequency_penalty = 1;      // 5 tokens of its answer
+    if (id == 1) sequence->sampling.repetition_penalty = 1.5F;  // 13, with the prompt
+    if (id == 2) sequence->sampling.allowed_ids.assign(60, 3);  // does not fit beside these
+    scheduler.add(std::move(sequence));
+  }
+  std::int32_t n_scores = 0;
+  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{8, 8}));
+  scheduler.finish(SequenceId{1}, FinishReason::abort);
+  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{1, 8, 8}));
+}
+
+TEST(SchedulerSampling, one_sequence_alone_runs_with_any_lists) {
+  KvCache cache(100, 16, true);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_list_entries = 7}, cache);
+  auto sequence = scored_sequence(0, 8, -1);
+  sequence->sampling.allowed_ids.assign(60, 3);
+  scheduler.add(std::move(sequence));
+  std::int32_t n_scores = 0;
+  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{8}));
 }
 
 }  // namespace
