@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
+from conftest import Server
 
 OWN = {"ignore_eos": True, "return_token_ids": True}
 
@@ -185,13 +186,36 @@ def test_eight_choices_share_their_prompt(server, client):
     assert metric(server, "vllm:prefix_cache_hits_total") - before == 7 * shared
 
 
-def test_the_same_seed_gives_the_same_text_in_any_company(client):
-    alone = complete(client, temperature=1.0, seed=11, max_tokens=16, min_p=0.01, presence_penalty=0.5).text
-    with ThreadPoolExecutor(8) as pool:
-        crowd = [
-            pool.submit(complete, client, prompt, temperature=1.0, seed=seed, max_tokens=16, min_p=0.01, presence_penalty=0.5)
-            for seed in (11, 12, 13, 11)
-            for prompt in ("Galtan", "Pelbar is")
-        ]
-        texts = [made.result().text for made in crowd]
-    assert texts[0] == texts[6] == alone
+def test_the_same_seed_gives_the_same_text_in_any_company(tmp_path):
+    options: dict = {"temperature": 1.0, "max_tokens": 16, "min_p": 0.01, "presence_penalty": 0.5}
+    server = Server(tmp_path / "log", "--batch-invariant")
+    try:
+        client = server.client()
+        alone = complete(client, seed=11, **options).text
+        with ThreadPoolExecutor(8) as pool:
+            crowd = [
+                pool.submit(complete, client, prompt, seed=seed, **options)
+                for seed in (11, 12, 13, 11)
+                for prompt in ("Galtan", "Pelbar is")
+            ]
+            texts = [made.result().text for made in crowd]
+        assert texts[0] == texts[6] == alone
+        assert texts[2] != alone
+    finally:
+        assert server.stop() == 0
+
+
+def test_chat_takes_them_too(client, questions):
+    settings: dict = {"model": "demo", "messages": questions[0]["messages"], "temperature": 0, "max_tokens": 12}
+    plain = client.chat.completions.create(**settings, logprobs=True, extra_body=OWN | {"prompt_logprobs": 1})
+    assert len(plain.prompt_logprobs) == plain.usage.prompt_tokens
+    assert plain.prompt_logprobs[0] is None
+    first = plain.choices[0].token_ids[0]
+    biased = client.chat.completions.create(**settings, logit_bias={str(first): -100}, extra_body=OWN)
+    assert biased.choices[0].token_ids[0] != first
+    forced = client.chat.completions.create(**settings, extra_body=OWN | {"allowed_token_ids": [first]})
+    assert set(forced.choices[0].token_ids) == {first}
+    punished = client.chat.completions.create(**settings, frequency_penalty=2, presence_penalty=2, extra_body=OWN)
+    assert punished.usage.completion_tokens == 12
+    many = client.chat.completions.create(**settings | {"temperature": 1}, n=4, seed=1, extra_body=OWN | {"min_p": 0.02})
+    assert [choice.index for choice in many.choices] == [0, 1, 2, 3]
