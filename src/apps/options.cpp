@@ -122,7 +122,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   group("Cache and scheduler",
         row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536)));
   group("Cache and scheduler", row("--max-prefill-tokens", options.max_prefill_tokens,
-                                   "Prompt tokens of a step in which others decode; 0: 256 on a CPU, else no other limit")
+                                   "Prompt tokens of a step in which others decode; 0: 128 on a CPU, else no other limit")
                                    ->check(CLI::NonNegativeNumber));
   group("Cache and scheduler", row("--step-timeout", options.step_timeout_s,
                                    "Seconds after which a step that does not end is logged, and /health answers 503; 0: never")

@@ -42,9 +42,10 @@ Result<void> check_options(const EngineOptions& options, const ModelConfig& conf
   return {};
 }
 
-/// On a CPU products are as fast at this many rows as at any more, so prefill beside decodes loses little by it, and a step
-/// with decodes lasts a tenth of one with 2048. A device is fast only at larger steps, and these are short there.
-constexpr std::int32_t kCpuPrefillTokens = 256;
+/// On a CPU products are as fast at this many rows as at any more, so prefill beside decodes loses nothing by it, and a step
+/// with decodes lasts a tenth of one with 2048 (bench/results/schedule.md). A device is fast only at larger steps, and these
+/// are short there.
+constexpr std::int32_t kCpuPrefillTokens = 128;
 
 std::int32_t max_prefill_of(const EngineOptions& options, bool is_cpu) {
   const std::int32_t wanted = options.max_prefill_tokens > 0 ? options.max_prefill_tokens

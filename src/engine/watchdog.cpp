@@ -70,7 +70,7 @@ void Watchdog::record(StepRecord::What what, std::int64_t step) {
 
 void Watchdog::planned(EngineState state) {
   const std::scoped_lock lock(mutex_);
-  state_ = std::move(state);
+  previous_ = std::exchange(state_, std::move(state));
 }
 
 bool Watchdog::is_stuck() const {
@@ -95,14 +95,17 @@ std::vector<std::string> Watchdog::describe_locked() const {
   lines.push_back(fmt::format(
       "event=engine_stuck step_seconds={:.1f} phase={} phase_step={} running={} waiting={} kv_blocks_used={} kv_blocks={}",
       lasts.count(), name_of(last.what), last.step, state_.n_running, state_.n_waiting, state_.n_blocks_used, state_.n_blocks));
-  const std::size_t n_rows = std::min(state_.rows.size(), kMaxRowsDescribed);
-  for (std::size_t i = 0; i < n_rows; ++i) {
-    const EngineState::Row& row = state_.rows[i];
-    lines.push_back(fmt::format("event=engine_stuck_sequence planned_step={} request={} sequence={} first_position={} rows={}",
-                                state_.step, row.request.value, row.sequence.value, row.first_position, row.n_rows));
+  for (const EngineState* state : {&previous_, &state_}) {
+    const std::size_t n_rows = std::min(state->rows.size(), kMaxRowsDescribed);
+    for (std::size_t i = 0; i < n_rows; ++i) {
+      const EngineState::Row& row = state->rows[i];
+      lines.push_back(fmt::format("event=engine_stuck_sequence step={} request={} sequence={} first_position={} rows={}",
+                                  state->step, row.request.value, row.sequence.value, row.first_position, row.n_rows));
+    }
+    if (n_rows < state->rows.size())
+      lines.push_back(
+          fmt::format("event=engine_stuck_sequences step={} not_shown={}", state->step, state->rows.size() - n_rows));
   }
-  if (n_rows < state_.rows.size())
-    lines.push_back(fmt::format("event=engine_stuck_sequences not_shown={}", state_.rows.size() - n_rows));
   std::string records;
   for (const StepRecord& record : records_)
     records += fmt::format("{}{}:{}", records.empty() ? "" : ",", name_of(record.what), record.step);

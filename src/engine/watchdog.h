@@ -22,7 +22,7 @@ struct StepRecord {
   std::int64_t step = 0;
 };
 
-/// The state as of the last plan, for the log.
+/// The state as of a plan, for the log.
 struct EngineState {
   struct Row {
     RequestId request;
@@ -31,7 +31,7 @@ struct EngineState {
     std::int32_t n_rows = 0;
   };
   std::int64_t step = -1;
-  std::vector<Row> rows;  ///< of the step planned last
+  std::vector<Row> rows;  ///< of the step that was planned
   std::int32_t n_running = 0;
   std::int32_t n_waiting = 0;
   std::int32_t n_blocks_used = 0;
@@ -76,7 +76,8 @@ class Watchdog {
   bool is_stopping_ = false;
   bool is_stuck_ = false;
   std::optional<Clock::time_point> step_begun_;
-  EngineState state_;
+  EngineState state_;     ///< of the step planned last
+  EngineState previous_;  ///< of the one before, which runs when that one is planned
   std::deque<StepRecord> records_;
 };
 

@@ -100,8 +100,8 @@ TEST(EngineOrder, counts_whom_it_turns_away_and_why) {
 TEST(EngineOrder, keeps_prefill_beside_decodes_within_its_limit) {
   const auto engine = make_tiny_engine({.max_prefill_tokens = 32}, kBlocks);
   EXPECT_EQ(engine->info().max_prefill_tokens, 32);
-  EXPECT_EQ(make_tiny_engine({}, kBlocks)->info().max_prefill_tokens, 256) << "the CPU's own";
-  EXPECT_EQ(make_tiny_engine({.max_num_batched_tokens = 128}, kBlocks)->info().max_prefill_tokens, 128);
+  EXPECT_EQ(make_tiny_engine({}, kBlocks)->info().max_prefill_tokens, 128) << "the CPU's own";
+  EXPECT_EQ(make_tiny_engine({.max_num_batched_tokens = 100}, kBlocks)->info().max_prefill_tokens, 100);
   std::map<SequenceKey, Generated> generated;
   const auto step_until_token_of = [&](const SequenceKey& key) {
     while (generated[key].tokens.empty()) {

@@ -48,6 +48,7 @@ TEST(Watchdog, tells_what_the_engine_was_doing_and_for_whom) {
   Watchdog watchdog(std::chrono::milliseconds(0));
   watchdog.begin_step();
   watchdog.record(StepRecord::What::plan_begin, 7);
+  watchdog.planned({.step = 6, .rows = {{RequestId{2}, SequenceId{2}, 0, 100}}});
   watchdog.planned({.step = 7,
                     .rows = {{RequestId{3}, SequenceId{4}, 100, 28}},
                     .n_running = 1,
@@ -56,11 +57,12 @@ TEST(Watchdog, tells_what_the_engine_was_doing_and_for_whom) {
                     .n_blocks = 10});
   watchdog.record(StepRecord::What::run_begin, 6);
   const std::vector<std::string> lines = watchdog.describe();
-  ASSERT_EQ(lines.size(), 3u);
+  ASSERT_EQ(lines.size(), 4u);
   for (const char* part : {"phase=running", "phase_step=6", "running=1", "waiting=2", "kv_blocks_used=8", "kv_blocks=10"})
     EXPECT_NE(lines[0].find(part), std::string::npos) << lines[0];
-  EXPECT_NE(lines[1].find("planned_step=7 request=3 sequence=4 first_position=100 rows=28"), std::string::npos) << lines[1];
-  EXPECT_NE(lines[2].find("planning:7,running:6"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[1].find("step=6 request=2 sequence=2 first_position=0 rows=100"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[2].find("step=7 request=3 sequence=4 first_position=100 rows=28"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[3].find("planning:7,running:6"), std::string::npos) << lines[3];
 }
 
 TEST(Watchdog, keeps_the_last_records_and_describes_no_more_sequences_than_one_can_read) {
