@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -226,6 +227,60 @@ TEST(EngineSampling, scores_each_token_once_through_preemptions) {
   EXPECT_GT(tight->metrics().num_preemptions.value(), 0);
   for (std::size_t i = 0; i < requests.size(); ++i)
     expect_scores(got[i], requests[i].prompt, scores_one_by_one(*roomy, requests[i].prompt));
+}
+
+/// A request with a random choice of options, all of which matter.
+Request random_request(std::mt19937& random) {
+  const auto chance = [&](unsigned n) { return random() % n == 0; };
+  const auto token = [&] { return static_cast<TokenId>(3 + random() % 157); };
+  Request request = greedy(joined(random_prompt(random() % 3, 48), random_prompt(random(), 1 + random() % 30)),
+                           static_cast<std::int32_t>(1 + random() % 70));
+  SamplingParams& sampling = request.sampling;
+  request.n_sequences = chance(4) ? 3 : 1;
+  sampling.temperature = chance(3) ? 0 : 0.3F + 0.1F * static_cast<float>(random() % 12);
+  sampling.seed = random();
+  if (chance(3)) sampling.top_k = static_cast<std::int32_t>(1 + random() % 60);
+  if (chance(3)) sampling.top_p = 0.5F + 0.04F * static_cast<float>(random() % 12);
+  if (chance(3)) sampling.min_p = 0.02F * static_cast<float>(random() % 10);
+  if (chance(2)) sampling.repetition_penalty = 0.8F + 0.1F * static_cast<float>(random() % 8);
+  if (chance(2)) sampling.presence_penalty = 0.25F * static_cast<float>(random() % 9) - 1;
+  if (chance(2)) sampling.frequency_penalty = 0.25F * static_cast<float>(random() % 9) - 1;
+  for (TokenId id = 3; id < 160 && chance(2); id += static_cast<TokenId>(1 + random() % 20))
+    sampling.logit_bias.push_back({id, static_cast<float>(random() % 9) - 4});
+  for (int i = 0; i < 12 && chance(2); ++i) sampling.bad_words.push_back({token()});
+  if (chance(3)) sampling.allowed_ids = {5, 17, 20, 41, 42, 77, 120, 150};
+  for (const TokenId id : sampling.allowed_ids) {
+    if (!sampling.allowed_ids.empty() && chance(3)) sampling.bad_words.push_back({id, sampling.allowed_ids[random() % 8]});
+  }
+  if (chance(3)) sampling.stop_ids = {17, 42, token()};
+  if (chance(3)) sampling.min_tokens = static_cast<std::int32_t>(random() % static_cast<unsigned>(*sampling.max_tokens + 1));
+  if (chance(4)) sampling.n_prompt_logprobs = 2;
+  return request;
+}
+
+TEST(EngineSampling, a_random_crowd_in_a_tight_cache_gets_what_each_gets_alone) {
+  const EngineOptions options{.batch_invariant = true, .max_num_seqs = 12, .max_num_batched_tokens = 40, .max_model_len = 160};
+  const auto tight = make_tiny_engine(options, 16);
+  const auto roomy = make_tiny_engine(options, 200);
+  std::mt19937 random(2026);
+  std::vector<Request> requests;
+  for (int i = 0; i < 80; ++i) requests.push_back(random_request(random));
+  const std::vector<Generated> crowd = run_requests(*tight, requests);
+  EXPECT_GT(tight->metrics().num_preemptions.value(), 0);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    for (const Generated& alone : run_requests(*roomy, {requests[i]})) {
+      SCOPED_TRACE(i);
+      const Generated& got = crowd[at++];
+      EXPECT_EQ(got.tokens, alone.tokens);
+      EXPECT_EQ(got.logprobs, alone.logprobs);
+      EXPECT_EQ(got.finished, alone.finished);
+      EXPECT_EQ(got.stop_id, alone.stop_id);
+      ASSERT_EQ(got.prompt_scores.size(), alone.prompt_scores.size());
+      for (std::size_t s = 0; s < got.prompt_scores.size(); ++s)
+        EXPECT_EQ(got.prompt_scores[s].logprob, alone.prompt_scores[s].logprob) << s;
+    }
+  }
 }
 
 TEST(EngineSampling, eight_sequences_of_a_prompt_share_its_blocks) {
