@@ -40,7 +40,10 @@ struct PrefixTree::Walk {
 };
 
 PrefixTree::PrefixTree(std::int32_t block_len, std::int32_t n_cache_blocks, double life_of_reuse)
-    : block_len_(block_len), life_of_reuse_(life_of_reuse * n_cache_blocks), root_(std::make_unique<Node>()) {
+    : block_len_(block_len),
+      life_of_reuse_(life_of_reuse * n_cache_blocks),
+      root_(std::make_unique<Node>()),
+      n_remembered_(static_cast<std::size_t>(n_cache_blocks)) {
   check(block_len > 0 && n_cache_blocks >= 0 && life_of_reuse >= 0, "PrefixTree: the block length must be positive");
 }
 
@@ -161,6 +164,26 @@ std::uint64_t PrefixTree::claim_of(const Node& node) const {
   return node.last_used + static_cast<std::uint64_t>(life_of_reuse_ * std::log2(1.0 + node.n_reuses));
 }
 
+void PrefixTree::remember(const BlockHash& hash, std::uint32_t n_reuses) {
+  evicted_[hash] = {n_reuses, ++next_serial_};
+  evicted_order_.push_back({hash, next_serial_});
+  while (evicted_order_.size() > n_remembered_) {
+    const auto& [oldest, serial] = evicted_order_.front();
+    const auto at = evicted_.find(oldest);
+    if (at != evicted_.end() && at->second.serial == serial) evicted_.erase(at);
+    evicted_order_.pop_front();
+  }
+}
+
+/// The reuses of a block that is computed: once more than before if it was evicted lately, else none.
+std::uint32_t PrefixTree::recall(const BlockHash& hash) {
+  const auto at = evicted_.find(hash);
+  if (at == evicted_.end()) return 0;
+  const std::uint32_t n_reuses = at->second.n_reuses + 1;
+  evicted_.erase(at);
+  return n_reuses;
+}
+
 void PrefixTree::refresh_leaf(Node* node) {
   const bool belongs = node->is_evictable() && node->children.empty();
   const std::uint64_t claim = belongs ? claim_of(*node) : 0;
@@ -183,15 +206,18 @@ PrefixTree::Node* PrefixTree::insert(Node* node, const PrefixKey& key, std::int3
   const BlockHash hash = key.hashes[at];
   if (node->children.contains(hash)) return nullptr;
 
+  std::uint32_t n_reuses = recall(hash);
+  if (node->parent != nullptr) n_reuses = std::min(n_reuses, node->n_reuses);  // what lies before it is asked for as often
   Node* target = node;
-  // A run grows in place only while its sole sharer is the caller, and nobody found it again: anyone else's prefix ends where
-  // the run ended.
+  // A run grows in place only while its sole sharer is the caller, and by what was found as often: anyone else's prefix ends
+  // where the run ended.
   if (node->parent == nullptr || !node->children.empty() || node->n_references != 1 || node->n_pins != 0 ||
-      node->n_reuses != 0) {
+      node->n_reuses != n_reuses) {
     auto child = std::make_unique<Node>();
     child->parent = node;
     child->serial = ++next_serial_;
     child->n_references = 1;
+    child->n_reuses = n_reuses;
     target = child.get();
     node->children.emplace(hash, std::move(child));
     refresh_leaf(node);
@@ -234,6 +260,7 @@ std::vector<BlockId> PrefixTree::evict(std::int32_t n_blocks) {
     Node* leaf = std::get<Node*>(*evictable_leaves_.begin());
     while (!leaf->blocks.empty() && static_cast<std::int32_t>(evicted.size()) < n_blocks) {
       evicted.push_back(leaf->blocks.back());
+      remember(leaf->hashes[leaf->blocks.size() - 1], leaf->n_reuses);
       leaf->blocks.pop_back();
       leaf->usable_from.pop_back();
       leaf->tokens.resize(leaf->tokens.size() - static_cast<std::size_t>(block_len_));
@@ -310,6 +337,8 @@ void PrefixTree::check_invariants(std::span<const Node* const> references) const
               evictable_leaves_.contains({node->listed_claim, node->serial, const_cast<Node*>(node)}),
           "PrefixTree: a leaf is listed under another claim");
   }
+  check(evicted_.size() <= evicted_order_.size() && evicted_order_.size() <= n_remembered_,
+        "PrefixTree: more is remembered than fits the cache");
   check(n_leaves == evictable_leaves_.size(), "PrefixTree: the list of evictable leaves holds strangers");
   check(static_cast<std::int32_t>(seen.size()) == n_blocks_, "PrefixTree: the number of blocks is wrong");
   check(n_evictable == n_evictable_, "PrefixTree: the number of evictable blocks is wrong");

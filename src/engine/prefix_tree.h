@@ -1,13 +1,17 @@
 /// Which blocks hold which tokens: a radix tree whose edges are runs of full blocks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
 #include <set>
 #include <span>
 #include <tuple>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/ids.h"
@@ -31,7 +35,8 @@ struct PrefixKey {
 ///
 /// Eviction: the leaf whose claim is oldest goes first. A node's claim is the time of its last use, in blocks cached since, and
 /// for every doubling of the times it was found again kLifeOfReuse cache sizes more: what was found again is found again more
-/// often than what was computed once, but not for ever. 0 is least recently used.
+/// often than what was computed once, but not for ever. A block that was evicted lately and is computed again counts as found:
+/// it was asked for. 0 is least recently used.
 ///
 /// Whoever holds a reference or a pin on a node may keep its pointer: a split leaves the lower end of a run in the same node.
 /// Thread: engine only. Complexity: match and insert O(blocks).
@@ -52,7 +57,7 @@ class PrefixTree {
     std::vector<BlockId> blocks;
   };
   /// Chosen on a real trace, over cache sizes from 2% to 30% of its blocks: bench/results/schedule.md.
-  static constexpr double kLifeOfReuse = 0.5;
+  static constexpr double kLifeOfReuse = 0.35;
   static constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
 
   /// `n_cache_blocks`: the size of the cache, by which claims are counted; `life_of_reuse`: cache sizes a doubling.
@@ -94,12 +99,20 @@ class PrefixTree {
  private:
   using LeafKey = std::tuple<std::uint64_t, std::uint64_t, Node*>;  ///< claim, serial number
 
+  /// How often evicted blocks had been found: the last n_cache_blocks of them.
+  struct Evicted {
+    std::uint32_t n_reuses = 0;
+    std::uint64_t serial = 0;
+  };
+
   struct Walk;
   Walk walk(const PrefixKey& key, std::int64_t step) const;
   bool equals(const Node& node, std::size_t i, const PrefixKey& key, std::size_t index) const;
   void split(Node* node, std::size_t n_upper);
   void touch(Node* node);
   std::uint64_t claim_of(const Node& node) const;
+  void remember(const BlockHash& hash, std::uint32_t n_reuses);
+  std::uint32_t recall(const BlockHash& hash);
   void add_to_counts(Node* node, std::int32_t references, std::int32_t pins);
   void refresh_leaf(Node* node);
 
@@ -107,6 +120,9 @@ class PrefixTree {
   double life_of_reuse_;  ///< in blocks
   std::unique_ptr<Node> root_;
   std::set<LeafKey> evictable_leaves_;
+  std::size_t n_remembered_;
+  std::unordered_map<BlockHash, Evicted> evicted_;
+  std::deque<std::pair<BlockHash, std::uint64_t>> evicted_order_;  ///< with the serial numbers; some are recalled already
   std::uint64_t clock_ = 0;
   std::uint64_t next_serial_ = 0;
   std::int32_t n_blocks_ = 0;

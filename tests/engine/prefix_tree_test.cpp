@@ -112,6 +112,22 @@ TEST(PrefixTree, keeps_what_was_found_again_longer_than_what_was_computed_once_b
   EXPECT_TRUE(is_gone) << "a prompt that nobody asks for any more never leaves";
 }
 
+TEST(PrefixTree, counts_a_block_as_found_that_was_evicted_lately_and_is_computed_again) {
+  for (const std::int32_t n_between : {1, 5}) {
+    PrefixTree tree(kBlockLen, 4, 1.0);
+    tree.release(insert_all(tree, Prompt({1, 1}), 0));
+    EXPECT_EQ(values(tree.evict(1)), (Numbers{0}));
+    for (std::int32_t i = 0; i < n_between; ++i) {
+      tree.release(insert_all(tree, Prompt({50 + i, 50 + i}), 10 + i));
+      EXPECT_EQ(values(tree.evict(1)), (Numbers{10 + i}));
+    }
+    tree.release(insert_all(tree, Prompt({1, 1}), 1));
+    tree.release(insert_all(tree, Prompt({9, 9}), 2));
+    EXPECT_EQ(values(tree.evict(1)), n_between == 1 ? (Numbers{2}) : (Numbers{1})) << "four evictions are remembered";
+    tree.check_invariants({});
+  }
+}
+
 TEST(PrefixTree, evicts_neither_pinned_nor_referenced_blocks) {
   PrefixTree tree(kBlockLen);
   const Prompt pinned({1, 1, 2, 2}), longer({1, 1, 2, 2, 3, 3});
@@ -194,6 +210,7 @@ struct NaiveTree {
     std::multiset<int> holders;  ///< sequences (positive) and pins (negative)
   };
   std::map<std::string, Block> blocks;
+  std::vector<std::pair<std::string, std::uint32_t>> evicted;  ///< the last ones, with their reuses; recalled ones are empty
   std::uint64_t clock = 0;
 
   static std::vector<std::string> paths(const CacheScope& scope, const std::vector<TokenId>& tokens) {
@@ -218,20 +235,33 @@ struct NaiveTree {
     return static_cast<std::int32_t>(std::ranges::count_if(blocks, [](const auto& b) { return b.second.holders.empty(); }));
   }
   /// True if block `number` is one that may go next; it is gone then.
-  bool evict(std::int32_t number, double life_of_reuse) {
+  bool evict(std::int32_t number, double life_of_reuse, std::size_t n_remembered) {
     const auto claim = [&](const Block& block) {
       return block.age + static_cast<std::uint64_t>(life_of_reuse * std::log2(1.0 + block.n_reuses));
     };
     std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-    auto evicted = blocks.end();
+    auto at_fault = blocks.end();
     for (auto at = blocks.begin(); at != blocks.end(); ++at) {
       if (!at->second.holders.empty() || !is_leaf(at->first)) continue;
       least = std::min(least, claim(at->second));
-      if (at->second.number == number) evicted = at;
+      if (at->second.number == number) at_fault = at;
     }
-    if (evicted == blocks.end() || claim(evicted->second) != least) return false;
-    blocks.erase(evicted);
+    if (at_fault == blocks.end() || claim(at_fault->second) != least) return false;
+    evicted.emplace_back(at_fault->first, at_fault->second.n_reuses);
+    if (evicted.size() > n_remembered) evicted.erase(evicted.begin());
+    blocks.erase(at_fault);
     return true;
+  }
+  /// The reuses that a block begins with: those of its last eviction, if that was lately, and one; no more than its parent's.
+  std::uint32_t recall(const std::string& path, const std::string* parent) {
+    std::uint32_t n_reuses = 0;
+    for (auto& [hash, n] : evicted) {
+      if (hash != path) continue;
+      n_reuses = n + 1;  // an earlier eviction of it is overridden
+    }
+    for (auto& [hash, n] : evicted)
+      if (hash == path) hash.clear();
+    return parent == nullptr ? n_reuses : std::min(n_reuses, blocks.at(*parent).n_reuses);
   }
 };
 
@@ -297,7 +327,8 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
                                              BlockId{next_block}, usable_from);
         ASSERT_EQ(node == nullptr, naive.blocks.contains(path));
         if (node == nullptr) break;
-        naive.blocks[path] = {next_block++, usable_from, 0, 0, {sequence.id}};
+        const std::string* parent = sequence.depth == 0 ? nullptr : &sequence.paths[sequence.depth - 1];
+        naive.blocks[path] = {next_block++, usable_from, 0, naive.recall(path, parent), {sequence.id}};
         sequence.node = node;
         naive.touch(sequence.paths, ++sequence.depth);
         break;
@@ -330,7 +361,7 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
         const auto n = static_cast<std::int32_t>(rng() % 4);
         const std::vector<BlockId> evicted = tree.evict(n);
         ASSERT_EQ(static_cast<std::int32_t>(evicted.size()), std::min(n, naive.n_evictable()));
-        for (const BlockId block : evicted) ASSERT_TRUE(naive.evict(block.value, kLife * kCacheBlocks));
+        for (const BlockId block : evicted) ASSERT_TRUE(naive.evict(block.value, kLife * kCacheBlocks, kCacheBlocks));
         break;
       }
     }
