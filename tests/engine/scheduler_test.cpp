@@ -394,6 +394,41 @@ TEST(Scheduler, preempts_nobody_for_a_third_time_however_many_come_that_go_befor
   EXPECT_TRUE(has_ended);
 }
 
+TEST(Scheduler, gives_a_settled_sequence_all_its_blocks_at_once_and_takes_none_of_them_back) {
+  KvCache cache(10, kBlockLen, false);
+  Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);
+  auto settled = make_sequence(0, prompt_of(4, 1), 17);  // 20 positions: 5 blocks
+  settled->priority = 9;
+  settled->n_preemptions = kMaxPreemptions;
+  scheduler.add(std::move(settled));
+  scheduler.add(make_sequence(1, prompt_of(4, 50), 30));
+  StepPlan in_flight = scheduler.plan();
+  ASSERT_EQ(in_flight.sequences.size(), 2u);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks.size(), 5u);
+  scheduler.commit(in_flight, give(in_flight, 7));
+  in_flight = scheduler.plan();
+  auto outcomes = give(in_flight, 7);
+  for (StepOutcome& outcome : outcomes)
+    if (outcome.id.value == 0) outcome.tokens.clear();
+  scheduler.commit(in_flight, outcomes);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks.size(), 5u) << "a shorter commit shortened its reserve";
+  scheduler.check_invariants();
+  // The other outgrows what is left: it goes itself, though it is earlier in order.
+  int n_preempted = 0;
+  for (int step = 0; step < 30 && n_preempted == 0; ++step) {
+    in_flight = scheduler.plan();
+    n_preempted = in_flight.n_preempted;
+    scheduler.check_invariants();
+    outcomes = give(in_flight, 7);
+    for (StepOutcome& outcome : outcomes)
+      if (outcome.id.value == 0) outcome.tokens.clear();
+    scheduler.commit(in_flight, outcomes);
+  }
+  EXPECT_EQ(n_preempted, 1);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->state, SequenceState::running);
+  EXPECT_EQ(scheduler.find(SequenceId{1})->state, SequenceState::waiting);
+}
+
 TEST(Scheduler, admits_those_who_share_with_running_ones_together_but_keeps_nobody_waiting_for_ever) {
   KvCache cache(400, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);
