@@ -25,6 +25,9 @@ class Accounts {
   /// A request was not taken in. Any thread.
   void rejected_queue_full() { metrics_.rejected_queue_full.add(1); }
   void rejected_draining() { metrics_.rejected_draining.add(1); }
+  /// A request was taken in, to have `n_sequences` / all of them have ended, the longest with `n_generated` tokens.
+  void arrived(std::int32_t n_sequences) { metrics_.request_params_n.observe(n_sequences); }
+  void request_ended(std::int32_t n_generated) { metrics_.request_max_num_generation_tokens.observe(n_generated); }
   /// A sequence got a slot. Tokens and cache hits count at its first admission only: what a preemption makes it compute again
   /// is no hit.
   void admitted(Sequence& sequence, Time now);

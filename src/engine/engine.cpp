@@ -36,7 +36,8 @@ struct StepInFlight {
 struct LiveRequest {
   std::vector<SequenceId> sequences;
   std::int32_t n_unfinished = 0;
-  bool is_queued = true;  ///< none of its sequences was admitted yet
+  std::int32_t n_generated = 0;  ///< tokens of the longest that ended
+  bool is_queued = true;         ///< none of its sequences was admitted yet
 };
 
 }  // namespace
@@ -307,6 +308,7 @@ SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
 
 void Engine::Impl::take(const SubmitCommand& command) {
   LiveRequest& request = requests_[command.id];
+  accounts_.arrived(command.request.n_sequences);
   for (auto& sequence : make_sequences(command.request, command.id, limits(), options_.seed)) {
     sequence->submitted = command.submitted;
     if (command.request.deadline) sequence->deadline = command.submitted + *command.request.deadline;
@@ -430,7 +432,9 @@ void Engine::Impl::retire() {
     const auto request = requests_.find(sequence->request);
     check(request != requests_.end(), "Engine: a sequence without a request");
     ++n_retired_;
+    request->second.n_generated = std::max(request->second.n_generated, sequence->stats.completion_tokens);
     if (--request->second.n_unfinished > 0) continue;
+    accounts_.request_ended(request->second.n_generated);
     if (request->second.is_queued) ++n_unqueued_;
     requests_.erase(request);
   }

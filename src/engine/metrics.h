@@ -97,6 +97,8 @@ struct EngineMetrics {
   Histogram request_queue_time_seconds{kRequestSeconds};
   Histogram request_prompt_tokens{kTokenCounts};
   Histogram request_generation_tokens{kTokenCounts};
+  Histogram request_max_num_generation_tokens{kTokenCounts};
+  Histogram request_params_n{{1, 2, 5, 10, 20, 50, 100, 200}};
   Histogram request_params_max_tokens{kTokenCounts};
   Histogram request_prefill_kv_computed_tokens{kTokenCounts};
   Histogram iteration_tokens_total{{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}};

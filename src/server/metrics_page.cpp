@@ -153,6 +153,9 @@ void add_histograms(Families& out, const EngineMetrics& m) {
                 m.request_decode_time_seconds.snapshot());
   out.histogram("vllm:request_time_per_output_token_seconds", "Mean time between the tokens of a sequence.",
                 m.request_time_per_output_token_seconds.snapshot());
+  out.histogram("vllm:request_max_num_generation_tokens", "Tokens of the longest sequence of a request.",
+                m.request_max_num_generation_tokens.snapshot());
+  out.histogram("vllm:request_params_n", "Sequences that a request asked for.", m.request_params_n.snapshot());
   out.histogram("vllm:request_params_max_tokens", "Tokens that a sequence might have generated.",
                 m.request_params_max_tokens.snapshot());
   out.histogram("vllm:request_prefill_kv_computed_tokens", "Prompt tokens that were not found in the cache.",

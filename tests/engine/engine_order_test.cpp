@@ -88,6 +88,16 @@ TEST(EngineOrder, times_the_first_token_from_arrival) {
   EXPECT_GE(result.stats.queue_ms, 50'000);
 }
 
+TEST(EngineOrder, counts_a_request_once_however_many_sequences_it_has) {
+  const auto engine = make_tiny_engine({}, kBlocks);
+  Request request = greedy(random_prompt(1, 20), 6);
+  request.n_sequences = 3;
+  run_requests(*engine, {request});
+  EXPECT_DOUBLE_EQ(engine->metrics().request_params_n.snapshot().sum, 3);
+  EXPECT_DOUBLE_EQ(engine->metrics().request_max_num_generation_tokens.snapshot().sum, 6);
+  EXPECT_DOUBLE_EQ(engine->metrics().request_generation_tokens.snapshot().sum, 18);
+}
+
 TEST(EngineOrder, counts_whom_it_turns_away_and_why) {
   const auto engine = make_tiny_engine({.max_num_queued_reqs = 2}, kBlocks);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(engine->submit(greedy(random_prompt(1, 20), 2)).has_value(), i < 2);

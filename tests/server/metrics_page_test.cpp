@@ -42,10 +42,10 @@ TEST(MetricsPage, counts_what_the_engine_did_under_the_names_that_dashboards_kno
   EXPECT_EQ(value(text, labelled("vllm:request_prompt_tokens_bucket", R"(,le="+Inf")")), "2");
   EXPECT_EQ(value(text, labelled("vllm:request_prompt_tokens_sum")), "80");
   EXPECT_NE(value(text, labelled("baton:kv_bytes_requested_total")), "0");
-  for (const char* histogram :
-       {"request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
-        "request_time_per_output_token_seconds", "request_queue_time_seconds", "e2e_request_latency_seconds",
-        "request_params_max_tokens", "request_prefill_kv_computed_tokens", "request_generation_tokens"})
+  for (const char* histogram : {"request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
+                                "request_time_per_output_token_seconds", "request_queue_time_seconds",
+                                "e2e_request_latency_seconds", "request_params_n", "request_max_num_generation_tokens",
+                                "request_params_max_tokens", "request_prefill_kv_computed_tokens", "request_generation_tokens"})
     EXPECT_EQ(value(text, labelled(std::string("vllm:") + histogram + "_count")), "2") << histogram;
   EXPECT_EQ(value(text, labelled("vllm:num_requests_waiting_by_reason", R"(,reason="capacity")")), "0");
   EXPECT_EQ(value(text, labelled("vllm:num_requests_waiting_by_reason", R"(,reason="deferred")")), "0");

@@ -71,6 +71,35 @@ TEST_F(OpenaiAnswer, gives_one_chat_response_with_usage_and_cached_tokens) {
                 R"("total_tokens":16,"prompt_tokens_details":{"cached_tokens":6}}})");
 }
 
+TEST_F(OpenaiAnswer, tells_the_log_of_all_its_sequences_in_one_line) {
+  GenerationRequest request;
+  request.n = 2;
+  Answer answer = completion(request);
+  Event first = ends(says("lo"), FinishReason::stop, 3, kEndToken);
+  first.stats.queue_ms = 1;
+  first.stats.prefill_ms = 2.5;
+  answer.take(0, first);
+  EXPECT_NE(answer.log_line().find("finish_reason=stop|open"), std::string::npos) << answer.log_line();
+  Event second = ends(says("l", 1), FinishReason::length, 1);
+  second.stats.queue_ms = 4;
+  second.stats.n_preemptions = 1;
+  answer.take(0, second);
+  EXPECT_EQ(answer.log_line(),
+            "id=cmpl-1 sequences=2 prompt_tokens=10 cached_tokens=6 completion_tokens=4 finish_reason=stop|length queue_ms=4.0 "
+            "first_token_ms=4.0 preemptions=1");
+}
+
+TEST_F(OpenaiAnswer, says_that_a_deadline_ended_it) {
+  Answer answer = completion({});
+  answer.take(0, ends(says("lo"), FinishReason::deadline, 2));
+  ASSERT_TRUE(answer.is_done());
+  const HttpResponse response = answer.response();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_NE(response.body.find(R"("text":"lo","logprobs":null,"finish_reason":"abort","stop_reason":"deadline")"),
+            std::string::npos)
+      << response.body;
+}
+
 TEST_F(OpenaiAnswer, gives_one_completion_response) {
   Answer answer = completion({});
   answer.take(0, ends(says("abc"), FinishReason::length, 3));

@@ -94,6 +94,14 @@ TEST(OpenaiRequest, reads_every_field_of_both_endpoints) {
   EXPECT_EQ(completion(R"("seed": 18446744073709551615)").generation.sampling.seed, 18446744073709551615u);
 }
 
+TEST(OpenaiRequest, reads_a_priority_either_way_and_a_deadline_that_lies_ahead) {
+  EXPECT_EQ(chat("").generation.priority, 0);
+  EXPECT_FALSE(chat(R"("deadline_ms": null)").generation.deadline_ms);
+  const GenerationRequest both = chat(R"("priority": -12, "deadline_ms": 1500)").generation;
+  EXPECT_EQ(both.priority, -12);
+  EXPECT_EQ(both.deadline_ms, 1500);
+}
+
 TEST(OpenaiRequest, prefers_the_newer_name_of_the_token_limit) {
   EXPECT_EQ(chat(R"("max_tokens": 5, "max_completion_tokens": 9)").generation.sampling.max_tokens, 9);
   EXPECT_EQ(chat(R"("max_tokens": 5)").generation.sampling.max_tokens, 5);
@@ -190,6 +198,8 @@ constexpr BadField kBadInBoth[] = {
     {R"("prompt_logprobs": 21)", "prompt_logprobs", "'prompt_logprobs' must be from 0 to 20, not 21"},
     {R"("prompt_logprobs": -1)", "prompt_logprobs", ""},
     {R"("prompt_logprobs": 1, "stream": true)", "prompt_logprobs", "'prompt_logprobs' needs 'stream' to be false"},
+    {R"("priority": "high")", "priority", ""},
+    {R"("deadline_ms": 0)", "deadline_ms", ""},
     {R"("tools": [{}])", "tools", ""},
 };
 

@@ -137,6 +137,11 @@ TEST_F(Prompts, a_salt_starts_behind_the_public_prefix) {
   EXPECT_EQ(asked.prompt, bytes_of("abc"));
   request.cache_salt.clear();
   EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).scope, CacheScope{});
+  EXPECT_FALSE(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).deadline);
+  request.priority = 4;
+  request.deadline_ms = 1500;
+  EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).priority, 4);
+  EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).deadline, std::chrono::milliseconds(1500));
 }
 
 TEST_F(Prompts, spells_bad_words_with_and_without_a_space) {
