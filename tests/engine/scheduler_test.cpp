@@ -322,6 +322,25 @@ TEST(Scheduler, computes_the_prefix_of_many_cold_requests_once_over_all_its_chun
   EXPECT_EQ(n_rows, 200 + 9 * kRequests) << "no position of the common prefix is computed twice";
 }
 
+TEST(Scheduler, computes_a_common_prefix_once_even_by_chunks_that_fill_no_block) {
+  KvCache cache(400, kBlockLen, true);
+  Scheduler scheduler({.max_num_seqs = 32, .max_num_batched_tokens = 40, .max_prefill_tokens = 3}, cache);
+  scheduler.add(make_sequence(0, prompt_of(3, 900), 200));  // decodes all the time
+  for (std::int64_t id = 1; id <= 5; ++id) scheduler.add(make_sequence(id, prompt_of(33, 1), 1));
+  std::int32_t n_prefill = 0;
+  for (int step = 0; step < 60; ++step) {
+    const StepPlan plan = scheduler.plan();
+    for (const PlannedSequence& planned : plan.sequences) n_prefill += planned.id.value > 0 ? planned.n_rows : 0;
+    auto outcomes = give(plan, 7);
+    for (StepOutcome& outcome : outcomes)
+      if (outcome.id.value > 0 && !outcome.tokens.empty()) outcome.finished = FinishReason::length;
+    scheduler.commit(plan, outcomes);
+    scheduler.check_invariants();
+  }
+  EXPECT_EQ(scheduler.take_finished().size(), 5u);
+  EXPECT_EQ(n_prefill, 33 + 4) << "the last token of each, and the prefix once";
+}
+
 TEST(Scheduler, goes_on_alone_when_the_one_that_filled_the_prefix_is_gone) {
   KvCache cache(64, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 8}, cache);
