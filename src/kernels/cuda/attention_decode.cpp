@@ -89,7 +89,7 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   params.v_scale = shape.v_scale;
   find_launch(shape.dtype, padded_head_dim(shape.head_dim))(params, device, workspace.n_blocks);
   if (args.merge && !merges_inside)
-    cuda::attention_merge(device, {args.out, args.partials, args.step, args.group, args.kv});
+    cuda::attention_merge(device, {args.out, args.partials, args.step, args.group});
 }
 
 }  // namespace baton::cuda

@@ -4,29 +4,46 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_merge.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace baton::cuda {
 namespace {
 
+constexpr int kThreads = 256;
+
+/// Rows with few slots: a warp for each row and head; with many: a block.
 template <class T>
-__global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ AttentionParams p, int n_rows) {
-  __shared__ float shared[kMergeFloats];
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(const __grid_constant__ AttentionParams p, int n_rows, int block_units) {
+  __shared__ __align__(16) float shared[kMergeFloats];
   const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
   const auto* offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_offsets.offset);
   const auto* slots = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_slots.offset);
-  for (int i = static_cast<int>(blockIdx.x); i < n_rows * p.n_kv_heads; i += static_cast<int>(gridDim.x)) {
-    const int row = i / p.n_kv_heads;
-    const int begin = __ldg(offsets + row);
-    const int end = __ldg(offsets + row + 1);
-    if (begin == end) continue;
-    merge_row<T>(p, slots + begin, end - begin, row, i % p.n_kv_heads, shared, static_cast<int>(threadIdx.x), 1);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int n_units = n_rows * p.n_heads;
+  let_next_kernel_start();
+  wait_for_kernel_before();
+  for (int first = static_cast<int>(blockIdx.x) * block_units; first < n_units; first += static_cast<int>(gridDim.x) * block_units) {
+    const int mine = first + warp;
+    if (warp < block_units && mine < n_units) {
+      const int begin = __ldg(offsets + mine / p.n_heads);
+      const int n_slots = __ldg(offsets + mine / p.n_heads + 1) - begin;
+      if (n_slots > 0 && merge_parts(n_slots) == 1)
+        merge_by_warp<T>(p, slots + begin, n_slots, mine / p.n_heads, mine % p.n_heads, lane);
+    }
+    for (int unit = first; unit < min(first + block_units, n_units); ++unit) {
+      const int begin = __ldg(offsets + unit / p.n_heads);
+      const int n_slots = __ldg(offsets + unit / p.n_heads + 1) - begin;
+      if (n_slots > 0 && merge_parts(n_slots) > 1)
+        merge_by_block<T>(p, slots + begin, n_slots, unit / p.n_heads, unit % p.n_heads, shared, static_cast<int>(threadIdx.x), 1);
+    }
   }
 }
 
 }  // namespace
 
 void attention_merge(const Device& device, const AttentionMergeArgs& args) {
-  check(args.kv != nullptr, "attention_merge on CUDA: no KV storage");
   AttentionParams params;
   params.step = args.step.data;
   params.group = args.group;
@@ -36,17 +53,18 @@ void attention_merge(const Device& device, const AttentionMergeArgs& args) {
   params.part_l = reinterpret_cast<float*>(args.partials.l.data);
   params.n_heads = static_cast<int>(args.out.shape[1]);
   params.head_dim = static_cast<int>(args.out.shape[2]);
-  params.n_kv_heads = args.kv->shape().n_kv_heads;
-  params.v_scale = args.kv->shape().v_scale;
   params.out_is_f32 = args.out.dtype == DType::f32;
   const auto n_rows = static_cast<int>(args.out.shape[0]);
-  const int n_blocks = std::min(n_rows * params.n_kv_heads, 8 * device.n_multiprocessors);
+  check(params.head_dim % 4 == 0, "attention_merge on CUDA: head_dim must be a multiple of 4");
+  // A block takes `block_units` rows and heads: one where there are few, so that many states are read by many blocks.
+  const int n_units = n_rows * params.n_heads;
+  const int block_units = n_units <= 4 * device.n_multiprocessors ? 1 : 8;
+  const int n_blocks = std::min((n_units + block_units - 1) / block_units, 8 * device.n_multiprocessors);
   if (n_blocks == 0) return;
   if (args.out.dtype == DType::f16)
-    merge_kernel<__half><<<n_blocks, kMergeThreads, 0, device.stream>>>(params, n_rows);
+    launch_overlapped(device, merge_kernel<__half>, n_blocks, kThreads, 0, "attention_merge", params, n_rows, block_units);
   else
-    merge_kernel<__nv_bfloat16><<<n_blocks, kMergeThreads, 0, device.stream>>>(params, n_rows);
-  check_launch("attention_merge");
+    launch_overlapped(device, merge_kernel<__nv_bfloat16>, n_blocks, kThreads, 0, "attention_merge", params, n_rows, block_units);
 }
 
 }  // namespace baton::cuda

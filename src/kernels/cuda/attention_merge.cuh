@@ -1,5 +1,5 @@
-/// Merging of one row's partial states by one block: the same function for the launch of its own and inside attention, so both give
-/// the same bits.
+/// Merging of partial states, by one warp or by all warps of a block: the same sums in the same order either way, and in the launch of
+/// its own as inside attention, so the bits are the same.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,11 +10,16 @@
 
 namespace baton::cuda {
 
-constexpr int kMergeThreads = 256;
-/// Weights of (slot, head) pairs that lie in shared memory at once; more are taken in turns.
-constexpr int kMergeWeights = 1024;
-/// Shared floats that merge_row works in: maxima, sums, sums of heads, and the outputs of slot groups.
-constexpr int kMergeFloats = 2 * kMergeWeights + 2 * 128 + 4 * kMergeThreads;
+/// A row's slots are cut into parts, each summed front to back; then the parts are summed. The number of slots alone says how many.
+constexpr int kMergeParts = 8;
+__device__ __forceinline__ int merge_parts(int n_slots) { return min(kMergeParts, max(1, n_slots / 4)); }
+
+/// The states of one row and query head: where they are, and how a warp's lanes share the columns.
+struct MergeSource {
+  const std::int32_t* slots;
+  int n_slots;
+  int head;
+};
 
 /// Four neighbouring numbers of an output row, rounded to nearest even if it is 16-bit.
 template <class T>
@@ -25,100 +30,117 @@ __device__ __forceinline__ void store_output(const AttentionParams& p, std::int6
     *reinterpret_cast<uint2*>(p.out + index * 2) = {pack_pair<T>(x.x, x.y), pack_pair<T>(x.z, x.w)};
 }
 
-/// Merges the states of token row `row` for the query heads of `kv_head` in slot order: weights relative to the maximum over all
-/// slots; the slots are cut into as many groups as there are threads for, each summed front to back, then the groups. What is
-/// summed with what depends on the number of slots alone. All kMergeThreads threads call it; `barrier_id` is theirs.
+__device__ __forceinline__ std::int64_t state_index(const AttentionParams& p, const MergeSource& from, int i) {
+  return static_cast<std::int64_t>(__ldcg(from.slots + i)) * p.n_heads + from.head;
+}
+
+/// Maximum and sum over all slots, in every lane of the warp.
+__device__ __forceinline__ float2 merge_totals(const AttentionParams& p, const MergeSource& from, int lane) {
+  float m = -INFINITY;
+#pragma unroll 1
+  for (int i = lane; i < from.n_slots; i += 32) m = fmaxf(m, __ldcg(p.part_m + state_index(p, from, i)));
+  for (int step = 16; step > 0; step /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, step));
+  const float base = m == -INFINITY ? 0.0f : m;
+  float l = 0;
+#pragma unroll 1
+  for (int i = lane; i < from.n_slots; i += 32) {
+    const std::int64_t state = state_index(p, from, i);
+    l += __ldcg(p.part_l + state) * exp2_approx(__ldcg(p.part_m + state) - base);
+  }
+  for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
+  return {base, l};
+}
+
+/// Weighted sum of the outputs of one part, four columns from `column` (a lane's own; past head_dim the lane only helps).
+__device__ __forceinline__ float4 merge_part(const AttentionParams& p, const MergeSource& from, int part, int n_parts, float base,
+                                             int column, int lane) {
+  float4 sum = {0, 0, 0, 0};
+  const int end = from.n_slots * (part + 1) / n_parts;
+  const bool has_column = column < p.head_dim;
+#pragma unroll 1
+  for (int first = from.n_slots * part / n_parts; first < end; first += 32) {
+    const int n = min(32, end - first);
+    std::int64_t state = 0;
+    float weight = 0;
+    if (lane < n) {
+      state = state_index(p, from, first + lane);
+      weight = exp2_approx(__ldcg(p.part_m + state) - base);
+    }
+#pragma unroll 1
+    for (int i = 0; i < n; i += 4) {
+      float4 o[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const std::int64_t at = __shfl_sync(~0u, state, (i + j) % 32);
+        if (i + j < n && has_column) o[j] = __ldcg(reinterpret_cast<const float4*>(p.part_o + at * p.head_dim + column));
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float w = __shfl_sync(~0u, weight, (i + j) % 32);
+        if (i + j < n && has_column && w != 0)  // an empty state's o may be anything
+          sum.x += w * o[j].x, sum.y += w * o[j].y, sum.z += w * o[j].z, sum.w += w * o[j].w;
+      }
+    }
+  }
+  return sum;
+}
+
 template <class T>
-__device__ void merge_row(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row, int kv_head, float* shared,
-                          int thread, int barrier_id) {
-  const int group = p.n_heads / p.n_kv_heads;
-  const int first_head = kv_head * group;
-  const int vectors = p.head_dim / 4;  // of a head
-  float* weights = shared;
-  float* sums = shared + kMergeWeights;
-  float* head_max = shared + 2 * kMergeWeights;
-  float* head_sum = head_max + 128;
-  auto* outputs = reinterpret_cast<float4*>(head_sum + 128);
-  // Heads are taken in rounds of as many as have a thread for each vector.
-  const int round_heads = min(group, kMergeThreads / vectors);
-  for (int head0 = 0; head0 < group; head0 += round_heads) {
-    const int n_heads = min(round_heads, group - head0);
-    const int n_columns = n_heads * vectors;
-    const int n_parts = min(kMergeThreads / n_columns, max(1, n_slots / 4));
-    const int part = thread / n_columns;
-    const int column = thread % n_columns;
-    const int my_head = column / vectors;
-    const int chunk_slots = kMergeWeights / n_heads;
+__device__ __forceinline__ void store_merged(const AttentionParams& p, int row, int head, int column, float4 sum, float l) {
+  if (column >= p.head_dim) return;
+  const float factor = l != 0 ? 1 / l : 0.0f;
+  store_output<T>(p, (static_cast<std::int64_t>(row) * p.n_heads + head) * p.head_dim + column,
+                  {sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor});
+}
+
+/// One row and head by one warp.
+template <class T>
+__device__ __forceinline__ void merge_by_warp(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row, int head,
+                                           int lane) {
+  const MergeSource from{slots, n_slots, head};
+  const float2 totals = merge_totals(p, from, lane);
+  const int n_parts = merge_parts(n_slots);
+#pragma unroll 1
+  for (int first_column = 0; first_column < p.head_dim; first_column += 128) {
+    const int column = first_column + lane * 4;
     float4 sum = {0, 0, 0, 0};
-    float running_max = -INFINITY;  // of my head over the chunks so far
-    for (int chunk = 0; chunk < n_slots; chunk += chunk_slots) {
-      const int n = min(chunk_slots, n_slots - chunk);
-      named_barrier(barrier_id, kMergeThreads);  // the shared floats are free
-      for (int i = thread; i < n * n_heads; i += kMergeThreads) {
-        const std::int64_t state = static_cast<std::int64_t>(__ldcg(slots + chunk + i / n_heads)) * p.n_heads + first_head + head0 + i % n_heads;
-        weights[i] = __ldcg(p.part_m + state);
-        sums[i] = __ldcg(p.part_l + state);
-      }
-      named_barrier(barrier_id, kMergeThreads);
-      // One warp a head: the maximum, the weights, the sum.
-      for (int head = thread / 32; head < n_heads; head += kMergeThreads / 32) {
-        const int lane = thread % 32;
-        float m = -INFINITY;
-        for (int i = lane; i < n; i += 32) m = fmaxf(m, weights[i * n_heads + head]);
-        for (int step = 16; step > 0; step /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, step));
-        if (chunk > 0) m = fmaxf(m, head_max[head]);
-        const float base = m == -INFINITY ? 0.0f : m;
-        float l = 0;
-        for (int i = lane; i < n; i += 32) {
-          const float weight = exp2_approx(weights[i * n_heads + head] - base);
-          weights[i * n_heads + head] = weight;
-          l += weight * sums[i * n_heads + head];
-        }
-        for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
-        __syncwarp();
-        if (lane == 0) {
-          head_sum[head] = chunk > 0 ? head_sum[head] * exp2_approx(head_max[head] - base) + l : l;
-          head_max[head] = base == m ? m : -INFINITY;
-        }
-      }
-      named_barrier(barrier_id, kMergeThreads);
-      if (part < n_parts) {
-        const float new_max = head_max[my_head];
-        if (chunk > 0 && running_max != -INFINITY) {
-          const float factor = exp2_approx(running_max - new_max);
-          sum.x *= factor, sum.y *= factor, sum.z *= factor, sum.w *= factor;
-        }
-        running_max = new_max;
-        const int begin = n * part / n_parts;
-        const int end = n * (part + 1) / n_parts;
-        const std::int64_t at = (static_cast<std::int64_t>(first_head + head0 + my_head) * vectors + column % vectors);
-        const auto* states = reinterpret_cast<const float4*>(p.part_o);
-#pragma unroll 8
-        for (int i = begin; i < end; ++i) {
-          const float weight = weights[i * n_heads + my_head];
-          const std::int64_t slot = __ldcg(slots + chunk + i);
-          const float4 o = __ldcg(states + slot * p.n_heads * vectors + at);
-          if (weight != 0) {  // an empty state's o may be anything
-            sum.x += weight * o.x, sum.y += weight * o.y, sum.z += weight * o.z, sum.w += weight * o.w;
-          }
-        }
-      }
+#pragma unroll 1
+    for (int part = 0; part < n_parts; ++part) {
+      const float4 o = merge_part(p, from, part, n_parts, totals.x, column, lane);
+      sum.x += o.x, sum.y += o.y, sum.z += o.z, sum.w += o.w;
     }
-    if (n_parts > 1) {
-      if (part < n_parts) outputs[part * n_columns + column] = sum;
-      named_barrier(barrier_id, kMergeThreads);
-    }
-    if (part == 0) {
-      for (int i = 1; i < n_parts; ++i) {
-        const float4 o = outputs[i * n_columns + column];
+    store_merged<T>(p, row, head, column, sum, totals.y);
+  }
+}
+
+/// Floats of shared memory that merge_by_block works in.
+constexpr int kMergeFloats = kMergeParts * 128;
+
+/// One row and head by eight warps, a part each. All 256 threads call it; `barrier_id` is theirs.
+template <class T>
+__device__ __forceinline__ void merge_by_block(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row, int head,
+                                            float* shared, int thread, int barrier_id) {
+  const int warp = thread / 32;
+  const int lane = thread % 32;
+  const MergeSource from{slots, n_slots, head};
+  const float2 totals = merge_totals(p, from, lane);
+  const int n_parts = merge_parts(n_slots);
+  auto* outputs = reinterpret_cast<float4*>(shared);
+#pragma unroll 1
+  for (int first_column = 0; first_column < p.head_dim; first_column += 128) {
+    const int column = first_column + lane * 4;
+    if (warp < n_parts) outputs[warp * 32 + lane] = merge_part(p, from, warp, n_parts, totals.x, column, lane);
+    named_barrier(barrier_id, 256);
+    if (warp == 0) {
+      float4 sum = {0, 0, 0, 0};
+#pragma unroll 1
+      for (int part = 0; part < n_parts; ++part) {
+        const float4 o = outputs[part * 32 + lane];
         sum.x += o.x, sum.y += o.y, sum.z += o.z, sum.w += o.w;
       }
-      const float l = head_sum[my_head];
-      const float factor = l > 0 ? p.v_scale / l : 0.0f;
-      const std::int64_t index = (static_cast<std::int64_t>(row) * p.n_heads + first_head + head0 + my_head) * p.head_dim + column % vectors * 4;
-      store_output<T>(p, index, {sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor});
+      store_merged<T>(p, row, head, column, sum, totals.y);
     }
-    named_barrier(barrier_id, kMergeThreads);
+    named_barrier(barrier_id, 256);
   }
 }
 

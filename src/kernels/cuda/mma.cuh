@@ -9,7 +9,7 @@
 #include <cuda_fp16.h>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define BATON_SM90A 1  // wgmma and bulk copies; without it the same kernel runs on mma.sync and cp.async
+#define BATON_SM90A 1  // wgmma and registers handed over; without it the same kernel runs on mma.sync
 #endif
 
 namespace baton::cuda {
@@ -22,12 +22,6 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
 
 __device__ __forceinline__ void barrier_init(std::uint32_t barrier, int n_arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(n_arrivals) : "memory");
-}
-/// Behind the last barrier_init of a block: bulk copies see the barriers (with the __syncthreads that follows).
-__device__ __forceinline__ void barriers_initialised() {
-#ifdef BATON_SM90A
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
 }
 __device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(barrier) : "memory");
@@ -52,69 +46,52 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
   } while (done == 0);
 }
 
-// --- copies from global to shared memory that end on a barrier ---
-//
-// A warp copies together. On sm_90a one lane announces the bytes (copy_begin) and bulk copies count them down; elsewhere each lane
-// copies 16 bytes at a time and arrives when its copies have landed (copy_end), so the barrier expects kCopyArrivals arrivals.
+// --- copies from global to shared memory ---
 
-#ifdef BATON_SM90A
-constexpr int kCopyArrivals = 1;
-#else
-constexpr int kCopyArrivals = 32;
-#endif
-
-__device__ __forceinline__ void copy_begin(std::uint32_t barrier, int n_bytes, int lane) {
-#ifdef BATON_SM90A
-  if (lane == 0)
-    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n\t}" ::"r"(barrier),
-                 "r"(n_bytes)
-                 : "memory");
-  __syncwarp();
-#endif
+/// 16 bytes, past the L1.
+__device__ __forceinline__ void copy_16(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-/// `n_bytes` a multiple of 16, addresses too. By one lane on sm_90a, which may differ from its neighbours'; elsewhere by this lane
-/// alone as well.
-__device__ __forceinline__ void copy_piece(std::uint32_t to, const void* from, int n_bytes, std::uint32_t barrier) {
-#ifdef BATON_SM90A
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-               "r"(n_bytes), "r"(barrier)
-               : "memory");
-#else
-  for (int at = 0; at < n_bytes; at += 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(static_cast<const char*>(from) + at) : "memory");
-#endif
+__device__ __forceinline__ void copy_4(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void copy_end(std::uint32_t barrier) {
-#ifndef BATON_SM90A
+/// This thread arrives at the barrier when its copies so far have landed.
+__device__ __forceinline__ void arrive_with_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-#endif
 }
+/// Before a thread that copies ends.
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // --- matrix fragments ---
 
+/// Ties what follows to what is in shared memory now: loads of matrices are no volatile operations, so that they can be reordered and
+/// overlapped, and are kept behind a barrier by addresses that have passed through here.
+__device__ __forceinline__ std::uint32_t as_of_now(std::uint32_t address) {
+  asm volatile("" : "+r"(address)::"memory");
+  return address;
+}
+
 /// Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
+  asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+      : "r"(address));
 }
 __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
+  asm("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+      : "r"(address));
 }
 
 /// c += a b for 16 x 16 times 16 x 8.
 template <class T>
 __device__ __forceinline__ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   if constexpr (std::is_same_v<T, __half>)
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -130,13 +107,15 @@ __device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
   return pair;
 }
 
-/// Two e4m3 numbers, each in the upper byte of a half, as bf16. Exact: the exponent field is moved and scaled by 2^120. The codes
-/// of NaN become 480.
+/// Two e4m3 numbers, each in the upper byte of a half, as bf16. Exact: the exponent field is moved and scaled by 2^120.
 __device__ __forceinline__ std::uint32_t e4m3_pair_to_bf16(std::uint32_t bytes) {
   const std::uint32_t moved = ((bytes >> 4) & 0x07f007f0u) | (bytes & 0x80008000u);
   std::uint32_t pair;
   // x 2^120 + (-0): sm_80 has no bf16 product without a sum
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(moved), "r"(0x7b807b80u), "r"(0x80008000u));
+  // The one code of NaN (all ones below the sign) came out as 480.
+  if ((pair & 0x00007fffu) == 0x000043f0u) pair |= 0x00007fc0u;
+  if ((pair & 0x7fff0000u) == 0x43f00000u) pair |= 0x7fc00000u;
   return pair;
 }
 
@@ -169,6 +148,8 @@ __device__ __forceinline__ void take_registers() {
 
 // --- wgmma: products of a warpgroup (four warps), A in registers, B in shared memory ---
 
+/// What other threads copied to shared memory, and a barrier has shown, becomes visible to wgmma.
+__device__ __forceinline__ void wgmma_see_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /// Keeps the compiler from moving accumulators across the asynchronous products that own them.
 template <int n>
 __device__ __forceinline__ void wgmma_own(float (&c)[n][4]) {

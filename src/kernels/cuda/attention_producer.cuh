@@ -1,0 +1,162 @@
+/// The producer warps of the attention kernel: queries, keys and values to shared memory, ahead of use and across items.
+#pragma once
+
+#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace baton::cuda {
+
+/// Copies are of 16 bytes a thread. (Bulk copies reach no more than 6.5 TB/s from the L2 of an H200: workshop/01_ceilings.cu.)
+template <class Tile>
+class Producer {
+ public:
+  __device__ Producer(const AttentionParams& p, const SharedLayout<Tile>& shared, int n_stages)
+      : p_(p), shared_(shared), n_stages_(n_stages), thread_(static_cast<int>(threadIdx.x) - kConsumerThreads) {
+    const int row_chunks = p.head_dim / 8;  // at most 32
+    const int rows_a_warp = 32 / row_chunks;
+    const int lane = thread_ % 32;
+    chunk_ = lane % row_chunks;
+    first_row_ = thread_ / 32 * rows_a_warp + lane / row_chunks;
+    row_step_ = kProducerWarps * rows_a_warp;
+    takes_chunk_ = lane < rows_a_warp * row_chunks;
+  }
+
+  __device__ void run() {
+    const StepArrays step(p_);
+    PairReader reader(step, p_.n_kv_heads);
+    const int group = p_.n_heads / p_.n_kv_heads;
+    const int tile_rows = Tile::kMaxRows / group;
+    read_batch(reader, 0);
+    int ids = load_ids(step, shared_.pairs[0].item, 0);
+    wait_for_kernel_before();
+#pragma unroll 1
+    for (int i = 0; shared_.pairs[i].item.n_rows > 0;) {
+      const ItemPair& pair = shared_.pairs[i];
+      i = (i + 1) % (2 * kPairBatch);
+      if (i % kPairBatch == 0) read_batch(reader, i);
+      const int next_ids = load_ids(step, shared_.pairs[i].item, 0);  // loaded while this item's keys are copied
+#pragma unroll 1
+      for (int row = 0; row < pair.item.n_rows; row += tile_rows) {
+        write_task(step, pair, row, min(tile_rows, pair.item.n_rows - row), group);
+        copy_keys_and_values(step, pair.item, pair.kv_head, ids);
+      }
+      ids = next_ids;
+    }
+    barrier_wait(shared_.task_empty, task_parity_ ^ 1);
+    if (thread_ == 0) shared_.task->n_token_rows = 0;
+    barrier_arrive(shared_.task_full);
+    barrier_arrive(shared_.task_full);
+    wait_for_copies();
+  }
+
+ private:
+  __device__ void read_batch(PairReader& reader, int first) {
+    if (thread_ < 32) reader.read(shared_.pairs + first, thread_);
+    named_barrier(kProducerBarrier, kProducerThreads);
+  }
+
+  /// Waits until the task before is taken, and writes this one: its rows, merge offsets and queries by copies that end later.
+  __device__ __forceinline__ void write_task(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group) {
+    const int first_row = pair.item.first_row + row;
+    barrier_wait(shared_.task_empty, task_parity_ ^ 1);
+    task_parity_ ^= 1;
+    if (thread_ == 0) {
+      TileTask task;
+      task.first_row = first_row;
+      task.n_token_rows = n_token_rows;
+      task.first_partial = pair.item.first_partial + row;
+      task.is_direct = pair.item.flags & AttentionItem::direct;
+      task.kv_begin = pair.item.kv_begin;
+      task.kv_end = pair.item.kv_end;
+      task.kv_head = pair.kv_head;
+      *shared_.task = task;
+    }
+    if (thread_ < n_token_rows) copy_16(shared_address(shared_.rows + thread_), p_.rows + first_row + thread_);
+    if (p_.counters != nullptr && thread_ <= n_token_rows)
+      copy_4(shared_address(shared_.merge_offsets + thread_), step.merge_offsets + first_row + thread_);
+    if (p_.counters != nullptr && thread_ == 0 && n_token_rows == kProducerThreads)
+      copy_4(shared_address(shared_.merge_offsets + n_token_rows), step.merge_offsets + first_row + n_token_rows);
+    copy_queries(first_row, pair.kv_head, n_token_rows, group);
+    arrive_with_copies(shared_.task_full);
+    barrier_arrive(shared_.task_full);  // and with the task itself
+  }
+
+  /// Lanes of a warp take neighbouring chunks, as many whole rows at a time as fit (head_dim 128: two).
+  __device__ __forceinline__ void copy_queries(int first_row, int kv_head, int n_token_rows, int group) {
+    const int n_rows = n_token_rows * group;
+    const std::byte* from =
+        p_.q + (static_cast<std::int64_t>(first_row) * p_.n_heads + kv_head * group) * p_.head_dim * 2 + chunk_ * 16;
+    const std::int64_t next_token = static_cast<std::int64_t>(p_.n_heads - group) * p_.head_dim * 2;  // behind a token's heads
+    const std::uint32_t to = shared_address(shared_.queries) + chunk_ * 16;
+    int token = 0;
+    int head = first_row_;
+    for (int row = first_row_; row < n_rows; row += row_step_) {
+      while (head >= group) head -= group, ++token;
+      if (takes_chunk_) copy_16(to + row * Tile::kQueryStride, from + row * p_.head_dim * 2 + token * next_token);
+      head += row_step_;
+    }
+  }
+
+  __device__ void copy_keys_and_values(const StepArrays& step, const AttentionItem& item, int kv_head, int ids) {
+    const int begin = first_stage_position(item);
+    const int n_granules = (item.kv_end - begin + 15) / 16;
+    const std::byte* keys = p_.kv + kv_head * p_.tile_bytes + thread_ * 16;
+    const std::int64_t values = p_.n_kv_heads * p_.tile_bytes;
+    int next_ids = n_granules > 32 ? load_ids(step, item, 32) : 0;
+#pragma unroll 1
+    for (int first = 0; first < n_granules; first += Tile::kGranules) {
+      if (first % 32 == 0 && first > 0) {
+        ids = next_ids;
+        next_ids = load_ids(step, item, first + 32);
+      }
+      const std::uint32_t stage = shared_.stages + ring_.slot * Tile::kStageBytes + thread_ * 16;
+      const int position = begin + first * 16;
+      barrier_wait(shared_.empty + 8 * ring_.slot, ring_.parity ^ 1);
+#pragma unroll
+      for (int granule = 0; granule < Tile::kGranules; ++granule) {
+        if (first + granule >= n_granules) break;
+        const int block = __shfl_sync(~0u, ids, (first + granule) % 32);
+        const int token = (position + granule * 16) & ((1 << p_.block_shift) - 1);
+        const std::byte* from = keys + block * p_.block_bytes;
+        copy_granule(stage, from, granule, token);
+        copy_granule(stage + Tile::kPartBytes, from + values, granule, token);
+      }
+      arrive_with_copies(shared_.full + 8 * ring_.slot);
+      ring_.advance(n_stages_);
+    }
+  }
+
+  /// 16 tokens of K or V, panel by panel; a last panel of 64-byte rows is copied by half of the threads.
+  __device__ __forceinline__ void copy_granule(std::uint32_t to, const std::byte* from, int granule, int token) const {
+    constexpr int kFullPanels = Tile::kRowBytes / 128;
+#pragma unroll
+    for (int panel = 0; panel < kFullPanels; ++panel)
+      copy_16(to + panel * 128 * Tile::kStageTokens + granule * 16 * 128,
+              from + (static_cast<std::int64_t>(panel * 128) << p_.block_shift) + token * 128);
+    if constexpr (Tile::kTailBytes != 0)
+      if (thread_ < 64)
+        copy_16(to + kFullPanels * 128 * Tile::kStageTokens + granule * 16 * 64,
+                from + (static_cast<std::int64_t>(kFullPanels * 128) << p_.block_shift) + token * 64);
+  }
+  static_assert(kProducerThreads * 16 == 16 * 128);  // the rows of a granule's panel
+
+  /// This lane's of the block ids of granules [first, first + 32) of an item.
+  __device__ __forceinline__ int load_ids(const StepArrays& step, const AttentionItem& item, int first) const {
+    const int position = first_stage_position(item) + (first + thread_ % 32) * 16;
+    if (position >= item.kv_end) return 0;
+    return __ldg(step.block_lists + item.block_list + (position >> p_.block_shift) - (item.kv_begin >> p_.block_shift));
+  }
+
+  const AttentionParams& p_;
+  const SharedLayout<Tile>& shared_;
+  int n_stages_;
+  int thread_;
+  int chunk_ = 0;  ///< of a query row, which this thread copies
+  int first_row_ = 0;
+  int row_step_ = 0;
+  bool takes_chunk_ = false;
+  int task_parity_ = 0;
+  RingPosition ring_;
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,231 @@
+/// What producer and consumers of the attention kernel agree on: sizes, shared memory, the order of work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/attention_merge.cuh"
+#include "kernels/cuda/attention_params.h"
+#include "kernels/cuda/mma.cuh"
+
+namespace baton::cuda {
+
+constexpr int kConsumerWarps = 8;
+constexpr int kConsumerThreads = 32 * kConsumerWarps;
+constexpr int kProducerWarps = 4;
+constexpr int kProducerThreads = 32 * kProducerWarps;
+constexpr int kAttentionThreads = kConsumerThreads + kProducerThreads;
+constexpr int kConsumerBarrier = 1;
+constexpr int kProducerBarrier = 2;
+constexpr int kMaxStages = 8;
+/// Rows and KV heads that one block may complete in a launch; steps with more of them merge in a launch of their own.
+constexpr int kLateMerges = 512;
+
+/// What the consumers must know of a tile, written by a producer beside the queries.
+struct TileTask {
+  std::int32_t first_row = 0;
+  std::int32_t n_token_rows = 0;  ///< 0: there is no more work
+  std::int32_t first_partial = 0;
+  std::int32_t is_direct = 0;
+  std::int32_t kv_begin = 0;
+  std::int32_t kv_end = 0;
+  std::int32_t kv_head = 0;
+  std::int32_t reserved = 0;
+};
+static_assert(sizeof(TileTask) == 32);
+
+/// A pair of an item and a KV head.
+struct ItemPair {
+  AttentionItem item;
+  std::int32_t kv_head = 0;
+  std::int32_t reserved[3] = {};
+};
+constexpr int kPairBatch = 32;  ///< pairs that are read together
+
+/// What follows from the element types and the padded head size. T is the type of queries and products.
+template <class T, int kDim, bool kFp8>
+struct AttentionTile {
+  using Element = T;
+  static constexpr int kHeadDim = kDim;
+  static constexpr bool kIsFp8 = kFp8;
+  static constexpr int kStageTokens = kDim > 128 ? 32 : 64;
+  static constexpr int kMaxRows = kDim > 128 ? 64 : 128;
+  static constexpr bool kQueriesInRegisters = kDim <= 128;
+#ifdef BATON_SM90A
+  static constexpr bool kWgmma = !kFp8 && (kDim == 64 || kDim == 128);
+#else
+  static constexpr bool kWgmma = false;
+#endif
+  static constexpr int kRowBytes = kDim * (kFp8 ? 1 : 2);
+  static constexpr int kPartBytes = kStageTokens * kRowBytes;
+  static constexpr int kStageBytes = 2 * kPartBytes;
+  static constexpr int kPanels = (kRowBytes + 127) / 128;
+  static constexpr int kTailBytes = kRowBytes % 128;
+  static constexpr int kGranules = kStageTokens / 16;
+  static constexpr int kQueryStride = kDim * 2 + 16;
+  static constexpr int kQueryBytes = kMaxRows * kQueryStride;
+  // The exchange between token groups: 8 rows of each warp at a time, at most 128 columns.
+  static constexpr int kColumns = kDim < 128 ? kDim : 128;
+  static constexpr int kColumnStride = kColumns + 8;
+  static constexpr int kScratchFloats = kConsumerWarps * 8 * kColumnStride;
+  static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 20 + 16 +
+                                     2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) + static_cast<int>(sizeof(TileTask)) +
+                                     kLateMerges * 16 + 16 + 8 * (2 * kMaxStages + 2);
+  static_assert(kTailBytes == 0 || kTailBytes == 64);
+
+  /// Address of a 16-byte chunk of a token's row in a part of a stage (kv_layout.h, with kStageTokens for block_len).
+  static __device__ __forceinline__ std::uint32_t chunk_address(std::uint32_t part, int token, int chunk) {
+    const int panel = chunk >> 3;
+    const std::uint32_t base = part + panel * 128 * kStageTokens;
+    if (kTailBytes != 0 && panel == kPanels - 1) return base + token * 64 + (((chunk & 3) ^ ((token >> 1) & 3)) << 4);
+    return base + token * 128 + (((chunk & 7) ^ (token & 7)) << 4);
+  }
+};
+
+/// Dynamic shared memory, in this order; stages begin at a multiple of 1024 bytes.
+template <class Tile>
+struct SharedLayout {
+  std::uint32_t stages;
+  std::byte* queries;
+  float* scratch;
+  float2* warp_states;  ///< (m, l) of each warp's 16 rows
+  float2* row_states;   ///< of each row of the tile, joined
+  TokenRow* rows;              ///< of the tile
+  std::int32_t* merge_offsets;  ///< of the tile's token rows, and behind the last
+  ItemPair* pairs;              ///< two batches
+  TileTask* task;
+  int4* late_merges;  ///< row, KV head, merge slots [z, w)
+  int* n_late_merges;
+  std::uint32_t full, empty, task_full, task_empty;
+
+  __device__ SharedLayout(std::byte* memory, int n_stages) {
+    stages = shared_address(memory);
+    std::byte* at = memory + n_stages * Tile::kStageBytes;
+    const auto take = [&at](int n_bytes) {
+      std::byte* const taken = at;
+      at += n_bytes;
+      return taken;
+    };
+    queries = take(Tile::kQueryBytes);
+    scratch = reinterpret_cast<float*>(take(Tile::kScratchFloats * 4));
+    warp_states = reinterpret_cast<float2*>(take(kConsumerWarps * 16 * 8));
+    row_states = reinterpret_cast<float2*>(take(Tile::kMaxRows * 8));
+    rows = reinterpret_cast<TokenRow*>(take(Tile::kMaxRows * 16));
+    merge_offsets = reinterpret_cast<std::int32_t*>(take(Tile::kMaxRows * 4 + 16));
+    pairs = reinterpret_cast<ItemPair*>(take(2 * kPairBatch * sizeof(ItemPair)));
+    task = reinterpret_cast<TileTask*>(take(sizeof(TileTask)));
+    late_merges = reinterpret_cast<int4*>(take(kLateMerges * 16));
+    n_late_merges = reinterpret_cast<int*>(take(16));
+    full = shared_address(at);
+    empty = full + 8 * kMaxStages;
+    task_full = empty + 8 * kMaxStages;
+    task_empty = task_full + 8;
+  }
+};
+
+/// The step's arrays of one layer group, found through the header on the device.
+struct StepArrays {
+  const AttentionItem* items;
+  const std::int32_t* block_lists;
+  const std::int32_t* merge_offsets;
+  const std::int32_t* merge_slots;
+  const std::int32_t* pairs;
+  const std::int32_t* worker_offsets;
+  int n_workers;  ///< 0: pairs are not dealt
+  int n_items;
+  int n_shared_items;
+
+  __device__ explicit StepArrays(const AttentionParams& p) {
+    const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
+    items = reinterpret_cast<const AttentionItem*>(p.step + sections.items.offset);
+    n_items = sections.items.count;
+    n_shared_items = sections.n_shared_items;
+    block_lists = reinterpret_cast<const std::int32_t*>(p.step + sections.block_lists.offset);
+    pairs = reinterpret_cast<const std::int32_t*>(p.step + sections.pairs.offset);
+    worker_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.worker_offsets.offset);
+    n_workers = sections.worker_offsets.count - 1;
+    merge_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_offsets.offset);
+    merge_slots = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_slots.offset);
+  }
+};
+
+/// Finds the (item, KV head) pairs of a block: those dealt to its worker (to several, if the grid is smaller), or, where the plan deals
+/// none, every gridDim-th: shared items with all heads, then head after head the rest. A warp reads 32 at a time, one a lane, because
+/// each of the loads that lead to an item takes as long as a stage of keys.
+class PairReader {
+ public:
+  __device__ PairReader(const StepArrays& step, int n_kv_heads)
+      : step_(step), n_kv_heads_(n_kv_heads), worker_(static_cast<int>(blockIdx.x)) {
+    if (step.n_workers > 0)
+      open_worker();
+    else
+      at_ = static_cast<int>(blockIdx.x);
+  }
+  /// Reads a batch to `to`; behind the last pair there is one of no rows. By one warp.
+  __device__ void read(ItemPair* to, int lane) {
+    int n = 0;
+    int item = 0;
+    int kv_head = 0;
+    if (step_.n_workers > 0) {
+      while (at_ == end_ && worker_ < step_.n_workers) {
+        worker_ += static_cast<int>(gridDim.x);
+        open_worker();
+      }
+      n = min(kPairBatch, end_ - at_);
+      if (lane < n) {
+        const int pair = __ldg(step_.pairs + at_ + lane);
+        item = pair / n_kv_heads_;
+        kv_head = pair - item * n_kv_heads_;
+      }
+      at_ += n;
+    } else {
+      const int n_pairs = step_.n_items * n_kv_heads_;
+      const int grid = static_cast<int>(gridDim.x);
+      n = at_ < n_pairs ? min(kPairBatch, (n_pairs - at_ + grid - 1) / grid) : 0;
+      const int pair = at_ + lane * grid;
+      const int n_shared_pairs = step_.n_shared_items * n_kv_heads_;
+      if (pair < n_shared_pairs) {
+        item = pair / n_kv_heads_;
+        kv_head = pair - item * n_kv_heads_;
+      } else if (pair < n_pairs) {
+        const int n_alone = step_.n_items - step_.n_shared_items;
+        kv_head = (pair - n_shared_pairs) / n_alone;
+        item = step_.n_shared_items + (pair - n_shared_pairs) - kv_head * n_alone;
+      }
+      at_ += kPairBatch * grid;
+    }
+    auto* out = reinterpret_cast<int4*>(to + lane);
+    const auto* from = reinterpret_cast<const int4*>(step_.items + item);
+    out[0] = lane < n ? __ldg(from) : int4{};
+    out[1] = lane < n ? __ldg(from + 1) : int4{};
+    out[2] = {kv_head, 0, 0, 0};
+  }
+
+ private:
+  __device__ void open_worker() {
+    at_ = end_ = 0;
+    if (worker_ >= step_.n_workers) return;
+    at_ = __ldg(step_.worker_offsets + worker_);
+    end_ = __ldg(step_.worker_offsets + worker_ + 1);
+  }
+
+  const StepArrays& step_;
+  int n_kv_heads_;
+  int worker_;
+  int at_ = 0;
+  int end_ = 0;
+};
+
+/// A position in the ring of stages.
+struct RingPosition {
+  int slot = 0;
+  int parity = 0;
+  __device__ void advance(int n_stages) {
+    if (++slot == n_stages) slot = 0, parity ^= 1;
+  }
+};
+
+/// First position of an item's stages: whole granules of 16 tokens are copied.
+__device__ __forceinline__ int first_stage_position(const AttentionItem& item) { return item.kv_begin & ~15; }
+
+}  // namespace baton::cuda

@@ -1,0 +1,40 @@
+/// Launches that overlap: a kernel may start while the one before it in the stream ends (programmatic dependent launch). What the
+/// kernel before writes may be read, and what it reads may be written, only behind wait_for_kernel_before().
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/device.h"
+
+namespace baton::cuda {
+
+/// The step buffer, uploaded before all kernels of a step, may be read without it. Nothing on devices before sm_90.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Launches `kernel` so that it may overlap the end of the kernel before it.
+template <class... Parameters, class... Arguments>
+void launch_overlapped(const Device& device, void (*kernel)(Parameters...), int n_blocks, int n_threads, int shared_bytes,
+                       const char* what, Arguments&&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(n_blocks));
+  config.blockDim = dim3(static_cast<unsigned>(n_threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = device.stream;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = device.compute_capability >= 90 ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
+}
+
+}  // namespace baton::cuda
