@@ -28,6 +28,8 @@ struct Scheduler::Draft {
   std::int32_t budget = 0;
   std::int32_t max_scores = 0;  ///< rows of prompts that may still be scored
 
+  /// A prompt that would take all leaves a quarter to those behind it: a short one need not wait for the end of a long one.
+  std::int32_t n_kept_behind(std::int32_t n_left) const { return n_left > 1 && n_left > budget ? budget / 4 : 0; }
   /// Rows of the sequence from `first` on, of the `n_left` it has, that the step has room for.
   std::int32_t n_rows_of(const Sequence& sequence, std::int32_t first, std::int32_t n_left) const {
     const std::int32_t n_rows = std::min(n_left, budget);
@@ -42,6 +44,16 @@ struct Scheduler::Draft {
     plan.n_rows += n_rows;
     budget -= n_rows;
     max_scores -= sequence.n_scores(sequence.n_planned, n_rows);
+  }
+  /// More rows of a sequence that has some in the step. Returns them, to be applied.
+  PlannedSequence grow(PlannedSequence& planned, const Sequence& sequence, std::int32_t n_rows) {
+    const bool samples = !sequence.is_fill() && sequence.n_planned + n_rows == sequence.n_tokens_bound();
+    planned.n_rows += n_rows;
+    planned.max_tokens = samples ? 1 : 0;
+    plan.n_rows += n_rows;
+    budget -= n_rows;
+    max_scores -= sequence.n_scores(sequence.n_planned, n_rows);
+    return {planned.id, planned.slot, sequence.n_planned, n_rows, planned.max_tokens};
   }
   void drop(SequenceId id) {
     const auto at = std::ranges::find(plan.sequences, id, &PlannedSequence::id);
@@ -116,7 +128,10 @@ StepPlan Scheduler::plan() {
   for (const PlannedSequence& planned : draft.plan.sequences) apply(planned);
   n_deferred_ = 0;
   // After a preemption the blocks that are left belong to those who run.
-  if (draft.plan.n_preempted == 0) plan_waiting(draft);
+  if (draft.plan.n_preempted == 0) {
+    plan_waiting(draft);
+    top_up(draft);
+  }
   return std::move(draft.plan);
 }
 
@@ -128,9 +143,25 @@ void Scheduler::plan_running(Draft& draft, bool decodes) {
     const std::int32_t n_left = sequence.n_rows_left();
     if (sequence.state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
     if (draft.budget == 0) return;
+    const bool has_others = !waiting_.empty() || &rank != &ranks.back();
+    const std::int32_t n_kept = has_others ? draft.n_kept_behind(n_left) : 0;
+    draft.budget -= n_kept;
     const std::int32_t n_rows = draft.n_rows_of(sequence, sequence.n_planned, n_left);
-    if (n_rows == 0) continue;
-    if (make_room(draft, sequence, sequence.n_planned + n_rows)) draft.add(sequence, n_rows);
+    if (n_rows > 0 && make_room(draft, sequence, sequence.n_planned + n_rows)) draft.add(sequence, n_rows);
+    draft.budget += n_kept;
+  }
+}
+
+/// What was kept for others and nobody needs goes to the prompts in the step, as far as blocks go.
+void Scheduler::top_up(Draft& draft) {
+  for (std::size_t i = static_cast<std::size_t>(draft.plan.n_decodes); i < draft.plan.sequences.size(); ++i) {
+    PlannedSequence& planned = draft.plan.sequences[i];
+    Sequence& sequence = at(planned.id);
+    if (draft.budget == 0) return;
+    const std::int32_t n_left = sequence.state == SequenceState::running ? sequence.n_rows_left() : 0;
+    if (n_left == 0 || planned.max_tokens > 0) continue;
+    const std::int32_t n_rows = draft.n_rows_of(sequence, sequence.n_planned, n_left);
+    if (n_rows > 0 && cache_.extend(sequence.table, sequence.n_planned + n_rows)) apply(draft.grow(planned, sequence, n_rows));
   }
 }
 
@@ -210,10 +241,21 @@ void Scheduler::plan_waiting(Draft& draft) {
 bool Scheduler::waits_for_fill(const Draft& draft, Sequence& sequence, Fills& fills) const {
   if (fills.are_needed_by(sequence, cache_.block_len())) return true;
   const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), draft.plan.step);
-  if (found.n_pending == 0) return false;
   const auto index = static_cast<std::size_t>(found.n_ready);
+  if (found.n_pending == 0 && !is_begun(draft, sequence, index)) return false;
   fills.fills.push_back({index, sequence.table.hashes[index]});
   return true;
+}
+
+/// A sequence with rows in the step is inside block `index` of this one, which it will end with a later step.
+bool Scheduler::is_begun(const Draft& draft, const Sequence& sequence, std::size_t index) const {
+  if (!cache_.has_prefix_caching() || static_cast<std::int32_t>(index + 1) * cache_.block_len() > n_matchable(sequence))
+    return false;
+  return std::ranges::any_of(draft.plan.sequences, [&](const PlannedSequence& planned) {
+    const Sequence& other = *find(planned.id);
+    return index < other.table.hashes.size() && other.table.hashes[index] == sequence.table.hashes[index] &&
+           other.n_planned < static_cast<std::int32_t>(index + 1) * cache_.block_len();
+  });
 }
 
 /// `head`, or the first within reach behind it that shares with those who run and passes nobody who may not be passed.
@@ -281,7 +323,11 @@ bool Scheduler::admit(Draft& draft, Sequence& sequence) {
 
   cache_.begin(sequence.table, sequence.tokens, n_matchable(sequence), step);
   const std::int32_t n_cached = sequence.table.n_cached_blocks * cache_.block_len();
-  const std::int32_t n_rows = draft.n_rows_of(sequence, n_cached, sequence.n_rows_left() - n_cached);
+  const std::int32_t n_left = sequence.n_rows_left() - n_cached;
+  const std::int32_t n_kept = waiting_.size() > 1 ? draft.n_kept_behind(n_left) : 0;
+  draft.budget -= n_kept;
+  const std::int32_t n_rows = draft.n_rows_of(sequence, n_cached, n_left);
+  draft.budget += n_kept;
   const bool has_room = cache_.extend(sequence.table, is_settled(sequence) ? n_soon : n_cached + n_rows);
   check(has_room, "Scheduler: blocks that were available are not");
 

@@ -69,6 +69,9 @@ struct StepOutcome {
 /// - Every sequence that decodes has its row in every step: one more is admitted only where those who run leave rows over. What
 ///   decodes leave is prefill's, at most max_prefill_tokens rows of it while a sequence decodes, so a step's length is bounded
 ///   whatever comes in.
+/// - A prompt longer than what a step has left takes three quarters of it while others are behind: a short one does not wait
+/// for
+///   the end of a long one. What nobody needs the long one gets all the same.
 /// - Order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Those that share at least
 /// half of
 ///   their prompt with a running sequence may go before one of their priority that does not, kMaxOvertaken times.
@@ -124,6 +127,8 @@ class Scheduler {
 
   void plan_running(Draft& draft, bool decodes);
   void plan_waiting(Draft& draft);
+  void top_up(Draft& draft);
+  bool is_begun(const Draft& draft, const Sequence& sequence, std::size_t index) const;
   bool waits_for_fill(const Draft& draft, Sequence& sequence, Fills& fills) const;
   std::size_t next_to_admit(const Draft& draft, std::span<Sequence* const> queue, std::size_t head, Fills& fills) const;
   bool shares_with_running(const Sequence& sequence) const;
