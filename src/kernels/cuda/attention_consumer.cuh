@@ -11,7 +11,6 @@ class Consumer {
   static constexpr int kDim = Tile::kHeadDim;
   static constexpr int kColumnTiles = kDim / 8;  // of the output, 8 wide
   static constexpr int kKSteps = kDim / 16;
-  static constexpr int kRowsALane = Tile::kMaxRows / 32;
 
  public:
   __device__ Consumer(const AttentionParams& p, const SharedLayout<Tile>& shared, int n_stages)
@@ -54,11 +53,9 @@ class Consumer {
     row_group_ = row_shift_ == 3 ? warp_ : warp_ & ((1 << row_shift_) - 1);
     token_group_ = row_shift_ == 3 ? 0 : (warp_ / 4 << (2 - row_shift_)) + (warp_ % 4 >> row_shift_);
     find_bounds();
-    if (warp_ == 0 && p_.counters != nullptr) {
-#pragma unroll
-      for (int i = 0; i < kRowsALane; ++i)
-        if (i * 32 + lane_ < task_.n_token_rows) merge_slots_[i] = {shared_.merge_offsets[i * 32 + lane_], shared_.merge_offsets[i * 32 + lane_ + 1]};
-    }
+    if (warp_ == 0 && p_.counters != nullptr)
+      for (int i = lane_; i < task_.n_token_rows; i += 32)
+        shared_.merge_slots[i] = {shared_.merge_offsets[i], shared_.merge_offsets[i + 1]};
     if constexpr (Tile::kQueriesInRegisters) {
 #pragma unroll
       for (int k = 0; k < kKSteps; ++k) load_queries(queries_[k], k);
@@ -89,9 +86,9 @@ class Consumer {
 #pragma unroll 1
     for (int i = lane_; i < task_.n_token_rows; i += 32) {
       const TokenRow row = shared_.rows[i];
-      inner_lo_ = max(inner_lo_, row.kv_lo);
-      inner_hi_ = min(inner_hi_, row.kv_hi);
-      if (row.kv_hi > row.kv_lo) {
+      if (row.kv_hi > row.kv_lo) {  // a row that sees nothing is set to nothing at the end, and changes no bit of the others
+        inner_lo_ = max(inner_lo_, row.kv_lo);
+        inner_hi_ = min(inner_hi_, row.kv_hi);
         hull_lo_ = min(hull_lo_, max(task_.kv_begin, row.kv_lo));
         hull_hi_ = max(hull_hi_, min(task_.kv_end, row.kv_hi));
       }
@@ -348,9 +345,24 @@ class Consumer {
     }
   }
 
+  /// Rows that see nothing have taken part where nothing was masked: their states become empty.
+  __device__ __forceinline__ void forget_blind_rows() {
+    const bool blind[2] = {row_bounds_[0].x >= row_bounds_[0].y, row_bounds_[1].x >= row_bounds_[1].y};
+    if (!__any_sync(~0u, blind[0] || blind[1])) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!blind[half]) continue;
+      max_[half] = -INFINITY;
+      sum_[half] = 0;
+#pragma unroll
+      for (int i = 0; i < kColumnTiles; ++i) out_[i][2 * half] = out_[i][2 * half + 1] = 0;
+    }
+  }
+
   /// Joins the states of the warps that hold the same rows, in the order of token groups, and writes outputs or partial states, eight
   /// rows of each warp at a time.
   __device__ __forceinline__ void write_tile() {
+    forget_blind_rows();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       sum_[half] += __shfl_xor_sync(~0u, sum_[half], 1);
@@ -463,15 +475,15 @@ class Consumer {
   /// Counts the tile's states in, a row a lane, and notes the rows whose last state it was.
   __device__ __forceinline__ void count_rows() {
     __threadfence();  // behind the barrier that followed the last store of the block
-#pragma unroll
-    for (int i = 0; i < kRowsALane; ++i) {
-      if (i * 32 + lane_ >= task_.n_token_rows) continue;
-      const int row = task_.first_row + i * 32 + lane_;
-      const unsigned last = static_cast<unsigned>(merge_slots_[i].y - merge_slots_[i].x) - 1;
+#pragma unroll 1
+    for (int i = lane_; i < task_.n_token_rows; i += 32) {
+      const int row = task_.first_row + i;
+      const int2 slots = shared_.merge_slots[i];
+      const unsigned last = static_cast<unsigned>(slots.y - slots.x) - 1;
       // Wraps to zero with the last arrival, so the counter is ready for the next launch.
       auto* counter = reinterpret_cast<unsigned*>(p_.counters) + static_cast<std::int64_t>(row) * p_.n_kv_heads + task_.kv_head;
       if (atomicInc(counter, last) == last)
-        shared_.late_merges[atomicAdd(shared_.n_late_merges, 1)] = {row, task_.kv_head, merge_slots_[i].x, merge_slots_[i].y};
+        shared_.late_merges[atomicAdd(shared_.n_late_merges, 1)] = {row, task_.kv_head, slots.x, slots.y};
     }
   }
 
@@ -520,7 +532,6 @@ class Consumer {
   int token_groups_ = 1, row_group_ = 0, token_group_ = 0;
   int inner_lo_ = 0, inner_hi_ = 0, hull_lo_ = 0, hull_hi_ = 0;
   int2 row_bounds_[2];
-  int2 merge_slots_[kRowsALane];  ///< warp 0: of the tile's token rows, one a lane
   std::uint32_t queries_[Tile::kQueriesInRegisters ? kKSteps : 1][4];
   float out_[kColumnTiles][4];
   float max_[2], sum_[2];

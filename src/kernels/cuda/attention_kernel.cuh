@@ -44,11 +44,11 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attention_kernel(const _
   __syncthreads();
   let_next_kernel_start();
   if (warp >= kConsumerWarps) {
-    give_registers<72>();
+    give_registers<56>();
     Producer<Tile> producer(p, shared, n_stages);
     producer.run();
   } else {
-    take_registers<216>();
+    take_registers<224>();
     Consumer<Tile> consumer(p, shared, n_stages);
     consumer.run();
   }

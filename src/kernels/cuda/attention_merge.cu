@@ -23,15 +23,20 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int n_units = n_rows * p.n_heads;
   let_next_kernel_start();
-  wait_for_kernel_before();
+  bool has_waited = false;  // what the step says is read before the wait, as it is older than the kernel before
   for (int first = static_cast<int>(blockIdx.x) * block_units; first < n_units; first += static_cast<int>(gridDim.x) * block_units) {
     const int mine = first + warp;
     if (warp < block_units && mine < n_units) {
       const int begin = __ldg(offsets + mine / p.n_heads);
       const int n_slots = __ldg(offsets + mine / p.n_heads + 1) - begin;
+      if (lane < n_slots) asm volatile("prefetch.global.L1 [%0];" ::"l"(slots + begin + lane));
+      if (!has_waited) wait_for_kernel_before();
+      has_waited = true;
       if (n_slots > 0 && merge_parts(n_slots) == 1)
         merge_by_warp<T>(p, slots + begin, n_slots, mine / p.n_heads, mine % p.n_heads, lane);
     }
+    if (!has_waited) wait_for_kernel_before();
+    has_waited = true;
     for (int unit = first; unit < min(first + block_units, n_units); ++unit) {
       const int begin = __ldg(offsets + unit / p.n_heads);
       const int n_slots = __ldg(offsets + unit / p.n_heads + 1) - begin;

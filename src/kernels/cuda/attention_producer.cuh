@@ -37,8 +37,7 @@ class Producer {
       const int next_ids = load_ids(step, shared_.pairs[i].item, 0);  // loaded while this item's keys are copied
 #pragma unroll 1
       for (int row = 0; row < pair.item.n_rows; row += tile_rows) {
-        write_task(step, pair, row, min(tile_rows, pair.item.n_rows - row), group);
-        copy_keys_and_values(step, pair.item, pair.kv_head, ids);
+        copy_tile(step, pair, row, min(tile_rows, pair.item.n_rows - row), group, ids);
       }
       ids = next_ids;
     }
@@ -97,21 +96,30 @@ class Producer {
     }
   }
 
-  __device__ void copy_keys_and_values(const StepArrays& step, const AttentionItem& item, int kv_head, int ids) {
+  /// A tile's keys and values, and its task as soon as the one before is taken: keys are copied ahead of it while there is room.
+  __device__ __forceinline__ void copy_tile(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group, int ids) {
+    const AttentionItem& item = pair.item;
     const int begin = first_stage_position(item);
     const int n_granules = (item.kv_end - begin + 15) / 16;
-    const std::byte* keys = p_.kv + kv_head * p_.tile_bytes + thread_ * 16;
+    const std::byte* keys = p_.kv + pair.kv_head * p_.tile_bytes + thread_ * 16;
     const std::int64_t values = p_.n_kv_heads * p_.tile_bytes;
     int next_ids = n_granules > 32 ? load_ids(step, item, 32) : 0;
+    bool has_task = false;
 #pragma unroll 1
     for (int first = 0; first < n_granules; first += Tile::kGranules) {
       if (first % 32 == 0 && first > 0) {
         ids = next_ids;
         next_ids = load_ids(step, item, first + 32);
       }
+      const std::uint32_t empty = shared_.empty + 8 * ring_.slot;
+      if (!has_task && (__all_sync(~0u, barrier_has_ended(shared_.task_empty, task_parity_ ^ 1)) ||
+                        !__all_sync(~0u, barrier_has_ended(empty, ring_.parity ^ 1)))) {
+        write_task(step, pair, row, n_token_rows, group);
+        has_task = true;
+      }
       const std::uint32_t stage = shared_.stages + ring_.slot * Tile::kStageBytes + thread_ * 16;
       const int position = begin + first * 16;
-      barrier_wait(shared_.empty + 8 * ring_.slot, ring_.parity ^ 1);
+      barrier_wait(empty, ring_.parity ^ 1);
 #pragma unroll
       for (int granule = 0; granule < Tile::kGranules; ++granule) {
         if (first + granule >= n_granules) break;
@@ -124,6 +132,7 @@ class Producer {
       arrive_with_copies(shared_.full + 8 * ring_.slot);
       ring_.advance(n_stages_);
     }
+    if (!has_task) write_task(step, pair, row, n_token_rows, group);
   }
 
   /// 16 tokens of K or V, panel by panel; a last panel of 64-byte rows is copied by half of the threads.

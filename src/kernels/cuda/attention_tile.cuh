@@ -68,7 +68,7 @@ struct AttentionTile {
   static constexpr int kColumns = kDim < 128 ? kDim : 128;
   static constexpr int kColumnStride = kColumns + 8;
   static constexpr int kScratchFloats = kConsumerWarps * 8 * kColumnStride;
-  static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 20 + 16 +
+  static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 28 + 16 +
                                      2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) + static_cast<int>(sizeof(TileTask)) +
                                      kLateMerges * 16 + 16 + 8 * (2 * kMaxStages + 2);
   static_assert(kTailBytes == 0 || kTailBytes == 64);
@@ -92,6 +92,7 @@ struct SharedLayout {
   float2* row_states;   ///< of each row of the tile, joined
   TokenRow* rows;              ///< of the tile
   std::int32_t* merge_offsets;  ///< of the tile's token rows, and behind the last
+  int2* merge_slots;            ///< of the rows of the tile at work: the first and the end
   ItemPair* pairs;              ///< two batches
   TileTask* task;
   int4* late_merges;  ///< row, KV head, merge slots [z, w)
@@ -112,6 +113,7 @@ struct SharedLayout {
     row_states = reinterpret_cast<float2*>(take(Tile::kMaxRows * 8));
     rows = reinterpret_cast<TokenRow*>(take(Tile::kMaxRows * 16));
     merge_offsets = reinterpret_cast<std::int32_t*>(take(Tile::kMaxRows * 4 + 16));
+    merge_slots = reinterpret_cast<int2*>(take(Tile::kMaxRows * 8));
     pairs = reinterpret_cast<ItemPair*>(take(2 * kPairBatch * sizeof(ItemPair)));
     task = reinterpret_cast<TileTask*>(take(sizeof(TileTask)));
     late_merges = reinterpret_cast<int4*>(take(kLateMerges * 16));

@@ -46,6 +46,17 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
   } while (done == 0);
 }
 
+/// Whether the phase of this parity has ended, without waiting.
+__device__ __forceinline__ bool barrier_has_ended(std::uint32_t barrier, int parity) {
+  std::uint32_t done = 0;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 // --- copies from global to shared memory ---
 
 /// 16 bytes, past the L1.
