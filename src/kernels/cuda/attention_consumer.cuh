@@ -497,13 +497,13 @@ class Consumer {
 #pragma unroll 1
     for (int i = warp_; i < n * group_; i += kConsumerWarps) {
       const int4 late = shared_.late_merges[i / group_];
-      if (merge_parts(late.w - late.z) == 1)
+      if (!wants_block(late.w - late.z))
         merge_by_warp<T>(p_, step.merge_slots + late.z, late.w - late.z, late.x, late.y * group_ + i % group_, lane_);
     }
 #pragma unroll 1
     for (int i = 0; i < n * group_; ++i) {
       const int4 late = shared_.late_merges[i / group_];
-      if (merge_parts(late.w - late.z) > 1)
+      if (wants_block(late.w - late.z))
         merge_by_block<T>(p_, step.merge_slots + late.z, late.w - late.z, late.x, late.y * group_ + i % group_, shared_.scratch, thread_,
                           kConsumerBarrier);
       named_barrier(kConsumerBarrier, kConsumerThreads);

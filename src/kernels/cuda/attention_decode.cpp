@@ -40,6 +40,12 @@ Launch find_launch(DType dtype, int padded_dim) {
   return nullptr;
 }
 
+bool is_recording(const Device& device) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(device.stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace
 
 std::string attention_obstacle(const KvShape& kv) {
@@ -63,7 +69,7 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   const auto n_heads = static_cast<int>(args.q.shape[1]);
   check(n_heads / shape.n_kv_heads <= kMaxGroup, "attention on CUDA: more than 64 query heads a KV head");
   check(args.scale > 0, "attention on CUDA: the scale must be positive");
-  const bool merges_inside = args.merge && n_rows * shape.n_kv_heads <= workspace.n_counters;
+  const bool merges_inside = args.merge && workspace.merges_inside && n_rows * shape.n_kv_heads <= workspace.n_counters;
   const float log2_e = 1.44269504f;
   AttentionParams params;
   params.step = args.step.data;
@@ -88,7 +94,9 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   params.out_is_f32 = args.out.dtype == DType::f32;
   params.v_scale = shape.v_scale;
   find_launch(shape.dtype, padded_head_dim(shape.head_dim))(params, device, workspace.n_blocks);
-  if (args.merge && !merges_inside)
+  // A recording serves later steps, which may merge where this one does not.
+  const bool may_merge = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0 || is_recording(device);
+  if (args.merge && !merges_inside && may_merge)
     cuda::attention_merge(device, {args.out, args.partials, args.step, args.group});
 }
 

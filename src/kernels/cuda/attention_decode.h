@@ -14,6 +14,7 @@ struct AttentionWorkspace {
   std::int32_t* counters = nullptr;
   std::int64_t n_counters = 0;
   int n_blocks = 0;  ///< of the persistent grid
+  bool merges_inside = false;  ///< else a launch of its own merges
 };
 
 /// Says in a sentence what attention cannot do with this storage and these queries, or nothing: asked before anything is built.

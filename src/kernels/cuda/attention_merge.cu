@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
       if (lane < n_slots) asm volatile("prefetch.global.L1 [%0];" ::"l"(slots + begin + lane));
       if (!has_waited) wait_for_kernel_before();
       has_waited = true;
-      if (n_slots > 0 && merge_parts(n_slots) == 1)
+      if (n_slots > 0 && !wants_block(n_slots))
         merge_by_warp<T>(p, slots + begin, n_slots, mine / p.n_heads, mine % p.n_heads, lane);
     }
     if (!has_waited) wait_for_kernel_before();
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int unit = first; unit < min(first + block_units, n_units); ++unit) {
       const int begin = __ldg(offsets + unit / p.n_heads);
       const int n_slots = __ldg(offsets + unit / p.n_heads + 1) - begin;
-      if (n_slots > 0 && merge_parts(n_slots) > 1)
+      if (n_slots > 0 && wants_block(n_slots))
         merge_by_block<T>(p, slots + begin, n_slots, unit / p.n_heads, unit % p.n_heads, shared, static_cast<int>(threadIdx.x), 1);
     }
   }

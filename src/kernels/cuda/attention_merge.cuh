@@ -13,6 +13,8 @@ namespace baton::cuda {
 /// A row's slots are cut into parts, each summed front to back; then the parts are summed. The number of slots alone says how many.
 constexpr int kMergeParts = 8;
 __device__ __forceinline__ int merge_parts(int n_slots) { return min(kMergeParts, max(1, n_slots / 4)); }
+/// Whether a row has so many slots that a block should merge it, not a warp.
+__device__ __forceinline__ bool wants_block(int n_slots) { return n_slots > 24; }
 
 /// The states of one row and query head: where they are, and how a warp's lanes share the columns.
 struct MergeSource {

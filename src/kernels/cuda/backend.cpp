@@ -138,6 +138,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   attention_.counters = reinterpret_cast<std::int32_t*>(counters);
   attention_.n_counters = kAttentionCounters;
   attention_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks : device_.n_multiprocessors;
+  attention_.merges_inside = options.merges_in_attention;
   check_cuda(cudaMemsetAsync(counters, 0, kAttentionCounters * sizeof(std::int32_t), device_.stream), "cudaMemsetAsync");
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
   sampling_ = {reinterpret_cast<float*>(originals), kOriginals};
@@ -189,12 +190,12 @@ BackendInfo CudaBackend::info() const {
   costs.flops_per_us = 450e6;
   costs.few_queries = 32;
   costs.query_granule = 16;
-  costs.partial_bytes_per_us = 5e6;
-  costs.item_us = 0.7;
-  costs.merge_us = 1.5;
+  costs.partial_bytes_per_us = 3e6;
+  costs.item_us = 2.0;
+  costs.merge_us = 4.0;
   costs.n_workers = attention_.n_blocks;
   costs.row_tile_queries = 128;
-  costs.min_piece = 64;
+  costs.min_piece = 128;
   costs.head_by_head = false;
   costs.deals_pairs = true;
   return info;
