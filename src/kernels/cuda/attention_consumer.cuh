@@ -48,10 +48,10 @@ class Consumer {
  private:
   __device__ __forceinline__ void run_tile() {
     n_rows_ = task_.n_token_rows * group_;
-    row_shift_ = n_rows_ <= 16 ? 0 : n_rows_ <= 32 ? 1 : n_rows_ <= 64 ? 2 : 3;
+    row_shift_ = n_rows_ <= 16 ? 0 : n_rows_ <= 32 ? 1 : 2;
     token_groups_ = kConsumerWarps >> row_shift_;
-    row_group_ = row_shift_ == 3 ? warp_ : warp_ & ((1 << row_shift_) - 1);
-    token_group_ = row_shift_ == 3 ? 0 : (warp_ / 4 << (2 - row_shift_)) + (warp_ % 4 >> row_shift_);
+    row_group_ = warp_ & ((1 << row_shift_) - 1);
+    token_group_ = warp_ >> row_shift_;
     find_bounds();
     if (warp_ == 0 && p_.counters != nullptr)
       for (int i = lane_; i < task_.n_token_rows; i += 32)
@@ -231,10 +231,10 @@ class Consumer {
         load_matrices(b, Tile::chunk_address(part, token + (matrix & 1) * 8 + (lane_ & 7), k + (matrix >> 1)));
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          multiply_16x8x16<T>(scores[i], a[0], e4m3_pair_to_bf16(__byte_perm(b[i], 0, 0x1404)),
-                              e4m3_pair_to_bf16(__byte_perm(b[i], 0, 0x3424)));
-          multiply_16x8x16<T>(odd[i], a[1], e4m3_pair_to_bf16(__byte_perm(b[2 + i], 0, 0x1404)),
-                              e4m3_pair_to_bf16(__byte_perm(b[2 + i], 0, 0x3424)));
+          multiply_16x8x16<T>(scores[i], a[0], e4m3_pair_to_bf16(b[i]),
+                              e4m3_pair_to_bf16(b[i] >> 16));
+          multiply_16x8x16<T>(odd[i], a[1], e4m3_pair_to_bf16(b[2 + i]),
+                              e4m3_pair_to_bf16(b[2 + i] >> 16));
         }
       } else {
         std::uint32_t b[2][4];
@@ -329,7 +329,7 @@ class Consumer {
         for (int j = 0; j < 2; ++j)
 #pragma unroll
           for (int odd = 0; odd < 2; ++odd) {
-            const int selector = odd == 0 ? 0x2404 : 0x3414;
+            const int selector = odd == 0 ? 0x4420 : 0x4431;  // the even or odd dimension of both tokens
             multiply_16x8x16<T>(out_[2 * (c + j) + odd], a, e4m3_pair_to_bf16(__byte_perm(b[2 * j] & keep[0], 0, selector)),
                                 e4m3_pair_to_bf16(__byte_perm(b[2 * j + 1] & keep[1], 0, selector)));
           }
@@ -385,30 +385,24 @@ class Consumer {
     }
   }
 
-  /// Of row `row` of this warp's 16: the factor of this warp's state in the joined one. The four lanes of a row take two token groups
-  /// each.
+  /// Of row `row` of this warp's 16: the factor of this warp's state in the joined one. The four lanes of a row take a token group each.
   __device__ __forceinline__ float join_states(int row, float mine) {
-    float2 states[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int token_group = (lane_ & 3) + 4 * i;
-      states[i] = token_group < token_groups_ ? shared_.warp_states[warp_of(token_group, row_group_) * 16 + row]
-                                              : make_float2(-INFINITY, 0);
-    }
-    float m = fmaxf(states[0].x, states[1].x);
+    static_assert(kConsumerWarps == 4);
+    const int token_group = lane_ & 3;
+    const float2 state = token_group < token_groups_ ? shared_.warp_states[warp_of(token_group, row_group_) * 16 + row]
+                                                     : make_float2(-INFINITY, 0);
+    float m = state.x;
     m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
     m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
     const float base = m == -INFINITY ? 0.0f : m;
-    float l = states[0].y * exp2_approx(states[0].x - base) + states[1].y * exp2_approx(states[1].x - base);
+    float l = state.y * exp2_approx(state.x - base);
     l += __shfl_xor_sync(~0u, l, 1);
     l += __shfl_xor_sync(~0u, l, 2);
-    if (token_group_ == 0 && (lane_ & 3) == 0) shared_.row_states[row_group_ * 16 + row] = {m, l};
+    if (token_group_ == 0 && token_group == 0) shared_.row_states[row_group_ * 16 + row] = {m, l};
     return exp2_approx(mine - base);
   }
   __device__ __forceinline__ int warp_of(int token_group, int row_group) const {
-    if (row_shift_ == 3) return row_group;
-    const int shift = 2 - row_shift_;  // token groups in a warpgroup
-    return (token_group >> shift) * 4 + ((token_group & ((1 << shift) - 1)) << row_shift_) + row_group;
+    return (token_group << row_shift_) + row_group;
   }
 
   /// This warp's outputs of kColumns columns of eight rows, to its part of the scratch. The products of 8-bit values leave neighbouring
@@ -487,8 +481,8 @@ class Consumer {
     }
   }
 
-  /// When there are no tiles left, or no room to note more: merges the rows that this block completed. Rows of few slots: a warp for each head; of many: all
-  /// warps for each.
+  /// When there are no tiles left, or no room to note more: merges the rows that this block completed. Rows of few slots: a warp for
+  /// each head; of many: all warps for each.
   __device__ void merge_completed_rows() {
     if (warp_ == 0) __threadfence();
     named_barrier(kConsumerBarrier, kConsumerThreads);
@@ -504,12 +498,12 @@ class Consumer {
     for (int i = 0; i < n * group_; ++i) {
       const int4 late = shared_.late_merges[i / group_];
       if (wants_block(late.w - late.z))
-        merge_by_block<T>(p_, step.merge_slots + late.z, late.w - late.z, late.x, late.y * group_ + i % group_, shared_.scratch, thread_,
+        merge_by_block<T, kConsumerWarps>(p_, step.merge_slots + late.z, late.w - late.z, late.x, late.y * group_ + i % group_, shared_.scratch, thread_,
                           kConsumerBarrier);
-      named_barrier(kConsumerBarrier, kConsumerThreads);
+    }
+    named_barrier(kConsumerBarrier, kConsumerThreads);
     if (thread_ == 0) *shared_.n_late_merges = 0;
     counted_rows_ = 0;
-  }
   }
 
   const AttentionParams& p_;

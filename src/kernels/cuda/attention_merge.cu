@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
       const int begin = __ldg(offsets + unit / p.n_heads);
       const int n_slots = __ldg(offsets + unit / p.n_heads + 1) - begin;
       if (n_slots > 0 && wants_block(n_slots))
-        merge_by_block<T>(p, slots + begin, n_slots, unit / p.n_heads, unit % p.n_heads, shared, static_cast<int>(threadIdx.x), 1);
+        merge_by_block<T, kThreads / 32>(p, slots + begin, n_slots, unit / p.n_heads, unit % p.n_heads, shared, static_cast<int>(threadIdx.x), 1);
     }
   }
 }

@@ -118,8 +118,8 @@ __device__ __forceinline__ void merge_by_warp(const AttentionParams& p, const st
 /// Floats of shared memory that merge_by_block works in.
 constexpr int kMergeFloats = kMergeParts * 128;
 
-/// One row and head by eight warps, a part each. All 256 threads call it; `barrier_id` is theirs.
-template <class T>
+/// One row and head by kWarps warps, a part each at a time. All their threads call it; `barrier_id` is theirs.
+template <class T, int kWarps>
 __device__ __forceinline__ void merge_by_block(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row, int head,
                                             float* shared, int thread, int barrier_id) {
   const int warp = thread / 32;
@@ -131,8 +131,10 @@ __device__ __forceinline__ void merge_by_block(const AttentionParams& p, const s
 #pragma unroll 1
   for (int first_column = 0; first_column < p.head_dim; first_column += 128) {
     const int column = first_column + lane * 4;
-    if (warp < n_parts) outputs[warp * 32 + lane] = merge_part(p, from, warp, n_parts, totals.x, column, lane);
-    named_barrier(barrier_id, 256);
+#pragma unroll 1
+    for (int part = warp; part < n_parts; part += kWarps)
+      outputs[part * 32 + lane] = merge_part(p, from, part, n_parts, totals.x, column, lane);
+    named_barrier(barrier_id, 32 * kWarps);
     if (warp == 0) {
       float4 sum = {0, 0, 0, 0};
 #pragma unroll 1
@@ -142,7 +144,7 @@ __device__ __forceinline__ void merge_by_block(const AttentionParams& p, const s
       }
       store_merged<T>(p, row, head, column, sum, totals.y);
     }
-    named_barrier(barrier_id, 256);
+    named_barrier(barrier_id, 32 * kWarps);
   }
 }
 

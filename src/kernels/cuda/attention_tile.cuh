@@ -4,13 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/attention_params.h"
 #include "kernels/cuda/mma.cuh"
 
 namespace baton::cuda {
 
-constexpr int kConsumerWarps = 8;
+constexpr int kConsumerWarps = 4;  ///< a warpgroup
 constexpr int kConsumerThreads = 32 * kConsumerWarps;
 constexpr int kProducerWarps = 4;
 constexpr int kProducerThreads = 32 * kProducerWarps;
@@ -19,7 +20,7 @@ constexpr int kConsumerBarrier = 1;
 constexpr int kProducerBarrier = 2;
 constexpr int kMaxStages = 8;
 /// Rows and KV heads that one block may complete in a launch; steps with more of them merge in a launch of their own.
-constexpr int kLateMerges = 512;
+constexpr int kLateMerges = 128;
 
 /// What the consumers must know of a tile, written by a producer beside the queries.
 struct TileTask {
@@ -48,8 +49,8 @@ struct AttentionTile {
   using Element = T;
   static constexpr int kHeadDim = kDim;
   static constexpr bool kIsFp8 = kFp8;
-  static constexpr int kStageTokens = kDim > 128 ? 32 : 64;
-  static constexpr int kMaxRows = kDim > 128 ? 64 : 128;
+  static constexpr int kStageTokens = kDim > 128 ? 16 : 64;
+  static constexpr int kMaxRows = kAttentionTileRows;
   static constexpr bool kQueriesInRegisters = kDim <= 128;
 #ifdef BATON_SM90A
   static constexpr bool kWgmma = !kFp8 && (kDim == 64 || kDim == 128);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/activation.h"
+#include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_merge.h"
 #include "kernels/cuda/collectives.h"
 #include "kernels/cuda/embedding.h"
@@ -137,7 +138,8 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   BATON_TRY(std::byte * counters, device_memory(kAttentionCounters * sizeof(std::int32_t), "the counters of attention"));
   attention_.counters = reinterpret_cast<std::int32_t*>(counters);
   attention_.n_counters = kAttentionCounters;
-  attention_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks : device_.n_multiprocessors;
+  attention_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks
+                                                      : device_.n_multiprocessors * attention_blocks_a_multiprocessor(device_);
   attention_.merges_inside = options.merges_in_attention;
   check_cuda(cudaMemsetAsync(counters, 0, kAttentionCounters * sizeof(std::int32_t), device_.stream), "cudaMemsetAsync");
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
@@ -182,7 +184,7 @@ BackendInfo CudaBackend::info() const {
   info.free_memory_bytes = static_cast<std::int64_t>(free_bytes);
   info.has_bf16_products = true;
   info.has_full_sampling = true;
-  // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, whose tiles hold 128 query rows.
+  // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, an item's own time and a merging launch as measured there.
   AttentionCosts& costs = info.attention_costs;
   costs.memory_bytes_per_us = 4.5e6;
   costs.cache_bytes_per_us = 9.6e6;
@@ -191,11 +193,11 @@ BackendInfo CudaBackend::info() const {
   costs.few_queries = 32;
   costs.query_granule = 16;
   costs.partial_bytes_per_us = 3e6;
-  costs.item_us = 2.0;
+  costs.item_us = 3.0;
   costs.merge_us = 4.0;
   costs.n_workers = attention_.n_blocks;
-  costs.row_tile_queries = 128;
-  costs.min_piece = 128;
+  costs.row_tile_queries = kAttentionTileRows;
+  costs.min_piece = 256;
   costs.head_by_head = false;
   costs.deals_pairs = true;
   return info;

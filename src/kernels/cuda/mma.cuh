@@ -118,16 +118,23 @@ __device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
   return pair;
 }
 
-/// Two e4m3 numbers, each in the upper byte of a half, as bf16. Exact: the exponent field is moved and scaled by 2^120.
+/// The two e4m3 numbers of 16 bits as a pair of bf16; exact, NaN stays NaN.
 __device__ __forceinline__ std::uint32_t e4m3_pair_to_bf16(std::uint32_t bytes) {
-  const std::uint32_t moved = ((bytes >> 4) & 0x07f007f0u) | (bytes & 0x80008000u);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(bytes)));
+  const float2 floats = __half22float2(*reinterpret_cast<const __half2*>(&halves));
+  return pack_pair<__nv_bfloat16>(floats.x, floats.y);
+#else
+  // The exponent field is moved and scaled by 2^120; the one code of NaN (all ones below the sign) comes out as 480.
+  const std::uint32_t apart = __byte_perm(bytes, 0, 0x1404);
+  const std::uint32_t moved = ((apart >> 4) & 0x07f007f0u) | (apart & 0x80008000u);
   std::uint32_t pair;
-  // x 2^120 + (-0): sm_80 has no bf16 product without a sum
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(moved), "r"(0x7b807b80u), "r"(0x80008000u));
-  // The one code of NaN (all ones below the sign) came out as 480.
   if ((pair & 0x00007fffu) == 0x000043f0u) pair |= 0x00007fc0u;
   if ((pair & 0x7fff0000u) == 0x43f00000u) pair |= 0x7fc00000u;
   return pair;
+#endif
 }
 
 __device__ __forceinline__ float exp2_approx(float x) {
