@@ -15,7 +15,8 @@ struct TraceRequest {
   double arrival_s = 0;  ///< from the trace's begin
   std::int32_t prompt_len = 0;
   std::int32_t output_len = 0;
-  std::vector<std::int64_t> runs = {};  ///< an id for each run_len tokens of the prompt; empty: nothing in common with any other
+  std::vector<std::int64_t> runs =
+      {};  ///< an id for each run_len tokens of the prompt; empty: nothing in common with any other
 };
 
 struct Trace {
