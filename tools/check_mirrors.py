@@ -25,7 +25,7 @@ CPU_ONLY = {
     "attention_tile",
     "row_math",
 }
-CUDA_ONLY = {"attention_*", "device", "kv_layout", "mma", "radix_select", "read_bandwidth", "warp"}
+CUDA_ONLY = {"attention_*", "device", "kv_layout", "launch", "mma", "radix_select", "read_bandwidth", "warp"}
 
 # Sources (patterns) that another test reaches: a source is tested by what is said about it, and these have no name outside.
 TESTED_THROUGH = {

@@ -22,10 +22,10 @@ struct BackendOptions {
   int n_threads = 0;             ///< 0: as many as affinity and quota allow
   bool batch_invariant = false;  ///< products in fixed row tiles, proven when a weight is packed
   int device = 0;                ///< which CUDA device
-  /// Rows with several partial states are merged by the CUDA attention kernel itself, by the block that brings the last one, not by
-  /// a launch behind it; the bits are the same.
+  /// Rows with several partial states are merged by the CUDA attention kernel itself, by the block that brings the last one,
+  /// not by a launch behind it; the bits are the same.
   bool merges_in_attention = false;
-  int attention_blocks = 0;      ///< blocks of the CUDA attention kernel, 0: one a multiprocessor; results do not depend on it
+  int attention_blocks = 0;  ///< blocks of the CUDA attention kernel, 0: one a multiprocessor; results do not depend on it
 };
 
 struct BackendInfo {
@@ -85,9 +85,9 @@ class PackedMatrix {
   std::size_t size_bytes = 0;
 };
 
-/// Operations that were recorded once and can run again as they are, with the same memory: a CUDA graph, or the calls themselves
-/// on a backend without graphs. Sizes that the operations took from their arguments are fixed; what they read from memory (the
-/// step's sections among it) may change between replays.
+/// Operations that were recorded once and can run again as they are, with the same memory: a CUDA graph, or the calls
+/// themselves on a backend without graphs. Sizes that the operations took from their arguments are fixed; what they read from
+/// memory (the step's sections among it) may change between replays.
 class Recording {
  public:
   virtual ~Recording() = default;

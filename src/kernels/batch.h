@@ -160,14 +160,14 @@ struct LayerGroupSections {
   Section block_lists;    ///< int32 block ids
   Section merge_offsets;  ///< int32 [n_rows + 1] into merge_slots; equal neighbours: the row was written directly
   Section merge_slots;    ///< int32 partial states of each row, in merge order (ascending positions)
-  /// int32 item * n_kv_heads + kv_head: worker w takes [worker_offsets[w], worker_offsets[w + 1]) of them in this order, so that
-  /// all end together (AttentionPlan::pairs). Both are empty where the backend did not ask for it.
+  /// int32 item * n_kv_heads + kv_head: worker w takes [worker_offsets[w], worker_offsets[w + 1]) of them in this order, so
+  /// that all end together (AttentionPlan::pairs). Both are empty where the backend did not ask for it.
   Section pairs;
   Section worker_offsets;  ///< int32 [n_workers + 1]
   std::int32_t n_partials = 0;
-  /// The first so many items are shared runs and long contexts. An executor that hands items out one by one crosses these with the
-  /// KV heads item by item, and the rest head by head, so that sequences that read the same blocks by themselves read them at the
-  /// same time.
+  /// The first so many items are shared runs and long contexts. An executor that hands items out one by one crosses these with
+  /// the KV heads item by item, and the rest head by head, so that sequences that read the same blocks by themselves read them
+  /// at the same time.
   std::int32_t n_shared_items = 0;
 };
 

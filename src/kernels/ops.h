@@ -119,7 +119,8 @@ struct PartialStates {
 ///     for each item, row in item, query head h (KV head h / (n_heads / n_kv_heads)):
 ///         s_t = c(scale * q . k_t) * log2(e)   for t in [kv_begin, kv_end) and in the row's [kv_lo, kv_hi)
 ///         c(x) = softcap tanh(x / softcap) if softcap > 0, else x
-///         state = (m, l, o) of softmax(s) V, built chunk by chunk (kAttentionChunk, absolute positions), folded left to right
+///         state = (m, l, o) of softmax(s) V; with batch_invariant (and always on the CPU) built chunk by chunk
+///         (kAttentionChunk, absolute positions), folded left to right
 ///     direct items write o / l to `out`, others their state to `partials`.
 ///
 ///     q  [rows, n_heads, head_dim] float     out  the same shape, float; may not overlap q
@@ -130,7 +131,7 @@ struct AttentionArgs {
   ConstTensorView q;
   TensorView out;
   PartialStates partials;
-  ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16], as resolve_rows left them
+  ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16], as resolve_rows left them, not by the operation right before
   StepView step;
   int group = 0;
   int layer = 0;
@@ -145,10 +146,11 @@ void attention_decode(Backend& backend, const AttentionArgs& args);
 ///
 ///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike;   out = o / l
 ///
-/// in the order of merge_slots, which is the order of positions, so that the result does not depend on who came first. The same
-/// fold joins chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is
-/// one chunk (folds run left to right and do not associate). Empty rows give 0, never NaN. out  [rows, n_heads, head_dim]
-/// float; rows without merge slots are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
+/// in the order of merge_slots, which is the order of positions, so that the result does not depend on who came first (CUDA
+/// cuts a row's slots into as many parts as their number says, and folds parts). On the CPU the same fold joins chunks inside
+/// an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is one chunk (folds run left
+/// to right and do not associate). Empty rows give 0, never NaN. out  [rows, n_heads, head_dim] float; rows without merge slots
+/// are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
 struct AttentionMergeArgs {
   TensorView out;
   PartialStates partials;
@@ -177,7 +179,8 @@ void silu_mul(Backend& backend, const SiluMulArgs& args);
 ///     joins the
 ///                 list if it is not there):  x = x > 0 ? x / repetition : x * repetition;  if n > 0: x -= presence + frequency
 ///                 n
-///     forbidden   bans (of any `after`, or of the slot's last token), stop ids before min_tokens, all but `allowed` if there are any
+///     forbidden   bans (of any `after`, or of the slot's last token), stop ids before min_tokens, all but `allowed` if there
+///     are any
 ///
 /// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise probabilities are softmax(x / temperature), cut to
 /// those of at least min_p times the largest, of these to the top_k largest, then to the smallest set whose share of what is

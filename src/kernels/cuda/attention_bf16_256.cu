@@ -3,4 +3,5 @@
 
 namespace baton::cuda {
 template void launch_attention<__nv_bfloat16, 256, false>(const AttentionParams&, const Device&, int n_blocks);
+template int attention_stages<__nv_bfloat16, 256, false>(const Device&);
 }  // namespace baton::cuda

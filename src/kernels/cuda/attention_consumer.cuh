@@ -1,6 +1,7 @@
 /// The consumer warps of the attention kernel: products, the running softmax, and what a tile leaves behind.
 #pragma once
 
+#include "kernels/cuda/attention_row_counter.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 
 namespace baton::cuda {
@@ -14,13 +15,20 @@ class Consumer {
 
  public:
   __device__ Consumer(const AttentionParams& p, const SharedLayout<Tile>& shared, int n_stages)
-      : p_(p), shared_(shared), n_stages_(n_stages), thread_(static_cast<int>(threadIdx.x)), lane_(thread_ % 32), warp_(thread_ / 32) {}
+      : p_(p),
+        shared_(shared),
+        counter_(p, shared),
+        n_stages_(n_stages),
+        thread_(static_cast<int>(threadIdx.x)),
+        lane_(thread_ % 32),
+        warp_(thread_ / 32) {}
 
   __device__ void run() {
     group_ = p_.n_heads / p_.n_kv_heads;
     group_inverse_ = ((1 << 16) + group_ - 1) / group_;
-    // The first round is dry: it computes with what happens to be in shared memory and writes nothing, so that the instructions are
-    // there when the first tile is (cold, they cost it microseconds). The same code runs, so the compiler must not see which is which.
+    // The first round is dry: it computes with what happens to be in shared memory and writes nothing, so that the instructions
+    // are there when the first tile is (cold, they cost it microseconds). The same code runs, so the compiler must not see
+    // which is which.
     asm volatile("mov.u32 %0, 1;" : "=r"(is_dry_));
     while (true) {
       if (is_dry_ != 0) {
@@ -31,16 +39,11 @@ class Consumer {
         barrier_wait(shared_.task_full, task_parity_);
         task_parity_ ^= 1;
         task_ = *shared_.task;
-        if (task_.n_token_rows == 0 || counted_rows_ + task_.n_token_rows > kLateMerges) {
-          if (counted_rows_ > 0) merge_completed_rows();
-          if (task_.n_token_rows == 0) break;
-        }
+        if (task_.n_token_rows == 0 || !counter_.has_room(task_.n_token_rows)) counter_.merge_completed_rows();
+        if (task_.n_token_rows == 0) break;
       }
       run_tile();
-      if (p_.counters != nullptr && task_.is_direct == 0 && is_dry_ == 0) {
-        if (warp_ == 0) count_rows();
-        counted_rows_ += task_.n_token_rows;
-      }
+      if (p_.counters != nullptr && task_.is_direct == 0 && is_dry_ == 0) counter_.count(task_);
       is_dry_ = 0;
     }
   }
@@ -53,9 +56,7 @@ class Consumer {
     row_group_ = warp_ & ((1 << row_shift_) - 1);
     token_group_ = warp_ >> row_shift_;
     find_bounds();
-    if (warp_ == 0 && p_.counters != nullptr)
-      for (int i = lane_; i < task_.n_token_rows; i += 32)
-        shared_.merge_slots[i] = {shared_.merge_offsets[i], shared_.merge_offsets[i + 1]};
+    if (p_.counters != nullptr) counter_.take_slots(task_.n_token_rows);
     if constexpr (Tile::kQueriesInRegisters) {
 #pragma unroll
       for (int k = 0; k < kKSteps; ++k) load_queries(queries_[k], k);
@@ -71,8 +72,8 @@ class Consumer {
     write_tile();
   }
 
-  /// The positions, clipped to the item's, that this thread's two rows see; that every row of the tile sees, [inner_lo_, inner_hi_); and
-  /// that some row sees, [hull_lo_, hull_hi_).
+  /// The positions, clipped to the item's, that this thread's two rows see; that every row of the tile sees, [inner_lo_,
+  /// inner_hi_); and that some row sees, [hull_lo_, hull_hi_).
   __device__ __forceinline__ void find_bounds() {
     inner_lo_ = task_.kv_begin;
     inner_hi_ = task_.kv_end;
@@ -104,8 +105,8 @@ class Consumer {
     }
   }
 
-  /// Operand A of k step `k`: queries of this warp's 16 rows, zeros past head_dim. For 8-bit keys the 16 dimensions of a step are
-  /// dealt out four to a lane, as their bytes lie.
+  /// Operand A of k step `k`: queries of this warp's 16 rows, zeros past head_dim. For 8-bit keys the 16 dimensions of a step
+  /// are dealt out four to a lane, as their bytes lie.
   __device__ __forceinline__ void load_queries(std::uint32_t (&a)[4], int k) {
     const std::byte* base = shared_.queries + row_group_ * 16 * Tile::kQueryStride;
     if constexpr (Tile::kIsFp8) {
@@ -153,6 +154,7 @@ class Consumer {
         }
       }
       if (is_dry_ != 0) return;
+      own_accumulators(out_);
       release(shared_.empty + 8 * ring_.slot);
       ring_.advance(n_stages_);
     }
@@ -182,27 +184,27 @@ class Consumer {
   __device__ __forceinline__ void step_of_warpgroup(std::uint32_t part) {
     float scores[8][4];
     wgmma_see_copies();
-    wgmma_own(scores);
+    own_accumulators(scores);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kKSteps; ++k)
       wgmma_64x64x16<T>(scores, queries_[k], wgmma_descriptor(part + k / 4 * 128 * 64 + k % 4 * 32, 16, 1024), k > 0);
     wgmma_commit();
     wgmma_wait<0>();
-    wgmma_own(scores);
+    own_accumulators(scores);
     if (p_.has_softcap) cap<64>(scores);
     weigh<64>(scores);
     std::uint32_t weights[4][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) pack_weights(weights[k], scores[2 * k], scores[2 * k + 1]);
-    wgmma_own(out_);
+    own_accumulators(out_);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k)
       wgmma_transposed<T>(out_, weights[k], wgmma_descriptor(part + Tile::kPartBytes + k * 16 * 128, 128 * 64, 1024));
     wgmma_commit();
     wgmma_wait<0>();
-    wgmma_own(out_);
+    own_accumulators(out_);
   }
 #endif
 
@@ -231,10 +233,8 @@ class Consumer {
         load_matrices(b, Tile::chunk_address(part, token + (matrix & 1) * 8 + (lane_ & 7), k + (matrix >> 1)));
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          multiply_16x8x16<T>(scores[i], a[0], e4m3_pair_to_bf16(b[i]),
-                              e4m3_pair_to_bf16(b[i] >> 16));
-          multiply_16x8x16<T>(odd[i], a[1], e4m3_pair_to_bf16(b[2 + i]),
-                              e4m3_pair_to_bf16(b[2 + i] >> 16));
+          multiply_16x8x16<T>(scores[i], a[0], e4m3_pair_to_bf16(b[i]), e4m3_pair_to_bf16(b[i] >> 16));
+          multiply_16x8x16<T>(odd[i], a[1], e4m3_pair_to_bf16(b[2 + i]), e4m3_pair_to_bf16(b[2 + i] >> 16));
         }
       } else {
         std::uint32_t b[2][4];
@@ -315,8 +315,8 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = position + i * 8 + (lane_ & 3) * 2;
-        keep[i] = (at >= hull_lo_ && at < hull_hi_ ? 0x0000ffffu : 0u) |
-                  (at + 1 >= hull_lo_ && at + 1 < hull_hi_ ? 0xffff0000u : 0u);
+        keep[i] =
+            (at >= hull_lo_ && at < hull_hi_ ? 0x0000ffffu : 0u) | (at + 1 >= hull_lo_ && at + 1 < hull_hi_ ? 0xffff0000u : 0u);
       }
     }
     const int row = token + (matrix & 1) * 8 + (lane_ & 7);
@@ -359,8 +359,8 @@ class Consumer {
     }
   }
 
-  /// Joins the states of the warps that hold the same rows, in the order of token groups, and writes outputs or partial states, eight
-  /// rows of each warp at a time.
+  /// Joins the states of the warps that hold the same rows, in the order of token groups, and writes outputs or partial states,
+  /// eight rows of each warp at a time.
   __device__ __forceinline__ void write_tile() {
     forget_blind_rows();
 #pragma unroll
@@ -385,7 +385,8 @@ class Consumer {
     }
   }
 
-  /// Of row `row` of this warp's 16: the factor of this warp's state in the joined one. The four lanes of a row take a token group each.
+  /// Of row `row` of this warp's 16: the factor of this warp's state in the joined one. The four lanes of a row take a token
+  /// group each.
   __device__ __forceinline__ float join_states(int row, float mine) {
     static_assert(kConsumerWarps == 4);
     const int token_group = lane_ & 3;
@@ -405,8 +406,8 @@ class Consumer {
     return (token_group << row_shift_) + row_group;
   }
 
-  /// This warp's outputs of kColumns columns of eight rows, to its part of the scratch. The products of 8-bit values leave neighbouring
-  /// columns in neighbouring tiles.
+  /// This warp's outputs of kColumns columns of eight rows, to its part of the scratch. The products of 8-bit values leave
+  /// neighbouring columns in neighbouring tiles.
   __device__ __forceinline__ void put_columns(int column0, float factor, int half) {
     float* to = shared_.scratch + (warp_ * 8 + (lane_ >> 2)) * Tile::kColumnStride;
 #pragma unroll
@@ -416,7 +417,8 @@ class Consumer {
       const float x[4] = {half == 0 ? low[0] : low[2], half == 0 ? low[1] : low[3], half == 0 ? high[0] : high[2],
                           half == 0 ? high[1] : high[3]};
       if constexpr (Tile::kIsFp8) {
-        *reinterpret_cast<float4*>(to + 16 * c + (lane_ & 3) * 4) = {x[0] * factor, x[2] * factor, x[1] * factor, x[3] * factor};
+        *reinterpret_cast<float4*>(to + 16 * c + (lane_ & 3) * 4) = {x[0] * factor, x[2] * factor, x[1] * factor,
+                                                                     x[3] * factor};
       } else {
         *reinterpret_cast<float2*>(to + 16 * c + (lane_ & 3) * 2) = {x[0] * factor, x[1] * factor};
         *reinterpret_cast<float2*>(to + 16 * c + 8 + (lane_ & 3) * 2) = {x[2] * factor, x[3] * factor};
@@ -439,8 +441,9 @@ class Consumer {
 #pragma unroll
       for (int t = 0; t < kConsumerWarps; ++t)
         if (t < token_groups_)
-          parts[t] = *reinterpret_cast<const float4*>(
-              shared_.scratch + (warp_of(t, row_group) * 8 + row8) * Tile::kColumnStride + static_cast<unsigned>(i) % kVectors * 4);
+          parts[t] =
+              *reinterpret_cast<const float4*>(shared_.scratch + (warp_of(t, row_group) * 8 + row8) * Tile::kColumnStride +
+                                               static_cast<unsigned>(i) % kVectors * 4);
 #pragma unroll
       for (int t = 0; t < kConsumerWarps; ++t)
         if (t < token_groups_) sum.x += parts[t].x, sum.y += parts[t].y, sum.z += parts[t].z, sum.w += parts[t].w;
@@ -451,7 +454,8 @@ class Consumer {
       if (task_.is_direct != 0) factor = state.y != 0 ? factor / state.y : 0.0f;
       sum.x *= factor, sum.y *= factor, sum.z *= factor, sum.w *= factor;
       if (task_.is_direct != 0) {
-        store_output<T>(p_, (static_cast<std::int64_t>(task_.first_row + token_row) * p_.n_heads + head) * p_.head_dim + column, sum);
+        store_output<T>(p_, (static_cast<std::int64_t>(task_.first_row + token_row) * p_.n_heads + head) * p_.head_dim + column,
+                        sum);
       } else {
         const std::int64_t index = static_cast<std::int64_t>(task_.first_partial + token_row) * p_.n_heads + head;
         *reinterpret_cast<float4*>(p_.part_o + index * p_.head_dim + column) = sum;
@@ -466,54 +470,14 @@ class Consumer {
   /// row / group for rows of a tile, without a division: exact below 2^16 / group.
   __device__ __forceinline__ int by_group(int row) const { return row * group_inverse_ >> 16; }
 
-  /// Counts the tile's states in, a row a lane, and notes the rows whose last state it was.
-  __device__ __forceinline__ void count_rows() {
-    __threadfence();  // behind the barrier that followed the last store of the block
-#pragma unroll 1
-    for (int i = lane_; i < task_.n_token_rows; i += 32) {
-      const int row = task_.first_row + i;
-      const int2 slots = shared_.merge_slots[i];
-      const unsigned last = static_cast<unsigned>(slots.y - slots.x) - 1;
-      // Wraps to zero with the last arrival, so the counter is ready for the next launch.
-      auto* counter = reinterpret_cast<unsigned*>(p_.counters) + static_cast<std::int64_t>(row) * p_.n_kv_heads + task_.kv_head;
-      if (atomicInc(counter, last) == last)
-        shared_.late_merges[atomicAdd(shared_.n_late_merges, 1)] = {row, task_.kv_head, slots.x, slots.y};
-    }
-  }
-
-  /// When there are no tiles left, or no room to note more: merges the rows that this block completed. Rows of few slots: a warp for
-  /// each head; of many: all warps for each.
-  __device__ void merge_completed_rows() {
-    if (warp_ == 0) __threadfence();
-    named_barrier(kConsumerBarrier, kConsumerThreads);
-    const StepArrays step(p_);
-    const int n = *shared_.n_late_merges;
-#pragma unroll 1
-    for (int i = warp_; i < n * group_; i += kConsumerWarps) {
-      const int4 late = shared_.late_merges[i / group_];
-      if (!wants_block(late.w - late.z))
-        merge_by_warp<T>(p_, step.merge_slots + late.z, late.w - late.z, late.x, late.y * group_ + i % group_, lane_);
-    }
-#pragma unroll 1
-    for (int i = 0; i < n * group_; ++i) {
-      const int4 late = shared_.late_merges[i / group_];
-      if (wants_block(late.w - late.z))
-        merge_by_block<T, kConsumerWarps>(p_, step.merge_slots + late.z, late.w - late.z, late.x, late.y * group_ + i % group_, shared_.scratch, thread_,
-                          kConsumerBarrier);
-    }
-    named_barrier(kConsumerBarrier, kConsumerThreads);
-    if (thread_ == 0) *shared_.n_late_merges = 0;
-    counted_rows_ = 0;
-  }
-
   const AttentionParams& p_;
   const SharedLayout<Tile>& shared_;
+  RowCounter<Tile> counter_;
   int n_stages_;
   int thread_;
   int lane_;
   int warp_;
   int is_dry_ = 0;
-  int counted_rows_ = 0;  ///< since rows were last merged
   int task_parity_ = 0;
   RingPosition ring_;
 

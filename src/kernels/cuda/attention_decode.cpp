@@ -2,7 +2,7 @@
 #include "kernels/cuda/attention_decode.h"
 
 #include <bit>
-#include <cmath>
+#include <optional>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,25 +19,33 @@ namespace {
 
 constexpr int kMaxGroup = 64;  // query heads of a KV head: a tile holds whole token rows
 
-using Launch = void (*)(const AttentionParams&, const Device&, int);
+/// An instantiation of the kernel.
+struct Variant {
+  void (*launch)(const AttentionParams&, const Device&, int);
+  int (*n_stages)(const Device&);
+};
 
-/// The instantiation for a storage, or null.
-Launch find_launch(DType dtype, int padded_dim) {
+template <class T, int kDim, bool kFp8>
+constexpr Variant variant() {
+  return {launch_attention<T, kDim, kFp8>, attention_stages<T, kDim, kFp8>};
+}
+
+std::optional<Variant> find_variant(DType dtype, int padded_dim) {
   if (dtype == DType::bf16) {
-    if (padded_dim == 64) return launch_attention<__nv_bfloat16, 64, false>;
-    if (padded_dim == 96) return launch_attention<__nv_bfloat16, 96, false>;
-    if (padded_dim == 128) return launch_attention<__nv_bfloat16, 128, false>;
-    if (padded_dim == 256) return launch_attention<__nv_bfloat16, 256, false>;
+    if (padded_dim == 64) return variant<__nv_bfloat16, 64, false>();
+    if (padded_dim == 96) return variant<__nv_bfloat16, 96, false>();
+    if (padded_dim == 128) return variant<__nv_bfloat16, 128, false>();
+    if (padded_dim == 256) return variant<__nv_bfloat16, 256, false>();
   }
   if (dtype == DType::f16) {
-    if (padded_dim == 64) return launch_attention<__half, 64, false>;
-    if (padded_dim == 128) return launch_attention<__half, 128, false>;
+    if (padded_dim == 64) return variant<__half, 64, false>();
+    if (padded_dim == 128) return variant<__half, 128, false>();
   }
   if (dtype == DType::f8_e4m3) {
-    if (padded_dim == 64) return launch_attention<__nv_bfloat16, 64, true>;
-    if (padded_dim == 128) return launch_attention<__nv_bfloat16, 128, true>;
+    if (padded_dim == 64) return variant<__nv_bfloat16, 64, true>();
+    if (padded_dim == 128) return variant<__nv_bfloat16, 128, true>();
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 bool is_recording(const Device& device) {
@@ -48,13 +56,18 @@ bool is_recording(const Device& device) {
 
 }  // namespace
 
-std::string attention_obstacle(const KvShape& kv) {
+std::string attention_obstacle(const Device& device, const KvShape& kv) {
   if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
     return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
-  if (find_launch(kv.dtype, padded_head_dim(kv.head_dim)) == nullptr)
+  const auto variant = find_variant(kv.dtype, padded_head_dim(kv.head_dim));
+  if (!variant)
     return fmt::format(
-        "a KV cache of {} with heads of {} on CUDA: bfloat16 takes heads of up to 256, float16 and float8_e4m3 up to 64 and from 104 to 128",
+        "a KV cache of {} with heads of {} on CUDA: bfloat16 takes heads of up to 256, float16 and float8_e4m3 up to 64 and "
+        "from 104 to 128",
         to_string(kv.dtype), kv.head_dim);
+  if (variant->n_stages(device) < 2)
+    return fmt::format("heads of {} in {} need more shared memory a block than the {} KiB of {}", kv.head_dim,
+                       to_string(kv.dtype), device.max_shared_bytes >> 10, device.name);
   return {};
 }
 
@@ -64,7 +77,8 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   const KvLayout layout = kv.layout();
   const DType compute = shape.dtype == DType::f8_e4m3 ? DType::bf16 : shape.dtype;
   check(args.q.dtype == compute, "attention on CUDA: queries must have the type of the products (the cache's, bf16 for e4m3)");
-  check(args.out.dtype == compute || args.out.dtype == DType::f32, "attention on CUDA: out must have the queries' type or be f32");
+  check(args.out.dtype == compute || args.out.dtype == DType::f32,
+        "attention on CUDA: out must have the queries' type or be f32");
   const std::int64_t n_rows = args.q.shape[0];
   const auto n_heads = static_cast<int>(args.q.shape[1]);
   check(n_heads / shape.n_kv_heads <= kMaxGroup, "attention on CUDA: more than 64 query heads a KV head");
@@ -93,7 +107,7 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.out_is_f32 = args.out.dtype == DType::f32;
   params.v_scale = shape.v_scale;
-  find_launch(shape.dtype, padded_head_dim(shape.head_dim))(params, device, workspace.n_blocks);
+  find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, workspace.n_blocks);
   // A recording serves later steps, which may merge where this one does not.
   const bool may_merge = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0 || is_recording(device);
   if (args.merge && !merges_inside && may_merge)

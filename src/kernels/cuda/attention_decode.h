@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "kernels/cuda/device.h"
 #include "kernels/ops.h"
@@ -13,13 +14,13 @@ struct AttentionWorkspace {
   /// One arrival counter for each (row, KV head) of a merging launch, all zero between launches.
   std::int32_t* counters = nullptr;
   std::int64_t n_counters = 0;
-  int n_blocks = 0;  ///< of the persistent grid
+  int n_blocks = 0;            ///< of the persistent grid
   bool merges_inside = false;  ///< else a launch of its own merges
 };
 
-/// Says in a sentence what attention cannot do with this storage and these queries, or nothing: asked before anything is built.
+/// Says in a sentence why attention cannot work with this storage on this device, or nothing: asked before anything is built.
 /// q must have the storage's dtype (bf16 for f8_e4m3); out that dtype or f32.
-std::string attention_obstacle(const KvShape& kv);
+std::string attention_obstacle(const Device& device, const KvShape& kv);
 
 void attention_decode(const Device& device, const AttentionWorkspace& workspace, const AttentionArgs& args);
 

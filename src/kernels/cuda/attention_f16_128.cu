@@ -3,4 +3,5 @@
 
 namespace baton::cuda {
 template void launch_attention<__half, 128, false>(const AttentionParams&, const Device&, int n_blocks);
+template int attention_stages<__half, 128, false>(const Device&);
 }  // namespace baton::cuda

@@ -3,4 +3,5 @@
 
 namespace baton::cuda {
 template void launch_attention<__nv_bfloat16, 64, true>(const AttentionParams&, const Device&, int n_blocks);
+template int attention_stages<__nv_bfloat16, 64, true>(const Device&);
 }  // namespace baton::cuda

@@ -1,18 +1,18 @@
 /// The attention kernel: a persistent grid over the work list of a step, two blocks a multiprocessor.
 ///
-/// A block takes (item, KV head) pairs. Four producer warps copy queries and keys and values (stages of 64 tokens) to shared memory, ahead of
-/// use and across items; four consumer warps do the mathematics. A tile has up to 64 query rows (token row x query head of the KV head).
-/// Few rows would leave warps idle, so the tokens are shared out instead:
+/// A block takes (item, KV head) pairs. Four producer warps copy queries and keys and values (stages of 64 tokens) to shared
+/// memory, ahead of use and across items; four consumer warps do the mathematics. A tile has up to 64 query rows (token row x
+/// query head of the KV head). Few rows would leave warps idle, so the tokens are shared out instead:
 ///
 ///     query rows    16-row groups    token groups    products
 ///     1 to 16       1                4               mma.sync, 16 tokens a step
 ///     17 to 32      2                2               mma.sync, 16 tokens a step
 ///     33 to 64      4                1               wgmma on sm_90a, a stage a step, where every row sees all of it
 ///
-/// Token groups end with states of their own, which are joined in order through shared memory. A tile leaves its output, or a partial
-/// state; with counters, the block whose state completes a row merges it when it has no more tiles. Every order of summation follows from
-/// the item alone, so neither the grid nor the arrival changes a bit. Sources: FlashAttention-2 (arXiv:2307.08691) for the running softmax,
-/// Flash-Decoding and RelayAttention (arXiv:2402.14808) for the items.
+/// Token groups end with states of their own, which are joined in order through shared memory. A tile leaves its output, or a
+/// partial state; with counters, the block whose state completes a row merges it when it has no more tiles. Every order of
+/// summation follows from the item alone, so neither the grid nor the arrival changes a bit. Sources: FlashAttention-2
+/// (arXiv:2307.08691) for the running softmax, Flash-Decoding and RelayAttention (arXiv:2402.14808) for the items.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@
 namespace baton::cuda {
 
 template <class T, int kDim, bool kFp8>
-__global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const __grid_constant__ AttentionParams p, int n_stages) {
+__global__ void __launch_bounds__(kAttentionThreads, 2)
+    attention_kernel(const __grid_constant__ AttentionParams p, int n_stages) {
   using Tile = AttentionTile<T, kDim, kFp8>;
   extern __shared__ __align__(1024) std::byte memory[];
   const SharedLayout<Tile> shared(memory, n_stages);
@@ -43,28 +44,35 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_kernel(const _
   __syncthreads();
   let_next_kernel_start();
   if (warp >= kConsumerWarps) {
-    give_registers<56>();
+    give_registers<48>();
     Producer<Tile> producer(p, shared, n_stages);
     producer.run();
   } else {
-    take_registers<200>();
+    take_registers<208>();
     Consumer<Tile> consumer(p, shared, n_stages);
     consumer.run();
   }
 }
 
 template <class T, int kDim, bool kFp8>
-void launch_attention(const AttentionParams& params, const Device& device, int n_blocks) {
+int attention_stages(const Device& device) {
   using Tile = AttentionTile<T, kDim, kFp8>;
   constexpr int kReservedBytes = 1024;  // of each block, by the system
   const int n_residents = attention_blocks_a_multiprocessor(device);
   const int free_bytes =
       (static_cast<int>(device.max_shared_bytes) + kReservedBytes) / n_residents - kReservedBytes - Tile::kFixedBytes;
-  const int n_stages = std::min(free_bytes / Tile::kStageBytes, kMaxStages);
-  check(n_stages >= 2, "attention: this device has too little shared memory a block");
+  return free_bytes < 0 ? 0 : std::min(free_bytes / Tile::kStageBytes, kMaxStages);
+}
+
+template <class T, int kDim, bool kFp8>
+void launch_attention(const AttentionParams& params, const Device& device, int n_blocks) {
+  using Tile = AttentionTile<T, kDim, kFp8>;
+  const int n_stages = attention_stages<T, kDim, kFp8>(device);
+  check(n_stages >= 2, "attention: too little shared memory (attention_obstacle was not asked)");
   const int shared_bytes = Tile::kFixedBytes + n_stages * Tile::kStageBytes;
   auto* kernel = attention_kernel<T, kDim, kFp8>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "attention: shared memory");
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+             "attention: shared memory");
   launch_overlapped(device, kernel, n_blocks, kAttentionThreads, shared_bytes, "attention", params, n_stages);
 }
 

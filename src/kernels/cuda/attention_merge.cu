@@ -1,4 +1,5 @@
-/// The launch that merges rows behind attention: the test of merging inside it, and what takes its place where counters are few.
+/// The launch that merges rows behind attention: the test of merging inside it, and what takes its place where counters are
+/// few.
 #include "kernels/cuda/attention_merge.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ __global__ void __launch_bounds__(kThreads)
   const int n_units = n_rows * p.n_heads;
   let_next_kernel_start();
   bool has_waited = false;  // what the step says is read before the wait, as it is older than the kernel before
-  for (int first = static_cast<int>(blockIdx.x) * block_units; first < n_units; first += static_cast<int>(gridDim.x) * block_units) {
+  for (int first = static_cast<int>(blockIdx.x) * block_units; first < n_units;
+       first += static_cast<int>(gridDim.x) * block_units) {
     const int mine = first + warp;
     if (warp < block_units && mine < n_units) {
       const int begin = __ldg(offsets + mine / p.n_heads);
@@ -41,7 +43,8 @@ __global__ void __launch_bounds__(kThreads)
       const int begin = __ldg(offsets + unit / p.n_heads);
       const int n_slots = __ldg(offsets + unit / p.n_heads + 1) - begin;
       if (n_slots > 0 && wants_block(n_slots))
-        merge_by_block<T, kThreads / 32>(p, slots + begin, n_slots, unit / p.n_heads, unit % p.n_heads, shared, static_cast<int>(threadIdx.x), 1);
+        merge_by_block<T, kThreads / 32>(p, slots + begin, n_slots, unit / p.n_heads, unit % p.n_heads, shared,
+                                         static_cast<int>(threadIdx.x), 1);
     }
   }
 }
@@ -69,7 +72,8 @@ void attention_merge(const Device& device, const AttentionMergeArgs& args) {
   if (args.out.dtype == DType::f16)
     launch_overlapped(device, merge_kernel<__half>, n_blocks, kThreads, 0, "attention_merge", params, n_rows, block_units);
   else
-    launch_overlapped(device, merge_kernel<__nv_bfloat16>, n_blocks, kThreads, 0, "attention_merge", params, n_rows, block_units);
+    launch_overlapped(device, merge_kernel<__nv_bfloat16>, n_blocks, kThreads, 0, "attention_merge", params, n_rows,
+                      block_units);
 }
 
 }  // namespace baton::cuda

@@ -1,5 +1,5 @@
-/// Merging of partial states, by one warp or by all warps of a block: the same sums in the same order either way, and in the launch of
-/// its own as inside attention, so the bits are the same.
+/// Merging of partial states, by one warp or by all warps of a block: the same sums in the same order either way, and in the
+/// launch of its own as inside attention, so the bits are the same.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,7 +10,8 @@
 
 namespace baton::cuda {
 
-/// A row's slots are cut into parts, each summed front to back; then the parts are summed. The number of slots alone says how many.
+/// A row's slots are cut into parts, each summed front to back; then the parts are summed. The number of slots alone says how
+/// many.
 constexpr int kMergeParts = 8;
 __device__ __forceinline__ int merge_parts(int n_slots) { return min(kMergeParts, max(1, n_slots / 4)); }
 /// Whether a row has so many slots that a block should merge it, not a warp.
@@ -54,8 +55,8 @@ __device__ __forceinline__ float2 merge_totals(const AttentionParams& p, const M
 }
 
 /// Weighted sum of the outputs of one part, four columns from `column` (a lane's own; past head_dim the lane only helps).
-__device__ __forceinline__ float4 merge_part(const AttentionParams& p, const MergeSource& from, int part, int n_parts, float base,
-                                             int column, int lane) {
+__device__ __forceinline__ float4 merge_part(const AttentionParams& p, const MergeSource& from, int part, int n_parts,
+                                             float base, int column, int lane) {
   float4 sum = {0, 0, 0, 0};
   const int end = from.n_slots * (part + 1) / n_parts;
   const bool has_column = column < p.head_dim;
@@ -97,8 +98,8 @@ __device__ __forceinline__ void store_merged(const AttentionParams& p, int row, 
 
 /// One row and head by one warp.
 template <class T>
-__device__ __forceinline__ void merge_by_warp(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row, int head,
-                                           int lane) {
+__device__ __forceinline__ void merge_by_warp(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row,
+                                              int head, int lane) {
   const MergeSource from{slots, n_slots, head};
   const float2 totals = merge_totals(p, from, lane);
   const int n_parts = merge_parts(n_slots);
@@ -120,8 +121,8 @@ constexpr int kMergeFloats = kMergeParts * 128;
 
 /// One row and head by kWarps warps, a part each at a time. All their threads call it; `barrier_id` is theirs.
 template <class T, int kWarps>
-__device__ __forceinline__ void merge_by_block(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row, int head,
-                                            float* shared, int thread, int barrier_id) {
+__device__ __forceinline__ void merge_by_block(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row,
+                                               int head, float* shared, int thread, int barrier_id) {
   const int warp = thread / 32;
   const int lane = thread % 32;
   const MergeSource from{slots, n_slots, head};

@@ -9,7 +9,8 @@
 namespace baton::cuda {
 
 struct AttentionParams {
-  const std::byte* step = nullptr;  ///< the uploaded step; its StepHeader comes first, so a graph finds new counts in old places
+  const std::byte* step =
+      nullptr;  ///< the uploaded step; its StepHeader comes first, so a graph finds new counts in old places
   int group = 0;
   const TokenRow* rows = nullptr;
   const std::byte* q = nullptr;  ///< [rows, n_heads, head_dim], 16-bit
@@ -17,16 +18,17 @@ struct AttentionParams {
   float* part_o = nullptr;
   float* part_m = nullptr;
   float* part_l = nullptr;
-  const std::byte* kv = nullptr;     ///< the layer, as kv_layout.h says
-  std::int32_t* counters = nullptr;  ///< one for each (row, KV head), zero; null: rows with merge slots are left to a launch of their own
+  const std::byte* kv = nullptr;  ///< the layer, as kv_layout.h says
+  std::int32_t* counters =
+      nullptr;  ///< one for each (row, KV head), zero; null: rows with merge slots are left to a launch of their own
   std::int64_t block_bytes = 0;
   std::int64_t tile_bytes = 0;
   int block_shift = 0;  ///< log2 of the tokens a block
   int n_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
-  float score_scale = 0;   ///< scores are multiplied by it first (scale, k_scale; over the soft-cap if there is one)
-  float score_log2 = 0;    ///< then, behind the soft-cap's tanh, by this (log2 e; times the soft-cap)
+  float score_scale = 0;  ///< scores are multiplied by it first (scale, k_scale; over the soft-cap if there is one)
+  float score_log2 = 0;   ///< then, behind the soft-cap's tanh, by this (log2 e; times the soft-cap)
   bool has_softcap = false;
   bool out_is_f32 = false;
   float v_scale = 1;

@@ -55,7 +55,8 @@ class Producer {
   }
 
   /// Waits until the task before is taken, and writes this one: its rows, merge offsets and queries by copies that end later.
-  __device__ __forceinline__ void write_task(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group) {
+  __device__ __forceinline__ void write_task(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows,
+                                             int group) {
     const int first_row = pair.item.first_row + row;
     barrier_wait(shared_.task_empty, task_parity_ ^ 1);
     task_parity_ ^= 1;
@@ -96,8 +97,10 @@ class Producer {
     }
   }
 
-  /// A tile's keys and values, and its task as soon as the one before is taken: keys are copied ahead of it while there is room.
-  __device__ __forceinline__ void copy_tile(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group, int ids) {
+  /// A tile's keys and values, and its task as soon as the one before is taken: keys are copied ahead of it while there is
+  /// room.
+  __device__ __forceinline__ void copy_tile(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group,
+                                            int ids) {
     const AttentionItem& item = pair.item;
     const int begin = first_stage_position(item);
     const int n_granules = (item.kv_end - begin + 15) / 16;

@@ -69,9 +69,9 @@ struct AttentionTile {
   static constexpr int kColumns = kDim < 128 ? kDim : 128;
   static constexpr int kColumnStride = kColumns + 8;
   static constexpr int kScratchFloats = kConsumerWarps * 8 * kColumnStride;
-  static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 28 + 16 +
-                                     2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) + static_cast<int>(sizeof(TileTask)) +
-                                     kLateMerges * 16 + 16 + 8 * (2 * kMaxStages + 2);
+  static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 28 +
+                                     16 + 2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) +
+                                     static_cast<int>(sizeof(TileTask)) + kLateMerges * 16 + 16 + 8 * (2 * kMaxStages + 2);
   static_assert(kTailBytes == 0 || kTailBytes == 64);
 
   /// Address of a 16-byte chunk of a token's row in a part of a stage (kv_layout.h, with kStageTokens for block_len).
@@ -89,9 +89,9 @@ struct SharedLayout {
   std::uint32_t stages;
   std::byte* queries;
   float* scratch;
-  float2* warp_states;  ///< (m, l) of each warp's 16 rows
-  float2* row_states;   ///< of each row of the tile, joined
-  TokenRow* rows;              ///< of the tile
+  float2* warp_states;          ///< (m, l) of each warp's 16 rows
+  float2* row_states;           ///< of each row of the tile, joined
+  TokenRow* rows;               ///< of the tile
   std::int32_t* merge_offsets;  ///< of the tile's token rows, and behind the last
   int2* merge_slots;            ///< of the rows of the tile at work: the first and the end
   ItemPair* pairs;              ///< two batches
@@ -152,9 +152,9 @@ struct StepArrays {
   }
 };
 
-/// Finds the (item, KV head) pairs of a block: those dealt to its worker (to several, if the grid is smaller), or, where the plan deals
-/// none, every gridDim-th: shared items with all heads, then head after head the rest. A warp reads 32 at a time, one a lane, because
-/// each of the loads that lead to an item takes as long as a stage of keys.
+/// Finds the (item, KV head) pairs of a block: those dealt to its worker (to several, if the grid is smaller), or, where the
+/// plan deals none, every gridDim-th: shared items with all heads, then head after head the rest. A warp reads 32 at a time,
+/// one a lane, because each of the loads that lead to an item takes as long as a stage of keys.
 class PairReader {
  public:
   __device__ PairReader(const StepArrays& step, int n_kv_heads)

@@ -139,7 +139,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   attention_.counters = reinterpret_cast<std::int32_t*>(counters);
   attention_.n_counters = kAttentionCounters;
   attention_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks
-                                                      : device_.n_multiprocessors * attention_blocks_a_multiprocessor(device_);
+                                                     : device_.n_multiprocessors * attention_blocks_a_multiprocessor(device_);
   attention_.merges_inside = options.merges_in_attention;
   check_cuda(cudaMemsetAsync(counters, 0, kAttentionCounters * sizeof(std::int32_t), device_.stream), "cudaMemsetAsync");
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
@@ -184,7 +184,8 @@ BackendInfo CudaBackend::info() const {
   info.free_memory_bytes = static_cast<std::int64_t>(free_bytes);
   info.has_bf16_products = true;
   info.has_full_sampling = true;
-  // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, an item's own time and a merging launch as measured there.
+  // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, an item's own time and a merging
+  // launch as measured there.
   AttentionCosts& costs = info.attention_costs;
   costs.memory_bytes_per_us = 4.5e6;
   costs.cache_bytes_per_us = 9.6e6;
@@ -276,7 +277,7 @@ Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(ConstTensorView w
 }
 
 Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
-  const std::string obstacle = attention_obstacle(shape);
+  const std::string obstacle = attention_obstacle(device_, shape);
   if (!obstacle.empty()) return fail(ErrorCode::unsupported, obstacle);
   BATON_TRY(std::unique_ptr<KvStorage> storage, CudaKvStorage::make(device(), shape));
   return storage;

@@ -13,9 +13,9 @@ namespace baton::cuda {
 
 struct Device {
   int ordinal = 0;
-  int compute_capability = 0;           ///< 10 * major + minor: 80, 90
+  int compute_capability = 0;  ///< 10 * major + minor: 80, 90
   int n_multiprocessors = 0;
-  std::size_t max_shared_bytes = 0;     ///< dynamic shared memory a block may ask for
+  std::size_t max_shared_bytes = 0;  ///< dynamic shared memory a block may ask for
   std::int64_t l2_bytes = 0;
   std::string name;
   cudaStream_t stream = nullptr;

@@ -1,5 +1,5 @@
-/// Launches that overlap: a kernel may start while the one before it in the stream ends (programmatic dependent launch). What the
-/// kernel before writes may be read, and what it reads may be written, only behind wait_for_kernel_before().
+/// Launches that overlap: a kernel may start while the one before it in the stream ends (programmatic dependent launch). What
+/// the kernel before writes may be read, and what it reads may be written, only behind wait_for_kernel_before().
 #pragma once
 
 #include <cuda_runtime.h>

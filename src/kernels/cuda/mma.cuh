@@ -1,5 +1,5 @@
-/// The instructions of the matrix units and of asynchronous copies, one function each. Fragment layouts are those of the PTX manual
-/// for mma.m16n8k16 and wgmma.m64nNk16 (the accumulators and the register operand A of both lie alike).
+/// The instructions of the matrix units and of asynchronous copies, one function each. Fragment layouts are those of the PTX
+/// manual for mma.m16n8k16 and wgmma.m64nNk16 (the accumulators and the register operand A of both lie alike).
 #pragma once
 
 #include <cstdint>
@@ -31,17 +31,15 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
   std::uint32_t done = 0;
   do {
 #ifdef BATON_SM90A
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
 #else
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
 #endif
   } while (done == 0);
 }
@@ -49,11 +47,10 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
 /// Whether the phase of this parity has ended, without waiting.
 __device__ __forceinline__ bool barrier_has_ended(std::uint32_t barrier, int parity) {
   std::uint32_t done = 0;
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
+  asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+               : "=r"(done)
+               : "r"(barrier), "r"(parity)
+               : "memory");
   return done != 0;
 }
 
@@ -75,8 +72,8 @@ __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_
 
 // --- matrix fragments ---
 
-/// Ties what follows to what is in shared memory now: loads of matrices are no volatile operations, so that they can be reordered and
-/// overlapped, and are kept behind a barrier by addresses that have passed through here.
+/// Ties what follows to what is in shared memory now: loads of matrices are no volatile operations, so that they can be
+/// reordered and overlapped, and are kept behind a barrier by addresses that have passed through here.
 __device__ __forceinline__ std::uint32_t as_of_now(std::uint32_t address) {
   asm volatile("" : "+r"(address)::"memory");
   return address;
@@ -96,15 +93,16 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], 
 
 /// c += a b for 16 x 16 times 16 x 8.
 template <class T>
-__device__ __forceinline__ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+__device__ __forceinline__ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                                 std::uint32_t b1) {
   if constexpr (std::is_same_v<T, __half>)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   else
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /// Two floats as a pair of 16-bit numbers, the first in the low half, rounded to nearest even.
@@ -148,6 +146,15 @@ __device__ __forceinline__ void named_barrier(int id, int n_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
 }
 
+/// Keeps products on this side: before, those that made these accumulators (and the loads that fed them) are done; behind,
+/// those that use them have not begun. Asynchronous products need it, and ordinary ones before the shared memory they read is
+/// given back.
+template <int n>
+__device__ __forceinline__ void own_accumulators(float (&c)[n][4]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])::"memory");
+}
+
 /// Registers of a thread, from here on, for all of a warpgroup: those that one gives up another may take.
 template <int kRegisters>
 __device__ __forceinline__ void give_registers() {
@@ -168,12 +175,6 @@ __device__ __forceinline__ void take_registers() {
 
 /// What other threads copied to shared memory, and a barrier has shown, becomes visible to wgmma.
 __device__ __forceinline__ void wgmma_see_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-/// Keeps the compiler from moving accumulators across the asynchronous products that own them.
-template <int n>
-__device__ __forceinline__ void wgmma_own(float (&c)[n][4]) {
-#pragma unroll
-  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])::"memory");
-}
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kPending>
@@ -181,21 +182,22 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Descriptor of a matrix in 128-byte swizzled rows: address, byte strides between repetitions along the leading and the other axis.
+/// Descriptor of a matrix in 128-byte swizzled rows: address, byte strides between repetitions along the leading and the other
+/// axis.
 __device__ __forceinline__ std::uint64_t wgmma_descriptor(std::uint32_t address, int leading_bytes, int stride_bytes) {
   return (std::uint64_t{1} << 62) | (static_cast<std::uint64_t>(stride_bytes >> 4) << 32) |
          (static_cast<std::uint64_t>(leading_bytes >> 4) << 16) | ((address & 0x3ffffu) >> 4);
 }
 
 #define BATON_C4(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#define BATON_WGMMA_64(type)                                                                                            \
-  asm volatile(                                                                                                         \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"                                                                \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                       \
+#define BATON_WGMMA_64(type)                                                                                             \
+  asm volatile(                                                                                                          \
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"                                                                 \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                        \
       " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-      "%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n\t}"                                                              \
+      "%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n\t}"                                                               \
       : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),  \
-        BATON_C4(c, 7)                                                                                                  \
+        BATON_C4(c, 7)                                                                                                   \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
 /// c (+)= a b for 64 x 16 times 16 x 64, B with its 16 contiguous (K-major).
@@ -208,25 +210,25 @@ __device__ __forceinline__ void wgmma_64x64x16(float (&c)[8][4], const std::uint
 }
 #undef BATON_WGMMA_64
 
-#define BATON_WGMMA_N64_MN(type)                                                                                        \
-  asm volatile(                                                                                                         \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"                                                                \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                       \
+#define BATON_WGMMA_N64_MN(type)                                                                                         \
+  asm volatile(                                                                                                          \
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"                                                                 \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                        \
       " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-      "%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 1;\n\t}"                                                              \
+      "%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 1;\n\t}"                                                               \
       : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),  \
-        BATON_C4(c, 7)                                                                                                  \
+        BATON_C4(c, 7)                                                                                                   \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1))
-#define BATON_WGMMA_N128_MN(type)                                                                                       \
-  asm volatile(                                                                                                         \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"                                                                \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                                      \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
-      "%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, p, 1, 1, 1;\n\t}"                                              \
-      : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),  \
-        BATON_C4(c, 7), BATON_C4(c, 8), BATON_C4(c, 9), BATON_C4(c, 10), BATON_C4(c, 11), BATON_C4(c, 12),               \
-        BATON_C4(c, 13), BATON_C4(c, 14), BATON_C4(c, 15)                                                               \
+#define BATON_WGMMA_N128_MN(type)                                                                                           \
+  asm volatile(                                                                                                             \
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"                                                                    \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                                          \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"    \
+      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"    \
+      "%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, p, 1, 1, 1;\n\t}"                                                  \
+      : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),     \
+        BATON_C4(c, 7), BATON_C4(c, 8), BATON_C4(c, 9), BATON_C4(c, 10), BATON_C4(c, 11), BATON_C4(c, 12), BATON_C4(c, 13), \
+        BATON_C4(c, 14), BATON_C4(c, 15)                                                                                    \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1))
 
 /// c += a b for 64 x 16 times 16 x N (N = 64 or 128 by the size of c), B with its N contiguous (MN-major).
