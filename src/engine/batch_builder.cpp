@@ -48,7 +48,7 @@ BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOp
   check(!groups_.empty() && groups_.size() <= kMaxLayerGroups, "BatchBuilder: no layer group, or more than a step can hold");
 }
 
-BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) const {
+BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) {
   std::vector<SequenceRows> unordered;
   for (const PlannedSequence& planned : plan.sequences) {
     unordered.push_back({planned.slot, find(planned.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
@@ -60,7 +60,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   std::vector<SampleOrder> orders;
   OrderLists lists;
   const std::int32_t block_len = groups_[0].shape.block_len;
-  for (const std::int32_t index : depth_first_order(unordered)) {
+  for (const std::int32_t index : planner_.order(unordered)) {
     const PlannedSequence& planned = plan.sequences[static_cast<std::size_t>(index)];
     const Sequence& sequence = find(planned.id);
     layout.sequences.push_back(&sequence);
@@ -97,7 +97,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   header.token_bans = built.input.append(as_span(lists.bans));
   header.allowed_ids = built.input.append(as_span(lists.allowed_ids));
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const AttentionPlan attention = plan_attention(layout.rows, groups_[g].shape, options_);
+    const AttentionPlan& attention = planner_.plan(layout.rows, groups_[g].shape, options_);
     header.groups[g] = append_plan(built.input, attention);
     header.groups[g].kv_slots = built.input.append(as_span(kv_slots));
     add_reads(groups_[g], layout, attention, built);

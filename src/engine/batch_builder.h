@@ -37,13 +37,13 @@ struct BuiltStep {
 };
 
 /// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned from
-/// them. Pure: the same plan and sequences give the same buffer. Thread: engine only.
+/// them. The same plan and sequences give the same buffer; only memory is kept from step to step. Thread: engine only.
 class BatchBuilder {
  public:
   BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options);
 
   /// `find` gives the sequence of an id of the plan, as the plan left it.
-  BuiltStep build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) const;
+  BuiltStep build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find);
 
  private:
   struct Layout;
@@ -51,6 +51,7 @@ class BatchBuilder {
 
   std::vector<LayerGroup> groups_;
   AttentionPlanOptions options_;
+  AttentionPlanner planner_;
 };
 
 }  // namespace baton

@@ -33,7 +33,7 @@ struct Batch {
     plan.sequences.push_back({id, sequence.slot, kv_len - n_rows, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
   }
-  BuiltStep build(const BatchBuilder& builder) const {
+  BuiltStep build(BatchBuilder builder) const {
     return builder.build(plan, [this](SequenceId id) -> const Sequence& { return sequences.at(id); });
   }
 };
