@@ -152,7 +152,7 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
 
   ArmResult result;
   result.attention = attention;
-  result.prefix_tokens = server->prefixes().entries()[0].info.n_tokens;
+  result.prefix_tokens = server->prefixes().find(kPrefixName)->info.n_tokens;
   const std::int64_t requested = engine->metrics().kv_bytes_requested.value();
   const std::int64_t saved = engine->metrics().kv_bytes_saved.value();
   const auto asked = ask(server->address(), questions, result);

@@ -58,6 +58,7 @@ Result<EngineOptions> engine_options(const ModelOptions& options, DType weights)
   made.block_len = options.block_size;
   made.memory_utilization = options.gpu_memory_utilization;
   made.max_num_queued_reqs = options.max_num_queued_reqs;
+  made.max_pinned_blocks = options.max_pinned_blocks;
   made.seed = options.seed;
   made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
   if (!options.kv_cache_memory_bytes.empty()) {

@@ -136,6 +136,9 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
                                    "messages), computed and pinned before the first request")
                         ->take_all()
                         ->allow_extra_args(false));
+  group("Prefixes", row("--max-pinned-blocks", options.max_pinned_blocks,
+                        "Blocks of the cache that registered prompts may keep; 0: all but one sequence of the longest")
+                        ->check(CLI::NonNegativeNumber));
 
   group("Log", row("--log-level", options.log_level, "debug, info, warning or error")
                    ->check(CLI::IsMember({"debug", "info", "warning", "error"})));

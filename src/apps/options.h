@@ -36,6 +36,7 @@ struct ModelOptions {
   std::string kv_cache_memory_bytes;  ///< with K, M or G
   double gpu_memory_utilization = 0.9;
   std::int32_t max_num_queued_reqs = 0;
+  std::int32_t max_pinned_blocks = 0;
   std::uint64_t seed = 0;
   std::string chat_template;          ///< a file
   std::vector<std::string> prefixes;  ///< NAME=FILE

@@ -95,6 +95,7 @@ void Accounts::update_gauges(const Scheduler& scheduler, const KvCache& cache) {
   metrics_.num_requests_waiting.set(scheduler.n_waiting());
   metrics_.num_requests_deferred.set(std::min(scheduler.n_deferred(), scheduler.n_waiting()));
   metrics_.kv_blocks_used.set(cache.n_used());
+  metrics_.kv_blocks_pinned.set(cache.n_pinned());
 }
 
 }  // namespace baton

@@ -42,12 +42,20 @@ Result<std::int32_t> choose_n_blocks(const CacheSizeOptions& options) {
       std::min<std::int64_t>(n_blocks, std::numeric_limits<std::int32_t>::max() / options.block_len));
 }
 
-Result<std::int32_t> pin_beside(KvCache& cache, std::span<const TokenId> tokens, std::int32_t max_model_len) {
+Result<KvCache::Pin> pin_beside(KvCache& cache, std::span<const TokenId> tokens, std::int32_t max_model_len,
+                                std::int32_t max_pinned_blocks) {
   const KvCache::Pin pinned = cache.pin({}, tokens);
-  const std::int32_t n_left = cache.n_blocks() - cache.n_pinned();
-  if (n_left >= cache.n_blocks_for(max_model_len)) return pinned.n_blocks;
   const std::int32_t n_pinned = cache.n_pinned();
+  const std::int32_t n_left = cache.n_blocks() - n_pinned;
+  const bool is_over_cap = max_pinned_blocks > 0 && n_pinned > max_pinned_blocks;
+  if (!is_over_cap && n_left >= cache.n_blocks_for(max_model_len)) return pinned;
   cache.unpin(pinned);
+  if (is_over_cap) {
+    return fail(ErrorCode::out_of_memory,
+                fmt::format("a prefix of {} tokens cannot be pinned: {} blocks of {} tokens would be, and --max-pinned-blocks "
+                            "is {}; delete a prefix or raise the limit",
+                            tokens.size(), n_pinned, cache.block_len(), max_pinned_blocks));
+  }
   return fail(
       ErrorCode::out_of_memory,
       fmt::format("a prefix of {} tokens cannot be pinned: {} of the KV cache's {} tokens would be, and the {} left are "

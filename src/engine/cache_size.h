@@ -32,8 +32,9 @@ inline constexpr std::int32_t kKeptContexts = 8;
 /// does not fit (both numbers), invalid_request.
 Result<std::int32_t> choose_n_blocks(const CacheSizeOptions& options);
 
-/// Pins the cached whole blocks of a prefix, unless a sequence of max_model_len would have no room beside what is pinned then
-/// (out_of_memory, and nothing is pinned). Returns the number of blocks.
-Result<std::int32_t> pin_beside(KvCache& cache, std::span<const TokenId> tokens, std::int32_t max_model_len);
+/// Pins the cached whole blocks of a prefix. Errors, and then nothing is pinned: out_of_memory if more than `max_pinned_blocks`
+/// would be (0: no such limit), or if a sequence of max_model_len would have no room beside them.
+Result<KvCache::Pin> pin_beside(KvCache& cache, std::span<const TokenId> tokens, std::int32_t max_model_len,
+                                std::int32_t max_pinned_blocks);
 
 }  // namespace baton

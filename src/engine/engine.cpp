@@ -18,29 +18,15 @@
 #include "engine/cache_size.h"
 #include "engine/engine_parts.h"
 #include "engine/event_queue.h"
+#include "engine/in_hand.h"
 #include "engine/inbox.h"
 #include "engine/kv_cache.h"
+#include "engine/pinned_prefixes.h"
 #include "engine/request_check.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 
 namespace baton {
-namespace {
-
-/// A step that was submitted and not committed; its buffer is the executor's.
-struct StepInFlight {
-  StepPlan plan;
-  BuiltStep built;
-};
-
-struct LiveRequest {
-  std::vector<SequenceId> sequences;
-  std::int32_t n_unfinished = 0;
-  std::int32_t n_generated = 0;  ///< tokens of the longest that ended
-  bool is_queued = true;         ///< none of its sequences was admitted yet
-};
-
-}  // namespace
 
 class Engine::Impl {
  public:
@@ -50,6 +36,7 @@ class Engine::Impl {
   Result<RequestId> submit(Request request);
   void post(FinishCommand command);
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
+  Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
   void begin_drain();
   bool is_draining() const;
@@ -77,7 +64,7 @@ class Engine::Impl {
   void emit(const Sequence& sequence, std::vector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {});
   void retire();
   void publish();
-  void end_fill(Fill& fill, Result<std::int32_t> n_pinned_blocks);
+  void end_fill(Fill& fill, Result<KvCache::Pin> pin);
   void expire();
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
   RequestLimits limits() const {
@@ -116,8 +103,7 @@ class Engine::Impl {
   bool is_draining_ = false;
   bool is_stopping_ = false;
   bool has_thread_ = false;
-  std::set<std::string> prefix_names_;  ///< taken, also by fills under way
-  std::vector<PrefixInfo> prefixes_;
+  PinnedPrefixes prefixes_;
 
   EventQueue events_;
   Watchdog watchdog_;
@@ -183,34 +169,42 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
     const std::scoped_lock lock(mutex_);
     if (is_draining_ || is_stopping_)
       return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
-    if (!prefix_names_.insert(name).second) {
-      return fail(ErrorCode::invalid_request, fmt::format("there is a prefix '{}' already", name), "prefix");
-    }
+    BATON_TRY_VOID(prefixes_.reserve(name));
     has_thread = has_thread_;
     ++n_unfinished_;
     inbox_.fills.push_back(&fill);
     inbox_filled_.notify_one();
   }
-  const auto is_done = [&fill] { return fill.n_pinned_blocks.has_value(); };
+  const auto is_done = [&fill] { return fill.pin.has_value(); };
   if (!has_thread) {
     while (step()) {
     }
   }
   std::unique_lock lock(mutex_);
   fill_ended_.wait(lock, is_done);
-  if (!*fill.n_pinned_blocks) {
-    prefix_names_.erase(name);
-    return tl::unexpected<Error>(fill.n_pinned_blocks->error());
+  if (!*fill.pin) {
+    prefixes_.drop(name);
+    return tl::unexpected<Error>(fill.pin->error());
   }
   const double fill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begin).count();
-  prefixes_.push_back(
-      {std::move(name), static_cast<std::int32_t>(n_tokens), **fill.n_pinned_blocks * info_.block_len, fill_ms});
-  return prefixes_.back();
+  PrefixInfo info{std::move(name), static_cast<std::int32_t>(n_tokens), (**fill.pin).n_blocks * info_.block_len, fill_ms};
+  prefixes_.keep(info, **fill.pin);
+  return info;
+}
+
+Result<void> Engine::Impl::remove_prefix(const std::string& name) {
+  const std::scoped_lock lock(mutex_);
+  const std::optional<KvCache::Pin> pin = prefixes_.remove(name);
+  if (!pin) return fail(ErrorCode::not_found, fmt::format("there is no prefix '{}'", name), "prefix");
+  if (pin->node == nullptr) return {};
+  inbox_.unpins.push_back(*pin);
+  inbox_filled_.notify_one();
+  return {};
 }
 
 std::vector<PrefixInfo> Engine::Impl::prefixes() const {
   const std::scoped_lock lock(mutex_);
-  return prefixes_;
+  return prefixes_.list();
 }
 
 void Engine::Impl::begin_drain() {
@@ -297,6 +291,7 @@ bool Engine::Impl::drain() {
   for (const SubmitCommand& command : inbox.submits) take(command);
   for (Fill* fill : inbox.fills) take(fill);
   for (const FinishCommand& command : inbox.finishes) take(command);
+  for (const KvCache::Pin& pin : inbox.unpins) cache_.unpin(pin);
   return !inbox.is_empty();
 }
 
@@ -336,7 +331,7 @@ void Engine::Impl::take(Fill* fill) {
   sequence->tokens.resize(sequence->tokens.size() / static_cast<std::size_t>(info_.block_len) *
                           static_cast<std::size_t>(info_.block_len));
   sequence->prompt_len = sequence->max_len = sequence->n_tokens();
-  if (sequence->prompt_len == 0) return end_fill(*fill, 0);
+  if (sequence->prompt_len == 0) return end_fill(*fill, KvCache::Pin{});
   fills_[add(std::move(sequence))] = fill;
 }
 
@@ -425,7 +420,7 @@ void Engine::Impl::retire() {
       Fill* fill = at->second;
       fills_.erase(at);
       end_fill(*fill, sequence->finished == FinishReason::length
-                          ? pin_beside(cache_, fill->tokens, info_.max_model_len)
+                          ? pin_beside(cache_, fill->tokens, info_.max_model_len, options_.max_pinned_blocks)
                           : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being filled"));
       continue;
     }
@@ -449,10 +444,12 @@ void Engine::Impl::publish() {
   n_queued_requests_ -= std::exchange(n_unqueued_, 0);
 }
 
-void Engine::Impl::end_fill(Fill& fill, Result<std::int32_t> n_pinned_blocks) {
+/// Whoever waited for the fill finds it in the gauges.
+void Engine::Impl::end_fill(Fill& fill, Result<KvCache::Pin> pin) {
+  accounts_.update_gauges(scheduler_, cache_);
   const std::scoped_lock lock(mutex_);
   --n_unfinished_;
-  fill.n_pinned_blocks = std::move(n_pinned_blocks);
+  fill.pin = std::move(pin);
   fill_ended_.notify_all();
 }
 
@@ -479,6 +476,7 @@ std::vector<Event> Engine::wait_events(std::chrono::milliseconds timeout) { retu
 Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens) {
   return impl_->register_prefix(std::move(name), std::move(tokens));
 }
+Result<void> Engine::remove_prefix(const std::string& name) { return impl_->remove_prefix(name); }
 std::vector<PrefixInfo> Engine::prefixes() const { return impl_->prefixes(); }
 void Engine::start() { impl_->start(); }
 void Engine::stop() { impl_->stop(); }

@@ -31,6 +31,7 @@ struct EngineOptions {
   double memory_utilization = 0.9;
   DType kv_dtype = DType::bf16;
   std::int32_t max_num_queued_reqs = 0;     ///< 0: no limit
+  std::int32_t max_pinned_blocks = 0;       ///< 0: what leaves room for a sequence of max_model_len
   std::int32_t step_timeout_ms = 60'000;    ///< a step that lasts longer makes the engine stuck; 0: never
   std::uint64_t seed = 0;                   ///< for requests without one
   std::vector<TokenId> eos_token_ids = {};  ///< end-of-sequence ids besides the model's (generation_config.json)
@@ -87,8 +88,12 @@ class Engine {
 
   /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is done;
   /// before `start` it steps on the caller's thread. Errors: invalid_request (name taken, prompt too long, no prefix caching),
-  /// out_of_memory (with it pinned a sequence of max_model_len would no longer fit), unavailable.
+  /// out_of_memory (more than max_pinned_blocks would be pinned, or a sequence of max_model_len would no longer fit),
+  /// unavailable.
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
+  /// Frees the name at once, and from the next step on lets what only this prefix pinned be evicted; sequences that use it keep
+  /// it. Errors: not_found.
+  Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
 
   /// Starts the engine thread / ends it (running requests get `abort`).

@@ -7,6 +7,7 @@
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "engine/kv_cache.h"
 #include "engine/request.h"
 #include "engine/sequence.h"
 
@@ -15,7 +16,7 @@ namespace baton {
 /// A prefix being filled; lives on the stack of whoever waits for it.
 struct Fill {
   std::vector<TokenId> tokens;
-  std::optional<Result<std::int32_t>> n_pinned_blocks;  ///< guarded by the engine's mutex; set when it is done
+  std::optional<Result<KvCache::Pin>> pin;  ///< guarded by the engine's mutex; set when it is done. No node: nothing to pin
 };
 
 struct SubmitCommand {
@@ -34,8 +35,9 @@ struct Inbox {
   std::vector<SubmitCommand> submits;
   std::vector<Fill*> fills;
   std::vector<FinishCommand> finishes;
+  std::vector<KvCache::Pin> unpins;
 
-  bool is_empty() const { return submits.empty() && fills.empty() && finishes.empty(); }
+  bool is_empty() const { return submits.empty() && fills.empty() && finishes.empty() && unpins.empty(); }
 };
 
 }  // namespace baton

@@ -66,6 +66,7 @@ struct EngineMetrics {
   Count num_requests_deferred;  ///< of the waiting: for what others are filling
   Count kv_blocks_total;
   Count kv_blocks_used;        ///< held by running sequences or pinned
+  Count kv_blocks_pinned;      ///< by registered prefixes
   Count prefix_cache_queries;  ///< tokens, once an admission
   Count prefix_cache_hits;
   Count num_preemptions;

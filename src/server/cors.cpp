@@ -33,7 +33,7 @@ HttpHeaders cors_headers(const CorsOptions& options, const HttpRequest& request)
     return headers;
   }
   headers.emplace_back("Access-Control-Allow-Methods", has_any(options.methods)
-                                                           ? "GET, HEAD, POST, OPTIONS"
+                                                           ? "GET, HEAD, POST, DELETE, OPTIONS"
                                                            : fmt::format("{}", fmt::join(options.methods, ", ")));
   const std::string wanted(request.header("access-control-request-headers"));
   if (has_any(options.headers) && !wanted.empty()) headers.emplace_back("Access-Control-Allow-Headers", wanted);

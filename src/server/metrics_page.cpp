@@ -99,6 +99,7 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
              {"max_prefill_tokens", std::to_string(info.max_prefill_tokens)},
              {"attention", info.attention},
              {"batch_invariant", info.batch_invariant ? "True" : "False"}});
+  out.gauge("baton:kv_blocks_pinned", "KV blocks that registered prefixes keep.", number(m.kv_blocks_pinned));
   out.gauge("baton:relay_groups", "Shared runs of keys that the last step read once for several sequences.",
             number(m.relay_groups));
 }

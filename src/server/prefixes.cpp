@@ -4,23 +4,17 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "core/check.h"
 #include "core/log.h"
 #include "io/file.h"
 
 namespace baton {
 namespace {
-
-constexpr std::size_t kMaxNameBytes = 64;
-
-bool is_name(std::string_view name) {
-  const auto is_allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
-  };
-  return !name.empty() && name.size() <= kMaxNameBytes && std::ranges::all_of(name, is_allowed);
-}
 
 json::Value message_of(std::string_view role, std::string content) {
   json::Value message;
@@ -45,12 +39,24 @@ Result<std::vector<TokenId>> render_with(const ServedModel& model, const json::V
   return model.tokenizer.encode(text, /*add_special_tokens=*/false);
 }
 
+/// What the engine knows it by: two versions of a name are there while one replaces the other.
+std::string engine_name(const PrefixDefinition& definition) {
+  return definition.version.empty() ? definition.name : definition.name + "@" + definition.version;
+}
+
 }  // namespace
 
+bool is_prefix_name(std::string_view name) {
+  constexpr std::size_t kMaxBytes = 64;
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  };
+  return !name.empty() && name.size() <= kMaxBytes && std::ranges::all_of(name, is_allowed);
+}
+
 Result<PrefixDefinition> read_prefix(std::string_view name, const std::filesystem::path& file) {
-  if (!is_name(name))
-    return fail(ErrorCode::invalid_request,
-                fmt::format("the prefix name '{}' must be 1 to {} letters, digits, '.', '_' or '-'", name, kMaxNameBytes));
+  if (!is_prefix_name(name))
+    return fail(ErrorCode::invalid_request, fmt::format("the prefix name '{}' must be {}", name, kPrefixNameRule));
   if (file.extension() == ".json") {
     BATON_TRY(const json::Value list, json::parse_file(file));
     auto messages = parse_messages(list, "messages");
@@ -85,25 +91,95 @@ Result<std::vector<TokenId>> prefix_tokens(const ServedModel& model, const json:
 }
 
 Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
-  if (find(definition.name) != nullptr)
-    return fail(ErrorCode::invalid_request, fmt::format("prefix {} is given twice", definition.name));
+  const std::optional<Entry> old = find(definition.name);
+  if (old && old->definition.version == definition.version) {
+    const std::string which = definition.version.empty() ? "" : fmt::format(" with version {}", definition.version);
+    return fail(ErrorCode::invalid_request,
+                fmt::format("prefix {} is there already{}; another version replaces it", definition.name, which), "version");
+  }
   auto tokens = prefix_tokens(model, definition.messages);
   if (!tokens) return tl::unexpected<Error>(about(definition.name, std::move(tokens.error())));
-  auto info = engine.register_prefix(definition.name, std::move(*tokens));
+  auto info = engine.register_prefix(engine_name(definition), std::move(*tokens));
   if (!info) return tl::unexpected<Error>(about(definition.name, std::move(info.error())));
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  std::string text = prefix_text(definition.messages);
-  entries_.push_back(
-      {std::move(definition), std::move(text), *info, std::chrono::duration_cast<std::chrono::seconds>(now).count()});
-  log::info("event=prefix_filled name={} tokens={} pinned_tokens={} ms={:.0f}", info->name, info->n_tokens,
-            info->n_pinned_tokens, info->fill_ms);
+  info->name = definition.name;
+  const Clock::time_point now = Clock::now();
+  Entry entry;
+  entry.text = prefix_text(definition.messages);
+  entry.info = *info;
+  entry.created = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
+  if (definition.ttl) entry.expires = now + *definition.ttl;
+  entry.definition = std::move(definition);
+  log::info("event=prefix_filled name={} version={} tokens={} pinned_tokens={} ms={:.0f}", info->name,
+            entry.definition.version.empty() ? "-" : entry.definition.version, info->n_tokens, info->n_pinned_tokens,
+            info->fill_ms);
+  const std::scoped_lock lock(*mutex_);
+  if (!old) {
+    entries_.push_back(std::move(entry));
+    return *info;
+  }
+  *at(info->name) = std::move(entry);
+  BATON_TRY_VOID(engine.remove_prefix(engine_name(old->definition)));
   return *info;
 }
 
-const Prefixes::Entry* Prefixes::find(std::string_view name) const {
-  const auto found =
-      std::ranges::find(entries_, name, [](const Entry& entry) { return std::string_view(entry.definition.name); });
-  return found == entries_.end() ? nullptr : &*found;
+Result<void> Prefixes::remove(Engine& engine, std::string_view name) {
+  const std::optional<Entry> found = find(name);
+  if (!found) return tl::unexpected<Error>(not_found(name, "id"));
+  {
+    const std::scoped_lock lock(*mutex_);
+    entries_.erase(at(name));
+  }
+  log::info("event=prefix_removed name={}", name);
+  return engine.remove_prefix(engine_name(found->definition));
+}
+
+std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {
+  std::vector<std::string> expired;
+  std::optional<Clock::time_point> next;
+  for_each([&](const Entry& entry) {
+    if (!entry.expires) return;
+    if (*entry.expires <= now)
+      expired.push_back(entry.definition.name);
+    else
+      next = std::min(next.value_or(*entry.expires), *entry.expires);
+  });
+  for (const std::string& name : expired) {
+    log::info("event=prefix_expired name={}", name);
+    check(remove(engine, name).has_value(), "Prefixes: an expired prefix is not there");
+  }
+  return next;
+}
+
+void Prefixes::count_hit(std::string_view name) {
+  const std::scoped_lock lock(*mutex_);
+  if (const auto found = at(name); found != entries_.end()) ++found->n_hits;
+}
+
+std::optional<Prefixes::Entry> Prefixes::find(std::string_view name) const {
+  std::optional<Entry> found;
+  for_each([&](const Entry& entry) {
+    if (entry.definition.name == name) found = entry;
+  });
+  return found;
+}
+
+void Prefixes::for_each(const std::function<void(const Entry&)>& visit) const {
+  const std::scoped_lock lock(*mutex_);
+  for (const Entry& entry : entries_) visit(entry);
+}
+
+Error Prefixes::not_found(std::string_view name, std::string_view param) const {
+  constexpr std::size_t kShown = 100;
+  std::vector<std::string> names;
+  for_each([&](const Entry& entry) { names.push_back(entry.definition.name); });
+  const std::string known = names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  return {ErrorCode::not_found, fmt::format("the prefix '{}' does not exist; there are: {}", name.substr(0, kShown), known),
+          std::string(param)};
+}
+
+/// Under the lock.
+std::vector<Prefixes::Entry>::iterator Prefixes::at(std::string_view name) {
+  return std::ranges::find(entries_, name, [](const Entry& entry) { return std::string_view(entry.definition.name); });
 }
 
 }  // namespace baton

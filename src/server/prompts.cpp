@@ -41,12 +41,12 @@ Result<std::string> cut_after_last_message(std::string text, const json::Value& 
 
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes) {
   std::vector<std::string> names = model.names;
-  for (const Prefixes::Entry& entry : prefixes.entries()) names.push_back(model.names[0] + ":" + entry.definition.name);
+  prefixes.for_each([&](const Prefixes::Entry& entry) { names.push_back(model.names[0] + ":" + entry.definition.name); });
   return names;
 }
 
 Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request) {
-  Target target{request.model.empty() ? model.names[0] : request.model, nullptr};
+  Target target{request.model.empty() ? model.names[0] : request.model, {}};
   std::string_view prefix_name = request.prefix ? std::string_view(*request.prefix) : std::string_view();
   std::string_view prefix_field = "prefix";
   if (std::ranges::find(model.names, target.model) == model.names.end()) {
@@ -61,25 +61,24 @@ Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes
                   "prefix");
     prefix_name = named;
     prefix_field = "model";
-    if (prefixes.find(named) == nullptr)
-      return tl::unexpected<Error>(not_served("model", target.model, "model", model, prefixes));
   }
   if (request.prefix || prefix_field == "model") {
     target.prefix = prefixes.find(prefix_name);
-    if (target.prefix == nullptr)
-      return tl::unexpected<Error>(not_served("prefix", prefix_name, prefix_field, model, prefixes));
+    const std::string_view asked = prefix_field == "model" ? std::string_view(target.model) : prefix_name;
+    if (!target.prefix) return tl::unexpected<Error>(not_served(prefix_field, asked, prefix_field, model, prefixes));
   }
   return target;
 }
 
-Result<std::string> render_chat(const ServedModel& model, const Prefixes::Entry* prefix, const ChatRequest& request) {
+Result<std::string> render_chat(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
+                                const ChatRequest& request) {
   if (!model.chat_template)
     return fail(ErrorCode::invalid_request,
                 fmt::format("the model {} has no chat template; use /v1/completions, or start the server with --chat-template",
                             model.names[0]),
                 "messages");
   ChatTemplate::Context context;
-  context.messages = prefix == nullptr ? json::Value(json::Value::array()) : prefix->definition.messages;
+  context.messages = !prefix ? json::Value(json::Value::array()) : prefix->definition.messages;
   for (const json::Value& message : request.messages) context.messages.push_back(message);
   context.add_generation_prompt = request.add_generation_prompt;
   context.bos_token = model.tokenizer.bos_text();
@@ -95,22 +94,23 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Entry*
   return text;
 }
 
-Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Entry* prefix, const ChatRequest& request) {
+Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
+                                      const ChatRequest& request) {
   BATON_TRY(const std::string text, render_chat(model, prefix, request));
   return TokenizedPrompt{
-      model.tokenizer.encode(text, request.add_special_tokens), {}, prefix == nullptr ? 0 : prefix->info.n_pinned_tokens};
+      model.tokenizer.encode(text, request.add_special_tokens), {}, !prefix ? 0 : prefix->info.n_pinned_tokens};
 }
 
-TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Entry* prefix, const CompletionRequest& request,
-                                    const Prompt& prompt) {
+TokenizedPrompt tokenize_completion(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
+                                    const CompletionRequest& request, const Prompt& prompt) {
   const Tokenizer& tokenizer = model.tokenizer;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    const std::string whole = prefix == nullptr ? *text : prefix->text + *text;
+    const std::string whole = !prefix ? *text : prefix->text + *text;
     return {tokenizer.encode(whole, request.add_special_tokens), request.echo ? *text : std::string(), 0};
   }
   const auto& ids = std::get<std::vector<TokenId>>(prompt);
   std::vector<TokenId> tokens;
-  if (prefix != nullptr) tokens = tokenizer.encode(prefix->text, request.add_special_tokens);
+  if (prefix) tokens = tokenizer.encode(prefix->text, request.add_special_tokens);
   tokens.insert(tokens.end(), ids.begin(), ids.end());
   return {std::move(tokens), request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
 }

@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "server/api_error.h"
 #include "server/auth.h"
+#include "server/prefix_api.h"
 #include "server/prompts.h"
 #include "server/tokenize.h"
 
@@ -23,6 +24,7 @@ using json::Value;
 
 constexpr std::size_t kPoolThreads = 2;
 constexpr std::size_t kMaxLoggedFields = 100;
+constexpr std::string_view kPrefixPath = "/v1/prefixes/";
 constexpr std::string_view kShuttingDown = "the server is shutting down";
 
 HttpResponse json_response(const Value& body) { return {200, {{"Content-Type", "application/json"}}, json::dump(body)}; }
@@ -39,7 +41,7 @@ std::string random_id() {
 
 /// Methods as metrics count them: few, whatever clients send.
 std::string method_label(std::string_view method) {
-  for (const std::string_view known : {"GET", "HEAD", "POST", "OPTIONS"})
+  for (const std::string_view known : {"GET", "HEAD", "POST", "DELETE", "OPTIONS"})
     if (method == known) return std::string(known);
   return "OTHER";
 }
@@ -99,32 +101,42 @@ HttpResponse refused(const Error& error) {
 
 std::span<const Routes::Route> Routes::table() {
   static constexpr Route routes[] = {
-      {"/v1/chat/completions", "POST", true, true, &Routes::chat_completions},
-      {"/v1/completions", "POST", true, true, &Routes::completions},
-      {"/v1/models", "GET", true, false, &Routes::models},
-      {"/v1/models/", "GET", true, false, &Routes::model},
-      {"/v1/prefixes", "GET", true, false, &Routes::prefixes},
-      {"/tokenize", "POST", true, true, &Routes::tokenize},
-      {"/detokenize", "POST", true, true, &Routes::detokenize},
-      {"/health", "GET", false, false, &Routes::health},
-      {"/livez", "GET", false, false, &Routes::livez},
-      {"/ping", "GET", false, false, &Routes::health},
-      {"/ping", "POST", false, false, &Routes::health},
-      {"/metrics", "GET", false, false, &Routes::metrics},
-      {"/version", "GET", false, false, &Routes::version},
-      {"/load", "GET", false, false, &Routes::load},
+      {"/v1/chat/completions", "POST", true, Where::pool, &Routes::chat_completions},
+      {"/v1/completions", "POST", true, Where::pool, &Routes::completions},
+      {"/v1/models", "GET", true, Where::io, &Routes::models},
+      {"/v1/models/", "GET", true, Where::io, &Routes::model},
+      {"/v1/prefixes", "GET", true, Where::io, &Routes::prefixes},
+      {"/v1/prefixes", "POST", true, Where::prefixes, &Routes::register_prefix},
+      {"/v1/prefixes/", "GET", true, Where::io, &Routes::prefix},
+      {"/v1/prefixes/", "DELETE", true, Where::prefixes, &Routes::remove_prefix},
+      {"/tokenize", "POST", true, Where::pool, &Routes::tokenize},
+      {"/detokenize", "POST", true, Where::pool, &Routes::detokenize},
+      {"/health", "GET", false, Where::io, &Routes::health},
+      {"/livez", "GET", false, Where::io, &Routes::livez},
+      {"/ping", "GET", false, Where::io, &Routes::health},
+      {"/ping", "POST", false, Where::io, &Routes::health},
+      {"/metrics", "GET", false, Where::io, &Routes::metrics},
+      {"/version", "GET", false, Where::io, &Routes::version},
+      {"/load", "GET", false, Where::io, &Routes::load},
   };
   return routes;
 }
 
 Routes::Routes(RoutesOptions options, const RoutesContext& context)
-    : options_(std::move(options)), context_(context), started_(unix_seconds()), pool_(kPoolThreads) {}
+    : options_(std::move(options)),
+      context_(context),
+      started_(unix_seconds()),
+      pool_(kPoolThreads),
+      prefix_thread_(1),
+      next_expiry_(prefix_thread_) {}
 
 Routes::~Routes() { stop(); }
 
 void Routes::stop() {
   pool_.stop();
+  prefix_thread_.stop();
   pool_.join();
+  prefix_thread_.join();
 }
 
 /// The answer to a request that no handler gets: nowhere, by a wrong method, without a key.
@@ -170,10 +182,11 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
   const auto run = [this, exchange, handler = chosen->handler, request = std::move(request)] {
     if (Response response = (this->*handler)(exchange, request)) context_.service.respond(exchange, std::move(*response));
   };
-  if (chosen->on_pool)
-    boost::asio::post(pool_, std::move(run));
-  else
-    run();
+  switch (chosen->where) {
+    case Where::io: return run();
+    case Where::pool: return boost::asio::post(pool_, std::move(run));
+    case Where::prefixes: return boost::asio::post(prefix_thread_, std::move(run));
+  }
 }
 
 void Routes::log_unknown_fields(const std::vector<std::string>& fields) {
@@ -205,6 +218,7 @@ Result<void> Routes::begin_chat(ExchangeId exchange, const HttpRequest& request)
   all.push_back(engine_request(context_.model, chat.generation, prompt));
   std::vector<AnswerPrompt> prompts(1);
   prompts[0].tokens = std::move(prompt.tokens);
+  if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(request, chat.generation, /*is_chat=*/true, std::move(target.model));
   auto answer =
       std::make_unique<Answer>(std::move(header), std::move(chat.generation), std::move(prompts), context_.model.tokenizer);
@@ -218,7 +232,7 @@ Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& re
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
   const SamplingParams& sampling = completion.generation.sampling;
   const bool has_nothing_to_do = sampling.max_tokens == 0 && sampling.n_prompt_logprobs < 0;
-  if (target.prefix != nullptr && completion.generation.echoes_logprobs)
+  if (target.prefix && completion.generation.echoes_logprobs)
     return fail(ErrorCode::invalid_request,
                 "'logprobs' with 'echo' is not supported by this server together with a prefix; the value accepted is null",
                 "logprobs");
@@ -229,6 +243,7 @@ Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& re
     all.push_back(engine_request(context_.model, completion.generation, prompt));
     prompts.push_back({std::move(prompt.tokens), std::move(prompt.echo)});
   }
+  if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(request, completion.generation, /*is_chat=*/false, std::move(target.model));
   auto answer = std::make_unique<Answer>(std::move(header), std::move(completion.generation), std::move(prompts),
                                          context_.model.tokenizer);
@@ -254,8 +269,9 @@ Routes::Response Routes::models(ExchangeId, const HttpRequest&) {
   Value list = Value::array();
   for (const std::string& name : context_.model.names) list.push_back(model_entry(context_.model, name, nullptr, started_));
   const std::string& base = context_.model.names[0];
-  for (const Prefixes::Entry& entry : context_.prefixes.entries())
+  context_.prefixes.for_each([&](const Prefixes::Entry& entry) {
     list.push_back(model_entry(context_.model, base + ":" + entry.definition.name, base, entry.created));
+  });
   Value body;
   body["object"] = "list";
   body["data"] = std::move(list);
@@ -268,28 +284,61 @@ Routes::Response Routes::model(ExchangeId, const HttpRequest& request) {
   named.model = percent_decoded(std::string_view(request.path).substr(kPath.size()));
   const auto target = resolve_target(context_.model, context_.prefixes, named);
   if (!target) return error_response(target.error());
-  const bool is_prefix = target->prefix != nullptr;
+  const bool is_prefix = target->prefix.has_value();
   return json_response(model_entry(context_.model, named.model, is_prefix ? Value(context_.model.names[0]) : Value(),
                                    is_prefix ? target->prefix->created : started_));
 }
 
 Routes::Response Routes::prefixes(ExchangeId, const HttpRequest&) {
+  const std::int32_t block_len = context_.engine.info().block_len;
   Value list = Value::array();
-  for (const Prefixes::Entry& entry : context_.prefixes.entries()) {
-    Value prefix;
-    prefix["id"] = entry.definition.name;
-    prefix["object"] = "prefix";
-    prefix["created"] = entry.created;
-    prefix["model"] = context_.model.names[0] + ":" + entry.definition.name;
-    prefix["n_tokens"] = entry.info.n_tokens;
-    prefix["n_pinned_tokens"] = entry.info.n_pinned_tokens;
-    prefix["fill_ms"] = entry.info.fill_ms;
-    list.push_back(std::move(prefix));
-  }
+  context_.prefixes.for_each(
+      [&](const Prefixes::Entry& entry) { list.push_back(prefix_json(entry, context_.model.names[0], block_len)); });
   Value body;
   body["object"] = "list";
   body["data"] = std::move(list);
   return json_response(body);
+}
+
+Routes::Response Routes::prefix(ExchangeId, const HttpRequest& request) {
+  const std::string name = percent_decoded(std::string_view(request.path).substr(kPrefixPath.size()));
+  const auto entry = context_.prefixes.find(name);
+  if (!entry) return error_response(context_.prefixes.not_found(name, "id"));
+  return json_response(prefix_json(*entry, context_.model.names[0], context_.engine.info().block_len));
+}
+
+Routes::Response Routes::register_prefix(ExchangeId, const HttpRequest& request) {
+  const auto body = parse_body(request);
+  if (!body) return error_response(body.error());
+  const auto asked = parse_prefix_request(*body);
+  if (!asked) return error_response(asked.error());
+  log_unknown_fields(asked->unknown_fields);
+  if (auto added = context_.prefixes.add(context_.model, context_.engine, asked->definition); !added)
+    return refused(prefix_error(std::move(added.error()), *asked));
+  const auto entry = context_.prefixes.find(asked->definition.name);
+  expire_prefixes();
+  return json_response(prefix_json(*entry, context_.model.names[0], context_.engine.info().block_len));
+}
+
+Routes::Response Routes::remove_prefix(ExchangeId, const HttpRequest& request) {
+  const std::string name = percent_decoded(std::string_view(request.path).substr(kPrefixPath.size()));
+  if (const auto removed = context_.prefixes.remove(context_.engine, name); !removed) return error_response(removed.error());
+  Value body;
+  body["id"] = name;
+  body["object"] = "prefix";
+  body["deleted"] = true;
+  return json_response(body);
+}
+
+/// Removes what has expired, and comes back when the next one does.
+void Routes::expire_prefixes() {
+  const auto now = Prefixes::Clock::now();
+  const auto next = context_.prefixes.remove_expired(context_.engine, now);
+  if (!next) return;
+  next_expiry_.expires_after(std::chrono::ceil<std::chrono::milliseconds>(*next - now));
+  next_expiry_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) expire_prefixes();
+  });
 }
 
 Routes::Response Routes::tokenize(ExchangeId, const HttpRequest& request) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 
 #include "engine/engine.h"
@@ -31,13 +32,14 @@ struct RoutesOptions {
 /// What the handlers read and write; all of it outlives them.
 struct RoutesContext {
   const ServedModel& model;
-  const Prefixes& prefixes;
+  Prefixes& prefixes;
   Engine& engine;
   Service& service;
   MetricsPage& metrics;
 };
 
-/// Answers requests. Parsing, templates and tokenising run on a small pool; the rest is answered at once.
+/// Answers requests. Parsing, templates and tokenising run on a small pool; prefixes are registered, removed and expire one
+/// after another on a thread of their own, for filling one takes as long as its prompt; the rest is answered at once.
 class Routes {
  public:
   Routes(RoutesOptions options, const RoutesContext& context);
@@ -45,18 +47,19 @@ class Routes {
 
   /// Takes a request. Thread: I/O; does not wait.
   void handle(ExchangeId exchange, HttpRequest request);
-  /// Ends the pool; requests that it has not begun are dropped.
+  /// Ends the threads; requests that they have not begun are dropped.
   void stop();
 
  private:
   /// nullopt: the answer comes from the engine.
   using Response = std::optional<HttpResponse>;
   using Handler = Response (Routes::*)(ExchangeId, const HttpRequest&);
+  enum class Where { io, pool, prefixes };
   struct Route {
     std::string_view path;    // one that ends in "/" stands for all that begin with it
     std::string_view method;  // GET answers HEAD too
     bool needs_key;
-    bool on_pool;
+    Where where;
     Handler handler;
   };
   static std::span<const Route> table();
@@ -74,6 +77,10 @@ class Routes {
   Response models(ExchangeId exchange, const HttpRequest& request);
   Response model(ExchangeId exchange, const HttpRequest& request);
   Response prefixes(ExchangeId exchange, const HttpRequest& request);
+  Response prefix(ExchangeId exchange, const HttpRequest& request);
+  Response register_prefix(ExchangeId exchange, const HttpRequest& request);
+  Response remove_prefix(ExchangeId exchange, const HttpRequest& request);
+  void expire_prefixes();
   Response tokenize(ExchangeId exchange, const HttpRequest& request);
   Response detokenize(ExchangeId exchange, const HttpRequest& request);
   Response livez(ExchangeId exchange, const HttpRequest& request);
@@ -86,6 +93,8 @@ class Routes {
   RoutesContext context_;
   std::int64_t started_ = 0;  // Unix time in seconds
   boost::asio::thread_pool pool_;
+  boost::asio::thread_pool prefix_thread_;
+  boost::asio::steady_timer next_expiry_;  // used by prefix_thread_ alone
   std::mutex mutex_;
   std::set<std::string> logged_fields_;
 };

@@ -248,6 +248,51 @@ TEST(Engine, refuses_a_prefix_that_leaves_no_room_or_is_there_already) {
   engine->check_invariants();
 }
 
+TEST(Engine, pins_no_more_blocks_than_it_may) {
+  const auto engine = make_tiny_engine({.max_model_len = 400, .max_pinned_blocks = 6}, kBlocks);
+  ASSERT_TRUE(engine->register_prefix("a", random_prompt(1, 64)));
+  const auto refused = engine->register_prefix("b", random_prompt(2, 50));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
+  EXPECT_EQ(refused.error().message,
+            "a prefix of 50 tokens cannot be pinned: 7 blocks of 16 tokens would be, and --max-pinned-blocks is 6; delete a "
+            "prefix or raise the limit");
+  EXPECT_TRUE(engine->register_prefix("b", joined(random_prompt(1, 64), random_prompt(2, 32)))) << "shared blocks count once";
+  EXPECT_EQ(engine->metrics().kv_blocks_pinned.value(), 6);
+  engine->check_invariants();
+}
+
+TEST(Engine, removes_a_prefix_that_a_running_sequence_goes_on_using) {
+  const auto engine = make_tiny_engine({.max_model_len = 400, .max_pinned_blocks = 4}, 60);
+  ASSERT_TRUE(engine->register_prefix("shop", random_prompt(1, 64)));
+  const Request request = greedy(joined(random_prompt(1, 64), random_prompt(2, 9)), 20);
+  const std::vector<TokenId> expected = run_requests(*engine, {request})[0].tokens;
+
+  const RequestId id = *engine->submit(request);
+  ASSERT_TRUE(engine->step());
+  ASSERT_TRUE(engine->remove_prefix("shop"));
+  EXPECT_EQ(engine->remove_prefix("shop").error().code, ErrorCode::not_found);
+  EXPECT_TRUE(engine->prefixes().empty());
+  ASSERT_TRUE(engine->step());
+  EXPECT_EQ(engine->metrics().kv_blocks_pinned.value(), 0);
+  EXPECT_GE(engine->metrics().kv_blocks_used.value(), 5);
+  std::map<SequenceKey, Generated> generated;
+  run_to_end(*engine, generated);
+  EXPECT_EQ((generated[{id.value, 0}].tokens), expected);
+  EXPECT_EQ((generated[{id.value, 0}].stats.cached_tokens), 64);
+  EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
+
+  std::vector<Request> strangers;
+  for (std::uint32_t i = 10; i < 20; ++i) strangers.push_back(greedy(random_prompt(i, 300), 4));
+  run_requests(*engine, strangers);  // more than the cache holds
+  EXPECT_EQ(run_requests(*engine, {request})[0].stats.cached_tokens, 0) << "what is not pinned is evicted";
+  ASSERT_TRUE(engine->register_prefix("shop", random_prompt(3, 64))) << "name and blocks are free again";
+  ASSERT_TRUE(engine->register_prefix("tiny", random_prompt(4, 5)));
+  EXPECT_TRUE(engine->remove_prefix("tiny"));
+  EXPECT_FALSE(engine->register_prefix("more", random_prompt(5, 20)));
+  engine->check_invariants();
+}
+
 TEST(Engine, refuses_more_requests_than_may_wait) {
   const auto engine = make_tiny_engine({.max_num_seqs = 1, .max_num_queued_reqs = 2}, kBlocks);
   const Request request = greedy(random_prompt(1, 20), 4);

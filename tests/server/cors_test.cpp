@@ -26,7 +26,7 @@ TEST(Cors, says_nothing_to_clients_that_are_no_pages) { EXPECT_TRUE(cors_headers
 TEST(Cors, allows_any_page_by_default) {
   EXPECT_EQ(value(cors_headers({}, from("https://a")), "Access-Control-Allow-Origin"), "*");
   const HttpHeaders preflight = cors_headers({}, from("https://a", "OPTIONS", "authorization, x-y"));
-  EXPECT_EQ(value(preflight, "Access-Control-Allow-Methods"), "GET, HEAD, POST, OPTIONS");
+  EXPECT_EQ(value(preflight, "Access-Control-Allow-Methods"), "GET, HEAD, POST, DELETE, OPTIONS");
   EXPECT_EQ(value(preflight, "Access-Control-Allow-Headers"), "authorization, x-y");
 }
 

@@ -51,6 +51,7 @@ TEST(MetricsPage, counts_what_the_engine_did_under_the_names_that_dashboards_kno
   EXPECT_EQ(value(text, labelled("vllm:num_requests_waiting_by_reason", R"(,reason="deferred")")), "0");
   EXPECT_EQ(value(text, labelled("vllm:request_success_total", R"(,finished_reason="deadline")")), "0");
   EXPECT_EQ(value(text, labelled("vllm:prompt_tokens_recomputed_total")), "0");
+  EXPECT_EQ(value(text, labelled("baton:kv_blocks_pinned")), "0");
   EXPECT_EQ(value(text, labelled("vllm:admission_rejections_total", R"(,reason="queue_full")")), "0");
 }
 

@@ -68,13 +68,93 @@ TEST(Prefixes, are_filled_once_and_found_by_name) {
   EXPECT_EQ(info->n_tokens, 47);
   EXPECT_EQ(info->n_pinned_tokens, 32);
   EXPECT_EQ(prefixes.find("shop")->info.n_tokens, 47);
-  EXPECT_EQ(prefixes.find("bank"), nullptr);
+  EXPECT_FALSE(prefixes.find("bank"));
   const auto again = prefixes.add(model, *engine, {"shop", messages});
   ASSERT_FALSE(again);
-  EXPECT_EQ(again.error().message, "prefix shop is given twice");
+  EXPECT_EQ(again.error().message, "prefix shop is there already; another version replaces it");
   const auto robot = prefixes.add(model, *engine, {"robot", parsed(R"([{"role": "robot", "content": "a"}])")});
   ASSERT_FALSE(robot);
   EXPECT_TRUE(robot.error().message.starts_with("prefix robot: ")) << robot.error().message;
+}
+
+/// Prefixes of a model whose tokens are bytes, on an engine that steps when it is asked to.
+class LivingPrefixes : public ::testing::Test {
+ protected:
+  LivingPrefixes() {
+    ModelConfig config = testing::tiny_config();
+    config.n_vocab = kByteModelVocab;
+    engine_ = testing::make_tiny_engine({}, 256, config);
+  }
+  Result<PrefixInfo> add(PrefixDefinition definition) { return prefixes_.add(model_, *engine_, std::move(definition)); }
+  static json::Value saying(const std::string& text) { return parsed(R"([{"role": "system", "content": ")" + text + "\"}]"); }
+  std::int64_t n_pinned_blocks() {
+    while (engine_->step()) {
+    }
+    return engine_->metrics().kv_blocks_pinned.value();
+  }
+  std::string names() const {
+    std::string all;
+    prefixes_.for_each([&](const Prefixes::Entry& entry) { all += entry.definition.name + " "; });
+    return all;
+  }
+
+  ServedModel model_ = byte_model();
+  std::unique_ptr<Engine> engine_;
+  Prefixes prefixes_;
+};
+
+TEST_F(LivingPrefixes, another_version_takes_the_place_and_the_pins_of_the_old_one) {
+  ASSERT_TRUE(add({"bank", saying("Lends umbrellas.")}));
+  const std::int64_t n_before = n_pinned_blocks();
+  ASSERT_TRUE(add({"shop", saying(std::string(100, 'a')), "1"}));
+  ASSERT_TRUE(add({"last", saying("Closes at noon, opens at one.")}));
+  const std::int64_t n_first = n_pinned_blocks();
+  prefixes_.count_hit("shop");
+  prefixes_.count_hit("nobody");
+  EXPECT_EQ(prefixes_.find("shop")->n_hits, 1);
+
+  const auto same = add({"shop", saying("b"), "1"});
+  ASSERT_FALSE(same);
+  EXPECT_EQ(same.error().message, "prefix shop is there already with version 1; another version replaces it");
+  EXPECT_EQ(same.error().param, "version");
+  ASSERT_TRUE(add({"shop", saying(std::string(60, 'b')), "2"}));
+  EXPECT_EQ(names(), "bank shop last ");
+  EXPECT_EQ(prefixes_.find("shop")->text, std::string(60, 'b'));
+  EXPECT_EQ(prefixes_.find("shop")->n_hits, 0);
+  EXPECT_LT(n_pinned_blocks(), n_first);
+  ASSERT_TRUE(prefixes_.remove(*engine_, "last"));
+  ASSERT_TRUE(prefixes_.remove(*engine_, "shop"));
+  EXPECT_EQ(n_pinned_blocks(), n_before);
+  const auto gone = prefixes_.remove(*engine_, "shop");
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code, ErrorCode::not_found);
+  EXPECT_EQ(gone.error().message, "the prefix 'shop' does not exist; there are: bank");
+}
+
+TEST_F(LivingPrefixes, a_replacement_that_fails_leaves_the_old_version) {
+  ASSERT_TRUE(add({"shop", saying(std::string(100, 'a')), "1"}));
+  const std::int64_t n_pinned = n_pinned_blocks();
+  ASSERT_FALSE(add({"shop", saying(std::string(5000, 'b')), "2"}));
+  EXPECT_EQ(prefixes_.find("shop")->definition.version, "1");
+  EXPECT_EQ(n_pinned_blocks(), n_pinned);
+}
+
+TEST_F(LivingPrefixes, are_removed_when_their_time_has_come) {
+  using std::chrono::seconds;
+  ASSERT_TRUE(add({"short", saying(std::string(40, 'a')), "", seconds(60)}));
+  ASSERT_TRUE(add({"long", saying(std::string(40, 'b')), "", seconds(3600)}));
+  ASSERT_TRUE(add({"ever", saying(std::string(40, 'c'))}));
+  const auto expiry = *prefixes_.find("short")->expires;
+  const auto later = *prefixes_.find("long")->expires;
+  EXPECT_FALSE(prefixes_.find("ever")->expires);
+  EXPECT_EQ(prefixes_.remove_expired(*engine_, expiry - seconds(1)), expiry);
+  EXPECT_EQ(names(), "short long ever ");
+  const std::int64_t n_pinned = n_pinned_blocks();
+  EXPECT_EQ(prefixes_.remove_expired(*engine_, expiry), later);
+  EXPECT_EQ(names(), "long ever ");
+  EXPECT_LT(n_pinned_blocks(), n_pinned);
+  EXPECT_EQ(prefixes_.remove_expired(*engine_, later + seconds(1)), std::nullopt);
+  EXPECT_EQ(names(), "ever ");
 }
 
 }  // namespace

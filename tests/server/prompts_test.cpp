@@ -42,7 +42,7 @@ class Prompts : public ::testing::Test {
     request.prefix = std::move(prefix);
     return resolve_target(model_, prefixes_, request);
   }
-  const Prefixes::Entry* shop() { return prefixes_.find("shop"); }
+  std::optional<Prefixes::Entry> shop() { return prefixes_.find("shop"); }
 
   ServedModel model_ = byte_model();
   std::unique_ptr<Engine> engine_;
@@ -52,14 +52,14 @@ class Prompts : public ::testing::Test {
 TEST_F(Prompts, a_model_has_several_names_and_may_be_left_out) {
   EXPECT_EQ(resolve("")->model, "demo");
   EXPECT_EQ(resolve("alias")->model, "alias");
-  EXPECT_EQ(resolve("demo")->prefix, nullptr);
+  EXPECT_FALSE(resolve("demo")->prefix);
 }
 
 TEST_F(Prompts, a_prefix_is_named_behind_the_model_or_in_its_own_field) {
-  EXPECT_EQ(resolve("demo:shop")->prefix, shop());
+  EXPECT_EQ(resolve("demo:shop")->prefix->definition.name, "shop");
   EXPECT_EQ(resolve("demo:shop")->model, "demo:shop");
-  EXPECT_EQ(resolve("alias", "shop")->prefix, shop());
-  EXPECT_EQ(resolve("demo:shop", "shop")->prefix, shop());
+  EXPECT_EQ(resolve("alias", "shop")->prefix->definition.name, "shop");
+  EXPECT_EQ(resolve("demo:shop", "shop")->prefix->definition.name, "shop");
   EXPECT_EQ(resolve("demo:shop", "bank").error().param, "prefix");
 }
 
@@ -80,7 +80,7 @@ TEST_F(Prompts, says_what_exists_when_a_name_does_not) {
 TEST_F(Prompts, puts_the_prefixs_messages_before_the_requests_own) {
   const ChatRequest request =
       chat_of(R"({"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Mugs?"}]})");
-  EXPECT_EQ(*render_chat(model_, nullptr, request), "[system]Be brief.[user]Mugs?[assistant]");
+  EXPECT_EQ(*render_chat(model_, std::nullopt, request), "[system]Be brief.[user]Mugs?[assistant]");
   EXPECT_EQ(*render_chat(model_, shop(), request), "[system]Sells mugs for $5 each.[system]Be brief.[user]Mugs?[assistant]");
   const auto prompt = tokenize_chat(model_, shop(), request);
   EXPECT_EQ(prompt->tokens, bytes_of("[system]Sells mugs for $5 each.[system]Be brief.[user]Mugs?[assistant]"));
@@ -102,18 +102,18 @@ TEST_F(Prompts, goes_on_with_the_last_message_when_asked) {
   const ChatRequest request =
       chat_of(R"({"messages": [{"role": "user", "content": "Mugs?"}, {"role": "assistant", "content": "We have "}],
       "add_generation_prompt": false, "continue_final_message": true, "chat_template_kwargs": {"suffix": "[end]"}})");
-  EXPECT_EQ(*render_chat(model_, nullptr, request), "[user]Mugs?[assistant]We have");
+  EXPECT_EQ(*render_chat(model_, std::nullopt, request), "[user]Mugs?[assistant]We have");
   const ChatRequest nothing = chat_of(R"({"messages": [{"role": "assistant", "content": ""}],
       "add_generation_prompt": false, "continue_final_message": true})");
-  EXPECT_EQ(render_chat(model_, nullptr, nothing).error().param, "continue_final_message");
+  EXPECT_EQ(render_chat(model_, std::nullopt, nothing).error().param, "continue_final_message");
 }
 
 TEST_F(Prompts, hands_variables_to_the_template_and_its_complaints_to_the_client) {
   EXPECT_EQ(
-      *render_chat(model_, nullptr,
+      *render_chat(model_, std::nullopt,
                    chat_of(R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"suffix": "!"}})")),
       "[user]a[assistant]!");
-  const auto robot = render_chat(model_, nullptr, chat_of(R"({"messages": [{"role": "robot", "content": "a"}]})"));
+  const auto robot = render_chat(model_, std::nullopt, chat_of(R"({"messages": [{"role": "robot", "content": "a"}]})"));
   ASSERT_FALSE(robot);
   EXPECT_EQ(robot.error().code, ErrorCode::invalid_request);
   EXPECT_EQ(robot.error().param, "messages");
@@ -122,7 +122,7 @@ TEST_F(Prompts, hands_variables_to_the_template_and_its_complaints_to_the_client
 
 TEST_F(Prompts, refuses_a_conversation_without_a_template) {
   const ServedModel plain = byte_model(/*has_template=*/false);
-  const auto text = render_chat(plain, nullptr, chat_of(R"({"messages": [{"role": "user", "content": "a"}]})"));
+  const auto text = render_chat(plain, std::nullopt, chat_of(R"({"messages": [{"role": "user", "content": "a"}]})"));
   ASSERT_FALSE(text);
   EXPECT_NE(text.error().message.find("/v1/completions"), std::string::npos);
 }

@@ -115,6 +115,10 @@ class RawClient {
     send("POST " + std::string(path) + " HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n" + std::string(headers) + "\r\n" + std::string(body));
   }
+  RawResponse remove(std::string_view path) {
+    send("DELETE " + std::string(path) + " HTTP/1.1\r\nHost: h\r\n\r\n");
+    return read_response();
+  }
   RawResponse post(std::string_view path, std::string_view body, std::string_view headers = "") {
     send_post(path, body, headers);
     return read_response();

@@ -274,7 +274,7 @@ TEST_F(Routes, refuse_unknown_paths_and_methods_and_say_what_there_is) {
   const RawResponse method = get("/v1/chat/completions");
   EXPECT_EQ(method.status, 405);
   EXPECT_TRUE(method.has("Allow: POST, OPTIONS\r\n"));
-  EXPECT_EQ(post("/v1/prefixes", "{}").status, 405);
+  EXPECT_EQ(post("/v1/models", "{}").status, 405);
   RawClient client = fixture_->client();
   client.send("OPTIONS /v1/models HTTP/1.1\r\nHost: h\r\n\r\n");
   const RawResponse options = client.read_response();

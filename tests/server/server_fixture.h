@@ -47,6 +47,7 @@ class ServerFixture {
 
   RawClient client() const { return RawClient(server->port()); }
   RawResponse get(std::string_view path) const { return RawClient(server->port()).get(path); }
+  RawResponse remove(std::string_view path) const { return RawClient(server->port()).remove(path); }
   RawResponse post(std::string_view path, std::string_view body, std::string_view headers = "") const {
     return RawClient(server->port()).post(path, body, headers);
   }

@@ -1,0 +1,171 @@
+/// Prefixes over HTTP: request and response text, and what the engine holds then (server/prefix_api.h, server/routes.h).
+#include "server/prefix_api.h"
+
+#include <regex>
+
+#include <gtest/gtest.h>
+
+#include "server/server_fixture.h"
+
+namespace baton {
+namespace {
+
+std::string normalized(std::string body) {
+  body = std::regex_replace(body, std::regex(R"x("(created|expires_at)":\d+)x"), "\"$1\":TIME");
+  return std::regex_replace(body, std::regex(R"x("fill_ms":[0-9.e+-]+)x"), "\"fill_ms\":MS");
+}
+
+constexpr std::string_view kAsk = R"("messages": [{"role": "user", "content": "hi"}], "temperature": 0, "ignore_eos": true)";
+
+std::string asking(std::string_view prefix, int max_tokens) {
+  return "{" + std::string(kAsk) + R"(, "prefix": ")" + std::string(prefix) + R"(", "max_tokens": )" +
+         std::to_string(max_tokens) + "}";
+}
+std::int64_t n_pinned(const ServerFixture& fixture) { return fixture.engine->metrics().kv_blocks_pinned.value(); }
+
+TEST(PrefixApi, reads_what_registers_a_prefix) {
+  const auto text =
+      parse_prefix_request(parsed(R"({"id": "shop", "text": "Mugs.", "version": "2", "ttl_seconds": 60, "x": 1})"));
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(text->definition.name, "shop");
+  EXPECT_EQ(json::dump(text->definition.messages), R"([{"role":"system","content":"Mugs."}])");
+  EXPECT_EQ(text->definition.version, "2");
+  EXPECT_EQ(text->definition.ttl, std::chrono::seconds(60));
+  EXPECT_EQ(text->unknown_fields, std::vector<std::string>{"x"});
+  const auto messages = parse_prefix_request(
+      parsed(R"({"id": "shop", "text": null, "messages": [{"role": "user", "content": "a"}], "version": null})"));
+  ASSERT_TRUE(messages) << messages.error().message;
+  EXPECT_EQ(messages->content_field, "messages");
+  EXPECT_EQ(messages->definition.version, "");
+  EXPECT_FALSE(messages->definition.ttl);
+}
+
+TEST(PrefixApi, names_the_field_that_is_wrong) {
+  const auto param = [](std::string_view body) {
+    const auto request = parse_prefix_request(parsed(body));
+    EXPECT_FALSE(request) << body;
+    return request ? std::string() : request.error().param;
+  };
+  EXPECT_EQ(param(R"({"text": "a"})"), "id");
+  EXPECT_EQ(param(R"({"id": 1, "text": "a"})"), "id");
+  EXPECT_EQ(param(R"({"id": "a:b", "text": "a"})"), "id");
+  EXPECT_EQ(param(R"({"id": "shop"})"), "text");
+  EXPECT_EQ(param(R"({"id": "shop", "text": ""})"), "text");
+  EXPECT_EQ(param(R"({"id": "shop", "text": "a", "messages": [{"role": "user", "content": "a"}]})"), "text");
+  EXPECT_EQ(param(R"({"id": "shop", "messages": []})"), "messages");
+  EXPECT_EQ(param(R"({"id": "shop", "text": "a", "version": ""})"), "version");
+  EXPECT_EQ(param(R"({"id": "shop", "text": "a", "version": 2})"), "version");
+  EXPECT_EQ(param(R"({"id": "shop", "text": "a", "ttl_seconds": 0})"), "ttl_seconds");
+}
+
+TEST(PrefixApi, registers_lists_serves_and_deletes_a_prefix) {
+  const ServerFixture fixture;
+  const std::int64_t n_before = n_pinned(fixture);
+  const RawResponse made = fixture.post("/v1/prefixes", R"({"id": "bank", "text": "Lends umbrellas to those who ask."})");
+  ASSERT_EQ(made.status, 200) << made.body;
+  const std::string entry =
+      R"({"id":"bank","object":"prefix","created":TIME,"model":"demo:bank","version":null,"expires_at":null,)"
+      R"("n_tokens":46,"n_pinned_tokens":32,"n_pinned_blocks":2,"hits":)";
+  EXPECT_EQ(normalized(made.body), entry + R"(0,"fill_ms":MS})");
+  EXPECT_EQ(n_pinned(fixture), n_before + 2);
+  EXPECT_NE(fixture.get("/metrics").body.find("baton:kv_blocks_pinned{"), std::string::npos);
+  const json::Value answer = parsed(fixture.post("/v1/chat/completions", asking("bank", 2)).body);
+  EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 32);
+  EXPECT_EQ(normalized(fixture.get("/v1/prefixes/bank").body), entry + R"(1,"fill_ms":MS})");
+  const json::Value list = parsed(fixture.get("/v1/prefixes").body)["data"];
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[0]["id"], "shop");
+  EXPECT_EQ(list[1], parsed(fixture.get("/v1/prefixes/bank").body));
+  EXPECT_EQ(fixture.get("/v1/models/demo:bank").status, 200);
+
+  const RawResponse removed = fixture.remove("/v1/prefixes/bank");
+  EXPECT_EQ(removed.status, 200);
+  EXPECT_EQ(removed.body, R"({"id":"bank","object":"prefix","deleted":true})");
+  ServerFixture::wait_until([&] { return n_pinned(fixture) == n_before; });
+  const std::string gone =
+      R"({"error":{"message":"the prefix 'bank' does not exist; there are: shop","type":"NotFoundError","param":"id","code":404}})";
+  for (const RawResponse& response : {fixture.get("/v1/prefixes/bank"), fixture.remove("/v1/prefixes/bank")}) {
+    EXPECT_EQ(response.status, 404);
+    EXPECT_EQ(response.body, gone);
+  }
+  EXPECT_EQ(fixture.post("/v1/chat/completions", asking("bank", 2)).status, 404);
+  EXPECT_EQ(fixture.remove("/v1/prefixes").status, 405);
+}
+
+TEST(PrefixApi, a_prefix_that_is_deleted_in_use_serves_its_users_to_their_end) {
+  const ServerFixture fixture;
+  const json::Value whole = parsed(fixture.post("/v1/chat/completions", asking("shop", 1000)).body);
+  RawClient user = fixture.client();
+  user.send_post("/v1/chat/completions", asking("shop", 1000));
+  ServerFixture::wait_until([&] { return fixture.engine->metrics().num_requests_running.value() == 1; });
+  EXPECT_EQ(fixture.remove("/v1/prefixes/shop").status, 200);
+  const RawResponse response = user.read_response();
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(parsed(response.body)["choices"], whole["choices"]);
+  ServerFixture::wait_until([&] { return fixture.engine->metrics().kv_blocks_used.value() == 0; });
+  EXPECT_EQ(parsed(fixture.get("/v1/prefixes").body)["data"].size(), 0u);
+  EXPECT_NE(fixture.get("/v1/prefixes/shop").body.find("there are: none"), std::string::npos);
+}
+
+TEST(PrefixApi, another_version_replaces_and_the_same_one_does_not) {
+  const ServerFixture fixture;
+  const RawResponse same = fixture.post("/v1/prefixes", R"({"id": "shop", "text": "Sells nothing."})");
+  EXPECT_EQ(same.status, 400);
+  EXPECT_EQ(
+      same.body,
+      R"({"error":{"message":"prefix shop is there already; another version replaces it","type":"BadRequestError","param":"version","code":400}})");
+  const RawResponse other = fixture.post("/v1/prefixes", R"({"id": "shop", "text": "Sells nothing.", "version": "2"})");
+  ASSERT_EQ(other.status, 200) << other.body;
+  EXPECT_EQ(parsed(other.body)["version"], "2");
+  EXPECT_EQ(parsed(fixture.get("/v1/prefixes").body)["data"].size(), 1u);
+  const json::Value ids = parsed(fixture.post("/tokenize", R"({"model": "demo:shop", "prompt": "x"})").body)["tokens"];
+  const RawResponse text = fixture.post("/detokenize", R"({"tokens": )" + json::dump(ids) + "}");
+  EXPECT_EQ(text.body, R"({"prompt":"Sells nothing.x"})");
+  ServerFixture::wait_until([&] { return n_pinned(fixture) == parsed(other.body)["n_pinned_blocks"].get<int>(); });
+}
+
+TEST(PrefixApi, a_prefix_with_a_lifetime_is_gone_after_it) {
+  const ServerFixture fixture;
+  const std::int64_t n_before = n_pinned(fixture);
+  const RawResponse made =
+      fixture.post("/v1/prefixes", R"({"id": "brief", "text": "Open for a moment, then closed.", "ttl_seconds": 1})");
+  ASSERT_EQ(made.status, 200) << made.body;
+  EXPECT_GT(parsed(made.body)["expires_at"].get<std::int64_t>(), parsed(made.body)["created"].get<std::int64_t>());
+  ServerFixture::wait_until([&] { return fixture.get("/v1/prefixes/brief").status == 404; });
+  ServerFixture::wait_until([&] { return n_pinned(fixture) == n_before; });
+}
+
+TEST(PrefixApi, refuses_what_cannot_be_pinned_and_says_why) {
+  const ServerFixture fixture({}, {.max_pinned_blocks = 8});
+  const auto error = [&](const std::string& body) {
+    const RawResponse response = fixture.post("/v1/prefixes", body);
+    EXPECT_EQ(response.status, 400) << response.body;
+    return response.body;
+  };
+  EXPECT_EQ(
+      error(R"({"id": "big", "text": ")" + std::string(100, 'a') + "\"}"),
+      R"({"error":{"message":"prefix big: a prefix of 114 tokens cannot be pinned: 11 blocks of 16 tokens would be, and --max-pinned-blocks is 8; delete a prefix or raise the limit","type":"BadRequestError","param":"text","code":400}})");
+  EXPECT_EQ(
+      error(R"({"id": "r", "messages": [{"role": "user", "content": ")" + std::string(3000, 'a') + "\"}]}"),
+      R"({"error":{"message":"prefix r: prefix 'r' has 3012 tokens, which leaves no room in the maximum context length of 2048 tokens","type":"BadRequestError","param":"messages","code":400}})");
+  EXPECT_NE(error(R"({"id": "r", "messages": [{"role": "robot", "content": "a"}]})").find("robots may not speak"),
+            std::string::npos);
+  EXPECT_NE(error("[]").find("must be a JSON object"), std::string::npos);
+  EXPECT_EQ(parsed(fixture.get("/v1/prefixes").body)["data"].size(), 1u);
+  EXPECT_EQ(fixture.post("/v1/prefixes", R"({"id": "big", "text": "Small."})").status, 200) << "the name is free";
+}
+
+TEST(PrefixApi, needs_the_key_and_a_server_that_does_not_drain) {
+  ServerOptions options;
+  options.routes.api_keys = {"secret"};
+  const ServerFixture fixture(std::move(options));
+  const std::string body = R"({"id": "bank", "text": "Lends umbrellas."})";
+  EXPECT_EQ(fixture.post("/v1/prefixes", body).status, 401);
+  EXPECT_EQ(fixture.remove("/v1/prefixes/shop").status, 401);
+  EXPECT_EQ(fixture.get("/v1/prefixes/shop").status, 401);
+  fixture.engine->begin_drain();
+  EXPECT_EQ(fixture.post("/v1/prefixes", body, "Authorization: Bearer secret\r\n").status, 503);
+}
+
+}  // namespace
+}  // namespace baton
