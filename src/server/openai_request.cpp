@@ -14,6 +14,7 @@ namespace baton {
 namespace {
 
 using json::Value;
+using openai::find_given;
 using openai::flag_field;
 using openai::integer_field;
 using openai::parse_token_ids;
@@ -26,8 +27,8 @@ tl::unexpected<Error> bad(std::string_view field, std::string message) {
 }
 
 Result<void> parse_stop(const Value& body, GenerationRequest& request) {
-  const Value* stop = json::find(body, "stop");
-  if (stop == nullptr || stop->is_null()) return {};
+  const Value* stop = find_given(body, "stop");
+  if (stop == nullptr) return {};
   if (stop->is_string()) {
     request.stop = {stop->get_ref<const std::string&>()};
   } else if (stop->is_array()) {
@@ -58,7 +59,7 @@ Result<void> parse_end(const Value& body, const RequestBounds& limits, std::opti
     return bad("min_tokens",
                fmt::format("'min_tokens' must be at most max_tokens, {}, not {}", *sampling.max_tokens, sampling.min_tokens));
   BATON_TRY(sampling.ignore_eos, flag_field(body, "ignore_eos", false));
-  if (const Value* ids = json::find(body, "stop_token_ids"); ids != nullptr && !ids->is_null())
+  if (const Value* ids = find_given(body, "stop_token_ids"))
     BATON_TRY_VOID(parse_token_ids(*ids, "stop_token_ids", limits.n_vocab, sampling.stop_ids));
   BATON_TRY_VOID(parse_stop(body, request));
   BATON_TRY(request.include_stop, flag_field(body, "include_stop_str_in_output", false));
@@ -68,8 +69,8 @@ Result<void> parse_end(const Value& body, const RequestBounds& limits, std::opti
 
 Result<void> parse_stream(const Value& body, GenerationRequest& request) {
   BATON_TRY(request.is_stream, flag_field(body, "stream", false));
-  const Value* options = json::find(body, "stream_options");
-  if (options == nullptr || options->is_null()) return {};
+  const Value* options = find_given(body, "stream_options");
+  if (options == nullptr) return {};
   if (!options->is_object()) return json::wrong_type("stream_options", "an object", *options);
   if (!request.is_stream) return bad("stream_options", "'stream_options' needs 'stream' to be true");
   BATON_TRY(request.include_usage, flag_field(*options, "include_usage", false));
@@ -132,8 +133,7 @@ Result<void> require_object(const Value& body) {
 /// max_tokens 0 asks for nothing, except with `echo`.
 Result<void> refuse_no_tokens(const Value& body, const SamplingParams& sampling) {
   if (!sampling.max_tokens || *sampling.max_tokens > 0) return {};
-  const Value* newer = json::find(body, "max_completion_tokens");
-  const std::string_view field = newer != nullptr && !newer->is_null() ? "max_completion_tokens" : "max_tokens";
+  const std::string_view field = find_given(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
   return bad(field, fmt::format("'{}' must be at least 1, not 0", field));
 }
 
@@ -233,7 +233,7 @@ Result<ChatRequest> parse_chat_request(const Value& body, const SamplingDefaults
     return bad("continue_final_message", "'continue_final_message' needs 'add_generation_prompt' to be false");
   BATON_TRY(request.add_special_tokens, flag_field(body, "add_special_tokens", false));
   request.template_variables = Value::object();
-  if (const Value* variables = json::find(body, "chat_template_kwargs"); variables != nullptr && !variables->is_null()) {
+  if (const Value* variables = find_given(body, "chat_template_kwargs")) {
     if (!variables->is_object()) return json::wrong_type("chat_template_kwargs", "an object", *variables);
     request.template_variables = *variables;
   }

@@ -14,6 +14,7 @@ namespace baton {
 namespace {
 
 using json::Value;
+using openai::find_given;
 using openai::integer_field;
 using openai::number_field;
 
@@ -23,12 +24,6 @@ constexpr std::size_t kMaxBadWordBytes = 256;
 
 tl::unexpected<Error> bad(std::string_view field, std::string message) {
   return fail(ErrorCode::invalid_request, std::move(message), std::string(field));
-}
-
-/// The field if it says something.
-const Value* said(const Value& body, std::string_view key) {
-  const Value* value = json::find(body, key);
-  return value == nullptr || value->is_null() ? nullptr : value;
 }
 
 Result<void> check_size(std::string_view key, const Value& list, std::size_t most) {
@@ -60,7 +55,7 @@ Result<void> parse_penalties(const Value& body, const SamplingDefaults& defaults
 /// {"id": bias, ...}
 Result<void> parse_logit_bias(const Value& body, const RequestBounds& limits, SamplingParams& sampling) {
   constexpr std::string_view kKey = "logit_bias";
-  const Value* biases = said(body, kKey);
+  const Value* biases = find_given(body, kKey);
   if (biases == nullptr) return {};
   if (!biases->is_object()) return json::wrong_type(kKey, "an object of token ids and numbers", *biases);
   BATON_TRY_VOID(check_size(kKey, *biases, kMaxLogitBiases));
@@ -83,7 +78,7 @@ Result<void> parse_logit_bias(const Value& body, const RequestBounds& limits, Sa
 
 Result<void> parse_bad_words(const Value& body, GenerationRequest& request) {
   constexpr std::string_view kKey = "bad_words";
-  const Value* words = said(body, kKey);
+  const Value* words = find_given(body, kKey);
   if (words == nullptr) return {};
   if (!words->is_array()) return json::wrong_type(kKey, "a list of strings", *words);
   BATON_TRY_VOID(check_size(kKey, *words, kMaxBadWords / 2));  // each in two spellings
@@ -97,7 +92,7 @@ Result<void> parse_bad_words(const Value& body, GenerationRequest& request) {
 
 Result<void> parse_allowed(const Value& body, const RequestBounds& limits, SamplingParams& sampling) {
   constexpr std::string_view kKey = "allowed_token_ids";
-  const Value* ids = said(body, kKey);
+  const Value* ids = find_given(body, kKey);
   if (ids == nullptr) return {};
   if (ids->is_array() && ids->empty()) return bad(kKey, "'allowed_token_ids' must hold at least one token id");
   if (ids->is_array()) BATON_TRY_VOID(check_size(kKey, *ids, kMaxAllowedIds));
@@ -105,7 +100,7 @@ Result<void> parse_allowed(const Value& body, const RequestBounds& limits, Sampl
 }
 
 Result<void> parse_seed(const Value& body, SamplingParams& sampling) {
-  const Value* seed = said(body, "seed");
+  const Value* seed = find_given(body, "seed");
   if (seed == nullptr) return {};
   if (seed->is_number_unsigned()) {
     sampling.seed = seed->get<std::uint64_t>();

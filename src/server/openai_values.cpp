@@ -9,10 +9,15 @@ namespace baton::openai {
 
 using json::Value;
 
+const Value* find_given(const Value& body, std::string_view key) {
+  const Value* value = json::find(body, key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
 Result<std::optional<std::int32_t>> integer_field(const Value& body, std::string_view key, std::int32_t least,
                                                   std::int32_t most) {
-  const Value* value = json::find(body, key);
-  if (value == nullptr || value->is_null()) return std::optional<std::int32_t>{};
+  const Value* value = find_given(body, key);
+  if (value == nullptr) return std::optional<std::int32_t>{};
   BATON_TRY(const std::int64_t number, json::to_int64(*value, key, least, most));
   return std::optional<std::int32_t>(static_cast<std::int32_t>(number));
 }

@@ -12,6 +12,8 @@
 
 namespace baton::openai {
 
+/// The field, or null where it is absent or null.
+const json::Value* find_given(const json::Value& body, std::string_view key);
 /// An optional integer in [least, most]; nullopt where the field is absent or null.
 Result<std::optional<std::int32_t>> integer_field(const json::Value& body, std::string_view key, std::int32_t least,
                                                   std::int32_t most);

@@ -19,8 +19,6 @@ constexpr std::int32_t kMaxTtlSeconds = 366 * 24 * 3600;
 constexpr std::size_t kMaxFieldBytes = 64;
 constexpr std::string_view kFields[] = {"id", "text", "messages", "version", "ttl_seconds"};
 
-bool is_given(const Value* value) { return value != nullptr && !value->is_null(); }
-
 Result<std::string> name_field(const Value& body, std::string_view key) {
   BATON_TRY(std::string name, json::convert<std::string>(*json::find(body, key), key));
   if (!is_prefix_name(name))
@@ -32,27 +30,22 @@ Result<Value> messages_of(const Value* text, const Value* messages) {
   if (messages != nullptr) return parse_messages(*messages, "messages");
   BATON_TRY(std::string content, json::convert<std::string>(*text, "text"));
   if (content.empty()) return fail(ErrorCode::invalid_request, "'text' must not be empty", "text");
-  Value message;
-  message["role"] = "system";
-  message["content"] = std::move(content);
-  Value list = Value::array();
-  list.push_back(std::move(message));
-  return list;
+  return system_messages(std::move(content));
 }
 
 }  // namespace
 
 Result<PrefixRequest> parse_prefix_request(const Value& body) {
   PrefixRequest request;
-  if (!is_given(json::find(body, "id"))) return json::missing("id");
+  if (openai::find_given(body, "id") == nullptr) return json::missing("id");
   BATON_TRY(request.definition.name, name_field(body, "id"));
-  const Value* text = json::find(body, "text");
-  const Value* messages = json::find(body, "messages");
-  if (is_given(text) == is_given(messages))
+  const Value* text = openai::find_given(body, "text");
+  const Value* messages = openai::find_given(body, "messages");
+  if ((text == nullptr) == (messages == nullptr))
     return fail(ErrorCode::invalid_request, "a prefix has either 'text' (a system message) or 'messages'", "text");
-  request.content_field = is_given(text) ? "text" : "messages";
-  BATON_TRY(request.definition.messages, messages_of(text, is_given(messages) ? messages : nullptr));
-  if (is_given(json::find(body, "version"))) {
+  request.content_field = text != nullptr ? "text" : "messages";
+  BATON_TRY(request.definition.messages, messages_of(text, messages));
+  if (openai::find_given(body, "version") != nullptr) {
     BATON_TRY(request.definition.version, name_field(body, "version"));
   }
   BATON_TRY(const auto ttl, openai::integer_field(body, "ttl_seconds", 1, kMaxTtlSeconds));

@@ -46,6 +46,12 @@ std::string engine_name(const PrefixDefinition& definition) {
 
 }  // namespace
 
+json::Value system_messages(std::string text) {
+  json::Value messages = json::Value::array();
+  messages.push_back(message_of("system", std::move(text)));
+  return messages;
+}
+
 bool is_prefix_name(std::string_view name) {
   constexpr std::size_t kMaxBytes = 64;
   const auto is_allowed = [](char c) {
@@ -65,9 +71,7 @@ Result<PrefixDefinition> read_prefix(std::string_view name, const std::filesyste
   }
   BATON_TRY(std::string text, read_file(file));
   if (text.empty()) return fail(ErrorCode::invalid_data, fmt::format("{} is empty; a prefix is a text", file.string()));
-  json::Value messages = json::Value::array();
-  messages.push_back(message_of("system", std::move(text)));
-  return PrefixDefinition{std::string(name), std::move(messages)};
+  return PrefixDefinition{std::string(name), system_messages(std::move(text))};
 }
 
 std::string prefix_text(const json::Value& messages) {

@@ -32,6 +32,9 @@ struct PrefixDefinition {
 inline constexpr std::string_view kPrefixNameRule = "1 to 64 letters, digits, '.', '_' or '-'";
 bool is_prefix_name(std::string_view name);
 
+/// The list of one system message that holds `text`.
+json::Value system_messages(std::string text);
+
 /// Reads `--prefix NAME=FILE`: a file that ends in .json is a list of messages, any other is the text of one system message.
 /// Errors: invalid_request (a bad name), not_found, io, invalid_data.
 Result<PrefixDefinition> read_prefix(std::string_view name, const std::filesystem::path& file);
