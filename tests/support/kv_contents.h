@@ -12,13 +12,6 @@
 
 namespace baton {
 
-/// Calls body(T{}) with the element type of a storage.
-template <class Body>
-decltype(auto) visit_stored(DType dtype, Body&& body) {
-  if (dtype == DType::f8_e4m3) return body(Float8E4M3{});
-  return visit_float(dtype, body);
-}
-
 /// Blocks in the canonical form of one layer. What nobody wrote is 0xff, which is NaN in each dtype.
 class KvContents {
  public:
@@ -37,14 +30,14 @@ class KvContents {
 
   /// Stores `number`, rounded to the dtype (f8_e4m3: its quotient by the scale).
   void set(bool is_value, int kv_head, std::int32_t block, int offset, int dim, float number) {
-    visit_stored(shape_.dtype, [&]<class T>(T) {
+    visit_stored_float(shape_.dtype, [&]<class T>(T) {
       const T stored(shape_.dtype == DType::f8_e4m3 ? number / (is_value ? shape_.v_scale : shape_.k_scale) : number);
       std::memcpy(&bytes_[index(is_value, kv_head, block, offset, dim) * sizeof(T)], &stored, sizeof(T));
     });
   }
   /// What attention reads there.
   double get(bool is_value, int kv_head, std::int32_t block, int offset, int dim) const {
-    return visit_stored(shape_.dtype, [&]<class T>(T) {
+    return visit_stored_float(shape_.dtype, [&]<class T>(T) {
       T stored;
       std::memcpy(&stored, &bytes_[index(is_value, kv_head, block, offset, dim) * sizeof(T)], sizeof(T));
       const float scale = shape_.dtype == DType::f8_e4m3 ? (is_value ? shape_.v_scale : shape_.k_scale) : 1.0f;

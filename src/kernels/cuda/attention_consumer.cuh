@@ -131,7 +131,7 @@ class Consumer {
   __device__ __forceinline__ void run_stages() {
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_units = unit == 16 ? Tile::kStageTokens / 16 : unit == 32 ? Tile::kStageTokens / 32 : 1;
-    int position = task_.kv_begin & ~15;
+    int position = first_stage_position(task_.kv_begin);
 #pragma unroll 1
     for (int stage = 0; position < task_.kv_end; ++stage, position += Tile::kStageTokens) {
       if (is_dry_ == 0) barrier_wait(shared_.full + 8 * ring_.slot, ring_.parity);

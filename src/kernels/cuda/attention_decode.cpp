@@ -85,33 +85,24 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   check(args.scale > 0, "attention on CUDA: the scale must be positive");
   const bool merges_inside = args.merge && workspace.merges_inside && n_rows * shape.n_kv_heads <= workspace.n_counters;
   const float log2_e = 1.44269504f;
-  AttentionParams params;
-  params.step = args.step.data;
-  params.group = args.group;
+  const AttentionMergeArgs merging{args.out, args.partials, args.step, args.group};
+  AttentionParams params = merge_params(merging);
   params.rows = reinterpret_cast<const TokenRow*>(args.rows.data);
   params.q = args.q.data;
-  params.out = args.out.data;
-  params.part_o = reinterpret_cast<float*>(args.partials.o.data);
-  params.part_m = reinterpret_cast<float*>(args.partials.m.data);
-  params.part_l = reinterpret_cast<float*>(args.partials.l.data);
   params.kv = kv.layer_data(args.layer);
   params.counters = merges_inside ? workspace.counters : nullptr;
   params.block_bytes = layout.block_bytes();
   params.tile_bytes = layout.tile_bytes();
   params.block_shift = std::countr_zero(static_cast<unsigned>(shape.block_len));
-  params.n_heads = n_heads;
   params.n_kv_heads = shape.n_kv_heads;
-  params.head_dim = shape.head_dim;
   params.has_softcap = args.softcap > 0;
   params.score_scale = args.scale * shape.k_scale / (args.softcap > 0 ? args.softcap : 1);
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
-  params.out_is_f32 = args.out.dtype == DType::f32;
   params.v_scale = shape.v_scale;
   find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, workspace.n_blocks);
   // A recording serves later steps, which may merge where this one does not.
   const bool may_merge = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0 || is_recording(device);
-  if (args.merge && !merges_inside && may_merge)
-    cuda::attention_merge(device, {args.out, args.partials, args.step, args.group});
+  if (args.merge && !merges_inside && may_merge) cuda::attention_merge(device, merging);
 }
 
 }  // namespace baton::cuda

@@ -17,9 +17,9 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     merge_kernel(const __grid_constant__ AttentionParams p, int n_rows, int block_units) {
   __shared__ __align__(16) float shared[kMergeFloats];
-  const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
-  const auto* offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_offsets.offset);
-  const auto* slots = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_slots.offset);
+  const StepArrays step(p);
+  const std::int32_t* const offsets = step.merge_offsets;
+  const std::int32_t* const slots = step.merge_slots;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int n_units = n_rows * p.n_heads;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void attention_merge(const Device& device, const AttentionMergeArgs& args) {
+AttentionParams merge_params(const AttentionMergeArgs& args) {
   AttentionParams params;
   params.step = args.step.data;
   params.group = args.group;
@@ -62,6 +62,11 @@ void attention_merge(const Device& device, const AttentionMergeArgs& args) {
   params.n_heads = static_cast<int>(args.out.shape[1]);
   params.head_dim = static_cast<int>(args.out.shape[2]);
   params.out_is_f32 = args.out.dtype == DType::f32;
+  return params;
+}
+
+void attention_merge(const Device& device, const AttentionMergeArgs& args) {
+  const AttentionParams params = merge_params(args);
   const auto n_rows = static_cast<int>(args.out.shape[0]);
   check(params.head_dim % 4 == 0, "attention_merge on CUDA: head_dim must be a multiple of 4");
   // A block takes `block_units` rows and heads: one where there are few, so that many states are read by many blocks.

@@ -10,6 +10,32 @@
 
 namespace baton::cuda {
 
+/// The step's arrays of one layer group, found through the header on the device.
+struct StepArrays {
+  const AttentionItem* items;
+  const std::int32_t* block_lists;
+  const std::int32_t* merge_offsets;
+  const std::int32_t* merge_slots;
+  const std::int32_t* pairs;
+  const std::int32_t* worker_offsets;
+  int n_workers;  ///< 0: pairs are not dealt
+  int n_items;
+  int n_shared_items;
+
+  __device__ explicit StepArrays(const AttentionParams& p) {
+    const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
+    items = reinterpret_cast<const AttentionItem*>(p.step + sections.items.offset);
+    n_items = sections.items.count;
+    n_shared_items = sections.n_shared_items;
+    block_lists = reinterpret_cast<const std::int32_t*>(p.step + sections.block_lists.offset);
+    pairs = reinterpret_cast<const std::int32_t*>(p.step + sections.pairs.offset);
+    worker_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.worker_offsets.offset);
+    n_workers = sections.worker_offsets.count - 1;
+    merge_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_offsets.offset);
+    merge_slots = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_slots.offset);
+  }
+};
+
 /// A row's slots are cut into parts, each summed front to back; then the parts are summed. The number of slots alone says how
 /// many.
 constexpr int kMergeParts = 8;
@@ -17,7 +43,7 @@ __device__ __forceinline__ int merge_parts(int n_slots) { return min(kMergeParts
 /// Whether a row has so many slots that a block should merge it, not a warp.
 __device__ __forceinline__ bool wants_block(int n_slots) { return n_slots > 24; }
 
-/// The states of one row and query head: where they are, and how a warp's lanes share the columns.
+/// The partial states of one row and query head.
 struct MergeSource {
   const std::int32_t* slots;
   int n_slots;

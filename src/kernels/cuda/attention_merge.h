@@ -1,10 +1,14 @@
 /// Merging of partial attention states on a CUDA device, as a launch of its own.
 #pragma once
 
+#include "kernels/cuda/attention_params.h"
 #include "kernels/cuda/device.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {
+
+/// The parameters that attention and merging share.
+AttentionParams merge_params(const AttentionMergeArgs& args);
 
 void attention_merge(const Device& device, const AttentionMergeArgs& args);
 

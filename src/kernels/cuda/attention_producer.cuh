@@ -6,6 +6,8 @@
 
 namespace baton::cuda {
 
+static_assert(kAttentionTileRows < kProducerThreads);  // a thread a row of a tile, and one behind the last
+
 /// Copies are of 16 bytes a thread. (Bulk copies reach no more than 6.5 TB/s from the L2 of an H200: workshop/01_ceilings.cu.)
 template <class Tile>
 class Producer {
@@ -74,8 +76,6 @@ class Producer {
     if (thread_ < n_token_rows) copy_16(shared_address(shared_.rows + thread_), p_.rows + first_row + thread_);
     if (p_.counters != nullptr && thread_ <= n_token_rows)
       copy_4(shared_address(shared_.merge_offsets + thread_), step.merge_offsets + first_row + thread_);
-    if (p_.counters != nullptr && thread_ == 0 && n_token_rows == kProducerThreads)
-      copy_4(shared_address(shared_.merge_offsets + n_token_rows), step.merge_offsets + first_row + n_token_rows);
     copy_queries(first_row, pair.kv_head, n_token_rows, group);
     arrive_with_copies(shared_.task_full);
     barrier_arrive(shared_.task_full);  // and with the task itself
@@ -102,7 +102,7 @@ class Producer {
   __device__ __forceinline__ void copy_tile(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group,
                                             int ids) {
     const AttentionItem& item = pair.item;
-    const int begin = first_stage_position(item);
+    const int begin = first_stage_position(item.kv_begin);
     const int n_granules = (item.kv_end - begin + 15) / 16;
     const std::byte* keys = p_.kv + pair.kv_head * p_.tile_bytes + thread_ * 16;
     const std::int64_t values = p_.n_kv_heads * p_.tile_bytes;
@@ -154,7 +154,7 @@ class Producer {
 
   /// This lane's of the block ids of granules [first, first + 32) of an item.
   __device__ __forceinline__ int load_ids(const StepArrays& step, const AttentionItem& item, int first) const {
-    const int position = first_stage_position(item) + (first + thread_ % 32) * 16;
+    const int position = first_stage_position(item.kv_begin) + (first + thread_ % 32) * 16;
     if (position >= item.kv_end) return 0;
     return __ldg(step.block_lists + item.block_list + (position >> p_.block_shift) - (item.kv_begin >> p_.block_shift));
   }

@@ -19,7 +19,7 @@ constexpr int kAttentionThreads = kConsumerThreads + kProducerThreads;
 constexpr int kConsumerBarrier = 1;
 constexpr int kProducerBarrier = 2;
 constexpr int kMaxStages = 8;
-/// Rows and KV heads that one block may complete in a launch; steps with more of them merge in a launch of their own.
+/// Rows (of one KV head each) that a block may complete before it merges them.
 constexpr int kLateMerges = 128;
 
 /// What the consumers must know of a tile, written by a producer beside the queries.
@@ -126,32 +126,6 @@ struct SharedLayout {
   }
 };
 
-/// The step's arrays of one layer group, found through the header on the device.
-struct StepArrays {
-  const AttentionItem* items;
-  const std::int32_t* block_lists;
-  const std::int32_t* merge_offsets;
-  const std::int32_t* merge_slots;
-  const std::int32_t* pairs;
-  const std::int32_t* worker_offsets;
-  int n_workers;  ///< 0: pairs are not dealt
-  int n_items;
-  int n_shared_items;
-
-  __device__ explicit StepArrays(const AttentionParams& p) {
-    const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
-    items = reinterpret_cast<const AttentionItem*>(p.step + sections.items.offset);
-    n_items = sections.items.count;
-    n_shared_items = sections.n_shared_items;
-    block_lists = reinterpret_cast<const std::int32_t*>(p.step + sections.block_lists.offset);
-    pairs = reinterpret_cast<const std::int32_t*>(p.step + sections.pairs.offset);
-    worker_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.worker_offsets.offset);
-    n_workers = sections.worker_offsets.count - 1;
-    merge_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_offsets.offset);
-    merge_slots = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_slots.offset);
-  }
-};
-
 /// Finds the (item, KV head) pairs of a block: those dealt to its worker (to several, if the grid is smaller), or, where the
 /// plan deals none, every gridDim-th: shared items with all heads, then head after head the rest. A warp reads 32 at a time,
 /// one a lane, because each of the loads that lead to an item takes as long as a stage of keys.
@@ -228,7 +202,7 @@ struct RingPosition {
   }
 };
 
-/// First position of an item's stages: whole granules of 16 tokens are copied.
-__device__ __forceinline__ int first_stage_position(const AttentionItem& item) { return item.kv_begin & ~15; }
+/// First position of the stages of a run that begins at `kv_begin`: whole granules of 16 tokens are copied.
+__device__ __forceinline__ int first_stage_position(int kv_begin) { return kv_begin & ~15; }
 
 }  // namespace baton::cuda

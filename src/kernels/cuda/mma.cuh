@@ -26,24 +26,6 @@ __device__ __forceinline__ void barrier_init(std::uint32_t barrier, int n_arriva
 __device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(barrier) : "memory");
 }
-/// Waits until the phase of this parity has ended.
-__device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) {
-  std::uint32_t done = 0;
-  do {
-#ifdef BATON_SM90A
-    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-#else
-    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-#endif
-  } while (done == 0);
-}
-
 /// Whether the phase of this parity has ended, without waiting.
 __device__ __forceinline__ bool barrier_has_ended(std::uint32_t barrier, int parity) {
   std::uint32_t done = 0;
@@ -52,6 +34,21 @@ __device__ __forceinline__ bool barrier_has_ended(std::uint32_t barrier, int par
                : "r"(barrier), "r"(parity)
                : "memory");
   return done != 0;
+}
+/// Waits until the phase of this parity has ended.
+__device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) {
+#ifdef BATON_SM90A
+  std::uint32_t done = 0;
+  do {
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+  } while (done == 0);
+#else
+  while (!barrier_has_ended(barrier, parity)) {
+  }
+#endif
 }
 
 // --- copies from global to shared memory ---
