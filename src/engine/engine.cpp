@@ -163,41 +163,40 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
                 "prefix");
   }
   BATON_TRY_VOID(check_prefix(name, tokens, limits()));
-  Fill fill{std::move(tokens), {}};
+  Fill fill{std::move(tokens), false, {}};
   bool has_thread = false;
   {
     const std::scoped_lock lock(mutex_);
     if (is_draining_ || is_stopping_)
       return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
-    BATON_TRY_VOID(prefixes_.reserve(name));
+    BATON_TRY_VOID(prefixes_.begin_fill(name, fill));
     has_thread = has_thread_;
     ++n_unfinished_;
     inbox_.fills.push_back(&fill);
     inbox_filled_.notify_one();
   }
-  const auto is_done = [&fill] { return fill.pin.has_value(); };
   if (!has_thread) {
     while (step()) {
     }
   }
   std::unique_lock lock(mutex_);
-  fill_ended_.wait(lock, is_done);
-  if (!*fill.pin) {
-    prefixes_.drop(name);
-    return tl::unexpected<Error>(fill.pin->error());
-  }
+  fill_ended_.wait(lock, [&fill] { return fill.pin.has_value(); });
   const double fill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begin).count();
-  PrefixInfo info{std::move(name), static_cast<std::int32_t>(n_tokens), (**fill.pin).n_blocks * info_.block_len, fill_ms};
-  prefixes_.keep(info, **fill.pin);
+  auto info = prefixes_.end_fill({std::move(name), static_cast<std::int32_t>(n_tokens), 0, fill_ms}, fill, info_.block_len);
+  if (!info && *fill.pin) inbox_.unpins.push_back(**fill.pin);
+  inbox_filled_.notify_one();
   return info;
 }
 
 Result<void> Engine::Impl::remove_prefix(const std::string& name) {
   const std::scoped_lock lock(mutex_);
-  const std::optional<KvCache::Pin> pin = prefixes_.remove(name);
-  if (!pin) return fail(ErrorCode::not_found, fmt::format("there is no prefix '{}'", name), "prefix");
-  if (pin->node == nullptr) return {};
-  inbox_.unpins.push_back(*pin);
+  if (prefixes_.stop_fill(name)) {
+    inbox_.stops_fills = true;
+  } else if (const auto pin = prefixes_.remove(name)) {
+    inbox_.unpins.push_back(*pin);
+  } else {
+    return fail(ErrorCode::not_found, fmt::format("there is no prefix '{}'", name), "prefix");
+  }
   inbox_filled_.notify_one();
   return {};
 }
@@ -210,6 +209,8 @@ std::vector<PrefixInfo> Engine::Impl::prefixes() const {
 void Engine::Impl::begin_drain() {
   const std::scoped_lock lock(mutex_);
   is_draining_ = true;
+  inbox_.stops_fills |= prefixes_.stop_fills();
+  inbox_filled_.notify_one();
 }
 
 bool Engine::Impl::is_draining() const {
@@ -291,7 +292,15 @@ bool Engine::Impl::drain() {
   for (const SubmitCommand& command : inbox.submits) take(command);
   for (Fill* fill : inbox.fills) take(fill);
   for (const FinishCommand& command : inbox.finishes) take(command);
-  for (const KvCache::Pin& pin : inbox.unpins) cache_.unpin(pin);
+  for (const KvCache::Pin& pin : inbox.unpins) {
+    if (pin.node != nullptr) cache_.unpin(pin);
+  }
+  if (inbox.stops_fills) {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [id, fill] : fills_) {
+      if (fill->is_stopped) scheduler_.finish(id, FinishReason::abort);
+    }
+  }
   return !inbox.is_empty();
 }
 
@@ -326,11 +335,7 @@ void Engine::Impl::take(const FinishCommand& command) {
 }
 
 void Engine::Impl::take(Fill* fill) {
-  auto sequence = std::make_unique<Sequence>();
-  sequence->tokens = fill->tokens;
-  sequence->tokens.resize(sequence->tokens.size() / static_cast<std::size_t>(info_.block_len) *
-                          static_cast<std::size_t>(info_.block_len));
-  sequence->prompt_len = sequence->max_len = sequence->n_tokens();
+  auto sequence = fill->make_sequence(info_.block_len);
   if (sequence->prompt_len == 0) return end_fill(*fill, KvCache::Pin{});
   fills_[add(std::move(sequence))] = fill;
 }

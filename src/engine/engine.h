@@ -89,10 +89,10 @@ class Engine {
   /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is done;
   /// before `start` it steps on the caller's thread. Errors: invalid_request (name taken, prompt too long, no prefix caching),
   /// out_of_memory (more than max_pinned_blocks would be pinned, or a sequence of max_model_len would no longer fit),
-  /// unavailable.
+  /// unavailable (shutting down, or removed meanwhile).
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
   /// Frees the name at once, and from the next step on lets what only this prefix pinned be evicted; sequences that use it keep
-  /// it. Errors: not_found.
+  /// it. Of one that is being filled, the fill ends with the steps in flight, and with it the wait for it. Errors: not_found.
   Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -13,10 +14,19 @@
 
 namespace baton {
 
-/// A prefix being filled; lives on the stack of whoever waits for it.
+/// A prefix being filled; lives on the stack of whoever waits for it. The engine's mutex guards what is not `tokens`.
 struct Fill {
   std::vector<TokenId> tokens;
-  std::optional<Result<KvCache::Pin>> pin;  ///< guarded by the engine's mutex; set when it is done. No node: nothing to pin
+  bool is_stopped = false;                  ///< nobody wants it any more
+  std::optional<Result<KvCache::Pin>> pin;  ///< set when it is done. No node: nothing to pin
+
+  /// That computes the whole blocks of the tokens.
+  std::unique_ptr<Sequence> make_sequence(std::int32_t block_len) const {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->tokens.assign(tokens.begin(), tokens.end() - static_cast<std::int64_t>(tokens.size()) % block_len);
+    sequence->prompt_len = sequence->max_len = sequence->n_tokens();
+    return sequence;
+  }
 };
 
 struct SubmitCommand {
@@ -36,8 +46,9 @@ struct Inbox {
   std::vector<Fill*> fills;
   std::vector<FinishCommand> finishes;
   std::vector<KvCache::Pin> unpins;
+  bool stops_fills = false;  ///< some are to be looked for that were stopped
 
-  bool is_empty() const { return submits.empty() && fills.empty() && finishes.empty() && unpins.empty(); }
+  bool is_empty() const { return submits.empty() && fills.empty() && finishes.empty() && unpins.empty() && !stops_fills; }
 };
 
 }  // namespace baton

@@ -1,17 +1,14 @@
-/// The registered prefixes of an engine by name.
+/// The registered prefixes of an engine by name, and those that are being filled.
 #pragma once
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "core/result.h"
 #include "engine/engine.h"
+#include "engine/inbox.h"
 #include "engine/kv_cache.h"
 
 namespace baton {
@@ -20,38 +17,25 @@ namespace baton {
 /// the engine's mutex.
 class PinnedPrefixes {
  public:
-  Result<void> reserve(const std::string& name) {
-    if (names_.insert(name).second) return {};
-    return fail(ErrorCode::invalid_request, fmt::format("there is a prefix '{}' already", name), "prefix");
-  }
-  /// The fill of a reserved name failed / is done.
-  void drop(const std::string& name) { names_.erase(name); }
-  void keep(PrefixInfo info, const KvCache::Pin& pin) {
-    const std::string name = info.name;
-    kept_.insert_or_assign(name, Kept{std::move(info), pin});
-  }
+  /// Takes a name for a fill, which lives until end_fill. Errors: invalid_request where it is taken.
+  Result<void> begin_fill(const std::string& name, Fill& fill);
+  /// Nobody wants the fill of this name / any fill any more; false where there is none.
+  bool stop_fill(const std::string& name);
+  bool stop_fills();
+  /// The fill is done: its pin is kept under info.name, and info's pinned tokens set. Errors, and then the name is free: the
+  /// fill's own; unavailable where it was stopped, and then what it pinned is left for the caller to unpin.
+  Result<PrefixInfo> end_fill(PrefixInfo info, const Fill& fill, std::int32_t block_len);
   /// Forgets a filled prefix and returns what is to be unpinned; nothing when there is none of that name.
-  std::optional<KvCache::Pin> remove(const std::string& name) {
-    const auto at = kept_.find(name);
-    if (at == kept_.end()) return {};
-    const KvCache::Pin pin = at->second.pin;
-    kept_.erase(at);
-    names_.erase(name);
-    return pin;
-  }
+  std::optional<KvCache::Pin> remove(const std::string& name);
   /// By name.
-  std::vector<PrefixInfo> list() const {
-    std::vector<PrefixInfo> infos;
-    for (const auto& [name, kept] : kept_) infos.push_back(kept.info);
-    return infos;
-  }
+  std::vector<PrefixInfo> list() const;
 
  private:
   struct Kept {
     PrefixInfo info;
     KvCache::Pin pin;
   };
-  std::set<std::string> names_;
+  std::map<std::string, Fill*> fills_;
   std::map<std::string, Kept> kept_;
 };
 
