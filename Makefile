@@ -50,7 +50,7 @@ fuzz:  ## each parser of untrusted input, FUZZ_SECONDS each (clang-16, libFuzzer
 
 ifneq ($(SOAK),)
 .PHONY: soak
-soak: build build/venv/.ready  ## hours of mixed load against one server
+soak: build build/venv/.ready  ## random clients, ends and restarts: SOAK_FLAGS="--minutes 30", PRESET=cpu-asan
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python $(SOAK) $(SOAK_FLAGS)
 endif
 

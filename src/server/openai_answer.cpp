@@ -245,6 +245,7 @@ void Answer::decode(Choice& choice, const Event& event, Reaction& reaction) {
   if (add(choice.decoder.finish())) return;
   // Clients know no such reason: the one nearest, and what was the matter beside it.
   if (event.finished == FinishReason::deadline) return end(choice, FinishReason::abort, "deadline");
+  if (event.finished == FinishReason::abort) return end(choice, FinishReason::abort, "shutdown");
   const bool is_asked_for =
       event.stop_id && std::ranges::find(request_.sampling.stop_ids, *event.stop_id) != request_.sampling.stop_ids.end();
   end(choice, *event.finished, is_asked_for ? Value(*event.stop_id) : Value());

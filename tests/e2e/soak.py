@@ -1,7 +1,12 @@
-"""Random clients against one server in a tiny cache, with restarts in between: `make soak SOAK_FLAGS="--minutes 30"`.
+"""Random clients against one server in a tiny cache, which is ended and started again: `make soak SOAK_FLAGS="--minutes 30"`.
 
-Every accepted request must end as it should or say why it did not; after each life of the server nothing may run, wait or hold a
-block, and its memory must not have grown. The server is ended by SIGTERM while requests are under way, and must exit with 0.
+Every accepted request must end as it should or say why it did not. The server lives once for half of the time and then shortly
+a few times; lives end by SIGTERM with time to drain, without, by two SIGTERMs and by SIGKILL, all while requests are under way.
+Now and then in a life the clients pause: then nothing may run or wait, no block may be held that is not pinned, and memory,
+threads and open files must be what they were. What is wrong is told, and the exit code is 1.
+
+`make soak PRESET=cpu-asan` and `PRESET=cpu-tsan` run it on a program with sanitizers, whose finds are faults too (with the
+options of build/PRESET/test_environment); memory may then grow more, for they keep records of what was freed.
 """
 
 from __future__ import annotations
@@ -9,303 +14,297 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import dataclasses
 import http.client
 import json
 import os
 import pathlib
-import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BINARY = pathlib.Path(
-    os.environ.get("BATON_BINARY", ROOT / "build/cpu-release/bin/baton")
-)
+from soak_clients import JSON, MAX_MODEL_LEN, ROOT, Clients
+
+BINARY = pathlib.Path(os.environ.get("BATON_BINARY", ROOT / "build/cpu-release/bin/baton"))
+FLAGS = f"--kv-cache-memory-bytes 16M --max-model-len {MAX_MODEL_LEN} --max-num-seqs 24 --max-num-queued-reqs 40".split()
+PREFIX = f"shop={ROOT / 'models/demo/catalogue.txt'}"
+ENDINGS = ("abort", "drain", "twice", "kill")  # of the short lives, in turn; the long one drains
+LATE_SECONDS = 1.0  # for which clients go on asking a server that ends
 START_SECONDS = 120
-FLAGS = [
-    "--kv-cache-memory-bytes",
-    "14M",
-    "--max-model-len",
-    "2000",
-    "--max-num-seqs",
-    "24",
-    "--max-num-queued-reqs",
-    "200",
-]
-BAD_BODIES = [
-    "{",
-    "[]",
-    '{"prompt": 5}',
-    '{"prompt": [-1]}',
-    '{"prompt": "a", "deadline_ms": 0}',
-    '{"prompt": "a", "n": 0}',
-]
-N_TOKENS = 1000  # of the demo model, some of which end an answer
+END_SECONDS = 120  # for what drains
+SHORT_LIVES = 6
+PAUSE_EVERY = 60  # seconds
+LOG_FAULTS = re.compile(r"^.*(?:Sanitizer|runtime error|check failed|event=step_stuck| error event=).*$", re.MULTILINE)
+
+
+@dataclasses.dataclass
+class Build:
+    """What a program with or without sanitizers may take."""
+
+    name: str
+    growth_mb: float  # resident memory after the first third of a life
+    patience: float  # times as long as without
+
+
+def build_of(environment: str) -> Build:
+    """What the program is, by the options its tests run with."""
+    if "ASAN_OPTIONS" in environment:
+        return Build("address and undefined-behaviour sanitizers", 60, 10)
+    if "TSAN_OPTIONS" in environment:
+        return Build("thread sanitizer", 120, 10)
+    return Build("no sanitizer", 8, 1)
+
+
+def test_environment() -> str:
+    """The options of the program's sanitizers, as its build folder says them."""
+    file = BINARY.resolve().parents[1] / "test_environment"
+    return file.read_text() if file.exists() else ""
 
 
 class Server:
     """One life of `baton serve` over the demo model."""
 
-    def __init__(self, log: pathlib.Path) -> None:
+    def __init__(self, log: pathlib.Path, port: int, shutdown_timeout: int) -> None:
         """Start it and wait until it answers."""
+        settings = dict(line.split("=", 1) for line in test_environment().splitlines())
+        if "ASAN_OPTIONS" in settings:
+            settings["ASAN_OPTIONS"] += ":quarantine_size_mb=16"  # else the quarantine's filling hides what grows
+        command = [BINARY, "serve", "--host", "127.0.0.1", "--port", str(port), *FLAGS, "--prefix", PREFIX]
+        command += ["--shutdown-timeout", str(shutdown_timeout)]
+        self.log = log
         with log.open("wb") as output:
-            command = [BINARY, "serve", "--host", "127.0.0.1", "--port", "0", *FLAGS]
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT
-            )
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | settings)
         deadline = time.monotonic() + START_SECONDS
         while not (found := re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text())):
             if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
                 raise RuntimeError(f"the server did not start:\n{log.read_text()}")
             time.sleep(0.05)
         self.port = int(found[1])
+        blocks = re.search(r'num_gpu_blocks="(\d+)"', self.request("GET", "/metrics"))
+        self.n_blocks = int(blocks[1]) if blocks else 0
+        self.n_files = int(self.metrics()["process_open_fds"])  # before the first client
+
+    def request(self, method: str, path: str) -> str:
+        """Return the body of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, None, JSON)
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return text
 
     def metrics(self) -> dict[str, float]:
         """Return the sum over labels of each metric."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("GET", "/metrics")
         values: dict[str, float] = collections.defaultdict(float)
-        for line in connection.getresponse().read().decode().splitlines():
+        for line in self.request("GET", "/metrics").splitlines():
             if not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
                 values[name.split("{")[0]] += float(value)
         return values
 
+    def rss_mb(self) -> float:
+        """Resident memory."""
+        return self.status("VmRSS") / 1024
 
-class Clients:
-    """Threads that ask for random things until they are told to stop, and what came of it."""
+    def status(self, field: str) -> int:
+        """Return a number of /proc/PID/status; 0 when the process is gone."""
+        with contextlib.suppress(OSError, ProcessLookupError):
+            found = re.search(rf"{field}:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())
+            return int(found[1]) if found else 0
+        return 0
 
-    def __init__(self, port: int, n_clients: int, seed: int) -> None:
-        """Start them."""
-        self.port = port
-        self.outcomes: collections.Counter[str] = collections.Counter()
-        self.lock = threading.Lock()
-        self.is_over = False  # set before the server is told to end
-        shared = random.Random(seed)
-        self.prefixes = [
-            [shared.randrange(300, N_TOKENS) for _ in range(n)]
-            for n in (16, 100, 500, 900)
-        ]
-        self.threads = [
-            threading.Thread(target=self.run, args=(random.Random(f"{seed} {i}"),))
-            for i in range(n_clients)
-        ]
-        for thread in self.threads:
-            thread.start()
-
-    def run(self, rng: random.Random) -> None:
-        """One client: mostly one request after another, now and then a pause."""
-        while not self.is_over:
-            if rng.random() < 0.02:
-                time.sleep(rng.random() * 0.5)
-            outcome = self.ask(rng)
-            with self.lock:
-                self.outcomes[outcome] += 1
-
-    def body(self, rng: random.Random) -> dict:
-        """A request that is to be accepted."""
-        prefix = rng.choice(self.prefixes)[: rng.randrange(1, 900)]
-        body: dict = {
-            "prompt": prefix
-            + [rng.randrange(300, N_TOKENS) for _ in range(rng.randrange(1, 200))],
-            "max_tokens": rng.choice([1, 4, 30, 120]),
-            "temperature": rng.choice([0, 1]),
-            "ignore_eos": True,
-        }
-        if rng.random() < 0.2:
-            body["priority"] = rng.randrange(-2, 3)
-        if rng.random() < 0.15:
-            body["deadline_ms"] = rng.randrange(1, 2000)
-        if rng.random() < 0.15:
-            body["n"] = rng.randrange(2, 5)
-        if rng.random() < 0.1:
-            body["cache_salt"] = f"tenant {rng.randrange(3)}"
-        return body
-
-    def ask(self, rng: random.Random) -> str:
-        """One request and what came of it; an outcome that begins with WRONG fails the soak."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        try:
-            kind = rng.random()
-            if kind < 0.05:
-                status = self.post(connection, rng.choice(BAD_BODIES)).status
-                return (
-                    "refused"
-                    if status in (400, 503)
-                    else f"WRONG: nonsense got {status}"
-                )
-            body = self.body(rng)
-            if kind < 0.3:
-                return self.leave(connection, body, rng)
-            return (
-                self.stream(connection, body)
-                if kind < 0.65
-                else self.whole(connection, body)
-            )
-        except (OSError, http.client.HTTPException) as error:
-            return (
-                "cut off by the end"
-                if self.is_over
-                else f"WRONG: {type(error).__name__} {error}"
-            )
-        finally:
-            connection.close()
-
-    def post(
-        self, connection: http.client.HTTPConnection, body: str
-    ) -> http.client.HTTPResponse:
-        """Send a request and wait for the head of its answer."""
-        connection.request(
-            "POST", "/v1/completions", body, {"Content-Type": "application/json"}
-        )
-        return connection.getresponse()
-
-    def leave(
-        self, connection: http.client.HTTPConnection, body: dict, rng: random.Random
-    ) -> str:
-        """Close the connection before or in the middle of the answer."""
-        text = json.dumps(body | {"stream": True, "max_tokens": 400})
-        if rng.random() < 0.5:
-            connection.request(
-                "POST", "/v1/completions", text, {"Content-Type": "application/json"}
-            )
-        else:
-            self.post(connection, text).read(rng.randrange(1, 3000))
-        return "left"
-
-    def stream(self, connection: http.client.HTTPConnection, body: dict) -> str:
-        """A stream, which must end with [DONE]."""
-        response = self.post(connection, json.dumps(body | {"stream": True}))
-        text = response.read()
-        if response.status == 503:
-            return "turned away"
-        if response.status != 200 or not text.endswith(b"data: [DONE]\n\n"):
-            return (
-                f"WRONG: a stream got {response.status} and ended with {text[-60:]!r}"
-            )
-        return (
-            "cut off by the end" if b'"error"' in text and self.is_over else "streamed"
-        )
-
-    def whole(self, connection: http.client.HTTPConnection, body: dict) -> str:
-        """An answer in one piece, whose tokens are counted."""
-        response = self.post(connection, json.dumps(body))
-        answer = json.loads(response.read())
-        if response.status == 503:
-            return "turned away"
-        if response.status != 200:
-            return f"WRONG: {response.status} {answer}"
-        reasons = {choice["finish_reason"] for choice in answer["choices"]}
-        if reasons == {"length"}:
-            asked = body["max_tokens"] * body.get("n", 1)
-            got = answer["usage"]["completion_tokens"]
-            return "answered" if got == asked else f"WRONG: {got} tokens of {asked}"
-        is_late = reasons <= {"length", "abort"} and "deadline_ms" in body
-        return "cut by its deadline" if is_late else f"WRONG: ended by {reasons}"
-
-    def join(self) -> None:
-        """Wait for all of them."""
-        for thread in self.threads:
-            thread.join()
-
-
-def wait_until_idle(server: Server) -> dict[str, float]:
-    """Return the metrics once nothing runs or waits, or after ten seconds."""
-    for _ in range(100):
-        metrics = server.metrics()
-        if (
-            metrics["vllm:num_requests_running"] + metrics["vllm:num_requests_waiting"]
-            == 0
-        ):
-            break
-        time.sleep(0.1)
-    return metrics
-
-
-def live(
-    folder: pathlib.Path, number: int, options: argparse.Namespace, seconds: float
-) -> list[str]:
-    """One life of the server: load, a look at what is left, load again, SIGTERM. Returns what was wrong."""
-    faults = []
-    log = folder / f"server-{number}.log"
-    server = Server(log)
-    rss_mb = []
-    outcomes: collections.Counter[str] = collections.Counter()
-    try:
-        for part in range(4):
-            clients = Clients(
-                server.port, options.clients, options.seed + 10 * number + part
-            )
-            time.sleep(seconds / 4)
-            if part == 3:
-                clients.is_over = True
-                server.process.terminate()
-                clients.join()
-                outcomes += clients.outcomes
-                break
-            clients.is_over = (
-                True  # no new requests; those under way still end as they should
-            )
-            clients.join()
-            outcomes += clients.outcomes
-            metrics = wait_until_idle(server)
-            rss_mb.append(metrics["process_resident_memory_bytes"] / 1e6)
+    def pause(self, second: float, patience: float) -> dict[str, float]:
+        """What is left when no client asks: looked at until nothing is, at most a few seconds."""
+        for entry in json.loads(self.request("GET", "/v1/prefixes"))["data"]:
+            if entry["id"].startswith("soak-"):
+                self.request("DELETE", f"/v1/prefixes/{entry['id']}")
+        deadline = time.monotonic() + 10 * patience
+        while True:
+            metrics = self.metrics()
+            kept = json.loads(self.request("GET", "/v1/prefixes"))["data"]
+            held = metrics["vllm:kv_cache_usage_perc"] * self.n_blocks
             left = {
-                name: metrics[f"vllm:{name}"]
-                for name in (
-                    "num_requests_running",
-                    "num_requests_waiting",
-                    "kv_cache_usage_perc",
-                )
+                "running": metrics["vllm:num_requests_running"],
+                "waiting": metrics["vllm:num_requests_waiting"],
+                "leaked_blocks": round(held) - sum(entry["n_pinned_blocks"] for entry in kept),
+                "open_files": metrics["process_open_fds"],
             }
-            if any(left.values()):
-                faults.append(f"left over without a client: {left}")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            server.process.terminate()
-        code = server.process.wait(timeout=START_SECONDS)
-    if code != 0:
-        faults.append(f"the server ended with {code}; its log is {log}")
-    # What a first minute touches for the first time is no leak.
-    if len(rss_mb) == 3 and rss_mb[2] > 1.2 * rss_mb[1] + 10:
-        faults.append(f"memory grew: {rss_mb} MB")
-    faults += [
-        f"{count} x {outcome}"
-        for outcome, count in outcomes.items()
-        if outcome.startswith("WRONG")
-    ]
-    told = ", ".join(
-        f"{count} {outcome}" for outcome, count in sorted(outcomes.items())
-    )
-    print(
-        f"life {number}: {told}; {metrics['vllm:num_preemptions_total']:.0f} preemptions; {[round(mb) for mb in rss_mb]} MB",
-        flush=True,
-    )
-    return faults
+            # A connection that a client has reset is closed when the server comes to it.
+            if not (left["running"] or left["waiting"] or left["leaked_blocks"]) and left["open_files"] <= self.n_files:
+                break
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        return left | {"second": round(second), "rss_mb": round(self.rss_mb(), 1), "threads": self.status("Threads")}
+
+
+@dataclasses.dataclass
+class Life:
+    """What one life of the server was like."""
+
+    ended_by: str
+    seconds: float = 0
+    seconds_to_end: float = 0
+    outcomes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    n_tokens: int = 0
+    n_preemptions: float = 0
+    pauses: list[dict] = dataclasses.field(default_factory=list)
+    rss_mb: list[tuple[float, float]] = dataclasses.field(default_factory=list)  # second, MB
+    faults: list[str] = dataclasses.field(default_factory=list)
+
+
+def judge_pauses(life: Life, n_files: int, build: Build) -> None:
+    """Nothing left over, and nothing that grows: files, threads, memory."""
+    for pause in life.pauses:
+        if pause["running"] or pause["waiting"] or pause["leaked_blocks"] or pause["open_files"] > n_files:
+            life.faults.append(f"left over without a client ({n_files} files were open before the first): {pause}")
+        if pause["threads"] > life.pauses[0]["threads"]:
+            life.faults.append(f"more threads than at first: {pause}")
+    # What a first third touches for the first time is no leak.
+    settled = [pause["rss_mb"] for pause in life.pauses[len(life.pauses) // 3 :]]
+    if len(settled) > 1 and settled[-1] > settled[0] + build.growth_mb:
+        life.faults.append(f"memory grew by more than {build.growth_mb} MB: {settled}")
+
+
+class Soak:
+    """Lives of the server, and the clients of each."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Nothing is started yet."""
+        self.options = options
+        self.build = build_of(test_environment())
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="baton-soak-"))
+        self.began = time.monotonic()
+        self.lives: list[Life] = []
+        self.port = 0  # the first life's, which the others take over
+
+    def show(self, life: Life, clients: Clients, seconds: float) -> None:
+        """One line that is written over on a terminal."""
+        if not sys.stdout.isatty():
+            return
+        n = sum((life.outcomes + clients.outcomes).values())
+        wrong = sum(count for what, count in clients.outcomes.items() if what.startswith("WRONG"))
+        total = time.monotonic() - self.began
+        memory = f"{life.rss_mb[-1][1]:.0f} MB" if life.rss_mb else ""
+        where = f"{total / 60:5.1f} of {self.options.minutes:g} min  life {len(self.lives) + 1} ({life.ended_by}) {seconds:.0f} s"
+        print(f"\r{where}  {n} requests  {memory}  {wrong} wrong\033[K", end="", flush=True)
+
+    def load(self, server: Server, life: Life, began: float, until: float, part: int) -> Clients:
+        """Clients from now until a time, with a look at the memory each second."""
+        clients = Clients(server.port, self.options.clients, f"{self.options.seed} {len(self.lives)} {part}")
+        while (now := time.monotonic()) < until and server.process.poll() is None:
+            life.rss_mb.append((round(now - began, 1), round(server.rss_mb(), 1)))
+            self.show(life, clients, now - began)
+            time.sleep(min(1.0, max(0.0, until - now)))
+        return clients
+
+    def end(self, server: Server, clients: Clients, life: Life) -> None:
+        """End the server while requests are under way; clients go on asking for a moment."""
+        clients.ending.time = time.monotonic()
+        clients.ending.kind = {"twice": "abort"}.get(life.ended_by, life.ended_by)
+        server.process.send_signal(signal.SIGKILL if life.ended_by == "kill" else signal.SIGTERM)
+        if life.ended_by == "twice":
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGTERM)
+        time.sleep(LATE_SECONDS)
+        clients.is_over = True
+        try:
+            code = server.process.wait(timeout=(END_SECONDS + 30) * self.build.patience)
+        except subprocess.TimeoutExpired:
+            life.faults.append("the server did not end")
+            server.process.kill()
+            code = server.process.wait()
+        life.seconds_to_end = round(time.monotonic() - clients.ending.time, 1)
+        clients.join()
+        if code != (-signal.SIGKILL if life.ended_by == "kill" else 0):
+            life.faults.append(f"the server ended with {code}")
+        if life.ended_by in ("abort", "twice") and life.seconds_to_end > 10 * self.build.patience:
+            life.faults.append(f"the server took {life.seconds_to_end} s to end at once")
+
+    def live(self, ended_by: str, seconds: float) -> None:
+        """One life of the server: load and pauses in turn, and its end."""
+        life = Life(ended_by)
+        log = self.folder / f"server-{len(self.lives) + 1}.log"
+        server = Server(log, self.port, 0 if ended_by == "abort" else END_SECONDS)
+        self.port = server.port
+        began = time.monotonic()
+        clients = None
+        try:
+            n_parts = max(2, round(seconds / PAUSE_EVERY))
+            for part in range(n_parts):
+                clients = self.load(server, life, began, began + seconds * (part + 1) / n_parts, part)
+                if part + 1 == n_parts:
+                    self.end(server, clients, life)
+                else:
+                    clients.is_over = True  # what is under way still ends as it should
+                    clients.join()
+                    life.pauses.append(server.pause(time.monotonic() - began, self.build.patience))
+                    life.n_preemptions = server.metrics()["vllm:num_preemptions_total"]
+                life.outcomes += clients.outcomes
+                life.n_tokens += clients.n_tokens
+        except (OSError, http.client.HTTPException) as error:
+            life.faults.append(f"the server does not answer: {type(error).__name__} {error}")
+        finally:
+            if clients:
+                clients.is_over = True
+            server.process.kill()
+            server.process.wait()
+        life.seconds = round(time.monotonic() - began, 1)
+        judge_pauses(life, server.n_files, self.build)
+        life.faults += [f"{count} x {outcome}" for outcome, count in life.outcomes.items() if outcome.startswith("WRONG")]
+        life.faults += [f"{log}: {line}" for line in LOG_FAULTS.findall(log.read_text(errors="replace"))[:20]]
+        self.lives.append(life)
+        self.tell(life)
+
+    def tell(self, life: Life) -> None:
+        """A few lines about a life."""
+        told = ", ".join(f"{count} {outcome}" for outcome, count in life.outcomes.most_common() if not outcome.startswith("WRONG"))
+        clear = "\r\033[K" if sys.stdout.isatty() else ""
+        print(f"{clear}life {len(self.lives)}: {life.seconds:.0f} s, ended by {life.ended_by} in {life.seconds_to_end} s: {told}")
+        memory = " ".join(f"{pause['rss_mb']:.0f}" for pause in life.pauses)
+        print(f"  {life.n_tokens} tokens, {life.n_preemptions:.0f} preemptions; in the pauses {memory} MB")
+        if life.pauses:
+            print(f"  at the last: {', '.join(f'{what} {value:g}' for what, value in life.pauses[-1].items())}")
+        for fault in life.faults:
+            print(f"  FAULT: {fault}")
+        sys.stdout.flush()
+
+    def report(self) -> dict:
+        """Everything that was seen, for --report."""
+        version = subprocess.run([BINARY, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+        return {
+            "program": str(BINARY),
+            "version": version,
+            "build": self.build.name,
+            "options": vars(self.options),
+            "flags": FLAGS,
+            "lives": [vars(life) for life in self.lives],
+        }
 
 
 def main() -> int:
     """Return 0 if nothing was wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument(
-        "--lives", type=int, default=5, help="times the server is started"
-    )
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=pathlib.Path, help="file for everything that was seen, in JSON")
     options = parser.parse_args()
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="baton-soak-"))
-    faults = []
-    for number in range(options.lives):
-        faults += live(folder, number, options, 60 * options.minutes / options.lives)
-    print("\n".join(faults) if faults else "nothing was wrong")
-    return 1 if faults else 0
+    soak = Soak(options)
+    print(f"{BINARY} ({soak.build.name}), logs in {soak.folder}", flush=True)
+    seconds = 60 * options.minutes
+    soak.live("drain", seconds / 2)
+    for number in range(SHORT_LIVES):
+        soak.live(ENDINGS[number % len(ENDINGS)], seconds / 2 / SHORT_LIVES)
+    if options.report:
+        options.report.write_text(json.dumps(soak.report(), default=str, indent=1) + "\n")
+    n_faults = sum(len(life.faults) for life in soak.lives)
+    n_requests = sum(sum(life.outcomes.values()) for life in soak.lives)
+    print(f"{n_requests} requests in {len(soak.lives)} lives; {n_faults or 'no'} faults")
+    return 1 if n_faults else 0
 
 
 if __name__ == "__main__":

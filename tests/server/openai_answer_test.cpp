@@ -363,14 +363,15 @@ TEST_F(OpenaiAnswer, an_engine_error_is_a_frame_and_done_in_a_stream_and_500_oth
   EXPECT_TRUE(frames.ends_with("\"code\":500}}\n\ndata: [DONE]\n\n")) << frames;
 }
 
-TEST_F(OpenaiAnswer, an_abort_is_a_finish_reason_in_a_stream_and_503_otherwise) {
+TEST_F(OpenaiAnswer, an_abort_says_why_in_a_stream_and_is_503_otherwise) {
   GenerationRequest request;
   Answer whole = chat(request);
   whole.take(0, ends(says("x"), FinishReason::abort, 1));
   EXPECT_EQ(whole.response().status, 503);
   request.is_stream = true;
   Answer stream = chat(request);
-  EXPECT_NE(stream.take(0, ends(says("x"), FinishReason::abort, 1)).frames.find(R"("finish_reason":"abort")"),
+  EXPECT_NE(stream.take(0, ends(says("x"), FinishReason::abort, 1))
+                .frames.find(R"("finish_reason":"abort","stop_reason":"shutdown")"),
             std::string::npos);
 }
 
