@@ -1,7 +1,6 @@
 /// The CPU backend: memory of the host, and each operation handed to the file that holds it.
 #include "kernels/cpu/backend.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/kv_storage.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/pages.h"
 #include "kernels/cpu/rope_append.h"
 #include "kernels/cpu/sampling.h"
 
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Backend>> CpuBackend::make(const BackendOptions& options)
 }
 
 CpuBackend::CpuBackend(CpuIsa isa, const BackendOptions& options)
-    : isa_(isa), parallel_(options.n_threads), products_(parallel_, options.batch_invariant) {}
+    : isa_(isa), parallel_(options.n_threads), products_(parallel_, isa, options.batch_invariant) {}
 
 BackendInfo CpuBackend::info() const {
   BackendInfo info;
@@ -94,13 +94,7 @@ BackendInfo CpuBackend::info() const {
   return info;
 }
 
-Result<Buffer> CpuBackend::allocate(std::size_t size_bytes) {
-  if (size_bytes == 0) return Buffer{};
-  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) return fail(ErrorCode::out_of_memory, fmt::format("no memory for a buffer of {} bytes", size_bytes));
-  madvise(data, size_bytes, MADV_HUGEPAGE);
-  return Buffer(static_cast<std::byte*>(data), size_bytes, [](std::byte* address, std::size_t size) { munmap(address, size); });
-}
+Result<Buffer> CpuBackend::allocate(std::size_t size_bytes) { return allocate_pages(size_bytes); }
 
 void CpuBackend::copy_from_host(TensorView device, ConstTensorView host) {
   check(device.size_bytes() == host.size_bytes(), "copy_from_host: sizes differ");

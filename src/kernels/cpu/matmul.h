@@ -1,4 +1,4 @@
-/// Matrix products on the CPU, by oneDNN over weights packed once.
+/// Matrix products on the CPU, by oneDNN and our own few-row products over weights packed once.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace baton::cpu {
 
-/// Rows of one product in batch-invariant mode, whatever the number of rows asked for.
+/// Rows of oneDNN's products in batch-invariant mode, whatever the number of rows asked for.
 inline constexpr std::int64_t kInvariantRows = 32;
 
 /// Keeps oneDNN to the instruction set, before its first use in the process; later calls with another set have no effect, which
@@ -22,14 +22,15 @@ bool limit_matmul_isa(CpuIsa isa);
 class MatmulEngine {
  public:
   /// Parallel is kept by reference and must outlive this object.
-  MatmulEngine(const Parallel& parallel, bool batch_invariant);
+  MatmulEngine(const Parallel& parallel, CpuIsa isa, bool batch_invariant);
   ~MatmulEngine();
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  /// Packs [n, k] for x of `dtype` (f32 or bf16). In batch-invariant mode each new shape is proven: rows alone, at every place
-  /// of a tile and among 2048 must come out equal, or the weight is refused by name. Fails also if oneDNN has only its
-  /// reference code for the shape.
+  /// Packs [n, k] for x of `dtype` (f32 or bf16). The first weight of a shape is multiplied by 1 to 32 rows both ways, and what
+  /// was faster serves the shape from then on. In batch-invariant mode each new shape is proven as well: rows alone, at every
+  /// place of a tile and among 2048 must come out equal, or our product is given up, or the weight is refused by name. Fails
+  /// also if oneDNN has only its reference code for the shape.
   Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name);
 
   /// See matmul in kernels/ops.h.
