@@ -53,7 +53,16 @@ void Accounts::read(Sequence& sequence, const SequenceReads& reads) {
   stats.largest_group = std::max(stats.largest_group, reads.largest_group);
 }
 
+void Accounts::verified(std::int32_t n_drafts, std::int32_t n_accepted) {
+  metrics_.spec_decode_num_drafts.add(1);
+  metrics_.spec_decode_num_draft_tokens.add(n_drafts);
+  metrics_.spec_decode_num_accepted_tokens.add(n_accepted);
+  for (std::int32_t i = 0; i < n_accepted; ++i)
+    metrics_.spec_decode_num_accepted_tokens_per_pos[static_cast<std::size_t>(i)].add(1);
+}
+
 void Accounts::generated(Sequence& sequence, const StepOutcome& outcome, Time now) {
+  if (outcome.n_drafts > 0) verified(outcome.n_drafts, outcome.n_accepted);
   const auto n_tokens = static_cast<std::int32_t>(outcome.tokens.size()) + (outcome.stop_id ? 1 : 0);
   if (n_tokens == 0) return;
   if (sequence.stats.completion_tokens == 0) {

@@ -40,6 +40,8 @@ class Accounts {
   void update_gauges(const Scheduler& scheduler, const KvCache& cache);
 
  private:
+  void verified(std::int32_t n_drafts, std::int32_t n_accepted);
+
   EngineMetrics metrics_;
 };
 

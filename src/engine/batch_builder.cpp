@@ -25,8 +25,9 @@ std::span<const T> as_span(const std::vector<T>& elements) {
   return elements;
 }
 
-TokenId token_at(const Sequence& sequence, std::int32_t position) {
+TokenId token_at(const Sequence& sequence, const PlannedSequence& planned, std::int32_t position) {
   if (position < sequence.n_tokens()) return sequence.tokens[static_cast<std::size_t>(position)];
+  if (!planned.drafts.empty()) return planned.drafts.at(static_cast<std::size_t>(position - sequence.n_tokens()));
   check(position == sequence.n_tokens() && sequence.n_samples_in_flight > 0, "BatchBuilder: a row whose token nobody samples");
   return kLastTokenOfSlot;
 }
@@ -67,17 +68,25 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
     layout.rows.push_back(unordered[static_cast<std::size_t>(index)]);
     layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
-      token_ids.push_back(token_at(sequence, position));
+      token_ids.push_back(token_at(sequence, planned, position));
       const std::int64_t block = sequence.table.blocks[static_cast<std::size_t>(position / block_len)].value;
       kv_slots.push_back(block * block_len + position % block_len);
       if (!sequence.scores_row(position)) continue;
       orders.push_back(make_score_order(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));
-      built.order_of.push_back(sequence.id);
+      built.add_order(sequence.id, {});
     }
     built.reads.push_back({.id = sequence.id});
     if (planned.max_tokens == 0) continue;
-    orders.push_back(make_order(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, lists));
-    built.order_of.push_back(sequence.id);
+    const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
+    const std::int32_t first_row = static_cast<std::int32_t>(token_ids.size()) - 1 - n_drafts;
+    orders.push_back(make_order(sequence, first_row, lists));
+    built.add_order(sequence.id, {});
+    for (std::int32_t n = 1; n <= n_drafts; ++n) {
+      const auto drafts = std::span(planned.drafts).first(static_cast<std::size_t>(n));
+      orders.push_back(
+          make_draft_order(sequence, drafts, SlotId{planned.first_draft_slot.value + n - 1}, first_row + n, lists));
+      built.add_order(sequence.id, drafts);
+    }
   }
   layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
   std::vector<std::int32_t> reset_slots;

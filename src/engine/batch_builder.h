@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -29,11 +30,18 @@ struct SequenceReads {
 
 struct BuiltStep {
   StepInput input;
-  std::vector<SequenceId> order_of;     ///< the sequence of each order, so of each result; one sequence's are neighbours
+  std::vector<SequenceId> order_of;  ///< the sequence of each order, so of each result; one sequence's are neighbours
+  /// Of each order, the drafts that it takes to have come true; views of the plan's.
+  std::vector<std::span<const TokenId>> drafts_of;
   std::vector<SequenceReads> reads;     ///< of each sequence, in batch order
   std::vector<RelayNode> nodes;         ///< shared reads of the layer group that has most
   std::int64_t kv_bytes_requested = 0;  ///< sums over reads
   std::int64_t kv_bytes_saved = 0;
+
+  void add_order(SequenceId sequence, std::span<const TokenId> drafts) {
+    order_of.push_back(sequence);
+    drafts_of.push_back(drafts);
+  }
 };
 
 /// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned from

@@ -68,7 +68,8 @@ class Engine::Impl {
   void expire();
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
   RequestLimits limits() const {
-    return {info_.max_model_len, n_vocab_, eos_token_ids_, info_.backend.has_full_sampling, info_.backend.name};
+    return {info_.max_model_len, n_vocab_, eos_token_ids_, info_.backend.has_full_sampling, info_.backend.name,
+            options_.speculation};
   }
 
   const EngineOptions options_;
@@ -119,7 +120,8 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
       scheduler_({.max_num_seqs = options.max_num_seqs,
                   .max_num_batched_tokens = options.max_num_batched_tokens,
                   .max_prefill_tokens = info_.max_prefill_tokens,
-                  .max_scores = parts.max_scores},
+                  .max_scores = parts.max_scores,
+                  .max_drafts = parts.max_drafts},
                  cache_),
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
@@ -227,7 +229,10 @@ void Engine::Impl::start() {
   check(!has_thread_ && !is_stopping_, "Engine::start: it was started or stopped before");
   has_thread_ = true;
   watchdog_.start();
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    name_this_thread("engine");
+    run();
+  });
 }
 
 void Engine::Impl::run() {
@@ -264,8 +269,9 @@ bool Engine::Impl::step() {
   const bool took = drain();
   expire();
   const bool planned = plan_next();
-  const bool ran = in_flight_.size() > (planned ? 1U : 0U);
-  if (ran) commit_oldest();
+  const std::size_t n_kept = planned && !in_flight_.back().plan.is_awaited ? 1 : 0;
+  const bool ran = in_flight_.size() > n_kept;
+  while (in_flight_.size() > n_kept) commit_oldest();
   retire();
   publish();
   watchdog_.end_step();
@@ -372,7 +378,9 @@ void Engine::Impl::commit_oldest() {
   record(StepRecord::What::run_begin, step.plan.step);
   const std::span<const SampleResult> results = executor_->wait();
   record(StepRecord::What::run_end, step.plan.step);
+  const auto begin = Sequence::Clock::now();
   check(results.size() == step.built.order_of.size(), "Engine: a step gave another number of results than were ordered");
+  scheduler_.took(step.plan, std::chrono::duration<double>(Sequence::Clock::now() - begin).count());
 
   // What was finished from outside after this step was planned has had its last event.
   const auto is_live = [this](SequenceId id) { return scheduler_.find(id) != nullptr && !scheduler_.find(id)->finished; };
@@ -383,7 +391,7 @@ void Engine::Impl::commit_oldest() {
     auto outcome = read_result(*scheduler_.find(id), results[i]);
     if (!outcome) continue;
     if (!outcomes.empty() && outcomes.back().id == id)
-      join(outcomes.back(), std::move(*outcome));
+      join(outcomes.back(), std::move(*outcome), step.built.drafts_of[i]);
     else
       outcomes.push_back(std::move(*outcome));
   }

@@ -34,6 +34,7 @@ struct EngineOptions {
   std::int32_t max_pinned_blocks = 0;       ///< 0: what leaves room for a sequence of max_model_len
   std::int32_t step_timeout_ms = 60'000;    ///< a step that lasts longer makes the engine stuck; 0: never
   std::uint64_t seed = 0;                   ///< for requests without one
+  SpeculationOptions speculation = {};      ///< of requests that do not say
   std::vector<TokenId> eos_token_ids = {};  ///< end-of-sequence ids besides the model's (generation_config.json)
 };
 

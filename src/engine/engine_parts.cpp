@@ -35,6 +35,7 @@ Result<void> check_options(const EngineOptions& options, const ModelConfig& conf
                                                     options.max_prefill_tokens));
   }
   if (options.step_timeout_ms < 0) return refuse("step_timeout", "--step-timeout must be 0 (off) or more");
+  BATON_TRY_VOID(check_speculation(options.speculation));
   if (options.max_num_queued_reqs < 0) {
     return refuse("max_num_queued_reqs",
                   fmt::format("--max-num-queued-reqs must be 0 (no limit) or more, got {}", options.max_num_queued_reqs));
@@ -94,8 +95,9 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.max_num_batched_tokens = options.max_num_batched_tokens;
   info.max_prefill_tokens = max_prefill_of(options, info.backend.name == "cpu");
   const std::int32_t max_scores = max_scores_of(options, config);
+  const std::int32_t max_drafts = max_scores / 2;
   const StepLimits limits{options.max_num_batched_tokens, options.max_num_seqs + max_scores,
-                          max_partials_of(options, config, info.max_model_len), options.max_num_seqs};
+                          max_partials_of(options, config, info.max_model_len), options.max_num_seqs + max_drafts};
 
   AttentionPlanOptions plan_options;
   plan_options.relay = options.relay;
@@ -121,8 +123,12 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.kv_cache_bytes = info.n_blocks * size.block_bytes;
   BATON_TRY_VOID(executor->allocate_cache(info.n_blocks, options.block_len, options.kv_dtype));
 
-  return EngineParts{std::move(info), all_eos_ids(options, config), BatchBuilder(std::move(groups), plan_options),
-                     std::move(executor), max_scores};
+  return EngineParts{std::move(info),
+                     all_eos_ids(options, config),
+                     BatchBuilder(std::move(groups), plan_options),
+                     std::move(executor),
+                     max_scores,
+                     max_drafts};
 }
 
 }  // namespace baton

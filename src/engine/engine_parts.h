@@ -18,6 +18,7 @@ struct EngineParts {
   BatchBuilder builder;
   std::unique_ptr<Executor> executor;
   std::int32_t max_scores = 0;  ///< rows of prompts that a step may score
+  std::int32_t max_drafts = 0;  ///< of these, those that may be drafts instead
 };
 
 /// Errors: invalid_request names the flag at fault; out_of_memory.

@@ -1,6 +1,7 @@
 /// Counters of the engine, written by the engine thread and read by any: the numbers behind /metrics.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "engine/speculation.h"
 
 namespace baton {
 
@@ -74,6 +76,11 @@ struct EngineMetrics {
   Count prompt_tokens_cached;
   Count prompt_tokens_recomputed;  ///< after preemptions
   Count generation_tokens;
+  Count spec_decode_num_drafts;           ///< times that a sequence had drafts in a step
+  Count spec_decode_num_draft_tokens;     ///< drafts that were verified
+  Count spec_decode_num_accepted_tokens;  ///< of these, those that came true
+  /// Of these again, those at each place among the drafts of their step.
+  std::array<Count, kMaxDraftTokens> spec_decode_num_accepted_tokens_per_pos;
   Count finished_stop;
   Count finished_length;
   Count finished_abort;

@@ -123,7 +123,7 @@ class Replay {
     ++report_.steps;
     report_.rows += plan.n_rows;
     if (plan.n_decodes > 0)
-      report_.most_prefill_beside_decodes = std::max(report_.most_prefill_beside_decodes, plan.n_rows - plan.n_decodes);
+      report_.most_prefill_beside_decodes = std::max(report_.most_prefill_beside_decodes, plan.n_prefill());
   }
 
   void commit(const StepPlan& plan) {

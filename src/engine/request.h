@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "engine/speculation.h"
 #include "kernels/batch.h"
 
 namespace baton {
@@ -64,6 +65,7 @@ struct Request {
   std::int32_t priority = 0;                               ///< lower is earlier
   std::optional<Clock::time_point> arrived = {};           ///< times count from here; absent: from submit
   std::optional<std::chrono::milliseconds> deadline = {};  ///< from arrival: it ends then, with what it has
+  std::optional<SpeculationOptions> speculation = {};      ///< absent: the engine's
 };
 
 enum class FinishReason {
@@ -110,6 +112,8 @@ struct SequenceStats {
   double queue_ms = 0;                  ///< from submit to the first step
   double prefill_ms = 0;                ///< from the first step to the first token
   std::int32_t n_preemptions = 0;
+  std::int32_t draft_tokens = 0;     ///< drafts that steps verified
+  std::int32_t accepted_tokens = 0;  ///< of these, those that came true
 };
 
 /// News of one sequence. The last event of a sequence has `finished`; after it no more come for (request, index).

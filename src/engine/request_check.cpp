@@ -178,6 +178,7 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
                   fmt::format("stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched",
                               n_stop_ids, kMaxStopIds));
   }
+  if (request.speculation) BATON_TRY_VOID(check_speculation(*request.speculation));
   if (request.deadline && request.deadline->count() < 1) {
     return refuse("deadline_ms", fmt::format("deadline_ms must be at least 1, got {}", request.deadline->count()));
   }
@@ -226,6 +227,8 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, Re
     sequence->max_len = request.sampling.max_tokens ? prompt_len + *request.sampling.max_tokens : limits.max_model_len;
     sequence->table.scope = request.scope;
     sequence->priority = request.priority;
+    const SpeculationOptions& speculation = request.speculation.value_or(limits.speculation);
+    if (speculation.n_tokens > 0 && !sequence->is_fill()) sequence->speculation.emplace(speculation);
     sequence->stats.prompt_tokens = prompt_len;
     sequences.push_back(std::move(sequence));
   }

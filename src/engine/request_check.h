@@ -19,6 +19,7 @@ struct RequestLimits {
   std::span<const TokenId> eos_token_ids;
   bool has_full_sampling = true;  ///< see BackendInfo; without it what the backend does not do is refused by name
   std::string_view backend_name = {};
+  SpeculationOptions speculation = {};  ///< of requests that do not say
 };
 
 /// Sequences that one request may ask for.

@@ -19,10 +19,10 @@ Range append(std::vector<T>& all, std::span<const T> own) {
 }
 
 /// Forbids the last token of each bad word whose other tokens the answer ends with, as far as they are known.
-Range append_bans(const Sequence& sequence, bool has_unknown_token, std::vector<TokenBan>& bans) {
-  const auto answer = std::span(sequence.tokens).subspan(static_cast<std::size_t>(sequence.prompt_len));
+Range append_bans(const std::vector<std::vector<TokenId>>& bad_words, std::span<const TokenId> answer, bool has_unknown_token,
+                  std::vector<TokenBan>& bans) {
   Range range{static_cast<std::int32_t>(bans.size()), 0};
-  for (const std::vector<TokenId>& word : sequence.sampling.bad_words) {
+  for (const std::vector<TokenId>& word : bad_words) {
     const std::size_t n_unknown = has_unknown_token && word.size() > 1 ? 1 : 0;
     const auto known = std::span(word).first(word.size() - 1 - n_unknown);
     if (answer.size() < known.size() || !std::ranges::equal(answer.last(known.size()), known)) continue;
@@ -30,6 +30,36 @@ Range append_bans(const Sequence& sequence, bool has_unknown_token, std::vector<
     ++range.count;
   }
   return range;
+}
+
+/// What is the same for all tokens of a sequence.
+SampleOrder make_common_order(const Sequence& sequence, std::int32_t row, OrderLists& lists) {
+  const SamplingParams& sampling = sequence.sampling;
+  check(sampling.seed.has_value(), "make_order: a sequence without a seed");
+  check(sequence.stop_ids.size() <= kMaxStopIds, "make_order: too many stop ids");
+  check(!sequence.is_fill() && sequence.slot.is_valid(), "make_order: the sequence generates nothing, or does not run");
+  SampleOrder order;
+  order.row = row;
+  order.temperature = sampling.temperature;
+  order.top_k = sampling.top_k;
+  order.top_p = sampling.top_p;
+  order.min_p = sampling.min_p;
+  order.n_top_logprobs = sampling.n_top_logprobs;
+  order.seed = *sampling.seed;
+  order.min_tokens = sampling.min_tokens;
+  order.max_tokens = sequence.max_len - sequence.prompt_len;
+  order.n_stop_ids = static_cast<std::int32_t>(sequence.stop_ids.size());
+  std::ranges::copy(sequence.stop_ids, order.stop_ids.begin());
+  order.repetition_penalty = sampling.repetition_penalty;
+  order.presence_penalty = sampling.presence_penalty;
+  order.frequency_penalty = sampling.frequency_penalty;
+  order.biases = append(lists.biases, std::span<const TokenBias>(sampling.logit_bias));
+  order.allowed = append(lists.allowed_ids, std::span<const TokenId>(sampling.allowed_ids));
+  return order;
+}
+
+std::span<const TokenId> answer_of(const Sequence& sequence) {
+  return std::span(sequence.tokens).subspan(static_cast<std::size_t>(sequence.prompt_len));
 }
 
 }  // namespace
@@ -42,35 +72,30 @@ void count_tokens(Sequence& sequence) {
 }
 
 SampleOrder make_order(const Sequence& sequence, std::int32_t row, OrderLists& lists) {
-  const SamplingParams& sampling = sequence.sampling;
-  check(sampling.seed.has_value(), "make_order: a sequence without a seed");
-  check(sequence.stop_ids.size() <= kMaxStopIds, "make_order: too many stop ids");
-  check(!sequence.is_fill() && sequence.slot.is_valid(), "make_order: the sequence generates nothing, or does not run");
-  SampleOrder order;
-  order.row = row;
+  SampleOrder order = make_common_order(sequence, row, lists);
   order.slot = sequence.slot.value;
-  order.temperature = sampling.temperature;
-  order.top_k = sampling.top_k;
-  order.top_p = sampling.top_p;
-  order.min_p = sampling.min_p;
-  order.n_top_logprobs = sampling.n_top_logprobs;
-  order.seed = *sampling.seed;
-  order.min_tokens = sampling.min_tokens;
-  order.max_tokens = sequence.max_len - sequence.prompt_len;
-  order.n_stop_ids = static_cast<std::int32_t>(sequence.stop_ids.size());
-  std::ranges::copy(sequence.stop_ids, order.stop_ids.begin());
   order.n_generated_before = sequence.n_before_slot;
-  order.repetition_penalty = sampling.repetition_penalty;
-  order.presence_penalty = sampling.presence_penalty;
-  order.frequency_penalty = sampling.frequency_penalty;
-  // The plan has counted this sample among those in flight.
-  const std::int32_t n_unknown = std::max(0, sequence.n_samples_in_flight - 1);
+  // The plan has counted this sample, and those of drafts, among those in flight.
+  const std::int32_t n_unknown = std::max(0, sequence.n_samples_in_flight - sequence.n_drafts_in_flight - 1);
   check(n_unknown <= 1, "make_order: more than one token is unknown");
   order.counts_last_token = n_unknown;
   order.counts = append(lists.counts, sequence.counts.list());
-  order.biases = append(lists.biases, std::span<const TokenBias>(sampling.logit_bias));
-  order.bans = append_bans(sequence, n_unknown > 0, lists.bans);
-  order.allowed = append(lists.allowed_ids, std::span<const TokenId>(sampling.allowed_ids));
+  order.bans = append_bans(sequence.sampling.bad_words, answer_of(sequence), n_unknown > 0, lists.bans);
+  return order;
+}
+
+SampleOrder make_draft_order(const Sequence& sequence, std::span<const TokenId> drafts, SlotId slot, std::int32_t row,
+                             OrderLists& lists) {
+  SampleOrder order = make_common_order(sequence, row, lists);
+  order.slot = slot.value;
+  order.n_generated_before = sequence.n_generated() + static_cast<std::int32_t>(drafts.size());
+  if (order.has_penalties())
+    order.counts = append(lists.counts, std::span<const TokenCount>(sequence.counts.list_with(drafts)));
+  if (sequence.sampling.bad_words.empty()) return order;
+  const auto known = answer_of(sequence);
+  std::vector<TokenId> answer(known.begin(), known.end());
+  answer.insert(answer.end(), drafts.begin(), drafts.end());
+  order.bans = append_bans(sequence.sampling.bad_words, answer, /*has_unknown_token=*/false, lists.bans);
   return order;
 }
 
@@ -115,9 +140,14 @@ std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleRes
   return outcome;
 }
 
-void join(StepOutcome& outcome, StepOutcome next) {
+void join(StepOutcome& outcome, StepOutcome next, std::span<const TokenId> drafts) {
   check(outcome.id == next.id, "join: outcomes of two sequences");
-  if (outcome.finished) return;  // an error: what comes after it means nothing
+  outcome.n_drafts += drafts.empty() ? 0 : 1;
+  if (outcome.finished) return;  // what comes after it means nothing
+  if (!drafts.empty()) {
+    if (outcome.tokens.size() != drafts.size() || outcome.tokens.back().token != drafts.back()) return;
+    ++outcome.n_accepted;
+  }
   std::ranges::move(next.prompt_scores, std::back_inserter(outcome.prompt_scores));
   std::ranges::move(next.tokens, std::back_inserter(outcome.tokens));
   outcome.finished = next.finished;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -27,12 +28,19 @@ void count_tokens(Sequence& sequence);
 /// Aborts if the sequence's parameters were not checked (check_request).
 SampleOrder make_order(const Sequence& sequence, std::int32_t row, OrderLists& lists);
 
+/// The order for the logits of batch row `row`, which is of the last of `drafts`: as it will be if all of them come true.
+/// `slot` begins with the step.
+SampleOrder make_draft_order(const Sequence& sequence, std::span<const TokenId> drafts, SlotId slot, std::int32_t row,
+                             OrderLists& lists);
+
 /// The order that scores the prompt's token behind `position`, whose row is `row`.
 SampleOrder make_score_order(const Sequence& sequence, std::int32_t row, std::int32_t position);
 
 /// What a result means for its sequence; nothing if the sequence had ended before the step.
 std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result);
-/// Puts what another result of the same sequence and step means behind what those before it do.
-void join(StepOutcome& outcome, StepOutcome next);
+/// Puts what another result of the same sequence and step means behind what those before it do. One of the row of a draft
+/// counts only if all drafts up to that one came true: `drafts` are the tokens of the sequence's drafts up to its row, none for
+/// others.
+void join(StepOutcome& outcome, StepOutcome next, std::span<const TokenId> drafts);
 
 }  // namespace baton

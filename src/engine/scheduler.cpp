@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "engine/plan_sketch.h"
 
 namespace baton {
 
@@ -20,50 +21,6 @@ bool is_settled(const Sequence& sequence) { return sequence.n_preemptions >= kMa
 std::int32_t n_matchable(const Sequence& sequence) { return sequence.n_matchable(); }
 
 }  // namespace
-
-/// A plan in the making. Nothing in a sequence but its blocks changes before the rows of all are settled, so that a preemption
-/// takes a sequence's rows back by dropping them.
-struct Scheduler::Draft {
-  StepPlan plan;
-  std::int32_t budget = 0;
-  std::int32_t max_scores = 0;  ///< rows of prompts that may still be scored
-
-  /// A prompt that would take all leaves a quarter to those behind it: a short one need not wait for the end of a long one.
-  std::int32_t n_kept_behind(std::int32_t n_left) const { return n_left > 1 && n_left > budget ? budget / 4 : 0; }
-  /// Rows of the sequence from `first` on, of the `n_left` it has, that the step has room for.
-  std::int32_t n_rows_of(const Sequence& sequence, std::int32_t first, std::int32_t n_left) const {
-    const std::int32_t n_rows = std::min(n_left, budget);
-    // Scored rows stand together, before the row of the last token of the prompt.
-    const std::int32_t n_too_many = sequence.n_scores(first, n_rows) - max_scores;
-    return n_too_many <= 0 ? n_rows : std::max(first, sequence.n_scored) + max_scores - first;
-  }
-  void add(const Sequence& sequence, std::int32_t n_rows) {
-    const std::int32_t end = sequence.n_planned + n_rows;
-    const bool samples = !sequence.is_fill() && end == sequence.n_tokens_bound();
-    plan.sequences.push_back({sequence.id, sequence.slot, sequence.n_planned, n_rows, samples ? 1 : 0});
-    plan.n_rows += n_rows;
-    budget -= n_rows;
-    max_scores -= sequence.n_scores(sequence.n_planned, n_rows);
-  }
-  /// More rows of a sequence that has some in the step. Returns them, to be applied.
-  PlannedSequence grow(PlannedSequence& planned, const Sequence& sequence, std::int32_t n_rows) {
-    const bool samples = !sequence.is_fill() && sequence.n_planned + n_rows == sequence.n_tokens_bound();
-    planned.n_rows += n_rows;
-    planned.max_tokens = samples ? 1 : 0;
-    plan.n_rows += n_rows;
-    budget -= n_rows;
-    max_scores -= sequence.n_scores(sequence.n_planned, n_rows);
-    return {planned.id, planned.slot, sequence.n_planned, n_rows, planned.max_tokens};
-  }
-  void drop(SequenceId id) {
-    const auto at = std::ranges::find(plan.sequences, id, &PlannedSequence::id);
-    if (at == plan.sequences.end()) return;
-    plan.n_rows -= at->n_rows;
-    if (at - plan.sequences.begin() < plan.n_decodes) --plan.n_decodes;
-    budget += at->n_rows;
-    plan.sequences.erase(at);
-  }
-};
 
 /// Blocks that the step being planned fills, known by their hashes: chained, so that one look tells whether a sequence needs
 /// them.
@@ -116,71 +73,80 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
 }
 
 StepPlan Scheduler::plan() {
-  Draft draft;
-  draft.plan.step = next_step_++;
-  draft.budget = options_.max_num_batched_tokens;
-  draft.max_scores = options_.max_scores;
-  plan_running(draft, /*decodes=*/true);
-  draft.plan.n_decodes = draft.plan.n_rows;
-  if (draft.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
-    draft.budget = std::min(draft.budget, options_.max_prefill_tokens);
-  plan_running(draft, /*decodes=*/false);
-  for (const PlannedSequence& planned : draft.plan.sequences) apply(planned);
+  check(n_drafts_in_flight_ == 0, "Scheduler: a step with drafts is committed before the next is planned");
+  PlanSketch sketch;
+  sketch.plan.step = next_step_++;
+  sketch.budget = options_.max_num_batched_tokens;
+  sketch.max_scores = options_.max_scores;
+  plan_running(sketch, /*decodes=*/true);
+  sketch.plan.n_decodes = sketch.plan.n_rows;
+  if (sketch.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
+    sketch.budget = std::min(sketch.budget, options_.max_prefill_tokens);
+  plan_running(sketch, /*decodes=*/false);
+  for (const PlannedSequence& planned : sketch.plan.sequences) {
+    apply(planned);
+    begin_slot_anew(at(planned.id), sketch.plan);
+  }
   n_deferred_ = 0;
   // After a preemption the blocks that are left belong to those who run.
-  if (draft.plan.n_preempted == 0) {
-    plan_waiting(draft);
-    top_up(draft);
+  if (sketch.plan.n_preempted == 0) {
+    plan_waiting(sketch);
+    top_up(sketch);
+    plan_drafts(sketch);
   }
-  return std::move(draft.plan);
+  sketch.plan.is_awaited = std::ranges::any_of(sketch.plan.sequences, [this](const PlannedSequence& planned) {
+    const Sequence& sequence = *find(planned.id);
+    return planned.max_tokens > 0 && sequence.speculation && sequence.speculation->is_active(sequence.n_tokens_bound());
+  });
+  return std::move(sketch.plan);
 }
 
 /// Rows of the running sequences that have one row left (decodes), or several (prefill).
-void Scheduler::plan_running(Draft& draft, bool decodes) {
+void Scheduler::plan_running(PlanSketch& sketch, bool decodes) {
   const std::vector<Rank> ranks(running_.begin(), running_.end());
   for (const Rank& rank : ranks) {
     Sequence& sequence = at(rank.id);
     const std::int32_t n_left = sequence.n_rows_left();
     if (sequence.state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
-    if (draft.budget == 0) return;
+    if (sketch.budget == 0) return;
     const bool has_others = !waiting_.empty() || &rank != &ranks.back();
-    const std::int32_t n_kept = has_others ? draft.n_kept_behind(n_left) : 0;
-    draft.budget -= n_kept;
-    const std::int32_t n_rows = draft.n_rows_of(sequence, sequence.n_planned, n_left);
-    if (n_rows > 0 && make_room(draft, sequence, sequence.n_planned + n_rows)) draft.add(sequence, n_rows);
-    draft.budget += n_kept;
+    const std::int32_t n_kept = has_others ? sketch.n_kept_behind(n_left) : 0;
+    sketch.budget -= n_kept;
+    const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.n_planned, n_left);
+    if (n_rows > 0 && make_room(sketch, sequence, sequence.n_planned + n_rows)) sketch.add(sequence, n_rows);
+    sketch.budget += n_kept;
   }
 }
 
 /// What was kept for others and nobody needs goes to the prompts in the step, as far as blocks go.
-void Scheduler::top_up(Draft& draft) {
-  for (std::size_t i = static_cast<std::size_t>(draft.plan.n_decodes); i < draft.plan.sequences.size(); ++i) {
-    PlannedSequence& planned = draft.plan.sequences[i];
+void Scheduler::top_up(PlanSketch& sketch) {
+  for (std::size_t i = static_cast<std::size_t>(sketch.plan.n_decodes); i < sketch.plan.sequences.size(); ++i) {
+    PlannedSequence& planned = sketch.plan.sequences[i];
     Sequence& sequence = at(planned.id);
-    if (draft.budget == 0) return;
+    if (sketch.budget == 0) return;
     const std::int32_t n_left = sequence.state == SequenceState::running ? sequence.n_rows_left() : 0;
     if (n_left == 0 || planned.max_tokens > 0) continue;
-    const std::int32_t n_rows = draft.n_rows_of(sequence, sequence.n_planned, n_left);
-    if (n_rows > 0 && cache_.extend(sequence.table, sequence.n_planned + n_rows)) apply(draft.grow(planned, sequence, n_rows));
+    const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.n_planned, n_left);
+    if (n_rows > 0 && cache_.extend(sequence.table, sequence.n_planned + n_rows)) apply(sketch.grow(planned, sequence, n_rows));
   }
 }
 
 /// Covers `n_positions` with blocks, preempting from the last on. False if that was the sequence itself.
-bool Scheduler::make_room(Draft& draft, Sequence& sequence, std::int32_t n_positions) {
+bool Scheduler::make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions) {
   while (!cache_.extend(sequence.table, n_positions)) {
     const auto last =
         std::find_if(running_.rbegin(), running_.rend(), [this](const Rank& rank) { return !is_settled(at(rank.id)); });
     check(last != running_.rend() && running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
     Sequence& victim = at(last->id);
-    preempt(draft, victim);
+    preempt(sketch, victim);
     if (&victim == &sequence) return false;
   }
   return true;
 }
 
-void Scheduler::preempt(Draft& draft, Sequence& victim) {
-  draft.drop(victim.id);
-  ++draft.plan.n_preempted;
+void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
+  sketch.drop(victim.id);
+  ++sketch.plan.n_preempted;
   ++victim.n_preemptions;
   victim.n_lost = victim.n_planned;
   victim.stats.n_preemptions = victim.n_preemptions;
@@ -191,11 +157,19 @@ void Scheduler::preempt(Draft& draft, Sequence& victim) {
   waiting_.insert(rank_of(victim));
 }
 
+/// A slot that drafts have left behind begins anew, with what the sequence has by now.
+void Scheduler::begin_slot_anew(Sequence& sequence, StepPlan& plan) {
+  if (!std::exchange(sequence.is_slot_behind, false)) return;
+  sequence.n_before_slot = sequence.n_generated();
+  plan.reset_slots.push_back(sequence.slot);
+}
+
 /// Gives back slot and blocks. Full blocks whose tokens are known stay cached: every step that fills them is enqueued.
 void Scheduler::leave_slot(Sequence& sequence) {
   cache_.release(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
   free_slots_.push_back(sequence.slot);
   sequence.slot = SlotId{};
+  sequence.is_slot_behind = false;
   running_.erase(rank_of(sequence));
 }
 
@@ -208,14 +182,14 @@ void Scheduler::apply(const PlannedSequence& planned) {
 }
 
 /// Admits in order, as far as budget, slots and blocks go.
-void Scheduler::plan_waiting(Draft& draft) {
-  if (draft.budget == 0 || free_slots_.empty()) return;
+void Scheduler::plan_waiting(PlanSketch& sketch) {
+  if (sketch.budget == 0 || free_slots_.empty()) return;
   std::vector<Sequence*> queue;
   queue.reserve(waiting_.size());
   for (const Rank& rank : waiting_) queue.push_back(&at(rank.id));
   Fills fills;
   for (std::size_t head = 0; head < queue.size();) {
-    if (draft.budget == 0 || free_slots_.empty()) return;
+    if (sketch.budget == 0 || free_slots_.empty()) return;
     Sequence* sequence = queue[head];
     if (sequence == nullptr) {  // it went before one that now is admitted
       ++head;
@@ -223,13 +197,13 @@ void Scheduler::plan_waiting(Draft& draft) {
     }
     // Preempted, and its last token not known yet: nobody takes its place meanwhile.
     if (sequence->n_samples_in_flight > 0) return;
-    if (waits_for_fill(draft, *sequence, fills)) {
+    if (waits_for_fill(sketch, *sequence, fills)) {
       ++n_deferred_;
       ++head;
       continue;
     }
-    const std::size_t next = next_to_admit(draft, queue, head, fills);
-    if (!admit(draft, *queue[next])) return;
+    const std::size_t next = next_to_admit(sketch, queue, head, fills);
+    if (!admit(sketch, *queue[next])) return;
     for (std::size_t i = head; i < next; ++i) {
       if (queue[i] != nullptr) ++queue[i]->n_overtaken;
     }
@@ -238,20 +212,20 @@ void Scheduler::plan_waiting(Draft& draft) {
 }
 
 /// Somebody is filling blocks that this one needs: the next plan finds them filled.
-bool Scheduler::waits_for_fill(const Draft& draft, Sequence& sequence, Fills& fills) const {
+bool Scheduler::waits_for_fill(const PlanSketch& sketch, Sequence& sequence, Fills& fills) const {
   if (fills.are_needed_by(sequence, cache_.block_len())) return true;
-  const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), draft.plan.step);
+  const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), sketch.plan.step);
   const auto index = static_cast<std::size_t>(found.n_ready);
-  if (found.n_pending == 0 && !is_begun(draft, sequence, index)) return false;
+  if (found.n_pending == 0 && !is_begun(sketch, sequence, index)) return false;
   fills.fills.push_back({index, sequence.table.hashes[index]});
   return true;
 }
 
 /// A sequence with rows in the step is inside block `index` of this one, which it will end with a later step.
-bool Scheduler::is_begun(const Draft& draft, const Sequence& sequence, std::size_t index) const {
+bool Scheduler::is_begun(const PlanSketch& sketch, const Sequence& sequence, std::size_t index) const {
   if (!cache_.has_prefix_caching() || static_cast<std::int32_t>(index + 1) * cache_.block_len() > n_matchable(sequence))
     return false;
-  return std::ranges::any_of(draft.plan.sequences, [&](const PlannedSequence& planned) {
+  return std::ranges::any_of(sketch.plan.sequences, [&](const PlannedSequence& planned) {
     const Sequence& other = *find(planned.id);
     return index < other.table.hashes.size() && other.table.hashes[index] == sequence.table.hashes[index] &&
            other.n_planned < static_cast<std::int32_t>(index + 1) * cache_.block_len();
@@ -259,7 +233,7 @@ bool Scheduler::is_begun(const Draft& draft, const Sequence& sequence, std::size
 }
 
 /// `head`, or the first within reach behind it that shares with those who run and passes nobody who may not be passed.
-std::size_t Scheduler::next_to_admit(const Draft& draft, std::span<Sequence* const> queue, std::size_t head,
+std::size_t Scheduler::next_to_admit(const PlanSketch& sketch, std::span<Sequence* const> queue, std::size_t head,
                                      Fills& fills) const {
   const auto may_be_overtaken = [](const Sequence& sequence) {
     return sequence.n_overtaken < kMaxOvertaken && sequence.n_preemptions == 0;
@@ -271,7 +245,7 @@ std::size_t Scheduler::next_to_admit(const Draft& draft, std::span<Sequence* con
     if (queue[i] == nullptr) continue;
     Sequence& candidate = *queue[i];
     if (candidate.priority != first.priority) break;
-    if (candidate.n_samples_in_flight == 0 && !waits_for_fill(draft, candidate, fills) && shares_with_running(candidate))
+    if (candidate.n_samples_in_flight == 0 && !waits_for_fill(sketch, candidate, fills) && shares_with_running(candidate))
       return i;
     if (!may_be_overtaken(candidate)) break;
   }
@@ -310,9 +284,9 @@ bool Scheduler::has_room_for_lists(const Sequence& sequence) const {
 
 /// Starts a waiting sequence if there are blocks for its tokens and one more, shared blocks counted once; for a settled one,
 /// all it can ever need.
-bool Scheduler::admit(Draft& draft, Sequence& sequence) {
-  const std::int64_t step = draft.plan.step;
-  if (draft.max_scores == 0 && sequence.n_scores(0, sequence.prompt_len) > 0) return false;
+bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
+  const std::int64_t step = sketch.plan.step;
+  if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.prompt_len) > 0) return false;
   if (!has_room_for_lists(sequence)) return false;
   const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), step);
   const std::int32_t n_soon = is_settled(sequence)
@@ -324,10 +298,10 @@ bool Scheduler::admit(Draft& draft, Sequence& sequence) {
   cache_.begin(sequence.table, sequence.tokens, n_matchable(sequence), step);
   const std::int32_t n_cached = sequence.table.n_cached_blocks * cache_.block_len();
   const std::int32_t n_left = sequence.n_rows_left() - n_cached;
-  const std::int32_t n_kept = waiting_.size() > 1 ? draft.n_kept_behind(n_left) : 0;
-  draft.budget -= n_kept;
-  const std::int32_t n_rows = draft.n_rows_of(sequence, n_cached, n_left);
-  draft.budget += n_kept;
+  const std::int32_t n_kept = waiting_.size() > 1 ? sketch.n_kept_behind(n_left) : 0;
+  sketch.budget -= n_kept;
+  const std::int32_t n_rows = sketch.n_rows_of(sequence, n_cached, n_left);
+  sketch.budget += n_kept;
   const bool has_room = cache_.extend(sequence.table, is_settled(sequence) ? n_soon : n_cached + n_rows);
   check(has_room, "Scheduler: blocks that were available are not");
 
@@ -340,36 +314,40 @@ bool Scheduler::admit(Draft& draft, Sequence& sequence) {
   if (sequence.n_admissions++ == 0) {
     sequence.stats.cached_tokens = n_cached;
   } else {
-    draft.plan.n_recomputed_tokens += std::max(0, sequence.n_lost - n_cached);
+    sketch.plan.n_recomputed_tokens += std::max(0, sequence.n_lost - n_cached);
   }
   sequence.n_planned = sequence.n_committed = n_cached;
-  draft.plan.admitted.push_back(sequence.id);
+  sketch.plan.admitted.push_back(sequence.id);
   if (n_rows == 0) {  // a prefix that is cached already
     end(sequence, FinishReason::length);
     return true;
   }
-  draft.plan.reset_slots.push_back(sequence.slot);
-  draft.add(sequence, n_rows);
-  apply(draft.plan.sequences.back());
+  sketch.plan.reset_slots.push_back(sequence.slot);
+  sketch.add(sequence, n_rows);
+  apply(sketch.plan.sequences.back());
   return true;
 }
 
 void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes) {
+  n_drafts_in_flight_ -= plan.n_drafts;
   for (const StepOutcome& outcome : outcomes) {
     Sequence* sequence = find(outcome.id);
     if (sequence == nullptr || sequence->state == SequenceState::finished) continue;
     const auto planned = std::ranges::find(plan.sequences, outcome.id, &PlannedSequence::id);
     check(planned != plan.sequences.end(), "Scheduler: a result of a sequence that was not in the step");
-    const std::int32_t n_missing = planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());
+    const auto n_drafts = static_cast<std::int32_t>(planned->drafts.size());
+    const std::int32_t n_missing =
+        n_drafts > 0 ? n_drafts - outcome.n_accepted : planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());
     for (const TokenOutput& token : outcome.tokens) sequence->tokens.push_back(token.token);
     sequence->n_samples_in_flight -= planned->max_tokens;
     sequence->stop_id = outcome.stop_id;
+    if (n_drafts > 0) take_drafts(*sequence, n_drafts, outcome);
     check(n_missing >= 0 && sequence->n_tokens() <= sequence->max_len && sequence->n_samples_in_flight >= 0,
           "Scheduler: more tokens than were planned");
     // One that was preempted meanwhile has no rows any more: it only gained a token.
     if (sequence->state == SequenceState::running) {
       sequence->n_committed = planned->first_position + planned->n_rows;
-      if (n_missing > 0 && !outcome.finished) shorten(*sequence, n_missing);
+      if (n_missing > 0 && (n_drafts > 0 || !outcome.finished)) shorten(*sequence, n_missing);
     }
     const bool is_filled = sequence->is_fill() && sequence->n_committed == sequence->prompt_len;
     if (outcome.finished || is_filled) {

@@ -22,6 +22,7 @@ struct SchedulerOptions {
   std::int32_t max_prefill_tokens = 0;         ///< rows of prefill in a step in which a sequence decodes; 0: no other limit
   std::int32_t max_scores = 1 << 30;           ///< rows of prompts that a step scores (Sequence::scores_row)
   std::int32_t max_list_entries = kMaxListEntries;  ///< of the sequences that run (Sequence::n_list_entries)
+  std::int32_t max_drafts = 0;  ///< that a step verifies; as many slots behind those of the sequences are for them
 };
 
 /// A sequence is preempted at most this often. Before that it comes back when the blocks of the tokens it has fit; the last
@@ -38,21 +39,29 @@ struct PlannedSequence {
   SlotId slot;
   std::int32_t first_position = 0;
   std::int32_t n_rows = 0;
-  std::int32_t max_tokens =
-      0;  ///< new tokens it can give: 1 if the logits of the last row are wanted, 0 for rows that only fill
+  /// New tokens it can give: 0 for rows that only fill, else 1 and one for each draft. The logits of so many last rows are
+  /// wanted.
+  std::int32_t max_tokens = 0;
+  std::vector<TokenId> drafts = {};  ///< tokens of the last rows, by guess
+  SlotId first_draft_slot = {};      ///< drafts.size() slots that begin with this step, to sample from the rows of the drafts
 };
 
 struct StepPlan {
   std::int64_t step = 0;
   std::vector<PlannedSequence> sequences;
-  std::vector<SlotId> reset_slots;   ///< slots that begin a sequence with this step
+  std::vector<SlotId> reset_slots;   ///< slots that begin with this step
   std::vector<SequenceId> admitted;  ///< sequences that got them
   std::int32_t n_rows = 0;
-  std::int32_t n_decodes = 0;  ///< rows of sequences whose next token is wanted; the others are prefill
+  std::int32_t n_decodes = 0;  ///< sequences, the first ones, that have one row, and drafts; the others' rows are prefill
+  std::int32_t n_drafts = 0;   ///< rows that verify drafts
   std::int32_t n_preempted = 0;
   std::int32_t n_recomputed_tokens = 0;  ///< tokens that preempted sequences admitted by this plan compute again
+  /// The next plan wants to know this one's tokens, to draft what follows or because of drafts: commit it before. With drafts
+  /// it must be.
+  bool is_awaited = false;
 
   bool is_empty() const { return sequences.empty(); }
+  std::int32_t n_prefill() const { return n_rows - n_decodes - n_drafts; }
 };
 
 /// What a step brought to one of its sequences: up to max_tokens tokens, or the end.
@@ -62,7 +71,11 @@ struct StepOutcome {
   std::optional<FinishReason> finished;
   std::optional<TokenId> stop_id;
   std::vector<TokenOutput> prompt_scores = {};  ///< of the prompt's next tokens
+  std::int32_t n_drafts = 0;                    ///< that were verified
+  std::int32_t n_accepted = 0;                  ///< of these, those that came true: the first so many tokens
 };
+
+struct PlanSketch;
 
 /// Continuous batching with a token budget and chunked prefill. What it promises:
 ///
@@ -83,8 +96,12 @@ struct StepOutcome {
 /// again; blocks
 ///   that others hold stay), and it waits with the tokens it has, before all that came later. At most kMaxPreemptions times.
 ///
-/// Step n+1 may be planned before commit(n): plans are upper bounds, and what has ended meanwhile is skipped by commit. Blocks
-/// and slots that commit(n) frees are therefore handed out by the plan of step n+2 at the earliest. Thread: engine only.
+/// - Drafts (speculation.h) get what all others leave of a step's rows and of the blocks that nobody has a claim on, as far as
+///   they are worth their rows. Nobody is preempted for them, and none are made in a step that preempts.
+///
+/// Step n+1 may be planned before commit(n), unless plan n has drafts: plans are upper bounds, and what has ended meanwhile is
+/// skipped by commit. Blocks and slots that commit(n) frees are therefore handed out by the plan of step n+2 at the earliest.
+/// Thread: engine only.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, KvCache& cache);
@@ -94,8 +111,11 @@ class Scheduler {
   void add(std::unique_ptr<Sequence> sequence);
   StepPlan plan();
   /// Applies the results of `plan`. Outcomes of sequences that ended or are unknown are skipped. A sequence that got fewer
-  /// tokens than its plan's max_tokens is shortened by the difference, which needs that no later step of it is planned.
+  /// tokens than its plan's max_tokens is shortened by the difference, and one whose drafts did not come true by those, which
+  /// needs that no later step of it is planned.
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
+  /// Tells how long a step lasted, for drafts to be weighed by.
+  void took(const StepPlan& plan, double seconds);
   /// Ends a sequence now: its blocks are given back, and results in flight are skipped by commit.
   void finish(SequenceId id, FinishReason reason);
 
@@ -121,23 +141,26 @@ class Scheduler {
     SequenceId id;
     auto operator<=>(const Rank&) const = default;
   };
-  struct Draft;
   struct Fills;
   static Rank rank_of(const Sequence& sequence) { return {sequence.priority, sequence.id}; }
 
-  void plan_running(Draft& draft, bool decodes);
-  void plan_waiting(Draft& draft);
-  void top_up(Draft& draft);
-  bool is_begun(const Draft& draft, const Sequence& sequence, std::size_t index) const;
-  bool waits_for_fill(const Draft& draft, Sequence& sequence, Fills& fills) const;
-  std::size_t next_to_admit(const Draft& draft, std::span<Sequence* const> queue, std::size_t head, Fills& fills) const;
+  void plan_running(PlanSketch& sketch, bool decodes);
+  void plan_waiting(PlanSketch& sketch);
+  void top_up(PlanSketch& sketch);
+  void plan_drafts(PlanSketch& sketch);
+  std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, std::int32_t n_most, double least_probability);
+  bool is_begun(const PlanSketch& sketch, const Sequence& sequence, std::size_t index) const;
+  bool waits_for_fill(const PlanSketch& sketch, Sequence& sequence, Fills& fills) const;
+  std::size_t next_to_admit(const PlanSketch& sketch, std::span<Sequence* const> queue, std::size_t head, Fills& fills) const;
   bool shares_with_running(const Sequence& sequence) const;
-  bool admit(Draft& draft, Sequence& sequence);
+  bool admit(PlanSketch& sketch, Sequence& sequence);
   std::int32_t n_claimed() const;
   bool has_room_for_lists(const Sequence& sequence) const;
-  bool make_room(Draft& draft, Sequence& sequence, std::int32_t n_positions);
-  void preempt(Draft& draft, Sequence& victim);
+  bool make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions);
+  void preempt(PlanSketch& sketch, Sequence& victim);
   void apply(const PlannedSequence& planned);
+  void begin_slot_anew(Sequence& sequence, StepPlan& plan);
+  void take_drafts(Sequence& sequence, std::int32_t n_drafts, const StepOutcome& outcome);
   void leave_slot(Sequence& sequence);
   void shorten(Sequence& sequence, std::int32_t n_positions);
   void end(Sequence& sequence, FinishReason reason);
@@ -150,8 +173,10 @@ class Scheduler {
   std::set<Rank> waiting_;
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;  ///< a stack
+  RowCost row_cost_;
   std::int64_t next_step_ = 0;
   std::int32_t n_deferred_ = 0;
+  std::int32_t n_drafts_in_flight_ = 0;  ///< of the last plan, until it is committed
 };
 
 }  // namespace baton

@@ -11,6 +11,7 @@
 #include "core/ids.h"
 #include "engine/kv_cache.h"
 #include "engine/request.h"
+#include "engine/speculation.h"
 #include "engine/token_counts.h"
 
 namespace baton {
@@ -22,12 +23,13 @@ enum class SequenceState { waiting, running, finished };
 struct Sequence {
   using Clock = std::chrono::steady_clock;
 
-  SequenceId id;                  ///< ascending in the order of arrival
-  RequestId request;              ///< -1: the engine's own, which fills a prefix
-  std::int32_t index = 0;         ///< which of the request's sequences
-  SamplingParams sampling;        ///< with its own seed
-  std::vector<TokenId> stop_ids;  ///< all that end it: the model's (unless ignored) and the request's
-  TokenCounts counts;             ///< of what its penalties are about, see count_tokens
+  SequenceId id;                           ///< ascending in the order of arrival
+  RequestId request;                       ///< -1: the engine's own, which fills a prefix
+  std::int32_t index = 0;                  ///< which of the request's sequences
+  SamplingParams sampling;                 ///< with its own seed
+  std::vector<TokenId> stop_ids;           ///< all that end it: the model's (unless ignored) and the request's
+  TokenCounts counts;                      ///< of what its penalties are about, see count_tokens
+  std::optional<Speculation> speculation;  ///< absent: it does not draft
   SequenceState state = SequenceState::waiting;
   SlotId slot;  ///< while running
 
@@ -38,7 +40,10 @@ struct Sequence {
   std::int32_t n_committed = 0;  ///< positions whose keys are stored as of the last commit
   std::int32_t n_scored = 0;     ///< positions whose next token of the prompt is scored once every enqueued step has run
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
-  std::int32_t n_before_slot = 0;        ///< tokens it had generated when it got its slot: not 0 after a preemption
+  std::int32_t n_drafts_in_flight = 0;   ///< of these, the drafts that an enqueued step verifies: no other has rows of it
+  std::int32_t n_before_slot =
+      0;                        ///< tokens it had generated when its slot began: not 0 after a preemption or a draft come true
+  bool is_slot_behind = false;  ///< drafts came true, which its slot has not seen: it begins anew with the next row
   std::int32_t n_admissions = 0;
   std::int32_t n_preemptions = 0;
   std::int32_t n_lost = 0;       ///< positions whose keys it had when it was preempted
@@ -89,6 +94,7 @@ struct Sequence {
   /// Rows that a step could compute now: none while nothing but a commit can follow.
   std::int32_t n_rows_left() const {
     if (is_fill()) return prompt_len - n_planned;
+    if (n_drafts_in_flight > 0) return 0;
     return n_tokens_bound() >= max_len ? 0 : n_tokens_bound() - n_planned;
   }
   /// Positions it can ever need: the last token it generates is not stored.

@@ -1,6 +1,7 @@
 /// How often a sequence has generated each token, as penalties count it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,6 +27,22 @@ class TokenCounts {
       if (is_new) counts_.push_back({id, 0});
       if (!is_prompt) ++counts_[place->second].count;
     }
+  }
+  /// The list as it would be with `more` generated.
+  std::vector<TokenCount> list_with(std::span<const TokenId> more) const {
+    std::vector<TokenCount> counts = counts_;
+    for (const TokenId id : more) {
+      const auto place = places_.find(id);
+      // What is not listed yet is among the few at the end.
+      const auto first = static_cast<std::ptrdiff_t>(place != places_.end() ? place->second : counts_.size());
+      const auto at =
+          std::find_if(counts.begin() + first, counts.end(), [id](const TokenCount& count) { return count.id == id; });
+      if (at == counts.end())
+        counts.push_back({id, 1});
+      else
+        ++at->count;
+    }
+    return counts;
   }
   /// Each listed token once, in the order in which they came.
   std::span<const TokenCount> list() const { return counts_; }

@@ -89,6 +89,9 @@ void run_load(const Load& load, int n_requests, std::int64_t* n_preempted) {
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), n_pinned);
   EXPECT_EQ(engine->metrics().num_requests_running.value() + engine->metrics().num_requests_waiting.value(), 0);
   *n_preempted += engine->metrics().num_preemptions.value();
+  if (load.options.speculation.n_tokens > 0) {
+    EXPECT_GT(engine->metrics().spec_decode_num_draft_tokens.value(), 20);
+  }
   EngineOptions alone;
   alone.batch_invariant = load.options.batch_invariant;
   const auto reference = make_tiny_engine(alone, 400);
@@ -112,6 +115,24 @@ TEST(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
   options.enable_prefix_caching = false;
   options.max_num_batched_tokens = 7;
   run_load({options, 20, 3}, 30, &n_preempted);
+  EXPECT_GT(n_preempted, 5) << "the load was too light to show anything";
+}
+
+TEST(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_drafting) {
+  std::int64_t n_preempted = 0;
+  EngineOptions options;
+  options.batch_invariant = true;
+  options.max_model_len = 160;
+  options.max_num_seqs = 6;
+  options.max_num_batched_tokens = 50;
+  options.max_prefill_tokens = 20;
+  options.speculation = {.n_tokens = 5, .lookup_max = 3, .lookup_min = 1};
+  run_load({options, 14, 4}, 60, &n_preempted);
+  options.relay = false;
+  options.max_num_seqs = 12;
+  options.enable_prefix_caching = false;
+  options.max_num_batched_tokens = 14;
+  run_load({options, 24, 5}, 60, &n_preempted);
   EXPECT_GT(n_preempted, 5) << "the load was too light to show anything";
 }
 

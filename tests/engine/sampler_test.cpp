@@ -161,15 +161,80 @@ TEST(Sampler, orders_and_reads_scores_of_the_prompt) {
   EXPECT_EQ(outcome->prompt_scores[0].logprob, -2.0F);
   result.rank = 0;
   result.finished = FinishedBy::length;
-  join(*outcome, *read_result(sequence, result));
+  join(*outcome, *read_result(sequence, result), {});
   EXPECT_EQ(outcome->prompt_scores.size(), 1u);
   EXPECT_EQ(outcome->tokens.size(), 1u);
   EXPECT_EQ(outcome->finished, FinishReason::length);
   result.finished = FinishedBy::not_a_number;
   StepOutcome broken = *read_result(sequence, result);
-  join(broken, *outcome);
+  join(broken, *outcome, {});
   EXPECT_EQ(broken.finished, FinishReason::error);
   EXPECT_TRUE(broken.tokens.empty());
+}
+
+TEST(Sampler, orders_of_drafts_see_those_before_them_as_generated) {
+  Sequence sequence = running_sequence();  // its answer so far is 4
+  sequence.sampling.repetition_penalty = 1.25F;
+  sequence.sampling.bad_words = {{4, 8}, {4, 6, 6}, {4, 6, 6, 7}, {9}};
+  sequence.n_samples_in_flight = 3;
+  sequence.n_drafts_in_flight = 2;
+  count_tokens(sequence);
+  OrderLists lists;
+  const std::vector<TokenId> drafts{6, 6};
+  const SampleOrder first = make_order(sequence, 0, lists);
+  EXPECT_EQ(first.counts_last_token, 0) << "all tokens before it are known";
+  EXPECT_EQ(first.slot, 5);
+  const SampleOrder second = make_draft_order(sequence, std::span(drafts).first(1), SlotId{40}, 1, lists);
+  EXPECT_EQ(second.slot, 40);
+  EXPECT_EQ(second.row, 1);
+  EXPECT_EQ(second.n_generated_before, 2);
+  EXPECT_EQ(second.max_tokens, first.max_tokens);
+  EXPECT_EQ(second.seed, first.seed);
+  const SampleOrder third = make_draft_order(sequence, drafts, SlotId{41}, 2, lists);
+  EXPECT_EQ(third.n_generated_before, 3);
+  const auto counts_of = [&](const SampleOrder& order) {
+    const auto begin = lists.counts.begin() + order.counts.first;
+    return std::vector<TokenCount>(begin, begin + order.counts.count);
+  };
+  EXPECT_EQ(counts_of(first), (std::vector<TokenCount>{{1, 0}, {2, 0}, {3, 0}, {4, 1}}));
+  EXPECT_EQ(counts_of(second), (std::vector<TokenCount>{{1, 0}, {2, 0}, {3, 0}, {4, 1}, {6, 1}}));
+  EXPECT_EQ(counts_of(third), (std::vector<TokenCount>{{1, 0}, {2, 0}, {3, 0}, {4, 1}, {6, 2}}));
+  const auto bans_of = [&](const SampleOrder& order) {
+    const auto begin = lists.bans.begin() + order.bans.first;
+    return std::vector<TokenBan>(begin, begin + order.bans.count);
+  };
+  EXPECT_EQ(bans_of(first), (std::vector<TokenBan>{{-1, 8}, {-1, 9}}));
+  EXPECT_EQ(bans_of(second), (std::vector<TokenBan>{{-1, 6}, {-1, 9}}));
+  EXPECT_EQ(bans_of(third), (std::vector<TokenBan>{{-1, 7}, {-1, 9}}));
+}
+
+TEST(Sampler, takes_what_drafts_gave_up_to_the_first_that_differs) {
+  const Sequence sequence = running_sequence();
+  const std::vector<TokenId> drafts{6, 7, 6};
+  const auto joined = [&](const std::vector<TokenId>& sampled, std::size_t ends_at = 99) {
+    StepOutcome outcome;
+    for (std::size_t i = 0; i < sampled.size(); ++i) {
+      SampleResult result;
+      result.token = sampled[i];
+      if (i == ends_at) result.finished = FinishedBy::stop_id;
+      if (i == 0)
+        outcome = *read_result(sequence, result);
+      else
+        join(outcome, *read_result(sequence, result), std::span(drafts).first(i));
+    }
+    EXPECT_EQ(outcome.n_drafts, 3);
+    return outcome;
+  };
+  EXPECT_EQ(joined({6, 7, 6, 1}).n_accepted, 3);
+  EXPECT_EQ(joined({6, 7, 6, 1}).tokens.size(), 4u);
+  EXPECT_EQ(joined({6, 6, 6, 6}).n_accepted, 1) << "what follows a rejected draft means nothing, whatever it equals";
+  EXPECT_EQ(joined({6, 6, 6, 6}).tokens.size(), 2u);
+  EXPECT_EQ(joined({5, 7, 6, 1}).tokens.size(), 1u);
+  const StepOutcome stopped = joined({6, 7, 6, 1}, 1);
+  EXPECT_EQ(stopped.tokens.size(), 1u);
+  EXPECT_EQ(stopped.n_accepted, 1);
+  EXPECT_EQ(stopped.stop_id, 7);
+  EXPECT_FALSE(joined({5, 7, 6, 1}, 1).finished) << "an end behind a rejected draft is none";
 }
 
 TEST(Sampler, reads_each_way_to_end) {

@@ -30,6 +30,7 @@ struct LoadOptions {
   bool with_pin = false;
   std::int32_t n_priorities = 1;
   std::uint32_t mean_gap = 3;  ///< steps between arrivals
+  std::int32_t max_drafts = 0;
 };
 
 struct LoadCounts {
@@ -38,6 +39,9 @@ struct LoadCounts {
   int n_overtaken = 0;
   int n_cancelled = 0;
   int n_mixed_steps = 0;  ///< with decodes and prefill
+  int n_drafts = 0;
+  int n_accepted = 0;
+  int n_mixed_with_drafts = 0;
 };
 
 class RandomLoad {
@@ -46,8 +50,12 @@ class RandomLoad {
       : rng_(seed),
         options_(options),
         cache_(options.n_blocks, kBlockLen, options.caching),
-        scheduler_({options.max_num_seqs, options.max_num_batched_tokens, options.max_prefill_tokens}, cache_),
-        device_(options.n_blocks, options.max_num_seqs),
+        scheduler_({.max_num_seqs = options.max_num_seqs,
+                    .max_num_batched_tokens = options.max_num_batched_tokens,
+                    .max_prefill_tokens = options.max_prefill_tokens,
+                    .max_drafts = options.max_drafts},
+                   cache_),
+        device_(options.n_blocks, options.max_num_seqs + options.max_drafts),
         longest_((options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
     if (options.with_pin) pin();
   }
@@ -59,10 +67,9 @@ class RandomLoad {
       while (next_id_ < n_sequences && rng_() % options_.mean_gap == 0) arrive();
       if (rng_() % 30 == 0 && !expected_.empty()) cancel(counts);
       const bool is_empty = plan(counts);
-      if (in_flight_.size() > (is_empty ? 0u : 1u)) {
-        scheduler_.commit(in_flight_.front().plan, device_.run(in_flight_.front()));
-        in_flight_.pop_front();
-        scheduler_.check_invariants();
+      const std::size_t n_kept = is_empty || in_flight_.back().plan.is_awaited ? 0 : 1;
+      if (in_flight_.size() > n_kept) {
+        while (in_flight_.size() > n_kept) commit(counts);
       } else if (is_empty) {
         ASSERT_EQ(scheduler_.n_running() + scheduler_.n_waiting(), 0) << "nothing is planned, nothing runs, and sequences wait";
         if (next_id_ == n_sequences) break;
@@ -101,6 +108,8 @@ class RandomLoad {
     n_rows_due_ += n + max_tokens;
     auto sequence = make_sequence(next_id_++, prompt, max_tokens, scopes[rng_() % scopes.size()]);
     sequence->priority = static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(options_.n_priorities));
+    if (options_.max_drafts > 0 && rng_() % 4 != 0)
+      sequence->speculation.emplace(SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
     scheduler_.add(std::move(sequence));
   }
 
@@ -124,7 +133,11 @@ class RandomLoad {
     if (plan.n_decodes > 0 && options_.max_prefill_tokens > 0) {
       EXPECT_LE(plan.n_rows - plan.n_decodes, options_.max_prefill_tokens) << "prefill makes decodes wait";
     }
-    counts->n_mixed_steps += plan.n_decodes > 0 && plan.n_rows > plan.n_decodes ? 1 : 0;
+    counts->n_mixed_steps += plan.n_decodes > 0 && plan.n_prefill() > 0 ? 1 : 0;
+    counts->n_mixed_with_drafts += plan.n_drafts > 0 && plan.n_prefill() > 0 ? 1 : 0;
+    counts->n_drafts += plan.n_drafts;
+    EXPECT_LE(plan.n_drafts, options_.max_drafts);
+    EXPECT_TRUE(plan.n_drafts == 0 || plan.n_preempted == 0) << "a draft in a step without room";
     for (const SequenceId id : decoding) {
       const bool has_row = std::ranges::any_of(plan.sequences, [&](const PlannedSequence& p) { return p.id == id; });
       EXPECT_TRUE(has_row || scheduler_.find(id)->state == SequenceState::waiting) << "a decode was left out of a step";
@@ -151,6 +164,16 @@ class RandomLoad {
         EXPECT_LE(++n_overtaken_[id], kMaxOvertaken) << "sequence " << id.value << " starves";
       }
     }
+  }
+
+  void commit(LoadCounts* counts) {
+    const SimulatedDevice::Step step = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    if (step.plan.n_drafts > 0 && rng_() % 20 == 0) cancel(counts);
+    const std::vector<StepOutcome> outcomes = device_.run(step);
+    for (const StepOutcome& outcome : outcomes) counts->n_accepted += outcome.n_accepted;
+    scheduler_.commit(step.plan, outcomes);
+    scheduler_.check_invariants();
   }
 
   void take() {
@@ -197,6 +220,15 @@ TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches)
       {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2},
       {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .mean_gap = 2},
       {.n_blocks = 20, .max_num_seqs = 8, .max_num_batched_tokens = 64, .caching = false, .n_priorities = 2},
+      {.max_drafts = 6},
+      {.n_blocks = 200,
+       .max_num_seqs = 16,
+       .max_num_batched_tokens = 64,
+       .max_prefill_tokens = 9,
+       .mean_gap = 2,
+       .max_drafts = 30},
+      {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .n_priorities = 2, .mean_gap = 2, .max_drafts = 20},
+      {.n_blocks = 12, .max_num_seqs = 8, .max_num_batched_tokens = 30, .caching = false, .mean_gap = 2, .max_drafts = 30},
   };
   for (const std::uint32_t seed : {1u, 2u}) {
     for (const LoadOptions& options : loads) {
@@ -210,6 +242,9 @@ TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches)
   EXPECT_GT(counts.n_overtaken, 20);
   EXPECT_GT(counts.n_cancelled, 200);
   EXPECT_GT(counts.n_mixed_steps, 500);
+  EXPECT_GT(counts.n_drafts, 5000);
+  EXPECT_GT(counts.n_accepted, 200);
+  EXPECT_GT(counts.n_mixed_with_drafts, 100);
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ class SimulatedDevice {
     std::int32_t slot, position;
     TokenId token;  ///< -1: the slot's last
     bool samples;
+    std::int32_t sample_slot;     ///< where sampling from the row is counted: its own for the row of a draft
+    std::vector<TokenId> drafts;  ///< of its sequence, up to the row
     std::int32_t max_tokens;
     std::vector<BlockId> blocks;
     std::vector<TokenId> known;  ///< tokens of the sequence as of the plan, to check what is read
@@ -102,16 +104,23 @@ class SimulatedDevice {
       at(row, row.position) = hash;
       if (!row.samples) continue;
       StepOutcome& outcome = outcome_of_slot[row.slot];
-      slot.last = next_token(hash);
-      ++slot.n_generated;
-      if (slot.last == kStop) {
+      Slot& counted = slots_[static_cast<std::size_t>(row.sample_slot)];
+      counted.last = next_token(hash);
+      ++counted.n_generated;
+      if (!row.drafts.empty()) {
+        ++outcome.n_drafts;
+        if (outcome.finished || outcome.tokens.size() != row.drafts.size() || outcome.tokens.back().token != row.drafts.back())
+          continue;
+        ++outcome.n_accepted;
+      }
+      if (counted.last == kStop) {
         outcome.finished = FinishReason::stop;
         outcome.stop_id = kStop;
       } else {
-        outcome.tokens.push_back({slot.last, {}, {}});
-        if (slot.n_generated == row.max_tokens) outcome.finished = FinishReason::length;
+        outcome.tokens.push_back({counted.last, {}, {}});
+        if (counted.n_generated == row.max_tokens) outcome.finished = FinishReason::length;
       }
-      slot.finished = outcome.finished.has_value();
+      if (row.drafts.empty()) slot.finished = outcome.finished.has_value();
     }
     std::vector<StepOutcome> outcomes;
     for (const PlannedSequence& planned : step.plan.sequences) {
@@ -138,10 +147,16 @@ inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
     const Sequence& sequence = *scheduler.find(planned.id);
     for (std::int32_t i = 0; i < planned.n_rows; ++i) {
       const std::int32_t position = planned.first_position + i;
-      const TokenId token = position < sequence.n_tokens() ? sequence.tokens[static_cast<std::size_t>(position)] : -1;
-      step.rows.push_back({planned.slot.value, position, token, planned.max_tokens > 0 && i + 1 == planned.n_rows,
-                           sequence.max_len - sequence.prompt_len - sequence.n_before_slot, sequence.table.blocks,
-                           sequence.tokens});
+      TokenId token = position < sequence.n_tokens() ? sequence.tokens[static_cast<std::size_t>(position)] : -1;
+      const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
+      const std::int32_t place = i + 1 - (planned.n_rows - n_drafts);  // among the drafts, from 1 on
+      std::vector<TokenId> drafts;
+      if (place > 0) drafts.assign(planned.drafts.begin(), planned.drafts.begin() + place);
+      if (place > 0) token = drafts.back();
+      const std::int32_t n_before = place > 0 ? sequence.n_generated() + place : sequence.n_before_slot;
+      step.rows.push_back({planned.slot.value, position, token, planned.max_tokens > 0 && place >= 0,
+                           place > 0 ? planned.first_draft_slot.value + place - 1 : planned.slot.value, drafts,
+                           sequence.max_len - sequence.prompt_len - n_before, sequence.table.blocks, sequence.tokens});
     }
   }
   return step;

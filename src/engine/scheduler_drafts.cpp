@@ -1,0 +1,87 @@
+/// Drafts in the scheduler: which sequences get how many in a step, and what comes of them.
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "core/check.h"
+#include "engine/plan_sketch.h"
+#include "engine/scheduler.h"
+
+namespace baton {
+namespace {
+
+/// Drafts of a decode whose tokens are all known, as far as its length and its lists let it have some.
+std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
+  const bool is_known = sequence.n_samples_in_flight == 1;
+  if (!is_known || !sequence.speculation || !sequence.speculation->is_active(sequence.n_tokens())) return 0;
+  std::int32_t n = std::min(kMaxDraftTokens, sequence.max_len - sequence.n_tokens_bound());
+  if (const std::int32_t n_entries = sequence.n_list_entries(); n_entries > 0)
+    n = static_cast<std::int32_t>(std::min<std::int64_t>(n, sketch.max_list_entries / n_entries));
+  return n;
+}
+
+}  // namespace
+
+/// What the step has left of rows goes to drafts, an equal share for each sequence that may have some.
+void Scheduler::plan_drafts(PlanSketch& sketch) {
+  if (options_.max_drafts == 0 || sketch.budget == 0 || sketch.max_scores == 0) return;
+  sketch.max_list_entries = options_.max_list_entries;
+  for (const Rank& rank : running_) sketch.max_list_entries -= find(rank.id)->n_list_entries();
+  std::vector<PlannedSequence*> able;
+  for (PlannedSequence& planned : std::span(sketch.plan.sequences).first(static_cast<std::size_t>(sketch.plan.n_decodes)))
+    if (n_possible(sketch, at(planned.id)) > 0) able.push_back(&planned);
+  if (able.empty()) return;
+  const RowCost::Allowance allowance = row_cost_.allow(sketch.plan.n_decodes, sketch.plan.n_rows);
+  std::int32_t n_left = std::min({allowance.n_drafts, options_.max_drafts, sketch.budget, sketch.max_scores});
+  for (std::size_t i = 0; i < able.size() && n_left > 0; ++i) {
+    const Sequence& sequence = at(able[i]->id);
+    const auto n_share =
+        static_cast<std::int32_t>((static_cast<std::size_t>(n_left) + able.size() - i - 1) / (able.size() - i));
+    n_left -= add_drafts(sketch, *able[i], std::min(n_share, n_possible(sketch, sequence)), allowance.least_probability);
+  }
+  n_drafts_in_flight_ = sketch.plan.n_drafts;
+}
+
+/// Drafts of one sequence, at most `n_most`; how many it has got.
+std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, std::int32_t n_most,
+                                   double least_probability) {
+  Sequence& sequence = at(planned.id);
+  const std::int32_t n_wanted = std::min(n_most, sequence.speculation->n_worthwhile(least_probability));
+  if (n_wanted <= 0) return 0;
+  std::vector<TokenId> drafts = sequence.speculation->propose(sequence.tokens, n_wanted);
+  // A stop id is the last token: nothing is sampled behind it.
+  drafts.erase(std::ranges::find_first_of(drafts, sequence.stop_ids), drafts.end());
+  const auto n_drafts = static_cast<std::int32_t>(drafts.size());
+  if (n_drafts == 0) return 0;
+  const std::int32_t n_positions = sequence.n_planned + n_drafts;
+  if (cache_.n_blocks_for(n_positions) > static_cast<std::int32_t>(sequence.table.blocks.size())) {
+    // Drafts take blocks that their own sequence has a claim on, so this stays as it was found first.
+    if (!sketch.has_spare_blocks) sketch.has_spare_blocks = cache_.n_available() >= n_claimed();
+    if (!*sketch.has_spare_blocks || !cache_.extend(sequence.table, n_positions)) return 0;
+  }
+
+  planned.first_draft_slot = SlotId{options_.max_num_seqs + sketch.plan.n_drafts};
+  for (std::int32_t i = 0; i < n_drafts; ++i) sketch.plan.reset_slots.push_back(SlotId{planned.first_draft_slot.value + i});
+  sketch.add_drafts(planned, sequence, std::move(drafts));
+  sequence.n_planned += n_drafts;
+  sequence.n_samples_in_flight += n_drafts;
+  sequence.n_drafts_in_flight = n_drafts;
+  return n_drafts;
+}
+
+/// What came of a sequence's drafts; its new tokens are among its tokens.
+void Scheduler::take_drafts(Sequence& sequence, std::int32_t n_drafts, const StepOutcome& outcome) {
+  check(outcome.n_accepted <= n_drafts && static_cast<std::size_t>(outcome.n_accepted) <= outcome.tokens.size(),
+        "Scheduler: more drafts came true than there were");
+  sequence.n_drafts_in_flight = 0;
+  sequence.is_slot_behind = outcome.n_accepted > 0 && sequence.state == SequenceState::running;
+  sequence.stats.draft_tokens += n_drafts;
+  sequence.stats.accepted_tokens += outcome.n_accepted;
+  sequence.speculation->verified(n_drafts, outcome.n_accepted, sequence.n_tokens());
+}
+
+void Scheduler::took(const StepPlan& plan, double seconds) {
+  if (plan.n_decodes > 0 && plan.n_prefill() == 0) row_cost_.observe(plan.n_decodes, plan.n_rows, seconds);
+}
+
+}  // namespace baton

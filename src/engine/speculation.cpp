@@ -1,0 +1,114 @@
+/// Drafts, and what is known of their worth.
+#include "engine/speculation.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+
+namespace baton {
+namespace {
+
+/// What is left of a result's weight after the next one.
+constexpr double kMemoryOfDrafts = 0.85;
+/// What a token without drafts takes from what was learnt of them.
+constexpr double kForgettingIdle = 0.02;
+constexpr double kMemoryOfSteps = 0.99;
+/// Tokens without drafts after n drafts in vain: 2^n, up to this.
+constexpr std::int32_t kLongestPause = 64;
+/// A draft has to be this much more probable than what it costs: what is measured is not exact.
+constexpr double kMargin = 1.15;
+/// What did not pay is tried again after this many steps, with rows for a quarter of the sequences: 0.4% of the time at worst.
+constexpr std::int32_t kRetrySteps = 64;
+/// Rows vary enough to tell what one costs if their standard deviation is this share of their mean.
+constexpr double kLeastVariation = 0.03;
+/// A step's time per row counts as at most so many times the mean's: the first step of a size prepares its products.
+constexpr double kMostExcess = 1.5;
+
+}  // namespace
+
+Result<void> check_speculation(const SpeculationOptions& options) {
+  const auto refuse = [](std::string message) {
+    return fail(ErrorCode::invalid_request, std::move(message), "speculative_config");
+  };
+  if (options.n_tokens < 0 || options.n_tokens > kMaxDraftTokens) {
+    return refuse(fmt::format("speculative_config: num_speculative_tokens must be from 0 (off) to {}, got {}", kMaxDraftTokens,
+                              options.n_tokens));
+  }
+  if (options.lookup_min < 1 || options.lookup_max > kMaxLookupLen || options.lookup_min > options.lookup_max) {
+    return refuse(
+        fmt::format("speculative_config: prompt_lookup_min and prompt_lookup_max must be from 1 to {} and in order, got {} "
+                    "and {}",
+                    kMaxLookupLen, options.lookup_min, options.lookup_max));
+  }
+  return {};
+}
+
+Speculation::Speculation(const SpeculationOptions& options)
+    : options_(options), lookup_(options.lookup_min, options.lookup_max) {
+  check(options.n_tokens > 0, "Speculation: no drafts are wanted");
+}
+
+std::int32_t Speculation::n_worthwhile(double least_probability) {
+  const double each = n_hits_ / n_tries_;
+  std::int32_t n = 0;
+  for (double probability = each; n < options_.n_tokens && probability >= least_probability; probability *= each) ++n;
+  if (n == 0) {
+    n_hits_ += kForgettingIdle * (kFirstHits - n_hits_);
+    n_tries_ += kForgettingIdle * (kFirstTries - n_tries_);
+  }
+  return n;
+}
+
+std::vector<TokenId> Speculation::propose(std::span<const TokenId> tokens, std::int32_t n) {
+  lookup_.follow(tokens);
+  std::vector<TokenId> drafts;
+  lookup_.propose(tokens, std::min(n, options_.n_tokens), drafts);
+  return drafts;
+}
+
+void Speculation::verified(std::int32_t n_drafts, std::int32_t n_accepted, std::int32_t n_tokens) {
+  check(n_accepted >= 0 && n_accepted <= n_drafts, "Speculation: more drafts came true than there were");
+  n_hits_ = kMemoryOfDrafts * n_hits_ + n_accepted;
+  n_tries_ = kMemoryOfDrafts * n_tries_ + n_accepted + (n_accepted < n_drafts ? 1 : 0);
+  n_in_vain_ = n_accepted > 0 ? 0 : n_in_vain_ + 1;
+  if (n_in_vain_ > 0) resumes_at_ = n_tokens + std::min(kLongestPause, 1 << std::min(n_in_vain_, 10));
+}
+
+RowCost::Line& RowCost::line_of(std::int32_t n_sequences) {
+  const auto size = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(std::max(1, n_sequences)))) - 1;
+  return lines_[std::min(size, kSizes - 1)];
+}
+
+void RowCost::observe(std::int32_t n_sequences, std::int32_t n_rows, double seconds) {
+  Line& line = line_of(n_sequences);
+  if (line.n >= 2)
+    seconds = std::min(seconds, kMostExcess * line.seconds / line.rows * std::max<double>(n_rows, line.rows / line.n));
+  const double values[] = {1, static_cast<double>(n_rows), seconds, static_cast<double>(n_rows) * n_rows, n_rows * seconds};
+  double* const sums[] = {&line.n, &line.rows, &line.seconds, &line.rows_rows, &line.rows_seconds};
+  for (std::size_t i = 0; i < std::size(sums); ++i) *sums[i] = kMemoryOfSteps * *sums[i] + values[i];
+}
+
+RowCost::Allowance RowCost::allow(std::int32_t n_sequences, std::int32_t n_rows) {
+  Line& line = line_of(n_sequences);
+  const double mean_rows = line.n > 0 ? line.rows / line.n : 0;
+  const bool is_known = line.n >= 3 && line.spread() > kLeastVariation * kLeastVariation * mean_rows * mean_rows;
+  if (!is_known) return {0, std::max(8, n_sequences)};
+  const double slope = std::max(0.0, line.slope());
+  const double step = line.seconds / line.n + slope * (n_rows - mean_rows);
+  // Tokens come at the rate of n_rows in a step; a draft that keeps it must be worth what its row costs at that rate.
+  const double cost = step > 0 ? std::clamp(slope * n_rows / step, 0.0, 1.0) : 1.0;
+  Allowance allowance{cost * kMargin, 1 << 20};
+  if (allowance.least_probability < 1) {
+    line.n_refused = 0;
+    return allowance;
+  }
+  if (++line.n_refused < kRetrySteps) return {1, 0};
+  line.n_refused = 0;
+  return {0, std::max(1, n_sequences / 4)};
+}
+
+}  // namespace baton
