@@ -16,6 +16,7 @@
 #include "model/decoder.h"
 #include "model/weights.h"
 
+#include "server/speculative_config.h"
 namespace baton {
 namespace {
 
@@ -61,6 +62,10 @@ Result<EngineOptions> engine_options(const ModelOptions& options, DType weights)
   made.max_pinned_blocks = options.max_pinned_blocks;
   made.seed = options.seed;
   made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
+  if (!options.speculative_config.empty()) {
+    BATON_TRY(const json::Value config, json::parse(options.speculative_config, "--speculative-config"));
+    BATON_TRY(made.speculation, parse_speculative_config(config, "--speculative-config"));
+  }
   if (!options.kv_cache_memory_bytes.empty()) {
     BATON_TRY(made.kv_cache_bytes, parse_bytes(options.kv_cache_memory_bytes, "--kv-cache-memory-bytes"));
   }

@@ -30,6 +30,7 @@ struct ModelOptions {
   std::int32_t max_num_seqs = 128;
   std::int32_t max_num_batched_tokens = 2048;
   std::int32_t max_prefill_tokens = 0;
+  std::string speculative_config;  ///< JSON; empty: no speculation
   double step_timeout_s = 60;
   std::int32_t block_size = 16;
   std::string kv_cache_dtype = "auto";

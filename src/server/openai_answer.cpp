@@ -122,6 +122,8 @@ Value Answer::stats() const {
     sum.largest_group = std::max(sum.largest_group, choice.stats.largest_group);
     sum.queue_ms += choice.stats.queue_ms;
     sum.prefill_ms += choice.stats.prefill_ms;
+    sum.draft_tokens += choice.stats.draft_tokens;
+    sum.accepted_tokens += choice.stats.accepted_tokens;
   }
   Value stats;
   stats["cached_tokens"] = sum.cached_tokens;
@@ -131,6 +133,8 @@ Value Answer::stats() const {
   stats["largest_group"] = sum.largest_group;
   stats["queue_ms"] = sum.queue_ms;
   stats["prefill_ms"] = sum.prefill_ms;
+  stats["draft_tokens"] = sum.draft_tokens;
+  stats["accepted_tokens"] = sum.accepted_tokens;
   return stats;
 }
 

@@ -78,7 +78,7 @@ constexpr std::string_view kKnownFields[] = {
     "stream", "stream_options", "stop", "seed", "logprobs", "top_logprobs", "prompt_logprobs", "min_tokens", "ignore_eos",
     "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "add_special_tokens", "add_generation_prompt",
     "continue_final_message", "chat_template_kwargs", "reasoning_effort", "echo", "request_id", "cache_salt", "prefix",
-    "baton_stats", "return_token_ids", "priority", "deadline_ms",
+    "baton_stats", "return_token_ids", "priority", "deadline_ms", "speculative_config",
     // Without effect here.
     "user", "metadata", "store", "service_tier", "parallel_tool_calls", "session_id", "spaces_between_special_tokens",
     "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "prompt_cache_breakpoint"};

@@ -9,6 +9,7 @@
 #include "server/openai_fields.h"
 #include "server/openai_sampling.h"
 #include "server/openai_values.h"
+#include "server/speculative_config.h"
 
 namespace baton {
 namespace {
@@ -205,6 +206,9 @@ Result<GenerationRequest> parse_generation_fields(const Value& body, const Sampl
   BATON_TRY(const auto priority, integer_field(body, "priority", std::numeric_limits<std::int32_t>::min(), kMaxInt));
   request.priority = priority.value_or(0);
   BATON_TRY(request.deadline_ms, integer_field(body, "deadline_ms", 1, kMaxInt));
+  if (const Value* config = find_given(body, "speculative_config")) {
+    BATON_TRY(request.speculation, parse_speculative_config(*config, "speculative_config"));
+  }
   BATON_TRY(const auto n_prompt, integer_field(body, "prompt_logprobs", 0, limits.max_logprobs));
   if (n_prompt && request.is_stream) return bad("prompt_logprobs", "'prompt_logprobs' needs 'stream' to be false");
   request.n_prompt_logprobs = request.sampling.n_prompt_logprobs = n_prompt.value_or(-1);

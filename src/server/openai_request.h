@@ -44,6 +44,7 @@ struct GenerationRequest {
   std::int32_t n = 1;
   std::int32_t priority = 0;                ///< lower is earlier
   std::optional<std::int32_t> deadline_ms;  ///< from arrival; then the answer ends with what there is
+  std::optional<SpeculationOptions> speculation;  ///< `speculative_config`; absent: the server's
   bool is_stream = false;
   bool include_usage = false;     ///< a last frame with the usage
   bool continuous_usage = false;  ///< usage on every frame

@@ -137,3 +137,4 @@ Request engine_request(const ServedModel& model, const GenerationRequest& reques
 }
 
 }  // namespace baton
+  asked.speculation = request.speculation;

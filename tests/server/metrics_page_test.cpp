@@ -55,6 +55,26 @@ TEST(MetricsPage, counts_what_the_engine_did_under_the_names_that_dashboards_kno
   EXPECT_EQ(value(text, labelled("vllm:admission_rejections_total", R"(,reason="queue_full")")), "0");
 }
 
+TEST(MetricsPage, counts_drafts) {
+  const auto engine = short_engine();
+  Request request = testing::greedy(testing::random_prompt(1, 20), 30);
+  request.sampling.logit_bias = {{7, kMaxBias}};  // nothing else comes
+  request.speculation = {.n_tokens = 3, .lookup_max = 1, .lookup_min = 1};
+  testing::run_requests(*engine, {request});
+  const MetricsPage page(*engine, "demo");
+  const std::string text = "\n" + page.render({});
+  const auto number = [&](const std::string& name, const std::string& more = "") {
+    const std::string found = value(text, labelled("vllm:spec_decode_num_" + name + "_total", more));
+    return found == "none" ? -1 : std::stoi(found);
+  };
+  EXPECT_GT(number("drafts"), 0);
+  EXPECT_GT(number("draft_tokens"), number("drafts"));
+  EXPECT_EQ(number("accepted_tokens"), number("draft_tokens")) << "nothing else comes";
+  EXPECT_EQ(number("accepted_tokens_per_pos", R"(,position="0")"), number("drafts"));
+  EXPECT_GE(number("accepted_tokens_per_pos", R"(,position="0")"), number("accepted_tokens_per_pos", R"(,position="2")"));
+  EXPECT_EQ(number("accepted_tokens_per_pos", R"(,position="15")"), 0);
+}
+
 TEST(MetricsPage, keeps_the_older_names_beside_todays) {
   const auto engine = short_engine();
   testing::run_requests(*engine, {testing::greedy(testing::random_prompt(1, 40), 5)});

@@ -253,7 +253,7 @@ TEST_F(OpenaiAnswer, numbers_choices_by_prompt_and_sequence_and_counts_each_prom
             R"({"prompt_tokens":30,"completion_tokens":8,"total_tokens":38,"prompt_tokens_details":{"cached_tokens":12}})");
   EXPECT_EQ(json::dump(body["baton"]),
             R"({"cached_tokens":24,"relayed_tokens":400,"kv_bytes_requested":4000,"kv_bytes_saved":40,"largest_group":2,)"
-            R"("queue_ms":2.0,"prefill_ms":0.0})");
+            R"("queue_ms":2.0,"prefill_ms":0.0,"draft_tokens":12,"accepted_tokens":4})");
 }
 
 TEST_F(OpenaiAnswer, puts_the_stats_into_the_last_frame_only) {
@@ -269,6 +269,8 @@ TEST_F(OpenaiAnswer, puts_the_stats_into_the_last_frame_only) {
   request.include_usage = true;
   request.n = 1;
   Answer with_usage = chat(request);
+      event.stats.draft_tokens = 3;
+      event.stats.accepted_tokens = 1;
   const std::string frames = with_usage.take(0, ends(says("a"), FinishReason::length, 1)).frames;
   EXPECT_NE(frames.find(R"("choices":[],"usage":{"prompt_tokens":10,)"), std::string::npos);
   EXPECT_EQ(frames.find("\"baton\":"), frames.rfind("\"baton\":"));
