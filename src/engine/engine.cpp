@@ -229,10 +229,7 @@ void Engine::Impl::start() {
   check(!has_thread_ && !is_stopping_, "Engine::start: it was started or stopped before");
   has_thread_ = true;
   watchdog_.start();
-  thread_ = std::thread([this] {
-    name_this_thread("engine");
-    run();
-  });
+  thread_ = std::thread([this] { run(); });
 }
 
 void Engine::Impl::run() {

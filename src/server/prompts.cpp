@@ -130,6 +130,7 @@ Request engine_request(const ServedModel& model, const GenerationRequest& reques
   asked.n_sequences = request.n;
   asked.priority = request.priority;
   if (request.deadline_ms) asked.deadline = std::chrono::milliseconds(*request.deadline_ms);
+  asked.speculation = request.speculation;
   asked.scope.salt = request.cache_salt;
   // A registered prefix is public; the salt keeps apart what tenants add to it.
   if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
@@ -137,4 +138,3 @@ Request engine_request(const ServedModel& model, const GenerationRequest& reques
 }
 
 }  // namespace baton
-  asked.speculation = request.speculation;
