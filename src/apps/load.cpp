@@ -12,11 +12,12 @@
 #include "core/log.h"
 #include "io/file.h"
 #include "io/hub.h"
+#include "io/json.h"
 #include "io/safetensors.h"
 #include "model/decoder.h"
 #include "model/weights.h"
-
 #include "server/speculative_config.h"
+
 namespace baton {
 namespace {
 

@@ -373,11 +373,11 @@ void Engine::Impl::commit_oldest() {
   const StepInFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   record(StepRecord::What::run_begin, step.plan.step);
-  const std::span<const SampleResult> results = executor_->wait();
-  record(StepRecord::What::run_end, step.plan.step);
   const auto begin = Sequence::Clock::now();
-  check(results.size() == step.built.order_of.size(), "Engine: a step gave another number of results than were ordered");
+  const std::span<const SampleResult> results = executor_->wait();
   scheduler_.took(step.plan, std::chrono::duration<double>(Sequence::Clock::now() - begin).count());
+  record(StepRecord::What::run_end, step.plan.step);
+  check(results.size() == step.built.order_of.size(), "Engine: a step gave another number of results than were ordered");
 
   // What was finished from outside after this step was planned has had its last event.
   const auto is_live = [this](SequenceId id) { return scheduler_.find(id) != nullptr && !scheduler_.find(id)->finished; };

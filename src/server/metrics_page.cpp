@@ -121,6 +121,14 @@ void add_counters(Families& out, const EngineMetrics& m) {
   out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.prompt_tokens_cached), {{"source", "local_cache_hit"}});
   out.counter("vllm:prompt_tokens_by_source_total", by_source, 0, {{"source", "external_kv_transfer"}});
   out.counter("vllm:generation_tokens_total", "Tokens generated.", number(m.generation_tokens));
+  out.counter("vllm:spec_decode_num_drafts_total", "Times that a sequence had drafts in a step.",
+              number(m.spec_decode_num_drafts));
+  out.counter("vllm:spec_decode_num_draft_tokens_total", "Drafts that were verified.", number(m.spec_decode_num_draft_tokens));
+  out.counter("vllm:spec_decode_num_accepted_tokens_total", "Drafts that came true.",
+              number(m.spec_decode_num_accepted_tokens));
+  for (std::size_t i = 0; i < m.spec_decode_num_accepted_tokens_per_pos.size(); ++i)
+    out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafts that came true, by place among those of a step.",
+                number(m.spec_decode_num_accepted_tokens_per_pos[i]), {{"position", std::to_string(i)}});
   const std::pair<const char*, const Count*> reasons[] = {
       {"stop", &m.finished_stop},   {"length", &m.finished_length},     {"abort", &m.finished_abort},
       {"error", &m.finished_error}, {"deadline", &m.finished_deadline},
@@ -130,14 +138,6 @@ void add_counters(Families& out, const EngineMetrics& m) {
                 {{"finished_reason", reason}});
   const char* const rejections = "Requests that were not taken in, by reason.";
   out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_queue_full), {{"reason", "queue_full"}});
-  out.counter("vllm:spec_decode_num_drafts_total", "Times that a sequence had drafts in a step.",
-              number(m.spec_decode_num_drafts));
-  out.counter("vllm:spec_decode_num_draft_tokens_total", "Drafts that were verified.", number(m.spec_decode_num_draft_tokens));
-  out.counter("vllm:spec_decode_num_accepted_tokens_total", "Drafts that came true.",
-              number(m.spec_decode_num_accepted_tokens));
-  for (std::size_t i = 0; i < m.spec_decode_num_accepted_tokens_per_pos.size(); ++i)
-    out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafts that came true, by place among those of a step.",
-                number(m.spec_decode_num_accepted_tokens_per_pos[i]), {{"position", std::to_string(i)}});
   out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_draining), {{"reason", "draining"}});
   out.counter("baton:steps_total", "Steps of the engine.", number(m.steps));
   out.counter("baton:kv_bytes_requested_total", "KV bytes that the executed plans read, all layers.",

@@ -241,6 +241,8 @@ TEST_F(OpenaiAnswer, numbers_choices_by_prompt_and_sequence_and_counts_each_prom
       event.stats.kv_bytes_saved = 10;
       event.stats.largest_group = 1 + index;
       event.stats.queue_ms = 0.5;
+      event.stats.draft_tokens = 3;
+      event.stats.accepted_tokens = 1;
       answer.take(prompt, event);
     }
   }
@@ -269,8 +271,6 @@ TEST_F(OpenaiAnswer, puts_the_stats_into_the_last_frame_only) {
   request.include_usage = true;
   request.n = 1;
   Answer with_usage = chat(request);
-      event.stats.draft_tokens = 3;
-      event.stats.accepted_tokens = 1;
   const std::string frames = with_usage.take(0, ends(says("a"), FinishReason::length, 1)).frames;
   EXPECT_NE(frames.find(R"("choices":[],"usage":{"prompt_tokens":10,)"), std::string::npos);
   EXPECT_EQ(frames.find("\"baton\":"), frames.rfind("\"baton\":"));
