@@ -204,7 +204,8 @@ Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
   bench.model.threads = options.threads;
   bench.requests = {32};
   bench.n_runs = 2;
-  return run_decode_bench(bench);
+  BATON_TRY(DecodeBenchReport report, run_decode_bench(bench));
+  return std::move(report.runs);
 }
 
 void print_large(const std::vector<DecodeRun>& runs, const ArmResult& relay, const ArmResult& paged) {

@@ -73,6 +73,20 @@ Result<EngineOptions> engine_options(const ModelOptions& options, DType weights)
   return made;
 }
 
+/// Refuses weights that free memory does not hold, before any is touched: a host that runs out ends processes, not
+/// allocations.
+Result<void> check_memory(const ModelFiles& files, const ModelConfig& config, DType dtype, const BackendInfo& backend) {
+  const WeightBytes bytes = weight_bytes(config, dtype);
+  const std::int64_t needed = bytes.held + (backend.name == "cpu" ? bytes.staged : 0);
+  if (needed <= backend.free_memory_bytes) return {};
+  return fail(ErrorCode::out_of_memory,
+              fmt::format("{}: loading its {:.1f} billion parameters in {} needs {} bytes ({:.1f} GB) of memory, and {} bytes "
+                          "({:.1f} GB) are free",
+                          files.name, static_cast<double>(config.n_parameters()) / 1e9, to_string(dtype), needed,
+                          static_cast<double>(needed) / 1e9, backend.free_memory_bytes,
+                          static_cast<double>(backend.free_memory_bytes) / 1e9));
+}
+
 }  // namespace
 
 Result<fs::path> shared_folder(std::string_view what) {
@@ -100,6 +114,7 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
   BATON_TRY(std::unique_ptr<Backend> backend,
             make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
   BATON_TRY(const DType dtype, weight_dtype(options, config, backend->info()));
+  BATON_TRY_VOID(check_memory(files, config, dtype, backend->info()));
   ModelWeights weights;
   if (options.load_format == "dummy") {
     BATON_TRY(weights, random_weights(config, *backend, dtype, options.seed));

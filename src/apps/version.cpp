@@ -10,8 +10,10 @@ namespace baton {
 
 std::string version_number() { return std::string(kVersion); }
 
+std::string version_line() { return fmt::format("baton {} (commit {})", kVersion, kCommit); }
+
 std::string version_text() {
-  std::string text = fmt::format("baton {} (commit {})\n", kVersion, kCommit);
+  std::string text = version_line() + '\n';
   for (const std::string& name : backend_names()) {
     const auto backend = make_backend(name, {});
     if (!backend) {

@@ -50,6 +50,9 @@ class BatchBuilder {
  public:
   BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options);
 
+  /// Whether the steps built from now on read shared nodes once for all.
+  void set_relay(bool relay) { options_.relay = relay; }
+
   /// `find` gives the sequence of an id of the plan, as the plan left it.
   BuiltStep build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find);
 

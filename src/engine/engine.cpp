@@ -51,6 +51,7 @@ class Engine::Impl {
   void stop();
   bool step();
   void check_invariants() const;
+  void set_relay(bool relay) { builder_.set_relay(relay); }
 
  private:
   void run();
@@ -495,6 +496,7 @@ void Engine::begin_drain() { impl_->begin_drain(); }
 bool Engine::is_draining() const { return impl_->is_draining(); }
 bool Engine::is_idle() const { return impl_->is_idle(); }
 bool Engine::is_stuck() const { return impl_->watchdog().is_stuck(); }
+void Engine::set_relay(bool relay) { impl_->set_relay(relay); }
 const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
 EngineInfo Engine::info() const { return impl_->info(); }
 std::vector<StepRecord> Engine::recent_steps() const { return impl_->watchdog().recent_steps(); }

@@ -103,6 +103,10 @@ class Engine {
   /// One step on the caller's thread, for programs without `start`: false if there was nothing to do.
   bool step();
 
+  /// Lets the steps planned from now on relay, or not: both kinds of attention measured over one model and cache. info() says
+  /// what the engine started with. Thread: the steps' own.
+  void set_relay(bool relay);
+
   /// Refuses new requests from now on; those in hand go on.
   void begin_drain();
   bool is_draining() const;

@@ -65,7 +65,7 @@ void Watchdog::end_step() {
 void Watchdog::record(StepRecord::What what, std::int64_t step) {
   const std::scoped_lock lock(mutex_);
   if (records_.size() == kMaxRecords) records_.pop_front();
-  records_.push_back({what, step});
+  records_.push_back({what, step, Clock::now()});
 }
 
 void Watchdog::planned(EngineState state) {

@@ -20,6 +20,7 @@ struct StepRecord {
   enum class What { plan_begin, plan_end, run_begin, run_end, commit_begin, commit_end };
   What what = What::plan_begin;
   std::int64_t step = 0;
+  std::chrono::steady_clock::time_point at = {};
 };
 
 /// The state as of a plan, for the log.

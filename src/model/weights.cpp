@@ -275,6 +275,17 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   return expected;
 }
 
+WeightBytes weight_bytes(const ModelConfig& config, DType dtype) {
+  const std::int64_t d = config.d_model;
+  const std::int64_t embedding = d * config.n_vocab;
+  const std::int64_t n_norms = (2 * std::int64_t{config.n_layers} + 1) * d;
+  // A tied output layer is packed from the table, and both are held.
+  const std::int64_t n_matrix_elements = config.n_parameters() - n_norms + (config.tie_embeddings ? embedding : 0);
+  const std::int64_t largest = std::max(embedding, 2 * std::int64_t{config.d_ff} * d);
+  const auto size = static_cast<std::int64_t>(size_bytes(dtype));
+  return {n_matrix_elements * size + n_norms * 4, largest * size};
+}
+
 Result<ModelWeights> load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend, DType dtype) {
   check_dtype(dtype);
   const std::vector<ExpectedTensor> expected = expected_tensors(config);

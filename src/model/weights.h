@@ -46,6 +46,14 @@ struct ExpectedTensor {
 /// The tensors of a checkpoint for `config`, in the order in which they are loaded. `config.architecture` must be known.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 
+/// Memory that loading and holding all weights takes: what ModelWeights::size_bytes() will say if the backend packs without
+/// padding, and, beside it on the host, the largest of what is loaded at once.
+struct WeightBytes {
+  std::int64_t held = 0;
+  std::int64_t staged = 0;
+};
+WeightBytes weight_bytes(const ModelConfig& config, DType dtype);
+
 /// Checks every shape before anything is loaded, then fuses q, k, v and gate, up, converts to `dtype` (f32 or bf16; the norms
 /// to f32) and packs. Reads each tensor once and gives its pages back. Tensors that nobody expects are logged in one line.
 /// Errors: not_found and invalid_data name the tensor, the number of others missing, or both shapes; out_of_memory.

@@ -223,6 +223,20 @@ TEST_F(Weights, random_weights_repeat_with_their_seed_and_have_the_variance_of_t
   EXPECT_NEAR(sum_of_squares / n * 64, 1, 0.03);
 }
 
+TEST_F(Weights, take_the_memory_that_was_foretold) {
+  config_.d_model = 64;  // rows of whole cache lines: nothing is padded
+  for (const bool ties : {false, true}) {
+    config_.tie_embeddings = ties;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto weights = random_weights(config_, backend_, dtype, 1);
+      ASSERT_TRUE(weights);
+      const WeightBytes bytes = weight_bytes(config_, dtype);
+      EXPECT_EQ(bytes.held, static_cast<std::int64_t>(weights->size_bytes())) << ties;
+      EXPECT_EQ(bytes.staged, 64 * std::max(config_.n_vocab, 2 * config_.d_ff) * static_cast<std::int64_t>(size_bytes(dtype)));
+    }
+  }
+}
+
 TEST(Architectures, put_the_layer_number_into_names) {
   EXPECT_EQ(tensor_name("model.layers.{}.mlp.up_proj.weight", 12), "model.layers.12.mlp.up_proj.weight");
   EXPECT_EQ(tensor_name("model.norm.weight", 12), "model.norm.weight");

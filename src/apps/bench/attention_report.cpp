@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "apps/bench/markdown_table.h"
+
 namespace baton {
 namespace {
 
@@ -29,26 +31,6 @@ std::string paged_over_relay(const AttentionBenchRun& run) {
   const AttentionArmRun* relay = run.arm("relay");
   return paged == nullptr || relay == nullptr ? "-" : fmt::format("{:.2f}", paged->median_us() / relay->median_us());
 }
-
-/// Lines of cells under a line of titles.
-class MarkdownTable {
- public:
-  explicit MarkdownTable(const std::vector<std::string>& titles) {
-    add(titles);
-    text_ += '|';
-    for (std::size_t i = 0; i < titles.size(); ++i) text_ += "---|";
-    text_ += '\n';
-  }
-  void add(const std::vector<std::string>& cells) {
-    text_ += '|';
-    for (const std::string& cell : cells) text_ += fmt::format(" {} |", cell);
-    text_ += '\n';
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 std::vector<const AttentionBenchRun*> runs_of(const AttentionBenchReport& report, const std::string& table) {
   std::vector<const AttentionBenchRun*> runs;

@@ -1,4 +1,4 @@
-/// `baton bench decode`: engines with the same random weights, one an arm, stepped on this thread.
+/// `baton bench decode`: one engine, stepped on this thread, and the arms by turns.
 #include "apps/bench/decode_bench.h"
 
 #include <algorithm>
@@ -8,11 +8,10 @@
 
 #include <fmt/format.h>
 
+#include "apps/bench/decode_report.h"
 #include "apps/bench/statistics.h"
 #include "apps/load.h"
-#include "core/log.h"
 #include "io/file.h"
-#include "io/json.h"
 #include "model/config.h"
 
 namespace baton {
@@ -20,117 +19,207 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+double seconds_since(Clock::time_point begin) { return seconds_between(begin, Clock::now()); }
 
-/// Token `index` of stream `stream`: any ids will do, but they must differ between requests.
+/// Tokens of stream `stream`: any ids will do, but the first must differ between streams.
 std::vector<TokenId> made_up_tokens(std::int32_t count, std::int32_t stream, std::int32_t n_vocab) {
   std::vector<TokenId> tokens;
   std::uint32_t state = 12345u + 7919u * static_cast<std::uint32_t>(stream);
   for (std::int32_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<TokenId>(i == 0 ? stream % n_vocab : (state >> 8) % static_cast<std::uint32_t>(n_vocab)));
     state = state * 1664525u + 1013904223u;
-    tokens.push_back(static_cast<TokenId>(3 + (state >> 8) % static_cast<std::uint32_t>(n_vocab - 3)));
   }
   return tokens;
 }
 
-/// One engine and its shared prompt.
-class Arm {
+/// The engine, and what the arms do with it.
+class Runner {
  public:
-  static Result<Arm> make(const std::string& name, const ModelFiles& files, const DecodeBenchOptions& options,
-                          std::int32_t max_requests) {
-    ModelOptions model = options.model;
-    model.attention = name == "relay" ? "relay" : "paged";
-    model.enable_prefix_caching = name != "unshared";
-    model.max_num_seqs = max_requests;
-    model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, max_requests);
-    if (model.max_model_len == 0) model.max_model_len = options.shared + options.own + options.n_new + 1;
-    BATON_TRY(ModelConfig config, read_model_config(files.folder));
-    BATON_TRY(std::unique_ptr<Engine> engine, load_engine(files, model));
-    Arm arm(name, std::move(engine), config.n_vocab, options);
-    if (options.shared > 0 && name != "unshared") {
-      const auto begin = Clock::now();
-      BATON_TRY(const PrefixInfo prefix, arm.engine_->register_prefix("shared", arm.shared_));
-      arm.prefill_tokens_per_s_ = prefix.n_tokens / seconds_since(begin);
-    }
-    return arm;
+  Runner(std::unique_ptr<Engine> engine, std::int32_t n_vocab, const DecodeBenchOptions& options)
+      : engine_(std::move(engine)), n_vocab_(n_vocab), options_(options), shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
+
+  /// A few tokens, so that no run is the first; then the shared prompt, once and pinned. Its tokens a second.
+  Result<double> prefill() {
+    Request request = make_request(0, 16);
+    request.prompt = made_up_tokens(16, 1, n_vocab_);
+    BATON_TRY_VOID(engine_->submit(std::move(request)));
+    BATON_TRY_VOID(step_to_end({}));
+    if (options_.shared == 0) return 0;
+    fmt::print(stderr, "prefilling {} shared tokens\n", options_.shared);
+    const auto begin = Clock::now();
+    BATON_TRY(const PrefixInfo prefix, engine_->register_prefix("shared", shared_));
+    return prefix.n_tokens / seconds_since(begin);
   }
 
-  /// One run: submits, steps until every request has its first token, then times the rest.
-  Result<void> run(std::int32_t n_requests, DecodeRun& result) {
-    std::map<RequestId, std::int32_t> n_tokens;
+  /// Computes the whole prompts that an arm will find in the cache. Tokens a second.
+  Result<double> fill(const std::string& arm, std::int32_t n_requests) {
+    const auto begin = Clock::now();
+    std::int64_t n_tokens = 0;
     for (std::int32_t i = 0; i < n_requests; ++i) {
-      Request request;
-      request.prompt = shared_;
-      // One token of its own at least: sequences that are equal to the last token would be one prefix, and no prompt is empty.
-      const auto own = made_up_tokens(std::max(options_.own, 1), 1 + n_submitted_++, n_vocab_);
-      request.prompt.insert(request.prompt.end(), own.begin(), own.end());
-      request.sampling.temperature = 0;
-      request.sampling.ignore_eos = true;
-      request.sampling.max_tokens = options_.n_new;
-      BATON_TRY(const RequestId id, engine_->submit(std::move(request)));
-      n_tokens[id] = 0;
+      Request request = request_of(arm, i, 1);
+      n_tokens += static_cast<std::int64_t>(request.prompt.size());
+      BATON_TRY_VOID(engine_->submit(std::move(request)));
+      BATON_TRY_VOID(step_to_end({}));
+      if (arm == "unshared") fmt::print(stderr, "unshared: prefilled {} of {} prompts\n", i + 1, n_requests);
     }
-    std::int32_t n_without_token = n_requests;
-    Clock::time_point begin;
-    std::int64_t requested = 0;
-    std::int64_t saved = 0;
-    std::int64_t n_timed = 0;
-    for (std::int32_t n_open = n_requests; n_open > 0;) {
-      engine_->step();
-      const bool was_timing = n_without_token == 0;
-      for (const Event& event : engine_->wait_events(std::chrono::milliseconds(0))) {
-        std::int32_t& count = n_tokens[event.request];
-        if (count == 0 && !event.tokens.empty()) --n_without_token;
-        count += static_cast<std::int32_t>(event.tokens.size());
-        if (was_timing) n_timed += static_cast<std::int64_t>(event.tokens.size());
-        if (event.finished == FinishReason::error)
-          return fail(ErrorCode::internal, "a sequence ended with a NaN among its logits");
-        if (event.finished) --n_open;
-      }
-      if (!was_timing && n_without_token == 0) {
-        begin = Clock::now();
-        requested = engine_->metrics().kv_bytes_requested.value();
-        saved = engine_->metrics().kv_bytes_saved.value();
-      }
+    return static_cast<double>(n_tokens) / seconds_since(begin);
+  }
+
+  /// One run of as many requests as `result` says.
+  Result<void> run(DecodeRun& result) {
+    engine_->set_relay(result.arm == "relay");
+    Watched watched;
+    for (std::int32_t i = 0; i < result.n_requests; ++i) {
+      BATON_TRY(const RequestId id, engine_->submit(request_of(result.arm, i, options_.n_new)));
+      watched.n_tokens[id] = 0;
     }
-    result.tokens_per_s.push_back(static_cast<double>(n_timed) / seconds_since(begin));
-    result.kv_bytes_requested = engine_->metrics().kv_bytes_requested.value() - requested;
-    result.kv_bytes_saved = engine_->metrics().kv_bytes_saved.value() - saved;
-    result.prefill_tokens_per_s = prefill_tokens_per_s_;
+    BATON_TRY_VOID(step_to_end(&watched));
+    if (watched.n_cached < result.n_requests * n_cacheable() || watched.n_timed == 0)
+      return fail(ErrorCode::out_of_memory,
+                  fmt::format("the KV cache of {} tokens does not hold what {} requests need in the {} arm: give it more "
+                              "(--kv-cache-memory-bytes) or take fewer requests",
+                              static_cast<std::int64_t>(engine_->info().n_blocks) * engine_->info().block_len,
+                              result.n_requests, result.arm));
+    const double seconds = seconds_between(watched.begin, watched.end);
+    result.tokens_per_s.push_back(static_cast<double>(watched.n_timed) / seconds);
+    result.step_ms = 1e3 * seconds / static_cast<double>(watched.n_steps);
+    result.host_ms = std::max(0.0, result.step_ms - 1e3 * mean_run_seconds(watched.n_steps));
+    result.kv_bytes_requested = watched.kv_bytes_requested;
+    result.kv_bytes_saved = watched.kv_bytes_saved;
     return {};
   }
 
-  const std::string& name() const { return name_; }
+  const Engine& engine() const { return *engine_; }
 
  private:
-  Arm(std::string name, std::unique_ptr<Engine> engine, std::int32_t n_vocab, const DecodeBenchOptions& options)
-      : name_(std::move(name)),
-        engine_(std::move(engine)),
-        n_vocab_(n_vocab),
-        options_(options),
-        shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
+  /// What is counted of a run from the step on in which the last request got its first token.
+  struct Watched {
+    std::map<RequestId, std::int32_t> n_tokens;
+    Clock::time_point begin;
+    Clock::time_point end;
+    std::int64_t n_timed = 0;  ///< tokens
+    std::int64_t n_steps = 0;
+    std::int64_t n_cached = 0;  ///< prompt tokens found in the cache
+    std::int64_t kv_bytes_requested = 0;
+    std::int64_t kv_bytes_saved = 0;
+  };
 
-  std::string name_;
+  Request make_request(std::int32_t index, std::int32_t n_new) const {
+    Request request;
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = n_new;
+    request.prompt = shared_;
+    // Sequences that are equal to the last token would be one prefix, and no prompt is empty.
+    const auto own = made_up_tokens(std::max(options_.own, 1), 1 + index, n_vocab_);
+    request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+    return request;
+  }
+
+  /// Requests of the unshared arm may share no block with others.
+  Request request_of(const std::string& arm, std::int32_t index, std::int32_t n_new) const {
+    Request request = make_request(index, n_new);
+    if (arm == "unshared") request.scope.salt = fmt::format("request {}", index);
+    return request;
+  }
+
+  /// Prompt tokens of a request that are in the cache once it was filled: whole blocks, and the last token is always computed.
+  std::int64_t n_cacheable() const {
+    const std::int32_t block_len = engine_->info().block_len;
+    return (options_.shared + std::max(options_.own, 1) - 1) / block_len * block_len;
+  }
+
+  /// Steps until nothing is left to do, and counts into `watched`, if there is one.
+  Result<void> step_to_end(Watched* watched) {
+    std::size_t n_without_token = watched == nullptr ? 1 : watched->n_tokens.size();
+    while (engine_->step()) {
+      const bool is_timing = n_without_token == 0;
+      for (const Event& event : engine_->wait_events(std::chrono::milliseconds(0))) {
+        if (event.finished == FinishReason::error)
+          return fail(ErrorCode::internal, "a sequence ended with a NaN among its logits");
+        if (watched == nullptr) continue;
+        std::int32_t& count = watched->n_tokens[event.request];
+        if (count == 0 && !event.tokens.empty()) --n_without_token;
+        count += static_cast<std::int32_t>(event.tokens.size());
+        if (is_timing) watched->n_timed += static_cast<std::int64_t>(event.tokens.size());
+        if (event.finished) watched->n_cached += event.stats.cached_tokens;
+      }
+      if (watched == nullptr || n_without_token > 0) continue;
+      const EngineMetrics& metrics = engine_->metrics();
+      if (!is_timing) {
+        watched->begin = watched->end = Clock::now();
+        watched->kv_bytes_requested = -metrics.kv_bytes_requested.value();
+        watched->kv_bytes_saved = -metrics.kv_bytes_saved.value();
+      } else if (watched->n_timed == static_cast<std::int64_t>(watched->n_tokens.size()) * (watched->n_steps + 1)) {
+        // A step that gave each request a token; the last call of step() gives none.
+        watched->end = Clock::now();
+        ++watched->n_steps;
+      }
+    }
+    if (watched != nullptr && n_without_token == 0) {
+      watched->kv_bytes_requested += engine_->metrics().kv_bytes_requested.value();
+      watched->kv_bytes_saved += engine_->metrics().kv_bytes_saved.value();
+    }
+    return {};
+  }
+
+  /// The part of a step in which the model runs: mean of the last `n_steps`, or of those that are on record.
+  double mean_run_seconds(std::int64_t n_steps) const {
+    std::map<std::int64_t, Clock::time_point> begun;
+    std::vector<double> seconds;
+    for (const StepRecord& record : engine_->recent_steps()) {
+      if (record.what == StepRecord::What::run_begin) begun[record.step] = record.at;
+      if (record.what == StepRecord::What::run_end && begun.contains(record.step))
+        seconds.push_back(seconds_between(begun[record.step], record.at));
+    }
+    const std::size_t n = std::min(seconds.size(), static_cast<std::size_t>(n_steps));
+    double sum = 0;
+    for (std::size_t i = seconds.size() - n; i < seconds.size(); ++i) sum += seconds[i];
+    return n == 0 ? 0 : sum / static_cast<double>(n);
+  }
+
   std::unique_ptr<Engine> engine_;
   std::int32_t n_vocab_;
-  DecodeBenchOptions options_;
+  const DecodeBenchOptions& options_;
   std::vector<TokenId> shared_;
-  double prefill_tokens_per_s_ = 0;
-  std::int32_t n_submitted_ = 0;
 };
 
-json::Value to_json(const DecodeRun& run, const DecodeBenchOptions& options) {
-  return {{"arm", run.arm},
-          {"requests", run.n_requests},
-          {"shared", options.shared},
-          {"own", options.own},
-          {"new", options.n_new},
-          {"tokens_per_s", run.tokens_per_s},
-          {"median_tokens_per_s", run.median()},
-          {"spread", run.spread()},
-          {"prefill_tokens_per_s", run.prefill_tokens_per_s},
-          {"kv_bytes_requested", run.kv_bytes_requested},
-          {"kv_bytes_saved", run.kv_bytes_saved}};
+/// The shape's folder: a path as given, or a name of bench/shapes.
+Result<ModelFiles> find_shape(const std::string& shape) {
+  if (std::filesystem::is_directory(shape)) return ModelFiles{shape, shape, false};
+  auto folder = shared_folder("shapes/" + shape);
+  if (folder) return ModelFiles{shape, std::move(*folder), false};
+  std::vector<std::string> names;
+  std::error_code error;
+  if (const auto known = shared_folder("shapes/110m"); known) {
+    for (const auto& entry : std::filesystem::directory_iterator(known->parent_path(), error))
+      if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return fail(ErrorCode::not_found, fmt::format("--shape {}: neither a folder nor one of {}", shape, fmt::join(names, ", ")),
+              "shape");
+}
+
+/// What the engine is made with: room for the longest run, and all first tokens in one step.
+ModelOptions model_options_of(const DecodeBenchOptions& options) {
+  ModelOptions model = options.model;
+  if (!options.shape.empty()) model.load_format = "dummy";
+  model.max_num_seqs = *std::ranges::max_element(options.requests);
+  model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_size);
+  if (model.max_model_len == 0) model.max_model_len = options.shared + std::max(options.own, 1) + options.n_new;
+  model.enable_prefix_caching = true;
+  return model;
+}
+
+Result<void> check_options(const DecodeBenchOptions& options) {
+  if (options.requests.empty() || options.arms.empty())
+    return fail(ErrorCode::invalid_request, "at least one number of requests and one arm are needed");
+  if (!options.model.prefixes.empty())
+    return fail(ErrorCode::invalid_request, "--prefix: the benchmark makes its own prompts", "prefix");
+  return {};
 }
 
 }  // namespace
@@ -139,89 +228,71 @@ double DecodeRun::median() const { return median_of(tokens_per_s); }
 
 double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 
-Result<std::vector<DecodeRun>> run_decode_bench(const DecodeBenchOptions& options) {
-  DecodeBenchOptions used = options;
-  ModelFiles files;
-  if (!options.shape.empty()) {
-    BATON_TRY(std::filesystem::path folder, shared_folder("shapes/" + options.shape));
-    files = {options.shape, std::move(folder), false};
-    used.model.load_format = "dummy";
-  } else {
-    BATON_TRY(files, find_model_files(options.model));
+Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
+  BATON_TRY_VOID(check_options(options));
+  BATON_TRY(const ModelFiles files, options.shape.empty() ? find_model_files(options.model) : find_shape(options.shape));
+  BATON_TRY(const ModelConfig config, read_model_config(files.folder));
+  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(files, model_options_of(options)));
+  Runner runner(std::move(engine), config.n_vocab, options);
+  DecodeBenchReport report;
+  report.model = files.name;
+  report.engine = runner.engine().info();
+  BATON_TRY(report.prefill_tokens_per_s, runner.prefill());
+  const std::int32_t most = *std::ranges::max_element(options.requests);
+  for (const std::string& arm : options.arms) {
+    BATON_TRY(const double filled, runner.fill(arm, most));
+    if (arm == "unshared") report.unshared_tokens_per_s = filled;
   }
-  const std::int32_t max_requests = *std::max_element(options.requests.begin(), options.requests.end());
-  std::vector<Arm> arms;
-  for (const std::string& name : options.arms) {
-    BATON_TRY(Arm arm, Arm::make(name, files, used, max_requests));
-    arms.push_back(std::move(arm));
-  }
-  std::vector<DecodeRun> runs;
   for (const std::int32_t n_requests : options.requests) {
-    const std::size_t first = runs.size();
-    for (const Arm& arm : arms) runs.push_back({arm.name(), n_requests, {}, 0, 0, 0});
-    for (std::int32_t round = 0; round < options.n_runs; ++round)
-      for (std::size_t i = 0; i < arms.size(); ++i) BATON_TRY_VOID(arms[i].run(n_requests, runs[first + i]));
+    const std::size_t first = report.runs.size();
+    for (const std::string& arm : options.arms)
+      report.runs.push_back({.arm = arm, .n_requests = n_requests, .tokens_per_s = {}});
+    for (std::int32_t round = 0; round < options.n_runs; ++round) {
+      for (std::size_t i = first; i < report.runs.size(); ++i) {
+        DecodeRun& run = report.runs[i];
+        BATON_TRY_VOID(runner.run(run));
+        fmt::print(stderr, "{} request{}, {}, run {} of {}: {:.1f} tokens/s\n", n_requests, n_requests == 1 ? "" : "s", run.arm,
+                   round + 1, options.n_runs, run.tokens_per_s.back());
+      }
+    }
   }
-  return runs;
+  return report;
 }
 
 void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
   add_model_options(app, options.model);
-  app.add_option("--shape", options.shape, "NAME of bench/shapes, with random weights")->group("Workload");
-  app.add_option("--shared", options.shared, "Tokens of the shared prompt")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str()
-      ->group("Workload");
-  app.add_option("--own", options.own, "Prompt tokens of each request behind it (at least one is sent)")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str()
-      ->group("Workload");
-  app.add_option("--new", options.n_new, "Tokens each request generates")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str()
-      ->group("Workload");
-  app.add_option("--requests", options.requests, "Numbers of requests at once")
+  const auto row = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
+  };
+  row("--shape", options.shape,
+      "With random weights in place of a model: a name of bench/shapes, or a folder with a config.json");
+  row("--shared", options.shared, "Tokens of the shared prompt")->check(CLI::Range(0, 1 << 20));
+  row("--own", options.own, "Prompt tokens of each request behind it (at least one is sent)")->check(CLI::Range(0, 1 << 20));
+  row("--new", options.n_new, "Tokens each request generates; the first is not timed")->check(CLI::Range(2, 1 << 20));
+  row("--requests", options.requests, "Numbers of requests at once")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str()
-      ->group("Workload");
-  app.add_option("--runs", options.n_runs, "Runs of each arm, interleaved")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str()
-      ->group("Workload");
-  app.add_option("--arms", options.arms, "relay, paged, unshared")
+      ->check(CLI::Range(1, 4096));
+  row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
+  row("--arms", options.arms,
+      "relay: the shared prompt is read once a step; paged: by each request; unshared: each has a copy of its own")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"relay", "paged", "unshared"}))
-      ->capture_default_str()
-      ->group("Workload");
-  app.add_option("--json", options.json_file, "File for the numbers")->group("Workload");
+      ->check(CLI::IsMember({"relay", "paged", "unshared"}));
+  row("--json", options.json_file, "File for the numbers");
 }
 
 int decode_bench_main(const DecodeBenchOptions& options, const std::string& command) {
-  const auto runs = run_decode_bench(options);
-  if (!runs) {
-    fmt::print(stderr, "baton bench decode: {}\n", runs.error().message);
+  const auto failed = [](const Error& error) {
+    fmt::print(stderr, "baton bench decode: {}\n", error.message);
     return 1;
-  }
-  fmt::print("{}\n\n| requests | arm | tokens/s (median of {}) | spread | KV read | KV saved |\n|---|---|---|---|---|---|\n",
-             command, options.n_runs);
-  json::Value all = json::Value::array();
-  for (const DecodeRun& run : *runs) {
-    fmt::print("| {} | {} | {:.0f} | {:.0f}% | {:.2f} GB | {:.2f} GB |\n", run.n_requests, run.arm, run.median(),
-               100 * run.spread(), static_cast<double>(run.kv_bytes_requested) / 1e9,
-               static_cast<double>(run.kv_bytes_saved) / 1e9);
-    all.push_back(to_json(run, options));
-  }
-  fmt::print("\nshared {} own {} new {}; prefill of the shared prompt {:.0f} tokens/s\n", options.shared, options.own,
-             options.n_new, runs->front().prefill_tokens_per_s);
-  if (!options.json_file.empty()) {
-    if (auto written = write_file(options.json_file, json::dump_pretty({{"command", command}, {"runs", all}})); !written) {
-      fmt::print(stderr, "baton bench decode: {}\n", written.error().message);
-      return 1;
-    }
-  }
+  };
+  const auto report = run_decode_bench(options);
+  if (!report) return failed(report.error());
+  fmt::print("{}", decode_text(*report, options, command));
+  if (!options.json_file.empty())
+    if (auto written = write_file(options.json_file, json::dump_pretty(decode_json(*report, options, command))); !written)
+      return failed(written.error());
   return 0;
 }
 
