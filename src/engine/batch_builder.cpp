@@ -151,4 +151,27 @@ void BatchBuilder::add_reads(const LayerGroup& group, const Layout& layout, cons
   if (plan.stats.nodes.size() > built.nodes.size()) built.nodes = plan.stats.nodes;
 }
 
+std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
+                                      const std::function<const Sequence*(SequenceId)>& find_live) {
+  check(results.size() == built.order_of.size(), "read_results: another number of results than were ordered");
+  std::vector<StepOutcome> outcomes;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const SequenceId id = built.order_of[i];
+    const Sequence* sequence = find_live(id);
+    if (sequence == nullptr) continue;
+    auto outcome = read_result(*sequence, results[i]);
+    if (!outcome) continue;
+    if (!outcomes.empty() && outcomes.back().id == id)
+      join(outcomes.back(), std::move(*outcome), built.drafts_of[i]);
+    else
+      outcomes.push_back(std::move(*outcome));
+  }
+  for (const PlannedSequence& planned : plan.sequences) {
+    if (planned.max_tokens > 0 || find_live(planned.id) == nullptr) continue;
+    const bool has_outcome = std::ranges::find(outcomes, planned.id, &StepOutcome::id) != outcomes.end();
+    if (!has_outcome) outcomes.push_back({planned.id, {}, {}, {}});
+  }
+  return outcomes;
+}
+
 }  // namespace baton

@@ -44,6 +44,10 @@ struct BuiltStep {
   }
 };
 
+/// What the results of a step mean for those of its sequences that `find_live` gives; null for one that has ended.
+std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
+                                      const std::function<const Sequence*(SequenceId)>& find_live);
+
 /// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned from
 /// them. The same plan and sequences give the same buffer; only memory is kept from step to step. Thread: engine only.
 class BatchBuilder {

@@ -381,23 +381,11 @@ void Engine::Impl::commit_oldest() {
   check(results.size() == step.built.order_of.size(), "Engine: a step gave another number of results than were ordered");
 
   // What was finished from outside after this step was planned has had its last event.
-  const auto is_live = [this](SequenceId id) { return scheduler_.find(id) != nullptr && !scheduler_.find(id)->finished; };
-  std::vector<StepOutcome> outcomes;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const SequenceId id = step.built.order_of[i];
-    if (!is_live(id)) continue;
-    auto outcome = read_result(*scheduler_.find(id), results[i]);
-    if (!outcome) continue;
-    if (!outcomes.empty() && outcomes.back().id == id)
-      join(outcomes.back(), std::move(*outcome), step.built.drafts_of[i]);
-    else
-      outcomes.push_back(std::move(*outcome));
-  }
-  for (const PlannedSequence& planned : step.plan.sequences) {
-    if (planned.max_tokens > 0 || !is_live(planned.id)) continue;
-    const bool has_outcome = std::ranges::find(outcomes, planned.id, &StepOutcome::id) != outcomes.end();
-    if (!has_outcome) outcomes.push_back({planned.id, {}, {}, {}});
-  }
+  const auto find_live = [this](SequenceId id) -> const Sequence* {
+    const Sequence* sequence = scheduler_.find(id);
+    return sequence != nullptr && !sequence->finished ? sequence : nullptr;
+  };
+  std::vector<StepOutcome> outcomes = read_results(step.plan, step.built, results, find_live);
   record(StepRecord::What::commit_begin, step.plan.step);
   scheduler_.commit(step.plan, outcomes);
   record(StepRecord::What::commit_end, step.plan.step);
