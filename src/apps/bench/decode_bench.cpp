@@ -54,8 +54,10 @@ class Runner {
     return prefix.n_tokens / seconds_since(begin);
   }
 
-  /// Computes the whole prompts that an arm will find in the cache. Tokens a second.
+  /// Computes what an arm has to find in the cache besides the shared prompt. Tokens a second; 0 if that is all there is.
   Result<double> fill(const std::string& arm, std::int32_t n_requests) {
+    const std::int32_t block_len = engine_->info().block_len;
+    if (arm != "unshared" && n_cacheable() == options_.shared / block_len * block_len) return 0;
     const auto begin = Clock::now();
     std::int64_t n_tokens = 0;
     for (std::int32_t i = 0; i < n_requests; ++i) {

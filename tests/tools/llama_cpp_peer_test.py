@@ -1,0 +1,53 @@
+"""What bench/peers/llama_cpp.py makes of its rounds, and where it goes on (nothing is built or measured here)."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench/peers"))
+import llama_cpp
+
+
+def round_of(llama: float, paged: float, relay: float, prefill: tuple[float, float]) -> dict:
+    ours = {"paged": paged, "relay": relay, "prefill": prefill[1], "version": "baton 9", "device": "a machine", "dtype": "bf16"}
+    return {"llama": {"decode": llama, "prefill": prefill[0]}, "baton": ours, "others": 0.0}
+
+
+def state_of(*cells: dict) -> dict:
+    return {"cells": list(cells), "command": "the command", "runs": 3, "threads": 2, "peer": "a peer", "machine": "two cores"}
+
+
+def cell(shared: int, requests: int, *rounds: dict) -> dict:
+    return {"shape": "110m", "shared": shared, "requests": requests, "way": "f16", "trials": {"f16": 1.0}, "rounds": list(rounds)}
+
+
+class Table(unittest.TestCase):
+    def test_has_medians_half_spreads_and_ratios(self):
+        rounds = [round_of(llama, 200, 300, (500, 750)) for llama in (90, 100, 120)]
+        text = llama_cpp.table(state_of(cell(512, 32, *rounds)))
+        self.assertIn("| 110m | 512 | 32 | 100 ± 15% | f16 | 200 ± 0% | 300 ± 0% | 2.00 | 3.00 | 1.50 |", text)
+        self.assertIn("| 110m | 512 | 500 ± 0% | 750 ± 0% | 1.50 |", text)
+
+    def test_takes_prefill_of_one_length_only_and_leaves_out_cells_without_rounds(self):
+        text = llama_cpp.table(state_of(cell(2048, 1, round_of(50, 60, 60, (500, 750))), cell(2048, 8)))
+        self.assertNotIn("Prefill", text)
+        self.assertIn("| 110m | 2048 | 1 | 50.0", text)
+        self.assertNotIn("| 110m | 2048 | 8 |", text)
+
+
+class Resuming(unittest.TestCase):
+    def test_goes_on_with_the_cell_of_the_file(self):
+        begun = cell(2048, 32, round_of(1, 1, 1, (1, 1)))
+        state = state_of(begun)
+        self.assertIs(llama_cpp.cell_of(state, "110m", 2048, 32, again=False), begun)
+        self.assertEqual(llama_cpp.cell_of(state, "110m", 2048, 8, again=False)["rounds"], [])
+        self.assertEqual(len(state["cells"]), 2)
+
+    def test_begins_anew_when_asked_to(self):
+        state = state_of(cell(2048, 32, round_of(1, 1, 1, (1, 1))))
+        self.assertEqual(llama_cpp.cell_of(state, "110m", 2048, 32, again=True)["rounds"], [])
+        self.assertEqual(len(state["cells"]), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
