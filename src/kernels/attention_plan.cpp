@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -26,7 +27,8 @@ struct Tile {
   std::int32_t kv_end = 0;
   std::int32_t seen_from = 0;  ///< positions [seen_from, seen_until) are seen by all of the rows
   std::int32_t seen_until = 0;
-  std::int32_t block_list = 0;  ///< of position list_begin
+  std::int32_t settled_until = 0;  ///< keys before this position are older than the step
+  std::int32_t block_list = 0;     ///< of position list_begin
   std::int32_t list_begin = 0;
   std::int32_t n_sequences = 0;
   std::int32_t n_pieces = 1;
@@ -176,7 +178,7 @@ struct AttentionPlanner::Work {
       }
       Tile tile;
       tile.first_row = row;
-      tile.seen_until = std::numeric_limits<std::int32_t>::max();
+      tile.seen_until = tile.settled_until = std::numeric_limits<std::int32_t>::max();
       std::int32_t kv_lo = kv_end;
       std::int32_t kv_hi = kv_begin;
       for (; row < end_row && row - tile.first_row < row_tile && sees(row); ++row) {
@@ -185,6 +187,8 @@ struct AttentionPlanner::Work {
         kv_hi = std::max(kv_hi, bounds.kv_hi);
         tile.seen_from = std::max(tile.seen_from, bounds.kv_lo);
         tile.seen_until = std::min(tile.seen_until, bounds.kv_hi);
+        const SequenceRows& sequence = sequences[at(sequence_of_row[at(row)])];
+        tile.settled_until = std::min(tile.settled_until, sequence.kv_len - sequence.n_rows);
       }
       tile.n_rows = row - tile.first_row;
       tile.kv_begin = std::max(kv_begin, kv_lo);
@@ -199,8 +203,9 @@ struct AttentionPlanner::Work {
     const std::span<const BlockId> table = sequences[at(first_sequence)].blocks;
     const std::int32_t first_block = list_begin >> block_shift;
     const std::int32_t n_blocks = ((list_end - 1) >> block_shift) + 1 - first_block;
+    static_assert(sizeof(BlockId) == sizeof(std::int32_t));
     plan.block_lists.resize(plan.block_lists.size() + at(n_blocks));
-    for (std::int32_t i = 0; i < n_blocks; ++i) plan.block_lists[at(list + i)] = table[at(first_block + i)].value;
+    std::memcpy(&plan.block_lists[at(list)], table.data() + first_block, at(n_blocks) * sizeof(BlockId));
     for (std::size_t i = first_tile; i < tiles.size(); ++i) {
       tiles[i].block_list = list;
       tiles[i].list_begin = list_begin;
@@ -332,6 +337,8 @@ struct AttentionPlanner::Work {
       item.first_partial = tile.first_partial + piece * tile.n_rows;
     }
     if (tile.seen_from > item.kv_begin || tile.seen_until < item.kv_end) item.flags |= AttentionItem::masked;
+    const std::int32_t n_settled = tile.settled_until / 16 - item.kv_begin / 16;  // whole granules of 16
+    item.flags |= std::clamp(n_settled, 0, AttentionItem::kMostSettled) << AttentionItem::kSettledShift;
     return item;
   }
 
@@ -444,6 +451,8 @@ LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan) {
   sections.pairs = step.append(std::span<const std::int32_t>(plan.pairs));
   sections.worker_offsets = step.append(std::span<const std::int32_t>(plan.worker_offsets));
   sections.n_partials = plan.n_partials;
+  for (std::size_t row = 0; row < plan.rows.size(); ++row)
+    sections.most_merge_slots = std::max(sections.most_merge_slots, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
   sections.n_shared_items = plan.n_item_major;
   return sections;
 }

@@ -20,7 +20,8 @@
 
 namespace baton {
 
-/// One running sequence's part of a step: its last `n_rows` of `kv_len` tokens are rows of the batch (kv_len counts them).
+/// One running sequence's part of a step: its last `n_rows` of `kv_len` tokens are rows of the batch (kv_len counts them). The
+/// keys of all tokens before are older than the step: no sequence shares a block that another of the step still fills.
 struct SequenceRows {
   SlotId slot;
   std::span<const BlockId> blocks;  ///< block table, at least ceil(kv_len / block_len) entries

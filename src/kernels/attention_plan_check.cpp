@@ -50,6 +50,10 @@ std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_
         return fmt::format("row {}: position {} is read from block {}, its table says {}", row, position,
                            plan.block_lists[entry], wanted);
     }
+    const std::int32_t settled_until = item.kv_begin / 16 * 16 + 16 * item.n_settled_granules();
+    if (item.n_settled_granules() > 0 && settled_until > sequence.kv_len - sequence.n_rows)
+      return fmt::format("item {}: keys before position {} are said to be older than the step, which stores position {}", index,
+                         settled_until, sequence.kv_len - sequence.n_rows);
     if ((item.flags & AttentionItem::direct) != 0) {
       if (items.size() != 1) return fmt::format("row {}: item {} is direct and not the row's only one", row, index);
     } else {

@@ -22,10 +22,10 @@ struct BackendOptions {
   int n_threads = 0;             ///< 0: as many as affinity and quota allow
   bool batch_invariant = false;  ///< products in fixed row tiles, proven when a weight is packed
   int device = 0;                ///< which CUDA device
-  /// Rows with several partial states are merged by the CUDA attention kernel itself, by the block that brings the last one,
-  /// not by a launch behind it; the bits are the same.
+  /// Rows with several partial states are merged by the CUDA attention kernel itself, when all of its blocks have written
+  /// theirs, not by a launch behind it; the bits are the same.
   bool merges_in_attention = false;
-  int attention_blocks = 0;  ///< blocks of the CUDA attention kernel, 0: one a multiprocessor; results do not depend on it
+  int attention_blocks = 0;  ///< blocks of the CUDA attention kernel, 0: as many as fit; results do not depend on it
 };
 
 struct BackendInfo {
@@ -114,7 +114,9 @@ class Backend {
   /// Waits until everything enqueued has run.
   virtual void synchronize() = 0;
   /// Records what `operations` calls (once, at this call; operations only: no allocation, upload, copy or synchronize) without
-  /// running it where the device can.
+  /// running it where the device can. A replay serves later steps, whatever their lengths, items and groups, with one
+  /// exception: attention that was recorded for a step without partial states has nothing that merges, and serves only such
+  /// steps.
   virtual Result<std::unique_ptr<Recording>> record(std::function<void()> operations) = 0;
   /// Runs `operations`, waits, and gives the microseconds they took by the device's clock.
   virtual double time_us(const std::function<void()>& operations) = 0;

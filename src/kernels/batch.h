@@ -47,6 +47,11 @@ struct AttentionItem {
     direct = 1,  ///< the only item of all its rows: the executor writes the final output, no partial state
     masked = 2,  ///< some row's [kv_lo, kv_hi) cuts through the run: bounds are applied (without it every row sees all of it)
   };
+  /// Behind the flags: how many granules of 16 positions from kv_begin's own on hold no key of this step. A device may read
+  /// them before the step's keys are stored.
+  static constexpr std::int32_t kSettledShift = 8;
+  static constexpr std::int32_t kMostSettled = 255;
+  constexpr std::int32_t n_settled_granules() const { return flags >> kSettledShift; }
   std::int32_t first_row = 0;
   std::int32_t n_rows = 0;
   std::int32_t block_list = 0;
@@ -165,6 +170,7 @@ struct LayerGroupSections {
   Section pairs;
   Section worker_offsets;  ///< int32 [n_workers + 1]
   std::int32_t n_partials = 0;
+  std::int32_t most_merge_slots = 0;  ///< of any row
   /// The first so many items are shared runs and long contexts. An executor that hands items out one by one crosses these with
   /// the KV heads item by item, and the rest head by head, so that sequences that read the same blocks by themselves read them
   /// at the same time.

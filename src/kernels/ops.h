@@ -135,7 +135,7 @@ struct AttentionArgs {
   StepView step;
   int group = 0;
   int layer = 0;
-  const KvStorage* kv = nullptr;
+  const KvStorage* kv = nullptr;  ///< what items call settled may be read while the operation right before still runs
   float scale = 0;
   float softcap = 0;   ///< bound of the scores, 0: none
   bool merge = false;  ///< also do what attention_merge does with these partial states
@@ -147,10 +147,10 @@ void attention_decode(Backend& backend, const AttentionArgs& args);
 ///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike;   out = o / l
 ///
 /// in the order of merge_slots, which is the order of positions, so that the result does not depend on who came first (CUDA
-/// cuts a row's slots into as many parts as their number says, and folds parts). On the CPU the same fold joins chunks inside
-/// an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is one chunk (folds run left
-/// to right and do not associate). Empty rows give 0, never NaN. out  [rows, n_heads, head_dim] float; rows without merge slots
-/// are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
+/// sums up to 32 states against their maximum, more in four parts; their number alone says how). On the CPU the same fold joins
+/// chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is one chunk
+/// (folds run left to right and do not associate). Empty rows give 0, never NaN. out  [rows, n_heads, head_dim] float; rows
+/// without merge slots are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
 struct AttentionMergeArgs {
   TensorView out;
   PartialStates partials;

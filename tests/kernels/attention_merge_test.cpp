@@ -67,6 +67,9 @@ std::vector<float> run_merge(Backend& backend, const Parts& parts, float before 
   step.header().n_rows = static_cast<std::int32_t>(n_rows);
   step.header().n_groups = 1;
   step.header().groups[0].n_partials = static_cast<std::int32_t>(n_partials);
+  for (std::size_t row = 0; row + 1 < parts.offsets.size(); ++row)
+    step.header().groups[0].most_merge_slots =
+        std::max(step.header().groups[0].most_merge_slots, parts.offsets[row + 1] - parts.offsets[row]);
   step.header().groups[0].merge_offsets = step.append(std::span<const std::int32_t>(parts.offsets));
   step.header().groups[0].merge_slots = step.append(std::span<const std::int32_t>(parts.slots));
   step.finish();

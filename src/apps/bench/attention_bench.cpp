@@ -169,7 +169,8 @@ void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) 
   app.add_option("--device-number", options.device_number, "Which CUDA device")
       ->check(CLI::Range(0, 63))
       ->capture_default_str();
-  app.add_option("--attention-blocks", options.attention_blocks, "Blocks of the CUDA kernel's grid (0: one a multiprocessor)")
+  app.add_option("--attention-blocks", options.attention_blocks,
+                 "Blocks of the CUDA kernel's grid (0: as many as it holds at once)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "CPU threads (0: all this process may use)")

@@ -29,7 +29,7 @@ struct AttentionFreeShape {
 struct AttentionBenchOptions {
   std::string device = "cpu";           ///< cpu or cuda
   int device_number = 0;                ///< which CUDA device
-  int attention_blocks = 0;             ///< of the CUDA kernel's grid; 0: one a multiprocessor
+  int attention_blocks = 0;             ///< of the CUDA kernel's grid; 0: as many as it holds at once
   int threads = 0;                      ///< of a CPU; 0: all
   std::string kv_cache_dtype = "auto";  ///< auto: on CUDA the table's own, on a CPU bfloat16
   std::vector<std::string> tables{"W1", "W2", "W3"};

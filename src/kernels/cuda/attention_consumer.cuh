@@ -1,7 +1,7 @@
 /// The consumer warps of the attention kernel: products, the running softmax, and what a tile leaves behind.
 #pragma once
 
-#include "kernels/cuda/attention_row_counter.cuh"
+#include "kernels/cuda/attention_grid_merge.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 
 namespace baton::cuda {
@@ -17,7 +17,6 @@ class Consumer {
   __device__ Consumer(const AttentionParams& p, const SharedLayout<Tile>& shared, int n_stages)
       : p_(p),
         shared_(shared),
-        counter_(p, shared),
         n_stages_(n_stages),
         thread_(static_cast<int>(threadIdx.x)),
         lane_(thread_ % 32),
@@ -39,13 +38,13 @@ class Consumer {
         barrier_wait(shared_.task_full, task_parity_);
         task_parity_ ^= 1;
         task_ = *shared_.task;
-        if (task_.n_token_rows == 0 || !counter_.has_room(task_.n_token_rows)) counter_.merge_completed_rows();
         if (task_.n_token_rows == 0) break;
       }
       run_tile();
-      if (p_.counters != nullptr && task_.is_direct == 0 && is_dry_ == 0) counter_.count(task_);
       is_dry_ = 0;
     }
+    if (task_.then_merges == 0) return;
+    merge_behind_all_blocks<T, kConsumerBarrier>(p_, reinterpret_cast<std::uint32_t*>(shared_.scratch), thread_);
   }
 
  private:
@@ -56,7 +55,6 @@ class Consumer {
     row_group_ = warp_ & ((1 << row_shift_) - 1);
     token_group_ = warp_ >> row_shift_;
     find_bounds();
-    if (p_.counters != nullptr) counter_.take_slots(task_.n_token_rows);
     if constexpr (Tile::kQueriesInRegisters) {
 #pragma unroll
       for (int k = 0; k < kKSteps; ++k) load_queries(queries_[k], k);
@@ -472,7 +470,6 @@ class Consumer {
 
   const AttentionParams& p_;
   const SharedLayout<Tile>& shared_;
-  RowCounter<Tile> counter_;
   int n_stages_;
   int thread_;
   int lane_;

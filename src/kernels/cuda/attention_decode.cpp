@@ -48,12 +48,6 @@ std::optional<Variant> find_variant(DType dtype, int padded_dim) {
   return std::nullopt;
 }
 
-bool is_recording(const Device& device) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(device.stream, &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
-}
-
 }  // namespace
 
 std::string attention_obstacle(const Device& device, const KvShape& kv) {
@@ -79,18 +73,17 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   check(args.q.dtype == compute, "attention on CUDA: queries must have the type of the products (the cache's, bf16 for e4m3)");
   check(args.out.dtype == compute || args.out.dtype == DType::f32,
         "attention on CUDA: out must have the queries' type or be f32");
-  const std::int64_t n_rows = args.q.shape[0];
   const auto n_heads = static_cast<int>(args.q.shape[1]);
   check(n_heads / shape.n_kv_heads <= kMaxGroup, "attention on CUDA: more than 64 query heads a KV head");
   check(args.scale > 0, "attention on CUDA: the scale must be positive");
-  const bool merges_inside = args.merge && workspace.merges_inside && n_rows * shape.n_kv_heads <= workspace.n_counters;
+  const bool merges_inside = args.merge && workspace.merges_inside;
   const float log2_e = 1.44269504f;
   const AttentionMergeArgs merging{args.out, args.partials, args.step, args.group};
   AttentionParams params = merge_params(merging);
   params.rows = reinterpret_cast<const TokenRow*>(args.rows.data);
   params.q = args.q.data;
   params.kv = kv.layer_data(args.layer);
-  params.counters = merges_inside ? workspace.counters : nullptr;
+  params.arrivals = merges_inside ? workspace.arrivals : nullptr;
   params.block_bytes = layout.block_bytes();
   params.tile_bytes = layout.tile_bytes();
   params.block_shift = std::countr_zero(static_cast<unsigned>(shape.block_len));
@@ -100,9 +93,8 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale;
   find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, workspace.n_blocks);
-  // A recording serves later steps, which may merge where this one does not.
-  const bool may_merge = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0 || is_recording(device);
-  if (args.merge && !merges_inside && may_merge) cuda::attention_merge(device, merging);
+  const bool has_states = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0;
+  if (args.merge && !merges_inside && has_states) cuda::attention_merge(device, merging);
 }
 
 }  // namespace baton::cuda

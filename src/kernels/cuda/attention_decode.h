@@ -11,11 +11,9 @@ namespace baton::cuda {
 
 /// What launches share and leave as they found it. Made once by the backend, never resized: recorded graphs hold the addresses.
 struct AttentionWorkspace {
-  /// One arrival counter for each (row, KV head) of a merging launch, all zero between launches.
-  std::int32_t* counters = nullptr;
-  std::int64_t n_counters = 0;
-  int n_blocks = 0;            ///< of the persistent grid
-  bool merges_inside = false;  ///< else a launch of its own merges
+  unsigned* arrivals = nullptr;  ///< the counter of the grid's barrier
+  int n_blocks = 0;              ///< of the persistent grid, all resident at once
+  bool merges_inside = false;    ///< else a launch of its own merges
 };
 
 /// Says in a sentence why attention cannot work with this storage on this device, or nothing: asked before anything is built.

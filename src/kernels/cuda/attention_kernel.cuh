@@ -10,8 +10,9 @@
 ///     33 to 64      4                1               wgmma on sm_90a, a stage a step, where every row sees all of it
 ///
 /// Token groups end with states of their own, which are joined in order through shared memory. A tile leaves its output, or a
-/// partial state; with counters, the block whose state completes a row merges it when it has no more tiles. Every order of
-/// summation follows from the item alone, so neither the grid nor the arrival changes a bit. Sources: FlashAttention-2
+/// partial state; when all blocks have no more tiles, they merge the rows with such states. Every order of summation follows
+/// from the plan alone, so the grid does not change a bit. The first keys are read while the kernel before may still run, where
+/// they are older than the step. Sources: FlashAttention-2
 /// (arXiv:2307.08691) for the running softmax, Flash-Decoding and RelayAttention (arXiv:2402.14808) for the items.
 #pragma once
 
@@ -39,7 +40,6 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     }
     barrier_init(shared.task_full, 2 * kProducerThreads);
     barrier_init(shared.task_empty, kConsumerWarps);
-    *shared.n_late_merges = 0;
   }
   __syncthreads();
   let_next_kernel_start();

@@ -1,54 +1,26 @@
-/// Merging of partial states, by one warp or by all warps of a block: the same sums in the same order either way, and in the
-/// launch of its own as inside attention, so the bits are the same.
+/// Merging of partial states by groups of four warps: inside the attention kernel, by its blocks behind a barrier of the grid,
+/// or in a launch of its own. The number of a row's states alone says in which order they are summed, so both give the same
+/// bits, whatever the grid.
+///
+/// Up to 32 states are summed in order by a warp, a lane four columns; more are cut into four parts, a warp each. The code is
+/// kept short and its first round is dry: instructions are cold in every launch, and a line of them takes as long as a state.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/attention_params.h"
+#include "kernels/cuda/attention_step.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace baton::cuda {
 
-/// The step's arrays of one layer group, found through the header on the device.
-struct StepArrays {
-  const AttentionItem* items;
-  const std::int32_t* block_lists;
-  const std::int32_t* merge_offsets;
-  const std::int32_t* merge_slots;
-  const std::int32_t* pairs;
-  const std::int32_t* worker_offsets;
-  int n_workers;  ///< 0: pairs are not dealt
-  int n_items;
-  int n_shared_items;
-
-  __device__ explicit StepArrays(const AttentionParams& p) {
-    const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
-    items = reinterpret_cast<const AttentionItem*>(p.step + sections.items.offset);
-    n_items = sections.items.count;
-    n_shared_items = sections.n_shared_items;
-    block_lists = reinterpret_cast<const std::int32_t*>(p.step + sections.block_lists.offset);
-    pairs = reinterpret_cast<const std::int32_t*>(p.step + sections.pairs.offset);
-    worker_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.worker_offsets.offset);
-    n_workers = sections.worker_offsets.count - 1;
-    merge_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_offsets.offset);
-    merge_slots = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_slots.offset);
-  }
-};
-
-/// A row's slots are cut into parts, each summed front to back; then the parts are summed. The number of slots alone says how
-/// many.
-constexpr int kMergeParts = 8;
-__device__ __forceinline__ int merge_parts(int n_slots) { return min(kMergeParts, max(1, n_slots / 4)); }
-/// Whether a row has so many slots that a block should merge it, not a warp.
-__device__ __forceinline__ bool wants_block(int n_slots) { return n_slots > 24; }
-
-/// The partial states of one row and query head.
-struct MergeSource {
-  const std::int32_t* slots;
-  int n_slots;
-  int head;
-};
+constexpr int kMergeWarps = 4;
+constexpr int kMergeThreads = 32 * kMergeWarps;
+constexpr int kWarpStates = 32;  ///< states that a warp merges alone
+constexpr int kMergeLoads = 4;   ///< outputs that a lane has in flight
+/// 32-bit words of shared memory that merging works in, 16-byte aligned: rows of many states, and what each warp made of its
+/// part of one.
+constexpr int kMergeWords = kMergeThreads + kMergeWarps * (128 + 2);
 
 /// Four neighbouring numbers of an output row, rounded to nearest even if it is 16-bit.
 template <class T>
@@ -59,120 +31,204 @@ __device__ __forceinline__ void store_output(const AttentionParams& p, std::int6
     *reinterpret_cast<uint2*>(p.out + index * 2) = {pack_pair<T>(x.x, x.y), pack_pair<T>(x.z, x.w)};
 }
 
-__device__ __forceinline__ std::int64_t state_index(const AttentionParams& p, const MergeSource& from, int i) {
-  return static_cast<std::int64_t>(__ldcg(from.slots + i)) * p.n_heads + from.head;
-}
+/// Merges rows for the calling thread's group of four warps, one of `n_groups`, whose named barrier is kBarrier.
+template <class T, int kBarrier>
+class Merger {
+ public:
+  /// `shared`: kMergeWords of shared memory, the group's own.
+  __device__ Merger(const AttentionParams& p, const StepArrays& step, int n_groups, std::uint32_t* shared, int thread)
+      : p_(p), step_(step), n_groups_(n_groups), shared_(shared), thread_(thread), lane_(thread % 32), warp_(thread / 32) {}
 
-/// Maximum and sum over all slots, in every lane of the warp.
-__device__ __forceinline__ float2 merge_totals(const AttentionParams& p, const MergeSource& from, int lane) {
-  float m = -INFINITY;
-#pragma unroll 1
-  for (int i = lane; i < from.n_slots; i += 32) m = fmaxf(m, __ldcg(p.part_m + state_index(p, from, i)));
-  for (int step = 16; step > 0; step /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, step));
-  const float base = m == -INFINITY ? 0.0f : m;
-  float l = 0;
-#pragma unroll 1
-  for (int i = lane; i < from.n_slots; i += 32) {
-    const std::int64_t state = state_index(p, from, i);
-    l += __ldcg(p.part_l + state) * exp2_approx(__ldcg(p.part_m + state) - base);
+  /// Merges all rows that have states. All threads of the group call this. In each thread, join() is called once and gives the
+  /// group's number (negative: it has nothing to merge); before it nothing is written. Then until_written() is called once;
+  /// before it no state that counts is read.
+  template <class Join, class UntilWritten>
+  __device__ __forceinline__ void run(const Join& join, const UntilWritten& until_written) {
+    const int n_units = p_.n_rows * p_.n_heads;
+    const int stride = n_groups_ * kMergeWarps;
+    int group = 0;
+    int unit = 0;
+    Row row;
+    // The first round is dry, for the instructions' sake: it sums whatever lies in the first state and stores nothing.
+    asm volatile("mov.u32 %0, 1;" : "=r"(is_dry_));
+    row.n_states = is_dry_;
+    for (int round = 0;; ++round) {
+      const Row now = row;
+      unit += stride;
+      row = read_row(unit, n_units);
+      if (now.n_states > 0) merge_by_warp(now);
+      if (round == 0) {
+        is_dry_ = 0;
+        group = join();
+        if (group < 0) return;
+        unit = group + n_groups_ * warp_ - stride;
+        row.n_states = 0;
+      } else {
+        if (round == 1) until_written();
+        if (unit >= n_units) break;
+      }
+    }
+    if (step_.most_merge_slots > kWarpStates) merge_long_rows(group);
   }
-  for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
-  return {base, l};
-}
 
-/// Weighted sum of the outputs of one part, four columns from `column` (a lane's own; past head_dim the lane only helps).
-__device__ __forceinline__ float4 merge_part(const AttentionParams& p, const MergeSource& from, int part, int n_parts,
-                                             float base, int column, int lane) {
-  float4 sum = {0, 0, 0, 0};
-  const int end = from.n_slots * (part + 1) / n_parts;
-  const bool has_column = column < p.head_dim;
-#pragma unroll 1
-  for (int first = from.n_slots * part / n_parts; first < end; first += 32) {
-    const int n = min(32, end - first);
-    std::int64_t state = 0;
+ private:
+  /// A row and query head, and its states.
+  struct Row {
+    int row = 0;
+    int head = 0;
+    int n_states = 0;  ///< 0: nothing for a warp
+    int slot = 0;      ///< of the lane's state
+  };
+  /// Of some states: their maximum (-infinity: all are empty), and sums weighted by 2^(m - maximum).
+  struct Sum {
+    float m, l;
+    float4 o;
+  };
+
+  __device__ __forceinline__ Row read_row(int unit, int n_units) const {
+    Row row;
+    if (unit >= n_units) return row;
+    row.row = static_cast<int>(static_cast<unsigned>(unit) / static_cast<unsigned>(p_.n_heads));
+    row.head = unit - row.row * p_.n_heads;
+    const int begin = __ldg(step_.merge_offsets + row.row);
+    row.n_states = __ldg(step_.merge_offsets + row.row + 1) - begin;
+    if (row.n_states > kWarpStates) row.n_states = 0;
+    if (lane_ < row.n_states) row.slot = __ldg(step_.merge_slots + begin + lane_);
+    return row;
+  }
+
+  __device__ __forceinline__ std::int64_t state_of(int slot, int head) const {
+    return static_cast<std::int64_t>(slot) * p_.n_heads + head;
+  }
+
+  /// Sums `n` <= 32 states, whose slots the lanes hold, at four columns.
+  __device__ __forceinline__ Sum sum_states(int slot, int n, int head, int column) const {
+    const std::int64_t state = state_of(slot, head);
+    const float m = lane_ < n ? __ldcg(p_.part_m + state) : -INFINITY;
+    const float l = lane_ < n ? __ldcg(p_.part_l + state) : 0;
+    const auto* const outputs = reinterpret_cast<const std::byte*>(p_.part_o + head * p_.head_dim + column);
+    const auto slot_bytes = static_cast<unsigned>(p_.n_heads * p_.head_dim * 4);
+    Sum sum{-INFINITY, 0, {0, 0, 0, 0}};
     float weight = 0;
-    if (lane < n) {
-      state = state_index(p, from, first + lane);
-      weight = exp2_approx(__ldcg(p.part_m + state) - base);
-    }
 #pragma unroll 1
-    for (int i = 0; i < n; i += 4) {
-      float4 o[4];
+    for (int first = 0; first < n; first += kMergeLoads) {
+      float4 o[kMergeLoads];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const std::int64_t at = __shfl_sync(~0u, state, (i + j) % 32);
-        if (i + j < n && has_column) o[j] = __ldcg(reinterpret_cast<const float4*>(p.part_o + at * p.head_dim + column));
+      for (int i = 0; i < kMergeLoads; ++i) {
+        const auto at = static_cast<std::uint64_t>(static_cast<unsigned>(__shfl_sync(~0u, slot, first + i))) * slot_bytes;
+        if (first + i < n && column < p_.head_dim) o[i] = __ldcg(reinterpret_cast<const float4*>(outputs + at));
+      }
+      if (first == 0) {
+        sum.m = m;
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) sum.m = fmaxf(sum.m, __shfl_xor_sync(~0u, sum.m, step));
+        weight = exp2_approx(m - (sum.m == -INFINITY ? 0.0f : sum.m));
+        sum.l = l * weight;
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) sum.l += __shfl_xor_sync(~0u, sum.l, step);
       }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float w = __shfl_sync(~0u, weight, (i + j) % 32);
-        if (i + j < n && has_column && w != 0)  // an empty state's o may be anything
-          sum.x += w * o[j].x, sum.y += w * o[j].y, sum.z += w * o[j].z, sum.w += w * o[j].w;
+      for (int i = 0; i < kMergeLoads; ++i) {
+        const float w = __shfl_sync(~0u, weight, first + i);
+        if (first + i < n && w != 0)  // an empty state's output may be anything
+          sum.o.x += w * o[i].x, sum.o.y += w * o[i].y, sum.o.z += w * o[i].z, sum.o.w += w * o[i].w;
       }
     }
+    return sum;
   }
-  return sum;
-}
 
-template <class T>
-__device__ __forceinline__ void store_merged(const AttentionParams& p, int row, int head, int column, float4 sum, float l) {
-  if (column >= p.head_dim) return;
-  const float factor = l != 0 ? 1 / l : 0.0f;
-  store_output<T>(p, (static_cast<std::int64_t>(row) * p.n_heads + head) * p.head_dim + column,
-                  {sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor});
-}
-
-/// One row and head by one warp.
-template <class T>
-__device__ __forceinline__ void merge_by_warp(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row,
-                                              int head, int lane) {
-  const MergeSource from{slots, n_slots, head};
-  const float2 totals = merge_totals(p, from, lane);
-  const int n_parts = merge_parts(n_slots);
-#pragma unroll 1
-  for (int first_column = 0; first_column < p.head_dim; first_column += 128) {
-    const int column = first_column + lane * 4;
-    float4 sum = {0, 0, 0, 0};
-#pragma unroll 1
-    for (int part = 0; part < n_parts; ++part) {
-      const float4 o = merge_part(p, from, part, n_parts, totals.x, column, lane);
-      sum.x += o.x, sum.y += o.y, sum.z += o.z, sum.w += o.w;
-    }
-    store_merged<T>(p, row, head, column, sum, totals.y);
+  __device__ __forceinline__ void store(int row, int head, int column, const Sum& sum) const {
+    if (column >= p_.head_dim || is_dry_ != 0) return;
+    const float factor = sum.l != 0 ? __fdividef(1.0f, sum.l) : 0.0f;
+    store_output<T>(p_, (static_cast<std::int64_t>(row) * p_.n_heads + head) * p_.head_dim + column,
+                    {sum.o.x * factor, sum.o.y * factor, sum.o.z * factor, sum.o.w * factor});
   }
-}
 
-/// Floats of shared memory that merge_by_block works in.
-constexpr int kMergeFloats = kMergeParts * 128;
+  __device__ __forceinline__ void merge_by_warp(const Row& row) const {
+#pragma unroll 1
+    for (int column = lane_ * 4; column - lane_ * 4 < p_.head_dim; column += 128)
+      store(row.row, row.head, column, sum_states(row.slot, row.n_states, row.head, column));
+  }
 
-/// One row and head by kWarps warps, a part each at a time. All their threads call it; `barrier_id` is theirs.
-template <class T, int kWarps>
-__device__ __forceinline__ void merge_by_block(const AttentionParams& p, const std::int32_t* slots, int n_slots, int row,
-                                               int head, float* shared, int thread, int barrier_id) {
-  const int warp = thread / 32;
-  const int lane = thread % 32;
-  const MergeSource from{slots, n_slots, head};
-  const float2 totals = merge_totals(p, from, lane);
-  const int n_parts = merge_parts(n_slots);
-  auto* outputs = reinterpret_cast<float4*>(shared);
+  /// Rows of more states than a warp merges, and 128 columns of one at a time, by the group.
+  __device__ __forceinline__ void merge_long_rows(int group) const {
+    const int n_column_groups = (p_.head_dim + 127) / 128;
 #pragma unroll 1
-  for (int first_column = 0; first_column < p.head_dim; first_column += 128) {
-    const int column = first_column + lane * 4;
+    for (int first_row = 0; first_row < p_.n_rows; first_row += kMergeThreads) {
+      const int n_units = list_long_rows(first_row) * p_.n_heads;
 #pragma unroll 1
-    for (int part = warp; part < n_parts; part += kWarps)
-      outputs[part * 32 + lane] = merge_part(p, from, part, n_parts, totals.x, column, lane);
-    named_barrier(barrier_id, 32 * kWarps);
-    if (warp == 0) {
-      float4 sum = {0, 0, 0, 0};
-#pragma unroll 1
-      for (int part = 0; part < n_parts; ++part) {
-        const float4 o = outputs[part * 32 + lane];
-        sum.x += o.x, sum.y += o.y, sum.z += o.z, sum.w += o.w;
+      for (int job = group; job < n_units * n_column_groups; job += n_groups_) {
+        const int column_group = job / n_units;
+        const int unit = job - column_group * n_units;
+        const int index = unit / p_.n_heads;
+        merge_by_group(static_cast<int>(shared_[index]), unit - index * p_.n_heads, column_group * 128 + lane_ * 4);
       }
-      store_merged<T>(p, row, head, column, sum, totals.y);
+      named_barrier(kBarrier, kMergeThreads);
     }
-    named_barrier(barrier_id, 32 * kWarps);
   }
-}
+
+  /// Lists those among the rows from `first_row` on, a row a thread, in order: the same list in every group. Returns how many.
+  __device__ __forceinline__ int list_long_rows(int first_row) const {
+    const int row = first_row + thread_;
+    const bool is_long =
+        row < p_.n_rows && __ldg(step_.merge_offsets + row + 1) - __ldg(step_.merge_offsets + row) > kWarpStates;
+    const unsigned long_lanes = __ballot_sync(~0u, is_long);
+    std::uint32_t* const counts = shared_ + kMergeThreads;  // where the sums are not yet
+    if (lane_ == 0) counts[warp_] = __popc(long_lanes);
+    named_barrier(kBarrier, kMergeThreads);
+    int n = 0;
+    int n_before = 0;
+#pragma unroll
+    for (int i = 0; i < kMergeWarps; ++i) {
+      if (i == warp_) n_before = n;
+      n += static_cast<int>(counts[i]);
+    }
+    if (is_long) shared_[n_before + __popc(long_lanes & ((1u << lane_) - 1))] = static_cast<std::uint32_t>(row);
+    named_barrier(kBarrier, kMergeThreads);
+    return n;
+  }
+
+  /// A part of the states by each warp, 32 at a time; warp 0 adds the parts up.
+  __device__ __forceinline__ void merge_by_group(int row, int head, int column) const {
+    const int begin = __ldg(step_.merge_offsets + row);
+    const int n = __ldg(step_.merge_offsets + row + 1) - begin;
+    Sum sum{-INFINITY, 0, {0, 0, 0, 0}};
+    const int end = n * (warp_ + 1) / kMergeWarps;
+#pragma unroll 1
+    for (int first = n * warp_ / kMergeWarps; first < end; first += kWarpStates) {
+      const int slot = first + lane_ < end ? __ldg(step_.merge_slots + begin + first + lane_) : 0;
+      add(sum, sum_states(slot, min(kWarpStates, end - first), head, column));
+    }
+    auto* const outputs = reinterpret_cast<float4*>(shared_ + kMergeThreads);
+    auto* const totals = reinterpret_cast<float2*>(shared_ + kMergeThreads + kMergeWarps * 128);
+    outputs[thread_] = sum.o;
+    if (lane_ == 0) totals[warp_] = {sum.m, sum.l};
+    named_barrier(kBarrier, kMergeThreads);
+    if (warp_ == 0) {
+#pragma unroll 1
+      for (int i = 1; i < kMergeWarps; ++i) add(sum, {totals[i].x, totals[i].y, outputs[i * 32 + lane_]});
+      store(row, head, column, sum);
+    }
+    named_barrier(kBarrier, kMergeThreads);
+  }
+
+  /// Joins the sums of two runs of states.
+  __device__ __forceinline__ static void add(Sum& sum, const Sum& more) {
+    const float m = fmaxf(sum.m, more.m);
+    const float base = m == -INFINITY ? 0.0f : m;
+    const float a = exp2_approx(sum.m - base);
+    const float b = exp2_approx(more.m - base);
+    sum = {m,
+           sum.l * a + more.l * b,
+           {sum.o.x * a + more.o.x * b, sum.o.y * a + more.o.y * b, sum.o.z * a + more.o.z * b, sum.o.w * a + more.o.w * b}};
+  }
+
+  const AttentionParams& p_;
+  const StepArrays& step_;
+  int n_groups_;
+  std::uint32_t* shared_;
+  int thread_, lane_, warp_;
+  int is_dry_ = 0;
+};
 
 }  // namespace baton::cuda

@@ -30,7 +30,6 @@ class Producer {
     const int tile_rows = Tile::kMaxRows / group;
     read_batch(reader, 0);
     int ids = load_ids(step, shared_.pairs[0].item, 0);
-    wait_for_kernel_before();
 #pragma unroll 1
     for (int i = 0; shared_.pairs[i].item.n_rows > 0;) {
       const ItemPair& pair = shared_.pairs[i];
@@ -43,8 +42,12 @@ class Producer {
       }
       ids = next_ids;
     }
+    wait_once();
     barrier_wait(shared_.task_empty, task_parity_ ^ 1);
-    if (thread_ == 0) shared_.task->n_token_rows = 0;
+    if (thread_ == 0) {
+      shared_.task->n_token_rows = 0;
+      shared_.task->then_merges = p_.arrivals != nullptr && step.n_partials > 0 ? 1 : 0;
+    }
     barrier_arrive(shared_.task_full);
     barrier_arrive(shared_.task_full);
     wait_for_copies();
@@ -54,6 +57,12 @@ class Producer {
   __device__ void read_batch(PairReader& reader, int first) {
     if (thread_ < 32) reader.read(shared_.pairs + first, thread_);
     named_barrier(kProducerBarrier, kProducerThreads);
+  }
+
+  /// What the kernel before wrote may be read from here on: queries, rows, keys of this step.
+  __device__ __forceinline__ void wait_once() {
+    if (!has_waited_) wait_for_kernel_before();
+    has_waited_ = true;
   }
 
   /// Waits until the task before is taken, and writes this one: its rows, merge offsets and queries by copies that end later.
@@ -74,8 +83,6 @@ class Producer {
       *shared_.task = task;
     }
     if (thread_ < n_token_rows) copy_16(shared_address(shared_.rows + thread_), p_.rows + first_row + thread_);
-    if (p_.counters != nullptr && thread_ <= n_token_rows)
-      copy_4(shared_address(shared_.merge_offsets + thread_), step.merge_offsets + first_row + thread_);
     copy_queries(first_row, pair.kv_head, n_token_rows, group);
     arrive_with_copies(shared_.task_full);
     barrier_arrive(shared_.task_full);  // and with the task itself
@@ -98,7 +105,7 @@ class Producer {
   }
 
   /// A tile's keys and values, and its task as soon as the one before is taken: keys are copied ahead of it while there is
-  /// room.
+  /// room, the first also ahead of the wait for the kernel before.
   __device__ __forceinline__ void copy_tile(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group,
                                             int ids) {
     const AttentionItem& item = pair.item;
@@ -115,8 +122,12 @@ class Producer {
         next_ids = load_ids(step, item, first + 32);
       }
       const std::uint32_t empty = shared_.empty + 8 * ring_.slot;
-      if (!has_task && (__all_sync(~0u, barrier_has_ended(shared_.task_empty, task_parity_ ^ 1)) ||
-                        !__all_sync(~0u, barrier_has_ended(empty, ring_.parity ^ 1)))) {
+      if (!has_waited_ &&
+          (first + Tile::kGranules > item.n_settled_granules() || !__all_sync(~0u, barrier_has_ended(empty, ring_.parity ^ 1))))
+        wait_once();
+      if (!has_task && has_waited_ &&
+          (__all_sync(~0u, barrier_has_ended(shared_.task_empty, task_parity_ ^ 1)) ||
+           !__all_sync(~0u, barrier_has_ended(empty, ring_.parity ^ 1)))) {
         write_task(step, pair, row, n_token_rows, group);
         has_task = true;
       }
@@ -135,7 +146,9 @@ class Producer {
       arrive_with_copies(shared_.full + 8 * ring_.slot);
       ring_.advance(n_stages_);
     }
-    if (!has_task) write_task(step, pair, row, n_token_rows, group);
+    if (has_task) return;
+    wait_once();
+    write_task(step, pair, row, n_token_rows, group);
   }
 
   /// 16 tokens of K or V, panel by panel; a last panel of 64-byte rows is copied by half of the threads.
@@ -167,6 +180,7 @@ class Producer {
   int first_row_ = 0;
   int row_step_ = 0;
   bool takes_chunk_ = false;
+  bool has_waited_ = false;
   int task_parity_ = 0;
   RingPosition ring_;
 };

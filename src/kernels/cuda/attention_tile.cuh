@@ -19,8 +19,6 @@ constexpr int kAttentionThreads = kConsumerThreads + kProducerThreads;
 constexpr int kConsumerBarrier = 1;
 constexpr int kProducerBarrier = 2;
 constexpr int kMaxStages = 8;
-/// Rows (of one KV head each) that a block may complete before it merges them.
-constexpr int kLateMerges = 128;
 
 /// What the consumers must know of a tile, written by a producer beside the queries.
 struct TileTask {
@@ -31,7 +29,7 @@ struct TileTask {
   std::int32_t kv_begin = 0;
   std::int32_t kv_end = 0;
   std::int32_t kv_head = 0;
-  std::int32_t reserved = 0;
+  std::int32_t then_merges = 0;  ///< behind the last tile: whether the grid then merges
 };
 static_assert(sizeof(TileTask) == 32);
 
@@ -69,9 +67,10 @@ struct AttentionTile {
   static constexpr int kColumns = kDim < 128 ? kDim : 128;
   static constexpr int kColumnStride = kColumns + 8;
   static constexpr int kScratchFloats = kConsumerWarps * 8 * kColumnStride;
-  static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 28 +
-                                     16 + 2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) +
-                                     static_cast<int>(sizeof(TileTask)) + kLateMerges * 16 + 16 + 8 * (2 * kMaxStages + 2);
+  static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 16 +
+                                     2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) + static_cast<int>(sizeof(TileTask)) +
+                                     8 * (2 * kMaxStages + 2);
+  static_assert(kScratchFloats >= kMergeWords);
   static_assert(kTailBytes == 0 || kTailBytes == 64);
 
   /// Address of a 16-byte chunk of a token's row in a part of a stage (kv_layout.h, with kStageTokens for block_len).
@@ -89,15 +88,11 @@ struct SharedLayout {
   std::uint32_t stages;
   std::byte* queries;
   float* scratch;
-  float2* warp_states;          ///< (m, l) of each warp's 16 rows
-  float2* row_states;           ///< of each row of the tile, joined
-  TokenRow* rows;               ///< of the tile
-  std::int32_t* merge_offsets;  ///< of the tile's token rows, and behind the last
-  int2* merge_slots;            ///< of the rows of the tile at work: the first and the end
-  ItemPair* pairs;              ///< two batches
+  float2* warp_states;  ///< (m, l) of each warp's 16 rows
+  float2* row_states;   ///< of each row of the tile, joined
+  TokenRow* rows;       ///< of the tile
+  ItemPair* pairs;      ///< two batches
   TileTask* task;
-  int4* late_merges;  ///< row, KV head, merge slots [z, w)
-  int* n_late_merges;
   std::uint32_t full, empty, task_full, task_empty;
 
   __device__ SharedLayout(std::byte* memory, int n_stages) {
@@ -113,12 +108,8 @@ struct SharedLayout {
     warp_states = reinterpret_cast<float2*>(take(kConsumerWarps * 16 * 8));
     row_states = reinterpret_cast<float2*>(take(Tile::kMaxRows * 8));
     rows = reinterpret_cast<TokenRow*>(take(Tile::kMaxRows * 16));
-    merge_offsets = reinterpret_cast<std::int32_t*>(take(Tile::kMaxRows * 4 + 16));
-    merge_slots = reinterpret_cast<int2*>(take(Tile::kMaxRows * 8));
     pairs = reinterpret_cast<ItemPair*>(take(2 * kPairBatch * sizeof(ItemPair)));
     task = reinterpret_cast<TileTask*>(take(sizeof(TileTask)));
-    late_merges = reinterpret_cast<int4*>(take(kLateMerges * 16));
-    n_late_merges = reinterpret_cast<int*>(take(16));
     full = shared_address(at);
     empty = full + 8 * kMaxStages;
     task_full = empty + 8 * kMaxStages;

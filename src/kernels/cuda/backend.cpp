@@ -22,8 +22,6 @@ namespace {
 /// Room for the largest step: 65,536 items, a million partial states and eight million block numbers fit.
 constexpr std::size_t kStepBytes = 64 << 20;
 constexpr std::size_t kFirstStagingBytes = 1 << 20;
-/// Rows times KV heads that one merging launch can count.
-constexpr std::int64_t kAttentionCounters = 1 << 20;
 /// Biases and counts of penalties that the orders of one step can bring.
 constexpr std::int32_t kOriginals = kMaxListEntries;
 constexpr int kOldestComputeCapability = 80;
@@ -120,7 +118,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::make(const BackendOptions& options
 Result<void> CudaBackend::open(const BackendOptions& options) {
   if (options.attention_blocks < 0)
     return fail(ErrorCode::invalid_request,
-                fmt::format("{} blocks of attention: must be 0 (one a multiprocessor) or more", options.attention_blocks));
+                fmt::format("{} blocks of attention: must be 0 (as many as fit) or more", options.attention_blocks));
   if (options.batch_invariant)
     return fail(ErrorCode::unsupported,
                 "--batch-invariant: attention on CUDA does not sum alike for every batch yet; use the CPU", "batch_invariant");
@@ -135,13 +133,15 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
       return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of a step", kFirstStagingBytes));
     staging.size_bytes = kFirstStagingBytes;
   }
-  BATON_TRY(std::byte * counters, device_memory(kAttentionCounters * sizeof(std::int32_t), "the counters of attention"));
-  attention_.counters = reinterpret_cast<std::int32_t*>(counters);
-  attention_.n_counters = kAttentionCounters;
-  attention_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks
-                                                     : device_.n_multiprocessors * attention_blocks_a_multiprocessor(device_);
+  const int most_blocks = device_.n_multiprocessors * attention_blocks_a_multiprocessor(device_);
+  if (options.attention_blocks > most_blocks)
+    return fail(ErrorCode::invalid_request, fmt::format("{} blocks of attention: {} holds {} at once", options.attention_blocks,
+                                                        device_.name, most_blocks));
+  BATON_TRY(std::byte * arrivals, device_memory(sizeof(unsigned), "the counter of attention's blocks"));
+  attention_.arrivals = reinterpret_cast<unsigned*>(arrivals);
+  attention_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks : most_blocks;
   attention_.merges_inside = options.merges_in_attention;
-  check_cuda(cudaMemsetAsync(counters, 0, kAttentionCounters * sizeof(std::int32_t), device_.stream), "cudaMemsetAsync");
+  check_cuda(cudaMemsetAsync(arrivals, 0, sizeof(unsigned), device_.stream), "cudaMemsetAsync");
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
   sampling_ = {reinterpret_cast<float*>(originals), kOriginals};
   BATON_TRY(products_, MatmulEngine::make(device_, options.batch_invariant));
@@ -154,7 +154,7 @@ CudaBackend::~CudaBackend() {
   cudaSetDevice(device_.ordinal);
   cudaStreamSynchronize(device_.stream);
   products_.reset();
-  cudaFree(attention_.counters);
+  cudaFree(attention_.arrivals);
   cudaFree(sampling_.originals);
   cudaFree(step_);
   for (const Staging& staging : staging_) {
