@@ -135,7 +135,6 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
         row("--speculative-config", options.speculative_config,
             "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: guess tokens by what followed the same "
             "prompt_lookup_min (2) to prompt_lookup_max (4) tokens before; the same answers, sooner"));
-
   group("Prefixes", app.add_option("--prefix", options.prefixes,
                                    "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
                                    "messages), computed and pinned before the first request")
