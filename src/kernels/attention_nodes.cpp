@@ -128,7 +128,9 @@ void NodeChooser::choose(const LaidOutRows& rows, const AttentionShape& shape, c
     decide(i, rows, shape, options, model, tree[i]);
     if (tree[i].choice == NodeChoice::relayed) gain_us += tree[i].saved_us - tree[i].cost_us;
   }
-  if (gain_us >= options.costs.merge_us || leaves_are_cut(rows, shape, options, model)) return;
+  const AttentionCosts& costs = options.costs;
+  if (gain_us >= (leaves_are_cut(rows, shape, options, model) ? costs.relay_us : std::max(costs.merge_us, costs.relay_us)))
+    return;
   for (NodeReport& report : tree)
     if (report.choice == NodeChoice::relayed) report.choice = NodeChoice::merging_costs;
 }

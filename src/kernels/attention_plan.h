@@ -43,6 +43,7 @@ struct AttentionCosts {
   double partial_bytes_per_us = 20e3;  ///< writing and merging partial states
   double item_us = 0.7;                ///< fixed cost of an item and KV head, of one worker's time
   double merge_us = 0;                 ///< what a step that merges anything takes longer at its end
+  double relay_us = 0;                 ///< what relaying has to save at least, also where the step merges anyway
   std::int32_t n_workers = 2;          ///< threads or blocks that share the items
   /// Token rows that one read of a run serves (a node with more is read ceil(rows / row_tile) times); or, if row_tile_queries
   /// is not 0, the query rows that it serves.
@@ -97,7 +98,7 @@ struct RelayNode {
 enum class NodeChoice : std::int32_t {
   relayed,         ///< read once
   costs_more,      ///< partial states and items would cost more than the reads
-  merging_costs,   ///< it pays, but all such nodes together save less than the merging that only they bring to the step
+  merging_costs,   ///< it pays, but all such nodes together save less than the merging that they bring to the step
   outside_window,  ///< no row sees it
   no_room,         ///< the buffers for items or partial states hold nothing but leaves
 };

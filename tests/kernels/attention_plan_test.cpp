@@ -240,6 +240,38 @@ TEST(AttentionPlan, does_not_bring_merging_to_a_step_for_less_than_it_takes) {
   EXPECT_EQ(plan.n_partials, 0);
 }
 
+TEST(AttentionPlan, relays_only_what_saves_enough_where_the_step_merges_anyway) {
+  const Batch batch = prefix_batch(8, 128, 512, kBlockLen);  // so few that contexts are cut
+  AttentionCosts costs = costs_of_132_blocks();
+  costs.merge_us = 100;
+  const AttentionPlan relayed = plan_of(batch, llama_8b(), costs);
+  ASSERT_EQ(relayed.stats.nodes.size(), 1u);
+  const NodeReport& node = relayed.stats.tree.at(0);
+  costs.relay_us = node.saved_us - node.cost_us + 0.1;
+  const AttentionPlan paged = plan_of(batch, llama_8b(), costs);
+  EXPECT_EQ(paged.stats.tree.at(0).choice, NodeChoice::merging_costs);
+  EXPECT_GT(paged.n_partials, 0);
+}
+
+TEST(AttentionPlan, says_which_keys_are_older_than_the_step) {
+  Batch batch = prefix_batch(2, 100, 64, kBlockLen);
+  batch.sequences[0].n_rows = 3;
+  AttentionPlanOptions options;
+  options.relay = false;
+  options.costs = costs_of_132_blocks();
+  options.costs.min_piece = 1 << 20;  // nothing is cut
+  const AttentionPlan plan = plan_attention(batch.sequences, llama_8b(), options);
+  ASSERT_EQ(find_plan_fault(plan, batch.sequences, llama_8b()), std::nullopt);
+  ASSERT_EQ(plan.items.size(), 2u);
+  for (const AttentionItem& item : plan.items) {
+    const std::int32_t n_old = item.n_rows == 3 ? 164 - 3 : 164 - 1;
+    EXPECT_EQ(item.n_settled_granules(), n_old / 16);
+  }
+  AttentionPlan wrong = plan;
+  wrong.items[0].flags += 1 << AttentionItem::kSettledShift;
+  EXPECT_NE(find_plan_fault(wrong, batch.sequences, llama_8b()), std::nullopt);
+}
+
 TEST(AttentionPlan, one_sequence_is_planned_alike_with_relay_and_without) {
   for (const std::int32_t len : {1, 64, 640, 4096, 131072}) {
     const Batch batch = prefix_batch(1, len, 0, kBlockLen);

@@ -195,7 +195,8 @@ BackendInfo CudaBackend::info() const {
   costs.query_granule = 16;
   costs.partial_bytes_per_us = 3e6;
   costs.item_us = 3.0;
-  costs.merge_us = 8.0;
+  costs.merge_us = 4.5;
+  costs.relay_us = 2.0;
   costs.n_workers = attention_.n_blocks;
   costs.row_tile_queries = kAttentionTileRows;
   costs.min_piece = 256;
