@@ -23,6 +23,7 @@ constexpr std::int32_t kLongestPause = 64;
 constexpr double kMargin = 1.15;
 /// What did not pay is tried again after this many steps, with rows for a quarter of the sequences: 0.4% of the time at worst.
 constexpr std::int32_t kRetrySteps = 64;
+constexpr std::int32_t kLargeBatch = 16;
 /// Rows vary enough to tell what one costs if their standard deviation is this share of their mean.
 constexpr double kLeastVariation = 0.03;
 /// A step's time per row counts as at most so many times the mean's: the first step of a size prepares its products.
@@ -96,7 +97,12 @@ RowCost::Allowance RowCost::allow(std::int32_t n_sequences, std::int32_t n_rows)
   Line& line = line_of(n_sequences);
   const double mean_rows = line.n > 0 ? line.rows / line.n : 0;
   const bool is_known = line.n >= 3 && line.spread() > kLeastVariation * kLeastVariation * mean_rows * mean_rows;
-  if (!is_known) return {0, std::max(8, n_sequences)};
+  if (!is_known) {
+    if (n_sequences < kLargeBatch) return {0, 8};
+    // Where many decode, rows may be dear: a few drafts in every second step without prefill tell.
+    const bool tries = n_rows == n_sequences && ++line.n_refused % 2 == 1;
+    return {0, tries ? n_sequences / 4 : 0};
+  }
   const double slope = std::max(0.0, line.slope());
   const double step = line.seconds / line.n + slope * (n_rows - mean_rows);
   // Tokens come at the rate of n_rows in a step; a draft that keeps it must be worth what its row costs at that rate.
