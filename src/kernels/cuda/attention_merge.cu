@@ -10,7 +10,7 @@ namespace baton::cuda {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(kMergeThreads, 6) merge_kernel(const __grid_constant__ AttentionParams p) {
+__global__ void __launch_bounds__(kMergeThreads, 5) merge_kernel(const __grid_constant__ AttentionParams p) {
   __shared__ __align__(16) std::uint32_t shared[kMergeWords];
   let_next_kernel_start();
   const StepArrays step(p);
@@ -41,10 +41,9 @@ void attention_merge(const Device& device, const AttentionMergeArgs& args) {
   const AttentionParams params = merge_params(args);
   check(params.head_dim % 4 == 0, "attention_merge on CUDA: head_dim must be a multiple of 4");
   if (params.n_rows == 0) return;
-  // A block a row and head while they are few, so that many states of one have four warps; else a warp.
   const std::int64_t n_units = static_cast<std::int64_t>(params.n_rows) * params.n_heads;
-  const std::int64_t most = 4 * device.n_multiprocessors;
-  const auto n_blocks = static_cast<int>(n_units <= most ? n_units : std::min((n_units + kMergeWarps - 1) / kMergeWarps, most));
+  const std::int64_t n_groups = n_units <= kFewUnits ? n_units : (n_units + kMergeWarps - 1) / kMergeWarps;
+  const auto n_blocks = static_cast<int>(std::min<std::int64_t>(n_groups, 4 * device.n_multiprocessors));
   const auto launch = [&](auto* kernel) {
     launch_overlapped(device, kernel, n_blocks, kMergeThreads, 0, "attention_merge", params);
   };

@@ -1,9 +1,11 @@
-/// Merging of partial states by groups of four warps: inside the attention kernel, by its blocks behind a barrier of the grid,
-/// or in a launch of its own. The number of a row's states alone says in which order they are summed, so both give the same
-/// bits, whatever the grid.
+/// Merging of partial states by groups of four warps: in a launch of its own, or inside the attention kernel, by its blocks
+/// behind a barrier of the grid. What is merged alone says in which order it is summed, so both give the same bits, whatever
+/// the grid.
 ///
-/// Up to 32 states are summed in order by a warp, a lane four columns; more are cut into four parts, a warp each. The code is
-/// kept short and its first round is dry: instructions are cold in every launch, and a line of them takes as long as a state.
+/// A warp takes a row and query head, a lane four columns, and sums up to 32 states in order. Where there are few rows and
+/// heads a group takes one, and four parts of more than 8 states; the same where there are more than 32 states, in runs of 32.
+/// The code is kept short and its first round is dry: instructions are cold in every launch, and a line of them takes as long
+/// as a state.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,7 +18,9 @@ namespace baton::cuda {
 
 constexpr int kMergeWarps = 4;
 constexpr int kMergeThreads = 32 * kMergeWarps;
+constexpr int kWholeStates = 8;  ///< states that a group does not cut into parts
 constexpr int kWarpStates = 32;  ///< states that a warp merges alone
+constexpr int kFewUnits = 256;   ///< up to so many rows times query heads are merged by groups, more by warps
 constexpr int kMergeLoads = 4;   ///< outputs that a lane has in flight
 /// 32-bit words of shared memory that merging works in, 16-byte aligned: rows of many states, and what each warp made of its
 /// part of one.
@@ -45,30 +49,31 @@ class Merger {
   template <class Join, class UntilWritten>
   __device__ __forceinline__ void run(const Join& join, const UntilWritten& until_written) {
     const int n_units = p_.n_rows * p_.n_heads;
-    const int stride = n_groups_ * kMergeWarps;
+    by_group_ = n_units <= kFewUnits;
+    const int stride = n_groups_ * (by_group_ ? 1 : kMergeWarps);
     int group = 0;
     int unit = 0;
     Row row;
     // The first round is dry, for the instructions' sake: it sums whatever lies in the first state and stores nothing.
     asm volatile("mov.u32 %0, 1;" : "=r"(is_dry_));
-    row.n_states = is_dry_;
+    row.n_states = row.end = is_dry_;
     for (int round = 0;; ++round) {
       const Row now = row;
       unit += stride;
       row = read_row(unit, n_units);
-      if (now.n_states > 0) merge_by_warp(now);
+      if (now.n_states > 0) merge(now);
       if (round == 0) {
         is_dry_ = 0;
         group = join();
         if (group < 0) return;
-        unit = group + n_groups_ * warp_ - stride;
+        unit = group + (by_group_ ? 0 : n_groups_ * warp_) - stride;
         row.n_states = 0;
       } else {
         if (round == 1) until_written();
         if (unit >= n_units) break;
       }
     }
-    if (step_.most_merge_slots > kWarpStates) merge_long_rows(group);
+    if (step_.most_merge_slots > kWarpStates && !by_group_) merge_long_rows(group);
   }
 
  private:
@@ -76,8 +81,11 @@ class Merger {
   struct Row {
     int row = 0;
     int head = 0;
-    int n_states = 0;  ///< 0: nothing for a warp
-    int slot = 0;      ///< of the lane's state
+    int begin = 0;     ///< of its merge slots
+    int n_states = 0;  ///< 0: nothing to merge here
+    int first = 0;     ///< this warp's states, and their end
+    int end = 0;
+    int slot = 0;  ///< of the lane's state among these
   };
   /// Of some states: their maximum (-infinity: all are empty), and sums weighted by 2^(m - maximum).
   struct Sum {
@@ -85,16 +93,29 @@ class Merger {
     float4 o;
   };
 
+  /// Where part `part` of `n` states of a group begins; part kMergeWarps gives the end.
+  __device__ __forceinline__ static int part_begin(int n, int part) {
+    if (n > kWholeStates) return n * part / kMergeWarps;
+    return part == 0 ? 0 : n;
+  }
+
   __device__ __forceinline__ Row read_row(int unit, int n_units) const {
     Row row;
     if (unit >= n_units) return row;
     row.row = static_cast<int>(static_cast<unsigned>(unit) / static_cast<unsigned>(p_.n_heads));
     row.head = unit - row.row * p_.n_heads;
-    const int begin = __ldg(step_.merge_offsets + row.row);
-    row.n_states = __ldg(step_.merge_offsets + row.row + 1) - begin;
-    if (row.n_states > kWarpStates) row.n_states = 0;
-    if (lane_ < row.n_states) row.slot = __ldg(step_.merge_slots + begin + lane_);
+    read_states(row);
+    if (!by_group_ && row.n_states > kWarpStates) row.n_states = 0;  // for merge_long_rows
     return row;
+  }
+  __device__ __forceinline__ void read_states(Row& row) const {
+    row.begin = __ldg(step_.merge_offsets + row.row);
+    row.n_states = row.end = __ldg(step_.merge_offsets + row.row + 1) - row.begin;
+    if (by_group_) {
+      row.first = part_begin(row.n_states, warp_);
+      row.end = part_begin(row.n_states, warp_ + 1);
+    }
+    if (lane_ < row.end - row.first) row.slot = __ldg(step_.merge_slots + row.begin + row.first + lane_);
   }
 
   __device__ __forceinline__ std::int64_t state_of(int slot, int head) const {
@@ -144,24 +165,49 @@ class Merger {
                     {sum.o.x * factor, sum.o.y * factor, sum.o.z * factor, sum.o.w * factor});
   }
 
-  __device__ __forceinline__ void merge_by_warp(const Row& row) const {
+  __device__ __forceinline__ void merge(const Row& row) {
 #pragma unroll 1
-    for (int column = lane_ * 4; column - lane_ * 4 < p_.head_dim; column += 128)
-      store(row.row, row.head, column, sum_states(row.slot, row.n_states, row.head, column));
+    for (int column = lane_ * 4; column - lane_ * 4 < p_.head_dim; column += 128) {
+      Sum sum{-INFINITY, 0, {0, 0, 0, 0}};
+      int slot = row.slot;
+#pragma unroll 1
+      for (int first = row.first; first < row.end; first += kWarpStates) {
+        if (first > row.first && first + lane_ < row.end) slot = __ldg(step_.merge_slots + row.begin + first + lane_);
+        add(sum, sum_states(slot, min(kWarpStates, row.end - first), row.head, column));
+      }
+      if (by_group_) join_parts(sum);
+      if (!by_group_ || warp_ == 0) store(row.row, row.head, column, sum);
+    }
   }
 
-  /// Rows of more states than a warp merges, and 128 columns of one at a time, by the group.
-  __device__ __forceinline__ void merge_long_rows(int group) const {
-    const int n_column_groups = (p_.head_dim + 127) / 128;
+  /// Adds the parts up in warp 0.
+  __device__ __forceinline__ void join_parts(Sum& sum) const {
+    auto* const outputs = reinterpret_cast<float4*>(shared_ + kMergeThreads);
+    auto* const totals = reinterpret_cast<float2*>(shared_ + kMergeThreads + kMergeWarps * 128);
+    outputs[thread_] = sum.o;
+    if (lane_ == 0) totals[warp_] = {sum.m, sum.l};
+    named_barrier(kBarrier, kMergeThreads);
+    if (warp_ == 0) {
+#pragma unroll 1
+      for (int i = 1; i < kMergeWarps; ++i) add(sum, {totals[i].x, totals[i].y, outputs[i * 32 + lane_]});
+    }
+    named_barrier(kBarrier, kMergeThreads);
+  }
+
+  /// Rows of more states than a warp merges, by the group.
+  __device__ __forceinline__ void merge_long_rows(int group) {
+    by_group_ = true;
 #pragma unroll 1
     for (int first_row = 0; first_row < p_.n_rows; first_row += kMergeThreads) {
       const int n_units = list_long_rows(first_row) * p_.n_heads;
 #pragma unroll 1
-      for (int job = group; job < n_units * n_column_groups; job += n_groups_) {
-        const int column_group = job / n_units;
-        const int unit = job - column_group * n_units;
+      for (int unit = group; unit < n_units; unit += n_groups_) {
+        Row row;
         const int index = unit / p_.n_heads;
-        merge_by_group(static_cast<int>(shared_[index]), unit - index * p_.n_heads, column_group * 128 + lane_ * 4);
+        row.row = static_cast<int>(shared_[index]);
+        row.head = unit - index * p_.n_heads;
+        read_states(row);
+        merge(row);
       }
       named_barrier(kBarrier, kMergeThreads);
     }
@@ -188,30 +234,6 @@ class Merger {
     return n;
   }
 
-  /// A part of the states by each warp, 32 at a time; warp 0 adds the parts up.
-  __device__ __forceinline__ void merge_by_group(int row, int head, int column) const {
-    const int begin = __ldg(step_.merge_offsets + row);
-    const int n = __ldg(step_.merge_offsets + row + 1) - begin;
-    Sum sum{-INFINITY, 0, {0, 0, 0, 0}};
-    const int end = n * (warp_ + 1) / kMergeWarps;
-#pragma unroll 1
-    for (int first = n * warp_ / kMergeWarps; first < end; first += kWarpStates) {
-      const int slot = first + lane_ < end ? __ldg(step_.merge_slots + begin + first + lane_) : 0;
-      add(sum, sum_states(slot, min(kWarpStates, end - first), head, column));
-    }
-    auto* const outputs = reinterpret_cast<float4*>(shared_ + kMergeThreads);
-    auto* const totals = reinterpret_cast<float2*>(shared_ + kMergeThreads + kMergeWarps * 128);
-    outputs[thread_] = sum.o;
-    if (lane_ == 0) totals[warp_] = {sum.m, sum.l};
-    named_barrier(kBarrier, kMergeThreads);
-    if (warp_ == 0) {
-#pragma unroll 1
-      for (int i = 1; i < kMergeWarps; ++i) add(sum, {totals[i].x, totals[i].y, outputs[i * 32 + lane_]});
-      store(row, head, column, sum);
-    }
-    named_barrier(kBarrier, kMergeThreads);
-  }
-
   /// Joins the sums of two runs of states.
   __device__ __forceinline__ static void add(Sum& sum, const Sum& more) {
     const float m = fmaxf(sum.m, more.m);
@@ -228,6 +250,7 @@ class Merger {
   int n_groups_;
   std::uint32_t* shared_;
   int thread_, lane_, warp_;
+  bool by_group_ = false;  ///< a group takes a row and head, not a warp
   int is_dry_ = 0;
 };
 
