@@ -15,10 +15,12 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import http.client
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import subprocess
@@ -26,11 +28,12 @@ import sys
 import tempfile
 import time
 
-from soak_clients import JSON, MAX_MODEL_LEN, ROOT, Clients
+from soak_clients import JSON, MAX_MODEL_LEN, ROOT, Clients, change_files
 
 BINARY = pathlib.Path(os.environ.get("BATON_BINARY", ROOT / "build/cpu-release/bin/baton"))
 FLAGS = f"--kv-cache-memory-bytes 16M --max-model-len {MAX_MODEL_LEN} --max-num-seqs 24 --max-num-queued-reqs 40".split()
 PREFIX = f"shop={ROOT / 'models/demo/catalogue.txt'}"
+SPECULATION = '{"method": "ngram", "num_speculative_tokens": 4}'
 ENDINGS = ("abort", "drain", "twice", "kill")  # of the short lives, in turn; the long one drains
 LATE_SECONDS = 1.0  # for which clients go on asking a server that ends
 START_SECONDS = 120
@@ -64,16 +67,25 @@ def test_environment() -> str:
     return file.read_text() if file.exists() else ""
 
 
+@functools.cache
+def watches_folders() -> bool:
+    """Whether the program has --prefix-folder: one from before it, to compare with, has not."""
+    told = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True, check=True)
+    return "--prefix-folder" in told.stdout
+
+
 class Server:
     """One life of `baton serve` over the demo model."""
 
-    def __init__(self, log: pathlib.Path, port: int, shutdown_timeout: int) -> None:
+    def __init__(self, log: pathlib.Path, port: int, *flags: str) -> None:
         """Start it and wait until it answers."""
+        self.folder = log.with_suffix(".prefixes")
+        self.folder.mkdir()
         settings = dict(line.split("=", 1) for line in test_environment().splitlines())
         if "ASAN_OPTIONS" in settings:
             settings["ASAN_OPTIONS"] += ":quarantine_size_mb=16"  # else the quarantine's filling hides what grows
         command = [BINARY, "serve", "--host", "127.0.0.1", "--port", str(port), *FLAGS, "--prefix", PREFIX]
-        command += ["--shutdown-timeout", str(shutdown_timeout)]
+        command += [*flags, *(["--prefix-folder", self.folder] if watches_folders() else [])]
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | settings)
@@ -118,6 +130,8 @@ class Server:
 
     def pause(self, second: float, patience: float) -> dict[str, float]:
         """What is left when no client asks: looked at until nothing is, at most a few seconds."""
+        for file in self.folder.iterdir():
+            file.unlink()
         for entry in json.loads(self.request("GET", "/v1/prefixes"))["data"]:
             if entry["id"].startswith("soak-"):
                 self.request("DELETE", f"/v1/prefixes/{entry['id']}")
@@ -130,12 +144,12 @@ class Server:
                 "running": metrics["vllm:num_requests_running"],
                 "waiting": metrics["vllm:num_requests_waiting"],
                 "leaked_blocks": round(held) - sum(entry["n_pinned_blocks"] for entry in kept),
+                "prefixes": len(kept),
                 "open_files": metrics["process_open_fds"],
             }
             # A connection that a client has reset is closed when the server comes to it.
-            if not (left["running"] or left["waiting"] or left["leaked_blocks"]) and left["open_files"] <= self.n_files:
-                break
-            if time.monotonic() > deadline:
+            is_clear = not (left["running"] or left["waiting"] or left["leaked_blocks"]) and left["open_files"] <= self.n_files
+            if (is_clear and len(kept) == 1) or time.monotonic() > deadline:
                 break
             time.sleep(0.1)
         return left | {"second": round(second), "rss_mb": round(self.rss_mb(), 1), "threads": self.status("Threads")}
@@ -150,7 +164,8 @@ class Life:
     seconds_to_end: float = 0
     outcomes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     n_tokens: int = 0
-    n_preemptions: float = 0
+    n_preemptions: float = 0  # until the last pause
+    n_guessed: float = 0  # tokens that speculation guessed, until then
     pauses: list[dict] = dataclasses.field(default_factory=list)
     rss_mb: list[tuple[float, float]] = dataclasses.field(default_factory=list)  # second, MB
     faults: list[str] = dataclasses.field(default_factory=list)
@@ -159,7 +174,7 @@ class Life:
 def judge_pauses(life: Life, n_files: int, build: Build) -> None:
     """Nothing left over, and nothing that grows: files, threads, memory."""
     for pause in life.pauses:
-        if pause["running"] or pause["waiting"] or pause["leaked_blocks"] or pause["open_files"] > n_files:
+        if pause["running"] or pause["waiting"] or pause["leaked_blocks"] or pause["prefixes"] > 1 or pause["open_files"] > n_files:
             life.faults.append(f"left over without a client ({n_files} files were open before the first): {pause}")
         if pause["threads"] > life.pauses[0]["threads"]:
             life.faults.append(f"more threads than at first: {pause}")
@@ -193,12 +208,14 @@ class Soak:
         print(f"\r{where}  {n} requests  {memory}  {wrong} wrong\033[K", end="", flush=True)
 
     def load(self, server: Server, life: Life, began: float, until: float, part: int) -> Clients:
-        """Clients from now until a time, with a look at the memory each second."""
+        """Clients and changes of the folder from now until a time, with a look at the memory each second."""
+        rng = random.Random(f"{self.options.seed} {len(self.lives)} {part} files")
         clients = Clients(server.port, self.options.clients, f"{self.options.seed} {len(self.lives)} {part}")
         while (now := time.monotonic()) < until and server.process.poll() is None:
             life.rss_mb.append((round(now - began, 1), round(server.rss_mb(), 1)))
             self.show(life, clients, now - began)
-            time.sleep(min(1.0, max(0.0, until - now)))
+            change_files(server.folder, rng)
+            time.sleep(min(1.0, max(0.0, until - time.monotonic())))
         return clients
 
     def end(self, server: Server, clients: Clients, life: Life) -> None:
@@ -228,7 +245,10 @@ class Soak:
         """One life of the server: load and pauses in turn, and its end."""
         life = Life(ended_by)
         log = self.folder / f"server-{len(self.lives) + 1}.log"
-        server = Server(log, self.port, 0 if ended_by == "abort" else END_SECONDS)
+        flags = ["--shutdown-timeout", str(0 if ended_by == "abort" else END_SECONDS)]
+        if len(self.lives) % 2 == 1:  # else those speculate that ask for it
+            flags += ["--speculative-config", SPECULATION]
+        server = Server(log, self.port, *flags)
         self.port = server.port
         began = time.monotonic()
         clients = None
@@ -242,7 +262,9 @@ class Soak:
                     clients.is_over = True  # what is under way still ends as it should
                     clients.join()
                     life.pauses.append(server.pause(time.monotonic() - began, self.build.patience))
-                    life.n_preemptions = server.metrics()["vllm:num_preemptions_total"]
+                    metrics = server.metrics()
+                    life.n_preemptions = metrics["vllm:num_preemptions_total"]
+                    life.n_guessed = metrics["vllm:spec_decode_num_accepted_tokens_total"]
                 life.outcomes += clients.outcomes
                 life.n_tokens += clients.n_tokens
         except (OSError, http.client.HTTPException) as error:
@@ -265,7 +287,8 @@ class Soak:
         clear = "\r\033[K" if sys.stdout.isatty() else ""
         print(f"{clear}life {len(self.lives)}: {life.seconds:.0f} s, ended by {life.ended_by} in {life.seconds_to_end} s: {told}")
         memory = " ".join(f"{pause['rss_mb']:.0f}" for pause in life.pauses)
-        print(f"  {life.n_tokens} tokens, {life.n_preemptions:.0f} preemptions; in the pauses {memory} MB")
+        counts = f"{life.n_tokens} tokens, {life.n_preemptions:.0f} preemptions, {life.n_guessed:.0f} guessed"
+        print(f"  {counts}; in the pauses {memory} MB")
         if life.pauses:
             print(f"  at the last: {', '.join(f'{what} {value:g}' for what, value in life.pauses[-1].items())}")
         for fault in life.faults:

@@ -47,6 +47,7 @@ BAD_REQUESTS: list[tuple[str, str, set[int]]] = [
             '{"prompt": "a", "best_of": 3}',
             '{"prompt": "a", "logit_bias": {"cat": 1}}',
             '{"prompt": "a", "stream": "yes"}',
+            '{"prompt": "a", "speculative_config": {"method": "eagle"}}',
             json.dumps({"prompt": [300] * (MAX_MODEL_LEN + 1)}),
             json.dumps({"prompt": "word " * 5000}),
         )
@@ -100,6 +101,33 @@ def random_tokens(rng: random.Random, n: int) -> list[int]:
 def worst(ends: set[str]) -> str:
     """Return what was wrong, else what was out of the ordinary, else nothing."""
     return next((end for end in ends if end.startswith("WRONG")), max(ends))
+
+
+def change_files(folder: pathlib.Path, rng: random.Random) -> None:
+    """Write, replace, break or delete a file of --prefix-folder."""
+    file = folder / f"file-{rng.randrange(3)}{rng.choice(('.txt', '.txt', '.json'))}"
+    text = " ".join(rng.choices(WORDS, k=rng.choice((5, 30, 100))))
+    if file.suffix == ".json":
+        text = json.dumps({"messages": [{"role": "system", "content": text}]})[: rng.choice((None, None, 40))]
+    what = rng.choice(("write", "rename", "slowly", "delete"))
+    if what == "write":
+        file.write_text(text)
+    elif what == "rename":
+        (folder / ".new").write_text(text)
+        (folder / ".new").rename(file)
+    elif what == "slowly":
+        with file.open("w") as output:
+            for part in (text[:20], text[20:]):
+                output.write(part)
+                output.flush()
+                time.sleep(0.3)
+    else:
+        file.unlink(missing_ok=True)
+
+
+def speculation(rng: random.Random) -> dict:
+    """Return a speculative_config of a request."""
+    return {"method": "ngram", "num_speculative_tokens": rng.randrange(1, 9), "prompt_lookup_min": 1, "prompt_lookup_max": 3}
 
 
 class Clients:
@@ -192,10 +220,13 @@ class Clients:
             "logprobs": (0.05, lambda: 3),
             "prompt_logprobs": (0.03, lambda: 1),
             "stop": (0.05, lambda: ["the", "zz"]),
+            "speculative_config": (0.25, lambda: speculation(rng)),
         }
         for name, (share, value) in options.items():
             if rng.random() < share:
                 body[name] = value()
+        if rng.random() < 0.1:  # what it says again and again can be guessed
+            body["prompt"] = (random_tokens(rng, rng.randrange(1, 20)) * 100)[: rng.randrange(1, 300)]
         if rng.random() < 0.03:
             body["prompt"] = [prompt, random_tokens(rng, 5)]
         if rng.random() < 0.02:  # as long as may be
@@ -289,6 +320,8 @@ class Clients:
         """A question about the catalogue, whose answer is known."""
         asked = rng.choice(QUESTIONS)
         body = {name: asked[name] for name in ("messages", "prefix", "max_tokens", "temperature")}
+        if rng.random() < 0.4:
+            body["speculative_config"] = speculation(rng)
         sent = time.monotonic()
         response = self.post(connection, "/v1/chat/completions", body)
         text = response.read()
@@ -363,7 +396,7 @@ class Clients:
     def use_prefix(self, connection: http.client.HTTPConnection, rng: random.Random) -> str:
         """A chat behind a prefix that may be gone by now."""
         body = {"messages": [{"role": "user", "content": " ".join(rng.choices(WORDS, k=20))}], "max_tokens": 40, "ignore_eos": True}
-        body["prefix"] = f"soak-{rng.randrange(4)}"
+        body["prefix"] = rng.choice((f"soak-{rng.randrange(4)}", f"file-{rng.randrange(3)}"))
         sent = time.monotonic()
         response = self.post(connection, "/v1/chat/completions", body)
         text = response.read()
