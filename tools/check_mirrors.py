@@ -37,6 +37,7 @@ CUDA_ONLY = {"attention_*", "device", "kv_layout", "launch", "mma", "radix_selec
 # Sources (patterns) that another test reaches: a source is tested by what is said about it, and these have no name outside.
 TESTED_THROUGH = {
     "src/text/jinja_*.cpp": "tests/text/chat_template_test.cpp",
+    "src/server/prefix_definition.cpp": "tests/server/prefix_api_test.cpp",
     "src/apps/bench/attention_*.cpp": "tests/apps/attention_bench_test.cpp",
     "src/apps/bench/read_rate.cpp": "tests/apps/attention_bench_test.cpp",
     "src/apps/bench/decode_bench.cpp": "tests/e2e/test_programs.py",

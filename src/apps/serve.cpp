@@ -29,6 +29,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.routes.cors = {options.allowed_origins, options.allowed_methods, options.allowed_headers, options.allow_credentials};
   made.routes.version = version_number();
   made.routes.max_logprobs = options.max_logprobs;
+  made.prefix_folder = options.prefix_folder;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;
   return made;
@@ -85,6 +86,9 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   list("--allowed-methods", options.allowed_methods, "CORS: methods (*)", "Server");
   list("--allowed-headers", options.allowed_headers, "CORS: headers (*)", "Server");
   app.add_flag("--allow-credentials", options.allow_credentials, "CORS: cookies and keys of pages")->group("Server");
+  row("--prefix-folder", options.prefix_folder,
+      "Folder whose files NAME.txt and NAME.json are prefixes; they come, change and go with the files", "Prefixes")
+      ->check(CLI::ExistingDirectory);
   row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")
       ->check(CLI::Range(0, 20));
   row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")

@@ -24,6 +24,7 @@ struct ServeCommandOptions {
   bool allow_credentials = false;
   std::int32_t max_logprobs = 20;
   std::int64_t shutdown_timeout_s = 30;
+  std::string prefix_folder;  ///< empty: none
 };
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);

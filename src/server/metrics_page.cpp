@@ -104,6 +104,15 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
             number(m.relay_groups));
 }
 
+void add_prefixes(Families& out, const PrefixCounts& counts) {
+  for (const PrefixSource source : {PrefixSource::flag, PrefixSource::api, PrefixSource::folder})
+    out.gauge("baton:prefixes", "Registered prefixes by source.",
+              static_cast<double>(counts.by_source[static_cast<std::size_t>(source)]),
+              {{"source", std::string(to_string(source))}});
+  out.gauge("baton:prefix_files_refused", "Files of the prefix folder whose contents are not served; the log says why.",
+            static_cast<double>(counts.n_refused_files));
+}
+
 void add_counters(Families& out, const EngineMetrics& m) {
   out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.", number(m.prefix_cache_queries));
   out.counter("vllm:gpu_prefix_cache_queries_total", "Older name of vllm:prefix_cache_queries_total.",
@@ -237,10 +246,11 @@ void MetricsPage::observe_request(std::string_view handler, std::string_view met
   http_->observe(handler, method, status, seconds);
 }
 
-std::string MetricsPage::render() const {
+std::string MetricsPage::render(const PrefixCounts& prefixes) const {
   Families engine({{"model_name", model_name_}, {"engine", "0"}});
   const EngineMetrics& metrics = engine_.metrics();
   add_gauges(engine, metrics, engine_.info());
+  add_prefixes(engine, prefixes);
   add_counters(engine, metrics);
   add_histograms(engine, metrics);
   Families process({});

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "server/prefixes.h"
 
 namespace baton {
 
@@ -18,7 +19,7 @@ class MetricsPage {
   /// `handler` is a route, not a path, so that there are few.
   void observe_request(std::string_view handler, std::string_view method, int status, double seconds);
 
-  std::string render() const;
+  std::string render(const PrefixCounts& prefixes) const;
 
  private:
   class Http;

@@ -15,6 +15,7 @@ namespace baton {
 namespace {
 
 using json::Value;
+using openai::bad;
 using openai::find_given;
 using openai::flag_field;
 using openai::integer_field;
@@ -22,10 +23,6 @@ using openai::parse_token_ids;
 
 constexpr std::size_t kMaxFields = 1000;
 constexpr std::int32_t kMaxInt = std::numeric_limits<std::int32_t>::max();
-
-tl::unexpected<Error> bad(std::string_view field, std::string message) {
-  return fail(ErrorCode::invalid_request, std::move(message), std::string(field));
-}
 
 Result<void> parse_stop(const Value& body, GenerationRequest& request) {
   const Value* stop = find_given(body, "stop");
@@ -206,12 +203,12 @@ Result<GenerationRequest> parse_generation_fields(const Value& body, const Sampl
   BATON_TRY(const auto priority, integer_field(body, "priority", std::numeric_limits<std::int32_t>::min(), kMaxInt));
   request.priority = priority.value_or(0);
   BATON_TRY(request.deadline_ms, integer_field(body, "deadline_ms", 1, kMaxInt));
-  if (const Value* config = find_given(body, "speculative_config")) {
-    BATON_TRY(request.speculation, parse_speculative_config(*config, "speculative_config"));
-  }
   BATON_TRY(const auto n_prompt, integer_field(body, "prompt_logprobs", 0, limits.max_logprobs));
   if (n_prompt && request.is_stream) return bad("prompt_logprobs", "'prompt_logprobs' needs 'stream' to be false");
   request.n_prompt_logprobs = request.sampling.n_prompt_logprobs = n_prompt.value_or(-1);
+  if (const Value* config = find_given(body, "speculative_config")) {
+    BATON_TRY(request.speculation, parse_speculative_config(*config, "speculative_config"));
+  }
   BATON_TRY(request.wants_stats, flag_field(body, "baton_stats", false));
   BATON_TRY(request.wants_token_ids, flag_field(body, "return_token_ids", false));
   request.unknown_fields = unknown_fields(body);

@@ -14,6 +14,7 @@ namespace baton {
 namespace {
 
 using json::Value;
+using openai::bad;
 using openai::find_given;
 using openai::integer_field;
 using openai::number_field;
@@ -21,10 +22,6 @@ using openai::number_field;
 constexpr float kMaxTemperature = 100;
 constexpr float kMaxRepetitionPenalty = 100;
 constexpr std::size_t kMaxBadWordBytes = 256;
-
-tl::unexpected<Error> bad(std::string_view field, std::string message) {
-  return fail(ErrorCode::invalid_request, std::move(message), std::string(field));
-}
 
 Result<void> check_size(std::string_view key, const Value& list, std::size_t most) {
   if (list.size() <= most) return {};

@@ -2,12 +2,17 @@
 #include "server/openai_values.h"
 
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace baton::openai {
 
 using json::Value;
+
+tl::unexpected<Error> bad(std::string_view field, std::string message) {
+  return fail(ErrorCode::invalid_request, std::move(message), std::string(field));
+}
 
 const Value* find_given(const Value& body, std::string_view key) {
   const Value* value = json::find(body, key);
@@ -25,10 +30,8 @@ Result<std::optional<std::int32_t>> integer_field(const Value& body, std::string
 Result<float> number_field(const Value& body, std::string_view key, float least, float most, float otherwise) {
   BATON_TRY(const auto number, json::get_optional<float>(body, key));
   if (!number) return otherwise;
-  if (!(*number >= least && *number <= most)) {
-    return fail(ErrorCode::invalid_request, fmt::format("'{}' must be from {} to {}, not {}", key, least, most, *number),
-                std::string(key));
-  }
+  if (!(*number >= least && *number <= most))
+    return bad(key, fmt::format("'{}' must be from {} to {}, not {}", key, least, most, *number));
   return *number;
 }
 
@@ -45,8 +48,7 @@ Result<void> parse_token_ids(const Value& list, std::string_view key, std::int32
     const std::int64_t id = is_integer ? element.get<std::int64_t>() : -1;
     if (!is_integer || id < 0 || id >= n_vocab) {
       const std::string found = is_integer ? fmt::format("{}", id) : std::string(json::describe_type(element));
-      return fail(ErrorCode::invalid_request,
-                  fmt::format("'{}' must hold token ids from 0 to {}, not {}", key, n_vocab - 1, found), std::string(key));
+      return bad(key, fmt::format("'{}' must hold token ids from 0 to {}, not {}", key, n_vocab - 1, found));
     }
     out.push_back(static_cast<TokenId>(id));
   }

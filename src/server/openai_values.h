@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,8 @@
 
 namespace baton::openai {
 
+/// The error of a caller's value: `return bad("top_p", "'top_p' must be ...")`.
+tl::unexpected<Error> bad(std::string_view field, std::string message);
 /// The field, or null where it is absent or null.
 const json::Value* find_given(const json::Value& body, std::string_view key);
 /// An optional integer in [least, most]; nullopt where the field is absent or null.

@@ -1,25 +1,15 @@
-/// The bodies of /v1/prefixes: what registers a prefix, and how one is shown.
+/// How /v1/prefixes shows a prefix, and says what was wrong with one.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/result.h"
 #include "io/json.h"
+#include "server/prefix_definition.h"
 #include "server/prefixes.h"
 
 namespace baton {
-
-struct PrefixRequest {
-  PrefixDefinition definition;
-  std::string content_field;                ///< "text" or "messages": whichever was given
-  std::vector<std::string> unknown_fields;  ///< shortened to print
-};
-
-/// {id, text or messages, version?, ttl_seconds?}. Errors: invalid_request, with the field.
-Result<PrefixRequest> parse_prefix_request(const json::Value& body);
 
 /// `model`: the name under which the model itself is served; `block_len`: tokens a block of the KV cache.
 json::Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int32_t block_len);

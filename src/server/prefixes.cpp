@@ -1,9 +1,9 @@
-/// Reading, rendering and registering prefixes.
+/// Rendering, registering and handing out prefixes.
 #include "server/prefixes.h"
 
 #include <algorithm>
-#include <chrono>
-#include <iterator>
+#include <list>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,179 +11,288 @@
 
 #include "core/check.h"
 #include "core/log.h"
-#include "io/file.h"
 
 namespace baton {
 namespace {
-
-json::Value message_of(std::string_view role, std::string content) {
-  json::Value message;
-  message["role"] = std::string(role);
-  message["content"] = std::move(content);
-  return message;
-}
 
 Error about(std::string_view name, Error error) {
   error.message = fmt::format("prefix {}: {}", name, error.message);
   return error;
 }
 
-Result<std::vector<TokenId>> render_with(const ServedModel& model, const json::Value& messages, std::string_view user) {
+Result<std::string> render_with(const ServedModel& model, const json::Value& messages, std::string_view user) {
   ChatTemplate::Context context;
   context.messages = messages;
-  context.messages.push_back(message_of("user", std::string(user)));
+  json::Value& message = context.messages.emplace_back();
+  message["role"] = "user";
+  message["content"] = std::string(user);
   context.add_generation_prompt = true;
   context.bos_token = model.tokenizer.bos_text();
   context.eos_token = model.tokenizer.eos_text();
-  BATON_TRY(const std::string text, model.chat_template->render(context));
-  return model.tokenizer.encode(text, /*add_special_tokens=*/false);
+  return model.chat_template->render(context);
 }
 
-/// What the engine knows it by: two versions of a name are there while one replaces the other.
-std::string engine_name(const PrefixDefinition& definition) {
-  return definition.version.empty() ? definition.name : definition.name + "@" + definition.version;
+/// What the new entry needs besides its pins.
+Result<std::vector<TokenId>> prepare(const ServedModel& model, Prefixes::Entry& entry) {
+  if (entry.definition.tokens.empty()) {
+    const Tokenizer& tokenizer = model.tokenizer;
+    entry.text = prefix_text(entry.definition.messages);
+    entry.text_head = tokenizer.encode_head(entry.text);
+    for (const bool with_special : {false, true}) entry.text_ids[with_special] = tokenizer.encode(entry.text, with_special);
+  }
+  BATON_TRY(PrefixTokens made, prefix_tokens(model, entry.definition));
+  entry.chat_head = std::move(made.head);
+  return std::move(made.tokens);
+}
+
+bool is_folders(PrefixSource source) { return source == PrefixSource::folder; }
+
+Error folders_own(const PrefixDefinition& definition) {
+  return {ErrorCode::invalid_request,
+          fmt::format("prefix {} is the file {}; it changes and goes with it", definition.name, definition.file), "id"};
 }
 
 }  // namespace
 
-json::Value system_messages(std::string text) {
-  json::Value messages = json::Value::array();
-  messages.push_back(message_of("system", std::move(text)));
-  return messages;
-}
-
-bool is_prefix_name(std::string_view name) {
-  constexpr std::size_t kMaxBytes = 64;
-  const auto is_allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
-  };
-  return !name.empty() && name.size() <= kMaxBytes && std::ranges::all_of(name, is_allowed);
-}
-
-Result<PrefixDefinition> read_prefix(std::string_view name, const std::filesystem::path& file) {
-  if (!is_prefix_name(name))
-    return fail(ErrorCode::invalid_request, fmt::format("the prefix name '{}' must be {}", name, kPrefixNameRule));
-  if (file.extension() == ".json") {
-    BATON_TRY(const json::Value list, json::parse_file(file));
-    auto messages = parse_messages(list, "messages");
-    if (!messages) return fail(ErrorCode::invalid_data, fmt::format("{}: {}", file.string(), messages.error().message));
-    return PrefixDefinition{std::string(name), std::move(*messages)};
-  }
-  BATON_TRY(std::string text, read_file(file));
-  if (text.empty()) return fail(ErrorCode::invalid_data, fmt::format("{} is empty; a prefix is a text", file.string()));
-  return PrefixDefinition{std::string(name), system_messages(std::move(text))};
-}
-
-std::string prefix_text(const json::Value& messages) {
-  std::string text;
-  for (const json::Value& message : messages) {
-    const json::Value* content = json::find(message, "content");
-    if (content == nullptr || !content->is_string()) continue;
-    if (!text.empty()) text += '\n';
-    text += content->get_ref<const std::string&>();
-  }
-  return text;
-}
-
-Result<std::vector<TokenId>> prefix_tokens(const ServedModel& model, const json::Value& messages) {
-  if (!model.chat_template) return model.tokenizer.encode(prefix_text(messages), /*add_special_tokens=*/true);
+Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition) {
+  if (!definition.tokens.empty()) return PrefixTokens{definition.tokens, {}};
+  if (!model.chat_template)
+    return PrefixTokens{model.tokenizer.encode(prefix_text(definition.messages), /*add_special_tokens=*/true), {}};
   // Two messages that have no character in common, so that what the renderings share comes before them.
-  BATON_TRY(std::vector<TokenId> one, render_with(model, messages, "0"));
-  BATON_TRY(const std::vector<TokenId> other, render_with(model, messages, "Why?"));
-  one.erase(std::ranges::mismatch(one, other).in1, one.end());
-  return one;
+  BATON_TRY(const std::string one, render_with(model, definition.messages, "0"));
+  BATON_TRY(const std::string other, render_with(model, definition.messages, "Why?"));
+  const auto shared = static_cast<std::size_t>(std::ranges::mismatch(one, other).in1 - one.begin());
+  PrefixTokens made;
+  made.head = model.tokenizer.encode_head(std::string_view(one).substr(0, shared));
+  made.tokens = model.tokenizer.encode_behind(made.head, one, /*add_special_tokens=*/false);
+  const std::vector<TokenId> others = model.tokenizer.encode_behind(made.head, other, /*add_special_tokens=*/false);
+  made.tokens.erase(std::ranges::mismatch(made.tokens, others).in1, made.tokens.end());
+  return made;
 }
 
-Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
-  const std::optional<Entry> old = find(definition.name);
-  if (old && old->definition.version == definition.version) {
+/// On the heap, for the object is moved before it is shared.
+struct Prefixes::State {
+  /// What `add` is filling.
+  struct Fill {
+    PrefixDefinition definition;  // without its contents
+    std::string engine_name;
+    std::string_view given_up = {};  // why; empty: wanted
+  };
+
+  std::list<Entry>::iterator at(std::string_view name) {
+    return std::ranges::find(entries, name, [](const Entry& entry) { return std::string_view(entry.definition.name); });
+  }
+  /// Whether `definition` may take its name; the name it gets in the engine.
+  Result<std::string> engine_name_for(const PrefixDefinition& definition);
+  bool give_up(Engine& engine, std::string_view name, PrefixSource by, std::string_view why);
+  void retire(Engine& engine, std::list<Entry>::iterator entry);
+  Error not_found(std::string_view name, std::string_view param) const;
+
+  std::mutex fill_mutex;  // whoever fills holds it; taken before `mutex`
+  std::mutex mutex;
+  // Guarded by mutex.
+  std::list<Entry> entries;
+  std::list<Entry> retired;  // that requests still use
+  std::optional<Fill> fill;
+  std::int64_t n_removed = 0;
+  std::int64_t n_refused_files = 0;
+};
+
+Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& definition) {
+  const auto old = at(definition.name);
+  std::string name = definition.version.empty() ? definition.name : definition.name + "@" + definition.version;
+  if (old == entries.end()) return name;
+  if (is_folders(old->definition.source)) {
+    if (!is_folders(definition.source)) return tl::unexpected<Error>(folders_own(old->definition));
+  } else if (is_folders(definition.source)) {
+    return fail(ErrorCode::invalid_request,
+                fmt::format("prefix {} was registered by the {} and is not the folder's", definition.name,
+                            old->definition.source == PrefixSource::api ? "API" : "command line"),
+                "id");
+  } else if (old->definition.version == definition.version) {
     const std::string which = definition.version.empty() ? "" : fmt::format(" with version {}", definition.version);
     return fail(ErrorCode::invalid_request,
                 fmt::format("prefix {} is there already{}; another version replaces it", definition.name, which), "version");
   }
-  auto tokens = prefix_tokens(model, definition.messages);
-  if (!tokens) return tl::unexpected<Error>(about(definition.name, std::move(tokens.error())));
-  auto info = engine.register_prefix(engine_name(definition), std::move(*tokens));
-  if (!info) return tl::unexpected<Error>(about(definition.name, std::move(info.error())));
-  info->name = definition.name;
-  const Clock::time_point now = Clock::now();
-  Entry entry;
-  entry.text = prefix_text(definition.messages);
-  entry.info = *info;
-  entry.created = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
-  if (definition.ttl) entry.expires = now + *definition.ttl;
-  entry.definition = std::move(definition);
-  log::info("event=prefix_filled name={} version={} tokens={} pinned_tokens={} ms={:.0f}", info->name,
-            entry.definition.version.empty() ? "-" : entry.definition.version, info->n_tokens, info->n_pinned_tokens,
-            info->fill_ms);
-  const std::scoped_lock lock(*mutex_);
-  if (!old) {
-    entries_.push_back(std::move(entry));
-    return *info;
-  }
-  *at(info->name) = std::move(entry);
-  BATON_TRY_VOID(engine.remove_prefix(engine_name(old->definition)));
-  return *info;
+  if (old->engine_name == name) name += "@";  // a file with other contents and the same version
+  return name;
 }
 
-Result<void> Prefixes::remove(Engine& engine, std::string_view name) {
-  const std::optional<Entry> found = find(name);
-  if (!found) return tl::unexpected<Error>(not_found(name, "id"));
-  {
-    const std::scoped_lock lock(*mutex_);
-    entries_.erase(at(name));
-  }
-  log::info("event=prefix_removed name={}", name);
-  return engine.remove_prefix(engine_name(found->definition));
+/// False where that is not being filled, or not `by`'s to give up.
+bool Prefixes::State::give_up(Engine& engine, std::string_view name, PrefixSource by, std::string_view why) {
+  if (!fill || fill->definition.name != name || is_folders(fill->definition.source) != is_folders(by)) return false;
+  fill->given_up = why;
+  // Not found: its tokens are being made, or it has just been filled; then `add` sees why.
+  (void)engine.remove_prefix(fill->engine_name);
+  return true;
 }
 
-std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {
-  std::vector<std::string> expired;
-  std::optional<Clock::time_point> next;
-  for_each([&](const Entry& entry) {
-    if (!entry.expires) return;
-    if (*entry.expires <= now)
-      expired.push_back(entry.definition.name);
-    else
-      next = std::min(next.value_or(*entry.expires), *entry.expires);
-  });
-  for (const std::string& name : expired) {
-    log::info("event=prefix_expired name={}", name);
-    check(remove(engine, name).has_value(), "Prefixes: an expired prefix is not there");
-  }
-  return next;
+void Prefixes::State::retire(Engine& engine, std::list<Entry>::iterator entry) {
+  check(engine.remove_prefix(entry->engine_name).has_value(), "Prefixes: the engine does not have a prefix that is listed");
+  ++n_removed;
+  if (entry->n_uses == 0)
+    entries.erase(entry);
+  else
+    retired.splice(retired.end(), entries, entry);
 }
 
-void Prefixes::count_hit(std::string_view name) {
-  const std::scoped_lock lock(*mutex_);
-  if (const auto found = at(name); found != entries_.end()) ++found->n_hits;
-}
-
-std::optional<Prefixes::Entry> Prefixes::find(std::string_view name) const {
-  std::optional<Entry> found;
-  for_each([&](const Entry& entry) {
-    if (entry.definition.name == name) found = entry;
-  });
-  return found;
-}
-
-void Prefixes::for_each(const std::function<void(const Entry&)>& visit) const {
-  const std::scoped_lock lock(*mutex_);
-  for (const Entry& entry : entries_) visit(entry);
-}
-
-Error Prefixes::not_found(std::string_view name, std::string_view param) const {
+Error Prefixes::State::not_found(std::string_view name, std::string_view param) const {
   constexpr std::size_t kShown = 100;
-  std::vector<std::string> names;
-  for_each([&](const Entry& entry) { names.push_back(entry.definition.name); });
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries) names.push_back(entry.definition.name);
   const std::string known = names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
   return {ErrorCode::not_found, fmt::format("the prefix '{}' does not exist; there are: {}", name.substr(0, kShown), known),
           std::string(param)};
 }
 
-/// Under the lock.
-std::vector<Prefixes::Entry>::iterator Prefixes::at(std::string_view name) {
-  return std::ranges::find(entries_, name, [](const Entry& entry) { return std::string_view(entry.definition.name); });
+Prefixes::Use::Use(Use&& other) noexcept
+    : state_(std::exchange(other.state_, nullptr)), entry_(std::exchange(other.entry_, nullptr)) {}
+
+Prefixes::Use& Prefixes::Use::operator=(Use&& other) noexcept {
+  std::swap(state_, other.state_);
+  std::swap(entry_, other.entry_);
+  return *this;
+}
+
+Prefixes::Use::~Use() {
+  if (entry_ == nullptr) return;
+  std::list<Entry> gone;  // freed outside the lock
+  const std::scoped_lock lock(state_->mutex);
+  if (--entry_->n_uses > 0) return;
+  const auto at = std::ranges::find(state_->retired, entry_, [](const Entry& entry) { return &entry; });
+  if (at != state_->retired.end()) gone.splice(gone.end(), state_->retired, at);
+}
+
+Prefixes::Prefixes() : state_(std::make_unique<State>()) {}
+Prefixes::Prefixes(Prefixes&&) noexcept = default;
+Prefixes::~Prefixes() = default;
+
+Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
+  State& state = *state_;
+  const std::scoped_lock one_at_a_time(state.fill_mutex);
+  std::list<Entry> fresh(1);
+  Entry& entry = fresh.front();
+  entry.definition = std::move(definition);
+  const std::string name = entry.definition.name;
+  const auto is_given_up = [&] {
+    const std::scoped_lock lock(state.mutex);
+    return !state.fill->given_up.empty();
+  };
+  {
+    const std::scoped_lock lock(state.mutex);
+    BATON_TRY(entry.engine_name, state.engine_name_for(entry.definition));
+    PrefixDefinition head{name, nullptr, entry.definition.version};
+    head.source = entry.definition.source;
+    state.fill = State::Fill{std::move(head), entry.engine_name};
+  }
+  auto filled = prepare(model, entry).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
+    if (is_given_up()) return fail(ErrorCode::unavailable, {});
+    return engine.register_prefix(entry.engine_name, std::move(tokens));
+  });
+  const Clock::time_point now = Clock::now();
+  const std::scoped_lock lock(state.mutex);
+  const std::string_view given_up = std::exchange(state.fill, std::nullopt)->given_up;
+  if (!given_up.empty()) {
+    if (filled) (void)engine.remove_prefix(entry.engine_name);
+    log::info("event=prefix_given_up name={} reason=\"{}\"", name, given_up);
+    return fail(ErrorCode::invalid_request, fmt::format("prefix {} was given up while it was being filled: {}", name, given_up),
+                "id");
+  }
+  if (!filled) return tl::unexpected<Error>(about(name, std::move(filled.error())));
+  filled->name = name;
+  entry.info = *filled;
+  entry.created = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
+  if (entry.definition.ttl) entry.expires = now + *entry.definition.ttl;
+  const std::string& version = entry.definition.version;
+  log::info("event=prefix_filled name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}", name,
+            version.empty() ? "-" : version, to_string(entry.definition.source), filled->n_tokens, filled->n_pinned_tokens,
+            filled->fill_ms);
+  const auto old = state.at(name);
+  state.entries.splice(old, fresh);
+  if (old != state.entries.end()) state.retire(engine, old);
+  return std::move(*filled);
+}
+
+Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSource by) {
+  const std::scoped_lock lock(state_->mutex);
+  const bool gave_up = state_->give_up(engine, name, by, "it was removed");
+  const auto found = state_->at(name);
+  if (found == state_->entries.end()) {
+    if (gave_up) return {};
+    return tl::unexpected<Error>(state_->not_found(name, "id"));
+  }
+  if (is_folders(found->definition.source) != is_folders(by)) return tl::unexpected<Error>(folders_own(found->definition));
+  log::info("event=prefix_removed name={}", name);
+  state_->retire(engine, found);
+  return {};
+}
+
+void Prefixes::make_way(Engine& engine, const PrefixDefinition& newer) {
+  const std::scoped_lock lock(state_->mutex);
+  if (!state_->fill || (!is_folders(newer.source) && state_->fill->definition.version == newer.version)) return;
+  state_->give_up(engine, newer.name, newer.source, "another version came");
+}
+
+void Prefixes::give_up_fills(Engine& engine, PrefixSource source) {
+  const std::scoped_lock lock(state_->mutex);
+  if (state_->fill) state_->give_up(engine, state_->fill->definition.name, source, "the server ends");
+}
+
+std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {
+  const std::scoped_lock lock(state_->mutex);
+  std::optional<Clock::time_point> next;
+  for (auto at = state_->entries.begin(); at != state_->entries.end();) {
+    const auto entry = at++;
+    if (!entry->expires) continue;
+    if (*entry->expires <= now) {
+      log::info("event=prefix_expired name={}", entry->definition.name);
+      state_->retire(engine, entry);
+    } else {
+      next = std::min(next.value_or(*entry->expires), *entry->expires);
+    }
+  }
+  return next;
+}
+
+void Prefixes::count_hit(std::string_view name) {
+  const std::scoped_lock lock(state_->mutex);
+  if (const auto found = state_->at(name); found != state_->entries.end()) ++found->n_hits;
+}
+
+Prefixes::Use Prefixes::find(std::string_view name) const {
+  const std::scoped_lock lock(state_->mutex);
+  const auto found = state_->at(name);
+  if (found == state_->entries.end()) return {};
+  ++found->n_uses;
+  return {*state_, *found};
+}
+
+void Prefixes::for_each(const std::function<void(const Entry&)>& visit) const {
+  const std::scoped_lock lock(state_->mutex);
+  for (const Entry& entry : state_->entries) visit(entry);
+}
+
+Error Prefixes::not_found(std::string_view name, std::string_view param) const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->not_found(name, param);
+}
+
+std::int64_t Prefixes::n_removed() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->n_removed;
+}
+
+void Prefixes::set_n_refused_files(std::int64_t n) {
+  const std::scoped_lock lock(state_->mutex);
+  state_->n_refused_files = n;
+}
+
+PrefixCounts Prefixes::counts() const {
+  const std::scoped_lock lock(state_->mutex);
+  PrefixCounts counts;
+  for (const Entry& entry : state_->entries) ++counts.by_source[static_cast<std::size_t>(entry.definition.source)];
+  counts.n_refused_files = state_->n_refused_files;
+  return counts;
 }
 
 }  // namespace baton

@@ -70,13 +70,19 @@ Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes
   return target;
 }
 
-Result<std::string> render_chat(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
-                                const ChatRequest& request) {
+Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request) {
   if (!model.chat_template)
     return fail(ErrorCode::invalid_request,
                 fmt::format("the model {} has no chat template; use /v1/completions, or start the server with --chat-template",
                             model.names[0]),
                 "messages");
+  if (prefix && !prefix->definition.tokens.empty())
+    return fail(
+        ErrorCode::invalid_request,
+        fmt::format("the prefix {} is a list of tokens, which /v1/completions can begin with; conversations need one that "
+                    "was registered with 'text' or 'messages'",
+                    prefix->definition.name),
+        "prefix");
   ChatTemplate::Context context;
   context.messages = !prefix ? json::Value(json::Value::array()) : prefix->definition.messages;
   for (const json::Value& message : request.messages) context.messages.push_back(message);
@@ -94,25 +100,34 @@ Result<std::string> render_chat(const ServedModel& model, const std::optional<Pr
   return text;
 }
 
-Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
-                                      const ChatRequest& request) {
+Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request) {
   BATON_TRY(const std::string text, render_chat(model, prefix, request));
+  if (!prefix) return TokenizedPrompt{model.tokenizer.encode(text, request.add_special_tokens), {}, 0};
   return TokenizedPrompt{
-      model.tokenizer.encode(text, request.add_special_tokens), {}, !prefix ? 0 : prefix->info.n_pinned_tokens};
+      model.tokenizer.encode_behind(prefix->chat_head, text, request.add_special_tokens), {}, prefix->info.n_pinned_tokens};
 }
 
-TokenizedPrompt tokenize_completion(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
-                                    const CompletionRequest& request, const Prompt& prompt) {
+TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix, const CompletionRequest& request,
+                                    const Prompt& prompt) {
   const Tokenizer& tokenizer = model.tokenizer;
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    const std::string whole = !prefix ? *text : prefix->text + *text;
-    return {tokenizer.encode(whole, request.add_special_tokens), request.echo ? *text : std::string(), 0};
-  }
-  const auto& ids = std::get<std::vector<TokenId>>(prompt);
+  const auto* text = std::get_if<std::string>(&prompt);
+  const bool is_of_tokens = prefix && !prefix->definition.tokens.empty();
   std::vector<TokenId> tokens;
-  if (prefix) tokens = tokenizer.encode(prefix->text, request.add_special_tokens);
-  tokens.insert(tokens.end(), ids.begin(), ids.end());
-  return {std::move(tokens), request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
+  if (prefix) tokens = is_of_tokens ? prefix->definition.tokens : prefix->text_ids[request.add_special_tokens];
+  if (text == nullptr) {
+    const auto& ids = std::get<std::vector<TokenId>>(prompt);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    return {std::move(tokens), request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
+  }
+  if (is_of_tokens) {
+    const std::vector<TokenId> ids = tokenizer.encode(*text, /*add_special_tokens=*/false);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+  } else if (prefix) {
+    tokens = tokenizer.encode_behind(prefix->text_head, prefix->text + *text, request.add_special_tokens);
+  } else {
+    tokens = tokenizer.encode(*text, request.add_special_tokens);
+  }
+  return {std::move(tokens), request.echo ? *text : std::string(), 0};
 }
 
 Request engine_request(const ServedModel& model, const GenerationRequest& request, const TokenizedPrompt& prompt) {

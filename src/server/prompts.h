@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +17,8 @@ namespace baton {
 
 /// What a request's `model` and `prefix` fields mean.
 struct Target {
-  std::string model;                           ///< as answers repeat it
-  std::optional<Prefixes::Entry> prefix = {};  ///< nothing: none
+  std::string model;          ///< as answers repeat it
+  Prefixes::Use prefix = {};  ///< or none
 };
 
 /// "demo", "demo:shop", or "demo" with prefix "shop"; no model is the first one. Errors: not_found, with what exists;
@@ -29,9 +28,9 @@ Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes
 /// The names under which the model and its prefixes are served: demo, demo:shop, ...
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes);
 
-/// The text of the conversation, the prefix's messages first. Errors: invalid_request, also when the model has no template.
-Result<std::string> render_chat(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
-                                const ChatRequest& request);
+/// The text of the conversation, the prefix's messages first. Errors: invalid_request, also when the model has no template, or
+/// the prefix no messages.
+Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request);
 
 struct TokenizedPrompt {
   std::vector<TokenId> tokens;
@@ -39,10 +38,11 @@ struct TokenizedPrompt {
   std::int32_t n_public = 0;  ///< leading tokens of a registered prefix, to which no cache salt applies
 };
 
-Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
-                                      const ChatRequest& request);
-TokenizedPrompt tokenize_completion(const ServedModel& model, const std::optional<Prefixes::Entry>& prefix,
-                                    const CompletionRequest& request, const Prompt& prompt);
+/// The ids of the whole text; what the prefix begins it with was made ids when it was registered.
+Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request);
+/// Text stands behind the prefix's text, ids behind its ids. Behind a prefix that is tokens both do, without special tokens.
+TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix, const CompletionRequest& request,
+                                    const Prompt& prompt);
 
 /// What the engine is asked for one prompt. A bad word is one at the beginning of a text and after a space; it is the run of
 /// tokens that the tokenizer makes of it, so other runs that read alike are not kept away.

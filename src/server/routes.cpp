@@ -106,9 +106,9 @@ std::span<const Routes::Route> Routes::table() {
       {"/v1/models", "GET", true, Where::io, &Routes::models},
       {"/v1/models/", "GET", true, Where::io, &Routes::model},
       {"/v1/prefixes", "GET", true, Where::io, &Routes::prefixes},
-      {"/v1/prefixes", "POST", true, Where::prefixes, &Routes::register_prefix},
+      {"/v1/prefixes", "POST", true, Where::pool, &Routes::register_prefix},
       {"/v1/prefixes/", "GET", true, Where::io, &Routes::prefix},
-      {"/v1/prefixes/", "DELETE", true, Where::prefixes, &Routes::remove_prefix},
+      {"/v1/prefixes/", "DELETE", true, Where::io, &Routes::remove_prefix},
       {"/tokenize", "POST", true, Where::pool, &Routes::tokenize},
       {"/detokenize", "POST", true, Where::pool, &Routes::detokenize},
       {"/health", "GET", false, Where::io, &Routes::health},
@@ -185,7 +185,6 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
   switch (chosen->where) {
     case Where::io: return run();
     case Where::pool: return boost::asio::post(pool_, std::move(run));
-    case Where::prefixes: return boost::asio::post(prefix_thread_, std::move(run));
   }
 }
 
@@ -284,7 +283,7 @@ Routes::Response Routes::model(ExchangeId, const HttpRequest& request) {
   named.model = percent_decoded(std::string_view(request.path).substr(kPath.size()));
   const auto target = resolve_target(context_.model, context_.prefixes, named);
   if (!target) return error_response(target.error());
-  const bool is_prefix = target->prefix.has_value();
+  const bool is_prefix = static_cast<bool>(target->prefix);
   return json_response(model_entry(context_.model, named.model, is_prefix ? Value(context_.model.names[0]) : Value(),
                                    is_prefix ? target->prefix->created : started_));
 }
@@ -302,27 +301,48 @@ Routes::Response Routes::prefixes(ExchangeId, const HttpRequest&) {
 
 Routes::Response Routes::prefix(ExchangeId, const HttpRequest& request) {
   const std::string name = percent_decoded(std::string_view(request.path).substr(kPrefixPath.size()));
-  const auto entry = context_.prefixes.find(name);
-  if (!entry) return error_response(context_.prefixes.not_found(name, "id"));
-  return json_response(prefix_json(*entry, context_.model.names[0], context_.engine.info().block_len));
+  if (const auto shown = show_prefix(name)) return json_response(*shown);
+  return error_response(context_.prefixes.not_found(name, "id"));
 }
 
-Routes::Response Routes::register_prefix(ExchangeId, const HttpRequest& request) {
+std::optional<Value> Routes::show_prefix(std::string_view name) const {
+  std::optional<Value> shown;
+  context_.prefixes.for_each([&](const Prefixes::Entry& entry) {
+    if (entry.definition.name == name) shown = prefix_json(entry, context_.model.names[0], context_.engine.info().block_len);
+  });
+  return shown;
+}
+
+Routes::Response Routes::register_prefix(ExchangeId exchange, const HttpRequest& request) {
   const auto body = parse_body(request);
   if (!body) return error_response(body.error());
-  const auto asked = parse_prefix_request(*body);
+  auto asked = parse_prefix_request(*body);
   if (!asked) return error_response(asked.error());
   log_unknown_fields(asked->unknown_fields);
-  if (auto added = context_.prefixes.add(context_.model, context_.engine, asked->definition); !added)
-    return refused(prefix_error(std::move(added.error()), *asked));
-  const auto entry = context_.prefixes.find(asked->definition.name);
+  asked->definition.source = PrefixSource::api;
+  context_.prefixes.make_way(context_.engine, asked->definition);
+  boost::asio::post(prefix_thread_,
+                    [this, exchange, asked = std::move(*asked)] { context_.service.respond(exchange, add_prefix(asked)); });
+  return std::nullopt;
+}
+
+HttpResponse Routes::add_prefix(const PrefixRequest& asked) {
+  const std::string& name = asked.definition.name;
+  if (auto added = context_.prefixes.add(context_.model, context_.engine, asked.definition); !added)
+    return refused(prefix_error(std::move(added.error()), asked));
   expire_prefixes();
-  return json_response(prefix_json(*entry, context_.model.names[0], context_.engine.info().block_len));
+  if (const auto shown = show_prefix(name)) return json_response(*shown);
+  return error_response(context_.prefixes.not_found(name, "id"));
+}
+
+void Routes::watch_lifetimes() {
+  boost::asio::post(prefix_thread_, [this] { expire_prefixes(); });
 }
 
 Routes::Response Routes::remove_prefix(ExchangeId, const HttpRequest& request) {
   const std::string name = percent_decoded(std::string_view(request.path).substr(kPrefixPath.size()));
-  if (const auto removed = context_.prefixes.remove(context_.engine, name); !removed) return error_response(removed.error());
+  if (const auto removed = context_.prefixes.remove(context_.engine, name, PrefixSource::api); !removed)
+    return error_response(removed.error());
   Value body;
   body["id"] = name;
   body["object"] = "prefix";
@@ -365,7 +385,8 @@ Routes::Response Routes::livez(ExchangeId, const HttpRequest&) {
 }
 
 Routes::Response Routes::metrics(ExchangeId, const HttpRequest&) {
-  return HttpResponse{200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, context_.metrics.render()};
+  return HttpResponse{
+      200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, context_.metrics.render(context_.prefixes.counts())};
 }
 
 Routes::Response Routes::version(ExchangeId, const HttpRequest&) {

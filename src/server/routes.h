@@ -13,6 +13,7 @@
 #include <boost/asio/thread_pool.hpp>
 
 #include "engine/engine.h"
+#include "io/json.h"
 #include "server/cors.h"
 #include "server/http_server.h"
 #include "server/metrics_page.h"
@@ -38,8 +39,8 @@ struct RoutesContext {
   MetricsPage& metrics;
 };
 
-/// Answers requests. Parsing, templates and tokenising run on a small pool; prefixes are registered, removed and expire one
-/// after another on a thread of their own, for filling one takes as long as its prompt; the rest is answered at once.
+/// Answers requests. Parsing, templates and tokenising run on a small pool; prefixes are registered and expire one after
+/// another on a thread of their own, for filling one takes as long as its prompt; the rest is answered at once.
 class Routes {
  public:
   Routes(RoutesOptions options, const RoutesContext& context);
@@ -47,6 +48,8 @@ class Routes {
 
   /// Takes a request. Thread: I/O; does not wait.
   void handle(ExchangeId exchange, HttpRequest request);
+  /// Prefixes were added: those whose lifetime is limited will be removed in time. Thread: any.
+  void watch_lifetimes();
   /// Ends the threads; requests that they have not begun are dropped.
   void stop();
 
@@ -54,7 +57,7 @@ class Routes {
   /// nullopt: the answer comes from the engine.
   using Response = std::optional<HttpResponse>;
   using Handler = Response (Routes::*)(ExchangeId, const HttpRequest&);
-  enum class Where { io, pool, prefixes };
+  enum class Where { io, pool };
   struct Route {
     std::string_view path;    // one that ends in "/" stands for all that begin with it
     std::string_view method;  // GET answers HEAD too
@@ -79,7 +82,9 @@ class Routes {
   Response prefixes(ExchangeId exchange, const HttpRequest& request);
   Response prefix(ExchangeId exchange, const HttpRequest& request);
   Response register_prefix(ExchangeId exchange, const HttpRequest& request);
+  HttpResponse add_prefix(const PrefixRequest& asked);
   Response remove_prefix(ExchangeId exchange, const HttpRequest& request);
+  std::optional<json::Value> show_prefix(std::string_view name) const;
   void expire_prefixes();
   Response tokenize(ExchangeId exchange, const HttpRequest& request);
   Response detokenize(ExchangeId exchange, const HttpRequest& request);

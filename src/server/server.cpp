@@ -37,11 +37,18 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
     BATON_TRY_VOID(prefixes_.add(model, engine, std::move(prefix)));
   }
   model_.emplace(std::move(model));
+  if (!options_.prefix_folder.empty()) {
+    folder_ = std::make_unique<PrefixFolder>(options_.prefix_folder, *model_, engine, prefixes_, [this] {
+      if (routes_) routes_->watch_lifetimes();
+    });
+    BATON_TRY_VOID(folder_->fill_all());
+  }
   engine_ = &engine;
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
   service_ = std::make_unique<Service>(engine, *http_, *metrics_);
   routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*model_, prefixes_, engine, *service_, *metrics_});
   service_->start();
+  routes_->watch_lifetimes();
   HttpCallbacks callbacks;
   callbacks.on_request = [this](ExchangeId exchange, HttpRequest request) { routes_->handle(exchange, std::move(request)); };
   callbacks.on_gone = [this](ExchangeId exchange) { service_->client_left(exchange); };
@@ -51,6 +58,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
     engine_ = nullptr;
     return opened;
   }
+  if (folder_) folder_->start();
   log::info("event=serving address={} model={}", http_->address(), model_->names[0]);
   return {};
 }
@@ -84,6 +92,7 @@ void Server::wait() {
     service_->wait_until_empty(kAbortTimeout);
   }
   http_->stop(kFlushMs);
+  if (folder_) folder_->stop();
   routes_->stop();
   service_->stop();
   {

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "core/result.h"
 #include "engine/engine.h"
 #include "server/http_server.h"
+#include "server/prefix_folder.h"
 #include "server/prefixes.h"
 #include "server/routes.h"
 #include "server/served_model.h"
@@ -23,6 +25,7 @@ struct ServerOptions {
   HttpAddress address;
   HttpLimits limits;
   RoutesOptions routes;                       ///< keys, CORS, version
+  std::filesystem::path prefix_folder = {};   ///< see PrefixFolder; empty: none
   std::int64_t shutdown_timeout_ms = 30'000;  ///< for running requests, after which they are aborted
   bool handles_signals = false;               ///< SIGTERM and SIGINT begin the shutdown, a second one cuts it short
 };
@@ -34,8 +37,8 @@ class Server {
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);
   ~Server();
 
-  /// Fills and pins the prefixes, then opens the port. The engine must have been started, and must live until
-  /// `wait` has returned.
+  /// Fills and pins the prefixes and those of the folder, then opens the port. The engine must have been started, and must live
+  /// until `wait` has returned.
   Result<void> start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes);
 
   std::string address() const { return http_->address(); }
@@ -59,6 +62,7 @@ class Server {
   std::unique_ptr<MetricsPage> metrics_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<Routes> routes_;
+  std::unique_ptr<PrefixFolder> folder_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

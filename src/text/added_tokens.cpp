@@ -87,10 +87,11 @@ bool AddedTokens::is_whole_word(std::string_view text, TextRange range) const {
          (after.empty() || !is_word(after.substr(0, unicode::decode_front(after).n_bytes)));
 }
 
-std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const Index& index, bool with_special) const {
+std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const Index& index, bool with_special,
+                                                  std::size_t from) const {
   std::vector<Part> parts;
-  std::size_t done = 0;
-  for (std::size_t at = 0; at < text.size();) {
+  std::size_t done = from;
+  for (std::size_t at = from; at < text.size();) {
     std::size_t length = 0;
     const AddedToken* token = find_longest(text.substr(at), index, length);
     if (token == nullptr) {
@@ -117,6 +118,34 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const I
   }
   if (done < text.size()) parts.push_back({{done, text.size()}, std::nullopt});
   return parts;
+}
+
+/// Whether `text` ends with the beginning of a token that is not there as a whole.
+bool AddedTokens::may_grow(std::string_view text) const {
+  return std::ranges::any_of(raw_.tokens, [&](const auto& token) {
+    const std::string_view spelling = token.first;
+    for (std::size_t n = 1; n < spelling.size(); ++n) {
+      if (text.ends_with(spelling.substr(0, n))) return true;
+    }
+    return false;
+  });
+}
+
+std::size_t AddedTokens::last_sure_cut(std::string_view text) const {
+  const std::vector<Part> parts = split_raw(text, /*with_special=*/true, 0);
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (!part->id) continue;
+    const std::string_view head = text.substr(0, part->range.end);
+    // What ends with a space may be another token's, which takes the spaces beside it along.
+    const char last = head.back();
+    if (static_cast<unsigned char>(last) >= 0x80 || unicode::is_space(static_cast<char32_t>(last))) continue;
+    const bool is_plain = std::ranges::any_of(tokens_, [&](const AddedToken& token) {
+      return token.id == *part->id && !token.is_normalized && !token.strips_right && !token.is_single_word &&
+             head.ends_with(token.content);
+    });
+    if (is_plain && !may_grow(head)) return head.size();
+  }
+  return 0;
 }
 
 }  // namespace baton

@@ -45,10 +45,15 @@ class AddedTokens {
 
   /// Cuts `text` at the tokens that are searched in raw, or in normalised, text: the longest at the leftmost place. Special
   /// tokens are passed over unless `with_special`. Plain parts are never empty.
-  std::vector<Part> split_raw(std::string_view text, bool with_special) const { return split(text, raw_, with_special); }
-  std::vector<Part> split_normalized(std::string_view text, bool with_special) const {
-    return split(text, normalized_, with_special);
+  /// What lies before the byte `from`, a place where the text is cut in any case, is left out.
+  std::vector<Part> split_raw(std::string_view text, bool with_special, std::size_t from) const {
+    return split(text, raw_, with_special, from);
   }
+  std::vector<Part> split_normalized(std::string_view text, bool with_special) const {
+    return split(text, normalized_, with_special, 0);
+  }
+  /// The end of the last token at which split_raw(with_special) cuts `text` whatever is put behind it; 0 if there is none.
+  std::size_t last_sure_cut(std::string_view text) const;
 
   bool is_special(TokenId id) const;
   bool contains(TokenId id) const { return vocabulary_.contains(id); }
@@ -71,7 +76,8 @@ class AddedTokens {
     void insert(const std::string& spelling, std::size_t token);
   };
 
-  std::vector<Part> split(std::string_view text, const Index& index, bool with_special) const;
+  std::vector<Part> split(std::string_view text, const Index& index, bool with_special, std::size_t from) const;
+  bool may_grow(std::string_view text) const;
   const AddedToken* find_longest(std::string_view text, const Index& index, std::size_t& length) const;
   bool is_whole_word(std::string_view text, TextRange range) const;
 

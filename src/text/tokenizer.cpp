@@ -173,15 +173,16 @@ void Tokenizer::encode_normalized(std::string_view text, bool begins_input, Bpe:
     bpe.encode(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), scratch, out);
 }
 
-std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_special) const {
+/// `head` is empty or at the beginning of `text`.
+std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_special, const EncodedHead& head) const {
   std::string repaired;
   if (!unicode::is_valid_utf8(text)) {
     repaired = unicode::to_valid_utf8(text);
     text = repaired;
   }
-  std::vector<TokenId> out;
+  std::vector<TokenId> out = head.ids;
   Bpe::Scratch scratch;
-  for (const AddedTokens::Part& part : added_tokens_.split_raw(text, with_special)) {
+  for (const AddedTokens::Part& part : added_tokens_.split_raw(text, with_special, head.text.size())) {
     if (part.id) {
       out.push_back(*part.id);
       continue;
@@ -201,8 +202,18 @@ std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_spe
   return out;
 }
 
+EncodedHead Tokenizer::encode_head(std::string_view text) const {
+  if (!unicode::is_valid_utf8(text)) return {};
+  const std::string_view head = text.substr(0, added_tokens_.last_sure_cut(text));
+  return {std::string(head), encode_text(head, true, {})};
+}
+
 std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  std::vector<TokenId> ids = encode_text(text, true);
+  return encode_behind({}, text, add_special_tokens);
+}
+
+std::vector<TokenId> Tokenizer::encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens) const {
+  std::vector<TokenId> ids = encode_text(text, true, text.starts_with(head.text) ? head : EncodedHead());
   if (add_special_tokens) {
     ids.insert(ids.begin(), post_processor_.before.begin(), post_processor_.before.end());
     ids.insert(ids.end(), post_processor_.after.begin(), post_processor_.after.end());
@@ -210,7 +221,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_t
   return ids;
 }
 
-std::vector<TokenId> Tokenizer::encode_plain(std::string_view text) const { return encode_text(text, false); }
+std::vector<TokenId> Tokenizer::encode_plain(std::string_view text) const { return encode_text(text, false, {}); }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
   std::string text;

@@ -23,6 +23,12 @@
 
 namespace baton {
 
+/// The beginning of a text and its ids, which are the same whatever comes behind it (see Tokenizer::encode_head).
+struct EncodedHead {
+  std::string text;
+  std::vector<TokenId> ids;
+};
+
 /// A model's tokenizer: normaliser, pre-tokeniser, merges, post-processor and decoder, and the tokens added to the vocabulary.
 /// Ids equal those of Hugging Face `tokenizers` for the same files.
 ///
@@ -41,6 +47,12 @@ class Tokenizer {
   /// `add_special_tokens` puts the beginning and end that the post-processor (or add_bos_token, add_eos_token) asks for around
   /// them. Bytes that are not UTF-8 are read as U+FFFD.
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
+
+  /// The longest beginning of `text` that ends with an added token (such as a role's, in what chat templates write) at which
+  /// every text that begins so is cut; empty where there is none.
+  EncodedHead encode_head(std::string_view text) const;
+  /// What encode gives; for a text that begins with `head`, at the price of the rest alone.
+  std::vector<TokenId> encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens) const;
 
   /// The ids of a stranger's text: nothing in it becomes a special token of more than one character, and none is put around it.
   std::vector<TokenId> encode_plain(std::string_view text) const;
@@ -83,7 +95,7 @@ class Tokenizer {
   Result<void> add_token(AddedToken token);
   Result<void> add_tokens_of_config();
   Result<void> set_ends();
-  std::vector<TokenId> encode_text(std::string_view text, bool with_special) const;
+  std::vector<TokenId> encode_text(std::string_view text, bool with_special, const EncodedHead& head) const;
   void encode_normalized(std::string_view text, bool begins_input, Bpe::Scratch& scratch, std::vector<TokenId>& out) const;
 
   Model model_;

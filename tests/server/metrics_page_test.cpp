@@ -30,7 +30,7 @@ TEST(MetricsPage, counts_what_the_engine_did_under_the_names_that_dashboards_kno
   testing::run_requests(*engine,
                         {testing::greedy(testing::random_prompt(1, 40), 5), testing::greedy(testing::random_prompt(1, 40), 5)});
   const MetricsPage page(*engine, "demo");
-  const std::string text = "\n" + page.render();
+  const std::string text = "\n" + page.render({});
   EXPECT_EQ(value(text, labelled("vllm:num_requests_running")), "0");
   EXPECT_EQ(value(text, labelled("vllm:prompt_tokens_total")), "80");
   EXPECT_EQ(value(text, labelled("vllm:generation_tokens_total")), "10");
@@ -79,7 +79,7 @@ TEST(MetricsPage, keeps_the_older_names_beside_todays) {
   const auto engine = short_engine();
   testing::run_requests(*engine, {testing::greedy(testing::random_prompt(1, 40), 5)});
   testing::run_requests(*engine, {testing::greedy(testing::random_prompt(1, 40), 5)});
-  const std::string text = "\n" + MetricsPage(*engine, "demo").render();
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render({});
   for (const auto& [name, older] :
        {std::pair{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
         std::pair{"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"},
@@ -96,7 +96,7 @@ TEST(MetricsPage, keeps_the_older_names_beside_todays) {
 
 TEST(MetricsPage, tells_the_cache_configuration_and_the_process) {
   const auto engine = short_engine();
-  const std::string text = "\n" + MetricsPage(*engine, "demo").render();
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render({});
   const auto line = text.find("\nvllm:cache_config_info{");
   ASSERT_NE(line, std::string::npos);
   const std::string info = text.substr(line, text.find('\n', line + 1) - line);
@@ -108,13 +108,25 @@ TEST(MetricsPage, tells_the_cache_configuration_and_the_process) {
   EXPECT_NE(text.find("\nprocess_cpu_seconds_total "), std::string::npos);
 }
 
+TEST(MetricsPage, counts_prefixes_by_where_they_come_from) {
+  const auto engine = short_engine();
+  PrefixCounts counts;
+  counts.by_source = {1, 2, 3};
+  counts.n_refused_files = 4;
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts);
+  EXPECT_EQ(value(text, labelled("baton:prefixes", R"(,source="flag")")), "1");
+  EXPECT_EQ(value(text, labelled("baton:prefixes", R"(,source="api")")), "2");
+  EXPECT_EQ(value(text, labelled("baton:prefixes", R"(,source="folder")")), "3");
+  EXPECT_EQ(value(text, labelled("baton:prefix_files_refused")), "4");
+}
+
 TEST(MetricsPage, counts_requests_by_route_method_and_status) {
   const auto engine = short_engine();
   MetricsPage page(*engine, "demo");
   page.observe_request("/v1/completions", "POST", 200, 0.3);
   page.observe_request("/v1/completions", "POST", 204, 0.2);
   page.observe_request("/v1/completions", "POST", 404, 0.001);
-  const std::string text = "\n" + page.render();
+  const std::string text = "\n" + page.render({});
   EXPECT_EQ(value(text, R"(http_requests_total{handler="/v1/completions",method="POST",status="2xx"})"), "2");
   EXPECT_EQ(value(text, R"(http_requests_total{handler="/v1/completions",method="POST",status="4xx"})"), "1");
   EXPECT_EQ(value(text, R"(http_request_duration_seconds_count{handler="/v1/completions",method="POST"})"), "3");

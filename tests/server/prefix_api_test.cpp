@@ -38,6 +38,10 @@ TEST(PrefixApi, reads_what_registers_a_prefix) {
   EXPECT_EQ(messages->content_field, "messages");
   EXPECT_EQ(messages->definition.version, "");
   EXPECT_FALSE(messages->definition.ttl);
+  const auto tokens = parse_prefix_request(parsed(R"({"id": "shop", "tokens": [5, 6]})"));
+  ASSERT_TRUE(tokens) << tokens.error().message;
+  EXPECT_EQ(tokens->definition.tokens, (std::vector<TokenId>{5, 6}));
+  EXPECT_EQ(tokens->content_field, "tokens");
 }
 
 TEST(PrefixApi, names_the_field_that_is_wrong) {
@@ -53,6 +57,8 @@ TEST(PrefixApi, names_the_field_that_is_wrong) {
   EXPECT_EQ(param(R"({"id": "shop", "text": ""})"), "text");
   EXPECT_EQ(param(R"({"id": "shop", "text": "a", "messages": [{"role": "user", "content": "a"}]})"), "text");
   EXPECT_EQ(param(R"({"id": "shop", "messages": []})"), "messages");
+  EXPECT_EQ(param(R"({"id": "shop", "tokens": []})"), "tokens");
+  EXPECT_EQ(param(R"({"id": "shop", "tokens": [-1]})"), "tokens");
   EXPECT_EQ(param(R"({"id": "shop", "text": "a", "version": ""})"), "version");
   EXPECT_EQ(param(R"({"id": "shop", "text": "a", "version": 2})"), "version");
   EXPECT_EQ(param(R"({"id": "shop", "text": "a", "ttl_seconds": 0})"), "ttl_seconds");
@@ -64,7 +70,7 @@ TEST(PrefixApi, registers_lists_serves_and_deletes_a_prefix) {
   const RawResponse made = fixture.post("/v1/prefixes", R"({"id": "bank", "text": "Lends umbrellas to those who ask."})");
   ASSERT_EQ(made.status, 200) << made.body;
   const std::string entry =
-      R"({"id":"bank","object":"prefix","created":TIME,"model":"demo:bank","version":null,"expires_at":null,)"
+      R"({"id":"bank","object":"prefix","created":TIME,"model":"demo:bank","source":"api","version":null,"expires_at":null,)"
       R"("n_tokens":46,"n_pinned_tokens":32,"n_pinned_blocks":2,"hits":)";
   EXPECT_EQ(normalized(made.body), entry + R"(0,"fill_ms":MS})");
   EXPECT_EQ(n_pinned(fixture), n_before + 2);
@@ -153,6 +159,78 @@ TEST(PrefixApi, refuses_what_cannot_be_pinned_and_says_why) {
   EXPECT_NE(error("[]").find("must be a JSON object"), std::string::npos);
   EXPECT_EQ(parsed(fixture.get("/v1/prefixes").body)["data"].size(), 1u);
   EXPECT_EQ(fixture.post("/v1/prefixes", R"({"id": "big", "text": "Small."})").status, 200) << "the name is free";
+}
+
+TEST(PrefixApi, a_prefix_of_tokens_is_pinned_and_served_to_completions) {
+  const ServerFixture fixture;
+  std::string ids = "65";
+  for (int i = 0; i < 40; ++i) ids += ", 66";
+  const RawResponse made = fixture.post("/v1/prefixes", R"({"id": "ids", "tokens": [)" + ids + "]}");
+  ASSERT_EQ(made.status, 200) << made.body;
+  EXPECT_EQ(parsed(made.body)["n_pinned_blocks"], 2);
+  const RawResponse answer =
+      fixture.post("/v1/completions", R"({"prefix": "ids", "prompt": "C", "max_tokens": 2, "ignore_eos": true})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(parsed(answer.body)["usage"]["prompt_tokens"], 42);
+  EXPECT_EQ(parsed(answer.body)["usage"]["prompt_tokens_details"]["cached_tokens"], 32);
+  EXPECT_EQ(fixture.post("/v1/chat/completions", asking("ids", 2)).status, 400);
+  const RawResponse wrong = fixture.post("/v1/prefixes", R"({"id": "far", "tokens": [65, 70000]})");
+  EXPECT_EQ(wrong.status, 400);
+  EXPECT_EQ(parsed(wrong.body)["error"]["param"], "tokens") << wrong.body;
+}
+
+/// A server whose fills take hundreds of steps.
+class LongFills : public ::testing::Test {
+ protected:
+  static std::string body(std::string_view id, std::string_view more) {
+    return R"({"id": ")" + std::string(id) + R"(", "text": ")" + std::string(kTextBytes, 'a') + "\"" + std::string(more) + "}";
+  }
+  /// Asks for a fill and waits until it is under way.
+  void begin(std::string_view body) {
+    filler_.send_post("/v1/prefixes", body);
+    const std::int64_t n_before = fixture_.engine->metrics().kv_blocks_used.value();
+    ServerFixture::wait_until([&] { return fixture_.engine->metrics().kv_blocks_used.value() > n_before; });
+  }
+  static constexpr std::size_t kTextBytes = 12'000;
+  ServerFixture fixture_{{}, {.max_num_batched_tokens = 16}, 1100, 16'384};
+  RawClient filler_ = fixture_.client();
+};
+
+TEST_F(LongFills, end_when_their_prefix_is_deleted) {
+  begin(body("long", ""));
+  EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200);
+  const RawResponse response = filler_.read_response();
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(
+      response.body,
+      R"({"error":{"message":"prefix long was given up while it was being filled: it was removed","type":"BadRequestError","param":"id","code":400}})");
+  EXPECT_EQ(fixture_.get("/v1/prefixes/long").status, 404);
+}
+
+TEST_F(LongFills, end_when_another_version_comes) {
+  begin(body("long", R"(, "version": "1")"));
+  const RawResponse other = fixture_.post("/v1/prefixes", R"({"id": "long", "text": "Short.", "version": "2"})");
+  EXPECT_EQ(other.status, 200) << other.body;
+  EXPECT_EQ(filler_.read_response().status, 400);
+  EXPECT_EQ(parsed(fixture_.get("/v1/prefixes/long").body)["version"], "2");
+}
+
+TEST_F(LongFills, leave_what_they_would_have_replaced_when_they_are_given_up) {
+  begin(body("shop", R"(, "version": "2")"));
+  RawClient again = fixture_.client();
+  again.send_post("/v1/prefixes", R"({"id": "shop", "text": "Robots.", "version": "3", "ttl_seconds": 0})");
+  EXPECT_EQ(again.read_response().status, 400) << "what is refused stops nothing";
+  EXPECT_EQ(fixture_.get("/v1/prefixes/shop").status, 200) << "the old version serves";
+  EXPECT_EQ(fixture_.remove("/v1/prefixes/shop").status, 200);
+  EXPECT_EQ(filler_.read_response().status, 400);
+  EXPECT_EQ(fixture_.get("/v1/prefixes/shop").status, 404);
+}
+
+TEST_F(LongFills, end_when_the_server_shuts_down) {
+  begin(body("long", ""));
+  fixture_.server->begin_shutdown();
+  EXPECT_EQ(filler_.read_response().status, 503);
+  fixture_.server->wait();
 }
 
 TEST(PrefixApi, needs_the_key_and_a_server_that_does_not_drain) {

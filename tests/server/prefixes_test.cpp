@@ -35,6 +35,23 @@ TEST(Prefixes, a_json_file_is_a_list_of_messages) {
   EXPECT_EQ(prefix_text(prefix->messages), "a\nb");
 }
 
+TEST(Prefixes, a_json_file_may_say_what_the_api_is_told) {
+  const auto prefix =
+      read_prefix("shop", written("full.json", R"({"id": "shop", "text": "Mugs.", "ttl_seconds": 60, "version": "2"})"));
+  ASSERT_TRUE(prefix) << prefix.error().message;
+  EXPECT_EQ(json::dump(prefix->messages), R"([{"role":"system","content":"Mugs."}])");
+  EXPECT_EQ(prefix->ttl, std::chrono::seconds(60));
+  EXPECT_EQ(prefix->version, "2");
+  EXPECT_TRUE(prefix->file.ends_with("full.json"));
+  EXPECT_EQ(read_prefix("ids", written("ids.json", R"({"tokens": [1, 2]})"))->tokens, (std::vector<TokenId>{1, 2}));
+  const auto other = read_prefix("bank", written("full.json", R"({"id": "shop", "text": "Mugs."})"));
+  ASSERT_FALSE(other);
+  EXPECT_TRUE(other.error().message.ends_with("'id' is 'shop', and the prefix is called 'bank'")) << other.error().message;
+  EXPECT_FALSE(read_prefix("shop", written("both.json", R"({"text": "a", "tokens": [1]})")));
+  EXPECT_FALSE(read_prefix("shop", written("number.json", "7")));
+  EXPECT_EQ(read_prefix("shop", written("bytes.txt", "\xFF\xFE")).error().code, ErrorCode::invalid_data);
+}
+
 TEST(Prefixes, says_what_is_wrong_with_a_file_or_a_name) {
   EXPECT_EQ(read_prefix("shop", "/nowhere/shop.txt").error().code, ErrorCode::not_found);
   EXPECT_EQ(read_prefix("shop", written("empty.txt", "")).error().code, ErrorCode::invalid_data);
@@ -48,12 +65,14 @@ TEST(Prefixes, says_what_is_wrong_with_a_file_or_a_name) {
 
 TEST(Prefixes, have_the_tokens_that_all_conversations_with_them_share) {
   const ServedModel model = byte_model();
-  const auto tokens = prefix_tokens(model, parsed(R"([{"role": "system", "content": "Mugs."}])"));
+  const PrefixDefinition shop{"shop", parsed(R"([{"role": "system", "content": "Mugs."}])")};
+  const auto tokens = prefix_tokens(model, shop);
   ASSERT_TRUE(tokens);
-  EXPECT_EQ(model.tokenizer.decode(*tokens, false), "[system]Mugs.[user]");
-  const auto raw = prefix_tokens(byte_model(/*has_template=*/false), parsed(R"([{"role": "system", "content": "Mugs."}])"));
+  EXPECT_EQ(model.tokenizer.decode(tokens->tokens, false), "[system]Mugs.[user]");
+  EXPECT_EQ(tokens->head.text, "") << "the template writes no special tokens";
+  const auto raw = prefix_tokens(byte_model(/*has_template=*/false), shop);
   ASSERT_TRUE(raw);
-  EXPECT_EQ(model.tokenizer.decode(*raw, false), "Mugs.");
+  EXPECT_EQ(model.tokenizer.decode(raw->tokens, false), "Mugs.");
 }
 
 TEST(Prefixes, are_filled_once_and_found_by_name) {
@@ -122,10 +141,10 @@ TEST_F(LivingPrefixes, another_version_takes_the_place_and_the_pins_of_the_old_o
   EXPECT_EQ(prefixes_.find("shop")->text, std::string(60, 'b'));
   EXPECT_EQ(prefixes_.find("shop")->n_hits, 0);
   EXPECT_LT(n_pinned_blocks(), n_first);
-  ASSERT_TRUE(prefixes_.remove(*engine_, "last"));
-  ASSERT_TRUE(prefixes_.remove(*engine_, "shop"));
+  ASSERT_TRUE(prefixes_.remove(*engine_, "last", PrefixSource::api));
+  ASSERT_TRUE(prefixes_.remove(*engine_, "shop", PrefixSource::api));
   EXPECT_EQ(n_pinned_blocks(), n_before);
-  const auto gone = prefixes_.remove(*engine_, "shop");
+  const auto gone = prefixes_.remove(*engine_, "shop", PrefixSource::api);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, ErrorCode::not_found);
   EXPECT_EQ(gone.error().message, "the prefix 'shop' does not exist; there are: bank");
@@ -137,6 +156,27 @@ TEST_F(LivingPrefixes, a_replacement_that_fails_leaves_the_old_version) {
   ASSERT_FALSE(add({"shop", saying(std::string(5000, 'b')), "2"}));
   EXPECT_EQ(prefixes_.find("shop")->definition.version, "1");
   EXPECT_EQ(n_pinned_blocks(), n_pinned);
+}
+
+TEST_F(LivingPrefixes, of_the_folder_are_the_folders_alone) {
+  PrefixDefinition file{"shop", saying("Sells mugs."), "1"};
+  file.source = PrefixSource::folder;
+  file.file = "/prompts/shop.txt";
+  ASSERT_TRUE(add(file));
+  const auto replaced = add({"shop", saying("Sells nothing."), "2"});
+  ASSERT_FALSE(replaced);
+  EXPECT_EQ(replaced.error().param, "id");
+  EXPECT_EQ(replaced.error().message, "prefix shop is the file /prompts/shop.txt; it changes and goes with it");
+  EXPECT_EQ(prefixes_.remove(*engine_, "shop", PrefixSource::api).error().message, replaced.error().message);
+  file.messages = saying("Sells cups.");
+  ASSERT_TRUE(add(file)) << "a file's new contents need no new version";
+  EXPECT_EQ(prefixes_.find("shop")->text, "Sells cups.");
+  ASSERT_TRUE(add({"bank", saying("Lends umbrellas.")}));
+  file.name = "bank";
+  EXPECT_EQ(add(file).error().message, "prefix bank was registered by the command line and is not the folder's");
+  EXPECT_EQ(prefixes_.counts().by_source, (std::array<std::int64_t, 3>{1, 0, 1}));
+  EXPECT_EQ(prefixes_.n_removed(), 1);
+  EXPECT_TRUE(prefixes_.remove(*engine_, "shop", PrefixSource::folder));
 }
 
 TEST_F(LivingPrefixes, are_removed_when_their_time_has_come) {

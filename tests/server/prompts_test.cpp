@@ -42,7 +42,8 @@ class Prompts : public ::testing::Test {
     request.prefix = std::move(prefix);
     return resolve_target(model_, prefixes_, request);
   }
-  std::optional<Prefixes::Entry> shop() { return prefixes_.find("shop"); }
+  Prefixes::Use shop() const { return prefixes_.find("shop"); }
+  const Prefixes::Use none_;
 
   ServedModel model_ = byte_model();
   std::unique_ptr<Engine> engine_;
@@ -80,7 +81,7 @@ TEST_F(Prompts, says_what_exists_when_a_name_does_not) {
 TEST_F(Prompts, puts_the_prefixs_messages_before_the_requests_own) {
   const ChatRequest request =
       chat_of(R"({"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Mugs?"}]})");
-  EXPECT_EQ(*render_chat(model_, std::nullopt, request), "[system]Be brief.[user]Mugs?[assistant]");
+  EXPECT_EQ(*render_chat(model_, none_, request), "[system]Be brief.[user]Mugs?[assistant]");
   EXPECT_EQ(*render_chat(model_, shop(), request), "[system]Sells mugs for $5 each.[system]Be brief.[user]Mugs?[assistant]");
   const auto prompt = tokenize_chat(model_, shop(), request);
   EXPECT_EQ(prompt->tokens, bytes_of("[system]Sells mugs for $5 each.[system]Be brief.[user]Mugs?[assistant]"));
@@ -98,22 +99,63 @@ TEST_F(Prompts, a_prefix_on_completions_is_raw_text) {
   EXPECT_EQ(id.echo, "AB");
 }
 
+TEST_F(Prompts, behind_special_tokens_are_the_tokens_of_the_whole_text) {
+  const json::Value messages = parsed(R"([{"role": "system", "content": "Sells mugs.<|end|>"}])");
+  ASSERT_TRUE(prefixes_.add(model_, *engine_, {"ended", messages}));
+  const Prefixes::Use ended = prefixes_.find("ended");
+  EXPECT_EQ(ended->chat_head.text, "[system]Sells mugs.<|end|>");
+  EXPECT_EQ(ended->text_head.text, "Sells mugs.<|end|>");
+  for (const char* said : {"the", "<|end|>", "|>", "é"}) {
+    const ChatRequest chat = chat_of(R"({"messages": [{"role": "user", "content": ")" + std::string(said) + "\"}]}");
+    EXPECT_EQ(tokenize_chat(model_, ended, chat)->tokens,
+              model_.tokenizer.encode("[system]Sells mugs.<|end|>[user]" + std::string(said) + "[assistant]", false));
+    const CompletionRequest text = completion_of(R"({"prompt": ")" + std::string(said) + "\"}");
+    EXPECT_EQ(tokenize_completion(model_, ended, text, text.prompts[0]).tokens,
+              model_.tokenizer.encode("Sells mugs.<|end|>" + std::string(said), true));
+  }
+}
+
+TEST_F(Prompts, a_prefix_of_tokens_is_for_completions) {
+  PrefixDefinition definition{"ids", nullptr};
+  definition.tokens = {70, 71, 260};
+  ASSERT_TRUE(prefixes_.add(model_, *engine_, std::move(definition)));
+  const Prefixes::Use ids = prefixes_.find("ids");
+  const CompletionRequest request = completion_of(R"({"prompt": "A"})");
+  EXPECT_EQ(tokenize_completion(model_, ids, request, request.prompts[0]).tokens, (std::vector<TokenId>{70, 71, 260, 65}));
+  EXPECT_EQ(tokenize_completion(model_, ids, request, std::vector<TokenId>{66}).tokens,
+            (std::vector<TokenId>{70, 71, 260, 66}));
+  const auto chat = render_chat(model_, ids, chat_of(R"({"messages": [{"role": "user", "content": "a"}]})"));
+  ASSERT_FALSE(chat);
+  EXPECT_EQ(chat.error().param, "prefix");
+}
+
+TEST_F(Prompts, what_a_request_found_stays_when_it_is_replaced_or_removed) {
+  const Prefixes::Use first = shop();
+  PrefixDefinition other{"shop", parsed(R"([{"role": "system", "content": "Sells nothing."}])"), "2"};
+  ASSERT_TRUE(prefixes_.add(model_, *engine_, std::move(other)));
+  const Prefixes::Use second = shop();
+  ASSERT_TRUE(prefixes_.remove(*engine_, "shop", PrefixSource::api));
+  EXPECT_FALSE(shop());
+  EXPECT_EQ(first->text, "Sells mugs for $5 each.");
+  EXPECT_EQ(second->text, "Sells nothing.");
+}
+
 TEST_F(Prompts, goes_on_with_the_last_message_when_asked) {
   const ChatRequest request =
       chat_of(R"({"messages": [{"role": "user", "content": "Mugs?"}, {"role": "assistant", "content": "We have "}],
       "add_generation_prompt": false, "continue_final_message": true, "chat_template_kwargs": {"suffix": "[end]"}})");
-  EXPECT_EQ(*render_chat(model_, std::nullopt, request), "[user]Mugs?[assistant]We have");
+  EXPECT_EQ(*render_chat(model_, none_, request), "[user]Mugs?[assistant]We have");
   const ChatRequest nothing = chat_of(R"({"messages": [{"role": "assistant", "content": ""}],
       "add_generation_prompt": false, "continue_final_message": true})");
-  EXPECT_EQ(render_chat(model_, std::nullopt, nothing).error().param, "continue_final_message");
+  EXPECT_EQ(render_chat(model_, none_, nothing).error().param, "continue_final_message");
 }
 
 TEST_F(Prompts, hands_variables_to_the_template_and_its_complaints_to_the_client) {
   EXPECT_EQ(
-      *render_chat(model_, std::nullopt,
+      *render_chat(model_, none_,
                    chat_of(R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"suffix": "!"}})")),
       "[user]a[assistant]!");
-  const auto robot = render_chat(model_, std::nullopt, chat_of(R"({"messages": [{"role": "robot", "content": "a"}]})"));
+  const auto robot = render_chat(model_, none_, chat_of(R"({"messages": [{"role": "robot", "content": "a"}]})"));
   ASSERT_FALSE(robot);
   EXPECT_EQ(robot.error().code, ErrorCode::invalid_request);
   EXPECT_EQ(robot.error().param, "messages");
@@ -122,7 +164,7 @@ TEST_F(Prompts, hands_variables_to_the_template_and_its_complaints_to_the_client
 
 TEST_F(Prompts, refuses_a_conversation_without_a_template) {
   const ServedModel plain = byte_model(/*has_template=*/false);
-  const auto text = render_chat(plain, std::nullopt, chat_of(R"({"messages": [{"role": "user", "content": "a"}]})"));
+  const auto text = render_chat(plain, none_, chat_of(R"({"messages": [{"role": "user", "content": "a"}]})"));
   ASSERT_FALSE(text);
   EXPECT_NE(text.error().message.find("/v1/completions"), std::string::npos);
 }

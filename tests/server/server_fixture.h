@@ -23,11 +23,13 @@ inline constexpr std::string_view kShopText = "Sells mugs for five dollars each,
 
 class ServerFixture {
  public:
-  explicit ServerFixture(ServerOptions options = {}, EngineOptions engine_options = {}) {
+  explicit ServerFixture(ServerOptions options = {}, EngineOptions engine_options = {}, std::int32_t n_blocks = 256,
+                         std::int32_t max_position = 2048) {
     ModelConfig config = testing::tiny_config();
+    config.max_position = max_position;
     config.n_vocab = kByteModelVocab;
     config.eos_token_ids = {kEndToken};
-    engine = testing::make_tiny_engine(engine_options, 256, config);
+    engine = testing::make_tiny_engine(engine_options, n_blocks, config);
     engine->start();
     options.address.host = "127.0.0.1";
     options.address.port = 0;

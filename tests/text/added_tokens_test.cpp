@@ -17,7 +17,7 @@ AddedTokens make(const std::vector<AddedToken>& tokens) {
 /// "text|<3>|text": the parts, tokens by their ids.
 std::string split(const AddedTokens& added, std::string_view text, bool with_special = true) {
   std::string out;
-  for (const AddedTokens::Part& part : added.split_raw(text, with_special)) {
+  for (const AddedTokens::Part& part : added.split_raw(text, with_special, 0)) {
     if (!out.empty()) out += '|';
     if (part.id)
       out += '<' + std::to_string(*part.id) + '>';

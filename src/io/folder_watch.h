@@ -1,0 +1,66 @@
+/// What is in a folder, and waiting for that to change.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace baton {
+
+/// What changes when a file does. Of a symbolic link, what it leads to.
+struct FileStamp {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::int64_t size_bytes = 0;
+  std::int64_t modified_ns = 0;        ///< since 1970, as are those of status
+  std::int64_t status_changed_ns = 0;  ///< of permissions, names and contents
+  bool operator==(const FileStamp&) const = default;
+};
+
+struct FolderFile {
+  std::string name;
+  FileStamp stamp;
+};
+
+/// What is in a folder and is no folder, by name; links that lead nowhere are left out. Errors: not_found, io.
+Result<std::vector<FolderFile>> list_files(const std::filesystem::path& folder);
+
+/// Waits for changes of what a folder holds, by inotify. Where that is not to be had, or does not tell (changes behind a link,
+/// or of another machine), waits end with their time, and who waits looks for himself.
+///
+/// The folder may be replaced, be a link that comes to lead elsewhere, vanish and come back. Thread: one, except `wake`.
+class FolderWatch {
+ public:
+  explicit FolderWatch(std::filesystem::path folder);
+  FolderWatch(const FolderWatch&) = delete;
+  FolderWatch& operator=(const FolderWatch&) = delete;
+  ~FolderWatch();
+
+  /// Until something may have changed, `timeout` has passed or `wake` is called.
+  void wait(std::chrono::milliseconds timeout);
+  /// Ends the wait under way, or the next one. Thread: any.
+  void wake();
+  /// Whether somebody has written to the file of this name and not closed it yet, as far as the last wait was told.
+  bool is_being_written(const std::string& name) const { return being_written_.contains(name); }
+  /// Whether the system tells of changes.
+  bool is_told() const { return watch_ >= 0; }
+
+ private:
+  bool watch_folder();
+  void take_events();
+  void take(std::uint32_t what, const std::string& name);
+
+  std::filesystem::path folder_;
+  int events_ = -1;  // inotify's descriptor
+  int watch_ = -1;
+  int wakes_ = -1;                        // an eventfd
+  std::uint64_t device_ = 0, inode_ = 0;  // of the folder that is watched
+  std::set<std::string> being_written_;
+};
+
+}  // namespace baton
