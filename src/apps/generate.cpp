@@ -7,6 +7,7 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -231,6 +232,10 @@ Result<void> run(const GenerateOptions& options) {
   fmt::print(stderr, "KV read {:.2f} GB, saved by sharing {:.2f} GB\n",
              static_cast<double>(metrics.kv_bytes_requested.value()) / 1e9,
              static_cast<double>(metrics.kv_bytes_saved.value()) / 1e9);
+  const Histogram::Snapshot gaps = metrics.inter_token_latency_seconds.snapshot();
+  const auto n_gaps = std::accumulate(gaps.counts.begin(), gaps.counts.end(), std::int64_t{0});
+  fmt::print(stderr, "{} steps; between two tokens of an answer {:.2f} ms\n", metrics.steps.value(),
+             n_gaps == 0 ? 0.0 : 1e3 * gaps.sum / static_cast<double>(n_gaps));
   return {};
 }
 

@@ -62,11 +62,11 @@ Result<EngineOptions> engine_options(const ModelOptions& options, DType weights)
   made.max_num_queued_reqs = options.max_num_queued_reqs;
   made.max_pinned_blocks = options.max_pinned_blocks;
   made.seed = options.seed;
-  made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
   if (!options.speculative_config.empty()) {
     BATON_TRY(const json::Value config, json::parse(options.speculative_config, "--speculative-config"));
     BATON_TRY(made.speculation, parse_speculative_config(config, "--speculative-config"));
   }
+  made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
   if (!options.kv_cache_memory_bytes.empty()) {
     BATON_TRY(made.kv_cache_bytes, parse_bytes(options.kv_cache_memory_bytes, "--kv-cache-memory-bytes"));
   }

@@ -9,6 +9,7 @@
 
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
+#include "apps/bench/stream_bench.h"
 #include "apps/chat.h"
 #include "apps/demo.h"
 #include "apps/generate.h"
@@ -30,6 +31,7 @@ constexpr const char* kIntroduction =
     "  baton generate MODEL --prompts file.jsonl   answers for a file of prompts\n"
     "  baton chat MODEL                            talk to a model here\n"
     "  baton bench attention                       what relayed attention does on this machine\n"
+    "  baton bench stream http://127.0.0.1:8000    what many streams cost a running server\n"
     "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
 
 /// A subcommand that was chosen on the command line, and what runs it.
@@ -70,6 +72,7 @@ int run(int argc, char** argv) {
   DemoOptions demo;
   DecodeBenchOptions decode_bench;
   AttentionBenchOptions attention_bench;
+  StreamBenchOptions stream_bench;
   SimulateOptions simulate;
   std::string command_line;
 
@@ -107,6 +110,10 @@ int run(int argc, char** argv) {
       *bench, "decode", "Tokens a second of many requests behind one shared prompt",
       [&](CLI::App& sub) { add_decode_bench_options(sub, decode_bench); },
       [&] { return decode_bench_main(decode_bench, command_line); });
+  add(
+      *bench, "stream", "Many clients that read streams of a running server, and what they cost it",
+      [&](CLI::App& sub) { add_stream_bench_options(sub, stream_bench); },
+      [&] { return stream_bench_main(stream_bench, command_line); });
 
   auto words = words_of(argc, argv);
   if (!words) {

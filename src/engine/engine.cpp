@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/thread_name.h"
 #include "engine/accounts.h"
 #include "engine/batch_builder.h"
 #include "engine/cache_size.h"
@@ -50,8 +51,8 @@ class Engine::Impl {
   void start();
   void stop();
   bool step();
-  void check_invariants() const;
   void set_relay(bool relay) { builder_.set_relay(relay); }
+  void check_invariants() const;
 
  private:
   void run();
@@ -230,7 +231,10 @@ void Engine::Impl::start() {
   check(!has_thread_ && !is_stopping_, "Engine::start: it was started or stopped before");
   has_thread_ = true;
   watchdog_.start();
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    name_this_thread("engine");
+    run();
+  });
 }
 
 void Engine::Impl::run() {
@@ -478,11 +482,11 @@ std::vector<PrefixInfo> Engine::prefixes() const { return impl_->prefixes(); }
 void Engine::start() { impl_->start(); }
 void Engine::stop() { impl_->stop(); }
 bool Engine::step() { return impl_->step(); }
+void Engine::set_relay(bool relay) { impl_->set_relay(relay); }
 void Engine::begin_drain() { impl_->begin_drain(); }
 bool Engine::is_draining() const { return impl_->is_draining(); }
 bool Engine::is_idle() const { return impl_->is_idle(); }
 bool Engine::is_stuck() const { return impl_->watchdog().is_stuck(); }
-void Engine::set_relay(bool relay) { impl_->set_relay(relay); }
 const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
 EngineInfo Engine::info() const { return impl_->info(); }
 std::vector<StepRecord> Engine::recent_steps() const { return impl_->watchdog().recent_steps(); }

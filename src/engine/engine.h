@@ -107,7 +107,7 @@ class Engine {
   /// what the engine started with. Thread: the steps' own.
   void set_relay(bool relay);
 
-  /// Refuses new requests from now on; those in hand go on.
+  /// Refuses new requests and ends the fills of prefixes from now on; requests in hand go on.
   void begin_drain();
   bool is_draining() const;
   /// True while nothing waits or runs.

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/thread_name.h"
 
 namespace baton {
 namespace {
@@ -36,7 +37,11 @@ Watchdog::Watchdog(std::chrono::milliseconds timeout) : timeout_(timeout) {
 Watchdog::~Watchdog() { stop(); }
 
 void Watchdog::start() {
-  if (timeout_.count() > 0) thread_ = std::thread([this] { run(); });
+  if (timeout_.count() > 0)
+    thread_ = std::thread([this] {
+      name_this_thread("watchdog");
+      run();
+    });
 }
 
 void Watchdog::stop() {

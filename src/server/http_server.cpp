@@ -26,6 +26,8 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/open_files.h"
+#include "core/thread_name.h"
 #include "server/http_session.h"
 
 namespace baton {
@@ -38,6 +40,8 @@ using boost::system::error_code;
 
 constexpr std::int64_t kTickMs = 200;
 constexpr int kBacklog = 1024;
+constexpr std::size_t kTurnedAway = 64;  // connections beyond the limit that are told so at a time
+constexpr std::size_t kOtherFiles = 64;  // what the process opens besides connections
 
 /// How a bound address is called.
 struct Bound {
@@ -145,6 +149,7 @@ class HttpServer::Impl {
   }
 
   Result<void> bind(const HttpAddress& address) {
+    limit_connections();
     BATON_TRY(tls_, make_tls(address));
     if (!address.uds.empty()) {
       BATON_TRY(bound_, bind_unix(io_, acceptor_, address.uds));
@@ -167,7 +172,10 @@ class HttpServer::Impl {
     }
     accept();
     tick();
-    thread_ = std::thread([this] { io_.run(); });
+    thread_ = std::thread([this] {
+      name_this_thread("http");
+      io_.run();
+    });
     return {};
   }
 
@@ -189,8 +197,14 @@ class HttpServer::Impl {
     asio::post(io_, [this, outputs = std::move(outputs)]() mutable {
       for (HttpOutput& output : outputs) {
         const auto found = exchanges_.find(output.exchange);
-        if (found != exchanges_.end()) found->second->send(std::move(output));
+        if (found == exchanges_.end()) continue;
+        HttpSession* const session = found->second;
+        session->send(std::move(output));
+        if (sent_to_.empty() || sent_to_.back() != session) sent_to_.push_back(session);
       }
+      // One write takes all that came for a session at once.
+      for (HttpSession* session : sent_to_) session->write();
+      sent_to_.clear();
     });
   }
 
@@ -222,6 +236,16 @@ class HttpServer::Impl {
     return all;
   }
 
+  /// As many as the process may open files, if that is fewer.
+  void limit_connections() {
+    const std::size_t n_needed = limits_.max_connections + kTurnedAway + kOtherFiles;
+    const std::size_t n_files = allow_open_files(n_needed);
+    if (n_files >= n_needed) return;
+    limits_.max_connections = std::max(n_files, kTurnedAway + kOtherFiles + 1) - kTurnedAway - kOtherFiles;
+    log::warning("event=connections_limited max_connections={} reason=\"this process may open {} files (ulimit -n)\"",
+                 limits_.max_connections, n_files);
+  }
+
   void end_if_empty() {
     if (sessions_.empty()) io_.stop();
   }
@@ -245,16 +269,16 @@ class HttpServer::Impl {
   }
 
   void admit(HttpSocket socket) {
-    if (sessions_.size() >= limits_.max_connections) {
-      log::warning("event=connection_refused reason=\"{} connections are open\"", sessions_.size());
-      return;
-    }
+    const bool is_full = sessions_.size() >= limits_.max_connections;
+    if (is_full) log::warning("event=connection_refused reason=\"{} connections are open\"", sessions_.size());
+    if (sessions_.size() >= limits_.max_connections + kTurnedAway) return;
     error_code ignored;
     if (uds_.empty()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
     auto session = std::make_unique<HttpSession>(server_, std::move(socket), tls_ ? &*tls_ : nullptr, limits_);
     HttpSession* const started = session.get();
     sessions_.emplace(started, std::move(session));
-    started->start();
+    if (!is_full) return started->start();
+    started->turn_away({503, fmt::format("{} connections are open, which is this server's limit", limits_.max_connections)});
   }
 
   void tick() {
@@ -297,6 +321,7 @@ class HttpServer::Impl {
   // The I/O thread's.
   std::unordered_map<HttpSession*, std::unique_ptr<HttpSession>> sessions_;
   std::unordered_map<ExchangeId, HttpSession*> exchanges_;
+  std::vector<HttpSession*> sent_to_;  // by `deliver`; kept for its memory
   std::int64_t next_exchange_ = 0;
   bool is_closing_ = false;
   std::chrono::steady_clock::time_point close_by_;

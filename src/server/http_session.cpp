@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kReadBytes = 16 * 1024;  // each connection has a buffer of so many
 constexpr std::size_t kBuffersPerWrite = 16;
 
 std::variant<HttpSocket, boost::asio::ssl::stream<HttpSocket>> make_stream(HttpSocket socket, boost::asio::ssl::context* tls) {
@@ -99,7 +99,6 @@ void HttpSession::queue(std::string bytes) {
   if (bytes.empty() || state_ == State::closed) return;
   unsent_bytes_ += bytes.size();
   unsent_.push_back(std::move(bytes));
-  write();
 }
 
 void HttpSession::write() {
@@ -204,6 +203,13 @@ void HttpSession::refuse(const HttpRefusal& refusal) {
   send_head(response, /*is_stream=*/false);
   queue(std::move(response.body));
   finish_answer();
+  write();
+}
+
+void HttpSession::turn_away(const HttpRefusal& refusal) {
+  // A handshake for a sentence would cost more than the request.
+  if (std::holds_alternative<TlsStream>(stream_)) return close();
+  refuse(refusal);
 }
 
 void HttpSession::dispatch() {
@@ -228,7 +234,10 @@ void HttpSession::parse() {
   input_.erase(0, parser_->put(input_));
   if (parser_->refusal()) return refuse(*parser_->refusal());
   if (parser_->is_done()) return dispatch();
-  if (parser_->take_expects_continue()) queue("HTTP/1.1 100 Continue\r\n\r\n");
+  if (parser_->take_expects_continue()) {
+    queue("HTTP/1.1 100 Continue\r\n\r\n");
+    write();
+  }
   if (parser_->is_header_done() && !is_body_deadline_set_) {
     is_body_deadline_set_ = true;
     set_deadline(limits_.body_timeout_ms);

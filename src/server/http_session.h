@@ -33,8 +33,12 @@ class HttpSession {
   HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits);
 
   void start();
-  /// A part of the answer to the current exchange.
+  /// In place of start: answers before anything is read, and closes.
+  void turn_away(const HttpRefusal& refusal);
+  /// A part of the answer to the current exchange, to be written by `write` together with those before and after it.
   void send(HttpOutput output);
+  /// Begins to write what was sent, unless a write is under way: that goes on with it.
+  void write();
   /// Closes when the deadline of what it waits for has passed.
   void check_deadline(std::chrono::steady_clock::time_point now);
   /// Closes if it waits for a request that has not begun.
@@ -54,7 +58,6 @@ class HttpSession {
   void read();
   void on_read(boost::system::error_code error, std::size_t n_bytes);
   void queue(std::string bytes);
-  void write();
   void on_write(boost::system::error_code error, std::size_t n_bytes);
   void on_flushed();
   void finish_answer();

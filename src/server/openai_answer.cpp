@@ -175,6 +175,29 @@ std::string Answer::frame(Value choices, bool has_usage, bool has_stats) const {
   return data_frame(body);
 }
 
+/// Whether the frames with text of a choice have everything but the text in common.
+bool Answer::differs_in_text_alone() const {
+  const bool has_scores = !header_.is_chat && request_.n_prompt_logprobs >= 0;
+  return request_.sampling.n_top_logprobs < 0 && !has_scores && !request_.wants_token_ids && !request_.continuous_usage;
+}
+
+/// The frame of a choice's current text: most frames by far, so what they have in common is written once.
+std::string Answer::text_frame(std::size_t index) {
+  Choice& choice = choices_[index];
+  if (!differs_in_text_alone()) return frame(list_of(text_choice(choice, index)), request_.continuous_usage, false);
+  if (choice.frame_front.empty()) {
+    // The last place where it stands is the text's: ids and names come before, and nothing of a client's behind.
+    constexpr std::string_view kText = "\x01", kWritten = "\"\\u0001\"";
+    const std::string text = std::exchange(choice.text, kText);
+    const std::string example = frame(list_of(text_choice(choice, index)), /*has_usage=*/false, /*has_stats=*/false);
+    const std::size_t at = example.rfind(kWritten);
+    choice.frame_front = example.substr(0, at);
+    choice.frame_back = example.substr(at + kWritten.size());
+    choice.text = text;
+  }
+  return choice.frame_front + json::dump(choice.text) + choice.frame_back;
+}
+
 /// What a choice's newest event adds to a stream; takes its text and tokens.
 std::string Answer::choice_frames(std::size_t index) {
   Choice& choice = choices_[index];
@@ -194,8 +217,7 @@ std::string Answer::choice_frames(std::size_t index) {
     frames += frame(list_of(std::move(first)), request_.continuous_usage, false);
   }
   const bool shows_tokens = request_.sampling.n_top_logprobs >= 0 || request_.wants_token_ids;
-  if (!choice.text.empty() || !choice.echoed.empty() || (shows_tokens && !choice.tokens.empty()))
-    frames += frame(list_of(text_choice(choice, index)), request_.continuous_usage, false);
+  if (!choice.text.empty() || !choice.echoed.empty() || (shows_tokens && !choice.tokens.empty())) frames += text_frame(index);
   choice.text.clear();
   choice.tokens.clear();
   choice.echoed.clear();

@@ -74,6 +74,9 @@ class Answer {
     json::Value stop_reason = nullptr;
     SequenceStats stats;
     bool has_begun = false;
+    // What stands before and behind the text in each of its frames; made with the first.
+    std::string frame_front;
+    std::string frame_back;
   };
 
   void decode(Choice& choice, const Event& event, Reaction& reaction);
@@ -86,6 +89,8 @@ class Answer {
   json::Value usage() const;
   json::Value stats() const;
   std::string frame(json::Value choices, bool has_usage, bool has_stats) const;
+  bool differs_in_text_alone() const;
+  std::string text_frame(std::size_t index);
   std::string choice_frames(std::size_t index);
   std::string last_frames() const;
 

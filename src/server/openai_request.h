@@ -42,8 +42,8 @@ struct GenerationRequest {
   SamplingParams sampling;             ///< bad_words come with the tokenizer, see engine_request
   std::vector<std::string> bad_words;  ///< that the answer must not contain
   std::int32_t n = 1;
-  std::int32_t priority = 0;                ///< lower is earlier
-  std::optional<std::int32_t> deadline_ms;  ///< from arrival; then the answer ends with what there is
+  std::int32_t priority = 0;                      ///< lower is earlier
+  std::optional<std::int32_t> deadline_ms;        ///< from arrival; then the answer ends with what there is
   std::optional<SpeculationOptions> speculation;  ///< `speculative_config`; absent: the server's
   bool is_stream = false;
   bool include_usage = false;     ///< a last frame with the usage

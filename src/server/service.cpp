@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/thread_name.h"
 
 namespace baton {
 namespace {
@@ -26,7 +27,10 @@ Service::~Service() { stop(); }
 
 void Service::start() {
   check(!thread_.joinable(), "a Service is started once");
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    name_this_thread("answers");
+    run();
+  });
 }
 
 void Service::stop() {

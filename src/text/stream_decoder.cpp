@@ -33,7 +33,7 @@ StreamDecoder::Piece StreamDecoder::push(TokenId id) {
   if (!may_stop) --n_before_stops_;
   if (is_stopped_ || !tokenizer_.contains(id) || (skip_special_tokens_ && tokenizer_.is_special(id))) return {};
   stream_.push(tokenizer_.token_text(id), pending_);
-  if (!may_stop) return {std::exchange(pending_, {}), {}};
+  if (!may_stop || stop_strings_.empty()) return {std::exchange(pending_, {}), {}};
   return take(false);
 }
 

@@ -21,12 +21,13 @@ START_SECONDS = 60
 class Server:
     """One `baton serve` process on a free loopback port."""
 
-    def __init__(self, log: pathlib.Path, *flags: str) -> None:
-        """Start it with `flags` and wait until it answers."""
+    def __init__(self, log: pathlib.Path, *flags: str, open_files: int | None = None) -> None:
+        """Start it with `flags`, allowed so many open files, and wait until it answers."""
+        limit = [] if open_files is None else ["prlimit", f"--nofile={open_files}"]
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [BINARY, "serve", "--host", "127.0.0.1", "--port", "0", *flags],
+                [*limit, BINARY, "serve", "--host", "127.0.0.1", "--port", "0", *flags],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )

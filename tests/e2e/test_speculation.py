@@ -54,7 +54,12 @@ def test_stops_and_lengths_hold_inside_a_run_of_drafts(server, client):
     """One token again and again: all drafts come true, wherever the end falls."""
     token = tokenize(server, "7")[-1]
     settings = {"model": "demo", "prompt": "7777777", "temperature": 0, "logit_bias": {str(token): 100}}
-    for options in ({"max_tokens": 1}, {"max_tokens": 23}, {"max_tokens": 40, "stop": "7777"}, {"max_tokens": 40, "n": 2, "stop": "77"}):
+    for options in (
+        {"max_tokens": 1},
+        {"max_tokens": 23},
+        {"max_tokens": 40, "stop": "7777"},
+        {"max_tokens": 40, "n": 2, "stop": "77"},
+    ):
         plain = client.completions.create(**settings, **options, extra_body={"ignore_eos": True})
         eager = client.completions.create(**settings, **options, extra_body={"ignore_eos": True, "speculative_config": NGRAM})
         assert [(c.text, c.finish_reason) for c in eager.choices] == [(c.text, c.finish_reason) for c in plain.choices]

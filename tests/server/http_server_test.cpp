@@ -84,6 +84,20 @@ TEST(HttpServer, does_not_replace_a_file_that_is_no_socket) {
   EXPECT_TRUE(std::filesystem::is_regular_file(path));
 }
 
+TEST(HttpServer, tells_who_comes_beyond_the_limit_that_it_is_full) {
+  HttpLimits limits;
+  limits.max_connections = 2;
+  HttpFixture fixture(limits);
+  RawClient first(fixture.server->port()), second(fixture.server->port());
+  EXPECT_EQ(first.get("/echo").status, 200);
+  EXPECT_EQ(second.get("/echo").status, 200);
+  RawClient third(fixture.server->port());
+  const std::string answer = third.read_to_end();
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n")) << answer;
+  EXPECT_NE(answer.find("2 connections are open, which is this server's limit"), std::string::npos) << answer;
+  EXPECT_EQ(first.get("/echo").status, 200);  // who is in stays in
+}
+
 TEST(HttpServer, lets_an_answer_in_hand_finish_when_it_stops) {
   HttpFixture fixture;
   RawClient idle(fixture.server->port());

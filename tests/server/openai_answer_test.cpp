@@ -124,6 +124,34 @@ TEST_F(OpenaiAnswer, streams_the_role_the_text_the_reason_and_done) {
   EXPECT_TRUE(answer.is_done());
 }
 
+TEST_F(OpenaiAnswer, escapes_each_text_between_what_its_frames_have_in_common) {
+  GenerationRequest request;
+  request.is_stream = true;
+  request.n = 2;
+  // Names that hold what the text's place is found by.
+  Answer answer({true, "chatcmpl-\x01", 1700, "\x01", "\\u0001\""}, request, {{ten_tokens(), {}}}, tokenizer_);
+  answer.take(0, says("a"));
+  for (const std::int32_t index : {0, 1, 0}) {
+    for (const std::string_view text : {"a\"b\\\n", "\x01", "", "plain"}) {
+      const std::string frames = answer.take(0, says(text, index)).frames;
+      if (text.empty()) {
+        EXPECT_EQ(frames, "");
+        continue;
+      }
+      const std::size_t first_end = frames.find("\n\n") + 2;  // the role comes before a choice's first text
+      const std::string last = frames.substr(first_end == frames.size() ? 0 : first_end);
+      ASSERT_TRUE(last.starts_with("data: ") && last.ends_with("\n\n")) << last;
+      const json::Value frame = parsed(last.substr(6));
+      EXPECT_EQ(frame["id"], "chatcmpl-\x01");
+      EXPECT_EQ(frame["model"], "\x01");
+      EXPECT_EQ(frame["system_fingerprint"], "\\u0001\"");
+      EXPECT_EQ(frame["choices"][0]["index"], index);
+      EXPECT_EQ(frame["choices"][0]["delta"], parsed("{\"content\":" + json::dump(text) + "}"));
+      EXPECT_TRUE(frame["choices"][0]["finish_reason"].is_null());
+    }
+  }
+}
+
 TEST_F(OpenaiAnswer, streams_the_usage_in_a_frame_without_choices) {
   GenerationRequest request;
   request.is_stream = true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 namespace baton {
@@ -17,6 +18,14 @@ inline double spread_of(const std::vector<double>& values) {
   if (values.empty()) return 0;
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return (*high - *low) / median_of(values);
+}
+
+/// The value that `share` (0 to 1) of the others do not exceed; 0 for no values.
+inline double quantile_of(std::vector<float> values, double share) {
+  if (values.empty()) return 0;
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
 }
 
 }  // namespace baton

@@ -1,0 +1,306 @@
+/// Requests, one load, what the server's counters and threads say of it, tables.
+#include "apps/bench/stream_bench.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/bench/markdown_table.h"
+#include "apps/bench/statistics.h"
+#include "apps/bench/stream_load.h"
+#include "apps/bench/thread_times.h"
+#include "apps/progress.h"
+#include "apps/version.h"
+#include "io/file.h"
+#include "io/http_client.h"
+#include "io/json.h"
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kEngineThread = "engine";
+constexpr int kBuiltInPrompts = 1024;
+
+struct Place {
+  std::string host;
+  std::uint16_t port = 80;
+};
+
+Result<Place> place_of(const std::string& url) {
+  constexpr std::string_view kScheme = "http://";
+  const std::string_view rest = std::string_view(url).substr(std::min(url.size(), kScheme.size()));
+  const std::size_t colon = rest.rfind(':');
+  Place place{std::string(rest.substr(0, colon)), 80};
+  bool is_good = url.starts_with(kScheme) && !place.host.empty() && rest.find('/') == std::string_view::npos;
+  if (is_good && colon != std::string_view::npos) {
+    const std::string port(rest.substr(colon + 1));
+    const long number = std::strtol(port.c_str(), nullptr, 10);
+    is_good = number > 0 && number < 65536 && port == std::to_string(number);
+    place.port = static_cast<std::uint16_t>(number);
+  }
+  if (!is_good) return fail(ErrorCode::invalid_request, fmt::format("the URL must be http://HOST:PORT, not '{}'", url));
+  return place;
+}
+
+/// The body of a request from a line of a prompts file.
+Result<json::Value> body_of_line(const json::Value& line, const std::string& where, bool is_chat) {
+  const char* const field = is_chat ? "messages" : "prompt";
+  if (!line.is_object() || !line.contains(field))
+    return fail(ErrorCode::invalid_data,
+                fmt::format("{} has no '{}', which {} need", where, field, is_chat ? "chats" : "completions"));
+  json::Value body;
+  body[field] = line[field];
+  if (line.contains("prefix")) body["prefix"] = line["prefix"];
+  return body;
+}
+
+Result<std::vector<json::Value>> read_bodies(const StreamBenchOptions& options) {
+  std::vector<json::Value> bodies;
+  if (options.prompts_file.empty()) {
+    for (int i = 0; i < kBuiltInPrompts; ++i) {
+      const std::string text = fmt::format("Question {}: what do you know about the number {}?", i, 7919 * i);
+      json::Value body;
+      if (options.is_chat)
+        body["messages"] = json::Value::array({{{"role", "user"}, {"content", text}}});
+      else
+        body["prompt"] = text;
+      bodies.push_back(std::move(body));
+    }
+    return bodies;
+  }
+  BATON_TRY(const std::string text, read_file(options.prompts_file));
+  int n_lines = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string where = fmt::format("{}, line {}", options.prompts_file, ++n_lines);
+    if (end > begin) {
+      BATON_TRY(const json::Value line, json::parse(std::string_view(text).substr(begin, end - begin), where));
+      BATON_TRY(json::Value body, body_of_line(line, where, options.is_chat));
+      bodies.push_back(std::move(body));
+    }
+    begin = end + 1;
+  }
+  if (bodies.empty()) return fail(ErrorCode::invalid_data, fmt::format("{} holds no prompts", options.prompts_file));
+  return bodies;
+}
+
+Result<std::vector<std::string>> make_requests(const StreamBenchOptions& options, const std::string& host) {
+  BATON_TRY(std::vector<json::Value> bodies, read_bodies(options));
+  std::vector<std::string> requests;
+  for (json::Value& body : bodies) {
+    body["stream"] = true;
+    body["stream_options"]["include_usage"] = true;
+    body["temperature"] = 0;
+    body["max_tokens"] = options.max_tokens;
+    body["min_tokens"] = options.max_tokens;  // every answer has the same length
+    if (!options.text_only) body["return_token_ids"] = true;
+    const std::string text = json::dump(body);
+    requests.push_back(
+        fmt::format("POST /v1/{} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                    options.is_chat ? "chat/completions" : "completions", host, text.size(), text));
+  }
+  return requests;
+}
+
+/// Of GET /metrics, what the report needs; all 0 for a server that has no such page.
+struct Counters {
+  double steps = 0;
+  double tokens = 0;
+  double gap_sum_s = 0;
+  double n_gaps = 0;
+};
+
+double value_of(std::string_view page, std::string_view name) {
+  for (std::size_t at = 0; (at = page.find(name, at)) != std::string_view::npos; ++at) {
+    const bool is_name = (at == 0 || page[at - 1] == '\n') && at + name.size() < page.size() && page[at + name.size()] == '{';
+    if (!is_name) continue;
+    const std::string_view line = page.substr(at, page.find('\n', at) - at);
+    return std::strtod(std::string(line.substr(line.rfind(' ') + 1)).c_str(), nullptr);
+  }
+  return 0;
+}
+
+Result<Counters> read_counters(const std::string& url) {
+  BATON_TRY(const HttpReply reply, http_get(url + "/metrics", ""));
+  return Counters{value_of(reply.body, "baton:steps_total"), value_of(reply.body, "vllm:generation_tokens_total"),
+                  value_of(reply.body, "vllm:inter_token_latency_seconds_sum"),
+                  value_of(reply.body, "vllm:inter_token_latency_seconds_count")};
+}
+
+double own_processor_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+struct Report {
+  StreamLoadResult load;
+  Counters counters;  // what was added
+  double client_seconds = 0;
+  std::map<std::string, ThreadTime> threads;  // what was added
+
+  double per_token_us(double seconds) const {
+    return load.n_tokens == 0 ? 0 : 1e6 * seconds / static_cast<double>(load.n_tokens);
+  }
+  /// All threads of the server but the engine's and those of its loops.
+  double server_seconds() const {
+    double seconds = 0;
+    for (const auto& [name, time] : threads) seconds += name == kEngineThread ? 0 : time.seconds;
+    return seconds;
+  }
+};
+
+Result<Report> measure(const StreamBenchOptions& options) {
+  BATON_TRY(const Place place, place_of(options.url));
+  StreamLoad load;
+  load.host = place.host;
+  load.port = place.port;
+  load.n_clients = options.n_clients;
+  load.seconds = options.seconds;
+  load.n_requests = options.n_requests;
+  load.expected = {options.is_chat, !options.text_only};
+  BATON_TRY(load.requests, make_requests(options, place.host));
+  BATON_TRY(const Counters before, read_counters(options.url));
+  std::map<std::string, ThreadTime> threads_before;
+  if (options.server_pid != 0) {
+    BATON_TRY(threads_before, thread_times(options.server_pid));
+  }
+  Report report;
+  const double own_before = own_processor_seconds();
+  Progress progress("streaming", "seconds", static_cast<std::int64_t>(options.seconds));
+  BATON_TRY(report.load, run_stream_load(load, [&](double seconds) { progress.update(static_cast<std::int64_t>(seconds)); }));
+  progress.finish();
+  report.client_seconds = own_processor_seconds() - own_before;
+  if (options.server_pid != 0) {
+    BATON_TRY(const auto threads_after, thread_times(options.server_pid));
+    report.threads = time_between(threads_before, threads_after);
+  }
+  BATON_TRY(const Counters after, read_counters(options.url));
+  report.counters = {after.steps - before.steps, after.tokens - before.tokens, after.gap_sum_s - before.gap_sum_s,
+                     after.n_gaps - before.n_gaps};
+  return report;
+}
+
+void print_streams(const Report& report, const StreamBenchOptions& options) {
+  const StreamLoadResult& load = report.load;
+  MarkdownTable streams({"clients", "requests", "whole", "tokens", "tokens/s", "lost", "extra", "faults"});
+  streams.add({std::to_string(options.n_clients), std::to_string(load.n_requests), std::to_string(load.n_whole),
+               std::to_string(load.n_tokens), fmt::format("{:.0f}", static_cast<double>(load.n_tokens) / load.seconds),
+               options.text_only ? "not counted" : std::to_string(load.n_lost),
+               options.text_only ? "not counted" : std::to_string(load.n_extra), std::to_string(load.n_faults)});
+  MarkdownTable times({"", "median", "p99", "most"});
+  const auto row = [&](const char* name, std::vector<float> values) {
+    if (!values.empty())
+      times.add({name, fmt::format("{:.1f} ms", quantile_of(values, 0.5)), fmt::format("{:.1f} ms", quantile_of(values, 0.99)),
+                 fmt::format("{:.1f} ms", quantile_of(values, 1))});
+  };
+  row("first token", load.first_token_ms);
+  row("between chunks", load.gap_ms);
+  fmt::print("{}\n{}", streams.text(), times.text());
+  for (const std::string& fault : load.faults) fmt::print("fault: {}\n", fault);
+}
+
+void print_costs(const Report& report) {
+  const Counters& counters = report.counters;
+  if (counters.steps > 0)
+    fmt::print("\nengine: {:.0f} steps of {:.1f} tokens; between two tokens of an answer {:.2f} ms\n", counters.steps,
+               counters.tokens / counters.steps, 1e3 * counters.gap_sum_s / std::max(counters.n_gaps, 1.0));
+  fmt::print("clients: {:.2f} s of a core, {:.1f} us a token\n", report.client_seconds,
+             report.per_token_us(report.client_seconds));
+  if (report.threads.empty()) return;
+  MarkdownTable threads({"server thread", "threads", "processor time", "a token", "share of a core"});
+  const auto row = [&](const std::string& name, const std::string& n_threads, double seconds) {
+    threads.add({name, n_threads, fmt::format("{:.3f} s", seconds), fmt::format("{:.1f} us", report.per_token_us(seconds)),
+                 fmt::format("{:.2f}%", 100 * seconds / report.load.seconds)});
+  };
+  for (const auto& [name, time] : report.threads) row(name, std::to_string(time.n_threads), time.seconds);
+  row("all but engine", "", report.server_seconds());
+  fmt::print("\n{}", threads.text());
+}
+
+json::Value to_json(const Report& report, const StreamBenchOptions& options, const std::string& command) {
+  const StreamLoadResult& load = report.load;
+  const auto quantiles = [](const std::vector<float>& values) {
+    json::Value made;
+    for (const auto& [name, share] : {std::pair{"median_ms", 0.5}, {"p99_ms", 0.99}, {"most_ms", 1.0}})
+      made[name] = quantile_of(values, share);
+    return made;
+  };
+  json::Value threads = json::Value::object();
+  for (const auto& [name, time] : report.threads)
+    threads[name] = {
+        {"threads", time.n_threads}, {"seconds", time.seconds}, {"us_per_token", report.per_token_us(time.seconds)}};
+  return {{"command", command},
+          {"version", version_line()},
+          {"clients", options.n_clients},
+          {"seconds", load.seconds},
+          {"requests", load.n_requests},
+          {"whole", load.n_whole},
+          {"tokens", load.n_tokens},
+          {"frames", load.n_frames},
+          {"lost", load.n_lost},
+          {"extra", load.n_extra},
+          {"faults", load.n_faults},
+          {"fault_texts", load.faults},
+          {"first_token", quantiles(load.first_token_ms)},
+          {"between_chunks", quantiles(load.gap_ms)},
+          {"engine",
+           {{"steps", report.counters.steps},
+            {"tokens", report.counters.tokens},
+            {"mean_between_tokens_ms", 1e3 * report.counters.gap_sum_s / std::max(report.counters.n_gaps, 1.0)}}},
+          {"client_us_per_token", report.per_token_us(report.client_seconds)},
+          {"server_threads", threads},
+          {"server_us_per_token", report.per_token_us(report.server_seconds())}};
+}
+
+}  // namespace
+
+void add_stream_bench_options(CLI::App& app, StreamBenchOptions& options) {
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)->capture_default_str()->group("Load");
+  };
+  row("URL,--url", options.url, "The server: http://HOST:PORT");
+  row("--clients", options.n_clients, "Connections, each with one request after another; 0: only wait, and look at the server")
+      ->check(CLI::Range(0, 60000));
+  row("--seconds", options.seconds, "Requests begin for so long; those under way end")->check(CLI::Range(0.0, 86400.0));
+  row("--requests", options.n_requests, "Requests in all; 0: no limit but the seconds")->check(CLI::NonNegativeNumber);
+  row("--max-tokens", options.max_tokens, "Tokens of each answer, exactly")->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--chat,!--completions", options.is_chat, "/v1/chat/completions (the default) or /v1/completions")
+      ->group("Load");
+  app.add_flag("--text-only", options.text_only, "Do not ask for token ids: what most clients do, but a lost token is not seen")
+      ->group("Load");
+  row("--prompts", options.prompts_file, "JSON lines {messages | prompt, prefix?} to take in turn; default: short questions")
+      ->check(CLI::ExistingFile);
+  row("--server-pid", options.server_pid,
+      "The server's process, if it is on this machine: its processor time is shown by thread")
+      ->check(CLI::NonNegativeNumber);
+  row("--json", options.json_file, "File for the numbers");
+}
+
+int stream_bench_main(const StreamBenchOptions& options, const std::string& command) {
+  auto report = measure(options);
+  if (!report) {
+    fmt::print(stderr, "baton bench stream: {}\n", report.error().message);
+    return 1;
+  }
+  fmt::print("{}\n{}\n\n", command, version_line());
+  print_streams(*report, options);
+  print_costs(*report);
+  if (!options.json_file.empty()) {
+    if (auto written = write_file(options.json_file, json::dump_pretty(to_json(*report, options, command))); !written) {
+      fmt::print(stderr, "baton bench stream: {}\n", written.error().message);
+      return 1;
+    }
+  }
+  return report->load.n_faults == 0 ? 0 : 1;
+}
+
+}  // namespace baton
