@@ -1,21 +1,13 @@
 /// Products of few rows with AVX-512's dot products of bf16 pairs.
-#include <immintrin.h>
-
+#include "kernels/cpu/few_rows_avx512.h"
 #include "kernels/cpu/few_rows_kernel.h"
 
 namespace baton::cpu {
 namespace {
 
-struct Bf16Dot {
+struct Bf16Dot : Avx512Sums {
   using Words = __m512i;
-  using Sum = __m512;
-  static constexpr int kLanes = 16;
-  static constexpr int kSums = 28;  // of 32 registers
-  static constexpr int kMaxRows = 7;
 
-  static Sum zero() { return _mm512_setzero_ps(); }
-  static Sum load_sum(const float* at) { return _mm512_loadu_ps(at); }
-  static void store_sum(float* to, Sum sum) { _mm512_storeu_ps(to, sum); }
   static Words load_words(const std::byte* at) { return _mm512_loadu_si512(at); }
   static Words broadcast(const std::byte* at) { return _mm512_set1_epi32(*reinterpret_cast<const std::int32_t*>(at)); }
   static Sum multiply_add(Sum sum, Words x, Words weight) {
