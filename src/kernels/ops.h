@@ -123,7 +123,8 @@ struct PartialStates {
 ///         (kAttentionChunk, absolute positions), folded left to right
 ///     direct items write o / l to `out`, others their state to `partials`.
 ///
-///     q  [rows, n_heads, head_dim] float     out  the same shape, float; may not overlap q
+///     q  [rows, n_heads, head_dim] float, on CUDA KvShape::product_dtype     out  the same shape, float (on CUDA q's or f32);
+///     may not overlap q
 /// Rows that no direct item covers are left to attention_merge, or merged here with the same bits if `merge` is set. A row
 /// without keys gives 0. Products of a bf16 cache take bf16 operands (q and exp2(s - m) rounded to nearest even) with f32 sums;
 /// an f32 cache f32. Sources: arXiv:2402.14808 (relay), 2309.06180 (paged), Flash-Decoding (split runs).

@@ -132,7 +132,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   const TensorView normed = work.normed.view(dtype, {n_rows, d_model});
   const TensorView delta = work.delta.view(DType::f32, {n_rows, d_model});
   const TensorView qkv = work.qkv.view(DType::f32, {n_rows, q_width + 2LL * config_.n_kv_heads * config_.head_dim});
-  const TensorView q = work.q.view(DType::f32, {n_rows, n_heads, config_.head_dim});
+  const TensorView q = work.q.view(kv_of_group[0]->shape().product_dtype(), {n_rows, n_heads, config_.head_dim});
   const TensorView attended = work.attended.view(dtype, {n_rows, n_heads, config_.head_dim});
   const TensorView gate_up = work.gate_up.view(DType::f32, {n_rows, 2LL * config_.d_ff});
   const TensorView activated = work.activated.view(dtype, {n_rows, config_.d_ff});

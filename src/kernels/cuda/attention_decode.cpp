@@ -69,7 +69,7 @@ void attention_decode(const Device& device, const AttentionWorkspace& workspace,
   const auto& kv = static_cast<const CudaKvStorage&>(*args.kv);
   const KvShape& shape = kv.shape();
   const KvLayout layout = kv.layout();
-  const DType compute = shape.dtype == DType::f8_e4m3 ? DType::bf16 : shape.dtype;
+  const DType compute = shape.product_dtype();
   check(args.q.dtype == compute, "attention on CUDA: queries must have the type of the products (the cache's, bf16 for e4m3)");
   check(args.out.dtype == compute || args.out.dtype == DType::f32,
         "attention on CUDA: out must have the queries' type or be f32");
