@@ -1,8 +1,5 @@
 # The libraries Baton stands on (packaging/ lists their packages). Each is found once here; a layer links what it uses.
 find_package(Threads REQUIRED)
-if(NOT BATON_FUZZ)  # clang's OpenMP is not the libgomp of the libraries, and the parsers need none
-  find_package(OpenMP REQUIRED COMPONENTS CXX)
-endif()
 find_package(OpenSSL REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 find_package(fmt REQUIRED)
@@ -28,6 +25,8 @@ if("cpu" IN_LIST BATON_BACKENDS)
   add_library(DNNL::dnnl INTERFACE IMPORTED)
   target_include_directories(DNNL::dnnl INTERFACE ${DNNL_INCLUDE_DIR})
   target_link_libraries(DNNL::dnnl INTERFACE ${DNNL_LIBRARY})
+  # oneDNN's own threads, which Baton keeps to one.
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
   pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 endif()
 if(BATON_TESTS)

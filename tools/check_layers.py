@@ -28,8 +28,8 @@ ARROWS = {
 
 # Third-party code and language extensions that few files may see: (pattern on a line, files, why).
 SEAMS = [
-    (r"#\s*pragma\s+omp|#\s*include\s*<omp\.h>", r"core/parallel\.cpp", "OpenMP belongs to core/parallel.cpp"),
-    (r"#\s*include\s*<(oneapi/)?dnnl", r"kernels/cpu/matmul\.cpp", "oneDNN belongs to kernels/cpu/matmul.cpp"),
+    (r"#\s*pragma\s+omp|#\s*include\s*<omp\.h>", r"kernels/cpu/onednn\.cpp", "OpenMP belongs to kernels/cpu/onednn.cpp"),
+    (r"#\s*include\s*<(oneapi/)?dnnl", r"kernels/cpu/onednn\.cpp", "oneDNN belongs to kernels/cpu/onednn.cpp"),
     (r"#\s*include\s*<hwy/", r"kernels/cpu/.*", "Highway belongs to kernels/cpu"),
     (r"#\s*include\s*<\w*intrin\.h>", r"kernels/cpu/.*", "intrinsics belong to kernels/cpu"),
     (r"#\s*include\s*<(cuda|cublas|cub/|nccl)", r"kernels/cuda/.*", "CUDA belongs to kernels/cuda"),

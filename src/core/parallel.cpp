@@ -1,23 +1,19 @@
-/// Parallel loops over OpenMP, or over std::thread where BATON_PARALLEL_STD_THREAD is set (the thread-sanitizer build, which
-/// cannot see libgomp's barriers).
+/// How a crew shares out the parts of a loop, and how its threads wait for the next.
 #include "core/parallel.h"
 
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "core/check.h"
-
-#ifdef BATON_OPENMP
-#include <omp.h>
-#endif
-#ifdef BATON_PARALLEL_STD_THREAD
-#include <thread>
-#include <vector>
-#endif
+#include "core/thread_name.h"
 
 namespace baton {
 namespace {
@@ -45,6 +41,30 @@ int n_quota_threads() {
   return std::max(1, static_cast<int>(std::ceil(quota / period)));
 }
 
+/// Pauses before a thread that waits goes to sleep, some 50 us: the loops of a step follow each other closer than that, and
+/// between steps a thread that does not sleep would only take a processor from the server's.
+constexpr int kPausesBeforeSleep = 3000;
+/// Ranges a thread of for_ranges: with more, less is left to wait for at the end and each costs a little more.
+constexpr std::int64_t kRangesPerThread = 4;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+/// Waits until `value` is another than `old`, and gives it.
+std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
+  for (int i = 0; i < kPausesBeforeSleep; ++i) {
+    if (const std::uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
+    pause();
+  }
+  value.wait(old);
+  return value.load(std::memory_order_acquire);
+}
+
 }  // namespace
 
 int n_available_threads() {
@@ -53,30 +73,115 @@ int n_available_threads() {
   return quota > 0 ? std::min(quota, affinity) : affinity;
 }
 
+/// Loops have numbers. A range's claim is {number of the loop, next part}: one of an older loop says that nobody has begun the
+/// range in this one, so that nothing has to be written to start a loop but its body and its number. A thread that comes late
+/// reads body and number again before it believes them, and then claims by compare-and-swap: a claim that succeeds shows that
+/// the loop has a part that is not done, so its body still stands.
+class Parallel::Crew {
+ public:
+  explicit Crew(int n_threads) : claims_(static_cast<std::size_t>(n_threads)) {
+    for (int thread = 1; thread < n_threads; ++thread) threads_.emplace_back([this, thread] { serve(thread); });
+  }
+  ~Crew() {
+    ends_.store(true, std::memory_order_relaxed);
+    ring();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  void run(std::int64_t n_parts, const Body& body) {
+    check(n_parts < std::int64_t{1} << kPartBits, "Parallel: too many parts");
+    ++n_loops_;
+    body_.store(&body, std::memory_order_release);
+    n_parts_.store(n_parts, std::memory_order_release);
+    n_done_.store(0, std::memory_order_relaxed);
+    loop_.store(n_loops_, std::memory_order_release);
+    ring();
+    take_parts(0, n_loops_);
+    const auto all = static_cast<std::uint32_t>(n_parts);
+    for (std::uint32_t done = n_done_.load(std::memory_order_acquire); done != all;) done = wait_for_change(n_done_, done);
+    loop_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr int kPartBits = 24;
+  struct alignas(64) Claim {
+    std::atomic<std::uint64_t> word{0};
+  };
+
+  void ring() {
+    bell_.fetch_add(1);
+    bell_.notify_all();
+  }
+
+  void serve(int thread) {
+    name_this_thread("engine crew");
+    for (std::uint32_t heard = 0;;) {
+      heard = wait_for_change(bell_, heard);
+      if (ends_.load(std::memory_order_relaxed)) return;
+      if (const std::uint64_t loop = loop_.load(std::memory_order_acquire); loop != 0) take_parts(thread, loop);
+    }
+  }
+
+  /// Runs parts of the loop until none is left to begin: those of the thread's own range, then others'.
+  void take_parts(int thread, std::uint64_t loop) {
+    const Body* body = body_.load(std::memory_order_acquire);
+    const std::int64_t n_parts = n_parts_.load(std::memory_order_acquire);
+    if (loop_.load(std::memory_order_acquire) != loop) return;
+    const std::size_t n_threads = claims_.size();
+    std::uint32_t n_done = 0;
+    for (std::size_t i = 0; i < n_threads; ++i) {
+      const std::size_t owner = (static_cast<std::size_t>(thread) + i) % n_threads;
+      for (std::int64_t part = claim(owner, loop, n_parts); part >= 0; part = claim(owner, loop, n_parts)) {
+        (*body)(part, thread);
+        ++n_done;
+      }
+    }
+    if (n_done == 0) return;
+    if (n_done_.fetch_add(n_done) + n_done == static_cast<std::uint32_t>(n_parts)) n_done_.notify_one();
+  }
+
+  /// The next part of the owner's range, or -1 if all have been begun or the loop is not the current one any more.
+  std::int64_t claim(std::size_t owner, std::uint64_t loop, std::int64_t n_parts) {
+    const auto n_threads = static_cast<std::int64_t>(claims_.size());
+    const auto index = static_cast<std::int64_t>(owner);
+    const auto begin = static_cast<std::uint64_t>(n_parts * index / n_threads);
+    const auto end = static_cast<std::uint64_t>(n_parts * (index + 1) / n_threads);
+    std::atomic<std::uint64_t>& word = claims_[owner].word;
+    std::uint64_t now = word.load(std::memory_order_relaxed);
+    for (;;) {
+      const std::uint64_t of = now >> kPartBits;
+      const std::uint64_t next = of == loop ? now & ((std::uint64_t{1} << kPartBits) - 1) : begin;
+      if (of > loop || next >= end) return -1;
+      if (word.compare_exchange_weak(now, (loop << kPartBits) | (next + 1), std::memory_order_acq_rel,
+                                     std::memory_order_relaxed))
+        return static_cast<std::int64_t>(next);
+    }
+  }
+
+  std::vector<Claim> claims_;           ///< by owner of the range
+  std::uint64_t n_loops_ = 0;           ///< the caller's
+  std::atomic<std::uint64_t> loop_{0};  ///< the one that runs; 0: none, and body and number of parts may change
+  std::atomic<const Body*> body_{nullptr};
+  std::atomic<std::int64_t> n_parts_{0};
+  alignas(64) std::atomic<std::uint32_t> n_done_{0};
+  alignas(64) std::atomic<std::uint32_t> bell_{0};
+  std::atomic<bool> ends_{false};
+  std::vector<std::thread> threads_;
+};
+
 Parallel::Parallel(int n_threads) : n_threads_(n_threads == 0 ? n_available_threads() : n_threads) {
   check(n_threads_ >= 1, "Parallel: a negative number of threads");
+  if (n_threads_ > 1) crew_ = std::make_unique<Crew>(n_threads_);
 }
+Parallel::Parallel(Parallel&& other) noexcept = default;
+Parallel& Parallel::operator=(Parallel&& other) noexcept = default;
+Parallel::~Parallel() = default;
 
-void Parallel::bind_libraries() const {
-#ifdef BATON_OPENMP
-  omp_set_num_threads(n_threads_);
-#endif
-}
-
-void Parallel::for_each_thread(const std::function<void(int)>& body) const {
-  if (n_threads_ == 1) return body(0);
-#ifdef BATON_PARALLEL_STD_THREAD
-  std::vector<std::thread> threads;
-  threads.reserve(static_cast<std::size_t>(n_threads_ - 1));
-  for (int thread = 1; thread < n_threads_; ++thread) threads.emplace_back([&body, thread] { body(thread); });
-  body(0);
-  for (std::thread& thread : threads) thread.join();
-#else
-  // Dynamic teams may be smaller than asked for, so the threads are the iterations of a static loop.
-  const int n_threads = n_threads_;
-#pragma omp parallel for num_threads(n_threads) schedule(static, 1)
-  for (int thread = 0; thread < n_threads; ++thread) body(thread);
-#endif
+void Parallel::for_parts(std::int64_t n_parts, const Body& body) const {
+  if (crew_ != nullptr && n_parts > 1) return crew_->run(n_parts, body);
+  for (std::int64_t part = 0; part < n_parts; ++part) body(part, 0);
 }
 
 void Parallel::for_ranges(std::int64_t count, std::int64_t grain,
@@ -84,13 +189,9 @@ void Parallel::for_ranges(std::int64_t count, std::int64_t grain,
   check(grain >= 1, "Parallel::for_ranges: the grain must be at least 1");
   if (count <= 0) return;
   const std::int64_t n_grains = (count + grain - 1) / grain;
-  const std::int64_t n_ranges = std::min<std::int64_t>(n_grains, n_threads_);
-  if (n_ranges == 1) return body(0, count);
-  for_each_thread([&](int thread) {
-    if (thread >= n_ranges) return;
-    const std::int64_t begin = n_grains * thread / n_ranges * grain;
-    const std::int64_t end = std::min(count, n_grains * (thread + 1) / n_ranges * grain);
-    if (begin < end) body(begin, end);
+  const std::int64_t n_ranges = n_threads_ == 1 ? 1 : std::min<std::int64_t>(n_grains, n_threads_ * kRangesPerThread);
+  for_parts(n_ranges, [&](std::int64_t range, int) {
+    body(n_grains * range / n_ranges * grain, std::min(count, n_grains * (range + 1) / n_ranges * grain));
   });
 }
 

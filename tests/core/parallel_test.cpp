@@ -1,6 +1,10 @@
 #include "core/parallel.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -8,12 +12,62 @@
 namespace baton {
 namespace {
 
-TEST(Parallel, runs_the_body_once_for_each_thread) {
+TEST(Parallel, runs_each_part_once_and_no_two_at_a_time_as_the_same_thread) {
   for (const int n_threads : {1, 2, 5}) {
-    std::vector<std::atomic<int>> runs(static_cast<std::size_t>(n_threads));
-    Parallel(n_threads).for_each_thread([&](int thread) { runs[static_cast<std::size_t>(thread)]++; });
-    for (const auto& count : runs) EXPECT_EQ(count, 1);
+    const Parallel parallel(n_threads);
+    for (const std::int64_t n_parts : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<std::size_t>(n_parts));
+      std::vector<std::atomic<int>> running(static_cast<std::size_t>(n_threads));
+      std::atomic<bool> is_alone = true;
+      parallel.for_parts(n_parts, [&](std::int64_t part, int thread) {
+        if (running[static_cast<std::size_t>(thread)]++ != 0) is_alone = false;
+        runs[static_cast<std::size_t>(part)]++;
+        running[static_cast<std::size_t>(thread)]--;
+      });
+      for (const auto& count : runs) ASSERT_EQ(count, 1) << n_threads << " threads, " << n_parts << " parts";
+      EXPECT_TRUE(is_alone);
+    }
   }
+}
+
+TEST(Parallel, a_loop_sees_what_the_one_before_wrote) {
+  const Parallel parallel(4);
+  std::vector<std::int64_t> values(64, 0);
+  for (int loop = 1; loop <= 20000; ++loop) {
+    // Each element is written by another part, and so mostly by another thread, than in the loop before.
+    parallel.for_parts(8, [&](std::int64_t part, int) {
+      for (std::size_t i = 0; i < 8; ++i) values[static_cast<std::size_t>((part + loop) % 8) * 8 + i]++;
+    });
+  }
+  for (const std::int64_t value : values) EXPECT_EQ(value, 20000);
+}
+
+TEST(Parallel, a_thread_that_is_held_up_leaves_its_parts_to_the_others) {
+  const Parallel parallel(2);
+  std::atomic<bool> is_held = true;
+  std::vector<int> thread_of(100, -1);
+  std::atomic<int> n_done = 0;
+  // The part that thread 1 (or 0) has ends only when all others are done, so both halves must have been run by the other one.
+  parallel.for_parts(100, [&](std::int64_t part, int thread) {
+    thread_of[static_cast<std::size_t>(part)] = thread;
+    if (is_held.exchange(false))
+      while (n_done < 99) std::this_thread::yield();
+    n_done++;
+  });
+  EXPECT_EQ(std::ranges::count(thread_of, 0) == 1 || std::ranges::count(thread_of, 1) == 1, true);
+}
+
+TEST(Parallel, serves_loops_after_its_threads_went_to_sleep) {
+  Parallel first(3);
+  std::atomic<int> n_runs = 0;
+  for (int loop = 0; loop < 20; ++loop) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    first.for_parts(9, [&](std::int64_t, int) { n_runs++; });
+  }
+  EXPECT_EQ(n_runs, 180);
+  const Parallel moved(std::move(first));
+  moved.for_parts(9, [&](std::int64_t, int) { n_runs++; });
+  EXPECT_EQ(n_runs, 189);
 }
 
 TEST(Parallel, ranges_cover_everything_once_in_multiples_of_the_grain) {

@@ -76,8 +76,8 @@ HostTensor run(const NamedKernel& kernel, const PanelMatrix& panels, const HostT
   const std::size_t row_bytes = x.bytes.size() / static_cast<std::size_t>(n_rows);
   for (std::size_t row = 0; row < static_cast<std::size_t>(n_rows); ++row)
     std::memcpy(words.data() + row * static_cast<std::size_t>(panels.n_steps) * 4, x.bytes.data() + row * row_bytes, row_bytes);
-  multiply_few_rows(Parallel(2), kernel.run,
-                    {panels, words.data(), panels.n_steps * 4, n_rows, out.view().elements<float>().data()});
+  const FewRowsTask task{panels, words.data(), panels.n_steps * 4, n_rows, out.view().elements<float>().data(), panels.n};
+  multiply_few_rows(Parallel(2), kernel.run, std::span(&task, 1));
   return out;
 }
 

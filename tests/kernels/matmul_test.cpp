@@ -57,7 +57,7 @@ TEST(Matmul, equals_float64_for_every_number_of_rows) {
   for (const TestBackend& test : test_backends()) {
     std::mt19937 random(1);
     for (const DType dtype : product_dtypes(test)) {
-      for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {17, 33}, {96, 64}, {320, 48}}) {
+      for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {17, 33}, {96, 64}, {320, 48}, {1001, 33}}) {
         const HostTensor weight = random_tensor(random, dtype, {n, k});
         const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
         ASSERT_TRUE(packed) << packed.error().message;

@@ -38,12 +38,12 @@ CpuReadRate::CpuReadRate(Buffer buffer, int n_threads, bool processor_time)
 void CpuReadRate::measure() {
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(parallel_.n_threads()));
   const StopWatch watch(processor_time_);
-  parallel_.for_each_thread([&](int thread) {
+  parallel_.for_parts(parallel_.n_threads(), [&](std::int64_t part, int) {
     const std::size_t n = kWords / sums.size();
-    const std::uint64_t* at = words() + n * static_cast<std::size_t>(thread);
+    const std::uint64_t* at = words() + n * static_cast<std::size_t>(part);
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < n; ++i) sum += at[i];
-    sums[static_cast<std::size_t>(thread)] = sum;
+    sums[static_cast<std::size_t>(part)] = sum;
   });
   const double us = watch.us();
   check(sums[0] == kWords / sums.size(), "CpuReadRate: the buffer changed");

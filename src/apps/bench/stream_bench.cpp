@@ -25,7 +25,7 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kEngineThread = "engine";
+constexpr std::string_view kEngineThread = "engine";  ///< what names of its threads begin with
 constexpr int kBuiltInPrompts = 1024;
 
 struct Place {
@@ -153,7 +153,7 @@ struct Report {
   /// All threads of the server but the engine's and those of its loops.
   double server_seconds() const {
     double seconds = 0;
-    for (const auto& [name, time] : threads) seconds += name == kEngineThread ? 0 : time.seconds;
+    for (const auto& [name, time] : threads) seconds += name.starts_with(kEngineThread) ? 0 : time.seconds;
     return seconds;
   }
 };

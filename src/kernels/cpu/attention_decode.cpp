@@ -272,13 +272,13 @@ void make_row_blocks(Job& job) {
   }
 }
 
-/// The first (head, block), counted head by head, whose middle lies at or after thread / n_threads of all cost: where a
-/// thread's range begins.
-std::int64_t range_begin(const Job& job, int thread, int n_threads) {
+/// The first (head, block), counted head by head, whose middle lies at or after part / n_parts of all cost: where a part of the
+/// loop begins.
+std::int64_t part_begin(const Job& job, std::int64_t part, std::int64_t n_parts) {
   const auto n_blocks = static_cast<std::int64_t>(job.blocks.size());
-  if (thread == n_threads) return n_blocks * job.n_kv_heads;
+  if (part == n_parts) return n_blocks * job.n_kv_heads;
   const std::int64_t head_cost = job.cost_before.back();
-  const std::int64_t target = head_cost * job.n_kv_heads / n_threads * thread;
+  const std::int64_t target = head_cost * job.n_kv_heads / n_parts * part;
   const std::int64_t head = target / head_cost;
   const std::int64_t within = 2 * (target - head * head_cost);
   std::int64_t low = 0;
@@ -294,6 +294,9 @@ std::int64_t range_begin(const Job& job, int thread, int n_threads) {
   }
   return head * n_blocks + low;
 }
+
+/// So that a thread that is held up leaves most of its share to others.
+constexpr std::int64_t kPartsPerThread = 8;
 
 }  // namespace
 
@@ -315,12 +318,14 @@ void attention_decode(const Parallel& parallel, CpuIsa isa, const AttentionArgs&
   make_row_blocks(job);
   if (job.blocks.empty()) return;
   const auto n_blocks = static_cast<std::int64_t>(job.blocks.size());
-  parallel.for_each_thread([&](int thread) {
+  const std::int64_t n_units = n_blocks * job.n_kv_heads;
+  const std::int64_t n_parts = parallel.n_threads() == 1 ? 1 : std::min(n_units, kPartsPerThread * parallel.n_threads());
+  parallel.for_parts(n_parts, [&](std::int64_t part, int) {
     Scratch scratch;  // not initialised: each part is written before it is read
-    const std::int64_t begin = range_begin(job, thread, parallel.n_threads());
-    const std::int64_t end = range_begin(job, thread + 1, parallel.n_threads());
+    const std::int64_t begin = part_begin(job, part, n_parts);
+    const std::int64_t end = part_begin(job, part + 1, n_parts);
     for (std::int64_t unit = begin; unit < end; ++unit) {
-      const std::int64_t after = std::min(unit + 1, end - 1);
+      const std::int64_t after = std::min(unit + 1, n_units - 1);  // in the next part too, which is mostly ours
       const AttentionItem& item =
           job.items[static_cast<std::size_t>(job.blocks[static_cast<std::size_t>(after % n_blocks)].item)];
       const Run next{&item, kv.head_data(args.layer, static_cast<int>(after / n_blocks)), item.kv_begin};

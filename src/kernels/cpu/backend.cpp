@@ -18,6 +18,7 @@
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/kv_storage.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pages.h"
 #include "kernels/cpu/rope_append.h"
 #include "kernels/cpu/sampling.h"

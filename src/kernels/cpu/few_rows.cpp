@@ -1,5 +1,7 @@
-/// Chooses the kernel and shares a product's panels among the threads.
+/// Chooses the kernel and cuts a product into parts.
 #include "kernels/cpu/few_rows.h"
+
+#include <algorithm>
 
 namespace baton::cpu {
 
@@ -15,13 +17,18 @@ FewRowsKernel few_rows_kernel(CpuIsa isa, DType dtype) {
   return nullptr;
 }
 
-void multiply_few_rows(const Parallel& parallel, FewRowsKernel kernel, FewRowsTask task) {
-  const std::int64_t n_panels = (task.weight.n + kPanelColumns - 1) / kPanelColumns;
-  parallel.for_ranges(n_panels, 1, [&](std::int64_t begin, std::int64_t end) {
-    FewRowsTask share = task;
-    share.first_panel = begin;
-    share.end_panel = end;
-    kernel(share);
+void multiply_few_rows(const Parallel& parallel, FewRowsKernel kernel, std::span<const FewRowsTask> tasks) {
+  constexpr std::int64_t kPanelsAtOnce = 16;
+  const auto n_panels = [](const FewRowsTask& task) { return (task.weight.n + kPanelColumns - 1) / kPanelColumns; };
+  std::int64_t most_panels = 0;
+  for (const FewRowsTask& task : tasks) most_panels = std::max(most_panels, n_panels(task));
+  const std::int64_t n_cuts = (most_panels + kPanelsAtOnce - 1) / kPanelsAtOnce;
+  parallel.for_parts(static_cast<std::int64_t>(tasks.size()) * n_cuts, [&](std::int64_t part, int) {
+    FewRowsTask share = tasks[static_cast<std::size_t>(part / n_cuts)];
+    const std::int64_t all = n_panels(share);
+    share.first_panel = all * (part % n_cuts) / n_cuts;
+    share.end_panel = all * (part % n_cuts + 1) / n_cuts;
+    if (share.first_panel < share.end_panel) kernel(share);
   });
 }
 

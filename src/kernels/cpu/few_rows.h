@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/dtype.h"
 #include "core/parallel.h"
@@ -30,7 +31,7 @@ struct PanelMatrix {
 
 /// out[r, c] = sum over steps of x's word times the weight's, for the columns of panels [first_panel, end_panel).
 ///
-///     x  n_rows rows of n_steps words, x_stride bytes apart     out  [n_rows, weight.n] f32
+///     x  n_rows rows of n_steps words, x_stride bytes apart     out  n_rows rows of weight.n f32, out_stride numbers apart
 /// Each sum runs over steps in order in one f32 accumulator, whatever the number of rows beside it.
 struct FewRowsTask {
   PanelMatrix weight;
@@ -38,6 +39,7 @@ struct FewRowsTask {
   std::int64_t x_stride = 0;
   std::int64_t n_rows = 0;  ///< at most kMaxFewRows
   float* out = nullptr;
+  std::int64_t out_stride = 0;
   std::int64_t first_panel = 0;
   std::int64_t end_panel = 0;
 };
@@ -48,7 +50,7 @@ extern const FewRowsKernel kFewRowsF32Baseline, kFewRowsF32Avx2, kFewRowsF32Avx5
 /// The kernel of an instruction set for weights of `dtype`; null if it has none (bf16 without dot products).
 FewRowsKernel few_rows_kernel(CpuIsa isa, DType dtype);
 
-/// Runs the kernel over all panels of the task's weight, each thread on its share of them.
-void multiply_few_rows(const Parallel& parallel, FewRowsKernel kernel, FewRowsTask task);
+/// Runs the kernel over all panels of each task's weight, some panels a part of the loop.
+void multiply_few_rows(const Parallel& parallel, FewRowsKernel kernel, std::span<const FewRowsTask> tasks);
 
 }  // namespace baton::cpu

@@ -95,7 +95,7 @@ void run_few_rows(const FewRowsTask& task) {
     multiply_block<P>(
         {weight.data + panel * weight.panel_stride + first_step * weight.step_stride, weight.step_stride,
          std::min(block_steps, weight.n_steps - first_step), task.x + 4 * first_step, task.x_stride,
-         is_cut ? cut.data() : task.out + panel * kPanelColumns, is_cut ? kPanelColumns : weight.n, first_step > 0},
+         is_cut ? cut.data() : task.out + panel * kPanelColumns, is_cut ? kPanelColumns : task.out_stride, first_step > 0},
         task.n_rows, n_groups);
   };
   if (is_scattered) {
@@ -107,7 +107,7 @@ void run_few_rows(const FewRowsTask& task) {
   }
   if (cut_panel < task.first_panel || cut_panel >= task.end_panel) return;
   for (std::int64_t row = 0; row < task.n_rows; ++row)
-    std::memcpy(task.out + row * weight.n + cut_panel * kPanelColumns, cut.data() + row * kPanelColumns,
+    std::memcpy(task.out + row * task.out_stride + cut_panel * kPanelColumns, cut.data() + row * kPanelColumns,
                 static_cast<std::size_t>(n_cut) * sizeof(float));
 }
 

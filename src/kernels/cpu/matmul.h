@@ -14,10 +14,6 @@ namespace baton::cpu {
 /// Rows of oneDNN's products in batch-invariant mode, whatever the number of rows asked for.
 inline constexpr std::int64_t kInvariantRows = 32;
 
-/// Keeps oneDNN to the instruction set, before its first use in the process; later calls with another set have no effect, which
-/// the result says (false).
-bool limit_matmul_isa(CpuIsa isa);
-
 /// Makes and multiplies packed weights. Thread: engine only.
 class MatmulEngine {
  public:
