@@ -29,6 +29,7 @@ CPU_ONLY = {
     "few_rows_baseline",
     "few_rows_bf16",
     "few_rows_kernel",
+    "onednn",
     "pages",
     "row_math",
 }
