@@ -1,8 +1,9 @@
 /// Parallel loops over the processor's threads.
 ///
-/// Each Parallel has a crew of threads of its own, the caller among them. The parts of a loop are dealt out as neighbouring ranges, one a
-/// thread; who has finished his range takes what others have not begun. A loop ends when its parts are done, not when its threads
-/// have arrived: a thread whose processor the system has given to another program holds up the one part that it is in.
+/// Each Parallel has a crew of threads of its own, the caller among them. The parts of a loop are dealt out as neighbouring
+/// ranges, one a thread; who has finished his range takes what others have not begun. A loop ends when its parts are done, not
+/// when its threads have arrived: a thread whose processor the system has given to another program holds up the one part that
+/// it is in.
 ///
 /// One loop at a time for each Parallel; the body must not throw and must not open another loop of the same crew.
 #pragma once
@@ -26,13 +27,15 @@ class Parallel {
 
   int n_threads() const { return n_threads_; }
 
-  /// Runs body(part, thread) once for each part in [0, n_parts), n_parts < 2^24, and returns when all have ended. Parts that run at the
-  /// same time have different threads in [0, n_threads), the caller's is 0; neighbouring parts tend to have the same.
+  /// Runs body(part, thread) once for each part in [0, n_parts), n_parts < 2^24, and returns when all have ended. Parts that
+  /// run at the same time have different threads in [0, n_threads), the caller's is 0; neighbouring parts tend to have the
+  /// same.
   using Body = std::function<void(std::int64_t part, int thread)>;
   void for_parts(std::int64_t n_parts, const Body& body) const;
 
-  /// Splits [0, count) into contiguous ranges of about the same length, some for each thread, each a multiple of `grain` but the last,
-  /// and runs body(begin, end). Ranges depend on count, grain and n_threads alone. Runs on the caller where one range is enough.
+  /// Splits [0, count) into contiguous ranges of about the same length, some for each thread, each a multiple of `grain` but
+  /// the last, and runs body(begin, end). Ranges depend on count, grain and n_threads alone. Runs on the caller where one range
+  /// is enough.
   void for_ranges(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t begin, std::int64_t end)>& body) const;
 

@@ -175,20 +175,23 @@ def test_a_full_queue_is_503(tmp_path):
 
 
 def test_sigterm_lets_streams_finish(tmp_path):
+    # Eight choices of thousands of tokens: they run for seconds after the signal, also on a fast machine.
     server = Server(tmp_path / "log")
     client = server.client()
     stream = client.completions.create(
-        model="demo", prompt="x", max_tokens=600, temperature=0, stream=True, extra_body={"ignore_eos": True}
+        model="demo", prompt="x", n=8, max_tokens=2000, temperature=1, stream=True, extra_body={"ignore_eos": True}
     )
     chunks = iter(stream)
     next(chunks)
     server.process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-    connection.request("GET", "/health")
-    assert connection.getresponse().status == 503
-    rest = list(chunks)
-    assert rest[-1].choices[0].finish_reason == "length"
+    status = 200
+    while status == 200:  # until the signal has arrived
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request("GET", "/health")
+        status = connection.getresponse().status
+    assert status == 503
+    reasons = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
+    assert reasons == ["length"] * 8
     assert server.process.wait(timeout=60) == 0
 
 
