@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "apps/load.h"
-#include "core/log.h"
 #include "server/openai_request.h"
 #include "server/prompts.h"
 #include "text/stream_decoder.h"
@@ -137,6 +136,7 @@ Result<void> run(ChatOptions options) {
 }  // namespace
 
 void add_chat_options(CLI::App& app, ChatOptions& options) {
+  options.model.log_level = "warning";  // lines of a log between those of a conversation are in the way
   add_model_options(app, options.model);
   app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
   app.add_option("--use-prefix", options.prefix, "Name of a prompt given with --prefix to begin with")->group("Conversation");
@@ -149,7 +149,7 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
 }
 
 int chat_main(const ChatOptions& options) {
-  log::set_level(log::Level::warning);
+  use_log_level(options.model);
   std::signal(SIGINT, [](int) { interrupted = 1; });
   if (const auto done = run(options); !done) {
     fmt::print(stderr, "baton chat: {}\n", done.error().message);

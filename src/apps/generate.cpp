@@ -16,7 +16,6 @@
 
 #include "apps/load.h"
 #include "apps/progress.h"
-#include "core/log.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "server/openai_request.h"
@@ -257,7 +256,7 @@ void add_generate_options(CLI::App& app, GenerateOptions& options) {
 }
 
 int generate_main(const GenerateOptions& options) {
-  if (const auto level = log::level_from_name(options.model.log_level)) log::set_level(*level);
+  use_log_level(options.model);
   std::signal(SIGINT, [](int) { interrupted = 1; });
   if (const auto done = run(options); !done) {
     fmt::print(stderr, "baton generate: {}\n", done.error().message);

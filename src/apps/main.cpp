@@ -131,7 +131,9 @@ int run(int argc, char** argv) {
   for (const Command& command : commands) {
     if (!command.app->parsed()) continue;
     if (auto known = refuse_unknown_flags(*command.app, command.app->remaining()); !known) {
-      fmt::print(stderr, "baton {}: {}\n", command.app->get_name(), known.error().message);
+      const CLI::App* parent = command.app->get_parent();
+      fmt::print(stderr, "baton {}{}: {}\n", parent == &app ? "" : parent->get_name() + " ", command.app->get_name(),
+                 known.error().message);
       return 2;
     }
     return command.run();

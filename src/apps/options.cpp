@@ -151,6 +151,10 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")->check(CLI::ExistingFile));
 }
 
+void use_log_level(const ModelOptions& options) {
+  if (const auto level = log::level_from_name(options.log_level)) log::set_level(*level);
+}
+
 void name_environment_variables(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_lnames()[0] == "config") continue;

@@ -45,8 +45,11 @@ struct ModelOptions {
   std::string log_level = "info";
 };
 
-/// Adds the rows of ModelOptions. `positional_model` is false where the program has another use for its first word.
+/// Adds the rows of ModelOptions; what `options` has is what help texts show as defaults.
 void add_model_options(CLI::App& app, ModelOptions& options);
+
+/// Sets the level of the log as --log-level says.
+void use_log_level(const ModelOptions& options);
 
 /// Gives each option of `app` its environment variable. Call after all options are added.
 void name_environment_variables(CLI::App& app);

@@ -96,7 +96,7 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
 }
 
 int serve_main(const ServeCommandOptions& options) {
-  if (const auto level = log::level_from_name(options.model.log_level)) log::set_level(*level);
+  use_log_level(options.model);
   if (const auto done = run(options); !done) {
     fmt::print(stderr, "baton serve: {}\n", done.error().message);
     return 1;

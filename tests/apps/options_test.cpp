@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/log.h"
+
 namespace baton {
 namespace {
 
@@ -41,6 +43,15 @@ TEST(Options, model_is_the_first_word_or_a_flag) {
   EXPECT_FALSE(Parsed({"--no-enable-prefix-caching"}).options.enable_prefix_caching);
   EXPECT_THROW(Parsed({"--attention", "cascade"}), CLI::ParseError);
   EXPECT_THROW(Parsed({"--max-num-seqs", "0"}), CLI::ParseError);
+}
+
+TEST(Options, the_level_of_the_log_is_what_the_flag_says) {
+  use_log_level(Parsed({"--log-level", "error"}).options);
+  EXPECT_FALSE(log::is_enabled(log::Level::warning));
+  EXPECT_TRUE(log::is_enabled(log::Level::error));
+  use_log_level(Parsed({}).options);
+  EXPECT_TRUE(log::is_enabled(log::Level::info));
+  EXPECT_FALSE(log::is_enabled(log::Level::debug));
 }
 
 TEST(Options, the_environment_stands_behind_the_command_line) {

@@ -219,8 +219,6 @@ ModelOptions model_options_of(const DecodeBenchOptions& options) {
 Result<void> check_options(const DecodeBenchOptions& options) {
   if (options.requests.empty() || options.arms.empty())
     return fail(ErrorCode::invalid_request, "at least one number of requests and one arm are needed");
-  if (!options.model.prefixes.empty())
-    return fail(ErrorCode::invalid_request, "--prefix: the benchmark makes its own prompts", "prefix");
   return {};
 }
 
@@ -263,6 +261,10 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
 
 void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
   add_model_options(app, options.model);
+  // The arms and their numbers of requests decide these; nothing here reads texts.
+  for (const char* flag : {"--attention", "--max-num-seqs", "--max-num-queued-reqs", "--enable-prefix-caching", "--prefix",
+                           "--max-pinned-blocks", "--chat-template", "--generation-config"})
+    app.remove_option(app.get_option(flag));
   const auto row = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
   };
@@ -285,6 +287,7 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
 }
 
 int decode_bench_main(const DecodeBenchOptions& options, const std::string& command) {
+  use_log_level(options.model);
   const auto failed = [](const Error& error) {
     fmt::print(stderr, "baton bench decode: {}\n", error.message);
     return 1;

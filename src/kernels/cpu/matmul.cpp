@@ -65,7 +65,9 @@ class MatmulEngine::Impl {
     for (const std::int64_t rows : steps()) BATON_TRY_VOID(onednn_.make_products(rows, *matrix, DType::f32, name));
     const MatrixShape shape{matrix->n, matrix->k, dtype};
     if (!few_steps_of_.contains(shape)) {
-      if (few_rows_kernel(isa_, dtype) != nullptr && matrix->has_panels()) matrix->few_steps = measure(*matrix);
+      if (few_rows_kernel(isa_, dtype) != nullptr && matrix->has_panels()) {
+        BATON_TRY(matrix->few_steps, measure(weight, dtype, name));
+      }
       if (batch_invariant_) BATON_TRY_VOID(prove(*matrix, name));
       few_steps_of_[shape] = matrix->few_steps;
     }
@@ -123,10 +125,17 @@ class MatmulEngine::Impl {
     multiply_few_rows(parallel_, few_rows_kernel(isa_, matrix.dtype), tasks_);
   }
 
-  /// Runs both products over the weight as it lies in memory, and says at which numbers of rows ours is faster.
-  FewSteps measure(const CpuMatrix& matrix) {
+  /// Runs both products over the first columns of the weight as they lie in memory, and says at which numbers of rows ours is
+  /// faster.
+  Result<FewSteps> measure(const ConstTensorView& weight, DType dtype, std::string_view name) {
     constexpr int kRuns = 3;
     constexpr double kWorthwhile = 0.98;
+    constexpr std::int64_t kMeasuredNumbers = 4 << 20;
+    CpuMatrix matrix;
+    const std::int64_t n_panels = std::max<std::int64_t>(1, kMeasuredNumbers / weight.shape[1] / kPanelColumns);
+    const std::int64_t n_columns = std::min(weight.shape[0], n_panels * kPanelColumns);
+    BATON_TRY_VOID(onednn_.pack(weight.rows(0, n_columns), dtype, name, matrix));
+    if (!matrix.has_panels()) return FewSteps{};
     const std::vector<std::byte> x(static_cast<std::size_t>(kMaxFewRows * matrix.k) * size_bytes(matrix.dtype));
     std::vector<float> out(static_cast<std::size_t>(kMaxFewRows * matrix.n));
     FewSteps is_faster{};
