@@ -59,6 +59,7 @@ Result<EngineOptions> engine_options(const ModelOptions& options, DType weights)
   made.max_model_len = options.max_model_len;
   made.block_len = options.block_size;
   made.memory_utilization = options.gpu_memory_utilization;
+  made.enforce_eager = options.enforce_eager;
   made.max_num_queued_reqs = options.max_num_queued_reqs;
   made.max_pinned_blocks = options.max_pinned_blocks;
   made.seed = options.seed;

@@ -97,6 +97,9 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   group("Device", row("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"})));
   group("Device", row("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
                       ->check(CLI::NonNegativeNumber));
+  group("Device",
+        app.add_flag("--enforce-eager", options.enforce_eager,
+                     "Launch the operations of a decode step one by one, not as a CUDA graph; a CPU has no other way"));
 
   group("Attention",
         row("--attention", options.attention, "relay: shared prompts are read once a step for all; paged: by each request")

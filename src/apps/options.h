@@ -23,6 +23,7 @@ struct ModelOptions {
   std::string dtype = "auto";
   std::string device = "cpu";
   int threads = 0;
+  bool enforce_eager = false;
   std::string attention = "relay";
   bool batch_invariant = false;
   bool enable_prefix_caching = true;

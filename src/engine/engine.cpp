@@ -378,9 +378,8 @@ void Engine::Impl::commit_oldest() {
   const StepInFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   record(StepRecord::What::run_begin, step.plan.step);
-  const auto begin = Sequence::Clock::now();
   const std::span<const SampleResult> results = executor_->wait();
-  scheduler_.took(step.plan, std::chrono::duration<double>(Sequence::Clock::now() - begin).count());
+  scheduler_.took(step.plan, executor_->last_step_seconds());
   record(StepRecord::What::run_end, step.plan.step);
   // What was finished from outside after this step was planned has had its last event.
   const auto find_live = [this](SequenceId id) -> const Sequence* {

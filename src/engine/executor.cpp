@@ -1,6 +1,8 @@
 /// One step from its buffer to its results.
 #include "engine/executor.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/check.h"
@@ -24,7 +26,10 @@ TensorView table_of(std::vector<T>& elements) {
 }  // namespace
 
 Executor::Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepLimits& limits)
-    : backend_(std::move(backend)), model_(std::move(model)), limits_(limits) {}
+    : backend_(std::move(backend)),
+      model_(std::move(model)),
+      limits_(limits),
+      is_asynchronous_(backend_->info().is_asynchronous) {}
 
 Executor::~Executor() { backend_->synchronize(); }
 
@@ -40,6 +45,9 @@ Result<void> Executor::allocate() {
   BATON_TRY_VOID(model_->prepare(*backend_, limits_));
   BATON_TRY(slots_, backend_->allocate(static_cast<std::size_t>(limits_.max_slots) * sizeof(SlotState)));
   BATON_TRY(results_, backend_->allocate(static_cast<std::size_t>(limits_.max_orders) * sizeof(SampleResult)));
+  for (std::unique_ptr<Download>& download : downloads_) {
+    BATON_TRY(download, backend_->make_download(results_.size_bytes()));
+  }
   std::vector<SlotState> empty(static_cast<std::size_t>(limits_.max_slots));
   backend_->copy_from_host(table_of<SlotState>(slots_, limits_.max_slots), table_of(empty));
   return {};
@@ -55,30 +63,47 @@ Result<void> Executor::allocate_cache(std::int32_t n_blocks, std::int32_t block_
   return {};
 }
 
+Result<std::size_t> Executor::record_steps(std::int32_t max_rows) {
+  check(!storages_.empty() && recordings_ == nullptr, "Executor: steps are recorded once, when the cache is allocated");
+  BATON_TRY(recordings_, RecordedSteps::make(*backend_, *model_, table_of<SlotState>(slots_, limits_.max_slots),
+                                             storage_pointers_, std::min({max_rows, limits_.max_rows, limits_.max_orders})));
+  return recordings_->n_recordings();
+}
+
 void Executor::submit(StepInput step) {
   const StepHeader& header = step.header();
   check(header.n_rows <= limits_.max_rows && header.orders.count <= limits_.max_orders, "Executor: a step over its limits");
-  submitted_.push_back(std::move(step));
+  check(!storages_.empty(), "Executor: a step before the cache is allocated");
+  check(!is_asynchronous_ || submitted_.size() < kMaxInFlight, "Executor: more steps in flight than it has buffers for");
+  submitted_.push_back({std::move(step), nullptr, {}});
+  if (is_asynchronous_) enqueue(submitted_.back());
+}
+
+/// Upload, forward, sampling, and the results on their way.
+void Executor::enqueue(Submitted& step) {
+  step.enqueued = Clock::now();
+  const StepView view = backend_->upload_step(step.input);
+  const std::int32_t n_orders = view.header->orders.count;
+  const TensorView slots = table_of<SlotState>(slots_, limits_.max_slots);
+  std::optional<TensorView> logits;
+  if (recordings_ != nullptr) logits = recordings_->replay(view);
+  if (!logits) logits = model_->forward(*backend_, view, slots, storage_pointers_);
+  const TensorView results = table_of<SampleResult>(results_, n_orders);
+  if (n_orders > 0) sample(*backend_, {view, *logits, slots, results});
+  step.results = downloads_[n_enqueued_++ % downloads_.size()].get();
+  step.results->enqueue(results);
 }
 
 std::span<const SampleResult> Executor::wait() {
   check(!submitted_.empty(), "Executor: wait without a submitted step");
-  check(!storages_.empty(), "Executor: a step before the cache is allocated");
-  const StepView view = backend_->upload_step(submitted_.front());
-  const std::int32_t n_orders = view.header->orders.count;
-  const TensorView slots = table_of<SlotState>(slots_, limits_.max_slots);
-  const TensorView logits = model_->forward(*backend_, view, slots, storage_pointers_);
-  host_results_.resize(static_cast<std::size_t>(n_orders));
-  if (n_orders > 0) {
-    const TensorView results = table_of<SampleResult>(results_, n_orders);
-    sample(*backend_, {view, logits, slots, results});
-    backend_->synchronize();
-    backend_->copy_to_host(table_of(host_results_), results);
-  } else {
-    backend_->synchronize();
-  }
+  Submitted& step = submitted_.front();
+  if (!is_asynchronous_) enqueue(step);
+  const std::span<const std::byte> bytes = step.results->wait();
+  const Clock::time_point now = Clock::now();
+  last_step_seconds_ = std::chrono::duration<double>(now - std::max(step.enqueued, last_end_)).count();
+  last_end_ = now;
   submitted_.pop_front();
-  return host_results_;
+  return {reinterpret_cast<const SampleResult*>(bytes.data()), bytes.size() / sizeof(SampleResult)};
 }
 
 }  // namespace baton

@@ -1,6 +1,9 @@
 /// Runs steps: the backend, the model, the KV storages and the slot table of one rank.
 #pragma once
 
+#include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "engine/recorded_steps.h"
 #include "kernels/backend.h"
 #include "kernels/batch.h"
 #include "kernels/kv_storage.h"
@@ -15,13 +19,17 @@
 
 namespace baton {
 
-/// A StepInput is all it needs to run a step. Steps run in the order in which they were submitted, and a step is kept until its
-/// results are asked for: so the next one can be planned, built and submitted before this one's forward begins, and no token
-/// waits for a step it does not need.
+/// A StepInput is all it needs to run a step. Steps run in the order in which they were submitted. An asynchronous backend has
+/// all of a step enqueued by submit, so that it goes from one step to the next by itself while the host commits one and plans
+/// the one behind. Any other keeps a step until its results are asked for: the next one is planned, built and submitted before
+/// this one's forward begins, and no token waits for a step it does not need.
 ///
-/// Memory is allocated by create alone. Thread: engine only.
+/// Memory is allocated by create, allocate_cache and record_steps alone. Thread: engine only.
 class Executor {
  public:
+  /// Steps that may be submitted and not waited for, on an asynchronous backend.
+  static constexpr std::size_t kMaxInFlight = 2;
+
   /// Allocates workspace, slot table and result buffers for steps within `limits`; KV storage comes with allocate_cache, when
   /// what is left is known.
   static Result<std::unique_ptr<Executor>> create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
@@ -30,10 +38,15 @@ class Executor {
 
   /// Makes one storage a layer group. Once, before the first step.
   Result<void> allocate_cache(std::int32_t n_blocks, std::int32_t block_len, DType dtype);
+  /// From now on steps of at most `max_rows` rows that are all sampled replay recordings (RecordedSteps). Once, behind
+  /// allocate_cache. How many were made.
+  Result<std::size_t> record_steps(std::int32_t max_rows);
 
   void submit(StepInput step);
-  /// Results of the oldest submitted step, in the order of its sampling orders; valid until the next wait.
+  /// Results of the oldest submitted step, in the order of its sampling orders; valid until the next submit or wait.
   std::span<const SampleResult> wait();
+  /// Seconds that the step of the last wait took, from when its turn came.
+  double last_step_seconds() const { return last_step_seconds_; }
   std::size_t n_submitted() const { return submitted_.size(); }
 
   const Backend& backend() const { return *backend_; }
@@ -41,18 +54,31 @@ class Executor {
   std::span<KvStorage* const> storages() const { return storage_pointers_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  struct Submitted {
+    StepInput input;
+    Download* results = nullptr;
+    Clock::time_point enqueued;
+  };
+
   Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepLimits& limits);
   Result<void> allocate();
+  void enqueue(Submitted& step);
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   StepLimits limits_;
+  bool is_asynchronous_;
   std::vector<std::unique_ptr<KvStorage>> storages_;
   std::vector<KvStorage*> storage_pointers_;
-  Buffer slots_;    ///< SlotState [max_slots]
-  Buffer results_;  ///< SampleResult [max_orders]
-  std::vector<SampleResult> host_results_;
-  std::deque<StepInput> submitted_;
+  Buffer slots_;                                                   ///< SlotState [max_slots]
+  Buffer results_;                                                 ///< SampleResult [max_orders]
+  std::array<std::unique_ptr<Download>, kMaxInFlight> downloads_;  ///< of results_, by turns
+  std::size_t n_enqueued_ = 0;
+  std::unique_ptr<RecordedSteps> recordings_;  ///< null: every step is launched operation by operation
+  std::deque<Submitted> submitted_;
+  Clock::time_point last_end_;
+  double last_step_seconds_ = 0;
 };
 
 }  // namespace baton

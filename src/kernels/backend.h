@@ -38,6 +38,7 @@ struct BackendInfo {
   int world_size = 1;
   bool has_bf16_products = false;  ///< bf16 matrices can be packed; else weights are packed as f32
   bool has_full_sampling = false;  ///< sample does min_p, penalties, the lists of a SampleOrder, and scored tokens
+  bool is_asynchronous = false;    ///< operations are enqueued and run while the host goes on; else they run when called
   AttentionCosts attention_costs;
 };
 
@@ -95,6 +96,17 @@ class Recording {
   virtual void replay() = 0;
 };
 
+/// A way to the host for what operations leave in device memory, on which nobody waits before it is needed.
+class Download {
+ public:
+  virtual ~Download() = default;
+  /// Enqueues a copy of `device`, of at most the bytes it was made for and maybe none, behind the operations so far. What was
+  /// enqueued before must have been waited for.
+  virtual void enqueue(ConstTensorView device) = 0;
+  /// Waits until what was enqueued last has arrived, and gives it; valid until the next enqueue.
+  virtual std::span<const std::byte> wait() = 0;
+};
+
 /// One device. Functions that allocate return a Result; everything else aborts on failure, because a device that fails in the
 /// middle of a step cannot go on. The operations are called through ops.h, which checks their arguments. Thread: engine only.
 class Backend {
@@ -107,6 +119,7 @@ class Backend {
   virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
+  virtual Result<std::unique_ptr<Download>> make_download(std::size_t size_bytes) = 0;
   /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they must
   /// live as long; a device copies them to the same address each time, in the order of the operations, so that a Recording
   /// finds the new step where it found the old one.
@@ -114,9 +127,9 @@ class Backend {
   /// Waits until everything enqueued has run.
   virtual void synchronize() = 0;
   /// Records what `operations` calls (once, at this call; operations only: no allocation, upload, copy or synchronize) without
-  /// running it where the device can. A replay serves later steps, whatever their lengths, items and groups, with one
-  /// exception: attention that was recorded for a step without partial states has nothing that merges, and serves only such
-  /// steps.
+  /// running it where the device can. A replay serves later steps, whatever their lengths, items and groups, of at most as many
+  /// rows and orders (what is behind theirs is not to be read), with one exception: attention that was recorded for a step
+  /// without partial states has nothing that merges, and serves only such steps.
   virtual Result<std::unique_ptr<Recording>> record(std::function<void()> operations) = 0;
   /// Runs `operations`, waits, and gives the microseconds they took by the device's clock.
   virtual double time_us(const std::function<void()>& operations) = 0;

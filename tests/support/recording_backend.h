@@ -50,6 +50,7 @@ class RecordingBackend : public Backend {
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
 
+  Result<std::unique_ptr<Download>> make_download(std::size_t) override { not_here(); }
   StepView upload_step(const StepInput&) override { not_here(); }
   void synchronize() override {}
   Result<std::unique_ptr<Recording>> record(std::function<void()>) override { not_here(); }

@@ -33,7 +33,7 @@ struct DecodeRun {
   std::int32_t n_requests = 0;
   std::vector<double> tokens_per_s;     ///< of the steps after the first token, one a run
   double step_ms = 0;                   ///< of the last run, mean of its steps
-  double host_ms = 0;                   ///< of that: planning, building and committing, not running the model
+  double host_ms = 0;                   ///< of that: not waiting for the model; a device works meanwhile, a CPU does not
   std::int64_t kv_bytes_requested = 0;  ///< of the last run's decode steps
   std::int64_t kv_bytes_saved = 0;
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -55,6 +56,22 @@ class CpuRecording final : public Recording {
 
  private:
   std::function<void()> operations_;
+};
+
+/// Copies at once, so that the operations may write anew.
+class CpuDownload final : public Download {
+ public:
+  explicit CpuDownload(std::size_t size_bytes) : bytes_(size_bytes) {}
+  void enqueue(ConstTensorView device) override {
+    n_bytes_ = device.size_bytes();
+    check(n_bytes_ <= bytes_.size(), "Download: more than it was made for");
+    if (n_bytes_ > 0) std::memcpy(bytes_.data(), device.data, n_bytes_);
+  }
+  std::span<const std::byte> wait() override { return {bytes_.data(), n_bytes_}; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::size_t n_bytes_ = 0;
 };
 
 }  // namespace
@@ -105,6 +122,10 @@ void CpuBackend::copy_from_host(TensorView device, ConstTensorView host) {
 void CpuBackend::copy_to_host(TensorView host, ConstTensorView device) {
   check(device.size_bytes() == host.size_bytes(), "copy_to_host: sizes differ");
   if (host.size_bytes() > 0) std::memcpy(host.data, device.data, host.size_bytes());
+}
+
+Result<std::unique_ptr<Download>> CpuBackend::make_download(std::size_t size_bytes) {
+  return std::make_unique<CpuDownload>(size_bytes);
 }
 
 StepView CpuBackend::upload_step(const StepInput& step) { return step.view(); }

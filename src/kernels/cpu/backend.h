@@ -21,6 +21,7 @@ class CpuBackend final : public Backend {
   Result<Buffer> allocate(std::size_t size_bytes) override;
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
+  Result<std::unique_ptr<Download>> make_download(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override {}
   /// Keeps the function; replay calls it.

@@ -48,7 +48,7 @@ class Merger {
   /// before it no state that counts is read.
   template <class Join, class UntilWritten>
   __device__ __forceinline__ void run(const Join& join, const UntilWritten& until_written) {
-    const int n_units = p_.n_rows * p_.n_heads;
+    const int n_units = step_.n_rows * p_.n_heads;
     by_group_ = n_units <= kFewUnits;
     const int stride = n_groups_ * (by_group_ ? 1 : kMergeWarps);
     int group = 0;
@@ -198,7 +198,7 @@ class Merger {
   __device__ __forceinline__ void merge_long_rows(int group) {
     by_group_ = true;
 #pragma unroll 1
-    for (int first_row = 0; first_row < p_.n_rows; first_row += kMergeThreads) {
+    for (int first_row = 0; first_row < step_.n_rows; first_row += kMergeThreads) {
       const int n_units = list_long_rows(first_row) * p_.n_heads;
 #pragma unroll 1
       for (int unit = group; unit < n_units; unit += n_groups_) {
@@ -217,7 +217,7 @@ class Merger {
   __device__ __forceinline__ int list_long_rows(int first_row) const {
     const int row = first_row + thread_;
     const bool is_long =
-        row < p_.n_rows && __ldg(step_.merge_offsets + row + 1) - __ldg(step_.merge_offsets + row) > kWarpStates;
+        row < step_.n_rows && __ldg(step_.merge_offsets + row + 1) - __ldg(step_.merge_offsets + row) > kWarpStates;
     const unsigned long_lanes = __ballot_sync(~0u, is_long);
     std::uint32_t* const counts = shared_ + kMergeThreads;  // where the sums are not yet
     if (lane_ == 0) counts[warp_] = __popc(long_lanes);

@@ -13,6 +13,7 @@ struct StepArrays {
   const std::int32_t* pairs;
   const std::int32_t* worker_offsets;
   int n_workers;  ///< 0: pairs are not dealt
+  int n_rows;     ///< of the step: a graph may have been recorded for more
   int n_items;
   int n_shared_items;
   int n_partials;
@@ -21,6 +22,7 @@ struct StepArrays {
   __device__ explicit StepArrays(const AttentionParams& p) {
     const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
     items = reinterpret_cast<const AttentionItem*>(p.step + sections.items.offset);
+    n_rows = min(p.n_rows, reinterpret_cast<const StepHeader*>(p.step)->n_rows);
     n_items = sections.items.count;
     n_shared_items = sections.n_shared_items;
     block_lists = reinterpret_cast<const std::int32_t*>(p.step + sections.block_lists.offset);

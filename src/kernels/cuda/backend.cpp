@@ -107,6 +107,51 @@ class CudaRecording final : public Recording {
   cudaGraphExec_t graph_;
 };
 
+/// Pinned memory, and an event behind the copy into it.
+class CudaDownload final : public Download {
+ public:
+  static Result<std::unique_ptr<Download>> make(const Device& device, std::size_t size_bytes) {
+    std::unique_ptr<CudaDownload> made(new CudaDownload(device, size_bytes));
+    check_cuda(cudaEventCreateWithFlags(&made->arrived_, cudaEventDisableTiming), "cudaEventCreate");
+    if (size_bytes > 0 && cudaMallocHost(reinterpret_cast<void**>(&made->data_), size_bytes) != cudaSuccess) {
+      cudaGetLastError();
+      return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of results", size_bytes));
+    }
+    return made;
+  }
+  ~CudaDownload() override {
+    if (arrived_ != nullptr) {
+      cudaEventSynchronize(arrived_);
+      cudaEventDestroy(arrived_);
+    }
+    cudaFreeHost(data_);
+  }
+  CudaDownload(const CudaDownload&) = delete;
+  CudaDownload& operator=(const CudaDownload&) = delete;
+
+  void enqueue(ConstTensorView from) override {
+    n_bytes_ = from.size_bytes();
+    check(n_bytes_ <= size_bytes_, "Download: more than it was made for");
+    check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
+    if (n_bytes_ > 0)
+      check_cuda(cudaMemcpyAsync(data_, from.data, n_bytes_, cudaMemcpyDeviceToHost, device_.stream), "Download");
+    check_cuda(cudaEventRecord(arrived_, device_.stream), "Download");
+  }
+  std::span<const std::byte> wait() override {
+    check_cuda(cudaEventSynchronize(arrived_), "Download");
+    return {data_, n_bytes_};
+  }
+
+ private:
+  CudaDownload(const Device& device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {}
+
+  const Device& device_;
+  std::size_t size_bytes_;
+  std::size_t n_bytes_ = 0;
+  std::byte* data_ = nullptr;
+  cudaEvent_t arrived_ = nullptr;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> CudaBackend::make(const BackendOptions& options) {
@@ -184,6 +229,7 @@ BackendInfo CudaBackend::info() const {
   info.free_memory_bytes = static_cast<std::int64_t>(free_bytes);
   info.has_bf16_products = true;
   info.has_full_sampling = true;
+  info.is_asynchronous = true;
   // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, an item's own time and a merging
   // launch as measured there.
   AttentionCosts& costs = info.attention_costs;
@@ -224,6 +270,10 @@ void CudaBackend::copy_to_host(TensorView host, ConstTensorView from) {
   if (host.size_bytes() == 0) return;
   check_cuda(cudaMemcpyAsync(host.data, from.data, host.size_bytes(), cudaMemcpyDeviceToHost, device().stream), "copy_to_host");
   check_cuda(cudaStreamSynchronize(device_.stream), "copy_to_host");
+}
+
+Result<std::unique_ptr<Download>> CudaBackend::make_download(std::size_t size_bytes) {
+  return CudaDownload::make(device(), size_bytes);
 }
 
 StepView CudaBackend::upload_step(const StepInput& step) {

@@ -28,6 +28,7 @@ class CudaBackend final : public Backend {
   /// Both wait for everything enqueued before.
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
+  Result<std::unique_ptr<Download>> make_download(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override;
   /// Captures the calls into a graph that is instantiated once.
