@@ -37,6 +37,9 @@ struct BackendInfo {
   int rank = 0;
   int world_size = 1;
   bool has_bf16_products = false;  ///< bf16 matrices can be packed; else weights are packed as f32
+  /// What products write between the operations of a layer is best in the weights' dtype, else in f32. The residual stream and
+  /// logits are f32 on every backend.
+  bool rounds_products = false;
   bool has_full_sampling = false;  ///< sample does min_p, penalties, the lists of a SampleOrder, and scored tokens
   bool is_asynchronous = false;    ///< operations are enqueued and run while the host goes on; else they run when called
   AttentionCosts attention_costs;

@@ -14,6 +14,8 @@ class Model::Workspace {
   static Result<std::unique_ptr<Workspace>> make(const ModelConfig& config, DType dtype, Backend& backend,
                                                  const StepLimits& limits) {
     auto made = std::unique_ptr<Workspace>(new Workspace);
+    const DType product = backend.info().rounds_products ? dtype : DType::f32;
+    made->product_dtype = product;
     const std::int64_t rows = limits.max_rows;
     const std::int64_t n_heads = config.n_heads;
     const std::int64_t q_width = n_heads * config.head_dim;
@@ -23,11 +25,11 @@ class Model::Workspace {
     BATON_TRY(made->rows, backend.allocate(static_cast<std::size_t>(rows) * sizeof(TokenRow)));
     BATON_TRY(made->x, backend.allocate(wide(rows * config.d_model, DType::f32)));
     BATON_TRY(made->normed, backend.allocate(wide(rows * config.d_model, dtype)));
-    BATON_TRY(made->delta, backend.allocate(wide(rows * config.d_model, DType::f32)));
-    BATON_TRY(made->qkv, backend.allocate(wide(rows * (q_width + 2 * kv_width), DType::f32)));
+    BATON_TRY(made->delta, backend.allocate(wide(rows * config.d_model, product)));
+    BATON_TRY(made->qkv, backend.allocate(wide(rows * (q_width + 2 * kv_width), product)));
     BATON_TRY(made->q, backend.allocate(wide(rows * q_width, DType::f32)));
     BATON_TRY(made->attended, backend.allocate(wide(rows * q_width, dtype)));
-    BATON_TRY(made->gate_up, backend.allocate(wide(rows * 2 * config.d_ff, DType::f32)));
+    BATON_TRY(made->gate_up, backend.allocate(wide(rows * 2 * config.d_ff, product)));
     BATON_TRY(made->activated, backend.allocate(wide(rows * config.d_ff, dtype)));
     BATON_TRY(made->gathered, backend.allocate(wide(static_cast<std::int64_t>(limits.max_orders) * config.d_model, dtype)));
     BATON_TRY(made->logits, backend.allocate(wide(static_cast<std::int64_t>(limits.max_orders) * config.n_vocab, DType::f32)));
@@ -45,6 +47,7 @@ class Model::Workspace {
   Buffer partial_o, partial_m, partial_l, cos, sin;
   PartialStates partials;
   RopeTable rope;
+  DType product_dtype = DType::f32;  ///< of delta, qkv and gate_up
 
  private:
   /// Angles are position * frequency in f32, as in Transformers; their cosines and sines are rounded from double.
@@ -130,11 +133,11 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   const TensorView rows = work.rows.view(DType::u8, {n_rows, sizeof(TokenRow)});
   const TensorView x = work.x.view(DType::f32, {n_rows, d_model});
   const TensorView normed = work.normed.view(dtype, {n_rows, d_model});
-  const TensorView delta = work.delta.view(DType::f32, {n_rows, d_model});
-  const TensorView qkv = work.qkv.view(DType::f32, {n_rows, q_width + 2LL * config_.n_kv_heads * config_.head_dim});
+  const TensorView delta = work.delta.view(work.product_dtype, {n_rows, d_model});
+  const TensorView qkv = work.qkv.view(work.product_dtype, {n_rows, q_width + 2LL * config_.n_kv_heads * config_.head_dim});
   const TensorView q = work.q.view(kv_of_group[0]->shape().product_dtype(), {n_rows, n_heads, config_.head_dim});
   const TensorView attended = work.attended.view(dtype, {n_rows, n_heads, config_.head_dim});
-  const TensorView gate_up = work.gate_up.view(DType::f32, {n_rows, 2LL * config_.d_ff});
+  const TensorView gate_up = work.gate_up.view(work.product_dtype, {n_rows, 2LL * config_.d_ff});
   const TensorView activated = work.activated.view(dtype, {n_rows, config_.d_ff});
 
   resolve_rows(backend, {step, slots, token_ids, std::span(&rows, 1)});
