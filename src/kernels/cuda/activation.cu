@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -12,6 +13,7 @@ constexpr int kThreads = 256;
 
 template <class In, class Out, int N>
 __global__ void __launch_bounds__(kThreads) silu_mul_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n) {
+  wait_for_kernel_before();
   const std::int64_t steps_per_row = n / N;
   const std::int64_t n_steps = n_rows * steps_per_row;
   for (std::int64_t step = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; step < n_steps;
@@ -44,11 +46,10 @@ void silu_mul(const Device& device, const SiluMulArgs& args) {
       using In = decltype(in);
       using Out = decltype(out);
       auto* kernel = is_aligned ? silu_mul_kernel<In, Out, kElementsAtOnce> : silu_mul_kernel<In, Out, 1>;
-      kernel<<<n_blocks, kThreads, 0, device.stream>>>(reinterpret_cast<const In*>(args.gate_up.data),
-                                                       reinterpret_cast<Out*>(args.out.data), n_rows, n);
+      launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "silu_mul", reinterpret_cast<const In*>(args.gate_up.data),
+                        reinterpret_cast<Out*>(args.out.data), n_rows, n);
     });
   });
-  check_launch("silu_mul");
 }
 
 }  // namespace baton::cuda

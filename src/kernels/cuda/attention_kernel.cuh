@@ -74,7 +74,8 @@ void launch_attention(const AttentionParams& params, const Device& device, int n
   auto* kernel = attention_kernel<T, kDim, kFp8>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
              "attention: shared memory");
-  launch_overlapped(device, kernel, n_blocks, kAttentionThreads, shared_bytes, "attention", params, n_stages);
+  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kAttentionThreads, shared_bytes, "attention", params,
+                    n_stages);
 }
 
 }  // namespace baton::cuda

@@ -22,10 +22,10 @@ __device__ __forceinline__ void let_next_kernel_start() {
 
 /// Launches `kernel` so that it may overlap the end of the kernel before it.
 template <class... Parameters, class... Arguments>
-void launch_overlapped(const Device& device, void (*kernel)(Parameters...), int n_blocks, int n_threads, int shared_bytes,
+void launch_overlapped(const Device& device, void (*kernel)(Parameters...), dim3 grid, int n_threads, int shared_bytes,
                        const char* what, Arguments&&... arguments) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(n_blocks));
+  config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(n_threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = device.stream;

@@ -2,13 +2,17 @@
 #include "kernels/cuda/norm.h"
 
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/warp.cuh"
 
 namespace baton::cuda {
 namespace {
 
 /// Whatever the number of rows, so that a row's sum has one order.
-constexpr int kThreads = 256;
+constexpr int kThreads = 512;
+/// Accesses of a thread whose elements stay in registers between the two passes, all in flight at once: a row of 8192 does not
+/// wait for memory twice.
+constexpr int kHeld = 4;
 
 struct NormParams {
   float* x;
@@ -20,35 +24,65 @@ struct NormParams {
 };
 
 template <class Delta, class Weight, class Out, int N>
-__global__ void __launch_bounds__(kThreads) rms_norm_kernel(const NormParams params) {
+__global__ void __launch_bounds__(kThreads, 1) rms_norm_kernel(const NormParams params) {
   __shared__ float of_warps[kThreads / kWarpSize];
+  constexpr std::int64_t kStep = kThreads * N;
   float* x = params.x + blockIdx.x * params.d;
+  const auto* delta = static_cast<const Delta*>(params.delta) + blockIdx.x * params.d;
   const auto* weight = static_cast<const Weight*>(params.weight);
   auto* out = static_cast<Out*>(params.out) + blockIdx.x * params.d;
+  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * N;
+  float values[kHeld][N] = {};
+  float weights[kHeld][N];
+  float added[kHeld][N] = {};
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h) {
+    const std::int64_t i = first + h * kStep;
+    if (i < params.d) load_f32(weight + i, weights[h]);
+  }
+  wait_for_kernel_before();
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h) {
+    const std::int64_t i = first + h * kStep;
+    if (i >= params.d) continue;
+    load_f32(x + i, values[h]);
+    if (params.delta != nullptr) load_f32(delta + i, added[h]);
+  }
   float squares = 0;
-  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < params.d; i += kThreads * N) {
-    float values[N];
-    load_f32(x + i, values);
-    if (params.delta != nullptr) {
-      float added[N];
-      load_f32(static_cast<const Delta*>(params.delta) + blockIdx.x * params.d + i, added);
+  const auto add = [&](std::int64_t i, float(&value)[N], const float(&more)[N]) {
 #pragma unroll
-      for (int j = 0; j < N; ++j) values[j] += added[j];
-      store_f32(values, x + i);
+    for (int j = 0; j < N; ++j) {
+      value[j] += more[j];
+      squares += value[j] * value[j];
     }
+    if (params.delta != nullptr) store_f32(value, x + i);
+  };
 #pragma unroll
-    for (int j = 0; j < N; ++j) squares += values[j] * values[j];
+  for (int h = 0; h < kHeld; ++h)
+    if (first + h * kStep < params.d) add(first + h * kStep, values[h], added[h]);
+  for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
+    float value[N];
+    float more[N] = {};
+    load_f32(x + i, value);
+    if (params.delta != nullptr) load_f32(delta + i, more);
+    add(i, value, more);
   }
   squares = block_join(squares, of_warps, [](float a, float b) { return a + b; });
   const float factor = 1.0f / sqrtf(squares / static_cast<float>(params.d) + params.eps);
-  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < params.d; i += kThreads * N) {
-    float values[N];
-    float weights[N];
-    load_f32(x + i, values);  // what this thread wrote
-    load_f32(weight + i, weights);
+  const auto scale = [&](std::int64_t i, float(&value)[N], const float(&by)[N]) {
 #pragma unroll
-    for (int j = 0; j < N; ++j) values[j] = values[j] * factor * weights[j];
-    store_f32(values, out + i);
+    for (int j = 0; j < N; ++j) value[j] = value[j] * factor * by[j];
+    store_f32(value, out + i);
+  };
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h)
+    if (first + h * kStep < params.d) scale(first + h * kStep, values[h], weights[h]);
+  for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
+    float value[N];
+    float by[N];
+    load_f32(x + i, value);  // what this thread wrote
+    load_f32(weight + i, by);
+    scale(i, value, by);
   }
 }
 
@@ -69,11 +103,10 @@ void rms_norm(const Device& device, const RmsNormArgs& args) {
         using Out = decltype(out);
         auto* kernel =
             is_aligned ? rms_norm_kernel<Delta, Weight, Out, kElementsAtOnce> : rms_norm_kernel<Delta, Weight, Out, 1>;
-        kernel<<<n_rows, kThreads, 0, device.stream>>>(params);
+        launch_overlapped(device, kernel, dim3(n_rows), kThreads, 0, "rms_norm", params);
       });
     });
   });
-  check_launch("rms_norm");
 }
 
 }  // namespace baton::cuda

@@ -7,6 +7,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/kv_storage.h"
+#include "kernels/cuda/launch.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -183,6 +184,8 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int po
 /// kWholeChunks: head_dim and half are multiples of 8 and everything is aligned to 16 bytes.
 template <bool kWholeChunks>
 __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_constant__ Params p) {
+  let_next_kernel_start();  // attention, which fetches older keys meanwhile
+  wait_for_kernel_before();
   const auto row = static_cast<std::int64_t>(blockIdx.x);
   const auto chunk = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   const int n_query_chunks = p.n_heads * p.q_chunks;
@@ -258,8 +261,7 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
   const bool whole_chunks = head_dim % kChunkDims == 0 && half % kChunkDims == 0 && is_aligned(params.qkv) &&
                             is_aligned(params.q) && is_aligned(params.cos) && is_aligned(params.sin);
   const auto kernel = whole_chunks ? rope_append_kernel<true> : rope_append_kernel<false>;
-  kernel<<<grid, kThreads, 0, device.stream>>>(params);
-  check_launch("rope_append");
+  launch_overlapped(device, kernel, grid, kThreads, 0, "rope_append", params);
 }
 
 }  // namespace baton::cuda
