@@ -90,6 +90,31 @@ TEST(Matmul, writes_every_float_dtype) {
   }
 }
 
+// Where few rows have kernels of their own: k of one access, of less and more than a thread's share of the block, and more
+// output columns than the blocks of a device take at once.
+TEST(Matmul, few_rows_equal_float64_for_long_rows_and_many_columns) {
+  for (const TestBackend& test : test_backends()) {
+    if (!test.backend.info().has_bf16_products) continue;
+    std::mt19937 random(6);
+    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{4, 8}, {12, 2048}, {8, 8200}, {1204, 2056}, {2400, 72}}) {
+      const HostTensor weight = random_tensor(random, DType::bf16, {n, k});
+      const auto packed = test.backend.pack_matrix(weight.view(), DType::bf16, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      for (const std::int64_t rows : {1, 2, 3, 4, 5}) {
+        const HostTensor x = random_tensor(random, DType::bf16, {rows, k});
+        const std::vector<double> expected = product(x, weight);
+        const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k));
+        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), expected), sums)
+            << test.name << ' ' << rows << " rows, " << n << " x " << k;
+        if (!test.backend.info().rounds_products) continue;
+        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::bf16), expected),
+                  sums + testing::epsilon(DType::bf16))
+            << test.name << " to bf16, " << rows << " rows, " << n << " x " << k;
+      }
+    }
+  }
+}
+
 TEST(Matmul, packs_weights_of_any_float_dtype) {
   for (const TestBackend& test : test_backends()) {
     std::mt19937 random(2);

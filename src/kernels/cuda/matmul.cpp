@@ -1,4 +1,4 @@
-/// Matrix products on a CUDA device: the only file that sees cuBLASLt.
+/// Matrix products on a CUDA device: the only file that sees cuBLASLt, and who hands products of few rows to our own kernel.
 ///
 /// Row-major out = x W^T is cuBLASLt's column-major out^T = (W^T)^T x^T, so nothing is transposed in memory. The algorithm of a
 /// product is asked for once for each shape, row bucket, alignment and output type, and kept. In batch-invariant mode every
@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/elements.h"
+#include "kernels/cuda/few_rows.h"
 
 namespace baton::cuda {
 namespace {
@@ -256,6 +257,8 @@ class MatmulEngine::Impl {
 
   /// The same for an out of any float type: those that cuBLASLt does not write are rounded from f32, some rows at a time.
   void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const TensorView& out) {
+    const ConstTensorView weight{matrix.data, matrix.dtype, {matrix.n, matrix.k}};
+    if (can_multiply_few_rows(device_, x, weight, out)) return multiply_few_rows(device_, x, weight, out);
     if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return run(x, matrix, out);
     const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(kScratchBytes) / (4 * matrix.n));
     check(step * matrix.n * 4 <= static_cast<std::int64_t>(kScratchBytes), "matmul: a row of out exceeds the scratch memory");
