@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -51,6 +52,32 @@ TEST(Sampling, log_probabilities_are_those_of_the_softmax_before_temperature) {
       if (i > 0) {
         EXPECT_GE(result.top_logprobs[i - 1], result.top_logprobs[i]);
       }
+    }
+  }
+}
+
+TEST(Sampling, the_most_likely_are_found_wherever_they_stand) {
+  std::mt19937 random(5);
+  for (const TestBackend& on : one_of_each_device()) {
+    SCOPED_TRACE(on.name);
+    Sampler sampler(on.backend, 1);
+    for (const std::size_t n : {1, 3, 15, 17, 63, 64, 65, 130, 700, 4100}) {
+      SCOPED_TRACE(n);
+      std::vector<float> logits(n);
+      for (float& logit : logits) logit = static_cast<float>(random() % 40) * 0.25f;  // many ties
+      for (std::size_t i = 0; i < n; ++i)
+        if (random() % 3 == 0 || i % 64 == 5) logits[i] = kMinusInfinity;
+      logits[n / 2] = 3;
+      std::vector<TokenId> expected(n);
+      std::iota(expected.begin(), expected.end(), 0);
+      std::ranges::stable_sort(expected, std::ranges::greater(),
+                               [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; });
+      SampleOrder order;
+      order.n_top_logprobs = kMaxTopLogprobs;
+      const SampleResult result = sampler.run_one(logits, order);
+      ASSERT_EQ(result.n_top, std::min<std::int32_t>(kMaxTopLogprobs, static_cast<std::int32_t>(n)));
+      for (std::size_t i = 0; i < static_cast<std::size_t>(result.n_top); ++i) EXPECT_EQ(result.top_ids[i], expected[i]) << i;
+      sampler.slot(0) = {};
     }
   }
 }

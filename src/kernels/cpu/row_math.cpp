@@ -106,6 +106,44 @@ double SumOfExp(const float* x, std::int64_t n, float shift, float scale) {
   return total;
 }
 
+void MaxOfBlocks(const float* x, std::int64_t n, float* out) {
+  const hn::CappedTag<float, kMaxBlock> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t begin = 0; begin < n; begin += kMaxBlock) {
+    if (begin + kMaxBlock > n) {
+      float largest = x[begin];
+      for (std::int64_t i = begin + 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+      *out = largest;
+      return;
+    }
+    auto largest = hn::LoadU(d, x + begin);
+    for (std::int64_t i = lanes; i < kMaxBlock; i += lanes) largest = hn::Max(largest, hn::LoadU(d, x + begin + i));
+    *out++ = hn::GetLane(hn::MaxOfLanes(d, largest));
+  }
+}
+
+std::int64_t Collect(const float* logits, std::int64_t n, float least, float* kept, std::int32_t* ids) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t n_kept = 0;
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto logit = hn::LoadU(d, logits + i);
+    const auto is_kept = hn::Ge(logit, hn::Set(d, least));
+    if (hn::AllFalse(d, is_kept)) continue;
+    hn::StoreU(hn::Compress(logit, is_kept), d, kept + n_kept);
+    hn::StoreU(hn::Compress(hn::Iota(di, static_cast<std::int32_t>(i)), hn::RebindMask(di, is_kept)), di, ids + n_kept);
+    n_kept += static_cast<std::int64_t>(hn::CountTrue(d, is_kept));
+  }
+  for (; i < n; ++i) {
+    if (logits[i] < least) continue;
+    kept[n_kept] = logits[i];
+    ids[n_kept++] = static_cast<std::int32_t>(i);
+  }
+  return n_kept;
+}
+
 /// The largest score so far; ids come in ascending order, so that the smaller one stays on a tie.
 struct Loudest {
   std::int32_t id = -1;
@@ -200,6 +238,8 @@ HWY_EXPORT(AddTo);
 HWY_EXPORT(SiluTimes);
 HWY_EXPORT(FindMaxAndNan);
 HWY_EXPORT(SumOfExp);
+HWY_EXPORT(MaxOfBlocks);
+HWY_EXPORT(Collect);
 HWY_EXPORT(LoudestToken);
 
 float sum_of_squares(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOfSquares)(x, n); }
@@ -213,6 +253,10 @@ void silu_times(const float* gate, const float* up, std::int64_t n, float* out) 
 MaxAndNan max_and_nan(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(FindMaxAndNan)(x, n); }
 double sum_of_exp(const float* x, std::int64_t n, float shift, float scale) {
   return HWY_DYNAMIC_DISPATCH(SumOfExp)(x, n, shift, scale);
+}
+void max_of_blocks(const float* x, std::int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(MaxOfBlocks)(x, n, out); }
+std::int64_t collect(const float* logits, std::int64_t n, float least, float* kept, std::int32_t* ids) {
+  return HWY_DYNAMIC_DISPATCH(Collect)(logits, n, least, kept, ids);
 }
 std::int32_t loudest_token(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
                            std::int32_t n_generated) {

@@ -19,6 +19,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 struct Candidate {
   float logit;
   TokenId id;
+  float mass = 0;  ///< its probability times the row's total, where somebody weighed it
 };
 
 /// Larger logit first, the smaller id on a tie.
@@ -43,7 +44,9 @@ struct Lists {
 struct Scratch {
   std::vector<TokenBias> originals;  ///< logits as they came, of tokens whose logit was changed, the first entry of an id
   std::vector<Candidate> candidates;
-  std::vector<std::int32_t> bins;
+  std::vector<float> kept;  ///< the logits of a collect, and their ids
+  std::vector<TokenId> ids;
+  std::vector<float> maxima;  ///< of a row's blocks, the larger ones first as far as somebody looked
 };
 
 /// One row of logits in the making.
@@ -52,6 +55,40 @@ struct Logits {
   std::int32_t n;
   float max;  ///< of the values as they are now
 };
+
+/// Makes the tokens with a logit of at least `least` the candidates.
+void take_from(const Logits& logits, float least, Scratch& scratch) {
+  const auto room = static_cast<std::size_t>(logits.n + kCollectRoom);
+  if (scratch.kept.size() < room) {
+    scratch.kept.resize(room);
+    scratch.ids.resize(room);
+  }
+  const auto n = static_cast<std::size_t>(collect(logits.values, logits.n, least, scratch.kept.data(), scratch.ids.data()));
+  scratch.candidates.resize(n);
+  for (std::size_t i = 0; i < n; ++i) scratch.candidates[i] = {.logit = scratch.kept[i], .id = scratch.ids[i]};
+}
+
+constexpr float kLeastFinite = std::numeric_limits<float>::lowest();
+
+/// Looks for the blocks' maxima, of which n are the maxima of blocks with the n-th largest or more: a bound for the n most
+/// likely tokens that one pass over the row finds.
+void find_maxima(const Logits& logits, Scratch& scratch) {
+  scratch.maxima.resize(static_cast<std::size_t>((logits.n + kMaxBlock - 1) / kMaxBlock));
+  max_of_blocks(logits.values, logits.n, scratch.maxima.data());
+}
+
+/// After find_maxima: makes at least the `n` most likely tokens the candidates, and usually not many more; true if these are
+/// all that may be chosen.
+bool take_most_likely(const Logits& logits, std::int64_t n, Scratch& scratch) {
+  float least = kLeastFinite;
+  if (n <= std::ssize(scratch.maxima)) {
+    const auto nth = scratch.maxima.begin() + (n - 1);
+    std::ranges::nth_element(scratch.maxima, nth, std::ranges::greater());
+    least = std::max(least, *nth);
+  }
+  take_from(logits, least, scratch);
+  return least == kLeastFinite;
+}
 
 /// Applies biases, penalties and what is forbidden in place, and keeps what was there.
 class Adjuster {
@@ -118,46 +155,49 @@ class Draw {
         scratch_(scratch) {}
 
   TokenId from_all() {
-    const bool has_top_k = order_.top_k > 0 && order_.top_k < logits_.n;
-    if (has_top_k) {
-      count_bins();
-      take_most_likely(order_.top_k);
+    if (order_.top_k > 0 && order_.top_k < logits_.n) {
+      find_maxima(logits_, scratch_);
+      take_most_likely(logits_, order_.top_k, scratch_);
       return from_candidates();
     }
     if (order_.min_p > 0) {
-      take([&](float logit) { return reaches_min_p(logit); });
+      constexpr float kRounding = 1e-3f;  // the exact cut comes after
+      take_from(logits_, std::max(kLeastFinite, logits_.max + (least_scaled_ - kRounding) / scale_), scratch_);
       return from_candidates();
     }
-    if (order_.top_p >= 1) {
-      return loudest_token(logits_.values, logits_.n, logits_.max, scale_, order_.seed, n_generated_);
-    }
+    if (order_.top_p >= 1) return loudest_token(logits_.values, logits_.n, logits_.max, scale_, order_.seed, n_generated_);
     // A nucleus is usually small: look at ever more of the most likely until the mass is there.
-    count_bins();
     const double total = sum_of_exp(logits_.values, logits_.n, logits_.max, scale_);
-    for (std::int64_t n = 256;; n *= 8) {
-      const bool is_all = take_most_likely(n);
-      sort();
-      if (cut_top_p(total) || is_all) return loudest();
+    find_maxima(logits_, scratch_);
+    const std::int64_t n_blocks = std::ssize(scratch_.maxima);
+    for (std::int64_t n = 32;; n = n < n_blocks ? std::min(4 * n, n_blocks) : logits_.n) {
+      const bool is_all = take_most_likely(logits_, n, scratch_);
+      if (weigh() < order_.top_p * total && !is_all) continue;
+      cut_top_p(total);
+      return loudest();
     }
   }
   /// From scratch.candidates, which hold all that may be left.
   TokenId from_candidates() {
     cut_min_p();
     cut_top_k();
-    if (order_.top_p < 1) {
-      sort();
-      cut_top_p(mass_of_candidates());
-    }
+    if (order_.top_p < 1) cut_top_p(weigh());
     return loudest();
   }
 
  private:
-  static constexpr std::int32_t kBins = 2048;
-
   float scaled(float logit) const { return (logit - logits_.max) * scale_; }
   bool reaches_min_p(float logit) const { return scaled(logit) >= least_scaled_; }
-  void sort() { std::ranges::sort(scratch_.candidates, is_more_likely); }
-
+  /// Gives each candidate its mass; the sum.
+  double weigh() {
+    for (Candidate& candidate : scratch_.candidates) candidate.mass = std::exp(scaled(candidate.logit));
+    return mass_of(scratch_.candidates);
+  }
+  static double mass_of(std::span<const Candidate> candidates) {
+    double mass = 0;
+    for (const Candidate& candidate : candidates) mass += candidate.mass;
+    return mass;
+  }
   void cut_min_p() {
     if (order_.min_p > 0) std::erase_if(scratch_.candidates, [&](const Candidate& c) { return !reaches_min_p(c.logit); });
   }
@@ -168,53 +208,30 @@ class Draw {
     std::ranges::nth_element(candidates, candidates.begin() + k, is_more_likely);
     candidates.resize(static_cast<std::size_t>(k));
   }
-  double mass_of_candidates() const {
-    double total = 0;
-    for (const Candidate& candidate : scratch_.candidates) total += std::exp(scaled(candidate.logit));
-    return total;
-  }
-  /// Cuts sorted candidates where their mass reaches top_p of `total`; false if it does not.
-  bool cut_top_p(double total) {
-    double mass = 0;
-    for (std::size_t i = 0; i < scratch_.candidates.size(); ++i) {
-      mass += std::exp(scaled(scratch_.candidates[i].logit));
-      if (mass < static_cast<double>(order_.top_p) * total) continue;
-      scratch_.candidates.resize(i + 1);
-      return true;
+  /// Cuts weighed candidates to the fewest most likely whose mass reaches top_p of `total`; all stay if it does not.
+  void cut_top_p(double total) {
+    const std::span<Candidate> all(scratch_.candidates);
+    const double wanted = static_cast<double>(order_.top_p) * total;
+    // Halves the part that the last of them is in until it is short enough to sort.
+    constexpr std::size_t kSorted = 16;
+    double mass = 0;  // of what is before `begin`
+    std::size_t begin = 0;
+    std::size_t end = all.size();
+    while (end - begin > kSorted) {
+      const std::size_t n_upper = (end - begin) / 2;
+      const auto part = all.subspan(begin, end - begin);
+      std::ranges::nth_element(part, part.begin() + static_cast<std::ptrdiff_t>(n_upper), is_more_likely);
+      const double upper = mass_of(part.first(n_upper));
+      if (mass + upper >= wanted) {
+        end = begin + n_upper;
+      } else {
+        mass += upper;
+        begin += n_upper;
+      }
     }
-    return false;
-  }
-
-  /// The bin of a logit, before rounding down: its distance from the largest in 32nds of the temperature. The last bin has no
-  /// end.
-  float distance(float logit) const { return scaled(logit) * -32.0f; }
-  void count_bins() {
-    auto& bins = scratch_.bins;
-    bins.assign(kBins, 0);
-    for (std::int32_t id = 0; id < logits_.n; ++id) {
-      const float bin = distance(logits_.values[id]);
-      ++bins[static_cast<std::size_t>(bin < kBins - 1 ? static_cast<std::int32_t>(bin) : kBins - 1)];
-    }
-  }
-  template <class Wanted>
-  void take(Wanted wanted) {
-    scratch_.candidates.clear();
-    for (std::int32_t id = 0; id < logits_.n; ++id) {
-      const float logit = logits_.values[id];
-      if (logit != kMinusInfinity && wanted(logit)) scratch_.candidates.push_back({logit, id});
-    }
-  }
-  /// At least the n most likely, whole bins of them; true if these are all there are.
-  bool take_most_likely(std::int64_t n) {
-    std::int64_t count = 0;
-    std::int32_t end = 0;
-    while (end < kBins && count < n) count += scratch_.bins[static_cast<std::size_t>(end++)];
-    if (end == kBins) {
-      take([](float) { return true; });
-      return true;
-    }
-    take([&](float logit) { return distance(logit) < static_cast<float>(end); });
-    return false;
+    std::ranges::sort(all.subspan(begin, end - begin), is_more_likely);
+    while (begin < end && mass < wanted) mass += all[begin++].mass;
+    if (mass >= wanted) scratch_.candidates.resize(begin);
   }
 
   /// The maximum of log p + noise, the smaller id on a tie.
@@ -243,22 +260,17 @@ class Draw {
 };
 
 /// The n most likely tokens and their log-probabilities, most likely first.
-void fill_top(const Logits& logits, std::int32_t n, double log_sum_exp, SampleResult& result) {
-  std::array<Candidate, kMaxTopLogprobs> top;
-  const std::int32_t n_wanted = std::min({n, kMaxTopLogprobs, logits.n});
-  std::int32_t n_top = 0;
-  for (std::int32_t id = 0; id < logits.n; ++id) {
-    const float logit = logits.values[id];
-    if (n_top == n_wanted && logit <= top[static_cast<std::size_t>(n_top - 1)].logit) continue;
-    std::int32_t place = n_top < n_wanted ? n_top++ : n_top - 1;
-    for (; place > 0 && top[static_cast<std::size_t>(place - 1)].logit < logit; --place)
-      top[static_cast<std::size_t>(place)] = top[static_cast<std::size_t>(place - 1)];
-    top[static_cast<std::size_t>(place)] = {logit, id};
-  }
-  result.n_top = n_top;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n_top); ++i) {
-    result.top_ids[i] = top[i].id;
-    result.top_logprobs[i] = static_cast<float>(top[i].logit - log_sum_exp);
+void fill_top(const Logits& logits, std::int32_t n, double log_sum_exp, Scratch& scratch, SampleResult& result) {
+  find_maxima(logits, scratch);
+  take_most_likely(logits, n, scratch);
+  const auto n_top = static_cast<std::size_t>(std::min({n, kMaxTopLogprobs, logits.n}));
+  if (scratch.candidates.size() < n_top) take_from(logits, kMinusInfinity, scratch);
+  std::ranges::partial_sort(scratch.candidates, scratch.candidates.begin() + static_cast<std::ptrdiff_t>(n_top),
+                            is_more_likely);
+  result.n_top = static_cast<std::int32_t>(n_top);
+  for (std::size_t i = 0; i < n_top; ++i) {
+    result.top_ids[i] = scratch.candidates[i].id;
+    result.top_logprobs[i] = static_cast<float>(scratch.candidates[i].logit - log_sum_exp);
   }
 }
 
@@ -282,7 +294,7 @@ TokenId choose(const Logits& logits, const SampleOrder& order, const Lists& list
   scratch.candidates.clear();
   for (const TokenId id : Lists::part(lists.allowed, order.allowed)) {
     check(id >= 0 && id < logits.n, "sample: an allowed token outside the vocabulary");
-    if (logits.values[id] != kMinusInfinity) scratch.candidates.push_back({logits.values[id], id});
+    if (logits.values[id] != kMinusInfinity) scratch.candidates.push_back({.logit = logits.values[id], .id = id});
   }
   if (scratch.candidates.empty()) return -1;
   const Candidate most_likely = *std::ranges::min_element(scratch.candidates, is_more_likely);
@@ -307,7 +319,7 @@ SampleResult sample_one(Logits logits, const SampleOrder& order, const Lists& li
   logits.max = found.max;
   const double log_sum_exp =
       order.n_top_logprobs >= 0 ? found.max + std::log(sum_of_exp(logits.values, logits.n, found.max, 1.0f)) : 0.0;
-  if (order.n_top_logprobs > 0) fill_top(logits, order.n_top_logprobs, log_sum_exp, result);
+  if (order.n_top_logprobs > 0) fill_top(logits, order.n_top_logprobs, log_sum_exp, scratch, result);
   if (is_scored) {
     score(logits, order, log_sum_exp, result);
     return result;

@@ -1,0 +1,97 @@
+/// Sampling of a whole batch: one call for all its orders, whatever each asks for.
+///
+/// Arguments: orders, vocabulary. Logits are normal with deviation 2.5, and 30 tokens stand out of them, as in a row of a
+/// model: the nucleus of 0.95 is some ten tokens. In `top_p_flat` none stands out, and the nucleus is hundreds. Logits may
+/// change in the call, so each iteration begins with a fresh copy, which is not timed.
+#include <random>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "core/tensor.h"
+#include "support/bench_backend.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kCounted = 200;  // tokens of a penalty's list
+
+/// What each order asks for.
+enum class Asked { greedy, temperature, top_k, top_p, top_p_flat, min_p, penalties, logprobs };
+
+SampleOrder order_for(Asked asked, std::int32_t row) {
+  SampleOrder order;
+  order.row = row;
+  order.slot = row;
+  order.seed = static_cast<std::uint64_t>(row);
+  order.max_tokens = 1 << 30;
+  if (asked != Asked::greedy && asked != Asked::logprobs) order.temperature = 0.8f;
+  if (asked == Asked::top_k) order.top_k = 50;
+  if (asked == Asked::top_p || asked == Asked::top_p_flat) order.top_p = 0.95f;
+  if (asked == Asked::min_p) order.min_p = 0.05f;
+  if (asked == Asked::logprobs) order.n_top_logprobs = 5;
+  if (asked == Asked::penalties) {
+    order.repetition_penalty = 1.1f;
+    order.frequency_penalty = 0.2f;
+    order.counts = {row * kCounted, kCounted};
+  }
+  return order;
+}
+
+void sampling(benchmark::State& state, Asked asked) {
+  Backend* backend = bench::backend_for(state);
+  if (backend == nullptr) return;
+  const std::int64_t n_orders = state.range(0);
+  const std::int64_t n_vocab = state.range(1);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 2.5f);
+  std::vector<float> numbers(static_cast<std::size_t>(n_orders * n_vocab));
+  for (float& number : numbers) number = normal(random);
+  for (std::int64_t row = 0; row < n_orders && asked != Asked::top_p_flat; ++row)
+    for (std::int64_t i = 0; i < 30; ++i)
+      numbers[static_cast<std::size_t>(row * n_vocab + i * (n_vocab / 30))] = 16 - 0.4f * static_cast<float>(i);
+  std::vector<SampleOrder> orders;
+  std::vector<TokenCount> counts;
+  for (std::int32_t row = 0; row < n_orders; ++row) {
+    orders.push_back(order_for(asked, row));
+    for (std::int32_t i = 0; i < kCounted; ++i)
+      counts.push_back({i * static_cast<std::int32_t>(n_vocab / kCounted), 1 + i % 3});
+  }
+  StepInput step;
+  step.header().orders = step.append(std::span<const SampleOrder>(orders));
+  step.header().token_counts = step.append(std::span<const TokenCount>(counts));
+  step.finish();
+  const std::vector<SlotState> slots(static_cast<std::size_t>(n_orders));
+  auto device_logits = backend->allocate(numbers.size() * sizeof(float));
+  auto device_slots = backend->allocate(slots.size() * sizeof(SlotState));
+  auto device_results = backend->allocate(orders.size() * sizeof(SampleResult));
+  if (!device_logits || !device_slots || !device_results) return state.SkipWithError("no memory for the logits");
+  const TensorView logits = device_logits->view(DType::f32, {n_orders, n_vocab});
+  const TensorView slot_table = device_slots->view(DType::u8, {n_orders, sizeof(SlotState)});
+  const TensorView results = device_results->view(DType::u8, {n_orders, sizeof(SampleResult)});
+  backend->copy_from_host(slot_table, {reinterpret_cast<const std::byte*>(slots.data()), DType::u8, slot_table.shape});
+  const StepView view = backend->upload_step(step);
+  for (auto _ : state) {
+    backend->copy_from_host(logits, view_of(std::span<const float>(numbers), {n_orders, n_vocab}));
+    state.SetIterationTime(backend->time_us([&] { sample(*backend, {view, logits, slot_table, results}); }) * 1e-6);
+  }
+  state.counters["logits"] =
+      benchmark::Counter(static_cast<double>(n_orders * n_vocab), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void batches(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"orders", "vocabulary"})->ArgsProduct({{1, 32, 128}, {32000, 128256}})->UseManualTime();
+  bench->Unit(benchmark::kMicrosecond);
+}
+
+BENCHMARK_CAPTURE(sampling, greedy, Asked::greedy)->Apply(batches);
+BENCHMARK_CAPTURE(sampling, temperature, Asked::temperature)->Apply(batches);
+BENCHMARK_CAPTURE(sampling, top_k, Asked::top_k)->Apply(batches);
+BENCHMARK_CAPTURE(sampling, top_p, Asked::top_p)->Apply(batches);
+BENCHMARK_CAPTURE(sampling, top_p_flat, Asked::top_p_flat)->Apply(batches);
+BENCHMARK_CAPTURE(sampling, min_p, Asked::min_p)->Apply(batches);
+BENCHMARK_CAPTURE(sampling, penalties, Asked::penalties)->Apply(batches);
+BENCHMARK_CAPTURE(sampling, logprobs, Asked::logprobs)->Apply(batches);
+
+}  // namespace
+}  // namespace baton
