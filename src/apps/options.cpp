@@ -68,90 +68,97 @@ std::string nearest_flag(const CLI::App& app, std::string_view flag) {
   return best;
 }
 
+/// One option in a group of the help text; of several given the last counts.
+template <class Value>
+CLI::Option* row(CLI::App& app, const char* group, const char* flags, Value& value, const char* help) {
+  return app.add_option(flags, value, help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_scheduler_options(CLI::App& app, ModelOptions& options) {
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+               "Keep the blocks of prompts for requests that begin alike (on)")
+      ->group("Cache and scheduler");
+  row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens a block of the cache")
+      ->check(CLI::IsMember({16, 32, 64, 128, 256}));
+  row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")
+      ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"}));
+  row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
+      "Size of the cache, with K, M or G; default: what the requests can use, at most a share of free memory");
+  row(app, "Cache and scheduler", "--gpu-memory-utilization", options.gpu_memory_utilization,
+      "Share of free memory the cache may take")
+      ->check(CLI::Range(0.01, 1.0));
+  row(app, "Cache and scheduler", "--max-num-seqs", options.max_num_seqs, "Sequences that run at once")
+      ->check(CLI::Range(1, 4096));
+  row(app, "Cache and scheduler", "--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")
+      ->check(CLI::Range(1, 65536));
+  row(app, "Cache and scheduler", "--max-prefill-tokens", options.max_prefill_tokens,
+      "Prompt tokens of a step in which others decode; 0: 128 on a CPU, else no other limit")
+      ->check(CLI::NonNegativeNumber);
+  row(app, "Cache and scheduler", "--step-timeout", options.step_timeout_s,
+      "Seconds after which a step that does not end is logged, and /health answers 503; 0: never")
+      ->check(CLI::Range(0.0, 86400.0));
+  row(app, "Cache and scheduler", "--max-num-queued-reqs", options.max_num_queued_reqs,
+      "Requests that may wait, more get 503; 0: no limit")
+      ->check(CLI::NonNegativeNumber);
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
-  const auto last = CLI::MultiOptionPolicy::TakeLast;
-  const auto row = [&](const char* flags, auto& value, const char* help) {
-    return app.add_option(flags, value, help)->multi_option_policy(last)->capture_default_str();
-  };
-  const auto group = [&](const char* name, CLI::Option* option) { option->group(name); };
+  row(app, "Options", "MODEL,--model", options.model, "Folder or Hugging Face id of the model; without it the demo model")
+      ->default_str("");
+  row(app, "Model", "--revision", options.revision, "Branch, tag or commit of the model");
+  row(app, "Model", "--download-dir", options.download_dir, "Where models are downloaded to (default: the Hugging Face cache)");
+  row(app, "Model", "--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
+      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));
+  row(app, "Model", "--dtype", options.dtype, "Weights and products: auto (the checkpoint's), bfloat16, float32")
+      ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"}));
+  row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt and answer in tokens; 0: the model's")
+      ->check(CLI::NonNegativeNumber);
+  row(app, "Model", "--chat-template", options.chat_template, "File with a chat template in place of the model's")
+      ->check(CLI::ExistingFile);
+  row(app, "Model", "--generation-config", options.generation_config,
+      "auto: the model's generation_config.json sets sampling defaults; vllm: it does not")
+      ->check(CLI::IsMember({"auto", "vllm"}));
+  row(app, "Model", "--seed", options.seed, "Seed of requests that bring none");
 
-  row("MODEL,--model", options.model, "Folder or Hugging Face id of the model; without it the demo model")->default_str("");
-  group("Model", row("--revision", options.revision, "Branch, tag or commit of the model"));
-  group("Model",
-        row("--download-dir", options.download_dir, "Where models are downloaded to (default: the Hugging Face cache)"));
-  group("Model", row("--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
-                     ->check(CLI::IsMember({"auto", "safetensors", "dummy"})));
-  group("Model", row("--dtype", options.dtype, "Weights and products: auto (the checkpoint's), bfloat16, float32")
-                     ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"})));
-  group("Model", row("--max-model-len", options.max_model_len, "Longest prompt and answer in tokens; 0: the model's")
-                     ->check(CLI::NonNegativeNumber));
-  group("Model", row("--chat-template", options.chat_template, "File with a chat template in place of the model's")
-                     ->check(CLI::ExistingFile));
-  group("Model", row("--generation-config", options.generation_config,
-                     "auto: the model's generation_config.json sets sampling defaults; vllm: it does not")
-                     ->check(CLI::IsMember({"auto", "vllm"})));
-  group("Model", row("--seed", options.seed, "Seed of requests that bring none"));
+  row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  row(app, "Device", "--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--enforce-eager", options.enforce_eager,
+               "Launch the operations of a decode step one by one, not as a CUDA graph; a CPU has no other way")
+      ->group("Device");
 
-  group("Device", row("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"})));
-  group("Device", row("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
-                      ->check(CLI::NonNegativeNumber));
-  group("Device",
-        app.add_flag("--enforce-eager", options.enforce_eager,
-                     "Launch the operations of a decode step one by one, not as a CUDA graph; a CPU has no other way"));
+  row(app, "Attention", "--attention", options.attention,
+      "relay: shared prompts are read once a step for all; paged: by each request")
+      ->check(CLI::IsMember({"relay", "paged"}));
+  app.add_flag("--batch-invariant", options.batch_invariant,
+               "The same bits alone, in a batch, cold, warm, relay or paged; slower")
+      ->group("Attention");
 
-  group("Attention",
-        row("--attention", options.attention, "relay: shared prompts are read once a step for all; paged: by each request")
-            ->check(CLI::IsMember({"relay", "paged"})));
-  group("Attention", app.add_flag("--batch-invariant", options.batch_invariant,
-                                  "The same bits alone, in a batch, cold, warm, relay or paged; slower"));
+  add_scheduler_options(app, options);
 
-  group("Cache and scheduler",
-        app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
-                     "Keep the blocks of prompts for requests that begin alike (on)"));
-  group("Cache and scheduler",
-        row("--block-size", options.block_size, "Tokens a block of the cache")->check(CLI::IsMember({16, 32, 64, 128, 256})));
-  group("Cache and scheduler", row("--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")
-                                   ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"})));
-  group("Cache and scheduler",
-        row("--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
-            "Size of the cache, with K, M or G; default: what the requests can use, at most a share of free memory"));
-  group("Cache and scheduler",
-        row("--gpu-memory-utilization", options.gpu_memory_utilization, "Share of free memory the cache may take")
-            ->check(CLI::Range(0.01, 1.0)));
-  group("Cache and scheduler",
-        row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096)));
-  group("Cache and scheduler",
-        row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536)));
-  group("Cache and scheduler", row("--max-prefill-tokens", options.max_prefill_tokens,
-                                   "Prompt tokens of a step in which others decode; 0: 128 on a CPU, else no other limit")
-                                   ->check(CLI::NonNegativeNumber));
-  group("Cache and scheduler", row("--step-timeout", options.step_timeout_s,
-                                   "Seconds after which a step that does not end is logged, and /health answers 503; 0: never")
-                                   ->check(CLI::Range(0.0, 86400.0)));
-  group("Cache and scheduler",
-        row("--max-num-queued-reqs", options.max_num_queued_reqs, "Requests that may wait, more get 503; 0: no limit")
-            ->check(CLI::NonNegativeNumber));
+  row(app, "Speculation", "--speculative-config", options.speculative_config,
+      "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: guess tokens by what followed the same "
+      "prompt_lookup_min (2) to prompt_lookup_max (4) tokens before; the same answers, sooner");
+  app.add_option("--prefix", options.prefixes,
+                 "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
+                 "messages), computed and pinned before the first request")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("Prefixes");
+  row(app, "Prefixes", "--max-pinned-blocks", options.max_pinned_blocks,
+      "Blocks of the cache that registered prompts may keep; 0: all but one sequence of the longest")
+      ->check(CLI::NonNegativeNumber);
 
-  group("Speculation",
-        row("--speculative-config", options.speculative_config,
-            "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: guess tokens by what followed the same "
-            "prompt_lookup_min (2) to prompt_lookup_max (4) tokens before; the same answers, sooner"));
-  group("Prefixes", app.add_option("--prefix", options.prefixes,
-                                   "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
-                                   "messages), computed and pinned before the first request")
-                        ->take_all()
-                        ->allow_extra_args(false));
-  group("Prefixes", row("--max-pinned-blocks", options.max_pinned_blocks,
-                        "Blocks of the cache that registered prompts may keep; 0: all but one sequence of the longest")
-                        ->check(CLI::NonNegativeNumber));
-
-  group("Log", row("--log-level", options.log_level, "debug, info, warning or error")
-                   ->check(CLI::IsMember({"debug", "info", "warning", "error"})));
-  group(
-      "Log",
-      app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")->check(CLI::ExistingFile));
+  row(app, "Log", "--log-level", options.log_level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")
+      ->check(CLI::ExistingFile)
+      ->group("Log");
 }
 
 void use_log_level(const ModelOptions& options) {
