@@ -91,25 +91,35 @@ TEST(Matmul, writes_every_float_dtype) {
 }
 
 // Where few rows have kernels of their own: k of one access, of less and more than a thread's share of the block, and more
-// output columns than the blocks of a device take at once.
+// output columns than the blocks of a device take at once, once and several times.
 TEST(Matmul, few_rows_equal_float64_for_long_rows_and_many_columns) {
+  struct Case {
+    std::int64_t n, k;
+    std::vector<std::int64_t> rows;
+  };
+  const std::vector<std::int64_t> few{1, 2, 3, 4, 5};
   for (const TestBackend& test : test_backends()) {
     if (!test.backend.info().has_bf16_products) continue;
     std::mt19937 random(6);
-    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{4, 8}, {12, 2048}, {8, 8200}, {1204, 2056}, {2400, 72}}) {
-      const HostTensor weight = random_tensor(random, DType::bf16, {n, k});
+    for (const Case& of : {Case{4, 8, few},
+                           {12, 2048, few},
+                           {8, 8200, few},
+                           {1204, 2056, {1, 4}},
+                           {6000, 72, few},
+                           {3300, 2056, {1}},
+                           {1100, 8200, {1}}}) {
+      const HostTensor weight = random_tensor(random, DType::bf16, {of.n, of.k});
       const auto packed = test.backend.pack_matrix(weight.view(), DType::bf16, "w");
       ASSERT_TRUE(packed) << packed.error().message;
-      for (const std::int64_t rows : {1, 2, 3, 4, 5}) {
-        const HostTensor x = random_tensor(random, DType::bf16, {rows, k});
+      for (const std::int64_t rows : of.rows) {
+        SCOPED_TRACE(test.name + ", " + std::to_string(rows) + " rows, " + std::to_string(of.n) + " x " + std::to_string(of.k));
+        const HostTensor x = random_tensor(random, DType::bf16, {rows, of.k});
         const std::vector<double> expected = product(x, weight);
-        const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k));
-        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), expected), sums)
-            << test.name << ' ' << rows << " rows, " << n << " x " << k;
+        const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(of.k));
+        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), expected), sums);
         if (!test.backend.info().rounds_products) continue;
         EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::bf16), expected),
-                  sums + testing::epsilon(DType::bf16))
-            << test.name << " to bf16, " << rows << " rows, " << n << " x " << k;
+                  sums + testing::epsilon(DType::bf16));
       }
     }
   }
