@@ -61,7 +61,7 @@ TEST(Sampling, the_most_likely_are_found_wherever_they_stand) {
   for (const TestBackend& on : one_of_each_device()) {
     SCOPED_TRACE(on.name);
     Sampler sampler(on.backend, 1);
-    for (const std::size_t n : {1, 3, 15, 17, 63, 64, 65, 130, 700, 4100}) {
+    for (const std::size_t n : {1, 3, 15, 17, 63, 64, 65, 130, 700, 4100, 20001, 50000}) {
       SCOPED_TRACE(n);
       std::vector<float> logits(n);
       for (float& logit : logits) logit = static_cast<float>(random() % 40) * 0.25f;  // many ties
@@ -75,8 +75,12 @@ TEST(Sampling, the_most_likely_are_found_wherever_they_stand) {
       SampleOrder order;
       order.n_top_logprobs = kMaxTopLogprobs;
       const SampleResult result = sampler.run_one(logits, order);
+      EXPECT_EQ(result.token, expected[0]);
       ASSERT_EQ(result.n_top, std::min<std::int32_t>(kMaxTopLogprobs, static_cast<std::int32_t>(n)));
       for (std::size_t i = 0; i < static_cast<std::size_t>(result.n_top); ++i) EXPECT_EQ(result.top_ids[i], expected[i]) << i;
+      sampler.slot(0) = {};
+      logits[n - 1] = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_EQ(sampler.run_one(logits, order).finished, FinishedBy::not_a_number);
       sampler.slot(0) = {};
     }
   }

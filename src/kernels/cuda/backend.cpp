@@ -188,7 +188,10 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   attention_.merges_inside = options.merges_in_attention;
   check_cuda(cudaMemsetAsync(arrivals, 0, sizeof(unsigned), device_.stream), "cudaMemsetAsync");
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
-  sampling_ = {reinterpret_cast<float*>(originals), kOriginals};
+  const std::int32_t n_places = 2 * device_.n_multiprocessors;  // blocks of 1024 threads that run at once
+  BATON_TRY(std::byte * places, device_memory(static_cast<std::size_t>(n_places) * sizeof(std::uint64_t),
+                                              "the most likely tokens of parts of rows"));
+  sampling_ = {reinterpret_cast<float*>(originals), kOriginals, reinterpret_cast<std::uint64_t*>(places), n_places};
   BATON_TRY(products_, MatmulEngine::make(device_, options.batch_invariant));
   synchronize();
   return {};
@@ -201,6 +204,7 @@ CudaBackend::~CudaBackend() {
   products_.reset();
   cudaFree(attention_.arrivals);
   cudaFree(sampling_.originals);
+  cudaFree(sampling_.places);
   cudaFree(step_);
   for (const Staging& staging : staging_) {
     cudaFreeHost(staging.data);

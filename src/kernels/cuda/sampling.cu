@@ -1,9 +1,11 @@
 /// Sampling on a CUDA device: a block an order. What is left to choose from is known by its least likely token, so that nothing
-/// is sorted.
+/// is sorted. Of few orders with many tokens the most likely ones are found by more blocks, in a launch before.
 #include "kernels/cuda/sampling.h"
 
+#include <algorithm>
 #include <array>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/radix_select.cuh"
 #include "kernels/formulas.h"
 
@@ -12,6 +14,11 @@ namespace {
 
 /// Over the largest Gumbel noise there is, with room for roundings.
 constexpr float kMostNoise = 17;
+/// Fewest tokens of a row that get a block of their own when the most likely one is looked for.
+constexpr std::int64_t kLeastPart = kSampleThreads * kIdsAtOnce;
+constexpr std::int64_t kMostParts = 32;
+/// Stands for a NaN among logits: above every place.
+constexpr Place kNotANumber = ~Place{0};
 
 /// What the threads of a block hold together.
 struct Shared {
@@ -32,7 +39,13 @@ struct SampleParams {
   std::int32_t n_slots;
   std::int32_t n_vocab;
   std::int32_t n_originals;
+  Place* most_likely;    ///< [orders, n_parts]: of each part of a row
+  std::int32_t n_parts;  ///< 1: rows are not cut
   bool is_aligned;
+
+  __device__ Logits row(std::int32_t index) const {
+    return {logits + static_cast<std::int64_t>(index) * n_vocab, n_vocab, is_aligned};
+  }
 };
 
 __device__ Place block_max(Shared& shared, Place value) {
@@ -79,6 +92,10 @@ struct Adjuster {
     if (header.token_biases.count + header.token_counts.count > params.n_originals) __trap();
   }
 
+  /// Whether there is anything to apply.
+  __device__ bool changes(std::int32_t n_generated) const {
+    return order.has_penalties() || biases.n > 0 || bans.n > 0 || (n_generated < order.min_tokens && order.n_stop_ids > 0);
+  }
   __device__ void apply(const Logits& logits, Shared& shared, std::int32_t last_token, std::int32_t n_generated) {
     biases.each([&](std::int32_t i, const TokenBias& bias) {
       float& logit = logits.at(bias.id);
@@ -228,17 +245,21 @@ __device__ void fill_top(const Logits& logits, Shared& shared, std::int32_t n_wa
   __syncthreads();
 }
 
-/// The place of the most likely candidate, 0 without any; has_nan for the whole block.
-__device__ Place most_likely(const Logits& logits, Shared& shared, bool& has_nan) {
+/// The place of the most likely candidate, 0 without any, kNotANumber with a NaN among them. Ids count from `first`.
+template <class OfWarps>
+__device__ Place most_likely(const Logits& logits, OfWarps& of_warps, std::int32_t first = 0) {
   Place best = 0;
-  bool found_nan = false;
   logits.each([&](std::int32_t id, float logit) {
-    found_nan |= isnan(logit);
-    const Place place = isnan(logit) ? 0 : place_of(logit, id);
+    const Place place = isnan(logit) ? kNotANumber : place_of(logit, first + id);
     best = place > best ? place : best;
   });
-  has_nan = __syncthreads_or(found_nan ? 1 : 0) != 0;
-  return block_max(shared, best);
+  return block_join(best, of_warps, [](Place a, Place b) { return a > b ? a : b; });
+}
+
+/// The same for a whole row whose parts have been looked through.
+__device__ Place most_likely_of_parts(const SampleParams& params, Shared& shared, std::int32_t index) {
+  const auto part = static_cast<std::int32_t>(threadIdx.x);
+  return block_max(shared, part < params.n_parts ? params.most_likely[index * params.n_parts + part] : 0);
 }
 
 /// The log-probability and rank of a token that is known.
@@ -282,9 +303,9 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
     if (threadIdx.x == 0) result.was_finished = 1;
     return;
   }
-  bool has_nan = false;
-  Place best = most_likely(logits, shared, has_nan);
-  if (has_nan || value_of(best) == -INFINITY) {
+  Place best = params.n_parts > 1 ? most_likely_of_parts(params, shared, static_cast<std::int32_t>(blockIdx.x))
+                                  : most_likely(logits, shared.search.of_warps);
+  if (best == kNotANumber || value_of(best) == -INFINITY) {
     if (threadIdx.x == 0) finish(FinishedBy::not_a_number, slot, result);
     return;
   }
@@ -295,15 +316,16 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
 
   const std::int32_t n_generated = order.n_generated_before + before.n_generated;
   Adjuster adjuster(params, header, order);
-  adjuster.apply(logits, shared, before.last_token, n_generated);
+  const bool changes = adjuster.changes(n_generated);
+  if (changes) adjuster.apply(logits, shared, before.last_token, n_generated);
   const List<std::int32_t> allowed(params.step, header.allowed_ids, order.allowed);
   if (allowed.n > 0) {
     logits.ids = allowed.elements;
     logits.n_ids = allowed.n;
   }
-  best = most_likely(logits, shared, has_nan);
-  if (value_of(best) == -INFINITY) {
-    if (threadIdx.x == 0) finish(FinishedBy::nothing_allowed, slot, result);
+  if (changes || allowed.n > 0) best = most_likely(logits, shared.search.of_warps);
+  if (best == kNotANumber || value_of(best) == -INFINITY) {
+    if (threadIdx.x == 0) finish(best == kNotANumber ? FinishedBy::not_a_number : FinishedBy::nothing_allowed, slot, result);
     return;
   }
   std::int32_t token = id_of(best);
@@ -315,8 +337,24 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
   commit(order, token, n_generated, *slot, result);
 }
 
+/// Block (part, order).
+__global__ void __launch_bounds__(kSampleThreads) most_likely_kernel(const SampleParams params, std::int32_t part_length) {
+  __shared__ Place of_warps[kSampleThreads / kWarpSize];
+  let_next_kernel_start();
+  wait_for_kernel_before();
+  const auto index = static_cast<std::int32_t>(blockIdx.y);
+  if (index >= reinterpret_cast<const StepHeader*>(params.step)->orders.count) return;
+  Logits part = params.row(index);
+  const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) * part_length;
+  part.values += first;
+  part.n_vocab = min(part_length, params.n_vocab - first);
+  const Place best = most_likely(part, of_warps, first);
+  if (threadIdx.x == 0) params.most_likely[index * params.n_parts + static_cast<std::int32_t>(blockIdx.x)] = best;
+}
+
 __global__ void __launch_bounds__(kSampleThreads) sample_kernel(const SampleParams params) {
   __shared__ Shared shared;
+  wait_for_kernel_before();
   const StepHeader& header = *reinterpret_cast<const StepHeader*>(params.step);
   const auto index = static_cast<std::int32_t>(blockIdx.x);
   if (index >= header.orders.count) return;
@@ -327,8 +365,7 @@ __global__ void __launch_bounds__(kSampleThreads) sample_kernel(const SamplePara
   for (std::size_t i = threadIdx.x; i < sizeof(SampleResult) / sizeof(std::uint32_t); i += kSampleThreads)
     reinterpret_cast<std::uint32_t*>(&result)[i] = 0;
   __syncthreads();
-  const Logits logits{params.logits + static_cast<std::int64_t>(index) * params.n_vocab, params.n_vocab, params.is_aligned};
-  sample_one(params, shared, header, order, logits, order.scored >= 0 ? nullptr : &params.slots[order.slot], result);
+  sample_one(params, shared, header, order, params.row(index), order.scored >= 0 ? nullptr : &params.slots[order.slot], result);
 }
 
 }  // namespace
@@ -338,6 +375,8 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
   const std::int64_t n_vocab = args.logits.shape[1];
   check(n_vocab <= 1 << kIdBits, "sample: more than 4,194,304 tokens in the vocabulary");
   if (n_orders == 0 || n_vocab == 0) return;
+  const std::int64_t n_parts =
+      std::max<std::int64_t>(1, std::min({n_vocab / kLeastPart, workspace.n_places / std::int64_t{n_orders}, kMostParts}));
   const SampleParams params{args.step.data,
                             reinterpret_cast<float*>(args.logits.data),
                             workspace.originals,
@@ -346,9 +385,16 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
                             static_cast<std::int32_t>(args.slots.shape[0]),
                             static_cast<std::int32_t>(n_vocab),
                             workspace.n_originals,
+                            reinterpret_cast<Place*>(workspace.places),
+                            static_cast<std::int32_t>(n_parts),
                             rows_are_aligned(n_vocab, args.logits)};
-  sample_kernel<<<n_orders, kSampleThreads, 0, device.stream>>>(params);
-  check_launch("sample");
+  if (n_parts > 1) {
+    // Whole accesses of kIdsAtOnce; the last part may be shorter, and none is empty: parts are longer than there are parts.
+    const std::int64_t part_length = (n_vocab + n_parts * kIdsAtOnce - 1) / (n_parts * kIdsAtOnce) * kIdsAtOnce;
+    launch_overlapped(device, most_likely_kernel, dim3(static_cast<unsigned>(n_parts), n_orders), kSampleThreads, 0,
+                      "sample: the most likely", params, static_cast<std::int32_t>(part_length));
+  }
+  launch_overlapped(device, sample_kernel, dim3(n_orders), kSampleThreads, 0, "sample", params);
 }
 
 }  // namespace baton::cuda
