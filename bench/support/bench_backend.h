@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,11 +21,6 @@ inline Backend* backend_for(benchmark::State& state) {
   if (made) return made->get();
   state.SkipWithError(made.error().message.c_str());
   return nullptr;
-}
-
-/// Runs `operations` again and again, timed by the device's clock. The benchmark must use manual time.
-inline void run_timed(benchmark::State& state, Backend& backend, const std::function<void()>& operations) {
-  for (auto _ : state) state.SetIterationTime(backend.time_us(operations) * 1e-6);
 }
 
 }  // namespace baton::bench

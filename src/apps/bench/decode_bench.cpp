@@ -212,7 +212,6 @@ ModelOptions model_options_of(const DecodeBenchOptions& options) {
   model.max_num_seqs = *std::ranges::max_element(options.requests);
   model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_size);
   if (model.max_model_len == 0) model.max_model_len = options.shared + std::max(options.own, 1) + options.n_new;
-  model.enable_prefix_caching = true;
   return model;
 }
 

@@ -70,8 +70,8 @@ void take_from(const Logits& logits, float least, Scratch& scratch) {
 
 constexpr float kLeastFinite = std::numeric_limits<float>::lowest();
 
-/// Looks for the blocks' maxima, of which n are the maxima of blocks with the n-th largest or more: a bound for the n most
-/// likely tokens that one pass over the row finds.
+/// Finds the maximum of each block of the row. At least n tokens have the n-th largest of these or more: a bound for the n most
+/// likely ones, for one pass over the row.
 void find_maxima(const Logits& logits, Scratch& scratch) {
   scratch.maxima.resize(static_cast<std::size_t>((logits.n + kMaxBlock - 1) / kMaxBlock));
   max_of_blocks(logits.values, logits.n, scratch.maxima.data());
@@ -360,14 +360,12 @@ void sample(const Parallel& parallel, const SampleArgs& args) {
   const auto n_vocab = static_cast<std::int32_t>(args.logits.shape[1]);
   auto* slots = reinterpret_cast<SlotState*>(args.slots.data);
   auto* results = reinterpret_cast<SampleResult*>(args.results.data);
-  parallel.for_ranges(static_cast<std::int64_t>(orders.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    Scratch scratch;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const SampleOrder& order = orders[static_cast<std::size_t>(i)];
-      check(order.slot >= 0 && order.slot < args.slots.shape[0], "sample: an order of a slot outside the table");
-      const Logits logits{args.logits.elements<float>().data() + i * n_vocab, n_vocab, kMinusInfinity};
-      results[i] = sample_one(logits, order, lists, slots[order.slot], scratch);
-    }
+  std::vector<Scratch> of_thread(static_cast<std::size_t>(parallel.n_threads()));
+  parallel.for_parts(static_cast<std::int64_t>(orders.size()), [&](std::int64_t i, int thread) {
+    const SampleOrder& order = orders[static_cast<std::size_t>(i)];
+    check(order.slot >= 0 && order.slot < args.slots.shape[0], "sample: an order of a slot outside the table");
+    const Logits logits{args.logits.elements<float>().data() + i * n_vocab, n_vocab, kMinusInfinity};
+    results[i] = sample_one(logits, order, lists, slots[order.slot], of_thread[static_cast<std::size_t>(thread)]);
   });
 }
 
