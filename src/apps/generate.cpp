@@ -167,6 +167,7 @@ class Run {
       }
     }
     if (!event.finished) return;
+    if (event.stop_token) line.tokens.push_back(*event.stop_token);
     const StreamDecoder::Piece rest = line.decoder->finish();
     line.text += rest.text;
     end(line, rest.stop ? FinishReason::stop : *event.finished, event);
@@ -175,7 +176,7 @@ class Run {
   void end(Line& line, FinishReason reason, const Event& event) {
     line.finished = reason;
     line.stats = event.stats;
-    line.stats.completion_tokens = static_cast<std::int32_t>(line.tokens.size()) + (event.stop_id ? 1 : 0);
+    line.stats.completion_tokens = static_cast<std::int32_t>(line.tokens.size());
     ++n_finished_;
   }
 

@@ -63,7 +63,7 @@ void Accounts::verified(std::int32_t n_drafts, std::int32_t n_accepted) {
 
 void Accounts::generated(Sequence& sequence, const StepOutcome& outcome, Time now) {
   if (outcome.n_drafts > 0) verified(outcome.n_drafts, outcome.n_accepted);
-  const auto n_tokens = static_cast<std::int32_t>(outcome.tokens.size()) + (outcome.stop_id ? 1 : 0);
+  const auto n_tokens = static_cast<std::int32_t>(outcome.tokens.size()) + (outcome.stop_token ? 1 : 0);
   if (n_tokens == 0) return;
   if (sequence.stats.completion_tokens == 0) {
     sequence.stats.prefill_ms = 1e3 * seconds_between(sequence.first_step, now);

@@ -34,7 +34,7 @@ class Accounts {
   /// A step was committed.
   void ran(const StepPlan& plan, const BuiltStep& built);
   void read(Sequence& sequence, const SequenceReads& reads);
-  /// A step brought tokens, or the stop id that ended the sequence.
+  /// A step brought tokens, or the stop token that ended the sequence.
   void generated(Sequence& sequence, const StepOutcome& outcome, Time now);
   void finished(const Sequence& sequence, Time now);
   void update_gauges(const Scheduler& scheduler, const KvCache& cache);

@@ -406,7 +406,7 @@ void Engine::Impl::commit_oldest() {
 
 void Engine::Impl::emit(const Sequence& sequence, std::vector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores) {
   if (sequence.is_own()) return;
-  news_.push_back({sequence.request, sequence.index, std::move(tokens), sequence.finished, sequence.stop_id, sequence.stats,
+  news_.push_back({sequence.request, sequence.index, std::move(tokens), sequence.finished, sequence.stop_token, sequence.stats,
                    std::move(prompt_scores)});
 }
 

@@ -120,10 +120,12 @@ struct SequenceStats {
 struct Event {
   RequestId request;
   std::int32_t index = 0;           ///< which of the request's sequences
-  std::vector<TokenOutput> tokens;  ///< new ones, in order; a stop id that ended the sequence is not among them
+  std::vector<TokenOutput> tokens;  ///< new ones, in order, without the stop token
   std::optional<FinishReason> finished;
-  std::optional<TokenId> stop_id;  ///< the id that ended it, if one did
-  SequenceStats stats;             ///< as of this event
+  /// The token that ended the sequence, with its log-probabilities: a stop id or an end-of-sequence id was sampled. It was
+  /// generated like the others (completion_tokens counts it), but it is no part of the text.
+  std::optional<TokenOutput> stop_token;
+  SequenceStats stats;  ///< as of this event
   /// The next tokens of the prompt, from its second one on, with log-probabilities; all have come before the first of `tokens`.
   /// Of sequence 0 only.
   std::vector<TokenOutput> prompt_scores = {};

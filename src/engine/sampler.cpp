@@ -121,12 +121,6 @@ std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleRes
     outcome.finished = FinishReason::stop;
     return outcome;
   }
-  if (result.finished == FinishedBy::stop_id) {
-    outcome.finished = FinishReason::stop;
-    outcome.stop_id = result.token;
-    return outcome;
-  }
-  if (result.finished == FinishedBy::length) outcome.finished = FinishReason::length;
   const bool is_scored = result.rank > 0;
   TokenOutput output;
   output.token = result.token;
@@ -136,6 +130,12 @@ std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleRes
     const auto at = static_cast<std::size_t>(i);
     output.top_logprobs.push_back({result.top_ids[at], result.top_logprobs[at]});
   }
+  if (result.finished == FinishedBy::stop_id) {
+    outcome.finished = FinishReason::stop;
+    outcome.stop_token = std::move(output);
+    return outcome;
+  }
+  if (result.finished == FinishedBy::length) outcome.finished = FinishReason::length;
   (is_scored ? outcome.prompt_scores : outcome.tokens).push_back(std::move(output));
   return outcome;
 }
@@ -151,7 +151,7 @@ void join(StepOutcome& outcome, StepOutcome next, std::span<const TokenId> draft
   std::ranges::move(next.prompt_scores, std::back_inserter(outcome.prompt_scores));
   std::ranges::move(next.tokens, std::back_inserter(outcome.tokens));
   outcome.finished = next.finished;
-  outcome.stop_id = next.stop_id;
+  outcome.stop_token = std::move(next.stop_token);
 }
 
 }  // namespace baton

@@ -340,7 +340,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
         n_drafts > 0 ? n_drafts - outcome.n_accepted : planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());
     for (const TokenOutput& token : outcome.tokens) sequence->tokens.push_back(token.token);
     sequence->n_samples_in_flight -= planned->max_tokens;
-    sequence->stop_id = outcome.stop_id;
+    sequence->stop_token = outcome.stop_token;
     if (n_drafts > 0) take_drafts(*sequence, n_drafts, outcome);
     check(n_missing >= 0 && sequence->n_tokens() <= sequence->max_len && sequence->n_samples_in_flight >= 0,
           "Scheduler: more tokens than were planned");

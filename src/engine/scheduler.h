@@ -67,9 +67,9 @@ struct StepPlan {
 /// What a step brought to one of its sequences: up to max_tokens tokens, or the end.
 struct StepOutcome {
   SequenceId id;
-  std::vector<TokenOutput> tokens;  ///< without the stop id that ended it
+  std::vector<TokenOutput> tokens;  ///< without the stop token
   std::optional<FinishReason> finished;
-  std::optional<TokenId> stop_id;
+  std::optional<TokenOutput> stop_token;        ///< see Event::stop_token
   std::vector<TokenOutput> prompt_scores = {};  ///< of the prompt's next tokens
   std::int32_t n_drafts = 0;                    ///< that were verified
   std::int32_t n_accepted = 0;                  ///< of these, those that came true: the first so many tokens

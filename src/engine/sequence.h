@@ -33,7 +33,7 @@ struct Sequence {
   SequenceState state = SequenceState::waiting;
   SlotId slot;  ///< while running
 
-  std::vector<TokenId> tokens;  ///< prompt, then committed tokens: what the host knows. A stop id is not among them
+  std::vector<TokenId> tokens;  ///< prompt, then committed tokens: what the host knows. The stop token is not among them
   std::int32_t prompt_len = 0;
   std::int32_t max_len = 0;      ///< tokens it may come to; prompt_len for one that only fills the cache
   std::int32_t n_planned = 0;    ///< positions whose keys are stored once every enqueued step has run (an upper bound)
@@ -53,7 +53,7 @@ struct Sequence {
   BlockTable table;
 
   std::optional<FinishReason> finished;
-  std::optional<TokenId> stop_id;  ///< the id that ended it, if one did
+  std::optional<TokenOutput> stop_token;  ///< the token that ended it, see Event::stop_token
   SequenceStats stats;
   Clock::time_point submitted;                ///< the request's arrival
   std::optional<Clock::time_point> deadline;  ///< it ends then, with what it has

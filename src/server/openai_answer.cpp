@@ -250,7 +250,8 @@ void Answer::end(Choice& choice, FinishReason reason, Value stop_reason) {
   --n_open_;
 }
 
-/// Adds an event's tokens to the text, up to a stop string.
+/// Adds an event's tokens to the choice, and their text to its text, up to a stop string. The stop token has an id and
+/// log-probabilities like the others; its text appears with `include_stop_str_in_output` only.
 void Answer::decode(Choice& choice, const Event& event, Reaction& reaction) {
   const auto add = [&](StreamDecoder::Piece piece) {
     choice.text += piece.text;
@@ -267,14 +268,17 @@ void Answer::decode(Choice& choice, const Event& event, Reaction& reaction) {
   }
   if (!event.finished) return;
   choice.n_tokens = event.stats.completion_tokens;
-  if (request_.include_stop && event.stop_id && add(choice.decoder.push(*event.stop_id))) return;
+  if (event.stop_token) {
+    choice.tokens.push_back(*event.stop_token);
+    if (request_.include_stop && add(choice.decoder.push(event.stop_token->token))) return;
+  }
   if (add(choice.decoder.finish())) return;
   // Clients know no such reason: the one nearest, and what was the matter beside it.
   if (event.finished == FinishReason::deadline) return end(choice, FinishReason::abort, "deadline");
   if (event.finished == FinishReason::abort) return end(choice, FinishReason::abort, "shutdown");
-  const bool is_asked_for =
-      event.stop_id && std::ranges::find(request_.sampling.stop_ids, *event.stop_id) != request_.sampling.stop_ids.end();
-  end(choice, *event.finished, is_asked_for ? Value(*event.stop_id) : Value());
+  const std::vector<TokenId>& asked = request_.sampling.stop_ids;
+  const bool is_asked_for = event.stop_token && std::ranges::find(asked, event.stop_token->token) != asked.end();
+  end(choice, *event.finished, is_asked_for ? Value(event.stop_token->token) : Value());
 }
 
 /// Sequence 0 scores the prompt for all; one that was cut off does so no more.

@@ -66,7 +66,7 @@ class Answer {
 
     StreamDecoder decoder;
     std::string text;                 // all of it; of a stream only what the current event added
-    std::vector<TokenOutput> tokens;  // the same
+    std::vector<TokenOutput> tokens;  // the same; with the stop token
     std::vector<TokenOutput> echoed;  // of the prompt, to stand before them where log-probabilities are shown
     std::size_t text_offset = 0;      // of completions' log-probabilities
     std::int32_t n_tokens = 0;

@@ -59,7 +59,7 @@ TEST(StreamCheck, accepts_a_whole_stream_however_its_bytes_are_cut) {
 }
 
 TEST(StreamCheck, joins_an_event_that_is_cut_by_http_chunks) {
-  const std::string events = kRole + says("a", 1) + kStop + usage(2) + std::string(kDone);  // the end's token has no frame
+  const std::string events = kRole + says("a", 1) + says("", 2) + kStop + usage(2) + std::string(kDone);
   const StreamCheck check =
       checked(std::string(kHead) + chunk(events.substr(0, 200)) + chunk(events.substr(200)) + "0\r\n\r\n");
   EXPECT_TRUE(check.is_done());

@@ -37,6 +37,7 @@ def test_answers_are_exact_in_input_order():
     right = sum(output["text"] == line["answer"] for output, line in zip(outputs, expected, strict=True))
     assert right >= 0.97 * len(expected)
     assert all(output["finish_reason"] == "stop" for output in outputs)
+    assert all(len(output["token_ids"]) == output["usage"]["completion_tokens"] for output in outputs), "the end token too"
 
 
 def test_batch_invariant_gives_the_same_bits_in_every_mode():

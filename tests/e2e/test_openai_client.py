@@ -111,7 +111,9 @@ def test_stop_string(client, questions):
 def test_chat_logprobs(client, questions):
     answer = ask(client, questions[0], logprobs=True, top_logprobs=3)
     content = answer.choices[0].logprobs.content
-    assert "".join(token.token for token in content) == answer.choices[0].message.content
+    assert answer.choices[0].finish_reason == "stop"
+    assert len(content) == answer.usage.completion_tokens
+    assert "".join(token.token for token in content[:-1]) == answer.choices[0].message.content, "the last one is the end token"
     for token in content:
         assert token.logprob <= 0
         assert len(token.top_logprobs) == 3

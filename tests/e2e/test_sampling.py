@@ -74,7 +74,7 @@ def test_only_allowed_tokens_come(client):
 def test_stop_token_ids_and_min_tokens(client):
     ids = complete(client).token_ids
     stopped = complete(client, stop_token_ids=[ids[5]])
-    assert stopped.token_ids == ids[: ids.index(ids[5])]
+    assert stopped.token_ids == ids[: ids.index(ids[5]) + 1]
     assert stopped.finish_reason == "stop"
     assert stopped.stop_reason == ids[5]
     longer = complete(client, stop_token_ids=[ids[5]], min_tokens=12)

@@ -50,9 +50,10 @@ TEST(Accounts, times_the_first_token_from_submission_and_the_others_from_the_one
   accounts.generated(sequence, StepOutcome{SequenceId{0}, {}, {}, {}}, start + milliseconds(8));
   accounts.generated(sequence, token, start + milliseconds(10));
   accounts.generated(sequence, token, start + milliseconds(13));
-  accounts.generated(sequence, StepOutcome{SequenceId{0}, {}, FinishReason::stop, 2}, start + milliseconds(15));
+  accounts.generated(sequence, StepOutcome{SequenceId{0}, {}, FinishReason::stop, TokenOutput{2, {}, {}}},
+                     start + milliseconds(15));
   EXPECT_DOUBLE_EQ(sequence.stats.prefill_ms, 5);
-  EXPECT_EQ(sequence.stats.completion_tokens, 3) << "the stop id was generated too";
+  EXPECT_EQ(sequence.stats.completion_tokens, 3) << "the stop token was generated too";
   EXPECT_EQ(accounts.metrics().generation_tokens.value(), 3);
   EXPECT_DOUBLE_EQ(accounts.metrics().time_to_first_token_seconds.snapshot().sum, 0.010);
   EXPECT_DOUBLE_EQ(accounts.metrics().inter_token_latency_seconds.snapshot().sum, 0.005);

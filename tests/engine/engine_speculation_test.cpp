@@ -31,6 +31,7 @@ void expect_equal(const std::vector<Generated>& got, const std::vector<Generated
     EXPECT_EQ(got[i].logprobs, expected[i].logprobs) << "bit for bit";
     EXPECT_EQ(got[i].finished, expected[i].finished);
     EXPECT_EQ(got[i].stop_id, expected[i].stop_id);
+    EXPECT_EQ(got[i].stop_logprob, expected[i].stop_logprob);
     EXPECT_EQ(got[i].stats.completion_tokens, expected[i].stats.completion_tokens);
     ASSERT_EQ(got[i].top.size(), expected[i].top.size());
     for (std::size_t t = 0; t < got[i].top.size(); ++t) {

@@ -141,9 +141,10 @@ TEST(Engine, draws_other_tokens_for_each_request_without_a_seed) {
   EXPECT_EQ(run_requests(*twin, {request, request})[1].tokens, results[1].tokens);
 }
 
-TEST(Engine, ends_at_a_stop_id_and_does_not_give_it_out) {
+TEST(Engine, ends_at_a_stop_id_and_gives_it_out_beside_the_tokens_with_its_log_probabilities) {
   const auto engine = make_tiny_engine({}, kBlocks);
   Request request = greedy(random_prompt(7, 30), 24);
+  request.sampling.n_top_logprobs = 2;
   const Generated whole = run_requests(*engine, {request})[0];
   const TokenId stop = whole.tokens[9];
   const auto first = static_cast<std::size_t>(std::ranges::find(whole.tokens, stop) - whole.tokens.begin());
@@ -151,6 +152,9 @@ TEST(Engine, ends_at_a_stop_id_and_does_not_give_it_out) {
   const Generated stopped = run_requests(*engine, {request})[0];
   EXPECT_EQ(stopped.finished, FinishReason::stop);
   EXPECT_EQ(stopped.stop_id, stop);
+  EXPECT_EQ(stopped.stop_logprob, whole.logprobs[first]);
+  ASSERT_EQ(stopped.stop_top.size(), 2u);
+  EXPECT_EQ(stopped.stop_top[0].token, stop) << "greedy takes the most likely";
   EXPECT_EQ(stopped.tokens, std::vector(whole.tokens.begin(), whole.tokens.begin() + static_cast<std::ptrdiff_t>(first)));
   EXPECT_EQ(stopped.stats.completion_tokens, static_cast<std::int32_t>(first) + 1);
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);

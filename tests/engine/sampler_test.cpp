@@ -233,7 +233,7 @@ TEST(Sampler, takes_what_drafts_gave_up_to_the_first_that_differs) {
   const StepOutcome stopped = joined({6, 7, 6, 1}, 1);
   EXPECT_EQ(stopped.tokens.size(), 1u);
   EXPECT_EQ(stopped.n_accepted, 1);
-  EXPECT_EQ(stopped.stop_id, 7);
+  EXPECT_EQ(stopped.stop_token->token, 7);
   EXPECT_FALSE(joined({5, 7, 6, 1}, 1).finished) << "an end behind a rejected draft is none";
 }
 
@@ -241,15 +241,21 @@ TEST(Sampler, reads_each_way_to_end) {
   const Sequence plain = running_sequence();
   SampleResult result;
   result.token = 6;
+  result.logprob = -0.25F;
+  result.n_top = 1;
+  result.top_ids[0] = 8;
   result.finished = FinishedBy::stop_id;
   const auto stopped = read_result(plain, result);
   EXPECT_TRUE(stopped->tokens.empty());
-  EXPECT_EQ(stopped->stop_id, 6);
+  EXPECT_EQ(stopped->stop_token->token, 6);
+  EXPECT_EQ(stopped->stop_token->logprob, -0.25F);
+  ASSERT_EQ(stopped->stop_token->top_logprobs.size(), 1u);
+  EXPECT_EQ(stopped->stop_token->top_logprobs[0].token, 8);
   EXPECT_EQ(stopped->finished, FinishReason::stop);
   result.finished = FinishedBy::nothing_allowed;
   EXPECT_TRUE(read_result(plain, result)->tokens.empty());
   EXPECT_EQ(read_result(plain, result)->finished, FinishReason::stop);
-  EXPECT_FALSE(read_result(plain, result)->stop_id);
+  EXPECT_FALSE(read_result(plain, result)->stop_token);
   result.finished = FinishedBy::length;
   EXPECT_EQ(read_result(plain, result)->tokens.size(), 1u);
   EXPECT_EQ(read_result(plain, result)->finished, FinishReason::length);

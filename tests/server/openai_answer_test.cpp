@@ -17,7 +17,7 @@ Event says(std::string_view text, std::int32_t index = 0) {
 }
 Event ends(Event event, FinishReason reason, std::int32_t completion_tokens, std::optional<TokenId> stop_id = {}) {
   event.finished = reason;
-  event.stop_id = stop_id;
+  if (stop_id) event.stop_token = TokenOutput{*stop_id, -0.125f, {}};
   event.stats.prompt_tokens = 10;
   event.stats.cached_tokens = 6;
   event.stats.completion_tokens = completion_tokens;
@@ -354,6 +354,44 @@ TEST_F(OpenaiAnswer, echoes_log_probabilities_when_the_prompts_are_complete) {
       << next;
   Answer cut_off = completion(request, {{{97, 98, 99}, "abc"}});
   EXPECT_NE(cut_off.take(0, ends({}, FinishReason::abort, 0)).frames.find(R"("finish_reason":"abort")"), std::string::npos);
+}
+
+TEST_F(OpenaiAnswer, gives_the_stop_token_an_id_and_log_probabilities_but_no_text) {
+  GenerationRequest request;
+  request.sampling.n_top_logprobs = 0;
+  request.wants_token_ids = true;
+  constexpr std::string_view kEntry =
+      R"({"token":"<|end|>","logprob":-0.125,"bytes":[60,124,101,110,100,124,62],"top_logprobs":[]})";
+  Answer conversation = chat(request);
+  conversation.take(0, ends(says("A"), FinishReason::stop, 2, kEndToken));
+  const json::Value choice = parsed(conversation.response().body)["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], "A");
+  EXPECT_EQ(json::dump(choice["token_ids"]), "[65,260]");
+  ASSERT_EQ(choice["logprobs"]["content"].size(), 2u);
+  EXPECT_EQ(json::dump(choice["logprobs"]["content"][1]), kEntry);
+
+  request.is_stream = true;
+  Answer stream = chat(request);
+  stream.take(0, says("A"));
+  EXPECT_EQ(stream.take(0, ends({}, FinishReason::stop, 2, kEndToken)).frames,
+            chat_frame(R"({"index":0,"delta":{"content":""},"logprobs":{"content":[)" + std::string(kEntry) +
+                       R"(]},"token_ids":[260],"finish_reason":null,"stop_reason":null})") +
+                chat_frame(R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"stop","stop_reason":null})") +
+                "data: [DONE]\n\n");
+}
+
+TEST_F(OpenaiAnswer, echoes_one_entry_more_than_the_prompt_has_tokens_when_the_first_new_one_ends_it) {
+  GenerationRequest request;
+  request.sampling.n_top_logprobs = 0;
+  request.echoes_logprobs = true;
+  Answer answer = completion(request, {{{97, 98}, "ab"}});
+  Event event;
+  event.prompt_scores.push_back({98, -0.25f, {}, 1});
+  answer.take(0, ends(std::move(event), FinishReason::stop, 1, kEndToken));
+  const json::Value choice = parsed(answer.response().body)["choices"][0];
+  EXPECT_EQ(choice["text"], "ab");
+  EXPECT_EQ(json::dump(choice["logprobs"]["token_logprobs"]), "[null,-0.25,-0.125]");
+  EXPECT_EQ(json::dump(choice["logprobs"]["tokens"]), R"(["a","b","<|end|>"])");
 }
 
 TEST_F(OpenaiAnswer, lists_prompt_logprobs_in_the_choice_or_the_chat_response) {

@@ -127,6 +127,21 @@ TEST_F(Routes, give_log_probabilities_that_add_up) {
   EXPECT_EQ(plain["choices"][0]["logprobs"]["text_offset"][0], 0);
 }
 
+TEST_F(Routes, count_and_score_the_token_that_ends_an_answer) {
+  constexpr std::string_view kScored =
+      R"({"prompt": [65, 66, 67], "max_tokens": 1, "echo": true, "logprobs": 1, "temperature": 0,)";
+  const json::Value going_on = json_of(post("/v1/completions", std::string(kScored) + R"("return_token_ids": true})"));
+  const json::Value id = going_on["choices"][0]["token_ids"][0];
+  const json::Value ended = json_of(post(
+      "/v1/completions", std::string(kScored) + R"("return_token_ids": true, "stop_token_ids": [)" + json::dump(id) + "]}"));
+  EXPECT_EQ(ended["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(ended["choices"][0]["text"], "ABC");
+  EXPECT_EQ(ended["choices"][0]["token_ids"], going_on["choices"][0]["token_ids"]);
+  ASSERT_EQ(ended["choices"][0]["logprobs"]["token_logprobs"].size(), 4u);
+  EXPECT_EQ(ended["choices"][0]["logprobs"], going_on["choices"][0]["logprobs"]);
+  EXPECT_EQ(ended["usage"], going_on["usage"]);
+}
+
 TEST_F(Routes, give_n_choices_that_a_seed_repeats) {
   const std::string body = R"({"prompt": "AB", "max_tokens": 8, "n": 3, "seed": 7, "ignore_eos": true})";
   const json::Value first = json_of(post("/v1/completions", body));

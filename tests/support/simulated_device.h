@@ -115,7 +115,7 @@ class SimulatedDevice {
       }
       if (counted.last == kStop) {
         outcome.finished = FinishReason::stop;
-        outcome.stop_id = kStop;
+        outcome.stop_token = TokenOutput{kStop, {}, {}};
       } else {
         outcome.tokens.push_back({counted.last, {}, {}});
         if (counted.n_generated == row.max_tokens) outcome.finished = FinishReason::length;

@@ -56,7 +56,9 @@ struct Generated {
   std::vector<float> logprobs;
   std::vector<std::vector<TokenLogprob>> top;
   std::optional<FinishReason> finished;
-  std::optional<TokenId> stop_id;
+  std::optional<TokenId> stop_id;      ///< of the stop token
+  std::optional<float> stop_logprob;   ///< the same token's
+  std::vector<TokenLogprob> stop_top;  ///< the same token's
   SequenceStats stats;
   std::vector<TokenOutput> prompt_scores;
   int n_events = 0;
@@ -78,7 +80,11 @@ inline void collect(std::vector<Event> events, std::map<SequenceKey, Generated>&
       sequence.top.push_back(std::move(token.top_logprobs));
     }
     sequence.finished = event.finished;
-    sequence.stop_id = event.stop_id;
+    if (event.stop_token) {
+      sequence.stop_id = event.stop_token->token;
+      sequence.stop_logprob = event.stop_token->logprob;
+      sequence.stop_top = std::move(event.stop_token->top_logprobs);
+    }
     sequence.stats = event.stats;
     ++sequence.n_events;
   }

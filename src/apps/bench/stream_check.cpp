@@ -161,9 +161,7 @@ void StreamCheck::take_usage(const json::Value& frame) {
     if (n_frames_ > n_completion + 1) blame(fmt::format("{} frames with text for {} tokens", n_frames_, n_completion));
     return;
   }
-  // The token that means the end is counted and not sent.
   n_lost_ = n_completion - n_tokens_;
-  if (finish_reason_ == "stop" && n_lost_ == 1) n_lost_ = 0;
   if (n_lost_ != 0) blame(fmt::format("{} tokens came, and the usage says {}", n_tokens_, n_completion));
 }
 
