@@ -302,10 +302,12 @@ void Answer::begin_echo(std::size_t prompt) {
   }
 }
 
-/// Ends the answer with an error: the client of a stream has had its status already.
-std::string Answer::fail_stream() {
+/// Ends the answer with an error. The client of a stream has had its status already and gets the error as a frame; what this
+/// returns is empty otherwise, because response() is all that the client gets.
+std::string Answer::end_with_error() {
   has_failed_ = true;
   n_open_ = 0;
+  if (!request_.is_stream) return {};
   return data_frame(error_body(500, kEngineError, {})) + std::string(kDone);
 }
 
@@ -318,7 +320,7 @@ Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   choice.stats = event.stats;
   scores_[prompt].insert(scores_[prompt].end(), event.prompt_scores.begin(), event.prompt_scores.end());
   if (event.finished == FinishReason::error) {
-    reaction.frames = fail_stream();
+    reaction.frames = end_with_error();
     return reaction;
   }
   was_aborted_ |= event.finished == FinishReason::abort;

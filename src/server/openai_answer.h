@@ -42,7 +42,7 @@ class Answer {
 
   /// What follows from an event.
   struct Reaction {
-    std::string frames;         ///< of a stream, to be sent
+    std::string frames;         ///< of a stream, to be sent; empty otherwise
     bool has_met_stop = false;  ///< the sequence's text met a stop string: the engine must be told
   };
   Reaction take(std::size_t prompt, const Event& event);
@@ -83,7 +83,7 @@ class Answer {
   bool waits_for_scores(std::size_t prompt) const;
   void begin_echo(std::size_t prompt);
   void end(Choice& choice, FinishReason reason, json::Value stop_reason);
-  std::string fail_stream();
+  std::string end_with_error();
   json::Value logprobs(Choice& choice) const;
   json::Value text_choice(Choice& choice, std::size_t index) const;
   json::Value usage() const;

@@ -100,7 +100,7 @@ TEST(Scheduler, hands_out_what_a_commit_frees_in_the_plan_after_next) {
   const StepPlan plan1 = scheduler.plan();  // a row of sequence 0, which step 0 ends
   ASSERT_EQ(plan1.sequences.size(), 1u);
   EXPECT_EQ(plan1.sequences[0].id.value, 0);
-  std::vector<StepOutcome> stop{{SequenceId{0}, {}, FinishReason::stop, kStop}};
+  std::vector<StepOutcome> stop{{SequenceId{0}, {}, FinishReason::stop, TokenOutput{kStop, {}, {}}}};
   scheduler.commit(plan0, stop);
   EXPECT_EQ(scheduler.n_running(), 0);
   const StepPlan plan2 = scheduler.plan();

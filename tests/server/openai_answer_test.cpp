@@ -421,7 +421,7 @@ TEST_F(OpenaiAnswer, shows_token_ids_when_asked) {
 TEST_F(OpenaiAnswer, an_engine_error_is_a_frame_and_done_in_a_stream_and_500_otherwise) {
   GenerationRequest request;
   Answer whole = chat(request);
-  whole.take(0, ends({}, FinishReason::error, 0));
+  EXPECT_EQ(whole.take(0, ends({}, FinishReason::error, 0)).frames, "") << "it would be sent before the status line";
   EXPECT_TRUE(whole.is_done() && whole.has_failed());
   EXPECT_EQ(whole.response().status, 500);
   request.is_stream = true;
