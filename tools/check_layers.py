@@ -15,14 +15,16 @@ from pathlib import Path
 ARROWS = {
     "core": [],
     "io": ["core"],
-    "text": ["io", "core"],
+    "jinja": ["io", "core"],
+    "text": ["jinja", "io", "core"],
     "kernels": ["core"],
     "kernels/cpu": ["kernels", "core"],
     "kernels/cuda": ["kernels", "core"],
+    "plan": ["kernels", "core"],
     "model": ["io", "kernels", "core"],
-    "engine": ["model", "kernels", "core"],
-    "server": ["engine", "model", "kernels", "core", "text", "io"],
-    "apps": ["server", "engine", "model", "kernels", "core", "text", "io", "web"],
+    "engine": ["model", "plan", "kernels", "core"],
+    "server": ["engine", "model", "plan", "kernels", "core", "text", "jinja", "io"],
+    "apps": ["server", "engine", "model", "plan", "kernels", "core", "text", "jinja", "io", "web"],
     "web": [],
 }
 

@@ -10,7 +10,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "kernels/cpu/attention_decode.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/kv_storage.h"
 
 namespace baton {
@@ -55,16 +55,16 @@ struct Bench {
 
   void run(const Parallel& parallel, cpu::CpuIsa isa) {
     const Shape shape{n_rows, n_heads, head_dim};
-    cpu::attention_decode(parallel, isa,
-                          {view_of(std::span<const float>(q), shape),
-                           view_of(std::span(out), shape),
-                           {},
-                           {reinterpret_cast<const std::byte*>(rows.data()), DType::u8, {n_rows, 16}},
-                           step.view(),
-                           0,
-                           0,
-                           kv.get(),
-                           0.1f});
+    cpu::attention(parallel, isa,
+                   {view_of(std::span<const float>(q), shape),
+                    view_of(std::span(out), shape),
+                    {},
+                    {reinterpret_cast<const std::byte*>(rows.data()), DType::u8, {n_rows, 16}},
+                    step.view(),
+                    0,
+                    0,
+                    kv.get(),
+                    0.1f});
   }
 
   int n_rows, kv_len, n_heads, head_dim;

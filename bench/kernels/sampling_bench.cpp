@@ -19,68 +19,68 @@ constexpr std::int32_t kCounted = 200;  // tokens of a penalty's list
 /// What each order asks for.
 enum class Asked { greedy, temperature, top_k, top_p, top_p_flat, min_p, penalties, logprobs };
 
-SampleOrder order_for(Asked asked, std::int32_t row) {
-  SampleOrder order;
-  order.row = row;
-  order.slot = row;
-  order.seed = static_cast<std::uint64_t>(row);
-  order.max_tokens = 1 << 30;
-  if (asked != Asked::greedy && asked != Asked::logprobs) order.temperature = 0.8f;
-  if (asked == Asked::top_k) order.top_k = 50;
-  if (asked == Asked::top_p || asked == Asked::top_p_flat) order.top_p = 0.95f;
-  if (asked == Asked::min_p) order.min_p = 0.05f;
-  if (asked == Asked::logprobs) order.n_top_logprobs = 5;
+SamplingMetadata order_for(Asked asked, std::int32_t row) {
+  SamplingMetadata sampling;
+  sampling.row = row;
+  sampling.slot = row;
+  sampling.seed = static_cast<std::uint64_t>(row);
+  sampling.max_tokens = 1 << 30;
+  if (asked != Asked::greedy && asked != Asked::logprobs) sampling.temperature = 0.8f;
+  if (asked == Asked::top_k) sampling.top_k = 50;
+  if (asked == Asked::top_p || asked == Asked::top_p_flat) sampling.top_p = 0.95f;
+  if (asked == Asked::min_p) sampling.min_p = 0.05f;
+  if (asked == Asked::logprobs) sampling.n_top_logprobs = 5;
   if (asked == Asked::penalties) {
-    order.repetition_penalty = 1.1f;
-    order.frequency_penalty = 0.2f;
-    order.counts = {row * kCounted, kCounted};
+    sampling.repetition_penalty = 1.1f;
+    sampling.frequency_penalty = 0.2f;
+    sampling.counts = {row * kCounted, kCounted};
   }
-  return order;
+  return sampling;
 }
 
 void sampling(benchmark::State& state, Asked asked) {
   Backend* backend = bench::backend_for(state);
   if (backend == nullptr) return;
-  const std::int64_t n_orders = state.range(0);
+  const std::int64_t n_samples = state.range(0);
   const std::int64_t n_vocab = state.range(1);
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 2.5f);
-  std::vector<float> numbers(static_cast<std::size_t>(n_orders * n_vocab));
+  std::vector<float> numbers(static_cast<std::size_t>(n_samples * n_vocab));
   for (float& number : numbers) number = normal(random);
-  for (std::int64_t row = 0; row < n_orders && asked != Asked::top_p_flat; ++row)
+  for (std::int64_t row = 0; row < n_samples && asked != Asked::top_p_flat; ++row)
     for (std::int64_t i = 0; i < 30; ++i)
       numbers[static_cast<std::size_t>(row * n_vocab + i * (n_vocab / 30))] = 16 - 0.4f * static_cast<float>(i);
-  std::vector<SampleOrder> orders;
+  std::vector<SamplingMetadata> samples;
   std::vector<TokenCount> counts;
-  for (std::int32_t row = 0; row < n_orders; ++row) {
-    orders.push_back(order_for(asked, row));
+  for (std::int32_t row = 0; row < n_samples; ++row) {
+    samples.push_back(order_for(asked, row));
     for (std::int32_t i = 0; i < kCounted; ++i)
       counts.push_back({i * static_cast<std::int32_t>(n_vocab / kCounted), 1 + i % 3});
   }
   StepInput step;
-  step.header().orders = step.append(std::span<const SampleOrder>(orders));
+  step.header().samples = step.append(std::span<const SamplingMetadata>(samples));
   step.header().token_counts = step.append(std::span<const TokenCount>(counts));
   step.finish();
-  const std::vector<SlotState> slots(static_cast<std::size_t>(n_orders));
+  const std::vector<SlotState> slots(static_cast<std::size_t>(n_samples));
   auto device_logits = backend->allocate(numbers.size() * sizeof(float));
   auto device_slots = backend->allocate(slots.size() * sizeof(SlotState));
-  auto device_results = backend->allocate(orders.size() * sizeof(SampleResult));
+  auto device_results = backend->allocate(samples.size() * sizeof(SampleResult));
   if (!device_logits || !device_slots || !device_results) return state.SkipWithError("no memory for the logits");
-  const TensorView logits = device_logits->view(DType::f32, {n_orders, n_vocab});
-  const TensorView slot_table = device_slots->view(DType::u8, {n_orders, sizeof(SlotState)});
-  const TensorView results = device_results->view(DType::u8, {n_orders, sizeof(SampleResult)});
+  const TensorView logits = device_logits->view(DType::f32, {n_samples, n_vocab});
+  const TensorView slot_table = device_slots->view(DType::u8, {n_samples, sizeof(SlotState)});
+  const TensorView results = device_results->view(DType::u8, {n_samples, sizeof(SampleResult)});
   backend->copy_from_host(slot_table, {reinterpret_cast<const std::byte*>(slots.data()), DType::u8, slot_table.shape});
   const StepView view = backend->upload_step(step);
   for (auto _ : state) {
-    backend->copy_from_host(logits, view_of(std::span<const float>(numbers), {n_orders, n_vocab}));
+    backend->copy_from_host(logits, view_of(std::span<const float>(numbers), {n_samples, n_vocab}));
     state.SetIterationTime(backend->time_us([&] { sample(*backend, {view, logits, slot_table, results}); }) * 1e-6);
   }
   state.counters["logits"] =
-      benchmark::Counter(static_cast<double>(n_orders * n_vocab), benchmark::Counter::kIsIterationInvariantRate);
+      benchmark::Counter(static_cast<double>(n_samples * n_vocab), benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void batches(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"orders", "vocabulary"})->ArgsProduct({{1, 32, 128}, {32000, 128256}})->UseManualTime();
+  bench->ArgNames({"samples", "vocabulary"})->ArgsProduct({{1, 32, 128}, {32000, 128256}})->UseManualTime();
   bench->Unit(benchmark::kMicrosecond);
 }
 

@@ -34,12 +34,12 @@ void show_download(std::string_view file, std::uint64_t received, std::uint64_t 
 Result<DType> weight_dtype(const ModelOptions& options, const ModelConfig& config, const BackendInfo& backend) {
   if (options.dtype == "auto") {
     if (config.dtype == DType::f32) return DType::f32;
-    if (backend.has_bf16_products) return DType::bf16;
+    if (backend.has_bf16_matmul) return DType::bf16;
     log::info("dtype=float32 reason=\"this processor has no bf16 products ({})\"", backend.features);
     return DType::f32;
   }
   const DType asked = dtype_from_name(options.dtype).value();
-  if (asked == DType::bf16 && !backend.has_bf16_products)
+  if (asked == DType::bf16 && !backend.has_bf16_matmul)
     return fail(
         ErrorCode::unsupported,
         fmt::format("--dtype {}: this processor has no bf16 products ({}); use float32", options.dtype, backend.features),

@@ -1,4 +1,4 @@
-/// How a crew shares out the parts of a loop, and how its threads wait for the next.
+/// How a thread pool shares out the parts of a loop, and how its threads wait for the next.
 #include "core/parallel.h"
 
 #include <sched.h>
@@ -77,18 +77,18 @@ int n_available_threads() {
 /// range in this one, so that nothing has to be written to start a loop but its body and its number. A thread that comes late
 /// reads body and number again before it believes them, and then claims by compare-and-swap: a claim that succeeds shows that
 /// the loop has a part that is not done, so its body still stands.
-class Parallel::Crew {
+class Parallel::ThreadPool {
  public:
-  explicit Crew(int n_threads) : claims_(static_cast<std::size_t>(n_threads)) {
+  explicit ThreadPool(int n_threads) : claims_(static_cast<std::size_t>(n_threads)) {
     for (int thread = 1; thread < n_threads; ++thread) threads_.emplace_back([this, thread] { serve(thread); });
   }
-  ~Crew() {
+  ~ThreadPool() {
     ends_.store(true, std::memory_order_relaxed);
     ring();
     for (std::thread& thread : threads_) thread.join();
   }
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
 
   void run(std::int64_t n_parts, const Body& body) {
     check(n_parts < std::int64_t{1} << kPartBits, "Parallel: too many parts");
@@ -116,7 +116,7 @@ class Parallel::Crew {
   }
 
   void serve(int thread) {
-    name_this_thread("engine crew");
+    name_this_thread("engine pool");
     for (std::uint32_t heard = 0;;) {
       heard = wait_for_change(bell_, heard);
       if (ends_.load(std::memory_order_relaxed)) return;
@@ -173,14 +173,14 @@ class Parallel::Crew {
 
 Parallel::Parallel(int n_threads) : n_threads_(n_threads == 0 ? n_available_threads() : n_threads) {
   check(n_threads_ >= 1, "Parallel: a negative number of threads");
-  if (n_threads_ > 1) crew_ = std::make_unique<Crew>(n_threads_);
+  if (n_threads_ > 1) pool_ = std::make_unique<ThreadPool>(n_threads_);
 }
 Parallel::Parallel(Parallel&& other) noexcept = default;
 Parallel& Parallel::operator=(Parallel&& other) noexcept = default;
 Parallel::~Parallel() = default;
 
 void Parallel::for_parts(std::int64_t n_parts, const Body& body) const {
-  if (crew_ != nullptr && n_parts > 1) return crew_->run(n_parts, body);
+  if (pool_ != nullptr && n_parts > 1) return pool_->run(n_parts, body);
   for (std::int64_t part = 0; part < n_parts; ++part) body(part, 0);
 }
 

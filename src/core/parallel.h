@@ -1,11 +1,11 @@
 /// Parallel loops over the processor's threads.
 ///
-/// Each Parallel has a crew of threads of its own, the caller among them. The parts of a loop are dealt out as neighbouring
+/// Each Parallel has a thread pool of threads of its own, the caller among them. The parts of a loop are dealt out as neighbouring
 /// ranges, one a thread; who has finished his range takes what others have not begun. A loop ends when its parts are done, not
 /// when its threads have arrived: a thread whose processor the system has given to another program holds up the one part that
 /// it is in.
 ///
-/// One loop at a time for each Parallel; the body must not throw and must not open another loop of the same crew.
+/// One loop at a time for each Parallel; the body must not throw and must not open another loop of the same thread pool.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ class Parallel {
                   const std::function<void(std::int64_t begin, std::int64_t end)>& body) const;
 
  private:
-  class Crew;
+  class ThreadPool;
   int n_threads_;
-  std::unique_ptr<Crew> crew_;  ///< null for one thread
+  std::unique_ptr<ThreadPool> pool_;  ///< null for one thread
 };
 
 }  // namespace baton

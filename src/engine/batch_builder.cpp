@@ -58,8 +58,8 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   BuiltStep built;
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_slots;
-  std::vector<SampleOrder> orders;
-  OrderLists lists;
+  std::vector<SamplingMetadata> samples;
+  SamplingLists lists;
   const std::int32_t block_len = groups_[0].shape.block_len;
   for (const std::int32_t index : planner_.order(unordered)) {
     const PlannedSequence& planned = plan.sequences[static_cast<std::size_t>(index)];
@@ -72,20 +72,20 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
       const std::int64_t block = sequence.table.blocks[static_cast<std::size_t>(position / block_len)].value;
       kv_slots.push_back(block * block_len + position % block_len);
       if (!sequence.scores_row(position)) continue;
-      orders.push_back(make_score_order(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));
-      built.add_order(sequence.id, {});
+      samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));
+      built.add_sample(sequence.id, {});
     }
     built.reads.push_back({.id = sequence.id});
     if (planned.max_tokens == 0) continue;
     const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
     const std::int32_t first_row = static_cast<std::int32_t>(token_ids.size()) - 1 - n_drafts;
-    orders.push_back(make_order(sequence, first_row, lists));
-    built.add_order(sequence.id, {});
+    samples.push_back(make_sampling(sequence, first_row, lists));
+    built.add_sample(sequence.id, {});
     for (std::int32_t n = 1; n <= n_drafts; ++n) {
       const auto drafts = std::span(planned.drafts).first(static_cast<std::size_t>(n));
-      orders.push_back(
-          make_draft_order(sequence, drafts, SlotId{planned.first_draft_slot.value + n - 1}, first_row + n, lists));
-      built.add_order(sequence.id, drafts);
+      samples.push_back(
+          make_draft_sampling(sequence, drafts, SlotId{planned.first_draft_slot.value + n - 1}, first_row + n, lists));
+      built.add_sample(sequence.id, drafts);
     }
   }
   layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
@@ -98,7 +98,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   header.n_groups = static_cast<std::int32_t>(groups_.size());
   header.token_ids = built.input.append(as_span(token_ids));
   header.reset_slots = built.input.append(as_span(reset_slots));
-  header.orders = built.input.append(as_span(orders));
+  header.samples = built.input.append(as_span(samples));
   check(lists.counts.size() + lists.biases.size() + lists.bans.size() + lists.allowed_ids.size() <= kMaxListEntries,
         "BatchBuilder: lists over what a step holds");
   header.token_counts = built.input.append(as_span(lists.counts));
@@ -153,16 +153,16 @@ void BatchBuilder::add_reads(const LayerGroup& group, const Layout& layout, cons
 
 std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
                                       const std::function<const Sequence*(SequenceId)>& find_live) {
-  check(results.size() == built.order_of.size(), "read_results: another number of results than were ordered");
+  check(results.size() == built.sequence_of_sample.size(), "read_results: another number of results than were ordered");
   std::vector<StepOutcome> outcomes;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const SequenceId id = built.order_of[i];
+    const SequenceId id = built.sequence_of_sample[i];
     const Sequence* sequence = find_live(id);
     if (sequence == nullptr) continue;
     auto outcome = read_result(*sequence, results[i]);
     if (!outcome) continue;
     if (!outcomes.empty() && outcomes.back().id == id)
-      join(outcomes.back(), std::move(*outcome), built.drafts_of[i]);
+      join(outcomes.back(), std::move(*outcome), built.drafts_of_sample[i]);
     else
       outcomes.push_back(std::move(*outcome));
   }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/scheduler.h"
-#include "kernels/attention_plan.h"
 #include "kernels/batch.h"
+#include "plan/attention_plan.h"
 
 namespace baton {
 
@@ -30,17 +30,17 @@ struct SequenceReads {
 
 struct BuiltStep {
   StepInput input;
-  std::vector<SequenceId> order_of;  ///< the sequence of each order, so of each result; one sequence's are neighbours
+  std::vector<SequenceId> sequence_of_sample;  ///< the sequence of each order, so of each result; one sequence's are neighbours
   /// Of each order, the drafts that it takes to have come true; views of the plan's.
-  std::vector<std::span<const TokenId>> drafts_of;
+  std::vector<std::span<const TokenId>> drafts_of_sample;
   std::vector<SequenceReads> reads;     ///< of each sequence, in batch order
   std::vector<RelayNode> nodes;         ///< shared reads of the layer group that has most
   std::int64_t kv_bytes_requested = 0;  ///< sums over reads
   std::int64_t kv_bytes_saved = 0;
 
-  void add_order(SequenceId sequence, std::span<const TokenId> drafts) {
-    order_of.push_back(sequence);
-    drafts_of.push_back(drafts);
+  void add_sample(SequenceId sequence, std::span<const TokenId> drafts) {
+    sequence_of_sample.push_back(sequence);
+    drafts_of_sample.push_back(drafts);
   }
 };
 

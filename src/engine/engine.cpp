@@ -14,14 +14,14 @@
 
 #include "core/check.h"
 #include "core/thread_name.h"
-#include "engine/accounts.h"
 #include "engine/batch_builder.h"
 #include "engine/cache_size.h"
 #include "engine/engine_parts.h"
 #include "engine/event_queue.h"
-#include "engine/in_hand.h"
+#include "engine/in_flight.h"
 #include "engine/inbox.h"
 #include "engine/kv_cache.h"
+#include "engine/metrics_recorder.h"
 #include "engine/pinned_prefixes.h"
 #include "engine/request_check.h"
 #include "engine/sampler.h"
@@ -44,7 +44,7 @@ class Engine::Impl {
   bool is_idle() const;
   const Watchdog& watchdog() const { return watchdog_; }
   const EngineInfo& info() const { return info_; }
-  const EngineMetrics& metrics() const { return accounts_.metrics(); }
+  const EngineMetrics& metrics() const { return metrics_recorder_.metrics(); }
   EventQueue& events() { return events_; }
 
   // The owner's thread.
@@ -84,7 +84,7 @@ class Engine::Impl {
   Scheduler scheduler_;
   BatchBuilder builder_;
   std::unique_ptr<Executor> executor_;
-  Accounts accounts_;
+  MetricsRecorder metrics_recorder_;
   std::deque<StepInFlight> in_flight_;
   std::map<RequestId, LiveRequest> requests_;
   std::map<SequenceId, Fill*> fills_;
@@ -128,7 +128,7 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
-  accounts_.set_cache_size(cache_);
+  metrics_recorder_.set_cache_size(cache_);
 }
 
 Result<RequestId> Engine::Impl::submit(Request request) {
@@ -136,11 +136,11 @@ Result<RequestId> Engine::Impl::submit(Request request) {
   const auto arrived = request.arrived.value_or(Sequence::Clock::now());
   const std::scoped_lock lock(mutex_);
   if (is_draining_ || is_stopping_) {
-    accounts_.rejected_draining();
+    metrics_recorder_.rejected_draining();
     return fail(ErrorCode::unavailable, "the server is shutting down and takes no new requests");
   }
   if (options_.max_num_queued_reqs > 0 && n_queued_requests_ >= options_.max_num_queued_reqs) {
-    accounts_.rejected_queue_full();
+    metrics_recorder_.rejected_queue_full();
     return fail(ErrorCode::unavailable,
                 fmt::format("{} requests are waiting, which is the limit: try again later", n_queued_requests_));
   }
@@ -320,7 +320,7 @@ SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
 
 void Engine::Impl::take(const SubmitCommand& command) {
   LiveRequest& request = requests_[command.id];
-  accounts_.arrived(command.request.n_sequences);
+  metrics_recorder_.arrived(command.request.n_sequences);
   for (auto& sequence : make_sequences(command.request, command.id, limits(), options_.seed)) {
     sequence->submitted = command.submitted;
     if (command.request.deadline) sequence->deadline = command.submitted + *command.request.deadline;
@@ -356,7 +356,7 @@ bool Engine::Impl::plan_next() {
   const auto now = Sequence::Clock::now();
   for (const SequenceId id : plan.admitted) {
     Sequence& sequence = *scheduler_.find(id);
-    accounts_.admitted(sequence, now);
+    metrics_recorder_.admitted(sequence, now);
     const auto request = requests_.find(sequence.request);
     if (request != requests_.end() && std::exchange(request->second.is_queued, false)) ++n_unqueued_;
   }
@@ -391,14 +391,14 @@ void Engine::Impl::commit_oldest() {
   scheduler_.commit(step.plan, outcomes);
   record(StepRecord::What::commit_end, step.plan.step);
 
-  accounts_.ran(step.plan, step.built);
+  metrics_recorder_.ran(step.plan, step.built);
   for (const SequenceReads& reads : step.built.reads) {
-    if (Sequence* sequence = scheduler_.find(reads.id)) accounts_.read(*sequence, reads);
+    if (Sequence* sequence = scheduler_.find(reads.id)) metrics_recorder_.read(*sequence, reads);
   }
   const auto now = Sequence::Clock::now();
   for (StepOutcome& outcome : outcomes) {
     Sequence& sequence = *scheduler_.find(outcome.id);
-    accounts_.generated(sequence, outcome, now);
+    metrics_recorder_.generated(sequence, outcome, now);
     if (!outcome.tokens.empty() || !outcome.prompt_scores.empty() || sequence.finished)
       emit(sequence, std::move(outcome.tokens), std::move(outcome.prompt_scores));
   }
@@ -414,7 +414,7 @@ void Engine::Impl::emit(const Sequence& sequence, std::vector<TokenOutput> token
 void Engine::Impl::retire() {
   const auto now = Sequence::Clock::now();
   for (const auto& sequence : scheduler_.take_finished()) {
-    accounts_.finished(*sequence, now);
+    metrics_recorder_.finished(*sequence, now);
     if (sequence->deadline) deadlines_.erase({*sequence->deadline, sequence->id});
     if (const auto at = fills_.find(sequence->id); at != fills_.end()) {
       Fill* fill = at->second;
@@ -429,7 +429,7 @@ void Engine::Impl::retire() {
     ++n_retired_;
     request->second.n_generated = std::max(request->second.n_generated, sequence->stats.completion_tokens);
     if (--request->second.n_unfinished > 0) continue;
-    accounts_.request_ended(request->second.n_generated);
+    metrics_recorder_.request_ended(request->second.n_generated);
     if (request->second.is_queued) ++n_unqueued_;
     requests_.erase(request);
   }
@@ -437,7 +437,7 @@ void Engine::Impl::retire() {
 
 /// Events first, then the counts that say that nothing is left: who sees an idle engine finds all its events.
 void Engine::Impl::publish() {
-  accounts_.update_gauges(scheduler_, cache_);
+  metrics_recorder_.update_gauges(scheduler_, cache_);
   events_.push(std::exchange(news_, {}));
   const std::scoped_lock lock(mutex_);
   n_unfinished_ -= std::exchange(n_retired_, 0);
@@ -446,7 +446,7 @@ void Engine::Impl::publish() {
 
 /// Whoever waited for the fill finds it in the gauges.
 void Engine::Impl::end_fill(Fill& fill, Result<KvCache::Pin> pin) {
-  accounts_.update_gauges(scheduler_, cache_);
+  metrics_recorder_.update_gauges(scheduler_, cache_);
   const std::scoped_lock lock(mutex_);
   --n_unfinished_;
   fill.pin = std::move(pin);

@@ -30,7 +30,7 @@ struct EngineOptions {
   std::int64_t kv_cache_bytes = 0;  ///< 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
   DType kv_dtype = DType::bf16;
-  bool enforce_eager = false;               ///< no recordings of decode steps
+  bool enforce_eager = false;               ///< no graphs of decode steps
   std::int32_t max_num_queued_reqs = 0;     ///< 0: no limit
   std::int32_t max_pinned_blocks = 0;       ///< 0: what leaves room for a sequence of max_model_len
   std::int32_t step_timeout_ms = 60'000;    ///< a step that lasts longer makes the engine stuck; 0: never

@@ -71,21 +71,21 @@ std::int32_t max_scores_of(const EngineOptions& options, const ModelConfig& conf
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(within, 1, options.max_num_batched_tokens));
 }
 
-/// Rows of a decode step when all sequences run and guess: larger steps than kMostRecordedRows gain nothing by being recorded.
-constexpr std::int32_t kMostRecordedRows = 512;
+/// Rows of a decode step when all sequences run and guess: larger steps than kMaxCapturedRows gain nothing by being recorded.
+constexpr std::int32_t kMaxCapturedRows = 512;
 
-std::int32_t max_recorded_rows_of(const EngineOptions& options) {
-  return std::min(kMostRecordedRows, options.max_num_seqs * (1 + options.speculation.n_tokens));
+std::int32_t max_captured_rows_of(const EngineOptions& options) {
+  return std::min(kMaxCapturedRows, options.max_num_seqs * (1 + options.speculation.n_tokens));
 }
 
 /// Records decode steps on a device that gains by it, with a log line: it takes a moment and some memory.
-Result<void> record_steps(Executor& executor, const EngineOptions& options) {
+Result<void> capture_steps(Executor& executor, const EngineOptions& options) {
   if (options.enforce_eager || !executor.backend().info().is_asynchronous) return {};
   const auto begin = std::chrono::steady_clock::now();
   const std::int64_t free_before = executor.backend().info().free_memory_bytes;
-  BATON_TRY(const std::size_t n_recordings, executor.record_steps(max_recorded_rows_of(options)));
-  log::info("event=steps_recorded recordings={} largest_rows={} seconds={:.2f} mb={:.0f}", n_recordings,
-            max_recorded_rows_of(options), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+  BATON_TRY(const std::size_t n_graphs, executor.capture_steps(max_captured_rows_of(options)));
+  log::info("event=graphs_captured graphs={} largest_rows={} seconds={:.2f} mb={:.0f}", n_graphs, max_captured_rows_of(options),
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
             static_cast<double>(free_before - executor.backend().info().free_memory_bytes) / 1e6);
   return {};
 }
@@ -143,7 +143,7 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   BATON_TRY(info.n_blocks, choose_n_blocks(size));
   info.kv_cache_bytes = info.n_blocks * size.block_bytes;
   BATON_TRY_VOID(executor->allocate_cache(info.n_blocks, options.block_len, options.kv_dtype));
-  BATON_TRY_VOID(record_steps(*executor, options));
+  BATON_TRY_VOID(capture_steps(*executor, options));
 
   return EngineParts{std::move(info),
                      all_eos_ids(options, config),

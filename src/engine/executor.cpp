@@ -44,9 +44,9 @@ Result<std::unique_ptr<Executor>> Executor::create(std::unique_ptr<Backend> back
 Result<void> Executor::allocate() {
   BATON_TRY_VOID(model_->prepare(*backend_, limits_));
   BATON_TRY(slots_, backend_->allocate(static_cast<std::size_t>(limits_.max_slots) * sizeof(SlotState)));
-  BATON_TRY(results_, backend_->allocate(static_cast<std::size_t>(limits_.max_orders) * sizeof(SampleResult)));
-  for (std::unique_ptr<Download>& download : downloads_) {
-    BATON_TRY(download, backend_->make_download(results_.size_bytes()));
+  BATON_TRY(results_, backend_->allocate(static_cast<std::size_t>(limits_.max_samples) * sizeof(SampleResult)));
+  for (std::unique_ptr<AsyncReadback>& download : readbacks_) {
+    BATON_TRY(download, backend_->make_readback(results_.size_bytes()));
   }
   std::vector<SlotState> empty(static_cast<std::size_t>(limits_.max_slots));
   backend_->copy_from_host(table_of<SlotState>(slots_, limits_.max_slots), table_of(empty));
@@ -63,16 +63,17 @@ Result<void> Executor::allocate_cache(std::int32_t n_blocks, std::int32_t block_
   return {};
 }
 
-Result<std::size_t> Executor::record_steps(std::int32_t max_rows) {
-  check(!storages_.empty() && recordings_ == nullptr, "Executor: steps are recorded once, when the cache is allocated");
-  BATON_TRY(recordings_, RecordedSteps::make(*backend_, *model_, table_of<SlotState>(slots_, limits_.max_slots),
-                                             storage_pointers_, std::min({max_rows, limits_.max_rows, limits_.max_orders})));
-  return recordings_->n_recordings();
+Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
+  check(!storages_.empty() && captured_steps_ == nullptr, "Executor: steps are recorded once, when the cache is allocated");
+  BATON_TRY(captured_steps_,
+            CapturedSteps::make(*backend_, *model_, table_of<SlotState>(slots_, limits_.max_slots), storage_pointers_,
+                                std::min({max_rows, limits_.max_rows, limits_.max_samples})));
+  return captured_steps_->n_graphs();
 }
 
 void Executor::submit(StepInput step) {
   const StepHeader& header = step.header();
-  check(header.n_rows <= limits_.max_rows && header.orders.count <= limits_.max_orders, "Executor: a step over its limits");
+  check(header.n_rows <= limits_.max_rows && header.samples.count <= limits_.max_samples, "Executor: a step over its limits");
   check(!storages_.empty(), "Executor: a step before the cache is allocated");
   check(!is_asynchronous_ || submitted_.size() < kMaxInFlight, "Executor: more steps in flight than it has buffers for");
   submitted_.push_back({std::move(step), nullptr, {}});
@@ -83,14 +84,14 @@ void Executor::submit(StepInput step) {
 void Executor::enqueue(Submitted& step) {
   step.enqueued = Clock::now();
   const StepView view = backend_->upload_step(step.input);
-  const std::int32_t n_orders = view.header->orders.count;
+  const std::int32_t n_samples = view.header->samples.count;
   const TensorView slots = table_of<SlotState>(slots_, limits_.max_slots);
   std::optional<TensorView> logits;
-  if (recordings_ != nullptr) logits = recordings_->replay(view);
+  if (captured_steps_ != nullptr) logits = captured_steps_->replay(view);
   if (!logits) logits = model_->forward(*backend_, view, slots, storage_pointers_);
-  const TensorView results = table_of<SampleResult>(results_, n_orders);
-  if (n_orders > 0) sample(*backend_, {view, *logits, slots, results});
-  step.results = downloads_[n_enqueued_++ % downloads_.size()].get();
+  const TensorView results = table_of<SampleResult>(results_, n_samples);
+  if (n_samples > 0) sample(*backend_, {view, *logits, slots, results});
+  step.results = readbacks_[n_enqueued_++ % readbacks_.size()].get();
   step.results->enqueue(results);
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "engine/recorded_steps.h"
+#include "engine/captured_steps.h"
 #include "kernels/backend.h"
 #include "kernels/batch.h"
 #include "kernels/kv_storage.h"
@@ -24,7 +24,7 @@ namespace baton {
 /// the one behind. Any other keeps a step until its results are asked for: the next one is planned, built and submitted before
 /// this one's forward begins, and no token waits for a step it does not need.
 ///
-/// Memory is allocated by create, allocate_cache and record_steps alone. Thread: engine only.
+/// Memory is allocated by create, allocate_cache and capture_steps alone. Thread: engine only.
 class Executor {
  public:
   /// Steps that may be submitted and not waited for, on an asynchronous backend.
@@ -38,9 +38,9 @@ class Executor {
 
   /// Makes one storage a layer group. Once, before the first step.
   Result<void> allocate_cache(std::int32_t n_blocks, std::int32_t block_len, DType dtype);
-  /// From now on steps of at most `max_rows` rows that are all sampled replay recordings (RecordedSteps). Once, behind
+  /// From now on steps of at most `max_rows` rows that are all sampled replay graphs (CapturedSteps). Once, behind
   /// allocate_cache. How many were made.
-  Result<std::size_t> record_steps(std::int32_t max_rows);
+  Result<std::size_t> capture_steps(std::int32_t max_rows);
 
   void submit(StepInput step);
   /// Results of the oldest submitted step, in the order of its sampling orders; valid until the next submit or wait.
@@ -57,7 +57,7 @@ class Executor {
   using Clock = std::chrono::steady_clock;
   struct Submitted {
     StepInput input;
-    Download* results = nullptr;
+    AsyncReadback* results = nullptr;
     Clock::time_point enqueued;
   };
 
@@ -71,11 +71,11 @@ class Executor {
   bool is_asynchronous_;
   std::vector<std::unique_ptr<KvStorage>> storages_;
   std::vector<KvStorage*> storage_pointers_;
-  Buffer slots_;                                                   ///< SlotState [max_slots]
-  Buffer results_;                                                 ///< SampleResult [max_orders]
-  std::array<std::unique_ptr<Download>, kMaxInFlight> downloads_;  ///< of results_, by turns
+  Buffer slots_;                                                        ///< SlotState [max_slots]
+  Buffer results_;                                                      ///< SampleResult [max_samples]
+  std::array<std::unique_ptr<AsyncReadback>, kMaxInFlight> readbacks_;  ///< of results_, by turns
   std::size_t n_enqueued_ = 0;
-  std::unique_ptr<RecordedSteps> recordings_;  ///< null: every step is launched operation by operation
+  std::unique_ptr<CapturedSteps> captured_steps_;  ///< null: every step is launched operation by operation
   std::deque<Submitted> submitted_;
   Clock::time_point last_end_;
   double last_step_seconds_ = 0;

@@ -33,29 +33,29 @@ Range append_bans(const std::vector<std::vector<TokenId>>& bad_words, std::span<
 }
 
 /// What is the same for all tokens of a sequence.
-SampleOrder make_common_order(const Sequence& sequence, std::int32_t row, OrderLists& lists) {
+SamplingMetadata make_common_sampling(const Sequence& sequence, std::int32_t row, SamplingLists& lists) {
   const SamplingParams& sampling = sequence.sampling;
-  check(sampling.seed.has_value(), "make_order: a sequence without a seed");
-  check(sequence.stop_ids.size() <= kMaxStopIds, "make_order: too many stop ids");
-  check(!sequence.is_fill() && sequence.slot.is_valid(), "make_order: the sequence generates nothing, or does not run");
-  SampleOrder order;
-  order.row = row;
-  order.temperature = sampling.temperature;
-  order.top_k = sampling.top_k;
-  order.top_p = sampling.top_p;
-  order.min_p = sampling.min_p;
-  order.n_top_logprobs = sampling.n_top_logprobs;
-  order.seed = *sampling.seed;
-  order.min_tokens = sampling.min_tokens;
-  order.max_tokens = sequence.max_len - sequence.prompt_len;
-  order.n_stop_ids = static_cast<std::int32_t>(sequence.stop_ids.size());
-  std::ranges::copy(sequence.stop_ids, order.stop_ids.begin());
-  order.repetition_penalty = sampling.repetition_penalty;
-  order.presence_penalty = sampling.presence_penalty;
-  order.frequency_penalty = sampling.frequency_penalty;
-  order.biases = append(lists.biases, std::span<const TokenBias>(sampling.logit_bias));
-  order.allowed = append(lists.allowed_ids, std::span<const TokenId>(sampling.allowed_ids));
-  return order;
+  check(sampling.seed.has_value(), "make_sampling: a sequence without a seed");
+  check(sequence.stop_ids.size() <= kMaxStopIds, "make_sampling: too many stop ids");
+  check(!sequence.is_fill() && sequence.slot.is_valid(), "make_sampling: the sequence generates nothing, or does not run");
+  SamplingMetadata metadata;
+  metadata.row = row;
+  metadata.temperature = sampling.temperature;
+  metadata.top_k = sampling.top_k;
+  metadata.top_p = sampling.top_p;
+  metadata.min_p = sampling.min_p;
+  metadata.n_top_logprobs = sampling.n_top_logprobs;
+  metadata.seed = *sampling.seed;
+  metadata.min_tokens = sampling.min_tokens;
+  metadata.max_tokens = sequence.max_len - sequence.prompt_len;
+  metadata.n_stop_ids = static_cast<std::int32_t>(sequence.stop_ids.size());
+  std::ranges::copy(sequence.stop_ids, metadata.stop_ids.begin());
+  metadata.repetition_penalty = sampling.repetition_penalty;
+  metadata.presence_penalty = sampling.presence_penalty;
+  metadata.frequency_penalty = sampling.frequency_penalty;
+  metadata.biases = append(lists.biases, std::span<const TokenBias>(sampling.logit_bias));
+  metadata.allowed = append(lists.allowed_ids, std::span<const TokenId>(sampling.allowed_ids));
+  return metadata;
 }
 
 std::span<const TokenId> answer_of(const Sequence& sequence) {
@@ -71,42 +71,42 @@ void count_tokens(Sequence& sequence) {
   sequence.counts.follow(sequence.tokens, sequence.prompt_len, lists_prompt);
 }
 
-SampleOrder make_order(const Sequence& sequence, std::int32_t row, OrderLists& lists) {
-  SampleOrder order = make_common_order(sequence, row, lists);
-  order.slot = sequence.slot.value;
-  order.n_generated_before = sequence.n_before_slot;
+SamplingMetadata make_sampling(const Sequence& sequence, std::int32_t row, SamplingLists& lists) {
+  SamplingMetadata metadata = make_common_sampling(sequence, row, lists);
+  metadata.slot = sequence.slot.value;
+  metadata.n_generated_before = sequence.n_before_slot;
   // The plan has counted this sample, and those of drafts, among those in flight.
   const std::int32_t n_unknown = std::max(0, sequence.n_samples_in_flight - sequence.n_drafts_in_flight - 1);
-  check(n_unknown <= 1, "make_order: more than one token is unknown");
-  order.counts_last_token = n_unknown;
-  order.counts = append(lists.counts, sequence.counts.list());
-  order.bans = append_bans(sequence.sampling.bad_words, answer_of(sequence), n_unknown > 0, lists.bans);
-  return order;
+  check(n_unknown <= 1, "make_sampling: more than one token is unknown");
+  metadata.counts_last_token = n_unknown;
+  metadata.counts = append(lists.counts, sequence.counts.list());
+  metadata.bans = append_bans(sequence.sampling.bad_words, answer_of(sequence), n_unknown > 0, lists.bans);
+  return metadata;
 }
 
-SampleOrder make_draft_order(const Sequence& sequence, std::span<const TokenId> drafts, SlotId slot, std::int32_t row,
-                             OrderLists& lists) {
-  SampleOrder order = make_common_order(sequence, row, lists);
-  order.slot = slot.value;
-  order.n_generated_before = sequence.n_generated() + static_cast<std::int32_t>(drafts.size());
-  if (order.has_penalties())
-    order.counts = append(lists.counts, std::span<const TokenCount>(sequence.counts.list_with(drafts)));
-  if (sequence.sampling.bad_words.empty()) return order;
+SamplingMetadata make_draft_sampling(const Sequence& sequence, std::span<const TokenId> drafts, SlotId slot, std::int32_t row,
+                                     SamplingLists& lists) {
+  SamplingMetadata metadata = make_common_sampling(sequence, row, lists);
+  metadata.slot = slot.value;
+  metadata.n_generated_before = sequence.n_generated() + static_cast<std::int32_t>(drafts.size());
+  if (metadata.has_penalties())
+    metadata.counts = append(lists.counts, std::span<const TokenCount>(sequence.counts.list_with(drafts)));
+  if (sequence.sampling.bad_words.empty()) return metadata;
   const auto known = answer_of(sequence);
   std::vector<TokenId> answer(known.begin(), known.end());
   answer.insert(answer.end(), drafts.begin(), drafts.end());
-  order.bans = append_bans(sequence.sampling.bad_words, answer, /*has_unknown_token=*/false, lists.bans);
-  return order;
+  metadata.bans = append_bans(sequence.sampling.bad_words, answer, /*has_unknown_token=*/false, lists.bans);
+  return metadata;
 }
 
-SampleOrder make_score_order(const Sequence& sequence, std::int32_t row, std::int32_t position) {
-  check(position + 1 < sequence.prompt_len && sequence.slot.is_valid(), "make_score_order: no token of the prompt is next");
-  SampleOrder order;
-  order.row = row;
-  order.slot = sequence.slot.value;
-  order.scored = sequence.tokens[static_cast<std::size_t>(position) + 1];
-  order.n_top_logprobs = sequence.sampling.n_prompt_logprobs;
-  return order;
+SamplingMetadata make_scoring(const Sequence& sequence, std::int32_t row, std::int32_t position) {
+  check(position + 1 < sequence.prompt_len && sequence.slot.is_valid(), "make_scoring: no token of the prompt is next");
+  SamplingMetadata metadata;
+  metadata.row = row;
+  metadata.slot = sequence.slot.value;
+  metadata.scored = sequence.tokens[static_cast<std::size_t>(position) + 1];
+  metadata.n_top_logprobs = sequence.sampling.n_prompt_logprobs;
+  return metadata;
 }
 
 std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result) {

@@ -13,7 +13,7 @@
 namespace baton {
 
 /// The lists that a step's orders point into.
-struct OrderLists {
+struct SamplingLists {
   std::vector<TokenCount> counts;
   std::vector<TokenBias> biases;
   std::vector<TokenBan> bans;
@@ -26,15 +26,15 @@ void count_tokens(Sequence& sequence);
 /// The order for the logits of batch row `row`, its lists appended to `lists`. The sequence's token that a step in flight
 /// samples is not known here: the sampler counts it, and bad words whose last token but one it may be are banned on condition.
 /// Aborts if the sequence's parameters were not checked (check_request).
-SampleOrder make_order(const Sequence& sequence, std::int32_t row, OrderLists& lists);
+SamplingMetadata make_sampling(const Sequence& sequence, std::int32_t row, SamplingLists& lists);
 
 /// The order for the logits of batch row `row`, which is of the last of `drafts`: as it will be if all of them come true.
 /// `slot` begins with the step.
-SampleOrder make_draft_order(const Sequence& sequence, std::span<const TokenId> drafts, SlotId slot, std::int32_t row,
-                             OrderLists& lists);
+SamplingMetadata make_draft_sampling(const Sequence& sequence, std::span<const TokenId> drafts, SlotId slot, std::int32_t row,
+                                     SamplingLists& lists);
 
 /// The order that scores the prompt's token behind `position`, whose row is `row`.
-SampleOrder make_score_order(const Sequence& sequence, std::int32_t row, std::int32_t position);
+SamplingMetadata make_scoring(const Sequence& sequence, std::int32_t row, std::int32_t position);
 
 /// What a result means for its sequence; nothing if the sequence had ended before the step.
 std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result);

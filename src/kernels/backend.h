@@ -12,7 +12,7 @@
 
 #include "core/result.h"
 #include "core/tensor.h"
-#include "kernels/attention_plan.h"
+#include "kernels/attention_costs.h"
 #include "kernels/kv_storage.h"
 #include "kernels/ops.h"
 
@@ -36,11 +36,11 @@ struct BackendInfo {
   std::int64_t free_memory_bytes = 0;  ///< at the call
   int rank = 0;
   int world_size = 1;
-  bool has_bf16_products = false;  ///< bf16 matrices can be packed; else weights are packed as f32
+  bool has_bf16_matmul = false;  ///< bf16 matrices can be packed; else weights are packed as f32
   /// What products write between the operations of a layer is best in the weights' dtype, else in f32. The residual stream and
   /// logits are f32 on every backend.
-  bool rounds_products = false;
-  bool has_full_sampling = false;  ///< sample does min_p, penalties, the lists of a SampleOrder, and scored tokens
+  bool rounds_matmul_outputs = false;
+  bool has_full_sampling = false;  ///< sample does min_p, penalties, the lists of a SamplingMetadata, and scored tokens
   bool is_asynchronous = false;    ///< operations are enqueued and run while the host goes on; else they run when called
   AttentionCosts attention_costs;
 };
@@ -92,17 +92,17 @@ class PackedMatrix {
 /// Operations that were recorded once and can run again as they are, with the same memory: a CUDA graph, or the calls
 /// themselves on a backend without graphs. Sizes that the operations took from their arguments are fixed; what they read from
 /// memory (the step's sections among it) may change between replays.
-class Recording {
+class CapturedGraph {
  public:
-  virtual ~Recording() = default;
+  virtual ~CapturedGraph() = default;
   /// Enqueues all of it.
   virtual void replay() = 0;
 };
 
 /// A way to the host for what operations leave in device memory, on which nobody waits before it is needed.
-class Download {
+class AsyncReadback {
  public:
-  virtual ~Download() = default;
+  virtual ~AsyncReadback() = default;
   /// Enqueues a copy of `device`, of at most the bytes it was made for and maybe none, behind the operations so far. What was
   /// enqueued before must have been waited for.
   virtual void enqueue(ConstTensorView device) = 0;
@@ -122,9 +122,9 @@ class Backend {
   virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
-  virtual Result<std::unique_ptr<Download>> make_download(std::size_t size_bytes) = 0;
+  virtual Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) = 0;
   /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they must
-  /// live as long; a device copies them to the same address each time, in the order of the operations, so that a Recording
+  /// live as long; a device copies them to the same address each time, in the order of the operations, so that a CapturedGraph
   /// finds the new step where it found the old one.
   virtual StepView upload_step(const StepInput& step) = 0;
   /// Waits until everything enqueued has run.
@@ -133,7 +133,7 @@ class Backend {
   /// running it where the device can. A replay serves later steps, whatever their lengths, items and groups, of at most as many
   /// rows and orders (what is behind theirs is not to be read), with one exception: attention that was recorded for a step
   /// without partial states has nothing that merges, and serves only such steps.
-  virtual Result<std::unique_ptr<Recording>> record(std::function<void()> operations) = 0;
+  virtual Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) = 0;
   /// Runs `operations`, waits, and gives the microseconds they took by the device's clock.
   virtual double time_us(const std::function<void()>& operations) = 0;
 
@@ -148,7 +148,7 @@ class Backend {
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void matmul(const MatmulArgs& args) = 0;
   virtual void rope_append(const RopeAppendArgs& args) = 0;
-  virtual void attention_decode(const AttentionArgs& args) = 0;
+  virtual void attention(const AttentionArgs& args) = 0;
   virtual void attention_merge(const AttentionMergeArgs& args) = 0;
   virtual void silu_mul(const SiluMulArgs& args) = 0;
   virtual void sample(const SampleArgs& args) = 0;

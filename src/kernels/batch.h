@@ -90,7 +90,7 @@ struct TokenBan {
 
 /// How the next token of one row is chosen, and when its sequence ends; or, with `scored`, only how probable a known token is.
 /// All values are checked by the engine.
-struct SampleOrder {
+struct SamplingMetadata {
   std::int32_t row = 0;  ///< the row whose logits are used
   std::int32_t slot = 0;
   /// A token that is known already (of the prompt): its log-probability is reported and nothing else happens, to the slot
@@ -185,14 +185,14 @@ struct StepHeader {
   std::int32_t reserved = 0;
   Section token_ids;     ///< int32 [n_rows], or kLastTokenOfSlot
   Section reset_slots;   ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
-  Section orders;        ///< SampleOrder; logits row i belongs to order i
-  Section token_counts;  ///< TokenCount, see SampleOrder
+  Section samples;       ///< SamplingMetadata; row i of the logits belongs to sample i
+  Section token_counts;  ///< TokenCount, see SamplingMetadata
   Section token_biases;  ///< TokenBias
   Section token_bans;    ///< TokenBan
   Section allowed_ids;   ///< int32
   std::array<LayerGroupSections, kMaxLayerGroups> groups{};
 };
-static_assert(std::is_trivially_copyable_v<StepHeader> && std::is_trivially_copyable_v<SampleOrder> &&
+static_assert(std::is_trivially_copyable_v<StepHeader> && std::is_trivially_copyable_v<SamplingMetadata> &&
               std::is_trivially_copyable_v<SampleResult>);
 
 /// A step's buffer read in place. `data` may be device memory: then only the backend reads the sections, while the header is

@@ -22,7 +22,7 @@ struct KvShape {
   float v_scale = 1;
 
   /// What attention multiplies, and the type that its queries need not be wider than: bf16 for f8_e4m3, else the storage's.
-  DType product_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
+  DType matmul_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
   /// Bytes of keys and values of one token in one layer.
   std::int64_t token_bytes() const {
     return 2 * static_cast<std::int64_t>(n_kv_heads) * head_dim * static_cast<std::int64_t>(size_bytes(dtype));

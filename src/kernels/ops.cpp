@@ -85,7 +85,7 @@ void rms_norm(Backend& backend, const RmsNormArgs& args) {
 
 void gather_rows(Backend& backend, const GatherRowsArgs& args) {
   check(args.in.shape.rank() == 2 && args.in.shape[0] == args.step.header->n_rows, "gather_rows: in [n_rows, d]");
-  check_shape(args.out, {args.step.header->orders.count, args.in.shape[1]}, "gather_rows out");
+  check_shape(args.out, {args.step.header->samples.count, args.in.shape[1]}, "gather_rows out");
   check_dtype(args.out, args.in.dtype, "gather_rows out");
   check(!overlap(args.in, args.out), "gather_rows: out overlaps in");
   backend.gather_rows(args);
@@ -121,7 +121,7 @@ void rope_append(Backend& backend, const RopeAppendArgs& args) {
   backend.rope_append(args);
 }
 
-void attention_decode(Backend& backend, const AttentionArgs& args) {
+void attention(Backend& backend, const AttentionArgs& args) {
   check_group(args.step, args.group, args.kv, args.layer);
   const KvShape& kv = args.kv->shape();
   check(args.q.shape.rank() == 3 && args.q.shape[1] % kv.n_kv_heads == 0,
@@ -135,7 +135,7 @@ void attention_decode(Backend& backend, const AttentionArgs& args) {
   check_shape(args.rows, {args.step.header->n_rows, sizeof(TokenRow)}, "attention rows");
   check_partials(args.partials, args.q.shape[1], kv.head_dim,
                  args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials);
-  backend.attention_decode(args);
+  backend.attention(args);
 }
 
 void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
@@ -160,13 +160,13 @@ void silu_mul(Backend& backend, const SiluMulArgs& args) {
 }
 
 void sample(Backend& backend, const SampleArgs& args) {
-  const std::int64_t n_orders = args.step.header->orders.count;
-  check(args.logits.shape.rank() == 2 && args.logits.shape[0] == n_orders, "sample: logits [n_orders, n_vocab]");
+  const std::int64_t n_samples = args.step.header->samples.count;
+  check(args.logits.shape.rank() == 2 && args.logits.shape[0] == n_samples, "sample: logits [n_samples, n_vocab]");
   check_dtype(args.logits, DType::f32, "sample logits");
   check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState),
         "slots must be u8 [n_slots, sizeof(SlotState)]");
-  check(args.results.shape.rank() == 2 && args.results.shape[0] >= n_orders && args.results.shape[1] == sizeof(SampleResult),
-        "sample: results u8 [n_orders, sizeof(SampleResult)]");
+  check(args.results.shape.rank() == 2 && args.results.shape[0] >= n_samples && args.results.shape[1] == sizeof(SampleResult),
+        "sample: results u8 [n_samples, sizeof(SampleResult)]");
   backend.sample(args);
 }
 

@@ -64,9 +64,9 @@ struct RmsNormArgs {
 };
 void rms_norm(Backend& backend, const RmsNormArgs& args);
 
-/// Chooses rows: out[i] = in[rows[i]] for the rows whose logits are wanted (StepHeader::orders).
+/// Chooses rows: out[i] = in[rows[i]] for the rows whose logits are wanted (StepHeader::samples).
 ///
-///     in  [n_rows, d] float     out  [n_orders, d] of the same dtype; no overlap
+///     in  [n_rows, d] float     out  [n_samples, d] of the same dtype; no overlap
 struct GatherRowsArgs {
   StepView step;
   ConstTensorView in;
@@ -123,7 +123,7 @@ struct PartialStates {
 ///         (kAttentionChunk, absolute positions), folded left to right
 ///     direct items write o / l to `out`, others their state to `partials`.
 ///
-///     q  [rows, n_heads, head_dim] float, on CUDA KvShape::product_dtype     out  the same shape, float (on CUDA q's or f32);
+///     q  [rows, n_heads, head_dim] float, on CUDA KvShape::matmul_dtype     out  the same shape, float (on CUDA q's or f32);
 ///     may not overlap q
 /// Rows that no direct item covers are left to attention_merge, or merged here with the same bits if `merge` is set. A row
 /// without keys gives 0. Products of a bf16 cache take bf16 operands (q and exp2(s - m) rounded to nearest even) with f32 sums;
@@ -141,7 +141,7 @@ struct AttentionArgs {
   float softcap = 0;   ///< bound of the scores, 0: none
   bool merge = false;  ///< also do what attention_merge does with these partial states
 };
-void attention_decode(Backend& backend, const AttentionArgs& args);
+void attention(Backend& backend, const AttentionArgs& args);
 
 /// Combines partial attention over disjoint runs of keys into attention over their union, for every row with merge slots:
 ///
@@ -171,8 +171,8 @@ void silu_mul(Backend& backend, const SiluMulArgs& args);
 
 /// Chooses the next token of every order, updates its SlotState, and reports log-probabilities.
 ///
-///     logits  [n_orders, n_vocab] f32, may be changed     slots  [n_slots] SlotState (u8 [n_slots, 16])
-///     results  [n_orders] SampleResult (u8 [n_orders, sizeof(SampleResult)])
+///     logits  [n_samples, n_vocab] f32, may be changed     slots  [n_slots] SlotState (u8 [n_slots, 16])
+///     results  [n_samples] SampleResult (u8 [n_samples, sizeof(SampleResult)])
 /// Log-probabilities are those of softmax(logits) as they came. Then, in this order, in f32:
 ///
 ///     biases      x += bias

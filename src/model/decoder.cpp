@@ -14,8 +14,8 @@ class Model::Workspace {
   static Result<std::unique_ptr<Workspace>> make(const ModelConfig& config, DType dtype, Backend& backend,
                                                  const StepLimits& limits) {
     auto made = std::unique_ptr<Workspace>(new Workspace);
-    const DType product = backend.info().rounds_products ? dtype : DType::f32;
-    made->product_dtype = product;
+    const DType product = backend.info().rounds_matmul_outputs ? dtype : DType::f32;
+    made->matmul_dtype = product;
     const std::int64_t rows = limits.max_rows;
     const std::int64_t n_heads = config.n_heads;
     const std::int64_t q_width = n_heads * config.head_dim;
@@ -31,8 +31,8 @@ class Model::Workspace {
     BATON_TRY(made->attended, backend.allocate(wide(rows * q_width, dtype)));
     BATON_TRY(made->gate_up, backend.allocate(wide(rows * 2 * config.d_ff, product)));
     BATON_TRY(made->activated, backend.allocate(wide(rows * config.d_ff, dtype)));
-    BATON_TRY(made->gathered, backend.allocate(wide(static_cast<std::int64_t>(limits.max_orders) * config.d_model, dtype)));
-    BATON_TRY(made->logits, backend.allocate(wide(static_cast<std::int64_t>(limits.max_orders) * config.n_vocab, DType::f32)));
+    BATON_TRY(made->gathered, backend.allocate(wide(static_cast<std::int64_t>(limits.max_samples) * config.d_model, dtype)));
+    BATON_TRY(made->logits, backend.allocate(wide(static_cast<std::int64_t>(limits.max_samples) * config.n_vocab, DType::f32)));
     BATON_TRY(made->partial_o, backend.allocate(wide(limits.max_partials * q_width, DType::f32)));
     BATON_TRY(made->partial_m, backend.allocate(wide(limits.max_partials * n_heads, DType::f32)));
     BATON_TRY(made->partial_l, backend.allocate(wide(limits.max_partials * n_heads, DType::f32)));
@@ -47,7 +47,7 @@ class Model::Workspace {
   Buffer partial_o, partial_m, partial_l, cos, sin;
   PartialStates partials;
   RopeTable rope;
-  DType product_dtype = DType::f32;  ///< of delta, qkv and gate_up
+  DType matmul_dtype = DType::f32;  ///< of delta, qkv and gate_up
 
  private:
   /// Angles are position * frequency in f32, as in Transformers; their cosines and sines are rounded from double.
@@ -124,7 +124,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   Workspace& work = *workspace_;
   const DType dtype = weights_->dtype;
   const std::int64_t n_rows = step.header->n_rows;
-  const std::int64_t n_orders = step.header->orders.count;
+  const std::int64_t n_samples = step.header->samples.count;
   const std::int64_t d_model = config_.d_model;
   const std::int64_t n_heads = config_.n_heads;
   const std::int64_t q_width = n_heads * config_.head_dim;
@@ -133,11 +133,11 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   const TensorView rows = work.rows.view(DType::u8, {n_rows, sizeof(TokenRow)});
   const TensorView x = work.x.view(DType::f32, {n_rows, d_model});
   const TensorView normed = work.normed.view(dtype, {n_rows, d_model});
-  const TensorView delta = work.delta.view(work.product_dtype, {n_rows, d_model});
-  const TensorView qkv = work.qkv.view(work.product_dtype, {n_rows, q_width + 2LL * config_.n_kv_heads * config_.head_dim});
-  const TensorView q = work.q.view(kv_of_group[0]->shape().product_dtype(), {n_rows, n_heads, config_.head_dim});
+  const TensorView delta = work.delta.view(work.matmul_dtype, {n_rows, d_model});
+  const TensorView qkv = work.qkv.view(work.matmul_dtype, {n_rows, q_width + 2LL * config_.n_kv_heads * config_.head_dim});
+  const TensorView q = work.q.view(kv_of_group[0]->shape().matmul_dtype(), {n_rows, n_heads, config_.head_dim});
   const TensorView attended = work.attended.view(dtype, {n_rows, n_heads, config_.head_dim});
-  const TensorView gate_up = work.gate_up.view(work.product_dtype, {n_rows, 2LL * config_.d_ff});
+  const TensorView gate_up = work.gate_up.view(work.matmul_dtype, {n_rows, 2LL * config_.d_ff});
   const TensorView activated = work.activated.view(dtype, {n_rows, config_.d_ff});
 
   resolve_rows(backend, {step, slots, token_ids, std::span(&rows, 1)});
@@ -148,8 +148,8 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
     rms_norm(backend, {x, added, weights.attention_norm, normed, config_.rms_norm_eps});
     matmul(backend, {normed, weights.qkv.get(), qkv});
     rope_append(backend, {qkv, q, work.rope, rows, step, 0, layer, kv_of_group[0]});
-    attention_decode(backend, {q, attended, work.partials, rows, step, 0, layer, kv_of_group[0],
-                               1.0f / std::sqrt(static_cast<float>(config_.head_dim)), /*softcap=*/0, /*merge=*/true});
+    attention(backend, {q, attended, work.partials, rows, step, 0, layer, kv_of_group[0],
+                        1.0f / std::sqrt(static_cast<float>(config_.head_dim)), /*softcap=*/0, /*merge=*/true});
     matmul(backend, {{attended.data, dtype, {n_rows, q_width}}, weights.attention_out.get(), delta});
     all_reduce(backend, delta);
     rms_norm(backend, {x, delta, weights.feed_forward_norm, normed, config_.rms_norm_eps});
@@ -159,9 +159,9 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
     all_reduce(backend, delta);
     added = delta;
   }
-  const TensorView logits = work.logits.view(DType::f32, {n_orders, config_.n_vocab});
-  if (n_orders == 0) return logits;
-  const TensorView gathered = work.gathered.view(dtype, {n_orders, d_model});
+  const TensorView logits = work.logits.view(DType::f32, {n_samples, config_.n_vocab});
+  if (n_samples == 0) return logits;
+  const TensorView gathered = work.gathered.view(dtype, {n_samples, d_model});
   rms_norm(backend, {x, added, weights_->final_norm, normed, config_.rms_norm_eps});
   gather_rows(backend, {step, normed, gathered});
   matmul(backend, {gathered, weights_->lm_head.get(), logits});

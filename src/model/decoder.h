@@ -16,7 +16,7 @@ struct ModelWeights;
 /// Memory a step works in, sized once for the largest step.
 struct StepLimits {
   std::int32_t max_rows = 0;
-  std::int32_t max_orders = 0;    ///< rows whose logits are wanted
+  std::int32_t max_samples = 0;   ///< rows whose logits are wanted
   std::int32_t max_partials = 0;  ///< partial attention states of one layer group
   std::int32_t max_slots = 0;
 };
@@ -41,7 +41,7 @@ class Model {
   /// Allocates the workspace. Must be called once before forward.
   Result<void> prepare(Backend& backend, const StepLimits& limits);
 
-  /// Runs one step: rows to logits [n_orders, n_vocab] f32, valid until the next call. `slots` u8 [max_slots,
+  /// Runs one step: rows to logits [n_samples, n_vocab] f32, valid until the next call. `slots` u8 [max_slots,
   /// sizeof(SlotState)].
   TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group);
 

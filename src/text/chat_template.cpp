@@ -4,10 +4,10 @@
 #include <ctime>
 #include <utility>
 
-#include "text/jinja_interpreter.h"
-#include "text/jinja_parser.h"
-#include "text/jinja_print.h"
-#include "text/jinja_strings.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
+#include "jinja/print.h"
+#include "jinja/strings.h"
 
 namespace baton {
 

@@ -65,7 +65,7 @@ TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
   const auto token_ids = view.span<TokenId>(view.header->token_ids);
   const auto rows = view.span<TokenRow>(view.header->groups[0].rows);
   const auto kv_slots = view.span<std::int64_t>(view.header->groups[0].kv_slots);
-  const auto orders = view.span<SampleOrder>(view.header->orders);
+  const auto samples = view.span<SamplingMetadata>(view.header->samples);
   EXPECT_EQ(token_ids[0], kLastTokenOfSlot) << "block 2 comes before block 5";
   EXPECT_EQ(rows[0].slot, 11);
   EXPECT_EQ(rows[0].position, 8);
@@ -74,10 +74,10 @@ TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
   EXPECT_EQ(token_ids[18], 17);
   EXPECT_EQ(kv_slots[1], 5 * kBlockLen);
   EXPECT_EQ(kv_slots[18], 3 * kBlockLen + 1);
-  ASSERT_EQ(orders.size(), 1u);
-  EXPECT_EQ(orders[0].row, 0);
-  EXPECT_EQ(orders[0].slot, 11);
-  EXPECT_EQ(built.order_of, std::vector{SequenceId{1}});
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0].row, 0);
+  EXPECT_EQ(samples[0].slot, 11);
+  EXPECT_EQ(built.sequence_of_sample, std::vector{SequenceId{1}});
   EXPECT_EQ(view.span<std::int32_t>(view.header->reset_slots)[0], 10);
 }
 

@@ -27,7 +27,7 @@ StepInput step_of(const Executor& executor, std::span<const BlockId> blocks, std
   testing::StepSequence sequence;
   sequence.rows = {SlotId{3}, blocks, kv_len, static_cast<std::int32_t>(tokens.size())};
   sequence.tokens = std::move(tokens);
-  sequence.order.max_tokens = 3;
+  sequence.sampling.max_tokens = 3;
   return testing::pack_step(std::span(&sequence, 1), executor.model().attention_shapes(kBlockLen, DType::f32)[0], {},
                             resets ? std::vector<std::int32_t>{3} : std::vector<std::int32_t>{});
 }

@@ -25,7 +25,7 @@ Sequence running_sequence() {
 }
 
 TEST(Sampler, orders_what_the_sequence_asks_for) {
-  OrderLists lists;
+  SamplingLists lists;
   Sequence sequence = running_sequence();
   sequence.sampling.min_p = 0.1F;
   sequence.sampling.repetition_penalty = 1.25F;
@@ -33,28 +33,28 @@ TEST(Sampler, orders_what_the_sequence_asks_for) {
   sequence.sampling.frequency_penalty = -0.5F;
   sequence.sampling.logit_bias = {{7, 1}};
   sequence.sampling.allowed_ids = {4, 5};
-  const SampleOrder order = make_order(sequence, 17, lists);
-  EXPECT_EQ(order.row, 17);
-  EXPECT_EQ(order.slot, 5);
-  EXPECT_EQ(order.temperature, 0.5F);
-  EXPECT_EQ(order.top_k, 4);
-  EXPECT_EQ(order.top_p, 0.7F);
-  EXPECT_EQ(order.min_p, 0.1F);
-  EXPECT_EQ(order.repetition_penalty, 1.25F);
-  EXPECT_EQ(order.presence_penalty, 0.5F);
-  EXPECT_EQ(order.frequency_penalty, -0.5F);
-  EXPECT_EQ(order.biases.count, 1);
+  const SamplingMetadata sampling = make_sampling(sequence, 17, lists);
+  EXPECT_EQ(sampling.row, 17);
+  EXPECT_EQ(sampling.slot, 5);
+  EXPECT_EQ(sampling.temperature, 0.5F);
+  EXPECT_EQ(sampling.top_k, 4);
+  EXPECT_EQ(sampling.top_p, 0.7F);
+  EXPECT_EQ(sampling.min_p, 0.1F);
+  EXPECT_EQ(sampling.repetition_penalty, 1.25F);
+  EXPECT_EQ(sampling.presence_penalty, 0.5F);
+  EXPECT_EQ(sampling.frequency_penalty, -0.5F);
+  EXPECT_EQ(sampling.biases.count, 1);
   EXPECT_EQ(lists.biases[0].id, 7);
-  EXPECT_EQ(order.allowed.count, 2);
+  EXPECT_EQ(sampling.allowed.count, 2);
   EXPECT_EQ(lists.allowed_ids, (std::vector<TokenId>{4, 5}));
-  EXPECT_EQ(order.scored, -1);
-  EXPECT_EQ(order.n_top_logprobs, 2);
-  EXPECT_EQ(order.seed, 9u);
-  EXPECT_EQ(order.min_tokens, 1);
-  EXPECT_EQ(order.max_tokens, 10) << "of the whole sequence, not of its slot";
-  EXPECT_EQ(order.n_generated_before, 1);
-  ASSERT_EQ(order.n_stop_ids, 2);
-  EXPECT_EQ(order.stop_ids[1], 12);
+  EXPECT_EQ(sampling.scored, -1);
+  EXPECT_EQ(sampling.n_top_logprobs, 2);
+  EXPECT_EQ(sampling.seed, 9u);
+  EXPECT_EQ(sampling.min_tokens, 1);
+  EXPECT_EQ(sampling.max_tokens, 10) << "of the whole sequence, not of its slot";
+  EXPECT_EQ(sampling.n_generated_before, 1);
+  ASSERT_EQ(sampling.n_stop_ids, 2);
+  EXPECT_EQ(sampling.stop_ids[1], 12);
 }
 
 TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
@@ -62,33 +62,33 @@ TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
   sequence.tokens = {1, 2, 1, 4, 2, 4};  // the answer is 4 2 4
   sequence.sampling.presence_penalty = 0.5F;
   count_tokens(sequence);
-  OrderLists lists;
+  SamplingLists lists;
   lists.counts.push_back({99, 9});  // another sequence's
-  SampleOrder order = make_order(sequence, 0, lists);
-  EXPECT_EQ(order.counts.first, 1);
-  EXPECT_EQ(order.counts.count, 2);
+  SamplingMetadata sampling = make_sampling(sequence, 0, lists);
+  EXPECT_EQ(sampling.counts.first, 1);
+  EXPECT_EQ(sampling.counts.count, 2);
   EXPECT_EQ(lists.counts, (std::vector<TokenCount>{{99, 9}, {4, 2}, {2, 1}}));
-  EXPECT_EQ(order.counts_last_token, 0);
+  EXPECT_EQ(sampling.counts_last_token, 0);
   sequence.tokens.push_back(7);
   sequence.n_samples_in_flight = 2;  // this order's, and one whose token is not known
   count_tokens(sequence);
   lists = {};
-  order = make_order(sequence, 0, lists);
+  sampling = make_sampling(sequence, 0, lists);
   EXPECT_EQ(lists.counts, (std::vector<TokenCount>{{4, 2}, {2, 1}, {7, 1}}));
-  EXPECT_EQ(order.counts_last_token, 1);
+  EXPECT_EQ(sampling.counts_last_token, 1);
 
   Sequence repeating = running_sequence();
   repeating.tokens = sequence.tokens;
   repeating.sampling.repetition_penalty = 1.1F;
   count_tokens(repeating);
   lists = {};
-  make_order(repeating, 0, lists);
+  make_sampling(repeating, 0, lists);
   EXPECT_EQ(lists.counts, (std::vector<TokenCount>{{1, 0}, {2, 1}, {4, 2}, {7, 1}}));
 
   Sequence plain = running_sequence();
   count_tokens(plain);
   lists = {};
-  make_order(plain, 0, lists);
+  make_sampling(plain, 0, lists);
   EXPECT_TRUE(lists.counts.empty());
 }
 
@@ -96,27 +96,27 @@ TEST(Sampler, bans_the_ends_of_bad_words_as_far_as_they_are_known) {
   Sequence sequence = running_sequence();
   sequence.tokens = {1, 2, 3, 4, 5};  // the answer is 4 5
   sequence.sampling.bad_words = {{8}, {5, 9}, {4, 5, 6}, {3, 4, 5, 7}, {5, 6, 7}, {6, 7}};
-  OrderLists lists;
-  SampleOrder order = make_order(sequence, 0, lists);
+  SamplingLists lists;
+  SamplingMetadata sampling = make_sampling(sequence, 0, lists);
   EXPECT_EQ(lists.bans, (std::vector<TokenBan>{{-1, 8}, {-1, 9}, {-1, 6}})) << "the prompt is no part of the answer";
-  EXPECT_EQ(order.bans.count, 3);
+  EXPECT_EQ(sampling.bans.count, 3);
   sequence.n_samples_in_flight = 2;
   lists = {};
-  order = make_order(sequence, 0, lists);
+  sampling = make_sampling(sequence, 0, lists);
   EXPECT_EQ(lists.bans, (std::vector<TokenBan>{{-1, 8}, {5, 9}, {6, 7}, {6, 7}})) << "5 ? and 4 5 ?, ? being on its way";
 }
 
 TEST(SamplerDeathTest, aborts_on_a_sequence_that_was_not_checked) {
-  OrderLists lists;
+  SamplingLists lists;
   Sequence sequence = running_sequence();
   sequence.sampling.seed.reset();
-  EXPECT_DEATH(make_order(sequence, 0, lists), "seed");
+  EXPECT_DEATH(make_sampling(sequence, 0, lists), "seed");
   sequence = running_sequence();
   sequence.stop_ids.resize(kMaxStopIds + 1);
-  EXPECT_DEATH(make_order(sequence, 0, lists), "stop ids");
+  EXPECT_DEATH(make_sampling(sequence, 0, lists), "stop ids");
   sequence = running_sequence();
   sequence.n_samples_in_flight = 3;
-  EXPECT_DEATH(make_order(sequence, 0, lists), "unknown");
+  EXPECT_DEATH(make_sampling(sequence, 0, lists), "unknown");
 }
 
 TEST(Sampler, reads_a_token_with_its_log_probabilities) {
@@ -146,10 +146,10 @@ TEST(Sampler, orders_and_reads_scores_of_the_prompt) {
   Sequence sequence = running_sequence();
   sequence.sampling.n_top_logprobs = -1;
   sequence.sampling.n_prompt_logprobs = 1;
-  const SampleOrder order = make_score_order(sequence, 9, 1);
-  EXPECT_EQ(order.row, 9);
-  EXPECT_EQ(order.scored, 3) << "the token behind position 1";
-  EXPECT_EQ(order.n_top_logprobs, 1);
+  const SamplingMetadata sampling = make_scoring(sequence, 9, 1);
+  EXPECT_EQ(sampling.row, 9);
+  EXPECT_EQ(sampling.scored, 3) << "the token behind position 1";
+  EXPECT_EQ(sampling.n_top_logprobs, 1);
   SampleResult result;
   result.token = 3;
   result.rank = 7;
@@ -179,29 +179,29 @@ TEST(Sampler, orders_of_drafts_see_those_before_them_as_generated) {
   sequence.n_samples_in_flight = 3;
   sequence.n_drafts_in_flight = 2;
   count_tokens(sequence);
-  OrderLists lists;
+  SamplingLists lists;
   const std::vector<TokenId> drafts{6, 6};
-  const SampleOrder first = make_order(sequence, 0, lists);
+  const SamplingMetadata first = make_sampling(sequence, 0, lists);
   EXPECT_EQ(first.counts_last_token, 0) << "all tokens before it are known";
   EXPECT_EQ(first.slot, 5);
-  const SampleOrder second = make_draft_order(sequence, std::span(drafts).first(1), SlotId{40}, 1, lists);
+  const SamplingMetadata second = make_draft_sampling(sequence, std::span(drafts).first(1), SlotId{40}, 1, lists);
   EXPECT_EQ(second.slot, 40);
   EXPECT_EQ(second.row, 1);
   EXPECT_EQ(second.n_generated_before, 2);
   EXPECT_EQ(second.max_tokens, first.max_tokens);
   EXPECT_EQ(second.seed, first.seed);
-  const SampleOrder third = make_draft_order(sequence, drafts, SlotId{41}, 2, lists);
+  const SamplingMetadata third = make_draft_sampling(sequence, drafts, SlotId{41}, 2, lists);
   EXPECT_EQ(third.n_generated_before, 3);
-  const auto counts_of = [&](const SampleOrder& order) {
-    const auto begin = lists.counts.begin() + order.counts.first;
-    return std::vector<TokenCount>(begin, begin + order.counts.count);
+  const auto counts_of = [&](const SamplingMetadata& sampling) {
+    const auto begin = lists.counts.begin() + sampling.counts.first;
+    return std::vector<TokenCount>(begin, begin + sampling.counts.count);
   };
   EXPECT_EQ(counts_of(first), (std::vector<TokenCount>{{1, 0}, {2, 0}, {3, 0}, {4, 1}}));
   EXPECT_EQ(counts_of(second), (std::vector<TokenCount>{{1, 0}, {2, 0}, {3, 0}, {4, 1}, {6, 1}}));
   EXPECT_EQ(counts_of(third), (std::vector<TokenCount>{{1, 0}, {2, 0}, {3, 0}, {4, 1}, {6, 2}}));
-  const auto bans_of = [&](const SampleOrder& order) {
-    const auto begin = lists.bans.begin() + order.bans.first;
-    return std::vector<TokenBan>(begin, begin + order.bans.count);
+  const auto bans_of = [&](const SamplingMetadata& sampling) {
+    const auto begin = lists.bans.begin() + sampling.bans.first;
+    return std::vector<TokenBan>(begin, begin + sampling.bans.count);
   };
   EXPECT_EQ(bans_of(first), (std::vector<TokenBan>{{-1, 8}, {-1, 9}}));
   EXPECT_EQ(bans_of(second), (std::vector<TokenBan>{{-1, 6}, {-1, 9}}));

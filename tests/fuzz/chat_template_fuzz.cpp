@@ -6,10 +6,10 @@
 
 #include "core/check.h"
 #include "io/json.h"
-#include "text/jinja_interpreter.h"
-#include "text/jinja_parser.h"
-#include "text/jinja_print.h"
-#include "text/jinja_strings.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
+#include "jinja/print.h"
+#include "jinja/strings.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace baton;

@@ -1,5 +1,5 @@
 /// What must not change a single bit of attention: a second run, blocks of the grid and threads, block numbers, how states are
-/// merged, a recording, what other sequences do; what may change it within the tolerance; and the plans of plan_attention,
+/// merged, a graph, what other sequences do; what may change it within the tolerance; and the plans of plan_attention,
 /// relayed and not, against the reference and each other.
 #include <gtest/gtest.h>
 
@@ -86,11 +86,11 @@ TEST(AttentionInvariance, a_large_batch_runs_again_and_again_with_the_same_bits)
       memory->prepare(plan, {}, plan.n_partials);
       const StepInput step = make_step(plan);
       const StepView view = on.backend.upload_step(step);
-      const auto recording = on.backend.record([&] { memory->enqueue(view); });
-      ASSERT_TRUE(recording) << recording.error().message;
+      const auto graph = on.backend.capture([&] { memory->enqueue(view); });
+      ASSERT_TRUE(graph) << graph.error().message;
       for (int i = 0; i < (on.is_cuda() ? 100 : 1); ++i) {
         memory->poison_outputs();
-        for (int j = 0; j < (on.is_cuda() ? 10 : 1); ++j) (*recording)->replay();  // without a wait between
+        for (int j = 0; j < (on.is_cuda() ? 10 : 1); ++j) (*graph)->replay();  // without a wait between
         ASSERT_TRUE(same_bits(memory->outputs(), expected)) << name_of(on, problem.input.shape) << ", run " << i;
       }
     }
@@ -160,15 +160,15 @@ TEST(AttentionInvariance, a_recording_serves_other_lengths_groups_and_trees) {
         memory->prepare(plans[0], {.merge = merge}, n_partials);
         StepInput step = make_step(plans[0]);
         StepView view = on.backend.upload_step(step);
-        const auto recording = on.backend.record([&] { memory->enqueue(view); });
-        ASSERT_TRUE(recording) << recording.error().message;
+        const auto graph = on.backend.capture([&] { memory->enqueue(view); });
+        ASSERT_TRUE(graph) << graph.error().message;
         for (int round = 0; round < 3; ++round)
           for (std::size_t i = 0; i < plans.size(); ++i) {
             StepInput next = make_step(plans[i]);
             memory->set_rows(plans[i].rows);
             memory->poison_outputs();
             view = on.backend.upload_step(next);
-            (*recording)->replay();
+            (*graph)->replay();
             ASSERT_TRUE(same_bits(memory->outputs(), expected[i]))
                 << name_of(on, problem.input.shape) << ", step " << i << ", merge " << merge << ", dealt " << dealt;
           }

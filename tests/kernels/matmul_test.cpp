@@ -17,9 +17,9 @@ using testing::random_tensor;
 using testing::test_backends;
 using testing::TestBackend;
 
-std::vector<DType> product_dtypes(const TestBackend& test) {
+std::vector<DType> matmul_dtypes(const TestBackend& test) {
   if (test.is_cuda()) return {DType::f32, DType::bf16, DType::f16};
-  if (test.backend.info().has_bf16_products) return {DType::f32, DType::bf16};
+  if (test.backend.info().has_bf16_matmul) return {DType::f32, DType::bf16};
   return {DType::f32};
 }
 
@@ -56,7 +56,7 @@ HostTensor run(Backend& backend, const PackedMatrix& weight, const HostTensor& x
 TEST(Matmul, equals_float64_for_every_number_of_rows) {
   for (const TestBackend& test : test_backends()) {
     std::mt19937 random(1);
-    for (const DType dtype : product_dtypes(test)) {
+    for (const DType dtype : matmul_dtypes(test)) {
       for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {17, 33}, {96, 64}, {320, 48}, {1001, 33}}) {
         const HostTensor weight = random_tensor(random, dtype, {n, k});
         const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
@@ -77,7 +77,7 @@ TEST(Matmul, writes_every_float_dtype) {
   for (const TestBackend& test : test_backends()) {
     if (!test.is_cuda()) continue;  // oneDNN has fast code for fewer pairs of dtypes
     std::mt19937 random(4);
-    for (const DType dtype : product_dtypes(test)) {
+    for (const DType dtype : matmul_dtypes(test)) {
       const HostTensor weight = random_tensor(random, dtype, {56, 72});
       const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
       ASSERT_TRUE(packed) << packed.error().message;
@@ -92,14 +92,14 @@ TEST(Matmul, writes_every_float_dtype) {
 
 // Where few rows have kernels of their own: k of one access, of less and more than a thread's share of the block, and more
 // output columns than the blocks of a device take at once, once and several times.
-TEST(Matmul, few_rows_equal_float64_for_long_rows_and_many_columns) {
+TEST(Matmul, skinny_gemm_equal_float64_for_long_rows_and_many_columns) {
   struct Case {
     std::int64_t n, k;
     std::vector<std::int64_t> rows;
   };
   const std::vector<std::int64_t> few{1, 2, 3, 4, 5};
   for (const TestBackend& test : test_backends()) {
-    if (!test.backend.info().has_bf16_products) continue;
+    if (!test.backend.info().has_bf16_matmul) continue;
     std::mt19937 random(6);
     for (const Case& of : {Case{4, 8, few},
                            {12, 2048, few},
@@ -117,7 +117,7 @@ TEST(Matmul, few_rows_equal_float64_for_long_rows_and_many_columns) {
         const std::vector<double> expected = product(x, weight);
         const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(of.k));
         EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), expected), sums);
-        if (!test.backend.info().rounds_products) continue;
+        if (!test.backend.info().rounds_matmul_outputs) continue;
         EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::bf16), expected),
                   sums + testing::epsilon(DType::bf16));
       }
@@ -145,7 +145,7 @@ TEST(Matmul, batch_invariant_rows_are_the_same_bits_in_any_company) {
     const std::unique_ptr<Backend> backend = invariant(test);
     if (backend == nullptr) continue;
     std::mt19937 random(3);
-    for (const DType dtype : product_dtypes(test)) {
+    for (const DType dtype : matmul_dtypes(test)) {
       const std::int64_t n = 256;
       const std::int64_t k = 704;
       const HostTensor weight = random_tensor(random, dtype, {n, k});
@@ -174,9 +174,9 @@ TEST(Matmul, a_recorded_product_is_the_product) {
     ASSERT_TRUE(packed) << packed.error().message;
     const OnDevice x(test.backend, random_tensor(random, DType::f32, {37, 64}));
     const OnDevice out(test.backend, HostTensor(DType::f32, {37, 40}));
-    const auto recording = test.backend.record([&] { matmul(test.backend, {x.view(), packed->get(), out.view()}); });
-    ASSERT_TRUE(recording) << recording.error().message;
-    (*recording)->replay();
+    const auto graph = test.backend.capture([&] { matmul(test.backend, {x.view(), packed->get(), out.view()}); });
+    ASSERT_TRUE(graph) << graph.error().message;
+    (*graph)->replay();
     const HostTensor replayed = out.to_host();
     matmul(test.backend, {x.view(), packed->get(), out.view()});
     EXPECT_EQ(out.to_host().bytes, replayed.bytes) << test.name;

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/attention_plan.h"
+#include "plan/attention_plan.h"
 #include "support/kv_shapes.h"
 #include "support/rope_run.h"
 #include "support/step_builder.h"
@@ -247,17 +247,17 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
         const OnDevice q(test.backend, run.q), out(test.backend, HostTensor(DType::f32, run.q.shape)),
             rows(test.backend, rows_tensor(run.rows)), o(test.backend, HostTensor(DType::f32, {n, 4, head_dim})),
             m(test.backend, HostTensor(DType::f32, {n, 4})), l(test.backend, HostTensor(DType::f32, {n, 4}));
-        AttentionArgs attention;
-        attention.q = q.view();
-        attention.out = out.view();
-        attention.partials = {o.view(), m.view(), l.view()};
-        attention.rows = rows.view();
-        attention.step = test.backend.upload_step(step);
-        attention.layer = kLayer;
-        attention.kv = run.kv.get();
-        attention.scale = 0.125f;
-        attention.merge = true;
-        attention_decode(test.backend, attention);
+        AttentionArgs args;
+        args.q = q.view();
+        args.out = out.view();
+        args.partials = {o.view(), m.view(), l.view()};
+        args.rows = rows.view();
+        args.step = test.backend.upload_step(step);
+        args.layer = kLayer;
+        args.kv = run.kv.get();
+        args.scale = 0.125f;
+        args.merge = true;
+        attention(test.backend, args);
         const HostTensor got = out.to_host();
         for (std::int64_t i = 0; i < got.shape.n_elements(); ++i)
           ASSERT_TRUE(std::isfinite(got.at(i))) << what << ", number " << i;
@@ -284,13 +284,13 @@ TEST(RopeAppend, a_recording_reads_slots_and_rows_of_the_step_that_is_there) {
     if (test.is_cuda()) second.header().n_rows = 3;
     second.finish();
     StepView view = test.backend.upload_step(first);
-    auto recording = test.backend.record([&] {
+    auto graph = test.backend.capture([&] {
       rope_append(test.backend,
                   {qkv.view(), q.view(), {device_cos.view(), device_sin.view()}, rows.view(), view, 0, kLayer, kv});
     });
-    ASSERT_TRUE(recording) << recording.error().message;
+    ASSERT_TRUE(graph) << graph.error().message;
     view = test.backend.upload_step(second);
-    (*recording)->replay();
+    (*graph)->replay();
     test.backend.synchronize();
     const auto is_written = [&](std::int64_t slot) {
       std::vector<std::byte> bytes(static_cast<std::size_t>(kv->shape().block_bytes()));

@@ -17,7 +17,7 @@ using testing::test_backends;
 using testing::TestBackend;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr std::int32_t kOrders = 40;
+constexpr std::int32_t kSamples = 40;
 
 /// About one in `every` of the ids.
 std::vector<TokenId> some_ids(std::mt19937& random, std::int32_t n_vocab, std::uint32_t every) {
@@ -29,28 +29,28 @@ std::vector<TokenId> some_ids(std::mt19937& random, std::int32_t n_vocab, std::u
 
 AskedSample random_order(std::mt19937& random, std::int32_t slot, std::int32_t n_vocab) {
   AskedSample asked;
-  SampleOrder& order = asked.order;
+  SamplingMetadata& sampling = asked.sampling;
   const auto one_in = [&](std::uint32_t n) { return random() % n == 0; };
   const auto fraction = [&] { return static_cast<float>(random() % 1000) / 1000; };
   const auto id = [&] { return static_cast<TokenId>(random() % static_cast<std::uint32_t>(n_vocab)); };
-  order.slot = slot;
-  order.seed = random();
-  if (one_in(8)) order.scored = id();
-  order.temperature = one_in(4) ? 0 : 0.2f + 2 * fraction();
+  sampling.slot = slot;
+  sampling.seed = random();
+  if (one_in(8)) sampling.scored = id();
+  sampling.temperature = one_in(4) ? 0 : 0.2f + 2 * fraction();
   if (one_in(2))
-    order.top_k = 1 + static_cast<std::int32_t>(random() % (one_in(2) ? 50u : static_cast<std::uint32_t>(n_vocab)));
-  if (one_in(2)) order.top_p = 0.01f + 0.98f * fraction();
-  if (one_in(3)) order.min_p = 0.001f + 0.3f * fraction();
-  order.n_top_logprobs = static_cast<std::int32_t>(random() % 22) - 1;
-  order.max_tokens = 4 + static_cast<std::int32_t>(random() % 10);
-  order.min_tokens = static_cast<std::int32_t>(random() % 8);
-  order.n_stop_ids = static_cast<std::int32_t>(random() % 4);
-  for (std::int32_t i = 0; i < order.n_stop_ids; ++i) order.stop_ids[static_cast<std::size_t>(i)] = id();
+    sampling.top_k = 1 + static_cast<std::int32_t>(random() % (one_in(2) ? 50u : static_cast<std::uint32_t>(n_vocab)));
+  if (one_in(2)) sampling.top_p = 0.01f + 0.98f * fraction();
+  if (one_in(3)) sampling.min_p = 0.001f + 0.3f * fraction();
+  sampling.n_top_logprobs = static_cast<std::int32_t>(random() % 22) - 1;
+  sampling.max_tokens = 4 + static_cast<std::int32_t>(random() % 10);
+  sampling.min_tokens = static_cast<std::int32_t>(random() % 8);
+  sampling.n_stop_ids = static_cast<std::int32_t>(random() % 4);
+  for (std::int32_t i = 0; i < sampling.n_stop_ids; ++i) sampling.stop_ids[static_cast<std::size_t>(i)] = id();
   if (one_in(2)) {
-    order.repetition_penalty = 0.8f + 0.5f * fraction();
-    order.presence_penalty = fraction() - 0.3f;
-    order.frequency_penalty = 0.3f * fraction();
-    order.counts_last_token = one_in(2) ? 1 : 0;
+    sampling.repetition_penalty = 0.8f + 0.5f * fraction();
+    sampling.presence_penalty = fraction() - 0.3f;
+    sampling.frequency_penalty = 0.3f * fraction();
+    sampling.counts_last_token = one_in(2) ? 1 : 0;
     for (const TokenId counted : some_ids(random, n_vocab, 5))
       asked.counts.push_back({counted, static_cast<std::int32_t>(random() % 4)});
   }
@@ -66,7 +66,7 @@ AskedSample random_order(std::mt19937& random, std::int32_t slot, std::int32_t n
 /// Logits with equal ones and forbidden ones among them.
 std::vector<std::vector<float>> random_rows(std::mt19937& random, std::int32_t n_vocab, float deviation, bool has_ties) {
   std::normal_distribution<float> normal(0, deviation);
-  std::vector<std::vector<float>> rows(kOrders, std::vector<float>(static_cast<std::size_t>(n_vocab)));
+  std::vector<std::vector<float>> rows(kSamples, std::vector<float>(static_cast<std::size_t>(n_vocab)));
   for (auto& row : rows)
     for (float& logit : row) {
       logit = normal(random);
@@ -96,24 +96,24 @@ TEST(SamplingParity, every_backend_gives_the_tokens_of_the_first) {
     if (on.backend.info().has_full_sampling) able.push_back(on);
   ASSERT_FALSE(able.empty());
   std::vector<int> n_different(able.size(), 0);
-  int n_orders = 0;
+  int n_samples = 0;
   std::mt19937 random(11);
   for (const std::int32_t n_vocab : {7, 64, 301, 4096, 5001, 33000}) {
     for (const float deviation : {0.1f, 3.0f}) {
       for (const bool has_ties : {false, true}) {
         const auto rows = random_rows(random, n_vocab, deviation, has_ties);
         std::vector<AskedSample> asked;
-        for (std::int32_t i = 0; i < kOrders; ++i) asked.push_back(random_order(random, i, n_vocab));
-        n_orders += kOrders;
+        for (std::int32_t i = 0; i < kSamples; ++i) asked.push_back(random_order(random, i, n_vocab));
+        n_samples += kSamples;
         std::vector<SampleResult> expected;
         std::vector<SlotState> expected_slots;
         for (std::size_t b = 0; b < able.size(); ++b) {
-          Sampler sampler(able[b].backend, kOrders);
-          for (std::int32_t i = 0; i < kOrders; ++i)
+          Sampler sampler(able[b].backend, kSamples);
+          for (std::int32_t i = 0; i < kSamples; ++i)
             sampler.slot(i) = {.last_token = 3, .n_generated = i % 9, .finished = i % 13 == 12 ? 1 : 0};
           const std::vector<SampleResult> got = sampler.run(rows, asked);
           if (b == 0) expected = got;
-          for (std::int32_t i = 0; i < kOrders; ++i) {
+          for (std::int32_t i = 0; i < kSamples; ++i) {
             const auto at = static_cast<std::size_t>(i);
             if (b == 0) expected_slots.push_back(sampler.slot(i));
             if (!is_same(got[at], expected[at]) || !is_same(sampler.slot(i), expected_slots[at])) ++n_different[b];
@@ -124,7 +124,8 @@ TEST(SamplingParity, every_backend_gives_the_tokens_of_the_first) {
   }
   // exp and log of two libraries differ in the last bits, so scores and shares nearer than 1e-6 may change places: a few in a
   // million orders each, and logits that tie after rounding do not.
-  for (std::size_t b = 0; b < able.size(); ++b) EXPECT_LE(n_different[b], 2) << able[b].name << " of " << n_orders << " orders";
+  for (std::size_t b = 0; b < able.size(); ++b)
+    EXPECT_LE(n_different[b], 2) << able[b].name << " of " << n_samples << " samples";
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ TEST(GatherRows, takes_the_rows_of_the_orders) {
   }
 }
 
-TEST(Recordings, serve_the_steps_that_come_after_them) {
+TEST(Graphs, serve_the_steps_that_come_after_them) {
   for (const TestBackend& test : test_backends()) {
     if (!test.is_cuda()) continue;  // a CPU reads a step where the caller keeps it
     SCOPED_TRACE(test.name);
@@ -206,20 +206,20 @@ TEST(Recordings, serve_the_steps_that_come_after_them) {
     const OnDevice out(test.backend, HostTensor(DType::f32, {3, 64}));
     const StepInput first = three_rows();
     const StepView view = test.backend.upload_step(first);
-    const auto recording = test.backend.record([&] { gather_rows(test.backend, {view, from.view(), out.view()}); });
-    ASSERT_TRUE(recording) << recording.error().message;
-    EXPECT_TRUE(std::isnan(out.to_host().at(0))) << "recording runs nothing";
+    const auto graph = test.backend.capture([&] { gather_rows(test.backend, {view, from.view(), out.view()}); });
+    ASSERT_TRUE(graph) << graph.error().message;
+    EXPECT_TRUE(std::isnan(out.to_host().at(0))) << "graph runs nothing";
     StepInput second;
     second.header() = first.view().header[0];
     const std::vector<std::int32_t> moved(100, 0);  // so that the orders lie elsewhere
     second.header().reset_slots = second.append(std::span<const std::int32_t>(moved));
-    std::vector<SampleOrder> orders(3);
-    orders[0].row = 2;
-    orders[1].row = orders[2].row = 1;
-    second.header().orders = second.append(std::span<const SampleOrder>(orders));
+    std::vector<SamplingMetadata> samples(3);
+    samples[0].row = 2;
+    samples[1].row = samples[2].row = 1;
+    second.header().samples = second.append(std::span<const SamplingMetadata>(samples));
     second.finish();
     test.backend.upload_step(second);
-    (*recording)->replay();
+    (*graph)->replay();
     const HostTensor got = out.to_host();
     for (std::int64_t i = 0; i < 64; ++i) {
       EXPECT_EQ(got.at(i), in.at(2 * 64 + i));
@@ -228,16 +228,16 @@ TEST(Recordings, serve_the_steps_that_come_after_them) {
   }
 }
 
-TEST(Recordings, are_replayed_and_timed_on_every_backend) {
+TEST(Graphs, are_replayed_and_timed_on_every_backend) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(9);
     const HostTensor gate_up = random_tensor(random, DType::f32, {2, 64});
     const OnDevice from(test.backend, gate_up);
     const OnDevice out(test.backend, HostTensor(DType::f32, {2, 32}));
-    const auto recording = test.backend.record([&] { silu_mul(test.backend, {from.view(), out.view()}); });
-    ASSERT_TRUE(recording) << recording.error().message;
-    EXPECT_GT(test.backend.time_us([&] { (*recording)->replay(); }), 0);
+    const auto graph = test.backend.capture([&] { silu_mul(test.backend, {from.view(), out.view()}); });
+    ASSERT_TRUE(graph) << graph.error().message;
+    EXPECT_GT(test.backend.time_us([&] { (*graph)->replay(); }), 0);
     const HostTensor replayed = out.to_host();
     test.backend.copy_from_host(out.view(), HostTensor(DType::f32, {2, 32}).view());
     silu_mul(test.backend, {from.view(), out.view()});
@@ -330,7 +330,7 @@ TEST(MakeBackend, instruction_sets_can_be_forced_down_and_unknown_ones_are_refus
   const auto lowest = make_backend("cpu", {});
   ASSERT_TRUE(lowest) << lowest.error().message;
   EXPECT_EQ((*lowest)->info().features, "baseline");
-  EXPECT_FALSE((*lowest)->info().has_bf16_products);
+  EXPECT_FALSE((*lowest)->info().has_bf16_matmul);
   setenv("BATON_CPU_ISA", "sse9", 1);
   const auto unknown = make_backend("cpu", {});
   unsetenv("BATON_CPU_ISA");

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int32_t kBlockLen = 16;
 constexpr std::int32_t kMaxRows = 2048;
-constexpr std::int32_t kMaxOrders = 64;
+constexpr std::int32_t kMaxSamples = 64;
 
 /// A model of tests/goldens on a device, with a cache for one sequence whose blocks stand in reverse order.
 class GoldenModel {
@@ -36,14 +36,14 @@ class GoldenModel {
     auto weights = load_weights(*config, *checkpoint, *backend, dtype);
     EXPECT_TRUE(weights) << weights.error().message;
     model = std::make_unique<Model>(*config, std::move(*weights));
-    EXPECT_TRUE(model->prepare(*backend, {kMaxRows, kMaxOrders, 4096, 1}));
+    EXPECT_TRUE(model->prepare(*backend, {kMaxRows, kMaxSamples, 4096, 1}));
     const std::int32_t n_blocks = 128;
     shape = model->attention_shapes(kBlockLen, dtype)[0];
     storage = std::move(*backend->make_kv_storage(model->kv_shapes(n_blocks, kBlockLen, dtype)[0]));
     storage->fill_bytes(0xff);
     for (std::int32_t i = n_blocks; i-- > 0;) blocks.push_back(BlockId{i});
     slots = std::move(*backend->allocate(sizeof(SlotState)));
-    results = std::move(*backend->allocate(kMaxOrders * sizeof(SampleResult)));
+    results = std::move(*backend->allocate(kMaxSamples * sizeof(SampleResult)));
   }
 
   /// Logits of every row of `tokens`, which follow `n_before` tokens of the sequence.
@@ -53,7 +53,7 @@ class GoldenModel {
     sequence.rows = {SlotId{0}, blocks, n_before + n_rows, n_rows};
     sequence.tokens.assign(tokens.begin(), tokens.end());
     sequence.logits_of_every_row = every_row;
-    sequence.order.max_tokens = 1000;
+    sequence.sampling.max_tokens = 1000;
     step = testing::pack_step(std::span(&sequence, 1), shape, {},
                               n_before == 0 ? std::vector<std::int32_t>{0} : std::vector<std::int32_t>{});
     const StepView view = backend->upload_step(step);
@@ -167,7 +167,7 @@ std::vector<std::string> devices_with_bf16() {
     const auto probe = make_backend(device, {.n_threads = 1});
     if (!probe) {
       testing::say_once(device + ": skipped: " + probe.error().message);
-    } else if (!(*probe)->info().has_bf16_products) {
+    } else if (!(*probe)->info().has_bf16_matmul) {
       testing::say_once(device + ": skipped: this processor has no bf16 products");
     } else {
       devices.push_back(device);
@@ -189,7 +189,7 @@ void expect_the_demo_golden(const std::string& device, DType dtype, double bound
     const auto positions = golden.read<std::int32_t>(name("positions"));
     const auto expected = golden.read<float>(name("logits"));
     // Everything but the last tokens in one step, then the rest with logits of every row.
-    const auto n_last = std::min<std::size_t>(kMaxOrders, ids.size() - 1);
+    const auto n_last = std::min<std::size_t>(kMaxSamples, ids.size() - 1);
     const auto n_before = static_cast<std::int32_t>(ids.size() - n_last);
     SampleResult sampled;
     model.run(std::span(ids).first(static_cast<std::size_t>(n_before)), 0, false, nullptr);

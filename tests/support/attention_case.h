@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/attention_plan.h"
 #include "kernels/batch.h"
+#include "plan/attention_plan.h"
 #include "support/kv_contents.h"
 
 namespace baton {

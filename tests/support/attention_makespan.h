@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/attention_plan.h"
+#include "plan/attention_plan.h"
 
 namespace baton::testing {
 
@@ -54,10 +54,10 @@ inline double pair_us(const AttentionItem& item, const AttentionShape& shape, co
   }
   const double share = costs.n_workers;
   const double read_us = n_keys * 2 * shape.head_dim * shape.kv_element_bytes * share / costs.memory_bytes_per_us;
-  const double products_us = 4 * n_keys * (queries + costs.few_queries) * shape.head_dim * share / costs.flops_per_us;
+  const double matmul_us = 4 * n_keys * (queries + costs.few_queries) * shape.head_dim * share / costs.flops_per_us;
   const double state_bytes = 2.0 * item.n_rows * group * (4 * shape.head_dim + 8);
   const bool direct = (item.flags & AttentionItem::direct) != 0;
-  return std::max(read_us, products_us) + costs.item_us + (direct ? 0 : state_bytes * share / costs.partial_bytes_per_us);
+  return std::max(read_us, matmul_us) + costs.item_us + (direct ? 0 : state_bytes * share / costs.partial_bytes_per_us);
 }
 
 /// (item, KV head) pairs as they are started.

@@ -88,7 +88,7 @@ struct AttentionProblem {
 
 /// How attention is called; queries and outputs of another type than usual only where a test says which backend takes them.
 struct AttentionCall {
-  bool merge = true;  ///< within attention_decode; else by attention_merge
+  bool merge = true;  ///< within attention; else by attention_merge
   DType out = DType::f32;
   std::optional<DType> q = {};
 };
@@ -155,7 +155,7 @@ class AttentionMemory {
   void enqueue(const StepView& step) {
     AttentionArgs args = args_;
     args.step = step;
-    attention_decode(*backend_, args);
+    attention(*backend_, args);
     if (!args.merge) attention_merge(*backend_, {args.out, args.partials, step, 0});
   }
   /// Waits, and gives the outputs as f32.

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/attention_plan.h"
+#include "plan/attention_plan.h"
 
 namespace baton::testing {
 

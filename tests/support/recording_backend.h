@@ -50,10 +50,10 @@ class RecordingBackend : public Backend {
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
 
-  Result<std::unique_ptr<Download>> make_download(std::size_t) override { not_here(); }
+  Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t) override { not_here(); }
   StepView upload_step(const StepInput&) override { not_here(); }
   void synchronize() override {}
-  Result<std::unique_ptr<Recording>> record(std::function<void()>) override { not_here(); }
+  Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()>) override { not_here(); }
   double time_us(const std::function<void()>&) override { not_here(); }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape&) override { not_here(); }
   void resolve_rows(const ResolveRowsArgs&) override { not_here(); }
@@ -62,7 +62,7 @@ class RecordingBackend : public Backend {
   void gather_rows(const GatherRowsArgs&) override { not_here(); }
   void matmul(const MatmulArgs&) override { not_here(); }
   void rope_append(const RopeAppendArgs&) override { not_here(); }
-  void attention_decode(const AttentionArgs&) override { not_here(); }
+  void attention(const AttentionArgs&) override { not_here(); }
   void attention_merge(const AttentionMergeArgs&) override { not_here(); }
   void silu_mul(const SiluMulArgs&) override { not_here(); }
   void sample(const SampleArgs&) override { not_here(); }

@@ -31,7 +31,7 @@ inline std::vector<TestBackend> one_of_each_device() {
 
 /// An order with its lists.
 struct AskedSample {
-  SampleOrder order = {};
+  SamplingMetadata sampling = {};
   std::vector<TokenCount> counts = {};
   std::vector<TokenBias> biases = {};
   std::vector<TokenBan> bans = {};
@@ -46,7 +46,7 @@ class Sampler {
 
   std::vector<SampleResult> run(const std::vector<std::vector<float>>& logits, std::vector<AskedSample> asked) {
     StepInput step;
-    std::vector<SampleOrder> orders;
+    std::vector<SamplingMetadata> samples;
     std::vector<TokenCount> counts;
     std::vector<TokenBias> biases;
     std::vector<TokenBan> bans;
@@ -57,14 +57,14 @@ class Sampler {
       return range;
     };
     for (AskedSample& one : asked) {
-      if (one.order.max_tokens == 0) one.order.max_tokens = 1 << 30;
-      one.order.counts = add(counts, one.counts);
-      one.order.biases = add(biases, one.biases);
-      one.order.bans = add(bans, one.bans);
-      one.order.allowed = add(allowed, one.allowed);
-      orders.push_back(one.order);
+      if (one.sampling.max_tokens == 0) one.sampling.max_tokens = 1 << 30;
+      one.sampling.counts = add(counts, one.counts);
+      one.sampling.biases = add(biases, one.biases);
+      one.sampling.bans = add(bans, one.bans);
+      one.sampling.allowed = add(allowed, one.allowed);
+      samples.push_back(one.sampling);
     }
-    step.header().orders = step.append(std::span<const SampleOrder>(orders));
+    step.header().samples = step.append(std::span<const SamplingMetadata>(samples));
     step.header().token_counts = step.append(std::span<const TokenCount>(counts));
     step.header().token_biases = step.append(std::span<const TokenBias>(biases));
     step.header().token_bans = step.append(std::span<const TokenBan>(bans));
@@ -72,21 +72,21 @@ class Sampler {
     step.finish();
     return run(logits, step);
   }
-  std::vector<SampleResult> run(const std::vector<std::vector<float>>& logits, const std::vector<SampleOrder>& orders) {
+  std::vector<SampleResult> run(const std::vector<std::vector<float>>& logits, const std::vector<SamplingMetadata>& samples) {
     std::vector<AskedSample> asked;
-    for (const SampleOrder& order : orders) asked.push_back({.order = order});
+    for (const SamplingMetadata& sampling : samples) asked.push_back({.sampling = sampling});
     return run(logits, std::move(asked));
   }
   SampleResult run_one(const std::vector<float>& logits, const AskedSample& asked) { return run({logits}, {asked})[0]; }
-  SampleResult run_one(const std::vector<float>& logits, const SampleOrder& order) {
-    return run_one(logits, AskedSample{.order = order});
+  SampleResult run_one(const std::vector<float>& logits, const SamplingMetadata& sampling) {
+    return run_one(logits, AskedSample{.sampling = sampling});
   }
 
  private:
   std::vector<SampleResult> run(const std::vector<std::vector<float>>& logits, const StepInput& step) {
-    const auto n_orders = static_cast<std::int64_t>(logits.size());
+    const auto n_samples = static_cast<std::int64_t>(logits.size());
     const auto n_vocab = static_cast<std::int64_t>(logits[0].size());
-    HostTensor flat(DType::f32, {n_orders, n_vocab});
+    HostTensor flat(DType::f32, {n_samples, n_vocab});
     for (std::size_t r = 0; r < logits.size(); ++r)
       std::memcpy(flat.bytes.data() + r * logits[r].size() * 4, logits[r].data(), logits[r].size() * 4);
     std::vector<SampleResult> results(logits.size());
@@ -121,22 +121,23 @@ class Sampler {
 inline std::vector<double> exact_distribution(const std::vector<float>& logits, const AskedSample& asked, TokenId last_token,
                                               std::int32_t n_generated) {
   constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-  const SampleOrder& order = asked.order;
+  const SamplingMetadata& sampling = asked.sampling;
   std::vector<double> x(logits.begin(), logits.end());
   const auto at = [&](TokenId id) -> double& { return x[static_cast<std::size_t>(id)]; };
   for (const TokenBias& bias : asked.biases) at(bias.id) += static_cast<double>(bias.bias);
   std::map<TokenId, int> counts;
   for (const TokenCount& count : asked.counts) counts[count.id] = count.count;
-  if (order.counts_last_token != 0) ++counts[last_token];
+  if (sampling.counts_last_token != 0) ++counts[last_token];
   for (const auto& [id, count] : counts) {
-    const auto repetition = static_cast<double>(order.repetition_penalty);
+    const auto repetition = static_cast<double>(sampling.repetition_penalty);
     at(id) = at(id) > 0 ? at(id) / repetition : at(id) * repetition;
-    if (count > 0) at(id) -= static_cast<double>(order.presence_penalty) + static_cast<double>(order.frequency_penalty) * count;
+    if (count > 0)
+      at(id) -= static_cast<double>(sampling.presence_penalty) + static_cast<double>(sampling.frequency_penalty) * count;
   }
   for (const TokenBan& ban : asked.bans)
     if (ban.after < 0 || ban.after == last_token) at(ban.banned) = kMinusInfinity;
-  for (std::int32_t i = 0; i < order.n_stop_ids && n_generated < order.min_tokens; ++i)
-    at(order.stop_ids[static_cast<std::size_t>(i)]) = kMinusInfinity;
+  for (std::int32_t i = 0; i < sampling.n_stop_ids && n_generated < sampling.min_tokens; ++i)
+    at(sampling.stop_ids[static_cast<std::size_t>(i)]) = kMinusInfinity;
   if (!asked.allowed.empty()) {
     for (std::size_t id = 0; id < x.size(); ++id)
       if (std::ranges::find(asked.allowed, static_cast<TokenId>(id)) == asked.allowed.end()) x[id] = kMinusInfinity;
@@ -146,21 +147,22 @@ inline std::vector<double> exact_distribution(const std::vector<float>& logits, 
   std::iota(ids.begin(), ids.end(), 0);
   std::ranges::stable_sort(ids, [&](std::size_t a, std::size_t b) { return x[a] > x[b]; });
   std::vector<double> p(x.size(), 0);
-  const auto temperature = static_cast<double>(order.temperature);
+  const auto temperature = static_cast<double>(sampling.temperature);
   if (temperature == 0) {
     p[ids[0]] = 1;
     return p;
   }
   for (std::size_t id = 0; id < x.size(); ++id) p[id] = std::exp((x[id] - x[ids[0]]) / temperature);
-  std::erase_if(ids, [&](std::size_t id) { return p[id] == 0 || p[id] < static_cast<double>(order.min_p); });
-  if (order.top_k > 0 && ids.size() > static_cast<std::size_t>(order.top_k)) ids.resize(static_cast<std::size_t>(order.top_k));
+  std::erase_if(ids, [&](std::size_t id) { return p[id] == 0 || p[id] < static_cast<double>(sampling.min_p); });
+  if (sampling.top_k > 0 && ids.size() > static_cast<std::size_t>(sampling.top_k))
+    ids.resize(static_cast<std::size_t>(sampling.top_k));
   double total = 0;
   for (const std::size_t id : ids) total += p[id];
-  if (order.top_p < 1) {
+  if (sampling.top_p < 1) {
     double mass = 0;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       mass += p[ids[i]];
-      if (mass < static_cast<double>(order.top_p) * total) continue;
+      if (mass < static_cast<double>(sampling.top_p) * total) continue;
       ids.resize(i + 1);
       total = mass;
       break;
@@ -182,8 +184,8 @@ inline void expect_drawn(Backend& backend, const std::vector<float>& logits, Ask
     std::vector<AskedSample> all;
     for (std::int32_t i = 0; i < kBatch; ++i) {
       sampler.slot(i) = slot;
-      asked.order.slot = i;
-      asked.order.seed = static_cast<std::uint64_t>(draw + i) * 7919 + 5;
+      asked.sampling.slot = i;
+      asked.sampling.seed = static_cast<std::uint64_t>(draw + i) * 7919 + 5;
       all.push_back(asked);
     }
     for (const SampleResult& result : sampler.run(std::vector<std::vector<float>>(kBatch, logits), all))

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/attention_plan.h"
 #include "kernels/batch.h"
+#include "plan/attention_plan.h"
 
 namespace baton::testing {
 
@@ -14,7 +14,7 @@ struct StepSequence {
   SequenceRows rows;
   std::vector<TokenId> tokens;
   bool logits_of_every_row = false;  ///< else of the last
-  SampleOrder order;                 ///< row is filled in
+  SamplingMetadata sampling;         ///< row is filled in
 };
 
 /// Packs one layer group. Sequences must stand in depth_first_order.
@@ -23,7 +23,7 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
   std::vector<SequenceRows> planned;
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_slots;
-  std::vector<SampleOrder> orders;
+  std::vector<SamplingMetadata> samples;
   for (const StepSequence& sequence : sequences) {
     planned.push_back(sequence.rows);
     const std::int32_t begin = sequence.rows.kv_len - sequence.rows.n_rows;
@@ -32,10 +32,10 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
       const std::int64_t block = sequence.rows.blocks[static_cast<std::size_t>(position / shape.block_len)].value;
       kv_slots.push_back(block * shape.block_len + position % shape.block_len);
       if (sequence.logits_of_every_row || i + 1 == sequence.rows.n_rows) {
-        SampleOrder order = sequence.order;
-        order.slot = sequence.rows.slot.value;
-        order.row = static_cast<std::int32_t>(token_ids.size());
-        orders.push_back(order);
+        SamplingMetadata sampling = sequence.sampling;
+        sampling.slot = sequence.rows.slot.value;
+        sampling.row = static_cast<std::int32_t>(token_ids.size());
+        samples.push_back(sampling);
       }
       token_ids.push_back(sequence.tokens[static_cast<std::size_t>(i)]);
     }
@@ -47,7 +47,7 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
   header.n_groups = 1;
   header.token_ids = step.append(std::span<const TokenId>(token_ids));
   header.reset_slots = step.append(std::span<const std::int32_t>(reset_slots));
-  header.orders = step.append(std::span<const SampleOrder>(orders));
+  header.samples = step.append(std::span<const SamplingMetadata>(samples));
   header.groups[0] = append_plan(step, plan);
   header.groups[0].kv_slots = step.append(std::span<const std::int64_t>(kv_slots));
   step.finish();

@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
-#include "text/jinja_interpreter.h"
-#include "text/jinja_parser.h"
-#include "text/jinja_print.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
+#include "jinja/print.h"
 
 namespace baton {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "apps/bench/read_rate.h"
 #include "apps/bench/statistics.h"
-#include "kernels/attention_plan.h"
+#include "plan/attention_plan.h"
 
 namespace baton {
 namespace {
@@ -123,7 +123,7 @@ struct AttentionCaseRunner::Arm {
   AttentionArmRun result;
   StepInput step;
   Buffer rows, o, m, l;
-  std::unique_ptr<Recording> recording;
+  std::unique_ptr<CapturedGraph> graph;
 };
 
 AttentionCaseRunner::AttentionCaseRunner(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
@@ -193,12 +193,12 @@ Result<void> AttentionCaseRunner::add_arm(const std::string& name) {
   BATON_TRY(arm->o, backend_->allocate(n_states * static_cast<std::size_t>(run_.of.head_dim) * 4));
   BATON_TRY(arm->m, backend_->allocate(n_states * 4));
   BATON_TRY(arm->l, backend_->allocate(n_states * 4));
-  BATON_TRY_VOID(record(*arm));
+  BATON_TRY_VOID(capture(*arm));
   arms_.push_back(std::move(arm));
   return {};
 }
 
-Result<void> AttentionCaseRunner::record(Arm& arm) {
+Result<void> AttentionCaseRunner::capture(Arm& arm) {
   const AttentionBenchCase& of = run_.of;
   AttentionArgs args;
   args.q = q_.view(q_dtype_, q_shape());
@@ -212,11 +212,11 @@ Result<void> AttentionCaseRunner::record(Arm& arm) {
   args.scale = 1 / std::sqrt(static_cast<float>(of.head_dim));
   args.merge = true;
   backend_->synchronize();
-  BATON_TRY(arm.recording,
-            backend_->record([backend = backend_, n_calls = run_.n_calls, n_layers = run_.n_layers, args]() mutable {
+  BATON_TRY(arm.graph,
+            backend_->capture([backend = backend_, n_calls = run_.n_calls, n_layers = run_.n_layers, args]() mutable {
               for (int call = 0; call < n_calls; ++call) {
                 args.layer = call % n_layers;
-                attention_decode(*backend, args);
+                attention(*backend, args);
               }
             }));
   return {};
@@ -228,12 +228,12 @@ void AttentionCaseRunner::measure(bool processor_time) {
     if (processor_time) {
       backend_->synchronize();
       const StopWatch watch(true);
-      arm->recording->replay();
+      arm->graph->replay();
       backend_->synchronize();
       arm->result.us.push_back(watch.us() / run_.n_calls);
     } else {
       // The upload still runs while the replay is enqueued behind the first mark: its launch costs the device no idle time.
-      arm->result.us.push_back(backend_->time_us([&] { arm->recording->replay(); }) / run_.n_calls);
+      arm->result.us.push_back(backend_->time_us([&] { arm->graph->replay(); }) / run_.n_calls);
     }
   }
 }

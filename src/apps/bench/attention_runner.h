@@ -38,7 +38,7 @@ struct AttentionBenchRun {
   std::int64_t query_bytes = 0;       ///< queries and outputs
   double flops = 0;
   int n_layers = 0;    ///< that are rotated
-  int n_calls = 0;     ///< of attention_decode in a recording
+  int n_calls = 0;     ///< of attention in a graph
   double read_us = 0;  ///< a read-only kernel over the distinct bytes; 0: not measured
 
   /// The arm of that name, or null.
@@ -51,12 +51,12 @@ struct AttentionBenchRun {
 struct AttentionRotation {
   std::int64_t bytes = 0;  ///< keys and values of all layers, at least
   int fewest_layers = 1;
-  int fewest_calls = 1;  ///< in one recording: spreads the launch of it
+  int fewest_calls = 1;  ///< in one graph: spreads the launch of it
 
   int n_layers(std::int64_t distinct_bytes) const;
 };
 
-/// The plans of a case, made once, and their recordings. Thread: one, the backend's.
+/// The plans of a case, made once, and their graphs. Thread: one, the backend's.
 class AttentionCaseRunner {
  public:
   /// Fills keys, values and queries with normal numbers and records the arms (paged alone where nothing is shared). The backend
@@ -79,7 +79,7 @@ class AttentionCaseRunner {
   AttentionCaseRunner(Backend& backend, const AttentionBenchCase& of, DType kv_dtype, const AttentionRotation& rotation);
   Result<void> fill(std::int32_t n_blocks);
   Result<void> add_arm(const std::string& name);
-  Result<void> record(Arm& arm);
+  Result<void> capture(Arm& arm);
   Shape q_shape() const { return {run_.of.n_requests, run_.of.n_heads, run_.of.head_dim}; }
 
   Backend* backend_;
@@ -88,7 +88,7 @@ class AttentionCaseRunner {
   std::vector<std::vector<BlockId>> tables_;
   std::unique_ptr<KvStorage> kv_;
   Buffer q_, out_;
-  std::vector<std::unique_ptr<Arm>> arms_;  // recordings hold their addresses
+  std::vector<std::unique_ptr<Arm>> arms_;  // graphs hold their addresses
 };
 
 /// What the host does for a step of many requests.

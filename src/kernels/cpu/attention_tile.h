@@ -1,6 +1,6 @@
 /// What one instruction set does for attention: one chunk of keys for a tile of query rows, folded into the rows' states.
 ///
-/// Seen by attention_decode.cpp and by the files that are compiled with their own instruction sets; those must not instantiate
+/// Seen by attention.cpp and by the files that are compiled with their own instruction sets; those must not instantiate
 /// inline functions that the rest of the program may link to, so this header includes nothing of ours.
 #pragma once
 

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu/activation.h"
-#include "kernels/cpu/attention_decode.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_merge.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/cpu/embedding.h"
@@ -49,9 +49,9 @@ std::int64_t free_memory_bytes() {
   return available;
 }
 
-class CpuRecording final : public Recording {
+class CpuCapturedGraph final : public CapturedGraph {
  public:
-  explicit CpuRecording(std::function<void()> operations) : operations_(std::move(operations)) {}
+  explicit CpuCapturedGraph(std::function<void()> operations) : operations_(std::move(operations)) {}
   void replay() override { operations_(); }
 
  private:
@@ -59,12 +59,12 @@ class CpuRecording final : public Recording {
 };
 
 /// Copies at once, so that the operations may write anew.
-class CpuDownload final : public Download {
+class CpuReadback final : public AsyncReadback {
  public:
-  explicit CpuDownload(std::size_t size_bytes) : bytes_(size_bytes) {}
+  explicit CpuReadback(std::size_t size_bytes) : bytes_(size_bytes) {}
   void enqueue(ConstTensorView device) override {
     n_bytes_ = device.size_bytes();
-    check(n_bytes_ <= bytes_.size(), "Download: more than it was made for");
+    check(n_bytes_ <= bytes_.size(), "AsyncReadback: more than it was made for");
     if (n_bytes_ > 0) std::memcpy(bytes_.data(), device.data, n_bytes_);
   }
   std::span<const std::byte> wait() override { return {bytes_.data(), n_bytes_}; }
@@ -95,7 +95,7 @@ BackendInfo CpuBackend::info() const {
   info.features = to_string(isa_);
   info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   info.free_memory_bytes = free_memory_bytes();
-  info.has_bf16_products = isa_ == CpuIsa::avx512_bf16;
+  info.has_bf16_matmul = isa_ == CpuIsa::avx512_bf16;
   info.has_full_sampling = true;
   // Per thread, as measured on Zen 4 (targets.md, bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200
   // GFLOP/s of bf16 dot products.
@@ -124,14 +124,14 @@ void CpuBackend::copy_to_host(TensorView host, ConstTensorView device) {
   if (host.size_bytes() > 0) std::memcpy(host.data, device.data, host.size_bytes());
 }
 
-Result<std::unique_ptr<Download>> CpuBackend::make_download(std::size_t size_bytes) {
-  return std::make_unique<CpuDownload>(size_bytes);
+Result<std::unique_ptr<AsyncReadback>> CpuBackend::make_readback(std::size_t size_bytes) {
+  return std::make_unique<CpuReadback>(size_bytes);
 }
 
 StepView CpuBackend::upload_step(const StepInput& step) { return step.view(); }
 
-Result<std::unique_ptr<Recording>> CpuBackend::record(std::function<void()> operations) {
-  return std::make_unique<CpuRecording>(std::move(operations));
+Result<std::unique_ptr<CapturedGraph>> CpuBackend::capture(std::function<void()> operations) {
+  return std::make_unique<CpuCapturedGraph>(std::move(operations));
 }
 
 double CpuBackend::time_us(const std::function<void()>& operations) {
@@ -159,7 +159,7 @@ void CpuBackend::rms_norm(const RmsNormArgs& args) { cpu::rms_norm(parallel_, ar
 void CpuBackend::gather_rows(const GatherRowsArgs& args) { cpu::gather_rows(args); }
 void CpuBackend::matmul(const MatmulArgs& args) { products_.multiply(args); }
 void CpuBackend::rope_append(const RopeAppendArgs& args) { cpu::rope_append(parallel_, args); }
-void CpuBackend::attention_decode(const AttentionArgs& args) { cpu::attention_decode(parallel_, isa_, args); }
+void CpuBackend::attention(const AttentionArgs& args) { cpu::attention(parallel_, isa_, args); }
 void CpuBackend::attention_merge(const AttentionMergeArgs& args) { cpu::attention_merge(parallel_, args); }
 void CpuBackend::silu_mul(const SiluMulArgs& args) { cpu::silu_mul(parallel_, args); }
 void CpuBackend::sample(const SampleArgs& args) { cpu::sample(parallel_, args); }

@@ -21,11 +21,11 @@ class CpuBackend final : public Backend {
   Result<Buffer> allocate(std::size_t size_bytes) override;
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
-  Result<std::unique_ptr<Download>> make_download(std::size_t size_bytes) override;
+  Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override {}
   /// Keeps the function; replay calls it.
-  Result<std::unique_ptr<Recording>> record(std::function<void()> operations) override;
+  Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
@@ -36,7 +36,7 @@ class CpuBackend final : public Backend {
   void gather_rows(const GatherRowsArgs& args) override;
   void matmul(const MatmulArgs& args) override;
   void rope_append(const RopeAppendArgs& args) override;
-  void attention_decode(const AttentionArgs& args) override;
+  void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
   void silu_mul(const SiluMulArgs& args) override;
   void sample(const SampleArgs& args) override;

@@ -47,9 +47,9 @@ void embedding(const Parallel& parallel, const EmbeddingArgs& args) {
 void gather_rows(const GatherRowsArgs& args) {
   const std::size_t row_bytes = static_cast<std::size_t>(args.in.shape[1]) * size_bytes(args.in.dtype);
   std::byte* out = args.out.data;
-  for (const SampleOrder& order : args.step.span<SampleOrder>(args.step.header->orders)) {
-    check(order.row >= 0 && order.row < args.in.shape[0], "gather_rows: an order for a row outside the step");
-    std::memcpy(out, args.in.data + static_cast<std::size_t>(order.row) * row_bytes, row_bytes);
+  for (const SamplingMetadata& sampling : args.step.span<SamplingMetadata>(args.step.header->samples)) {
+    check(sampling.row >= 0 && sampling.row < args.in.shape[0], "gather_rows: an order for a row outside the step");
+    std::memcpy(out, args.in.data + static_cast<std::size_t>(sampling.row) * row_bytes, row_bytes);
     out += row_bytes;
   }
 }

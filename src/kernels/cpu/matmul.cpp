@@ -20,15 +20,15 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
-#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/skinny_gemm.h"
 
 namespace baton::cpu {
 namespace {
 
 constexpr std::array<std::int64_t, 14> kLadder{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512};
-/// Numbers of rows at which our products are measured, up to kMaxFewRows.
-constexpr std::array<std::int64_t, 7> kFewSteps{1, 2, 4, 8, 16, 24, kMaxFewRows};
+/// Numbers of rows at which our products are measured, up to kMaxSkinnyRows.
+constexpr std::array<std::int64_t, 7> kFewSteps{1, 2, 4, 8, 16, 24, kMaxSkinnyRows};
 /// Which of kFewSteps our product serves.
 using FewSteps = std::array<bool, kFewSteps.size()>;
 
@@ -65,7 +65,7 @@ class MatmulEngine::Impl {
     for (const std::int64_t rows : steps()) BATON_TRY_VOID(onednn_.make_products(rows, *matrix, DType::f32, name));
     const MatrixShape shape{matrix->n, matrix->k, dtype};
     if (!few_steps_of_.contains(shape)) {
-      if (few_rows_kernel(isa_, dtype) != nullptr && matrix->has_panels()) {
+      if (skinny_gemm_kernel(isa_, dtype) != nullptr && matrix->has_panels()) {
         BATON_TRY(matrix->few_steps, measure(weight, dtype, name));
       }
       if (batch_invariant_) BATON_TRY_VOID(prove(*matrix, name));
@@ -80,7 +80,7 @@ class MatmulEngine::Impl {
     const std::int64_t n_rows = args.x.shape[0];
     for (std::int64_t begin = 0; begin < n_rows;) {
       if (is_ours(matrix, n_rows - begin, args.out.dtype))
-        return run_few_rows(args.x.rows(begin, n_rows), matrix, args.out.rows(begin, n_rows));
+        return run_skinny_gemm(args.x.rows(begin, n_rows), matrix, args.out.rows(begin, n_rows));
       const std::int64_t step = step_for(n_rows - begin);
       const std::int64_t rows = std::min(step, n_rows - begin);
       onednn_.multiply(step, args.x.rows(begin, begin + rows), matrix, args.out.rows(begin, begin + rows));
@@ -109,7 +109,7 @@ class MatmulEngine::Impl {
   }
 
   /// The same by our product. Rows of an odd number of bf16 go through a copy with a zero behind each.
-  void run_few_rows(const ConstTensorView& x, const CpuMatrix& matrix, const TensorView& out) {
+  void run_skinny_gemm(const ConstTensorView& x, const CpuMatrix& matrix, const TensorView& out) {
     const std::int64_t stride = matrix.slices[0].panels.n_steps * 4;
     const std::int64_t row_bytes = matrix.k * static_cast<std::int64_t>(size_bytes(matrix.dtype));
     const std::byte* words = x.data;
@@ -122,7 +122,7 @@ class MatmulEngine::Impl {
     tasks_.clear();
     for (const WeightSlice& slice : matrix.slices)
       tasks_.push_back({slice.panels, words, stride, x.shape[0], out.elements<float>().data() + slice.first, matrix.n});
-    multiply_few_rows(parallel_, few_rows_kernel(isa_, matrix.dtype), tasks_);
+    multiply_skinny(parallel_, skinny_gemm_kernel(isa_, matrix.dtype), tasks_);
   }
 
   /// Runs both products over the first columns of the weight as they lie in memory, and says at which numbers of rows ours is
@@ -136,8 +136,8 @@ class MatmulEngine::Impl {
     const std::int64_t n_columns = std::min(weight.shape[0], n_panels * kPanelColumns);
     BATON_TRY_VOID(onednn_.pack(weight.rows(0, n_columns), dtype, name, matrix));
     if (!matrix.has_panels()) return FewSteps{};
-    const std::vector<std::byte> x(static_cast<std::size_t>(kMaxFewRows * matrix.k) * size_bytes(matrix.dtype));
-    std::vector<float> out(static_cast<std::size_t>(kMaxFewRows * matrix.n));
+    const std::vector<std::byte> x(static_cast<std::size_t>(kMaxSkinnyRows * matrix.k) * size_bytes(matrix.dtype));
+    std::vector<float> out(static_cast<std::size_t>(kMaxSkinnyRows * matrix.n));
     FewSteps is_faster{};
     std::string report;
     for (std::size_t i = 0; i < kFewSteps.size(); ++i) {
@@ -150,7 +150,7 @@ class MatmulEngine::Impl {
         evict(parallel_, matrix.buffer);
         const double begin = seconds_now();
         if (ours) {
-          run_few_rows(rows, matrix, sums);
+          run_skinny_gemm(rows, matrix, sums);
         } else {
           onednn_.multiply(step_for(n_rows), rows, matrix, sums);
         }
@@ -159,8 +159,7 @@ class MatmulEngine::Impl {
       is_faster[i] = best[0] < kWorthwhile * best[1];
       report += fmt::format(" rows{}={:.0f}/{:.0f}us", n_rows, best[0] * 1e6, best[1] * 1e6);
     }
-    log::debug("event=products_measured n={} k={} dtype={} ours/onednn:{}", matrix.n, matrix.k, to_string(matrix.dtype),
-               report);
+    log::debug("event=matmuls_measured n={} k={} dtype={} ours/onednn:{}", matrix.n, matrix.k, to_string(matrix.dtype), report);
     return is_faster;
   }
 
@@ -169,7 +168,7 @@ class MatmulEngine::Impl {
   Result<void> prove(CpuMatrix& matrix, std::string_view name) {
     if (matrix.few_steps != FewSteps{}) {
       if (compare_bits(matrix, name)) return {};
-      log::debug("event=few_rows_off n={} k={} reason=other_bits", matrix.n, matrix.k);
+      log::debug("event=skinny_gemm_off n={} k={} reason=other_bits", matrix.n, matrix.k);
       matrix.few_steps = {};
     }
     return compare_bits(matrix, name);
@@ -215,7 +214,7 @@ class MatmulEngine::Impl {
   CpuIsa isa_;
   bool batch_invariant_;
   OneDnn onednn_;
-  std::vector<FewRowsTask> tasks_;
+  std::vector<SkinnyGemmTask> tasks_;
   std::map<MatrixShape, FewSteps> few_steps_of_;  ///< as measured and, in batch-invariant mode, proven
   std::vector<std::byte> padded_x_;
 };

@@ -105,7 +105,7 @@ PanelMatrix panels_of(const std::byte* data, const memory::desc& packed, std::in
 }
 
 /// What one primitive is made for: rows, columns of a slice, k, dtype, out dtype.
-using ProductKey = std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, DType>;
+using MatmulKey = std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, DType>;
 
 /// What a thread has of its own while it runs a product.
 struct Lane {
@@ -170,7 +170,7 @@ class OneDnn::Impl {
 
   Result<void> make_products(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name) {
     for (std::size_t i = 0; i < matrix.slices.size(); ++i) {
-      const ProductKey key{rows, matrix.slices[i].n, matrix.k, matrix.dtype, out_dtype};
+      const MatmulKey key{rows, matrix.slices[i].n, matrix.k, matrix.dtype, out_dtype};
       if (products_.contains(key)) continue;
       Product product;
       product.x = row_major(rows, matrix.k, matrix.dtype);
@@ -297,7 +297,7 @@ class OneDnn::Impl {
   const Parallel& parallel_;
   dnnl::engine engine_;
   std::vector<Lane> lanes_;  ///< by thread
-  std::map<ProductKey, Product> products_;
+  std::map<MatmulKey, Product> products_;
   std::vector<std::byte> padded_x_;
 };
 

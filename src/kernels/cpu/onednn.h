@@ -1,5 +1,5 @@
-/// oneDNN's products, over weights that lie in slices of their columns n. Slices are what the threads of a crew share out:
-/// oneDNN itself runs on one thread for each, so that no other threads than the crew's work (core/parallel.h), and none waits
+/// oneDNN's products, over weights that lie in slices of their columns n. Slices are what the threads of a thread pool share out:
+/// oneDNN itself runs on one thread for each, so that no other threads than the thread pool's work (core/parallel.h), and none waits
 /// for another inside a product.
 #pragma once
 
@@ -11,8 +11,8 @@
 #include "core/parallel.h"
 #include "core/result.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/skinny_gemm.h"
 
 namespace baton::cpu {
 

@@ -158,7 +158,7 @@ struct Loudest {
 };
 
 #if HWY_TARGET == HWY_SCALAR
-std::int32_t LoudestToken(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
+std::int32_t GumbelArgmax(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
                           std::int32_t n_generated) {
   Loudest loudest;
   for (std::int32_t id = 0; id < n; ++id) {
@@ -197,7 +197,7 @@ void BitsOfTokens(std::uint64_t seed, std::int32_t n_generated, std::int32_t fir
   hn::StoreInterleaved2(pair(c0, c1), pair(c2, c3), d, reinterpret_cast<std::uint64_t*>(bits));
 }
 
-std::int32_t LoudestToken(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
+std::int32_t GumbelArgmax(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
                           std::int32_t n_generated) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
@@ -240,7 +240,7 @@ HWY_EXPORT(FindMaxAndNan);
 HWY_EXPORT(SumOfExp);
 HWY_EXPORT(MaxOfBlocks);
 HWY_EXPORT(Collect);
-HWY_EXPORT(LoudestToken);
+HWY_EXPORT(GumbelArgmax);
 
 float sum_of_squares(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOfSquares)(x, n); }
 void scale_by_weight(const float* x, float factor, const float* weight, std::int64_t n, float* out) {
@@ -258,9 +258,9 @@ void max_of_blocks(const float* x, std::int64_t n, float* out) { HWY_DYNAMIC_DIS
 std::int64_t collect(const float* logits, std::int64_t n, float least, float* kept, std::int32_t* ids) {
   return HWY_DYNAMIC_DISPATCH(Collect)(logits, n, least, kept, ids);
 }
-std::int32_t loudest_token(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
+std::int32_t gumbel_argmax(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
                            std::int32_t n_generated) {
-  return HWY_DYNAMIC_DISPATCH(LoudestToken)(logits, n, max, scale, seed, n_generated);
+  return HWY_DYNAMIC_DISPATCH(GumbelArgmax)(logits, n, max, scale, seed, n_generated);
 }
 
 }  // namespace baton::cpu

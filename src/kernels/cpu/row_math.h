@@ -33,7 +33,7 @@ std::int64_t collect(const float* logits, std::int64_t n, float least, float* ke
 
 /// The id with the largest (logits[id] - max) * scale + gumbel_noise(seed, n_generated, id), the smaller one on a tie, and the
 /// score computed as in scalar code; -1 if all logits are -infinity. `max` is the largest logit.
-std::int32_t loudest_token(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
+std::int32_t gumbel_argmax(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
                            std::int32_t n_generated);
 
 }  // namespace baton::cpu

@@ -35,7 +35,7 @@ struct Lists {
   template <class T>
   static std::span<const T> part(std::span<const T> all, const Range& range) {
     check(range.first >= 0 && range.count >= 0 && static_cast<std::size_t>(range.first + range.count) <= all.size(),
-          "sample: an order's list lies outside its section");
+          "sample: a sampling entry's list lies outside its section");
     return all.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count));
   }
 };
@@ -95,14 +95,14 @@ class Adjuster {
  public:
   Adjuster(Logits& logits, std::vector<TokenBias>& originals) : logits_(logits), originals_(originals) { originals_.clear(); }
 
-  void apply(const SampleOrder& order, const Lists& lists, TokenId last_token, std::int32_t n_generated) {
-    for (const TokenBias& bias : Lists::part(lists.biases, order.biases)) set(bias.id, at(bias.id) + bias.bias);
-    if (order.has_penalties()) penalise(order, Lists::part(lists.counts, order.counts), last_token);
-    for (const TokenBan& ban : Lists::part(lists.bans, order.bans))
+  void apply(const SamplingMetadata& sampling, const Lists& lists, TokenId last_token, std::int32_t n_generated) {
+    for (const TokenBias& bias : Lists::part(lists.biases, sampling.biases)) set(bias.id, at(bias.id) + bias.bias);
+    if (sampling.has_penalties()) penalise(sampling, Lists::part(lists.counts, sampling.counts), last_token);
+    for (const TokenBan& ban : Lists::part(lists.bans, sampling.bans))
       if (ban.after < 0 || ban.after == last_token) set(ban.banned, kMinusInfinity);
-    if (n_generated < order.min_tokens)
-      for (std::int32_t i = 0; i < order.n_stop_ids; ++i) {
-        const TokenId id = order.stop_ids[static_cast<std::size_t>(i)];
+    if (n_generated < sampling.min_tokens)
+      for (std::int32_t i = 0; i < sampling.n_stop_ids; ++i) {
+        const TokenId id = sampling.stop_ids[static_cast<std::size_t>(i)];
         if (id >= 0 && id < logits_.n) set(id, kMinusInfinity);
       }
     const float before = logits_.max;
@@ -122,19 +122,20 @@ class Adjuster {
     originals_.push_back({id, at(id)});
     at(id) = value;
   }
-  void penalise(const SampleOrder& order, std::span<const TokenCount> counts, TokenId last_token) {
-    bool is_last_listed = order.counts_last_token == 0;
+  void penalise(const SamplingMetadata& sampling, std::span<const TokenCount> counts, TokenId last_token) {
+    bool is_last_listed = sampling.counts_last_token == 0;
     for (const TokenCount& token : counts) {
-      const bool is_last = order.counts_last_token != 0 && token.id == last_token;
+      const bool is_last = sampling.counts_last_token != 0 && token.id == last_token;
       is_last_listed |= is_last;
-      penalise(order, token.id, token.count + (is_last ? 1 : 0));
+      penalise(sampling, token.id, token.count + (is_last ? 1 : 0));
     }
-    if (!is_last_listed) penalise(order, last_token, 1);
+    if (!is_last_listed) penalise(sampling, last_token, 1);
   }
-  void penalise(const SampleOrder& order, TokenId id, std::int32_t count) {
+  void penalise(const SamplingMetadata& sampling, TokenId id, std::int32_t count) {
     float value = at(id);
-    if (order.repetition_penalty != 1) value = value > 0 ? value / order.repetition_penalty : value * order.repetition_penalty;
-    if (count > 0) value -= order.presence_penalty + order.frequency_penalty * static_cast<float>(count);
+    if (sampling.repetition_penalty != 1)
+      value = value > 0 ? value / sampling.repetition_penalty : value * sampling.repetition_penalty;
+    if (count > 0) value -= sampling.presence_penalty + sampling.frequency_penalty * static_cast<float>(count);
     set(id, value);
   }
 
@@ -146,33 +147,34 @@ class Adjuster {
 /// Chooses among the tokens of one row by chance.
 class Draw {
  public:
-  Draw(const Logits& logits, const SampleOrder& order, std::int32_t n_generated, Scratch& scratch)
+  Draw(const Logits& logits, const SamplingMetadata& sampling, std::int32_t n_generated, Scratch& scratch)
       : logits_(logits),
-        order_(order),
+        sampling_(sampling),
         n_generated_(n_generated),
-        scale_(1.0f / order.temperature),
-        least_scaled_(order.min_p > 0 ? std::log(order.min_p) : kMinusInfinity),
+        scale_(1.0f / sampling.temperature),
+        least_scaled_(sampling.min_p > 0 ? std::log(sampling.min_p) : kMinusInfinity),
         scratch_(scratch) {}
 
   TokenId from_all() {
-    if (order_.top_k > 0 && order_.top_k < logits_.n) {
+    if (sampling_.top_k > 0 && sampling_.top_k < logits_.n) {
       find_maxima(logits_, scratch_);
-      take_most_likely(logits_, order_.top_k, scratch_);
+      take_most_likely(logits_, sampling_.top_k, scratch_);
       return from_candidates();
     }
-    if (order_.min_p > 0) {
+    if (sampling_.min_p > 0) {
       constexpr float kRounding = 1e-3f;  // the exact cut comes after
       take_from(logits_, std::max(kLeastFinite, logits_.max + (least_scaled_ - kRounding) / scale_), scratch_);
       return from_candidates();
     }
-    if (order_.top_p >= 1) return loudest_token(logits_.values, logits_.n, logits_.max, scale_, order_.seed, n_generated_);
+    if (sampling_.top_p >= 1)
+      return gumbel_argmax(logits_.values, logits_.n, logits_.max, scale_, sampling_.seed, n_generated_);
     // A nucleus is usually small: look at ever more of the most likely until the mass is there.
     const double total = sum_of_exp(logits_.values, logits_.n, logits_.max, scale_);
     find_maxima(logits_, scratch_);
     const std::int64_t n_blocks = std::ssize(scratch_.maxima);
     for (std::int64_t n = 32;; n = n < n_blocks ? std::min(4 * n, n_blocks) : logits_.n) {
       const bool is_all = take_most_likely(logits_, n, scratch_);
-      if (weigh() < order_.top_p * total && !is_all) continue;
+      if (weigh() < sampling_.top_p * total && !is_all) continue;
       cut_top_p(total);
       return loudest();
     }
@@ -181,7 +183,7 @@ class Draw {
   TokenId from_candidates() {
     cut_min_p();
     cut_top_k();
-    if (order_.top_p < 1) cut_top_p(weigh());
+    if (sampling_.top_p < 1) cut_top_p(weigh());
     return loudest();
   }
 
@@ -199,11 +201,11 @@ class Draw {
     return mass;
   }
   void cut_min_p() {
-    if (order_.min_p > 0) std::erase_if(scratch_.candidates, [&](const Candidate& c) { return !reaches_min_p(c.logit); });
+    if (sampling_.min_p > 0) std::erase_if(scratch_.candidates, [&](const Candidate& c) { return !reaches_min_p(c.logit); });
   }
   void cut_top_k() {
     auto& candidates = scratch_.candidates;
-    const auto k = static_cast<std::ptrdiff_t>(order_.top_k);
+    const auto k = static_cast<std::ptrdiff_t>(sampling_.top_k);
     if (k <= 0 || k >= std::ssize(candidates)) return;
     std::ranges::nth_element(candidates, candidates.begin() + k, is_more_likely);
     candidates.resize(static_cast<std::size_t>(k));
@@ -211,7 +213,7 @@ class Draw {
   /// Cuts weighed candidates to the fewest most likely whose mass reaches top_p of `total`; all stay if it does not.
   void cut_top_p(double total) {
     const std::span<Candidate> all(scratch_.candidates);
-    const double wanted = static_cast<double>(order_.top_p) * total;
+    const double wanted = static_cast<double>(sampling_.top_p) * total;
     // Halves the part that the last of them is in until it is short enough to sort.
     constexpr std::size_t kSorted = 16;
     double mass = 0;  // of what is before `begin`
@@ -247,12 +249,12 @@ class Draw {
   TokenId loudest() const {
     Best best;
     for (const Candidate& candidate : scratch_.candidates)
-      best.consider(candidate.id, scaled(candidate.logit) + gumbel_noise(order_.seed, n_generated_, candidate.id));
+      best.consider(candidate.id, scaled(candidate.logit) + gumbel_noise(sampling_.seed, n_generated_, candidate.id));
     return best.id;
   }
 
   const Logits& logits_;
-  const SampleOrder& order_;
+  const SamplingMetadata& sampling_;
   std::int32_t n_generated_;
   float scale_;
   float least_scaled_;  ///< of what min_p leaves
@@ -274,38 +276,40 @@ void fill_top(const Logits& logits, std::int32_t n, double log_sum_exp, Scratch&
   }
 }
 
-void score(const Logits& logits, const SampleOrder& order, double log_sum_exp, SampleResult& result) {
-  check(order.scored < logits.n, "sample: a scored token outside the vocabulary");
-  const float logit = logits.values[order.scored];
-  result.token = order.scored;
+void score(const Logits& logits, const SamplingMetadata& sampling, double log_sum_exp, SampleResult& result) {
+  check(sampling.scored < logits.n, "sample: a scored token outside the vocabulary");
+  const float logit = logits.values[sampling.scored];
+  result.token = sampling.scored;
   result.logprob = static_cast<float>(logit - log_sum_exp);
   result.rank = 1 + static_cast<std::int32_t>(
                         std::count_if(logits.values, logits.values + logits.n, [&](float other) { return other > logit; }));
 }
 
 /// The token, or -1 if all are forbidden.
-TokenId choose(const Logits& logits, const SampleOrder& order, const Lists& lists, std::int32_t n_generated, Scratch& scratch) {
-  if (order.allowed.count == 0) {
+TokenId choose(const Logits& logits, const SamplingMetadata& sampling, const Lists& lists, std::int32_t n_generated,
+               Scratch& scratch) {
+  if (sampling.allowed.count == 0) {
     if (logits.max == kMinusInfinity) return -1;
-    if (order.temperature <= 0)
+    if (sampling.temperature <= 0)
       return static_cast<TokenId>(std::find(logits.values, logits.values + logits.n, logits.max) - logits.values);
-    return Draw(logits, order, n_generated, scratch).from_all();
+    return Draw(logits, sampling, n_generated, scratch).from_all();
   }
   scratch.candidates.clear();
-  for (const TokenId id : Lists::part(lists.allowed, order.allowed)) {
+  for (const TokenId id : Lists::part(lists.allowed, sampling.allowed)) {
     check(id >= 0 && id < logits.n, "sample: an allowed token outside the vocabulary");
     if (logits.values[id] != kMinusInfinity) scratch.candidates.push_back({.logit = logits.values[id], .id = id});
   }
   if (scratch.candidates.empty()) return -1;
   const Candidate most_likely = *std::ranges::min_element(scratch.candidates, is_more_likely);
-  if (order.temperature <= 0) return most_likely.id;
+  if (sampling.temperature <= 0) return most_likely.id;
   const Logits allowed{logits.values, logits.n, most_likely.logit};
-  return Draw(allowed, order, n_generated, scratch).from_candidates();
+  return Draw(allowed, sampling, n_generated, scratch).from_candidates();
 }
 
-SampleResult sample_one(Logits logits, const SampleOrder& order, const Lists& lists, SlotState& slot, Scratch& scratch) {
+SampleResult sample_one(Logits logits, const SamplingMetadata& sampling, const Lists& lists, SlotState& slot,
+                        Scratch& scratch) {
   SampleResult result;
-  const bool is_scored = order.scored >= 0;
+  const bool is_scored = sampling.scored >= 0;
   if (!is_scored && slot.finished != 0) {
     result.was_finished = 1;
     return result;
@@ -318,33 +322,33 @@ SampleResult sample_one(Logits logits, const SampleOrder& order, const Lists& li
   }
   logits.max = found.max;
   const double log_sum_exp =
-      order.n_top_logprobs >= 0 ? found.max + std::log(sum_of_exp(logits.values, logits.n, found.max, 1.0f)) : 0.0;
-  if (order.n_top_logprobs > 0) fill_top(logits, order.n_top_logprobs, log_sum_exp, scratch, result);
+      sampling.n_top_logprobs >= 0 ? found.max + std::log(sum_of_exp(logits.values, logits.n, found.max, 1.0f)) : 0.0;
+  if (sampling.n_top_logprobs > 0) fill_top(logits, sampling.n_top_logprobs, log_sum_exp, scratch, result);
   if (is_scored) {
-    score(logits, order, log_sum_exp, result);
+    score(logits, sampling, log_sum_exp, result);
     return result;
   }
 
-  const std::int32_t n_generated = order.n_generated_before + slot.n_generated;
-  Adjuster(logits, scratch.originals).apply(order, lists, slot.last_token, n_generated);
-  const TokenId token = choose(logits, order, lists, n_generated, scratch);
+  const std::int32_t n_generated = sampling.n_generated_before + slot.n_generated;
+  Adjuster(logits, scratch.originals).apply(sampling, lists, slot.last_token, n_generated);
+  const TokenId token = choose(logits, sampling, lists, n_generated, scratch);
   if (token < 0) {
     slot.finished = 1;
     result.finished = FinishedBy::nothing_allowed;
     return result;
   }
   result.token = token;
-  if (order.n_top_logprobs >= 0) {
+  if (sampling.n_top_logprobs >= 0) {
     const auto original = std::ranges::find(scratch.originals, token, &TokenBias::id);
     const float logit = original == scratch.originals.end() ? logits.values[token] : original->bias;
     result.logprob = static_cast<float>(logit - log_sum_exp);
   }
   slot.last_token = token;
   slot.n_generated++;
-  const auto stop_end = order.stop_ids.begin() + order.n_stop_ids;
-  if (std::find(order.stop_ids.begin(), stop_end, token) != stop_end)
+  const auto stop_end = sampling.stop_ids.begin() + sampling.n_stop_ids;
+  if (std::find(sampling.stop_ids.begin(), stop_end, token) != stop_end)
     result.finished = FinishedBy::stop_id;
-  else if (n_generated + 1 >= order.max_tokens)
+  else if (n_generated + 1 >= sampling.max_tokens)
     result.finished = FinishedBy::length;
   slot.finished = result.finished != FinishedBy::not_finished ? 1 : 0;
   return result;
@@ -354,18 +358,18 @@ SampleResult sample_one(Logits logits, const SampleOrder& order, const Lists& li
 
 void sample(const Parallel& parallel, const SampleArgs& args) {
   const StepHeader& header = *args.step.header;
-  const auto orders = args.step.span<SampleOrder>(header.orders);
+  const auto samples = args.step.span<SamplingMetadata>(header.samples);
   const Lists lists{args.step.span<TokenCount>(header.token_counts), args.step.span<TokenBias>(header.token_biases),
                     args.step.span<TokenBan>(header.token_bans), args.step.span<TokenId>(header.allowed_ids)};
   const auto n_vocab = static_cast<std::int32_t>(args.logits.shape[1]);
   auto* slots = reinterpret_cast<SlotState*>(args.slots.data);
   auto* results = reinterpret_cast<SampleResult*>(args.results.data);
   std::vector<Scratch> of_thread(static_cast<std::size_t>(parallel.n_threads()));
-  parallel.for_parts(static_cast<std::int64_t>(orders.size()), [&](std::int64_t i, int thread) {
-    const SampleOrder& order = orders[static_cast<std::size_t>(i)];
-    check(order.slot >= 0 && order.slot < args.slots.shape[0], "sample: an order of a slot outside the table");
+  parallel.for_parts(static_cast<std::int64_t>(samples.size()), [&](std::int64_t i, int thread) {
+    const SamplingMetadata& sampling = samples[static_cast<std::size_t>(i)];
+    check(sampling.slot >= 0 && sampling.slot < args.slots.shape[0], "sample: a sampling entry of a slot outside the table");
     const Logits logits{args.logits.elements<float>().data() + i * n_vocab, n_vocab, kMinusInfinity};
-    results[i] = sample_one(logits, order, lists, slots[order.slot], of_thread[static_cast<std::size_t>(thread)]);
+    results[i] = sample_one(logits, sampling, lists, slots[sampling.slot], of_thread[static_cast<std::size_t>(thread)]);
   });
 }
 

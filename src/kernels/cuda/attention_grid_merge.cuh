@@ -19,7 +19,7 @@ class GridBarrier {
     return atomicInc(counter_, 2 * gridDim.x - 1);
   }
   /// Which of the blocks it was that arrived, from 0.
-  __device__ static int order_of(unsigned arrival) {
+  __device__ static int sequence_of_sample(unsigned arrival) {
     return static_cast<int>(arrival < gridDim.x ? arrival : arrival - gridDim.x);
   }
   __device__ void wait(unsigned arrival) const {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void merge_behind_all_blocks(const AttentionParams& p
     if (thread == 0) *shared = barrier.arrive();
     named_barrier(kBarrier, kMergeThreads);
     arrival = *shared;
-    return GridBarrier::order_of(arrival) - (n_blocks - n_mergers);
+    return GridBarrier::sequence_of_sample(arrival) - (n_blocks - n_mergers);
   };
   const auto wait = [&] {
     if (thread == 0) barrier.wait(arrival);

@@ -91,12 +91,12 @@ Result<Device> describe(int ordinal) {
   return device;
 }
 
-class CudaRecording final : public Recording {
+class CudaCapturedGraph final : public CapturedGraph {
  public:
-  CudaRecording(const Device& device, cudaGraphExec_t graph) : device_(device), graph_(graph) {}
-  ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
-  CudaRecording(const CudaRecording&) = delete;
-  CudaRecording& operator=(const CudaRecording&) = delete;
+  CudaCapturedGraph(const Device& device, cudaGraphExec_t graph) : device_(device), graph_(graph) {}
+  ~CudaCapturedGraph() override { cudaGraphExecDestroy(graph_); }
+  CudaCapturedGraph(const CudaCapturedGraph&) = delete;
+  CudaCapturedGraph& operator=(const CudaCapturedGraph&) = delete;
   void replay() override {
     check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
     check_cuda(cudaGraphLaunch(graph_, device_.stream), "cudaGraphLaunch");
@@ -108,10 +108,10 @@ class CudaRecording final : public Recording {
 };
 
 /// Pinned memory, and an event behind the copy into it.
-class CudaDownload final : public Download {
+class CudaReadback final : public AsyncReadback {
  public:
-  static Result<std::unique_ptr<Download>> make(const Device& device, std::size_t size_bytes) {
-    std::unique_ptr<CudaDownload> made(new CudaDownload(device, size_bytes));
+  static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, std::size_t size_bytes) {
+    std::unique_ptr<CudaReadback> made(new CudaReadback(device, size_bytes));
     check_cuda(cudaEventCreateWithFlags(&made->arrived_, cudaEventDisableTiming), "cudaEventCreate");
     if (size_bytes > 0 && cudaMallocHost(reinterpret_cast<void**>(&made->data_), size_bytes) != cudaSuccess) {
       cudaGetLastError();
@@ -119,31 +119,31 @@ class CudaDownload final : public Download {
     }
     return made;
   }
-  ~CudaDownload() override {
+  ~CudaReadback() override {
     if (arrived_ != nullptr) {
       cudaEventSynchronize(arrived_);
       cudaEventDestroy(arrived_);
     }
     cudaFreeHost(data_);
   }
-  CudaDownload(const CudaDownload&) = delete;
-  CudaDownload& operator=(const CudaDownload&) = delete;
+  CudaReadback(const CudaReadback&) = delete;
+  CudaReadback& operator=(const CudaReadback&) = delete;
 
   void enqueue(ConstTensorView from) override {
     n_bytes_ = from.size_bytes();
-    check(n_bytes_ <= size_bytes_, "Download: more than it was made for");
+    check(n_bytes_ <= size_bytes_, "AsyncReadback: more than it was made for");
     check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
     if (n_bytes_ > 0)
-      check_cuda(cudaMemcpyAsync(data_, from.data, n_bytes_, cudaMemcpyDeviceToHost, device_.stream), "Download");
-    check_cuda(cudaEventRecord(arrived_, device_.stream), "Download");
+      check_cuda(cudaMemcpyAsync(data_, from.data, n_bytes_, cudaMemcpyDeviceToHost, device_.stream), "AsyncReadback");
+    check_cuda(cudaEventRecord(arrived_, device_.stream), "AsyncReadback");
   }
   std::span<const std::byte> wait() override {
-    check_cuda(cudaEventSynchronize(arrived_), "Download");
+    check_cuda(cudaEventSynchronize(arrived_), "AsyncReadback");
     return {data_, n_bytes_};
   }
 
  private:
-  CudaDownload(const Device& device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {}
+  CudaReadback(const Device& device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {}
 
   const Device& device_;
   std::size_t size_bytes_;
@@ -231,8 +231,8 @@ BackendInfo CudaBackend::info() const {
   info.features = fmt::format("sm_{}", device_.compute_capability);
   info.memory_bytes = static_cast<std::int64_t>(total_bytes);
   info.free_memory_bytes = static_cast<std::int64_t>(free_bytes);
-  info.has_bf16_products = true;
-  info.rounds_products = true;
+  info.has_bf16_matmul = true;
+  info.rounds_matmul_outputs = true;
   info.has_full_sampling = true;
   info.is_asynchronous = true;
   // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, an item's own time and a merging
@@ -277,8 +277,8 @@ void CudaBackend::copy_to_host(TensorView host, ConstTensorView from) {
   check_cuda(cudaStreamSynchronize(device_.stream), "copy_to_host");
 }
 
-Result<std::unique_ptr<Download>> CudaBackend::make_download(std::size_t size_bytes) {
-  return CudaDownload::make(device(), size_bytes);
+Result<std::unique_ptr<AsyncReadback>> CudaBackend::make_readback(std::size_t size_bytes) {
+  return CudaReadback::make(device(), size_bytes);
 }
 
 StepView CudaBackend::upload_step(const StepInput& step) {
@@ -301,7 +301,7 @@ StepView CudaBackend::upload_step(const StepInput& step) {
 
 void CudaBackend::synchronize() { check_cuda(cudaStreamSynchronize(device().stream), "synchronize"); }
 
-Result<std::unique_ptr<Recording>> CudaBackend::record(std::function<void()> operations) {
+Result<std::unique_ptr<CapturedGraph>> CudaBackend::capture(std::function<void()> operations) {
   check_cuda(cudaStreamBeginCapture(device().stream, cudaStreamCaptureModeRelaxed), "record");
   operations();
   cudaGraph_t graph = nullptr;
@@ -314,7 +314,7 @@ Result<std::unique_ptr<Recording>> CudaBackend::record(std::function<void()> ope
     return fail(ErrorCode::unavailable, fmt::format("a CUDA graph cannot be made: {}", cudaGetErrorString(error)), "device");
   }
   check_cuda(cudaGraphUpload(executable, device_.stream), "record");
-  return std::make_unique<CudaRecording>(device_, executable);
+  return std::make_unique<CudaCapturedGraph>(device_, executable);
 }
 
 double CudaBackend::time_us(const std::function<void()>& operations) {
@@ -348,7 +348,7 @@ void CudaBackend::matmul(const MatmulArgs& args) {
   products_->multiply(args);
 }
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
-void CudaBackend::attention_decode(const AttentionArgs& args) { cuda::attention_decode(device(), attention_, args); }
+void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_, args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
 void CudaBackend::silu_mul(const SiluMulArgs& args) { cuda::silu_mul(device(), args); }
 void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), sampling_, args); }

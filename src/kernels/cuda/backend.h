@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/attention_decode.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/sampling.h"
@@ -28,11 +28,11 @@ class CudaBackend final : public Backend {
   /// Both wait for everything enqueued before.
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
-  Result<std::unique_ptr<Download>> make_download(std::size_t size_bytes) override;
+  Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override;
   /// Captures the calls into a graph that is instantiated once.
-  Result<std::unique_ptr<Recording>> record(std::function<void()> operations) override;
+  Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
@@ -43,7 +43,7 @@ class CudaBackend final : public Backend {
   void gather_rows(const GatherRowsArgs& args) override;
   void matmul(const MatmulArgs& args) override;
   void rope_append(const RopeAppendArgs& args) override;
-  void attention_decode(const AttentionArgs& args) override;
+  void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
   void silu_mul(const SiluMulArgs& args) override;
   void sample(const SampleArgs& args) override;

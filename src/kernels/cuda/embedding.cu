@@ -69,8 +69,8 @@ template <class Unit>
 __global__ void __launch_bounds__(kCopyThreads)
     gather_rows_kernel(Unit* out, const Unit* in, const std::byte* step, std::int64_t n_rows, std::int64_t units_per_row) {
   const StepHeader& header = *reinterpret_cast<const StepHeader*>(step);
-  if (static_cast<std::int32_t>(blockIdx.x) >= header.orders.count) return;
-  const std::int32_t row = section<SampleOrder>(step, header.orders)[blockIdx.x].row;
+  if (static_cast<std::int32_t>(blockIdx.x) >= header.samples.count) return;
+  const std::int32_t row = section<SamplingMetadata>(step, header.samples)[blockIdx.x].row;
   if (row < 0 || row >= n_rows) __trap();
   for (std::int64_t i = threadIdx.x; i < units_per_row; i += kCopyThreads)
     out[blockIdx.x * units_per_row + i] = in[row * units_per_row + i];
@@ -110,11 +110,11 @@ void embedding(const Device& device, const EmbeddingArgs& args) {
 }
 
 void gather_rows(const Device& device, const GatherRowsArgs& args) {
-  const auto n_orders = static_cast<unsigned>(args.out.shape[0]);
+  const auto n_samples = static_cast<unsigned>(args.out.shape[0]);
   const std::int64_t row_bytes = args.in.shape[1] * static_cast<std::int64_t>(size_bytes(args.in.dtype));
-  if (n_orders == 0 || row_bytes == 0) return;
+  if (n_samples == 0 || row_bytes == 0) return;
   const auto run = [&]<class Unit>(Unit) {
-    gather_rows_kernel<Unit><<<n_orders, kCopyThreads, 0, device.stream>>>(
+    gather_rows_kernel<Unit><<<n_samples, kCopyThreads, 0, device.stream>>>(
         reinterpret_cast<Unit*>(args.out.data), reinterpret_cast<const Unit*>(args.in.data), args.step.data, args.in.shape[0],
         row_bytes / static_cast<std::int64_t>(sizeof(Unit)));
   };

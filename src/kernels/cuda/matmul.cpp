@@ -19,7 +19,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/elements.h"
-#include "kernels/cuda/few_rows.h"
+#include "kernels/cuda/skinny_gemm.h"
 
 namespace baton::cuda {
 namespace {
@@ -258,7 +258,7 @@ class MatmulEngine::Impl {
   /// The same for an out of any float type: those that cuBLASLt does not write are rounded from f32, some rows at a time.
   void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const TensorView& out) {
     const ConstTensorView weight{matrix.data, matrix.dtype, {matrix.n, matrix.k}};
-    if (can_multiply_few_rows(device_, x, weight, out)) return multiply_few_rows(device_, x, weight, out);
+    if (can_multiply_skinny(device_, x, weight, out)) return multiply_skinny(device_, x, weight, out);
     if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return run(x, matrix, out);
     const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(kScratchBytes) / (4 * matrix.n));
     check(step * matrix.n * 4 <= static_cast<std::int64_t>(kScratchBytes), "matmul: a row of out exceeds the scratch memory");

@@ -74,7 +74,7 @@ struct List {
 
 /// Changes logits in place as the lists of an order ask, and finds again what they were.
 struct Adjuster {
-  const SampleOrder& order;
+  const SamplingMetadata& sampling;
   List<TokenCount> counts;
   List<TokenBias> biases;
   List<TokenBan> bans;
@@ -82,8 +82,8 @@ struct Adjuster {
   float* originals_of_counts;
   bool penalises_last = false;  ///< which is in no list
 
-  __device__ Adjuster(const SampleParams& params, const StepHeader& header, const SampleOrder& asked)
-      : order(asked),
+  __device__ Adjuster(const SampleParams& params, const StepHeader& header, const SamplingMetadata& asked)
+      : sampling(asked),
         counts(params.step, header.token_counts, asked.counts),
         biases(params.step, header.token_biases, asked.biases),
         bans(params.step, header.token_bans, asked.bans),
@@ -94,7 +94,8 @@ struct Adjuster {
 
   /// Whether there is anything to apply.
   __device__ bool changes(std::int32_t n_generated) const {
-    return order.has_penalties() || biases.n > 0 || bans.n > 0 || (n_generated < order.min_tokens && order.n_stop_ids > 0);
+    return sampling.has_penalties() || biases.n > 0 || bans.n > 0 ||
+           (n_generated < sampling.min_tokens && sampling.n_stop_ids > 0);
   }
   __device__ void apply(const Logits& logits, Shared& shared, std::int32_t last_token, std::int32_t n_generated) {
     biases.each([&](std::int32_t i, const TokenBias& bias) {
@@ -103,13 +104,14 @@ struct Adjuster {
       logit += bias.bias;
     });
     __syncthreads();
-    if (order.has_penalties()) penalise_all(logits, shared, last_token);
+    if (sampling.has_penalties()) penalise_all(logits, shared, last_token);
     bans.each([&](std::int32_t, const TokenBan& ban) {
       if (ban.after < 0 || ban.after == last_token) logits.at(ban.banned) = -INFINITY;
     });
     const int i = static_cast<int>(threadIdx.x);
-    if (n_generated < order.min_tokens && i < order.n_stop_ids && order.stop_ids[i] >= 0 && order.stop_ids[i] < logits.n_vocab)
-      logits.values[order.stop_ids[i]] = -INFINITY;
+    if (n_generated < sampling.min_tokens && i < sampling.n_stop_ids && sampling.stop_ids[i] >= 0 &&
+        sampling.stop_ids[i] < logits.n_vocab)
+      logits.values[sampling.stop_ids[i]] = -INFINITY;
     __syncthreads();
   }
 
@@ -118,7 +120,7 @@ struct Adjuster {
     if (threadIdx.x == 0)
       shared.original = penalises_last && token == last_token ? shared.original_of_last : logits.values[token];
     __syncthreads();
-    if (order.has_penalties())
+    if (sampling.has_penalties())
       counts.each([&](std::int32_t i, const TokenCount& count) {
         if (count.id == token) shared.original = originals_of_counts[i];
       });
@@ -134,13 +136,13 @@ struct Adjuster {
   __device__ void penalise_all(const Logits& logits, Shared& shared, std::int32_t last_token) {
     bool is_last_listed = false;
     counts.each([&](std::int32_t i, const TokenCount& count) {
-      const bool is_last = order.counts_last_token != 0 && count.id == last_token;
+      const bool is_last = sampling.counts_last_token != 0 && count.id == last_token;
       is_last_listed |= is_last;
       float& logit = logits.at(count.id);
       originals_of_counts[i] = logit;
       logit = penalised(logit, count.count + (is_last ? 1 : 0));
     });
-    penalises_last = __syncthreads_or(is_last_listed ? 1 : 0) == 0 && order.counts_last_token != 0;
+    penalises_last = __syncthreads_or(is_last_listed ? 1 : 0) == 0 && sampling.counts_last_token != 0;
     if (penalises_last && threadIdx.x == 0) {
       float& logit = logits.at(last_token);
       shared.original_of_last = logit;
@@ -149,19 +151,22 @@ struct Adjuster {
     __syncthreads();
   }
   __device__ float penalised(float logit, std::int32_t count) const {
-    if (order.repetition_penalty != 1) logit = logit > 0 ? logit / order.repetition_penalty : logit * order.repetition_penalty;
+    if (sampling.repetition_penalty != 1)
+      logit = logit > 0 ? logit / sampling.repetition_penalty : logit * sampling.repetition_penalty;
     // Rounded after each step, as a CPU does it.
-    if (count > 0) logit -= __fadd_rn(order.presence_penalty, __fmul_rn(order.frequency_penalty, static_cast<float>(count)));
+    if (count > 0)
+      logit -= __fadd_rn(sampling.presence_penalty, __fmul_rn(sampling.frequency_penalty, static_cast<float>(count)));
     return logit;
   }
 };
 
 /// The least place that min_p, top_k and top_p leave.
-__device__ Place least_candidate(const Logits& logits, Shared& shared, const SampleOrder& order, float max, float scale) {
+__device__ Place least_candidate(const Logits& logits, Shared& shared, const SamplingMetadata& sampling, float max,
+                                 float scale) {
   Place lowest = 0;
   std::uint64_t n_left = static_cast<std::uint64_t>(logits.n());
-  if (order.min_p > 0) {
-    const float least_scaled = logf(order.min_p);
+  if (sampling.min_p > 0) {
+    const float least_scaled = logf(sampling.min_p);
     Place mine = ~Place{0};
     n_left = 0;
     logits.each([&](std::int32_t id, float logit) {
@@ -173,27 +178,27 @@ __device__ Place least_candidate(const Logits& logits, Shared& shared, const Sam
     lowest = ~block_max(shared, ~mine);
     n_left = block_sum(shared, n_left);
   }
-  if (order.top_k > 0 && static_cast<std::uint64_t>(order.top_k) < n_left)
-    lowest = least_place(logits, shared.search, lowest, static_cast<std::uint64_t>(order.top_k), ByCount{});
-  if (order.top_p >= 1) return lowest;
+  if (sampling.top_k > 0 && static_cast<std::uint64_t>(sampling.top_k) < n_left)
+    lowest = least_place(logits, shared.search, lowest, static_cast<std::uint64_t>(sampling.top_k), ByCount{});
+  if (sampling.top_p >= 1) return lowest;
   const ByMass mass{max, scale};
   std::uint64_t total = 0;
   logits.each([&](std::int32_t id, float logit) {
     if (place_of(logit, id) >= lowest) total += mass(logit);
   });
   total = block_sum(shared, total);
-  const double wanted = ceil(static_cast<double>(order.top_p) * static_cast<double>(total));
+  const double wanted = ceil(static_cast<double>(sampling.top_p) * static_cast<double>(total));
   const std::uint64_t at_least_one = wanted >= 1 ? static_cast<std::uint64_t>(wanted) : 1;
   return least_place(logits, shared.search, lowest, at_least_one < total ? at_least_one : total, mass);
 }
 
 /// The token with the largest log p + noise among those left, the smaller id on a tie. `most_likely_id` has the logit `max`.
-__device__ std::int32_t draw(const Logits& logits, Shared& shared, const SampleOrder& order, std::int32_t n_generated,
+__device__ std::int32_t draw(const Logits& logits, Shared& shared, const SamplingMetadata& sampling, std::int32_t n_generated,
                              std::int32_t most_likely_id, float max) {
-  const float scale = 1.0f / order.temperature;
-  const Place lowest = least_candidate(logits, shared, order, max, scale);
+  const float scale = 1.0f / sampling.temperature;
+  const Place lowest = least_candidate(logits, shared, sampling, max, scale);
   // No score of a token this far below the most likely one's can be the largest, so its noise is not made.
-  const float least_score = gumbel_noise(order.seed, n_generated, most_likely_id) - kMostNoise;
+  const float least_score = gumbel_noise(sampling.seed, n_generated, most_likely_id) - kMostNoise;
   Place best = 0;
   logits.each_four([&](std::int32_t first, const float(&four)[kIdsAtOnce]) {
     float scores[kIdsAtOnce];
@@ -204,7 +209,7 @@ __device__ std::int32_t draw(const Logits& logits, Shared& shared, const SampleO
       may_win |= scores[i] >= least_score;
     }
     if (!may_win) return;
-    const std::array<std::uint32_t, 4> bits = bits_of_four_tokens(order.seed, n_generated, first / kIdsAtOnce);
+    const std::array<std::uint32_t, 4> bits = bits_of_four_tokens(sampling.seed, n_generated, first / kIdsAtOnce);
 #pragma unroll
     for (int i = 0; i < kIdsAtOnce; ++i) {
       if (four[i] == -INFINITY || place_of(four[i], first + i) < lowest) continue;
@@ -263,30 +268,31 @@ __device__ Place most_likely_of_parts(const SampleParams& params, Shared& shared
 }
 
 /// The log-probability and rank of a token that is known.
-__device__ void score(const Logits& logits, Shared& shared, const SampleOrder& order, double log_sum, SampleResult& result) {
-  const float logit = logits.at(order.scored);
+__device__ void score(const Logits& logits, Shared& shared, const SamplingMetadata& sampling, double log_sum,
+                      SampleResult& result) {
+  const float logit = logits.at(sampling.scored);
   std::uint64_t n_larger = 0;
   logits.each([&](std::int32_t, float other) { n_larger += other > logit ? 1 : 0; });
   n_larger = block_sum(shared, n_larger);
   if (threadIdx.x != 0) return;
-  result.token = order.scored;
+  result.token = sampling.scored;
   result.logprob = static_cast<float>(logit - log_sum);
   result.rank = 1 + static_cast<std::int32_t>(n_larger);
 }
 
 /// Ends the order with a chosen token, by one thread.
-__device__ void commit(const SampleOrder& order, std::int32_t token, std::int32_t n_generated, SlotState& slot,
+__device__ void commit(const SamplingMetadata& sampling, std::int32_t token, std::int32_t n_generated, SlotState& slot,
                        SampleResult& result) {
   bool is_stop_id = false;
-  for (int i = 0; i < order.n_stop_ids; ++i) is_stop_id |= order.stop_ids[i] == token;
+  for (int i = 0; i < sampling.n_stop_ids; ++i) is_stop_id |= sampling.stop_ids[i] == token;
   result.token = token;
   if (is_stop_id)
     result.finished = FinishedBy::stop_id;
-  else if (n_generated + 1 >= order.max_tokens)
+  else if (n_generated + 1 >= sampling.max_tokens)
     result.finished = FinishedBy::length;
   slot.last_token = token;
   slot.n_generated++;
-  slot.finished = is_stop_id || n_generated + 1 >= order.max_tokens ? 1 : 0;
+  slot.finished = is_stop_id || n_generated + 1 >= sampling.max_tokens ? 1 : 0;
 }
 
 /// Ends the order without a token, by one thread.
@@ -296,8 +302,8 @@ __device__ void finish(FinishedBy why, SlotState* slot, SampleResult& result) {
 }
 
 /// One order over its logits; `slot` is null for a scored token.
-__device__ void sample_one(const SampleParams& params, Shared& shared, const StepHeader& header, const SampleOrder& order,
-                           Logits logits, SlotState* slot, SampleResult& result) {
+__device__ void sample_one(const SampleParams& params, Shared& shared, const StepHeader& header,
+                           const SamplingMetadata& sampling, Logits logits, SlotState* slot, SampleResult& result) {
   const SlotState before = slot != nullptr ? *slot : SlotState{0, 0, 0, 0};
   if (before.finished != 0) {
     if (threadIdx.x == 0) result.was_finished = 1;
@@ -310,15 +316,15 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
     return;
   }
   double log_sum = 0;
-  if (order.n_top_logprobs >= 0) log_sum = log_sum_exp(logits, shared, value_of(best));
-  if (order.n_top_logprobs > 0) fill_top(logits, shared, order.n_top_logprobs, log_sum, result);
-  if (slot == nullptr) return score(logits, shared, order, log_sum, result);
+  if (sampling.n_top_logprobs >= 0) log_sum = log_sum_exp(logits, shared, value_of(best));
+  if (sampling.n_top_logprobs > 0) fill_top(logits, shared, sampling.n_top_logprobs, log_sum, result);
+  if (slot == nullptr) return score(logits, shared, sampling, log_sum, result);
 
-  const std::int32_t n_generated = order.n_generated_before + before.n_generated;
-  Adjuster adjuster(params, header, order);
+  const std::int32_t n_generated = sampling.n_generated_before + before.n_generated;
+  Adjuster adjuster(params, header, sampling);
   const bool changes = adjuster.changes(n_generated);
   if (changes) adjuster.apply(logits, shared, before.last_token, n_generated);
-  const List<std::int32_t> allowed(params.step, header.allowed_ids, order.allowed);
+  const List<std::int32_t> allowed(params.step, header.allowed_ids, sampling.allowed);
   if (allowed.n > 0) {
     logits.ids = allowed.elements;
     logits.n_ids = allowed.n;
@@ -329,12 +335,12 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
     return;
   }
   std::int32_t token = id_of(best);
-  if (order.temperature > 0) token = draw(logits, shared, order, n_generated, token, value_of(best));
+  if (sampling.temperature > 0) token = draw(logits, shared, sampling, n_generated, token, value_of(best));
   float original = 0;
-  if (order.n_top_logprobs >= 0) original = adjuster.original(logits, shared, token, before.last_token);
+  if (sampling.n_top_logprobs >= 0) original = adjuster.original(logits, shared, token, before.last_token);
   if (threadIdx.x != 0) return;
-  if (order.n_top_logprobs >= 0) result.logprob = static_cast<float>(original - log_sum);
-  commit(order, token, n_generated, *slot, result);
+  if (sampling.n_top_logprobs >= 0) result.logprob = static_cast<float>(original - log_sum);
+  commit(sampling, token, n_generated, *slot, result);
 }
 
 /// Block (part, order).
@@ -343,7 +349,7 @@ __global__ void __launch_bounds__(kSampleThreads) most_likely_kernel(const Sampl
   let_next_kernel_start();
   wait_for_kernel_before();
   const auto index = static_cast<std::int32_t>(blockIdx.y);
-  if (index >= reinterpret_cast<const StepHeader*>(params.step)->orders.count) return;
+  if (index >= reinterpret_cast<const StepHeader*>(params.step)->samples.count) return;
   Logits part = params.row(index);
   const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) * part_length;
   part.values += first;
@@ -357,26 +363,27 @@ __global__ void __launch_bounds__(kSampleThreads) sample_kernel(const SamplePara
   wait_for_kernel_before();
   const StepHeader& header = *reinterpret_cast<const StepHeader*>(params.step);
   const auto index = static_cast<std::int32_t>(blockIdx.x);
-  if (index >= header.orders.count) return;
-  const SampleOrder& order = reinterpret_cast<const SampleOrder*>(params.step + header.orders.offset)[index];
-  if (order.slot < 0 || order.slot >= params.n_slots) __trap();
+  if (index >= header.samples.count) return;
+  const SamplingMetadata& sampling = reinterpret_cast<const SamplingMetadata*>(params.step + header.samples.offset)[index];
+  if (sampling.slot < 0 || sampling.slot >= params.n_slots) __trap();
   SampleResult& result = params.results[index];
   static_assert(sizeof(SampleResult) % sizeof(std::uint32_t) == 0);
   for (std::size_t i = threadIdx.x; i < sizeof(SampleResult) / sizeof(std::uint32_t); i += kSampleThreads)
     reinterpret_cast<std::uint32_t*>(&result)[i] = 0;
   __syncthreads();
-  sample_one(params, shared, header, order, params.row(index), order.scored >= 0 ? nullptr : &params.slots[order.slot], result);
+  sample_one(params, shared, header, sampling, params.row(index), sampling.scored >= 0 ? nullptr : &params.slots[sampling.slot],
+             result);
 }
 
 }  // namespace
 
 void sample(const Device& device, const SampleWorkspace& workspace, const SampleArgs& args) {
-  const auto n_orders = static_cast<unsigned>(args.logits.shape[0]);
+  const auto n_samples = static_cast<unsigned>(args.logits.shape[0]);
   const std::int64_t n_vocab = args.logits.shape[1];
   check(n_vocab <= 1 << kIdBits, "sample: more than 4,194,304 tokens in the vocabulary");
-  if (n_orders == 0 || n_vocab == 0) return;
+  if (n_samples == 0 || n_vocab == 0) return;
   const std::int64_t n_parts =
-      std::max<std::int64_t>(1, std::min({n_vocab / kLeastPart, workspace.n_places / std::int64_t{n_orders}, kMostParts}));
+      std::max<std::int64_t>(1, std::min({n_vocab / kLeastPart, workspace.n_places / std::int64_t{n_samples}, kMostParts}));
   const SampleParams params{args.step.data,
                             reinterpret_cast<float*>(args.logits.data),
                             workspace.originals,
@@ -391,10 +398,10 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
   if (n_parts > 1) {
     // Whole accesses of kIdsAtOnce; the last part may be shorter, and none is empty: parts are longer than there are parts.
     const std::int64_t part_length = (n_vocab + n_parts * kIdsAtOnce - 1) / (n_parts * kIdsAtOnce) * kIdsAtOnce;
-    launch_overlapped(device, most_likely_kernel, dim3(static_cast<unsigned>(n_parts), n_orders), kSampleThreads, 0,
+    launch_overlapped(device, most_likely_kernel, dim3(static_cast<unsigned>(n_parts), n_samples), kSampleThreads, 0,
                       "sample: the most likely", params, static_cast<std::int32_t>(part_length));
   }
-  launch_overlapped(device, sample_kernel, dim3(n_orders), kSampleThreads, 0, "sample", params);
+  launch_overlapped(device, sample_kernel, dim3(n_samples), kSampleThreads, 0, "sample", params);
 }
 
 }  // namespace baton::cuda

@@ -1,0 +1,112 @@
+/// What is counted when.
+#include "engine/metrics_recorder.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace baton {
+namespace {
+
+double seconds_between(MetricsRecorder::Time from, MetricsRecorder::Time to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache) {
+  EngineState state{plan.step, {}, scheduler.n_running(), scheduler.n_waiting(), cache.n_used(), cache.n_blocks()};
+  for (const PlannedSequence& planned : plan.sequences)
+    state.rows.push_back({scheduler.find(planned.id)->request, planned.id, planned.first_position, planned.n_rows});
+  return state;
+}
+
+void MetricsRecorder::admitted(Sequence& sequence, Time now) {
+  if (sequence.n_admissions != 1) return;
+  sequence.first_step = now;
+  if (sequence.is_own()) return;
+  sequence.stats.queue_ms = 1e3 * seconds_between(sequence.submitted, now);
+  metrics_.request_queue_time_seconds.observe(seconds_between(sequence.submitted, now));
+  metrics_.prompt_tokens.add(sequence.prompt_len);
+  metrics_.prompt_tokens_cached.add(sequence.stats.cached_tokens);
+  metrics_.prefix_cache_queries.add(sequence.prompt_len);
+  metrics_.prefix_cache_hits.add(sequence.stats.cached_tokens);
+  metrics_.request_prefill_kv_computed_tokens.observe(sequence.prompt_len - sequence.stats.cached_tokens);
+}
+
+void MetricsRecorder::ran(const StepPlan& plan, const BuiltStep& built) {
+  metrics_.steps.add(1);
+  metrics_.num_preemptions.add(plan.n_preempted);
+  metrics_.prompt_tokens_recomputed.add(plan.n_recomputed_tokens);
+  metrics_.iteration_tokens_total.observe(plan.n_rows);
+  metrics_.kv_bytes_requested.add(built.kv_bytes_requested);
+  metrics_.kv_bytes_saved.add(std::max<std::int64_t>(built.kv_bytes_saved, 0));  // a counter never falls
+  metrics_.relay_groups.set(static_cast<std::int64_t>(built.nodes.size()));
+  for (const RelayNode& node : built.nodes) {
+    metrics_.relay_group_size.observe(node.n_sequences);
+    metrics_.relay_prefix_tokens.observe(node.kv_end - node.kv_begin);
+  }
+}
+
+void MetricsRecorder::read(Sequence& sequence, const SequenceReads& reads) {
+  SequenceStats& stats = sequence.stats;
+  stats.kv_bytes_requested += reads.kv_bytes_requested;
+  stats.kv_bytes_saved += reads.kv_bytes_saved;
+  stats.relayed_tokens += reads.relayed_tokens;
+  stats.largest_group = std::max(stats.largest_group, reads.largest_group);
+}
+
+void MetricsRecorder::verified(std::int32_t n_drafts, std::int32_t n_accepted) {
+  metrics_.spec_decode_num_drafts.add(1);
+  metrics_.spec_decode_num_draft_tokens.add(n_drafts);
+  metrics_.spec_decode_num_accepted_tokens.add(n_accepted);
+  for (std::int32_t i = 0; i < n_accepted; ++i)
+    metrics_.spec_decode_num_accepted_tokens_per_pos[static_cast<std::size_t>(i)].add(1);
+}
+
+void MetricsRecorder::generated(Sequence& sequence, const StepOutcome& outcome, Time now) {
+  if (outcome.n_drafts > 0) verified(outcome.n_drafts, outcome.n_accepted);
+  const auto n_tokens = static_cast<std::int32_t>(outcome.tokens.size()) + (outcome.stop_token ? 1 : 0);
+  if (n_tokens == 0) return;
+  if (sequence.stats.completion_tokens == 0) {
+    sequence.stats.prefill_ms = 1e3 * seconds_between(sequence.first_step, now);
+    metrics_.time_to_first_token_seconds.observe(seconds_between(sequence.submitted, now));
+  } else {
+    metrics_.inter_token_latency_seconds.observe(seconds_between(sequence.last_token, now));
+  }
+  sequence.last_token = now;
+  sequence.stats.completion_tokens += n_tokens;
+  metrics_.generation_tokens.add(n_tokens);
+}
+
+void MetricsRecorder::finished(const Sequence& sequence, Time now) {
+  if (sequence.is_own()) return;
+  switch (sequence.finished.value_or(FinishReason::error)) {
+    case FinishReason::stop: metrics_.finished_stop.add(1); break;
+    case FinishReason::length: metrics_.finished_length.add(1); break;
+    case FinishReason::deadline: metrics_.finished_deadline.add(1); break;
+    case FinishReason::abort: metrics_.finished_abort.add(1); break;
+    case FinishReason::error: metrics_.finished_error.add(1); break;
+  }
+  metrics_.e2e_request_latency_seconds.observe(seconds_between(sequence.submitted, now));
+  metrics_.request_prompt_tokens.observe(sequence.prompt_len);
+  metrics_.request_generation_tokens.observe(sequence.stats.completion_tokens);
+  metrics_.request_params_max_tokens.observe(sequence.max_len - sequence.prompt_len);
+  if (sequence.n_admissions == 0) return;
+  metrics_.request_inference_time_seconds.observe(seconds_between(sequence.first_step, now));
+  if (sequence.stats.completion_tokens == 0) return;
+  metrics_.request_prefill_time_seconds.observe(sequence.stats.prefill_ms / 1e3);
+  const double decode_s = seconds_between(sequence.first_step, sequence.last_token) - sequence.stats.prefill_ms / 1e3;
+  metrics_.request_decode_time_seconds.observe(decode_s);
+  if (sequence.stats.completion_tokens > 1)
+    metrics_.request_time_per_output_token_seconds.observe(decode_s / (sequence.stats.completion_tokens - 1));
+}
+
+void MetricsRecorder::update_gauges(const Scheduler& scheduler, const KvCache& cache) {
+  metrics_.num_requests_running.set(scheduler.n_running());
+  metrics_.num_requests_waiting.set(scheduler.n_waiting());
+  metrics_.num_requests_deferred.set(std::min(scheduler.n_deferred(), scheduler.n_waiting()));
+  metrics_.kv_blocks_used.set(cache.n_used());
+  metrics_.kv_blocks_pinned.set(cache.n_pinned());
+}
+
+}  // namespace baton

@@ -1,0 +1,248 @@
+/// Filters of single values: text, numbers, JSON.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "jinja/format.h"
+#include "jinja/native.h"
+#include "jinja/operators.h"
+#include "jinja/print.h"
+#include "jinja/strings.h"
+
+namespace baton::jinja {
+namespace {
+
+/// The filtered value as text; Jinja's filters of text take any value.
+std::string_view text_of(const NativeCall& call) { return to_text(call.arena, call.self).as_string(); }
+Value made(const NativeCall& call, std::string text) {
+  call.arena.spend(text.size() / 16);
+  return call.arena.text(std::move(text));
+}
+bool flag(const NativeCall& call, std::size_t parameter, bool fallback) {
+  return call[parameter] ? truthy(*call[parameter]) : fallback;
+}
+
+Result<Value> fallback_value(const NativeCall& call) {
+  const bool missing = call.self.is(Kind::undefined) || (flag(call, 1, false) && !truthy(call.self));
+  if (!missing) return call.self;
+  return call[0].value_or(Value::string(""));
+}
+
+Result<Value> to_upper(const NativeCall& call) { return made(call, upper(text_of(call))); }
+Result<Value> to_lower(const NativeCall& call) { return made(call, lower(text_of(call))); }
+Result<Value> to_capitalized(const NativeCall& call) { return made(call, capitalize(text_of(call))); }
+Result<Value> to_string(const NativeCall& call) { return to_text(call.arena, call.self); }
+
+/// Words start after blanks, hyphens and opening brackets.
+Result<Value> to_title(const NativeCall& call) {
+  const std::string_view text = text_of(call);
+  std::string result;
+  bool first = true;
+  for (const std::string_view character : characters(text)) {
+    const bool splits = std::string_view("-({[<").find(character) != std::string_view::npos || is_space_at(character, 0);
+    result += splits ? std::string(character) : first ? upper(character) : lower(character);
+    first = splits;
+  }
+  return made(call, std::move(result));
+}
+
+Result<Value> trim(const NativeCall& call) {
+  const std::string_view text = text_of(call);
+  if (!call[0] || call[0]->is(Kind::none)) return Value::string(strip(text, true, true));
+  return Value::string(strip(text, to_text(call.arena, *call[0]).as_string(), true, true));
+}
+
+Result<Value> replace_text(const NativeCall& call) {
+  const std::string_view text = text_of(call);
+  const std::string_view old_part = to_text(call.arena, *call[0]).as_string();
+  const std::string_view new_part = to_text(call.arena, *call[1]).as_string();
+  const std::int64_t most = call[2] && call[2]->is_whole() ? call[2]->as_int() : -1;
+  if (!call.arena.spend(text.size() / 16) || !call.arena.reserve(text.size() + count(text, old_part) * new_part.size()))
+    return fail_exhausted(call.arena);
+  return made(call, replace(text, old_part, new_part, most));
+}
+
+std::optional<double> parse_float(std::string_view text) {
+  text = strip(text, true, true);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || end != text.data() + text.size() || (error != std::errc() && error != std::errc::result_out_of_range))
+    return std::nullopt;
+  return value;
+}
+
+Result<Value> truncated(double value) {
+  if (!(value > -9.2e18 && value < 9.2e18)) return type_error("a float is too large for an integer, or not a number");
+  return Value::integer(static_cast<std::int64_t>(value));
+}
+
+Result<Value> to_integer(const NativeCall& call) {
+  const Value fallback = call[0].value_or(Value::integer(0));
+  if (call.self.is(Kind::undefined)) return type_error(undefined_message(call.self));
+  if (call.self.is_whole()) return Value::integer(call.self.as_int());
+  if (call.self.is(Kind::floating)) return truncated(call.self.as_double());
+  if (!call.self.is(Kind::string)) return fallback;
+  const int base = call[1] && call[1]->is_whole() && call[1]->as_int() >= 2 && call[1]->as_int() <= 36
+                       ? static_cast<int>(call[1]->as_int())
+                       : 10;
+  std::string text(strip(call.self.as_string(), true, true));
+  std::erase(text, '_');
+  std::string_view digits = text;
+  const bool negative = digits.starts_with('-');
+  if (negative || digits.starts_with('+')) digits.remove_prefix(1);
+  if (base == 16 && (digits.starts_with("0x") || digits.starts_with("0X"))) digits.remove_prefix(2);
+  if (base == 8 && (digits.starts_with("0o") || digits.starts_with("0O"))) digits.remove_prefix(2);
+  if (base == 2 && (digits.starts_with("0b") || digits.starts_with("0B"))) digits.remove_prefix(2);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (!digits.empty() && end == digits.data() + digits.size() && digits.front() != '-') {
+    if (error != std::errc()) return type_error("an integer does not fit 64 bits");
+    return Value::integer(negative ? -value : value);
+  }
+  if (const auto number = parse_float(call.self.as_string())) return truncated(*number);
+  return fallback;
+}
+
+Result<Value> to_float(const NativeCall& call) {
+  const Value fallback = call[0].value_or(Value::floating(0));
+  if (call.self.is(Kind::undefined)) return type_error(undefined_message(call.self));
+  if (call.self.is_number()) return Value::floating(call.self.as_double());
+  if (!call.self.is(Kind::string)) return fallback;
+  const auto number = parse_float(call.self.as_string());
+  return number ? Value::floating(*number) : fallback;
+}
+
+Result<Value> absolute(const NativeCall& call) {
+  if (!call.self.is_number()) return type_error("bad operand type for abs(): '" + std::string(type_name(call.self)) + "'");
+  if (call.self.is(Kind::floating)) return Value::floating(std::fabs(call.self.as_double()));
+  return call.self.as_int() < 0 ? negate(call.self) : Value::integer(call.self.as_int());
+}
+
+Result<Value> round_number(const NativeCall& call) {
+  if (!call.self.is_number()) return type_error("type " + std::string(type_name(call.self)) + " cannot be rounded");
+  const std::int64_t precision = call[0] && call[0]->is_whole() ? std::clamp<std::int64_t>(call[0]->as_int(), -300, 300) : 0;
+  const std::string_view method = call[1] ? to_text(call.arena, *call[1]).as_string() : "common";
+  const double value = call.self.as_double();
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return Value::floating(std::ceil(value * scale) / scale);
+  if (method == "floor") return Value::floating(std::floor(value * scale) / scale);
+  if (method != "common") return type_error("method must be common, ceil or floor");
+  if (call.self.is_whole() && precision >= 0) return Value::integer(call.self.as_int());
+  if (precision < 0) {
+    const double rounded = std::nearbyint(value * scale) / scale;
+    return call.self.is_whole() ? truncated(rounded) : Result<Value>(Value::floating(rounded));
+  }
+  char buffer[700];  // printf rounds the exact binary value half to even, as Python does
+  std::snprintf(buffer, sizeof buffer, "%.*f", static_cast<int>(precision), value);
+  return Value::floating(parse_float(buffer).value_or(value));
+}
+
+Result<Value> to_markup(const NativeCall& call) { return Value::markup(to_text(call.arena, call.self)); }
+Result<Value> escape(const NativeCall& call) { return escape_html(call.arena, to_text(call.arena, call.self)); }
+
+Result<Value> indent_lines(const NativeCall& call) {
+  std::string indent;
+  if (call[0] && call[0]->is(Kind::string)) {
+    indent = call[0]->as_string();
+  } else {
+    const std::int64_t width = call[0] && call[0]->is_whole() ? call[0]->as_int() : 4;
+    if (width > 1000) return type_error("an indent is over 1000 characters");
+    indent.assign(static_cast<std::size_t>(std::max<std::int64_t>(0, width)), ' ');
+  }
+  const bool blank = flag(call, 2, false);
+  const std::string text = std::string(text_of(call)) + "\n";  // as Jinja does, so that a last empty line counts
+  const auto lines = split_lines(text, false);
+  if (!call.arena.reserve(text.size() + lines.size() * indent.size())) return fail_exhausted(call.arena);
+  std::string result;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) result += '\n';
+    if (i == 0 ? flag(call, 1, false) : blank || !lines[i].empty()) result += indent;
+    result += lines[i];
+  }
+  return made(call, std::move(result));
+}
+
+Result<Value> center_text(const NativeCall& call) {
+  const std::string_view text = text_of(call);
+  BATON_TRY(const std::int64_t width, integer_argument(call, 0, 80));
+  const auto size = static_cast<std::int64_t>(length(text));
+  if (width <= size) return Value::string(text);
+  if (!call.arena.reserve(static_cast<std::size_t>(width))) return fail_exhausted(call.arena);
+  const std::int64_t missing = width - size;
+  const std::int64_t left = missing / 2 + (missing & width & 1);
+  return made(call, std::string(static_cast<std::size_t>(left), ' ') + std::string(text) +
+                        std::string(static_cast<std::size_t>(missing - left), ' '));
+}
+
+Result<Value> write_json(const NativeCall& call) {
+  JsonStyle style;
+  style.ensure_ascii = flag(call, 0, false);
+  style.sort_keys = flag(call, 3, false);
+  if (call[1] && !call[1]->is(Kind::none)) {
+    style.multi_line = true;
+    style.item_separator = ",";
+    if (call[1]->is(Kind::string)) {
+      style.indent = call[1]->as_string();
+    } else {
+      BATON_TRY(const std::int64_t width, integer_argument(call, 1, 0));
+      if (width > 1000) return type_error("an indent is over 1000 characters");
+      style.indent.assign(static_cast<std::size_t>(std::max<std::int64_t>(0, width)), ' ');
+    }
+  }
+  if (call[2] && !call[2]->is(Kind::none)) {
+    BATON_TRY(const std::vector<Value> pair, elements(call.arena, *call[2]));
+    if (pair.size() != 2 || !pair[0].is(Kind::string) || !pair[1].is(Kind::string))
+      return type_error("separators must be two strings");
+    style.item_separator = pair[0].as_string();
+    style.key_separator = pair[1].as_string();
+  }
+  return to_json(call.arena, call.self, style);
+}
+
+/// Not in Jinja or Transformers: some published templates ask for it, and other engines have it.
+Result<Value> read_json(const NativeCall& call) {
+  if (!call.self.is(Kind::string)) return type_error("from_json needs a string, not " + std::string(type_name(call.self)));
+  BATON_TRY(const json::Value parsed, json::parse(call.self.as_string(), "from_json"));
+  return from_json(call.arena, parsed, Texts::copy);  // `parsed` dies here
+}
+
+Result<Value> fill_format(const NativeCall& call) {
+  if (!call.all.named.empty()) {
+    Dict* names = call.arena.dict();
+    for (const auto& [name, value] : call.all.named) names->set(Value::string(name), value);
+    return format_percent(call.arena, text_of(call), {Value::dict(names)});
+  }
+  return format_percent(call.arena, text_of(call), call.all.positional);
+}
+
+constexpr Native kFilters[] = {
+    {"default", fallback_value, {"default_value", "boolean"}},
+    {"d", fallback_value, {"default_value", "boolean"}},
+    {"upper", to_upper, {}, 0, false, true},
+    {"lower", to_lower, {}, 0, false, true},
+    {"title", to_title},
+    {"capitalize", to_capitalized, {}, 0, false, true},
+    {"trim", trim, {"chars"}, 0, false, true},
+    {"replace", replace_text, {"old", "new", "count"}, 2},
+    {"string", to_string},
+    {"safe", to_markup},
+    {"int", to_integer, {"default", "base"}},
+    {"float", to_float, {"default"}},
+    {"abs", absolute},
+    {"round", round_number, {"precision", "method"}},
+    {"escape", escape},
+    {"e", escape},
+    {"indent", indent_lines, {"width", "first", "blank"}, 0, false, true},
+    {"center", center_text, {"width"}, 0, false, true},
+    {"tojson", write_json, {"ensure_ascii", "indent", "separators", "sort_keys"}},
+    {"from_json", read_json},
+    {"format", fill_format, {}, 0, true},
+};
+
+}  // namespace
+
+std::span<const Native> text_filters() { return kFilters; }
+
+}  // namespace baton::jinja

@@ -1,0 +1,370 @@
+/// str, repr and JSON.
+#include "jinja/print.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "jinja/native.h"
+#include "jinja/operators.h"
+#include "jinja/strings.h"
+
+namespace baton::jinja {
+namespace {
+
+constexpr int kMaxPrintDepth = 300;
+
+/// Text that stops growing at the arena's memory limit, so that a value that contains itself ends.
+class Writer {
+ public:
+  explicit Writer(Arena& arena) : arena_(arena) {}
+  bool ok() const { return arena_.exhausted().empty(); }
+  void put(std::string_view piece) {
+    if (!arena_.spend(1 + piece.size() / 16) || !arena_.reserve(text_.size() + piece.size())) return;
+    text_ += piece;
+  }
+  bool enter(int depth) {
+    if (depth > kMaxPrintDepth) arena_.exhaust("depth");
+    return ok();
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  Arena& arena_;
+  std::string text_;
+};
+
+void put_repr(Writer& out, Value value, int depth);
+
+void put_items(Writer& out, const std::vector<Value>& items, int depth) {
+  for (std::size_t i = 0; i < items.size() && out.ok(); ++i) {
+    if (i > 0) out.put(", ");
+    put_repr(out, items[i], depth + 1);
+  }
+}
+
+void put_range(Writer& out, const std::vector<Value>& items) {
+  const std::int64_t step = items.size() > 1 ? items[1].as_int() - items[0].as_int() : 1;
+  const std::int64_t start = items.empty() ? 0 : items.front().as_int();
+  const std::int64_t stop = items.empty() ? 0 : items.back().as_int() + step;
+  out.put("range(" + std::to_string(start) + ", " + std::to_string(stop) + (step == 1 ? "" : ", " + std::to_string(step)) +
+          ")");
+}
+
+void put_list(Writer& out, Value value, int depth) {
+  const List& list = *value.as_list();
+  switch (list.flavor) {
+    case List::Flavor::generator: return out.put("<generator object>");
+    case List::Flavor::range: return put_range(out, list.items);
+    case List::Flavor::list:
+      out.put("[");
+      put_items(out, list.items, depth);
+      return out.put("]");
+    case List::Flavor::tuple:
+    case List::Flavor::group:
+      out.put("(");
+      put_items(out, list.items, depth);
+      return out.put(list.items.size() == 1 ? ",)" : ")");
+    default:
+      out.put(type_name(value));
+      out.put("([");
+      put_items(out, list.items, depth);
+      return out.put("])");
+  }
+}
+
+void put_dict(Writer& out, const Dict& dict, int depth) {
+  out.put("{");
+  for (std::size_t i = 0; i < dict.entries.size() && out.ok(); ++i) {
+    if (i > 0) out.put(", ");
+    put_repr(out, dict.entries[i].first, depth + 1);
+    out.put(": ");
+    put_repr(out, dict.entries[i].second, depth + 1);
+  }
+  out.put("}");
+}
+
+void put_repr(Writer& out, Value value, int depth) {
+  if (!out.enter(depth)) return;
+  switch (value.kind()) {
+    case Kind::undefined: return out.put("Undefined");
+    case Kind::none: return out.put("None");
+    case Kind::boolean: return out.put(value.as_bool() ? "True" : "False");
+    case Kind::integer: return out.put(std::to_string(value.as_int()));
+    case Kind::floating: return out.put(float_text(value.as_double()));
+    case Kind::string:
+      return out.put(value.is_markup() ? "Markup(" + represent(value.as_string()) + ")" : represent(value.as_string()));
+    case Kind::list: return put_list(out, value, depth);
+    case Kind::dict: return put_dict(out, *value.as_dict(), depth);
+    case Kind::name_space:
+      out.put("<Namespace ");
+      put_dict(out, *value.as_dict(), depth);
+      return out.put(">");
+    case Kind::function: {
+      const Function& function = *value.as_function();
+      if (function.macro != nullptr) return out.put("<Macro " + represent(function.name) + ">");
+      return out.put("<function " + std::string(function.name) + ">");
+    }
+    case Kind::loop:
+      return out.put("<LoopContext " + std::to_string(value.as_loop()->index0 + 1) + "/" +
+                     std::to_string(value.as_loop()->items.size()) + ">");
+  }
+}
+
+void put_json_string(Writer& out, std::string_view text, bool ensure_ascii) {
+  std::string quoted = "\"";
+  char buffer[16];
+  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
+    const char32_t c = char_at(text, i);
+    switch (c) {
+      case '"': quoted += "\\\""; continue;
+      case '\\': quoted += "\\\\"; continue;
+      case '\n': quoted += "\\n"; continue;
+      case '\r': quoted += "\\r"; continue;
+      case '\t': quoted += "\\t"; continue;
+      case '\f': quoted += "\\f"; continue;
+      case '\b': quoted += "\\b"; continue;
+      default: break;
+    }
+    if (c >= 0x20 && (c < 0x7F || (!ensure_ascii))) {
+      append_utf8(quoted, c);
+    } else if (c == 0x7F) {
+      quoted += '\x7f';
+    } else if (c < 0x10000) {
+      std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(c));
+      quoted += buffer;
+    } else {
+      const unsigned pair = static_cast<unsigned>(c) - 0x10000;
+      std::snprintf(buffer, sizeof buffer, "\\u%04x\\u%04x", 0xD800 + (pair >> 10), 0xDC00 + (pair & 0x3FF));
+      quoted += buffer;
+    }
+  }
+  quoted += '"';
+  out.put(quoted);
+}
+
+class JsonWriter {
+ public:
+  JsonWriter(Arena& arena, const JsonStyle& style) : arena_(arena), style_(style), out_(arena) {}
+
+  Result<Value> run(Value value) {
+    BATON_TRY_VOID(put(value, 0));
+    if (!out_.ok()) return fail_exhausted(arena_);
+    return arena_.text(out_.take());
+  }
+
+ private:
+  void new_line(int level) {
+    if (!style_.multi_line) return;
+    out_.put("\n");
+    for (int i = 0; i < level; ++i) out_.put(style_.indent);
+  }
+
+  Result<void> put(Value value, int level) {
+    if (!out_.enter(level)) return fail_exhausted(arena_);
+    switch (value.kind()) {
+      case Kind::none: out_.put("null"); return {};
+      case Kind::boolean: out_.put(value.as_bool() ? "true" : "false"); return {};
+      case Kind::integer: out_.put(std::to_string(value.as_int())); return {};
+      case Kind::floating: out_.put(number(value.as_double())); return {};
+      case Kind::string: put_json_string(out_, value.as_string(), style_.ensure_ascii); return {};
+      case Kind::dict: return put_object(*value.as_dict(), level);
+      case Kind::list:
+        if (value.as_list()->flavor == List::Flavor::list || value.as_list()->is_tuple())
+          return put_array(*value.as_list(), level);
+        break;
+      case Kind::undefined: return type_error(undefined_message(value) + ", so it cannot be written as JSON");
+      default: break;
+    }
+    return type_error("an object of type " + std::string(type_name(value)) + " cannot be written as JSON");
+  }
+
+  static std::string number(double value) {
+    if (std::isnan(value)) return "NaN";
+    if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+    return float_text(value);
+  }
+
+  Result<void> put_array(const List& list, int level) {
+    if (list.items.empty()) {
+      out_.put("[]");
+      return {};
+    }
+    out_.put("[");
+    for (std::size_t i = 0; i < list.items.size(); ++i) {
+      if (i > 0) out_.put(style_.item_separator);
+      new_line(level + 1);
+      BATON_TRY_VOID(put(list.items[i], level + 1));
+    }
+    new_line(level);
+    out_.put("]");
+    return {};
+  }
+
+  Result<void> put_object(const Dict& dict, int level) {
+    if (dict.entries.empty()) {
+      out_.put("{}");
+      return {};
+    }
+    std::vector<std::pair<Value, Value>> entries = dict.entries;
+    if (style_.sort_keys) {
+      for (const auto& [key, value] : entries)
+        if (!key.is(Kind::string)) return type_error("sort_keys needs keys that are strings");
+      std::stable_sort(entries.begin(), entries.end(),
+                       [](const auto& a, const auto& b) { return a.first.as_string() < b.first.as_string(); });
+    }
+    out_.put("{");
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (i > 0) out_.put(style_.item_separator);
+      new_line(level + 1);
+      BATON_TRY_VOID(put_key(entries[i].first));
+      out_.put(style_.key_separator);
+      BATON_TRY_VOID(put(entries[i].second, level + 1));
+    }
+    new_line(level);
+    out_.put("}");
+    return {};
+  }
+
+  Result<void> put_key(Value key) {
+    if (key.is(Kind::string)) {
+      put_json_string(out_, key.as_string(), style_.ensure_ascii);
+      return {};
+    }
+    if (!key.is_number() && !key.is(Kind::none))
+      return type_error("keys of JSON objects cannot be of type " + std::string(type_name(key)));
+    out_.put("\"");
+    BATON_TRY_VOID(put(key, 0));
+    out_.put("\"");
+    return {};
+  }
+
+  Arena& arena_;
+  const JsonStyle& style_;
+  Writer out_;
+};
+
+Result<Value> from_json_at(Arena& arena, const json::Value& json, Texts texts, int depth) {
+  if (depth > json::kMaxDepth)
+    return fail(ErrorCode::invalid_request, "a value is nested deeper than " + std::to_string(json::kMaxDepth) + " levels");
+  if (!arena.spend(1)) return fail_exhausted(arena);
+  using Type = json::Value::value_t;
+  switch (json.type()) {
+    case Type::boolean: return Value::boolean(json.get_ref<const json::Value::boolean_t&>());
+    case Type::number_integer: return Value::integer(json.get_ref<const json::Value::number_integer_t&>());
+    case Type::number_unsigned: {
+      const std::uint64_t number = json.get_ref<const json::Value::number_unsigned_t&>();
+      if (number > static_cast<std::uint64_t>(INT64_MAX)) return Value::floating(static_cast<double>(number));
+      return Value::integer(static_cast<std::int64_t>(number));
+    }
+    case Type::number_float: return Value::floating(json.get_ref<const json::Value::number_float_t&>());
+    case Type::string: {
+      const std::string& text = json.get_ref<const std::string&>();
+      if (text.size() > arena.limits().memory_bytes) arena.exhaust("memory");
+      return texts == Texts::copy ? arena.text(std::string_view(text)) : Value::string(text);
+    }
+    case Type::array: {
+      std::vector<Value> items;
+      items.reserve(json.size());
+      for (const json::Value& element : json) {
+        BATON_TRY(const Value value, from_json_at(arena, element, texts, depth + 1));
+        items.push_back(value);
+      }
+      return arena.list(List::Flavor::list, std::move(items));
+    }
+    case Type::object: {
+      Dict* dict = arena.dict();
+      for (auto field = json.begin(); field != json.end(); ++field) {
+        BATON_TRY(const Value value, from_json_at(arena, field.value(), texts, depth + 1));
+        const Value key = Value::string(field.key());
+        dict->set(texts == Texts::copy ? arena.text(key.as_string()) : key, value);
+      }
+      return Value::dict(dict);
+    }
+    default: return Value::none();
+  }
+}
+
+}  // namespace
+
+std::string float_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const std::string_view text(buffer, static_cast<std::size_t>(end - buffer));
+  const std::size_t e = text.find('e');
+  int exponent = 0;
+  const char* digits_of_exponent = text.data() + e + (text[e + 1] == '+' ? 2 : 1);
+  std::from_chars(digits_of_exponent, end, exponent);
+  if (exponent >= 16 || exponent < -4) return std::string(text);
+  std::string digits;
+  for (const char c : text.substr(0, e))
+    if (c >= '0' && c <= '9') digits += c;
+  std::string result = text[0] == '-' ? "-" : "";
+  if (exponent < 0) return result + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+  const auto whole = static_cast<std::size_t>(exponent) + 1;
+  if (digits.size() <= whole) return result + digits + std::string(whole - digits.size(), '0') + ".0";
+  return result + digits.substr(0, whole) + "." + digits.substr(whole);
+}
+
+std::string represent(std::string_view text) {
+  const bool doubled = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
+  const char quote = doubled ? '"' : '\'';
+  std::string result(1, quote);
+  char buffer[16];
+  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
+    const char32_t c = char_at(text, i);
+    if (c == static_cast<char32_t>(quote) || c == '\\') {
+      result += '\\';
+      append_utf8(result, c);
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+      result += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+    } else if (is_printable(c)) {
+      append_utf8(result, c);
+    } else {
+      std::snprintf(buffer, sizeof buffer,
+                    c < 0x100     ? "\\x%02x"
+                    : c < 0x10000 ? "\\u%04x"
+                                  : "\\U%08x",
+                    static_cast<unsigned>(c));
+      result += buffer;
+    }
+  }
+  return result + quote;
+}
+
+std::string represent(Arena& arena, Value value) {
+  Writer out(arena);
+  put_repr(out, value, 0);
+  return out.take();
+}
+
+Value to_text(Arena& arena, Value value) {
+  if (value.is(Kind::string)) return value;
+  if (value.is(Kind::undefined)) return Value::string("");
+  return arena.text(represent(arena, value));
+}
+
+Value escape_html(Arena& arena, Value text) {
+  if (text.is_markup()) return text;
+  std::string result;
+  for (const char c : text.as_string()) {
+    switch (c) {
+      case '&': result += "&amp;"; break;
+      case '<': result += "&lt;"; break;
+      case '>': result += "&gt;"; break;
+      case '"': result += "&#34;"; break;
+      case '\'': result += "&#39;"; break;
+      default: result += c;
+    }
+  }
+  return Value::markup(arena.text(std::move(result)));
+}
+
+Result<Value> to_json(Arena& arena, Value value, const JsonStyle& style) { return JsonWriter(arena, style).run(value); }
+
+Result<Value> from_json(Arena& arena, const json::Value& json, Texts texts) { return from_json_at(arena, json, texts, 0); }
+
+}  // namespace baton::jinja

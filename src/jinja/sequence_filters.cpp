@@ -1,0 +1,363 @@
+/// Filters of sequences and mappings.
+#include <algorithm>
+
+#include "jinja/native.h"
+#include "jinja/operators.h"
+#include "jinja/print.h"
+#include "jinja/strings.h"
+
+namespace baton::jinja {
+namespace {
+
+using Values = std::vector<Value>;
+
+Value generator(const NativeCall& call, Values items) { return call.arena.list(List::Flavor::generator, std::move(items)); }
+bool flag(const NativeCall& call, std::size_t parameter) { return call[parameter] && truthy(*call[parameter]); }
+
+/// The value at a path: "name", "a.b", "pair.0" or an integer; `fallback` where it is undefined.
+Result<Value> at_path(Arena& arena, Value value, Value path, std::optional<Value> fallback) {
+  if (path.is(Kind::string)) {
+    for (const std::string_view part : split(path.as_string(), ".", -1)) {
+      const bool is_index = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+      Value key = Value::string(part);
+      if (is_index && part.size() < 10) key = Value::integer(std::stoi(std::string(part)));
+      BATON_TRY(value, item(arena, value, key));
+      if (value.is(Kind::undefined) && fallback) value = *fallback;
+    }
+    return value;
+  }
+  BATON_TRY(value, item(arena, value, path));
+  return value.is(Kind::undefined) && fallback ? *fallback : value;
+}
+
+/// What sort, unique, min, max and groupby compare: the attribute, in lower case unless case counts.
+Result<Value> sort_key(Arena& arena, Value value, const std::optional<Value>& path, bool case_sensitive) {
+  if (path && !path->is(Kind::none)) {
+    BATON_TRY(value, at_path(arena, value, *path, std::nullopt));
+  }
+  if (!case_sensitive && value.is(Kind::string)) return arena.text(lower(value.as_string()));
+  return value;
+}
+
+/// What sort compares: lists, as in Jinja, of one key or of those of several attributes, "a,b". (So values that have no order
+/// but are all equal can be sorted.)
+Result<Value> sort_keys(Arena& arena, Value value, const std::optional<Value>& paths, bool case_sensitive) {
+  Values keys;
+  if (!paths || !paths->is(Kind::string)) {
+    BATON_TRY(const Value key, sort_key(arena, value, paths, case_sensitive));
+    return arena.list(List::Flavor::list, {key});
+  }
+  for (const std::string_view path : split(paths->as_string(), ",", -1)) {
+    BATON_TRY(const Value key, sort_key(arena, value, Value::string(path), case_sensitive));
+    keys.push_back(key);
+  }
+  return arena.list(List::Flavor::list, std::move(keys));
+}
+
+struct Keyed {
+  Value key, value;
+};
+
+/// Each item with its key, by sort_key or sort_keys.
+template <class KeyOf>
+Result<std::vector<Keyed>> with_keys(Arena& arena, const Values& items, KeyOf key_of, const std::optional<Value>& path,
+                                     bool case_sensitive) {
+  std::vector<Keyed> keyed;
+  for (const Value value : items) {
+    BATON_TRY(const Value key, key_of(arena, value, path, case_sensitive));
+    keyed.push_back({key, value});
+  }
+  return keyed;
+}
+
+/// A merge sort: stable, and unlike std::stable_sort at ease with comparisons that fail or contradict each other.
+Result<void> sort_keyed(Arena& arena, std::vector<Keyed>& items, bool reverse) {
+  std::vector<Keyed> merged(items.size());
+  for (std::size_t width = 1; width < items.size(); width *= 2) {
+    for (std::size_t begin = 0; begin < items.size(); begin += 2 * width) {
+      const std::size_t middle = std::min(begin + width, items.size()), end = std::min(begin + 2 * width, items.size());
+      std::size_t left = begin, right = middle;
+      for (std::size_t out = begin; out < end; ++out) {
+        bool take_right = left == middle;
+        if (left < middle && right < end) {
+          BATON_TRY(take_right,
+                    reverse ? less(arena, items[left].key, items[right].key) : less(arena, items[right].key, items[left].key));
+        }
+        merged[out] = take_right ? items[right++] : items[left++];
+      }
+    }
+    items.swap(merged);
+  }
+  return {};
+}
+
+Result<Value> sort(const NativeCall& call) {
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  BATON_TRY(std::vector<Keyed> keyed, with_keys(call.arena, items, sort_keys, call[2], flag(call, 1)));
+  BATON_TRY_VOID(sort_keyed(call.arena, keyed, flag(call, 0)));
+  Values sorted;
+  for (const Keyed& entry : keyed) sorted.push_back(entry.value);
+  return call.arena.list(List::Flavor::list, std::move(sorted));
+}
+
+Result<Value> sort_dict(const NativeCall& call) {
+  if (!call.self.is(Kind::dict)) return type_error("dictsort needs a mapping, not " + std::string(type_name(call.self)));
+  const std::string_view by = call[1] ? to_text(call.arena, *call[1]).as_string() : "key";
+  if (by != "key" && by != "value") return type_error("you can only sort by either 'key' or 'value'");
+  std::vector<Keyed> keyed;
+  for (const auto& [key, value] : call.self.as_dict()->entries) {
+    BATON_TRY(const Value sorted_by, sort_key(call.arena, by == "key" ? key : value, std::nullopt, flag(call, 0)));
+    keyed.push_back({sorted_by, call.arena.list(List::Flavor::tuple, {key, value})});
+  }
+  BATON_TRY_VOID(sort_keyed(call.arena, keyed, flag(call, 2)));
+  Values sorted;
+  for (const Keyed& entry : keyed) sorted.push_back(entry.value);
+  return call.arena.list(List::Flavor::list, std::move(sorted));
+}
+
+Result<Value> group_by(const NativeCall& call) {
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  const bool case_sensitive = flag(call, 2);
+  std::vector<Keyed> keyed;
+  for (const Value value : items) {
+    BATON_TRY(Value key, at_path(call.arena, value, *call[0], call[1]));
+    if (!case_sensitive && key.is(Kind::string)) key = call.arena.text(lower(key.as_string()));
+    keyed.push_back({key, value});
+  }
+  BATON_TRY_VOID(sort_keyed(call.arena, keyed, false));
+  Values groups;
+  for (std::size_t i = 0; i < keyed.size();) {
+    Values members;
+    const std::size_t first = i;
+    for (; i < keyed.size() && equal(call.arena, keyed[i].key, keyed[first].key); ++i) members.push_back(keyed[i].value);
+    if (i == first) return fail_exhausted(call.arena);
+    BATON_TRY(const Value label, at_path(call.arena, keyed[first].value, *call[0], call[1]));
+    groups.push_back(call.arena.list(List::Flavor::group, {label, call.arena.list(List::Flavor::list, std::move(members))}));
+  }
+  return call.arena.list(List::Flavor::list, std::move(groups));
+}
+
+Result<Value> unique(const NativeCall& call) {
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  BATON_TRY(const std::vector<Keyed> keyed, with_keys(call.arena, items, sort_key, call[1], flag(call, 0)));
+  Dict* seen = call.arena.dict();
+  Values result;
+  for (const Keyed& entry : keyed) {
+    if (!is_hashable(entry.key)) return type_error("unhashable type: '" + std::string(type_name(entry.key)) + "'");
+    if (!call.arena.spend(entry.key.is(Kind::string) ? 1 : 1 + seen->entries.size())) return fail_exhausted(call.arena);
+    if (seen->find(entry.key) != nullptr) continue;
+    seen->set(entry.key, Value::none());
+    result.push_back(entry.value);
+  }
+  return generator(call, std::move(result));
+}
+
+Result<Value> extreme(const NativeCall& call, bool largest) {
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  if (items.empty()) return Value::undefined("no aggregated item: the sequence was empty");
+  BATON_TRY(const std::vector<Keyed> keyed, with_keys(call.arena, items, sort_key, call[1], flag(call, 0)));
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < keyed.size(); ++i) {
+    BATON_TRY(const bool better,
+              largest ? less(call.arena, keyed[best].key, keyed[i].key) : less(call.arena, keyed[i].key, keyed[best].key));
+    if (better) best = i;
+  }
+  return keyed[best].value;
+}
+Result<Value> minimum(const NativeCall& call) { return extreme(call, false); }
+Result<Value> maximum(const NativeCall& call) { return extreme(call, true); }
+
+Result<Value> sum(const NativeCall& call) {
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  Value total = call[1].value_or(Value::integer(0));
+  for (Value value : items) {
+    if (call[0] && !call[0]->is(Kind::none)) {
+      BATON_TRY(value, at_path(call.arena, value, *call[0], std::nullopt));
+    }
+    if (total.is(Kind::string)) return type_error("sum() can't sum strings");
+    BATON_TRY(total, apply(call.arena, Operator::add, total, value));
+  }
+  return total;
+}
+
+Result<Value> length_filter(const NativeCall& call) {
+  call.arena.spend(call.self.is(Kind::string) ? call.self.as_string().size() / 16 : 0);
+  const auto n = length_of(call.self);
+  if (!n) return type_error("object of type '" + std::string(type_name(call.self)) + "' has no len()");
+  return Value::integer(*n);
+}
+
+Result<Value> first(const NativeCall& call) {
+  if (call.self.is(Kind::list) && !call.self.as_list()->items.empty()) {
+    List& list = *call.self.as_list();
+    const Value value = list.items.front();
+    if (list.is_generator()) list.items.erase(list.items.begin());
+    return value;
+  }
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  return items.empty() ? Value::undefined("no first item: the sequence was empty") : items.front();
+}
+
+Result<Value> last(const NativeCall& call) {
+  if (call.self.is(Kind::list) && call.self.as_list()->is_generator())
+    return type_error("'generator' object is not reversible");
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  return items.empty() ? Value::undefined("no last item: the sequence was empty") : items.back();
+}
+
+Result<Value> to_list(const NativeCall& call) {
+  BATON_TRY(Values items, elements(call.arena, call.self));
+  return call.arena.list(List::Flavor::list, std::move(items));
+}
+
+Result<Value> reverse(const NativeCall& call) {
+  BATON_TRY(Values items, elements(call.arena, call.self));
+  std::reverse(items.begin(), items.end());
+  if (call.self.is(Kind::string)) {
+    std::string text;
+    for (const Value character : items) text += character.as_string();
+    return call.arena.text(std::move(text));
+  }
+  return generator(call, std::move(items));
+}
+
+Result<Value> join(const NativeCall& call) {
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  const std::string_view separator = call[0] ? to_text(call.arena, *call[0]).as_string() : std::string_view();
+  std::string result;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    Value value = items[i];
+    if (call[1] && !call[1]->is(Kind::none)) {
+      BATON_TRY(value, at_path(call.arena, value, *call[1], std::nullopt));
+    }
+    const std::string_view piece = to_text(call.arena, value).as_string();
+    if (!call.arena.reserve(result.size() + separator.size() + piece.size()) || !call.arena.spend(piece.size() / 16))
+      return fail_exhausted(call.arena);
+    if (i > 0) result += separator;
+    result += piece;
+  }
+  return call.arena.text(std::move(result));
+}
+
+Result<Value> items_of(const NativeCall& call) {
+  Values pairs;
+  if (call.self.is(Kind::undefined)) return generator(call, std::move(pairs));
+  if (!call.self.is(Kind::dict))
+    return type_error("can only get item pairs from a mapping, not " + std::string(type_name(call.self)));
+  for (const auto& [key, value] : call.self.as_dict()->entries)
+    pairs.push_back(call.arena.list(List::Flavor::tuple, {key, value}));
+  return generator(call, std::move(pairs));
+}
+
+/// Arguments of `call` after the first `skip` positional ones.
+Arguments rest_of(const NativeCall& call, std::size_t skip) {
+  Arguments rest{.positional = {}, .named = call.all.named};
+  for (std::size_t i = skip; i < call.all.positional.size(); ++i) rest.positional.push_back(call.all.positional[i]);
+  return rest;
+}
+
+Result<Value> map(const NativeCall& call) {
+  if (!truthy(call.self)) return generator(call, {});  // Jinja asks for truth before it iterates, so none is empty
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  std::optional<Value> path, fallback;
+  for (const auto& [name, value] : call.all.named) {
+    if (name == "attribute") path = value;
+    if (name == "default") fallback = value;
+  }
+  Values result;
+  if (call.all.positional.empty()) {
+    if (!path) return type_error("map requires a filter argument");
+    for (const Value value : items) {
+      BATON_TRY(const Value mapped, at_path(call.arena, value, *path, fallback));
+      result.push_back(mapped);
+    }
+    return generator(call, std::move(result));
+  }
+  const std::string_view name = to_text(call.arena, call.all.positional[0]).as_string();
+  const Native* filter = find_filter(name);
+  if (filter == nullptr) return type_error("no filter named '" + std::string(name) + "'");
+  const Arguments arguments = rest_of(call, 1);
+  for (const Value value : items) {
+    BATON_TRY(const Value mapped, run_native(call.arena, *filter, value, arguments));
+    result.push_back(mapped);
+  }
+  return generator(call, std::move(result));
+}
+
+/// select, reject, selectattr and rejectattr: the items whose value (or attribute) passes a test, or does not.
+Result<Value> pick(const NativeCall& call, bool by_attribute, bool wanted) {
+  if (!truthy(call.self)) return generator(call, {});
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  const std::size_t skip = by_attribute ? 1 : 0;
+  if (call.all.positional.size() < skip) return type_error("missing parameter for attribute name");
+  const Native* test = nullptr;
+  if (call.all.positional.size() > skip) {
+    const std::string_view name = to_text(call.arena, call.all.positional[skip]).as_string();
+    test = find_test(name);
+    if (test == nullptr) return type_error("no test named '" + std::string(name) + "'");
+  }
+  const Arguments arguments = rest_of(call, skip + 1);
+  Values result;
+  for (const Value value : items) {
+    Value tested = value;
+    if (by_attribute) {
+      BATON_TRY(tested, at_path(call.arena, value, call.all.positional[0], std::nullopt));
+    }
+    if (test != nullptr) {
+      BATON_TRY(tested, run_native(call.arena, *test, tested, arguments));
+    }
+    if (truthy(tested) == wanted) result.push_back(value);
+  }
+  return generator(call, std::move(result));
+}
+Result<Value> select(const NativeCall& call) { return pick(call, false, true); }
+Result<Value> reject(const NativeCall& call) { return pick(call, false, false); }
+Result<Value> select_attribute(const NativeCall& call) { return pick(call, true, true); }
+Result<Value> reject_attribute(const NativeCall& call) { return pick(call, true, false); }
+
+Result<Value> batch(const NativeCall& call) {
+  BATON_TRY(const Values items, elements(call.arena, call.self));
+  BATON_TRY(const std::int64_t size, integer_argument(call, 0, 1));
+  if (size < 1) return type_error("batch needs a size of at least 1");
+  Values rows;
+  for (std::size_t i = 0; i < items.size();) {
+    Values row;
+    for (; i < items.size() && static_cast<std::int64_t>(row.size()) < size; ++i) row.push_back(items[i]);
+    if (call[1] && !call[1]->is(Kind::none) && static_cast<std::int64_t>(row.size()) < size) {
+      if (!call.arena.reserve(static_cast<std::size_t>(size) * sizeof(Value))) return fail_exhausted(call.arena);
+      row.resize(static_cast<std::size_t>(size), *call[1]);
+    }
+    rows.push_back(call.arena.list(List::Flavor::list, std::move(row)));
+  }
+  return generator(call, std::move(rows));
+}
+
+constexpr Native kFilters[] = {
+    {"length", length_filter},
+    {"count", length_filter},
+    {"first", first},
+    {"last", last},
+    {"list", to_list},
+    {"join", join, {"d", "attribute"}},
+    {"items", items_of},
+    {"map", map, {}, 0, true},
+    {"select", select, {}, 0, true},
+    {"reject", reject, {}, 0, true},
+    {"selectattr", select_attribute, {}, 0, true},
+    {"rejectattr", reject_attribute, {}, 0, true},
+    {"sort", sort, {"reverse", "case_sensitive", "attribute"}},
+    {"dictsort", sort_dict, {"case_sensitive", "by", "reverse"}},
+    {"groupby", group_by, {"attribute", "default", "case_sensitive"}, 1},
+    {"unique", unique, {"case_sensitive", "attribute"}},
+    {"reverse", reverse},
+    {"min", minimum, {"case_sensitive", "attribute"}},
+    {"max", maximum, {"case_sensitive", "attribute"}},
+    {"sum", sum, {"attribute", "start"}},
+    {"batch", batch, {"linecount", "fill_with"}, 1},
+};
+
+}  // namespace
+
+std::span<const Native> sequence_filters() { return kFilters; }
+
+}  // namespace baton::jinja

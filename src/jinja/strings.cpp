@@ -1,0 +1,293 @@
+/// Python's str on UTF-8.
+#include "jinja/strings.h"
+
+#include <locale.h>
+#include <wctype.h>
+
+#include <algorithm>
+
+namespace baton::jinja {
+namespace {
+
+/// The C library's Unicode tables; a null locale (ASCII only) where it has none.
+locale_t unicode_locale() {
+  static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  return locale;
+}
+
+char32_t to_upper(char32_t c) {
+  if (c < 0x80) return c >= 'a' && c <= 'z' ? c - 32 : c;
+  return unicode_locale() ? static_cast<char32_t>(towupper_l(static_cast<wint_t>(c), unicode_locale())) : c;
+}
+char32_t to_lower(char32_t c) {
+  if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 32 : c;
+  return unicode_locale() ? static_cast<char32_t>(towlower_l(static_cast<wint_t>(c), unicode_locale())) : c;
+}
+
+void append_upper(std::string& text, char32_t c) {
+  if (c == U'ß')
+    text += "SS";
+  else
+    append_utf8(text, to_upper(c));
+}
+
+/// The size of the sequence that starts at `at`, 0 where it is not UTF-8.
+std::size_t sequence_size(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(at);
+  if (lead < 0x80) return 1;
+  const std::size_t size = lead >= 0xF0 && lead <= 0xF4  ? 4
+                           : lead >= 0xE0 && lead < 0xF0 ? 3
+                           : lead >= 0xC2 && lead < 0xE0 ? 2
+                                                         : 0;
+  if (size == 0 || at + size > text.size()) return 0;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
+  if ((lead == 0xE0 && byte(at + 1) < 0xA0) || (lead == 0xED && byte(at + 1) > 0x9F) || (lead == 0xF0 && byte(at + 1) < 0x90) ||
+      (lead == 0xF4 && byte(at + 1) > 0x8F))
+    return 0;
+  return size;
+}
+
+template <class Change>
+std::string map_characters(std::string_view text, Change change) {
+  std::string result;
+  result.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) change(result, char_at(text, i));
+  return result;
+}
+
+}  // namespace
+
+char32_t char_at(std::string_view text, std::size_t at) {
+  const std::size_t size = sequence_size(text, at);
+  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
+  switch (size) {
+    case 1: return byte(0);
+    case 2: return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
+    case 3: return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    case 4: return (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+    default: return 0xFFFD;
+  }
+}
+
+std::size_t char_size(std::string_view text, std::size_t at) { return std::max<std::size_t>(1, sequence_size(text, at)); }
+
+bool is_valid_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t size = sequence_size(text, i);
+    if (size == 0) return false;
+    i += size;
+  }
+  return true;
+}
+
+void append_utf8(std::string& text, char32_t c) {
+  const auto push = [&](char32_t byte) { text += static_cast<char>(static_cast<unsigned char>(byte)); };
+  if (c < 0x80) {
+    push(c);
+  } else if (c < 0x800) {
+    push(0xC0 | c >> 6);
+    push(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    push(0xE0 | c >> 12);
+    push(0x80 | (c >> 6 & 0x3F));
+    push(0x80 | (c & 0x3F));
+  } else {
+    push(0xF0 | c >> 18);
+    push(0x80 | (c >> 12 & 0x3F));
+    push(0x80 | (c >> 6 & 0x3F));
+    push(0x80 | (c & 0x3F));
+  }
+}
+
+bool is_space(char32_t c) {
+  return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+bool is_space_at(std::string_view text, std::size_t at) { return is_space(char_at(text, at)); }
+
+bool is_printable(char32_t c) {
+  if (c == ' ') return true;
+  if (is_space(c) || c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xAD || (c >= 0xE000 && c < 0xF900)) return false;
+  if ((c >= 0x200B && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF) return false;
+  return c < 0x80 || unicode_locale() == nullptr || iswprint_l(static_cast<wint_t>(c), unicode_locale()) != 0;
+}
+
+bool is_alphabetic(char32_t c) {
+  if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  return unicode_locale() != nullptr && iswalpha_l(static_cast<wint_t>(c), unicode_locale()) != 0;
+}
+bool is_decimal(char32_t c) { return c >= '0' && c <= '9'; }
+bool is_upper(char32_t c) { return to_lower(c) != c; }
+bool is_lower(char32_t c) { return to_upper(c) != c || c == U'ß'; }
+
+std::size_t length(std::string_view text) {
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) ++n;
+  return n;
+}
+
+std::vector<std::string_view> characters(std::string_view text) {
+  std::vector<std::string_view> result;
+  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) result.push_back(text.substr(i, char_size(text, i)));
+  return result;
+}
+
+std::vector<std::size_t> offsets(std::string_view text) {
+  std::vector<std::size_t> result;
+  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) result.push_back(i);
+  result.push_back(text.size());
+  return result;
+}
+
+namespace {
+template <class Removed>
+std::string_view strip_if(std::string_view text, bool left, bool right, Removed removed) {
+  std::size_t begin = 0, end = text.size();
+  if (left)
+    while (begin < end && removed(char_at(text, begin))) begin += char_size(text, begin);
+  while (right && end > begin) {
+    std::size_t last = end - 1;
+    while (last > begin && (static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
+    const std::string_view head = text.substr(0, end);
+    if (last + char_size(head, last) != end) last = end - 1;  // stray continuation bytes count one by one
+    if (!removed(char_at(head, last))) break;
+    end = last;
+  }
+  return text.substr(begin, end - begin);
+}
+}  // namespace
+
+std::string_view strip(std::string_view text, bool left, bool right) {
+  return strip_if(text, left, right, [](char32_t c) { return is_space(c); });
+}
+
+std::string_view strip(std::string_view text, std::string_view set, bool left, bool right) {
+  std::vector<char32_t> members;
+  for (std::size_t i = 0; i < set.size(); i += char_size(set, i)) members.push_back(char_at(set, i));
+  return strip_if(text, left, right, [&](char32_t c) { return std::find(members.begin(), members.end(), c) != members.end(); });
+}
+
+std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most) {
+  std::vector<std::string_view> parts;
+  const auto may_cut = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
+  if (separator) {
+    std::size_t begin = 0;
+    for (std::size_t at; may_cut() && (at = text.find(*separator, begin)) != std::string_view::npos;
+         begin = at + separator->size())
+      parts.push_back(text.substr(begin, at - begin));
+    parts.push_back(text.substr(begin));
+    return parts;
+  }
+  text = strip(text, true, false);
+  while (!text.empty()) {
+    if (!may_cut()) {
+      parts.push_back(text);
+      break;
+    }
+    std::size_t end = 0;
+    while (end < text.size() && !is_space_at(text, end)) end += char_size(text, end);
+    parts.push_back(text.substr(0, end));
+    text = strip(text.substr(end), true, false);
+  }
+  return parts;
+}
+
+std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator,
+                                               std::int64_t most) {
+  std::vector<std::string_view> parts;
+  if (!separator) {
+    parts = split(text, std::nullopt, -1);
+    if (most < 0 || parts.size() <= static_cast<std::size_t>(most)) return parts;
+    const auto cut = parts.end() - most;
+    const std::string_view last = *(cut - 1);
+    const std::string_view head = text.substr(0, static_cast<std::size_t>(last.data() + last.size() - text.data()));
+    parts.erase(parts.begin(), cut);
+    parts.insert(parts.begin(), head);
+    return parts;
+  }
+  const auto may_cut = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
+  for (std::size_t at; may_cut() && (at = text.rfind(*separator)) != std::string_view::npos; text = text.substr(0, at))
+    parts.push_back(text.substr(at + separator->size()));
+  parts.push_back(text);
+  std::reverse(parts.begin(), parts.end());
+  return parts;
+}
+
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+  const auto is_line_end = [](char32_t c) {
+    return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+  };
+  std::vector<std::string_view> lines;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t next = i + char_size(text, i);
+    if (is_line_end(char_at(text, i))) {
+      if (text[i] == '\r' && next < text.size() && text[next] == '\n') ++next;
+      lines.push_back(text.substr(begin, (keep_ends ? next : i) - begin));
+      begin = next;
+    }
+    i = next;
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
+
+std::string upper(std::string_view text) { return map_characters(text, append_upper); }
+std::string lower(std::string_view text) {
+  return map_characters(text, [](std::string& out, char32_t c) { append_utf8(out, to_lower(c)); });
+}
+std::string capitalize(std::string_view text) {
+  bool first = true;
+  return map_characters(text, [&](std::string& out, char32_t c) {
+    append_utf8(out, first ? to_upper(c) : to_lower(c));
+    first = false;
+  });
+}
+std::string title(std::string_view text) {
+  bool in_word = false;
+  return map_characters(text, [&](std::string& out, char32_t c) {
+    append_utf8(out, in_word ? to_lower(c) : to_upper(c));
+    in_word = is_alphabetic(c);
+  });
+}
+std::string swap_case(std::string_view text) {
+  return map_characters(
+      text, [](std::string& out, char32_t c) { is_upper(c) ? append_utf8(out, to_lower(c)) : append_upper(out, c); });
+}
+
+std::size_t count(std::string_view text, std::string_view part) {
+  if (part.empty()) return length(text) + 1;
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; at += part.size()) ++n;
+  return n;
+}
+
+std::string replace(std::string_view text, std::string_view old_part, std::string_view new_part, std::int64_t most) {
+  std::string result;
+  std::int64_t done = 0;
+  const auto may_replace = [&] { return most < 0 || done < most; };
+  if (old_part.empty()) {
+    for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
+      if (may_replace()) {
+        result += new_part;
+        ++done;
+      }
+      result += text.substr(i, char_size(text, i));
+    }
+    if (may_replace()) result += new_part;
+    return result;
+  }
+  std::size_t begin = 0;
+  for (std::size_t at; may_replace() && (at = text.find(old_part, begin)) != std::string_view::npos;
+       begin = at + old_part.size()) {
+    result += text.substr(begin, at - begin);
+    result += new_part;
+    ++done;
+  }
+  result += text.substr(begin);
+  return result;
+}
+
+}  // namespace baton::jinja

@@ -1,0 +1,100 @@
+/// Chooses the instantiation of the attention kernel and fills its parameters.
+#include "kernels/cuda/attention.h"
+
+#include <bit>
+#include <optional>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_merge.h"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/kv_storage.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kMaxGroup = 64;  // query heads of a KV head: a tile holds whole token rows
+
+/// An instantiation of the kernel.
+struct Variant {
+  void (*launch)(const AttentionParams&, const Device&, int);
+  int (*n_stages)(const Device&);
+};
+
+template <class T, int kDim, bool kFp8>
+constexpr Variant variant() {
+  return {launch_attention<T, kDim, kFp8>, attention_stages<T, kDim, kFp8>};
+}
+
+std::optional<Variant> find_variant(DType dtype, int padded_dim) {
+  if (dtype == DType::bf16) {
+    if (padded_dim == 64) return variant<__nv_bfloat16, 64, false>();
+    if (padded_dim == 96) return variant<__nv_bfloat16, 96, false>();
+    if (padded_dim == 128) return variant<__nv_bfloat16, 128, false>();
+    if (padded_dim == 256) return variant<__nv_bfloat16, 256, false>();
+  }
+  if (dtype == DType::f16) {
+    if (padded_dim == 64) return variant<__half, 64, false>();
+    if (padded_dim == 128) return variant<__half, 128, false>();
+  }
+  if (dtype == DType::f8_e4m3) {
+    if (padded_dim == 64) return variant<__nv_bfloat16, 64, true>();
+    if (padded_dim == 128) return variant<__nv_bfloat16, 128, true>();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string attention_obstacle(const Device& device, const KvShape& kv) {
+  if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
+    return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
+  const auto variant = find_variant(kv.dtype, padded_head_dim(kv.head_dim));
+  if (!variant)
+    return fmt::format(
+        "a KV cache of {} with heads of {} on CUDA: bfloat16 takes heads of up to 256, float16 and float8_e4m3 up to 64 and "
+        "from 104 to 128",
+        to_string(kv.dtype), kv.head_dim);
+  if (variant->n_stages(device) < 2)
+    return fmt::format("heads of {} in {} need more shared memory a block than the {} KiB of {}", kv.head_dim,
+                       to_string(kv.dtype), device.max_shared_bytes >> 10, device.name);
+  return {};
+}
+
+void attention(const Device& device, const AttentionWorkspace& workspace, const AttentionArgs& args) {
+  const auto& kv = static_cast<const CudaKvStorage&>(*args.kv);
+  const KvShape& shape = kv.shape();
+  const KvLayout layout = kv.layout();
+  const DType compute = shape.matmul_dtype();
+  check(args.q.dtype == compute, "attention on CUDA: queries must have the type of the products (the cache's, bf16 for e4m3)");
+  check(args.out.dtype == compute || args.out.dtype == DType::f32,
+        "attention on CUDA: out must have the queries' type or be f32");
+  const auto n_heads = static_cast<int>(args.q.shape[1]);
+  check(n_heads / shape.n_kv_heads <= kMaxGroup, "attention on CUDA: more than 64 query heads a KV head");
+  check(args.scale > 0, "attention on CUDA: the scale must be positive");
+  const bool merges_inside = args.merge && workspace.merges_inside;
+  const float log2_e = 1.44269504f;
+  const AttentionMergeArgs merging{args.out, args.partials, args.step, args.group};
+  AttentionParams params = merge_params(merging);
+  params.rows = reinterpret_cast<const TokenRow*>(args.rows.data);
+  params.q = args.q.data;
+  params.kv = kv.layer_data(args.layer);
+  params.arrivals = merges_inside ? workspace.arrivals : nullptr;
+  params.block_bytes = layout.block_bytes();
+  params.tile_bytes = layout.tile_bytes();
+  params.block_shift = std::countr_zero(static_cast<unsigned>(shape.block_len));
+  params.n_kv_heads = shape.n_kv_heads;
+  params.has_softcap = args.softcap > 0;
+  params.score_scale = args.scale * shape.k_scale / (args.softcap > 0 ? args.softcap : 1);
+  params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
+  params.v_scale = shape.v_scale;
+  find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, workspace.n_blocks);
+  const bool has_states = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0;
+  if (args.merge && !merges_inside && has_states) cuda::attention_merge(device, merging);
+}
+
+}  // namespace baton::cuda

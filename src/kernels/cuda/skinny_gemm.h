@@ -1,0 +1,16 @@
+/// Products of few rows on a CUDA device: a bf16 weight is streamed once, at the rate of memory.
+#pragma once
+
+#include "core/tensor.h"
+#include "kernels/cuda/device.h"
+
+namespace baton::cuda {
+
+/// Whether multiply_skinny takes this product: x [rows, k] bf16, weight [n, k] bf16, out [rows, n] f32 or bf16. With more
+/// rows than it takes cuBLASLt is as fast.
+bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
+
+/// out = x W^T with f32 sums, whose order depends on k alone. Weights may be read while the operation before still runs.
+void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
+
+}  // namespace baton::cuda

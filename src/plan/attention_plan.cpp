@@ -1,0 +1,460 @@
+/// The attention planner: block tables to a prefix tree, the tree to runs that are read once, runs to items.
+#include "plan/attention_plan.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "plan/cost_model.h"
+#include "plan/cuts.h"
+#include "plan/nodes.h"
+#include "plan/pairs.h"
+
+namespace baton {
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
+
+/// Token rows that read a run together, and the part of the run that they see.
+struct Tile {
+  std::int32_t first_row = 0;
+  std::int32_t n_rows = 0;
+  std::int32_t kv_begin = 0;
+  std::int32_t kv_end = 0;
+  std::int32_t seen_from = 0;  ///< positions [seen_from, seen_until) are seen by all of the rows
+  std::int32_t seen_until = 0;
+  std::int32_t settled_until = 0;  ///< keys before this position are older than the step
+  std::int32_t block_list = 0;     ///< of position list_begin
+  std::int32_t list_begin = 0;
+  std::int32_t n_sequences = 0;
+  std::int32_t n_pieces = 1;
+  std::int32_t first_partial = 0;
+  bool alone = false;  ///< the only tile of all its rows
+};
+
+/// Tiles that are started together: those of a shared run, piece by piece so that the second to read a piece finds it in the
+/// cache, or one tile of a context.
+struct Batch {
+  std::int32_t first_tile = 0;
+  std::int32_t n_tiles = 0;
+};
+
+}  // namespace
+
+/// Everything a plan is made of, kept from call to call; the steps stand in the order they run.
+struct AttentionPlanner::Work {
+  AttentionPlan plan;
+  std::vector<std::int32_t> order;
+  std::vector<std::span<const BlockId>> tables;
+  TableSorter sorter;
+
+  std::span<const SequenceRows> sequences;
+  AttentionShape shape;
+  AttentionPlanOptions options;
+  int block_shift = 0;                  // block_len is a power of two, because it divides kAttentionChunk
+  std::vector<std::int32_t> first_row;  // of each sequence, and the end
+  std::vector<std::int32_t> sequence_of_row;
+  NodeChooser chooser;
+  std::vector<std::int32_t> n_relayed_above;  // each node
+  std::vector<std::int32_t> kv_begin_of;      // where a sequence's own context begins
+  std::vector<Tile> tiles;                    // shared runs before what is below them: a row's tiles ascend
+  std::vector<Batch> batches;
+  std::size_t n_shared_batches = 0;  // these come first
+  std::vector<std::uint64_t> batch_keys;
+  std::vector<CutRun> cut_runs;
+  std::vector<CutRun> sorted_runs;
+  RunCutter cutter;
+  std::vector<double> item_us;
+  PairDealer dealer;
+  std::vector<std::int32_t> tiles_of_row;
+  std::vector<std::int32_t> next_slot;
+
+  void make() {
+    block_shift = std::countr_zero(static_cast<std::uint32_t>(shape.block_len));
+    plan.stats.nodes.clear();
+    plan.stats.kv_bytes_plain = plan.stats.kv_bytes_requested = plan.stats.shareable_bytes_lost = 0;
+    const AttentionCostModel model(shape, options.costs);
+    lay_out_rows();
+    chooser.choose(laid_out(), shape, options, model, plan.stats.tree);
+    make_tiles(model);
+    cut(model, 1);
+    // Over the limits: cut less (never in batch-invariant mode, where cuts are fixed), then share nothing.
+    for (double coarser = 2; over_limits() && !options.batch_invariant && coarser <= 1024; coarser *= 8) cut(model, coarser);
+    if (over_limits()) {
+      for (NodeReport& report : plan.stats.tree) report.choice = NodeChoice::no_room;
+      make_tiles(model);
+      cut_nothing();
+    }
+    check(!over_limits(), "plan_attention: leaves alone exceed the limits of items or partial states");
+    emit_items();
+    deal_pairs(model);
+    link_partials();
+    fill_stats(model);
+  }
+
+  void lay_out_rows() {
+    std::int32_t n_rows = 0;
+    first_row.clear();
+    for (const SequenceRows& sequence : sequences) {
+      check(sequence.n_rows >= 1 && sequence.n_rows <= sequence.kv_len,
+            "plan_attention: a sequence without rows or with more rows than keys");
+      check(static_cast<std::int64_t>(sequence.blocks.size()) * shape.block_len >= sequence.kv_len,
+            "plan_attention: a block table shorter than its sequence");
+      first_row.push_back(n_rows);
+      n_rows += sequence.n_rows;
+    }
+    first_row.push_back(n_rows);
+    plan.rows.resize(at(n_rows));
+    sequence_of_row.resize(at(n_rows));
+    TokenRow* row = plan.rows.data();
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const SequenceRows& sequence = sequences[i];
+      for (std::int32_t position = sequence.kv_len - sequence.n_rows; position < sequence.kv_len; ++position) {
+        const std::int32_t kv_lo = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
+        sequence_of_row[static_cast<std::size_t>(row - plan.rows.data())] = static_cast<std::int32_t>(i);
+        *row++ = {sequence.slot.value, position, kv_lo, position + 1};
+      }
+    }
+  }
+
+  LaidOutRows laid_out() const { return {sequences, first_row, plan.rows}; }
+  bool is_relayed(std::size_t node) const { return plan.stats.tree[node].choice == NodeChoice::relayed; }
+
+  void make_tiles(const AttentionCostModel& model) {
+    tiles.clear();
+    batches.clear();
+    plan.block_lists.clear();
+    plan.stats.nodes.clear();
+    kv_begin_of.assign(sequences.size(), 0);
+    const std::span<const PrefixNode> nodes = chooser.nodes();
+    n_relayed_above.assign(nodes.size(), 0);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const PrefixNode& node = nodes[i];
+      if (node.parent >= 0) n_relayed_above[i] = n_relayed_above[at(node.parent)] + (is_relayed(at(node.parent)) ? 1 : 0);
+      if (!is_relayed(i)) continue;
+      const std::int32_t kv_begin = kv_begin_of[at(node.first_sequence)];
+      for (std::int32_t s = node.first_sequence; s < node.first_sequence + node.n_sequences; ++s)
+        kv_begin_of[at(s)] = node.kv_end;
+      plan.stats.nodes.push_back({kv_begin, node.kv_end, node.n_sequences, n_relayed_above[i]});
+      const auto first_tile = static_cast<std::int32_t>(tiles.size());
+      add_tiles(node.first_sequence, node.n_sequences, kv_begin, node.kv_end, model.row_tile());
+      const auto n_tiles = static_cast<std::int32_t>(tiles.size()) - first_tile;
+      if (n_tiles > 0) batches.push_back({first_tile, n_tiles});
+    }
+    n_shared_batches = batches.size();
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(sequences.size()); ++i) {
+      const auto first_tile = static_cast<std::int32_t>(tiles.size());
+      add_tiles(i, 1, kv_begin_of[at(i)], sequences[at(i)].kv_len, model.row_tile());
+      for (auto tile = first_tile; tile < static_cast<std::int32_t>(tiles.size()); ++tile) batches.push_back({tile, 1});
+    }
+    // A row is written directly if one item is all it has.
+    tiles_of_row.assign(plan.rows.size(), 0);
+    for (const Tile& tile : tiles)
+      for (std::int32_t row = tile.first_row; row < tile.first_row + tile.n_rows; ++row) ++tiles_of_row[at(row)];
+    for (Tile& tile : tiles) {
+      const auto begin = tiles_of_row.begin() + tile.first_row;
+      tile.alone = std::all_of(begin, begin + tile.n_rows, [](std::int32_t n) { return n == 1; });
+    }
+  }
+
+  /// Tiles of at most row_tile rows that see something of a run, clipped to what they see, and the run's block list.
+  void add_tiles(std::int32_t first_sequence, std::int32_t n_sequences, std::int32_t kv_begin, std::int32_t kv_end,
+                 std::int32_t row_tile) {
+    const std::int32_t end_row = first_row[at(first_sequence + n_sequences)];
+    const std::size_t first_tile = tiles.size();
+    std::int32_t list_begin = kv_end;
+    std::int32_t list_end = kv_begin;
+    const auto sees = [&](std::int32_t row) {
+      return plan.rows[at(row)].kv_lo < kv_end && plan.rows[at(row)].kv_hi > kv_begin;
+    };
+    for (std::int32_t row = first_row[at(first_sequence)]; row < end_row;) {
+      if (!sees(row)) {
+        ++row;
+        continue;
+      }
+      Tile tile;
+      tile.first_row = row;
+      tile.seen_until = tile.settled_until = std::numeric_limits<std::int32_t>::max();
+      std::int32_t kv_lo = kv_end;
+      std::int32_t kv_hi = kv_begin;
+      for (; row < end_row && row - tile.first_row < row_tile && sees(row); ++row) {
+        const TokenRow& bounds = plan.rows[at(row)];
+        kv_lo = std::min(kv_lo, bounds.kv_lo);
+        kv_hi = std::max(kv_hi, bounds.kv_hi);
+        tile.seen_from = std::max(tile.seen_from, bounds.kv_lo);
+        tile.seen_until = std::min(tile.seen_until, bounds.kv_hi);
+        const SequenceRows& sequence = sequences[at(sequence_of_row[at(row)])];
+        tile.settled_until = std::min(tile.settled_until, sequence.kv_len - sequence.n_rows);
+      }
+      tile.n_rows = row - tile.first_row;
+      tile.kv_begin = std::max(kv_begin, kv_lo);
+      tile.kv_end = std::min(kv_end, kv_hi);
+      tile.n_sequences = sequence_of_row[at(row - 1)] - sequence_of_row[at(tile.first_row)] + 1;
+      list_begin = std::min(list_begin, tile.kv_begin >> block_shift << block_shift);
+      list_end = std::max(list_end, tile.kv_end);
+      tiles.push_back(tile);
+    }
+    if (tiles.size() == first_tile) return;
+    const auto list = static_cast<std::int32_t>(plan.block_lists.size());
+    const std::span<const BlockId> table = sequences[at(first_sequence)].blocks;
+    const std::int32_t first_block = list_begin >> block_shift;
+    const std::int32_t n_blocks = ((list_end - 1) >> block_shift) + 1 - first_block;
+    static_assert(sizeof(BlockId) == sizeof(std::int32_t));
+    plan.block_lists.resize(plan.block_lists.size() + at(n_blocks));
+    std::memcpy(&plan.block_lists[at(list)], table.data() + first_block, at(n_blocks) * sizeof(BlockId));
+    for (std::size_t i = first_tile; i < tiles.size(); ++i) {
+      tiles[i].block_list = list;
+      tiles[i].list_begin = list_begin;
+    }
+  }
+
+  CutRun cut_run_of(const Batch& batch, const AttentionCostModel& model) const {
+    CutRun run;
+    run.pairs_a_piece = batch.n_tiles * shape.n_kv_heads;
+    run.fixed_us = options.costs.item_us;
+    for (std::int32_t i = batch.first_tile; i < batch.first_tile + batch.n_tiles; ++i) {
+      const Tile& tile = tiles[at(i)];
+      run.n_keys = std::max(run.n_keys, tile.kv_end - tile.kv_begin);
+      run.always_partial |= !tile.alone;
+    }
+    const std::int32_t n_rows = tiles[at(batch.first_tile)].n_rows;
+    run.key_us = model.worker_key_us(n_rows);
+    run.partial_us = model.worker_partials_us(n_rows);
+    run.max_pieces = std::max(1, run.n_keys / options.costs.min_piece);
+    return run;
+  }
+
+  /// Orders the batches and chooses their cuts.
+  void cut(const AttentionCostModel& model, double coarser) {
+    cut_runs.resize(batches.size());
+    batch_keys.resize(batches.size());
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      cut_runs[i] = cut_run_of(batches[i], model);
+      // Shared runs first, the longest first; positive floats sort as their bits do.
+      const auto us = static_cast<float>(cut_runs[i].key_us * cut_runs[i].n_keys);
+      const std::uint64_t descending = 0x7fffffffu - std::bit_cast<std::uint32_t>(us);
+      batch_keys[i] = (i < n_shared_batches ? 0 : std::uint64_t{1} << 63) | (descending << 32) | i;
+    }
+    std::sort(batch_keys.begin(), batch_keys.end());
+    sorted_runs.resize(batches.size());
+    for (std::size_t i = 0; i < batches.size(); ++i) sorted_runs[i] = cut_runs[batch_keys[i] & 0xffffffffu];
+    const CutResult result = cutter.cut(sorted_runs, options.costs.n_workers, coarser);
+    plan.stats.busy_us = result.busy_us;
+    plan.stats.makespan_us = result.makespan_us;
+    const double invariant_target_us = std::max(result.busy_us / 4, 4 * options.costs.item_us);
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const Batch& batch = batches[batch_keys[i] & 0xffffffffu];
+      for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
+        Tile& tile = tiles[at(t)];
+        const std::int32_t n_keys = tile.kv_end - tile.kv_begin;
+        if (options.batch_invariant) {
+          const bool whole = tile.alone && sorted_runs[i].key_us * n_keys <= invariant_target_us;
+          tile.n_pieces = whole ? 1 : (tile.kv_end - 1) / kAttentionChunk - tile.kv_begin / kAttentionChunk + 1;
+        } else {
+          tile.n_pieces = std::min(sorted_runs[i].n_pieces, ceil_div(n_keys, kCutGrain));
+        }
+      }
+    }
+  }
+
+  void cut_nothing() {
+    batch_keys.resize(batches.size());
+    std::iota(batch_keys.begin(), batch_keys.end(), std::uint64_t{0});
+    for (Tile& tile : tiles) tile.n_pieces = 1;
+  }
+
+  bool over_limits() const {
+    std::int64_t n_items = 0;
+    std::int64_t n_partials = 0;
+    for (const Tile& tile : tiles) {
+      n_items += tile.n_pieces;
+      if (!is_direct(tile)) n_partials += static_cast<std::int64_t>(tile.n_pieces) * tile.n_rows;
+    }
+    return n_items > options.max_items || n_partials > options.max_partials;
+  }
+
+  static bool is_direct(const Tile& tile) { return tile.alone && tile.n_pieces == 1; }
+
+  /// Where piece `index` of a tile begins; index n_pieces gives its end.
+  std::int32_t piece_begin(const Tile& tile, std::int32_t index) const {
+    if (index == 0) return tile.kv_begin;
+    if (index == tile.n_pieces) return tile.kv_end;
+    if (options.batch_invariant) return (tile.kv_begin / kAttentionChunk + index) * kAttentionChunk;
+    const std::int64_t n_stages = ceil_div(tile.kv_end - tile.kv_begin, kCutGrain);
+    return tile.kv_begin + static_cast<std::int32_t>(n_stages * index / tile.n_pieces) * kCutGrain;
+  }
+
+  void emit_items() {
+    plan.items.clear();
+    plan.n_partials = 0;
+    plan.n_item_major = 0;
+    const std::size_t n_item_major = n_item_major_batches();
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const Batch& batch = batches[batch_keys[i] & 0xffffffffu];
+      if (i == n_item_major) plan.n_item_major = static_cast<std::int32_t>(plan.items.size());
+      std::int32_t most_pieces = 0;
+      for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
+        Tile& tile = tiles[at(t)];
+        most_pieces = std::max(most_pieces, tile.n_pieces);
+        tile.first_partial = plan.n_partials;
+        if (!is_direct(tile)) plan.n_partials += tile.n_pieces * tile.n_rows;
+      }
+      for (std::int32_t piece = 0; piece < most_pieces; ++piece)
+        for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t)
+          if (piece < tiles[at(t)].n_pieces) plan.items.push_back(item_of(tiles[at(t)], piece));
+    }
+  }
+
+  /// Batches, in the order of the list, that must start with all heads at once. Head by head the last head's items start when
+  /// all but its share is done: what is no longer than that share may wait so long, or what is all of one length.
+  std::size_t n_item_major_batches() const {
+    std::size_t n = n_shared_batches;
+    if (cut_runs.size() != batches.size() || n == batches.size()) return n;
+    const auto piece_us = [&](const CutRun& run) { return run.key_us * run.n_keys / run.n_pieces + run.fixed_us; };
+    double shortest_us = std::numeric_limits<double>::infinity();
+    for (std::size_t i = n; i < batches.size(); ++i) shortest_us = std::min(shortest_us, piece_us(sorted_runs[i]));
+    const double may_wait_us = std::max(plan.stats.busy_us / shape.n_kv_heads, 1.1 * shortest_us);
+    for (std::size_t i = n; i < batches.size(); ++i)
+      if (piece_us(sorted_runs[i]) > may_wait_us) n = i + 1;
+    return n;
+  }
+
+  AttentionItem item_of(const Tile& tile, std::int32_t piece) const {
+    AttentionItem item;
+    item.first_row = tile.first_row;
+    item.n_rows = tile.n_rows;
+    item.kv_begin = piece_begin(tile, piece);
+    item.kv_end = piece_begin(tile, piece + 1);
+    item.block_list = tile.block_list + ((item.kv_begin - tile.list_begin) >> block_shift);
+    item.n_sequences = tile.n_sequences;
+    if (is_direct(tile)) {
+      item.flags |= AttentionItem::direct;
+    } else {
+      item.first_partial = tile.first_partial + piece * tile.n_rows;
+    }
+    if (tile.seen_from > item.kv_begin || tile.seen_until < item.kv_end) item.flags |= AttentionItem::masked;
+    const std::int32_t n_settled = tile.settled_until / 16 - item.kv_begin / 16;  // whole granules of 16
+    item.flags |= std::clamp(n_settled, 0, AttentionItem::kMostSettled) << AttentionItem::kSettledShift;
+    return item;
+  }
+
+  void deal_pairs(const AttentionCostModel& model) {
+    plan.pairs.clear();
+    plan.worker_offsets.clear();
+    if (!options.costs.deals_pairs) return;
+    item_us.resize(plan.items.size());
+    std::int32_t n_rows = 0;
+    double key_us = 0;
+    double partials_us = 0;
+    for (std::size_t i = 0; i < plan.items.size(); ++i) {
+      const AttentionItem& item = plan.items[i];
+      if (item.n_rows != n_rows) {
+        n_rows = item.n_rows;
+        key_us = model.worker_key_us(n_rows);
+        partials_us = model.worker_partials_us(n_rows);
+      }
+      const bool direct = (item.flags & AttentionItem::direct) != 0;
+      item_us[i] = key_us * (item.kv_end - item.kv_begin) + options.costs.item_us + (direct ? 0 : partials_us);
+    }
+    plan.stats.makespan_us =
+        dealer.deal(item_us, plan.n_item_major, shape.n_kv_heads, options.costs.n_workers, plan.pairs, plan.worker_offsets);
+  }
+
+  /// Lists each row's partial states. Tiles stand in the order of positions for any row, so that none needs sorting.
+  void link_partials() {
+    plan.merge_offsets.assign(plan.rows.size() + 1, 0);
+    for (const Tile& tile : tiles) {
+      if (is_direct(tile)) continue;
+      for (std::int32_t i = 0; i < tile.n_rows; ++i) plan.merge_offsets[at(tile.first_row + i) + 1] += tile.n_pieces;
+    }
+    std::partial_sum(plan.merge_offsets.begin(), plan.merge_offsets.end(), plan.merge_offsets.begin());
+    plan.merge_slots.resize(at(plan.n_partials));
+    next_slot.assign(plan.merge_offsets.begin(), plan.merge_offsets.end() - 1);
+    for (const Tile& tile : tiles) {
+      if (is_direct(tile)) continue;
+      for (std::int32_t i = 0; i < tile.n_rows; ++i) {
+        std::int32_t& next = next_slot[at(tile.first_row + i)];
+        for (std::int32_t piece = 0; piece < tile.n_pieces; ++piece)
+          plan.merge_slots[at(next++)] = tile.first_partial + piece * tile.n_rows + i;
+      }
+    }
+  }
+
+  void fill_stats(const AttentionCostModel& model) {
+    AttentionPlanStats& stats = plan.stats;
+    std::int64_t n_requested = 0;
+    for (const Tile& tile : tiles) n_requested += tile.kv_end - tile.kv_begin;
+    std::int64_t n_plain = 0;
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      for (std::int32_t row = first_row[i]; row < first_row[i + 1]; row += model.row_tile()) {
+        const std::int32_t last = std::min(row + model.row_tile(), first_row[i + 1]) - 1;
+        n_plain += plan.rows[at(last)].kv_hi - plan.rows[at(row)].kv_lo;
+      }
+    stats.kv_bytes_requested = n_requested * shape.token_bytes();
+    stats.kv_bytes_plain = n_plain * shape.token_bytes();
+    stats.shareable_bytes_lost = chooser.count_lost(laid_out(), shape, model, stats.tree) * shape.token_bytes();
+  }
+};
+
+AttentionPlanner::AttentionPlanner() : work_(std::make_unique<Work>()) {}
+AttentionPlanner::~AttentionPlanner() = default;
+AttentionPlanner::AttentionPlanner(AttentionPlanner&&) noexcept = default;
+AttentionPlanner& AttentionPlanner::operator=(AttentionPlanner&&) noexcept = default;
+
+std::span<const std::int32_t> AttentionPlanner::order(std::span<const SequenceRows> sequences) {
+  work_->tables.clear();
+  for (const SequenceRows& sequence : sequences) work_->tables.push_back(sequence.blocks);
+  work_->sorter.sort(work_->tables, work_->order);
+  return work_->order;
+}
+
+const AttentionPlan& AttentionPlanner::plan(std::span<const SequenceRows> sequences, const AttentionShape& shape,
+                                            const AttentionPlanOptions& options) {
+  check(shape.n_kv_heads > 0 && shape.n_heads % shape.n_kv_heads == 0,
+        "plan_attention: query heads are not a multiple of KV heads");
+  check(shape.block_len >= 16 && kAttentionChunk % shape.block_len == 0,
+        "plan_attention: the block length must divide 256 and be at least 16");
+  check(options.costs.row_tile >= 1 && options.costs.n_workers >= 1, "plan_attention: costs without a row tile or workers");
+  check(options.costs.query_granule >= 1 && options.costs.min_piece >= 1,
+        "plan_attention: costs without a granule of query rows or a shortest piece");
+  work_->sequences = sequences;
+  work_->shape = shape;
+  work_->options = options;
+  work_->make();
+  return work_->plan;
+}
+
+std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequences) {
+  AttentionPlanner planner;
+  const auto order = planner.order(sequences);
+  return {order.begin(), order.end()};
+}
+
+AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const AttentionShape& shape,
+                             const AttentionPlanOptions& options) {
+  AttentionPlanner planner;
+  planner.plan(sequences, shape, options);
+  return std::move(planner.work_->plan);
+}
+
+LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan) {
+  LayerGroupSections sections;
+  sections.rows = step.append(std::span<const TokenRow>(plan.rows));
+  sections.items = step.append(std::span<const AttentionItem>(plan.items));
+  sections.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
+  sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
+  sections.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
+  sections.pairs = step.append(std::span<const std::int32_t>(plan.pairs));
+  sections.worker_offsets = step.append(std::span<const std::int32_t>(plan.worker_offsets));
+  sections.n_partials = plan.n_partials;
+  for (std::size_t row = 0; row < plan.rows.size(); ++row)
+    sections.most_merge_slots = std::max(sections.most_merge_slots, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
+  sections.n_shared_items = plan.n_item_major;
+  return sections;
+}
+
+}  // namespace baton

@@ -1,0 +1,124 @@
+/// Greedy filling of workers under a limit that is loosened until everything fits.
+#include "plan/cuts.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kLimitLevels = 1024;
+constexpr std::int32_t kMostLevels = 4 * kLimitLevels;
+
+std::int32_t n_stages(const CutRun& run) { return (run.n_keys + kCutGrain - 1) / kCutGrain; }
+
+/// Time of the longest of `n_pieces`.
+double piece_us(const CutRun& run, std::int32_t n_pieces) {
+  const std::int32_t stages = (n_stages(run) + n_pieces - 1) / n_pieces;
+  const double keys_us = run.key_us * std::min(run.n_keys, stages * kCutGrain);
+  return keys_us + run.fixed_us + (n_pieces > 1 || run.always_partial ? run.partial_us : 0);
+}
+
+double run_us(const CutRun& run, std::int32_t n_pieces) {
+  const double piece_fixed_us = run.fixed_us + (n_pieces > 1 || run.always_partial ? run.partial_us : 0);
+  return (run.key_us * run.n_keys + piece_fixed_us * n_pieces) * run.pairs_a_piece;
+}
+
+}  // namespace
+
+std::int32_t RunCutter::in_levels(double us) const {
+  return std::clamp(static_cast<std::int32_t>(us / level_us_ + 0.5), 1, kMostLevels);
+}
+
+/// Whether n_pairs more of `cost` all end under the limit.
+bool RunCutter::fits(std::int64_t n_pairs, std::int32_t cost) const {
+  std::int64_t capacity = 0;
+  for (std::int32_t level = lowest_; level + cost <= kLimitLevels; ++level) {
+    const std::int32_t n = n_at_[static_cast<std::size_t>(level)];
+    if (n == 0) continue;
+    capacity += static_cast<std::int64_t>(n) * ((kLimitLevels - level) / cost);
+    if (capacity >= n_pairs) return true;
+  }
+  return false;
+}
+
+void RunCutter::place(std::int64_t n_pairs, std::int32_t cost) {
+  while (n_pairs > 0) {
+    while (n_at_[static_cast<std::size_t>(lowest_)] == 0) ++lowest_;
+    std::int32_t& n_lowest = n_at_[static_cast<std::size_t>(lowest_)];
+    const std::int32_t to = lowest_ + cost;
+    if (to > kMostLevels) {  // beyond what is counted: the limit is missed anyway
+      highest_ = kMostLevels;
+      return;
+    }
+    const auto n = static_cast<std::int32_t>(std::min<std::int64_t>(n_lowest, n_pairs));
+    n_lowest -= n;
+    n_at_[static_cast<std::size_t>(to)] += n;
+    highest_ = std::max(highest_, to);
+    n_pairs -= n;
+  }
+}
+
+bool RunCutter::try_limit(std::span<CutRun> runs, double limit_us, std::int32_t n_rounds, bool must_fit) {
+  level_us_ = limit_us / kLimitLevels;
+  n_at_.assign(kMostLevels + 1, 0);
+  n_at_[0] = n_workers_;
+  lowest_ = 0;
+  highest_ = 0;
+  for (CutRun& run : runs) {
+    const std::int32_t stages = n_stages(run);
+    const std::int32_t most = std::clamp(run.max_pieces, 1, stages);
+    while (n_at_[static_cast<std::size_t>(lowest_)] == 0) ++lowest_;
+    const double room_us = std::min(limit_us / n_rounds, (kLimitLevels - lowest_) * level_us_);
+    run.n_pieces = 1;
+    while (run.n_pieces < most) {
+      const double us = piece_us(run, run.n_pieces);
+      if (us <= room_us && fits(static_cast<std::int64_t>(run.n_pieces) * run.pairs_a_piece, in_levels(us))) break;
+      // The next count whose longest piece is a stage shorter, or short enough for the room at all.
+      std::int32_t shorter = (stages + run.n_pieces - 1) / run.n_pieces - 1;
+      const double room_stages = (room_us - run.fixed_us - run.partial_us) / (run.key_us * kCutGrain);
+      if (room_stages < shorter) shorter = std::max(1, static_cast<std::int32_t>(room_stages));
+      run.n_pieces = std::min(most, (stages + shorter - 1) / shorter);
+    }
+    const std::int32_t cost = in_levels(piece_us(run, run.n_pieces));
+    const std::int64_t n_pairs = static_cast<std::int64_t>(run.n_pieces) * run.pairs_a_piece;
+    if (must_fit && run.n_pieces == most && !fits(n_pairs, cost)) return false;
+    place(n_pairs, cost);
+  }
+  return true;
+}
+
+CutResult RunCutter::cut(std::span<CutRun> runs, std::int32_t n_workers, double coarser) {
+  if (runs.empty()) return {};
+  n_workers_ = n_workers;
+  // What cannot be beaten: the evenly shared time of the pieces that this time itself asks for, or the longest piece.
+  double whole_us = 0;    // of the longest run
+  double longest_us = 0;  // of the longest piece
+  double even_us = 0;
+  for (const CutRun& run : runs) {
+    whole_us = std::max(whole_us, piece_us(run, 1));
+    longest_us = std::max(longest_us, piece_us(run, std::clamp(run.max_pieces, 1, n_stages(run))));
+    even_us += run_us(run, 1) / n_workers;
+  }
+  double bound_us = std::max(even_us, longest_us);
+  for (int round = 0; round < 2 && whole_us > bound_us; ++round) {
+    even_us = 0;
+    for (const CutRun& run : runs) {
+      const auto n = static_cast<std::int32_t>(std::min(piece_us(run, 1) / bound_us, 1.0 * run.max_pieces));
+      even_us += run_us(run, std::max(1, n)) / n_workers;
+    }
+    bound_us = std::max(even_us, longest_us);
+  }
+  bound_us *= coarser;
+  bool found = false;
+  for (const double limit : {1.04, 1.06, 1.08, 1.11, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.7, 2.0})
+    for (const std::int32_t n_rounds : {1, 2, 3})
+      if (!found) found = try_limit(runs, bound_us * limit, n_rounds, true);
+  if (!found) try_limit(runs, bound_us * 2, 1, false);
+  CutResult result;
+  for (const CutRun& run : runs) result.busy_us += run_us(run, run.n_pieces) / n_workers;
+  result.makespan_us = highest_ * level_us_;
+  return result;
+}
+
+}  // namespace baton

@@ -1,0 +1,159 @@
+/// The decision about each node, from the leaves up.
+#include "plan/nodes.h"
+
+#include <cmath>
+#include <limits>
+
+namespace baton {
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// Blocks that every row of a sequence sees to their end, so that sharing them needs no mask for causality.
+std::int32_t n_shareable_blocks(const SequenceRows& sequence, std::int32_t block_len) {
+  return (sequence.kv_len - sequence.n_rows + 1) / block_len;
+}
+
+/// Positions of a node that some row sees.
+std::int32_t n_keys_seen(const PrefixNode& node, const LaidOutRows& rows, const AttentionShape& shape) {
+  std::int32_t begin = node.kv_begin;
+  if (shape.window > 0) {
+    std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
+    for (std::int32_t i = node.first_sequence; i < node.first_sequence + node.n_sequences; ++i)
+      lowest = std::min(lowest, rows.rows[at(rows.first_row[at(i)])].kv_lo);
+    begin = std::max(begin, lowest);
+  }
+  return std::max(0, node.kv_end - begin);
+}
+
+/// Partial states and items that relaying a node brings.
+double cost_of(const PrefixNode& node, std::int32_t merged_rows, double n_reads, std::int32_t n_keys, const LaidOutRows& rows,
+               const AttentionShape& shape, const AttentionPlanOptions& options, const AttentionCostModel& model) {
+  const AttentionCosts& costs = options.costs;
+  const double n_rows = rows.n_rows_of(node);
+  double pieces = 1;
+  double pieces_of_leaf = 1;  // of rows that would be written directly: they now write a state too
+  if (options.batch_invariant) {
+    pieces = std::ceil(1.0 * n_keys / kAttentionChunk);
+    double own_len = 0;
+    for (std::int32_t i = node.first_sequence; i < node.first_sequence + node.n_sequences; ++i)
+      own_len += rows.sequences[at(i)].kv_len - node.kv_end;
+    pieces_of_leaf = 1 + own_len / node.n_sequences / kAttentionChunk;
+  } else {
+    // As many as it may be cut into to occupy the workers.
+    const double n_pairs = n_reads * shape.n_kv_heads;
+    pieces = std::clamp(std::floor(costs.n_workers / n_pairs), 1.0, std::max(1.0, 1.0 * n_keys / costs.min_piece));
+  }
+  return model.partials_us(n_rows * pieces + (n_rows - merged_rows) * pieces_of_leaf) +
+         costs.item_us * n_reads * pieces * shape.n_kv_heads / costs.n_workers;
+}
+
+/// Whether contexts would have to be cut, and so merged, without any sharing.
+bool leaves_are_cut(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
+                    const AttentionCostModel& model) {
+  double total_us = 0;
+  double longest_us = 0;
+  for (const SequenceRows& sequence : rows.sequences) {
+    const double us = sequence.kv_len * model.worker_key_us(std::min(sequence.n_rows, model.row_tile()));
+    total_us += us * std::ceil(1.0 * sequence.n_rows / model.row_tile());
+    longest_us = std::max(longest_us, us);
+  }
+  return longest_us > 1.1 * total_us * shape.n_kv_heads / options.costs.n_workers;
+}
+
+}  // namespace
+
+void NodeChooser::build_tree(const LaidOutRows& rows, const AttentionShape& shape, bool batch_invariant) {
+  const std::span<const SequenceRows> sequences = rows.sequences;
+  common_len_.resize(sequences.empty() ? 0 : sequences.size() - 1);
+  for (std::size_t i = 0; i < common_len_.size(); ++i) {
+    const std::int32_t limit =
+        std::min(n_shareable_blocks(sequences[i], shape.block_len), n_shareable_blocks(sequences[i + 1], shape.block_len));
+    common_len_[i] = count_common_blocks(sequences[i].blocks.data(), sequences[i + 1].blocks.data(), limit) * shape.block_len;
+    if (batch_invariant) common_len_[i] -= common_len_[i] % kAttentionChunk;
+  }
+  builder_.build(common_len_, nodes_);
+}
+
+/// Reads of a node's run if each of its sequences makes its own.
+RunReads NodeChooser::leaf_reads(const PrefixNode& node) const {
+  RunReads reads = leaf_reads_before_[at(node.first_sequence + node.n_sequences)];
+  reads -= leaf_reads_before_[at(node.first_sequence)];
+  return reads;
+}
+
+/// A node is read once for all if that saves more than it costs, against what its subtree then does.
+void NodeChooser::decide(std::size_t index, const LaidOutRows& rows, const AttentionShape& shape,
+                         const AttentionPlanOptions& options, const AttentionCostModel& model, NodeReport& report) {
+  const PrefixNode& node = nodes_[index];
+  State& state = states_[index];
+  const std::int32_t n_rows = rows.n_rows_of(node);
+  const RunReads own = model.reads_of(n_rows);
+  const RunReads leaves = leaf_reads(node);
+  const std::int32_t n_keys = n_keys_seen(node, rows, shape);
+  report = {node.first_sequence, node.n_sequences, node.kv_begin, node.kv_end, node.depth, NodeChoice::outside_window, 0, 0};
+  if (n_keys > 0) {
+    RunReads below = leaves;
+    below += state.more_reads;
+    report.saved_us = model.run_us(below, n_keys, false) - model.run_us(own, n_keys, true);
+    report.cost_us = cost_of(node, state.merged_rows, own.n_reads, n_keys, rows, shape, options, model);
+    report.choice = report.saved_us > report.cost_us ? NodeChoice::relayed : NodeChoice::costs_more;
+  }
+  if (report.choice == NodeChoice::relayed) {
+    state.more_reads = own;
+    state.more_reads -= leaves;
+    state.merged_rows = n_rows;
+  }
+  if (node.parent < 0) return;
+  states_[at(node.parent)].more_reads += state.more_reads;
+  states_[at(node.parent)].merged_rows += state.merged_rows;
+}
+
+void NodeChooser::choose(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
+                         const AttentionCostModel& model, std::vector<NodeReport>& tree) {
+  nodes_.clear();
+  tree.clear();
+  if (!options.relay) return;
+  build_tree(rows, shape, options.batch_invariant);
+  leaf_reads_before_.resize(rows.sequences.size() + 1);
+  leaf_reads_before_[0] = {};
+  for (std::size_t i = 0; i < rows.sequences.size(); ++i) {
+    leaf_reads_before_[i + 1] = leaf_reads_before_[i];
+    leaf_reads_before_[i + 1] += model.reads_of(rows.sequences[i].n_rows);
+  }
+  states_.assign(nodes_.size(), {});
+  tree.resize(nodes_.size());
+  double gain_us = 0;
+  for (std::size_t i = nodes_.size(); i-- > 0;) {
+    decide(i, rows, shape, options, model, tree[i]);
+    if (tree[i].choice == NodeChoice::relayed) gain_us += tree[i].saved_us - tree[i].cost_us;
+  }
+  const AttentionCosts& costs = options.costs;
+  if (gain_us >= (leaves_are_cut(rows, shape, options, model) ? costs.relay_us : std::max(costs.merge_us, costs.relay_us)))
+    return;
+  for (NodeReport& report : tree)
+    if (report.choice == NodeChoice::relayed) report.choice = NodeChoice::merging_costs;
+}
+
+std::int64_t NodeChooser::count_lost(const LaidOutRows& rows, const AttentionShape& shape, const AttentionCostModel& model,
+                                     std::span<const NodeReport> tree) {
+  std::int64_t lost = 0;
+  for (State& state : states_) state = {};
+  for (std::size_t i = nodes_.size(); i-- > 0;) {
+    const PrefixNode& node = nodes_[i];
+    const RunReads leaves = leaf_reads(node);
+    const RunReads own = model.reads_of(rows.n_rows_of(node));
+    RunReads read = leaves;
+    read += states_[i].more_reads;
+    if (tree[i].choice == NodeChoice::relayed) {
+      read = own;
+    } else {
+      lost += std::llround(read.n_reads - own.n_reads) * n_keys_seen(node, rows, shape);
+    }
+    read -= leaves;
+    if (node.parent >= 0) states_[at(node.parent)].more_reads += read;
+  }
+  return lost;
+}
+
+}  // namespace baton

@@ -1,0 +1,57 @@
+/// Which nodes of the prefix tree a plan reads once for all of their sequences.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/attention_plan.h"
+#include "plan/cost_model.h"
+#include "plan/tree.h"
+
+namespace baton {
+
+/// A step's sequences with their rows laid out.
+struct LaidOutRows {
+  std::span<const SequenceRows> sequences;
+  std::span<const std::int32_t> first_row;  ///< of each sequence, and the end
+  std::span<const TokenRow> rows;
+
+  /// Of a node or anything else with first_sequence and n_sequences.
+  std::int32_t n_rows_of(const auto& run) const {
+    return first_row[static_cast<std::size_t>(run.first_sequence + run.n_sequences)] -
+           first_row[static_cast<std::size_t>(run.first_sequence)];
+  }
+};
+
+/// Finds the tree and decides. Its memory is reused from call to call.
+class NodeChooser {
+ public:
+  /// Fills `tree`, one report for each of nodes().
+  void choose(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
+              const AttentionCostModel& model, std::vector<NodeReport>& tree);
+  std::span<const PrefixNode> nodes() const { return nodes_; }
+  /// Positions that are read more often with these choices than if every node was relayed.
+  std::int64_t count_lost(const LaidOutRows& rows, const AttentionShape& shape, const AttentionCostModel& model,
+                          std::span<const NodeReport> tree);
+
+ private:
+  /// What the decision about a node takes with it to the node above.
+  struct State {
+    RunReads more_reads;           ///< reads by the units below, over what its leaves alone would need
+    std::int32_t merged_rows = 0;  ///< rows below that some relayed node covers
+  };
+
+  void build_tree(const LaidOutRows& rows, const AttentionShape& shape, bool batch_invariant);
+  void decide(std::size_t index, const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
+              const AttentionCostModel& model, NodeReport& report);
+  RunReads leaf_reads(const PrefixNode& node) const;
+
+  std::vector<std::int32_t> common_len_;
+  PrefixTreeBuilder builder_;
+  std::vector<PrefixNode> nodes_;
+  std::vector<State> states_;
+  std::vector<RunReads> leaf_reads_before_;  ///< sums over sequences, if each reads by itself
+};
+
+}  // namespace baton

@@ -1,0 +1,98 @@
+/// Order and common prefixes of block tables.
+#include "plan/tree.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace baton {
+
+std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_t limit) {
+  static_assert(sizeof(BlockId) == 4);
+  std::int32_t n = 0;
+  for (const std::int32_t stride : {128, 16})
+    while (n + stride <= limit && std::memcmp(a + n, b + n, static_cast<std::size_t>(stride) * sizeof(BlockId)) == 0)
+      n += stride;
+  while (n < limit && a[n] == b[n]) ++n;
+  return n;
+}
+
+void PrefixTreeBuilder::build(std::span<const std::int32_t> common_len, std::vector<PrefixNode>& nodes) {
+  nodes.clear();
+  open_.clear();
+  // From right to left: a node is closed at the first sequence that shares less. Children close before their parents, so the
+  // reverse is parents first.
+  for (auto i = static_cast<std::int32_t>(common_len.size()) - 1; i >= -1; --i) {
+    const std::int32_t shared = i >= 0 ? common_len[static_cast<std::size_t>(i)] : 0;
+    std::int32_t last = i + 1;
+    while (!open_.empty() && open_.back().kv_end > shared) {
+      const Open top = open_.back();
+      open_.pop_back();
+      last = top.last_sequence;
+      const std::int32_t kv_begin = std::max(shared, open_.empty() ? 0 : open_.back().kv_end);
+      nodes.push_back({i + 1, last - i, kv_begin, top.kv_end, -1, 0});
+    }
+    if (shared > 0 && (open_.empty() || open_.back().kv_end < shared)) open_.push_back({shared, last});
+  }
+  std::reverse(nodes.begin(), nodes.end());
+  path_.clear();
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const auto holds = [&](const PrefixNode& above) {
+      return nodes[i].first_sequence < above.first_sequence + above.n_sequences;
+    };
+    while (!path_.empty() && !holds(nodes[static_cast<std::size_t>(path_.back())])) path_.pop_back();
+    if (!path_.empty()) nodes[i].parent = path_.back();
+    nodes[i].depth = static_cast<std::int32_t>(path_.size());
+    path_.push_back(static_cast<std::int32_t>(i));
+  }
+}
+
+void TableSorter::sort(std::span<const std::span<const BlockId>> tables, std::vector<std::int32_t>& order) {
+  // A key orders a table against its group's first: lower ones by how early they leave it, then equal ones, then higher ones by
+  // how late; those that leave it at the same block by their own block there. Only tables with one key need another round.
+  constexpr std::uint64_t kEqual = std::uint64_t{1} << 62;
+  constexpr std::uint64_t kHigher = std::uint64_t{2} << 62;
+  constexpr std::uint64_t kMaxLen = (std::uint64_t{1} << 30) - 1;
+  entries_.resize(tables.size());
+  for (std::size_t i = 0; i < tables.size(); ++i) entries_[i] = {0, static_cast<std::int32_t>(i)};
+  groups_.assign(1, {0, tables.size(), 0});
+  while (!groups_.empty()) {
+    const Group group = groups_.back();
+    groups_.pop_back();
+    if (group.end - group.begin < 2) continue;
+    const std::span<const BlockId> pivot = tables[static_cast<std::size_t>(entries_[group.begin].table)];
+    check(pivot.size() <= kMaxLen, "TableSorter: a table of more than 2^30 blocks");
+    for (std::size_t i = group.begin; i < group.end; ++i) {
+      const std::span<const BlockId> table = tables[static_cast<std::size_t>(entries_[i].table)];
+      const auto limit = static_cast<std::int32_t>(std::min(table.size(), pivot.size()));
+      const std::int32_t n_left = limit - group.n_equal;
+      const auto n = static_cast<std::size_t>(
+          group.n_equal + count_common_blocks(table.data() + group.n_equal, pivot.data() + group.n_equal, n_left));
+      const std::uint64_t next = n < table.size() ? static_cast<std::uint32_t>(table[n].value) + std::uint64_t{1} : 0;
+      if (n == table.size() && n == pivot.size()) {
+        entries_[i].key = kEqual;
+      } else if (n == table.size() || (n < pivot.size() && table[n].value < pivot[n].value)) {
+        entries_[i].key = (n << 32) | next;
+      } else {
+        entries_[i].key = kHigher | ((kMaxLen - n) << 32) | next;
+      }
+    }
+    const auto begin = entries_.begin() + static_cast<std::ptrdiff_t>(group.begin);
+    const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(group.end);
+    std::sort(begin, end, [](const Entry& a, const Entry& b) { return a.key != b.key ? a.key < b.key : a.table < b.table; });
+    for (std::size_t first = group.begin; first < group.end;) {
+      const std::uint64_t key = entries_[first].key;
+      std::size_t last = first + 1;
+      while (last < group.end && entries_[last].key == key) ++last;
+      const bool same_table = key == kEqual || (key & 0xffffffffu) == 0;
+      const std::uint64_t n = key >= kHigher ? kMaxLen - ((key >> 32) & kMaxLen) : key >> 32;
+      if (!same_table && last - first > 1) groups_.push_back({first, last, static_cast<std::int32_t>(n) + 1});
+      first = last;
+    }
+  }
+  order.resize(tables.size());
+  for (std::size_t i = 0; i < tables.size(); ++i) order[i] = entries_[i].table;
+}
+
+}  // namespace baton

@@ -1,0 +1,113 @@
+/// Graphs: which there are, and that a replayed step gives what the launched one gives, on every backend.
+#include "engine/captured_steps.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/executor.h"
+#include "support/step_builder.h"
+#include "support/test_backends.h"
+#include "support/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kBlockLen = 16;
+constexpr std::int32_t kBlocksEach = 4;
+constexpr std::int32_t kPromptLen = kBlockLen + 1;
+constexpr std::int32_t kMaxRows = 8 * kPromptLen;
+constexpr std::int32_t kMaxSamples = 8;
+constexpr std::int32_t kCapturedRows = 6;
+constexpr std::int32_t kDecodes = 12;
+
+TEST(CapturedSteps, stand_as_close_as_the_algorithms_of_products) {
+  EXPECT_EQ(CapturedSteps::sizes(0), std::vector<std::int32_t>{});
+  EXPECT_EQ(CapturedSteps::sizes(1), std::vector<std::int32_t>{1});
+  EXPECT_EQ(CapturedSteps::sizes(6), (std::vector<std::int32_t>{1, 2, 4, 6}));
+  EXPECT_EQ(CapturedSteps::sizes(96), (std::vector<std::int32_t>{1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96}));
+}
+
+std::unique_ptr<Executor> make_executor(const testing::TestBackend& test, DType kv_dtype, bool records) {
+  auto backend = test.make({.n_threads = 1});
+  EXPECT_TRUE(backend) << backend.error().message;
+  const ModelConfig config = testing::tiny_config();
+  auto weights = random_weights(config, **backend, DType::f32, 11);
+  EXPECT_TRUE(weights) << weights.error().message;
+  auto executor = Executor::create(std::move(*backend), std::make_unique<Model>(config, std::move(*weights)),
+                                   {kMaxRows, kMaxSamples, 256, kMaxSamples});
+  EXPECT_TRUE(executor) << executor.error().message;
+  EXPECT_TRUE((*executor)->allocate_cache(kMaxSamples * kBlocksEach, kBlockLen, kv_dtype));
+  if (records) {
+    const auto n_graphs = (*executor)->capture_steps(kCapturedRows);
+    EXPECT_TRUE(n_graphs) << n_graphs.error().message;
+    EXPECT_EQ(*n_graphs, 2 * CapturedSteps::sizes(kCapturedRows).size());
+  }
+  return std::move(*executor);
+}
+
+/// A step in which each of `n` sequences has `tokens` at the end of kv_len positions. `shares`: the first block is one for all,
+/// and read once, so that there are partial states.
+StepInput step_of(const Executor& executor, DType kv_dtype, std::int32_t n, const std::vector<TokenId>& tokens,
+                  std::int32_t kv_len, bool shares) {
+  std::vector<std::vector<BlockId>> blocks(static_cast<std::size_t>(n));
+  std::vector<testing::StepSequence> sequences(static_cast<std::size_t>(n));
+  std::vector<std::int32_t> resets;
+  for (std::int32_t s = 0; s < n; ++s) {
+    auto& table = blocks[static_cast<std::size_t>(s)];
+    auto& sequence = sequences[static_cast<std::size_t>(s)];
+    for (std::int32_t b = 0; b < kBlocksEach; ++b) table.push_back(BlockId{b * kMaxSamples + (shares && b == 0 ? 0 : s)});
+    sequence.rows = {SlotId{s}, table, kv_len, static_cast<std::int32_t>(tokens.size())};
+    sequence.tokens = tokens;
+    sequence.sampling.max_tokens = 1000;
+    sequence.sampling.n_top_logprobs = 0;
+    if (tokens[0] == kLastTokenOfSlot) continue;
+    sequence.tokens[0] = 3 + s;
+    resets.push_back(s);
+  }
+  AttentionPlanOptions options;
+  options.costs = executor.backend().info().attention_costs;
+  options.costs.item_us = options.costs.merge_us = options.costs.relay_us = 0;
+  options.costs.memory_bytes_per_us = options.costs.cache_bytes_per_us = 1;  // reading twice is never worth it
+  StepInput step =
+      testing::pack_step(sequences, executor.model().attention_shapes(kBlockLen, kv_dtype)[0], options, std::move(resets));
+  EXPECT_EQ(step.header().groups[0].n_partials > 0, shares && n > 1);
+  return step;
+}
+
+/// Prompts of `n` sequences, then decodes, of which there is always one more submitted than waited for.
+std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t n) {
+  std::vector<TokenId> tokens;
+  const auto take = [&] {
+    for (const SampleResult& result : executor.wait()) {
+      EXPECT_EQ(result.finished, FinishedBy::not_finished);
+      EXPECT_EQ(result.was_finished, 0);
+      tokens.push_back(result.token);
+    }
+    EXPECT_GT(executor.last_step_seconds(), 0);
+  };
+  executor.submit(step_of(executor, kv_dtype, n, testing::random_prompt(1, kPromptLen), kPromptLen, false));
+  for (std::int32_t i = 0; i < kDecodes; ++i) {
+    executor.submit(step_of(executor, kv_dtype, n, {kLastTokenOfSlot}, kPromptLen + 1 + i, /*shares=*/i % 3 != 0));
+    take();
+  }
+  take();
+  return tokens;
+}
+
+TEST(CapturedSteps, give_the_tokens_of_steps_that_are_launched) {
+  for (const testing::TestBackend& test : testing::test_backends()) {
+    SCOPED_TRACE(test.name);
+    const DType kv_dtype = test.is_cuda() ? DType::bf16 : DType::f32;
+    const auto launched = make_executor(test, kv_dtype, false);
+    const auto recorded = make_executor(test, kv_dtype, true);
+    // As many rows as were recorded, fewer, and more.
+    for (const std::int32_t n : {1, 6, 3, 5, 8, 2}) {
+      SCOPED_TRACE(n);
+      const auto expected = tokens_of(*launched, kv_dtype, n);
+      EXPECT_EQ(expected.size(), static_cast<std::size_t>(n * (kDecodes + 1)));
+      EXPECT_EQ(tokens_of(*recorded, kv_dtype, n), expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,470 @@
+#include "plan/attention_plan.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/attention_makespan.h"
+#include "support/random_tree.h"
+
+namespace baton {
+namespace {
+
+using testing::Batch;
+using testing::costs_of_132_blocks;
+using testing::Makespan;
+using testing::prefix_batch;
+using testing::random_batch;
+
+constexpr std::int32_t kBlockLen = 16;
+
+AttentionShape shape_of(std::int32_t window = 0) {
+  return {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .window = window, .block_len = kBlockLen};
+}
+
+AttentionPlanOptions options_of(bool relay, bool invariant = false) {
+  AttentionPlanOptions options;
+  options.relay = relay;
+  options.batch_invariant = invariant;
+  return options;
+}
+
+/// Costs with which any shared position pays.
+AttentionPlanOptions eager_options(bool invariant = false) {
+  AttentionPlanOptions options = options_of(true, invariant);
+  options.costs.partial_bytes_per_us = 1e12;
+  options.costs.item_us = 0;
+  return options;
+}
+
+void expect_valid(const AttentionPlan& plan, const Batch& batch, const AttentionShape& shape) {
+  const auto fault = find_plan_fault(plan, batch.sequences, shape);
+  EXPECT_FALSE(fault.has_value()) << *fault << '\n' << to_string(plan);
+}
+
+/// Two nested levels (base prompt, tenant prompt), another prompt, and strangers: the picture of a step.
+Batch tenants_batch(std::mt19937& random) {
+  Batch batch;
+  const std::vector<BlockId> base = batch.fresh_blocks(32);
+  std::vector<BlockId> tenant = base;
+  const std::vector<BlockId> own = batch.fresh_blocks(16);
+  tenant.insert(tenant.end(), own.begin(), own.end());
+  const std::vector<BlockId> other = batch.fresh_blocks(48);
+  for (int i = 0; i < 4; ++i) batch.add(tenant, 48 * kBlockLen + 20 + i, 1, kBlockLen);
+  for (int i = 0; i < 3; ++i) batch.add(base, 32 * kBlockLen + 5 + i, 1, kBlockLen);
+  for (int i = 0; i < 5; ++i) batch.add(other, 48 * kBlockLen + 1 + i, 1, kBlockLen);
+  for (int i = 0; i < 4; ++i) batch.add({}, 100 + i, 1, kBlockLen);
+  batch.finish(random);
+  return batch;
+}
+
+TEST(AttentionPlan, relays_nested_levels_other_prompts_and_strangers_in_one_step) {
+  std::mt19937 random(1);
+  const Batch batch = tenants_batch(random);
+  const AttentionPlan plan = plan_attention(batch.sequences, shape_of(), eager_options());
+  expect_valid(plan, batch, shape_of());
+  ASSERT_EQ(plan.stats.nodes.size(), 3u) << to_string(plan);
+  const auto has_node = [&](std::int32_t begin, std::int32_t end, std::int32_t n, std::int32_t depth) {
+    for (const RelayNode& node : plan.stats.nodes)
+      if (node.kv_begin == begin && node.kv_end == end && node.n_sequences == n && node.depth == depth) return true;
+    return false;
+  };
+  EXPECT_TRUE(has_node(0, 512, 7, 0)) << to_string(plan);
+  EXPECT_TRUE(has_node(512, 768, 4, 1)) << to_string(plan);
+  EXPECT_TRUE(has_node(0, 768, 5, 0)) << to_string(plan);
+  const std::int64_t token_bytes = shape_of().token_bytes();
+  EXPECT_EQ(plan.stats.kv_bytes_plain - plan.stats.kv_bytes_requested, (6 * 512 + 3 * 256 + 4 * 768) * token_bytes);
+}
+
+TEST(AttentionPlan, paged_reads_every_context_by_itself) {
+  std::mt19937 random(2);
+  const Batch batch = tenants_batch(random);
+  const AttentionPlan plan = plan_attention(batch.sequences, shape_of(), options_of(false));
+  expect_valid(plan, batch, shape_of());
+  EXPECT_TRUE(plan.stats.nodes.empty());
+  EXPECT_EQ(plan.stats.kv_bytes_plain, plan.stats.kv_bytes_requested);
+}
+
+TEST(AttentionPlan, does_not_relay_what_does_not_pay) {
+  Batch batch;
+  const std::vector<BlockId> prefix = batch.fresh_blocks(1);
+  batch.add(prefix, 40, 1, kBlockLen);
+  batch.add(prefix, 50, 1, kBlockLen);
+  std::mt19937 random(3);
+  batch.finish(random);
+  const AttentionPlan plan = plan_attention(batch.sequences, shape_of(), options_of(true));
+  expect_valid(plan, batch, shape_of());
+  EXPECT_TRUE(plan.stats.nodes.empty()) << "16 shared tokens of two requests cost more as a node";
+  EXPECT_EQ(plan.n_partials, 0);
+  EXPECT_EQ(plan.stats.shareable_bytes_lost, 16 * shape_of().token_bytes());
+}
+
+TEST(AttentionPlan, random_trees_give_valid_plans_in_every_mode) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    const Batch batch = random_batch(random, round % 5, 40, 70, kBlockLen);
+    for (const std::int32_t window : {0, 100, 333}) {
+      const AttentionShape shape = shape_of(window);
+      for (const bool invariant : {false, true}) {
+        expect_valid(plan_attention(batch.sequences, shape, options_of(true, invariant)), batch, shape);
+        expect_valid(plan_attention(batch.sequences, shape, options_of(false, invariant)), batch, shape);
+        expect_valid(plan_attention(batch.sequences, shape, eager_options(invariant)), batch, shape);
+      }
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST(AttentionPlan, batch_invariant_cuts_only_at_multiples_of_the_chunk) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 50; ++round) {
+    const Batch batch = random_batch(random, 3, 20, 40, kBlockLen);
+    const AttentionPlan plan = plan_attention(batch.sequences, shape_of(), eager_options(true));
+    for (const AttentionItem& item : plan.items) {
+      if ((item.flags & AttentionItem::direct) != 0) continue;
+      EXPECT_EQ(item.kv_begin % kAttentionChunk, 0);
+      EXPECT_LE(item.kv_end, item.kv_begin + kAttentionChunk)
+          << "a partial state of more than a chunk would be folded differently";
+    }
+  }
+}
+
+TEST(AttentionPlan, coarsens_and_then_shares_nothing_when_buffers_are_small) {
+  std::mt19937 random(7);
+  const Batch batch = tenants_batch(random);
+  AttentionPlanOptions options = eager_options();
+  options.max_partials = 8;
+  const AttentionPlan plan = plan_attention(batch.sequences, shape_of(), options);
+  expect_valid(plan, batch, shape_of());
+  EXPECT_LE(plan.n_partials, 8);
+  EXPECT_TRUE(plan.stats.nodes.empty());
+  ASSERT_EQ(plan.stats.tree.size(), 3u);
+  for (const NodeReport& node : plan.stats.tree) EXPECT_EQ(node.choice, NodeChoice::no_room);
+  EXPECT_EQ(plan.stats.shareable_bytes_lost, (6 * 512 + 3 * 256 + 4 * 768) * shape_of().token_bytes());
+}
+
+TEST(AttentionPlan, the_validator_sees_each_kind_of_damage) {
+  std::mt19937 random(8);
+  const Batch batch = tenants_batch(random);
+  const AttentionPlan good = plan_attention(batch.sequences, shape_of(), eager_options());
+  const auto damaged = [&](auto damage) {
+    AttentionPlan plan = good;
+    damage(plan);
+    return find_plan_fault(plan, batch.sequences, shape_of()).has_value();
+  };
+  EXPECT_FALSE(damaged([](AttentionPlan&) {}));
+  EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.items.pop_back(); }));
+  EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.items[0].kv_end -= 1; }));
+  EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.items.push_back(plan.items[0]); }));
+  EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.block_lists[0] += 1; }));
+  EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.items[0].flags |= AttentionItem::direct; }));
+  EXPECT_TRUE(damaged([](AttentionPlan& plan) { std::swap(plan.merge_slots.front(), plan.merge_slots.back()); }));
+  EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.rows[0].kv_hi += 1; }));
+}
+
+TEST(AttentionPlan, an_empty_step_has_an_empty_plan) {
+  const AttentionPlan plan = plan_attention({}, shape_of(), options_of(true));
+  EXPECT_TRUE(plan.items.empty());
+  EXPECT_EQ(plan.merge_offsets, std::vector<std::int32_t>{0});
+}
+
+// What is relayed ------------------------------------------------------------------------------------------------------------
+
+AttentionShape llama_8b() { return {.n_heads = 32, .n_kv_heads = 8, .head_dim = 128}; }
+AttentionShape llama_30b() { return {.n_heads = 52, .n_kv_heads = 52, .head_dim = 128}; }
+
+AttentionPlan plan_of(const Batch& batch, const AttentionShape& shape, const AttentionCosts& costs) {
+  AttentionPlanOptions options;
+  options.costs = costs;
+  AttentionPlan plan = plan_attention(batch.sequences, shape, options);
+  expect_valid(plan, batch, shape);
+  return plan;
+}
+
+/// One thread of the CPU that bench/results/cpu-attention.md was measured on.
+AttentionCosts costs_of_one_thread() {
+  AttentionCosts costs;
+  costs.memory_bytes_per_us = 20e3;
+  costs.cache_bytes_per_us = 64e3;
+  costs.flops_per_us = 200e3;
+  costs.few_queries = 0.15;
+  costs.partial_bytes_per_us = 15e3;
+  costs.n_workers = 1;
+  costs.row_tile = 64;
+  return costs;
+}
+
+TEST(AttentionPlan, on_a_cpu_relays_grouped_heads_only_where_that_was_measured_to_be_faster) {
+  const auto is_relayed = [](const AttentionShape& shape, std::int32_t n, std::int32_t own, std::int32_t shared) {
+    return !plan_of(prefix_batch(n, own, shared, kBlockLen), shape, costs_of_one_thread()).stats.nodes.empty();
+  };
+  EXPECT_FALSE(is_relayed(llama_8b(), 128, 128, 512)) << "0.93 when it was";
+  EXPECT_FALSE(is_relayed(llama_8b(), 32, 128, 512)) << "0.96 when it was";
+  EXPECT_FALSE(is_relayed(llama_8b(), 32, 512, 512)) << "0.97 when it was";
+  EXPECT_TRUE(is_relayed(llama_8b(), 128, 128, 2048)) << "1.03";
+  for (const std::int32_t n : {8, 32, 128}) EXPECT_TRUE(is_relayed(llama_8b(), n, 128, 32768)) << n << ": 1.19 to 1.33";
+  EXPECT_TRUE(is_relayed(llama_8b(), 8, 128, 2048)) << "1.12";
+  for (const std::int32_t shared : {128, 512, 2048, 8192}) EXPECT_TRUE(is_relayed(llama_30b(), 32, 128, shared)) << shared;
+}
+
+TEST(AttentionPlan, prices_reads_again_by_the_cache_while_they_stay_in_it) {
+  const AttentionCosts costs = costs_of_132_blocks();
+  // Two reads at the same time at twice memory's rate take as long as one from memory.
+  const AttentionPlan cached = plan_of(prefix_batch(2, 128, 8192, kBlockLen), llama_8b(), costs);
+  EXPECT_TRUE(cached.stats.nodes.empty()) << to_string(cached);
+  // 32768 positions of 4 KiB are more than the cache holds.
+  const AttentionPlan beyond = plan_of(prefix_batch(2, 128, 32768, kBlockLen), llama_8b(), costs);
+  EXPECT_EQ(beyond.stats.nodes.size(), 1u) << to_string(beyond);
+  // On a CPU a head's share of the same node stays in the cache.
+  AttentionCosts head_by_head = costs_of_one_thread();
+  head_by_head.cache_bytes = 32 << 20;
+  const AttentionPlan heads = plan_of(prefix_batch(2, 128, 32768, kBlockLen), llama_8b(), head_by_head);
+  ASSERT_EQ(heads.stats.tree.size(), 1u);
+  head_by_head.cache_bytes = 8 << 20;
+  const AttentionPlan small = plan_of(prefix_batch(2, 128, 32768, kBlockLen), llama_8b(), head_by_head);
+  EXPECT_GT(small.stats.tree.at(0).saved_us, 1.5 * heads.stats.tree.at(0).saved_us);
+}
+
+TEST(AttentionPlan, does_not_bring_merging_to_a_step_for_less_than_it_takes) {
+  const Batch batch = prefix_batch(64, 1024, 128, kBlockLen);
+  AttentionCosts costs = costs_of_132_blocks();
+  costs.merge_us = 0;
+  EXPECT_EQ(plan_of(batch, llama_8b(), costs).stats.nodes.size(), 1u);
+  costs.merge_us = 5;
+  const AttentionPlan plan = plan_of(batch, llama_8b(), costs);
+  EXPECT_TRUE(plan.stats.nodes.empty());
+  ASSERT_EQ(plan.stats.tree.size(), 1u);
+  EXPECT_EQ(plan.stats.tree[0].choice, NodeChoice::merging_costs);
+  EXPECT_EQ(plan.n_partials, 0);
+}
+
+TEST(AttentionPlan, relays_only_what_saves_enough_where_the_step_merges_anyway) {
+  const Batch batch = prefix_batch(8, 128, 512, kBlockLen);  // so few that contexts are cut
+  AttentionCosts costs = costs_of_132_blocks();
+  costs.merge_us = 100;
+  const AttentionPlan relayed = plan_of(batch, llama_8b(), costs);
+  ASSERT_EQ(relayed.stats.nodes.size(), 1u);
+  const NodeReport& node = relayed.stats.tree.at(0);
+  costs.relay_us = node.saved_us - node.cost_us + 0.1;
+  const AttentionPlan paged = plan_of(batch, llama_8b(), costs);
+  EXPECT_EQ(paged.stats.tree.at(0).choice, NodeChoice::merging_costs);
+  EXPECT_GT(paged.n_partials, 0);
+}
+
+TEST(AttentionPlan, says_which_keys_are_older_than_the_step) {
+  Batch batch = prefix_batch(2, 100, 64, kBlockLen);
+  batch.sequences[0].n_rows = 3;
+  AttentionPlanOptions options;
+  options.relay = false;
+  options.costs = costs_of_132_blocks();
+  options.costs.min_piece = 1 << 20;  // nothing is cut
+  const AttentionPlan plan = plan_attention(batch.sequences, llama_8b(), options);
+  ASSERT_EQ(find_plan_fault(plan, batch.sequences, llama_8b()), std::nullopt);
+  ASSERT_EQ(plan.items.size(), 2u);
+  for (const AttentionItem& item : plan.items) {
+    const std::int32_t n_old = item.n_rows == 3 ? 164 - 3 : 164 - 1;
+    EXPECT_EQ(item.n_settled_granules(), n_old / 16);
+  }
+  AttentionPlan wrong = plan;
+  wrong.items[0].flags += 1 << AttentionItem::kSettledShift;
+  EXPECT_NE(find_plan_fault(wrong, batch.sequences, llama_8b()), std::nullopt);
+}
+
+TEST(AttentionPlan, one_sequence_is_planned_alike_with_relay_and_without) {
+  for (const std::int32_t len : {1, 64, 640, 4096, 131072}) {
+    const Batch batch = prefix_batch(1, len, 0, kBlockLen);
+    AttentionPlanOptions options;
+    options.costs = costs_of_132_blocks();
+    const AttentionPlan relay = plan_attention(batch.sequences, llama_8b(), options);
+    options.relay = false;
+    EXPECT_EQ(to_string(relay), to_string(plan_attention(batch.sequences, llama_8b(), options)));
+  }
+}
+
+TEST(AttentionPlan, says_of_every_node_whether_it_was_relayed_and_why_not) {
+  std::mt19937 random(9);
+  const Batch batch = tenants_batch(random);
+  AttentionPlanOptions options = options_of(true);
+  const AttentionPlan eager = plan_attention(batch.sequences, shape_of(), eager_options());
+  EXPECT_NE(to_string(eager).find(")  relayed: saves "), std::string::npos) << to_string(eager);
+  options.costs.item_us = 1e6;
+  const AttentionPlan plan = plan_attention(batch.sequences, shape_of(), options);
+  ASSERT_EQ(plan.stats.tree.size(), 3u);
+  for (const NodeReport& node : plan.stats.tree) {
+    EXPECT_EQ(node.choice, NodeChoice::costs_more);
+    EXPECT_GT(node.cost_us, node.saved_us);
+  }
+  EXPECT_NE(to_string(plan).find("not relayed, costs more than it saves"), std::string::npos) << to_string(plan);
+  const AttentionPlan windowed = plan_attention(batch.sequences, shape_of(16), eager_options());
+  expect_valid(windowed, batch, shape_of(16));
+  EXPECT_NE(to_string(windowed).find("outside every row's window"), std::string::npos) << to_string(windowed);
+}
+
+// Cuts and order -------------------------------------------------------------------------------------------------------------
+
+struct BalanceCase {
+  AttentionShape shape;
+  std::int32_t n_requests, own_len, shared_len, long_len;
+  double most;  ///< the last worker's end over the evenly shared time
+};
+
+TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
+  const AttentionShape w1{.n_heads = 16, .n_kv_heads = 2, .head_dim = 128};
+  std::vector<BalanceCase> cases;
+  for (std::int32_t n = 256; n >= 1; n /= 2) cases.push_back({w1, n, 65536 / n, 0, 0, 1.05});
+  cases.push_back({w1, 1, 131072, 0, 0, 1.05});
+  cases.push_back({w1, 20, 4096, 0, 0, 1.05});
+  cases.push_back({w1, 70, 1000, 0, 0, 1.1});
+  for (std::int32_t shared = 64; shared <= 8192; shared *= 2) cases.push_back({llama_30b(), 32, 128, shared, 0, 1.05});
+  for (const std::int32_t n : {8, 32, 128})
+    for (const std::int32_t own : {128, 512})
+      for (const std::int32_t shared : {512, 2048, 8192, 32768})
+        cases.push_back({llama_8b(), n, own, shared, 0,
+                         n == 128          ? 1.06
+                         : shared >= 32768 ? 1.1
+                                           : 1.2});  // few and short pieces
+  cases.push_back({llama_8b(), 64, 512, 0, 131072, 1.05});
+  cases.push_back({llama_8b(), 255, 300, 512, 131072, 1.05});
+  const AttentionCosts costs = costs_of_132_blocks();
+  for (const BalanceCase& c : cases) {
+    const Batch batch = prefix_batch(c.n_requests, c.own_len, c.shared_len, kBlockLen, c.long_len);
+    const AttentionPlan plan = plan_of(batch, c.shape, costs);
+    const Makespan made = testing::simulate(plan, c.shape, costs);
+    SCOPED_TRACE(std::to_string(c.n_requests) + " x " + std::to_string(c.own_len) + " behind " + std::to_string(c.shared_len));
+    EXPECT_LE(made.greedy_us, c.most * made.mean_us) << to_string(plan);
+    EXPECT_NEAR(plan.stats.makespan_us, made.greedy_us, 0.05 * made.greedy_us);
+    EXPECT_NEAR(plan.stats.busy_us, made.mean_us, 0.02 * made.mean_us);
+    EXPECT_LE(made.dealt_us, c.most * made.mean_us) << "dealt";
+  }
+}
+
+TEST(AttentionPlan, deals_every_pair_to_one_worker) {
+  std::mt19937 random(13);
+  for (int round = 0; round < 50; ++round) {
+    const Batch batch = random_batch(random, 3, 30, 20, kBlockLen);
+    AttentionCosts costs = costs_of_132_blocks();
+    costs.n_workers = round % 7 == 0 ? 1 : 132;
+    const AttentionPlan plan = plan_of(batch, llama_8b(), costs);
+    ASSERT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(costs.n_workers) + 1);
+    EXPECT_EQ(plan.worker_offsets.front(), 0);
+    EXPECT_EQ(plan.worker_offsets.back(), static_cast<std::int32_t>(plan.pairs.size()));
+    EXPECT_TRUE(std::ranges::is_sorted(plan.worker_offsets));
+    std::vector<std::int32_t> pairs = plan.pairs;
+    std::ranges::sort(pairs);
+    ASSERT_EQ(pairs.size(), plan.items.size() * 8);
+    for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_EQ(pairs[i], static_cast<std::int32_t>(i));
+  }
+  EXPECT_TRUE(plan_of(prefix_batch(3, 50, 0, kBlockLen), llama_8b(), {}).pairs.empty()) << "nobody asked for it";
+}
+
+TEST(AttentionPlan, cuts_no_more_than_balance_needs) {
+  const AttentionShape shape{.n_heads = 16, .n_kv_heads = 2, .head_dim = 128};
+  const auto most_states = [&](std::int32_t n, std::int32_t len) {
+    const AttentionPlan plan = plan_of(prefix_batch(n, len, 0, kBlockLen), shape, costs_of_132_blocks());
+    return testing::simulate(plan, shape, costs_of_132_blocks()).most_states;
+  };
+  EXPECT_EQ(most_states(256, 256), 0);
+  EXPECT_EQ(most_states(64, 1024), 0);
+  EXPECT_EQ(most_states(32, 2048), 2);
+  EXPECT_EQ(most_states(8, 8192), 8);
+  // 65 contexts of 130 pairs: 132 workers take them whole.
+  EXPECT_EQ(most_states(65, 1024), 0);
+  // Of 70, those that find no worker are cut small and the rest stays whole.
+  const AttentionPlan plan = plan_of(prefix_batch(70, 1000, 0, kBlockLen), shape, costs_of_132_blocks());
+  std::int64_t n_direct = 0;
+  for (const AttentionItem& item : plan.items) n_direct += item.flags & AttentionItem::direct;
+  EXPECT_GE(n_direct, 60);
+}
+
+TEST(AttentionPlan, pieces_are_multiples_of_64_positions_and_no_shorter_than_allowed) {
+  std::mt19937 random(10);
+  for (int round = 0; round < 100; ++round) {
+    const Batch batch = random_batch(random, 3, 20, 4, kBlockLen);
+    AttentionCosts costs = costs_of_132_blocks();
+    costs.min_piece = round % 2 == 0 ? 128 : 64;
+    const AttentionPlan plan = plan_of(batch, llama_8b(), costs);
+    for (const AttentionItem& item : plan.items) {
+      const bool ends_run = std::ranges::none_of(plan.items, [&](const AttentionItem& next) {
+        return next.first_row == item.first_row && next.n_rows == item.n_rows && next.kv_begin == item.kv_end &&
+               next.n_sequences == item.n_sequences;
+      });
+      if (!ends_run) {
+        EXPECT_EQ((item.kv_end - item.kv_begin) % 64, 0) << to_string(plan);
+        EXPECT_GE(item.kv_end - item.kv_begin, costs.min_piece / 64 * 64) << to_string(plan);
+      }
+    }
+  }
+}
+
+TEST(AttentionPlan, shared_runs_start_first_and_long_ones_before_short_ones) {
+  Batch batch;
+  const std::vector<BlockId> shared = batch.fresh_blocks(64), longer = batch.fresh_blocks(256);
+  for (int i = 0; i < 40; ++i) batch.add(shared, 1024 + 20 + 16 * (i % 7), 1, kBlockLen);
+  for (int i = 0; i < 40; ++i) batch.add(longer, 4096 + 20 + 16 * (i % 5), 1, kBlockLen);
+  batch.add({}, 32768, 1, kBlockLen);
+  std::mt19937 random(11);
+  batch.finish(random);
+  const AttentionPlan plan = plan_of(batch, llama_8b(), costs_of_132_blocks());
+  ASSERT_EQ(plan.stats.nodes.size(), 2u);
+  std::vector<std::int32_t> shared_ends, own_lens;
+  for (const AttentionItem& item : plan.items) {
+    if (item.n_sequences > 1) {
+      EXPECT_TRUE(own_lens.empty()) << "a context stands before a shared run";
+      shared_ends.push_back(item.kv_end);
+    } else if ((item.flags & AttentionItem::masked) == 0) {
+      own_lens.push_back(item.kv_end - item.kv_begin);
+    }
+  }
+  EXPECT_GT(*std::max_element(shared_ends.begin(), shared_ends.begin() + 2), 0);
+  EXPECT_EQ(shared_ends.back(), 1024) << "the longer node starts first";
+  EXPECT_GT(own_lens.front(), own_lens.back());
+  EXPECT_LT(plan.items.back().kv_end, 8192) << "the long context is not the last to start";
+}
+
+TEST(AttentionPlan, a_read_serves_as_many_token_rows_as_its_query_rows_allow) {
+  const AttentionPlan plan = plan_of(prefix_batch(70, 128, 8192, kBlockLen), llama_8b(), costs_of_132_blocks());
+  EXPECT_EQ(rows_a_read(costs_of_132_blocks(), llama_8b()), 32);
+  EXPECT_EQ(rows_a_read(AttentionCosts{}, llama_8b()), AttentionCosts{}.row_tile);
+  // 70 rows are three reads, and the three reads of a piece stand together.
+  for (std::size_t i = 0; plan.items[i].n_sequences > 1; i += 3) {
+    EXPECT_EQ(plan.items[i].n_rows, 32);
+    EXPECT_EQ(plan.items[i + 1].n_rows, 32);
+    EXPECT_EQ(plan.items[i + 2].n_rows, 6);
+    EXPECT_EQ(plan.items[i + 1].kv_begin, plan.items[i].kv_begin);
+    EXPECT_EQ(plan.items[i + 2].kv_begin, plan.items[i].kv_begin);
+  }
+}
+
+// The planner itself ---------------------------------------------------------------------------------------------------------
+
+TEST(AttentionPlanner, keeps_nothing_of_the_step_before) {
+  std::mt19937 random(12);
+  AttentionPlanner planner;
+  for (int round = 0; round < 60; ++round) {
+    const Batch batch = random_batch(random, round % 4, 60, 40, kBlockLen);
+    const AttentionShape shape = shape_of(round % 3 == 0 ? 200 : 0);
+    const AttentionPlanOptions options = round % 5 == 0 ? options_of(round % 2 == 0, true) : eager_options();
+    const AttentionPlan& kept = planner.plan(batch.sequences, shape, options);
+    const AttentionPlan fresh = plan_attention(batch.sequences, shape, options);
+    EXPECT_EQ(to_string(kept), to_string(fresh));
+    EXPECT_EQ(kept.block_lists, fresh.block_lists);
+    EXPECT_EQ(kept.merge_offsets, fresh.merge_offsets);
+    EXPECT_EQ(kept.merge_slots, fresh.merge_slots);
+  }
+}
+
+TEST(AttentionPlanner, a_plan_of_256_requests_behind_a_prefix_takes_less_than_48_kilobytes) {
+  for (const std::int32_t own : {16, 128, 256}) {
+    const AttentionPlan plan = plan_of(prefix_batch(256, own, 2048, kBlockLen), llama_8b(), costs_of_132_blocks());
+    StepInput step;
+    step.header().groups[0] = append_plan(step, plan);
+    step.finish();
+    EXPECT_EQ(plan.stats.nodes.size(), 1u);
+    EXPECT_LT(step.bytes().size(), 48u << 10) << own;
+  }
+}
+
+}  // namespace
+}  // namespace baton
