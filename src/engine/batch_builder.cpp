@@ -57,7 +57,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   Layout layout;
   BuiltStep built;
   std::vector<TokenId> token_ids;
-  std::vector<std::int64_t> kv_slots;
+  std::vector<std::int64_t> kv_indices;
   std::vector<SamplingMetadata> samples;
   SamplingLists lists;
   const std::int32_t block_len = groups_[0].shape.block_len;
@@ -70,7 +70,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
       token_ids.push_back(token_at(sequence, planned, position));
       const std::int64_t block = sequence.table.blocks[static_cast<std::size_t>(position / block_len)].value;
-      kv_slots.push_back(block * block_len + position % block_len);
+      kv_indices.push_back(block * block_len + position % block_len);
       if (!sequence.scores_row(position)) continue;
       samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));
       built.add_sample(sequence.id, {});
@@ -108,7 +108,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const AttentionPlan& attention = planner_.plan(layout.rows, groups_[g].shape, options_);
     header.groups[g] = append_plan(built.input, attention);
-    header.groups[g].kv_slots = built.input.append(as_span(kv_slots));
+    header.groups[g].kv_indices = built.input.append(as_span(kv_indices));
     add_reads(groups_[g], layout, attention, built);
   }
   built.input.finish();

@@ -17,7 +17,7 @@ StepInput step_to_record(std::int32_t n_rows, std::size_t n_groups, bool has_par
   header.n_groups = static_cast<std::int32_t>(n_groups);
   header.samples.count = n_rows;
   for (std::size_t group = 0; group < n_groups; ++group) {
-    header.groups[group].kv_slots.count = n_rows;
+    header.groups[group].kv_indices.count = n_rows;
     header.groups[group].n_partials = has_partials ? 1 : 0;
   }
   step.finish();

@@ -18,8 +18,9 @@ namespace baton {
 
 /// A token id in StepInput that stands for "the last token that was sampled for this row's slot".
 inline constexpr TokenId kLastTokenOfSlot = -1;
-/// A write position that stands for "this row's key and value are not stored".
-inline constexpr std::int64_t kNoKvSlot = -1;
+/// A KV index is the address of one KV position in a storage: block * block_len + offset in the block. (A slot is a running
+/// sequence's row of the slot table, see SlotState.) This one stands for "this row's key and value are not stored".
+inline constexpr std::int64_t kNoKvIndex = -1;
 /// Layer groups (layers with one window and KV shape) a step can hold.
 inline constexpr int kMaxLayerGroups = 2;
 /// Alternatives with log-probabilities that a sampled token can carry.
@@ -160,17 +161,17 @@ struct Section {
 /// The rows and the work list of one layer group.
 struct LayerGroupSections {
   Section rows;           ///< TokenRow [n_rows]
-  Section kv_slots;       ///< int64 [n_rows]: block * block_len + offset in the block, or kNoKvSlot
+  Section kv_indices;     ///< int64 [n_rows]: KV indices, or kNoKvIndex
   Section items;          ///< AttentionItem
   Section block_lists;    ///< int32 block ids
-  Section merge_offsets;  ///< int32 [n_rows + 1] into merge_slots; equal neighbours: the row was written directly
-  Section merge_slots;    ///< int32 partial states of each row, in merge order (ascending positions)
+  Section merge_offsets;  ///< int32 [n_rows + 1] into merge_inputs; equal neighbours: the row was written directly
+  Section merge_inputs;   ///< int32 partial states of each row, in merge order (ascending positions)
   /// int32 item * n_kv_heads + kv_head: worker w takes [worker_offsets[w], worker_offsets[w + 1]) of them in this order, so
   /// that all end together (AttentionPlan::pairs). Both are empty where the backend did not ask for it.
   Section pairs;
   Section worker_offsets;  ///< int32 [n_workers + 1]
   std::int32_t n_partials = 0;
-  std::int32_t most_merge_slots = 0;  ///< of any row
+  std::int32_t most_merge_inputs = 0;  ///< of any row
   /// The first so many items are shared runs and long contexts. An executor that hands items out one by one crosses these with
   /// the KV heads item by item, and the rest head by head, so that sequences that read the same blocks by themselves read them
   /// at the same time.

@@ -34,7 +34,7 @@ struct KvShape {
 /// Keys and values of `n_blocks` blocks. The layout is the backend's own; the canonical form is
 /// [layer][K, then V][kv head][token][head_dim] in the storage's dtype.
 ///
-/// Memory is not cleared: a slot nobody wrote may hold NaN, so readers mask. Thread: engine only.
+/// Memory is not cleared: a position that nobody wrote may hold NaN, so readers mask. Thread: engine only.
 class KvStorage {
  public:
   virtual ~KvStorage() = default;

@@ -90,8 +90,8 @@ void matmul(Backend& backend, const MatmulArgs& args);
 ///     qkv  [rows, (n_heads + 2 n_kv_heads) * head_dim] float: queries, keys, values of each row, heads contiguous
 ///     q    [rows, n_heads, head_dim] float out: rotated queries
 ///     (a_i, a_{i + h}) -> (a_i cos - a_{i+h} sin, a_{i+h} cos + a_i sin),  h = rotary_dim / 2, at the row's position
-/// Keys are rotated in f32 and rounded once to the storage's dtype. Row r goes to slot kv_slots[r] of `layer`; kNoKvSlot stores
-/// nothing. Source: arXiv:2104.09864 in the half-split order of Llama checkpoints.
+/// Keys are rotated in f32 and rounded once to the storage's dtype. Row r is stored at kv_indices[r] of `layer`;
+/// kNoKvIndex stores nothing. Source: arXiv:2104.09864 in the half-split order of Llama checkpoints.
 struct RopeAppendArgs {
   ConstTensorView qkv;
   TensorView q;
@@ -143,15 +143,16 @@ struct AttentionArgs {
 };
 void attention(Backend& backend, const AttentionArgs& args);
 
-/// Combines partial attention over disjoint runs of keys into attention over their union, for every row with merge slots:
+/// Combines partial attention over disjoint runs of keys into attention over their union, for every row that has merge inputs
+/// (partial states, named by their index):
 ///
 ///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike;   out = o / l
 ///
-/// in the order of merge_slots, which is the order of positions, so that the result does not depend on who came first (CUDA
+/// in the order of merge_inputs, which is the order of positions, so that the result does not depend on who came first (CUDA
 /// sums up to 32 states against their maximum, more in four parts; their number alone says how). On the CPU the same fold joins
 /// chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is one chunk
 /// (folds run left to right and do not associate). Empty rows give 0, never NaN. out  [rows, n_heads, head_dim] float; rows
-/// without merge slots are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
+/// without merge inputs are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
 struct AttentionMergeArgs {
   TensorView out;
   PartialStates partials;

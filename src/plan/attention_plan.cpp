@@ -71,7 +71,7 @@ struct AttentionPlanner::Work {
   std::vector<double> item_us;
   PairDealer dealer;
   std::vector<std::int32_t> tiles_of_row;
-  std::vector<std::int32_t> next_slot;
+  std::vector<std::int32_t> next_input;
 
   void make() {
     block_shift = std::countr_zero(static_cast<std::uint32_t>(shape.block_len));
@@ -372,14 +372,14 @@ struct AttentionPlanner::Work {
       for (std::int32_t i = 0; i < tile.n_rows; ++i) plan.merge_offsets[at(tile.first_row + i) + 1] += tile.n_pieces;
     }
     std::partial_sum(plan.merge_offsets.begin(), plan.merge_offsets.end(), plan.merge_offsets.begin());
-    plan.merge_slots.resize(at(plan.n_partials));
-    next_slot.assign(plan.merge_offsets.begin(), plan.merge_offsets.end() - 1);
+    plan.merge_inputs.resize(at(plan.n_partials));
+    next_input.assign(plan.merge_offsets.begin(), plan.merge_offsets.end() - 1);
     for (const Tile& tile : tiles) {
       if (is_direct(tile)) continue;
       for (std::int32_t i = 0; i < tile.n_rows; ++i) {
-        std::int32_t& next = next_slot[at(tile.first_row + i)];
+        std::int32_t& next = next_input[at(tile.first_row + i)];
         for (std::int32_t piece = 0; piece < tile.n_pieces; ++piece)
-          plan.merge_slots[at(next++)] = tile.first_partial + piece * tile.n_rows + i;
+          plan.merge_inputs[at(next++)] = tile.first_partial + piece * tile.n_rows + i;
       }
     }
   }
@@ -447,12 +447,12 @@ LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan) {
   sections.items = step.append(std::span<const AttentionItem>(plan.items));
   sections.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
   sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
-  sections.merge_slots = step.append(std::span<const std::int32_t>(plan.merge_slots));
+  sections.merge_inputs = step.append(std::span<const std::int32_t>(plan.merge_inputs));
   sections.pairs = step.append(std::span<const std::int32_t>(plan.pairs));
   sections.worker_offsets = step.append(std::span<const std::int32_t>(plan.worker_offsets));
   sections.n_partials = plan.n_partials;
   for (std::size_t row = 0; row < plan.rows.size(); ++row)
-    sections.most_merge_slots = std::max(sections.most_merge_slots, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
+    sections.most_merge_inputs = std::max(sections.most_merge_inputs, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
   sections.n_shared_items = plan.n_item_major;
   return sections;
 }

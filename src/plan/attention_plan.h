@@ -93,7 +93,7 @@ struct AttentionPlan {
   std::vector<std::int32_t> worker_offsets;  ///< [n_workers + 1]
   std::vector<std::int32_t> block_lists;
   std::vector<std::int32_t> merge_offsets;  ///< [n_rows + 1]
-  std::vector<std::int32_t> merge_slots;
+  std::vector<std::int32_t> merge_inputs;
   std::int32_t n_partials = 0;
   AttentionPlanStats stats;
 };
@@ -132,7 +132,7 @@ std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequen
 AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const AttentionShape& shape,
                              const AttentionPlanOptions& options);
 
-/// Appends a plan's arrays to a step, as a layer group of it; where keys are stored (kv_slots) is the caller's to add.
+/// Appends a plan's arrays to a step, as a layer group of it; where keys are stored (kv_indices) is the caller's to add.
 LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan);
 
 /// Says what is wrong with a plan, if anything: each row must see each position of its [kv_lo, kv_hi) in exactly one item that

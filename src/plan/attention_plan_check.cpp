@@ -34,7 +34,7 @@ std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_
     return plan.items[static_cast<std::size_t>(a)].kv_begin < plan.items[static_cast<std::size_t>(b)].kv_begin;
   });
   std::int32_t next = bounds.kv_lo;
-  std::vector<std::int32_t> expected_slots;
+  std::vector<std::int32_t> expected_inputs;
   for (const std::int32_t index : items) {
     const AttentionItem& item = plan.items[static_cast<std::size_t>(index)];
     const std::int32_t begin = std::max(item.kv_begin, bounds.kv_lo);
@@ -57,16 +57,16 @@ std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_
     if ((item.flags & AttentionItem::direct) != 0) {
       if (items.size() != 1) return fmt::format("row {}: item {} is direct and not the row's only one", row, index);
     } else {
-      expected_slots.push_back(item.first_partial + row - item.first_row);
+      expected_inputs.push_back(item.first_partial + row - item.first_row);
     }
   }
   if (next != bounds.kv_hi) return fmt::format("row {}: position {} is covered never", row, next);
   const std::int32_t from = plan.merge_offsets[static_cast<std::size_t>(row)];
   const std::int32_t to = plan.merge_offsets[static_cast<std::size_t>(row) + 1];
-  const std::vector<std::int32_t> slots(plan.merge_slots.begin() + from, plan.merge_slots.begin() + to);
-  if (slots != expected_slots)
-    return fmt::format("row {}: merges {} partial states, and not its {} in order of position", row, slots.size(),
-                       expected_slots.size());
+  const std::vector<std::int32_t> inputs(plan.merge_inputs.begin() + from, plan.merge_inputs.begin() + to);
+  if (inputs != expected_inputs)
+    return fmt::format("row {}: merges {} partial states, and not its {} in order of position", row, inputs.size(),
+                       expected_inputs.size());
   return std::nullopt;
 }
 
@@ -101,8 +101,8 @@ std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<
     }
   }
   if (plan.merge_offsets.size() != plan.rows.size() + 1 ||
-      static_cast<std::size_t>(plan.merge_offsets.back()) != plan.merge_slots.size())
-    return "the merge offsets do not fit the rows or the merge slots";
+      static_cast<std::size_t>(plan.merge_offsets.back()) != plan.merge_inputs.size())
+    return "the merge offsets do not fit the rows or the merge inputs";
 
   std::int32_t row = 0;
   for (const SequenceRows& sequence : sequences) {

@@ -63,7 +63,7 @@ Result<void> Bpe::read_vocabulary(const json::Value& model) {
   return {};
 }
 
-Bpe::Merge& Bpe::slot_of(std::uint64_t pair) {
+Bpe::Merge& Bpe::place_of(std::uint64_t pair) {
   const std::size_t mask = merges_.size() - 1;
   std::size_t at = (pair * 0x9E3779B97F4A7C15u) >> 20 & mask;
   while (merges_[at].pair != pair && merges_[at].pair != kNoPair) at = (at + 1) & mask;
@@ -119,7 +119,7 @@ Result<void> Bpe::read_merges(const json::Value& model, const std::function<bool
     BATON_TRY(const std::optional<Merge> merge, read_merge(value, rank));
     if (!merge) continue;
     ++rank;
-    if (!is_special_[static_cast<std::size_t>(merge->merged)]) slot_of(merge->pair) = *merge;
+    if (!is_special_[static_cast<std::size_t>(merge->merged)]) place_of(merge->pair) = *merge;
   }
   return {};
 }

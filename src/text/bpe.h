@@ -73,7 +73,7 @@ class Bpe {
   Result<void> read_merges(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
   Result<std::optional<Merge>> read_merge(const json::Value& value, std::uint32_t rank) const;
   const Merge* find_merge(TokenId left, TokenId right) const;
-  Merge& slot_of(std::uint64_t pair);
+  Merge& place_of(std::uint64_t pair);
 
   void split_characters(std::string_view word, std::vector<Scratch::Symbol>& symbols) const;
   void merge_all(Scratch& scratch) const;

@@ -1,4 +1,4 @@
-/// The fold of partial states against the formula in double precision, and its edges: empty runs, rows without slots, NaN; on
+/// The fold of partial states against the formula in double precision, and its edges: empty runs, rows without inputs, NaN; on
 /// every backend.
 #include <algorithm>
 #include <cmath>
@@ -22,10 +22,10 @@ struct Parts {
   int n_heads = 3;
   int head_dim = 80;
   std::vector<float> o, m, l;
-  std::vector<std::int32_t> offsets{0}, slots;
+  std::vector<std::int32_t> offsets{0}, inputs;
 };
 
-/// Rows with the given numbers of states, whose slots are scattered. Maxima are N(0, spread); a share of the states is empty,
+/// Rows with the given numbers of states, whose inputs are scattered. Maxima are N(0, spread); a share of the states is empty,
 /// with NaN as o.
 Parts random_parts(const std::vector<int>& states_of_row, float spread, double empty_share, std::uint64_t seed,
                    int head_dim = 80) {
@@ -34,11 +34,11 @@ Parts random_parts(const std::vector<int>& states_of_row, float spread, double e
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   for (const int n : states_of_row) {
-    for (int i = 0; i < n; ++i) parts.slots.push_back(static_cast<std::int32_t>(parts.slots.size()));
-    parts.offsets.push_back(static_cast<std::int32_t>(parts.slots.size()));
+    for (int i = 0; i < n; ++i) parts.inputs.push_back(static_cast<std::int32_t>(parts.inputs.size()));
+    parts.offsets.push_back(static_cast<std::int32_t>(parts.inputs.size()));
   }
-  std::shuffle(parts.slots.begin(), parts.slots.end(), random);
-  const std::size_t n_states = parts.slots.size() * static_cast<std::size_t>(parts.n_heads);
+  std::shuffle(parts.inputs.begin(), parts.inputs.end(), random);
+  const std::size_t n_states = parts.inputs.size() * static_cast<std::size_t>(parts.n_heads);
   for (std::size_t i = 0; i < n_states; ++i) {
     const bool is_empty = std::uniform_real_distribution<>()(random) < empty_share;
     parts.m.push_back(is_empty ? kEmpty : normal(random) * spread);
@@ -61,17 +61,17 @@ Buffer upload(Backend& backend, const std::vector<T>& numbers) {
 template <class T = float>
 std::vector<float> run_merge(Backend& backend, const Parts& parts, float before = std::nanf("")) {
   const auto n_rows = static_cast<std::int64_t>(parts.offsets.size()) - 1;
-  const auto n_partials = static_cast<std::int64_t>(parts.slots.size());
+  const auto n_partials = static_cast<std::int64_t>(parts.inputs.size());
   std::vector<T> out(static_cast<std::size_t>(n_rows * parts.n_heads * parts.head_dim), T(before));
   StepInput step;
   step.header().n_rows = static_cast<std::int32_t>(n_rows);
   step.header().n_groups = 1;
   step.header().groups[0].n_partials = static_cast<std::int32_t>(n_partials);
   for (std::size_t row = 0; row + 1 < parts.offsets.size(); ++row)
-    step.header().groups[0].most_merge_slots =
-        std::max(step.header().groups[0].most_merge_slots, parts.offsets[row + 1] - parts.offsets[row]);
+    step.header().groups[0].most_merge_inputs =
+        std::max(step.header().groups[0].most_merge_inputs, parts.offsets[row + 1] - parts.offsets[row]);
   step.header().groups[0].merge_offsets = step.append(std::span<const std::int32_t>(parts.offsets));
-  step.header().groups[0].merge_slots = step.append(std::span<const std::int32_t>(parts.slots));
+  step.header().groups[0].merge_inputs = step.append(std::span<const std::int32_t>(parts.inputs));
   step.finish();
   const Buffer out_memory = upload(backend, out);
   const Buffer o = upload(backend, parts.o);
@@ -99,7 +99,7 @@ std::vector<double> reference_merge(const Parts& parts) {
       double largest = -INFINITY;
       std::vector<std::size_t> states;
       for (int i = parts.offsets[row]; i < parts.offsets[row + 1]; ++i) {
-        const auto state = static_cast<std::size_t>(parts.slots[static_cast<std::size_t>(i)] * parts.n_heads + head);
+        const auto state = static_cast<std::size_t>(parts.inputs[static_cast<std::size_t>(i)] * parts.n_heads + head);
         if (parts.m[state] == kEmpty) continue;
         states.push_back(state);
         largest = std::max(largest, static_cast<double>(parts.m[state]));
@@ -172,7 +172,7 @@ TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
     const auto expected = run_merge(on.backend, full);
     for (const std::size_t place : {0, 1, 3}) {  // an empty state before, between and after
       Parts with_empty = full;
-      with_empty.slots.insert(with_empty.slots.begin() + static_cast<std::ptrdiff_t>(place), 3);
+      with_empty.inputs.insert(with_empty.inputs.begin() + static_cast<std::ptrdiff_t>(place), 3);
       with_empty.offsets[1] = 4;
       for (int i = 0; i < full.n_heads; ++i) {
         with_empty.m.push_back(kEmpty);
@@ -188,7 +188,7 @@ TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
   }
 }
 
-TEST(AttentionMerge, rows_without_slots_are_left_alone) {
+TEST(AttentionMerge, rows_without_inputs_are_left_alone) {
   const Parts parts = random_parts({2, 0, 1, 0}, 1, 0, 1);
   for_each_backend([&](Backend& backend) {
     const auto out = run_merge(backend, parts, 42.0f);

@@ -236,7 +236,7 @@ TEST(Attention, a_dead_row_gives_zero_and_disturbs_nobody) {
   });
 }
 
-TEST(Attention, dead_rows_read_no_slot_that_was_never_written) {
+TEST(Attention, dead_rows_read_no_position_that_was_never_written) {
   for_each_dtype({.n_heads = 1, .n_kv_heads = 1}, {{-1, 0, 20, 1}}, 1, [](AttentionProblem& problem) {
     problem.contents.clear();
     AttentionPlan plan = problem.input.random_plan(16, 1, false);

@@ -36,15 +36,15 @@ void expect_rotated(const std::string& what, RopeRun& run) {
         const double expected = run.rotated(row, head, i);
         ASSERT_NEAR(run.query(row, head, i), expected, bound(expected, shape.q_dtype)) << what << ", row " << row;
       }
-      if (run.slots[row] == kNoKvSlot) continue;
+      if (run.kv_indices[row] == kNoKvIndex) continue;
       for (int head = 0; head < shape.n_kv_heads; ++head) {
         const double key = run.rotated(row, shape.n_heads + head, i);
-        ASSERT_NEAR(run.stored(false, head, run.slots[row], i), key,
+        ASSERT_NEAR(run.stored(false, head, run.kv_indices[row], i), key,
                     bound(key, shape.kv_dtype, static_cast<double>(shape.k_scale)))
             << what << ", row " << row << ", head " << head << ", dimension " << i;
         const auto value = static_cast<float>(run.in(row, shape.n_heads + shape.n_kv_heads + head, i));
         visit_stored_float(shape.kv_dtype, [&]<class T>(T) {
-          const auto got = run.stored_as<T>(true, head, run.slots[row], i);
+          const auto got = run.stored_as<T>(true, head, run.kv_indices[row], i);
           const T expected(sizeof(T) == 1 ? value / shape.v_scale : value);
           ASSERT_EQ(std::memcmp(&got, &expected, sizeof(T)), 0)
               << what << ", row " << row << ", head " << head << ", dimension " << i << ": " << value << " kept as "
@@ -55,9 +55,9 @@ void expect_rotated(const std::string& what, RopeRun& run) {
 }
 
 const std::vector<TokenRow> kRows = {{0, 0, 0, 1}, {0, 1, 0, 2}, {1, 17, 0, 18}, {2, 4999, 0, 5000}};
-const std::vector<std::int64_t> kSlots = {0, 33, 127, kNoKvSlot};
+const std::vector<std::int64_t> kKvIndices = {0, 33, 127, kNoKvIndex};
 
-TEST(RopeAppend, rotates_queries_and_keys_and_stores_them_at_their_slots) {
+TEST(RopeAppend, rotates_queries_and_keys_and_stores_them_at_their_kv_indices) {
   for (const TestBackend& test : test_backends())
     for (const DType kv_dtype : stored_dtypes(test))
       for (const int head_dim : stored_head_dims(test, kv_dtype)) {
@@ -71,7 +71,7 @@ TEST(RopeAppend, rotates_queries_and_keys_and_stores_them_at_their_slots) {
           shape.n_kv_heads = n_kv_heads;
           shape.qkv_dtype = qkv_dtype;
           shape.q_dtype = q_dtype;
-          RopeRun run(test.backend, shape, kRows, kSlots);
+          RopeRun run(test.backend, shape, kRows, kKvIndices);
           expect_rotated(describe(test, shape), run);
         }
       }
@@ -83,7 +83,7 @@ TEST(RopeAppend, copies_the_dimensions_beyond_the_rotated_ones) {
       for (const auto& [head_dim, rotary_dim] : {std::pair{112, 32}, {112, 20}, {64, 6}, {128, 64}, {40, 22}})
         for (const DType in : {DType::f32, DType::bf16}) {
           const RopeCase shape{2, 2, head_dim, rotary_dim, kv_dtype, in, in};
-          RopeRun run(test.backend, shape, kRows, kSlots);
+          RopeRun run(test.backend, shape, kRows, kKvIndices);
           expect_rotated(describe(test, shape), run);
         }
 }
@@ -94,36 +94,36 @@ TEST(RopeAppend, stores_hundreds_of_rows_in_any_order_and_touches_nothing_else) 
       RopeCase shape{2, 2, 112, 112, kv_dtype, DType::bf16, DType::bf16};
       shape.n_blocks = 12;
       std::mt19937 random(11);
-      std::vector<std::int64_t> slots;
-      for (int slot = 0; slot < shape.n_blocks * shape.block_len; ++slot) slots.push_back(slot);
-      std::shuffle(slots.begin(), slots.end(), random);
-      slots.resize(301);
-      for (const std::size_t row : {5u, 77u, 300u}) slots[row] = kNoKvSlot;
+      std::vector<std::int64_t> kv_indices;
+      for (int kv_index = 0; kv_index < shape.n_blocks * shape.block_len; ++kv_index) kv_indices.push_back(kv_index);
+      std::shuffle(kv_indices.begin(), kv_indices.end(), random);
+      kv_indices.resize(301);
+      for (const std::size_t row : {5u, 77u, 300u}) kv_indices[row] = kNoKvIndex;
       std::vector<TokenRow> rows;
       for (int row = 0; row < 301; ++row) rows.push_back({0, (row * 37) % kPositions, 0, 1});
-      RopeRun run(test.backend, shape, rows, slots);
+      RopeRun run(test.backend, shape, rows, kv_indices);
       expect_rotated(describe(test, shape), run);
       // What rows wrote, set back to ones, leaves ones everywhere.
       std::map<std::int32_t, std::vector<std::byte>> left;
       for (int block = 0; block < shape.n_blocks; ++block) left[block] = run.block(block);
       const std::size_t element = size_bytes(kv_dtype);
-      for (const std::int64_t slot : slots)
-        for (int head = 0; slot != kNoKvSlot && head < shape.n_kv_heads; ++head)
+      for (const std::int64_t kv_index : kv_indices)
+        for (int head = 0; kv_index != kNoKvIndex && head < shape.n_kv_heads; ++head)
           for (const bool is_value : {false, true})
-            std::memset(
-                left[static_cast<std::int32_t>(slot / shape.block_len)].data() + run.index(is_value, head, slot, 0) * element,
-                0xff, static_cast<std::size_t>(shape.head_dim) * element);
+            std::memset(left[static_cast<std::int32_t>(kv_index / shape.block_len)].data() +
+                            run.index(is_value, head, kv_index, 0) * element,
+                        0xff, static_cast<std::size_t>(shape.head_dim) * element);
       for (const auto& [block, bytes] : left)
         for (const std::byte byte : bytes) ASSERT_EQ(byte, std::byte{0xff}) << describe(test, shape) << ", block " << block;
     }
 }
 
-TEST(RopeAppend, stores_nothing_for_a_row_without_a_slot) {
+TEST(RopeAppend, stores_nothing_for_a_row_without_a_kv_index) {
   for (const TestBackend& test : test_backends())
     for (const DType kv_dtype : stored_dtypes(test)) {
       RopeCase shape;
       shape.kv_dtype = kv_dtype;
-      RopeRun run(test.backend, shape, {{0, 5, 0, 6}}, {kNoKvSlot});
+      RopeRun run(test.backend, shape, {{0, 5, 0, 6}}, {kNoKvIndex});
       for (int block = 0; block < shape.n_blocks; ++block)
         for (const std::byte byte : run.block(block)) ASSERT_EQ(byte, std::byte{0xff}) << describe(test, shape);
       expect_rotated(describe(test, shape), run);
@@ -143,7 +143,7 @@ TEST(RopeAppend, divides_by_the_scales_of_an_f8_storage) {
       if (kv_dtype != DType::f8_e4m3) continue;
       for (const int head_dim : stored_head_dims(test, kv_dtype)) {
         RopeCase shape{4, 2, head_dim, head_dim, kv_dtype, DType::bf16, DType::bf16, 0.013f, 3.7f};
-        RopeRun run(test.backend, shape, kRows, kSlots);
+        RopeRun run(test.backend, shape, kRows, kKvIndices);
         expect_rotated(describe(test, shape), run);
       }
     }
@@ -163,29 +163,29 @@ TEST(RopeAppend, rounds_to_f8_as_the_host_does) {
       if (kv_dtype != DType::f8_e4m3) continue;
       const RopeCase shape{2, 2, 64, 64, kv_dtype, DType::f32, DType::f32};
       std::vector<TokenRow> rows;
-      std::vector<std::int64_t> slots;
+      std::vector<std::int64_t> kv_indices;
       for (int row = 0; row < 12; ++row) {
         rows.push_back({0, 0, 0, 1});
-        slots.push_back(row);
+        kv_indices.push_back(row);
       }
       HostTensor qkv(DType::f32, {12, shape.width()});
       for (std::int64_t i = 0; i < qkv.shape.n_elements(); ++i) {
         const float number = numbers[static_cast<std::size_t>(i / 2) % numbers.size()];
         qkv.set(i, i % 2 == 0 ? number : -number);
       }
-      RopeRun run(test.backend, shape, rows, slots, qkv);
+      RopeRun run(test.backend, shape, rows, kv_indices, qkv);
       std::size_t n = 0;
       for (std::size_t row = 0; row < rows.size(); ++row)
         for (int head = 0; head < 2; ++head)
           for (int i = 0; i < shape.head_dim; ++i, ++n) {
             const auto value = static_cast<float>(run.in(row, 4 + head, i));
-            ASSERT_EQ(run.stored_as<Float8E4M3>(true, head, slots[row], i).bits, Float8E4M3(value).bits) << value;
+            ASSERT_EQ(run.stored_as<Float8E4M3>(true, head, kv_indices[row], i).bits, Float8E4M3(value).bits) << value;
           }
       ASSERT_GE(n, 2 * numbers.size()) << "each number must be among the values";
     }
 }
 
-TEST(RopeAppend, reaches_slots_beyond_the_32_bit_element) {
+TEST(RopeAppend, reaches_kv_indices_beyond_the_32_bit_element) {
   for (const TestBackend& test : test_backends()) {
     if (!test.is_cuda()) continue;  // poison for all of it would take the host's memory
     for (const DType kv_dtype : {DType::bf16, DType::f8_e4m3}) {
@@ -195,7 +195,7 @@ TEST(RopeAppend, reaches_slots_beyond_the_32_bit_element) {
       const KvShape kv = shape.kv_shape();
       const std::int64_t needed = kv.block_bytes() * kv.n_blocks + (std::int64_t{1} << 30);
       if (test.backend.info().free_memory_bytes < needed) {
-        say_once(test.name + ": far slots skipped: " + std::to_string(needed >> 20) + " MiB are not free");
+        say_once(test.name + ": far positions skipped: " + std::to_string(needed >> 20) + " MiB are not free");
         continue;
       }
       RopeRun run(test.backend, shape, kRows, {4399 * 256 + 255, 0, 4096 * 256 + 1, 2048 * 256});
@@ -206,18 +206,18 @@ TEST(RopeAppend, reaches_slots_beyond_the_32_bit_element) {
 
 TEST(RopeAppend, gives_the_same_bits_for_any_number_of_threads) {
   std::vector<TokenRow> rows;
-  std::vector<std::int64_t> slots;
+  std::vector<std::int64_t> kv_indices;
   for (int i = 0; i < 50; ++i) {
     rows.push_back({0, i, 0, i + 1});
-    slots.push_back(i + 3);
+    kv_indices.push_back(i + 3);
   }
   for (const TestBackend& test : test_backends()) {
-    RopeRun first(test.backend, {}, rows, slots);
+    RopeRun first(test.backend, {}, rows, kv_indices);
     for (const int n_threads : {1, 2, 3}) {
       BackendOptions options;
       options.n_threads = n_threads;
       const auto backend = test.make(options).value();
-      RopeRun other(*backend, {}, rows, slots);
+      RopeRun other(*backend, {}, rows, kv_indices);
       EXPECT_EQ(first.q.bytes, other.q.bytes) << test.name;
       for (int block = 0; block < first.shape.n_blocks; ++block) ASSERT_EQ(first.block(block), other.block(block)) << test.name;
     }
@@ -241,8 +241,8 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
         options.costs = test.backend.info().attention_costs;
         StepInput step = pack_step(std::span(&sequence, 1), plan_shape, options);
         const auto planned = step.view().span<TokenRow>(step.header().groups[0].rows);
-        const auto kv_slots = step.view().span<std::int64_t>(step.header().groups[0].kv_slots);
-        RopeRun run(test.backend, shape, {planned.begin(), planned.end()}, {kv_slots.begin(), kv_slots.end()});
+        const auto kv_indices = step.view().span<std::int64_t>(step.header().groups[0].kv_indices);
+        RopeRun run(test.backend, shape, {planned.begin(), planned.end()}, {kv_indices.begin(), kv_indices.end()});
         const std::int64_t n = std::max(1, step.header().groups[0].n_partials);
         const OnDevice q(test.backend, run.q), out(test.backend, HostTensor(DType::f32, run.q.shape)),
             rows(test.backend, rows_tensor(run.rows)), o(test.backend, HostTensor(DType::f32, {n, 4, head_dim})),
@@ -263,13 +263,13 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
           ASSERT_TRUE(std::isfinite(got.at(i))) << what << ", number " << i;
         for (int head = 0; head < 4; ++head)
           for (int i = 0; i < head_dim; ++i)
-            ASSERT_NEAR(got.at(head * head_dim + i), run.stored(true, head / 2, run.slots[0], i),
-                        1e-5 * std::abs(run.stored(true, head / 2, run.slots[0], i)))
+            ASSERT_NEAR(got.at(head * head_dim + i), run.stored(true, head / 2, run.kv_indices[0], i),
+                        1e-5 * std::abs(run.stored(true, head / 2, run.kv_indices[0], i)))
                 << what << ", head " << head;
       }
 }
 
-TEST(RopeAppend, a_recording_reads_slots_and_rows_of_the_step_that_is_there) {
+TEST(RopeAppend, a_recording_reads_kv_indices_and_rows_of_the_step_that_is_there) {
   const RopeCase shape{2, 1, 64, 64, DType::bf16, DType::bf16, DType::bf16};
   for (const TestBackend& test : test_backends()) {
     const auto kv = test.backend.make_kv_storage(shape.kv_shape()).value().release();
@@ -278,9 +278,9 @@ TEST(RopeAppend, a_recording_reads_slots_and_rows_of_the_step_that_is_there) {
     const OnDevice qkv(test.backend, random_qkv(shape, 4)), q(test.backend, HostTensor(DType::bf16, {4, 2, 64})),
         device_cos(test.backend, angles(64, false)), device_sin(test.backend, angles(64, true)),
         rows(test.backend, rows_tensor(kRows));
-    const StepInput first = slots_step({0, 1, 2, 3});
+    const StepInput first = kv_step({0, 1, 2, 3});
     // A recorded launch keeps its rows; the step may have fewer. The CPU's calls have the shapes they were made with.
-    StepInput second = slots_step({70, kNoKvSlot, 65, 80}, 11);
+    StepInput second = kv_step({70, kNoKvIndex, 65, 80}, 11);
     if (test.is_cuda()) second.header().n_rows = 3;
     second.finish();
     StepView view = test.backend.upload_step(first);
@@ -292,13 +292,15 @@ TEST(RopeAppend, a_recording_reads_slots_and_rows_of_the_step_that_is_there) {
     view = test.backend.upload_step(second);
     (*graph)->replay();
     test.backend.synchronize();
-    const auto is_written = [&](std::int64_t slot) {
+    const auto is_written = [&](std::int64_t kv_index) {
       std::vector<std::byte> bytes(static_cast<std::size_t>(kv->shape().block_bytes()));
-      kv->export_block(BlockId{static_cast<std::int32_t>(slot / 32)}, {bytes.data(), DType::u8, {kv->shape().block_bytes()}});
-      const std::size_t at = (static_cast<std::size_t>(kLayer) * 2 * 32 + static_cast<std::size_t>(slot % 32)) * 64 * 2;
+      kv->export_block(BlockId{static_cast<std::int32_t>(kv_index / 32)},
+                       {bytes.data(), DType::u8, {kv->shape().block_bytes()}});
+      const std::size_t at = (static_cast<std::size_t>(kLayer) * 2 * 32 + static_cast<std::size_t>(kv_index % 32)) * 64 * 2;
       return bytes[at] != std::byte{0xff} || bytes[at + 1] != std::byte{0xff};
     };
-    for (const std::int64_t slot : {0, 1, 2, 3, 66, 81}) EXPECT_FALSE(is_written(slot)) << test.name << ", slot " << slot;
+    for (const std::int64_t kv_index : {0, 1, 2, 3, 66, 81})
+      EXPECT_FALSE(is_written(kv_index)) << test.name << ", " << kv_index;
     EXPECT_TRUE(is_written(70)) << test.name;
     EXPECT_TRUE(is_written(65)) << test.name;
     EXPECT_EQ(is_written(80), !test.is_cuda()) << test.name;

@@ -160,7 +160,7 @@ TEST(AttentionPlan, the_validator_sees_each_kind_of_damage) {
   EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.items.push_back(plan.items[0]); }));
   EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.block_lists[0] += 1; }));
   EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.items[0].flags |= AttentionItem::direct; }));
-  EXPECT_TRUE(damaged([](AttentionPlan& plan) { std::swap(plan.merge_slots.front(), plan.merge_slots.back()); }));
+  EXPECT_TRUE(damaged([](AttentionPlan& plan) { std::swap(plan.merge_inputs.front(), plan.merge_inputs.back()); }));
   EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.rows[0].kv_hi += 1; }));
 }
 
@@ -451,7 +451,7 @@ TEST(AttentionPlanner, keeps_nothing_of_the_step_before) {
     EXPECT_EQ(to_string(kept), to_string(fresh));
     EXPECT_EQ(kept.block_lists, fresh.block_lists);
     EXPECT_EQ(kept.merge_offsets, fresh.merge_offsets);
-    EXPECT_EQ(kept.merge_slots, fresh.merge_slots);
+    EXPECT_EQ(kept.merge_inputs, fresh.merge_inputs);
   }
 }
 

@@ -91,7 +91,7 @@ class AttentionCase {
     return {n_layers, n_blocks, shape.block_len, shape.n_kv_heads, shape.head_dim, shape.kv_dtype};
   }
 
-  /// Writes number(...) to the slots that sequences use; all else becomes NaN.
+  /// Writes number(...) to the positions that sequences use; all else becomes NaN.
   using Fill = std::function<float(bool is_value, int kv_head, std::int32_t block, int offset, int dim)>;
   void fill(KvContents& contents, const Fill& number) const {
     contents.clear();
@@ -109,7 +109,7 @@ class AttentionCase {
               contents.set(is_value, head, block, offset, i, number(is_value, head, block, offset, i));
   }
 
-  /// The sequence and position whose key stands in a slot: the first one that names the block.
+  /// The sequence and position whose key stands at a KV position: the first one that names the block.
   std::pair<int, int> place_of(std::int32_t block, int offset) const {
     for (std::size_t s = 0; s < sequences.size(); ++s) {
       const auto& blocks = sequences[s].blocks;
@@ -175,12 +175,12 @@ class AttentionCase {
       }
     }
     plan.merge_offsets.assign(1, 0);
-    plan.merge_slots.clear();
+    plan.merge_inputs.clear();
     for (std::size_t row = 0; row < rows.size(); ++row) {
       for (const std::size_t i : items_of_row[row])
         if ((plan.items[i].flags & AttentionItem::direct) == 0)
-          plan.merge_slots.push_back(plan.items[i].first_partial + static_cast<std::int32_t>(row) - plan.items[i].first_row);
-      plan.merge_offsets.push_back(static_cast<std::int32_t>(plan.merge_slots.size()));
+          plan.merge_inputs.push_back(plan.items[i].first_partial + static_cast<std::int32_t>(row) - plan.items[i].first_row);
+      plan.merge_offsets.push_back(static_cast<std::int32_t>(plan.merge_inputs.size()));
     }
   }
 

@@ -1,4 +1,4 @@
-/// rope_append of rows at given positions and slots, on any backend: what went in, what was stored, what double precision says.
+/// rope_append of rows at given positions and KV indices, on any backend, against double precision.
 #pragma once
 
 #include <cmath>
@@ -57,13 +57,13 @@ inline HostTensor rows_tensor(const std::vector<TokenRow>& rows) {
   return tensor;
 }
 
-/// A step with nothing but KV slots, `n_before` numbers behind the header.
-inline StepInput slots_step(const std::vector<std::int64_t>& slots, std::size_t n_before = 0) {
+/// A step with nothing but KV indices, `n_before` numbers behind the header.
+inline StepInput kv_step(const std::vector<std::int64_t>& kv_indices, std::size_t n_before = 0) {
   StepInput step;
-  step.header().n_rows = static_cast<std::int32_t>(slots.size());
+  step.header().n_rows = static_cast<std::int32_t>(kv_indices.size());
   step.header().n_groups = 1;
   step.append(std::span<const std::int64_t>(std::vector<std::int64_t>(n_before, 5)));
-  step.header().groups[0].kv_slots = step.append(std::span<const std::int64_t>(slots));
+  step.header().groups[0].kv_indices = step.append(std::span<const std::int64_t>(kv_indices));
   step.finish();
   return step;
 }
@@ -91,14 +91,14 @@ inline HostTensor random_qkv(const RopeCase& shape, std::size_t n_rows) {
   return random_tensor(random, shape.qkv_dtype, {static_cast<std::int64_t>(n_rows), shape.width()});
 }
 
-/// Rows at given positions and slots, and what came out. The storage and q hold NaN before.
+/// Rows at given positions and KV indices, and what came out. The storage and q hold NaN before.
 class RopeRun {
  public:
-  RopeRun(Backend& backend, const RopeCase& shape, std::vector<TokenRow> token_rows, std::vector<std::int64_t> kv_slots,
+  RopeRun(Backend& backend, const RopeCase& shape, std::vector<TokenRow> token_rows, std::vector<std::int64_t> at_indices,
           const HostTensor& qkv_of_rows)
       : shape(shape),
         rows(std::move(token_rows)),
-        slots(std::move(kv_slots)),
+        kv_indices(std::move(at_indices)),
         cos(angles(shape.rotary_dim, false)),
         sin(angles(shape.rotary_dim, true)),
         qkv(qkv_of_rows),
@@ -109,7 +109,7 @@ class RopeRun {
     kv->fill_bytes(0xff);
     const OnDevice device_qkv(backend, qkv), device_q(backend, q), device_cos(backend, cos), device_sin(backend, sin),
         device_rows(backend, rows_tensor(rows));
-    const StepInput step = slots_step(slots);
+    const StepInput step = kv_step(kv_indices);
     const StepView view = backend.upload_step(step);
     rope_append(backend, {device_qkv.view(),
                           device_q.view(),
@@ -122,8 +122,8 @@ class RopeRun {
     q = device_q.to_host();
   }
   RopeRun(Backend& backend, const RopeCase& shape, const std::vector<TokenRow>& token_rows,
-          const std::vector<std::int64_t>& kv_slots)
-      : RopeRun(backend, shape, token_rows, kv_slots, random_qkv(shape, token_rows.size())) {}
+          const std::vector<std::int64_t>& at_indices)
+      : RopeRun(backend, shape, token_rows, at_indices, random_qkv(shape, token_rows.size())) {}
 
   /// Number i of head `head` (of queries, then keys, then values) of a row as it went in.
   double in(std::size_t row, int head, int i) const {
@@ -149,31 +149,31 @@ class RopeRun {
     return found->second;
   }
   /// Number i of a key or value in that form.
-  std::size_t index(bool is_value, int head, std::int64_t slot, int i) const {
+  std::size_t index(bool is_value, int head, std::int64_t kv_index, int i) const {
     return (((2u * kLayer + is_value) * static_cast<std::size_t>(shape.n_kv_heads) + static_cast<std::size_t>(head)) *
                 static_cast<std::size_t>(shape.block_len) +
-            static_cast<std::size_t>(slot % shape.block_len)) *
+            static_cast<std::size_t>(kv_index % shape.block_len)) *
                static_cast<std::size_t>(shape.head_dim) +
            static_cast<std::size_t>(i);
   }
-  /// What the storage's layer holds at a slot.
+  /// What the storage's layer holds at a KV index.
   template <class T>
-  T stored_as(bool is_value, int head, std::int64_t slot, int i) {
+  T stored_as(bool is_value, int head, std::int64_t kv_index, int i) {
     T number;
-    const std::byte* from = block(static_cast<std::int32_t>(slot / shape.block_len)).data();
-    std::memcpy(&number, from + index(is_value, head, slot, i) * sizeof(T), sizeof(T));
+    const std::byte* from = block(static_cast<std::int32_t>(kv_index / shape.block_len)).data();
+    std::memcpy(&number, from + index(is_value, head, kv_index, i) * sizeof(T), sizeof(T));
     return number;
   }
-  double stored(bool is_value, int head, std::int64_t slot, int i) {
+  double stored(bool is_value, int head, std::int64_t kv_index, int i) {
     return visit_stored_float(shape.kv_dtype, [&]<class T>(T) {
       const double scale = static_cast<double>(is_value ? shape.v_scale : shape.k_scale);
-      return static_cast<double>(static_cast<float>(stored_as<T>(is_value, head, slot, i))) * scale;
+      return static_cast<double>(static_cast<float>(stored_as<T>(is_value, head, kv_index, i))) * scale;
     });
   }
 
   RopeCase shape;
   std::vector<TokenRow> rows;
-  std::vector<std::int64_t> slots;
+  std::vector<std::int64_t> kv_indices;
   std::unique_ptr<KvStorage> kv;
   const HostTensor& cos;
   const HostTensor& sin;

@@ -22,7 +22,7 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
                            const AttentionPlanOptions& options, std::vector<std::int32_t> reset_slots = {}) {
   std::vector<SequenceRows> planned;
   std::vector<TokenId> token_ids;
-  std::vector<std::int64_t> kv_slots;
+  std::vector<std::int64_t> kv_indices;
   std::vector<SamplingMetadata> samples;
   for (const StepSequence& sequence : sequences) {
     planned.push_back(sequence.rows);
@@ -30,7 +30,7 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
     for (std::int32_t i = 0; i < sequence.rows.n_rows; ++i) {
       const std::int32_t position = begin + i;
       const std::int64_t block = sequence.rows.blocks[static_cast<std::size_t>(position / shape.block_len)].value;
-      kv_slots.push_back(block * shape.block_len + position % shape.block_len);
+      kv_indices.push_back(block * shape.block_len + position % shape.block_len);
       if (sequence.logits_of_every_row || i + 1 == sequence.rows.n_rows) {
         SamplingMetadata sampling = sequence.sampling;
         sampling.slot = sequence.rows.slot.value;
@@ -49,7 +49,7 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
   header.reset_slots = step.append(std::span<const std::int32_t>(reset_slots));
   header.samples = step.append(std::span<const SamplingMetadata>(samples));
   header.groups[0] = append_plan(step, plan);
-  header.groups[0].kv_slots = step.append(std::span<const std::int64_t>(kv_slots));
+  header.groups[0].kv_indices = step.append(std::span<const std::int64_t>(kv_indices));
   step.finish();
   return step;
 }

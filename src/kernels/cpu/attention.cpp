@@ -96,8 +96,8 @@ void pack_query(const ConstTensorView& q, std::int64_t index, int head_dim, Quer
   }
 }
 
-/// A copy of a V part in which tokens outside [lo, hi) are 0: a weight of 0 does not silence the NaN that an unwritten slot may
-/// hold.
+/// A copy of a V part in which tokens outside [lo, hi) are 0: a weight of 0 does not silence the NaN that an unwritten
+/// position may hold.
 void copy_masked_values(const std::byte* from, std::byte* to, int v_dim, DType dtype, int lo, int hi) {
   if (dtype == DType::f32) {
     const std::size_t token_bytes = static_cast<std::size_t>(v_dim) * 4;
@@ -215,10 +215,10 @@ void write_states(const Job& job, int kv_head, const RowBlock& block, const Scra
                    head_dim);
       continue;
     }
-    const std::int64_t slot = (item.first_partial + token_row) * job.n_heads + head;
-    reinterpret_cast<float*>(partials.m.data)[slot] = scratch.m[index];
-    reinterpret_cast<float*>(partials.l.data)[slot] = scratch.l[index];
-    float* to = reinterpret_cast<float*>(partials.o.data) + slot * head_dim;
+    const std::int64_t state = (item.first_partial + token_row) * job.n_heads + head;
+    reinterpret_cast<float*>(partials.m.data)[state] = scratch.m[index];
+    reinterpret_cast<float*>(partials.l.data)[state] = scratch.l[index];
+    float* to = reinterpret_cast<float*>(partials.o.data) + state * head_dim;
     if (scratch.m[index] == kMinusInfinity) {
       std::fill_n(to, head_dim, 0.0f);
     } else {

@@ -1,4 +1,4 @@
-/// Folds each row's partial states in slot order, head by head.
+/// Folds each row's partial states in the order of merge_inputs, head by head.
 #include "kernels/cpu/attention_merge.h"
 
 #include <array>
@@ -11,7 +11,7 @@ namespace baton::cpu {
 void attention_merge(const Parallel& parallel, const AttentionMergeArgs& args) {
   const LayerGroupSections& sections = args.step.header->groups[static_cast<std::size_t>(args.group)];
   const auto offsets = args.step.span<std::int32_t>(sections.merge_offsets);
-  const auto slots = args.step.span<std::int32_t>(sections.merge_slots);
+  const auto inputs = args.step.span<std::int32_t>(sections.merge_inputs);
   const std::int64_t n_heads = args.out.shape[1];
   const auto head_dim = static_cast<int>(args.out.shape[2]);
   check(head_dim <= kMaxHeadDim, "attention_merge: head_dim is over the largest");
@@ -28,7 +28,7 @@ void attention_merge(const Parallel& parallel, const AttentionMergeArgs& args) {
         float m = kMinusInfinity;
         float l = 0;
         for (std::size_t i = first; i < last; ++i) {
-          const std::int64_t part = slots[i] * n_heads + head;
+          const std::int64_t part = inputs[i] * n_heads + head;
           fold_state({o.data(), &m, &l}, part_o + part * head_dim, part_m[part], part_l[part], head_dim);
         }
         write_output(args.out, row * n_heads + head, o.data(), m, l, head_dim);

@@ -151,11 +151,11 @@ void CpuKvStorage::import_block(BlockId block, ConstTensorView in) {
 
 void CpuKvStorage::fill_bytes(std::uint8_t value) { std::memset(data_, value, size_bytes_); }
 
-void CpuKvStorage::write_token(int layer, int kv_head, std::int64_t slot, const float* key, const float* value) {
+void CpuKvStorage::write_token(int layer, int kv_head, std::int64_t kv_index, const float* key, const float* value) {
   const std::int64_t block_len = shape().block_len;
-  check(slot >= 0 && slot < block_len * shape().n_blocks, "CpuKvStorage::write_token: a slot that does not exist");
-  const BlockId block{static_cast<std::int32_t>(slot / block_len)};
-  const auto offset = static_cast<std::size_t>(slot % block_len);
+  check(kv_index >= 0 && kv_index < block_len * shape().n_blocks, "CpuKvStorage::write_token: a position that does not exist");
+  const BlockId block{static_cast<std::int32_t>(kv_index / block_len)};
+  const auto offset = static_cast<std::size_t>(kv_index % block_len);
   std::byte* tile = data_ + block_offset(layer, kv_head, block) + offset / kTileTokens * tile_bytes_;
   const std::size_t token = offset % kTileTokens;
   visit_element(shape().dtype, [&]<class T>(T) {

@@ -23,7 +23,7 @@ inline constexpr std::int32_t kMaxHeadDim = 256;
 ///     bf16  K part [head_dim / 2][16 tokens][2]      V part [8][v_dim][2 tokens]      pairs begin at even dimensions and
 ///     tokens
 ///
-/// Thread: engine only; write_token may run in several threads for different (head, slot).
+/// Thread: engine only; write_token may run in several threads for different (head, kv_index).
 class CpuKvStorage final : public KvStorage {
  public:
   /// Fails for a dtype other than f32 and bf16 and a head_dim that is odd or over kMaxHeadDim (unsupported), and without
@@ -44,8 +44,8 @@ class CpuKvStorage final : public KvStorage {
   /// Bytes of one block of one head.
   std::size_t block_bytes() const { return block_bytes_; }
 
-  /// Stores one token's key and value, f32 [head_dim] each and rounded once, at `slot` = block * block_len + offset.
-  void write_token(int layer, int kv_head, std::int64_t slot, const float* key, const float* value);
+  /// Stores one token's key and value, f32 [head_dim] each and rounded once, at `kv_index` = block * block_len + offset.
+  void write_token(int layer, int kv_head, std::int64_t kv_index, const float* key, const float* value);
 
  private:
   CpuKvStorage(const KvShape& shape, std::byte* data, std::size_t size_bytes);

@@ -25,7 +25,7 @@ void rotate(const T* from, const float* cos, const float* sin, int half, int hea
 void rope_append(const Parallel& parallel, const RopeAppendArgs& args) {
   auto& kv = static_cast<CpuKvStorage&>(*args.kv);
   const LayerGroupSections& sections = args.step.header->groups[static_cast<std::size_t>(args.group)];
-  const auto kv_slots = args.step.span<std::int64_t>(sections.kv_slots);
+  const auto kv_indices = args.step.span<std::int64_t>(sections.kv_indices);
   const auto* rows = reinterpret_cast<const TokenRow*>(args.rows.data);
   const std::int64_t n_heads = args.q.shape[1];
   const std::int64_t n_kv_heads = kv.shape().n_kv_heads;
@@ -50,13 +50,13 @@ void rope_append(const Parallel& parallel, const RopeAppendArgs& args) {
             rotate(from + head * head_dim, row_cos, row_sin, half, head_dim, key.data());
             for (int i = 0; i < head_dim; ++i) to[head * head_dim + i] = Out(key[static_cast<std::size_t>(i)]);
           }
-          const std::int64_t slot = kv_slots[static_cast<std::size_t>(row)];
-          if (slot == kNoKvSlot) continue;
+          const std::int64_t kv_index = kv_indices[static_cast<std::size_t>(row)];
+          if (kv_index == kNoKvIndex) continue;
           for (std::int64_t head = 0; head < n_kv_heads; ++head) {
             rotate(from + (n_heads + head) * head_dim, row_cos, row_sin, half, head_dim, key.data());
             const In* v = from + (n_heads + n_kv_heads + head) * head_dim;
             for (int i = 0; i < head_dim; ++i) value[static_cast<std::size_t>(i)] = static_cast<float>(v[i]);
-            kv.write_token(args.layer, static_cast<int>(head), slot, key.data(), value.data());
+            kv.write_token(args.layer, static_cast<int>(head), kv_index, key.data(), value.data());
           }
         }
       });

@@ -132,10 +132,10 @@ class Consumer {
     int position = first_stage_position(task_.kv_begin);
 #pragma unroll 1
     for (int stage = 0; position < task_.kv_end; ++stage, position += Tile::kStageTokens) {
-      if (is_dry_ == 0) barrier_wait(shared_.full + 8 * ring_.slot, ring_.parity);
+      if (is_dry_ == 0) barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
       const int mine = (token_group_ - stage * n_units) & (token_groups_ - 1);
       if (mine < n_units) {
-        const std::uint32_t part = as_of_now(shared_.stages + ring_.slot * Tile::kStageBytes);
+        const std::uint32_t part = as_of_now(shared_.stages + ring_.stage * Tile::kStageBytes);
         bool done = false;
 #ifdef BATON_SM90A
         if constexpr (Tile::kWgmma) {
@@ -153,7 +153,7 @@ class Consumer {
       }
       if (is_dry_ != 0) return;
       own_accumulators(out_);
-      release(shared_.empty + 8 * ring_.slot);
+      release(shared_.empty + 8 * ring_.stage);
       ring_.advance(n_stages_);
     }
   }

@@ -73,7 +73,7 @@ class Merger {
         if (unit >= n_units) break;
       }
     }
-    if (step_.most_merge_slots > kWarpStates && !by_group_) merge_long_rows(group);
+    if (step_.most_merge_inputs > kWarpStates && !by_group_) merge_long_rows(group);
   }
 
  private:
@@ -81,11 +81,11 @@ class Merger {
   struct Row {
     int row = 0;
     int head = 0;
-    int begin = 0;     ///< of its merge slots
+    int begin = 0;     ///< of its merge inputs
     int n_states = 0;  ///< 0: nothing to merge here
     int first = 0;     ///< this warp's states, and their end
     int end = 0;
-    int slot = 0;  ///< of the lane's state among these
+    int input = 0;  ///< the lane's state among these: its merge input
   };
   /// Of some states: their maximum (-infinity: all are empty), and sums weighted by 2^(m - maximum).
   struct Sum {
@@ -115,20 +115,20 @@ class Merger {
       row.first = part_begin(row.n_states, warp_);
       row.end = part_begin(row.n_states, warp_ + 1);
     }
-    if (lane_ < row.end - row.first) row.slot = __ldg(step_.merge_slots + row.begin + row.first + lane_);
+    if (lane_ < row.end - row.first) row.input = __ldg(step_.merge_inputs + row.begin + row.first + lane_);
   }
 
-  __device__ __forceinline__ std::int64_t state_of(int slot, int head) const {
-    return static_cast<std::int64_t>(slot) * p_.n_heads + head;
+  __device__ __forceinline__ std::int64_t state_of(int input, int head) const {
+    return static_cast<std::int64_t>(input) * p_.n_heads + head;
   }
 
-  /// Sums `n` <= 32 states, whose slots the lanes hold, at four columns.
-  __device__ __forceinline__ Sum sum_states(int slot, int n, int head, int column) const {
-    const std::int64_t state = state_of(slot, head);
+  /// Sums `n` <= 32 states, whose inputs the lanes hold, at four columns.
+  __device__ __forceinline__ Sum sum_states(int input, int n, int head, int column) const {
+    const std::int64_t state = state_of(input, head);
     const float m = lane_ < n ? __ldcg(p_.part_m + state) : -INFINITY;
     const float l = lane_ < n ? __ldcg(p_.part_l + state) : 0;
     const auto* const outputs = reinterpret_cast<const std::byte*>(p_.part_o + head * p_.head_dim + column);
-    const auto slot_bytes = static_cast<unsigned>(p_.n_heads * p_.head_dim * 4);
+    const auto state_bytes = static_cast<unsigned>(p_.n_heads * p_.head_dim * 4);
     Sum sum{-INFINITY, 0, {0, 0, 0, 0}};
     float weight = 0;
 #pragma unroll 1
@@ -136,7 +136,7 @@ class Merger {
       float4 o[kMergeLoads];
 #pragma unroll
       for (int i = 0; i < kMergeLoads; ++i) {
-        const auto at = static_cast<std::uint64_t>(static_cast<unsigned>(__shfl_sync(~0u, slot, first + i))) * slot_bytes;
+        const auto at = static_cast<std::uint64_t>(static_cast<unsigned>(__shfl_sync(~0u, input, first + i))) * state_bytes;
         if (first + i < n && column < p_.head_dim) o[i] = __ldcg(reinterpret_cast<const float4*>(outputs + at));
       }
       if (first == 0) {
@@ -169,11 +169,11 @@ class Merger {
 #pragma unroll 1
     for (int column = lane_ * 4; column - lane_ * 4 < p_.head_dim; column += 128) {
       Sum sum{-INFINITY, 0, {0, 0, 0, 0}};
-      int slot = row.slot;
+      int input = row.input;
 #pragma unroll 1
       for (int first = row.first; first < row.end; first += kWarpStates) {
-        if (first > row.first && first + lane_ < row.end) slot = __ldg(step_.merge_slots + row.begin + first + lane_);
-        add(sum, sum_states(slot, min(kWarpStates, row.end - first), row.head, column));
+        if (first > row.first && first + lane_ < row.end) input = __ldg(step_.merge_inputs + row.begin + first + lane_);
+        add(sum, sum_states(input, min(kWarpStates, row.end - first), row.head, column));
       }
       if (by_group_) join_parts(sum);
       if (!by_group_ || warp_ == 0) store(row.row, row.head, column, sum);

@@ -121,7 +121,7 @@ class Producer {
         ids = next_ids;
         next_ids = load_ids(step, item, first + 32);
       }
-      const std::uint32_t empty = shared_.empty + 8 * ring_.slot;
+      const std::uint32_t empty = shared_.empty + 8 * ring_.stage;
       if (!has_waited_ &&
           (first + Tile::kGranules > item.n_settled_granules() || !__all_sync(~0u, barrier_has_ended(empty, ring_.parity ^ 1))))
         wait_once();
@@ -131,7 +131,7 @@ class Producer {
         write_task(step, pair, row, n_token_rows, group);
         has_task = true;
       }
-      const std::uint32_t stage = shared_.stages + ring_.slot * Tile::kStageBytes + thread_ * 16;
+      const std::uint32_t stage = shared_.stages + ring_.stage * Tile::kStageBytes + thread_ * 16;
       const int position = begin + first * 16;
       barrier_wait(empty, ring_.parity ^ 1);
 #pragma unroll
@@ -143,7 +143,7 @@ class Producer {
         copy_granule(stage, from, granule, token);
         copy_granule(stage + Tile::kPartBytes, from + values, granule, token);
       }
-      arrive_with_copies(shared_.full + 8 * ring_.slot);
+      arrive_with_copies(shared_.full + 8 * ring_.stage);
       ring_.advance(n_stages_);
     }
     if (has_task) return;

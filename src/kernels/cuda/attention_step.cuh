@@ -9,7 +9,7 @@ struct StepArrays {
   const AttentionItem* items;
   const std::int32_t* block_lists;
   const std::int32_t* merge_offsets;
-  const std::int32_t* merge_slots;
+  const std::int32_t* merge_inputs;
   const std::int32_t* pairs;
   const std::int32_t* worker_offsets;
   int n_workers;  ///< 0: pairs are not dealt
@@ -17,7 +17,7 @@ struct StepArrays {
   int n_items;
   int n_shared_items;
   int n_partials;
-  int most_merge_slots;
+  int most_merge_inputs;
 
   __device__ explicit StepArrays(const AttentionParams& p) {
     const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
@@ -30,9 +30,9 @@ struct StepArrays {
     worker_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.worker_offsets.offset);
     n_workers = sections.worker_offsets.count - 1;
     merge_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_offsets.offset);
-    merge_slots = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_slots.offset);
+    merge_inputs = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_inputs.offset);
     n_partials = sections.n_partials;
-    most_merge_slots = sections.most_merge_slots;
+    most_merge_inputs = sections.most_merge_inputs;
   }
 };
 

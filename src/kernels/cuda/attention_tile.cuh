@@ -186,10 +186,10 @@ class PairReader {
 
 /// A position in the ring of stages.
 struct RingPosition {
-  int slot = 0;
+  int stage = 0;
   int parity = 0;
   __device__ void advance(int n_stages) {
-    if (++slot == n_stages) slot = 0, parity ^= 1;
+    if (++stage == n_stages) stage = 0, parity ^= 1;
   }
 };
 

@@ -88,12 +88,12 @@ struct Reads {
   const std::uint32_t* data = nullptr;
   std::uint32_t* sums = nullptr;  ///< [n_calls, n_blocks]
   std::int64_t n_bytes = 0;
-  int n_slots = 0;
+  int n_regions = 0;
   int n_calls = 0;
   int n_loads = 0;  ///< 16-byte loads of a thread: 2, 4 or 8
 
   int n_blocks() const { return static_cast<int>((n_bytes / 16 + kThreads * n_loads - 1) / (kThreads * n_loads)); }
-  std::int64_t first_word(int call) const { return call % n_slots * (n_bytes / 4); }
+  std::int64_t first_word(int call) const { return call % n_regions * (n_bytes / 4); }
   void enqueue(cudaStream_t stream, int call) const {
     auto* const kernel = n_loads == 2 ? &read_once<2> : n_loads == 4 ? &read_once<4> : &read_once<8>;
     kernel<<<n_blocks(), kThreads, 0, stream>>>(reinterpret_cast<const uint4*>(data + first_word(call)), n_bytes / 16,
@@ -154,17 +154,17 @@ double read_us(int ordinal, std::int64_t n_bytes) {
   check_cuda(cudaSetDevice(ordinal), "read_bandwidth");
   Reads reads;
   reads.n_bytes = n_bytes;
-  reads.n_slots = static_cast<int>(std::max<std::int64_t>(2, (kRotatedBytes + n_bytes - 1) / n_bytes));
-  reads.n_calls = (kFewestCalls + reads.n_slots - 1) / reads.n_slots * reads.n_slots;
+  reads.n_regions = static_cast<int>(std::max<std::int64_t>(2, (kRotatedBytes + n_bytes - 1) / n_bytes));
+  reads.n_calls = (kFewestCalls + reads.n_regions - 1) / reads.n_regions * reads.n_regions;
   reads.n_loads = 2;
-  const Memory data(reads.n_slots * n_bytes);
+  const Memory data(reads.n_regions * n_bytes);
   const Memory sums(static_cast<std::int64_t>(reads.n_calls) * reads.n_blocks() * 4);
   if (!data.is_there() || !sums.is_there()) return 0;
   reads.data = data.words();
   reads.sums = sums.words();
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "read_bandwidth");
-  fill_words<<<1024, 256, 0, stream>>>(data.words(), reads.n_slots * (n_bytes / 4));
+  fill_words<<<1024, 256, 0, stream>>>(data.words(), reads.n_regions * (n_bytes / 4));
   check_launch("fill_words");
   double us = std::numeric_limits<double>::infinity();
   for (const int n_loads : {2, 4, 8}) {

@@ -30,10 +30,10 @@ struct Params {
   std::int64_t n_positions;
   const TokenRow* rows;
   const std::byte* step;
-  std::int64_t kv_slots_at;  ///< where the Section of kv_slots stands in the step
+  std::int64_t kv_indices_at;  ///< where the Section of kv_indices stands in the step
   std::byte* layer;
   KvLayout layout;
-  std::int64_t n_slots;
+  std::int64_t n_kv_positions;
   std::int32_t n_heads;
   std::int32_t head_dim;
   std::int32_t half;       ///< of the rotary dimension
@@ -126,10 +126,10 @@ __device__ void store_query(const Params& p, std::int64_t head_begin, int dim, c
   }
 }
 
-__device__ void store_key_or_value(const Params& p, std::int64_t slot, int part, int head, int dim,
+__device__ void store_key_or_value(const Params& p, std::int64_t kv_index, int part, int head, int dim,
                                    const float (&x)[kChunkDims]) {
-  const std::int64_t block = slot / p.layout.block_len;
-  const auto token = static_cast<int>(slot % p.layout.block_len);
+  const std::int64_t block = kv_index / p.layout.block_len;
+  const auto token = static_cast<int>(kv_index % p.layout.block_len);
   std::byte* tile = p.layer + p.layout.tile_offset(block, part, head);
   if (p.kv_dtype == DType::f8_e4m3) {
     *reinterpret_cast<uint2*>(tile + p.layout.byte_in_tile(token, dim)) = pack_8_bits(x, part == 0 ? p.k_scale : p.v_scale);
@@ -198,12 +198,12 @@ __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_cons
   const int dim = of_kind % chunks * kChunkDims;
   const int n_heads_in = p.n_heads + 2 * p.layout.n_kv_heads;
   const std::int64_t head_begin = (row * n_heads_in + (is_query ? head : p.n_heads + head)) * p.head_dim;
-  std::int64_t slot = kNoKvSlot;
+  std::int64_t kv_index = kNoKvIndex;
   if (!is_query) {
-    const auto& section = *reinterpret_cast<const Section*>(p.step + p.kv_slots_at);
-    slot = reinterpret_cast<const std::int64_t*>(p.step + section.offset)[row];
-    if (slot == kNoKvSlot) return;
-    if (slot < 0 || slot >= p.n_slots) __trap();
+    const auto& section = *reinterpret_cast<const Section*>(p.step + p.kv_indices_at);
+    kv_index = reinterpret_cast<const std::int64_t*>(p.step + section.offset)[row];
+    if (kv_index == kNoKvIndex) return;
+    if (kv_index < 0 || kv_index >= p.n_kv_positions) __trap();
   }
   float x[kChunkDims];
   load_head<kWholeChunks>(p, head_begin, dim, x);
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_cons
     store_query<kWholeChunks>(p, (row * p.n_heads + head) * p.head_dim, dim, x);
   } else {
     const int part = head < p.layout.n_kv_heads ? 0 : 1;
-    store_key_or_value(p, slot, part, head - part * p.layout.n_kv_heads, dim, x);
+    store_key_or_value(p, kv_index, part, head - part * p.layout.n_kv_heads, dim, x);
   }
 }
 
@@ -228,8 +228,8 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
   auto& kv = static_cast<CudaKvStorage&>(*args.kv);
   const StepHeader& header = *args.step.header;
   if (header.n_rows == 0) return;
-  const Section& kv_slots = header.groups[static_cast<std::size_t>(args.group)].kv_slots;
-  check(kv_slots.count == header.n_rows, "rope_append: not one KV slot a row");
+  const Section& kv_indices = header.groups[static_cast<std::size_t>(args.group)].kv_indices;
+  check(kv_indices.count == header.n_rows, "rope_append: not one KV index a row");
   const KvLayout layout = kv.layout();
   const auto head_dim = static_cast<int>(args.q.shape[2]);
   const auto half = static_cast<int>(args.rope.cos.shape[1]);
@@ -246,10 +246,10 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
       .n_positions = args.rope.cos.shape[0],
       .rows = reinterpret_cast<const TokenRow*>(args.rows.data),
       .step = args.step.data,
-      .kv_slots_at = reinterpret_cast<const std::byte*>(&kv_slots) - reinterpret_cast<const std::byte*>(&header),
+      .kv_indices_at = reinterpret_cast<const std::byte*>(&kv_indices) - reinterpret_cast<const std::byte*>(&header),
       .layer = kv.layer_data(args.layer),
       .layout = layout,
-      .n_slots = static_cast<std::int64_t>(kv.shape().n_blocks) * layout.block_len,
+      .n_kv_positions = static_cast<std::int64_t>(kv.shape().n_blocks) * layout.block_len,
       .n_heads = static_cast<std::int32_t>(args.q.shape[1]),
       .head_dim = head_dim,
       .half = half,

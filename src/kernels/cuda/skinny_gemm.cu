@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
   int parity = 0;
   for (int row = static_cast<int>(blockIdx.x) * kGroup; row < p.n;) {
 #pragma unroll
-    for (int slot = 0; slot < kAhead; ++slot) {
+    for (int ahead = 0; ahead < kAhead; ++ahead) {
       const int at = step * kStep + thread * kChunk;
       if (row < p.n && at < p.k) {
 #pragma unroll
@@ -138,13 +138,13 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
 #pragma unroll
           for (int i = 0; i < kGroup; ++i) {
             float weight[kChunk];
-            unpack(held[slot][i], weight);
+            unpack(held[ahead][i], weight);
 #pragma unroll
             for (int j = 0; j < kChunk; ++j) sums[i * kRows + r] = fmaf(weight[j], x[j], sums[i * kRows + r]);
           }
         }
       }
-      load_group(p, next, held[slot]);
+      load_group(p, next, held[ahead]);
       advance();
       if (row >= p.n || ++step < n_steps) continue;
       // The group's last step.
