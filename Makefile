@@ -15,37 +15,34 @@ help:  ## list the targets
 	@awk -F ':.*## ' -v soak='$(SOAK)' '/^[a-z0-9]+:.*## / && ($$1 != "soak" || soak) { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PRESET=$(PRESET) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS) NO_INSTALL=1 (never install packages)"
 
-# $(call compile,PRESET,ARGUMENTS): configures once, then builds with as many jobs as cores and memory allow.
-compile = test -f build/$(1)/build.ninja || cmake --preset $(1) -Wno-dev > build/configure-$(1).log 2>&1 || \
-	  { cat build/configure-$(1).log; rm -f build/$(1)/build.ninja; exit 1; }; \
-	cmake --build build/$(1) -j $$(packaging/build-jobs) $(2)
-
 build:  ## the program: build/PRESET/bin/baton (asks before it installs missing packages)
-	@packaging/install-packages build && mkdir -p build
-	@$(call compile,$(PRESET))
+	@packaging/install-packages build
+	@packaging/compile $(PRESET)
 
 demo: build  ## serve 64 questions about one catalogue, with relayed and with paged attention
 	@$(BUILD)/bin/baton demo $(DEMO_FLAGS)
 
-test: build  ## C++ tests and goldens: offline, at most three minutes
+test:  ## C++ tests and goldens: offline, at most three minutes
+	@packaging/install-packages build
+	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) $(TEST_SECONDS)
 
 e2e: build build/venv/.ready  ## real clients against the server (Python in build/venv)
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
-	@packaging/install-packages build && mkdir -p build
-	@$(call compile,cpu-asan)
+	@packaging/install-packages build
+	@packaging/compile cpu-asan all test_programs
 	@tools/run_tests build/cpu-asan
 
 tsan:  ## the tests under the thread sanitizer
-	@packaging/install-packages build && mkdir -p build
-	@$(call compile,cpu-tsan)
+	@packaging/install-packages build
+	@packaging/compile cpu-tsan all test_programs
 	@tools/run_tests build/cpu-tsan
 
 fuzz:  ## each parser of untrusted input, FUZZ_SECONDS each (clang-16, libFuzzer)
-	@packaging/install-packages build fuzz && mkdir -p build
-	@$(call compile,cpu-fuzz,--target fuzz_programs)
+	@packaging/install-packages build fuzz
+	@packaging/compile cpu-fuzz fuzz_programs
 	@tools/run_fuzz build/cpu-fuzz $(FUZZ_SECONDS)
 
 ifneq ($(SOAK),)
@@ -58,7 +55,7 @@ bench:  ## micro-benchmarks (bench/*/*_bench.cpp), then baton bench attention
 	@packaging/install-packages build bench && mkdir -p build
 	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) -Wno-dev > build/configure-$(PRESET).log
 	@cmake -DBATON_BENCH=ON $(BUILD) > build/configure-$(PRESET).log
-	@$(call compile,$(PRESET),--target all bench_programs)
+	@packaging/compile $(PRESET) all bench_programs
 	@for program in $(BUILD)/bench/*_bench; do [ ! -x $$program ] || $$program || exit 1; done
 	@$(BUILD)/bin/baton bench attention $(BENCH_FLAGS)
 

@@ -33,7 +33,8 @@ endif()
 list(JOIN BATON_TEST_ENVIRONMENT "\n" environment_lines)
 file(WRITE ${CMAKE_BINARY_DIR}/test_environment "${environment_lines}\n")
 
-# baton_tests(FOLDER LINK target...): one program for each tests/FOLDER/*_test.cpp, registered with ctest as FOLDER_STEM.
+# baton_tests(FOLDER LINK target...): one program for each tests/FOLDER/*_test.cpp, registered with ctest as FOLDER_STEM and built
+# by the target test_programs; the default target leaves tests out.
 function(baton_tests folder)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
@@ -41,11 +42,10 @@ function(baton_tests folder)
   foreach(source ${sources})
     get_filename_component(stem ${source} NAME_WE)
     set(target ${prefix}_${stem})
-    add_executable(${target} ${source})
+    add_executable(${target} EXCLUDE_FROM_ALL ${source})
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    add_dependencies(test_programs ${target})
     target_link_libraries(${target} PRIVATE ${arg_LINK} baton_test_support GTest::gtest GTest::gtest_main)
-    target_compile_definitions(${target} PRIVATE BATON_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                               BATON_MODULE_DIR="${CMAKE_BINARY_DIR}/lib")
     add_test(NAME ${target} COMMAND ${target} --gtest_brief=1)
     set_tests_properties(${target} PROPERTIES TIMEOUT 600 ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
   endforeach()

@@ -10,6 +10,7 @@
 
 #include "apps/bench/decode_report.h"
 #include "model/config.h"
+#include "support/source_folder.h"
 
 namespace baton {
 namespace {
@@ -112,7 +113,7 @@ TEST(Shapes, have_the_parameters_of_the_models_they_are_named_after) {
                                                {"llama-2-7b", 6.738}, {"mistral-7b", 7.242},     {"llama-3-8b", 8.030},
                                                {"llama-30b", 32.529}, {"codellama-34b", 33.744}};
   std::size_t n_found = 0;
-  for (const auto& entry : fs::directory_iterator(BATON_SOURCE_DIR "/bench/shapes")) {
+  for (const auto& entry : fs::directory_iterator(test::source_folder() / "bench/shapes")) {
     if (!entry.is_directory()) continue;
     ++n_found;
     const std::string name = entry.path().filename().string();

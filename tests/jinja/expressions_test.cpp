@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "io/json.h"
+#include "support/source_folder.h"
 #include "text/chat_template.h"
 
 namespace baton {
@@ -13,7 +14,7 @@ namespace {
 /// expressions.json holds the text, or the error, of Jinja2 for each template (tools/make_goldens.py). An error
 /// has to be an error here too, and those of Python's types say the same in the same words.
 TEST(Jinja, equals_jinja2_on_expressions_statements_and_errors) {
-  const auto path = std::filesystem::path(BATON_SOURCE_DIR) / "tests/goldens/chat_templates/expressions.json";
+  const auto path = test::source_folder() / "tests/goldens/chat_templates/expressions.json";
   const json::Value file = json::parse_file(path).value();
   ChatTemplate::Context context;
   context.extra = file["context"];

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "io/json.h"
+#include "support/source_folder.h"
 
 namespace baton {
 namespace {
@@ -202,7 +203,7 @@ TEST(Config, random_damage_gives_an_error_or_sizes_inside_the_limits) {
 
 TEST(Config, reads_the_models_of_the_goldens) {
   for (const char* name : {"gqa64", "gqa80", "gqa128", "mha64", "bf16", "sharded"}) {
-    const auto config = read_model_config(std::string(BATON_SOURCE_DIR "/tests/goldens/llama_tiny_") + name);
+    const auto config = read_model_config(test::source_folder() / ("tests/goldens/llama_tiny_" + std::string(name)));
     ASSERT_TRUE(config) << config.error().message;
     EXPECT_EQ(config->d_model, 48);
   }

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "support/source_folder.h"
 #include "support/step_builder.h"
 #include "support/test_backends.h"
 
@@ -111,7 +112,7 @@ class Golden {
 
 std::vector<fs::path> golden_folders() {
   std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(fs::path(BATON_SOURCE_DIR) / "tests/goldens"))
+  for (const auto& entry : fs::directory_iterator(test::source_folder() / "tests/goldens"))
     if (entry.path().filename().string().starts_with("llama_tiny_")) folders.push_back(entry.path());
   std::sort(folders.begin(), folders.end());
   return folders;
@@ -179,7 +180,7 @@ std::vector<std::string> devices_with_bf16() {
 /// The trained model behind a catalogue of about 1,840 tokens: logits within `bound` of those of Transformers in float32, and
 /// the same greedy tokens. The golden's positions are the last ones of each prompt.
 void expect_the_demo_golden(const std::string& device, DType dtype, double bound) {
-  const fs::path source(BATON_SOURCE_DIR);
+  const fs::path source = test::source_folder();
   GoldenModel model(source / "models/demo", dtype, device);
   const Golden golden(source / "tests/goldens/demo/golden.safetensors");
   for (const int n : {0, 4, 8}) {

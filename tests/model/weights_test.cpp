@@ -12,6 +12,7 @@
 #include "model/architectures.h"
 #include "support/checkpoint_writer.h"
 #include "support/recording_backend.h"
+#include "support/source_folder.h"
 
 namespace baton {
 namespace {
@@ -249,7 +250,7 @@ TEST(Architectures, name_what_is_known_when_asked_for_what_is_not) {
 
 TEST(WeightsOfFiles, load_single_sharded_and_bf16_goldens) {
   for (const char* name : {"gqa64", "gqa80", "gqa128", "mha64", "bf16", "sharded"}) {
-    const std::filesystem::path folder = std::string(BATON_SOURCE_DIR "/tests/goldens/llama_tiny_") + name;
+    const auto folder = test::source_folder() / ("tests/goldens/llama_tiny_" + std::string(name));
     const auto config = read_model_config(folder);
     const auto checkpoint = Checkpoint::open(folder);
     ASSERT_TRUE(config && checkpoint) << name;

@@ -13,6 +13,7 @@
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
 #include "jinja/print.h"
+#include "support/source_folder.h"
 
 namespace baton {
 namespace {
@@ -56,7 +57,7 @@ std::string read(const std::filesystem::path& path) {
 }
 
 json::Value read_golden(const std::string& name) {
-  return json::parse_file(std::filesystem::path(BATON_SOURCE_DIR) / "tests/goldens/chat_templates" / name).value();
+  return json::parse_file(test::source_folder() / "tests/goldens/chat_templates" / name).value();
 }
 
 constexpr std::string_view kChatMl =

@@ -7,13 +7,14 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "support/source_folder.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace baton {
 namespace {
 
-const std::filesystem::path kSource(BATON_SOURCE_DIR);
+const std::filesystem::path kSource = test::source_folder();
 
 TEST(DemoText, chats_render_and_tokenize_as_in_transformers) {
   const Tokenizer tokenizer = Tokenizer::load(kSource / "models/demo").value();

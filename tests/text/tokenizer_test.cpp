@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "io/file.h"
+#include "support/source_folder.h"
 #include "support/tokenizer_files.h"
 #include "text/stream_decoder.h"
 
@@ -131,7 +132,7 @@ TEST(Tokenizer, several_threads_encode_at_once) {
 }
 
 TEST(Tokenizer, equals_the_goldens_of_hugging_face) {
-  const std::filesystem::path goldens = std::filesystem::path(BATON_SOURCE_DIR) / "tests/goldens/tokenizers";
+  const std::filesystem::path goldens = test::source_folder() / "tests/goldens/tokenizers";
   int n_cases = 0;
   for (const auto& entry : std::filesystem::directory_iterator(goldens)) {
     if (!std::filesystem::exists(entry.path() / "cases.json")) continue;
