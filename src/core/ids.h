@@ -20,9 +20,8 @@ struct Id {
 
 using RequestId = Id<struct RequestKind, std::int64_t>;
 using SequenceId = Id<struct SequenceKind, std::int64_t>;
-using BlockId = Id<struct BlockKind, std::int32_t>;    ///< a fixed run of KV positions in the storage
-using SlotId = Id<struct SlotKind, std::int32_t>;      ///< a running sequence's row of the slot table
-using PrefixId = Id<struct PrefixKind, std::int64_t>;  ///< a registered prefix
+using BlockId = Id<struct BlockKind, std::int32_t>;  ///< a fixed run of KV positions in the storage
+using SlotId = Id<struct SlotKind, std::int32_t>;    ///< a running sequence's row of the slot table
 
 }  // namespace baton
 

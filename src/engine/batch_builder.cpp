@@ -60,6 +60,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   std::vector<std::int64_t> kv_indices;
   std::vector<SamplingMetadata> samples;
   SamplingLists lists;
+  built.samples_of.resize(plan.sequences.size());
   const std::int32_t block_len = groups_[0].shape.block_len;
   for (const std::int32_t index : planner_.order(unordered)) {
     const PlannedSequence& planned = plan.sequences[static_cast<std::size_t>(index)];
@@ -67,25 +68,28 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
     layout.sequences.push_back(&sequence);
     layout.rows.push_back(unordered[static_cast<std::size_t>(index)]);
     layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
+    Range& own_samples = built.samples_of[static_cast<std::size_t>(index)];
+    own_samples.first = static_cast<std::int32_t>(samples.size());
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
       token_ids.push_back(token_at(sequence, planned, position));
       const std::int64_t block = sequence.table.blocks[static_cast<std::size_t>(position / block_len)].value;
       kv_indices.push_back(block * block_len + position % block_len);
       if (!sequence.scores_row(position)) continue;
       samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));
-      built.add_sample(sequence.id, {});
+      built.drafts_of_sample.emplace_back();
     }
     built.reads.push_back({.id = sequence.id});
+    own_samples.count = static_cast<std::int32_t>(samples.size()) - own_samples.first + planned.max_tokens;
     if (planned.max_tokens == 0) continue;
     const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
     const std::int32_t first_row = static_cast<std::int32_t>(token_ids.size()) - 1 - n_drafts;
     samples.push_back(make_sampling(sequence, first_row, lists));
-    built.add_sample(sequence.id, {});
+    built.drafts_of_sample.emplace_back();
     for (std::int32_t n = 1; n <= n_drafts; ++n) {
       const auto drafts = std::span(planned.drafts).first(static_cast<std::size_t>(n));
       samples.push_back(
           make_draft_sampling(sequence, drafts, SlotId{planned.first_draft_slot.value + n - 1}, first_row + n, lists));
-      built.add_sample(sequence.id, drafts);
+      built.drafts_of_sample.push_back(drafts);
     }
   }
   layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
@@ -153,23 +157,24 @@ void BatchBuilder::add_reads(const LayerGroup& group, const Layout& layout, cons
 
 std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
                                       const std::function<const Sequence*(SequenceId)>& find_live) {
-  check(results.size() == built.sequence_of_sample.size(), "read_results: another number of results than were ordered");
+  check(results.size() == built.drafts_of_sample.size(), "read_results: another number of results than of samples");
   std::vector<StepOutcome> outcomes;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const SequenceId id = built.sequence_of_sample[i];
-    const Sequence* sequence = find_live(id);
+  outcomes.reserve(plan.sequences.size());
+  for (std::size_t p = 0; p < plan.sequences.size(); ++p) {
+    const PlannedSequence& planned = plan.sequences[p];
+    const Sequence* sequence = find_live(planned.id);
     if (sequence == nullptr) continue;
-    auto outcome = read_result(*sequence, results[i]);
-    if (!outcome) continue;
-    if (!outcomes.empty() && outcomes.back().id == id)
-      join(outcomes.back(), std::move(*outcome), built.drafts_of_sample[i]);
-    else
-      outcomes.push_back(std::move(*outcome));
-  }
-  for (const PlannedSequence& planned : plan.sequences) {
-    if (planned.max_tokens > 0 || find_live(planned.id) == nullptr) continue;
-    const bool has_outcome = std::ranges::find(outcomes, planned.id, &StepOutcome::id) != outcomes.end();
-    if (!has_outcome) outcomes.push_back({planned.id, {}, {}, {}});
+    const Range samples = built.samples_of[p];
+    bool has_outcome = false;
+    for (auto i = static_cast<std::size_t>(samples.first); i < static_cast<std::size_t>(samples.first + samples.count); ++i) {
+      auto outcome = read_result(*sequence, results[i]);
+      if (!outcome) continue;
+      if (std::exchange(has_outcome, true))
+        join(outcomes.back(), std::move(*outcome), built.drafts_of_sample[i]);
+      else
+        outcomes.push_back(std::move(*outcome));
+    }
+    if (!has_outcome && planned.max_tokens == 0) outcomes.push_back({planned.id, {}, {}, {}});
   }
   return outcomes;
 }

@@ -30,21 +30,17 @@ struct SequenceReads {
 
 struct BuiltStep {
   StepInput input;
-  std::vector<SequenceId> sequence_of_sample;  ///< the sequence of each order, so of each result; one sequence's are neighbours
-  /// Of each order, the drafts that it takes to have come true; views of the plan's.
+  std::vector<Range> samples_of;  ///< of each of the plan's sequences, in plan order: its samples, and so its results
+  /// Of each sample, the drafts that it assumes to be accepted; views of the plan's.
   std::vector<std::span<const TokenId>> drafts_of_sample;
   std::vector<SequenceReads> reads;     ///< of each sequence, in batch order
   std::vector<RelayNode> nodes;         ///< shared reads of the layer group that has most
   std::int64_t kv_bytes_requested = 0;  ///< sums over reads
   std::int64_t kv_bytes_saved = 0;
-
-  void add_sample(SequenceId sequence, std::span<const TokenId> drafts) {
-    sequence_of_sample.push_back(sequence);
-    drafts_of_sample.push_back(drafts);
-  }
 };
 
-/// What the results of a step mean for those of its sequences that `find_live` gives; null for one that has ended.
+/// The outcomes of a step's results, in plan order, for those of its sequences that `find_live` finds; it gives null for one
+/// that has ended.
 std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
                                       const std::function<const Sequence*(SequenceId)>& find_live);
 

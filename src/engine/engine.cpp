@@ -68,11 +68,9 @@ class Engine::Impl {
   void publish();
   void end_fill(Fill& fill, Result<KvCache::Pin> pin);
   void expire();
+  void end(SequenceId id, FinishReason reason);
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
-  RequestLimits limits() const {
-    return {info_.max_model_len, n_vocab_, eos_token_ids_, info_.backend.has_full_sampling, info_.backend.name,
-            options_.speculation};
-  }
+  RequestLimits limits() const { return {info_.max_model_len, n_vocab_, eos_token_ids_, options_.speculation}; }
 
   const EngineOptions options_;
   const EngineInfo info_;
@@ -258,10 +256,7 @@ void Engine::Impl::stop() {
   if (thread_.joinable()) thread_.join();
   watchdog_.stop();
   drain();
-  for (const SequenceId id : scheduler_.unfinished()) {
-    scheduler_.finish(id, FinishReason::abort);
-    emit(*scheduler_.find(id), {});
-  }
+  for (const SequenceId id : scheduler_.unfinished()) end(id, FinishReason::abort);
   retire();
   publish();
 }
@@ -286,9 +281,16 @@ void Engine::Impl::expire() {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const SequenceId id = deadlines_.begin()->second;
     deadlines_.erase(deadlines_.begin());
-    scheduler_.finish(id, FinishReason::deadline);
-    emit(*scheduler_.find(id), {});
+    end(id, FinishReason::deadline);
   }
+}
+
+/// Ends a sequence and emits its final event, unless it has ended: whatever ends a sequence first gives it its reason.
+void Engine::Impl::end(SequenceId id, FinishReason reason) {
+  const Sequence* sequence = scheduler_.find(id);
+  if (sequence == nullptr || sequence->finished) return;
+  scheduler_.finish(id, reason);
+  emit(*sequence, {});
 }
 
 bool Engine::Impl::drain() {
@@ -336,9 +338,7 @@ void Engine::Impl::take(const FinishCommand& command) {
   if (at == requests_.end()) return;
   for (const SequenceId id : at->second.sequences) {
     const Sequence* sequence = scheduler_.find(id);
-    if (sequence == nullptr || sequence->finished || (command.index && *command.index != sequence->index)) continue;
-    scheduler_.finish(id, command.reason);
-    emit(*sequence, {});
+    if (sequence != nullptr && (!command.index || *command.index == sequence->index)) end(id, command.reason);
   }
 }
 

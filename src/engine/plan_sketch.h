@@ -59,12 +59,14 @@ struct PlanSketch {
     max_scores -= n_drafts;
     max_list_entries -= static_cast<std::int64_t>(n_drafts) * sequence.n_list_entries();
   }
-  void drop(SequenceId id) {
-    const auto at = std::ranges::find(plan.sequences, id, &PlannedSequence::id);
+  /// Takes the sequence's rows out of the step, if it has some, and gives back what they took. Before drafts are added.
+  void drop(const Sequence& sequence) {
+    const auto at = std::ranges::find(plan.sequences, sequence.id, &PlannedSequence::id);
     if (at == plan.sequences.end()) return;
     plan.n_rows -= at->n_rows;
     if (at - plan.sequences.begin() < plan.n_decodes) --plan.n_decodes;
     budget += at->n_rows;
+    max_scores += sequence.n_scores(at->first_position, at->n_rows);
     plan.sequences.erase(at);
   }
 };

@@ -124,23 +124,6 @@ Result<void> check_lists(const SamplingParams& sampling, std::int32_t n_vocab) {
   return {};
 }
 
-/// What only a backend with all of sampling does.
-Result<void> check_backend(const SamplingParams& sampling, const RequestLimits& limits) {
-  if (limits.has_full_sampling) return {};
-  const std::pair<const char*, bool> asked[] = {{"min_p", sampling.min_p > 0},
-                                                {"repetition_penalty", sampling.repetition_penalty != 1},
-                                                {"presence_penalty", sampling.presence_penalty != 0},
-                                                {"frequency_penalty", sampling.frequency_penalty != 0},
-                                                {"logit_bias", !sampling.logit_bias.empty()},
-                                                {"bad_words", !sampling.bad_words.empty()},
-                                                {"allowed_token_ids", !sampling.allowed_ids.empty()},
-                                                {"prompt_logprobs", sampling.n_prompt_logprobs >= 0}};
-  for (const auto& [field, is_asked] : asked) {
-    if (is_asked) return refuse(field, fmt::format("{} is not supported by the {} backend", field, limits.backend_name));
-  }
-  return {};
-}
-
 /// The model's end-of-sequence ids, unless ignored, and the request's own, each once.
 std::vector<TokenId> stop_ids_of(const SamplingParams& sampling, std::span<const TokenId> eos_token_ids) {
   std::vector<TokenId> ids;
@@ -166,7 +149,6 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
   BATON_TRY_VOID(check_lengths(request, limits));
   BATON_TRY_VOID(check_sampling(request.sampling));
   BATON_TRY_VOID(check_lists(request.sampling, limits.n_vocab));
-  BATON_TRY_VOID(check_backend(request.sampling, limits));
   BATON_TRY_VOID(check_tokens(request.prompt, limits.n_vocab, "prompt"));
   BATON_TRY_VOID(check_tokens(request.sampling.stop_ids, limits.n_vocab, "stop_token_ids"));
   if (request.n_sequences < 1 || request.n_sequences > kMaxSequencesPerRequest) {

@@ -17,8 +17,6 @@ struct RequestLimits {
   std::int32_t max_model_len = 0;
   std::int32_t n_vocab = 0;
   std::span<const TokenId> eos_token_ids;
-  bool has_full_sampling = true;  ///< see BackendInfo; without it what the backend does not do is refused by name
-  std::string_view backend_name = {};
   SpeculationOptions speculation = {};  ///< of requests that do not say
 };
 

@@ -68,7 +68,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
         "Scheduler: a sequence needs a prompt and a length that holds it");
   check(cache_.n_blocks_for(sequence->max_positions()) <= cache_.n_blocks(),
         "Scheduler: the cache cannot hold the sequence alone");
-  waiting_.insert(rank_of(*sequence));
+  waiting_.emplace(rank_of(*sequence), sequence.get());
   sequences_.emplace(id, std::move(sequence));
 }
 
@@ -145,7 +145,7 @@ bool Scheduler::make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n
 }
 
 void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
-  sketch.drop(victim.id);
+  sketch.drop(victim);
   ++sketch.plan.n_preempted;
   ++victim.n_preemptions;
   victim.n_lost = victim.n_planned;
@@ -154,7 +154,7 @@ void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
   victim.state = SequenceState::waiting;
   victim.n_planned = 0;
   victim.n_committed = 0;
-  waiting_.insert(rank_of(victim));
+  waiting_.emplace(rank_of(victim), &victim);
 }
 
 /// A slot that drafts have left behind begins anew, with what the sequence has by now.
@@ -183,31 +183,21 @@ void Scheduler::apply(const PlannedSequence& planned) {
 
 /// Admits in order, as far as budget, slots and blocks go.
 void Scheduler::plan_waiting(PlanSketch& sketch) {
-  if (sketch.budget == 0 || free_slots_.empty()) return;
-  std::vector<Sequence*> queue;
-  queue.reserve(waiting_.size());
-  for (const Rank& rank : waiting_) queue.push_back(&at(rank.id));
   Fills fills;
-  for (std::size_t head = 0; head < queue.size();) {
+  for (auto head = waiting_.cbegin(); head != waiting_.cend();) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
-    Sequence* sequence = queue[head];
-    if (sequence == nullptr) {  // it went before one that now is admitted
-      ++head;
-      continue;
-    }
     // Preempted, and its last token not known yet: nobody takes its place meanwhile.
-    if (sequence->n_samples_in_flight > 0) return;
-    if (waits_for_fill(sketch, *sequence, fills)) {
+    if (head->second->n_samples_in_flight > 0) return;
+    if (waits_for_fill(sketch, *head->second, fills)) {
       ++n_deferred_;
       ++head;
       continue;
     }
-    const std::size_t next = next_to_admit(sketch, queue, head, fills);
-    if (!admit(sketch, *queue[next])) return;
-    for (std::size_t i = head; i < next; ++i) {
-      if (queue[i] != nullptr) ++queue[i]->n_overtaken;
-    }
-    queue[next] = nullptr;
+    const auto next = next_to_admit(sketch, head, fills);
+    const auto behind = std::next(next);
+    if (next == head) head = behind;
+    if (!admit(sketch, *next->second)) return;  // else it has left the queue
+    for (auto overtaken = head; overtaken != behind; ++overtaken) ++overtaken->second->n_overtaken;
   }
 }
 
@@ -233,20 +223,19 @@ bool Scheduler::is_begun(const PlanSketch& sketch, const Sequence& sequence, std
 }
 
 /// `head`, or the first within reach behind it that shares with those who run and passes nobody who may not be passed.
-std::size_t Scheduler::next_to_admit(const PlanSketch& sketch, std::span<Sequence* const> queue, std::size_t head,
-                                     Fills& fills) const {
+Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sketch, Queue::const_iterator head,
+                                                          Fills& fills) const {
   const auto may_be_overtaken = [](const Sequence& sequence) {
     return sequence.n_overtaken < kMaxOvertaken && sequence.n_preemptions == 0;
   };
-  const Sequence& first = *queue[head];
+  const Sequence& first = *head->second;
   if (running_.empty() || !may_be_overtaken(first) || shares_with_running(first)) return head;
-  const std::size_t end = std::min(queue.size(), head + kSharerReach);
-  for (std::size_t i = head + 1; i < end; ++i) {
-    if (queue[i] == nullptr) continue;
-    Sequence& candidate = *queue[i];
+  auto at = std::next(head);
+  for (std::size_t n = 1; n < kSharerReach && at != waiting_.cend(); ++n, ++at) {
+    Sequence& candidate = *at->second;
     if (candidate.priority != first.priority) break;
     if (candidate.n_samples_in_flight == 0 && !waits_for_fill(sketch, candidate, fills) && shares_with_running(candidate))
-      return i;
+      return at;
     if (!may_be_overtaken(candidate)) break;
   }
   return head;
@@ -330,11 +319,12 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
 
 void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes) {
   n_drafts_in_flight_ -= plan.n_drafts;
+  auto planned = plan.sequences.begin();
   for (const StepOutcome& outcome : outcomes) {
+    planned = std::ranges::find(planned, plan.sequences.end(), outcome.id, &PlannedSequence::id);
+    check(planned != plan.sequences.end(), "Scheduler: a result of a sequence that is not in the step, or not in its order");
     Sequence* sequence = find(outcome.id);
     if (sequence == nullptr || sequence->state == SequenceState::finished) continue;
-    const auto planned = std::ranges::find(plan.sequences, outcome.id, &PlannedSequence::id);
-    check(planned != plan.sequences.end(), "Scheduler: a result of a sequence that was not in the step");
     const auto n_drafts = static_cast<std::int32_t>(planned->drafts.size());
     const std::int32_t n_missing =
         n_drafts > 0 ? n_drafts - outcome.n_accepted : planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());

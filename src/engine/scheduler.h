@@ -64,7 +64,7 @@ struct StepPlan {
   std::int32_t n_prefill() const { return n_rows - n_decodes - n_drafts; }
 };
 
-/// What a step brought to one of its sequences: up to max_tokens tokens, or the end.
+/// The result of a step for one of its sequences: up to max_tokens tokens, or the end.
 struct StepOutcome {
   SequenceId id;
   std::vector<TokenOutput> tokens;  ///< without the stop token
@@ -110,9 +110,9 @@ class Scheduler {
   /// Takes a sequence in, to wait. Ids must ascend; its max_positions must fit the cache beside what is pinned.
   void add(std::unique_ptr<Sequence> sequence);
   StepPlan plan();
-  /// Applies the results of `plan`. Outcomes of sequences that ended or are unknown are skipped. A sequence that got fewer
-  /// tokens than its plan's max_tokens is shortened by the difference, and one whose drafts did not come true by those, which
-  /// needs that no later step of it is planned.
+  /// Applies the results of `plan`. Outcomes stand in the order of plan.sequences, at most one for each; those of sequences that
+  /// ended or are unknown are skipped. A sequence that got fewer tokens than its plan's max_tokens is shortened by the
+  /// difference, and one with rejected drafts by those, which needs that no later step of it is planned.
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
   /// Tells how long a step lasted, for drafts to be weighed by.
   void took(const StepPlan& plan, double seconds);
@@ -141,6 +141,7 @@ class Scheduler {
     SequenceId id;
     auto operator<=>(const Rank&) const = default;
   };
+  using Queue = std::map<Rank, Sequence*>;
   struct Fills;
   static Rank rank_of(const Sequence& sequence) { return {sequence.priority, sequence.id}; }
 
@@ -151,7 +152,7 @@ class Scheduler {
   std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, std::int32_t n_most, double least_probability);
   bool is_begun(const PlanSketch& sketch, const Sequence& sequence, std::size_t index) const;
   bool waits_for_fill(const PlanSketch& sketch, Sequence& sequence, Fills& fills) const;
-  std::size_t next_to_admit(const PlanSketch& sketch, std::span<Sequence* const> queue, std::size_t head, Fills& fills) const;
+  Queue::const_iterator next_to_admit(const PlanSketch& sketch, Queue::const_iterator head, Fills& fills) const;
   bool shares_with_running(const Sequence& sequence) const;
   bool admit(PlanSketch& sketch, Sequence& sequence);
   std::int32_t n_claimed() const;
@@ -170,7 +171,7 @@ class Scheduler {
   KvCache& cache_;
   std::map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   std::set<Rank> running_;
-  std::set<Rank> waiting_;
+  Queue waiting_;
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;  ///< a stack
   RowCost row_cost_;

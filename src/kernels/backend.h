@@ -40,8 +40,7 @@ struct BackendInfo {
   /// What products write between the operations of a layer is best in the weights' dtype, else in f32. The residual stream and
   /// logits are f32 on every backend.
   bool rounds_matmul_outputs = false;
-  bool has_full_sampling = false;  ///< sample does min_p, penalties, the lists of a SamplingMetadata, and scored tokens
-  bool is_asynchronous = false;    ///< operations are enqueued and run while the host goes on; else they run when called
+  bool is_asynchronous = false;  ///< operations are enqueued and run while the host goes on; else they run when called
   AttentionCosts attention_costs;
 };
 

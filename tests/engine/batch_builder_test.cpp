@@ -77,8 +77,30 @@ TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
   ASSERT_EQ(samples.size(), 1u);
   EXPECT_EQ(samples[0].row, 0);
   EXPECT_EQ(samples[0].slot, 11);
-  EXPECT_EQ(built.sequence_of_sample, std::vector{SequenceId{1}});
+  ASSERT_EQ(built.samples_of.size(), 2u);
+  EXPECT_EQ(built.samples_of[0].count, 0);
+  EXPECT_EQ(built.samples_of[1].first, 0);
+  EXPECT_EQ(built.samples_of[1].count, 1);
   EXPECT_EQ(view.span<std::int32_t>(view.header->reset_slots)[0], 10);
+}
+
+TEST(BatchBuilder, reads_results_in_the_order_of_the_plan) {
+  Batch batch;
+  batch.add({5, 3}, 18, 1, 1);
+  batch.add({4}, 9, 4, 0, false);  // a chunk of a prompt: no result
+  batch.add({2}, 9, 1, 1);         // its row stands before the others
+  batch.add({1}, 9, 1, 1);
+  const BuiltStep built = batch.build(BatchBuilder({group_of(1)}, {}));
+  std::vector<SampleResult> results(3);
+  for (std::size_t i = 0; i < 3; ++i) results[i].token = static_cast<TokenId>(100 + i);
+  const auto outcomes = read_results(batch.plan, built, results, [&](SequenceId id) -> const Sequence* {
+    return id == SequenceId{3} ? nullptr : &batch.sequences.at(id);  // the last one has ended
+  });
+  ASSERT_EQ(outcomes.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(outcomes[i].id, batch.plan.sequences[i].id);
+  EXPECT_EQ(outcomes[0].tokens.at(0).token, 102) << "the blocks of the others have smaller numbers";
+  EXPECT_TRUE(outcomes[1].tokens.empty());
+  EXPECT_EQ(outcomes[2].tokens.at(0).token, 101);
 }
 
 TEST(BatchBuilder, charges_shared_reads_to_the_sharers_and_adds_up) {

@@ -58,6 +58,37 @@ TEST(EngineOrder, ends_a_request_at_its_deadline_with_the_tokens_it_has) {
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
 }
 
+TEST(EngineOrder, tells_of_an_end_once_whatever_ends_a_sequence_in_one_step) {
+  enum Cause { cancel, finish, deadline };
+  const auto run = [](const std::vector<Cause>& causes) {
+    const auto engine = make_tiny_engine({}, kBlocks);
+    Request request = greedy(random_prompt(1, 20), 500);
+    const bool expires = std::ranges::find(causes, deadline) != causes.end();
+    if (expires) request.deadline = milliseconds(1);
+    const RequestId id = *engine->submit(request);
+    if (!expires) engine->step();
+    for (const Cause cause : causes) {
+      if (cause == cancel) engine->cancel(id);
+      if (cause == finish) engine->finish(id, 0, FinishReason::stop);
+      if (cause == deadline) std::this_thread::sleep_for(milliseconds(2));
+    }
+    std::vector<FinishReason> ends;
+    while (engine->step()) {
+      for (const Event& event : engine->wait_events(milliseconds(0)))
+        if (event.finished) ends.push_back(*event.finished);
+    }
+    EXPECT_TRUE(engine->is_idle());
+    EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
+    return ends;
+  };
+  using Reasons = std::vector<FinishReason>;
+  EXPECT_EQ(run({cancel, deadline}), Reasons{FinishReason::abort});
+  EXPECT_EQ(run({finish, deadline}), Reasons{FinishReason::stop});
+  EXPECT_EQ(run({finish, cancel}), Reasons{FinishReason::stop});
+  EXPECT_EQ(run({cancel, finish, cancel, deadline}), Reasons{FinishReason::abort});
+  EXPECT_EQ(run({deadline}), Reasons{FinishReason::deadline});
+}
+
 TEST(EngineOrder, counts_a_deadline_from_arrival_so_that_waiting_counts_too) {
   const auto engine = make_tiny_engine({}, kBlocks);
   Request request = greedy(random_prompt(1, 20), 5);

@@ -112,29 +112,6 @@ TEST(RequestCheck, bounds_lists_of_tokens) {
   EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words.resize(kMaxBadWords + 1, {1}); }), "bad_words");
 }
 
-TEST(RequestCheck, names_what_a_backend_without_all_of_sampling_does_not_do) {
-  RequestLimits limits = kLimits;
-  limits.has_full_sampling = false;
-  limits.backend_name = "slate";
-  const auto refused_there = [&](const std::function<void(SamplingParams&)>& change) {
-    Request request = valid();
-    change(request.sampling);
-    const auto result = check_request(request, limits);
-    if (result) return std::string();
-    EXPECT_EQ(result.error().message, result.error().param + " is not supported by the slate backend");
-    return result.error().param;
-  };
-  EXPECT_EQ(refused_there([](SamplingParams&) {}), "");
-  EXPECT_EQ(refused_there([](SamplingParams& s) { s.min_p = 0.1F; }), "min_p");
-  EXPECT_EQ(refused_there([](SamplingParams& s) { s.repetition_penalty = 1.1F; }), "repetition_penalty");
-  EXPECT_EQ(refused_there([](SamplingParams& s) { s.presence_penalty = 1; }), "presence_penalty");
-  EXPECT_EQ(refused_there([](SamplingParams& s) { s.frequency_penalty = 1; }), "frequency_penalty");
-  EXPECT_EQ(refused_there([](SamplingParams& s) { s.logit_bias = {{1, 1}}; }), "logit_bias");
-  EXPECT_EQ(refused_there([](SamplingParams& s) { s.bad_words = {{1}}; }), "bad_words");
-  EXPECT_EQ(refused_there([](SamplingParams& s) { s.allowed_ids = {1}; }), "allowed_token_ids");
-  EXPECT_EQ(refused_there([](SamplingParams& s) { s.n_prompt_logprobs = 0; }), "prompt_logprobs");
-}
-
 TEST(RequestCheck, sorts_what_is_allowed) {
   Request request = valid();
   request.sampling.allowed_ids = {9, 2, 9, 4};

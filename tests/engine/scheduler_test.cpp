@@ -226,5 +226,16 @@ TEST(Scheduler, gives_back_everything_when_a_waiting_or_running_sequence_is_fini
   scheduler.check_invariants();
 }
 
+TEST(SchedulerDeathTest, aborts_on_outcomes_out_of_the_plans_order) {
+  KvCache cache(64, kBlockLen, true);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64}, cache);
+  scheduler.add(make_sequence(0, prompt_of(5, 1), 4));
+  scheduler.add(make_sequence(1, prompt_of(5, 100), 4));
+  const StepPlan plan = scheduler.plan();
+  auto outcomes = give(plan, 3);
+  std::ranges::reverse(outcomes);
+  EXPECT_DEATH(scheduler.commit(plan, outcomes), "not in its order");
+}
+
 }  // namespace
 }  // namespace baton

@@ -20,18 +20,6 @@ using testing::TestBackend;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// The backends that do all of it; the others say so and requests are refused by name.
-std::vector<TestBackend> backends() {
-  std::vector<TestBackend> able;
-  for (const TestBackend& on : testing::one_of_each_device()) {
-    if (on.backend.info().has_full_sampling)
-      able.push_back(on);
-    else
-      testing::say_once(on.name + ": skipped: it does not do all of sampling");
-  }
-  return able;
-}
-
 std::vector<float> random_logits(std::uint32_t seed, std::size_t n, float deviation = 2) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, deviation);
@@ -47,7 +35,7 @@ SamplingMetadata with_temperature(float temperature) {
 }
 
 TEST(SamplingOptions, min_p_keeps_what_is_likely_enough) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     AskedSample asked{.sampling = with_temperature(2)};
     asked.sampling.min_p = 0.25f;
@@ -62,7 +50,7 @@ TEST(SamplingOptions, min_p_keeps_what_is_likely_enough) {
 }
 
 TEST(SamplingOptions, penalties_are_of_listed_tokens_and_of_the_one_in_flight) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     const std::vector<float> logits{1, -1, 2, 1.5f, 0.5f, 1, 0};
     AskedSample asked{.sampling = with_temperature(1), .counts = {{1, 0}, {2, 3}, {3, 1}}};
@@ -80,7 +68,7 @@ TEST(SamplingOptions, penalties_are_of_listed_tokens_and_of_the_one_in_flight) {
 }
 
 TEST(SamplingOptions, negative_penalties_ask_for_repetition) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     AskedSample asked{.counts = {{2, 1}}};
     asked.sampling.frequency_penalty = -2;
@@ -89,7 +77,7 @@ TEST(SamplingOptions, negative_penalties_ask_for_repetition) {
 }
 
 TEST(SamplingOptions, greedy_hears_every_list) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     const std::vector<float> logits{1, 5, 4, 3, 5};
     const auto choose = [&](const AskedSample& asked, TokenId last_token = 0) {
@@ -115,7 +103,7 @@ TEST(SamplingOptions, greedy_hears_every_list) {
 }
 
 TEST(SamplingOptions, ties_after_a_penalty_go_to_the_smaller_id) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     AskedSample asked{.counts = {{3, 2}}};
     asked.sampling.frequency_penalty = 0.5f;
@@ -124,7 +112,7 @@ TEST(SamplingOptions, ties_after_a_penalty_go_to_the_smaller_id) {
 }
 
 TEST(SamplingOptions, everything_at_once_draws_the_exact_distribution) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     for (std::uint32_t round = 0; round < 6; ++round) {
       SCOPED_TRACE(round);
@@ -157,7 +145,7 @@ TEST(SamplingOptions, everything_at_once_draws_the_exact_distribution) {
 TEST(SamplingOptions, a_large_vocabulary_is_cut_at_the_same_tokens) {
   constexpr std::size_t kVocab = 128'256;
   const std::vector<float> logits = random_logits(5, kVocab, 3);
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     for (const int kind : {0, 1, 2, 3}) {
       AskedSample asked{.sampling = with_temperature(0.8f)};
@@ -186,7 +174,7 @@ TEST(SamplingOptions, a_large_vocabulary_is_cut_at_the_same_tokens) {
 
 TEST(SamplingOptions, the_same_seed_gives_the_same_token_in_any_company) {
   const std::vector<float> logits = random_logits(8, 700);
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     AskedSample mine{.sampling = with_temperature(1), .counts = {{3, 1}, {9, 2}}, .biases = {{5, 1}}, .bans = {{4, 6}}};
     mine.sampling.seed = 77;
@@ -217,7 +205,7 @@ TEST(SamplingOptions, the_same_seed_gives_the_same_token_in_any_company) {
 TEST(SamplingOptions, log_probabilities_are_of_the_logits_as_they_came) {
   const std::vector<float> logits{1, 3, 2};
   const double total = std::exp(1.0) + std::exp(3.0) + std::exp(2.0);
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     AskedSample asked{.counts = {{1, 1}}, .biases = {{1, -3}, {2, -0.25f}}};
     asked.sampling.presence_penalty = 1;
@@ -231,7 +219,7 @@ TEST(SamplingOptions, log_probabilities_are_of_the_logits_as_they_came) {
 }
 
 TEST(SamplingOptions, a_scored_token_is_reported_and_leaves_the_slot_alone) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     const std::vector<float> logits = random_logits(9, 1000);
     double total = 0;
@@ -259,7 +247,7 @@ TEST(SamplingOptions, a_scored_token_is_reported_and_leaves_the_slot_alone) {
 }
 
 TEST(SamplingOptions, a_sequence_ends_where_nothing_is_allowed) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     for (const float temperature : {0.0f, 1.0f}) {
       AskedSample asked{.sampling = with_temperature(temperature), .biases = {{0, kMinusInfinity}, {2, kMinusInfinity}}};
@@ -277,7 +265,7 @@ TEST(SamplingOptions, a_sequence_ends_where_nothing_is_allowed) {
 }
 
 TEST(SamplingOptions, a_nan_ends_the_sequence_whatever_is_asked) {
-  for (const TestBackend& on : backends()) {
+  for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     AskedSample asked{.sampling = with_temperature(1), .biases = {{1, kMinusInfinity}}, .allowed = {0}};
     asked.sampling.min_p = 0.1f;

@@ -233,7 +233,6 @@ BackendInfo CudaBackend::info() const {
   info.free_memory_bytes = static_cast<std::int64_t>(free_bytes);
   info.has_bf16_matmul = true;
   info.rounds_matmul_outputs = true;
-  info.has_full_sampling = true;
   info.is_asynchronous = true;
   // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, an item's own time and a merging
   // launch as measured there.

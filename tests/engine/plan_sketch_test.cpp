@@ -1,0 +1,40 @@
+/// PlanSketch: what is given out of a step comes back when a sequence leaves it.
+#include "engine/plan_sketch.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+/// A prompt of 40 tokens in slot `id`, whose rows are scored.
+Sequence scored_prompt(std::int64_t id) {
+  Sequence sequence;
+  sequence.id = SequenceId{id};
+  sequence.request = RequestId{id};
+  sequence.slot = SlotId{static_cast<std::int32_t>(id)};
+  sequence.tokens.assign(40, 7);
+  sequence.prompt_len = 40;
+  sequence.max_len = 50;
+  sequence.sampling.n_prompt_logprobs = 0;
+  return sequence;
+}
+
+TEST(PlanSketch, gives_back_rows_and_scores_of_a_sequence_that_is_dropped) {
+  PlanSketch sketch;
+  sketch.budget = 100;
+  sketch.max_scores = 60;
+  const Sequence first = scored_prompt(0);
+  const Sequence second = scored_prompt(1);
+  sketch.add(first, 40);
+  EXPECT_EQ(sketch.n_rows_of(second, 0, 40), 21) << "39 rows of the first are scored";
+  sketch.drop(second);
+  EXPECT_EQ(sketch.plan.n_rows, 40) << "it had no rows";
+  sketch.drop(first);
+  EXPECT_EQ(sketch.plan.n_rows, 0);
+  EXPECT_EQ(sketch.budget, 100);
+  EXPECT_EQ(sketch.max_scores, 60);
+  EXPECT_EQ(sketch.n_rows_of(second, 0, 40), 40);
+}
+
+}  // namespace
+}  // namespace baton
