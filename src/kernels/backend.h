@@ -22,9 +22,6 @@ struct BackendOptions {
   int n_threads = 0;             ///< 0: as many as affinity and quota allow
   bool batch_invariant = false;  ///< products in fixed row tiles, proven when a weight is packed
   int device = 0;                ///< which CUDA device
-  /// Rows with several partial states are merged by the CUDA attention kernel itself, when all of its blocks have written
-  /// theirs, not by a launch behind it; the bits are the same.
-  bool merges_in_attention = false;
   int attention_blocks = 0;  ///< blocks of the CUDA attention kernel, 0: as many as fit; results do not depend on it
 };
 

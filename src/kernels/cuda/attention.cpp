@@ -65,7 +65,7 @@ std::string attention_obstacle(const Device& device, const KvShape& kv) {
   return {};
 }
 
-void attention(const Device& device, const AttentionWorkspace& workspace, const AttentionArgs& args) {
+void attention(const Device& device, int n_blocks, const AttentionArgs& args) {
   const auto& kv = static_cast<const CudaKvStorage&>(*args.kv);
   const KvShape& shape = kv.shape();
   const KvLayout layout = kv.layout();
@@ -76,14 +76,12 @@ void attention(const Device& device, const AttentionWorkspace& workspace, const 
   const auto n_heads = static_cast<int>(args.q.shape[1]);
   check(n_heads / shape.n_kv_heads <= kMaxGroup, "attention on CUDA: more than 64 query heads a KV head");
   check(args.scale > 0, "attention on CUDA: the scale must be positive");
-  const bool merges_inside = args.merge && workspace.merges_inside;
   const float log2_e = 1.44269504f;
   const AttentionMergeArgs merging{args.out, args.partials, args.step, args.group};
   AttentionParams params = merge_params(merging);
   params.rows = reinterpret_cast<const TokenRow*>(args.rows.data);
   params.q = args.q.data;
   params.kv = kv.layer_data(args.layer);
-  params.arrivals = merges_inside ? workspace.arrivals : nullptr;
   params.block_bytes = layout.block_bytes();
   params.tile_bytes = layout.tile_bytes();
   params.block_shift = std::countr_zero(static_cast<unsigned>(shape.block_len));
@@ -92,9 +90,9 @@ void attention(const Device& device, const AttentionWorkspace& workspace, const 
   params.score_scale = args.scale * shape.k_scale / (args.softcap > 0 ? args.softcap : 1);
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale;
-  find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, workspace.n_blocks);
+  find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, n_blocks);
   const bool has_states = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0;
-  if (args.merge && !merges_inside && has_states) cuda::attention_merge(device, merging);
+  if (args.merge && has_states) cuda::attention_merge(device, merging);
 }
 
 }  // namespace baton::cuda

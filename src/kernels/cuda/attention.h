@@ -9,17 +9,12 @@
 
 namespace baton::cuda {
 
-/// What launches share and leave as they found it. Made once by the backend, never resized: recorded graphs hold the addresses.
-struct AttentionWorkspace {
-  unsigned* arrivals = nullptr;  ///< the counter of the grid's barrier
-  int n_blocks = 0;              ///< of the persistent grid, all resident at once
-  bool merges_inside = false;    ///< else a launch of its own merges
-};
-
 /// Says in a sentence why attention cannot work with this storage on this device, or nothing: asked before anything is built.
 /// q must have the storage's dtype (bf16 for f8_e4m3); out that dtype or f32.
 std::string attention_obstacle(const Device& device, const KvShape& kv);
 
-void attention(const Device& device, const AttentionWorkspace& workspace, const AttentionArgs& args);
+/// `n_blocks`: the persistent grid's, all resident at once. Rows with partial states are merged by a second launch if args.merge
+/// is set and the step has any.
+void attention(const Device& device, int n_blocks, const AttentionArgs& args);
 
 }  // namespace baton::cuda

@@ -1,7 +1,7 @@
 /// The consumer warps of the attention kernel: products, the running softmax, and what a tile leaves behind.
 #pragma once
 
-#include "kernels/cuda/attention_grid_merge.cuh"
+#include "kernels/cuda/attention_step.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 
 namespace baton::cuda {
@@ -43,8 +43,6 @@ class Consumer {
       run_tile();
       is_dry_ = 0;
     }
-    if (task_.then_merges == 0) return;
-    merge_behind_all_blocks<T, kConsumerBarrier>(p_, reinterpret_cast<std::uint32_t*>(shared_.scratch), thread_);
   }
 
  private:

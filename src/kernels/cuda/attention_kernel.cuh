@@ -10,10 +10,9 @@
 ///     33 to 64      4                1               wgmma on sm_90a, a stage a step, where every row sees all of it
 ///
 /// Token groups end with states of their own, which are joined in order through shared memory. A tile leaves its output, or a
-/// partial state; rows with such states are merged by the launch behind (attention_merge.cu), or here, by the blocks, when all
-/// of them have no more tiles (BackendOptions::merges_in_attention). Every order of summation follows from the plan alone, so
-/// the grid does not change a bit. The first keys are read while the kernel before may still run, where they are older than the
-/// step. Sources: FlashAttention-2 (arXiv:2307.08691) for the running softmax, Flash-Decoding and RelayAttention
+/// partial state; a second launch merges rows with such states (attention_merge.cu). The plan alone fixes the order of every sum,
+/// so the grid does not change a bit. A block reads its first keys while the kernel before it may still run, if they are older
+/// than the step. Sources: FlashAttention-2 (arXiv:2307.08691) for the running softmax, Flash-Decoding and RelayAttention
 /// (arXiv:2402.14808) for the items.
 #pragma once
 

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kMergeThreads, 5) merge_kernel(const __grid_co
   if (step.n_partials == 0) return wait_for_kernel_before();
   Merger<T, 1> merger(p, step, static_cast<int>(gridDim.x), shared, static_cast<int>(threadIdx.x));
   // What the step says is older than the kernel before.
-  merger.run([] { return static_cast<int>(blockIdx.x); }, [] { wait_for_kernel_before(); });
+  merger.run(static_cast<int>(blockIdx.x), [] { wait_for_kernel_before(); });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-/// Merging of partial states by groups of four warps: in a launch of its own, or inside the attention kernel, by its blocks
-/// behind a barrier of the grid. What is merged alone says in which order it is summed, so both give the same bits, whatever
-/// the grid.
+/// Merging of partial states by groups of four warps. The states alone say in which order they are summed, so the grid does not
+/// change a bit.
 ///
 /// A warp takes a row and query head, a lane four columns, and sums up to 32 states in order. Where there are few rows and
 /// heads a group takes one, and four parts of more than 8 states; the same where there are more than 32 states, in runs of 32.
@@ -26,15 +25,6 @@ constexpr int kMergeLoads = 4;   ///< outputs that a lane has in flight
 /// part of one.
 constexpr int kMergeWords = kMergeThreads + kMergeWarps * (128 + 2);
 
-/// Four neighbouring numbers of an output row, rounded to nearest even if it is 16-bit.
-template <class T>
-__device__ __forceinline__ void store_output(const AttentionParams& p, std::int64_t index, float4 x) {
-  if (p.out_is_f32)
-    *reinterpret_cast<float4*>(p.out + index * 4) = x;
-  else
-    *reinterpret_cast<uint2*>(p.out + index * 2) = {pack_pair<T>(x.x, x.y), pack_pair<T>(x.z, x.w)};
-}
-
 /// Merges rows for the calling thread's group of four warps, one of `n_groups`, whose named barrier is kBarrier.
 template <class T, int kBarrier>
 class Merger {
@@ -43,15 +33,13 @@ class Merger {
   __device__ Merger(const AttentionParams& p, const StepArrays& step, int n_groups, std::uint32_t* shared, int thread)
       : p_(p), step_(step), n_groups_(n_groups), shared_(shared), thread_(thread), lane_(thread % 32), warp_(thread / 32) {}
 
-  /// Merges all rows that have states. All threads of the group call this. In each thread, join() is called once and gives the
-  /// group's number (negative: it has nothing to merge); before it nothing is written. Then until_written() is called once;
-  /// before it no state that counts is read.
-  template <class Join, class UntilWritten>
-  __device__ __forceinline__ void run(const Join& join, const UntilWritten& until_written) {
+  /// Merges all rows that have states, as group `group`. All threads of the group call this. until_written() is called once in
+  /// each thread; before it nothing is written and no state that counts is read.
+  template <class UntilWritten>
+  __device__ __forceinline__ void run(int group, const UntilWritten& until_written) {
     const int n_units = step_.n_rows * p_.n_heads;
     by_group_ = n_units <= kFewUnits;
     const int stride = n_groups_ * (by_group_ ? 1 : kMergeWarps);
-    int group = 0;
     int unit = 0;
     Row row;
     // The first round is dry, for the instructions' sake: it sums whatever lies in the first state and stores nothing.
@@ -64,8 +52,6 @@ class Merger {
       if (now.n_states > 0) merge(now);
       if (round == 0) {
         is_dry_ = 0;
-        group = join();
-        if (group < 0) return;
         unit = group + (by_group_ ? 0 : n_groups_ * warp_) - stride;
         row.n_states = 0;
       } else {

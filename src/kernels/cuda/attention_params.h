@@ -19,9 +19,6 @@ struct AttentionParams {
   float* part_m = nullptr;
   float* part_l = nullptr;
   const std::byte* kv = nullptr;  ///< the layer, as kv_layout.h says
-  /// Arrivals of blocks whose states are all written, see GridBarrier; null: rows with states are left to a launch of their
-  /// own.
-  unsigned* arrivals = nullptr;
   std::int64_t block_bytes = 0;
   std::int64_t tile_bytes = 0;
   int block_shift = 0;  ///< log2 of the tokens a block

@@ -46,7 +46,6 @@ class Producer {
     barrier_wait(shared_.task_empty, task_parity_ ^ 1);
     if (thread_ == 0) {
       shared_.task->n_token_rows = 0;
-      shared_.task->then_merges = p_.arrivals != nullptr && step.n_partials > 0 ? 1 : 0;
     }
     barrier_arrive(shared_.task_full);
     barrier_arrive(shared_.task_full);

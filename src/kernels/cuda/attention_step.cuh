@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/attention_params.h"
+#include "kernels/cuda/mma.cuh"
 
 namespace baton::cuda {
 
@@ -35,5 +36,14 @@ struct StepArrays {
     most_merge_inputs = sections.most_merge_inputs;
   }
 };
+
+/// Four neighbouring numbers of an output row, rounded to nearest even if it is 16-bit.
+template <class T>
+__device__ __forceinline__ void store_output(const AttentionParams& p, std::int64_t index, float4 x) {
+  if (p.out_is_f32)
+    *reinterpret_cast<float4*>(p.out + index * 4) = x;
+  else
+    *reinterpret_cast<uint2*>(p.out + index * 2) = {pack_pair<T>(x.x, x.y), pack_pair<T>(x.z, x.w)};
+}
 
 }  // namespace baton::cuda

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_launch.h"
-#include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/attention_params.h"
 #include "kernels/cuda/mma.cuh"
 
@@ -29,7 +28,7 @@ struct TileTask {
   std::int32_t kv_begin = 0;
   std::int32_t kv_end = 0;
   std::int32_t kv_head = 0;
-  std::int32_t then_merges = 0;  ///< behind the last tile: whether the grid then merges
+  std::int32_t reserved = 0;  ///< shared memory behind it stays 16-byte aligned
 };
 static_assert(sizeof(TileTask) == 32);
 
@@ -70,7 +69,6 @@ struct AttentionTile {
   static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 16 +
                                      2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) + static_cast<int>(sizeof(TileTask)) +
                                      8 * (2 * kMaxStages + 2);
-  static_assert(kScratchFloats >= kMergeWords);
   static_assert(kTailBytes == 0 || kTailBytes == 64);
 
   /// Address of a 16-byte chunk of a token's row in a part of a stage (kv_layout.h, with kStageTokens for block_len).

@@ -182,11 +182,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   if (options.attention_blocks > most_blocks)
     return fail(ErrorCode::invalid_request, fmt::format("{} blocks of attention: {} holds {} at once", options.attention_blocks,
                                                         device_.name, most_blocks));
-  BATON_TRY(std::byte * arrivals, device_memory(sizeof(unsigned), "the counter of attention's blocks"));
-  attention_.arrivals = reinterpret_cast<unsigned*>(arrivals);
-  attention_.n_blocks = options.attention_blocks > 0 ? options.attention_blocks : most_blocks;
-  attention_.merges_inside = options.merges_in_attention;
-  check_cuda(cudaMemsetAsync(arrivals, 0, sizeof(unsigned), device_.stream), "cudaMemsetAsync");
+  attention_blocks_ = options.attention_blocks > 0 ? options.attention_blocks : most_blocks;
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
   const std::int32_t n_places = 2 * device_.n_multiprocessors;  // blocks of 1024 threads that run at once
   BATON_TRY(std::byte * places, device_memory(static_cast<std::size_t>(n_places) * sizeof(std::uint64_t),
@@ -202,7 +198,6 @@ CudaBackend::~CudaBackend() {
   cudaSetDevice(device_.ordinal);
   cudaStreamSynchronize(device_.stream);
   products_.reset();
-  cudaFree(attention_.arrivals);
   cudaFree(sampling_.originals);
   cudaFree(sampling_.places);
   cudaFree(step_);
@@ -247,7 +242,7 @@ BackendInfo CudaBackend::info() const {
   costs.item_us = 3.0;
   costs.merge_us = 4.5;
   costs.relay_us = 2.0;
-  costs.n_workers = attention_.n_blocks;
+  costs.n_workers = attention_blocks_;
   costs.row_tile_queries = kAttentionTileRows;
   costs.min_piece = 256;
   costs.head_by_head = false;
@@ -347,7 +342,7 @@ void CudaBackend::matmul(const MatmulArgs& args) {
   products_->multiply(args);
 }
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
-void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_, args); }
+void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_blocks_, args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
 void CudaBackend::silu_mul(const SiluMulArgs& args) { cuda::silu_mul(device(), args); }
 void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), sampling_, args); }

@@ -65,7 +65,7 @@ class CudaBackend final : public Backend {
   const Device& device() const;
 
   Device device_;
-  AttentionWorkspace attention_;
+  int attention_blocks_ = 0;  ///< of the persistent grid, all resident at once
   SampleWorkspace sampling_;
   std::unique_ptr<MatmulEngine> products_;
   std::byte* step_ = nullptr;  ///< where every step is uploaded to
