@@ -1,4 +1,4 @@
-/// Checks of what only we can get wrong: a failed check is a bug, so it prints one line and aborts, in every build.
+/// Checks of invariants. A failed check is a bug of Baton: it prints one line and aborts, in every build.
 #pragma once
 
 #include <cstdio>
@@ -23,7 +23,7 @@ constexpr void check(bool holds, std::string_view message, std::source_location 
     check_failed(message, where);
 }
 
-/// The same with a message that costs something to make: `make_message()` runs only when the check fails.
+/// The same for a message that is expensive to make: `make_message()` runs only if the check fails.
 template <class MakeMessage>
   requires requires(MakeMessage make) { std::string(make()); }
 constexpr void check(bool holds, MakeMessage make_message, std::source_location where = std::source_location::current()) {

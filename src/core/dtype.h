@@ -75,8 +75,8 @@ struct Float16 {
 };
 
 /// OCP FP8 E4M3: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinity, one NaN a sign. Conversion from float rounds to
-/// nearest even and saturates at +-448, infinity too; NaN gives 0x7f: the bits of CUDA's cvt.rn.satfinite. To float it is
-/// exact.
+/// nearest even and saturates at +-448, also for infinity; NaN gives 0x7f. These are the bits of CUDA's cvt.rn.satfinite.
+/// Conversion to float is exact.
 struct Float8E4M3 {
   std::uint8_t bits = 0;
 
@@ -101,7 +101,7 @@ struct Float8E4M3 {
     if (magnitude >= std::bit_cast<std::uint32_t>(kLargest)) return static_cast<std::uint8_t>(sign | 0x7e);
     std::uint32_t code;
     if (magnitude < std::bit_cast<std::uint32_t>(0x1p-6f)) {
-      // Subnormal, in steps of 2^-9, which is the step of floats from 2^14 on: the sum rounds as wanted.
+      // Subnormal: steps of 2^-9. Floats from 2^14 on have the same step, so the addition rounds correctly.
       code = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) - std::bit_cast<std::uint32_t>(0x1p14f);
     } else {
       code = ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20) - (120u << 3);

@@ -1,4 +1,4 @@
-/// Ids as distinct types, so that a block is never taken for a sequence.
+/// Ids as distinct types, so that a block id cannot be used as a sequence id.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,7 @@ namespace baton {
 
 using TokenId = std::int32_t;
 
-/// A number that only equals ids of its own kind. `value` is -1 where there is none.
+/// A number that compares only with ids of its own kind. `value` is -1 for no id.
 template <class Kind, class Value>
 struct Id {
   Value value = -1;

@@ -1,4 +1,4 @@
-/// The log over spdlog: one asynchronous-free logger on standard error, coloured on a terminal.
+/// The log, over spdlog: one synchronous logger on standard error, coloured on a terminal.
 #include "core/log.h"
 
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -17,7 +17,7 @@ spdlog::level::level_enum spdlog_level(Level level) {
   return spdlog::level::info;
 }
 
-/// The one logger; spdlog keeps it, so that every part of the program (modules too) finds the same.
+/// The only logger. spdlog owns it, so every part of the program finds the same one, modules included.
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = spdlog::get("baton");

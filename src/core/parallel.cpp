@@ -1,4 +1,4 @@
-/// How a thread pool shares out the parts of a loop, and how its threads wait for the next.
+/// The thread pool: how it distributes the parts of a loop, and how its threads wait for the next loop.
 #include "core/parallel.h"
 
 #include <sched.h>
@@ -41,10 +41,10 @@ int n_quota_threads() {
   return std::max(1, static_cast<int>(std::ceil(quota / period)));
 }
 
-/// Pauses before a thread that waits goes to sleep, some 50 us: the loops of a step follow each other closer than that, and
-/// between steps a thread that does not sleep would only take a processor from the server's.
+/// A waiting thread pauses this often, for about 50 us, before it sleeps. The loops of a step follow one another faster than
+/// that. Between steps a spinning thread would only take processor time from the server's threads.
 constexpr int kPausesBeforeSleep = 3000;
-/// Ranges a thread of for_ranges: with more, less is left to wait for at the end and each costs a little more.
+/// Ranges for each thread in for_ranges. More ranges shorten the wait at the end of a loop; each range costs a little time.
 constexpr std::int64_t kRangesPerThread = 4;
 
 void pause() {
@@ -55,7 +55,7 @@ void pause() {
 #endif
 }
 
-/// Waits until `value` is another than `old`, and gives it.
+/// Waits until `value` differs from `old` and returns the new value.
 std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
   for (int i = 0; i < kPausesBeforeSleep; ++i) {
     if (const std::uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
@@ -73,10 +73,11 @@ int n_available_threads() {
   return quota > 0 ? std::min(quota, affinity) : affinity;
 }
 
-/// Loops have numbers. A range's claim is {number of the loop, next part}: one of an older loop says that nobody has begun the
-/// range in this one, so that nothing has to be written to start a loop but its body and its number. A thread that comes late
-/// reads body and number again before it believes them, and then claims by compare-and-swap: a claim that succeeds shows that
-/// the loop has a part that is not done, so its body still stands.
+/// Loops are numbered. Each thread's range has one word {number of the loop, next part}. A word with an older loop number means
+/// that nobody has begun the range in the current loop. Starting a loop therefore writes only its body and its number.
+///
+/// A thread that arrives late reads body and number twice to be sure that they belong together. It then takes a part by
+/// compare-and-swap. Success proves that the loop still has an unfinished part, so its body is still alive.
 class Parallel::ThreadPool {
  public:
   explicit ThreadPool(int n_threads) : claims_(static_cast<std::size_t>(n_threads)) {
@@ -124,7 +125,7 @@ class Parallel::ThreadPool {
     }
   }
 
-  /// Runs parts of the loop until none is left to begin: those of the thread's own range, then others'.
+  /// Runs parts of the loop until all have been begun: first those of the thread's own range, then those of other threads.
   void take_parts(int thread, std::uint64_t loop) {
     const Body* body = body_.load(std::memory_order_acquire);
     const std::int64_t n_parts = n_parts_.load(std::memory_order_acquire);
@@ -142,7 +143,7 @@ class Parallel::ThreadPool {
     if (n_done_.fetch_add(n_done) + n_done == static_cast<std::uint32_t>(n_parts)) n_done_.notify_one();
   }
 
-  /// The next part of the owner's range, or -1 if all have been begun or the loop is not the current one any more.
+  /// Takes the next part of the owner's range. -1: all its parts have been begun, or the loop is no longer the current one.
   std::int64_t claim(std::size_t owner, std::uint64_t loop, std::int64_t n_parts) {
     const auto n_threads = static_cast<std::int64_t>(claims_.size());
     const auto index = static_cast<std::int64_t>(owner);
@@ -160,9 +161,9 @@ class Parallel::ThreadPool {
     }
   }
 
-  std::vector<Claim> claims_;           ///< by owner of the range
-  std::uint64_t n_loops_ = 0;           ///< the caller's
-  std::atomic<std::uint64_t> loop_{0};  ///< the one that runs; 0: none, and body and number of parts may change
+  std::vector<Claim> claims_;           ///< one for each range, by the thread that owns the range
+  std::uint64_t n_loops_ = 0;           ///< used by the caller only
+  std::atomic<std::uint64_t> loop_{0};  ///< number of the running loop; 0: no loop runs, body and n_parts may change
   std::atomic<const Body*> body_{nullptr};
   std::atomic<std::int64_t> n_parts_{0};
   alignas(64) std::atomic<std::uint32_t> n_done_{0};

@@ -1,11 +1,11 @@
 /// Parallel loops over the processor's threads.
 ///
-/// Each Parallel has a thread pool of threads of its own, the caller among them. The parts of a loop are dealt out as neighbouring
-/// ranges, one a thread; who has finished his range takes what others have not begun. A loop ends when its parts are done, not
-/// when its threads have arrived: a thread whose processor the system has given to another program holds up the one part that
-/// it is in.
+/// Each Parallel owns a thread pool; the caller is one of its threads. A loop is divided into parts. Each thread gets a range of
+/// neighbouring parts, and a thread that has finished its range takes parts that other threads have not begun. A loop ends when
+/// all parts are done, even if some threads never arrived. If the system gives a thread's processor to another program, the loop
+/// therefore waits for one part, not for the thread's whole range.
 ///
-/// One loop at a time for each Parallel; the body must not throw and must not open another loop of the same thread pool.
+/// A Parallel runs one loop at a time. The body must not throw and must not start another loop on the same Parallel.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ class Parallel {
 
   int n_threads() const { return n_threads_; }
 
-  /// Runs body(part, thread) once for each part in [0, n_parts), n_parts < 2^24, and returns when all have ended. Parts that
-  /// run at the same time have different threads in [0, n_threads), the caller's is 0; neighbouring parts tend to have the
-  /// same.
+  /// Runs body(part, thread) once for each part in [0, n_parts), n_parts < 2^24, and returns when all calls have ended. `thread`
+  /// is in [0, n_threads) and differs between parts that run at the same time; the caller's is 0. Neighbouring parts usually run
+  /// on the same thread.
   using Body = std::function<void(std::int64_t part, int thread)>;
   void for_parts(std::int64_t n_parts, const Body& body) const;
 
-  /// Splits [0, count) into contiguous ranges of about the same length, some for each thread, each a multiple of `grain` but
-  /// the last, and runs body(begin, end). Ranges depend on count, grain and n_threads alone. Runs on the caller where one range
-  /// is enough.
+  /// Splits [0, count) into contiguous ranges of about equal length, several for each thread, and runs body(begin, end) for
+  /// each. The length of every range but the last is a multiple of `grain`. The ranges depend only on count, grain and n_threads.
+  /// A single range runs on the caller.
   void for_ranges(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t begin, std::int64_t end)>& body) const;
 

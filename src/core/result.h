@@ -1,4 +1,4 @@
-/// Results of what the outside world can make fail: files, checkpoints, configurations, requests, sockets.
+/// Results of operations that the outside world can make fail: files, checkpoints, configurations, requests, sockets.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ enum class ErrorCode {
   not_found,        ///< 404: a model, prefix, file or tensor that does not exist
   too_large,        ///< 413: over a size limit
   unavailable,      ///< 503: queue full, shutting down
-  unsupported,      ///< 501: known, and not done here
-  invalid_data,     ///< a file that is damaged or does not fit
-  out_of_memory,    ///< memory asked for at start is not there
-  io,               ///< the operating system said no
+  unsupported,      ///< 501: known, but not supported by Baton
+  invalid_data,     ///< a file is damaged or does not match
+  out_of_memory,    ///< memory requested at start is not available
+  io,               ///< the operating system refused
   internal,         ///< 500
 };
 

@@ -1,4 +1,4 @@
-/// What a thread is called in top, perf and /proc, so that its processor time can be told from others'.
+/// Names of threads in top, perf and /proc, so that their processor times can be told apart.
 #pragma once
 
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 namespace baton {
 
-/// Names the calling thread, in 15 bytes at most; threads that it starts later inherit the name until they have their own.
+/// Names the calling thread (at most 15 bytes). Threads that it starts later inherit the name until they set their own.
 inline void name_this_thread(std::string_view name) {
   std::array<char, 16> text{};
   name.copy(text.data(), text.size() - 1);

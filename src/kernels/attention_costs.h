@@ -1,4 +1,4 @@
-/// What attention looks like to a plan: the shape of a layer group, and what reading keys costs on a device.
+/// What the attention planner needs to know: the shape of a layer group, and what attention costs on a device.
 #pragma once
 
 #include <algorithm>
@@ -6,35 +6,36 @@
 
 namespace baton {
 
-/// Cuts in batch-invariant mode are at absolute multiples of this many positions, and every executor builds a row's state of
-/// each such chunk from nothing and folds chunks left to right, in every mode.
+/// Positions of a chunk. In batch-invariant mode runs are cut only at absolute multiples of this. In every mode an executor
+/// computes a row's partial state for each chunk separately and merges the chunks from left to right.
 inline constexpr std::int32_t kAttentionChunk = 256;
 
-/// What attention costs on a device, in microseconds and bytes, with all KV heads of the rank. The defaults are a CPU's; a
-/// backend gives its own (BackendInfo::attention_costs).
+/// What attention costs on a device, in microseconds and bytes, for all KV heads of the rank. The defaults are those of a CPU;
+/// a backend returns its own (BackendInfo::attention_costs).
 struct AttentionCosts {
   double memory_bytes_per_us = 40e3;    ///< reading keys and values from memory
   double cache_bytes_per_us = 150e3;    ///< re-reading them while they stay in the cache
-  std::int64_t cache_bytes = 22 << 20;  ///< re-reads come from the cache while what is read again has under 0.7 of this
-  /// Rate of the products with many query rows (token rows x query heads of a KV head). With r rows, padded to query_granule
-  /// times a power of two (no further than 128; 1: no padding), a key takes as long as r + few_queries rows at this rate.
+  std::int64_t cache_bytes = 22 << 20;  ///< re-reads hit the cache while the re-read keys and values take less than 0.7 of this
+  /// Rate of attention's matmuls with many query rows (token rows x query heads of a KV head). Query rows are padded to
+  /// query_granule times a power of two (up to 128; query_granule 1: no padding). With r padded rows a key takes as long as
+  /// r + few_queries rows at this rate.
   double flops_per_us = 300e3;
   double few_queries = 0;
   std::int32_t query_granule = 1;
   double partial_bytes_per_us = 20e3;  ///< writing and merging partial states
   double item_us = 0.7;                ///< fixed cost of an item and KV head, of one worker's time
-  double merge_us = 0;                 ///< what a step that merges anything takes longer at its end
-  double relay_us = 0;                 ///< what relaying has to save at least, also where the step merges anyway
+  double merge_us = 0;                 ///< extra time of a step in which any row is merged
+  double relay_us = 0;                 ///< least saving for which a node is relayed, even if the step merges anyway
   std::int32_t n_workers = 2;          ///< threads or blocks that share the items
-  /// Token rows that one read of a run serves (a node with more is read ceil(rows / row_tile) times); or, if row_tile_queries
-  /// is not 0, the query rows that it serves.
+  /// Token rows that one read of a run serves; a node with more rows is read ceil(rows / row_tile) times. If row_tile_queries is
+  /// not 0, it says instead how many query rows one read serves.
   std::int32_t row_tile = 32;
   std::int32_t row_tile_queries = 0;
   std::int32_t min_piece = 256;  ///< positions; a run is not cut into shorter pieces than this
-  /// A worker takes all items of one KV head before those of the next: re-reads come one after the other, and the cache has to
-  /// hold the heads that are worked at. Otherwise all heads and items are read at the same time.
+  /// true: a worker processes all items of one KV head before the next head. Re-reads follow one another, and the cache must hold
+  /// only the heads in progress. false: all heads and items are read at the same time.
   bool head_by_head = true;
-  bool deals_pairs = false;  ///< the plan says which worker takes which (item, KV head) pairs
+  bool deals_pairs = false;  ///< the plan assigns the (item, KV head) pairs to workers
 };
 
 struct AttentionShape {

@@ -1,4 +1,4 @@
-/// The attention planner: block tables to a prefix tree, the tree to runs that are read once, runs to items.
+/// The attention planner: makes a prefix tree of the block tables, runs that are read once of the tree, and items of the runs.
 #include "plan/attention_plan.h"
 
 #include <bit>
@@ -19,25 +19,25 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
 
-/// Token rows that read a run together, and the part of the run that they see.
+/// A tile: token rows that read a run together, and the part of the run that they see.
 struct Tile {
   std::int32_t first_row = 0;
   std::int32_t n_rows = 0;
   std::int32_t kv_begin = 0;
   std::int32_t kv_end = 0;
-  std::int32_t seen_from = 0;  ///< positions [seen_from, seen_until) are seen by all of the rows
+  std::int32_t seen_from = 0;  ///< all rows see positions [seen_from, seen_until)
   std::int32_t seen_until = 0;
-  std::int32_t settled_until = 0;  ///< keys before this position are older than the step
-  std::int32_t block_list = 0;     ///< of position list_begin
+  std::int32_t settled_until = 0;  ///< keys before this position were stored by earlier steps
+  std::int32_t block_list = 0;     ///< index of the block of position list_begin
   std::int32_t list_begin = 0;
   std::int32_t n_sequences = 0;
   std::int32_t n_pieces = 1;
   std::int32_t first_partial = 0;
-  bool alone = false;  ///< the only tile of all its rows
+  bool alone = false;  ///< its rows have no other tile
 };
 
-/// Tiles that are started together: those of a shared run, piece by piece so that the second to read a piece finds it in the
-/// cache, or one tile of a context.
+/// Tiles that start together: one tile of a context, or all tiles of a shared run. The latter start piece by piece, so that the
+/// second tile that reads a piece finds it in the cache.
 struct Batch {
   std::int32_t first_tile = 0;
   std::int32_t n_tiles = 0;
@@ -45,7 +45,7 @@ struct Batch {
 
 }  // namespace
 
-/// Everything a plan is made of, kept from call to call; the steps stand in the order they run.
+/// The working memory of planning, reused from call to call. The member functions stand in the order in which they run.
 struct AttentionPlanner::Work {
   AttentionPlan plan;
   std::vector<std::int32_t> order;
@@ -56,14 +56,14 @@ struct AttentionPlanner::Work {
   AttentionShape shape;
   AttentionPlanOptions options;
   int block_shift = 0;                  // block_len is a power of two, because it divides kAttentionChunk
-  std::vector<std::int32_t> first_row;  // of each sequence, and the end
+  std::vector<std::int32_t> first_row;  // of each sequence; one more element for the end
   std::vector<std::int32_t> sequence_of_row;
   NodeChooser chooser;
-  std::vector<std::int32_t> n_relayed_above;  // each node
-  std::vector<std::int32_t> kv_begin_of;      // where a sequence's own context begins
-  std::vector<Tile> tiles;                    // shared runs before what is below them: a row's tiles ascend
+  std::vector<std::int32_t> n_relayed_above;  // of each node
+  std::vector<std::int32_t> kv_begin_of;      // where each sequence's own context begins
+  std::vector<Tile> tiles;                    // shared runs before the tiles below them, so a row's tiles ascend
   std::vector<Batch> batches;
-  std::size_t n_shared_batches = 0;  // these come first
+  std::size_t n_shared_batches = 0;  // these batches come first
   std::vector<std::uint64_t> batch_keys;
   std::vector<CutRun> cut_runs;
   std::vector<CutRun> sorted_runs;
@@ -82,7 +82,7 @@ struct AttentionPlanner::Work {
     chooser.choose(laid_out(), shape, options, model, plan.stats.tree);
     make_tiles(model);
     cut(model, 1);
-    // Over the limits: cut less (never in batch-invariant mode, where cuts are fixed), then share nothing.
+    // Over the limits: cut less (except in batch-invariant mode, where cuts are fixed), then share nothing.
     for (double coarser = 2; over_limits() && !options.batch_invariant && coarser <= 1024; coarser *= 8) cut(model, coarser);
     if (over_limits()) {
       for (NodeReport& report : plan.stats.tree) report.choice = NodeChoice::no_room;
@@ -151,7 +151,7 @@ struct AttentionPlanner::Work {
       add_tiles(i, 1, kv_begin_of[at(i)], sequences[at(i)].kv_len, model.row_tile());
       for (auto tile = first_tile; tile < static_cast<std::int32_t>(tiles.size()); ++tile) batches.push_back({tile, 1});
     }
-    // A row is written directly if one item is all it has.
+    // A row whose only item covers its whole context is written directly.
     tiles_of_row.assign(plan.rows.size(), 0);
     for (const Tile& tile : tiles)
       for (std::int32_t row = tile.first_row; row < tile.first_row + tile.n_rows; ++row) ++tiles_of_row[at(row)];
@@ -161,7 +161,7 @@ struct AttentionPlanner::Work {
     }
   }
 
-  /// Tiles of at most row_tile rows that see something of a run, clipped to what they see, and the run's block list.
+  /// Adds the run's block list, and tiles of at most row_tile rows that see some of the run, clipped to what they see.
   void add_tiles(std::int32_t first_sequence, std::int32_t n_sequences, std::int32_t kv_begin, std::int32_t kv_end,
                  std::int32_t row_tile) {
     const std::int32_t end_row = first_row[at(first_sequence + n_sequences)];
@@ -228,13 +228,13 @@ struct AttentionPlanner::Work {
     return run;
   }
 
-  /// Orders the batches and chooses their cuts.
+  /// Sorts the batches and chooses their cuts.
   void cut(const AttentionCostModel& model, double coarser) {
     cut_runs.resize(batches.size());
     batch_keys.resize(batches.size());
     for (std::size_t i = 0; i < batches.size(); ++i) {
       cut_runs[i] = cut_run_of(batches[i], model);
-      // Shared runs first, the longest first; positive floats sort as their bits do.
+      // Shared runs first; in each group the longest first. The bits of positive floats sort as the floats do.
       const auto us = static_cast<float>(cut_runs[i].key_us * cut_runs[i].n_keys);
       const std::uint64_t descending = 0x7fffffffu - std::bit_cast<std::uint32_t>(us);
       batch_keys[i] = (i < n_shared_batches ? 0 : std::uint64_t{1} << 63) | (descending << 32) | i;
@@ -279,7 +279,7 @@ struct AttentionPlanner::Work {
 
   static bool is_direct(const Tile& tile) { return tile.alone && tile.n_pieces == 1; }
 
-  /// Where piece `index` of a tile begins; index n_pieces gives its end.
+  /// The first position of piece `index` of a tile; index n_pieces gives the end of the tile.
   std::int32_t piece_begin(const Tile& tile, std::int32_t index) const {
     if (index == 0) return tile.kv_begin;
     if (index == tile.n_pieces) return tile.kv_end;
@@ -309,8 +309,9 @@ struct AttentionPlanner::Work {
     }
   }
 
-  /// Batches, in the order of the list, that must start with all heads at once. Head by head the last head's items start when
-  /// all but its share is done: what is no longer than that share may wait so long, or what is all of one length.
+  /// Number of leading batches that must start with all heads at once. If heads run one after the other, the items of the last
+  /// head start when all work but that head's share is done. An item may start so late only if it is not longer than that share,
+  /// or if all items have about the same length.
   std::size_t n_item_major_batches() const {
     std::size_t n = n_shared_batches;
     if (cut_runs.size() != batches.size() || n == batches.size()) return n;
@@ -337,7 +338,7 @@ struct AttentionPlanner::Work {
       item.first_partial = tile.first_partial + piece * tile.n_rows;
     }
     if (tile.seen_from > item.kv_begin || tile.seen_until < item.kv_end) item.flags |= AttentionItem::masked;
-    const std::int32_t n_settled = tile.settled_until / 16 - item.kv_begin / 16;  // whole granules of 16
+    const std::int32_t n_settled = tile.settled_until / 16 - item.kv_begin / 16;  // in whole granules of 16 positions
     item.flags |= std::clamp(n_settled, 0, AttentionItem::kMostSettled) << AttentionItem::kSettledShift;
     return item;
   }
@@ -364,7 +365,7 @@ struct AttentionPlanner::Work {
         dealer.deal(item_us, plan.n_item_major, shape.n_kv_heads, options.costs.n_workers, plan.pairs, plan.worker_offsets);
   }
 
-  /// Lists each row's partial states. Tiles stand in the order of positions for any row, so that none needs sorting.
+  /// Lists each row's partial states. The tiles of a row stand in the order of positions, so no sorting is needed.
   void link_partials() {
     plan.merge_offsets.assign(plan.rows.size() + 1, 0);
     for (const Tile& tile : tiles) {

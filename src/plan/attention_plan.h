@@ -1,9 +1,10 @@
 /// The attention plan of a step: which rows attend to which runs of keys together.
 ///
-/// Pure host code, no device. A plan is made per step and layer group from the block tables of the running sequences: sequences
-/// whose tables begin with the same blocks share a node of a prefix tree, found here without any registration. In relay mode a
-/// node that pays is one item for all its rows (RelayAttention, arXiv:2402.14808, for any tree); what does not pay is folded
-/// into the leaves (PagedAttention); long runs are cut (Flash-Decoding); partial states are merged in position order.
+/// Pure host code that needs no device. The planner makes one plan for each step and layer group from the block tables of the
+/// running sequences. Sequences whose tables begin with the same blocks share a node of a prefix tree; no registration is needed.
+/// In relay mode a node that pays becomes one item for all its rows (RelayAttention, arXiv:2402.14808, for any tree). The keys of
+/// other nodes are read by each sequence as part of its own context (PagedAttention). Long runs are cut into pieces
+/// (Flash-Decoding), and partial states are merged in the order of positions.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +22,8 @@
 
 namespace baton {
 
-/// One running sequence's part of a step: its last `n_rows` of `kv_len` tokens are rows of the batch (kv_len counts them). The
-/// keys of all tokens before are older than the step: no sequence shares a block that another of the step still fills.
+/// One running sequence's part of a step: the last `n_rows` of its `kv_len` tokens are rows of the batch. The keys of all earlier
+/// tokens were stored by earlier steps: no sequence shares a block into which another sequence of this step still writes.
 struct SequenceRows {
   SlotId slot;
   std::span<const BlockId> blocks;  ///< block table, at least ceil(kv_len / block_len) entries
@@ -31,11 +32,11 @@ struct SequenceRows {
 };
 
 struct AttentionPlanOptions {
-  bool relay = true;  ///< false: every sequence reads all of its context by itself (`--attention paged`)
-  bool batch_invariant =
-      false;  ///< bit-identical for any batch: cuts at multiples of kInvariantChunk, nodes in whole chunks only
+  bool relay = true;  ///< false: each sequence reads its whole context by itself (`--attention paged`)
+  /// Bit-identical results for any batch: cuts only at multiples of kAttentionChunk, nodes of whole chunks only.
+  bool batch_invariant = false;
   AttentionCosts costs;
-  std::int32_t max_items = 1 << 16;  ///< over these the plan coarsens (fewer cuts, then leaves)
+  std::int32_t max_items = 1 << 16;  ///< with more, the planner cuts less, and at last shares nothing
   std::int32_t max_partials = 1 << 20;
 };
 
@@ -44,51 +45,52 @@ struct RelayNode {
   std::int32_t kv_begin = 0;
   std::int32_t kv_end = 0;
   std::int32_t n_sequences = 0;
-  std::int32_t depth = 0;  ///< relayed nodes above it
+  std::int32_t depth = 0;  ///< number of relayed nodes above it
 };
 
-/// What became of a run of keys that several sequences share.
+/// Whether a run of keys that several sequences share is relayed, and if not, why.
 enum class NodeChoice : std::int32_t {
   relayed,         ///< read once
-  costs_more,      ///< partial states and items would cost more than the reads
-  merging_costs,   ///< it pays, but all such nodes together save less than the merging that they bring to the step
+  costs_more,      ///< partial states and items would cost more than the reads saved
+  merging_costs,   ///< it pays alone, but all such nodes together save less than merging costs the step
   outside_window,  ///< no row sees it
-  no_room,         ///< the buffers for items or partial states hold nothing but leaves
+  no_room,         ///< the buffers for items or partial states are too small for shared nodes
 };
 
-/// A node of the prefix tree and why it was relayed or not. Times are estimates for one layer.
+/// A node of the prefix tree, and why it was relayed or not. Times are estimates for one layer.
 struct NodeReport {
   std::int32_t first_sequence = 0;
   std::int32_t n_sequences = 0;
   std::int32_t kv_begin = 0;
   std::int32_t kv_end = 0;
-  std::int32_t depth = 0;  ///< nodes above it
+  std::int32_t depth = 0;  ///< number of nodes above it
   NodeChoice choice = NodeChoice::costs_more;
-  double saved_us = 0;  ///< of reading and products
-  double cost_us = 0;   ///< of partial states and items
+  double saved_us = 0;  ///< reading and matmuls
+  double cost_us = 0;   ///< partial states and items
 };
 
 struct AttentionPlanStats {
-  std::int64_t kv_bytes_plain =
-      0;  ///< per layer: what leaves alone would request (each sequence its whole context, per row tile)
-  std::int64_t kv_bytes_requested = 0;  ///< per layer: what this plan requests
-  std::int64_t shareable_bytes_lost =
-      0;  ///< per layer: shared by several sequences and still read by each (did not pay, or not a whole chunk)
+  /// Per layer: bytes that a paged plan would request (each sequence reads its whole context, once for each row tile).
+  std::int64_t kv_bytes_plain = 0;
+  std::int64_t kv_bytes_requested = 0;  ///< per layer: bytes that this plan requests
+  /// Per layer: bytes of shared keys that each sequence still reads by itself (sharing did not pay, or no whole chunk).
+  std::int64_t shareable_bytes_lost = 0;
   std::vector<RelayNode> nodes;  ///< parents first
   std::vector<NodeReport> tree;  ///< every node, parents first; empty without relay
-  double busy_us = 0;            ///< estimate: all workers' time, shared evenly among them
-  double makespan_us = 0;        ///< estimate: the time of the worker that ends last, if they take items in the order given
+  double busy_us = 0;            ///< estimate: the total work, divided evenly among the workers
+  double makespan_us = 0;        ///< estimate: when the last worker ends, if workers take items in the order given
 };
 
 struct AttentionPlan {
   std::vector<TokenRow> rows;
-  /// In the order to start them: shared runs, then contexts, long ones first in each. The first n_item_major are started with
-  /// all KV heads item by item; the rest, whose lengths matter less, head by head, so that sequences which read the same blocks
-  /// by themselves read them at the same time.
+  /// In the order in which to start them: shared runs, then contexts, each group with long ones first. Executors process the
+  /// first n_item_major item by item, each with all KV heads. They process the others head by head, so that sequences that read
+  /// the same blocks by themselves read them at about the same time.
   std::vector<AttentionItem> items;
   std::int32_t n_item_major = 0;
-  /// With AttentionCosts::deals_pairs: item * n_kv_heads + kv_head, those of worker w at [worker_offsets[w], worker_offsets[w +
-  /// 1]) in the order to take them. Dealt by estimated times so that all workers end together.
+  /// With AttentionCosts::deals_pairs: (item, KV head) pairs as item * n_kv_heads + kv_head. Worker w processes those at
+  /// [worker_offsets[w], worker_offsets[w + 1]), in this order. The planner assigns them by estimated time, so that all workers
+  /// end together.
   std::vector<std::int32_t> pairs;
   std::vector<std::int32_t> worker_offsets;  ///< [n_workers + 1]
   std::vector<std::int32_t> block_lists;
@@ -98,12 +100,12 @@ struct AttentionPlan {
   AttentionPlanStats stats;
 };
 
-/// Makes plans with the same memory again and again.
+/// Makes plans, and reuses its memory from plan to plan.
 ///
-/// Finds the tree that the block tables form, decides from the leaves up which nodes are read once for all (see NodeReport),
-/// cuts runs so that workers who take (item, KV head) pairs in that order, whoever is free the next one, end within
-/// a few percent of each other with as few pieces as that takes, and links partial states in position order.
-/// O(n log n) in sequences, plus the sizes of block tables and of the plan. Thread: one at a time.
+/// It finds the tree that the block tables form and decides from the leaves up which nodes are read once for all (see NodeReport).
+/// It cuts runs into as few pieces as are needed for all workers to end within a few percent of each other, if each free worker
+/// takes the next (item, KV head) pair. It links partial states in the order of positions.
+/// Cost: O(n log n) in sequences, plus the sizes of the block tables and of the plan. Thread: one at a time.
 class AttentionPlanner {
  public:
   AttentionPlanner();
@@ -111,7 +113,7 @@ class AttentionPlanner {
   AttentionPlanner(AttentionPlanner&&) noexcept;
   AttentionPlanner& operator=(AttentionPlanner&&) noexcept;
 
-  /// depth_first_order into memory that is kept: valid until the next call.
+  /// depth_first_order, in reused memory: valid until the next call.
   std::span<const std::int32_t> order(std::span<const SequenceRows> sequences);
   /// Plans one layer group. `sequences` must stand in depth_first_order; rows are laid out sequence after sequence. Valid until
   /// the next call.
@@ -124,27 +126,27 @@ class AttentionPlanner {
   std::unique_ptr<Work> work_;
 };
 
-/// The order in which sequences must stand in the batch so that the sharers of any node are neighbours: depth first over the
-/// tree that their block tables form. Returns indices into `sequences`; equal tables keep their order.
+/// The order of sequences in the batch in which the sequences of every node are neighbours: depth first over the tree that the
+/// block tables form. Returns indices into `sequences`; equal tables keep their order.
 std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequences);
 
-/// AttentionPlanner::plan with memory of its own.
+/// The same as AttentionPlanner::plan, with newly allocated memory.
 AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const AttentionShape& shape,
                              const AttentionPlanOptions& options);
 
-/// Appends a plan's arrays to a step, as a layer group of it; where keys are stored (kv_indices) is the caller's to add.
+/// Appends a plan's arrays to a step, as one layer group. The caller adds where keys are stored (kv_indices).
 LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan);
 
-/// Says what is wrong with a plan, if anything: each row must see each position of its [kv_lo, kv_hi) in exactly one item that
-/// reads the block its table names, partial states must be written once and merged once, in ascending position order, flags
-/// must be true.
+/// Returns what is wrong with a plan, or nothing. Each row must see each position of its [kv_lo, kv_hi) in exactly one item, which
+/// must read the block that the sequence's table names. Each partial state must be written once and merged once, in ascending
+/// order of positions. Flags must be true.
 std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<const SequenceRows> sequences,
                                            const AttentionShape& shape);
 
-/// For a sentence about a node: "relayed", or "not relayed, " and why.
+/// A phrase about a node: "relayed", or "not relayed, " and why.
 std::string_view to_string(NodeChoice choice);
 
-/// The plan for a reader: rows, bytes, every node of the tree with what it saves and costs, items (`--explain`).
+/// The plan as text: rows, bytes, every node of the tree with what it saves and costs, items (`--explain`).
 std::string to_string(const AttentionPlan& plan);
 
 }  // namespace baton

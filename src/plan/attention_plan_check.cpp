@@ -1,4 +1,4 @@
-/// Attention plans read back: the validator and the printed form.
+/// The validator of attention plans, and their printed form.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-/// What is wrong with one item by itself.
+/// Returns what is wrong with one item by itself, or nothing.
 std::optional<std::string> find_item_fault(const AttentionPlan& plan, std::size_t index) {
   const AttentionItem& item = plan.items[index];
   if (item.n_rows < 1 || item.first_row < 0 || item.first_row + item.n_rows > static_cast<std::int32_t>(plan.rows.size()))
@@ -26,7 +26,8 @@ std::optional<std::string> find_item_fault(const AttentionPlan& plan, std::size_
   return std::nullopt;
 }
 
-/// Checks the items of one row: every visible position once, in the block of the sequence's table, merged in order of position.
+/// Checks the items of one row: each visible position is read once, from the block that the sequence's table names, and the states
+/// are merged in the order of positions.
 std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_t row, const SequenceRows& sequence,
                                           std::vector<std::int32_t> items, std::int32_t block_len) {
   const TokenRow& bounds = plan.rows[static_cast<std::size_t>(row)];

@@ -1,4 +1,4 @@
-/// What runs of keys cost on a device: the arithmetic behind the attention planner's choices.
+/// The cost model of the attention planner: what reading a run of keys costs on a device.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 
 namespace baton {
 
-/// Reads of one run of keys, each by a tile of token rows. Times are microseconds a token position, of all KV heads, with the
-/// whole device at work.
+/// Reads of one run of keys, each for a tile of token rows. Times are microseconds for one token position and all KV heads, with
+/// the whole device at work.
 struct RunReads {
   double n_reads = 0;
   double matmul_us = 0;
-  double cached_us = 0;  ///< sum over the reads of the larger of products and a read from the cache
-  double memory_us = 0;  ///< the same with reads from memory
+  double cached_us = 0;  ///< sum over the reads of max(matmul time, read from the cache)
+  double memory_us = 0;  ///< sum over the reads of max(matmul time, read from memory)
 
   RunReads& operator+=(const RunReads& other) {
     n_reads += other.n_reads;
@@ -32,7 +32,7 @@ struct RunReads {
   }
 };
 
-/// The costs of a device for one shape.
+/// The costs of one device for one attention shape.
 class AttentionCostModel {
  public:
   AttentionCostModel(const AttentionShape& shape, const AttentionCosts& costs)
@@ -50,7 +50,7 @@ class AttentionCostModel {
 
   std::int32_t row_tile() const { return row_tile_; }
 
-  /// The reads that `n_rows` token rows, which see a run together, need of it.
+  /// The reads of a run that `n_rows` token rows need if they read it together.
   RunReads reads_of(std::int32_t n_rows) const {
     if (n_rows == 1) return one_row_;
     if (n_rows < row_tile_) return reads_of_tile(n_rows);
@@ -62,28 +62,27 @@ class AttentionCostModel {
     return reads;
   }
 
-  /// Time of `reads` over a run of `n_keys`. `together`: the reads follow one another piece by piece, so that any but the first
-  /// finds the keys in the cache, however long the run.
+  /// Time of `reads` of a run of `n_keys`. `together`: the reads follow one another piece by piece, so all but the first find the
+  /// keys in the cache, however long the run is.
   double run_us(const RunReads& reads, std::int32_t n_keys, bool together) const {
     const bool cached = together || stays_in_cache(n_keys);
     double key_us = 0;
     if (costs_.head_by_head) {
-      // One worker makes the reads of a head one after the other: their times add up, the first one's is memory's.
+      // One worker makes the reads of a head one after the other, so their times add up. The first read comes from memory.
       const double mean_matmul_us = reads.matmul_us / reads.n_reads;
       key_us = cached ? reads.cached_us + std::max(memory_us_, mean_matmul_us) - std::max(cache_us_, mean_matmul_us)
                       : reads.memory_us;
     } else {
-      // Many workers read at the same time: the busiest part of the device sets the time.
+      // Many workers read at the same time, so the most loaded part of the device determines the time.
       key_us = std::max({reads.matmul_us, memory_us_ * (cached ? 1 : reads.n_reads), cache_us_ * reads.n_reads});
     }
     return key_us * n_keys;
   }
 
-  /// Writing and reading back partial states of `n_states` token rows, all heads, with the whole device.
+  /// Time of the whole device to write and read back the partial states of `n_states` token rows, all heads.
   double partials_us(double n_states) const { return n_states * state_us_; }
 
-  /// Time of one worker for one key of one KV head with `n_rows` token rows. The rates are the whole device's: a worker has its
-  /// share of them.
+  /// Time of one worker for one key of one KV head with `n_rows` token rows. A worker has its share of the device's rates.
   double worker_key_us(std::int32_t n_rows) const {
     const double us = n_rows == 1 ? one_row_.memory_us : std::max(memory_us_, reads_of_tile(n_rows).matmul_us);
     return us * worker_share_;
@@ -93,7 +92,7 @@ class AttentionCostModel {
 
  private:
   bool stays_in_cache(std::int32_t n_keys) const {
-    // Going head by head, the workers need only the heads that they are at.
+    // If workers go head by head, only the heads in progress must fit into the cache.
     const double heads = costs_.head_by_head ? std::min(costs_.n_workers, shape_.n_kv_heads) : shape_.n_kv_heads;
     const double bytes = static_cast<double>(shape_.token_bytes()) * n_keys * heads / shape_.n_kv_heads;
     return bytes <= 0.7 * static_cast<double>(costs_.cache_bytes);
@@ -102,7 +101,7 @@ class AttentionCostModel {
   RunReads reads_of_tile(std::int32_t n_rows) const {
     std::int32_t padded = costs_.query_granule;
     while (padded < n_rows * group_ && padded < kMostPadded) padded *= 2;
-    // On a device without padding every count of rows is as good as another.
+    // Without padding (query_granule 1) the cost is linear in the number of rows.
     const double n_queries =
         costs_.query_granule > 1 ? std::max<double>(padded, n_rows * group_) : static_cast<double>(n_rows * group_);
     const double matmul_us = (n_queries + costs_.few_queries) * query_us_;
@@ -117,9 +116,9 @@ class AttentionCostModel {
   std::int32_t row_tile_;
   double memory_us_;  ///< one position, all KV heads
   double cache_us_;
-  double query_us_;      ///< products of one position with one query row of each KV head
+  double query_us_;      ///< matmuls of one position with one query row of each KV head
   double state_us_;      ///< a token row's partial state, written and read back
-  double worker_share_;  ///< of one worker and KV head in the device's time for a position
+  double worker_share_;  ///< factor from the device's time for a position to one worker's time for one KV head
   RunReads one_row_;
   RunReads full_tile_;
 };

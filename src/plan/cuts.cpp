@@ -1,4 +1,4 @@
-/// Greedy filling of workers under a limit that is loosened until everything fits.
+/// Fills workers greedily below a limit, which is raised until everything fits.
 #include "plan/cuts.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ constexpr std::int32_t kMostLevels = 4 * kLimitLevels;
 
 std::int32_t n_stages(const CutRun& run) { return (run.n_keys + kCutGrain - 1) / kCutGrain; }
 
-/// Time of the longest of `n_pieces`.
+/// Time of the longest piece if the run has `n_pieces`.
 double piece_us(const CutRun& run, std::int32_t n_pieces) {
   const std::int32_t stages = (n_stages(run) + n_pieces - 1) / n_pieces;
   const double keys_us = run.key_us * std::min(run.n_keys, stages * kCutGrain);
@@ -30,7 +30,7 @@ std::int32_t RunCutter::in_levels(double us) const {
   return std::clamp(static_cast<std::int32_t>(us / level_us_ + 0.5), 1, kMostLevels);
 }
 
-/// Whether n_pairs more of `cost` all end under the limit.
+/// Whether n_pairs more pairs of `cost` each all end below the limit.
 bool RunCutter::fits(std::int64_t n_pairs, std::int32_t cost) const {
   std::int64_t capacity = 0;
   for (std::int32_t level = lowest_; level + cost <= kLimitLevels; ++level) {
@@ -47,7 +47,7 @@ void RunCutter::place(std::int64_t n_pairs, std::int32_t cost) {
     while (n_at_[static_cast<std::size_t>(lowest_)] == 0) ++lowest_;
     std::int32_t& n_lowest = n_at_[static_cast<std::size_t>(lowest_)];
     const std::int32_t to = lowest_ + cost;
-    if (to > kMostLevels) {  // beyond what is counted: the limit is missed anyway
+    if (to > kMostLevels) {  // beyond the levels that are counted: the limit is exceeded anyway
       highest_ = kMostLevels;
       return;
     }
@@ -74,7 +74,7 @@ bool RunCutter::try_limit(std::span<CutRun> runs, double limit_us, std::int32_t 
     while (run.n_pieces < most) {
       const double us = piece_us(run, run.n_pieces);
       if (us <= room_us && fits(static_cast<std::int64_t>(run.n_pieces) * run.pairs_a_piece, in_levels(us))) break;
-      // The next count whose longest piece is a stage shorter, or short enough for the room at all.
+      // The next number of pieces whose longest piece is a stage shorter, or short enough to fit at all.
       std::int32_t shorter = (stages + run.n_pieces - 1) / run.n_pieces - 1;
       const double room_stages = (room_us - run.fixed_us - run.partial_us) / (run.key_us * kCutGrain);
       if (room_stages < shorter) shorter = std::max(1, static_cast<std::int32_t>(room_stages));
@@ -91,9 +91,9 @@ bool RunCutter::try_limit(std::span<CutRun> runs, double limit_us, std::int32_t 
 CutResult RunCutter::cut(std::span<CutRun> runs, std::int32_t n_workers, double coarser) {
   if (runs.empty()) return {};
   n_workers_ = n_workers;
-  // What cannot be beaten: the evenly shared time of the pieces that this time itself asks for, or the longest piece.
-  double whole_us = 0;    // of the longest run
-  double longest_us = 0;  // of the longest piece
+  // Lower bound: the evenly divided time of the pieces that this bound itself requires, or the longest piece.
+  double whole_us = 0;    // time of the longest run
+  double longest_us = 0;  // time of the longest piece
   double even_us = 0;
   for (const CutRun& run : runs) {
     whole_us = std::max(whole_us, piece_us(run, 1));

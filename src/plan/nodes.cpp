@@ -9,12 +9,12 @@ namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-/// Blocks that every row of a sequence sees to their end, so that sharing them needs no mask for causality.
+/// Number of leading blocks that every row of a sequence sees completely, so that sharing them needs no causal mask.
 std::int32_t n_shareable_blocks(const SequenceRows& sequence, std::int32_t block_len) {
   return (sequence.kv_len - sequence.n_rows + 1) / block_len;
 }
 
-/// Positions of a node that some row sees.
+/// Number of positions of a node that some row sees.
 std::int32_t n_keys_seen(const PrefixNode& node, const LaidOutRows& rows, const AttentionShape& shape) {
   std::int32_t begin = node.kv_begin;
   if (shape.window > 0) {
@@ -26,13 +26,13 @@ std::int32_t n_keys_seen(const PrefixNode& node, const LaidOutRows& rows, const 
   return std::max(0, node.kv_end - begin);
 }
 
-/// Partial states and items that relaying a node brings.
+/// Cost of the partial states and items that relaying a node adds.
 double cost_of(const PrefixNode& node, std::int32_t merged_rows, double n_reads, std::int32_t n_keys, const LaidOutRows& rows,
                const AttentionShape& shape, const AttentionPlanOptions& options, const AttentionCostModel& model) {
   const AttentionCosts& costs = options.costs;
   const double n_rows = rows.n_rows_of(node);
   double pieces = 1;
-  double pieces_of_leaf = 1;  // of rows that would be written directly: they now write a state too
+  double pieces_of_leaf = 1;  // rows that would be written directly now write a partial state, too
   if (options.batch_invariant) {
     pieces = std::ceil(1.0 * n_keys / kAttentionChunk);
     double own_len = 0;
@@ -40,7 +40,7 @@ double cost_of(const PrefixNode& node, std::int32_t merged_rows, double n_reads,
       own_len += rows.sequences[at(i)].kv_len - node.kv_end;
     pieces_of_leaf = 1 + own_len / node.n_sequences / kAttentionChunk;
   } else {
-    // As many as it may be cut into to occupy the workers.
+    // The largest number of pieces that it may be cut into to occupy all workers.
     const double n_pairs = n_reads * shape.n_kv_heads;
     pieces = std::clamp(std::floor(costs.n_workers / n_pairs), 1.0, std::max(1.0, 1.0 * n_keys / costs.min_piece));
   }
@@ -48,7 +48,7 @@ double cost_of(const PrefixNode& node, std::int32_t merged_rows, double n_reads,
          costs.item_us * n_reads * pieces * shape.n_kv_heads / costs.n_workers;
 }
 
-/// Whether contexts would have to be cut, and so merged, without any sharing.
+/// Whether contexts would be cut, and therefore merged, even without sharing.
 bool leaves_are_cut(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
                     const AttentionCostModel& model) {
   double total_us = 0;
@@ -75,14 +75,14 @@ void NodeChooser::build_tree(const LaidOutRows& rows, const AttentionShape& shap
   builder_.build(common_len_, nodes_);
 }
 
-/// Reads of a node's run if each of its sequences makes its own.
+/// Reads of a node's run if each of its sequences reads it by itself.
 RunReads NodeChooser::leaf_reads(const PrefixNode& node) const {
   RunReads reads = leaf_reads_before_[at(node.first_sequence + node.n_sequences)];
   reads -= leaf_reads_before_[at(node.first_sequence)];
   return reads;
 }
 
-/// A node is read once for all if that saves more than it costs, against what its subtree then does.
+/// Relays a node if that saves more than it costs, given the choices already made for the nodes below it.
 void NodeChooser::decide(std::size_t index, const LaidOutRows& rows, const AttentionShape& shape,
                          const AttentionPlanOptions& options, const AttentionCostModel& model, NodeReport& report) {
   const PrefixNode& node = nodes_[index];

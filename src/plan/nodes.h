@@ -1,4 +1,4 @@
-/// Which nodes of the prefix tree a plan reads once for all of their sequences.
+/// Decides which nodes of the prefix tree are read once for all their sequences.
 #pragma once
 
 #include <cstdint>
@@ -11,35 +11,35 @@
 
 namespace baton {
 
-/// A step's sequences with their rows laid out.
+/// A step's sequences and their rows.
 struct LaidOutRows {
   std::span<const SequenceRows> sequences;
-  std::span<const std::int32_t> first_row;  ///< of each sequence, and the end
+  std::span<const std::int32_t> first_row;  ///< of each sequence; one more element for the end
   std::span<const TokenRow> rows;
 
-  /// Of a node or anything else with first_sequence and n_sequences.
+  /// Rows of a node, or of anything else with first_sequence and n_sequences.
   std::int32_t n_rows_of(const auto& run) const {
     return first_row[static_cast<std::size_t>(run.first_sequence + run.n_sequences)] -
            first_row[static_cast<std::size_t>(run.first_sequence)];
   }
 };
 
-/// Finds the tree and decides. Its memory is reused from call to call.
+/// Finds the tree and decides about each node. Reuses its memory from call to call.
 class NodeChooser {
  public:
-  /// Fills `tree`, one report for each of nodes().
+  /// Writes one report for each of nodes() into `tree`.
   void choose(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
               const AttentionCostModel& model, std::vector<NodeReport>& tree);
   std::span<const PrefixNode> nodes() const { return nodes_; }
-  /// Positions that are read more often with these choices than if every node was relayed.
+  /// Additional reads of positions with these choices, compared with relaying every node.
   std::int64_t count_lost(const LaidOutRows& rows, const AttentionShape& shape, const AttentionCostModel& model,
                           std::span<const NodeReport> tree);
 
  private:
-  /// What the decision about a node takes with it to the node above.
+  /// What the decision about a node passes to its parent.
   struct State {
-    RunReads more_reads;           ///< reads by the units below, over what its leaves alone would need
-    std::int32_t merged_rows = 0;  ///< rows below that some relayed node covers
+    RunReads more_reads;           ///< reads by the nodes below it, minus what its leaves alone would need
+    std::int32_t merged_rows = 0;  ///< rows below it that a relayed node covers
   };
 
   void build_tree(const LaidOutRows& rows, const AttentionShape& shape, bool batch_invariant);
@@ -51,7 +51,7 @@ class NodeChooser {
   PrefixTreeBuilder builder_;
   std::vector<PrefixNode> nodes_;
   std::vector<State> states_;
-  std::vector<RunReads> leaf_reads_before_;  ///< sums over sequences, if each reads by itself
+  std::vector<RunReads> leaf_reads_before_;  ///< prefix sums over sequences, if each reads by itself
 };
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-/// Greedy dealing with workers in lists by load.
+/// Greedy assignment; workers stand in lists by load.
 #include "plan/pairs.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 constexpr std::int32_t kEvenLevels = 1024;
 constexpr std::int32_t kMostLevels = 3 * kEvenLevels;
 
-/// Calls body(item, head) in the order in which pairs are started.
+/// Calls body(item, head) in the order in which pairs start.
 template <class Body>
 void for_each_pair(std::int32_t n_items, std::int32_t n_item_major, std::int32_t n_heads, const Body& body) {
   for (std::int32_t item = 0; item < n_item_major; ++item)
@@ -21,7 +21,7 @@ void for_each_pair(std::int32_t n_items, std::int32_t n_item_major, std::int32_t
 
 }  // namespace
 
-/// The worker with the lowest load, which rises by `cost`. Beyond the levels that are counted it stays at the highest.
+/// Returns the worker with the lowest load and adds `cost` to its load. Loads beyond the counted levels stay at the highest level.
 std::int32_t PairDealer::take(std::int32_t cost) {
   while (first_at_[static_cast<std::size_t>(lowest_)] < 0) ++lowest_;
   std::int32_t& first = first_at_[static_cast<std::size_t>(lowest_)];
@@ -59,7 +59,7 @@ double PairDealer::deal(std::span<const double> item_us, std::int32_t n_item_maj
   });
   std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
   pairs.resize(worker_of_.size());
-  next_.assign(offsets.begin(), offsets.end() - 1);  // now: where a worker's next pair goes
+  next_.assign(offsets.begin(), offsets.end() - 1);  // from here on: the place of each worker's next pair
   std::size_t i = 0;
   for_each_pair(n_items, n_item_major, n_kv_heads, [&](std::int32_t item, std::int32_t head) {
     pairs[static_cast<std::size_t>(next_[static_cast<std::size_t>(worker_of_[i++])]++)] = item * n_kv_heads + head;

@@ -1,4 +1,4 @@
-/// Block tables as a tree: the order that makes sharers neighbours, and the runs of blocks that neighbours share.
+/// Block tables as a tree: sorts sequences so that sequences with common blocks are neighbours, and finds the runs they share.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace baton {
 
-/// Positions [kv_begin, kv_end) that sequences [first_sequence, first_sequence + n_sequences) share, and nobody else.
+/// Positions [kv_begin, kv_end), shared by exactly the sequences [first_sequence, first_sequence + n_sequences).
 struct PrefixNode {
   std::int32_t first_sequence = 0;
   std::int32_t n_sequences = 0;
   std::int32_t kv_begin = 0;
   std::int32_t kv_end = 0;
   std::int32_t parent = -1;  ///< index of the node that ends at kv_begin, or -1
-  std::int32_t depth = 0;    ///< nodes above it
+  std::int32_t depth = 0;    ///< number of nodes above it
 };
 
-/// Blocks at the front that both tables have, at most `limit`, which neither may be shorter than.
+/// Length of the common beginning of two tables in blocks, at most `limit`. Both tables have at least `limit` blocks.
 std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_t limit);
 
-/// Makes the tree of sequences whose neighbours i and i + 1 share their first common_len[i] positions; one element for each
-/// pair of neighbours. Nodes come parents first, from the first sequence to the last. Its memory is reused from call to call.
+/// Builds the tree of sequences of which neighbours i and i + 1 share their first common_len[i] positions. Nodes are listed
+/// parents first, from the first sequence to the last. Reuses its memory from call to call.
 class PrefixTreeBuilder {
  public:
   void build(std::span<const std::int32_t> common_len, std::vector<PrefixNode>& nodes);
@@ -37,11 +37,12 @@ class PrefixTreeBuilder {
   std::vector<std::int32_t> path_;
 };
 
-/// Sorts block tables lexicographically (a table before those it is the beginning of; equal ones as they stood). Compares each
-/// table with one other of its group, so a long shared prefix is read once a table. Memory is reused from call to call.
+/// Sorts block tables lexicographically. A table comes before longer tables that begin with it; equal tables keep their order.
+/// Each table is compared with one other table of its group, so a long shared prefix is read once for each table. Reuses its
+/// memory from call to call.
 class TableSorter {
  public:
-  /// Fills `order` with indices into `tables`.
+  /// Writes indices into `tables` to `order`.
   void sort(std::span<const std::span<const BlockId>> tables, std::vector<std::int32_t>& order);
 
  private:
@@ -52,7 +53,7 @@ class TableSorter {
   struct Group {
     std::size_t begin;
     std::size_t end;
-    std::int32_t n_equal;  ///< blocks that all of the group's tables share
+    std::int32_t n_equal;  ///< number of blocks that all tables of the group share
   };
   std::vector<Entry> entries_;
   std::vector<Group> groups_;
