@@ -1,4 +1,4 @@
-/// What is in a folder, and waiting for that to change.
+/// Lists a folder and waits for changes of it.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace baton {
 
-/// What changes when a file does. Of a symbolic link, what it leads to.
+/// What identifies a version of a file. For a symbolic link: the file it leads to.
 struct FileStamp {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -27,13 +27,13 @@ struct FolderFile {
   FileStamp stamp;
 };
 
-/// What is in a folder and is no folder, by name; links that lead nowhere are left out. Errors: not_found, io.
+/// The files of a folder by name, without subfolders and broken links. Errors: not_found, io.
 Result<std::vector<FolderFile>> list_files(const std::filesystem::path& folder);
 
-/// Waits for changes of what a folder holds, by inotify. Where that is not to be had, or does not tell (changes behind a link,
-/// or of another machine), waits end with their time, and who waits looks for himself.
+/// Waits for changes of a folder's contents, by inotify. Where inotify is not available or does not report a change (behind a
+/// link, or made by another machine), a wait ends by its timeout, and the caller must look at the folder.
 ///
-/// The folder may be replaced, be a link that comes to lead elsewhere, vanish and come back. Thread: one, except `wake`.
+/// The folder may be replaced, disappear and come back, or be a link that changes its target. Thread: one, except `wake`.
 class FolderWatch {
  public:
   explicit FolderWatch(std::filesystem::path folder);
@@ -41,13 +41,13 @@ class FolderWatch {
   FolderWatch& operator=(const FolderWatch&) = delete;
   ~FolderWatch();
 
-  /// Until something may have changed, `timeout` has passed or `wake` is called.
+  /// Waits until something may have changed, `timeout` has passed or `wake` is called.
   void wait(std::chrono::milliseconds timeout);
-  /// Ends the wait under way, or the next one. Thread: any.
+  /// Ends the current wait, or the next one. Thread: any.
   void wake();
-  /// Whether somebody has written to the file of this name and not closed it yet, as far as the last wait was told.
+  /// Whether some program has written to the file of this name and not closed it yet, as far as the last wait reported.
   bool is_being_written(const std::string& name) const { return being_written_.contains(name); }
-  /// Whether the system tells of changes.
+  /// Whether inotify reports changes.
   bool is_told() const { return watch_ >= 0; }
 
  private:

@@ -1,4 +1,4 @@
-/// The little of HTTP that downloading models needs, over libcurl (proxies and certificates as its environment variables say).
+/// HTTP for downloading models, over libcurl, which reads proxies and certificates from its environment variables.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct HttpReply {
   std::string body;
 };
 
-/// Called while a download runs with the bytes that are there and the total (0 while unknown). On the caller's thread.
+/// Called during a download with the bytes received and the total (0 while unknown), on the caller's thread.
 using DownloadProgress = std::function<void(std::uint64_t received, std::uint64_t total)>;
 
 /// A whole reply of at most 64 MiB, redirects followed. `token`, if any, is sent as bearer to the first host only. A reply of
@@ -26,8 +26,8 @@ Result<HttpReply> http_get(const std::string& url, const std::string& token);
 /// Status and headers, redirects to other hosts not followed.
 Result<HttpReply> http_head(const std::string& url, const std::string& token);
 
-/// Brings `url` to the file `path`, going on where an earlier attempt ended, also when the connection breaks on the way. At the
-/// end the file has `size_bytes` bytes. Two processes that download to the same path wait for each other. Errors: unavailable
+/// Downloads `url` to the file `path`. Continues where an earlier attempt ended, also after a broken connection. In the end
+/// the file has `size_bytes` bytes. Two processes that download to the same path wait for each other. Errors: unavailable
 /// (network, status), invalid_data (another size), io.
 Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path,
                            std::uint64_t size_bytes, const DownloadProgress& progress);

@@ -1,4 +1,4 @@
-/// Many HTTP requests at once whose answers are read as they come, over libcurl: what `baton demo` and load tests send.
+/// Many HTTP requests at once, whose answers are read as they arrive, over libcurl; for `baton demo` and load tests.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ struct HttpPost {
   std::string body;
 };
 
-/// What came of one: the status, or why there was none.
+/// The result of one request: its status, or why there was none.
 struct HttpOutcome {
   long status = 0;
-  std::string error;  ///< empty if the answer came whole
+  std::string error;  ///< empty if the answer is complete
 };
 
 /// Called with each piece of an answer's body, on the caller's thread.
@@ -30,7 +30,7 @@ using HttpPiece = std::function<void(std::size_t index, std::string_view bytes)>
 /// Sends all posts at once, each on a connection of its own, and returns when the last answer has ended or `timeout_s` is over.
 std::vector<HttpOutcome> http_post_streams(std::span<const HttpPost> posts, double timeout_s, const HttpPiece& on_piece);
 
-/// The data of server-sent events in a stream of bytes, whatever its cuts.
+/// Extracts the data of server-sent events from a stream of bytes, however the stream is divided.
 class ServerSentEvents {
  public:
   /// Calls on_data with each whole `data:` line's text.

@@ -1,4 +1,4 @@
-/// The layout of the Hugging Face cache, and the requests that fill it.
+/// The layout of the Hugging Face cache, and downloads into it.
 ///
 ///     models--ORG--NAME/refs/<revision>       the commit it stands for, as text
 ///     models--ORG--NAME/blobs/<etag>          contents
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
-/// What Baton reads beside the weights; only config.json must be there.
+/// Files that Baton reads beside the weights; only config.json is required.
 constexpr std::array<std::string_view, 8> kSmallFiles = {"config.json",        "generation_config.json", "tokenizer.json",
                                                          "tokenizer.model",    "tokenizer_config.json",  "chat_template.jinja",
                                                          "chat_template.json", "special_tokens_map.json"};
@@ -111,7 +111,7 @@ std::optional<std::string> cached_commit(const fs::path& repository, std::string
   return *text;
 }
 
-/// Fills the snapshot of one commit.
+/// Downloads the snapshot of one commit.
 class Download {
  public:
   Download(std::string_view model, const fs::path& repository, const HubOptions& options, const HubProgress& progress)
@@ -132,7 +132,7 @@ class Download {
       BATON_TRY(const auto shards, shards_of(snapshot() / kIndex));
       for (const std::string& shard : shards) BATON_TRY_VOID(fetch(shard));
     }
-    if (!is_commit(revision)) {  // last, so that a revision in the cache is a whole one
+    if (!is_commit(revision)) {  // written last, so that a revision in the cache is complete
       const fs::path ref = repository_ / "refs" / revision;
       BATON_TRY_VOID(make_folder(ref.parent_path()));
       BATON_TRY_VOID(write_file(ref, commit_));
@@ -182,7 +182,7 @@ class Download {
     return {};
   }
 
-  /// Brings one file to the blobs and links it into the snapshot.
+  /// Downloads one file to the blobs and links it into the snapshot.
   Result<void> fetch(const std::string& file) {
     const fs::path target = snapshot() / file;
     if (is_there(target)) return {};

@@ -1,5 +1,5 @@
-/// JSON as a value: parsing, printing and typed access to fields, with errors as Results. The one place that meets the
-/// JSON library's exceptions.
+/// JSON values: parsing, printing and typed access to fields, with errors as Results. The only place where the JSON library's
+/// exceptions are caught.
 #pragma once
 
 #include <concepts>

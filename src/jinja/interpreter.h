@@ -23,7 +23,7 @@ class Interpreter {
  private:
   enum class Flow : std::uint8_t { normal, break_loop, continue_loop };
 
-  // Statements (jinja_interpreter.cpp).
+  // Statements (interpreter.cpp).
   Result<Flow> execute(const Body& body, Scope* scope);
   Result<Flow> execute(const Statement& statement, Scope* scope);
   Result<Flow> execute(const Text& node, Scope* scope);
@@ -42,10 +42,10 @@ class Interpreter {
   Result<void> assign(const Target& target, Value value, Scope* scope);
   void write(std::string_view text);
   void write(Value value);
-  /// What `body` writes, kept apart from the output.
+  /// Returns what `body` writes, without adding it to the output.
   Result<Value> capture(const Body& body, Scope* scope);
 
-  // Expressions (jinja_evaluate.cpp).
+  // Expressions (evaluate.cpp).
   Result<Value> evaluate(const Expression& expression, Scope* scope);
   /// The variable, or an undefined value that refers to `name`.
   static Value variable(std::string_view name, const Scope* scope);
@@ -70,7 +70,7 @@ class Interpreter {
   Result<void> bind_macro(const Macro& macro, const Arguments& arguments, Scope* scope);
 
   bool enter();
-  /// The error with its place, unless it has one.
+  /// Adds the place to an error that has none.
   tl::unexpected<Error> located(Error error, int line, const std::string& construct);
 
   Arena& arena_;

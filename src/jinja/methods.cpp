@@ -1,4 +1,4 @@
-/// Methods of lists, dicts and loops, and which type has which; those of strings stand in jinja_string_methods.cpp.
+/// Methods of lists, dicts and loops, and which type has which; methods of strings stand in string_methods.cpp.
 #include <algorithm>
 
 #include "jinja/native.h"

@@ -156,7 +156,7 @@ struct Scope {
   void set(std::string_view name, Value value);
 };
 
-/// What one render may use.
+/// Limits of one render.
 struct Limits {
   std::size_t output_bytes = std::size_t{32} << 20;
   std::size_t memory_bytes = std::size_t{256} << 20;
@@ -165,7 +165,7 @@ struct Limits {
   int depth = 600;                           ///< nested expressions, statements and macro calls
 };
 
-/// Owner of all values of one render, and the meter of what it uses. One thread.
+/// Owns all values of one render and counts what it uses. One thread.
 class Arena {
  public:
   explicit Arena(const Limits& limits) : limits_(limits) {}
@@ -174,11 +174,11 @@ class Arena {
 
   const Limits& limits() const { return limits_; }
 
-  /// Charges `units` of work. False (and for ever after) once a limit is passed: see exhausted().
+  /// Charges `units` of work. Returns false from the moment a limit is exceeded: see exhausted().
   bool spend(std::size_t units);
-  /// Whether `bytes` more fit; if not, the arena is exhausted. To be asked before anything large is made.
+  /// Whether `bytes` more fit; if not, the arena is exhausted. Call this before making anything large.
   bool reserve(std::size_t bytes);
-  /// The limit that was passed; empty while none was.
+  /// The limit that was exceeded, or empty.
   std::string_view exhausted() const { return exhausted_; }
   void exhaust(std::string_view what) {
     if (exhausted_.empty()) exhausted_ = what;
