@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that documents name what exists: files and folders in backticks and links, and targets of the Makefile.
+"""Checks that documents name what exists: files and folders in backticks and links, and targets of the Makefile; and that comments
+of sources cite no document that is not in the tree.
 
     tools/check_docs.py [ROOT]
 
@@ -19,6 +20,8 @@ MAKE = re.compile(r"\bmake ([a-z0-9]+)\b")
 TARGET = re.compile(r"^\.?([a-z0-9]+):", re.MULTILINE)
 # Made by commands, or named as a form to fill in: build/..., NAME.json, x_test.cpp.
 NOT_IN_TREE = re.compile(r"^build/|[A-Z]{3,}(?!\.md$|$)|\bx_")
+CITED = re.compile(r"[\w./-]+\.md\b")
+SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 SUFFIXES = (".md", ".py", ".h", ".cpp", ".cu", ".cuh", ".txt", ".json", ".jsonl", ".toml", ".cmake", ".supp", ".log")
 
 
@@ -27,6 +30,11 @@ def documents(root):
     if listed.returncode == 0:
         return [root / name for name in listed.stdout.split() if (root / name).exists()]
     return sorted(root.rglob("*.md"))
+
+
+def sources(root):
+    """The files whose comments may cite documents."""
+    return sorted(path for path in (root / "src").rglob("*") if path.suffix in SOURCES) if (root / "src").is_dir() else []
 
 
 def braces(name):
@@ -67,12 +75,22 @@ def check_document(root, document, targets):
                 yield f"{where}:{number}: the link to {link} leads nowhere"
 
 
+def check_source(root, source):
+    where = source.relative_to(root).as_posix()
+    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
+        comment = line.partition("//")[2]
+        for name in CITED.findall(comment):
+            if not exists(root, source, name):
+                yield f"{where}:{number}: the comment cites {name}, which does not exist"
+
+
 def main(arguments):
     root = Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent).resolve()
     makefile = root / "Makefile"
     targets = set(TARGET.findall(makefile.read_text(encoding="utf-8"))) if makefile.exists() else set()
     found = documents(root)
     wrong = [line for document in found for line in check_document(root, document, targets)]
+    wrong += [line for source in sources(root) for line in check_source(root, source)]
     for line in wrong:
         print(line)
     if wrong:

@@ -5,8 +5,8 @@
                             [--plots bench/results] [--summary]
 
 --plots writes h200-w1.svg, h200-w2.svg and h200-w3.svg: both arms, the floor, PyTorch of the same run where its file is given, and
-the figures of targets.md that the bench put beside each line. --summary prints one line a case: times, goal, the best peer of the
-same run and of targets.md, and whether the line passes against both. Needs only Python's standard library.
+the figures of other programs that the bench put beside each line. --summary prints one line a case: times, goal, the best peer of
+the same run and of those figures, and whether the line passes against both. Needs only Python's standard library.
 """
 
 import argparse

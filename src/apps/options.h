@@ -1,4 +1,4 @@
-/// Command-line flags: one row each, the names that vLLM's users know (conventions.md 2.1) and Baton's own (2.10).
+/// Command-line flags: one row each, the names that vLLM's users know and Baton's own.
 ///
 /// Every flag can be given in the environment too (BATON_ and the flag's name in capitals) and in a YAML file (`--config`); the
 /// command line wins, then the environment, then the file.

@@ -61,7 +61,7 @@ inline const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1,
 inline const std::vector<double> kTokenCounts = {1,   2,    5,    10,   20,    50,    100,   200,
                                                  500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
-/// Everything the engine counts. Names follow conventions.md 2.4 and 2.10 (without prefix and `_total`).
+/// Everything that the engine counts. Names are those of /metrics (docs/api.md), without prefix and `_total`.
 struct EngineMetrics {
   Count num_requests_running;
   Count num_requests_waiting;

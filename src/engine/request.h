@@ -100,7 +100,7 @@ struct TokenOutput {
   std::int32_t rank = 0;                   ///< of a token of the prompt: 1 + how many were more likely
 };
 
-/// What sharing did for one sequence (conventions.md 2.10, `baton_stats`).
+/// What sharing did for one sequence (`baton_stats`, docs/api.md).
 struct SequenceStats {
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;  ///< prompt tokens found in the cache

@@ -1,4 +1,4 @@
-/// What GET /metrics shows: the engine's counters under the names of conventions.md 2.4 and 2.10, HTTP, the process.
+/// What GET /metrics shows: the engine's counters under the names of docs/api.md, HTTP, the process.
 #pragma once
 
 #include <memory>

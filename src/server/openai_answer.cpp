@@ -1,4 +1,4 @@
-/// Frames and responses of chat and plain completions (conventions.md 2.3).
+/// Frames and responses of chat and plain completions.
 #include "server/openai_answer.h"
 
 #include <algorithm>

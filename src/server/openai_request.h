@@ -1,4 +1,4 @@
-/// Requests of the OpenAI dialect as values: every field read, checked and named when it is wrong (conventions.md 2.2).
+/// Requests of the OpenAI dialect as values: every field read, checked and named when it is wrong (docs/api.md).
 #pragma once
 
 #include <cstdint>

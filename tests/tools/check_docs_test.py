@@ -42,6 +42,15 @@ class CheckDocs(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertIn("1 documents", said)
 
+    def test_a_comment_that_cites_an_absent_document_is_found(self):
+        TREE["src/io/file.cpp"] = "/// As docs/plan.md says.\n"
+        try:
+            status, said = run_check(GOOD)
+        finally:
+            TREE["src/io/file.cpp"] = ""
+        self.assertEqual(status, 1, said)
+        self.assertIn("src/io/file.cpp:1: the comment cites docs/plan.md", said)
+
     def test_each_name_that_leads_nowhere_is_found(self):
         for line, expected in SEEDED:
             with self.subTest(line=line):

@@ -88,8 +88,8 @@ void print_head(const AttentionBenchOptions& options, const AttentionBenchReport
         "read: a read-only kernel over the distinct keys and values, timed the same way in this run. floor: distinct keys, "
         "values, "
         "queries and outputs at {:.3f} TB/s, a read of 2 GiB in this run.\n"
-        "Columns in brackets: figures of targets.md, measured on an H200 on another day (FlashInfer, PyTorch) or published "
-        "(A100).\n",
+        "Columns in brackets: figures of other programs, measured on an H200 on another day (FlashInfer, PyTorch) or "
+        "published (A100).\n",
         options.n_runs > 0 ? options.n_runs : kCudaRuns, report.read_bytes_per_us / 1e6);
   } else {
     fmt::print(

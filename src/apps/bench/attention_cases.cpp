@@ -1,4 +1,4 @@
-/// The lines of targets.md and the figures that stand beside them.
+/// The cases of the workloads W1, W2 and W3 (docs/workloads.md), and what other programs need for them.
 #include "apps/bench/attention_cases.h"
 
 #include <algorithm>

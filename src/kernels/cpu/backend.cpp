@@ -96,7 +96,7 @@ BackendInfo CpuBackend::info() const {
   info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   info.free_memory_bytes = free_memory_bytes();
   info.has_bf16_matmul = isa_ == CpuIsa::avx512_bf16;
-  // Per thread, as measured on Zen 4 (targets.md, bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200
+  // Per thread, as measured on Zen 4 (bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200
   // GFLOP/s of bf16 dot products.
   const double n = parallel_.n_threads();
   AttentionCosts& costs = info.attention_costs;

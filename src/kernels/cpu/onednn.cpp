@@ -20,7 +20,7 @@ namespace {
 
 using dnnl::memory;
 
-/// The number of rows whose preferred layout a weight is packed in (measured best over all, targets.md).
+/// The number of rows whose preferred layout a weight is packed in (measured as the best over all).
 constexpr std::int64_t kPackingRows = 32;
 
 memory::data_type dnnl_type(DType dtype) {
