@@ -1,4 +1,4 @@
-/// Tokens added to a model's vocabulary, and where a text spells them.
+/// Tokens added to a model's vocabulary, and how they are found in a text.
 #pragma once
 
 #include <array>
@@ -22,10 +22,10 @@ struct AddedToken {
   std::string content;
   TokenId id = -1;
   bool is_special = false;
-  bool is_single_word = false;  ///< matches only between characters that are no part of words
-  bool strips_left = false;     ///< takes the white space before it along
+  bool is_single_word = false;  ///< matches only between characters that are not part of a word
+  bool strips_left = false;     ///< also takes the white space before it
   bool strips_right = false;
-  bool is_normalized = true;  ///< is searched in normalised text
+  bool is_normalized = true;  ///< is searched for in normalised text
 
   /// Errors: invalid_data. `value` must not hold the id where `id` is given.
   static Result<AddedToken> from_json(const json::Value& value, std::optional<TokenId> id);
@@ -40,19 +40,19 @@ class AddedTokens {
     std::optional<TokenId> id;
   };
 
-  /// Ignored where the content is empty or there already. Errors: invalid_data for an id out of range.
+  /// Ignores a token whose content is empty or already known. Errors: invalid_data for an id out of range.
   Result<void> add(AddedToken token, const Normalizer& normalizer);
 
-  /// Cuts `text` at the tokens that are searched in raw, or in normalised, text: the longest at the leftmost place. Special
-  /// tokens are passed over unless `with_special`. Plain parts are never empty.
-  /// What lies before the byte `from`, a place where the text is cut in any case, is left out.
+  /// Cuts `text` at the tokens that are searched for in raw (or in normalised) text: the longest token at the leftmost place.
+  /// Ignores special tokens unless `with_special`. Plain parts are never empty. Leaves out what lies before the byte `from`, which
+  /// must be a place where the text is cut in any case.
   std::vector<Part> split_raw(std::string_view text, bool with_special, std::size_t from) const {
     return split(text, raw_, with_special, from);
   }
   std::vector<Part> split_normalized(std::string_view text, bool with_special) const {
     return split(text, normalized_, with_special, 0);
   }
-  /// The end of the last token at which split_raw(with_special) cuts `text` whatever is put behind it; 0 if there is none.
+  /// The end of the last token at which split_raw(with_special) cuts `text`, whatever text follows; 0 for none.
   std::size_t last_sure_cut(std::string_view text) const;
 
   bool is_special(TokenId id) const;

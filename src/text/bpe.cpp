@@ -1,4 +1,4 @@
-/// Byte-pair encoding: a word as the tokens that its merges leave.
+/// Byte-pair encoding: turns a word into tokens by merging pairs of neighbours.
 #include "text/bpe.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ Result<void> Bpe::read_vocabulary(const json::Value& model) {
     if (!id) return damaged("'vocab': " + id.error().message);
     vocabulary_.insert(entry.key(), static_cast<TokenId>(*id));
   }
-  // Vocabularies that know every byte may name an unknown token that only the added tokens have: it is never needed.
+  // A vocabulary that has every byte may name an unknown token that only the added tokens contain. It is never needed.
   unk_id_ = vocabulary_.id_of(unk_token_).value_or(-1);
   for (unsigned byte = 0; byte < 256; ++byte)
     byte_tokens_[byte] = vocabulary_.id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
@@ -181,7 +181,7 @@ void Bpe::merge_all(Scratch& scratch) const {
     heap.pop_back();
     Scratch::Symbol& left = at(best.position);
     if (left.next < 0) continue;
-    // Neighbours may have changed since the candidate was put in.
+    // The neighbours may have changed since the candidate was inserted.
     const Merge* merge = merge_at(best.position);
     if (merge == nullptr || merge->merged != best.merged) continue;
     Scratch::Symbol& right = at(left.next);

@@ -1,4 +1,4 @@
-/// Byte-pair encoding: a word as the tokens that its merges leave.
+/// Byte-pair encoding: turns a word into tokens by merging pairs of neighbours.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class Bpe {
       std::uint32_t rank;
       std::int32_t position;
       TokenId merged;
-      /// Heaps put their largest first, so the order is reversed.
+      /// The order is reversed, because heaps put their largest element first.
       bool operator<(const Candidate& other) const {
         return rank != other.rank ? rank > other.rank : position > other.position;
       }
@@ -46,7 +46,7 @@ class Bpe {
     std::unordered_map<std::string, std::vector<TokenId>> words_;
   };
 
-  /// Tokens whose text `is_special` never come out of text, unless they are single characters. Errors: invalid_data;
+  /// Tokens whose text `is_special` are never produced from text, unless they are single characters. Errors: invalid_data;
   /// unsupported, with the option's name (dropout, continuing_subword_prefix, end_of_word_suffix).
   static Result<Bpe> from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
 

@@ -1,4 +1,4 @@
-/// Chat templates: from a conversation to the text a model was trained on.
+/// Chat templates: turn a conversation into the text format that a model was trained on.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@ namespace baton {
 /// tojson without ASCII escapes, raise_exception, strftime_now. Parsed once; render() is const and may run in many threads at
 /// once.
 ///
-/// Beyond Transformers: lists and dicts may be changed (append, pop, update...), and there is a filter from_json. Not here:
-/// blocks, inheritance, includes, imports, autoescape, translations; integers are 64 bits.
+/// Beyond Transformers, templates may change lists and dicts (append, pop, update...) and use a filter from_json. Not supported:
+/// blocks, inheritance, includes, imports, autoescape, translations. Integers have 64 bits.
 class ChatTemplate {
  public:
   struct Context {
@@ -24,12 +24,12 @@ class ChatTemplate {
     bool add_generation_prompt = false;
     std::string bos_token, eos_token;
     json::Value tools = nullptr;                ///< null if there are none
-    json::Value extra = json::Value::object();  ///< more variables (chat_template_kwargs), which come before those above
-    /// What strftime_now shows, in local time; absent: the present.
+    json::Value extra = json::Value::object();  ///< more variables (chat_template_kwargs); they win over those above
+    /// The time that strftime_now shows, in local time; absent: now.
     std::optional<std::chrono::system_clock::time_point> now = std::nullopt;
   };
 
-  /// Errors name the line: invalid_data for what is not a template, unsupported for what is not done here.
+  /// Errors name the line: invalid_data for what is not a template, unsupported for what Baton does not support.
   static Result<ChatTemplate> parse(std::string source);
 
   /// Errors: invalid_request with the template's own message (raise_exception) or with line and construct; too_large over a

@@ -11,7 +11,7 @@
 
 namespace baton::component {
 
-/// Sequences nested deeper, or components with more steps, are no real tokenizer.
+/// Limits of nested Sequences and of steps; no real tokenizer exceeds them.
 inline constexpr int kMaxDepth = 8;
 inline constexpr std::size_t kMaxSteps = 64;
 
@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxSteps = 64;
 /// `role` ("pre_tokenizer") is for messages.
 Result<std::string> type_of(const json::Value& value, std::string_view role, int depth, std::size_t n_steps);
 
-/// The error of a component that is not done here.
+/// The error for a component that Baton does not support.
 tl::unexpected<Error> unsupported(std::string_view role, std::string_view what);
 
 /// The components that a Sequence holds under `key`. Errors: invalid_data.
@@ -33,14 +33,14 @@ Result<std::optional<T>> get_optional(const json::Value& value, std::string_view
   return std::move(*field);
 }
 
-/// The same, with a value for where it is absent or null.
+/// The same, with a default for a field that is absent or null.
 template <class T>
 Result<T> get_or(const json::Value& value, std::string_view role, std::string_view key, T otherwise) {
   BATON_TRY(std::optional<T> field, get_optional<T>(value, role, key));
   return field.has_value() ? std::move(*field) : std::move(otherwise);
 }
 
-/// The field, which must be there. Errors: invalid_data, with `role` and the field's name.
+/// The field, which must exist. Errors: invalid_data, with `role` and the field's name.
 template <class T>
 Result<T> get(const json::Value& value, std::string_view role, std::string_view key) {
   auto field = json::get<T>(value, key);

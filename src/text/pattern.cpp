@@ -1,4 +1,4 @@
-/// What tokenizer files search text for: a literal string, or a regular expression in Oniguruma's syntax, run by PCRE2.
+/// Translates Oniguruma's expressions for PCRE2, and searches text for them.
 #include "text/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -83,7 +83,7 @@ class Translator {
 
   Result<void> escape() {
     if (at_ + 1 >= in_.size()) return refuse("a backslash at the end");
-    // Outside classes Oniguruma takes the superscripts and fractions of Latin-1 (not others) for characters of words.
+    // Outside classes Oniguruma counts the superscripts and fractions of Latin-1 (not others) as word characters.
     static constexpr std::string_view kWordInClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
     static constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xB2\xB3\xB9\xBC-\xBE)";
     switch (in_[at_ + 1]) {
@@ -164,7 +164,7 @@ class Translator {
     return {};
   }
 
-  /// A class inside a class adds its members to it, so its brackets go.
+  /// A class inside a class adds its members to the outer class, so its brackets are dropped.
   Result<void> inner_bracket(char c) {
     const bool is_negated = next_is("[^");
     const bool joins_a_range = next_is("[-") || next_is("]-") || out_.ends_with('-');

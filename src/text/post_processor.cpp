@@ -26,7 +26,7 @@ Result<std::vector<TokenId>> ids_of(const json::Value& processor, const std::str
   return component::get<std::vector<TokenId>>(*entry, kRole, "ids");
 }
 
-/// Wraps what the processor has so far in the template.
+/// Puts the ids of the template around those that the processor has so far.
 Result<void> add_template(const json::Value& value, PostProcessor& processor) {
   const json::Value* single = json::find(value, "single");
   if (single == nullptr || !single->is_array()) return damaged("'single' must be a list");

@@ -22,7 +22,7 @@ struct PieceList {
   std::vector<Piece> pieces;
 };
 
-/// What becomes of the matches of a pattern at which text is cut.
+/// What happens to the matches at which a pattern cuts the text.
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 /// A list of cutting steps: ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit
@@ -33,7 +33,7 @@ class PreTokenizer {
   /// Errors: unsupported, with the name of the component; invalid_data.
   static Result<PreTokenizer> from_json(const json::Value& value);
 
-  /// `words` as cut by every step in turn; the text is valid UTF-8 before and after. Never yields empty words.
+  /// Cuts `words` by every step in turn. The text is valid UTF-8 before and after. Never yields empty words.
   PieceList split(PieceList words) const;
 
  private:

@@ -1,4 +1,4 @@
-/// SentencePiece's tokenizer.model through its library; the only file that meets it.
+/// SentencePiece's tokenizer.model, through its library.
 #include "text/sentencepiece_model.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-/// SentencePiece's tokenizer.model through its library; the only file that meets it.
+/// SentencePiece's tokenizer.model, through its library. Only this file uses the library.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +27,7 @@ class SentencePieceModel {
   SentencePieceModel& operator=(SentencePieceModel&&) noexcept;
   ~SentencePieceModel();
 
-  /// Appends the ids of `text` (valid UTF-8) to `out`. Control pieces (<s>, </s>) never come out of text.
+  /// Appends the ids of `text` (valid UTF-8) to `out`. Control pieces (<s>, </s>) are never produced from text.
   void encode(std::string_view text, std::vector<TokenId>& out) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }

@@ -1,4 +1,4 @@
-/// Token ids of one sequence, as they are made, to the text that may be sent to its client already.
+/// Decodes the token ids of one sequence as they are generated.
 #include "text/stream_decoder.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string
 }
 
 void StreamDecoder::follow(std::span<const TokenId> prompt) {
-  // Special tokens are no text, and a byte token might be half a character: neither is what the first piece would be joined to.
+  // Special tokens are not text, and a byte token may be half a character. The first piece is joined to neither.
   const auto is_text = [&](TokenId id) {
     return tokenizer_.contains(id) && !tokenizer_.is_special(id) && !tokenizer_.token_text(id).starts_with("<0x");
   };
@@ -43,7 +43,7 @@ StreamDecoder::Piece StreamDecoder::finish() {
   return take(true);
 }
 
-/// How many bytes at the end of what is pending may be the beginning of a stop string.
+/// Number of bytes at the end of the pending text that may be the beginning of a stop string.
 std::size_t StreamDecoder::length_to_hold() const {
   std::size_t held = 0;
   for (const std::string& stop : stop_strings_) {
@@ -54,7 +54,7 @@ std::size_t StreamDecoder::length_to_hold() const {
   return held;
 }
 
-/// Emits what is pending as far as it is certain.
+/// Emits the part of the pending text that is final.
 StreamDecoder::Piece StreamDecoder::take(bool is_last) {
   const std::string* first = nullptr;
   std::size_t first_end = 0;

@@ -1,4 +1,4 @@
-/// Token ids of one sequence, as they are made, to the text that may be sent to its client already.
+/// Decodes the token ids of one sequence as they are generated, into the text that may already be sent to the client.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace baton {
 
-/// Ids in, whole UTF-8 out. Holds back half characters, text that may be the beginning of a stop string, and what later tokens
-/// can still change (a run of <0xNN> tokens is UTF-8 as a whole or not at all), nothing else.
+/// Takes ids and returns whole UTF-8 characters. It holds back incomplete characters, text that may be the beginning of a stop
+/// string, and text that later tokens can still change (a run of <0xNN> tokens is UTF-8 as a whole or not at all).
 ///
-/// Invariant: without a stop string the pieces, joined, equal `tokenizer.decode` of all ids (behind a prompt: what they add to
-/// it). With one, they end where the first stop string to be completed begins (or ends, with include_stop), however the text
-/// was cut into tokens; of several completed by the same byte the longest counts. The tokenizer must outlive the decoder.
+/// Invariant: without a stop string, the joined pieces equal `tokenizer.decode` of all ids (after a prompt: what the ids add to
+/// it). With one, the text ends where the first completed stop string begins (or ends, with include_stop), however the text is
+/// divided into tokens. If one byte completes several stop strings, the longest counts. The tokenizer must outlive the decoder.
 /// Thread: one at a time.
 class StreamDecoder {
  public:
@@ -29,13 +29,13 @@ class StreamDecoder {
   StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop, bool skip_special_tokens,
                 std::int32_t min_tokens = 0);
 
-  /// Says what stands before the first token: text after text keeps the space that a tokenizer takes from the beginning of a
-  /// text. Before the first push, if at all.
+  /// Tells the decoder which ids precede the first token. After other text, a token keeps the leading space that a tokenizer drops
+  /// at the beginning of a text. Call it before the first push, if at all.
   void follow(std::span<const TokenId> prompt);
 
-  /// The text that became certain with this token.
+  /// Adds a token and returns the text that is final from now on.
   Piece push(TokenId id);
-  /// What was held back; incomplete bytes become U+FFFD. The last call.
+  /// Returns the text that was held back; incomplete bytes become U+FFFD. This is the last call.
   Piece finish();
 
  private:
@@ -47,7 +47,7 @@ class StreamDecoder {
   std::vector<std::string> stop_strings_;
   bool include_stop_ = false;
   bool skip_special_tokens_ = false;
-  std::int32_t n_before_stops_ = 0;  // tokens whose text stop strings are not looked for in
+  std::int32_t n_before_stops_ = 0;  // number of tokens whose text is not searched for stop strings
   bool is_stopped_ = false;
   std::string pending_;  // decoded, not emitted
 };

@@ -1,4 +1,4 @@
-/// The `decoder` of a tokenizer.json: how the texts of tokens become text, whole or as they come.
+/// The `decoder` of a tokenizer.json: joins the texts of tokens, as a whole or token by token.
 #include "text/token_decoder.h"
 
 #include <algorithm>
@@ -131,7 +131,7 @@ std::string TokenDecoder::bytes_of(std::string_view token) const {
       case Step::Kind::join_by_space: text.insert(0, 1, ' '); break;
       case Step::Kind::replace: text = step.pattern->replace_all(text, step.content); break;
       case Step::Kind::byte_fallback:
-        // What follows is made for text, and would leave a single byte as it is.
+        // The next steps are made for text and would leave a single byte unchanged.
         if (const std::optional<char> byte = byte_of_token(text)) return std::string(1, *byte);
         break;
       case Step::Kind::fuse: break;
@@ -224,7 +224,8 @@ void TokenDecoder::Stream::feed_strip(std::size_t index, std::string_view token,
   feed(index + 1, certain, out);
 }
 
-/// A run of bytes is one text if it is UTF-8 as a whole, and else one U+FFFD for each byte: so it is kept until it ends.
+/// A run of bytes is one text if it is valid UTF-8 as a whole; otherwise each byte becomes U+FFFD. So the run is held back until
+/// it ends.
 void TokenDecoder::Stream::end_bytes(std::size_t index, std::string& out) {
   const std::string bytes = std::move(states_[index].held);
   states_[index].held.clear();

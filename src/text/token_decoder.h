@@ -1,4 +1,4 @@
-/// The `decoder` of a tokenizer.json: how the texts of tokens become text, whole or as they come.
+/// The `decoder` of a tokenizer.json: joins the texts of tokens, as a whole or token by token.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,8 @@ class TokenDecoder {
   /// (all but Fuse, Replace of a String, Strip); invalid_data.
   static Result<TokenDecoder> from_json(const json::Value& value);
 
-  /// That of a SentencePiece model: ▁ is a space, <0xNN> a byte, and `adds_space` takes the first space of the text away.
+  /// The decoder of a SentencePiece model: ▁ is a space, <0xNN> a byte, and with `adds_space` the first space of the text is
+  /// dropped.
   static TokenDecoder for_sentencepiece(bool adds_space);
 
   /// The bytes that a token's text adds when other tokens came before it.
@@ -44,9 +45,9 @@ class TokenDecoder {
   class Stream {
    public:
     explicit Stream(const TokenDecoder& decoder);
-    /// Appends to `out` the text that is certain once this token came: whole characters.
+    /// Adds a token and appends to `out` the text that is final from now on: whole characters.
     void push(std::string_view token, std::string& out);
-    /// Ends the text: appends what was held back; incomplete bytes become U+FFFD.
+    /// Ends the text: appends the text that was held back; incomplete bytes become U+FFFD.
     void finish(std::string& out);
 
    private:

@@ -1,4 +1,4 @@
-/// Text to token ids and back, as a model's files say: Hugging Face's tokenizer.json, or SentencePiece's tokenizer.model.
+/// The tokenizer: text to token ids and back.
 #include "text/tokenizer.h"
 
 #include <algorithm>
@@ -93,7 +93,7 @@ Result<Tokenizer> Tokenizer::from_tokenizer_json(std::string_view text, Tokenize
 }
 
 Result<Tokenizer> Tokenizer::from_sentencepiece(SentencePieceModel model, TokenizerConfig config) {
-  // What Transformers takes where the configuration says nothing.
+  // The defaults of Transformers.
   config.add_bos_token = config.add_bos_token.value_or(model.bos() >= 0);
   config.add_eos_token = config.add_eos_token.value_or(false);
   const auto name = [&](std::string& token, TokenId id) {

@@ -1,4 +1,4 @@
-/// Text to token ids and back, as a model's files say: Hugging Face's tokenizer.json, or SentencePiece's tokenizer.model.
+/// The tokenizer: text to token ids and back, by Hugging Face's tokenizer.json or SentencePiece's tokenizer.model.
 #pragma once
 
 #include <filesystem>
@@ -37,7 +37,7 @@ class Tokenizer {
  public:
   /// Reads tokenizer.json, or tokenizer.model where there is none, and beside it, as far as they exist: tokenizer_config.json,
   /// special_tokens_map.json, chat_template.jinja, chat_template.json. Errors: not_found, invalid_data (a damaged file),
-  /// unsupported (names the component that is not done here).
+  /// unsupported (names the component that Baton does not support).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
   /// The same from the files' texts; `tokenizer_config_json` may be empty.
@@ -48,13 +48,13 @@ class Tokenizer {
   /// them. Bytes that are not UTF-8 are read as U+FFFD.
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
 
-  /// The longest beginning of `text` that ends with an added token (such as a role's, in what chat templates write) at which
-  /// every text that begins so is cut; empty where there is none.
+  /// The longest beginning of `text` that ends with an added token (such as a role token of a chat template) at which every text
+  /// with this beginning is cut; empty if there is none.
   EncodedHead encode_head(std::string_view text) const;
-  /// What encode gives; for a text that begins with `head`, at the price of the rest alone.
+  /// The same ids as encode. For a text that begins with `head`, only the rest is encoded.
   std::vector<TokenId> encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens) const;
 
-  /// The ids of a stranger's text: nothing in it becomes a special token of more than one character, and none is put around it.
+  /// The ids of untrusted text: nothing in it becomes a special token of more than one character, and no special token is added.
   std::vector<TokenId> encode_plain(std::string_view text) const;
 
   /// The text of `ids`, always valid UTF-8; incomplete characters become U+FFFD and unknown ids nothing.
@@ -74,13 +74,13 @@ class Tokenizer {
 
   std::optional<TokenId> bos() const { return bos_; }
   std::optional<TokenId> eos() const { return eos_; }
-  /// What chat templates see as bos_token and eos_token; empty where the model has none.
+  /// bos_token and eos_token as chat templates see them; empty if the model has none.
   const std::string& bos_text() const { return config_.bos_token; }
   const std::string& eos_text() const { return config_.eos_token; }
   /// The source of the chat template, of several the one named "default"; empty where there is none.
   const std::string& chat_template() const { return config_.chat_template; }
 
-  /// How token texts become text; for StreamDecoder.
+  /// Joins token texts; for StreamDecoder.
   const TokenDecoder& decoder() const { return decoder_; }
 
  private:

@@ -1,4 +1,4 @@
-/// What stands beside a tokenizer.json: tokenizer_config.json, special_tokens_map.json and the chat template.
+/// The files beside a tokenizer.json.
 #include "text/tokenizer_config.h"
 
 #include <algorithm>
@@ -117,7 +117,7 @@ Result<TokenizerConfig> TokenizerConfig::load(const std::filesystem::path& folde
     read_roles(map, config);
   }
 
-  // A template in a file of its own is the newer form, and wins.
+  // A template in a separate file is the newer form and wins.
   BATON_TRY(std::string jinja, read_if_there(folder / "chat_template.jinja"));
   if (!jinja.empty()) {
     config.chat_template = std::move(jinja);

@@ -1,4 +1,4 @@
-/// What stands beside a tokenizer.json: tokenizer_config.json, special_tokens_map.json and the chat template.
+/// The files beside a tokenizer.json: tokenizer_config.json, special_tokens_map.json and the chat template.
 #pragma once
 
 #include <filesystem>

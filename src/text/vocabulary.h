@@ -12,7 +12,7 @@
 
 namespace baton {
 
-/// Ids from files are bounded, because tables are as long as the largest of them.
+/// Largest id that files may contain, because tables are as long as the largest id.
 inline constexpr TokenId kMaxTokenId = (1 << 21) - 1;
 
 /// Texts and ids, in both directions. Ids need not be contiguous. Views it returns live as long as the vocabulary.
@@ -24,7 +24,7 @@ class Vocabulary {
   Vocabulary& operator=(Vocabulary&&) noexcept = default;
 
   /// Adds a pair and returns true. Returns false, and changes nothing, when the id is out of [0, kMaxTokenId] or the text is
-  /// there already. Of two texts with one id, text_of gives the first.
+  /// already known. Of two texts with one id, text_of returns the first.
   bool insert(std::string_view text, TokenId id);
 
   std::optional<TokenId> id_of(std::string_view text) const;
