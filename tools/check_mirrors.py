@@ -31,6 +31,10 @@ CPU_ONLY = {
     "onednn",
     "pages",
     "row_math",
+    "tile_gemm",
+    "tile_gemm_amx",
+    "tile_gemm_kernel",
+    "tiles",
 }
 CUDA_ONLY = {"attention_*", "device", "kv_layout", "launch", "mma", "radix_select", "read_bandwidth", "warp"}
 

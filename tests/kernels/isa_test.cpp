@@ -24,7 +24,7 @@ TEST(CpuIsa, is_the_best_of_the_processor_unless_asked_otherwise) {
 }
 
 TEST(CpuIsa, every_set_up_to_the_best_can_be_forced) {
-  for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16}) {
+  for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16, CpuIsa::amx_bf16}) {
     const WithIsa forced{std::string(to_string(isa))};
     const auto detected = detect_cpu_isa();
     if (isa <= best_cpu_isa()) {

@@ -78,7 +78,7 @@ inline const std::vector<TestBackend>& test_backends() {
     Owned made;
     BackendOptions options;
     options.n_threads = 2;
-    for (const std::string isa : {"avx512_bf16", "avx512", "avx2", "baseline"}) {
+    for (const std::string isa : {"amx_bf16", "avx512_bf16", "avx512", "avx2", "baseline"}) {
       const CpuIsaScope scope(isa);
       auto backend = make_backend("cpu", options);
       if (backend) {

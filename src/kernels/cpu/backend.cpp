@@ -95,7 +95,7 @@ BackendInfo CpuBackend::info() const {
   info.features = to_string(isa_);
   info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   info.free_memory_bytes = free_memory_bytes();
-  info.has_bf16_matmul = isa_ == CpuIsa::avx512_bf16;
+  info.has_bf16_matmul = isa_ >= CpuIsa::avx512_bf16;
   // Per thread, as measured on Zen 4 (bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200
   // GFLOP/s of bf16 dot products.
   const double n = parallel_.n_threads();
@@ -103,7 +103,7 @@ BackendInfo CpuBackend::info() const {
   costs.n_workers = parallel_.n_threads();
   costs.memory_bytes_per_us = 20e3 * n;
   costs.cache_bytes_per_us = 64e3 * n;
-  costs.flops_per_us = (isa_ == CpuIsa::avx512_bf16 ? 200e3 : isa_ == CpuIsa::baseline ? 15e3 : 80e3) * n;
+  costs.flops_per_us = (isa_ >= CpuIsa::avx512_bf16 ? 200e3 : isa_ == CpuIsa::baseline ? 15e3 : 80e3) * n;
   costs.few_queries = 0.15;
   costs.partial_bytes_per_us = 15e3 * n;
   costs.item_us = 0.7;
@@ -140,7 +140,7 @@ double CpuBackend::time_us(const std::function<void()>& operations) {
 }
 
 Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
-  if (dtype == DType::bf16 && isa_ != CpuIsa::avx512_bf16)
+  if (dtype == DType::bf16 && isa_ < CpuIsa::avx512_bf16)
     return fail(ErrorCode::unsupported,
                 fmt::format("{}: this processor has no bf16 products ({}); weights must be float32", name, to_string(isa_)),
                 "dtype");

@@ -1,9 +1,9 @@
-/// Matrix products on the CPU: which of oneDNN's, or of ours, serves a number of rows.
+/// Matmuls on the CPU: which of oneDNN's GEMM, our skinny GEMM and our tile GEMM serves a number of rows.
 ///
 /// A weight is packed once, in the layout oneDNN prefers at 32 rows, and multiplied by primitives for a ladder of row counts
-/// made at load over that layout; a product of M rows runs on the next step of the ladder (rows of padding are multiplied and
-/// dropped). In batch-invariant mode the ladder has one step. Our own products of up to 32 rows read the same memory, and take
-/// the steps at which they were measured to be faster.
+/// made at load over that layout; a matmul of M rows runs on the next step of the ladder (rows of padding are multiplied and
+/// dropped). In batch-invariant mode the ladder has one step. Our own GEMMs read the same memory: the skinny one takes up to 32
+/// rows, the one by AMX tiles any number. Each serves the row counts at which it was measured to be faster.
 #include "kernels/cpu/matmul.h"
 
 #include <algorithm>
@@ -16,33 +16,55 @@
 #include <tuple>
 #include <vector>
 
-#include <emmintrin.h>
 #include <fmt/format.h>
+#include <immintrin.h>
 
 #include "core/log.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/skinny_gemm.h"
+#include "kernels/cpu/tile_gemm.h"
 
 namespace baton::cpu {
 namespace {
 
 constexpr std::array<std::int64_t, 14> kLadder{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512};
-/// Numbers of rows at which our products are measured, up to kMaxSkinnyRows.
-constexpr std::array<std::int64_t, 7> kFewSteps{1, 2, 4, 8, 16, 24, kMaxSkinnyRows};
-/// Which of kFewSteps our product serves.
-using FewSteps = std::array<bool, kFewSteps.size()>;
+/// What multiplies.
+enum class Gemm { onednn, skinny, tiles };
+constexpr std::array<std::string_view, 3> kGemmNames{"onednn", "skinny", "tiles"};
+/// Row counts at which the GEMMs are measured. A step serves the counts above the step before it, the last all that are more;
+/// the skinny GEMM serves those up to kMaxSkinnyRows.
+constexpr std::array<std::int64_t, 9> kSteps{1, 2, 4, 8, 16, 24, kMaxSkinnyRows, 64, 256};
+/// The GEMM of each of kSteps.
+using Choice = std::array<Gemm, kSteps.size()>;
+
+constexpr std::size_t step_index(std::int64_t n_rows) {
+  const auto index = static_cast<std::size_t>(std::lower_bound(kSteps.begin(), kSteps.end(), n_rows) - kSteps.begin());
+  return std::min(index, kSteps.size() - 1);
+}
 
 class CpuMatrix final : public SlicedMatrix {
  public:
-  FewSteps few_steps{};
+  Choice choice{};
 };
 
+constexpr std::int64_t kLineBytes = 64;
+
+void flush_lines(std::byte* first, std::int64_t n_lines) {
+  for (std::int64_t line = 0; line < n_lines; ++line) _mm_clflush(first + line * kLineBytes);
+}
+
+/// The same, many lines at a time: each _mm_clflush waits for the one before, 0.14 us on a Xeon.
+__attribute__((target("clflushopt"))) void flush_lines_together(std::byte* first, std::int64_t n_lines) {
+  for (std::int64_t line = 0; line < n_lines; ++line) _mm_clflushopt(first + line * kLineBytes);
+  _mm_sfence();
+}
+
 /// Takes memory out of the caches, where the weights of a model have no place from one step to the next.
-void evict(const Parallel& parallel, const Buffer& buffer) {
-  constexpr std::int64_t kLine = 64;
-  parallel.for_ranges(static_cast<std::int64_t>(buffer.size_bytes()) / kLine, 1024, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t line = begin; line < end; ++line) _mm_clflush(buffer.data() + line * kLine);
-  });
+void evict(const Parallel& parallel, CpuIsa isa, const Buffer& buffer) {
+  // Every processor with AVX-512 flushes many lines at a time.
+  const auto flush = isa >= CpuIsa::avx512 ? flush_lines_together : flush_lines;
+  parallel.for_ranges(static_cast<std::int64_t>(buffer.size_bytes()) / kLineBytes, 1024,
+                      [&](std::int64_t begin, std::int64_t end) { flush(buffer.data() + begin * kLineBytes, end - begin); });
 }
 
 double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -64,14 +86,14 @@ class MatmulEngine::Impl {
     BATON_TRY_VOID(onednn_.pack(weight, dtype, name, *matrix));
     for (const std::int64_t rows : steps()) BATON_TRY_VOID(onednn_.make_products(rows, *matrix, DType::f32, name));
     const MatrixShape shape{matrix->n, matrix->k, dtype};
-    if (!few_steps_of_.contains(shape)) {
-      if (skinny_gemm_kernel(isa_, dtype) != nullptr && matrix->has_panels()) {
-        BATON_TRY(matrix->few_steps, measure(weight, dtype, name));
+    if (!choice_of_.contains(shape)) {
+      if (serves(*matrix, Gemm::skinny, 1) || serves(*matrix, Gemm::tiles, 1)) {
+        BATON_TRY(matrix->choice, measure(weight, dtype, name));
       }
       if (batch_invariant_) BATON_TRY_VOID(prove(*matrix, name));
-      few_steps_of_[shape] = matrix->few_steps;
+      choice_of_[shape] = matrix->choice;
     }
-    matrix->few_steps = few_steps_of_[shape];
+    matrix->choice = choice_of_[shape];
     return matrix;
   }
 
@@ -79,8 +101,8 @@ class MatmulEngine::Impl {
     const auto& matrix = static_cast<const CpuMatrix&>(*args.weight);
     const std::int64_t n_rows = args.x.shape[0];
     for (std::int64_t begin = 0; begin < n_rows;) {
-      if (is_ours(matrix, n_rows - begin, args.out.dtype))
-        return run_skinny_gemm(args.x.rows(begin, n_rows), matrix, args.out.rows(begin, n_rows));
+      const Gemm gemm = gemm_for(matrix, n_rows - begin, args.out.dtype);
+      if (gemm != Gemm::onednn) return run_own(gemm, args.x.rows(begin, n_rows), matrix, args.out.rows(begin, n_rows));
       const std::int64_t step = step_for(n_rows - begin);
       const std::int64_t rows = std::min(step, n_rows - begin);
       onednn_.multiply(step, args.x.rows(begin, begin + rows), matrix, args.out.rows(begin, begin + rows));
@@ -101,15 +123,26 @@ class MatmulEngine::Impl {
     return step == kLadder.end() ? kLadder.back() : *step;
   }
 
-  /// Whether our product serves this many rows.
-  static bool is_ours(const CpuMatrix& matrix, std::int64_t n_rows, DType out_dtype) {
-    const auto* step = std::lower_bound(kFewSteps.begin(), kFewSteps.end(), n_rows);
-    return step != kFewSteps.end() && matrix.few_steps[static_cast<std::size_t>(step - kFewSteps.begin())] &&
-           out_dtype == DType::f32;
+  /// Whether a GEMM can multiply this many rows by the matrix.
+  bool serves(const SlicedMatrix& matrix, Gemm gemm, std::int64_t n_rows) const {
+    switch (gemm) {
+      case Gemm::onednn: return true;
+      case Gemm::skinny:
+        return n_rows <= kMaxSkinnyRows && skinny_gemm_kernel(isa_, matrix.dtype) != nullptr && matrix.has_panels();
+      case Gemm::tiles:
+        return tile_gemm_kernel(isa_, matrix.dtype) != nullptr &&
+               std::ranges::all_of(matrix.slices, [](const WeightSlice& slice) { return fits_tiles(slice.panels); });
+    }
+    return false;
   }
 
-  /// The same by our product. Rows of an odd number of bf16 go through a copy with a zero behind each.
-  void run_skinny_gemm(const ConstTensorView& x, const CpuMatrix& matrix, const TensorView& out) {
+  /// The GEMM of this many rows. Ours write f32 only.
+  static Gemm gemm_for(const CpuMatrix& matrix, std::int64_t n_rows, DType out_dtype) {
+    return out_dtype == DType::f32 ? matrix.choice[step_index(n_rows)] : Gemm::onednn;
+  }
+
+  /// The same by a GEMM of ours. Rows of an odd number of bf16 go through a copy with a zero behind each.
+  void run_own(Gemm gemm, const ConstTensorView& x, const CpuMatrix& matrix, const TensorView& out) {
     const std::int64_t stride = matrix.slices[0].panels.n_steps * 4;
     const std::int64_t row_bytes = matrix.k * static_cast<std::int64_t>(size_bytes(matrix.dtype));
     const std::byte* words = x.data;
@@ -122,12 +155,16 @@ class MatmulEngine::Impl {
     tasks_.clear();
     for (const WeightSlice& slice : matrix.slices)
       tasks_.push_back({slice.panels, words, stride, x.shape[0], out.elements<float>().data() + slice.first, matrix.n});
-    multiply_skinny(parallel_, skinny_gemm_kernel(isa_, matrix.dtype), tasks_);
+    if (gemm == Gemm::tiles) {
+      multiply_tiles(parallel_, tile_gemm_kernel(isa_, matrix.dtype), tasks_);
+    } else {
+      multiply_skinny(parallel_, skinny_gemm_kernel(isa_, matrix.dtype), tasks_);
+    }
   }
 
-  /// Runs both products over the first columns of the weight as they lie in memory, and says at which numbers of rows ours is
-  /// faster.
-  Result<FewSteps> measure(const ConstTensorView& weight, DType dtype, std::string_view name) {
+  /// Runs each GEMM over the first columns of the weight as they lie in memory, and chooses for each row count: one of ours
+  /// where it is faster than oneDNN.
+  Result<Choice> measure(const ConstTensorView& weight, DType dtype, std::string_view name) {
     constexpr int kRuns = 3;
     constexpr double kWorthwhile = 0.98;
     constexpr std::int64_t kMeasuredNumbers = 4 << 20;
@@ -135,41 +172,53 @@ class MatmulEngine::Impl {
     const std::int64_t n_panels = std::max<std::int64_t>(1, kMeasuredNumbers / weight.shape[1] / kPanelColumns);
     const std::int64_t n_columns = std::min(weight.shape[0], n_panels * kPanelColumns);
     BATON_TRY_VOID(onednn_.pack(weight.rows(0, n_columns), dtype, name, matrix));
-    if (!matrix.has_panels()) return FewSteps{};
-    const std::vector<std::byte> x(static_cast<std::size_t>(kMaxSkinnyRows * matrix.k) * size_bytes(matrix.dtype));
-    std::vector<float> out(static_cast<std::size_t>(kMaxSkinnyRows * matrix.n));
-    FewSteps is_faster{};
+    const std::vector<std::byte> x(static_cast<std::size_t>(kSteps.back() * matrix.k) * size_bytes(matrix.dtype));
+    std::vector<float> out(static_cast<std::size_t>(kSteps.back() * matrix.n));
+    Choice choice{};
     std::string report;
-    for (std::size_t i = 0; i < kFewSteps.size(); ++i) {
-      const std::int64_t n_rows = kFewSteps[i];
+    for (std::size_t i = 0; i < kSteps.size(); ++i) {
+      const std::int64_t n_rows = kSteps[i];
       const ConstTensorView rows{x.data(), matrix.dtype, {n_rows, matrix.k}};
       const TensorView sums = view_of(std::span(out).first(static_cast<std::size_t>(n_rows * matrix.n)), {n_rows, matrix.n});
-      std::array<double, 2> best{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
-      for (int run_index = 0; run_index < 2 * kRuns; ++run_index) {
-        const bool ours = run_index % 2 == 0;
-        evict(parallel_, matrix.buffer);
-        const double begin = seconds_now();
-        if (ours) {
-          run_skinny_gemm(rows, matrix, sums);
-        } else {
-          onednn_.multiply(step_for(n_rows), rows, matrix, sums);
+      std::vector<Gemm> candidates;
+      for (const Gemm gemm : {Gemm::skinny, Gemm::tiles})
+        if (serves(matrix, gemm, n_rows)) candidates.push_back(gemm);
+      if (candidates.empty()) continue;
+      candidates.push_back(Gemm::onednn);
+      std::array<double, kGemmNames.size()> best;
+      best.fill(std::numeric_limits<double>::infinity());
+      for (int run_index = 0; run_index < kRuns; ++run_index)
+        for (const Gemm gemm : candidates) {
+          evict(parallel_, isa_, matrix.buffer);
+          const double begin = seconds_now();
+          if (gemm == Gemm::onednn) {
+            onednn_.multiply(step_for(n_rows), rows, matrix, sums);
+          } else {
+            run_own(gemm, rows, matrix, sums);
+          }
+          double& least = best[static_cast<std::size_t>(gemm)];
+          least = std::min(least, seconds_now() - begin);
         }
-        best[ours ? 0 : 1] = std::min(best[ours ? 0 : 1], seconds_now() - begin);
-      }
-      is_faster[i] = best[0] < kWorthwhile * best[1];
-      report += fmt::format(" rows{}={:.0f}/{:.0f}us", n_rows, best[0] * 1e6, best[1] * 1e6);
+      const auto seconds = [&](Gemm gemm) { return best[static_cast<std::size_t>(gemm)]; };
+      const Gemm ours = seconds(Gemm::tiles) < seconds(Gemm::skinny) ? Gemm::tiles : Gemm::skinny;
+      choice[i] = seconds(ours) < kWorthwhile * seconds(Gemm::onednn) ? ours : Gemm::onednn;
+      report += fmt::format(" rows{}=", n_rows);
+      for (const Gemm gemm : candidates)
+        report += fmt::format("{}:{:.0f}us{}", kGemmNames[static_cast<std::size_t>(gemm)], seconds(gemm) * 1e6,
+                              gemm == Gemm::onednn ? "" : ",");
     }
-    log::debug("event=matmuls_measured n={} k={} dtype={} ours/onednn:{}", matrix.n, matrix.k, to_string(matrix.dtype), report);
-    return is_faster;
+    log::debug("event=gemms_measured n={} k={} dtype={}{}", matrix.n, matrix.k, to_string(matrix.dtype), report);
+    return choice;
   }
 
-  /// Makes sure that rows have the same bits in any company: where our products have others than oneDNN's tile, oneDNN alone
-  /// must do.
+  /// Makes sure that rows have the same bits in any company. Tiles that won at oneDNN's only row count serve every count;
+  /// else ours serve what they won, as long as they have the bits of oneDNN's tile; else oneDNN alone must do.
   Result<void> prove(CpuMatrix& matrix, std::string_view name) {
-    if (matrix.few_steps != FewSteps{}) {
+    if (matrix.choice[step_index(kInvariantRows)] == Gemm::tiles) matrix.choice.fill(Gemm::tiles);
+    if (matrix.choice != Choice{}) {
       if (compare_bits(matrix, name)) return {};
-      log::debug("event=skinny_gemm_off n={} k={} reason=other_bits", matrix.n, matrix.k);
-      matrix.few_steps = {};
+      log::debug("event=own_gemms_off n={} k={} reason=other_bits", matrix.n, matrix.k);
+      matrix.choice = {};
     }
     return compare_bits(matrix, name);
   }
@@ -215,7 +264,7 @@ class MatmulEngine::Impl {
   bool batch_invariant_;
   OneDnn onednn_;
   std::vector<SkinnyGemmTask> tasks_;
-  std::map<MatrixShape, FewSteps> few_steps_of_;  ///< as measured and, in batch-invariant mode, proven
+  std::map<MatrixShape, Choice> choice_of_;  ///< as measured and, in batch-invariant mode, proven
   std::vector<std::byte> padded_x_;
 };
 

@@ -135,6 +135,7 @@ bool limit_matmul_isa(CpuIsa isa) {
       case CpuIsa::avx2: return dnnl::cpu_isa::avx2;
       case CpuIsa::avx512: return dnnl::cpu_isa::avx512_core;
       case CpuIsa::avx512_bf16: return dnnl::cpu_isa::avx512_core_bf16;
+      case CpuIsa::amx_bf16: return dnnl::cpu_isa::avx512_core_amx;
     }
     return dnnl::cpu_isa::avx2;
   }();

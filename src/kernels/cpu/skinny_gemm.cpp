@@ -6,13 +6,14 @@
 namespace baton::cpu {
 
 SkinnyGemmKernel skinny_gemm_kernel(CpuIsa isa, DType dtype) {
-  if (dtype == DType::bf16) return isa == CpuIsa::avx512_bf16 ? kSkinnyGemmBf16Dot : nullptr;
+  if (dtype == DType::bf16) return isa >= CpuIsa::avx512_bf16 ? kSkinnyGemmBf16Dot : nullptr;
   if (dtype != DType::f32) return nullptr;
   switch (isa) {
     case CpuIsa::baseline: return kSkinnyGemmF32Baseline;
     case CpuIsa::avx2: return kSkinnyGemmF32Avx2;
     case CpuIsa::avx512:
-    case CpuIsa::avx512_bf16: return kSkinnyGemmF32Avx512;
+    case CpuIsa::avx512_bf16:
+    case CpuIsa::amx_bf16: return kSkinnyGemmF32Avx512;
   }
   return nullptr;
 }

@@ -1,0 +1,9 @@
+/// The matmul by tiles with AMX's instructions.
+#include "kernels/cpu/tile_gemm.h"
+#include "kernels/cpu/tile_gemm_kernel.h"
+
+namespace baton::cpu {
+
+const SkinnyGemmKernel kTileGemm = run_tile_gemm<AmxTiles>;
+
+}  // namespace baton::cpu

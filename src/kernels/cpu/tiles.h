@@ -1,0 +1,61 @@
+/// The tile registers of AMX as its kernels see them: eight registers of at most 16 rows of 64 bytes.
+///
+/// A kernel is a template over a class with the functions of AmxTiles, so that its loops are tested on processors without AMX
+/// too. Included only by files that are entered after a look at the processor.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace baton::cpu {
+namespace {
+
+inline constexpr int kTileRows = 16;
+inline constexpr int kTileRowBytes = 64;
+
+/// The shape of each register, in the layout that the processor reads.
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::array<std::uint8_t, 14> reserved{};
+  std::array<std::uint16_t, 16> row_bytes{};
+  std::array<std::uint8_t, 16> rows{};
+
+  /// Register `tile` holds n_rows rows of 64 bytes.
+  void set(int tile, int n_rows) {
+    row_bytes[static_cast<std::size_t>(tile)] = n_rows > 0 ? kTileRowBytes : 0;
+    rows[static_cast<std::size_t>(tile)] = static_cast<std::uint8_t>(n_rows);
+  }
+};
+static_assert(sizeof(TileShapes) == 64);
+
+/// The processor's instructions. Assembler in place of GCC 12's intrinsics: those take only literal register numbers, and their
+/// loads do not say that they read memory.
+struct AmxTiles {
+  /// Sets the shapes of the calling thread's registers to zeroed tiles.
+  static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes)); }
+  /// Ends the use of the registers: the system no longer saves them for this thread.
+  static void release() { asm volatile("tilerelease"); }
+  template <int Tile>
+  static void zero() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(Tile));
+  }
+  /// Reads the tile's rows, `stride` bytes apart.
+  template <int Tile>
+  static void load(const void* from, std::int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(Tile) : "memory");
+  }
+  template <int Tile>
+  static void store(void* to, std::int64_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(Tile) : "memory");
+  }
+  /// sums[r][c] += sum over words k of a[r][k] times b[k][c], pairs of bf16 into f32.
+  template <int Sums, int A, int B>
+  static void multiply_add() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(A), "i"(B));
+  }
+};
+
+}  // namespace
+}  // namespace baton::cpu
