@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/ids.h"
@@ -20,6 +21,7 @@ class BlockPool {
   std::int32_t n_blocks() const { return static_cast<std::int32_t>(counts_.size()); }
   std::int32_t n_free() const { return static_cast<std::int32_t>(free_.size()); }
   std::int32_t count(BlockId block) const;
+  std::span<const BlockId> free_blocks() const { return free_; }
 
   /// A free block, now with one holder; nothing if there is none.
   std::optional<BlockId> allocate();

@@ -53,6 +53,7 @@ class Engine::Impl {
   bool step();
   void set_relay(bool relay) { builder_.set_relay(relay); }
   void check_invariants() const;
+  const KvCache& cache() const { return cache_; }
 
  private:
   void run();
@@ -490,5 +491,9 @@ const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
 EngineInfo Engine::info() const { return impl_->info(); }
 std::vector<StepRecord> Engine::recent_steps() const { return impl_->watchdog().recent_steps(); }
 void Engine::check_invariants() const { impl_->check_invariants(); }
+std::vector<BlockId> Engine::free_blocks() const {
+  const std::span<const BlockId> blocks = impl_->cache().free_blocks();
+  return {blocks.begin(), blocks.end()};
+}
 
 }  // namespace baton

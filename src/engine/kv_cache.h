@@ -40,6 +40,8 @@ class KvCache {
   bool has_prefix_caching() const { return tree_.has_value(); }
   /// Blocks that could be handed out now: free ones, and cached ones that nobody holds.
   std::int32_t n_available() const { return pool_.n_free() + (tree_ ? tree_->n_evictable() : 0); }
+  /// Blocks that neither a sequence nor the tree holds.
+  std::span<const BlockId> free_blocks() const { return pool_.free_blocks(); }
   /// Blocks held by sequences or pinned.
   std::int32_t n_used() const { return n_blocks() - n_available(); }
   std::int32_t n_pinned() const { return tree_ ? tree_->n_pinned() : 0; }

@@ -1,9 +1,13 @@
 /// Graphs: which there are, and that a replayed step gives what the launched one gives, on every backend.
 #include "engine/captured_steps.h"
 
+#include <functional>
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "engine/executor.h"
+#include "support/async_backend.h"
 #include "support/step_builder.h"
 #include "support/test_backends.h"
 #include "support/tiny_engine.h"
@@ -26,8 +30,10 @@ TEST(CapturedSteps, stand_as_close_as_the_algorithms_of_products) {
   EXPECT_EQ(CapturedSteps::sizes(96), (std::vector<std::int32_t>{1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96}));
 }
 
-std::unique_ptr<Executor> make_executor(const testing::TestBackend& test, DType kv_dtype, bool records) {
-  auto backend = test.make({.n_threads = 1});
+using MakeBackend = std::function<Result<std::unique_ptr<Backend>>()>;
+
+std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType kv_dtype, bool records) {
+  auto backend = make_backend();
   EXPECT_TRUE(backend) << backend.error().message;
   const ModelConfig config = testing::tiny_config();
   auto weights = random_weights(config, **backend, DType::f32, 11);
@@ -93,19 +99,32 @@ std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t 
   return tokens;
 }
 
+void expect_tokens_of_launched_steps(const MakeBackend& make_backend, DType kv_dtype) {
+  const auto launched = make_executor(make_backend, kv_dtype, false);
+  const auto recorded = make_executor(make_backend, kv_dtype, true);
+  // As many rows as were captured, fewer, and more.
+  for (const std::int32_t n : {1, 6, 3, 5, 8, 2}) {
+    SCOPED_TRACE(n);
+    const auto expected = tokens_of(*launched, kv_dtype, n);
+    EXPECT_EQ(expected.size(), static_cast<std::size_t>(n * (kDecodes + 1)));
+    EXPECT_EQ(tokens_of(*recorded, kv_dtype, n), expected);
+  }
+}
+
 TEST(CapturedSteps, give_the_tokens_of_steps_that_are_launched) {
   for (const testing::TestBackend& test : testing::test_backends()) {
     SCOPED_TRACE(test.name);
-    const DType kv_dtype = test.is_cuda() ? DType::bf16 : DType::f32;
-    const auto launched = make_executor(test, kv_dtype, false);
-    const auto recorded = make_executor(test, kv_dtype, true);
-    // As many rows as were recorded, fewer, and more.
-    for (const std::int32_t n : {1, 6, 3, 5, 8, 2}) {
-      SCOPED_TRACE(n);
-      const auto expected = tokens_of(*launched, kv_dtype, n);
-      EXPECT_EQ(expected.size(), static_cast<std::size_t>(n * (kDecodes + 1)));
-      EXPECT_EQ(tokens_of(*recorded, kv_dtype, n), expected);
-    }
+    expect_tokens_of_launched_steps([&] { return test.make({.n_threads = 1}); }, test.is_cuda() ? DType::bf16 : DType::f32);
+  }
+}
+
+TEST(CapturedSteps, give_them_on_an_asynchronous_device_at_each_pace) {
+  for (const testing::Pace pace : {testing::Pace::late, testing::Pace::at_once, testing::Pace::random}) {
+    SCOPED_TRACE(static_cast<int>(pace));
+    const MakeBackend make = [&]() -> Result<std::unique_ptr<Backend>> {
+      return testing::AsyncBackend::make({.n_threads = 1}, pace);
+    };
+    expect_tokens_of_launched_steps(make, DType::f32);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/tiny_engine.h"
+#include "support/engine_device.h"
 
 namespace baton {
 namespace {
@@ -12,9 +12,11 @@ namespace {
 using testing::Generated;
 using testing::greedy;
 using testing::joined;
-using testing::make_tiny_engine;
 using testing::random_prompt;
 using testing::run_requests;
+
+class EngineSpeculation : public testing::EngineOnDevice {};
+INSTANTIATE_TEST_SUITE_P(Devices, EngineSpeculation, testing::engine_devices(), testing::name_of_device);
 
 constexpr SpeculationOptions kEager{.n_tokens = 6, .lookup_max = 3, .lookup_min = 1};
 
@@ -70,22 +72,25 @@ std::vector<Request> repetitive() {
   return requests;
 }
 
-class SpeculationArms : public ::testing::TestWithParam<bool> {};
-
-TEST_P(SpeculationArms, greedy_tokens_are_those_without_it_and_drafts_come_true) {
-  const EngineOptions options{.relay = GetParam(), .batch_invariant = true};
-  const auto plain = make_tiny_engine(options, 200);
-  const auto eager = make_tiny_engine(options, 200);
-  const std::vector<Generated> expected = run_requests(*plain, repetitive());
-  const std::vector<Generated> got = run_requests(*eager, with(repetitive(), kEager));
-  expect_equal(got, expected);
-  EXPECT_GT(n_accepted(*eager, got), 0) << "a greedy tiny model repeats itself";
-  EXPECT_EQ(n_accepted(*plain, expected), 0);
-  EXPECT_EQ(plain->metrics().spec_decode_num_drafts.value(), 0) << "nobody asked for it";
-  EXPECT_EQ(eager->metrics().kv_blocks_used.value(), 0);
+TEST_P(EngineSpeculation, greedy_tokens_are_those_without_it_and_drafts_are_accepted) {
+  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
+  for (const bool relay : {true, false}) {
+    SCOPED_TRACE(relay ? "relay" : "paged");
+    const EngineOptions options{.relay = relay, .batch_invariant = true};
+    const auto plain = make_tiny_engine(options, 200);
+    const auto eager = make_tiny_engine(options, 200);
+    const std::vector<Generated> expected = run_requests(*plain, repetitive());
+    const std::vector<Generated> got = run_requests(*eager, with(repetitive(), kEager));
+    expect_equal(got, expected);
+    EXPECT_GT(n_accepted(*eager, got), 0) << "a greedy tiny model repeats itself";
+    EXPECT_EQ(n_accepted(*plain, expected), 0);
+    EXPECT_EQ(plain->metrics().spec_decode_num_drafts.value(), 0) << "nobody asked for it";
+    EXPECT_EQ(eager->metrics().kv_blocks_used.value(), 0);
+  }
 }
 
-TEST_P(SpeculationArms, sampled_tokens_are_those_without_it_whatever_is_asked) {
+/// Requests that use every sampling option.
+std::vector<Request> sampled_crowd() {
   std::mt19937 rng(5);
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 24; ++i) {
@@ -106,20 +111,28 @@ TEST_P(SpeculationArms, sampled_tokens_are_those_without_it_whatever_is_asked) {
     if (i % 4 == 0) sampling.n_prompt_logprobs = 1;
     requests.push_back(request);
   }
-  const EngineOptions options{.relay = GetParam(), .batch_invariant = true, .max_num_seqs = 12};
-  const auto plain = make_tiny_engine(options, 300);
-  const auto eager = make_tiny_engine(options, 300);
-  const std::vector<Generated> expected = run_requests(*plain, requests);
-  const std::vector<Generated> got = run_requests(*eager, with(requests, kEager));
-  expect_equal(got, expected);
-  EXPECT_GT(n_accepted(*eager, got), 20);
-  EXPECT_GT(eager->metrics().spec_decode_num_draft_tokens.value(), eager->metrics().spec_decode_num_accepted_tokens.value())
-      << "some must be rejected to show anything";
+  return requests;
 }
 
-INSTANTIATE_TEST_SUITE_P(RelayAndPaged, SpeculationArms, ::testing::Bool());
+TEST_P(EngineSpeculation, sampled_tokens_are_those_without_it_whatever_is_asked) {
+  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
+  const std::vector<Request> requests = sampled_crowd();
+  for (const bool relay : {true, false}) {
+    SCOPED_TRACE(relay ? "relay" : "paged");
+    const EngineOptions options{.relay = relay, .batch_invariant = true, .max_num_seqs = 12};
+    const auto plain = make_tiny_engine(options, 300);
+    const auto eager = make_tiny_engine(options, 300);
+    const std::vector<Generated> expected = run_requests(*plain, requests);
+    const std::vector<Generated> got = run_requests(*eager, with(requests, kEager));
+    expect_equal(got, expected);
+    EXPECT_GT(n_accepted(*eager, got), 20);
+    EXPECT_GT(eager->metrics().spec_decode_num_draft_tokens.value(), eager->metrics().spec_decode_num_accepted_tokens.value())
+        << "some must be rejected to show anything";
+  }
+}
 
-TEST(EngineSpeculation, goes_on_after_preemptions_and_in_small_steps) {
+TEST_P(EngineSpeculation, goes_on_after_preemptions_and_in_small_steps) {
+  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 8; ++i) {
     requests.push_back(greedy(random_prompt(60 + i, 30), 90));
@@ -140,7 +153,7 @@ TEST(EngineSpeculation, goes_on_after_preemptions_and_in_small_steps) {
   EXPECT_EQ(tight->metrics().kv_blocks_used.value(), 0);
 }
 
-TEST(EngineSpeculation, a_repetition_takes_fewer_steps) {
+TEST_P(EngineSpeculation, a_repetition_takes_fewer_steps) {
   Request request = greedy(random_prompt(1, 40), 60);
   request.sampling.logit_bias = {{7, kMaxBias}};  // nothing else comes
   const auto engine = make_tiny_engine({}, 200);
@@ -149,7 +162,8 @@ TEST(EngineSpeculation, a_repetition_takes_fewer_steps) {
   EXPECT_LE(engine->metrics().steps.value(), 50) << "the first drafts, at least, are made at once and come true";
 }
 
-TEST(EngineSpeculation, the_engines_setting_holds_for_requests_that_do_not_say) {
+TEST_P(EngineSpeculation, the_engines_setting_holds_for_requests_that_do_not_say) {
+  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   EngineOptions options{.batch_invariant = true, .speculation = kEager};
   const auto engine = make_tiny_engine(options, 200);
   const auto repeats = [&](const std::vector<Request>& requests) {
@@ -161,7 +175,7 @@ TEST(EngineSpeculation, the_engines_setting_holds_for_requests_that_do_not_say) 
   EXPECT_EQ(repeats(with(repetitive(), {.n_tokens = 0})), 0) << "a request may ask for none";
 }
 
-TEST(EngineSpeculation, refuses_what_is_out_of_range) {
+TEST_P(EngineSpeculation, refuses_what_is_out_of_range) {
   const auto engine = make_tiny_engine({}, 200);
   Request request = greedy(random_prompt(1, 5), 5);
   request.speculation = {.n_tokens = 99};
@@ -171,7 +185,8 @@ TEST(EngineSpeculation, refuses_what_is_out_of_range) {
 }
 
 /// Whose tokens another may find in the cache: only those that were kept.
-TEST(EngineSpeculation, caches_no_block_with_a_rejected_token) {
+TEST_P(EngineSpeculation, caches_no_block_with_a_rejected_token) {
+  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   const EngineOptions options{.batch_invariant = true};
   const auto plain = make_tiny_engine(options, 200);
   const auto eager = make_tiny_engine(options, 200);

@@ -1,11 +1,11 @@
-/// Engine: what one caller sees of it, step by step, on the CPU with a small random model.
+/// Engine: what one caller sees of it, step by step, with a small random model on each device.
 #include "engine/engine.h"
 
 #include <thread>
 
 #include <gtest/gtest.h>
 
-#include "support/tiny_engine.h"
+#include "support/engine_device.h"
 
 namespace baton {
 namespace {
@@ -14,7 +14,6 @@ using testing::collect;
 using testing::Generated;
 using testing::greedy;
 using testing::joined;
-using testing::make_tiny_engine;
 using testing::random_prompt;
 using testing::run_requests;
 using testing::run_to_end;
@@ -22,7 +21,10 @@ using testing::SequenceKey;
 
 constexpr std::int32_t kBlocks = 400;
 
-TEST(Engine, generates_as_many_tokens_as_asked_for) {
+class EngineTest : public testing::EngineOnDevice {};
+INSTANTIATE_TEST_SUITE_P(Devices, EngineTest, testing::engine_devices(), testing::name_of_device);
+
+TEST_P(EngineTest, generates_as_many_tokens_as_asked_for) {
   const auto engine = make_tiny_engine({}, kBlocks);
   const auto results = run_requests(*engine, {greedy(random_prompt(1, 20), 7), greedy(random_prompt(2, 1), 1)});
   EXPECT_EQ(results[0].tokens.size(), 7u);
@@ -37,7 +39,7 @@ TEST(Engine, generates_as_many_tokens_as_asked_for) {
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
 }
 
-TEST(Engine, plans_the_next_step_before_it_commits_this_one) {
+TEST_P(EngineTest, plans_the_next_step_before_it_commits_this_one) {
   const auto engine = make_tiny_engine({}, kBlocks);
   run_requests(*engine, {greedy(random_prompt(1, 20), 5)});
   const std::vector<StepRecord> records = engine->recent_steps();
@@ -58,7 +60,7 @@ TEST(Engine, plans_the_next_step_before_it_commits_this_one) {
   }
 }
 
-TEST(Engine, publishes_each_token_in_the_step_that_makes_it) {
+TEST_P(EngineTest, publishes_each_token_in_the_step_that_makes_it) {
   const auto engine = make_tiny_engine({}, kBlocks);
   ASSERT_TRUE(engine->submit(greedy(random_prompt(1, 20), 3)));
   EXPECT_TRUE(engine->step());  // plans and submits the prompt
@@ -73,29 +75,29 @@ TEST(Engine, publishes_each_token_in_the_step_that_makes_it) {
   EXPECT_FALSE(engine->step());
 }
 
-TEST(Engine, gives_the_same_ids_alone_and_in_a_batch) {
+TEST_P(EngineTest, gives_the_same_ids_alone_and_in_a_batch) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 9; ++i) requests.push_back(greedy(random_prompt(i, 3 + 13 * i), 12));
   const auto together_engine = make_tiny_engine({}, kBlocks);
   const auto together = run_requests(*together_engine, requests);
   const auto alone_engine = make_tiny_engine({}, kBlocks);
   for (std::size_t i = 0; i < requests.size(); ++i)
-    EXPECT_EQ(run_requests(*alone_engine, {requests[i]})[0].tokens, together[i].tokens);
+    expect_same_tokens(run_requests(*alone_engine, {requests[i]})[0], together[i]);
 }
 
-TEST(Engine, gives_the_same_ids_with_a_cold_and_a_warm_cache) {
+TEST_P(EngineTest, gives_the_same_ids_with_a_cold_and_a_warm_cache) {
   const auto engine = make_tiny_engine({}, kBlocks);
   const Request request = greedy(random_prompt(5, 100), 20);
   const Generated cold = run_requests(*engine, {request})[0];
   const Generated warm = run_requests(*engine, {request})[0];
   EXPECT_EQ(cold.stats.cached_tokens, 0);
   EXPECT_EQ(warm.stats.cached_tokens, 96);
-  EXPECT_EQ(cold.tokens, warm.tokens);
+  expect_same_tokens(warm, cold);
   EXPECT_EQ(engine->metrics().prefix_cache_queries.value(), 200);
   EXPECT_EQ(engine->metrics().prefix_cache_hits.value(), 96);
 }
 
-TEST(Engine, finds_the_tokens_it_generated_in_the_cache) {
+TEST_P(EngineTest, finds_the_tokens_it_generated_in_the_cache) {
   const auto engine = make_tiny_engine({}, kBlocks);
   const Generated first = run_requests(*engine, {greedy(random_prompt(5, 20), 30)})[0];
   const auto conversation = joined(joined(random_prompt(5, 20), first.tokens), random_prompt(6, 8));
@@ -103,18 +105,18 @@ TEST(Engine, finds_the_tokens_it_generated_in_the_cache) {
             48);  // 49 stored: the last token never was
 }
 
-TEST(Engine, without_prefix_caching_computes_everything) {
+TEST_P(EngineTest, without_prefix_caching_computes_everything) {
   const auto engine = make_tiny_engine({.enable_prefix_caching = false}, kBlocks);
   const auto with = make_tiny_engine({}, kBlocks);
   const Request request = greedy(random_prompt(5, 100), 8);
   run_requests(*engine, {request});
   const Generated again = run_requests(*engine, {request})[0];
   EXPECT_EQ(again.stats.cached_tokens, 0);
-  EXPECT_EQ(again.tokens, run_requests(*with, {request})[0].tokens);
+  expect_same_tokens(again, run_requests(*with, {request})[0]);
   EXPECT_FALSE(engine->register_prefix("p", random_prompt(1, 40)));
 }
 
-TEST(Engine, gives_n_sequences_that_share_a_prompt_their_own_seeds) {
+TEST_P(EngineTest, gives_n_sequences_that_share_a_prompt_their_own_seeds) {
   const auto engine = make_tiny_engine({}, kBlocks);
   Request request = greedy(random_prompt(5, 70), 16);
   request.sampling.temperature = 1;
@@ -125,13 +127,13 @@ TEST(Engine, gives_n_sequences_that_share_a_prompt_their_own_seeds) {
     Request single = request;
     single.n_sequences = 1;
     single.sampling.seed = 40 + static_cast<std::uint64_t>(i);
-    EXPECT_EQ(run_requests(*engine, {single})[0].tokens, results[static_cast<std::size_t>(i)].tokens);
+    expect_same_draws(run_requests(*engine, {single})[0], results[static_cast<std::size_t>(i)]);
     EXPECT_EQ(results[static_cast<std::size_t>(i)].stats.cached_tokens, i == 0 ? 0 : 64) << "one fills, the others wait for it";
   }
   EXPECT_NE(results[0].tokens, results[1].tokens);
 }
 
-TEST(Engine, draws_other_tokens_for_each_request_without_a_seed) {
+TEST_P(EngineTest, draws_other_tokens_for_each_request_without_a_seed) {
   const auto engine = make_tiny_engine({.seed = 3}, kBlocks);
   const auto twin = make_tiny_engine({.seed = 3}, kBlocks);
   Request request = greedy(random_prompt(5, 10), 16);
@@ -141,7 +143,7 @@ TEST(Engine, draws_other_tokens_for_each_request_without_a_seed) {
   EXPECT_EQ(run_requests(*twin, {request, request})[1].tokens, results[1].tokens);
 }
 
-TEST(Engine, ends_at_a_stop_id_and_gives_it_out_beside_the_tokens_with_its_log_probabilities) {
+TEST_P(EngineTest, ends_at_a_stop_id_and_gives_it_out_beside_the_tokens_with_its_log_probabilities) {
   const auto engine = make_tiny_engine({}, kBlocks);
   Request request = greedy(random_prompt(7, 30), 24);
   request.sampling.n_top_logprobs = 2;
@@ -152,7 +154,8 @@ TEST(Engine, ends_at_a_stop_id_and_gives_it_out_beside_the_tokens_with_its_log_p
   const Generated stopped = run_requests(*engine, {request})[0];
   EXPECT_EQ(stopped.finished, FinishReason::stop);
   EXPECT_EQ(stopped.stop_id, stop);
-  EXPECT_EQ(stopped.stop_logprob, whole.logprobs[first]);
+  ASSERT_TRUE(stopped.stop_logprob);
+  EXPECT_NEAR(*stopped.stop_logprob, whole.logprobs[first], logprob_tolerance());
   ASSERT_EQ(stopped.stop_top.size(), 2u);
   EXPECT_EQ(stopped.stop_top[0].token, stop) << "greedy takes the most likely";
   EXPECT_EQ(stopped.tokens, std::vector(whole.tokens.begin(), whole.tokens.begin() + static_cast<std::ptrdiff_t>(first)));
@@ -163,21 +166,21 @@ TEST(Engine, ends_at_a_stop_id_and_gives_it_out_beside_the_tokens_with_its_log_p
   EXPECT_EQ(run_requests(*engine, {request})[0].tokens.size(), 24u);
 }
 
-TEST(Engine, ends_at_the_models_end_of_sequence_unless_told_not_to) {
+TEST_P(EngineTest, ends_at_the_models_end_of_sequence_unless_told_not_to) {
   auto config = testing::tiny_config();
   const auto plain = make_tiny_engine({}, kBlocks, config);
   Request request = greedy(random_prompt(7, 30), 10);
   const Generated whole = run_requests(*plain, {request})[0];
   config.eos_token_ids = {whole.tokens[0]};
   const auto engine = make_tiny_engine({.eos_token_ids = {whole.tokens[0], 3}}, kBlocks, config);
-  EXPECT_EQ(run_requests(*engine, {request})[0].tokens, whole.tokens);
+  expect_same_tokens(run_requests(*engine, {request})[0], whole);
   request.sampling.ignore_eos = false;
   const Generated stopped = run_requests(*engine, {request})[0];
   EXPECT_EQ(stopped.finished, FinishReason::stop);
   EXPECT_TRUE(stopped.tokens.empty());
 }
 
-TEST(Engine, fills_the_context_when_no_length_is_asked_for) {
+TEST_P(EngineTest, fills_the_context_when_no_length_is_asked_for) {
   auto config = testing::tiny_config();
   config.max_position = 40;
   const auto engine = make_tiny_engine({}, 3, config);
@@ -186,7 +189,7 @@ TEST(Engine, fills_the_context_when_no_length_is_asked_for) {
   EXPECT_EQ(run_requests(*engine, {request})[0].tokens.size(), 10u);
 }
 
-TEST(Engine, frees_the_blocks_of_what_is_cancelled_or_finished_from_outside) {
+TEST_P(EngineTest, frees_the_blocks_of_what_is_cancelled_or_finished_from_outside) {
   const auto engine = make_tiny_engine({}, kBlocks);
   const RequestId cancelled = *engine->submit(greedy(random_prompt(1, 40), 500));
   Request two = greedy(random_prompt(2, 40), 60);
@@ -213,7 +216,7 @@ TEST(Engine, frees_the_blocks_of_what_is_cancelled_or_finished_from_outside) {
   EXPECT_EQ(engine->metrics().finished_abort.value(), 1);
 }
 
-TEST(Engine, pins_a_registered_prefix_in_whole_blocks) {
+TEST_P(EngineTest, pins_a_registered_prefix_in_whole_blocks) {
   const auto engine = make_tiny_engine({.max_num_batched_tokens = 64, .max_model_len = 400}, 60);
   const auto prefix = engine->register_prefix("shop", random_prompt(1, 150));
   ASSERT_TRUE(prefix) << prefix.error().message;
@@ -230,7 +233,7 @@ TEST(Engine, pins_a_registered_prefix_in_whole_blocks) {
   EXPECT_TRUE(engine->wait_events(std::chrono::milliseconds(0)).empty());
 }
 
-TEST(Engine, refuses_a_prefix_that_leaves_no_room_or_is_there_already) {
+TEST_P(EngineTest, refuses_a_prefix_that_leaves_no_room_or_is_there_already) {
   const auto engine = make_tiny_engine({.max_model_len = 400}, 30);
   const auto too_much = engine->register_prefix("a", random_prompt(1, 120));
   ASSERT_FALSE(too_much);
@@ -252,7 +255,7 @@ TEST(Engine, refuses_a_prefix_that_leaves_no_room_or_is_there_already) {
   engine->check_invariants();
 }
 
-TEST(Engine, pins_no_more_blocks_than_it_may) {
+TEST_P(EngineTest, pins_no_more_blocks_than_it_may) {
   const auto engine = make_tiny_engine({.max_model_len = 400, .max_pinned_blocks = 6}, kBlocks);
   ASSERT_TRUE(engine->register_prefix("a", random_prompt(1, 64)));
   const auto refused = engine->register_prefix("b", random_prompt(2, 50));
@@ -266,11 +269,11 @@ TEST(Engine, pins_no_more_blocks_than_it_may) {
   engine->check_invariants();
 }
 
-TEST(Engine, removes_a_prefix_that_a_running_sequence_goes_on_using) {
+TEST_P(EngineTest, removes_a_prefix_that_a_running_sequence_goes_on_using) {
   const auto engine = make_tiny_engine({.max_model_len = 400, .max_pinned_blocks = 4}, 60);
   ASSERT_TRUE(engine->register_prefix("shop", random_prompt(1, 64)));
   const Request request = greedy(joined(random_prompt(1, 64), random_prompt(2, 9)), 20);
-  const std::vector<TokenId> expected = run_requests(*engine, {request})[0].tokens;
+  const Generated expected = run_requests(*engine, {request})[0];
 
   const RequestId id = *engine->submit(request);
   ASSERT_TRUE(engine->step());
@@ -282,7 +285,7 @@ TEST(Engine, removes_a_prefix_that_a_running_sequence_goes_on_using) {
   EXPECT_GE(engine->metrics().kv_blocks_used.value(), 5);
   std::map<SequenceKey, Generated> generated;
   run_to_end(*engine, generated);
-  EXPECT_EQ((generated[{id.value, 0}].tokens), expected);
+  expect_same_tokens(generated[{id.value, 0}], expected);
   EXPECT_EQ((generated[{id.value, 0}].stats.cached_tokens), 64);
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
 
@@ -297,7 +300,7 @@ TEST(Engine, removes_a_prefix_that_a_running_sequence_goes_on_using) {
   engine->check_invariants();
 }
 
-TEST(Engine, refuses_more_requests_than_may_wait) {
+TEST_P(EngineTest, refuses_more_requests_than_may_wait) {
   const auto engine = make_tiny_engine({.max_num_seqs = 1, .max_num_queued_reqs = 2}, kBlocks);
   const Request request = greedy(random_prompt(1, 20), 4);
   ASSERT_TRUE(engine->submit(request));
@@ -316,7 +319,7 @@ TEST(Engine, refuses_more_requests_than_may_wait) {
   EXPECT_TRUE(engine->submit(request));
 }
 
-TEST(Engine, refuses_new_requests_while_it_drains_and_ends_those_it_has) {
+TEST_P(EngineTest, refuses_new_requests_while_it_drains_and_ends_those_it_has) {
   const auto engine = make_tiny_engine({}, kBlocks);
   const RequestId id = *engine->submit(greedy(random_prompt(1, 20), 4));
   engine->begin_drain();
@@ -328,7 +331,7 @@ TEST(Engine, refuses_new_requests_while_it_drains_and_ends_those_it_has) {
   EXPECT_EQ((generated[{id.value, 0}].finished), FinishReason::length);
 }
 
-TEST(Engine, refuses_what_the_model_or_the_cache_cannot_hold) {
+TEST_P(EngineTest, refuses_what_the_model_or_the_cache_cannot_hold) {
   const auto engine = make_tiny_engine({.max_model_len = 64}, kBlocks);
   const auto error = engine->submit(greedy(random_prompt(1, 60), 10)).error();
   EXPECT_EQ(error.code, ErrorCode::invalid_request);
@@ -337,7 +340,7 @@ TEST(Engine, refuses_what_the_model_or_the_cache_cannot_hold) {
   EXPECT_TRUE(engine->is_idle());
 }
 
-TEST(Engine, serves_many_threads_from_its_own) {
+TEST_P(EngineTest, serves_many_threads_from_its_own) {
   const auto engine = make_tiny_engine({.max_num_seqs = 8}, kBlocks);
   engine->start();
   ASSERT_TRUE(engine->register_prefix("shop", random_prompt(1, 64)));
@@ -373,7 +376,7 @@ TEST(Engine, serves_many_threads_from_its_own) {
   engine->check_invariants();
 }
 
-TEST(Engine, aborts_what_still_runs_when_it_is_stopped) {
+TEST_P(EngineTest, aborts_what_still_runs_when_it_is_stopped) {
   const auto engine = make_tiny_engine({.max_num_seqs = 2}, kBlocks);
   engine->start();
   for (std::uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(engine->submit(greedy(random_prompt(i, 20), 1500)));

@@ -5,28 +5,29 @@
 
 #include <gtest/gtest.h>
 
-#include "support/tiny_engine.h"
+#include "support/engine_device.h"
 
 namespace baton {
 namespace {
 
 using testing::greedy;
 using testing::joined;
-using testing::make_tiny_engine;
 using testing::random_prompt;
 
 // 750 steps of 16 tokens: whoever gives the fill up does so long before its end.
 constexpr std::size_t kPrefixLen = 12'000;
 
 /// An engine that fills "shop" on its own thread, and a thread that waits for it.
-class PrefixFill : public ::testing::Test {
+class PrefixFill : public testing::EngineOnDevice {
  protected:
-  PrefixFill() {
+  void SetUp() override {
+    EngineOnDevice::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
     ModelConfig config = testing::tiny_config();
     config.max_position = 16'384;
     engine_ = make_tiny_engine({.max_num_batched_tokens = 16, .max_model_len = 13'000}, 2000, config);
   }
-  ~PrefixFill() override { wait(); }
+  void TearDown() override { wait(); }
 
   void begin() {
     engine_->start();
@@ -53,25 +54,27 @@ class PrefixFill : public ::testing::Test {
   Result<PrefixInfo> result_;
 };
 
-TEST_F(PrefixFill, ends_when_its_prefix_is_removed) {
+INSTANTIATE_TEST_SUITE_P(Devices, PrefixFill, testing::engine_devices(), testing::name_of_device);
+
+TEST_P(PrefixFill, ends_when_its_prefix_is_removed) {
   begin();
   ASSERT_TRUE(engine_->remove_prefix("shop"));
   expect_given_up();
 }
 
-TEST_F(PrefixFill, ends_when_the_engine_drains) {
+TEST_P(PrefixFill, ends_when_the_engine_drains) {
   begin();
   engine_->begin_drain();
   expect_given_up();
 }
 
-TEST_F(PrefixFill, ends_when_the_engine_stops) {
+TEST_P(PrefixFill, ends_when_the_engine_stops) {
   begin();
   engine_->stop();
   expect_given_up();
 }
 
-TEST_F(PrefixFill, leaves_its_name_to_the_next) {
+TEST_P(PrefixFill, leaves_its_name_to_the_next) {
   begin();
   ASSERT_TRUE(engine_->remove_prefix("shop"));
   ASSERT_FALSE(wait());
@@ -81,7 +84,7 @@ TEST_F(PrefixFill, leaves_its_name_to_the_next) {
   EXPECT_EQ(engine_->prefixes().size(), 1u);
 }
 
-TEST_F(PrefixFill, that_is_given_up_is_gone_on_with_by_who_waits_for_it) {
+TEST_P(PrefixFill, that_is_given_up_is_gone_on_with_by_who_waits_for_it) {
   begin();
   const auto id = engine_->submit(greedy(joined(random_prompt(1, 3000), random_prompt(2, 5)), 3));
   ASSERT_TRUE(id) << id.error().message;

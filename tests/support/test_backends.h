@@ -62,8 +62,20 @@ inline void say_once(const std::string& line) {
   std::fflush(stdout);
 }
 
+/// BATON_REQUIRE=cpu,cuda names the devices without which a test fails.
+inline bool is_required(const std::string& device) {
+  const char* required = std::getenv("BATON_REQUIRE");
+  return required != nullptr && ("," + std::string(required) + ",").find("," + device + ",") != std::string::npos;
+}
+
+/// Says once that a device is left out, and why; a failure of the test where BATON_REQUIRE names it.
+inline void leave_out(const std::string& device, const std::string& reason) {
+  if (is_required(device)) ADD_FAILURE() << "BATON_REQUIRE names " << device << ", but " << reason;
+  say_once(device + ": skipped: " + reason);
+}
+
 /// All backends there are, made at the first call. The CPU with its best instruction set comes first: the library of its
-/// products is bound to the set it is first used with. A module or device that is missing is said in one line; without any the
+/// products is bound to the set it is first used with. A module or device that is missing is left out (leave_out); without any the
 /// test fails.
 inline const std::vector<TestBackend>& test_backends() {
   struct Owned {
@@ -78,20 +90,22 @@ inline const std::vector<TestBackend>& test_backends() {
     Owned made;
     BackendOptions options;
     options.n_threads = 2;
+    std::string cpu_error;
     for (const std::string isa : {"amx_bf16", "avx512_bf16", "avx512", "avx2", "baseline"}) {
       const CpuIsaScope scope(isa);
       auto backend = make_backend("cpu", options);
       if (backend) {
         made.add("cpu " + isa, "cpu", isa, std::move(*backend));
       } else if (backend.error().code != ErrorCode::unsupported) {  // this processor has not each set
-        say_once("cpu: skipped: " + backend.error().message);
+        cpu_error = backend.error().message;
       }
     }
+    if (!cpu_error.empty()) leave_out("cpu", cpu_error);
     auto cuda = make_backend("cuda", options);
     if (cuda) {
       made.add("cuda", "cuda", "", std::move(*cuda));
     } else {
-      say_once("cuda: skipped: " + cuda.error().message);
+      leave_out("cuda", cuda.error().message);
     }
     return made;
   }();

@@ -1,4 +1,4 @@
-/// An engine on the CPU with a small random model, and requests run to their end on the test's thread.
+/// An engine with a small random model, and requests run to their end on the test's thread.
 #pragma once
 
 #include <algorithm>
@@ -35,17 +35,23 @@ inline ModelConfig tiny_config() {
   return config;
 }
 
-/// f32 throughout; the cache holds `n_blocks` blocks of 16 tokens.
+/// f32 but for the cache, of options.kv_dtype, which holds `n_blocks` blocks of options.block_len tokens. What fails to be
+/// allocated is the error.
+inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,
+                                                          std::int32_t n_blocks, const ModelConfig& config = tiny_config()) {
+  BATON_TRY(ModelWeights weights, random_weights(config, *backend, DType::f32, 11));
+  auto model = std::make_unique<Model>(config, std::move(weights));
+  options.kv_cache_bytes = model->kv_shapes(n_blocks, options.block_len, options.kv_dtype)[0].block_bytes() * n_blocks;
+  return Engine::create(options, std::move(backend), std::move(model));
+}
+
+/// On the CPU, f32 throughout.
 inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks,
                                                 const ModelConfig& config = tiny_config()) {
   auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant});
   EXPECT_TRUE(backend) << backend.error().message;
-  auto weights = random_weights(config, **backend, DType::f32, 11);
-  EXPECT_TRUE(weights) << weights.error().message;
-  auto model = std::make_unique<Model>(config, std::move(*weights));
   options.kv_dtype = DType::f32;
-  options.kv_cache_bytes = model->kv_shapes(n_blocks, options.block_len, DType::f32)[0].block_bytes() * n_blocks;
-  auto engine = Engine::create(options, std::move(*backend), std::move(model));
+  auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, config);
   EXPECT_TRUE(engine) << engine.error().message;
   return std::move(*engine);
 }

@@ -1,0 +1,445 @@
+/// The queue, what is in it, and what is overwritten so that nobody can rely on it.
+#include "support/async_backend.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "kernels/ops.h"
+
+namespace baton::testing {
+namespace {
+
+constexpr int kNothing = 0xff;  ///< a byte of memory that holds nothing: NaN in every float type
+/// The device's copy of a step stays at one address.
+constexpr std::size_t kStepBytes = 1 << 20;
+
+}  // namespace
+
+/// Copies when its turn comes, and shows the copy when it is waited for.
+class AsyncBackend::Readback final : public AsyncReadback {
+ public:
+  Readback(AsyncBackend& backend, std::size_t size_bytes) : backend_(backend), arrived_(size_bytes), shown_(size_bytes) {}
+  ~Readback() override {
+    if (is_pending_) backend_.run_until(serial_);
+  }
+  void enqueue(ConstTensorView device) override {
+    check(!is_pending_, "AsyncReadback: enqueued again before anybody waited");
+    check(backend_.recorded_ == nullptr, "AsyncReadback: enqueued while operations are captured");
+    n_bytes_ = device.size_bytes();
+    check(n_bytes_ <= arrived_.size(), "AsyncReadback: more than it was made for");
+    std::memset(shown_.data(), kNothing, shown_.size());
+    backend_.enqueue([this, device] {
+      if (device.size_bytes() > 0) std::memcpy(arrived_.data(), device.data, device.size_bytes());
+    });
+    serial_ = backend_.n_enqueued_;
+    is_pending_ = true;
+    was_enqueued_ = true;
+  }
+  std::span<const std::byte> wait() override {
+    check(was_enqueued_, "AsyncReadback: nothing was enqueued to wait for");
+    if (std::exchange(is_pending_, false)) {
+      backend_.run_until(serial_);
+      std::copy_n(arrived_.begin(), n_bytes_, shown_.begin());
+    }
+    return {shown_.data(), n_bytes_};
+  }
+
+ private:
+  AsyncBackend& backend_;
+  std::vector<std::byte> arrived_;
+  std::vector<std::byte> shown_;
+  std::size_t n_bytes_ = 0;
+  std::uint64_t serial_ = 0;
+  bool is_pending_ = false;
+  bool was_enqueued_ = false;
+};
+
+class AsyncBackend::Graph final : public CapturedGraph {
+ public:
+  Graph(AsyncBackend& backend, std::vector<Operation> operations) : backend_(backend), operations_(std::move(operations)) {}
+  void replay() override {
+    check(backend_.recorded_ == nullptr, "CapturedGraph: replayed while operations are captured");
+    ++backend_.n_replays_;
+    for (const Operation& operation : operations_)
+      backend_.enqueue([backend = &backend_, operation] { operation(backend->now(/*is_replay=*/true)); });
+  }
+
+ private:
+  AsyncBackend& backend_;
+  std::vector<Operation> operations_;
+};
+
+/// The CPU's storage; what a host does with it waits for the operations so far, as on a device.
+class AsyncBackend::Storage final : public KvStorage {
+ public:
+  Storage(AsyncBackend& backend, std::unique_ptr<KvStorage> inner)
+      : KvStorage(inner->shape()),
+        backend_(backend),
+        inner_(std::move(inner)),
+        nothing_(static_cast<std::size_t>(shape().block_bytes()), static_cast<std::byte>(kNothing)),
+        is_overwritten_(static_cast<std::size_t>(shape().n_blocks), 1) {
+    inner_->fill_bytes(kNothing);
+    backend_.storages_.push_back(this);
+  }
+  ~Storage() override { std::erase(backend_.storages_, this); }
+
+  void copy_blocks(std::span<const BlockId> from, std::span<const BlockId> to) override {
+    backend_.synchronize();
+    inner_->copy_blocks(from, to);
+    for (const BlockId block : to) is_overwritten_[static_cast<std::size_t>(block.value)] = 0;
+  }
+  void export_block(BlockId block, TensorView out) const override {
+    backend_.synchronize();
+    inner_->export_block(block, out);
+  }
+  void import_block(BlockId block, ConstTensorView in) override {
+    backend_.synchronize();
+    inner_->import_block(block, in);
+    is_overwritten_[static_cast<std::size_t>(block.value)] = 0;
+  }
+  void fill_bytes(std::uint8_t value) override {
+    backend_.synchronize();
+    inner_->fill_bytes(value);
+  }
+
+  KvStorage* inner() const { return inner_.get(); }
+  /// A step stores a key in the block, at its first position or at another one.
+  void write(BlockId block, bool begins) {
+    if (begins) overwrite(block);
+    is_overwritten_[static_cast<std::size_t>(block.value)] = 0;
+  }
+  /// Fills the block with 0xff behind the operations so far.
+  void overwrite(BlockId block) {
+    if (std::exchange(is_overwritten_[static_cast<std::size_t>(block.value)], 1) != 0) return;
+    ++backend_.n_blocks_overwritten_;
+    backend_.enqueue([this, block] {
+      inner_->import_block(block, {nothing_.data(), DType::u8, {static_cast<std::int64_t>(nothing_.size())}});
+    });
+  }
+
+ private:
+  AsyncBackend& backend_;
+  std::unique_ptr<KvStorage> inner_;
+  std::vector<std::byte> nothing_;
+  std::vector<std::uint8_t> is_overwritten_;
+};
+
+Result<std::unique_ptr<AsyncBackend>> AsyncBackend::make(const BackendOptions& options, Pace pace, std::uint32_t seed) {
+  BATON_TRY(std::unique_ptr<Backend> inner, make_backend("cpu", options));
+  return std::unique_ptr<AsyncBackend>(new AsyncBackend(std::move(inner), pace, seed));
+}
+
+AsyncBackend::AsyncBackend(std::unique_ptr<Backend> inner, Pace pace, std::uint32_t seed)
+    : inner_(std::move(inner)), pace_(pace), rng_(seed), step_(kStepBytes, static_cast<std::byte>(kNothing)) {}
+
+AsyncBackend::~AsyncBackend() { synchronize(); }
+
+void AsyncBackend::hold() {
+  const std::scoped_lock lock(mutex_);
+  n_allowed_ = 0;
+}
+
+void AsyncBackend::let_run(std::uint64_t n) {
+  const std::scoped_lock lock(mutex_);
+  if (n_allowed_ != kNoLimit) n_allowed_ += n;
+  allowed_more_.notify_all();
+}
+
+void AsyncBackend::release() {
+  const std::scoped_lock lock(mutex_);
+  n_allowed_ = kNoLimit;
+  allowed_more_.notify_all();
+}
+
+bool AsyncBackend::is_waited_for() const {
+  const std::scoped_lock lock(mutex_);
+  return is_waited_for_;
+}
+
+Result<void> AsyncBackend::may_fail() {
+  check(recorded_ == nullptr, "AsyncBackend: memory is asked for while operations are captured");
+  if (n_calls_until_failure_ >= 0 && n_calls_until_failure_-- == 0)
+    return fail(ErrorCode::out_of_memory, "the test lets this call fail");
+  return {};
+}
+
+void AsyncBackend::enqueue(std::function<void()> work) {
+  queue_.push_back(std::move(work));
+  ++n_enqueued_;
+  run_some();
+}
+
+/// An operation goes into the queue, or into the graph that is being captured.
+void AsyncBackend::launch(Operation operation) {
+  if (recorded_ != nullptr) {
+    recorded_->push_back(std::move(operation));
+    return;
+  }
+  enqueue([this, operation = std::move(operation)] { operation(now(/*is_replay=*/false)); });
+}
+
+bool AsyncBackend::take_permission(bool waits) {
+  std::unique_lock lock(mutex_);
+  if (waits && n_allowed_ == 0) {
+    is_waited_for_ = true;
+    allowed_more_.wait(lock, [this] { return n_allowed_ > 0; });
+    is_waited_for_ = false;
+  }
+  if (n_allowed_ == 0) return false;
+  if (n_allowed_ != kNoLimit) --n_allowed_;
+  return true;
+}
+
+/// What the device does by itself.
+void AsyncBackend::run_some() {
+  std::size_t n = pace_ == Pace::late ? 0 : queue_.size();
+  if (pace_ == Pace::random) n = rng_() % 4 == 0 ? rng_() % (n + 1) : 0;
+  for (; n > 0 && take_permission(/*waits=*/false); --n) {
+    const std::function<void()> work = std::move(queue_.front());
+    queue_.pop_front();
+    ++n_run_;
+    work();
+  }
+}
+
+void AsyncBackend::run_until(std::uint64_t serial) {
+  while (n_run_ < serial) {
+    take_permission(/*waits=*/true);
+    const std::function<void()> work = std::move(queue_.front());
+    queue_.pop_front();
+    ++n_run_;
+    work();
+  }
+}
+
+AsyncBackend::Moment AsyncBackend::now(bool is_replay) const { return {{&step_header_, step_.data()}, is_replay}; }
+
+BackendInfo AsyncBackend::info() const {
+  BackendInfo info = inner_->info();
+  info.device += ", asynchronous test device";
+  info.is_asynchronous = true;
+  return info;
+}
+
+Result<Buffer> AsyncBackend::allocate(std::size_t size_bytes) {
+  BATON_TRY_VOID(may_fail());
+  BATON_TRY(Buffer buffer, inner_->allocate(size_bytes));
+  if (size_bytes > 0) std::memset(buffer.data(), kNothing, size_bytes);
+  return buffer;
+}
+
+void AsyncBackend::copy_from_host(TensorView device, ConstTensorView host) {
+  synchronize();
+  inner_->copy_from_host(device, host);
+}
+
+void AsyncBackend::copy_to_host(TensorView host, ConstTensorView device) {
+  synchronize();
+  inner_->copy_to_host(host, device);
+}
+
+Result<std::unique_ptr<AsyncReadback>> AsyncBackend::make_readback(std::size_t size_bytes) {
+  BATON_TRY_VOID(may_fail());
+  return std::make_unique<Readback>(*this, size_bytes);
+}
+
+/// Blocks that hold nothing any more are overwritten before the step may read them.
+void AsyncBackend::overwrite_blocks(const StepInput& step) {
+  if (free_blocks_) {
+    for (const BlockId block : free_blocks_())
+      for (Storage* storage : storages_) storage->overwrite(block);
+  }
+  const StepView view = step.view();
+  for (std::size_t g = 0; g < std::min(storages_.size(), static_cast<std::size_t>(view.header->n_groups)); ++g) {
+    if (view.header->groups[g].kv_indices.offset == 0) continue;  // a step to capture for has no such section
+    const std::int32_t block_len = storages_[g]->shape().block_len;
+    for (const std::int64_t index : view.span<std::int64_t>(view.header->groups[g].kv_indices)) {
+      if (index >= 0) storages_[g]->write(BlockId{static_cast<std::int32_t>(index / block_len)}, index % block_len == 0);
+    }
+  }
+}
+
+StepView AsyncBackend::upload_step(const StepInput& step) {
+  check(recorded_ == nullptr, "upload_step: while operations are captured");
+  check(step.bytes().size() <= step_.size(), "upload_step: the step is larger than its buffer on the device");
+  overwrite_blocks(step);
+  if (uploads_.size() >= kValidUploads) {
+    Upload& expired = *uploads_[uploads_.size() - kValidUploads];
+    run_until(expired.serial);  // it has left this memory
+    std::memset(static_cast<void*>(&expired.header), kNothing, sizeof(expired.header));
+    std::ranges::fill(expired.bytes, static_cast<std::byte>(kNothing));
+  }
+  if (uploads_.size() >= kKeptUploads) uploads_.pop_front();
+  Upload& upload = *uploads_.emplace_back(std::make_unique<Upload>());
+  upload.bytes.assign(step.bytes().begin(), step.bytes().end());
+  std::memcpy(static_cast<void*>(&upload.header), upload.bytes.data(), sizeof(upload.header));
+  enqueue([this, upload = &upload] {
+    std::memset(step_.data(), kNothing, static_cast<std::size_t>(std::max(0, step_header_.size_bytes)));
+    std::ranges::copy(upload->bytes, step_.begin());
+    std::memcpy(static_cast<void*>(&step_header_), upload->bytes.data(), sizeof(step_header_));
+  });
+  upload.serial = n_enqueued_;
+  return {&upload.header, step_.data()};
+}
+
+void AsyncBackend::synchronize() {
+  check(recorded_ == nullptr, "synchronize: while operations are captured");
+  run_until(n_enqueued_);
+}
+
+Result<std::unique_ptr<CapturedGraph>> AsyncBackend::capture(std::function<void()> operations) {
+  BATON_TRY_VOID(may_fail());
+  std::vector<Operation> recorded;
+  recorded_ = &recorded;
+  operations();
+  recorded_ = nullptr;
+  return std::make_unique<Graph>(*this, std::move(recorded));
+}
+
+double AsyncBackend::time_us(const std::function<void()>& operations) {
+  synchronize();
+  const auto begin = std::chrono::steady_clock::now();
+  operations();
+  synchronize();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
+
+Result<std::unique_ptr<PackedMatrix>> AsyncBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
+  BATON_TRY_VOID(may_fail());
+  return inner_->pack_matrix(weight, dtype, name);
+}
+
+Result<std::unique_ptr<KvStorage>> AsyncBackend::make_kv_storage(const KvShape& shape) {
+  BATON_TRY_VOID(may_fail());
+  BATON_TRY(std::unique_ptr<KvStorage> inner, inner_->make_kv_storage(shape));
+  return std::make_unique<Storage>(*this, std::move(inner));
+}
+
+void AsyncBackend::resolve_rows(const ResolveRowsArgs& args) {
+  launch(
+      [this, args, rows = std::vector<TensorView>(args.rows_of_group.begin(), args.rows_of_group.end())](const Moment& moment) {
+        ResolveRowsArgs current = args;
+        std::vector<TensorView> current_rows = rows;
+        current.step = moment.step;
+        moment.narrow(current.token_ids);
+        for (TensorView& group : current_rows) moment.narrow(group);
+        current.rows_of_group = current_rows;
+        baton::resolve_rows(*inner_, current);
+      });
+}
+
+void AsyncBackend::embedding(const EmbeddingArgs& args) {
+  launch([this, args](const Moment& moment) {
+    EmbeddingArgs current = args;
+    moment.narrow(current.out);
+    moment.narrow(current.token_ids);
+    baton::embedding(*inner_, current);
+  });
+}
+
+void AsyncBackend::rms_norm(const RmsNormArgs& args) {
+  launch([this, args](const Moment& moment) {
+    RmsNormArgs current = args;
+    moment.narrow(current.x);
+    moment.narrow(current.delta);
+    moment.narrow(current.out);
+    baton::rms_norm(*inner_, current);
+  });
+}
+
+void AsyncBackend::gather_rows(const GatherRowsArgs& args) {
+  launch([this, args](const Moment& moment) {
+    GatherRowsArgs current = args;
+    current.step = moment.step;
+    moment.narrow(current.in);
+    moment.narrow(current.out);
+    baton::gather_rows(*inner_, current);
+  });
+}
+
+void AsyncBackend::matmul(const MatmulArgs& args) {
+  launch([this, args](const Moment& moment) {
+    MatmulArgs current = args;
+    moment.narrow(current.x);
+    moment.narrow(current.out);
+    baton::matmul(*inner_, current);
+  });
+}
+
+void AsyncBackend::rope_append(const RopeAppendArgs& args) {
+  launch([this, args](const Moment& moment) {
+    RopeAppendArgs current = args;
+    current.step = moment.step;
+    current.kv = static_cast<Storage*>(args.kv)->inner();
+    moment.narrow(current.qkv);
+    moment.narrow(current.q);
+    moment.narrow(current.rows);
+    baton::rope_append(*inner_, current);
+  });
+}
+
+void AsyncBackend::attention(const AttentionArgs& args) {
+  const bool has_partials = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0;
+  launch([this, args, has_partials](const Moment& moment) {
+    AttentionArgs current = args;
+    current.step = moment.step;
+    current.kv = static_cast<const Storage*>(args.kv)->inner();
+    check(has_partials || moment.step.header->groups[static_cast<std::size_t>(args.group)].n_partials == 0,
+          "AsyncBackend: attention that was captured without partial states serves a step that has some");
+    moment.narrow(current.q);
+    moment.narrow(current.out);
+    moment.narrow(current.rows);
+    baton::attention(*inner_, current);
+  });
+}
+
+void AsyncBackend::attention_merge(const AttentionMergeArgs& args) {
+  launch([this, args](const Moment& moment) {
+    AttentionMergeArgs current = args;
+    current.step = moment.step;
+    moment.narrow(current.out);
+    baton::attention_merge(*inner_, current);
+  });
+}
+
+void AsyncBackend::silu_mul(const SiluMulArgs& args) {
+  launch([this, args](const Moment& moment) {
+    SiluMulArgs current = args;
+    moment.narrow(current.gate_up);
+    moment.narrow(current.out);
+    baton::silu_mul(*inner_, current);
+  });
+}
+
+void AsyncBackend::sample(const SampleArgs& args) {
+  launch([this, args](const Moment& moment) {
+    SampleArgs current = args;
+    current.step = moment.step;
+    moment.narrow(current.logits);
+    moment.narrow(current.results);
+    baton::sample(*inner_, current);
+  });
+}
+
+void AsyncBackend::all_reduce(TensorView x) {
+  launch([this, x](const Moment& moment) {
+    TensorView current = x;
+    moment.narrow(current);
+    baton::all_reduce(*inner_, current);
+  });
+}
+
+void AsyncBackend::all_gather(TensorView out, ConstTensorView part) {
+  launch([this, out, part](const Moment& moment) {
+    TensorView current_out = out;
+    ConstTensorView current_part = part;
+    moment.narrow(current_out);
+    moment.narrow(current_part);
+    baton::all_gather(*inner_, current_out, current_part);
+  });
+}
+
+}  // namespace baton::testing

@@ -1,0 +1,145 @@
+/// A device for tests: the arithmetic of the CPU module behind a queue, which runs only when it has to, or when told to.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace baton::testing {
+
+/// When the device runs what was enqueued.
+enum class Pace {
+  late,     ///< when somebody waits, and then no more than what they wait for
+  at_once,  ///< before the call that enqueues it returns
+  random,   ///< some of it at each call
+};
+
+/// An asynchronous backend as strict as its contract (kernels/backend.h) allows:
+///
+/// - Operations are enqueued; their arguments are copied, the tensors they name are read when they run.
+/// - A step is copied when it is uploaded. Its header is valid until the next-but-one upload, and overwritten then.
+/// - A readback arrives when it is waited for; until then its host memory holds 0xff.
+/// - A captured graph runs the operations as they were recorded, over the step that is on the device when it runs, narrowed to
+///   its rows. It never calls the recorded function again.
+/// - New memory holds 0xff, which is NaN in every float type. So does every block of a KV storage that no step has written, one
+///   that the engine has freed (see watch_free_blocks), and one whose first position a step writes: it begins anew.
+///
+/// What the contract forbids aborts. Thread: the engine's, except where said.
+class AsyncBackend final : public Backend {
+ public:
+  static Result<std::unique_ptr<AsyncBackend>> make(const BackendOptions& options, Pace pace, std::uint32_t seed = 1);
+  ~AsyncBackend() override;
+
+  /// From now on nothing runs but what let_run allows: whoever waits for more waits for it / `n` more operations may run / the
+  /// device goes on by itself. Thread: any.
+  void hold();
+  void let_run(std::uint64_t n);
+  void release();
+  /// Whether somebody waits for an operation that is held. Thread: any.
+  bool is_waited_for() const;
+
+  /// The call number `n` from now on that may fail (allocate, make_readback, capture, pack_matrix, make_kv_storage) does.
+  void fail_call(int n) { n_calls_until_failure_ = n; }
+
+  /// Asks `free_blocks` at each upload which blocks hold nothing, and overwrites them in the order of the operations.
+  void watch_free_blocks(std::function<std::vector<BlockId>()> free_blocks) { free_blocks_ = std::move(free_blocks); }
+
+  std::uint64_t n_replays() const { return n_replays_; }
+  /// Blocks of a storage that were overwritten because the engine had freed them, or because they began anew.
+  std::uint64_t n_blocks_overwritten() const { return n_blocks_overwritten_; }
+
+  BackendInfo info() const override;
+  Result<Buffer> allocate(std::size_t size_bytes) override;
+  void copy_from_host(TensorView device, ConstTensorView host) override;
+  void copy_to_host(TensorView host, ConstTensorView device) override;
+  Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
+  StepView upload_step(const StepInput& step) override;
+  void synchronize() override;
+  Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
+  double time_us(const std::function<void()>& operations) override;
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
+  Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
+
+  void resolve_rows(const ResolveRowsArgs& args) override;
+  void embedding(const EmbeddingArgs& args) override;
+  void rms_norm(const RmsNormArgs& args) override;
+  void gather_rows(const GatherRowsArgs& args) override;
+  void matmul(const MatmulArgs& args) override;
+  void rope_append(const RopeAppendArgs& args) override;
+  void attention(const AttentionArgs& args) override;
+  void attention_merge(const AttentionMergeArgs& args) override;
+  void silu_mul(const SiluMulArgs& args) override;
+  void sample(const SampleArgs& args) override;
+  void all_reduce(TensorView x) override;
+  void all_gather(TensorView out, ConstTensorView part) override;
+
+ private:
+  class Readback;
+  class Graph;
+  class Storage;
+  /// What an operation finds on the device when it runs.
+  struct Moment {
+    StepView step;
+    bool is_replay = false;
+
+    /// Rows that a captured operation has to compute, of those it was recorded for.
+    template <class View>
+    void narrow(View& tensor) const {
+      if (is_replay && tensor.data != nullptr) tensor = tensor.rows(0, step.header->n_rows);
+    }
+  };
+  using Operation = std::function<void(const Moment&)>;
+  /// A step's copy on the host, from which it travels to the device.
+  struct Upload {
+    StepHeader header;
+    std::vector<std::byte> bytes;
+    std::uint64_t serial = 0;  ///< of the operation that reads it
+  };
+  static constexpr std::size_t kValidUploads = 2;
+  static constexpr std::size_t kKeptUploads = 8;  ///< the older ones hold 0xff
+  static constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+
+  AsyncBackend(std::unique_ptr<Backend> inner, Pace pace, std::uint32_t seed);
+  Result<void> may_fail();
+  void enqueue(std::function<void()> work);
+  void launch(Operation operation);
+  bool take_permission(bool waits);
+  void run_some();
+  void run_until(std::uint64_t serial);
+  Moment now(bool is_replay) const;
+  void overwrite_blocks(const StepInput& step);
+
+  std::unique_ptr<Backend> inner_;
+  Pace pace_;
+  std::mt19937 rng_;
+  std::deque<std::function<void()>> queue_;
+  std::uint64_t n_enqueued_ = 0;
+  std::uint64_t n_run_ = 0;
+  std::deque<std::unique_ptr<Upload>> uploads_;  ///< the newest last
+  std::vector<std::byte> step_;                  ///< the device's copy, at one address
+  StepHeader step_header_;                       ///< the same copy's
+  std::vector<Operation>* recorded_ = nullptr;   ///< while operations are captured
+  std::vector<Storage*> storages_;               ///< by layer group
+  std::function<std::vector<BlockId>()> free_blocks_;
+  int n_calls_until_failure_ = -1;
+  std::uint64_t n_replays_ = 0;
+  std::uint64_t n_blocks_overwritten_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable allowed_more_;
+  // Guarded by mutex_.
+  std::uint64_t n_allowed_ = kNoLimit;
+  bool is_waited_for_ = false;
+};
+
+}  // namespace baton::testing

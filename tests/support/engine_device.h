@@ -1,0 +1,104 @@
+/// The devices that tests of the engine run over, one test for each: the CPU, an asynchronous test device, CUDA.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/async_backend.h"
+#include "support/test_backends.h"
+#include "support/tiny_engine.h"
+
+namespace baton::testing {
+
+/// A tiny engine on an asynchronous test device, which overwrites the blocks that the engine frees. Where making it fails, the
+/// test does. `device`, if asked for, lives as long as the engine.
+inline std::unique_ptr<Engine> make_async_engine(EngineOptions options, std::int32_t n_blocks, Pace pace,
+                                                 const ModelConfig& config = tiny_config(), AsyncBackend** device = nullptr) {
+  auto backend = AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, pace);
+  EXPECT_TRUE(backend) << backend.error().message;
+  AsyncBackend& made = **backend;
+  if (device != nullptr) *device = &made;
+  options.kv_dtype = DType::f32;
+  auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, config);
+  EXPECT_TRUE(engine) << engine.error().message;
+  made.watch_free_blocks([engine = engine->get()] { return engine->free_blocks(); });
+  return std::move(*engine);
+}
+
+/// A test whose engines are on the device that GetParam names. Where CUDA is missing its tests are skipped, or fail if
+/// BATON_REQUIRE names it.
+class EngineOnDevice : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!is_cuda()) return;
+    static const std::string error = [] {
+      const auto backend = make_backend("cuda", {});
+      return backend ? std::string() : backend.error().message;
+    }();
+    if (error.empty()) return;
+    ASSERT_FALSE(is_required("cuda")) << "BATON_REQUIRE names cuda, but " << error;
+    GTEST_SKIP() << error;
+  }
+
+  bool is_cuda() const { return std::string(GetParam()) == "cuda"; }
+
+  std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks,
+                                           const ModelConfig& config = tiny_config()) const {
+    const std::string name = GetParam();
+    if (name == "cpu") return testing::make_tiny_engine(options, n_blocks, config);
+    if (name == "async") return make_async_engine(options, n_blocks, Pace::late, config);
+    if (name == "async_at_once") return make_async_engine(options, n_blocks, Pace::at_once, config);
+    if (name == "async_random") return make_async_engine(options, n_blocks, Pace::random, config);
+    auto backend = make_backend("cuda", {.batch_invariant = options.batch_invariant});
+    EXPECT_TRUE(backend) << backend.error().message;
+    options.kv_dtype = DType::bf16;  // attention on CUDA reads no f32
+    auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, config);
+    EXPECT_TRUE(engine) << engine.error().message;
+    return std::move(*engine);
+  }
+
+  /// How far a log-probability may be from another run's, whose batches were others: not at all on the CPU, where tests that
+  /// compare choose loads whose rows are summed alike; by roundings of a bf16 cache on CUDA.
+  float logprob_tolerance() const { return is_cuda() ? 0.05F : 0.0F; }
+
+  /// The same greedy tokens. On CUDA they may part where two tokens are as probable within the tolerance.
+  void expect_same_tokens(const Generated& got, const Generated& expected) const {
+    ASSERT_EQ(got.tokens.size(), expected.tokens.size());
+    expect_beginning(got, expected);
+  }
+  /// What was generated before its end is a beginning of what is expected.
+  void expect_beginning(const Generated& got, const Generated& expected) const {
+    ASSERT_LE(got.tokens.size(), expected.tokens.size());
+    const auto parted = std::ranges::mismatch(got.tokens, expected.tokens).in1;
+    if (parted == got.tokens.end()) return;
+    const auto at = static_cast<std::size_t>(parted - got.tokens.begin());
+    ASSERT_TRUE(is_cuda()) << "another token at " << at;
+    EXPECT_NEAR(got.logprobs.at(at), expected.logprobs.at(at), logprob_tolerance()) << "another token at " << at;
+  }
+  /// The same sampled tokens. On CUDA only the first must be: what is drawn turns on the last bits of the logits.
+  void expect_same_draws(const Generated& got, const Generated& expected) const {
+    const std::size_t n = is_cuda() ? std::min<std::size_t>(1, expected.tokens.size()) : expected.tokens.size();
+    ASSERT_GE(got.tokens.size(), n);
+    EXPECT_TRUE(std::ranges::equal(std::span(got.tokens).first(n), std::span(expected.tokens).first(n)));
+    EXPECT_TRUE(is_cuda() || got.tokens.size() == n);
+  }
+
+  static constexpr const char* kNoBatchInvariant = "--batch-invariant is not offered on CUDA yet, and the test compares bits";
+  static constexpr const char* kOtherCosts = "which nodes are relayed depends on the device's costs; the test counts the CPU's";
+};
+
+inline std::string name_of_device(const ::testing::TestParamInfo<const char*>& info) { return info.param; }
+
+/// For most tests.
+inline auto engine_devices() { return ::testing::Values("cpu", "async", "cuda"); }
+/// For loads, in which the order of things matters most.
+inline auto engine_devices_at_each_pace() { return ::testing::Values("cpu", "async", "async_at_once", "async_random", "cuda"); }
+
+}  // namespace baton::testing
