@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "apps/load.h"
+#include "apps/output.h"
 #include "server/openai_request.h"
 #include "server/prompts.h"
 #include "text/stream_decoder.h"
@@ -67,8 +68,8 @@ class Conversation {
     std::string text;
     const auto show = [&](const std::string& piece) {
       text += piece;
-      fmt::print("{}", piece);
-      std::fflush(stdout);
+      write_output(piece);
+      flush_output();
     };
     for (bool is_open = true; is_open;) {
       if (interrupted != 0) {
@@ -85,7 +86,7 @@ class Conversation {
       }
     }
     show(decoder.finish().text);
-    fmt::print("\n");
+    print_output("\n");
     return text;
   }
 
@@ -129,6 +130,7 @@ Result<void> run(ChatOptions options) {
       fmt::print(stderr, "baton chat: {}\n", answered.error().message);
       if (!is_terminal) return fail(answered.error().code, "stopped");
     }
+    if (!flush_output()) return fail(ErrorCode::io, "stopped, because answers cannot be written");
   }
   return {};
 }

@@ -10,6 +10,7 @@
 
 #include "apps/bench/decode_bench.h"
 #include "apps/load.h"
+#include "apps/output.h"
 #include "apps/progress.h"
 #include "apps/version.h"
 #include "core/log.h"
@@ -173,18 +174,18 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
 }
 
 void print_answers(const std::vector<Question>& questions, const ArmResult& relay) {
-  fmt::print("\nSome of the questions and answers:\n\n");
+  print_output("\nSome of the questions and answers:\n\n");
   for (std::size_t i = 0; i < std::min<std::size_t>(7, questions.size()); ++i)
-    fmt::print("  {}\n    {}{}\n", questions[i].text, relay.answers[i].text,
-               relay.answers[i].text == questions[i].answer ? "" : fmt::format("   (expected: {})", questions[i].answer));
+    print_output("  {}\n    {}{}\n", questions[i].text, relay.answers[i].text,
+                 relay.answers[i].text == questions[i].answer ? "" : fmt::format("   (expected: {})", questions[i].answer));
 }
 
 void print_table(const ArmResult& relay, const ArmResult& paged, std::size_t n_questions) {
   const auto row = [](const char* name, const std::string& a, const std::string& b) {
-    fmt::print("  {:<34}{:>14}{:>14}\n", name, a, b);
+    print_output("  {:<34}{:>14}{:>14}\n", name, a, b);
   };
   const auto megabytes = [](std::int64_t bytes) { return fmt::format("{:.0f} MB", static_cast<double>(bytes) / 1e6); };
-  fmt::print("\n{} questions at once behind one catalogue of {} tokens:\n\n", n_questions, relay.prefix_tokens);
+  print_output("\n{} questions at once behind one catalogue of {} tokens:\n\n", n_questions, relay.prefix_tokens);
   row("", "relay", "paged");
   row("exactly right", fmt::format("{} of {}", relay.n_right, n_questions),
       fmt::format("{} of {}", paged.n_right, n_questions));
@@ -217,17 +218,17 @@ Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
 
 void print_large(const std::vector<DecodeRun>& runs, const DemoOptions& options, const ArmResult& relay,
                  const ArmResult& paged) {
-  fmt::print("\n110 M parameters with random weights, 32 requests behind 2048 shared tokens, decode only:\n\n");
+  print_output("\n110 M parameters with random weights, 32 requests behind 2048 shared tokens, decode only:\n\n");
   for (const DecodeRun& run : runs)
-    fmt::print("  {:<6}{:>8.0f} tokens a second   KV bytes requested {:>6.1f} GB, saved {:>6.1f} GB\n", run.arm, run.median(),
-               static_cast<double>(run.kv_bytes_requested) / 1e9, static_cast<double>(run.kv_bytes_saved) / 1e9);
+    print_output("  {:<6}{:>8.0f} tokens a second   KV bytes requested {:>6.1f} GB, saved {:>6.1f} GB\n", run.arm, run.median(),
+                 static_cast<double>(run.kv_bytes_requested) / 1e9, static_cast<double>(run.kv_bytes_saved) / 1e9);
   if (options.device != "cpu") {
-    fmt::print("\nThere relay is {:.2f} x paged.\n", runs[0].median() / runs[1].median());
+    print_output("\nThere relay is {:.2f} x paged.\n", runs[0].median() / runs[1].median());
     return;
   }
   const double small_ratio =
       (static_cast<double>(relay.n_tokens) / relay.seconds) / (static_cast<double>(paged.n_tokens) / paged.seconds);
-  fmt::print(
+  print_output(
       "\nRelay is {:.2f} x paged on the demo model, whose whole catalogue fits the processor's cache (and whose time goes "
       "mostly to the small\n"
       "model's other work), and {:.2f} x on the 110 M shape, where each step reads far more keys and values. On a GPU with "
@@ -253,11 +254,11 @@ json::Value to_json(const ArmResult& result) {
 Result<bool> run(const DemoOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}));
   BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));
-  fmt::print(
+  print_output(
       "Serving the demo model with the catalogue registered as '{}', and asking {} questions at once over HTTP, with relayed\n"
       "attention (the shared catalogue is read once a step for all) and with paged attention (each request reads it).\n\n",
       kPrefixName, questions.size());
-  std::fflush(stdout);
+  flush_output();
   BATON_TRY(const ArmResult relay, run_arm("relay", options, questions));
   BATON_TRY(const ArmResult paged, run_arm("paged", options, questions));
   print_answers(questions, relay);
@@ -265,10 +266,10 @@ Result<bool> run(const DemoOptions& options) {
   const std::int64_t n_different = count_differences(relay, paged);
   const auto* how = options.batch_invariant() ? " (--batch-invariant)" : "";
   if (n_different == 0)
-    fmt::print("\n  The two gave the same tokens, every one{}\n", how);
+    print_output("\n  The two gave the same tokens, every one{}\n", how);
   else
-    fmt::print("\n  The two differ in {} answers{}\n", n_different, how);
-  std::fflush(stdout);
+    print_output("\n  The two differ in {} answers{}\n", n_different, how);
+  flush_output();
 
   json::Value report{{"relay", to_json(relay)}, {"paged", to_json(paged)}, {"differing_answers", n_different}};
   if (!options.skip_large) {
@@ -282,7 +283,7 @@ Result<bool> run(const DemoOptions& options) {
                                  {"kv_bytes_saved", decode.kv_bytes_saved}});
   }
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  fmt::print(
+  print_output(
       "\nServe it yourself:\n\n  {} serve{} --prefix {}={}\n\n  curl -s localhost:8000/v1/chat/completions -H 'Content-Type: "
       "application/json' -d \\\n"
       "    '{{\"model\": \"demo\", \"prefix\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"{}\"}}], "

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "apps/load.h"
+#include "apps/output.h"
 #include "apps/progress.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -144,12 +145,13 @@ class Run {
     while (n_finished_ < lines_.size() && interrupted == 0) {
       engine_.step();
       for (const Event& event : engine_.wait_events(std::chrono::milliseconds(0))) take(event);
-      print_ready();
+      if (!print_ready()) return fail(ErrorCode::io, "stopped, because answers cannot be written");
       progress_.update(static_cast<std::int64_t>(n_finished_));
     }
     // Interrupted: what is finished behind an unfinished line is kept too.
     for (; n_printed_ < lines_.size(); ++n_printed_) print(lines_[n_printed_]);
     progress_.finish();
+    if (!flush_output()) return fail(ErrorCode::io, "not all answers could be written");
     return {};
   }
 
@@ -180,14 +182,14 @@ class Run {
     ++n_finished_;
   }
 
-  void print_ready() {
+  /// False if standard output takes no more.
+  bool print_ready() {
     for (; n_printed_ < lines_.size() && lines_[n_printed_].finished; ++n_printed_) print(lines_[n_printed_]);
+    return flush_output();
   }
 
   static void print(const Line& line) {
-    if (!line.finished) return;
-    fmt::print("{}\n", json::dump(to_json(line)));
-    std::fflush(stdout);
+    if (line.finished) print_output("{}\n", json::dump(to_json(line)));
   }
 
   Engine& engine_;

@@ -1,6 +1,8 @@
 /// The program `baton`: one subcommand each for what it does.
 #include <cstdio>
 #include <functional>
+#include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "apps/demo.h"
 #include "apps/generate.h"
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
 #include "apps/version.h"
@@ -125,7 +128,9 @@ int run(int argc, char** argv) {
     std::vector<std::string> reversed(words->rbegin(), words->rend());
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
+    std::ostringstream out;
+    const int code = app.exit(error, out, std::cerr);
+    write_output(out.str());
     return code == 0 ? 0 : 2;
   }
   for (const Command& command : commands) {
@@ -144,4 +149,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace baton
 
-int main(int argc, char** argv) { return baton::run(argc, argv); }
+int main(int argc, char** argv) {
+  const int code = baton::run(argc, argv);
+  return baton::flush_output() ? code : 1;
+}

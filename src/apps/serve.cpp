@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "apps/load.h"
+#include "apps/output.h"
 #include "apps/version.h"
 #include "core/log.h"
 #include "server/server.h"
@@ -51,11 +52,12 @@ Result<void> run(const ServeCommandOptions& options) {
   const std::string name = model.names[0];
   BATON_TRY_VOID(server->start(std::move(model), *engine, std::move(prefixes)));
   const EngineInfo info = engine->info();
-  fmt::print("Baton {} serves {} ({}) at {}\n{} tokens fit the cache of {:.0f} MB; contexts up to {} tokens; attention: {}{}\n",
-             version_number(), name, to_string(info.weight_dtype), server->address(),
-             static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
-             info.max_model_len, info.attention, info.batch_invariant ? ", batch-invariant" : "");
-  std::fflush(stdout);
+  print_output(
+      "Baton {} serves {} ({}) at {}\n{} tokens fit the cache of {:.0f} MB; contexts up to {} tokens; attention: {}{}\n",
+      version_number(), name, to_string(info.weight_dtype), server->address(),
+      static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
+      info.max_model_len, info.attention, info.batch_invariant ? ", batch-invariant" : "");
+  flush_output();
   server->wait();
   engine->stop();
   return {};

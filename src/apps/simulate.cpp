@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/output.h"
 #include "apps/trace.h"
 #include "apps/version.h"
 #include "io/file.h"
@@ -53,12 +54,12 @@ Result<ReplayOptions> replay_options(const SimulateOptions& options, const Trace
 }
 
 void print(const ReplayReport& report, const ReplayOptions& options, const SimulateOptions& given, double wall_s) {
-  const auto row = [](const char* name, const std::string& value) { fmt::print("  {:<38} {}\n", name, value); };
+  const auto row = [](const char* name, const std::string& value) { print_output("  {:<38} {}\n", name, value); };
   const auto times = [](const Distribution& d) { return fmt::format("{:.3f} / {:.3f} / {:.3f} s", d.median, d.p99, d.most); };
-  fmt::print("{} requests, {} prompt tokens, {} generated; cache of {} tokens in {} blocks, eviction {}\n", report.n_requests,
-             report.prompt_tokens, report.output_tokens, static_cast<std::int64_t>(options.n_blocks) * options.block_len,
-             options.n_blocks, !options.enable_prefix_caching ? "none (no prefix caching)" : given.eviction);
-  fmt::print("A step takes {} ms and a second for {} rows, by assumption.\n\n", given.step_ms, given.tokens_per_second);
+  print_output("{} requests, {} prompt tokens, {} generated; cache of {} tokens in {} blocks, eviction {}\n", report.n_requests,
+               report.prompt_tokens, report.output_tokens, static_cast<std::int64_t>(options.n_blocks) * options.block_len,
+               options.n_blocks, !options.enable_prefix_caching ? "none (no prefix caching)" : given.eviction);
+  print_output("A step takes {} ms and a second for {} rows, by assumption.\n\n", given.step_ms, given.tokens_per_second);
   row("prompt tokens found in the cache", fmt::format("{:.2f}%  ({})", 100 * report.share_of_tokens(), report.cached_tokens));
   row("blocks of the trace found whole",
       fmt::format("{:.2f}%  ({} of {})", 100 * report.share_of_runs(), report.cached_runs, report.runs));

@@ -36,6 +36,20 @@ def test_wrong_usage_ends_with_2(arguments):
     assert done.returncode == 2, done.stdout + done.stderr
 
 
+TO_FULL_DISK = [["--version"], ["serve", "--help"], ["chat", "--temperature", "0"], ["generate", "--prompts", "-"]]
+
+
+@pytest.mark.parametrize("arguments", TO_FULL_DISK)
+def test_what_cannot_be_written_ends_with_1(arguments, questions):
+    text = json.dumps({"prompt": "Galtan"}) + "\n" if arguments[0] == "generate" else questions[0]["messages"][-1]["content"]
+    with pathlib.Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [BINARY, *arguments], input=text, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1, done.stderr
+    assert "cannot write to standard output: No space left on device" in done.stderr
+
+
 def test_chat_answers_lines_of_standard_input(questions):
     question = questions[0]
     done = run("chat", "--temperature", "0", text=question["messages"][-1]["content"] + "\n/stats\n")

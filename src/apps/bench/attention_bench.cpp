@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "apps/bench/read_rate.h"
+#include "apps/output.h"
 #include "io/file.h"
 #include "kernels/backend.h"
 
@@ -78,10 +79,10 @@ std::vector<AttentionBenchCase> planning_cases() {
 }
 
 void print_head(const AttentionBenchOptions& options, const AttentionBenchReport& report, const std::string& command) {
-  fmt::print("{}\n{} ({}), blocks of {} tokens in random order, random normal data\n", command, report.device, report.features,
-             kBlockLen);
+  print_output("{}\n{} ({}), blocks of {} tokens in random order, random normal data\n", command, report.device,
+               report.features, kBlockLen);
   if (report.is_cuda) {
-    fmt::print(
+    print_output(
         "One layer's attention and merge, us: median of {} replays of a captured graph ± half their range, arms interleaved; "
         "at "
         "least 32 calls a graph, layers rotated over at least 256 MiB.\n"
@@ -92,7 +93,7 @@ void print_head(const AttentionBenchOptions& options, const AttentionBenchReport
         "published (A100).\n",
         options.n_runs > 0 ? options.n_runs : kCudaRuns, report.read_bytes_per_us / 1e6);
   } else {
-    fmt::print(
+    print_output(
         "One layer's attention and merge, median of {} runs ± half their range{}. Layers are rotated over at least 128 MiB.\n"
         "Floor: distinct keys and values at {:.1f} GB/s, the best plain read of 256 MiB during the run.\n",
         options.n_runs > 0 ? options.n_runs : kCpuRuns, options.processor_time ? ", processor time of one thread" : "",
@@ -221,9 +222,9 @@ int attention_bench_main(const AttentionBenchOptions& options, const std::string
   if (!cases) return failed(cases.error());
   const auto report = run_attention_bench(options, *cases);
   if (!report) return failed(report.error());
-  if (options.explain) fmt::print("{}\n", attention_plans(*report));
+  if (options.explain) print_output("{}\n", attention_plans(*report));
   print_head(options, *report, command);
-  fmt::print("{}\n{}", attention_tables(*report), planning_lines(*report));
+  print_output("{}\n{}", attention_tables(*report), planning_lines(*report));
   if (!options.json_file.empty())
     if (auto written = write_file(options.json_file, json::dump_pretty(attention_json(*report, command))); !written)
       return failed(written.error());

@@ -11,6 +11,7 @@
 #include "apps/bench/decode_report.h"
 #include "apps/bench/statistics.h"
 #include "apps/load.h"
+#include "apps/output.h"
 #include "io/file.h"
 #include "model/config.h"
 
@@ -293,7 +294,7 @@ int decode_bench_main(const DecodeBenchOptions& options, const std::string& comm
   };
   const auto report = run_decode_bench(options);
   if (!report) return failed(report.error());
-  fmt::print("{}", decode_text(*report, options, command));
+  write_output(decode_text(*report, options, command));
   if (!options.json_file.empty())
     if (auto written = write_file(options.json_file, json::dump_pretty(decode_json(*report, options, command))); !written)
       return failed(written.error());

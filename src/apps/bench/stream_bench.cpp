@@ -16,6 +16,7 @@
 #include "apps/bench/statistics.h"
 #include "apps/bench/stream_load.h"
 #include "apps/bench/thread_times.h"
+#include "apps/output.h"
 #include "apps/progress.h"
 #include "apps/version.h"
 #include "io/file.h"
@@ -204,17 +205,17 @@ void print_streams(const Report& report, const StreamBenchOptions& options) {
   };
   row("first token", load.first_token_ms);
   row("between chunks", load.gap_ms);
-  fmt::print("{}\n{}", streams.text(), times.text());
-  for (const std::string& fault : load.faults) fmt::print("fault: {}\n", fault);
+  print_output("{}\n{}", streams.text(), times.text());
+  for (const std::string& fault : load.faults) print_output("fault: {}\n", fault);
 }
 
 void print_costs(const Report& report) {
   const Counters& counters = report.counters;
   if (counters.steps > 0)
-    fmt::print("\nengine: {:.0f} steps of {:.1f} tokens; between two tokens of an answer {:.2f} ms\n", counters.steps,
-               counters.tokens / counters.steps, 1e3 * counters.gap_sum_s / std::max(counters.n_gaps, 1.0));
-  fmt::print("clients: {:.2f} s of a core, {:.1f} us a token\n", report.client_seconds,
-             report.per_token_us(report.client_seconds));
+    print_output("\nengine: {:.0f} steps of {:.1f} tokens; between two tokens of an answer {:.2f} ms\n", counters.steps,
+                 counters.tokens / counters.steps, 1e3 * counters.gap_sum_s / std::max(counters.n_gaps, 1.0));
+  print_output("clients: {:.2f} s of a core, {:.1f} us a token\n", report.client_seconds,
+               report.per_token_us(report.client_seconds));
   if (report.threads.empty()) return;
   MarkdownTable threads({"server thread", "threads", "processor time", "a token", "share of a core"});
   const auto row = [&](const std::string& name, const std::string& n_threads, double seconds) {
@@ -223,7 +224,7 @@ void print_costs(const Report& report) {
   };
   for (const auto& [name, time] : report.threads) row(name, std::to_string(time.n_threads), time.seconds);
   row("all but engine", "", report.server_seconds());
-  fmt::print("\n{}", threads.text());
+  print_output("\n{}", threads.text());
 }
 
 json::Value to_json(const Report& report, const StreamBenchOptions& options, const std::string& command) {
@@ -291,7 +292,7 @@ int stream_bench_main(const StreamBenchOptions& options, const std::string& comm
     fmt::print(stderr, "baton bench stream: {}\n", report.error().message);
     return 1;
   }
-  fmt::print("{}\n{}\n\n", command, version_line());
+  print_output("{}\n{}\n\n", command, version_line());
   print_streams(*report, options);
   print_costs(*report);
   if (!options.json_file.empty()) {

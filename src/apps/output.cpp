@@ -1,0 +1,27 @@
+/// Standard output, whose own error flag remembers that a write failed.
+#include "apps/output.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace baton {
+namespace {
+
+void report_failure() { fmt::print(stderr, "baton: cannot write to standard output: {}\n", std::strerror(errno)); }
+
+}  // namespace
+
+void write_output(std::string_view text) {
+  if (std::ferror(stdout) != 0) return;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) < text.size()) report_failure();
+}
+
+bool flush_output() {
+  if (std::ferror(stdout) != 0) return false;
+  if (std::fflush(stdout) == 0) return true;
+  report_failure();
+  return false;
+}
+
+}  // namespace baton

@@ -1,0 +1,23 @@
+/// Results on standard output. A write that fails (a full disk) must not look like success.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace baton {
+
+/// Writes `text` to standard output. The first write that fails is reported on standard error; later ones do nothing. Thread:
+/// one at a time.
+void write_output(std::string_view text);
+
+/// Writes what is buffered. False if that or any write before it failed: the program must then end with exit code 1.
+bool flush_output();
+
+template <class... Args>
+void print_output(fmt::format_string<Args...> format, Args&&... args) {
+  write_output(fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace baton

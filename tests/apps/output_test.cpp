@@ -1,0 +1,69 @@
+/// Results on standard output, and what becomes of them on a full disk (apps/output.h).
+#include "apps/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+/// Standard output goes to `path` as long as this lives.
+class OutputTo {
+ public:
+  explicit OutputTo(const char* path) : before_(::dup(STDOUT_FILENO)) {
+    std::fflush(stdout);
+    const int file = ::open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    EXPECT_GE(file, 0);
+    ::dup2(file, STDOUT_FILENO);
+    ::close(file);
+  }
+  ~OutputTo() {
+    std::fflush(stdout);
+    std::clearerr(stdout);
+    ::dup2(before_, STDOUT_FILENO);
+    ::close(before_);
+  }
+
+ private:
+  int before_;
+};
+
+TEST(Output, is_written_when_it_is_flushed) {
+  testing::internal::CaptureStdout();
+  print_output("{} of {}\n", 1, 2);
+  write_output("last");
+  EXPECT_TRUE(flush_output());
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "1 of 2\nlast");
+}
+
+TEST(Output, reports_the_first_failed_write_once) {
+  testing::internal::CaptureStderr();
+  bool is_good = true;
+  {
+    const OutputTo full("/dev/full");
+    write_output(std::string(100'000, 'x'));  // more than is buffered
+    print_output("{}", "more");
+    is_good = flush_output() || flush_output();
+  }
+  EXPECT_FALSE(is_good);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "baton: cannot write to standard output: No space left on device\n");
+}
+
+TEST(Output, reports_a_failed_write_of_what_was_buffered) {
+  testing::internal::CaptureStderr();
+  bool is_good = true;
+  {
+    const OutputTo full("/dev/full");
+    write_output("few");
+    is_good = flush_output();
+  }
+  EXPECT_FALSE(is_good);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "baton: cannot write to standard output: No space left on device\n");
+}
+
+}  // namespace
+}  // namespace baton
