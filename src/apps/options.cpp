@@ -246,12 +246,14 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
   } catch (const YAML::Exception& error) {
     return fail(ErrorCode::invalid_data, fmt::format("{}: {}", file, error.what()));
   }
-  // The file's model counts only if the command line names none: the first word that is no flag and no flag's value is one.
+  // The file's model counts only if the command line names none, as the first word or by --model.
   const bool names_model = !arguments.empty() && (!arguments[0].starts_with("-") ||
                                                   std::find(arguments.begin(), arguments.end(), "--model") != arguments.end());
   if (!model.empty() && !names_model) from_file.insert(from_file.end(), {"--model", model});
-  from_file.insert(from_file.end(), arguments.begin(), arguments.end());
-  return from_file;
+  // MODEL stays first: a flag of the file that takes several words would take it too.
+  const auto n_first = static_cast<std::ptrdiff_t>(!arguments.empty() && !arguments[0].starts_with("-") ? 1 : 0);
+  arguments.insert(arguments.begin() + n_first, from_file.begin(), from_file.end());
+  return arguments;
 }
 
 Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag) {

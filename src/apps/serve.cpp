@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/load.h"
 #include "apps/output.h"
@@ -34,6 +35,16 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;
   return made;
+}
+
+/// `--served-model-name NAME MODEL` gives the model two names and names none to load: most likely not what was meant.
+Result<void> check_names(const ServeCommandOptions& options) {
+  if (options.served_model_names.size() < 2 || !options.model.model.empty()) return {};
+  return fail(ErrorCode::invalid_request,
+              fmt::format("--served-model-name {}: these are names of a model that is not given; write MODEL first, as in 'baton "
+                          "serve demo --served-model-name a b'",
+                          fmt::join(options.served_model_names, " ")),
+              "served_model_name");
 }
 
 Result<void> run(const ServeCommandOptions& options) {
@@ -76,8 +87,9 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   const auto list = [&](const char* flags, std::vector<std::string>& value, const char* help, const char* group) {
     return app.add_option(flags, value, help)->delimiter(',')->allow_extra_args(false)->group(group);
   };
-  list("--served-model-name", options.served_model_names, "Names that requests may use for the model (default: MODEL)",
-       "Server");
+  list("--served-model-name", options.served_model_names,
+       "Names that requests may use for the model, one or more (default: MODEL, which comes first)", "Server")
+      ->allow_extra_args(true);
   row("--host", options.host, "Address to listen on (default: all interfaces)", "Server");
   row("--port", options.port, "Port; 0: any free one", "Server")->check(CLI::Range(0, 65535));
   row("--uds", options.uds, "Unix socket to listen on in place of host and port", "Server");
@@ -99,6 +111,10 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
 
 int serve_main(const ServeCommandOptions& options) {
   use_log_level(options.model);
+  if (const auto good = check_names(options); !good) {
+    fmt::print(stderr, "baton serve: {}\n", good.error().message);
+    return 2;
+  }
   if (const auto done = run(options); !done) {
     fmt::print(stderr, "baton serve: {}\n", done.error().message);
     return 1;

@@ -1,0 +1,51 @@
+/// Flags of `baton serve` (apps/serve.h).
+#include "apps/serve.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+using Words = std::vector<std::string>;
+
+ServeCommandOptions parsed(Words words) {
+  ServeCommandOptions options;
+  CLI::App app{"test"};
+  app.allow_extras();
+  add_serve_options(app, options);
+  std::reverse(words.begin(), words.end());
+  app.parse(words);
+  return options;
+}
+
+TEST(Serve, takes_all_words_behind_served_model_name_for_names) {
+  const ServeCommandOptions options = parsed({"org/model", "--served-model-name", "a", "b", "--port", "0"});
+  EXPECT_EQ(options.served_model_names, (Words{"a", "b"}));
+  EXPECT_EQ(options.model.model, "org/model");
+  EXPECT_EQ(parsed({"org/model", "--served-model-name", "a,b"}).served_model_names, (Words{"a", "b"}));
+  EXPECT_EQ(parsed({"--served-model-name", "a", "--model", "m"}).model.model, "m");
+}
+
+TEST(Serve, refuses_names_that_may_have_swallowed_the_model) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(serve_main(parsed({"--served-model-name", "a", "org/model"})), 2);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("--served-model-name a org/model: these are names of a model that is not given"), std::string::npos)
+      << said;
+}
+
+TEST(Serve, names_of_a_config_file_leave_the_model_alone) {
+  const std::string file = ::testing::TempDir() + "baton_serve_test.yaml";
+  std::ofstream(file) << "served-model-name: [a, b]\n";
+  const auto words = with_config_file({"org/model", "--config", file});
+  ASSERT_TRUE(words) << words.error().message;
+  const ServeCommandOptions options = parsed(*words);
+  EXPECT_EQ(options.served_model_names, (Words{"a", "b"}));
+  EXPECT_EQ(options.model.model, "org/model");
+}
+
+}  // namespace
+}  // namespace baton
