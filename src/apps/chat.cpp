@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -98,6 +100,19 @@ class Conversation {
   SequenceStats stats_;
 };
 
+/// The only prompt that --prefix registers is the one to begin with; of several, --use-prefix must name one.
+Result<void> choose_prefix(ChatOptions& options) {
+  const std::vector<std::string>& registered = options.model.prefixes;
+  if (registered.empty() || !options.prefix.empty()) return {};
+  if (registered.size() > 1)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("--prefix is given {} times; say with --use-prefix NAME which of them the conversation begins with",
+                            registered.size()),
+                "use_prefix");
+  options.prefix = registered[0].substr(0, registered[0].find('='));
+  return {};
+}
+
 Result<void> run(ChatOptions options) {
   BATON_TRY(const ModelFiles files, find_model_files(options.model));
   if (files.is_demo && options.prefix.empty() && options.model.prefixes.empty() && options.system.empty()) {
@@ -141,7 +156,7 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
   options.model.log_level = "warning";  // lines of a log between those of a conversation are in the way
   add_model_options(app, options.model);
   app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
-  app.add_option("--use-prefix", options.prefix, "Name of a prompt given with --prefix to begin with")->group("Conversation");
+  app.add_option("--use-prefix", options.prefix, "Name of the --prefix to begin with, if there are several")->group("Conversation");
   app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")
       ->check(CLI::NonNegativeNumber)
       ->group("Conversation");
@@ -150,10 +165,14 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
       ->group("Conversation");
 }
 
-int chat_main(const ChatOptions& options) {
+int chat_main(ChatOptions options) {
   use_log_level(options.model);
+  if (const auto chosen = choose_prefix(options); !chosen) {
+    fmt::print(stderr, "baton chat: {}\n", chosen.error().message);
+    return 2;
+  }
   std::signal(SIGINT, [](int) { interrupted = 1; });
-  if (const auto done = run(options); !done) {
+  if (const auto done = run(std::move(options)); !done) {
     fmt::print(stderr, "baton chat: {}\n", done.error().message);
     return 1;
   }

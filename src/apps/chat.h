@@ -11,14 +11,16 @@ namespace baton {
 struct ChatOptions {
   ModelOptions model;
   std::string system;           ///< text of a system message
-  std::string prefix;           ///< a registered prompt (--prefix) to begin with; the demo model's shop without a model
+  /// Name of a registered prompt to begin with; empty: the only --prefix, or the demo model's shop if there is no model.
+  std::string prefix;
   double temperature = -1;      ///< -1: the model's default
   std::int32_t max_tokens = 0;  ///< of an answer; 0: what the context has left
 };
 
 void add_chat_options(CLI::App& app, ChatOptions& options);
 
-/// Reads a line, prints the answer as it comes, until the end of input. Exit code: 0 or 1 (failed).
-int chat_main(const ChatOptions& options);
+/// Reads a line, prints the answer as it comes, until the end of input. Exit code: 0, 1 (failed) or 2 (flags
+/// that contradict each other).
+int chat_main(ChatOptions options);
 
 }  // namespace baton

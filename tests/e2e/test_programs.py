@@ -58,6 +58,18 @@ def test_chat_answers_lines_of_standard_input(questions):
     assert "from the cache" in done.stderr
 
 
+def test_chat_begins_with_the_prefix_that_is_given(questions):
+    question = questions[0]
+    catalogue = f"mine={ROOT / 'models/demo/catalogue.txt'}"
+    text = question["messages"][-1]["content"]
+    done = run("chat", "--temperature", "0", "--prefix", catalogue, text=text)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == question["answer"]
+    two = run("chat", "--prefix", catalogue, "--prefix", catalogue.replace("mine", "other"), text=text)
+    assert two.returncode == 2
+    assert "--use-prefix" in two.stderr
+
+
 def test_demo_writes_its_numbers(tmp_path: pathlib.Path):
     numbers = tmp_path / "demo.json"
     done = run("demo", "--questions", "16", "--skip-large", "--json", str(numbers))
