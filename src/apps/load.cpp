@@ -99,9 +99,12 @@ Result<fs::path> shared_folder(std::string_view what) {
 }
 
 Result<ModelFiles> find_model_files(const ModelOptions& options) {
-  if (options.model.empty()) {
+  constexpr const char* kDemo = "demo";
+  std::error_code ignored;
+  // As with every name, a folder of that name goes first.
+  if (options.model.empty() || (options.model == kDemo && !fs::exists(fs::path(kDemo) / "config.json", ignored))) {
     BATON_TRY(fs::path folder, shared_folder("models/demo"));
-    return ModelFiles{"demo", std::move(folder), true};
+    return ModelFiles{kDemo, std::move(folder), true};
   }
   HubOptions hub = hub_options_from_environment();
   if (!options.download_dir.empty()) hub.cache = options.download_dir;

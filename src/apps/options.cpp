@@ -108,7 +108,7 @@ void add_scheduler_options(CLI::App& app, ModelOptions& options) {
 }  // namespace
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
-  row(app, "Options", "MODEL,--model", options.model, "Folder or Hugging Face id of the model; without it the demo model")
+  row(app, "Options", "MODEL,--model", options.model, "Folder or Hugging Face id of the model; 'demo', or none: the demo model")
       ->default_str("");
   row(app, "Model", "--revision", options.revision, "Branch, tag or commit of the model");
   row(app, "Model", "--download-dir", options.download_dir, "Where models are downloaded to (default: the Hugging Face cache)");

@@ -16,7 +16,7 @@ namespace baton {
 
 /// What it takes to load a model and run an engine over it.
 struct ModelOptions {
-  std::string model;  ///< folder or Hugging Face id; empty: the demo model
+  std::string model;  ///< folder or Hugging Face id; empty or "demo": the demo model
   std::string revision = "main";
   std::string download_dir;
   std::string load_format = "auto";  ///< auto, safetensors, dummy
