@@ -156,7 +156,8 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
   options.model.log_level = "warning";  // lines of a log between those of a conversation are in the way
   add_model_options(app, options.model);
   app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
-  app.add_option("--use-prefix", options.prefix, "Name of the --prefix to begin with, if there are several")->group("Conversation");
+  app.add_option("--use-prefix", options.prefix, "Name of the --prefix to begin with, if there are several")
+      ->group("Conversation");
   app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")
       ->check(CLI::NonNegativeNumber)
       ->group("Conversation");

@@ -1,4 +1,5 @@
 /// The program `baton`: one subcommand each for what it does.
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include "apps/bench/attention_bench.h"
@@ -61,6 +63,25 @@ Result<std::vector<std::string>> words_of(int argc, char** argv) {
   words.resize(n_commands);
   words.insert(words.end(), flags.begin(), flags.end());
   return without_neutral_flags(words);
+}
+
+/// Refuses a word in a subcommand's place that is none; the parser would say that there is none, or show the general help.
+Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* parent = &app;
+  for (const std::string& word : words) {
+    const std::vector<const CLI::App*> known = parent->get_subcommands([](const CLI::App*) { return true; });
+    if (known.empty() || word.starts_with("-")) return {};
+    const auto chosen = std::ranges::find(known, word, &CLI::App::get_name);
+    if (chosen == known.end()) {
+      std::vector<std::string> names;
+      for (const CLI::App* each : known) names.push_back(each->get_name());
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("unknown subcommand '{}{}'; there are: {}", parent == &app ? "" : parent->get_name() + " ", word,
+                              fmt::join(names, ", ")));
+    }
+    parent = *chosen;
+  }
+  return {};
 }
 
 int run(int argc, char** argv) {
@@ -121,6 +142,10 @@ int run(int argc, char** argv) {
   auto words = words_of(argc, argv);
   if (!words) {
     fmt::print(stderr, "baton: {}\n", words.error().message);
+    return 2;
+  }
+  if (auto known = refuse_unknown_command(app, *words); !known) {
+    fmt::print(stderr, "baton: {}\n", known.error().message);
     return 2;
   }
   command_line = join_words(*words);

@@ -40,11 +40,12 @@ ServerOptions server_options(const ServeCommandOptions& options) {
 /// `--served-model-name NAME MODEL` gives the model two names and names none to load: most likely not what was meant.
 Result<void> check_names(const ServeCommandOptions& options) {
   if (options.served_model_names.size() < 2 || !options.model.model.empty()) return {};
-  return fail(ErrorCode::invalid_request,
-              fmt::format("--served-model-name {}: these are names of a model that is not given; write MODEL first, as in 'baton "
-                          "serve demo --served-model-name a b'",
-                          fmt::join(options.served_model_names, " ")),
-              "served_model_name");
+  return fail(
+      ErrorCode::invalid_request,
+      fmt::format("--served-model-name {}: these are names of a model that is not given; write MODEL first, as in 'baton "
+                  "serve demo --served-model-name a b'",
+                  fmt::join(options.served_model_names, " ")),
+      "served_model_name");
 }
 
 Result<void> run(const ServeCommandOptions& options) {

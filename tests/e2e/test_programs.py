@@ -36,6 +36,15 @@ def test_wrong_usage_ends_with_2(arguments):
     assert done.returncode == 2, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("arguments", "name"), [(["fly"], "fly"), (["bench", "fly"], "bench fly")])
+def test_an_unknown_subcommand_is_named(arguments, name):
+    for more in ([], ["--help"]):
+        done = run(*arguments, *more)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert f"unknown subcommand '{name}'; there are: " in done.stderr
+        assert not done.stdout
+
+
 TO_FULL_DISK = [["--version"], ["serve", "--help"], ["chat", "--temperature", "0"], ["generate", "--prompts", "-"]]
 
 
