@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "apps/bench/decode_bench.h"
+#include "apps/demo_answer.h"
 #include "apps/load.h"
 #include "apps/output.h"
 #include "apps/progress.h"
@@ -35,17 +36,10 @@ struct Question {
   std::string answer;
 };
 
-struct Answer {
-  std::string text;
-  std::vector<TokenId> token_ids;
-  double first_token_s = -1;
-  bool is_complete = false;
-};
-
 /// What one arm did.
 struct ArmResult {
   std::string attention;
-  std::vector<Answer> answers;
+  std::vector<DemoAnswer> answers;
   std::int64_t n_right = 0;
   std::int64_t n_tokens = 0;
   double seconds = 0;
@@ -63,8 +57,9 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& file, 
     if (end > begin) {
       BATON_TRY(const json::Value line, json::parse(std::string_view(text).substr(begin, end - begin), file.string()));
       BATON_TRY(const std::string answer, json::get<std::string>(line, "answer"));
-      BATON_TRY(const json::Value messages, json::get<json::Value>(line, "messages"));
-      BATON_TRY(const std::string question, json::get<std::string>(messages[0], "content"));
+      BATON_TRY(const auto messages, json::get<std::vector<json::Value>>(line, "messages"));
+      if (messages.empty()) return fail(ErrorCode::invalid_data, fmt::format("{}: a question without messages", file.string()));
+      BATON_TRY(const std::string question, json::get<std::string>(messages.front(), "content"));
       all.push_back({messages, question, answer});
     }
     begin = end + 1;
@@ -92,30 +87,21 @@ Result<void> ask(const std::string& url, const std::vector<Question>& questions,
   Progress progress(fmt::format("{:5}", result.attention), "answers", static_cast<std::int64_t>(questions.size()));
   std::int64_t n_complete = 0;
   const auto begin = Clock::now();
+  std::vector<std::string> faults(questions.size());
   const auto outcomes = http_post_streams(posts, kTimeoutSeconds, [&](std::size_t index, std::string_view bytes) {
-    Answer& answer = result.answers[index];
+    DemoAnswer& answer = result.answers[index];
+    const bool was_complete = answer.is_complete;
     streams[index].push(bytes, [&](std::string_view data) {
-      if (data == "[DONE]") {
-        answer.is_complete = true;
-        return progress.update(++n_complete);
-      }
-      const auto frame = json::parse(data, "frame");
-      if (!frame || !frame->contains("choices") || (*frame)["choices"].empty()) return;
-      const json::Value& choice = (*frame)["choices"][0];
-      if (choice.contains("token_ids") && choice["token_ids"].is_array())
-        for (const auto& id : choice["token_ids"]) answer.token_ids.push_back(id.get<TokenId>());
-      const auto content = json::get_optional<std::string>(choice["delta"], "content");
-      const std::string piece = content ? content->value_or("") : "";
-      if (!piece.empty() && answer.first_token_s < 0)
-        answer.first_token_s = std::chrono::duration<double>(Clock::now() - begin).count();
-      answer.text += piece;
+      const auto taken = answer.take(data, std::chrono::duration<double>(Clock::now() - begin).count());
+      if (!taken && faults[index].empty()) faults[index] = taken.error().message;
     });
+    if (answer.is_complete && !was_complete) progress.update(++n_complete);
   });
   result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    if (outcomes[i].status != 200 || !result.answers[i].is_complete)
-      return fail(ErrorCode::internal, fmt::format("question {} got status {} and no whole answer {}", i + 1,
-                                                   outcomes[i].status, outcomes[i].error));
+    if (outcomes[i].status != 200 || !result.answers[i].is_complete || !faults[i].empty())
+      return fail(ErrorCode::internal, fmt::format("question {} got status {} and no whole answer {}{}", i + 1,
+                                                   outcomes[i].status, outcomes[i].error, faults[i]));
   }
   return {};
 }
