@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/request_check.h"
 #include "server/openai_fields.h"
 #include "server/openai_sampling.h"
 #include "server/openai_values.h"
@@ -198,7 +199,7 @@ Result<GenerationRequest> parse_generation_fields(const Value& body, const Sampl
   BATON_TRY_VOID(parse_sampling_fields(body, defaults, limits, request));
   BATON_TRY_VOID(parse_end(body, limits, default_max_tokens, request));
   BATON_TRY_VOID(parse_stream(body, request));
-  BATON_TRY(const auto n, integer_field(body, "n", 1, kMaxSequencesPerPrompt));
+  BATON_TRY(const auto n, integer_field(body, "n", 1, kMaxSequencesPerRequest));
   request.n = n.value_or(1);
   BATON_TRY(const auto priority, integer_field(body, "priority", std::numeric_limits<std::int32_t>::min(), kMaxInt));
   request.priority = priority.value_or(0);
@@ -260,9 +261,9 @@ Result<CompletionRequest> parse_completion_request(const Value& body, const Samp
     request.generation.echoes_logprobs = true;
   }
   const std::size_t n_sequences = request.prompts.size() * static_cast<std::size_t>(request.generation.n);
-  if (n_sequences > kMaxSequencesPerRequest)
+  if (n_sequences > kMaxChoices)
     return bad("prompt", fmt::format("'prompt' and 'n' ask for {} sequences ({} prompts, n = {}); this server accepts {}",
-                                     n_sequences, request.prompts.size(), request.generation.n, kMaxSequencesPerRequest));
+                                     n_sequences, request.prompts.size(), request.generation.n, kMaxChoices));
   return request;
 }
 

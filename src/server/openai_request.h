@@ -28,8 +28,9 @@ struct RequestBounds {
   std::int32_t max_logprobs = 20;
 };
 
-inline constexpr std::int32_t kMaxSequencesPerPrompt = 128;
-inline constexpr std::size_t kMaxSequencesPerRequest = 1024;
+/// Choices of one answer: sequences of all its prompts. Each prompt is an engine request with the engine's own limit
+/// (kMaxSequencesPerRequest).
+inline constexpr std::size_t kMaxChoices = 1024;
 inline constexpr std::size_t kMaxStopStrings = 64;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 inline constexpr std::size_t kMaxSaltBytes = 1024;

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "core/check.h"
+#include "engine/request_check.h"
 #include "server/openai_request.h"
 
 namespace {
@@ -25,7 +26,7 @@ void check_generation(const baton::GenerationRequest& request) {
   baton::check(sampling.min_tokens >= 0, "a negative least length");
   baton::check(sampling.n_top_logprobs >= -1 && sampling.n_top_logprobs <= kBounds.max_logprobs,
                "log-probabilities out of range");
-  baton::check(request.n >= 1 && request.n <= baton::kMaxSequencesPerPrompt, "sequences out of range");
+  baton::check(request.n >= 1 && request.n <= baton::kMaxSequencesPerRequest, "sequences out of range");
   baton::check(request.stop.size() <= baton::kMaxStopStrings, "too many stop strings");
   for (const std::string& stop : request.stop) baton::check(!stop.empty(), "an empty stop string");
   if (request.request_id)
