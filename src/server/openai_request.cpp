@@ -183,8 +183,10 @@ Result<Value> parse_messages(const Value& value, std::string_view key) {
     const Value* content = json::find(message, "content");
     if (content == nullptr && json::find(message, "tool_calls") == nullptr)
       return bad(name + ".content", fmt::format("'{}.content' is missing", name));
-    BATON_TRY(Value joined, parse_content(content == nullptr ? Value() : *content, name + ".content"));
-    message["content"] = std::move(joined);
+    if (content != nullptr) {  // templates tell one that is absent from null
+      BATON_TRY(Value joined, parse_content(*content, name + ".content"));
+      message["content"] = std::move(joined);
+    }
     messages.push_back(std::move(message));
   }
   return messages;

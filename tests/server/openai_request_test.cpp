@@ -156,7 +156,7 @@ TEST(OpenaiRequest, joins_content_parts_and_keeps_what_templates_may_want) {
                                        "messages");
   ASSERT_TRUE(messages) << messages.error().message;
   EXPECT_EQ(json::dump(*messages), R"([{"role":"user","name":"n","content":"a\nb"},{"role":"assistant","content":null},)"
-                                   R"({"role":"assistant","tool_calls":[],"content":null}])");
+                                   R"({"role":"assistant","tool_calls":[]}])");
 }
 
 TEST(OpenaiRequest, hands_variables_to_the_template) {

@@ -64,6 +64,16 @@ TEST_F(Prompts, a_prefix_is_named_behind_the_model_or_in_its_own_field) {
   EXPECT_EQ(resolve("demo:shop", "bank").error().param, "prefix");
 }
 
+TEST_F(Prompts, a_template_sees_that_a_message_has_no_content) {
+  auto told =
+      ChatTemplate::parse("{% for m in messages %}{{ 'none' if m.content is none else m.content is defined }} {% endfor %}");
+  ASSERT_TRUE(told) << told.error().message;
+  model_.chat_template.emplace(std::move(*told));
+  const ChatRequest request = chat_of(R"({"messages": [{"role": "assistant", "tool_calls": []}, {"role": "user", "content": ""},
+                                          {"role": "assistant", "content": null}]})");
+  EXPECT_EQ(render_chat(model_, none_, request).value(), "False True none ");
+}
+
 TEST_F(Prompts, says_what_exists_when_a_name_does_not) {
   for (const std::string name : {"gpt-4", "demo:", "demo:bank", "gpt-4:shop"}) {
     const auto target = resolve(name);
