@@ -118,12 +118,14 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
   BATON_TRY(std::unique_ptr<Backend> backend,
             make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
   BATON_TRY(const DType dtype, weight_dtype(options, config, backend->info()));
-  BATON_TRY_VOID(check_memory(files, config, dtype, backend->info()));
   ModelWeights weights;
   if (options.load_format == "dummy") {
+    BATON_TRY_VOID(check_memory(files, config, dtype, backend->info()));
     BATON_TRY(weights, random_weights(config, *backend, dtype, options.seed));
   } else {
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
+    BATON_TRY(config.tie_embeddings, ties_embeddings(config, checkpoint));
+    BATON_TRY_VOID(check_memory(files, config, dtype, backend->info()));
     BATON_TRY(weights, load_weights(config, checkpoint, *backend, dtype));
   }
   BATON_TRY(EngineOptions made, engine_options(options, dtype));

@@ -286,6 +286,25 @@ WeightBytes weight_bytes(const ModelConfig& config, DType dtype) {
   return {n_matrix_elements * size + n_norms * 4, largest * size};
 }
 
+Result<bool> ties_embeddings(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const TensorNames& names = architecture_of(config).tensors;
+  if (!config.tie_embeddings || !checkpoint.contains(names.lm_head)) return config.tie_embeddings;
+  const ExpectedTensor expected_head = lm_head_tensor(config, names);
+  const ExpectedTensor expected_embedding = embedding_tensor(config, names);
+  BATON_TRY(const ConstTensorView head, checkpoint.load(expected_head.name, expected_head.shape));
+  BATON_TRY(const ConstTensorView embedding, checkpoint.load(expected_embedding.name, expected_embedding.shape));
+  const bool is_same = head.dtype == embedding.dtype && std::memcmp(head.data, embedding.data, head.size_bytes()) == 0;
+  if (is_same) {
+    checkpoint.drop_pages(head);
+    return true;
+  }
+  log::warning(
+      "event=output_layer_not_tied tensor={} reason=\"config.json ties it to {}, and the checkpoint holds another: both are "
+      "used, each as it is\"",
+      names.lm_head, names.embedding);
+  return false;
+}
+
 Result<ModelWeights> load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend, DType dtype) {
   check_dtype(dtype);
   const std::vector<ExpectedTensor> expected = expected_tensors(config);

@@ -54,8 +54,14 @@ struct WeightBytes {
 };
 WeightBytes weight_bytes(const ModelConfig& config, DType dtype);
 
+/// Whether the output layer of the checkpoint is the embedding: as `config` says, unless it says so and the checkpoint holds an
+/// output layer with other contents. That one is then the output layer, with a warning, as in Transformers 5. Errors: those of
+/// reading the two tensors.
+Result<bool> ties_embeddings(const ModelConfig& config, const Checkpoint& checkpoint);
+
 /// Checks every shape before anything is loaded, then fuses q, k, v and gate, up, converts to `dtype` (f32 or bf16; the norms
-/// to f32) and packs. Reads each tensor once and gives its pages back. Tensors that nobody expects are logged in one line.
+/// to f32) and packs. Reads each tensor once and gives its pages back. Tensors that nobody expects are logged in one
+/// line. `config.tie_embeddings` must be what ties_embeddings says.
 /// Errors: not_found and invalid_data name the tensor, the number of others missing, or both shapes; out_of_memory.
 Result<ModelWeights> load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend, DType dtype);
 

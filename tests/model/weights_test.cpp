@@ -70,6 +70,7 @@ class Weights : public testing::Test {
   Result<ModelWeights> load(DType dtype) {
     EXPECT_TRUE(write_file(folder_ / "model.safetensors", safetensors_file(tensors_)));
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(folder_));
+    BATON_TRY(config_.tie_embeddings, ties_embeddings(config_, checkpoint));
     return load_weights(config_, checkpoint, backend_, dtype);
   }
   std::string error_of_load() {
@@ -132,6 +133,26 @@ TEST_F(Weights, tied_embeddings_are_the_output_layer) {
   const auto weights = load(DType::f32);
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(values_of(*weights->lm_head), written("model.embed_tokens.weight"));
+}
+
+TEST_F(Weights, an_output_layer_that_differs_from_the_embedding_it_is_tied_to_is_used) {
+  config_.tie_embeddings = true;
+  testing::internal::CaptureStderr();
+  const auto weights = load(DType::f32);
+  const std::string said = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(values_of(*weights->lm_head), written("lm_head.weight"));
+  EXPECT_EQ(to_floats(weights->embedding), written("model.embed_tokens.weight"));
+  EXPECT_NE(said.find("event=output_layer_not_tied tensor=lm_head.weight"), std::string::npos) << said;
+
+  tensor("lm_head.weight").bytes = tensor("model.embed_tokens.weight").bytes;
+  config_.tie_embeddings = true;
+  testing::internal::CaptureStderr();
+  const auto tied = load(DType::f32);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  ASSERT_TRUE(tied) << tied.error().message;
+  EXPECT_TRUE(config_.tie_embeddings);
+  EXPECT_EQ(values_of(*tied->lm_head), written("model.embed_tokens.weight"));
 }
 
 TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
