@@ -223,6 +223,20 @@ void log_unused(const std::vector<ExpectedTensor>& expected, const Checkpoint& c
   if (n_unused > 0) log::warning("event=unused_tensors count={} first={}", n_unused, first);
 }
 
+/// One line for each stored dtype whose matrices lose bits of their significands.
+void log_conversions(const std::vector<ExpectedTensor>& expected, const Checkpoint& checkpoint, DType dtype) {
+  if (dtype != DType::bf16) return;
+  for (const DType stored : {DType::f16, DType::f32}) {
+    const auto n_tensors = std::ranges::count_if(expected, [&](const ExpectedTensor& tensor) {
+      const auto found = checkpoint.load(tensor.name, tensor.shape);
+      return tensor.shape.rank() == 2 && found && found->dtype == stored;
+    });
+    if (n_tensors > 0)
+      log::warning("event=weights_converted from={} to={} tensors={} effect=\"{} bits of each significand become 8\"",
+                   to_string(stored), to_string(dtype), n_tensors, stored == DType::f16 ? 11 : 24);
+  }
+}
+
 /// A well-mixed number for each (key, index). Source: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 std::uint64_t mixed(std::uint64_t key, std::uint64_t index) {
   std::uint64_t z = key + (index + 1) * 0x9e3779b97f4a7c15u;
@@ -310,6 +324,7 @@ Result<ModelWeights> load_weights(const ModelConfig& config, const Checkpoint& c
   const std::vector<ExpectedTensor> expected = expected_tensors(config);
   BATON_TRY_VOID(check_tensors(expected, checkpoint, config.architecture));
   log_unused(expected, checkpoint, architecture_of(config).tensors);
+  log_conversions(expected, checkpoint, dtype);
   const Parallel parallel(0);
   Loader loader(config, backend, dtype, [&](const ExpectedTensor& tensor, TensorView out) -> Result<void> {
     BATON_TRY(const ConstTensorView stored, checkpoint.load(tensor.name, tensor.shape));

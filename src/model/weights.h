@@ -61,7 +61,7 @@ Result<bool> ties_embeddings(const ModelConfig& config, const Checkpoint& checkp
 
 /// Checks every shape before anything is loaded, then fuses q, k, v and gate, up, converts to `dtype` (f32 or bf16; the norms
 /// to f32) and packs. Reads each tensor once and gives its pages back. Tensors that nobody expects are logged in one
-/// line. `config.tie_embeddings` must be what ties_embeddings says.
+/// line, and so are matrices that lose precision. `config.tie_embeddings` must be what ties_embeddings says.
 /// Errors: not_found and invalid_data name the tensor, the number of others missing, or both shapes; out_of_memory.
 Result<ModelWeights> load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend, DType dtype);
 

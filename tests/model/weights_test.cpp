@@ -171,8 +171,14 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
       }
     }
     for (const DType dtype : {DType::f32, DType::bf16}) {
+      testing::internal::CaptureStderr();
       const auto weights = load(dtype);
+      const std::string said = testing::internal::GetCapturedStderr();
       ASSERT_TRUE(weights) << weights.error().message;
+      EXPECT_EQ(said.find("event=weights_converted from=float16 to=bfloat16 tensors=1 ") != std::string::npos,
+                dtype == DType::bf16 && k.dtype == "F16")
+          << said;
+      EXPECT_EQ(said.find("event=weights_converted from=float32 to=bfloat16 ") != std::string::npos, dtype == DType::bf16) << said;
       EXPECT_EQ(weights->dtype, dtype);
       EXPECT_EQ(weights->embedding.dtype, dtype);
       EXPECT_EQ(weights->final_norm.dtype, DType::f32);
