@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
 
-    make_goldens.py llamas tokenizers templates demo      (any of them; none means all)
+    make_goldens.py llamas tokenizers sentencepiece templates demo      (any of them; none means all but sentencepiece)
 
     llama_tiny_*/       tiny random checkpoints; golden.safetensors: input_ids, positions, logits, greedy_ids (float32)
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
+    sentencepiece/*/    tokenizer.model, tokenizer_config.json and cases.json [{text, add_special_tokens, ids}]
     chat_templates/     cases.json: template, context, expected text or error
     demo/               golden.safetensors and chats.json of models/demo
 
-Needs PyTorch (a CPU will do), Transformers 5, tokenizers, safetensors and Jinja2.
+Needs PyTorch (a CPU will do), Transformers 5, tokenizers, safetensors and Jinja2; sentencepiece needs Transformers 4.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ PARTS = ("llamas", "tokenizers", "templates", "demo")
 def main() -> int:
     """Writes the parts that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=PARTS, metavar="PART")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, "sentencepiece", []], default=PARTS, metavar="PART")
     parts = parser.parse_args().parts or PARTS
     if "tokenizers" in parts:
         from goldens.tokenizer_cases import write_tokenizers
 
         write_tokenizers(GOLDENS)
+    if "sentencepiece" in parts:
+        from goldens.sentencepiece_cases import write_sentencepiece
+
+        write_sentencepiece(GOLDENS)
     if "templates" in parts:
         from goldens.template_cases import write_templates
         from goldens.template_expressions import write_expressions, write_real_templates

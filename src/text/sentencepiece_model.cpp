@@ -1,6 +1,8 @@
 /// SentencePiece's tokenizer.model, through its library.
 #include "text/sentencepiece_model.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include <fmt/format.h>
@@ -11,21 +13,45 @@
 #include "text/unicode.h"
 
 namespace baton {
+namespace {
 
-SentencePieceModel::SentencePieceModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor)
-    : processor_(std::move(processor)) {}
+constexpr std::string_view kSpace = "▁";  // a space, as pieces spell it
+
+/// A serialised ModelProto {normalizer_spec {add_dummy_prefix: false}}. Behind another one it overrides that field alone, because
+/// Protocol Buffers merge a message that comes twice.
+constexpr std::string_view kWithoutDummyPrefix{"\x1a\x02\x18\x00", 4};
+
+std::string with_plain_spaces(std::string_view text) {
+  std::string plain;
+  while (true) {
+    const std::size_t at = text.find(kSpace);
+    plain += text.substr(0, at);
+    if (at == std::string_view::npos) return plain;
+    plain += ' ';
+    text.remove_prefix(at + kSpace.size());
+  }
+}
+
+}  // namespace
+
+SentencePieceModel::SentencePieceModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor,
+                                       SentencePieceOptions options)
+    : processor_(std::move(processor)), options_(options) {}
 SentencePieceModel::SentencePieceModel(SentencePieceModel&&) noexcept = default;
 SentencePieceModel& SentencePieceModel::operator=(SentencePieceModel&&) noexcept = default;
 SentencePieceModel::~SentencePieceModel() = default;
 
-Result<SentencePieceModel> SentencePieceModel::load(const std::filesystem::path& file) {
+Result<SentencePieceModel> SentencePieceModel::load(const std::filesystem::path& file, SentencePieceOptions options) {
   BATON_TRY(const std::string bytes, read_file(file));
-  return from_bytes(bytes, file.string());
+  return from_bytes(bytes, file.string(), options);
 }
 
-Result<SentencePieceModel> SentencePieceModel::from_bytes(std::string_view bytes, std::string_view what) {
-  SentencePieceModel model(std::make_unique<sentencepiece::SentencePieceProcessor>());
-  if (const auto status = model.processor_->LoadFromSerializedProto(bytes); !status.ok())
+Result<SentencePieceModel> SentencePieceModel::from_bytes(std::string_view bytes, std::string_view what,
+                                                          SentencePieceOptions options) {
+  SentencePieceModel model(std::make_unique<sentencepiece::SentencePieceProcessor>(), options);
+  std::string serialized(bytes);
+  if (!options.is_legacy) serialized += kWithoutDummyPrefix;
+  if (const auto status = model.processor_->LoadFromSerializedProto(serialized); !status.ok())
     return fail(ErrorCode::invalid_data, fmt::format("{}: not a SentencePiece model: {}", what, status.ToString()));
   const int n_pieces = model.processor_->GetPieceSize();
   if (n_pieces == 0 || n_pieces > kMaxTokenId)
@@ -37,18 +63,40 @@ Result<SentencePieceModel> SentencePieceModel::from_bytes(std::string_view bytes
     model.vocabulary_.insert(piece, id);
   }
 
+  if (!options.is_legacy) {
+    model.adds_space_ = options.adds_prefix_space;
+    model.dropped_space_ = model.vocabulary_.id_of(kSpace).value_or(-1);
+    if (const int id = model.processor_->unk_id(); id >= 0) model.guard_ = model.processor_->IdToPiece(id);
+    model.n_guard_ids_ = model.ids_of(model.guard_).size();
+    return model;
+  }
   std::vector<std::string> pieces;
-  if (model.processor_->Encode("a", &pieces).ok()) model.adds_space_ = !pieces.empty() && pieces.front().starts_with("▁");
+  if (model.processor_->Encode("a", &pieces).ok()) model.adds_space_ = !pieces.empty() && pieces.front().starts_with(kSpace);
   return model;
 }
 
-void SentencePieceModel::encode(std::string_view text, std::vector<TokenId>& out) const {
-  std::vector<int> ids;
+std::vector<TokenId> SentencePieceModel::ids_of(std::string_view text) const {
+  std::vector<TokenId> ids;
   if (const auto status = processor_->Encode(text, &ids); !status.ok()) {
     log::error("event=sentencepiece_failed text_bytes={} message=\"{}\"", text.size(), status.ToString());
+    ids.clear();
+  }
+  return ids;
+}
+
+void SentencePieceModel::encode(std::string_view text, bool begins_input, std::vector<TokenId>& out) const {
+  if (options_.is_legacy) {
+    const std::vector<TokenId> ids = ids_of(text);
+    out.insert(out.end(), ids.begin(), ids.end());
     return;
   }
-  out.insert(out.end(), ids.begin(), ids.end());
+  std::string spelled(begins_input && options_.adds_prefix_space ? kSpace : "");
+  spelled += with_plain_spaces(text);
+  // A model may remove white space at the beginning, so a space stands behind a word whose ids are left out.
+  const bool has_space = spelled.starts_with(kSpace) || spelled.starts_with(' ');
+  const std::vector<TokenId> ids = ids_of(has_space ? guard_ + spelled : spelled);
+  const std::size_t n_left_out = has_space ? std::min(n_guard_ids_, ids.size()) : 0;
+  out.insert(out.end(), ids.begin() + static_cast<std::ptrdiff_t>(n_left_out), ids.end());
 }
 
 bool SentencePieceModel::is_special(TokenId id) const {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,34 +17,51 @@ class SentencePieceProcessor;
 
 namespace baton {
 
+/// What stands in front of a text, as Transformers' LlamaTokenizer has it.
+struct SentencePieceOptions {
+  /// Each run of text between special tokens is a text of its own, so the model puts its space in front of each. Otherwise only
+  /// the beginning of the input gets one.
+  bool is_legacy = true;
+  bool adds_prefix_space = true;  ///< where it is not legacy: whether the beginning of the input gets a space
+};
+
 /// A SentencePiece model: its own normaliser, pieces and segmentation. Immutable. Thread: any.
 class SentencePieceModel {
  public:
   /// Errors: not_found, io, invalid_data.
-  static Result<SentencePieceModel> load(const std::filesystem::path& file);
-  static Result<SentencePieceModel> from_bytes(std::string_view bytes, std::string_view what);
+  static Result<SentencePieceModel> load(const std::filesystem::path& file, SentencePieceOptions options);
+  static Result<SentencePieceModel> from_bytes(std::string_view bytes, std::string_view what, SentencePieceOptions options);
 
   SentencePieceModel(SentencePieceModel&&) noexcept;
   SentencePieceModel& operator=(SentencePieceModel&&) noexcept;
   ~SentencePieceModel();
 
-  /// Appends the ids of `text` (valid UTF-8) to `out`. Control pieces (<s>, </s>) are never produced from text.
-  void encode(std::string_view text, std::vector<TokenId>& out) const;
+  /// Appends the ids of `text` (valid UTF-8), a run between special tokens, to `out`. `begins_input`: nothing stands before it.
+  /// Control pieces (<s>, </s>) are never produced from text.
+  void encode(std::string_view text, bool begins_input, std::vector<TokenId>& out) const;
+
+  /// The space that is left out where it begins the input and a special token follows; -1: none is.
+  TokenId dropped_space() const { return dropped_space_; }
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   /// A control piece or the unknown one.
   bool is_special(TokenId id) const;
-  /// Whether the model puts a space before the text (its dummy prefix), which decoding takes away.
+  /// Whether the beginning of the input gets a space, which decoding takes away.
   bool adds_space() const { return adds_space_; }
   TokenId bos() const;  ///< -1 where there is none
   TokenId eos() const;
 
  private:
-  explicit SentencePieceModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor);
+  SentencePieceModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor, SentencePieceOptions options);
+  std::vector<TokenId> ids_of(std::string_view text) const;
 
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+  SentencePieceOptions options_;
   Vocabulary vocabulary_;
   bool adds_space_ = false;
+  TokenId dropped_space_ = -1;
+  std::string guard_;            // text that protects the space behind it, see encode
+  std::size_t n_guard_ids_ = 0;  // its ids
 };
 
 }  // namespace baton

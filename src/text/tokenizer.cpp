@@ -63,7 +63,7 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
     return from_tokenizer_json(text, std::move(config));
   }
   if (std::filesystem::exists(folder / "tokenizer.model", error)) {
-    BATON_TRY(SentencePieceModel model, SentencePieceModel::load(folder / "tokenizer.model"));
+    BATON_TRY(SentencePieceModel model, SentencePieceModel::load(folder / "tokenizer.model", config.sentencepiece));
     return from_sentencepiece(std::move(model), std::move(config));
   }
   return fail(ErrorCode::not_found, fmt::format("{}: neither tokenizer.json nor tokenizer.model is there", folder.string()));
@@ -166,7 +166,7 @@ Result<void> Tokenizer::set_ends() {
 
 void Tokenizer::encode_normalized(std::string_view text, bool begins_input, Bpe::Scratch& scratch,
                                   std::vector<TokenId>& out) const {
-  if (const auto* model = std::get_if<SentencePieceModel>(&model_)) return model->encode(text, out);
+  if (const auto* model = std::get_if<SentencePieceModel>(&model_)) return model->encode(text, begins_input, out);
   const Bpe& bpe = std::get<Bpe>(model_);
   const PieceList words = pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}});
   for (const PieceList::Piece& piece : words.pieces)
@@ -180,10 +180,12 @@ std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_spe
     repaired = unicode::to_valid_utf8(text);
     text = repaired;
   }
+  const auto* const sentencepiece = std::get_if<SentencePieceModel>(&model_);
   std::vector<TokenId> out = head.ids;
   Bpe::Scratch scratch;
   for (const AddedTokens::Part& part : added_tokens_.split_raw(text, with_special, head.text.size())) {
     if (part.id) {
+      if (part.range.begin == 0 && sentencepiece != nullptr) sentencepiece->encode({}, /*begins_input=*/true, out);
       out.push_back(*part.id);
       continue;
     }
@@ -199,6 +201,8 @@ std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_spe
                         part.range.begin == 0 && range.begin == 0, scratch, out);
     }
   }
+  if (sentencepiece != nullptr && out.size() > 1 && out[0] == sentencepiece->dropped_space() && is_special(out[1]))
+    out.erase(out.begin());
   return out;
 }
 

@@ -83,10 +83,26 @@ std::string chat_template_of(const json::Value& object) {
   return {};
 }
 
-/// The classes of Transformers that build their post-processor from add_bos_token and add_eos_token.
-bool heeds_add_tokens(const json::Value& object) {
+/// The tokenizer class of Transformers, without "Fast".
+std::string class_of(const json::Value& object) {
   std::string name = token_text(json::find(object, "tokenizer_class"));
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return name;
+}
+
+/// `legacy` and `add_prefix_space` of the class that heeds them, or of a file that names no class.
+Result<SentencePieceOptions> sentencepiece_options(const json::Value& object) {
+  SentencePieceOptions options;
+  const std::string name = class_of(object);
+  if (!name.empty() && name != "LlamaTokenizer") return options;
+  BATON_TRY(const auto is_legacy, component::get_optional<bool>(object, kFile, "legacy"));
+  BATON_TRY(const auto adds_space, component::get_optional<bool>(object, kFile, "add_prefix_space"));
+  return SentencePieceOptions{is_legacy.value_or(true), adds_space.value_or(true)};
+}
+
+/// The classes of Transformers that build their post-processor from add_bos_token and add_eos_token.
+bool heeds_add_tokens(const json::Value& object) {
+  const std::string name = class_of(object);
   constexpr std::array<std::string_view, 3> kClasses = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"};
   return std::ranges::find(kClasses, name) != kClasses.end();
 }
@@ -100,6 +116,7 @@ Result<TokenizerConfig> TokenizerConfig::from_json(std::string_view text) {
   read_roles(object, config);
   BATON_TRY_VOID(read_added_tokens(object, config));
   config.chat_template = chat_template_of(object);
+  BATON_TRY(config.sentencepiece, sentencepiece_options(object));
   if (heeds_add_tokens(object)) {
     BATON_TRY(config.add_bos_token, component::get_optional<bool>(object, kFile, "add_bos_token"));
     BATON_TRY(config.add_eos_token, component::get_optional<bool>(object, kFile, "add_eos_token"));

@@ -9,6 +9,7 @@
 
 #include "core/result.h"
 #include "text/added_tokens.h"
+#include "text/sentencepiece_model.h"
 
 namespace baton {
 
@@ -23,7 +24,8 @@ struct TokenizerConfig {
   /// token is put around texts, whatever the post-processor says.
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
-  std::string chat_template;  ///< of several, the one named "default"
+  SentencePieceOptions sentencepiece;  ///< for tokenizer.model; Transformers' defaults where the file says nothing
+  std::string chat_template;           ///< of several, the one named "default"
 
   /// An empty text gives an empty configuration. Errors: invalid_data.
   static Result<TokenizerConfig> from_json(std::string_view text);

@@ -10,18 +10,18 @@ namespace {
 
 TEST(SentencePieceModel, refuses_what_is_no_model) {
   for (const std::string& bytes : {std::string(), std::string("no protobuf"), std::string(1000, '\xff')}) {
-    const auto model = SentencePieceModel::from_bytes(bytes, "x.model");
+    const auto model = SentencePieceModel::from_bytes(bytes, "x.model", {});
     ASSERT_FALSE(model);
     EXPECT_EQ(model.error().code, ErrorCode::invalid_data);
     EXPECT_NE(model.error().message.find("x.model"), std::string::npos);
   }
-  EXPECT_EQ(SentencePieceModel::load("/nowhere/x.model").error().code, ErrorCode::not_found);
+  EXPECT_EQ(SentencePieceModel::load("/nowhere/x.model", {}).error().code, ErrorCode::not_found);
 }
 
 TEST(SentencePieceModel, knows_llama_2s_pieces) {
   const auto folder = test::tokenizer_data();
   if (folder.empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
-  const auto model = SentencePieceModel::load(folder / "llama2/tokenizer.model");
+  const auto model = SentencePieceModel::load(folder / "llama2/tokenizer.model", {});
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_EQ(model->vocabulary().n_ids(), 32000);
   EXPECT_EQ(model->bos(), 1);
@@ -30,7 +30,7 @@ TEST(SentencePieceModel, knows_llama_2s_pieces) {
   EXPECT_FALSE(model->is_special(3));
   EXPECT_TRUE(model->adds_space());
   std::vector<TokenId> ids;
-  model->encode("Hello world", ids);
+  model->encode("Hello world", /*begins_input=*/true, ids);
   EXPECT_EQ(ids, (std::vector<TokenId>{15043, 3186}));
 }
 

@@ -157,6 +157,27 @@ TEST(Tokenizer, equals_the_goldens_of_hugging_face) {
   EXPECT_GT(n_cases, 500);
 }
 
+TEST(Tokenizer, equals_the_goldens_of_sentencepiece_legacy_and_not) {
+  const std::filesystem::path goldens = test::source_folder() / "tests/goldens/sentencepiece";
+  int n_cases = 0;
+  for (const char* name : {"legacy", "not_legacy", "no_prefix_space"}) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = Tokenizer::load(goldens / name);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    const auto cases = json::parse_file(goldens / name / "cases.json");
+    ASSERT_TRUE(cases);
+    for (const json::Value& one : *cases) {
+      const auto text = one.at("text").get<std::string>();
+      const bool adds = one.at("add_special_tokens").get<bool>();
+      const Ids ids = one.at("ids").get<Ids>();
+      EXPECT_EQ(tokenizer->encode(text, adds), ids) << '"' << text << '"';
+      EXPECT_EQ(tokenizer->encode_behind(tokenizer->encode_head(text), text, adds), ids) << '"' << text << '"';
+      ++n_cases;
+    }
+  }
+  EXPECT_GT(n_cases, 400);
+}
+
 // The strings of llama.cpp's vectors, and the ids that Hugging Face's tokenizers give without special tokens.
 std::vector<std::pair<std::string, Ids>> llama_cpp_vectors(const std::filesystem::path& data, const char* name) {
   const std::string inputs = *read_file(data / "llama.cpp-vectors/inputs.inp");

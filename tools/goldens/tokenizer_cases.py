@@ -17,7 +17,7 @@ LLAMA3_PATTERN = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-_CORPUS = (
+CORPUS = (
     "A baton is passed from runner to runner, and nobody runs the same stretch twice.",
     "The shared prompt is read once for the whole batch; what follows is each request's own.",
     "We'll see what they've measured: it's 12 ms, 3.5 ms or 1,024 tokens. I'd say that's fine, don't you?",
@@ -128,7 +128,7 @@ def _byte_level(pre_tokenizer: pre_tokenizers.PreTokenizer, special: list[str]) 
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_CORPUS * 3, trainer)
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
     return tokenizer
 
 
@@ -165,7 +165,7 @@ def _llama2() -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=N_VOCAB, special_tokens=[*special, *byte_tokens], limit_alphabet=90, show_progress=False
     )
-    tokenizer.train_from_iterator(_CORPUS * 3, trainer)
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
     data = json.loads(tokenizer.to_str())
     data["pre_tokenizer"] = None
     data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] in special]
