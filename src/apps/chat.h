@@ -11,7 +11,8 @@ namespace baton {
 struct ChatOptions {
   ModelOptions model;
   std::string system;           ///< text of a system message
-  /// Name of a registered prompt to begin with; empty: the only --prefix, or the demo model's shop if there is no model.
+  /// Name of a registered prompt to begin with; empty: the only --prefix, or the demo model's shop if there is no
+  /// model.
   std::string prefix;
   double temperature = -1;      ///< -1: the model's default
   std::int32_t max_tokens = 0;  ///< of an answer; 0: what the context has left

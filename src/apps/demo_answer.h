@@ -17,7 +17,8 @@ struct DemoAnswer {
   double first_token_s = -1;  ///< when its first text came, in seconds from when it was asked for; -1: none has come
   bool is_complete = false;
 
-  /// Adds the data of an event that came `seconds` after the question. Errors (invalid_request): it is no frame of a chat.
+  /// Adds the data of an event that came `seconds` after the question. Errors (invalid_request): it is no frame of a
+  /// chat.
   Result<void> take(std::string_view data, double seconds);
 };
 

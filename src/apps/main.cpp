@@ -65,7 +65,8 @@ Result<std::vector<std::string>> words_of(int argc, char** argv) {
   return without_neutral_flags(words);
 }
 
-/// Refuses a word in a subcommand's place that is none; the parser would say that there is none, or show the general help.
+/// Refuses a word in a subcommand's place that is none; the parser would say that there is none, or show the general
+/// help.
 Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* parent = &app;
   for (const std::string& word : words) {

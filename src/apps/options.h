@@ -62,8 +62,8 @@ Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::st
 /// Refuses what `app` did not know (`extras`), by name and with the nearest flag there is.
 Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras);
 
-/// The arguments with what the file of `--config` says put before their flags, so that the command line wins. `model:` is the
-/// positional MODEL.
+/// The arguments with what the file of `--config` says put before their flags, so that the command line wins. `model:`
+/// is the positional MODEL.
 Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments);
 
 /// "512M" in bytes (K, M and G are powers of 1024; none: bytes).

@@ -8,8 +8,8 @@
 
 namespace baton {
 
-/// Writes `text` to standard output. The first write that fails is reported on standard error; later ones do nothing. Thread:
-/// one at a time.
+/// Writes `text` to standard output. The first write that fails is reported on standard error; later ones do nothing.
+/// Thread: one at a time.
 void write_output(std::string_view text);
 
 /// Writes what is buffered. False if that or any write before it failed: the program must then end with exit code 1.

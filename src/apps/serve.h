@@ -29,8 +29,8 @@ struct ServeCommandOptions {
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);
 
-/// Takes the port, loads the model, fills the prefixes, serves until SIGTERM or SIGINT, lets what runs finish. Exit code: 0,
-/// 1 if it could not start, 2 for flags that contradict each other.
+/// Takes the port, loads the model, fills the prefixes, serves until SIGTERM or SIGINT, lets what runs finish. Exit
+/// code: 0, 1 if it could not start, 2 for flags that contradict each other.
 int serve_main(const ServeCommandOptions& options);
 
 }  // namespace baton

@@ -54,9 +54,9 @@ struct WeightBytes {
 };
 WeightBytes weight_bytes(const ModelConfig& config, DType dtype);
 
-/// Whether the output layer of the checkpoint is the embedding: as `config` says, unless it says so and the checkpoint holds an
-/// output layer with other contents. That one is then the output layer, with a warning, as in Transformers 5. Errors: those of
-/// reading the two tensors.
+/// Whether the output layer of the checkpoint is the embedding: as `config` says, unless it says so and the checkpoint
+/// holds an output layer with other contents. That one is then the output layer, with a warning, as in Transformers 5.
+/// Errors: those of reading the two tensors.
 Result<bool> ties_embeddings(const ModelConfig& config, const Checkpoint& checkpoint);
 
 /// Checks every shape before anything is loaded, then fuses q, k, v and gate, up, converts to `dtype` (f32 or bf16; the norms

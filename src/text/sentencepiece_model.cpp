@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::string_view kSpace = "▁";  // a space, as pieces spell it
 
-/// A serialised ModelProto {normalizer_spec {add_dummy_prefix: false}}. Behind another one it overrides that field alone, because
-/// Protocol Buffers merge a message that comes twice.
+/// A serialised ModelProto {normalizer_spec {add_dummy_prefix: false}}. Behind another one it overrides that field
+/// alone, because Protocol Buffers merge a message that comes twice.
 constexpr std::string_view kWithoutDummyPrefix{"\x1a\x02\x18\x00", 4};
 
 std::string with_plain_spaces(std::string_view text) {

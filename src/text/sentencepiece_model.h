@@ -19,8 +19,8 @@ namespace baton {
 
 /// What stands in front of a text, as Transformers' LlamaTokenizer has it.
 struct SentencePieceOptions {
-  /// Each run of text between special tokens is a text of its own, so the model puts its space in front of each. Otherwise only
-  /// the beginning of the input gets one.
+  /// Each run of text between special tokens is a text of its own, so the model puts its space in front of each.
+  /// Otherwise only the beginning of the input gets one.
   bool is_legacy = true;
   bool adds_prefix_space = true;  ///< where it is not legacy: whether the beginning of the input gets a space
 };
@@ -36,8 +36,8 @@ class SentencePieceModel {
   SentencePieceModel& operator=(SentencePieceModel&&) noexcept;
   ~SentencePieceModel();
 
-  /// Appends the ids of `text` (valid UTF-8), a run between special tokens, to `out`. `begins_input`: nothing stands before it.
-  /// Control pieces (<s>, </s>) are never produced from text.
+  /// Appends the ids of `text` (valid UTF-8), a run between special tokens, to `out`. `begins_input`: nothing stands
+  /// before it. Control pieces (<s>, </s>) are never produced from text.
   void encode(std::string_view text, bool begins_input, std::vector<TokenId>& out) const;
 
   /// The space that is left out where it begins the input and a special token follows; -1: none is.
