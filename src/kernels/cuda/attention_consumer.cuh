@@ -1,4 +1,4 @@
-/// The consumer warps of the attention kernel: products, the running softmax, and what a tile leaves behind.
+/// The consumer warps of the attention kernel: matmuls, the running softmax, and the results of a tile.
 #pragma once
 
 #include "kernels/cuda/attention_step.cuh"
@@ -25,12 +25,12 @@ class Consumer {
   __device__ void run() {
     group_ = p_.n_heads / p_.n_kv_heads;
     group_inverse_ = ((1 << 16) + group_ - 1) / group_;
-    // The first round is dry: it computes with what happens to be in shared memory and writes nothing, so that the instructions
-    // are there when the first tile is (cold, they cost it microseconds). The same code runs, so the compiler must not see
-    // which is which.
-    asm volatile("mov.u32 %0, 1;" : "=r"(is_dry_));
+    // The first round is a warm-up: it computes with whatever is in shared memory and writes nothing. It loads the instructions
+    // into the cache before the first tile arrives; cold instructions would cost that tile microseconds. The warm-up must run the
+    // same code, so the compiler must not know which round it is.
+    asm volatile("mov.u32 %0, 1;" : "=r"(is_warmup_));
     while (true) {
-      if (is_dry_ != 0) {
+      if (is_warmup_ != 0) {
         task_ = TileTask{};
         task_.n_token_rows = 1;
         task_.kv_end = 16;
@@ -41,7 +41,7 @@ class Consumer {
         if (task_.n_token_rows == 0) break;
       }
       run_tile();
-      is_dry_ = 0;
+      is_warmup_ = 0;
     }
   }
 
@@ -56,7 +56,7 @@ class Consumer {
     if constexpr (Tile::kQueriesInRegisters) {
 #pragma unroll
       for (int k = 0; k < kKSteps; ++k) load_queries(queries_[k], k);
-      if (is_dry_ == 0) release(shared_.task_empty);
+      if (is_warmup_ == 0) release(shared_.task_empty);
     }
     max_[0] = max_[1] = -INFINITY;
     sum_[0] = sum_[1] = 0;
@@ -64,18 +64,18 @@ class Consumer {
     for (int i = 0; i < kColumnTiles; ++i) out_[i][0] = out_[i][1] = out_[i][2] = out_[i][3] = 0;
     run_stages();
     if constexpr (!Tile::kQueriesInRegisters)
-      if (is_dry_ == 0) release(shared_.task_empty);
+      if (is_warmup_ == 0) release(shared_.task_empty);
     write_tile();
   }
 
-  /// The positions, clipped to the item's, that this thread's two rows see; that every row of the tile sees, [inner_lo_,
-  /// inner_hi_); and that some row sees, [hull_lo_, hull_hi_).
+  /// Computes positions, clipped to the item's: those that this thread's two rows see; those that every row of the tile sees,
+  /// [inner_lo_, inner_hi_); and those that some row sees, [hull_lo_, hull_hi_).
   __device__ __forceinline__ void find_bounds() {
     inner_lo_ = task_.kv_begin;
     inner_hi_ = task_.kv_end;
     hull_lo_ = task_.kv_end;
     hull_hi_ = task_.kv_begin;
-    if (is_dry_ != 0) {
+    if (is_warmup_ != 0) {
       hull_lo_ = task_.kv_begin;
       hull_hi_ = task_.kv_end;
       return;
@@ -83,7 +83,7 @@ class Consumer {
 #pragma unroll 1
     for (int i = lane_; i < task_.n_token_rows; i += 32) {
       const TokenRow row = shared_.rows[i];
-      if (row.kv_hi > row.kv_lo) {  // a row that sees nothing is set to nothing at the end, and changes no bit of the others
+      if (row.kv_hi > row.kv_lo) {  // a row that sees no key gets an empty state at the end and changes no bit of other rows
         inner_lo_ = max(inner_lo_, row.kv_lo);
         inner_hi_ = min(inner_hi_, row.kv_hi);
         hull_lo_ = min(hull_lo_, max(task_.kv_begin, row.kv_lo));
@@ -95,14 +95,14 @@ class Consumer {
     hull_lo_ = __reduce_min_sync(~0u, hull_lo_);
     hull_hi_ = __reduce_max_sync(~0u, hull_hi_);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // rows past the tile's last see what its last does
+    for (int half = 0; half < 2; ++half) {  // rows behind the tile's last row use the bounds of the last row
       const TokenRow& row = shared_.rows[by_group(min(row_group_ * 16 + half * 8 + (lane_ >> 2), n_rows_ - 1))];
       row_bounds_[half] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
     }
   }
 
-  /// Operand A of k step `k`: queries of this warp's 16 rows, zeros past head_dim. For 8-bit keys the 16 dimensions of a step
-  /// are dealt out four to a lane, as their bytes lie.
+  /// Operand A of k step `k`: the queries of this warp's 16 rows, zeros from head_dim on. For 8-bit keys each lane holds four
+  /// neighbouring dimensions of the 16, as the bytes lie in memory.
   __device__ __forceinline__ void load_queries(std::uint32_t (&a)[4], int k) {
     const std::byte* base = shared_.queries + row_group_ * 16 * Tile::kQueryStride;
     if constexpr (Tile::kIsFp8) {
@@ -123,14 +123,14 @@ class Consumer {
     if (lane_ == 0) barrier_arrive(barrier);
   }
 
-  /// A stage is cut into units of 16 tokens a row group, at most the stage; unit after unit goes to the token groups in turn.
+  /// Divides a stage into units of 16 tokens for each row group, at most the whole stage. The token groups take units in turn.
   __device__ __forceinline__ void run_stages() {
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_units = unit == 16 ? Tile::kStageTokens / 16 : unit == 32 ? Tile::kStageTokens / 32 : 1;
     int position = first_stage_position(task_.kv_begin);
 #pragma unroll 1
     for (int stage = 0; position < task_.kv_end; ++stage, position += Tile::kStageTokens) {
-      if (is_dry_ == 0) barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
+      if (is_warmup_ == 0) barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
       const int mine = (token_group_ - stage * n_units) & (token_groups_ - 1);
       if (mine < n_units) {
         const std::uint32_t part = as_of_now(shared_.stages + ring_.stage * Tile::kStageBytes);
@@ -149,14 +149,14 @@ class Consumer {
             if (position + token < hull_hi_ && position + token + 16 > hull_lo_) step(part, token, position + token);
         }
       }
-      if (is_dry_ != 0) return;
+      if (is_warmup_ != 0) return;
       own_accumulators(out_);
       release(shared_.empty + 8 * ring_.stage);
       ring_.advance(n_stages_);
     }
   }
 
-  /// Takes 16 tokens from `token` of the stage at `part`, which stand at `position`, into the running state.
+  /// Adds 16 tokens to the running state: those from `token` on of the stage at `part`, which stand at `position`.
   __device__ __forceinline__ void step(std::uint32_t part, int token, int position) {
     float scores[2][4];
     multiply_keys(scores, part, token);
@@ -176,7 +176,7 @@ class Consumer {
   }
 
 #ifdef BATON_SM90A
-  /// Takes a whole stage, which every row sees, by products of the warpgroup.
+  /// Adds a whole stage, which every row sees, by matmuls of the warpgroup.
   __device__ __forceinline__ void step_of_warpgroup(std::uint32_t part) {
     float scores[8][4];
     wgmma_see_copies();
@@ -204,7 +204,7 @@ class Consumer {
   }
 #endif
 
-  /// Scores of 16 tokens. Even and odd k steps have sums of their own: half the chain of products that wait for each other.
+  /// Scores of 16 tokens. Even and odd k steps have separate sums, which halves the chain of dependent matmuls.
   __device__ __forceinline__ void multiply_keys(float (&scores)[2][4], std::uint32_t part, int token) {
     float odd[2][4];
 #pragma unroll
@@ -258,7 +258,7 @@ class Consumer {
       for (int j = 0; j < 4; ++j) scores[i][j] = 1 - __fdividef(2.0f, 1 + exp2_approx(scores[i][j] * twice_log2));
   }
 
-  /// Scores to weights exp2(score - maximum); the running maximum and sum, and the output so far, follow.
+  /// Turns scores into weights exp2(score - maximum) and updates the running maximum, the sum and the output so far.
   template <int kTokens>
   __device__ __forceinline__ void weigh(float (&scores)[kTokens / 8][4]) {
     float factor[2];
@@ -301,7 +301,7 @@ class Consumer {
     a[3] = pack_pair<T>(high[2], high[3]);
   }
 
-  /// Values of tokens outside the hull may be anything, NaN too: they are taken as zero.
+  /// Values of tokens outside the hull may be anything, also NaN. They count as zero.
   __device__ __forceinline__ void multiply_values(const float (&scores)[2][4], std::uint32_t part, int token, int position) {
     const int matrix = (lane_ >> 3);
     std::uint32_t a[4];
@@ -341,7 +341,7 @@ class Consumer {
     }
   }
 
-  /// Rows that see nothing have taken part where nothing was masked: their states become empty.
+  /// Empties the states of rows that see no key: they took part wherever no mask was applied.
   __device__ __forceinline__ void forget_blind_rows() {
     const bool blind[2] = {row_bounds_[0].x >= row_bounds_[0].y, row_bounds_[1].x >= row_bounds_[1].y};
     if (!__any_sync(~0u, blind[0] || blind[1])) return;
@@ -355,8 +355,8 @@ class Consumer {
     }
   }
 
-  /// Joins the states of the warps that hold the same rows, in the order of token groups, and writes outputs or partial states,
-  /// eight rows of each warp at a time.
+  /// Joins the states of the warps that hold the same rows, in the order of the token groups, and writes outputs or partial
+  /// states, eight rows of each warp at a time.
   __device__ __forceinline__ void write_tile() {
     forget_blind_rows();
 #pragma unroll
@@ -381,8 +381,8 @@ class Consumer {
     }
   }
 
-  /// Of row `row` of this warp's 16: the factor of this warp's state in the joined one. The four lanes of a row take a token
-  /// group each.
+  /// The factor of this warp's state in the joined state, for row `row` of this warp's 16. Each of the four lanes of a row handles
+  /// one token group.
   __device__ __forceinline__ float join_states(int row, float mine) {
     static_assert(kConsumerWarps == 4);
     const int token_group = lane_ & 3;
@@ -402,8 +402,8 @@ class Consumer {
     return (token_group << row_shift_) + row_group;
   }
 
-  /// This warp's outputs of kColumns columns of eight rows, to its part of the scratch. The products of 8-bit values leave
-  /// neighbouring columns in neighbouring tiles.
+  /// Writes this warp's outputs of kColumns columns of eight rows to its part of the scratch memory. Matmuls with 8-bit values
+  /// leave neighbouring columns in neighbouring tiles.
   __device__ __forceinline__ void put_columns(int column0, float factor, int half) {
     float* to = shared_.scratch + (warp_ * 8 + (lane_ >> 2)) * Tile::kColumnStride;
 #pragma unroll
@@ -422,7 +422,7 @@ class Consumer {
     }
   }
 
-  /// Sums what the token groups put there, and writes it.
+  /// Sums the token groups' outputs and writes the result.
   __device__ __forceinline__ void write_rows(int column0, int half) {
     constexpr int kVectors = Tile::kColumns / 4;
 #pragma unroll 1
@@ -431,7 +431,7 @@ class Consumer {
       const int row8 = static_cast<unsigned>(i) / kVectors % 8;
       const int row = row_group * 16 + half * 8 + row8;
       const int column = column0 + static_cast<unsigned>(i) % kVectors * 4;
-      if (row >= n_rows_ || column >= p_.head_dim || is_dry_ != 0) continue;
+      if (row >= n_rows_ || column >= p_.head_dim || is_warmup_ != 0) continue;
       float4 sum = {0, 0, 0, 0};
       float4 parts[kConsumerWarps];
 #pragma unroll
@@ -472,16 +472,16 @@ class Consumer {
   int thread_;
   int lane_;
   int warp_;
-  int is_dry_ = 0;
+  int is_warmup_ = 0;
   int task_parity_ = 0;
   RingPosition ring_;
 
-  // The tile at work.
+  // The current tile.
   TileTask task_;
   int group_ = 1;
   int group_inverse_ = 1 << 16;
   int n_rows_ = 0;
-  int row_shift_ = 0;  ///< log2 of the row groups
+  int row_shift_ = 0;  ///< log2 of the number of row groups
   int token_groups_ = 1, row_group_ = 0, token_group_ = 0;
   int inner_lo_ = 0, inner_hi_ = 0, hull_lo_ = 0, hull_hi_ = 0;
   int2 row_bounds_[2];

@@ -1,4 +1,4 @@
-/// The launch that merges rows behind attention.
+/// The kernel that merges partial states, launched after attention.
 #include "kernels/cuda/attention_merge.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kMergeThreads, 5) merge_kernel(const __grid_co
   const StepArrays step(p);
   if (step.n_partials == 0) return wait_for_kernel_before();
   Merger<T, 1> merger(p, step, static_cast<int>(gridDim.x), shared, static_cast<int>(threadIdx.x));
-  // What the step says is older than the kernel before.
+  // The step was uploaded before the kernel before started, so it may be read already.
   merger.run(static_cast<int>(blockIdx.x), [] { wait_for_kernel_before(); });
 }
 

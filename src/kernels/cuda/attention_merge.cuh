@@ -1,10 +1,12 @@
 /// Merging of partial states by groups of four warps. The states alone say in which order they are summed, so the grid does not
 /// change a bit.
 ///
-/// A warp takes a row and query head, a lane four columns, and sums up to 32 states in order. Where there are few rows and
-/// heads a group takes one, and four parts of more than 8 states; the same where there are more than 32 states, in runs of 32.
-/// The code is kept short and its first round is dry: instructions are cold in every launch, and a line of them takes as long
-/// as a state.
+/// Each warp handles one row and query head, each lane four columns, and sums up to 32 states in order. If there are few rows and
+/// heads, a group of four warps handles one row and head; with more than 8 states each warp of the group sums a quarter of them.
+/// Groups also handle rows with more than 32 states, in runs of 32.
+///
+/// The code is short and its first round is a warm-up, because instructions are cold in every launch: loading a line of
+/// instructions takes as long as loading a state.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,12 +19,12 @@ namespace baton::cuda {
 
 constexpr int kMergeWarps = 4;
 constexpr int kMergeThreads = 32 * kMergeWarps;
-constexpr int kWholeStates = 8;  ///< states that a group does not cut into parts
-constexpr int kWarpStates = 32;  ///< states that a warp merges alone
-constexpr int kFewUnits = 256;   ///< up to so many rows times query heads are merged by groups, more by warps
-constexpr int kMergeLoads = 4;   ///< outputs that a lane has in flight
-/// 32-bit words of shared memory that merging works in, 16-byte aligned: rows of many states, and what each warp made of its
-/// part of one.
+constexpr int kWholeStates = 8;  ///< up to so many states a group does not divide into parts
+constexpr int kWarpStates = 32;  ///< most states that a warp merges alone
+constexpr int kFewUnits = 256;   ///< with more rows times query heads than this, warps merge alone
+constexpr int kMergeLoads = 4;   ///< outputs that a lane loads at the same time
+/// 32-bit words of shared memory that merging needs, 16-byte aligned: a list of rows with many states, and each warp's partial
+/// sum.
 constexpr int kMergeWords = kMergeThreads + kMergeWarps * (128 + 2);
 
 /// Merges rows for the calling thread's group of four warps, one of `n_groups`, whose named barrier is kBarrier.
@@ -42,16 +44,16 @@ class Merger {
     const int stride = n_groups_ * (by_group_ ? 1 : kMergeWarps);
     int unit = 0;
     Row row;
-    // The first round is dry, for the instructions' sake: it sums whatever lies in the first state and stores nothing.
-    asm volatile("mov.u32 %0, 1;" : "=r"(is_dry_));
-    row.n_states = row.end = is_dry_;
+    // The first round only warms the instruction cache: it sums whatever lies in the first state and stores nothing.
+    asm volatile("mov.u32 %0, 1;" : "=r"(is_warmup_));
+    row.n_states = row.end = is_warmup_;
     for (int round = 0;; ++round) {
       const Row now = row;
       unit += stride;
       row = read_row(unit, n_units);
       if (now.n_states > 0) merge(now);
       if (round == 0) {
-        is_dry_ = 0;
+        is_warmup_ = 0;
         unit = group + (by_group_ ? 0 : n_groups_ * warp_) - stride;
         row.n_states = 0;
       } else {
@@ -67,19 +69,19 @@ class Merger {
   struct Row {
     int row = 0;
     int head = 0;
-    int begin = 0;     ///< of its merge inputs
+    int begin = 0;     ///< index of its first merge input
     int n_states = 0;  ///< 0: nothing to merge here
-    int first = 0;     ///< this warp's states, and their end
+    int first = 0;     ///< this warp's states are [first, end)
     int end = 0;
-    int input = 0;  ///< the lane's state among these: its merge input
+    int input = 0;  ///< merge input of this lane's state
   };
-  /// Of some states: their maximum (-infinity: all are empty), and sums weighted by 2^(m - maximum).
+  /// Merged states: the maximum (-infinity: all are empty), and sums weighted by 2^(m - maximum).
   struct Sum {
     float m, l;
     float4 o;
   };
 
-  /// Where part `part` of `n` states of a group begins; part kMergeWarps gives the end.
+  /// First state of part `part` of a group's `n` states; part kMergeWarps gives the end.
   __device__ __forceinline__ static int part_begin(int n, int part) {
     if (n > kWholeStates) return n * part / kMergeWarps;
     return part == 0 ? 0 : n;
@@ -108,7 +110,7 @@ class Merger {
     return static_cast<std::int64_t>(input) * p_.n_heads + head;
   }
 
-  /// Sums `n` <= 32 states, whose inputs the lanes hold, at four columns.
+  /// Sums `n` <= 32 states at four columns; each lane holds the merge input of one state.
   __device__ __forceinline__ Sum sum_states(int input, int n, int head, int column) const {
     const std::int64_t state = state_of(input, head);
     const float m = lane_ < n ? __ldcg(p_.part_m + state) : -INFINITY;
@@ -145,7 +147,7 @@ class Merger {
   }
 
   __device__ __forceinline__ void store(int row, int head, int column, const Sum& sum) const {
-    if (column >= p_.head_dim || is_dry_ != 0) return;
+    if (column >= p_.head_dim || is_warmup_ != 0) return;
     const float factor = sum.l != 0 ? __fdividef(1.0f, sum.l) : 0.0f;
     store_output<T>(p_, (static_cast<std::int64_t>(row) * p_.n_heads + head) * p_.head_dim + column,
                     {sum.o.x * factor, sum.o.y * factor, sum.o.z * factor, sum.o.w * factor});
@@ -166,7 +168,7 @@ class Merger {
     }
   }
 
-  /// Adds the parts up in warp 0.
+  /// Warp 0 adds up the parts.
   __device__ __forceinline__ void join_parts(Sum& sum) const {
     auto* const outputs = reinterpret_cast<float4*>(shared_ + kMergeThreads);
     auto* const totals = reinterpret_cast<float2*>(shared_ + kMergeThreads + kMergeWarps * 128);
@@ -180,7 +182,7 @@ class Merger {
     named_barrier(kBarrier, kMergeThreads);
   }
 
-  /// Rows of more states than a warp merges, by the group.
+  /// Merges the rows that have more states than a warp merges alone, one group for each.
   __device__ __forceinline__ void merge_long_rows(int group) {
     by_group_ = true;
 #pragma unroll 1
@@ -199,13 +201,14 @@ class Merger {
     }
   }
 
-  /// Lists those among the rows from `first_row` on, a row a thread, in order: the same list in every group. Returns how many.
+  /// Lists such rows among those from `first_row` on, in order; each thread checks one row. Every group makes the same list.
+  /// Returns its length.
   __device__ __forceinline__ int list_long_rows(int first_row) const {
     const int row = first_row + thread_;
     const bool is_long =
         row < step_.n_rows && __ldg(step_.merge_offsets + row + 1) - __ldg(step_.merge_offsets + row) > kWarpStates;
     const unsigned long_lanes = __ballot_sync(~0u, is_long);
-    std::uint32_t* const counts = shared_ + kMergeThreads;  // where the sums are not yet
+    std::uint32_t* const counts = shared_ + kMergeThreads;  // memory that the sums do not use yet
     if (lane_ == 0) counts[warp_] = __popc(long_lanes);
     named_barrier(kBarrier, kMergeThreads);
     int n = 0;
@@ -237,7 +240,7 @@ class Merger {
   std::uint32_t* shared_;
   int thread_, lane_, warp_;
   bool by_group_ = false;  ///< a group takes a row and head, not a warp
-  int is_dry_ = 0;
+  int is_warmup_ = 0;
 };
 
 }  // namespace baton::cuda

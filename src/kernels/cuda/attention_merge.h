@@ -1,4 +1,4 @@
-/// Merging of partial attention states on a CUDA device, as a launch of its own.
+/// Merging of partial attention states on a CUDA device.
 #pragma once
 
 #include "kernels/cuda/attention_params.h"

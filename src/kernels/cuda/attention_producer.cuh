@@ -1,4 +1,4 @@
-/// The producer warps of the attention kernel: queries, keys and values to shared memory, ahead of use and across items.
+/// The producer warps of the attention kernel: they copy queries, keys and values to shared memory, ahead of use and across items.
 #pragma once
 
 #include "kernels/cuda/attention_tile.cuh"
@@ -6,7 +6,7 @@
 
 namespace baton::cuda {
 
-static_assert(kAttentionTileRows < kProducerThreads);  // a thread a row of a tile, and one behind the last
+static_assert(kAttentionTileRows < kProducerThreads);  // one thread for each row of a tile, and one more
 
 /// Copies are of 16 bytes a thread. (Bulk copies reach no more than 6.5 TB/s from the L2 of an H200: workshop/01_ceilings.cu.)
 template <class Tile>
@@ -35,7 +35,7 @@ class Producer {
       const ItemPair& pair = shared_.pairs[i];
       i = (i + 1) % (2 * kPairBatch);
       if (i % kPairBatch == 0) read_batch(reader, i);
-      const int next_ids = load_ids(step, shared_.pairs[i].item, 0);  // loaded while this item's keys are copied
+      const int next_ids = load_ids(step, shared_.pairs[i].item, 0);  // these loads overlap the copies of this item's keys
 #pragma unroll 1
       for (int row = 0; row < pair.item.n_rows; row += tile_rows) {
         copy_tile(step, pair, row, min(tile_rows, pair.item.n_rows - row), group, ids);
@@ -58,13 +58,14 @@ class Producer {
     named_barrier(kProducerBarrier, kProducerThreads);
   }
 
-  /// What the kernel before wrote may be read from here on: queries, rows, keys of this step.
+  /// Waits once for the kernel before. From then on this step's queries, rows and keys may be read.
   __device__ __forceinline__ void wait_once() {
     if (!has_waited_) wait_for_kernel_before();
     has_waited_ = true;
   }
 
-  /// Waits until the task before is taken, and writes this one: its rows, merge offsets and queries by copies that end later.
+  /// Waits until the consumers have taken the previous task and writes this one. The copies of its rows, merge offsets and queries
+  /// end later.
   __device__ __forceinline__ void write_task(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows,
                                              int group) {
     const int first_row = pair.item.first_row + row;
@@ -87,7 +88,7 @@ class Producer {
     barrier_arrive(shared_.task_full);  // and with the task itself
   }
 
-  /// Lanes of a warp take neighbouring chunks, as many whole rows at a time as fit (head_dim 128: two).
+  /// Copies queries. The lanes of a warp copy neighbouring chunks, of as many whole rows at a time as fit (head_dim 128: two).
   __device__ __forceinline__ void copy_queries(int first_row, int kv_head, int n_token_rows, int group) {
     const int n_rows = n_token_rows * group;
     const std::byte* from =
@@ -103,8 +104,8 @@ class Producer {
     }
   }
 
-  /// A tile's keys and values, and its task as soon as the one before is taken: keys are copied ahead of it while there is
-  /// room, the first also ahead of the wait for the kernel before.
+  /// Copies a tile's keys and values, and writes its task as soon as the previous task was taken. Keys are copied ahead of the task
+  /// while there is room, the first ones even before the wait for the kernel before.
   __device__ __forceinline__ void copy_tile(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group,
                                             int ids) {
     const AttentionItem& item = pair.item;
@@ -150,7 +151,7 @@ class Producer {
     write_task(step, pair, row, n_token_rows, group);
   }
 
-  /// 16 tokens of K or V, panel by panel; a last panel of 64-byte rows is copied by half of the threads.
+  /// Copies 16 tokens of K or V, panel by panel. Half of the threads copy a last panel of 64-byte rows.
   __device__ __forceinline__ void copy_granule(std::uint32_t to, const std::byte* from, int granule, int token) const {
     constexpr int kFullPanels = Tile::kRowBytes / 128;
 #pragma unroll
@@ -164,7 +165,7 @@ class Producer {
   }
   static_assert(kProducerThreads * 16 == 16 * 128);  // the rows of a granule's panel
 
-  /// This lane's of the block ids of granules [first, first + 32) of an item.
+  /// This lane's block id among those of granules [first, first + 32) of an item.
   __device__ __forceinline__ int load_ids(const StepArrays& step, const AttentionItem& item, int first) const {
     const int position = first_stage_position(item.kv_begin) + (first + thread_ % 32) * 16;
     if (position >= item.kv_end) return 0;
@@ -175,7 +176,7 @@ class Producer {
   const SharedLayout<Tile>& shared_;
   int n_stages_;
   int thread_;
-  int chunk_ = 0;  ///< of a query row, which this thread copies
+  int chunk_ = 0;  ///< the chunk of a query row that this thread copies
   int first_row_ = 0;
   int row_step_ = 0;
   bool takes_chunk_ = false;

@@ -13,8 +13,8 @@ struct StepArrays {
   const std::int32_t* merge_inputs;
   const std::int32_t* pairs;
   const std::int32_t* worker_offsets;
-  int n_workers;  ///< 0: pairs are not dealt
-  int n_rows;     ///< of the step: a graph may have been recorded for more
+  int n_workers;  ///< 0: the plan assigns no pairs
+  int n_rows;     ///< rows of this step; a graph may have been captured for more
   int n_items;
   int n_shared_items;
   int n_partials;
@@ -37,7 +37,7 @@ struct StepArrays {
   }
 };
 
-/// Four neighbouring numbers of an output row, rounded to nearest even if it is 16-bit.
+/// Stores four neighbouring numbers of an output row, rounded to nearest even if the row is 16-bit.
 template <class T>
 __device__ __forceinline__ void store_output(const AttentionParams& p, std::int64_t index, float4 x) {
   if (p.out_is_f32)

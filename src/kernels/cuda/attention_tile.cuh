@@ -1,4 +1,4 @@
-/// What producer and consumers of the attention kernel agree on: sizes, shared memory, the order of work.
+/// What producers and consumers of the attention kernel share: sizes, shared memory, the order of work.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ constexpr int kConsumerBarrier = 1;
 constexpr int kProducerBarrier = 2;
 constexpr int kMaxStages = 8;
 
-/// What the consumers must know of a tile, written by a producer beside the queries.
+/// The description of a tile for the consumers. A producer writes it beside the queries.
 struct TileTask {
   std::int32_t first_row = 0;
   std::int32_t n_token_rows = 0;  ///< 0: there is no more work
@@ -28,7 +28,7 @@ struct TileTask {
   std::int32_t kv_begin = 0;
   std::int32_t kv_end = 0;
   std::int32_t kv_head = 0;
-  std::int32_t reserved = 0;  ///< shared memory behind it stays 16-byte aligned
+  std::int32_t reserved = 0;  ///< keeps the following shared memory aligned to 16 bytes
 };
 static_assert(sizeof(TileTask) == 32);
 
@@ -38,9 +38,9 @@ struct ItemPair {
   std::int32_t kv_head = 0;
   std::int32_t reserved[3] = {};
 };
-constexpr int kPairBatch = 32;  ///< pairs that are read together
+constexpr int kPairBatch = 32;  ///< number of pairs that are read together
 
-/// What follows from the element types and the padded head size. T is the type of queries and products.
+/// Constants for the element types and the padded head size. T is the type of queries and of the matmuls' operands.
 template <class T, int kDim, bool kFp8>
 struct AttentionTile {
   using Element = T;
@@ -62,7 +62,7 @@ struct AttentionTile {
   static constexpr int kGranules = kStageTokens / 16;
   static constexpr int kQueryStride = kDim * 2 + 16;
   static constexpr int kQueryBytes = kMaxRows * kQueryStride;
-  // The exchange between token groups: 8 rows of each warp at a time, at most 128 columns.
+  // Scratch memory for joining token groups: 8 rows of each warp at a time, at most 128 columns.
   static constexpr int kColumns = kDim < 128 ? kDim : 128;
   static constexpr int kColumnStride = kColumns + 8;
   static constexpr int kScratchFloats = kConsumerWarps * 8 * kColumnStride;
@@ -115,9 +115,10 @@ struct SharedLayout {
   }
 };
 
-/// Finds the (item, KV head) pairs of a block: those dealt to its worker (to several, if the grid is smaller), or, where the
-/// plan deals none, every gridDim-th: shared items with all heads, then head after head the rest. A warp reads 32 at a time,
-/// one a lane, because each of the loads that lead to an item takes as long as a stage of keys.
+/// Finds the (item, KV head) pairs of a block: those that the plan assigned to its worker (to several workers, if the grid is
+/// smaller). If the plan assigns none, the block takes every gridDim-th pair: shared items with all heads first, then the others
+/// head by head. A warp reads 32 pairs at a time, one for each lane, because each of the dependent loads that lead to an item takes
+/// as long as a stage of keys.
 class PairReader {
  public:
   __device__ PairReader(const StepArrays& step, int n_kv_heads)
@@ -127,7 +128,7 @@ class PairReader {
     else
       at_ = static_cast<int>(blockIdx.x);
   }
-  /// Reads a batch to `to`; behind the last pair there is one of no rows. By one warp.
+  /// Reads a batch into `to`. A pair with no rows follows the last pair. Called by one warp.
   __device__ void read(ItemPair* to, int lane) {
     int n = 0;
     int item = 0;
@@ -191,7 +192,7 @@ struct RingPosition {
   }
 };
 
-/// First position of the stages of a run that begins at `kv_begin`: whole granules of 16 tokens are copied.
+/// First position of the stages of a run that begins at `kv_begin`, because whole granules of 16 tokens are copied.
 __device__ __forceinline__ int first_stage_position(int kv_begin) { return kv_begin & ~15; }
 
 }  // namespace baton::cuda

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(const From* from, To*
 
 void convert(const Device& device, const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t n) {
   if (n == 0) return;
-  // Eight blocks a multiprocessor fill it; a longer tensor is walked by these.
+  // Eight blocks fill a multiprocessor; for longer tensors each thread handles several elements.
   const auto n_blocks =
       static_cast<unsigned>(std::min<std::int64_t>((n + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
   visit_element(from_dtype, [&](auto source) {

@@ -1,5 +1,5 @@
-/// The instructions of the matrix units and of asynchronous copies, one function each. Fragment layouts are those of the PTX
-/// manual for mma.m16n8k16 and wgmma.m64nNk16 (the accumulators and the register operand A of both lie alike).
+/// Instructions of the matrix units and of asynchronous copies, one function each. Fragment layouts are those of the PTX manual for
+/// mma.m16n8k16 and wgmma.m64nNk16; the accumulators and the register operand A of both have the same layout.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <cuda_fp16.h>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define BATON_SM90A 1  // wgmma and registers handed over; without it the same kernel runs on mma.sync
+#define BATON_SM90A 1  // wgmma and setmaxnreg are available; otherwise the same kernel uses mma.sync
 #endif
 
 namespace baton::cuda {
@@ -53,27 +53,27 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
 
 // --- copies from global to shared memory ---
 
-/// 16 bytes, past the L1.
+/// Copies 16 bytes, bypassing the L1.
 __device__ __forceinline__ void copy_16(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-/// This thread arrives at the barrier when its copies so far have landed.
+/// Makes this thread arrive at the barrier when all its copies so far have completed.
 __device__ __forceinline__ void arrive_with_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
-/// Before a thread that copies ends.
+/// Waits for all copies of this thread; call it before the thread ends.
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // --- matrix fragments ---
 
-/// Ties what follows to what is in shared memory now: loads of matrices are no volatile operations, so that they can be
-/// reordered and overlapped, and are kept behind a barrier by addresses that have passed through here.
+/// Returns `address` so that loads through it cannot be moved before this point. Matrix loads are not volatile, so that the
+/// compiler may reorder and overlap them; addresses that pass through here keep them behind a barrier.
 __device__ __forceinline__ std::uint32_t as_of_now(std::uint32_t address) {
   asm volatile("" : "+r"(address)::"memory");
   return address;
 }
 
-/// Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+/// Four 8 x 8 matrices of 16-bit elements; lane i passes the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
   asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
       : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -118,7 +118,7 @@ __device__ __forceinline__ std::uint32_t e4m3_pair_to_bf16(std::uint32_t bytes) 
   const float2 floats = __half22float2(*reinterpret_cast<const __half2*>(&halves));
   return pack_pair<__nv_bfloat16>(floats.x, floats.y);
 #else
-  // The exponent field is moved and scaled by 2^120; the one code of NaN (all ones below the sign) comes out as 480.
+  // The exponent field is shifted and scaled by 2^120. The only NaN code (all ones below the sign) becomes 480.
   const std::uint32_t apart = __byte_perm(bytes, 0, 0x1404);
   const std::uint32_t moved = ((apart >> 4) & 0x07f007f0u) | (apart & 0x80008000u);
   std::uint32_t pair;
@@ -140,16 +140,16 @@ __device__ __forceinline__ void named_barrier(int id, int n_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
 }
 
-/// Keeps products on this side: before, those that made these accumulators (and the loads that fed them) are done; behind,
-/// those that use them have not begun. Asynchronous products need it, and ordinary ones before the shared memory they read is
-/// given back.
+/// Keeps matmuls on their side of this point: those that produce these accumulators, and the loads that feed them, are done before
+/// it; those that use them begin after it. Asynchronous matmuls need it. So do ordinary ones, before the shared memory that they
+/// read is reused.
 template <int n>
 __device__ __forceinline__ void own_accumulators(float (&c)[n][4]) {
 #pragma unroll
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])::"memory");
 }
 
-/// Registers of a thread, from here on, for all of a warpgroup: those that one gives up another may take.
+/// Changes the number of registers of each thread of a warpgroup; one warpgroup may take what another gives up.
 template <int kRegisters>
 __device__ __forceinline__ void give_registers() {
 #ifdef BATON_SM90A
@@ -165,9 +165,9 @@ __device__ __forceinline__ void take_registers() {
 
 #ifdef BATON_SM90A
 
-// --- wgmma: products of a warpgroup (four warps), A in registers, B in shared memory ---
+// --- wgmma: matmuls of a warpgroup (four warps), A in registers, B in shared memory ---
 
-/// What other threads copied to shared memory, and a barrier has shown, becomes visible to wgmma.
+/// Makes data visible to wgmma that other threads copied to shared memory before a barrier.
 __device__ __forceinline__ void wgmma_see_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

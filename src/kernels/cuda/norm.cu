@@ -8,10 +8,10 @@
 namespace baton::cuda {
 namespace {
 
-/// Whatever the number of rows, so that a row's sum has one order.
+/// Threads of a block, the same for any number of rows, so that a row's sum always has the same order.
 constexpr int kThreads = 512;
-/// Accesses of a thread whose elements stay in registers between the two passes, all in flight at once: a row of 8192 does not
-/// wait for memory twice.
+/// Loads of a thread that are in flight at once and whose elements stay in registers between the two passes, so that a row of 8192
+/// is read from memory once.
 constexpr int kHeld = 4;
 
 struct NormParams {

@@ -1,5 +1,5 @@
-/// Which tokens a cut leaves, without sorting: a radix search for the least of them, by one block of threads over the logits of
-/// one order. Weights are integers, so that no sum depends on who came first.
+/// Finds which tokens top-k and top-p keep, without sorting: a radix search for the least likely of them, by one block of threads
+/// over the logits of one sample. Weights are integers, so that no sum depends on the order of the threads.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 namespace baton::cuda {
 
 inline constexpr int kSampleThreads = 1024;
-inline constexpr int kIdsAtOnce = 4;  ///< the ids that share a number of philox
+inline constexpr int kIdsAtOnce = 4;  ///< ids that share one Philox number
 
-/// A candidate's place in the order of likelihood, as an integer: the bits of its logit, made monotone, before its id counted
-/// down, so that all places differ and a larger one is more likely.
+/// A candidate's rank as an integer: the bits of its logit, made monotone, followed by its inverted id. All places differ, and a
+/// larger place is more likely.
 using Place = std::uint64_t;
 inline constexpr int kIdBits = 22;
 inline constexpr int kPlaceBits = 32 + kIdBits;
-/// The search goes through a place's bits in digits from the top: three of the logit, then two of the id.
+/// The search reads the bits of a place in digits, from the top: three digits of the logit, then two of the id.
 inline constexpr int kDigitBits = 11;
 inline constexpr int kBins = 1 << kDigitBits;
 inline constexpr int kBinsPerThread = kBins / kSampleThreads;
-/// A candidate's mass exp(...) <= 1 is counted in units of 2^-40: what rounds to 0 among four million is 4e-6 of the mass of
-/// the most likely one at the very worst, and 2^22 times 2^40 fits.
+/// A candidate's mass exp(...) <= 1 is counted in units of 2^-40. Masses that round to 0 among four million candidates add up to at
+/// most 4e-6 of the mass of the most likely one, and 2^22 times 2^40 fits 64 bits.
 inline constexpr int kMassBits = 40;
 
 __device__ inline std::uint32_t monotone_bits(float value) {
@@ -40,7 +40,7 @@ __device__ inline std::int32_t id_of(Place place) {
 }
 __device__ inline float value_of(Place place) { return from_monotone_bits(static_cast<std::uint32_t>(place >> kIdBits)); }
 
-/// The candidates of one order: all tokens, or those of a list.
+/// The candidates of one sample: all tokens, or those of a list.
 struct Logits {
   float* values = nullptr;
   std::int32_t n_vocab = 0;
@@ -55,7 +55,7 @@ struct Logits {
     return values[id];
   }
 
-  /// Calls body(id, logit) for each candidate, a thread's in ascending order.
+  /// Calls body(id, logit) for each candidate; each thread sees its candidates in ascending order.
   template <class Body>
   __device__ void each(Body body) const {
     if (ids != nullptr) {
@@ -90,7 +90,7 @@ struct Logits {
   template <class Body>
   __device__ void each_four_of_all(Body body) const {
     constexpr std::int32_t kStep = kSampleThreads * kIdsAtOnce;
-    constexpr int kLoads = 4;  // on their way at once
+    constexpr int kLoads = 4;  // in flight at the same time
     std::int32_t first = static_cast<std::int32_t>(threadIdx.x) * kIdsAtOnce;
     for (; first + (kLoads - 1) * kStep + kIdsAtOnce <= n_vocab; first += kLoads * kStep) {
       float loaded[kLoads][kIdsAtOnce];
@@ -107,7 +107,7 @@ struct Logits {
   }
 };
 
-/// What the threads of a block hold together while they search.
+/// Shared memory of a block during the search.
 struct SearchShared {
   std::uint64_t of_warps[kSampleThreads / kWarpSize];
   std::uint32_t n_in_bin[kBins];
@@ -118,7 +118,7 @@ struct SearchShared {
   std::uint64_t found_rest;
 };
 
-/// What the candidates of a search weigh: one each, or their share of the probability.
+/// The weight of a candidate in a search: one each, or its share of the probability.
 struct ByCount {
   static constexpr bool kOneEach = true;
   __device__ std::uint64_t operator()(float) const { return 1; }

@@ -1,8 +1,8 @@
-/// How long this device needs to read bytes from memory once and do nothing else: the ceiling of attention, for benchmarks.
+/// Measures how long this device takes to read bytes from memory once and do nothing else: the ceiling of attention.
 ///
-/// A bench-only entry point of the module (`baton_cuda_read_us`), because no step has an operation like it. Reads go through a
-/// captured graph over buffers rotated past the L2, as attention is timed; sums are checked. Several sizes of a block's share
-/// are tried, since few bytes want many blocks and many bytes many loads in flight; the fastest counts.
+/// An entry point of the module for benchmarks only (`baton_cuda_read_us`), because no step has such an operation. Reads run in a
+/// captured graph over buffers rotated past the L2, as attention is timed; sums are checked. Several block sizes are tried, because
+/// few bytes need many blocks and many bytes need many loads in flight; the fastest counts.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -34,7 +34,7 @@ __global__ void fill_words(std::uint32_t* words, std::int64_t n) {
     words[i] = word_at(i);
 }
 
-/// The sum of words [begin, end) from what fill_words wrote there, without reading memory.
+/// The sum of the words [begin, end) that fill_words wrote, computed without reading memory.
 __global__ void expected_sum(std::int64_t begin, std::int64_t end, std::uint32_t* sum) {
   std::uint32_t of_thread = 0;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -64,12 +64,12 @@ __global__ void __launch_bounds__(kThreads, 2) read_once(const uint4* in, std::i
   }
 }
 
-/// Device memory for the time of one measurement.
+/// Device memory for the duration of one measurement.
 class Memory {
  public:
   explicit Memory(std::int64_t size_bytes) {
     if (cudaMalloc(&data_, static_cast<std::size_t>(size_bytes)) != cudaSuccess) {
-      cudaGetLastError();  // an allocation that failed is no reason for the next launch to fail
+      cudaGetLastError();  // clears the error of the failed allocation, so that the next launch does not report it
       data_ = nullptr;
     }
   }

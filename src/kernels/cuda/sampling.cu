@@ -1,5 +1,5 @@
-/// Sampling on a CUDA device: a block an order. What is left to choose from is known by its least likely token, so that nothing
-/// is sorted. Of few orders with many tokens the most likely ones are found by more blocks, in a launch before.
+/// Sampling on a CUDA device: one block for each sample. The remaining candidates are described by the least likely of them, so
+/// nothing is sorted. For few samples with large vocabularies a launch before finds the most likely tokens with more blocks.
 #include "kernels/cuda/sampling.h"
 
 #include <algorithm>
@@ -12,34 +12,34 @@
 namespace baton::cuda {
 namespace {
 
-/// Over the largest Gumbel noise there is, with room for roundings.
+/// Above the largest possible Gumbel noise, with room for rounding.
 constexpr float kMostNoise = 17;
-/// Fewest tokens of a row that get a block of their own when the most likely one is looked for.
+/// Fewest tokens of a row that get a separate block in the search for the most likely token.
 constexpr std::int64_t kLeastPart = kSampleThreads * kIdsAtOnce;
 constexpr std::int64_t kMostParts = 32;
-/// Stands for a NaN among logits: above every place.
+/// Marks a NaN among the logits; larger than every place.
 constexpr Place kNotANumber = ~Place{0};
 
-/// What the threads of a block hold together.
+/// Shared memory of a block.
 struct Shared {
   SearchShared search;
   double sums_of_warps[kSampleThreads / kWarpSize];
   std::uint32_t n_top;
   Place top[kMaxTopLogprobs];
-  float original;          ///< the chosen token's logit as it came
-  float original_of_last;  ///< the last token's before a penalty that is in no list
+  float original;          ///< the chosen token's logit before any change
+  float original_of_last;  ///< the last token's logit before a penalty that no list contains
 };
 
 struct SampleParams {
   const std::byte* step;
   float* logits;
-  float* originals;  ///< [biases of the step, then counts of the step]: logits before the list's entry changed them
+  float* originals;  ///< [biases of the step, then counts of the step]: the logits before these entries changed them
   SlotState* slots;
   SampleResult* results;
   std::int32_t n_slots;
   std::int32_t n_vocab;
   std::int32_t n_originals;
-  Place* most_likely;    ///< [orders, n_parts]: of each part of a row
+  Place* most_likely;    ///< [samples, n_parts]: of each part of a row
   std::int32_t n_parts;  ///< 1: rows are not cut
   bool is_aligned;
 
@@ -55,7 +55,7 @@ __device__ std::uint64_t block_sum(Shared& shared, std::uint64_t value) {
   return block_join(value, shared.search.of_warps, [](std::uint64_t a, std::uint64_t b) { return a + b; });
 }
 
-/// An order's part of a list of the step.
+/// A sample's part of a list of the step.
 template <class T>
 struct List {
   const T* elements;
@@ -72,7 +72,7 @@ struct List {
   }
 };
 
-/// Changes logits in place as the lists of an order ask, and finds again what they were.
+/// Applies the lists of a sample to the logits in place, and looks up the original logits later.
 struct Adjuster {
   const SamplingMetadata& sampling;
   List<TokenCount> counts;
@@ -80,7 +80,7 @@ struct Adjuster {
   List<TokenBan> bans;
   float* originals_of_biases;
   float* originals_of_counts;
-  bool penalises_last = false;  ///< which is in no list
+  bool penalises_last = false;  ///< the last token is in no list
 
   __device__ Adjuster(const SampleParams& params, const StepHeader& header, const SamplingMetadata& asked)
       : sampling(asked),
@@ -115,7 +115,7 @@ struct Adjuster {
     __syncthreads();
   }
 
-  /// The logit of `token` as it came.
+  /// The original logit of `token`.
   __device__ float original(const Logits& logits, Shared& shared, std::int32_t token, std::int32_t last_token) const {
     if (threadIdx.x == 0)
       shared.original = penalises_last && token == last_token ? shared.original_of_last : logits.values[token];
@@ -153,7 +153,7 @@ struct Adjuster {
   __device__ float penalised(float logit, std::int32_t count) const {
     if (sampling.repetition_penalty != 1)
       logit = logit > 0 ? logit / sampling.repetition_penalty : logit * sampling.repetition_penalty;
-    // Rounded after each step, as a CPU does it.
+    // Rounded after each operation, as on a CPU.
     if (count > 0)
       logit -= __fadd_rn(sampling.presence_penalty, __fmul_rn(sampling.frequency_penalty, static_cast<float>(count)));
     return logit;
@@ -192,12 +192,12 @@ __device__ Place least_candidate(const Logits& logits, Shared& shared, const Sam
   return least_place(logits, shared.search, lowest, at_least_one < total ? at_least_one : total, mass);
 }
 
-/// The token with the largest log p + noise among those left, the smaller id on a tie. `most_likely_id` has the logit `max`.
+/// The remaining token with the largest log p + noise; the smaller id on a tie. `most_likely_id` has the logit `max`.
 __device__ std::int32_t draw(const Logits& logits, Shared& shared, const SamplingMetadata& sampling, std::int32_t n_generated,
                              std::int32_t most_likely_id, float max) {
   const float scale = 1.0f / sampling.temperature;
   const Place lowest = least_candidate(logits, shared, sampling, max, scale);
-  // No score of a token this far below the most likely one's can be the largest, so its noise is not made.
+  // A token this far below the most likely one cannot have the largest score, so its noise is not computed.
   const float least_score = gumbel_noise(sampling.seed, n_generated, most_likely_id) - kMostNoise;
   Place best = 0;
   logits.each_four([&](std::int32_t first, const float(&four)[kIdsAtOnce]) {
@@ -213,7 +213,7 @@ __device__ std::int32_t draw(const Logits& logits, Shared& shared, const Samplin
 #pragma unroll
     for (int i = 0; i < kIdsAtOnce; ++i) {
       if (four[i] == -INFINITY || place_of(four[i], first + i) < lowest) continue;
-      // Rounded after each step, as a CPU does it: a fused product would decide near ties differently.
+      // Rounded after each operation, as on a CPU: a fused multiply-add would decide near ties differently.
       const Place place = place_of(__fadd_rn(scores[i], gumbel_of_bits(bits[i])), first + i);
       best = place > best ? place : best;
     }
@@ -261,13 +261,13 @@ __device__ Place most_likely(const Logits& logits, OfWarps& of_warps, std::int32
   return block_join(best, of_warps, [](Place a, Place b) { return a > b ? a : b; });
 }
 
-/// The same for a whole row whose parts have been looked through.
+/// The same for a whole row, from the results of its parts.
 __device__ Place most_likely_of_parts(const SampleParams& params, Shared& shared, std::int32_t index) {
   const auto part = static_cast<std::int32_t>(threadIdx.x);
   return block_max(shared, part < params.n_parts ? params.most_likely[index * params.n_parts + part] : 0);
 }
 
-/// The log-probability and rank of a token that is known.
+/// The log-probability and rank of a known token.
 __device__ void score(const Logits& logits, Shared& shared, const SamplingMetadata& sampling, double log_sum,
                       SampleResult& result) {
   const float logit = logits.at(sampling.scored);
@@ -280,7 +280,7 @@ __device__ void score(const Logits& logits, Shared& shared, const SamplingMetada
   result.rank = 1 + static_cast<std::int32_t>(n_larger);
 }
 
-/// Ends the order with a chosen token, by one thread.
+/// Finishes the sample with the chosen token. Called by one thread.
 __device__ void commit(const SamplingMetadata& sampling, std::int32_t token, std::int32_t n_generated, SlotState& slot,
                        SampleResult& result) {
   bool is_stop_id = false;
@@ -295,13 +295,13 @@ __device__ void commit(const SamplingMetadata& sampling, std::int32_t token, std
   slot.finished = is_stop_id || n_generated + 1 >= sampling.max_tokens ? 1 : 0;
 }
 
-/// Ends the order without a token, by one thread.
+/// Finishes the sample without a token. Called by one thread.
 __device__ void finish(FinishedBy why, SlotState* slot, SampleResult& result) {
   if (slot != nullptr) slot->finished = 1;
   result.finished = why;
 }
 
-/// One order over its logits; `slot` is null for a scored token.
+/// Processes one sample; `slot` is null for a scored token.
 __device__ void sample_one(const SampleParams& params, Shared& shared, const StepHeader& header,
                            const SamplingMetadata& sampling, Logits logits, SlotState* slot, SampleResult& result) {
   const SlotState before = slot != nullptr ? *slot : SlotState{0, 0, 0, 0};
@@ -343,7 +343,7 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
   commit(sampling, token, n_generated, *slot, result);
 }
 
-/// Block (part, order).
+/// Block (part, sample).
 __global__ void __launch_bounds__(kSampleThreads) most_likely_kernel(const SampleParams params, std::int32_t part_length) {
   __shared__ Place of_warps[kSampleThreads / kWarpSize];
   let_next_kernel_start();
@@ -396,7 +396,8 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
                             static_cast<std::int32_t>(n_parts),
                             rows_are_aligned(n_vocab, args.logits)};
   if (n_parts > 1) {
-    // Whole accesses of kIdsAtOnce; the last part may be shorter, and none is empty: parts are longer than there are parts.
+    // Parts are multiples of kIdsAtOnce tokens; the last may be shorter. None is empty, because a part has more tokens than
+    // there are parts.
     const std::int64_t part_length = (n_vocab + n_parts * kIdsAtOnce - 1) / (n_parts * kIdsAtOnce) * kIdsAtOnce;
     launch_overlapped(device, most_likely_kernel, dim3(static_cast<unsigned>(n_parts), n_samples), kSampleThreads, 0,
                       "sample: the most likely", params, static_cast<std::int32_t>(part_length));

@@ -1,10 +1,10 @@
-/// Products of few rows: persistent blocks, whose threads share out k and hold several accesses of several weight rows in
-/// flight, from one group of rows into the next. Rows of x wait in shared memory. Where memory sets the pace, multiplying by
-/// FMA costs nothing.
+/// Skinny GEMM: persistent blocks whose threads divide k among them. Each thread keeps several loads of several weight rows in
+/// flight, from one group of weight rows into the next. The rows of x are in shared memory. Memory bandwidth is the limit, so
+/// multiplying by FMA costs nothing.
 ///
-/// A block's first accesses are in flight while the kernel before ends: weights are older than any step. But norms and
-/// activations do not let the product in while they still run (let_next_kernel_start): a block that finds its multiprocessor
-/// taken starts late, and the product ends with it (Llama-3-8B, one request, an H200: 4.9 ms a step, not 4.4).
+/// A block's first loads overlap the end of the kernel before, because weights are older than any step. However, norms and
+/// activations do not let this kernel start while they still run (let_next_kernel_start): a block that finds its multiprocessor
+/// busy starts late, and the whole GEMM ends late (Llama-3-8B, one request, an H200: 4.9 instead of 4.4 ms a step).
 #include "kernels/cuda/skinny_gemm.h"
 
 #include <algorithm>
@@ -24,9 +24,9 @@ constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kResidents = 2;  ///< blocks a multiprocessor
 /// Weight rows that a block multiplies together, so that a chunk of x is read from shared memory once for four of them.
 constexpr int kGroup = 4;
-/// Accesses of each weight row in flight: 16 x 16 bytes a thread, 128 KB a multiprocessor.
+/// Loads of each weight row in flight: 16 x 16 bytes a thread, 128 KB a multiprocessor.
 constexpr int kAhead = 4;
-constexpr int kChunk = 8;  ///< numbers of one access
+constexpr int kChunk = 8;  ///< numbers of one load
 constexpr int kStep = kThreads * kChunk;
 constexpr int kMaxRows = 4;
 
@@ -38,7 +38,7 @@ struct SkinnyGemmParams {
   int k;
 };
 
-/// 16 bytes that are read once.
+/// Loads 16 bytes that are read only once.
 __device__ __forceinline__ uint4 load_once(const __nv_bfloat16* from) {
   uint4 words;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -76,7 +76,7 @@ __device__ __forceinline__ float sum_over_warp(float (&values)[kAll]) {
   }
 }
 
-/// A group of weight rows, and where the thread is in k.
+/// A group of weight rows, and the thread's position in k.
 struct Place {
   int row;
   int at;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
   const int lane = thread % kWarpSize;
   const int n_steps = (p.k + kStep - 1) / kStep;
   let_next_kernel_start();
-  // A thread whose chunk of a step lies behind k goes through the step without one.
+  // A thread whose chunk lies behind the end of k takes part in the step without a chunk.
   Place next{static_cast<int>(blockIdx.x) * kGroup, thread * kChunk};
   int next_step = 0;
   const auto advance = [&] {
@@ -170,7 +170,7 @@ std::int64_t shared_bytes_of(std::int64_t n_rows, std::int64_t k) { return n_row
 
 bool is_aligned(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
-/// Rows that there are kernels for.
+/// Numbers of rows for which kernels exist.
 bool has_kernel(std::int64_t n_rows) { return n_rows == 1 || n_rows == 2 || n_rows == kMaxRows; }
 
 }  // namespace

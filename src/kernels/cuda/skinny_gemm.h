@@ -1,4 +1,4 @@
-/// Products of few rows on a CUDA device: a bf16 weight is streamed once, at the rate of memory.
+/// Skinny GEMM on a CUDA device: matmuls of few rows, which stream a bf16 weight once at memory bandwidth.
 #pragma once
 
 #include "core/tensor.h"
@@ -6,8 +6,8 @@
 
 namespace baton::cuda {
 
-/// Whether multiply_skinny takes this product: x [rows, k] bf16, weight [n, k] bf16, out [rows, n] f32 or bf16. With more
-/// rows than it takes cuBLASLt is as fast.
+/// Whether multiply_skinny supports this matmul: x [rows, k] bf16, weight [n, k] bf16, out [rows, n] f32 or bf16. With more
+/// rows cuBLASLt is as fast.
 bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
 
 /// out = x W^T with f32 sums, whose order depends on k alone. Weights may be read while the operation before still runs.
