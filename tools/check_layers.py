@@ -10,8 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-# What a folder's files may include besides their own folder. Along apps -> server -> engine -> model -> kernels -> core a folder
-# sees everything below it; the other arrows are as listed.
+# What a folder's files may include besides their own folder. Along apps -> server -> engine -> model -> kernels -> core
+# and apps -> load -> engine a folder sees everything below it; the other arrows are as listed.
 ARROWS = {
     "core": [],
     "io": ["core"],
@@ -23,8 +23,9 @@ ARROWS = {
     "plan": ["kernels", "core"],
     "model": ["io", "kernels", "core"],
     "engine": ["model", "plan", "kernels", "core"],
+    "load": ["engine", "model", "plan", "kernels", "core", "text", "jinja", "io"],
     "server": ["engine", "model", "plan", "kernels", "core", "text", "jinja", "io"],
-    "apps": ["server", "engine", "model", "plan", "kernels", "core", "text", "jinja", "io", "web"],
+    "apps": ["server", "load", "engine", "model", "plan", "kernels", "core", "text", "jinja", "io", "web"],
     "web": [],
 }
 

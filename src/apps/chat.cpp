@@ -12,8 +12,10 @@
 
 #include <fmt/format.h>
 
-#include "apps/load.h"
 #include "apps/output.h"
+#include "apps/progress.h"
+#include "apps/serving.h"
+#include "load/load_engine.h"
 #include "server/openai_request.h"
 #include "server/prompts.h"
 #include "text/stream_decoder.h"
@@ -114,7 +116,7 @@ Result<void> choose_prefix(ChatOptions& options) {
 }
 
 Result<void> run(ChatOptions options) {
-  BATON_TRY(const ModelFiles files, find_model_files(options.model));
+  BATON_TRY(const ModelFiles files, find_model_files(options.model, show_download));
   if (files.is_demo && options.prefix.empty() && options.model.prefixes.empty() && options.system.empty()) {
     options.model.prefixes.push_back("shop=" + (files.folder / "catalogue.txt").string());
     options.prefix = "shop";
@@ -122,8 +124,8 @@ Result<void> run(ChatOptions options) {
   }
   options.model.max_num_seqs = 1;
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
-  BATON_TRY(const ServedModel model, load_text(files, options.model, *engine));
-  BATON_TRY(const Prefixes prefixes, load_prefixes(options.model, model, *engine));
+  BATON_TRY(const ServedModel model, load_served_model(files, options.model, *engine));
+  BATON_TRY(const Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
   Conversation conversation(*engine, model, prefixes, options);
   const bool is_terminal = isatty(STDIN_FILENO) != 0;
   if (is_terminal) fmt::print(stderr, "{}", kHelp);

@@ -10,14 +10,15 @@
 
 #include "apps/bench/decode_bench.h"
 #include "apps/demo_answer.h"
-#include "apps/load.h"
 #include "apps/output.h"
 #include "apps/progress.h"
+#include "apps/serving.h"
 #include "apps/version.h"
 #include "core/log.h"
 #include "io/file.h"
 #include "io/http_streams.h"
 #include "io/json.h"
+#include "load/load_engine.h"
 #include "server/server.h"
 
 namespace baton {
@@ -124,9 +125,9 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
   model_options.device = options.device;
   model_options.threads = options.threads;
   model_options.max_num_seqs = options.n_questions;
-  BATON_TRY(const ModelFiles files, find_model_files(model_options));
+  BATON_TRY(const ModelFiles files, find_model_files(model_options, show_download));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, model_options));
-  BATON_TRY(ServedModel served, load_text(files, model_options, *engine));
+  BATON_TRY(ServedModel served, load_served_model(files, model_options, *engine));
   BATON_TRY(PrefixDefinition catalogue, read_prefix(kPrefixName, files.folder / "catalogue.txt"));
   ServerOptions server_options;
   server_options.address.host = "127.0.0.1";
@@ -238,7 +239,7 @@ json::Value to_json(const ArmResult& result) {
 
 /// True if what must hold holds.
 Result<bool> run(const DemoOptions& options) {
-  BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}));
+  BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}, show_download));
   BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));
   print_output(
       "Serving the demo model with the catalogue registered as '{}', and asking {} questions at once over HTTP, with relayed\n"

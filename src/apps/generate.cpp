@@ -14,11 +14,12 @@
 
 #include <fmt/format.h>
 
-#include "apps/load.h"
 #include "apps/output.h"
 #include "apps/progress.h"
+#include "apps/serving.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "load/load_engine.h"
 #include "server/openai_request.h"
 #include "server/prompts.h"
 #include "text/stream_decoder.h"
@@ -218,10 +219,10 @@ void report_exactness(const std::vector<Line>& lines) {
 }
 
 Result<void> run(const GenerateOptions& options) {
-  BATON_TRY(const ModelFiles files, find_model_files(options.model));
+  BATON_TRY(const ModelFiles files, find_model_files(options.model, show_download));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
-  BATON_TRY(const ServedModel model, load_text(files, options.model, *engine));
-  BATON_TRY(const Prefixes prefixes, load_prefixes(options.model, model, *engine));
+  BATON_TRY(const ServedModel model, load_served_model(files, options.model, *engine));
+  BATON_TRY(const Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
   BATON_TRY(const std::string text, read_prompts(options.prompts));
   BATON_TRY(std::vector<Line> lines, parse_lines(text, options, model, prefixes));
   BATON_TRY_VOID(Run(*engine, lines).go());

@@ -10,7 +10,7 @@
 namespace baton {
 
 struct GenerateOptions {
-  ModelOptions model;
+  ModelFlags model;
   std::string prompts = "-";          ///< a file, or - for standard input
   std::optional<double> temperature;  ///< where a line says nothing
   std::optional<std::int32_t> max_tokens;

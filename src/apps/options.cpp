@@ -5,12 +5,16 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "core/log.h"
+#include "io/json.h"
+#include "server/speculative_config.h"
 
 namespace baton {
 namespace {
@@ -77,16 +81,41 @@ CLI::Option* row(CLI::App& app, const char* group, const char* flags, Value& val
       ->group(group);
 }
 
-void add_scheduler_options(CLI::App& app, ModelOptions& options) {
+/// An option whose text `parse` turns into the value; a text that it refuses is a mistake of the command line.
+template <class Value, class Parse>
+void parsed_row(CLI::App& app, const char* group, const char* flags, Value& value, const char* help, Parse parse) {
+  app.add_option_function<std::string>(
+         flags,
+         [&value, parse](const std::string& text) {
+           Result<Value> parsed = parse(text);
+           if (!parsed) throw CLI::ValidationError(parsed.error().message);
+           value = std::move(*parsed);
+         },
+         help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->group(group);
+}
+
+Result<SpeculationOptions> parse_speculation(const std::string& text) {
+  constexpr std::string_view kFlag = "--speculative-config";
+  BATON_TRY(const json::Value config, json::parse(text, kFlag));
+  return parse_speculative_config(config, kFlag);
+}
+
+/// The words as CLI::IsMember takes them.
+std::vector<std::string> words(std::span<const std::string_view> names) { return {names.begin(), names.end()}; }
+
+void add_scheduler_options(CLI::App& app, ModelFlags& options) {
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
                "Keep the blocks of prompts for requests that begin alike (on)")
       ->group("Cache and scheduler");
   row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens a block of the cache")
       ->check(CLI::IsMember({16, 32, 64, 128, 256}));
   row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")
-      ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"}));
-  row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
-      "Size of the cache, with K, M or G; default: what the requests can use, at most a share of free memory");
+      ->check(CLI::IsMember(words(kDtypeNames)));
+  parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
+             "Size of the cache, with K, M or G; default: what the requests can use, at most a share of free memory",
+             [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
   row(app, "Cache and scheduler", "--gpu-memory-utilization", options.gpu_memory_utilization,
       "Share of free memory the cache may take")
       ->check(CLI::Range(0.01, 1.0));
@@ -107,22 +136,22 @@ void add_scheduler_options(CLI::App& app, ModelOptions& options) {
 
 }  // namespace
 
-void add_model_options(CLI::App& app, ModelOptions& options) {
+void add_model_options(CLI::App& app, ModelFlags& options) {
   row(app, "Options", "MODEL,--model", options.model, "Folder or Hugging Face id of the model; 'demo', or none: the demo model")
       ->default_str("");
   row(app, "Model", "--revision", options.revision, "Branch, tag or commit of the model");
   row(app, "Model", "--download-dir", options.download_dir, "Where models are downloaded to (default: the Hugging Face cache)");
   row(app, "Model", "--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
-      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));
+      ->check(CLI::IsMember(words(kLoadFormats)));
   row(app, "Model", "--dtype", options.dtype, "Weights and products: auto (the checkpoint's), bfloat16, float32")
-      ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "float32", "float"}));
+      ->check(CLI::IsMember(words(kDtypeNames)));
   row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt and answer in tokens; 0: the model's")
       ->check(CLI::NonNegativeNumber);
   row(app, "Model", "--chat-template", options.chat_template, "File with a chat template in place of the model's")
       ->check(CLI::ExistingFile);
   row(app, "Model", "--generation-config", options.generation_config,
       "auto: the model's generation_config.json sets sampling defaults; vllm: it does not")
-      ->check(CLI::IsMember({"auto", "vllm"}));
+      ->check(CLI::IsMember(words(kGenerationConfigs)));
   row(app, "Model", "--seed", options.seed, "Seed of requests that bring none");
 
   row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
@@ -134,16 +163,17 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
 
   row(app, "Attention", "--attention", options.attention,
       "relay: shared prompts are read once a step for all; paged: by each request")
-      ->check(CLI::IsMember({"relay", "paged"}));
+      ->check(CLI::IsMember(words(kAttentionNames)));
   app.add_flag("--batch-invariant", options.batch_invariant,
                "The same bits alone, in a batch, cold, warm, relay or paged; slower")
       ->group("Attention");
 
   add_scheduler_options(app, options);
 
-  row(app, "Speculation", "--speculative-config", options.speculative_config,
-      "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: guess tokens by what followed the same "
-      "prompt_lookup_min (2) to prompt_lookup_max (4) tokens before; the same answers, sooner");
+  parsed_row(app, "Speculation", "--speculative-config", options.speculation,
+             "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: guess tokens by what followed the same "
+             "prompt_lookup_min (2) to prompt_lookup_max (4) tokens before; the same answers, sooner",
+             parse_speculation);
   app.add_option("--prefix", options.prefixes,
                  "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
                  "messages), computed and pinned before the first request")
@@ -161,7 +191,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->group("Log");
 }
 
-void use_log_level(const ModelOptions& options) {
+void use_log_level(const ModelFlags& options) {
   if (const auto level = log::level_from_name(options.log_level)) log::set_level(*level);
 }
 

@@ -1,4 +1,4 @@
-/// A progress bar on standard error.
+/// Progress on standard error.
 #include "apps/progress.h"
 
 #include <unistd.h>
@@ -9,6 +9,14 @@
 #include <fmt/format.h>
 
 namespace baton {
+
+void show_download(std::string_view file, std::uint64_t received, std::uint64_t total) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r\033[K{}  {:.1f} of {:.1f} MB", file, static_cast<double>(received) / 1e6,
+             static_cast<double>(total) / 1e6);
+  if (received == total && total > 0) fmt::print(stderr, "\n");
+  std::fflush(stderr);
+}
 
 Progress::Progress(std::string title, std::string unit, std::int64_t total)
     : title_(std::move(title)),

@@ -1,11 +1,15 @@
-/// A progress bar on standard error: a line that is redrawn on a terminal, a line every few seconds without one.
+/// Progress on standard error: a line that is redrawn on a terminal, a line every few seconds without one.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace baton {
+
+/// Redraws a line that says how much of a file has been downloaded; nothing without a terminal. See HubProgress.
+void show_download(std::string_view file, std::uint64_t received, std::uint64_t total);
 
 class Progress {
  public:

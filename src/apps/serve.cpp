@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/load.h"
 #include "apps/output.h"
+#include "apps/progress.h"
+#include "apps/serving.h"
 #include "apps/version.h"
 #include "core/log.h"
+#include "load/load_engine.h"
 #include "server/server.h"
 
 namespace baton {
@@ -54,9 +56,9 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY(const std::unique_ptr<Server> server, Server::bind(server_options(options)));
   if (options.host.empty() && options.uds.empty() && options.api_keys.empty())
     log::warning("event=open_to_all reason=\"no --host and no --api-key: every interface, every caller\"");
-  BATON_TRY(const ModelFiles files, find_model_files(options.model));
+  BATON_TRY(const ModelFiles files, find_model_files(options.model, show_download));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
-  BATON_TRY(ServedModel model, load_text(files, options.model, *engine));
+  BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
   if (!model.chat_template)
     log::warning("event=no_chat_template effect=\"/v1/chat/completions is refused; --chat-template FILE brings one\"");

@@ -10,7 +10,7 @@
 namespace baton {
 
 struct ServeCommandOptions {
-  ModelOptions model;
+  ModelFlags model;
   std::vector<std::string> served_model_names;
   std::string host;  ///< empty: all interfaces
   std::uint16_t port = 8000;

@@ -55,6 +55,15 @@ struct SamplingParams {
   std::vector<TokenId> stop_ids;  ///< besides the model's end-of-sequence ids
 };
 
+/// A model's own sampling (generation_config.json), for what a client leaves out; absent: SamplingParams' default. Whoever makes
+/// a Request applies it.
+struct SamplingDefaults {
+  std::optional<float> temperature = {};
+  std::optional<float> top_p = {};
+  std::optional<std::int32_t> top_k = {};
+  std::optional<float> repetition_penalty = {};
+};
+
 struct Request {
   using Clock = std::chrono::steady_clock;
 

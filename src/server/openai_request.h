@@ -14,14 +14,6 @@
 
 namespace baton {
 
-/// What holds where a request says nothing: the model's generation_config.json.
-struct SamplingDefaults {
-  std::optional<float> temperature = {};
-  std::optional<float> top_p = {};
-  std::optional<std::int32_t> top_k = {};
-  std::optional<float> repetition_penalty = {};
-};
-
 /// Bounds of a request's values that depend on the server.
 struct RequestBounds {
   std::int32_t n_vocab = 0;

@@ -1,7 +1,9 @@
 #include "apps/options.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -12,7 +14,7 @@ namespace {
 
 /// A program with the model flags, parsed from words.
 struct Parsed {
-  ModelOptions options;
+  ModelFlags options;
   CLI::App app{"test"};
 
   explicit Parsed(std::vector<std::string> words) {
@@ -34,6 +36,28 @@ TEST(Options, sizes_take_k_m_and_g) {
     ASSERT_FALSE(parsed) << wrong;
     EXPECT_NE(parsed.error().message.find("--kv-cache-memory-bytes"), std::string::npos);
   }
+}
+
+/// What the parser says of words that it refuses.
+std::string refusal(std::vector<std::string> words) {
+  try {
+    Parsed{std::move(words)};
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Options, sizes_and_speculation_are_values_when_they_are_parsed) {
+  EXPECT_EQ(Parsed({}).options.kv_cache_memory_bytes, 0);
+  EXPECT_EQ(Parsed({"--kv-cache-memory-bytes", "1M", "--kv-cache-memory-bytes", "4K"}).options.kv_cache_memory_bytes, 4096);
+  EXPECT_EQ(refusal({"--kv-cache-memory-bytes", "4X"}),
+            "--kv-cache-memory-bytes 4X: not a size; write a number with K, M, G or nothing behind it");
+  EXPECT_EQ(Parsed({}).options.speculation, SpeculationOptions{});
+  const SpeculationOptions asked{.n_tokens = 3, .lookup_max = 4, .lookup_min = 2};
+  EXPECT_EQ(Parsed({"--speculative-config", R"({"num_speculative_tokens": 3})"}).options.speculation, asked);
+  for (const char* wrong : {"ngram", "4", R"({"method": "eagle"})"})
+    EXPECT_NE(refusal({"--speculative-config", wrong}).find("--speculative-config"), std::string::npos) << wrong;
 }
 
 TEST(Options, model_is_the_first_word_or_a_flag) {

@@ -17,6 +17,7 @@ GOOD = {
     "src/kernels/cpu/onednn.cpp": '#include <omp.h>\n#include <dnnl.hpp>\n#include "kernels/ops.h"\n',
     "src/model/decoder.h": '#include "io/json.h"\n#include "kernels/ops.h"\n',
     "src/engine/engine.h": '#include "model/decoder.h"\n#include "core/result.h"\n',
+    "src/load/load_engine.h": '#include "engine/engine.h"\n#include "text/bpe.h"\n#include "io/json.h"\n',
     "src/server/http.h": '#include <boost/beast.hpp>\n#include "engine/engine.h"\n#include "text/bpe.h"\n',
     "src/apps/main.cpp": '#include <CLI/CLI.hpp>\n#include "server/http.h"\n#include "core/result.h"\n',
 }
@@ -33,6 +34,10 @@ SEEDED = [
     ("src/engine/engine.h", '#include "io/json.h"', "engine may not include io"),
     ("src/engine/engine.h", '#include "server/http.h"', "engine may not include server"),
     ("src/server/http.h", '#include "apps/options.h"', "server may not include apps"),
+    ("src/server/http.h", '#include "load/load_engine.h"', "server may not include load"),
+    ("src/load/load_engine.h", '#include "server/http.h"', "load may not include server"),
+    ("src/load/load_engine.h", "#include <CLI/CLI.hpp>", "CLI11 belongs to apps"),
+    ("src/engine/engine.h", '#include "load/load_engine.h"', "engine may not include load"),
     ("src/apps/main.cpp", '#include "kernels/cpu/simd.h"', "apps may not include kernels/cpu"),
     ("src/engine/engine.h", '#include "result.h"', "is no header below src/"),
     ("src/engine/engine.h", '#include "core/absent.h"', "is no header below src/"),

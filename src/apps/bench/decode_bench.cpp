@@ -10,9 +10,10 @@
 
 #include "apps/bench/decode_report.h"
 #include "apps/bench/statistics.h"
-#include "apps/load.h"
 #include "apps/output.h"
+#include "apps/progress.h"
 #include "io/file.h"
+#include "load/load_engine.h"
 #include "model/config.h"
 
 namespace baton {
@@ -230,7 +231,8 @@ double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
-  BATON_TRY(const ModelFiles files, options.shape.empty() ? find_model_files(options.model) : find_shape(options.shape));
+  BATON_TRY(const ModelFiles files,
+            options.shape.empty() ? find_model_files(options.model, show_download) : find_shape(options.shape));
   BATON_TRY(const ModelConfig config, read_model_config(files.folder));
   BATON_TRY(std::unique_ptr<Engine> engine, load_engine(files, model_options_of(options)));
   Runner runner(std::move(engine), config.n_vocab, options);

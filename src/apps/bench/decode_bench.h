@@ -15,7 +15,7 @@
 namespace baton {
 
 struct DecodeBenchOptions {
-  ModelOptions model;          ///< a folder, or bench/shapes/NAME with random weights
+  ModelFlags model;            ///< a folder, or bench/shapes/NAME with random weights
   std::string shape;           ///< NAME of bench/shapes, or a folder with a config.json; takes the place of the model
   std::int32_t shared = 2048;  ///< tokens of the shared prompt
   std::int32_t own = 0;        ///< prompt tokens of each request behind it; one at least is sent

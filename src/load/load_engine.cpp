@@ -1,35 +1,18 @@
-/// From options to a running engine.
-#include "apps/load.h"
+/// From options to an engine.
+#include "load/load_engine.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/log.h"
-#include "io/file.h"
-#include "io/hub.h"
-#include "io/json.h"
 #include "io/safetensors.h"
 #include "model/decoder.h"
 #include "model/weights.h"
-#include "server/speculative_config.h"
 
 namespace baton {
 namespace {
-
-namespace fs = std::filesystem;
-
-void show_download(std::string_view file, std::uint64_t received, std::uint64_t total) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\033[K{}  {:.1f} of {:.1f} MB", file, static_cast<double>(received) / 1e6,
-             static_cast<double>(total) / 1e6);
-  if (received == total && total > 0) fmt::print(stderr, "\n");
-  std::fflush(stderr);
-}
 
 Result<DType> weight_dtype(const ModelOptions& options, const ModelConfig& config, const BackendInfo& backend) {
   if (options.dtype == "auto") {
@@ -47,7 +30,7 @@ Result<DType> weight_dtype(const ModelOptions& options, const ModelConfig& confi
   return asked;
 }
 
-Result<EngineOptions> engine_options(const ModelOptions& options, DType weights) {
+EngineOptions engine_options(const ModelOptions& options, DType weights) {
   EngineOptions made;
   made.relay = options.attention == "relay";
   made.batch_invariant = options.batch_invariant;
@@ -63,14 +46,9 @@ Result<EngineOptions> engine_options(const ModelOptions& options, DType weights)
   made.max_num_queued_reqs = options.max_num_queued_reqs;
   made.max_pinned_blocks = options.max_pinned_blocks;
   made.seed = options.seed;
-  if (!options.speculative_config.empty()) {
-    BATON_TRY(const json::Value config, json::parse(options.speculative_config, "--speculative-config"));
-    BATON_TRY(made.speculation, parse_speculative_config(config, "--speculative-config"));
-  }
+  made.speculation = options.speculation;
   made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
-  if (!options.kv_cache_memory_bytes.empty()) {
-    BATON_TRY(made.kv_cache_bytes, parse_bytes(options.kv_cache_memory_bytes, "--kv-cache-memory-bytes"));
-  }
+  made.kv_cache_bytes = options.kv_cache_memory_bytes;
   return made;
 }
 
@@ -90,30 +68,9 @@ Result<void> check_memory(const ModelFiles& files, const ModelConfig& config, DT
 
 }  // namespace
 
-Result<fs::path> shared_folder(std::string_view what) {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path folder = program.parent_path().parent_path() / "share/baton" / what;
-  if (!error && fs::exists(folder / "config.json", error)) return folder;
-  return fail(ErrorCode::not_found, fmt::format("there is no model in {}", folder.string()));
-}
-
-Result<ModelFiles> find_model_files(const ModelOptions& options) {
-  constexpr const char* kDemo = "demo";
-  std::error_code ignored;
-  // As with every name, a folder of that name goes first.
-  if (options.model.empty() || (options.model == kDemo && !fs::exists(fs::path(kDemo) / "config.json", ignored))) {
-    BATON_TRY(fs::path folder, shared_folder("models/demo"));
-    return ModelFiles{kDemo, std::move(folder), true};
-  }
-  HubOptions hub = hub_options_from_environment();
-  if (!options.download_dir.empty()) hub.cache = options.download_dir;
-  BATON_TRY(fs::path folder, find_model(options.model, options.revision, hub, show_download));
-  return ModelFiles{options.model, std::move(folder), false};
-}
-
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
+  BATON_TRY_VOID(check_model_options(options));
   BATON_TRY(ModelConfig config, read_model_config(files.folder));
   BATON_TRY(std::unique_ptr<Backend> backend,
             make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
@@ -128,7 +85,7 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
     BATON_TRY_VOID(check_memory(files, config, dtype, backend->info()));
     BATON_TRY(weights, load_weights(config, checkpoint, *backend, dtype));
   }
-  BATON_TRY(EngineOptions made, engine_options(options, dtype));
+  EngineOptions made = engine_options(options, dtype);
   BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
   made.eos_token_ids = generation.eos_token_ids;
   const std::size_t weight_bytes = weights.size_bytes();
@@ -144,50 +101,6 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
       info.max_model_len, info.attention, info.batch_invariant ? " batch_invariant=1" : "", info.backend.device,
       info.backend.features, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   return engine;
-}
-
-Result<ServedModel> load_text(const ModelFiles& files, const ModelOptions& options, const Engine& engine) {
-  BATON_TRY(const ModelConfig config, read_model_config(files.folder));
-  BATON_TRY(Tokenizer tokenizer, Tokenizer::load(files.folder));
-  if (tokenizer.n_vocab() > config.n_vocab)
-    log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(),
-                 config.n_vocab, config.n_vocab);
-  std::string source = tokenizer.chat_template();
-  if (!options.chat_template.empty()) {
-    BATON_TRY(source, read_file(options.chat_template));
-  }
-  std::optional<ChatTemplate> chat_template;
-  if (!source.empty()) {
-    BATON_TRY(chat_template, ChatTemplate::parse(std::move(source)));
-  }
-  SamplingDefaults defaults;
-  if (options.generation_config == "auto") {
-    BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
-    if (!generation.do_sample.value_or(true)) defaults.temperature = 0.0f;
-    if (generation.do_sample.value_or(true) && generation.temperature)
-      defaults.temperature = static_cast<float>(*generation.temperature);
-    if (generation.top_p) defaults.top_p = static_cast<float>(*generation.top_p);
-    if (generation.top_k) defaults.top_k = std::max(0, *generation.top_k);
-    if (generation.repetition_penalty) defaults.repetition_penalty = static_cast<float>(*generation.repetition_penalty);
-  }
-  return ServedModel{{files.name}, files.folder.string(), std::move(tokenizer),       std::move(chat_template),
-                     defaults,     config.n_vocab,        engine.info().max_model_len};
-}
-
-Result<PrefixDefinition> read_prefix_flag(const std::string& definition) {
-  const std::size_t equals = definition.find('=');
-  if (equals == std::string::npos || equals == 0)
-    return fail(ErrorCode::invalid_request, fmt::format("--prefix {}: write NAME=FILE", definition), "prefix");
-  return read_prefix(definition.substr(0, equals), definition.substr(equals + 1));
-}
-
-Result<Prefixes> load_prefixes(const ModelOptions& options, const ServedModel& model, Engine& engine) {
-  Prefixes prefixes;
-  for (const std::string& definition : options.prefixes) {
-    BATON_TRY(PrefixDefinition read, read_prefix_flag(definition));
-    BATON_TRY_VOID(prefixes.add(model, engine, std::move(read)));
-  }
-  return prefixes;
 }
 
 }  // namespace baton

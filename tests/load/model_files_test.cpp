@@ -1,5 +1,5 @@
-/// Which files a model's name stands for (apps/load.h).
-#include "apps/load.h"
+/// Which files a model's name stands for (load/model_files.h).
+#include "load/model_files.h"
 
 #include <filesystem>
 #include <fstream>
@@ -12,29 +12,29 @@ namespace {
 namespace fs = std::filesystem;
 
 /// An empty folder as the current one.
-class Load : public ::testing::Test {
+class ModelFilesTest : public ::testing::Test {
  protected:
-  Load() {
+  ModelFilesTest() {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
     fs::current_path(folder_);
   }
-  ~Load() override {
+  ~ModelFilesTest() override {
     fs::current_path(before_);
     fs::remove_all(folder_);
   }
   static Result<ModelFiles> found(const std::string& name) {
     ModelOptions options;
     options.model = name;
-    return find_model_files(options);
+    return find_model_files(options, {});
   }
 
  private:
   const fs::path before_ = fs::current_path();
-  const fs::path folder_ = fs::path(::testing::TempDir()) / "baton_load_test";
+  const fs::path folder_ = fs::path(::testing::TempDir()) / "baton_model_files_test";
 };
 
-TEST_F(Load, knows_the_demo_model_by_the_name_that_the_server_gives_it) {
+TEST_F(ModelFilesTest, knows_the_demo_model_by_the_name_that_the_server_gives_it) {
   fs::create_directory("demo");  // no model
   for (const char* name : {"", "demo"}) {
     const auto files = found(name);
@@ -45,7 +45,7 @@ TEST_F(Load, knows_the_demo_model_by_the_name_that_the_server_gives_it) {
   }
 }
 
-TEST_F(Load, takes_a_folder_called_demo_that_holds_a_model) {
+TEST_F(ModelFilesTest, takes_a_folder_called_demo_that_holds_a_model) {
   fs::create_directory("demo");
   std::ofstream("demo/config.json") << "{}";
   const auto files = found("demo");

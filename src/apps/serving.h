@@ -1,0 +1,25 @@
+/// What the programs make of a loaded model for the server's code: the model as it is served, and the prefixes of the flags.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/engine.h"
+#include "load/model_files.h"
+#include "load/model_options.h"
+#include "server/prefixes.h"
+#include "server/served_model.h"
+
+namespace baton {
+
+/// The text side of a model whose engine is `engine`, under the name of its files.
+Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOptions& options, const Engine& engine);
+
+/// What one `--prefix NAME=FILE` says.
+Result<PrefixDefinition> read_prefix_flag(const std::string& definition);
+
+/// Fills and pins what each `--prefix NAME=FILE` names, with one log line each.
+Result<Prefixes> load_prefixes(const std::vector<std::string>& definitions, const ServedModel& model, Engine& engine);
+
+}  // namespace baton

@@ -1,0 +1,18 @@
+/// From a model's files and options to an engine on a device.
+#pragma once
+
+#include <memory>
+
+#include "core/result.h"
+#include "engine/engine.h"
+#include "load/model_files.h"
+#include "load/model_options.h"
+
+namespace baton {
+
+/// Opens the device, loads weights and makes the engine, with one log line that says what was loaded and what fits. The caller
+/// steps the engine, or starts its thread. Errors: those of the files; unsupported and unavailable, of the device;
+/// invalid_request names a field of `options`; out_of_memory.
+Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options);
+
+}  // namespace baton

@@ -1,0 +1,51 @@
+/// From a model's files to its tokenizer, template and sampling defaults.
+#include "load/load_text.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/log.h"
+#include "io/file.h"
+#include "model/config.h"
+
+namespace baton {
+namespace {
+
+SamplingDefaults defaults_of(const GenerationConfig& generation) {
+  SamplingDefaults defaults;
+  const bool samples = generation.do_sample.value_or(true);
+  if (!samples) defaults.temperature = 0.0f;
+  if (samples && generation.temperature) defaults.temperature = static_cast<float>(*generation.temperature);
+  if (generation.top_p) defaults.top_p = static_cast<float>(*generation.top_p);
+  if (generation.top_k) defaults.top_k = std::max(0, *generation.top_k);
+  if (generation.repetition_penalty) defaults.repetition_penalty = static_cast<float>(*generation.repetition_penalty);
+  return defaults;
+}
+
+}  // namespace
+
+Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options) {
+  BATON_TRY_VOID(check_model_options(options));
+  BATON_TRY(const ModelConfig config, read_model_config(files.folder));
+  BATON_TRY(Tokenizer tokenizer, Tokenizer::load(files.folder));
+  if (tokenizer.n_vocab() > config.n_vocab)
+    log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(),
+                 config.n_vocab, config.n_vocab);
+  std::string source = tokenizer.chat_template();
+  if (!options.chat_template.empty()) {
+    BATON_TRY(source, read_file(options.chat_template));
+  }
+  std::optional<ChatTemplate> chat_template;
+  if (!source.empty()) {
+    BATON_TRY(chat_template, ChatTemplate::parse(std::move(source)));
+  }
+  SamplingDefaults defaults;
+  if (options.generation_config == "auto") {
+    BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
+    defaults = defaults_of(generation);
+  }
+  return TextSide{std::move(tokenizer), std::move(chat_template), defaults, config.n_vocab};
+}
+
+}  // namespace baton

@@ -1,0 +1,27 @@
+/// The text side of a model: what turns conversations into tokens and tokens into text, beside the engine that runs it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/result.h"
+#include "engine/request.h"
+#include "load/model_files.h"
+#include "load/model_options.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace baton {
+
+struct TextSide {
+  Tokenizer tokenizer;
+  std::optional<ChatTemplate> chat_template;  ///< absent: the model has none
+  SamplingDefaults defaults;                  ///< generation_config.json's
+  std::int32_t n_vocab = 0;                   ///< of the model's logits; the tokenizer may have more or fewer tokens
+};
+
+/// Reads tokenizer, template and sampling defaults. A tokenizer with more tokens than the model is logged. Errors: those of the
+/// files; invalid_request names a field of `options`.
+Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options);
+
+}  // namespace baton

@@ -1,0 +1,35 @@
+/// From a model's name to its folder.
+#include "load/model_files.h"
+
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace baton {
+
+namespace fs = std::filesystem;
+
+Result<fs::path> shared_folder(std::string_view what) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path folder = program.parent_path().parent_path() / "share/baton" / what;
+  if (!error && fs::exists(folder / "config.json", error)) return folder;
+  return fail(ErrorCode::not_found, fmt::format("there is no model in {}", folder.string()));
+}
+
+Result<ModelFiles> find_model_files(const ModelOptions& options, const HubProgress& progress) {
+  constexpr const char* kDemo = "demo";
+  std::error_code ignored;
+  // As with every name, a folder of that name goes first.
+  if (options.model.empty() || (options.model == kDemo && !fs::exists(fs::path(kDemo) / "config.json", ignored))) {
+    BATON_TRY(fs::path folder, shared_folder("models/demo"));
+    return ModelFiles{kDemo, std::move(folder), true};
+  }
+  HubOptions hub = hub_options_from_environment();
+  if (!options.download_dir.empty()) hub.cache = options.download_dir;
+  BATON_TRY(fs::path folder, find_model(options.model, options.revision, hub, progress));
+  return ModelFiles{options.model, std::move(folder), false};
+}
+
+}  // namespace baton

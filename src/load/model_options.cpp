@@ -1,0 +1,40 @@
+/// Which values the options of a model may have.
+#include "load/model_options.h"
+
+#include <algorithm>
+#include <span>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace baton {
+namespace {
+
+Result<void> check_word(const char* field, const std::string& value, std::span<const std::string_view> words) {
+  if (std::ranges::find(words, value) != words.end()) return {};
+  return fail(ErrorCode::invalid_request, fmt::format("{} must be one of {}, got '{}'", field, fmt::join(words, ", "), value),
+              field);
+}
+
+Result<void> check_number(const char* field, double value, double least, double most) {
+  if (value >= least && value <= most) return {};
+  return fail(ErrorCode::invalid_request, fmt::format("{} must be from {} to {}, got {}", field, least, most, value), field);
+}
+
+}  // namespace
+
+Result<void> check_model_options(const ModelOptions& options) {
+  BATON_TRY_VOID(check_word("load_format", options.load_format, kLoadFormats));
+  BATON_TRY_VOID(check_word("dtype", options.dtype, kDtypeNames));
+  BATON_TRY_VOID(check_word("attention", options.attention, kAttentionNames));
+  BATON_TRY_VOID(check_word("kv_cache_dtype", options.kv_cache_dtype, kDtypeNames));
+  BATON_TRY_VOID(check_word("generation_config", options.generation_config, kGenerationConfigs));
+  BATON_TRY_VOID(check_number("threads", options.threads, 0, 1 << 16));
+  BATON_TRY_VOID(check_number("step_timeout", options.step_timeout_s, 0, 86400));
+  BATON_TRY_VOID(check_number("gpu_memory_utilization", options.gpu_memory_utilization, 0.01, 1));
+  BATON_TRY_VOID(check_number("kv_cache_memory_bytes", static_cast<double>(options.kv_cache_memory_bytes), 0, 0x1p50));
+  BATON_TRY_VOID(check_number("max_pinned_blocks", options.max_pinned_blocks, 0, 0x7fffffff));
+  return {};
+}
+
+}  // namespace baton

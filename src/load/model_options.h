@@ -1,0 +1,54 @@
+/// What it takes to find a model, load it and run an engine over it, as plain values: a program or a binding fills them in.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+#include "engine/speculation.h"
+
+namespace baton {
+
+/// The words that the text options of ModelOptions take.
+inline constexpr auto kLoadFormats = std::to_array<std::string_view>({"auto", "safetensors", "dummy"});
+inline constexpr auto kDtypeNames = std::to_array<std::string_view>({"auto", "bfloat16", "bf16", "float32", "float"});
+inline constexpr auto kAttentionNames = std::to_array<std::string_view>({"relay", "paged"});
+inline constexpr auto kGenerationConfigs = std::to_array<std::string_view>({"auto", "vllm"});
+
+/// Each field is named and means what the flag of that name says (docs: `baton serve --help`).
+struct ModelOptions {
+  std::string model;  ///< folder or Hugging Face id; empty or "demo": the demo model
+  std::string revision = "main";
+  std::string download_dir;          ///< empty: the Hugging Face cache
+  std::string load_format = "auto";  ///< one of kLoadFormats
+  std::string dtype = "auto";        ///< one of kDtypeNames
+  std::string device = "cpu";        ///< a module that make_backend knows
+  int threads = 0;                   ///< of a CPU; 0: as many as affinity and quota allow
+  bool enforce_eager = false;
+  std::string attention = "relay";  ///< one of kAttentionNames
+  bool batch_invariant = false;
+  bool enable_prefix_caching = true;
+  std::int32_t max_model_len = 0;  ///< tokens; 0: the model's
+  std::int32_t max_num_seqs = 128;
+  std::int32_t max_num_batched_tokens = 2048;
+  std::int32_t max_prefill_tokens = 0;  ///< 0: the device's default
+  SpeculationOptions speculation;
+  double step_timeout_s = 60;              ///< up to a day; 0: never
+  std::int32_t block_size = 16;            ///< tokens
+  std::string kv_cache_dtype = "auto";     ///< one of kDtypeNames; auto: the weights'
+  std::int64_t kv_cache_memory_bytes = 0;  ///< 0: what the requests can use, at most a share of free memory
+  double gpu_memory_utilization = 0.9;     ///< that share, from 0.01 to 1
+  std::int32_t max_num_queued_reqs = 0;    ///< 0: no limit
+  std::int32_t max_pinned_blocks = 0;      ///< 0: all but one sequence of the longest
+  std::uint64_t seed = 0;                  ///< of requests that bring none, and of dummy weights
+  std::string chat_template;               ///< a file; empty: the model's own template
+  std::string generation_config = "auto";  ///< one of kGenerationConfigs
+};
+
+/// Refuses words and numbers that no later check refuses, by the name of the field. The numbers that the engine itself checks
+/// are left to it.
+Result<void> check_model_options(const ModelOptions& options);
+
+}  // namespace baton

@@ -1,0 +1,75 @@
+/// A model's name and options become an engine that answers, and mistakes become errors (load/load_engine.h).
+#include "load/load_engine.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+ModelOptions small_options() {
+  ModelOptions options;
+  options.threads = 2;
+  options.max_num_seqs = 2;
+  options.max_model_len = 64;
+  options.kv_cache_memory_bytes = 1 << 20;
+  return options;
+}
+
+Result<std::unique_ptr<Engine>> loaded(const ModelOptions& options) {
+  BATON_TRY(const ModelFiles files, find_model_files(options, {}));
+  return load_engine(files, options);
+}
+
+TEST(LoadEngine, the_demo_model_answers_without_a_command_line) {
+  ModelOptions options = small_options();
+  options.attention = "paged";
+  options.kv_cache_dtype = "float32";
+  const auto engine = loaded(options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  const EngineInfo info = (*engine)->info();
+  EXPECT_EQ(info.max_model_len, 64);
+  EXPECT_EQ(info.attention, "paged");
+  EXPECT_EQ(info.kv_dtype, DType::f32);
+  EXPECT_LE(info.kv_cache_bytes, 1 << 20);
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.sampling.max_tokens = 4;
+  request.sampling.ignore_eos = true;
+  ASSERT_TRUE((*engine)->submit(std::move(request)));
+  std::size_t n_tokens = 0;
+  for (int step = 0; step < 16; ++step) {
+    (*engine)->step();
+    for (const Event& event : (*engine)->wait_events(std::chrono::milliseconds(0))) n_tokens += event.tokens.size();
+  }
+  EXPECT_EQ(n_tokens, 4u);
+}
+
+TEST(LoadEngine, dummy_weights_come_from_the_seed) {
+  ModelOptions options = small_options();
+  options.load_format = "dummy";
+  options.dtype = "float32";
+  const auto engine = loaded(options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_EQ((*engine)->info().weight_dtype, DType::f32);
+}
+
+TEST(LoadEngine, mistakes_are_errors_that_name_the_field) {
+  ModelOptions options = small_options();
+  options.dtype = "int8";
+  EXPECT_EQ(loaded(options).error().param, "dtype");
+  options = small_options();
+  options.speculation.n_tokens = 1000;
+  EXPECT_EQ(loaded(options).error().param, "speculative_config");
+  options = small_options();
+  options.max_model_len = 1 << 30;
+  EXPECT_EQ(loaded(options).error().param, "max_model_len");
+  options = small_options();
+  options.device = "abacus";
+  EXPECT_NE(loaded(options).error().message.find("abacus"), std::string::npos);
+  options = small_options();
+  options.model = "/there/is/no/such/folder";
+  EXPECT_FALSE(loaded(options));
+}
+
+}  // namespace
+}  // namespace baton
