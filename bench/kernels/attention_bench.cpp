@@ -48,8 +48,8 @@ struct Bench {
     for (int row = 0; row < n_rows; ++row) rows.push_back({row, kv_len - 1, 0, kv_len});
     q.assign(static_cast<std::size_t>(n_rows * n_heads * head_dim), 0.5f);
     out = q;
-    step.header().groups[0].items = step.append(std::span<const AttentionItem>(items));
-    step.header().groups[0].block_lists = step.append(std::span<const std::int32_t>(blocks));
+    step.append(SectionKind::items, items);
+    step.append(SectionKind::block_lists, blocks);
     step.finish();
   }
 

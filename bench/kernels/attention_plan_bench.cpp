@@ -58,7 +58,7 @@ void run(benchmark::State& state, const testing::Batch& batch, bool relay, bool 
     n_items = plan.items.size();
     if (!pack) continue;
     StepInput step;
-    step.header().groups[0] = append_plan(step, plan);
+    append_plan(step, plan);
     step.finish();
     n_bytes = step.bytes().size();
     benchmark::DoNotOptimize(step);

@@ -58,8 +58,8 @@ void sampling(benchmark::State& state, Asked asked) {
       counts.push_back({i * static_cast<std::int32_t>(n_vocab / kCounted), 1 + i % 3});
   }
   StepInput step;
-  step.header().samples = step.append(std::span<const SamplingMetadata>(samples));
-  step.header().token_counts = step.append(std::span<const TokenCount>(counts));
+  step.append(SectionKind::samples, samples);
+  step.append(SectionKind::token_counts, counts);
   step.finish();
   const std::vector<SlotState> slots(static_cast<std::size_t>(n_samples));
   auto device_logits = backend->allocate(numbers.size() * sizeof(float));

@@ -1,4 +1,4 @@
-/// Rows, orders, work lists and accounts of a step.
+/// Rows, sampling metadata and work lists of a step, and what each sequence reads.
 #include "engine/batch_builder.h"
 
 #include <algorithm>
@@ -19,11 +19,6 @@ struct BatchBuilder::Layout {
 };
 
 namespace {
-
-template <class T>
-std::span<const T> as_span(const std::vector<T>& elements) {
-  return elements;
-}
 
 TokenId token_at(const Sequence& sequence, const PlannedSequence& planned, std::int32_t position) {
   if (position < sequence.n_tokens()) return sequence.tokens[static_cast<std::size_t>(position)];
@@ -46,16 +41,16 @@ std::int64_t plain_bytes(std::span<const TokenRow> rows, const AttentionShape& s
 
 BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options)
     : groups_(std::move(groups)), options_(options) {
-  check(!groups_.empty() && groups_.size() <= kMaxLayerGroups, "BatchBuilder: no layer group, or more than a step can hold");
+  check(!groups_.empty(), "BatchBuilder: no layer group");
 }
 
 BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) {
   std::vector<SequenceRows> unordered;
   for (const PlannedSequence& planned : plan.sequences) {
-    unordered.push_back({planned.slot, find(planned.id).table.blocks_of(0), planned.first_position + planned.n_rows, planned.n_rows});
+    unordered.push_back({planned.slot, find(planned.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
   }
   Layout layout;
-  BuiltStep built;
+  BuiltStep built{.input = StepInput(static_cast<std::int32_t>(groups_.size()))};
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_indices;
   std::vector<SamplingMetadata> samples;
@@ -72,7 +67,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
     own_samples.first = static_cast<std::int32_t>(samples.size());
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
       token_ids.push_back(token_at(sequence, planned, position));
-      const std::int64_t block = sequence.table.blocks_of(0)[static_cast<std::size_t>(position / block_len)].value;
+      const std::int64_t block = sequence.table.blocks[static_cast<std::size_t>(position / block_len)].value;
       kv_indices.push_back(block * block_len + position % block_len);
       if (!sequence.scores_row(position)) continue;
       samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));
@@ -99,20 +94,17 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   StepHeader& header = built.input.header();
   header.step = plan.step;
   header.n_rows = static_cast<std::int32_t>(token_ids.size());
-  header.n_groups = static_cast<std::int32_t>(groups_.size());
-  header.token_ids = built.input.append(as_span(token_ids));
-  header.reset_slots = built.input.append(as_span(reset_slots));
-  header.samples = built.input.append(as_span(samples));
-  check(lists.counts.size() + lists.biases.size() + lists.bans.size() + lists.allowed_ids.size() <= kMaxListEntries,
-        "BatchBuilder: lists over what a step holds");
-  header.token_counts = built.input.append(as_span(lists.counts));
-  header.token_biases = built.input.append(as_span(lists.biases));
-  header.token_bans = built.input.append(as_span(lists.bans));
-  header.allowed_ids = built.input.append(as_span(lists.allowed_ids));
+  built.input.append(SectionKind::token_ids, token_ids);
+  built.input.append(SectionKind::reset_slots, reset_slots);
+  built.input.append(SectionKind::samples, samples);
+  built.input.append(SectionKind::token_counts, lists.counts);
+  built.input.append(SectionKind::token_biases, lists.biases);
+  built.input.append(SectionKind::token_bans, lists.bans);
+  built.input.append(SectionKind::allowed_ids, lists.allowed_ids);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const AttentionPlan& attention = planner_.plan(layout.rows, groups_[g].shape, options_);
-    header.groups[g] = append_plan(built.input, attention);
-    header.groups[g].kv_indices = built.input.append(as_span(kv_indices));
+    append_plan(built.input, attention, static_cast<int>(g));
+    built.input.append(SectionKind::kv_indices, kv_indices, static_cast<int>(g));
     add_reads(groups_[g], layout, attention, built);
   }
   built.input.finish();
@@ -148,7 +140,7 @@ void BatchBuilder::add_reads(const LayerGroup& group, const Layout& layout, cons
     const auto begin = static_cast<std::size_t>(layout.first_row[i]);
     const auto n_rows = static_cast<std::size_t>(layout.first_row[i + 1]) - begin;
     built.reads[i].kv_bytes_saved +=
-        plain_bytes(as_span(plan.rows).subspan(begin, n_rows), group.shape, rows_a_read(options_.costs, group.shape)) *
+        plain_bytes(std::span(plan.rows).subspan(begin, n_rows), group.shape, rows_a_read(options_.costs, group.shape)) *
         group.n_layers;
     built.reads[i].relayed_tokens = std::max(built.reads[i].relayed_tokens, relayed[i]);
   }

@@ -30,11 +30,12 @@ struct SequenceReads {
 
 struct BuiltStep {
   StepInput input;
-  std::vector<Range> samples_of;  ///< of each of the plan's sequences, in plan order: its samples, and so its results
+  /// Of each of the plan's sequences, in plan order: its samples, and so its results.
+  std::vector<Range> samples_of = {};
   /// Of each sample, the drafts that it assumes to be accepted; views of the plan's.
-  std::vector<std::span<const TokenId>> drafts_of_sample;
-  std::vector<SequenceReads> reads;     ///< of each sequence, in batch order
-  std::vector<RelayNode> nodes;         ///< shared reads of the layer group that has most
+  std::vector<std::span<const TokenId>> drafts_of_sample = {};
+  std::vector<SequenceReads> reads = {};  ///< of each sequence, in batch order
+  std::vector<RelayNode> nodes = {};      ///< shared reads of the layer group that has most
   std::int64_t kv_bytes_requested = 0;  ///< sums over reads
   std::int64_t kv_bytes_saved = 0;
 };

@@ -1,4 +1,4 @@
-/// Which steps are recorded, and which graph serves a step.
+/// Which steps are captured, and which graph serves a step.
 #include "engine/captured_steps.h"
 
 #include <algorithm>
@@ -9,16 +9,14 @@
 namespace baton {
 namespace {
 
-/// What the operations ask a step for when they are recorded: `n_rows` sampled rows. Its sections are never read.
-StepInput step_to_record(std::int32_t n_rows, std::size_t n_groups, bool has_partials) {
-  StepInput step;
-  StepHeader& header = step.header();
-  header.n_rows = n_rows;
-  header.n_groups = static_cast<std::int32_t>(n_groups);
-  header.samples.count = n_rows;
-  for (std::size_t group = 0; group < n_groups; ++group) {
-    header.groups[group].kv_indices.count = n_rows;
-    header.groups[group].n_partials = has_partials ? 1 : 0;
+/// What the operations ask a step for when they are captured: `n_rows` sampled rows. Its sections are never read.
+StepInput step_to_capture(std::int32_t n_rows, std::int32_t n_groups, bool has_partials) {
+  StepInput step(n_groups);
+  step.header().n_rows = n_rows;
+  step.header().section(SectionKind::samples).count = n_rows;
+  for (int group = 0; group < n_groups; ++group) {
+    step.group(group).section(SectionKind::kv_indices).count = n_rows;
+    step.group(group).n_partials = has_partials ? 1 : 0;
   }
   step.finish();
   return step;
@@ -42,7 +40,7 @@ Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Mod
   for (const std::int32_t n_rows : sizes(max_rows)) {
     for (const bool has_partials : {false, true}) {
       auto entry = std::make_unique<Entry>(Entry{n_rows, has_partials, {}, {}, nullptr});
-      const StepInput step = step_to_record(n_rows, kv_of_group.size(), has_partials);
+      const StepInput step = step_to_capture(n_rows, static_cast<std::int32_t>(kv_of_group.size()), has_partials);
       entry->step = backend.upload_step(step);
       // A backend whose graphs are the calls themselves makes them anew for each step, at its own size.
       BATON_TRY(entry->graph, backend.capture([&backend, &model, slots, kv_of_group, entry = entry.get()] {
@@ -57,9 +55,9 @@ Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Mod
 
 std::optional<TensorView> CapturedSteps::replay(const StepView& step) {
   const StepHeader& header = *step.header;
-  if (header.n_rows == 0 || header.samples.count != header.n_rows) return std::nullopt;
-  const auto groups = std::span(header.groups).first(static_cast<std::size_t>(header.n_groups));
-  const bool has_partials = std::ranges::any_of(groups, [](const LayerGroupSections& group) { return group.n_partials > 0; });
+  if (header.n_rows == 0 || step.n_samples() != header.n_rows) return std::nullopt;
+  bool has_partials = false;
+  for (int group = 0; group < header.n_groups; ++group) has_partials |= step.group(group).n_partials > 0;
   const auto found = std::ranges::find_if(entries_, [&](const std::unique_ptr<Entry>& entry) {
     return entry->n_rows >= header.n_rows && entry->has_partials == has_partials;
   });
@@ -67,7 +65,7 @@ std::optional<TensorView> CapturedSteps::replay(const StepView& step) {
   Entry& entry = **found;
   entry.step = step;
   entry.graph->replay();
-  return entry.logits.rows(0, header.samples.count);
+  return entry.logits.rows(0, step.n_samples());
 }
 
 }  // namespace baton

@@ -71,12 +71,15 @@ class Engine::Impl {
   void expire();
   void end(SequenceId id, FinishReason reason);
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
-  RequestLimits limits() const { return {info_.max_model_len, n_vocab_, eos_token_ids_, options_.speculation}; }
+  RequestLimits limits() const {
+    return {info_.max_model_len, n_vocab_, eos_token_ids_, options_.speculation, bounds_.max_list_entries};
+  }
 
   const EngineOptions options_;
   const EngineInfo info_;
   const std::vector<TokenId> eos_token_ids_;
   const std::int32_t n_vocab_;
+  const StepBounds bounds_;
 
   // Engine thread only.
   KvCache cache_;
@@ -117,11 +120,14 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
       info_(std::move(parts.info)),
       eos_token_ids_(std::move(parts.eos_token_ids)),
       n_vocab_(parts.executor->model().config().n_vocab),
+      bounds_(parts.bounds),
       cache_(info_.n_blocks, info_.block_len, options.enable_prefix_caching),
       scheduler_({.max_num_seqs = options.max_num_seqs,
                   .max_num_batched_tokens = options.max_num_batched_tokens,
                   .max_prefill_tokens = info_.max_prefill_tokens,
                   .max_scores = parts.max_scores,
+                  .max_list_entries = parts.bounds.max_list_entries,
+                  .max_block_entries = parts.bounds.max_block_entries,
                   .max_drafts = parts.max_drafts},
                  cache_),
       builder_(std::move(parts.builder)),
@@ -491,8 +497,8 @@ const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
 EngineInfo Engine::info() const { return impl_->info(); }
 std::vector<StepRecord> Engine::recent_steps() const { return impl_->watchdog().recent_steps(); }
 void Engine::check_invariants() const { impl_->check_invariants(); }
-std::vector<BlockId> Engine::free_blocks(int group) const {
-  const std::span<const BlockId> blocks = impl_->cache().free_blocks(group);
+std::vector<BlockId> Engine::free_blocks() const {
+  const std::span<const BlockId> blocks = impl_->cache().free_blocks();
   return {blocks.begin(), blocks.end()};
 }
 

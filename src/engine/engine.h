@@ -18,6 +18,9 @@ namespace baton {
 
 class Model;
 
+/// Block list entries of a step unless an option says otherwise: 256 MB.
+inline constexpr std::int32_t kMaxBlockEntries = 64 << 20;
+
 struct EngineOptions {
   bool relay = true;  ///< `--attention relay|paged`
   bool batch_invariant = false;
@@ -36,6 +39,10 @@ struct EngineOptions {
   std::int32_t step_timeout_ms = 60'000;    ///< a step that lasts longer makes the engine stuck; 0: never
   std::uint64_t seed = 0;                   ///< for requests without one
   SpeculationOptions speculation = {};      ///< of requests that do not say
+  /// Block list entries of a step (one for each block that a sequence reads by itself), 0: what max_num_seqs sequences
+  /// of max_model_len have, at most kMaxBlockEntries. Sequences that could come to more wait.
+  std::int32_t max_block_entries = 0;
+  std::int32_t max_list_entries = kMaxListEntries;  ///< of a step's penalties, biases, bans and allowed ids
   std::vector<TokenId> eos_token_ids = {};  ///< end-of-sequence ids besides the model's (generation_config.json)
 };
 
@@ -122,8 +129,8 @@ class Engine {
   std::vector<StepRecord> recent_steps() const;
   /// Aborts if an invariant of scheduler or cache does not hold. Not while the engine's own thread runs.
   void check_invariants() const;
-  /// Blocks of a layer group's KV storage that hold nothing: a test may overwrite them. Thread: the steps' own.
-  std::vector<BlockId> free_blocks(int group) const;
+  /// Blocks of the KV storage that hold nothing: a test may overwrite them. Thread: the steps' own.
+  std::vector<BlockId> free_blocks() const;
 
  private:
   class Impl;

@@ -65,20 +65,60 @@ std::int32_t max_partials_of(const EngineOptions& options, const ModelConfig& co
   return static_cast<std::int32_t>(std::min(wanted, std::max<std::int64_t>((128 << 20) / bytes_each, 1024)));
 }
 
+/// Entries of lists that sequences with every list at its longest bring, as far as the options allow.
+std::int32_t max_list_entries_of(const EngineOptions& options, std::int32_t n_samples, std::int32_t max_model_len) {
+  const std::int64_t n_each = max_model_len + static_cast<std::int64_t>(kMaxLogitBiases + kMaxBadWords + kMaxAllowedIds);
+  return static_cast<std::int32_t>(std::min<std::int64_t>(options.max_list_entries, n_each * n_samples));
+}
+
 /// Rows of prompts that a step may score: their logits within 64 MB.
 std::int32_t max_scores_of(const EngineOptions& options, const ModelConfig& config) {
   const std::int64_t within = (std::int64_t{64} << 20) / (4 * static_cast<std::int64_t>(config.n_vocab));
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(within, 1, options.max_num_batched_tokens));
 }
 
-/// Rows of a decode step when all sequences run and guess: larger steps than kMaxCapturedRows gain nothing by being recorded.
+std::int32_t max_drafts_of(const EngineOptions& options, const ModelConfig& config) {
+  return max_scores_of(options, config) / 2;
+}
+
+/// The most that a step can hold, for all layer groups alike.
+Result<StepBounds> bounds_of(const EngineOptions& options, const ModelConfig& config, std::span<const LayerGroup> groups,
+                             const AttentionCosts& costs, std::int32_t max_model_len) {
+  const std::int32_t max_scores = max_scores_of(options, config);
+  const std::int32_t max_drafts = max_drafts_of(options, config);
+  const std::int32_t n_blocks = (max_model_len + options.block_len - 1) / options.block_len;
+  const std::int64_t n_wanted = static_cast<std::int64_t>(options.max_num_seqs) * n_blocks;
+  StepBounds bounds;
+  bounds.max_rows = options.max_num_batched_tokens;
+  bounds.max_samples = options.max_num_seqs + max_scores;
+  bounds.max_partials = max_partials_of(options, config, max_model_len);
+  bounds.max_slots = options.max_num_seqs + max_drafts;
+  bounds.max_items = std::max(bounds.max_items, bounds.max_rows);  // leaves alone are at most one item a row
+  bounds.max_pairs = 0;
+  for (const LayerGroup& group : groups)
+    if (costs.deals_pairs) bounds.max_pairs = std::max(bounds.max_pairs, bounds.max_items * group.shape.n_kv_heads);
+  bounds.max_workers = costs.deals_pairs ? costs.n_workers : 0;
+  bounds.max_block_entries = options.max_block_entries > 0
+                                 ? options.max_block_entries
+                                 : static_cast<std::int32_t>(std::min<std::int64_t>(n_wanted, kMaxBlockEntries));
+  bounds.max_list_entries = max_list_entries_of(options, bounds.max_slots, max_model_len);
+  bounds.n_groups = static_cast<std::int32_t>(groups.size());
+  if (n_blocks > bounds.max_block_entries)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("--max-model-len {}: a sequence of that length has {} blocks, and a step can list {}",
+                            max_model_len, n_blocks, bounds.max_block_entries),
+                "max_model_len");
+  return bounds;
+}
+
+/// Rows of a decode step when all sequences run and guess: larger steps than kMaxCapturedRows gain nothing by a graph.
 constexpr std::int32_t kMaxCapturedRows = 512;
 
 std::int32_t max_captured_rows_of(const EngineOptions& options) {
   return std::min(kMaxCapturedRows, options.max_num_seqs * (1 + options.speculation.n_tokens));
 }
 
-/// Records decode steps on a device that gains by it, with a log line: it takes a moment and some memory.
+/// Captures decode steps on a device that gains by it, with a log line: it takes a moment and some memory.
 Result<void> capture_steps(Executor& executor, const EngineOptions& options) {
   if (options.enforce_eager || !executor.backend().info().is_asynchronous) return {};
   const auto begin = std::chrono::steady_clock::now();
@@ -115,24 +155,21 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.max_num_seqs = options.max_num_seqs;
   info.max_num_batched_tokens = options.max_num_batched_tokens;
   info.max_prefill_tokens = max_prefill_of(options, info.backend.name == "cpu");
-  const std::int32_t max_scores = max_scores_of(options, config);
-  const std::int32_t max_drafts = max_scores / 2;
-  const StepLimits limits{options.max_num_batched_tokens, options.max_num_seqs + max_scores,
-                          max_partials_of(options, config, info.max_model_len), options.max_num_seqs + max_drafts};
-
-  AttentionPlanOptions plan_options;
-  plan_options.relay = options.relay;
-  plan_options.batch_invariant = options.batch_invariant;
-  plan_options.costs = info.backend.attention_costs;
-  plan_options.max_partials = limits.max_partials;
   std::vector<LayerGroup> groups;
   for (const AttentionShape& shape : model->attention_shapes(options.block_len, options.kv_dtype)) {
     groups.push_back({shape, model->n_layers_of_group(static_cast<int>(groups.size()))});
   }
+  BATON_TRY(const StepBounds bounds, bounds_of(options, config, groups, info.backend.attention_costs, info.max_model_len));
+  AttentionPlanOptions plan_options;
+  plan_options.relay = options.relay;
+  plan_options.batch_invariant = options.batch_invariant;
+  plan_options.costs = info.backend.attention_costs;
+  plan_options.max_items = bounds.max_items;
+  plan_options.max_partials = bounds.max_partials;
   CacheSizeOptions size;
   for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype)) size.block_bytes += shape.block_bytes();
 
-  BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), limits));
+  BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), bounds));
   size.block_len = options.block_len;
   size.max_model_len = info.max_model_len;
   size.max_num_seqs = options.max_num_seqs;
@@ -149,8 +186,9 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
                      all_eos_ids(options, config),
                      BatchBuilder(std::move(groups), plan_options),
                      std::move(executor),
-                     max_scores,
-                     max_drafts};
+                     bounds,
+                     max_scores_of(options, config),
+                     max_drafts_of(options, config)};
 }
 
 }  // namespace baton

@@ -17,6 +17,7 @@ struct EngineParts {
   std::vector<TokenId> eos_token_ids;  ///< the model's and the options', each once
   BatchBuilder builder;
   std::unique_ptr<Executor> executor;
+  StepBounds bounds;
   std::int32_t max_scores = 0;  ///< rows of prompts that a step may score
   std::int32_t max_drafts = 0;  ///< of these, those that may be drafts instead
 };

@@ -25,31 +25,32 @@ TensorView table_of(std::vector<T>& elements) {
 
 }  // namespace
 
-Executor::Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepLimits& limits)
+Executor::Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepBounds& bounds)
     : backend_(std::move(backend)),
       model_(std::move(model)),
-      limits_(limits),
+      bounds_(bounds),
       is_asynchronous_(backend_->info().is_asynchronous) {}
 
 Executor::~Executor() { backend_->synchronize(); }
 
 Result<std::unique_ptr<Executor>> Executor::create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
-                                                   const StepLimits& limits) {
+                                                   const StepBounds& bounds) {
   check(backend != nullptr && model != nullptr, "Executor: no backend or no model");
-  std::unique_ptr<Executor> executor(new Executor(std::move(backend), std::move(model), limits));
+  std::unique_ptr<Executor> executor(new Executor(std::move(backend), std::move(model), bounds));
   BATON_TRY_VOID(executor->allocate());
   return executor;
 }
 
 Result<void> Executor::allocate() {
-  BATON_TRY_VOID(model_->prepare(*backend_, limits_));
-  BATON_TRY(slots_, backend_->allocate(static_cast<std::size_t>(limits_.max_slots) * sizeof(SlotState)));
-  BATON_TRY(results_, backend_->allocate(static_cast<std::size_t>(limits_.max_samples) * sizeof(SampleResult)));
-  for (std::unique_ptr<AsyncReadback>& download : readbacks_) {
-    BATON_TRY(download, backend_->make_readback(results_.size_bytes()));
+  BATON_TRY_VOID(backend_->reserve_steps(bounds_.size_bytes()));
+  BATON_TRY_VOID(model_->prepare(*backend_, bounds_));
+  BATON_TRY(slots_, backend_->allocate(static_cast<std::size_t>(bounds_.max_slots) * sizeof(SlotState)));
+  BATON_TRY(results_, backend_->allocate(static_cast<std::size_t>(bounds_.max_samples) * sizeof(SampleResult)));
+  for (std::unique_ptr<AsyncReadback>& readback : readbacks_) {
+    BATON_TRY(readback, backend_->make_readback(results_.size_bytes()));
   }
-  std::vector<SlotState> empty(static_cast<std::size_t>(limits_.max_slots));
-  backend_->copy_from_host(table_of<SlotState>(slots_, limits_.max_slots), table_of(empty));
+  std::vector<SlotState> empty(static_cast<std::size_t>(bounds_.max_slots));
+  backend_->copy_from_host(table_of<SlotState>(slots_, bounds_.max_slots), table_of(empty));
   return {};
 }
 
@@ -66,14 +67,14 @@ Result<void> Executor::allocate_cache(std::int32_t n_blocks, std::int32_t block_
 Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
   check(!storages_.empty() && captured_steps_ == nullptr, "Executor: steps are recorded once, when the cache is allocated");
   BATON_TRY(captured_steps_,
-            CapturedSteps::make(*backend_, *model_, table_of<SlotState>(slots_, limits_.max_slots), storage_pointers_,
-                                std::min({max_rows, limits_.max_rows, limits_.max_samples})));
+            CapturedSteps::make(*backend_, *model_, table_of<SlotState>(slots_, bounds_.max_slots), storage_pointers_,
+                                std::min({max_rows, bounds_.max_rows, bounds_.max_samples})));
   return captured_steps_->n_graphs();
 }
 
 void Executor::submit(StepInput step) {
-  const StepHeader& header = step.header();
-  check(header.n_rows <= limits_.max_rows && header.samples.count <= limits_.max_samples, "Executor: a step over its limits");
+  const auto excess = find_excess(step.view(), bounds_);
+  check(!excess, [&] { return "Executor: " + *excess; });
   check(!storages_.empty(), "Executor: a step before the cache is allocated");
   check(!is_asynchronous_ || submitted_.size() < kMaxInFlight, "Executor: more steps in flight than it has buffers for");
   submitted_.push_back({std::move(step), nullptr, {}});
@@ -84,8 +85,8 @@ void Executor::submit(StepInput step) {
 void Executor::enqueue(Submitted& step) {
   step.enqueued = Clock::now();
   const StepView view = backend_->upload_step(step.input);
-  const std::int32_t n_samples = view.header->samples.count;
-  const TensorView slots = table_of<SlotState>(slots_, limits_.max_slots);
+  const std::int32_t n_samples = view.n_samples();
+  const TensorView slots = table_of<SlotState>(slots_, bounds_.max_slots);
   std::optional<TensorView> logits;
   if (captured_steps_ != nullptr) logits = captured_steps_->replay(view);
   if (!logits) logits = model_->forward(*backend_, view, slots, storage_pointers_);

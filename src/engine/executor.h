@@ -30,10 +30,10 @@ class Executor {
   /// Steps that may be submitted and not waited for, on an asynchronous backend.
   static constexpr std::size_t kMaxInFlight = 2;
 
-  /// Allocates workspace, slot table and result buffers for steps within `limits`; KV storage comes with allocate_cache, when
-  /// what is left is known.
+  /// Allocates workspace, slot table and result buffers for steps within `bounds`; KV storage comes with
+  /// allocate_cache, when what is left is known.
   static Result<std::unique_ptr<Executor>> create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
-                                                  const StepLimits& limits);
+                                                  const StepBounds& bounds);
   ~Executor();
 
   /// Makes one storage a layer group. Once, before the first step.
@@ -61,13 +61,13 @@ class Executor {
     Clock::time_point enqueued;
   };
 
-  Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepLimits& limits);
+  Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepBounds& bounds);
   Result<void> allocate();
   void enqueue(Submitted& step);
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
-  StepLimits limits_;
+  StepBounds bounds_;
   bool is_asynchronous_;
   std::vector<std::unique_ptr<KvStorage>> storages_;
   std::vector<KvStorage*> storage_pointers_;

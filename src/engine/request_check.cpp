@@ -124,6 +124,23 @@ Result<void> check_lists(const SamplingParams& sampling, std::int32_t n_vocab) {
   return {};
 }
 
+/// Whether a step can hold the lists of one sequence, however long its answer becomes.
+Result<void> check_step(const Request& request, const RequestLimits& limits) {
+  const SamplingParams& sampling = request.sampling;
+  const auto prompt_len = static_cast<std::int32_t>(request.prompt.size());
+  const std::int32_t max_len = sampling.max_tokens ? prompt_len + *sampling.max_tokens : limits.max_model_len;
+  const std::int32_t n_entries = max_list_entries(sampling, prompt_len, max_len);
+  if (n_entries <= limits.max_list_entries) return {};
+  const char* field = sampling.repetition_penalty != 1  ? "repetition_penalty"
+                      : sampling.presence_penalty != 0  ? "presence_penalty"
+                      : sampling.frequency_penalty != 0 ? "frequency_penalty"
+                      : !sampling.allowed_ids.empty()   ? "allowed_token_ids"
+                                                        : "logit_bias";
+  return refuse(field, fmt::format("{}: with {} tokens of prompt and answer, penalties, logit_bias, bad_words and "
+                                   "allowed_token_ids come to {} entries, and a step holds {}",
+                                   field, max_len, n_entries, limits.max_list_entries));
+}
+
 /// The model's end-of-sequence ids, unless ignored, and the request's own, each once.
 std::vector<TokenId> stop_ids_of(const SamplingParams& sampling, std::span<const TokenId> eos_token_ids) {
   std::vector<TokenId> ids;
@@ -149,6 +166,7 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
   BATON_TRY_VOID(check_lengths(request, limits));
   BATON_TRY_VOID(check_sampling(request.sampling));
   BATON_TRY_VOID(check_lists(request.sampling, limits.n_vocab));
+  BATON_TRY_VOID(check_step(request, limits));
   BATON_TRY_VOID(check_tokens(request.prompt, limits.n_vocab, "prompt"));
   BATON_TRY_VOID(check_tokens(request.sampling.stop_ids, limits.n_vocab, "stop_token_ids"));
   if (request.n_sequences < 1 || request.n_sequences > kMaxSequencesPerRequest) {

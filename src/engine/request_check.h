@@ -17,7 +17,8 @@ struct RequestLimits {
   std::int32_t max_model_len = 0;
   std::int32_t n_vocab = 0;
   std::span<const TokenId> eos_token_ids;
-  SpeculationOptions speculation = {};  ///< of requests that do not say
+  SpeculationOptions speculation = {};              ///< of requests that do not say
+  std::int32_t max_list_entries = kMaxListEntries;  ///< see StepBounds
 };
 
 /// Sequences that one request may ask for.

@@ -21,7 +21,8 @@ struct SchedulerOptions {
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
   std::int32_t max_prefill_tokens = 0;         ///< rows of prefill in a step in which a sequence decodes; 0: no other limit
   std::int32_t max_scores = 1 << 30;           ///< rows of prompts that a step scores (Sequence::scores_row)
-  std::int32_t max_list_entries = kMaxListEntries;  ///< of the sequences that run (Sequence::n_list_entries)
+  std::int64_t max_list_entries = kMaxListEntries;  ///< of the sequences that run (Sequence::n_list_entries)
+  std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can come to
   std::int32_t max_drafts = 0;  ///< that a step verifies; as many slots behind those of the sequences are for them
 };
 
@@ -91,6 +92,8 @@ struct PlanSketch;
 /// - A sequence is admitted when its tokens and a block more fit beside what every running sequence still needs for its tokens
 /// and a
 ///   block more, blocks that are shared counted once. Nobody overtakes one that does not fit: so everyone gets its turn.
+/// - Running sequences fit one step at their longest, with their blocks and their lists: the others wait, so that no
+///   plan exceeds StepBounds.
 /// - A sequence whose next blocks another is just filling waits for them, step by step: one fill for many.
 /// - When blocks run out the last running sequence is preempted: its blocks are given back (what the tree keeps, it finds
 /// again; blocks
@@ -155,9 +158,8 @@ class Scheduler {
   Queue::const_iterator next_to_admit(const PlanSketch& sketch, Queue::const_iterator head, Fills& fills) const;
   bool shares_with_running(const Sequence& sequence) const;
   bool admit(PlanSketch& sketch, Sequence& sequence);
-  std::int32_t n_claimed(int group) const;
-  bool has_spare_blocks() const;
-  bool has_room_for_lists(const Sequence& sequence) const;
+  std::int32_t n_claimed() const;
+  bool fits_step(const Sequence& sequence) const;
   bool make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions);
   void preempt(PlanSketch& sketch, Sequence& victim);
   void apply(const PlannedSequence& planned);
@@ -175,6 +177,8 @@ class Scheduler {
   Queue waiting_;
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;  ///< a stack
+  std::int64_t n_list_entries_ = 0;   ///< of the running sequences
+  std::int64_t n_block_entries_ = 0;  ///< of the running sequences, at their longest
   RowCost row_cost_;
   std::int64_t next_step_ = 0;
   std::int32_t n_deferred_ = 0;

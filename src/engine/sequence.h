@@ -18,6 +18,14 @@ namespace baton {
 
 enum class SequenceState { waiting, running, finished };
 
+/// Entries of the lists (token counts, biases, bans, allowed ids) that sampling one token of a sequence can need.
+inline std::int32_t max_list_entries(const SamplingParams& sampling, std::int32_t prompt_len, std::int32_t max_len) {
+  const bool penalises = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
+  const std::int32_t n_counts = sampling.repetition_penalty != 1 ? max_len : penalises ? max_len - prompt_len : 0;
+  return n_counts +
+         static_cast<std::int32_t>(sampling.logit_bias.size() + sampling.bad_words.size() + sampling.allowed_ids.size());
+}
+
 /// Invariants: n_committed <= n_planned; the table covers n_planned positions while running; in a state other than running the
 /// sequence has neither blocks nor a slot. Thread: engine only.
 struct Sequence {
@@ -78,13 +86,7 @@ struct Sequence {
     if (is_own()) return prompt_len;
     return n_scores(0, prompt_len) > 0 ? std::min(n_scored, n_tokens() - 1) : n_tokens() - 1;
   }
-  /// Entries of its order's lists, at most.
-  std::int32_t n_list_entries() const {
-    const bool penalises = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
-    const std::int32_t n_counts = sampling.repetition_penalty != 1 ? max_len : penalises ? max_len - prompt_len : 0;
-    return n_counts +
-           static_cast<std::int32_t>(sampling.logit_bias.size() + sampling.bad_words.size() + sampling.allowed_ids.size());
-  }
+  std::int32_t n_list_entries() const { return max_list_entries(sampling, prompt_len, max_len); }
   std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t n_generated() const { return n_tokens() - prompt_len; }
   /// Tokens at most, once every enqueued step has run.

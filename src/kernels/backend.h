@@ -119,16 +119,21 @@ class Backend {
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
   virtual Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) = 0;
+  /// Makes room for steps of up to `size_bytes`. From then on a larger step aborts, and a device keeps steps at one
+  /// address (unless it is asked for still more room). Without this call room is made as steps come, which may move
+  /// them: a CapturedGraph that reads a step does not survive that. Errors: out_of_memory.
+  virtual Result<void> reserve_steps(std::size_t size_bytes) = 0;
   /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they must
   /// live as long; a device copies them to the same address each time, in the order of the operations, so that a CapturedGraph
   /// finds the new step where it found the old one.
   virtual StepView upload_step(const StepInput& step) = 0;
   /// Waits until everything enqueued has run.
   virtual void synchronize() = 0;
-  /// Records what `operations` calls (once, at this call; operations only: no allocation, upload, copy or synchronize) without
-  /// running it where the device can. A replay serves later steps, whatever their lengths, items and groups, of at most as many
-  /// rows and orders (what is behind theirs is not to be read), with one exception: attention that was recorded for a step
-  /// without partial states has nothing that merges, and serves only such steps.
+  /// Records what `operations` calls (once, at this call; operations only: no allocation, upload, copy or synchronize)
+  /// without running it where the device can. A replay serves later steps, whatever their lengths and items, of at
+  /// most as many rows and samples (what is behind theirs is not to be read) and as many groups, with one exception:
+  /// attention that was recorded for a step without partial states has nothing that merges, and serves only such
+  /// steps.
   virtual Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) = 0;
   /// Runs `operations`, waits, and gives the microseconds they took by the device's clock.
   virtual double time_us(const std::function<void()>& operations) = 0;

@@ -1,13 +1,17 @@
-/// One step's work as plain data: token rows, attention items, sampling orders. The batch builder packs it into one trivially
-/// copyable buffer (StepInput); a rank needs nothing else to run the step. Offsets are bytes from the start of the buffer, so
-/// the same view works on the host copy and on a device's.
+/// One step's work as plain data: token rows, attention items, sampling metadata. The batch builder packs it into one
+/// trivially copyable buffer (StepInput); a rank needs nothing else to run the step. The buffer is a table of sections
+/// by kind. Offsets are bytes from its start, so the same view works on the host's copy and on a device's.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -21,8 +25,6 @@ inline constexpr TokenId kLastTokenOfSlot = -1;
 /// A KV index is the address of one KV position in a storage: block * block_len + offset in the block. (A slot is a running
 /// sequence's row of the slot table, see SlotState.) This one stands for "this row's key and value are not stored".
 inline constexpr std::int64_t kNoKvIndex = -1;
-/// Layer groups (layers with one window and KV shape) a step can hold.
-inline constexpr int kMaxLayerGroups = 2;
 /// Alternatives with log-probabilities that a sampled token can carry.
 inline constexpr int kMaxTopLogprobs = 20;
 /// Elements of a step's lists (counts, biases, bans, allowed ids) together.
@@ -108,10 +110,10 @@ struct SamplingMetadata {
   float frequency_penalty = 0;       ///< 0: off; times how often it was generated
   /// 1: the slot's last token was sampled by a step that the host had not seen when it made `counts`; the sampler counts it.
   std::int32_t counts_last_token = 0;
-  Range counts;                 ///< of StepHeader::token_counts, ids each once
-  Range biases;                 ///< of StepHeader::token_biases, ids each once
-  Range bans;                   ///< of StepHeader::token_bans
-  Range allowed;                ///< of StepHeader::allowed_ids, ascending; none: all tokens
+  Range counts;                 ///< of SectionKind::token_counts, ids each once
+  Range biases;                 ///< of SectionKind::token_biases, ids each once
+  Range bans;                   ///< of SectionKind::token_bans
+  Range allowed;                ///< of SectionKind::allowed_ids, ascending; none: all tokens
   std::int32_t min_tokens = 0;  ///< stop ids are not chosen before this many tokens
   std::int32_t max_tokens = 0;  ///< the sequence is finished after this many
   std::int32_t n_stop_ids = 0;
@@ -129,7 +131,7 @@ enum class FinishedBy : std::int32_t {
   nothing_allowed = 4,  ///< every token was forbidden; none is given
 };
 
-/// What sampling gives back for one order.
+/// What sampling gives back for one sample.
 struct SampleResult {
   TokenId token = 0;
   FinishedBy finished = FinishedBy::not_finished;
@@ -158,90 +160,199 @@ struct Section {
   std::int32_t count = 0;
 };
 
-/// The rows and the work list of one layer group.
-struct LayerGroupSections {
-  Section rows;           ///< TokenRow [n_rows]
-  Section kv_indices;     ///< int64 [n_rows]: KV indices, or kNoKvIndex
-  Section items;          ///< AttentionItem
-  Section block_lists;    ///< int32 block ids
-  Section merge_offsets;  ///< int32 [n_rows + 1] into merge_inputs; equal neighbours: the row was written directly
-  Section merge_inputs;   ///< int32 partial states of each row, in merge order (ascending positions)
+/// What a section of a step holds. A new kind is an enumerator here and a row of kSections.
+enum class SectionKind : std::int32_t {
+  // One of each in a step.
+  token_ids,     ///< int32 [n_rows], or kLastTokenOfSlot
+  reset_slots,   ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
+  samples,       ///< SamplingMetadata; row i of the logits belongs to sample i
+  token_counts,  ///< TokenCount, see SamplingMetadata
+  token_biases,  ///< TokenBias
+  token_bans,    ///< TokenBan
+  allowed_ids,   ///< int32
+  // One of each in every layer group.
+  rows,           ///< TokenRow [n_rows]
+  kv_indices,     ///< int64 [n_rows]: KV indices, or kNoKvIndex
+  items,          ///< AttentionItem
+  block_lists,    ///< int32 block ids
+  merge_offsets,  ///< int32 [n_rows + 1] into merge_inputs; equal neighbours: the row was written directly
+  merge_inputs,   ///< int32 partial states of each row, in merge order (ascending positions)
   /// int32 item * n_kv_heads + kv_head: worker w takes [worker_offsets[w], worker_offsets[w + 1]) of them in this order, so
   /// that all end together (AttentionPlan::pairs). Both are empty where the backend did not ask for it.
-  Section pairs;
-  Section worker_offsets;  ///< int32 [n_workers + 1]
+  pairs,
+  worker_offsets,  ///< int32 [n_workers + 1]
+};
+inline constexpr std::size_t kStepKinds = static_cast<std::size_t>(SectionKind::rows);
+inline constexpr std::size_t kGroupKinds = static_cast<std::size_t>(SectionKind::worker_offsets) + 1 - kStepKinds;
+
+/// The most elements that a step may have, counted once from the engine's limits. Memory for steps is allocated from
+/// it, the scheduler plans within it, and the executor aborts on a step that exceeds it.
+struct StepBounds {
+  std::int32_t max_rows = 0;
+  std::int32_t max_samples = 0;   ///< rows whose logits are wanted
+  std::int32_t max_partials = 0;  ///< partial attention states of one layer group
+  std::int32_t max_slots = 0;
+  std::int32_t max_items = 1 << 16;  ///< attention items of one layer group
+  std::int32_t max_pairs = 1 << 20;  ///< items times KV heads
+  std::int32_t max_workers = 1 << 12;
+  std::int32_t max_block_entries = 1 << 20;         ///< block ids in the lists of one layer group, over all items
+  std::int32_t max_list_entries = kMaxListEntries;  ///< token counts, biases, bans and allowed ids together
+  std::int32_t n_groups = 1;                        ///< layer groups
+
+  /// Bytes of the largest step.
+  std::size_t size_bytes() const;
+};
+
+/// A member of StepBounds.
+using StepBound = std::int32_t StepBounds::*;
+
+/// What the code needs to know of a kind of section.
+struct SectionInfo {
+  SectionKind kind;
+  std::string_view name;
+  std::int32_t element_bytes = 0;
+  StepBound max_count = nullptr;
+  std::int32_t n_more = 0;  ///< elements beyond max_count
+  /// All kinds with this mark have max_count elements together.
+  bool shares_bound = false;
+};
+
+/// Every kind of section, in the order of SectionKind.
+inline constexpr auto kSections = std::to_array<SectionInfo>({
+    {SectionKind::token_ids, "token ids", sizeof(TokenId), &StepBounds::max_rows},
+    {SectionKind::reset_slots, "slots to reset", sizeof(std::int32_t), &StepBounds::max_slots},
+    {SectionKind::samples, "samples", sizeof(SamplingMetadata), &StepBounds::max_samples},
+    {SectionKind::token_counts, "token counts", sizeof(TokenCount), &StepBounds::max_list_entries, 0, true},
+    {SectionKind::token_biases, "token biases", sizeof(TokenBias), &StepBounds::max_list_entries, 0, true},
+    {SectionKind::token_bans, "token bans", sizeof(TokenBan), &StepBounds::max_list_entries, 0, true},
+    {SectionKind::allowed_ids, "allowed ids", sizeof(TokenId), &StepBounds::max_list_entries, 0, true},
+    {SectionKind::rows, "rows", sizeof(TokenRow), &StepBounds::max_rows},
+    {SectionKind::kv_indices, "KV indices", sizeof(std::int64_t), &StepBounds::max_rows},
+    {SectionKind::items, "attention items", sizeof(AttentionItem), &StepBounds::max_items},
+    {SectionKind::block_lists, "block list entries", sizeof(std::int32_t), &StepBounds::max_block_entries},
+    {SectionKind::merge_offsets, "merge offsets", sizeof(std::int32_t), &StepBounds::max_rows, 1},
+    {SectionKind::merge_inputs, "merge inputs", sizeof(std::int32_t), &StepBounds::max_partials},
+    {SectionKind::pairs, "pairs of item and KV head", sizeof(std::int32_t), &StepBounds::max_pairs},
+    {SectionKind::worker_offsets, "worker offsets", sizeof(std::int32_t), &StepBounds::max_workers, 1},
+});
+static_assert(kSections.size() == kStepKinds + kGroupKinds);
+static_assert([] {
+  for (std::size_t i = 0; i < kSections.size(); ++i)
+    if (static_cast<std::size_t>(kSections[i].kind) != i) return false;
+  return true;
+}());
+
+/// Sections begin at multiples of this: devices read items 16 bytes at a time.
+inline constexpr std::size_t kSectionAlignment = 16;
+
+/// The sections of one layer group.
+struct LayerGroupHeader {
+  std::array<Section, kGroupKinds> sections{};
   std::int32_t n_partials = 0;
   std::int32_t most_merge_inputs = 0;  ///< of any row
   /// The first so many items are shared runs and long contexts. An executor that hands items out one by one crosses these with
   /// the KV heads item by item, and the rest head by head, so that sequences that read the same blocks by themselves read them
   /// at the same time.
   std::int32_t n_shared_items = 0;
+  std::int32_t reserved = 0;
+
+  constexpr const Section& section(SectionKind kind) const { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }
+  constexpr Section& section(SectionKind kind) { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }
 };
 
+/// The beginning of a step buffer. The headers of its n_groups layer groups follow, then the sections. The number of
+/// groups is the model's, so a header stands at the same place in every step, where a CapturedGraph finds it.
 struct StepHeader {
   std::int64_t step = 0;
   std::int32_t size_bytes = 0;
   std::int32_t n_rows = 0;
   std::int32_t n_groups = 0;
   std::int32_t reserved = 0;
-  Section token_ids;     ///< int32 [n_rows], or kLastTokenOfSlot
-  Section reset_slots;   ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
-  Section samples;       ///< SamplingMetadata; row i of the logits belongs to sample i
-  Section token_counts;  ///< TokenCount, see SamplingMetadata
-  Section token_biases;  ///< TokenBias
-  Section token_bans;    ///< TokenBan
-  Section allowed_ids;   ///< int32
-  std::array<LayerGroupSections, kMaxLayerGroups> groups{};
-};
-static_assert(std::is_trivially_copyable_v<StepHeader> && std::is_trivially_copyable_v<SamplingMetadata> &&
-              std::is_trivially_copyable_v<SampleResult>);
+  std::array<Section, kStepKinds> sections{};
 
-/// A step's buffer read in place. `data` may be device memory: then only the backend reads the sections, while the header is
-/// always a host copy.
+  constexpr const Section& section(SectionKind kind) const { return sections[static_cast<std::size_t>(kind)]; }
+  constexpr Section& section(SectionKind kind) { return sections[static_cast<std::size_t>(kind)]; }
+};
+static_assert(std::is_trivially_copyable_v<StepHeader> && std::is_trivially_copyable_v<LayerGroupHeader> &&
+              std::is_trivially_copyable_v<SamplingMetadata> && std::is_trivially_copyable_v<SampleResult>);
+static_assert(sizeof(StepHeader) % alignof(LayerGroupHeader) == 0);
+
+/// A step's buffer read in place. `data` may be device memory: then only the backend reads the sections, while the
+/// headers are always a host copy.
 struct StepView {
-  const StepHeader* header = nullptr;
+  const StepHeader* header = nullptr;  ///< on the host, as are the headers of the layer groups behind it
   const std::byte* data = nullptr;
 
+  const LayerGroupHeader& group(int index) const {
+    check(index >= 0 && index < header->n_groups, "StepView: the layer group is not in the step");
+    return reinterpret_cast<const LayerGroupHeader*>(header + 1)[index];
+  }
+  /// `group` is that of a kind that layer groups have.
+  const Section& section(SectionKind kind, int of_group = 0) const {
+    return static_cast<std::size_t>(kind) < kStepKinds ? header->section(kind) : group(of_group).section(kind);
+  }
+  std::int32_t count(SectionKind kind, int of_group = 0) const { return section(kind, of_group).count; }
   template <class T>
-  const T* pointer(const Section& section) const {
-    return reinterpret_cast<const T*>(data + section.offset);
+  const T* pointer(SectionKind kind, int of_group = 0) const {
+    check(sizeof(T) == static_cast<std::size_t>(kSections[static_cast<std::size_t>(kind)].element_bytes),
+          "StepView: a section has elements of another size");
+    return reinterpret_cast<const T*>(data + section(kind, of_group).offset);
   }
   template <class T>
-  std::span<const T> span(const Section& section) const {
-    return {pointer<T>(section), static_cast<std::size_t>(section.count)};
+  std::span<const T> span(SectionKind kind, int of_group = 0) const {
+    return {pointer<T>(kind, of_group), static_cast<std::size_t>(count(kind, of_group))};
   }
+  std::int32_t n_samples() const { return count(SectionKind::samples); }
 };
 
-/// Owner of one packed step on the host. Sections are appended (16-byte aligned) and the header written by `finish`.
+/// Which kind of section of `step` has more elements than `bounds` allow, in a sentence with both numbers; none: the
+/// step fits.
+std::optional<std::string> find_excess(const StepView& step, const StepBounds& bounds);
+
+/// Owner of one packed step on the host. Sections are appended and the headers written by `finish`.
 class StepInput {
  public:
-  StepInput() {
+  explicit StepInput(std::int32_t n_groups = 1) : groups_(static_cast<std::size_t>(n_groups)) {
+    header_.n_groups = n_groups;
     bytes_.reserve(4096);
-    bytes_.resize(sizeof(StepHeader));
+    bytes_.resize(sizeof(StepHeader) + groups_.size() * sizeof(LayerGroupHeader));
   }
 
   StepHeader& header() { return header_; }
+  LayerGroupHeader& group(int index) { return groups_.at(static_cast<std::size_t>(index)); }
 
   template <class T>
-  Section append(std::span<const T> elements) {
+  void append(SectionKind kind, std::span<const T> elements, int of_group = 0) {
     static_assert(std::is_trivially_copyable_v<T>);
-    const std::size_t offset = (bytes_.size() + 15) / 16 * 16;  // devices read items 16 bytes at a time
+    check(sizeof(T) == static_cast<std::size_t>(kSections[static_cast<std::size_t>(kind)].element_bytes),
+          "StepInput: a section has elements of another size");
+    const std::size_t offset = (bytes_.size() + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
     bytes_.resize(offset + elements.size_bytes());
     if (!elements.empty()) std::memcpy(bytes_.data() + offset, elements.data(), elements.size_bytes());
-    return {static_cast<std::int32_t>(offset), static_cast<std::int32_t>(elements.size())};
+    Section& section = static_cast<std::size_t>(kind) < kStepKinds ? header_.section(kind) : group(of_group).section(kind);
+    section = {static_cast<std::int32_t>(offset), static_cast<std::int32_t>(elements.size())};
+  }
+  template <class T>
+  void append(SectionKind kind, const std::vector<T>& elements, int of_group = 0) {
+    append(kind, std::span<const T>(elements), of_group);
   }
   void finish() {
+    check(bytes_.size() <= std::size_t{std::numeric_limits<std::int32_t>::max()},
+          "StepInput: the step is larger than its offsets can say");
     header_.size_bytes = static_cast<std::int32_t>(bytes_.size());
     std::memcpy(bytes_.data(), &header_, sizeof(header_));
+    std::memcpy(bytes_.data() + sizeof(header_), groups_.data(), groups_.size() * sizeof(LayerGroupHeader));
   }
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// Valid while this stands unchanged, also when it is moved.
   StepView view() const {
     check(header_.size_bytes == static_cast<std::int32_t>(bytes_.size()), "StepInput: view before finish");
-    return {&header_, bytes_.data()};
+    return {reinterpret_cast<const StepHeader*>(bytes_.data()), bytes_.data()};
   }
 
  private:
   StepHeader header_;
+  std::vector<LayerGroupHeader> groups_;
   std::vector<std::byte> bytes_;
 };
 

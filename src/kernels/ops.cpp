@@ -52,8 +52,7 @@ void resolve_rows(Backend& backend, const ResolveRowsArgs& args) {
   check_dtype(args.token_ids, DType::i32, "token_ids");
   check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState),
         "slots must be u8 [n_slots, sizeof(SlotState)]");
-  check(static_cast<std::int32_t>(args.rows_of_group.size()) == args.step.header->n_groups, "one tensor of rows a layer group");
-  for (const TensorView& rows : args.rows_of_group) check_shape(rows, {n_rows, sizeof(TokenRow)}, "rows");
+  check_shape(args.rows, {args.step.header->n_groups, n_rows, sizeof(TokenRow)}, "rows");
   backend.resolve_rows(args);
 }
 
@@ -85,7 +84,7 @@ void rms_norm(Backend& backend, const RmsNormArgs& args) {
 
 void gather_rows(Backend& backend, const GatherRowsArgs& args) {
   check(args.in.shape.rank() == 2 && args.in.shape[0] == args.step.header->n_rows, "gather_rows: in [n_rows, d]");
-  check_shape(args.out, {args.step.header->samples.count, args.in.shape[1]}, "gather_rows out");
+  check_shape(args.out, {args.step.n_samples(), args.in.shape[1]}, "gather_rows out");
   check_dtype(args.out, args.in.dtype, "gather_rows out");
   check(!overlap(args.in, args.out), "gather_rows: out overlaps in");
   backend.gather_rows(args);
@@ -133,8 +132,7 @@ void attention(Backend& backend, const AttentionArgs& args) {
   check(!overlap(args.q, args.out), "attention: out overlaps q");
   check(args.softcap >= 0, "attention: the bound of the scores is negative");
   check_shape(args.rows, {args.step.header->n_rows, sizeof(TokenRow)}, "attention rows");
-  check_partials(args.partials, args.q.shape[1], kv.head_dim,
-                 args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials);
+  check_partials(args.partials, args.q.shape[1], kv.head_dim, args.step.group(args.group).n_partials);
   backend.attention(args);
 }
 
@@ -143,7 +141,7 @@ void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
   check(args.out.shape.rank() == 3 && args.out.shape[0] == args.step.header->n_rows,
         "attention_merge: out [rows, n_heads, head_dim]");
   check_float(args.out, "attention_merge out");
-  const std::int32_t n_partials = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials;
+  const std::int32_t n_partials = args.step.group(args.group).n_partials;
   if (n_partials == 0) return;
   check_partials(args.partials, args.out.shape[1], args.out.shape[2], n_partials);
   check(!overlap(args.out, args.partials.o), "attention_merge: out overlaps the partial states");
@@ -160,7 +158,7 @@ void silu_mul(Backend& backend, const SiluMulArgs& args) {
 }
 
 void sample(Backend& backend, const SampleArgs& args) {
-  const std::int64_t n_samples = args.step.header->samples.count;
+  const std::int64_t n_samples = args.step.n_samples();
   check(args.logits.shape.rank() == 2 && args.logits.shape[0] == n_samples, "sample: logits [n_samples, n_vocab]");
   check_dtype(args.logits, DType::f32, "sample logits");
   check(args.slots.shape.rank() == 2 && args.slots.shape[1] == sizeof(SlotState),

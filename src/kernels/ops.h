@@ -28,13 +28,13 @@ struct RopeTable {
 /// Makes this step's truth from its plan: zeroes the SlotState of `reset_slots`, and writes for each row the token it embeds
 /// and the attention rows with the bounds of finished sequences emptied (kv_hi = kv_lo).
 ///
-///     token_ids  [n_rows] i32 out     rows_of_group[g]  [n_rows] TokenRow out (as u8 [n_rows, 16])
+///     token_ids  [n_rows] i32 out     rows  [n_groups, n_rows] TokenRow out (as u8 [n_groups, n_rows, 16])
 ///     slots      [n_slots] SlotState in and out (as u8 [n_slots, 16])
 struct ResolveRowsArgs {
   StepView step;
   TensorView slots;
   TensorView token_ids;
-  std::span<const TensorView> rows_of_group;
+  TensorView rows;
 };
 void resolve_rows(Backend& backend, const ResolveRowsArgs& args);
 
@@ -170,7 +170,7 @@ struct SiluMulArgs {
 };
 void silu_mul(Backend& backend, const SiluMulArgs& args);
 
-/// Chooses the next token of every order, updates its SlotState, and reports log-probabilities.
+/// Chooses the next token of every sample, updates its SlotState, and reports log-probabilities.
 ///
 ///     logits  [n_samples, n_vocab] f32, may be changed     slots  [n_slots] SlotState (u8 [n_slots, 16])
 ///     results  [n_samples] SampleResult (u8 [n_samples, sizeof(SampleResult)])
@@ -184,11 +184,12 @@ void silu_mul(Backend& backend, const SiluMulArgs& args);
 ///     forbidden   bans (of any `after`, or of the slot's last token), stop ids before min_tokens, all but `allowed` if there
 ///     are any
 ///
-/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise probabilities are softmax(x / temperature), cut to
-/// those of at least min_p times the largest, of these to the top_k largest, then to the smallest set whose share of what is
-/// left reaches top_p (ties by smaller id), and the token is the maximum of log p + Gumbel noise, whose bits are Philox4x32-10
-/// of key seed and counter (n_generated, token id): the same in any batch. A NaN among the logits ends the sequence with
-/// FinishedBy::not_a_number. An order with `scored` reports that token's log-probability and rank, reads and changes no slot.
+/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise probabilities are softmax(x /
+/// temperature), cut to those of at least min_p times the largest, of these to the top_k largest, then to the smallest
+/// set whose share of what is left reaches top_p (ties by smaller id), and the token is the maximum of log p + Gumbel
+/// noise, whose bits are Philox4x32-10 of key seed and counter (n_generated, token id): the same in any batch. A NaN
+/// among the logits ends the sequence with FinishedBy::not_a_number. A sample with `scored` reports that token's
+/// log-probability and rank, reads and changes no slot.
 struct SampleArgs {
   StepView step;
   TensorView logits;

@@ -12,11 +12,11 @@ namespace baton {
 class Model::Workspace {
  public:
   static Result<std::unique_ptr<Workspace>> make(const ModelConfig& config, DType dtype, Backend& backend,
-                                                 const StepLimits& limits) {
+                                                 const StepBounds& bounds) {
     auto made = std::unique_ptr<Workspace>(new Workspace);
     const DType product = backend.info().rounds_matmul_outputs ? dtype : DType::f32;
     made->matmul_dtype = product;
-    const std::int64_t rows = limits.max_rows;
+    const std::int64_t rows = bounds.max_rows;
     const std::int64_t n_heads = config.n_heads;
     const std::int64_t q_width = n_heads * config.head_dim;
     const std::int64_t kv_width = static_cast<std::int64_t>(config.n_kv_heads) * config.head_dim;
@@ -31,14 +31,14 @@ class Model::Workspace {
     BATON_TRY(made->attended, backend.allocate(wide(rows * q_width, dtype)));
     BATON_TRY(made->gate_up, backend.allocate(wide(rows * 2 * config.d_ff, product)));
     BATON_TRY(made->activated, backend.allocate(wide(rows * config.d_ff, dtype)));
-    BATON_TRY(made->gathered, backend.allocate(wide(static_cast<std::int64_t>(limits.max_samples) * config.d_model, dtype)));
-    BATON_TRY(made->logits, backend.allocate(wide(static_cast<std::int64_t>(limits.max_samples) * config.n_vocab, DType::f32)));
-    BATON_TRY(made->partial_o, backend.allocate(wide(limits.max_partials * q_width, DType::f32)));
-    BATON_TRY(made->partial_m, backend.allocate(wide(limits.max_partials * n_heads, DType::f32)));
-    BATON_TRY(made->partial_l, backend.allocate(wide(limits.max_partials * n_heads, DType::f32)));
-    made->partials = {made->partial_o.view(DType::f32, {limits.max_partials, n_heads, config.head_dim}),
-                      made->partial_m.view(DType::f32, {limits.max_partials, n_heads}),
-                      made->partial_l.view(DType::f32, {limits.max_partials, n_heads})};
+    BATON_TRY(made->gathered, backend.allocate(wide(static_cast<std::int64_t>(bounds.max_samples) * config.d_model, dtype)));
+    BATON_TRY(made->logits, backend.allocate(wide(static_cast<std::int64_t>(bounds.max_samples) * config.n_vocab, DType::f32)));
+    BATON_TRY(made->partial_o, backend.allocate(wide(bounds.max_partials * q_width, DType::f32)));
+    BATON_TRY(made->partial_m, backend.allocate(wide(bounds.max_partials * n_heads, DType::f32)));
+    BATON_TRY(made->partial_l, backend.allocate(wide(bounds.max_partials * n_heads, DType::f32)));
+    made->partials = {made->partial_o.view(DType::f32, {bounds.max_partials, n_heads, config.head_dim}),
+                      made->partial_m.view(DType::f32, {bounds.max_partials, n_heads}),
+                      made->partial_l.view(DType::f32, {bounds.max_partials, n_heads})};
     BATON_TRY_VOID(made->fill_rope_table(config, backend));
     return made;
   }
@@ -113,8 +113,8 @@ std::int32_t Model::n_layers_of_group(int group) const {
   return config_.n_layers;
 }
 
-Result<void> Model::prepare(Backend& backend, const StepLimits& limits) {
-  BATON_TRY(workspace_, Workspace::make(config_, weights_->dtype, backend, limits));
+Result<void> Model::prepare(Backend& backend, const StepBounds& bounds) {
+  BATON_TRY(workspace_, Workspace::make(config_, weights_->dtype, backend, bounds));
   return {};
 }
 
@@ -124,7 +124,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   Workspace& work = *workspace_;
   const DType dtype = weights_->dtype;
   const std::int64_t n_rows = step.header->n_rows;
-  const std::int64_t n_samples = step.header->samples.count;
+  const std::int64_t n_samples = step.n_samples();
   const std::int64_t d_model = config_.d_model;
   const std::int64_t n_heads = config_.n_heads;
   const std::int64_t q_width = n_heads * config_.head_dim;
@@ -140,7 +140,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   const TensorView gate_up = work.gate_up.view(work.matmul_dtype, {n_rows, 2LL * config_.d_ff});
   const TensorView activated = work.activated.view(dtype, {n_rows, config_.d_ff});
 
-  resolve_rows(backend, {step, slots, token_ids, std::span(&rows, 1)});
+  resolve_rows(backend, {step, slots, token_ids, work.rows.view(DType::u8, {1, n_rows, sizeof(TokenRow)})});
   embedding(backend, {x, weights_->embedding, token_ids});
   ConstTensorView added;  // what the part before adds to the residual stream; none before the first layer
   for (int layer = 0; layer < config_.n_layers; ++layer) {

@@ -13,14 +13,6 @@ namespace baton {
 
 struct ModelWeights;
 
-/// Memory a step works in, sized once for the largest step.
-struct StepLimits {
-  std::int32_t max_rows = 0;
-  std::int32_t max_samples = 0;   ///< rows whose logits are wanted
-  std::int32_t max_partials = 0;  ///< partial attention states of one layer group
-  std::int32_t max_slots = 0;
-};
-
 /// A decoder described by its config and architecture row, with weights packed by one backend.
 ///
 /// Thread: engine only. `forward` allocates nothing.
@@ -38,8 +30,8 @@ class Model {
   std::vector<AttentionShape> attention_shapes(std::int32_t block_len, DType kv_dtype) const;
   std::int32_t n_layers_of_group(int group) const;
 
-  /// Allocates the workspace. Must be called once before forward.
-  Result<void> prepare(Backend& backend, const StepLimits& limits);
+  /// Allocates the workspace of the largest step. Must be called once before forward.
+  Result<void> prepare(Backend& backend, const StepBounds& bounds);
 
   /// Runs one step: rows to logits [n_samples, n_vocab] f32, valid until the next call. `slots` u8 [max_slots,
   /// sizeof(SlotState)].

@@ -442,20 +442,19 @@ AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const Atte
   return std::move(planner.work_->plan);
 }
 
-LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan) {
-  LayerGroupSections sections;
-  sections.rows = step.append(std::span<const TokenRow>(plan.rows));
-  sections.items = step.append(std::span<const AttentionItem>(plan.items));
-  sections.block_lists = step.append(std::span<const std::int32_t>(plan.block_lists));
-  sections.merge_offsets = step.append(std::span<const std::int32_t>(plan.merge_offsets));
-  sections.merge_inputs = step.append(std::span<const std::int32_t>(plan.merge_inputs));
-  sections.pairs = step.append(std::span<const std::int32_t>(plan.pairs));
-  sections.worker_offsets = step.append(std::span<const std::int32_t>(plan.worker_offsets));
-  sections.n_partials = plan.n_partials;
+void append_plan(StepInput& step, const AttentionPlan& plan, int group) {
+  step.append(SectionKind::rows, plan.rows, group);
+  step.append(SectionKind::items, plan.items, group);
+  step.append(SectionKind::block_lists, plan.block_lists, group);
+  step.append(SectionKind::merge_offsets, plan.merge_offsets, group);
+  step.append(SectionKind::merge_inputs, plan.merge_inputs, group);
+  step.append(SectionKind::pairs, plan.pairs, group);
+  step.append(SectionKind::worker_offsets, plan.worker_offsets, group);
+  LayerGroupHeader& header = step.group(group);
+  header.n_partials = plan.n_partials;
   for (std::size_t row = 0; row < plan.rows.size(); ++row)
-    sections.most_merge_inputs = std::max(sections.most_merge_inputs, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
-  sections.n_shared_items = plan.n_item_major;
-  return sections;
+    header.most_merge_inputs = std::max(header.most_merge_inputs, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
+  header.n_shared_items = plan.n_item_major;
 }
 
 }  // namespace baton

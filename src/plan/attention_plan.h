@@ -134,8 +134,8 @@ std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequen
 AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const AttentionShape& shape,
                              const AttentionPlanOptions& options);
 
-/// Appends a plan's arrays to a step, as one layer group. The caller adds where keys are stored (kv_indices).
-LayerGroupSections append_plan(StepInput& step, const AttentionPlan& plan);
+/// Appends a plan's arrays to a step as those of a layer group. The caller adds where keys are stored (kv_indices).
+void append_plan(StepInput& step, const AttentionPlan& plan, int group = 0);
 
 /// Returns what is wrong with a plan, or nothing. Each row must see each position of its [kv_lo, kv_hi) in exactly one item, which
 /// must read the block that the sequence's table names. Each partial state must be written once and merged once, in ascending

@@ -29,8 +29,7 @@ struct Batch {
     for (std::int32_t i = 0; i < kv_len - n_unknown; ++i) sequence.tokens.push_back(static_cast<TokenId>(1000 * id.value + i));
     sequence.n_planned = kv_len;
     sequence.n_samples_in_flight = n_unknown + (samples ? 1 : 0);
-    sequence.table.groups.resize(1);
-    for (const std::int32_t block : blocks) sequence.table.groups[0].blocks.push_back(BlockId{block});
+    for (const std::int32_t block : blocks) sequence.table.blocks.push_back(BlockId{block});
     plan.sequences.push_back({id, sequence.slot, kv_len - n_rows, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
   }
@@ -63,10 +62,10 @@ TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
   const BuiltStep built = batch.build(BatchBuilder({group_of(1)}, {}));
   const StepView view = built.input.view();
   ASSERT_EQ(view.header->n_rows, 19);
-  const auto token_ids = view.span<TokenId>(view.header->token_ids);
-  const auto rows = view.span<TokenRow>(view.header->groups[0].rows);
-  const auto kv_indices = view.span<std::int64_t>(view.header->groups[0].kv_indices);
-  const auto samples = view.span<SamplingMetadata>(view.header->samples);
+  const auto token_ids = view.span<TokenId>(SectionKind::token_ids);
+  const auto rows = view.span<TokenRow>(SectionKind::rows);
+  const auto kv_indices = view.span<std::int64_t>(SectionKind::kv_indices);
+  const auto samples = view.span<SamplingMetadata>(SectionKind::samples);
   EXPECT_EQ(token_ids[0], kLastTokenOfSlot) << "block 2 comes before block 5";
   EXPECT_EQ(rows[0].slot, 11);
   EXPECT_EQ(rows[0].position, 8);
@@ -82,7 +81,7 @@ TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
   EXPECT_EQ(built.samples_of[0].count, 0);
   EXPECT_EQ(built.samples_of[1].first, 0);
   EXPECT_EQ(built.samples_of[1].count, 1);
-  EXPECT_EQ(view.span<std::int32_t>(view.header->reset_slots)[0], 10);
+  EXPECT_EQ(view.span<std::int32_t>(SectionKind::reset_slots)[0], 10);
 }
 
 TEST(BatchBuilder, reads_results_in_the_order_of_the_plan) {
@@ -167,8 +166,8 @@ TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
     std::vector<SequenceRows> rows;
     for (const SequenceReads& reads : built.reads) {
       const PlannedSequence& planned = batch.plan.sequences[static_cast<std::size_t>(reads.id.value)];
-      rows.push_back({planned.slot, batch.sequences.at(reads.id).table.blocks_of(0), planned.first_position + planned.n_rows,
-                      planned.n_rows});
+      rows.push_back(
+          {planned.slot, batch.sequences.at(reads.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
     }
     const AttentionPlan plan = plan_attention(rows, group.shape, options);
     EXPECT_EQ(built.kv_bytes_requested, 3 * plan.stats.kv_bytes_requested);

@@ -75,7 +75,7 @@ StepInput step_of(const Executor& executor, DType kv_dtype, std::int32_t n, cons
   options.costs.memory_bytes_per_us = options.costs.cache_bytes_per_us = 1;  // reading twice is never worth it
   StepInput step =
       testing::pack_step(sequences, executor.model().attention_shapes(kBlockLen, kv_dtype)[0], options, std::move(resets));
-  EXPECT_EQ(step.header().groups[0].n_partials > 0, shares && n > 1);
+  EXPECT_EQ(step.group(0).n_partials > 0, shares && n > 1);
   return step;
 }
 

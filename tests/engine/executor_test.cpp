@@ -64,7 +64,8 @@ TEST(ExecutorDeathTest, aborts_on_a_step_over_its_limits_and_on_a_wait_for_nothi
   const auto executor = make_executor();
   EXPECT_DEATH(executor->wait(), "without a submitted step");
   const std::vector<BlockId> blocks{BlockId{0}, BlockId{1}, BlockId{2}, BlockId{3}, BlockId{4}};
-  EXPECT_DEATH(executor->submit(step_of(*executor, blocks, testing::random_prompt(1, 65), 65, true)), "over its limits");
+  EXPECT_DEATH(executor->submit(step_of(*executor, blocks, testing::random_prompt(1, 65), 65, true)),
+               "the step has 65 token ids, over its bound of 64");
 }
 
 }  // namespace

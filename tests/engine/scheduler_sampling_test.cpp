@@ -88,14 +88,26 @@ TEST(SchedulerSampling, a_sequence_waits_while_a_step_could_not_carry_its_lists)
   EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{1, 8, 8}));
 }
 
-TEST(SchedulerSampling, one_sequence_alone_runs_with_any_lists) {
+TEST(SchedulerSampling, sequences_wait_while_a_step_could_not_list_their_blocks) {
   KvCache cache(100, 16, true);
-  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_list_entries = 7}, cache);
-  auto sequence = scored_sequence(0, 8, -1);
-  sequence->sampling.allowed_ids.assign(60, 3);
-  scheduler.add(std::move(sequence));
+  // Each may come to 8 + 5 - 1 positions, so to one block; 4 sequences fit the slots, 2 the step.
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_block_entries = 2}, cache);
+  for (std::int64_t id = 0; id < 4; ++id) scheduler.add(scored_sequence(id, 8, -1, static_cast<TokenId>(100 * id)));
   std::int32_t n_scores = 0;
-  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{8}));
+  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{8, 8}));
+  scheduler.check_invariants();
+  scheduler.finish(SequenceId{0}, FinishReason::abort);
+  EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{1, 8}));
+  scheduler.check_invariants();
+}
+
+TEST(SchedulerSamplingDeathTest, aborts_on_a_sequence_that_no_step_could_hold_alone) {
+  KvCache cache(100, 16, true);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_list_entries = 7, .max_block_entries = 1}, cache);
+  auto listed = scored_sequence(0, 8, -1);
+  listed->sampling.allowed_ids.assign(8, 3);
+  EXPECT_DEATH(scheduler.add(std::move(listed)), "cannot hold the sequence alone");
+  EXPECT_DEATH(scheduler.add(scored_sequence(0, 40, -1)), "cannot hold the sequence alone");
 }
 
 }  // namespace

@@ -65,13 +65,11 @@ std::vector<float> run_merge(Backend& backend, const Parts& parts, float before 
   std::vector<T> out(static_cast<std::size_t>(n_rows * parts.n_heads * parts.head_dim), T(before));
   StepInput step;
   step.header().n_rows = static_cast<std::int32_t>(n_rows);
-  step.header().n_groups = 1;
-  step.header().groups[0].n_partials = static_cast<std::int32_t>(n_partials);
+  step.group(0).n_partials = static_cast<std::int32_t>(n_partials);
   for (std::size_t row = 0; row + 1 < parts.offsets.size(); ++row)
-    step.header().groups[0].most_merge_inputs =
-        std::max(step.header().groups[0].most_merge_inputs, parts.offsets[row + 1] - parts.offsets[row]);
-  step.header().groups[0].merge_offsets = step.append(std::span<const std::int32_t>(parts.offsets));
-  step.header().groups[0].merge_inputs = step.append(std::span<const std::int32_t>(parts.inputs));
+    step.group(0).most_merge_inputs = std::max(step.group(0).most_merge_inputs, parts.offsets[row + 1] - parts.offsets[row]);
+  step.append(SectionKind::merge_offsets, parts.offsets);
+  step.append(SectionKind::merge_inputs, parts.inputs);
   step.finish();
   const Buffer out_memory = upload(backend, out);
   const Buffer o = upload(backend, parts.o);

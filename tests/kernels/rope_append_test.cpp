@@ -240,10 +240,10 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
         AttentionPlanOptions options;
         options.costs = test.backend.info().attention_costs;
         StepInput step = pack_step(std::span(&sequence, 1), plan_shape, options);
-        const auto planned = step.view().span<TokenRow>(step.header().groups[0].rows);
-        const auto kv_indices = step.view().span<std::int64_t>(step.header().groups[0].kv_indices);
+        const auto planned = step.view().span<TokenRow>(SectionKind::rows);
+        const auto kv_indices = step.view().span<std::int64_t>(SectionKind::kv_indices);
         RopeRun run(test.backend, shape, {planned.begin(), planned.end()}, {kv_indices.begin(), kv_indices.end()});
-        const std::int64_t n = std::max(1, step.header().groups[0].n_partials);
+        const std::int64_t n = std::max(1, step.group(0).n_partials);
         const OnDevice q(test.backend, run.q), out(test.backend, HostTensor(DType::f32, run.q.shape)),
             rows(test.backend, rows_tensor(run.rows)), o(test.backend, HostTensor(DType::f32, {n, 4, head_dim})),
             m(test.backend, HostTensor(DType::f32, {n, 4})), l(test.backend, HostTensor(DType::f32, {n, 4}));
@@ -269,7 +269,7 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
       }
 }
 
-TEST(RopeAppend, a_recording_reads_kv_indices_and_rows_of_the_step_that_is_there) {
+TEST(RopeAppend, a_captured_graph_reads_slots_and_rows_of_the_step_that_is_there) {
   const RopeCase shape{2, 1, 64, 64, DType::bf16, DType::bf16, DType::bf16};
   for (const TestBackend& test : test_backends()) {
     const auto kv = test.backend.make_kv_storage(shape.kv_shape()).value().release();
@@ -279,7 +279,7 @@ TEST(RopeAppend, a_recording_reads_kv_indices_and_rows_of_the_step_that_is_there
         device_cos(test.backend, angles(64, false)), device_sin(test.backend, angles(64, true)),
         rows(test.backend, rows_tensor(kRows));
     const StepInput first = kv_step({0, 1, 2, 3});
-    // A recorded launch keeps its rows; the step may have fewer. The CPU's calls have the shapes they were made with.
+    // A captured launch keeps its rows; the step may have fewer. The CPU's calls have the shapes they were made with.
     StepInput second = kv_step({70, kNoKvIndex, 65, 80}, 11);
     if (test.is_cuda()) second.header().n_rows = 3;
     second.finish();

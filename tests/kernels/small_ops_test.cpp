@@ -161,9 +161,8 @@ TEST(ResolveRows, takes_last_tokens_from_the_table_empties_finished_rows_and_res
     const StepInput step = three_rows();
     const OnDevice slots(test.backend, three_slots());
     const OnDevice ids(test.backend, HostTensor(DType::i32, {3}));
-    const OnDevice rows(test.backend, HostTensor(DType::u8, {3, sizeof(TokenRow)}));
-    const TensorView row_views[] = {rows.view()};
-    resolve_rows(test.backend, {test.backend.upload_step(step), slots.view(), ids.view(), row_views});
+    const OnDevice rows(test.backend, HostTensor(DType::u8, {1, 3, sizeof(TokenRow)}));
+    resolve_rows(test.backend, {test.backend.upload_step(step), slots.view(), ids.view(), rows.view()});
     const HostTensor got_ids = ids.to_host();
     const auto* got = reinterpret_cast<const std::int32_t*>(got_ids.bytes.data());
     EXPECT_EQ(got[0], 42);
@@ -182,7 +181,7 @@ TEST(ResolveRows, takes_last_tokens_from_the_table_empties_finished_rows_and_res
   }
 }
 
-TEST(GatherRows, takes_the_rows_of_the_orders) {
+TEST(GatherRows, takes_the_rows_of_the_samples) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     const StepInput step = three_rows();
@@ -210,13 +209,13 @@ TEST(Graphs, serve_the_steps_that_come_after_them) {
     ASSERT_TRUE(graph) << graph.error().message;
     EXPECT_TRUE(std::isnan(out.to_host().at(0))) << "graph runs nothing";
     StepInput second;
-    second.header() = first.view().header[0];
-    const std::vector<std::int32_t> moved(100, 0);  // so that the orders lie elsewhere
-    second.header().reset_slots = second.append(std::span<const std::int32_t>(moved));
+    second.header() = *first.view().header;
+    const std::vector<std::int32_t> moved(100, 0);  // so that the samples lie elsewhere
+    second.append(SectionKind::reset_slots, moved);
     std::vector<SamplingMetadata> samples(3);
     samples[0].row = 2;
     samples[1].row = samples[2].row = 1;
-    second.header().samples = second.append(std::span<const SamplingMetadata>(samples));
+    second.append(SectionKind::samples, samples);
     second.finish();
     test.backend.upload_step(second);
     (*graph)->replay();
@@ -253,12 +252,13 @@ TEST(UploadStep, many_uploads_of_all_sizes_each_arrive) {
       std::vector<std::int32_t> numbers(n);
       for (std::size_t i = 0; i < n; ++i) numbers[i] = static_cast<std::int32_t>(i * 3 + n);
       StepInput step;
-      step.header().token_ids = step.append(std::span<const std::int32_t>(numbers));
+      step.append(SectionKind::token_ids, numbers);
       step.finish();
       const StepView view = test.backend.upload_step(step);
       std::vector<std::int32_t> got(n);
       const auto shape = Shape{static_cast<std::int64_t>(n)};
-      test.backend.copy_to_host(view_of(std::span(got), shape), {view.data + view.header->token_ids.offset, DType::i32, shape});
+      test.backend.copy_to_host(view_of(std::span(got), shape),
+                                {view.data + view.section(SectionKind::token_ids).offset, DType::i32, shape});
       EXPECT_EQ(got, numbers);
     }
   }

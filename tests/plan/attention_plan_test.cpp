@@ -459,7 +459,7 @@ TEST(AttentionPlanner, a_plan_of_256_requests_behind_a_prefix_takes_less_than_48
   for (const std::int32_t own : {16, 128, 256}) {
     const AttentionPlan plan = plan_of(prefix_batch(256, own, 2048, kBlockLen), llama_8b(), costs_of_132_blocks());
     StepInput step;
-    step.header().groups[0] = append_plan(step, plan);
+    append_plan(step, plan);
     step.finish();
     EXPECT_EQ(plan.stats.nodes.size(), 1u);
     EXPECT_LT(step.bytes().size(), 48u << 10) << own;

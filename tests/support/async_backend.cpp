@@ -13,7 +13,7 @@ namespace baton::testing {
 namespace {
 
 constexpr int kNothing = 0xff;  ///< a byte of memory that holds nothing: NaN in every float type
-/// The device's copy of a step stays at one address.
+/// Room for steps of which nobody has said how large they become.
 constexpr std::size_t kStepBytes = 1 << 20;
 
 }  // namespace
@@ -215,7 +215,9 @@ void AsyncBackend::run_until(std::uint64_t serial) {
   }
 }
 
-AsyncBackend::Moment AsyncBackend::now(bool is_replay) const { return {{&step_header_, step_.data()}, is_replay}; }
+AsyncBackend::Moment AsyncBackend::now(bool is_replay) const {
+  return {{reinterpret_cast<const StepHeader*>(step_.data()), step_.data()}, is_replay};
+}
 
 BackendInfo AsyncBackend::info() const {
   BackendInfo info = inner_->info();
@@ -249,17 +251,26 @@ Result<std::unique_ptr<AsyncReadback>> AsyncBackend::make_readback(std::size_t s
 /// Blocks that hold nothing any more are overwritten before the step may read them.
 void AsyncBackend::overwrite_blocks(const StepInput& step) {
   if (free_blocks_) {
-    for (std::size_t g = 0; g < storages_.size(); ++g)
-      for (const BlockId block : free_blocks_(static_cast<int>(g))) storages_[g]->overwrite(block);
+    for (const BlockId block : free_blocks_())
+      for (Storage* storage : storages_) storage->overwrite(block);
   }
   const StepView view = step.view();
   for (std::size_t g = 0; g < std::min(storages_.size(), static_cast<std::size_t>(view.header->n_groups)); ++g) {
-    if (view.header->groups[g].kv_indices.offset == 0) continue;  // a step to capture for has no such section
+    const auto group = static_cast<int>(g);
+    if (view.section(SectionKind::kv_indices, group).offset == 0) continue;  // a step to capture for has no such section
     const std::int32_t block_len = storages_[g]->shape().block_len;
-    for (const std::int64_t index : view.span<std::int64_t>(view.header->groups[g].kv_indices)) {
+    for (const std::int64_t index : view.span<std::int64_t>(SectionKind::kv_indices, group)) {
       if (index >= 0) storages_[g]->write(BlockId{static_cast<std::int32_t>(index / block_len)}, index % block_len == 0);
     }
   }
+}
+
+/// From then on the device's copy of a step stays at one address.
+Result<void> AsyncBackend::reserve_steps(std::size_t size_bytes) {
+  BATON_TRY_VOID(may_fail());
+  synchronize();
+  step_.assign(size_bytes, static_cast<std::byte>(kNothing));
+  return {};
 }
 
 StepView AsyncBackend::upload_step(const StepInput& step) {
@@ -269,20 +280,18 @@ StepView AsyncBackend::upload_step(const StepInput& step) {
   if (uploads_.size() >= kValidUploads) {
     Upload& expired = *uploads_[uploads_.size() - kValidUploads];
     run_until(expired.serial);  // it has left this memory
-    std::memset(static_cast<void*>(&expired.header), kNothing, sizeof(expired.header));
     std::ranges::fill(expired.bytes, static_cast<std::byte>(kNothing));
   }
   if (uploads_.size() >= kKeptUploads) uploads_.pop_front();
   Upload& upload = *uploads_.emplace_back(std::make_unique<Upload>());
   upload.bytes.assign(step.bytes().begin(), step.bytes().end());
-  std::memcpy(static_cast<void*>(&upload.header), upload.bytes.data(), sizeof(upload.header));
   enqueue([this, upload = &upload] {
-    std::memset(step_.data(), kNothing, static_cast<std::size_t>(std::max(0, step_header_.size_bytes)));
+    const std::int32_t n_bytes_before = reinterpret_cast<const StepHeader*>(step_.data())->size_bytes;
+    std::memset(step_.data(), kNothing, static_cast<std::size_t>(std::max(0, n_bytes_before)));
     std::ranges::copy(upload->bytes, step_.begin());
-    std::memcpy(static_cast<void*>(&step_header_), upload->bytes.data(), sizeof(step_header_));
   });
   upload.serial = n_enqueued_;
-  return {&upload.header, step_.data()};
+  return {reinterpret_cast<const StepHeader*>(upload.bytes.data()), step_.data()};
 }
 
 void AsyncBackend::synchronize() {
@@ -319,16 +328,20 @@ Result<std::unique_ptr<KvStorage>> AsyncBackend::make_kv_storage(const KvShape& 
 }
 
 void AsyncBackend::resolve_rows(const ResolveRowsArgs& args) {
-  launch(
-      [this, args, rows = std::vector<TensorView>(args.rows_of_group.begin(), args.rows_of_group.end())](const Moment& moment) {
-        ResolveRowsArgs current = args;
-        std::vector<TensorView> current_rows = rows;
-        current.step = moment.step;
-        moment.narrow(current.token_ids);
-        for (TensorView& group : current_rows) moment.narrow(group);
-        current.rows_of_group = current_rows;
-        baton::resolve_rows(*inner_, current);
-      });
+  launch([this, args](const Moment& moment) {
+    ResolveRowsArgs current = args;
+    current.step = moment.step;
+    moment.narrow(current.token_ids);
+    // A captured graph keeps a group's rows where they were captured, however few there are.
+    const std::int64_t n_rows = current.token_ids.shape[0];
+    std::vector<std::byte> resolved(static_cast<std::size_t>(args.rows.shape[0] * n_rows) * sizeof(TokenRow));
+    current.rows = {resolved.data(), DType::u8, {args.rows.shape[0], n_rows, sizeof(TokenRow)}};
+    baton::resolve_rows(*inner_, current);
+    for (std::int64_t group = 0; group < args.rows.shape[0]; ++group) {
+      const TensorView from = current.rows.rows(group, group + 1);
+      std::memcpy(args.rows.rows(group, group + 1).data, from.data, from.size_bytes());
+    }
+  });
 }
 
 void AsyncBackend::embedding(const EmbeddingArgs& args) {
@@ -382,12 +395,12 @@ void AsyncBackend::rope_append(const RopeAppendArgs& args) {
 }
 
 void AsyncBackend::attention(const AttentionArgs& args) {
-  const bool has_partials = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0;
+  const bool has_partials = args.step.group(args.group).n_partials > 0;
   launch([this, args, has_partials](const Moment& moment) {
     AttentionArgs current = args;
     current.step = moment.step;
     current.kv = static_cast<const Storage*>(args.kv)->inner();
-    check(has_partials || moment.step.header->groups[static_cast<std::size_t>(args.group)].n_partials == 0,
+    check(has_partials || moment.step.group(args.group).n_partials == 0,
           "AsyncBackend: attention that was captured without partial states serves a step that has some");
     moment.narrow(current.q);
     moment.narrow(current.out);

@@ -27,7 +27,7 @@ enum class Pace {
 /// An asynchronous backend as strict as its contract (kernels/backend.h) allows:
 ///
 /// - Operations are enqueued; their arguments are copied, the tensors they name are read when they run.
-/// - A step is copied when it is uploaded. Its header is valid until the next-but-one upload, and overwritten then.
+/// - A step is copied when it is uploaded. Its headers are valid until the next-but-one upload, and overwritten then.
 /// - A readback arrives when it is waited for; until then its host memory holds 0xff.
 /// - A captured graph runs the operations as they were recorded, over the step that is on the device when it runs, narrowed to
 ///   its rows. It never calls the recorded function again.
@@ -51,9 +51,8 @@ class AsyncBackend final : public Backend {
   /// The call number `n` from now on that may fail (allocate, make_readback, capture, pack_matrix, make_kv_storage) does.
   void fail_call(int n) { n_calls_until_failure_ = n; }
 
-  /// Asks `free_blocks` at each upload which blocks of a layer group hold nothing, and overwrites them in the order of the
-  /// operations. Storages must have been made in the order of the groups.
-  void watch_free_blocks(std::function<std::vector<BlockId>(int group)> free_blocks) { free_blocks_ = std::move(free_blocks); }
+  /// Asks `free_blocks` at each upload which blocks hold nothing, and overwrites them in the order of the operations.
+  void watch_free_blocks(std::function<std::vector<BlockId>()> free_blocks) { free_blocks_ = std::move(free_blocks); }
 
   std::uint64_t n_replays() const { return n_replays_; }
   /// Blocks of a storage that were overwritten because the engine had freed them, or because they began anew.
@@ -64,6 +63,7 @@ class AsyncBackend final : public Backend {
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
+  Result<void> reserve_steps(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override;
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
@@ -102,7 +102,6 @@ class AsyncBackend final : public Backend {
   using Operation = std::function<void(const Moment&)>;
   /// A step's copy on the host, from which it travels to the device.
   struct Upload {
-    StepHeader header;
     std::vector<std::byte> bytes;
     std::uint64_t serial = 0;  ///< of the operation that reads it
   };
@@ -128,10 +127,9 @@ class AsyncBackend final : public Backend {
   std::uint64_t n_run_ = 0;
   std::deque<std::unique_ptr<Upload>> uploads_;  ///< the newest last
   std::vector<std::byte> step_;                  ///< the device's copy, at one address
-  StepHeader step_header_;                       ///< the same copy's
   std::vector<Operation>* recorded_ = nullptr;   ///< while operations are captured
   std::vector<Storage*> storages_;               ///< by layer group
-  std::function<std::vector<BlockId>(int group)> free_blocks_;
+  std::function<std::vector<BlockId>()> free_blocks_;
   int n_calls_until_failure_ = -1;
   std::uint64_t n_replays_ = 0;
   std::uint64_t n_blocks_overwritten_ = 0;

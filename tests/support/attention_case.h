@@ -287,8 +287,7 @@ inline std::vector<AttentionCase::Branch> random_branches(std::mt19937_64& rando
 inline StepInput make_step(const AttentionPlan& plan) {
   StepInput step;
   step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());
-  step.header().n_groups = 1;
-  step.header().groups[0] = append_plan(step, plan);
+  append_plan(step, plan);
   step.finish();
   return step;
 }

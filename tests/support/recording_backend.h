@@ -51,6 +51,7 @@ class RecordingBackend : public Backend {
   }
 
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t) override { not_here(); }
+  Result<void> reserve_steps(std::size_t) override { not_here(); }
   StepView upload_step(const StepInput&) override { not_here(); }
   void synchronize() override {}
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()>) override { not_here(); }

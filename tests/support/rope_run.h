@@ -57,13 +57,12 @@ inline HostTensor rows_tensor(const std::vector<TokenRow>& rows) {
   return tensor;
 }
 
-/// A step with nothing but KV indices, `n_before` numbers behind the header.
+/// A step with nothing but KV indices, behind a section of `n_before` numbers.
 inline StepInput kv_step(const std::vector<std::int64_t>& kv_indices, std::size_t n_before = 0) {
   StepInput step;
   step.header().n_rows = static_cast<std::int32_t>(kv_indices.size());
-  step.header().n_groups = 1;
-  step.append(std::span<const std::int64_t>(std::vector<std::int64_t>(n_before, 5)));
-  step.header().groups[0].kv_indices = step.append(std::span<const std::int64_t>(kv_indices));
+  step.append(SectionKind::token_ids, std::vector<TokenId>(n_before, 5));
+  step.append(SectionKind::kv_indices, kv_indices);
   step.finish();
   return step;
 }

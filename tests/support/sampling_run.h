@@ -1,4 +1,4 @@
-/// Sampling of hand-written orders on a backend, and the exact distribution they ask for, in float64.
+/// Sampling with hand-written metadata on a backend, and the exact distribution it asks for, in float64.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ inline std::vector<TestBackend> one_of_each_device() {
   return chosen;
 }
 
-/// An order with its lists.
+/// A sample with its lists.
 struct AskedSample {
   SamplingMetadata sampling = {};
   std::vector<TokenCount> counts = {};
@@ -64,11 +64,11 @@ class Sampler {
       one.sampling.allowed = add(allowed, one.allowed);
       samples.push_back(one.sampling);
     }
-    step.header().samples = step.append(std::span<const SamplingMetadata>(samples));
-    step.header().token_counts = step.append(std::span<const TokenCount>(counts));
-    step.header().token_biases = step.append(std::span<const TokenBias>(biases));
-    step.header().token_bans = step.append(std::span<const TokenBan>(bans));
-    step.header().allowed_ids = step.append(std::span<const TokenId>(allowed));
+    step.append(SectionKind::samples, samples);
+    step.append(SectionKind::token_counts, counts);
+    step.append(SectionKind::token_biases, biases);
+    step.append(SectionKind::token_bans, bans);
+    step.append(SectionKind::allowed_ids, allowed);
     step.finish();
     return run(logits, step);
   }

@@ -42,14 +42,12 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
   }
   const AttentionPlan plan = plan_attention(planned, shape, options);
   StepInput step;
-  StepHeader& header = step.header();
-  header.n_rows = static_cast<std::int32_t>(plan.rows.size());
-  header.n_groups = 1;
-  header.token_ids = step.append(std::span<const TokenId>(token_ids));
-  header.reset_slots = step.append(std::span<const std::int32_t>(reset_slots));
-  header.samples = step.append(std::span<const SamplingMetadata>(samples));
-  header.groups[0] = append_plan(step, plan);
-  header.groups[0].kv_indices = step.append(std::span<const std::int64_t>(kv_indices));
+  step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());
+  step.append(SectionKind::token_ids, token_ids);
+  step.append(SectionKind::reset_slots, reset_slots);
+  step.append(SectionKind::samples, samples);
+  append_plan(step, plan);
+  step.append(SectionKind::kv_indices, kv_indices);
   step.finish();
   return step;
 }

@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::int32_t kBlockLen = 16;
 constexpr int kMostLayers = 256;
+/// Room for the step of any case: its graphs find it at one address.
+constexpr std::size_t kStepBytes = 64 << 20;
 constexpr int kPlanningRuns = 200;
 
 std::int32_t n_shared_blocks(const AttentionBenchCase& of) { return of.shared_len / kBlockLen; }
@@ -61,8 +63,7 @@ AttentionShape shape_of(const AttentionBenchCase& of, DType kv_dtype) {
 
 void pack(StepInput& step, const AttentionPlan& plan) {
   step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());
-  step.header().n_groups = 1;
-  step.header().groups[0] = append_plan(step, plan);
+  append_plan(step, plan);
   step.finish();
 }
 
@@ -146,6 +147,7 @@ AttentionCaseRunner::~AttentionCaseRunner() = default;
 Result<AttentionCaseRunner> AttentionCaseRunner::make(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
                                                       const AttentionRotation& rotation, const std::vector<std::string>& arms) {
   AttentionCaseRunner runner(backend, of, kv_dtype, rotation);
+  BATON_TRY_VOID(backend.reserve_steps(kStepBytes));
   BATON_TRY_VOID(runner.fill(of.n_groups * n_shared_blocks(of) + of.n_requests * n_own_blocks(of)));
   const auto wanted = [&](const char* arm) { return std::find(arms.begin(), arms.end(), arm) != arms.end(); };
   if (wanted("paged") || of.shared_len == 0) BATON_TRY_VOID(runner.add_arm("paged"));

@@ -303,13 +303,12 @@ constexpr std::int64_t kPartsPerThread = 8;
 
 void attention(const Parallel& parallel, CpuIsa isa, const AttentionArgs& args) {
   const auto& kv = static_cast<const CpuKvStorage&>(*args.kv);
-  const LayerGroupSections& sections = args.step.header->groups[static_cast<std::size_t>(args.group)];
   const auto n_heads = static_cast<int>(args.q.shape[1]);
   Job job{args,
           kv,
           chunk_kernel(isa, kv.shape().dtype),
-          args.step.span<AttentionItem>(sections.items),
-          args.step.pointer<std::int32_t>(sections.block_lists),
+          args.step.span<AttentionItem>(SectionKind::items, args.group),
+          args.step.pointer<std::int32_t>(SectionKind::block_lists, args.group),
           reinterpret_cast<const TokenRow*>(args.rows.data),
           n_heads,
           kv.shape().n_kv_heads,
@@ -334,7 +333,8 @@ void attention(const Parallel& parallel, CpuIsa isa, const AttentionArgs& args) 
                     scratch);
     }
   });
-  if (args.merge && sections.n_partials > 0) attention_merge(parallel, {args.out, args.partials, args.step, args.group});
+  if (args.merge && args.step.group(args.group).n_partials > 0)
+    attention_merge(parallel, {args.out, args.partials, args.step, args.group});
 }
 
 }  // namespace baton::cpu

@@ -9,9 +9,8 @@
 namespace baton::cpu {
 
 void attention_merge(const Parallel& parallel, const AttentionMergeArgs& args) {
-  const LayerGroupSections& sections = args.step.header->groups[static_cast<std::size_t>(args.group)];
-  const auto offsets = args.step.span<std::int32_t>(sections.merge_offsets);
-  const auto inputs = args.step.span<std::int32_t>(sections.merge_inputs);
+  const auto offsets = args.step.span<std::int32_t>(SectionKind::merge_offsets, args.group);
+  const auto inputs = args.step.span<std::int32_t>(SectionKind::merge_inputs, args.group);
   const std::int64_t n_heads = args.out.shape[1];
   const auto head_dim = static_cast<int>(args.out.shape[2]);
   check(head_dim <= kMaxHeadDim, "attention_merge: head_dim is over the largest");

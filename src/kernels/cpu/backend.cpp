@@ -127,7 +127,16 @@ Result<std::unique_ptr<AsyncReadback>> CpuBackend::make_readback(std::size_t siz
   return std::make_unique<CpuReadback>(size_bytes);
 }
 
-StepView CpuBackend::upload_step(const StepInput& step) { return step.view(); }
+/// Steps are read in place, so nothing is allocated; the bound holds as on a device.
+Result<void> CpuBackend::reserve_steps(std::size_t size_bytes) {
+  max_step_bytes_ = size_bytes;
+  return {};
+}
+
+StepView CpuBackend::upload_step(const StepInput& step) {
+  check(step.bytes().size() <= max_step_bytes_, "upload_step: the step is larger than the room reserved for steps");
+  return step.view();
+}
 
 Result<std::unique_ptr<CapturedGraph>> CpuBackend::capture(std::function<void()> operations) {
   return std::make_unique<CpuCapturedGraph>(std::move(operations));

@@ -1,7 +1,9 @@
 /// The CPU backend: a product, and the executable specification of the CUDA one.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 
 #include "core/parallel.h"
@@ -22,6 +24,7 @@ class CpuBackend final : public Backend {
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
+  Result<void> reserve_steps(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override {}
   /// Keeps the function; replay calls it.
@@ -49,6 +52,7 @@ class CpuBackend final : public Backend {
   CpuIsa isa_;
   Parallel parallel_;
   MatmulEngine products_;
+  std::size_t max_step_bytes_ = std::numeric_limits<std::size_t>::max();  ///< as reserved
 };
 
 }  // namespace baton::cpu

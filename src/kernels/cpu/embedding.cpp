@@ -8,23 +8,22 @@
 namespace baton::cpu {
 
 void resolve_rows(const ResolveRowsArgs& args) {
-  const StepHeader& header = *args.step.header;
   auto* slots = reinterpret_cast<SlotState*>(args.slots.data);
   const std::int64_t n_slots = args.slots.shape[0];
-  for (const std::int32_t slot : args.step.span<std::int32_t>(header.reset_slots)) {
+  for (const std::int32_t slot : args.step.span<std::int32_t>(SectionKind::reset_slots)) {
     check(slot >= 0 && slot < n_slots, "resolve_rows: a slot outside the table is reset");
     slots[slot] = {};
   }
-  const auto rows = args.step.span<TokenRow>(header.groups[0].rows);
-  const auto token_ids = args.step.span<std::int32_t>(header.token_ids);
+  const auto rows = args.step.span<TokenRow>(SectionKind::rows);
+  const auto token_ids = args.step.span<std::int32_t>(SectionKind::token_ids);
   auto out_ids = args.token_ids.elements<std::int32_t>();
   for (std::size_t r = 0; r < rows.size(); ++r) {
     check(rows[r].slot >= 0 && rows[r].slot < n_slots, "resolve_rows: a row of a slot outside the table");
     out_ids[r] = token_ids[r] == kLastTokenOfSlot ? slots[rows[r].slot].last_token : token_ids[r];
   }
-  for (int group = 0; group < header.n_groups; ++group) {
-    const auto planned = args.step.span<TokenRow>(header.groups[static_cast<std::size_t>(group)].rows);
-    auto* resolved = reinterpret_cast<TokenRow*>(args.rows_of_group[static_cast<std::size_t>(group)].data);
+  for (int group = 0; group < args.step.header->n_groups; ++group) {
+    const auto planned = args.step.span<TokenRow>(SectionKind::rows, group);
+    auto* resolved = reinterpret_cast<TokenRow*>(args.rows.data) + group * args.rows.shape[1];
     for (std::size_t r = 0; r < planned.size(); ++r) {
       resolved[r] = planned[r];
       if (slots[planned[r].slot].finished != 0) resolved[r].kv_hi = resolved[r].kv_lo;
@@ -47,8 +46,8 @@ void embedding(const Parallel& parallel, const EmbeddingArgs& args) {
 void gather_rows(const GatherRowsArgs& args) {
   const std::size_t row_bytes = static_cast<std::size_t>(args.in.shape[1]) * size_bytes(args.in.dtype);
   std::byte* out = args.out.data;
-  for (const SamplingMetadata& sampling : args.step.span<SamplingMetadata>(args.step.header->samples)) {
-    check(sampling.row >= 0 && sampling.row < args.in.shape[0], "gather_rows: an order for a row outside the step");
+  for (const SamplingMetadata& sampling : args.step.span<SamplingMetadata>(SectionKind::samples)) {
+    check(sampling.row >= 0 && sampling.row < args.in.shape[0], "gather_rows: a sample of a row outside the step");
     std::memcpy(out, args.in.data + static_cast<std::size_t>(sampling.row) * row_bytes, row_bytes);
     out += row_bytes;
   }

@@ -24,8 +24,7 @@ void rotate(const T* from, const float* cos, const float* sin, int half, int hea
 
 void rope_append(const Parallel& parallel, const RopeAppendArgs& args) {
   auto& kv = static_cast<CpuKvStorage&>(*args.kv);
-  const LayerGroupSections& sections = args.step.header->groups[static_cast<std::size_t>(args.group)];
-  const auto kv_indices = args.step.span<std::int64_t>(sections.kv_indices);
+  const auto kv_indices = args.step.span<std::int64_t>(SectionKind::kv_indices, args.group);
   const auto* rows = reinterpret_cast<const TokenRow*>(args.rows.data);
   const std::int64_t n_heads = args.q.shape[1];
   const std::int64_t n_kv_heads = kv.shape().n_kv_heads;

@@ -25,7 +25,7 @@ struct Candidate {
 /// Larger logit first, the smaller id on a tie.
 bool is_more_likely(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
 
-/// The lists of a step that its orders point into.
+/// The lists of a step that its samples point into.
 struct Lists {
   std::span<const TokenCount> counts;
   std::span<const TokenBias> biases;
@@ -40,7 +40,7 @@ struct Lists {
   }
 };
 
-/// Memory of a thread, kept from order to order.
+/// Memory of a thread, kept from sample to sample.
 struct Scratch {
   std::vector<TokenBias> originals;  ///< logits as they came, of tokens whose logit was changed, the first entry of an id
   std::vector<Candidate> candidates;
@@ -357,10 +357,9 @@ SampleResult sample_one(Logits logits, const SamplingMetadata& sampling, const L
 }  // namespace
 
 void sample(const Parallel& parallel, const SampleArgs& args) {
-  const StepHeader& header = *args.step.header;
-  const auto samples = args.step.span<SamplingMetadata>(header.samples);
-  const Lists lists{args.step.span<TokenCount>(header.token_counts), args.step.span<TokenBias>(header.token_biases),
-                    args.step.span<TokenBan>(header.token_bans), args.step.span<TokenId>(header.allowed_ids)};
+  const auto samples = args.step.span<SamplingMetadata>(SectionKind::samples);
+  const Lists lists{args.step.span<TokenCount>(SectionKind::token_counts), args.step.span<TokenBias>(SectionKind::token_biases),
+                    args.step.span<TokenBan>(SectionKind::token_bans), args.step.span<TokenId>(SectionKind::allowed_ids)};
   const auto n_vocab = static_cast<std::int32_t>(args.logits.shape[1]);
   auto* slots = reinterpret_cast<SlotState*>(args.slots.data);
   auto* results = reinterpret_cast<SampleResult*>(args.results.data);

@@ -91,7 +91,7 @@ void attention(const Device& device, int n_blocks, const AttentionArgs& args) {
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale;
   find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, n_blocks);
-  const bool has_states = args.step.header->groups[static_cast<std::size_t>(args.group)].n_partials > 0;
+  const bool has_states = args.step.group(args.group).n_partials > 0;
   if (args.merge && has_states) cuda::attention_merge(device, merging);
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention_params.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/step_sections.cuh"
 
 namespace baton::cuda {
 
@@ -21,19 +22,19 @@ struct StepArrays {
   int most_merge_inputs;
 
   __device__ explicit StepArrays(const AttentionParams& p) {
-    const auto& sections = reinterpret_cast<const StepHeader*>(p.step)->groups[p.group];
-    items = reinterpret_cast<const AttentionItem*>(p.step + sections.items.offset);
-    n_rows = min(p.n_rows, reinterpret_cast<const StepHeader*>(p.step)->n_rows);
-    n_items = sections.items.count;
-    n_shared_items = sections.n_shared_items;
-    block_lists = reinterpret_cast<const std::int32_t*>(p.step + sections.block_lists.offset);
-    pairs = reinterpret_cast<const std::int32_t*>(p.step + sections.pairs.offset);
-    worker_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.worker_offsets.offset);
-    n_workers = sections.worker_offsets.count - 1;
-    merge_offsets = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_offsets.offset);
-    merge_inputs = reinterpret_cast<const std::int32_t*>(p.step + sections.merge_inputs.offset);
-    n_partials = sections.n_partials;
-    most_merge_inputs = sections.most_merge_inputs;
+    const LayerGroupHeader& group = group_header(p.step, p.group);
+    items = section<AttentionItem>(p.step, group.section(SectionKind::items));
+    n_rows = min(p.n_rows, step_header(p.step).n_rows);
+    n_items = group.section(SectionKind::items).count;
+    n_shared_items = group.n_shared_items;
+    block_lists = section<std::int32_t>(p.step, group.section(SectionKind::block_lists));
+    pairs = section<std::int32_t>(p.step, group.section(SectionKind::pairs));
+    worker_offsets = section<std::int32_t>(p.step, group.section(SectionKind::worker_offsets));
+    n_workers = group.section(SectionKind::worker_offsets).count - 1;
+    merge_offsets = section<std::int32_t>(p.step, group.section(SectionKind::merge_offsets));
+    merge_inputs = section<std::int32_t>(p.step, group.section(SectionKind::merge_inputs));
+    n_partials = group.n_partials;
+    most_merge_inputs = group.most_merge_inputs;
   }
 };
 

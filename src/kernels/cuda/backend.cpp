@@ -19,10 +19,9 @@
 namespace baton::cuda {
 namespace {
 
-/// Room for the largest step: 65,536 items, a million partial states and eight million block numbers fit.
-constexpr std::size_t kStepBytes = 64 << 20;
-constexpr std::size_t kFirstStagingBytes = 1 << 20;
-/// Biases and counts of penalties that the orders of one step can bring.
+/// Room for steps before reserve_steps, and pinned memory that they leave from.
+constexpr std::size_t kFirstStepBytes = 1 << 20;
+/// Biases and counts of penalties that the samples of one step can bring.
 constexpr std::int32_t kOriginals = kMaxListEntries;
 constexpr int kOldestComputeCapability = 80;
 
@@ -171,12 +170,12 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   check_cuda(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreate(&timing_begin_), "cudaEventCreate");
   check_cuda(cudaEventCreate(&timing_end_), "cudaEventCreate");
-  BATON_TRY(step_, device_memory(kStepBytes, "the step buffer"));
+  BATON_TRY_VOID(allocate_step(kFirstStepBytes));
   for (Staging& staging : staging_) {
     check_cuda(cudaEventCreateWithFlags(&staging.was_read, cudaEventDisableTiming), "cudaEventCreate");
-    if (cudaMallocHost(reinterpret_cast<void**>(&staging.data), kFirstStagingBytes) != cudaSuccess)
-      return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of a step", kFirstStagingBytes));
-    staging.size_bytes = kFirstStagingBytes;
+    if (cudaMallocHost(reinterpret_cast<void**>(&staging.data), kFirstStepBytes) != cudaSuccess)
+      return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of a step", kFirstStepBytes));
+    staging.size_bytes = kFirstStepBytes;
   }
   const int most_blocks = device_.n_multiprocessors * attention_blocks_a_multiprocessor(device_);
   if (options.attention_blocks > most_blocks)
@@ -275,9 +274,32 @@ Result<std::unique_ptr<AsyncReadback>> CudaBackend::make_readback(std::size_t si
   return CudaReadback::make(device(), size_bytes);
 }
 
+Result<void> CudaBackend::allocate_step(std::size_t size_bytes) {
+  BATON_TRY(std::byte * larger, device_memory(size_bytes, "the step buffer"));
+  if (step_ != nullptr) {
+    synchronize();
+    check_cuda(cudaFree(step_), "cudaFree");
+  }
+  step_ = larger;
+  step_bytes_ = size_bytes;
+  return {};
+}
+
+Result<void> CudaBackend::reserve_steps(std::size_t size_bytes) {
+  device();
+  if (size_bytes > step_bytes_) BATON_TRY_VOID(allocate_step(size_bytes));
+  is_step_reserved_ = true;
+  return {};
+}
+
 StepView CudaBackend::upload_step(const StepInput& step) {
   const std::span<const std::byte> bytes = step.bytes();
-  check(bytes.size() <= kStepBytes, "upload_step: the step is larger than its buffer on the device");
+  if (bytes.size() > step_bytes_) {
+    check(!is_step_reserved_, "upload_step: the step is larger than the room reserved for steps");
+    device();
+    const auto made = allocate_step(std::max(bytes.size(), 2 * step_bytes_));
+    check(made.has_value(), [&] { return made.error().message; });
+  }
   Staging& staging = staging_[n_uploads_++ % staging_.size()];
   device();
   check_cuda(cudaEventSynchronize(staging.was_read), "upload_step");  // the upload before the last has left this memory
@@ -287,10 +309,9 @@ StepView CudaBackend::upload_step(const StepInput& step) {
     check_cuda(cudaMallocHost(reinterpret_cast<void**>(&staging.data), staging.size_bytes), "cudaMallocHost");
   }
   std::memcpy(staging.data, bytes.data(), bytes.size());
-  std::memcpy(&staging.header, bytes.data(), sizeof(StepHeader));
   check_cuda(cudaMemcpyAsync(step_, staging.data, bytes.size(), cudaMemcpyHostToDevice, device_.stream), "upload_step");
   check_cuda(cudaEventRecord(staging.was_read, device_.stream), "upload_step");
-  return {&staging.header, step_};
+  return {reinterpret_cast<const StepHeader*>(staging.data), step_};
 }
 
 void CudaBackend::synchronize() { check_cuda(cudaStreamSynchronize(device().stream), "synchronize"); }

@@ -29,6 +29,7 @@ class CudaBackend final : public Backend {
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
+  Result<void> reserve_steps(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override;
   /// Captures the calls into a graph that is instantiated once.
@@ -51,16 +52,16 @@ class CudaBackend final : public Backend {
   void all_gather(TensorView out, ConstTensorView part) override;
 
  private:
-  /// Pinned memory that one upload in two leaves from, and the copy of its header that the host keeps.
+  /// Pinned memory that one upload in two leaves from; the host reads the headers there.
   struct Staging {
     std::byte* data = nullptr;
     std::size_t size_bytes = 0;
     cudaEvent_t was_read = nullptr;
-    StepHeader header;
   };
 
   CudaBackend() = default;
   Result<void> open(const BackendOptions& options);
+  Result<void> allocate_step(std::size_t size_bytes);
   /// The device, made the calling thread's own: launches go to the thread's current device.
   const Device& device() const;
 
@@ -69,6 +70,8 @@ class CudaBackend final : public Backend {
   SampleWorkspace sampling_;
   std::unique_ptr<MatmulEngine> products_;
   std::byte* step_ = nullptr;  ///< where every step is uploaded to
+  std::size_t step_bytes_ = 0;
+  bool is_step_reserved_ = false;
   std::array<Staging, 2> staging_;
   std::size_t n_uploads_ = 0;
   cudaEvent_t timing_begin_ = nullptr;

@@ -2,6 +2,7 @@
 #include "kernels/cuda/embedding.h"
 
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/step_sections.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -15,28 +16,24 @@ struct ResolveParams {
   const std::byte* step;
   SlotState* slots;
   std::int32_t* token_ids;
-  TokenRow* rows_of_group[kMaxLayerGroups];
+  TokenRow* rows;  ///< [n_groups, n_rows]
   std::int32_t n_groups;
   std::int32_t n_slots;
   std::int32_t n_rows;
 };
 
-template <class T>
-__device__ const T* section(const std::byte* step, const Section& section) {
-  return reinterpret_cast<const T*>(step + section.offset);
-}
-
 /// One block, because every row waits for the slots that are reset.
 __global__ void __launch_bounds__(kResolveThreads) resolve_rows_kernel(const ResolveParams params) {
-  const StepHeader& header = *reinterpret_cast<const StepHeader*>(params.step);
-  const auto* reset_slots = section<std::int32_t>(params.step, header.reset_slots);
-  for (int i = static_cast<int>(threadIdx.x); i < header.reset_slots.count; i += kResolveThreads) {
+  const StepHeader& header = step_header(params.step);
+  const Section& resets = header.section(SectionKind::reset_slots);
+  const auto* reset_slots = section<std::int32_t>(params.step, resets);
+  for (int i = static_cast<int>(threadIdx.x); i < resets.count; i += kResolveThreads) {
     if (reset_slots[i] < 0 || reset_slots[i] >= params.n_slots) __trap();
     params.slots[reset_slots[i]] = SlotState{0, 0, 0, 0};
   }
   __syncthreads();
-  const auto* token_ids = section<std::int32_t>(params.step, header.token_ids);
-  const auto* first_rows = section<TokenRow>(params.step, header.groups[0].rows);
+  const auto* token_ids = section<std::int32_t>(params.step, header.section(SectionKind::token_ids));
+  const auto* first_rows = section<TokenRow>(params.step, group_header(params.step, 0).section(SectionKind::rows));
   for (int r = static_cast<int>(threadIdx.x); r < params.n_rows; r += kResolveThreads) {
     const bool exists = r < header.n_rows;
     const std::int32_t slot = exists ? first_rows[r].slot : 0;
@@ -44,10 +41,11 @@ __global__ void __launch_bounds__(kResolveThreads) resolve_rows_kernel(const Res
     const std::int32_t token = exists ? token_ids[r] : 0;
     params.token_ids[r] = token == kLastTokenOfSlot ? params.slots[slot].last_token : token;
     for (int group = 0; group < params.n_groups; ++group) {
-      TokenRow row = exists ? section<TokenRow>(params.step, header.groups[group].rows)[r] : TokenRow{0, 0, 0, 0};
+      const Section& rows = group_header(params.step, group).section(SectionKind::rows);
+      TokenRow row = exists ? section<TokenRow>(params.step, rows)[r] : TokenRow{0, 0, 0, 0};
       if (row.slot < 0 || row.slot >= params.n_slots) __trap();
       if (params.slots[row.slot].finished != 0) row.kv_hi = row.kv_lo;
-      params.rows_of_group[group][r] = row;
+      params.rows[static_cast<std::int64_t>(group) * params.n_rows + r] = row;
     }
   }
 }
@@ -68,9 +66,9 @@ __global__ void __launch_bounds__(kCopyThreads)
 template <class Unit>
 __global__ void __launch_bounds__(kCopyThreads)
     gather_rows_kernel(Unit* out, const Unit* in, const std::byte* step, std::int64_t n_rows, std::int64_t units_per_row) {
-  const StepHeader& header = *reinterpret_cast<const StepHeader*>(step);
-  if (static_cast<std::int32_t>(blockIdx.x) >= header.samples.count) return;
-  const std::int32_t row = section<SamplingMetadata>(step, header.samples)[blockIdx.x].row;
+  const Section& samples = step_header(step).section(SectionKind::samples);
+  if (static_cast<std::int32_t>(blockIdx.x) >= samples.count) return;
+  const std::int32_t row = section<SamplingMetadata>(step, samples)[blockIdx.x].row;
   if (row < 0 || row >= n_rows) __trap();
   for (std::int64_t i = threadIdx.x; i < units_per_row; i += kCopyThreads)
     out[blockIdx.x * units_per_row + i] = in[row * units_per_row + i];
@@ -84,9 +82,8 @@ void resolve_rows(const Device& device, const ResolveRowsArgs& args) {
   params.step = args.step.data;
   params.slots = reinterpret_cast<SlotState*>(args.slots.data);
   params.token_ids = reinterpret_cast<std::int32_t*>(args.token_ids.data);
-  for (std::size_t group = 0; group < args.rows_of_group.size(); ++group)
-    params.rows_of_group[group] = reinterpret_cast<TokenRow*>(args.rows_of_group[group].data);
-  params.n_groups = static_cast<std::int32_t>(args.rows_of_group.size());
+  params.rows = reinterpret_cast<TokenRow*>(args.rows.data);
+  params.n_groups = header.n_groups;
   params.n_slots = static_cast<std::int32_t>(args.slots.shape[0]);
   params.n_rows = header.n_rows;
   resolve_rows_kernel<<<1, kResolveThreads, 0, device.stream>>>(params);

@@ -228,8 +228,8 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
   auto& kv = static_cast<CudaKvStorage&>(*args.kv);
   const StepHeader& header = *args.step.header;
   if (header.n_rows == 0) return;
-  const Section& kv_indices = header.groups[static_cast<std::size_t>(args.group)].kv_indices;
-  check(kv_indices.count == header.n_rows, "rope_append: not one KV index a row");
+  const Section& kv_indices = args.step.section(SectionKind::kv_indices, args.group);
+  check(kv_indices.count == header.n_rows, "rope_append: not one KV slot a row");
   const KvLayout layout = kv.layout();
   const auto head_dim = static_cast<int>(args.q.shape[2]);
   const auto half = static_cast<int>(args.rope.cos.shape[1]);

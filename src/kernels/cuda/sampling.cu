@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/radix_select.cuh"
+#include "kernels/cuda/step_sections.cuh"
 #include "kernels/formulas.h"
 
 namespace baton::cuda {
@@ -62,7 +63,7 @@ struct List {
   std::int32_t n;
 
   __device__ List(const std::byte* step, const Section& section, const Range& range)
-      : elements(reinterpret_cast<const T*>(step + section.offset) + range.first), n(range.count) {
+      : elements(baton::cuda::section<T>(step, section) + range.first), n(range.count) {
     if (range.first < 0 || range.count < 0 || range.first + range.count > section.count) __trap();
   }
   /// Calls body(i, element), elements in parallel.
@@ -84,12 +85,13 @@ struct Adjuster {
 
   __device__ Adjuster(const SampleParams& params, const StepHeader& header, const SamplingMetadata& asked)
       : sampling(asked),
-        counts(params.step, header.token_counts, asked.counts),
-        biases(params.step, header.token_biases, asked.biases),
-        bans(params.step, header.token_bans, asked.bans),
+        counts(params.step, header.section(SectionKind::token_counts), asked.counts),
+        biases(params.step, header.section(SectionKind::token_biases), asked.biases),
+        bans(params.step, header.section(SectionKind::token_bans), asked.bans),
         originals_of_biases(params.originals + asked.biases.first),
-        originals_of_counts(params.originals + header.token_biases.count + asked.counts.first) {
-    if (header.token_biases.count + header.token_counts.count > params.n_originals) __trap();
+        originals_of_counts(params.originals + header.section(SectionKind::token_biases).count + asked.counts.first) {
+    if (header.section(SectionKind::token_biases).count + header.section(SectionKind::token_counts).count > params.n_originals)
+      __trap();
   }
 
   /// Whether there is anything to apply.
@@ -324,7 +326,7 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
   Adjuster adjuster(params, header, sampling);
   const bool changes = adjuster.changes(n_generated);
   if (changes) adjuster.apply(logits, shared, before.last_token, n_generated);
-  const List<std::int32_t> allowed(params.step, header.allowed_ids, sampling.allowed);
+  const List<std::int32_t> allowed(params.step, header.section(SectionKind::allowed_ids), sampling.allowed);
   if (allowed.n > 0) {
     logits.ids = allowed.elements;
     logits.n_ids = allowed.n;
@@ -349,7 +351,7 @@ __global__ void __launch_bounds__(kSampleThreads) most_likely_kernel(const Sampl
   let_next_kernel_start();
   wait_for_kernel_before();
   const auto index = static_cast<std::int32_t>(blockIdx.y);
-  if (index >= reinterpret_cast<const StepHeader*>(params.step)->samples.count) return;
+  if (index >= step_header(params.step).section(SectionKind::samples).count) return;
   Logits part = params.row(index);
   const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) * part_length;
   part.values += first;
@@ -361,10 +363,11 @@ __global__ void __launch_bounds__(kSampleThreads) most_likely_kernel(const Sampl
 __global__ void __launch_bounds__(kSampleThreads) sample_kernel(const SampleParams params) {
   __shared__ Shared shared;
   wait_for_kernel_before();
-  const StepHeader& header = *reinterpret_cast<const StepHeader*>(params.step);
+  const StepHeader& header = step_header(params.step);
+  const Section& samples = header.section(SectionKind::samples);
   const auto index = static_cast<std::int32_t>(blockIdx.x);
-  if (index >= header.samples.count) return;
-  const SamplingMetadata& sampling = reinterpret_cast<const SamplingMetadata*>(params.step + header.samples.offset)[index];
+  if (index >= samples.count) return;
+  const SamplingMetadata& sampling = section<SamplingMetadata>(params.step, samples)[index];
   if (sampling.slot < 0 || sampling.slot >= params.n_slots) __trap();
   SampleResult& result = params.results[index];
   static_assert(sizeof(SampleResult) % sizeof(std::uint32_t) == 0);
