@@ -7,8 +7,8 @@
 
 namespace baton {
 
-/// Whether an Authorization header ("Bearer KEY") carries one of `keys`; without keys everybody may enter. The time depends on
-/// the lengths only.
+/// Whether an Authorization header ("Bearer KEY") carries one of `keys`; without keys every request is
+/// allowed. The time depends only on the lengths.
 bool is_authorized(std::string_view authorization, const std::vector<std::string>& keys);
 
 }  // namespace baton

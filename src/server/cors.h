@@ -1,4 +1,4 @@
-/// Which web pages may call the server.
+/// CORS: which web pages may call the server.
 #pragma once
 
 #include <string>
@@ -16,11 +16,10 @@ struct CorsOptions {
   bool allows_credentials = false;
 };
 
-/// Whether a browser asks beforehand if it may send a request.
+/// Whether the request is a browser's preflight request.
 bool is_preflight(const HttpRequest& request);
 
-/// What the answer to `request` must carry so that the page that sent it may read it; nothing for other clients and pages that
-/// may not.
+/// The headers that allow the page that sent `request` to read the answer; none for other clients and for pages that may not.
 HttpHeaders cors_headers(const CorsOptions& options, const HttpRequest& request);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-/// HTTP requests and responses as values, and the names by which threads speak of an exchange.
+/// HTTP requests and responses as values, and the ids of exchanges.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace baton {
 
-/// One request and its answer on one connection. Never used again.
+/// The id of one request and its answer on one connection; never reused.
 using ExchangeId = Id<struct ExchangeKind, std::int64_t>;
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
@@ -20,13 +20,13 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 struct HttpRequest {
   std::string method;   ///< "GET"
   std::string path;     ///< without the query, as sent
-  std::string query;    ///< what follows "?"
+  std::string query;    ///< the part after "?"
   HttpHeaders headers;  ///< in the order sent
   std::string body;
   bool is_http_1_0 = false;
   bool keep_alive = true;
 
-  /// The first header of this name in any case; empty if there is none. `name` is in lower case.
+  /// The first header with this name, ignoring case; empty if there is none. `name` is in lower case.
   std::string_view header(std::string_view name) const;
 };
 
@@ -46,18 +46,18 @@ struct HttpOutput {
   std::string bytes;      ///< of piece
 };
 
-/// What a connection may send and how long it may take.
+/// Limits of size and time of a connection.
 struct HttpLimits {
   std::size_t max_header_bytes = 64 * 1024;
   std::size_t max_header_count = 256;
   std::size_t max_body_bytes = 32 * 1024 * 1024;
-  std::size_t max_pipelined_bytes = 64 * 1024;     ///< read ahead while an answer is on its way
-  std::size_t max_unsent_bytes = 4 * 1024 * 1024;  ///< of a stream whose client does not read; beyond it the client is cut off
+  std::size_t max_pipelined_bytes = 64 * 1024;     ///< read ahead while an answer is being sent
+  std::size_t max_unsent_bytes = 4 * 1024 * 1024;  ///< of a stream whose client does not read; with more the connection is closed
   std::size_t max_connections = 8192;
   std::int64_t header_timeout_ms = 20'000;  ///< from a request's first byte, or the connection's start, to its header's end
   std::int64_t body_timeout_ms = 120'000;   ///< from there to the body's end
   std::int64_t idle_timeout_ms = 75'000;    ///< between two requests
-  std::int64_t write_timeout_ms = 30'000;   ///< without one byte taken by the client
+  std::int64_t write_timeout_ms = 30'000;   ///< without the client accepting a byte
   std::int64_t linger_timeout_ms = 2'000;   ///< for the client to see the answer to a request that was cut off
 };
 

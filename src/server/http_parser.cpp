@@ -1,4 +1,4 @@
-/// The request parser over Boost.Beast's, with an answer in words for each limit.
+/// The request parser, over Boost.Beast's, with a sentence for each limit.
 #include "server/http_parser.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void HttpParser::refuse(boost::beast::error_code error) {
   refuse(400, fmt::format("the request is not valid HTTP: {}", error.message()));
 }
 
-/// What a complete header says: too many fields, two meanings of one length (request smuggling), a body to be asked for.
+/// Checks a complete header: too many fields, contradicting lengths (request smuggling), a body to ask for.
 void HttpParser::check_header() {
   is_header_done_ = true;
   const auto& header = parser_.get();
@@ -68,7 +68,7 @@ std::size_t HttpParser::put(std::string_view bytes) {
     }
     is_done_ = !refusal_ && parser_.is_done();
     if (!needs_more) continue;
-    // A chunk's header line or a trailer without an end: the library would wait for ever.
+    // A chunk header or trailer without an end: the library would wait forever.
     if (!refusal_ && bytes.size() - n_taken > limits_.max_header_bytes) refuse(http::error::header_limit);
     break;
   }

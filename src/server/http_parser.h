@@ -1,4 +1,4 @@
-/// Bytes of a connection to one HTTP request, within limits.
+/// Parses the bytes of a connection into one HTTP request, within limits.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace baton {
 
-/// Why a request was refused before anybody looked at it.
+/// Why a request was refused while it was parsed.
 struct HttpRefusal {
   int status = 400;
   std::string message;
@@ -24,8 +24,8 @@ class HttpParser {
  public:
   explicit HttpParser(const HttpLimits& limits);
 
-  /// Takes bytes from the front of `bytes` and returns how many. Those not taken must be given again, with more behind them,
-  /// unless the request is done or refused.
+  /// Consumes bytes from the front of `bytes` and returns how many. Pass the others again, followed by more, unless the request is
+  /// done or refused.
   std::size_t put(std::string_view bytes);
 
   bool is_header_done() const { return is_header_done_; }

@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kReadBytes = 16 * 1024;  // each connection has a buffer of so many
+constexpr std::size_t kReadBytes = 16 * 1024;  // the size of each connection's read buffer
 constexpr std::size_t kBuffersPerWrite = 16;
 
 std::variant<HttpSocket, boost::asio::ssl::stream<HttpSocket>> make_stream(HttpSocket socket, boost::asio::ssl::context* tls) {
@@ -50,7 +50,7 @@ void HttpSession::close() {
   boost::system::error_code ignored;
   socket().close(ignored);
   if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/true);
-  // Whoever called this may still use the session, so it is removed later.
+  // The caller may still use the session, so it is removed later.
   ++n_operations_;
   boost::asio::post(socket().get_executor(), [this] { operation_ended(); });
 }
@@ -85,7 +85,7 @@ void HttpSession::on_read(boost::system::error_code error, std::size_t n_bytes) 
   if (state_ == State::closed) return;
   if (error) {
     keep_alive_ = false;
-    // A client that has sent all it will may still read the answer that is being written.
+    // A client that sends no more may still read the answer that is being written.
     if (state_ != State::flushing) close();
     return;
   }
@@ -141,8 +141,8 @@ void HttpSession::on_flushed() {
   linger();
 }
 
-/// Sends the end of the connection but reads on for a while: closing over unread bytes would reset the connection, and the
-/// client would never see the answer.
+/// Shuts down sending but keeps reading for a while: closing a connection with unread bytes would reset it, and the client would
+/// never see the answer.
 void HttpSession::linger() {
   state_ = State::lingering;
   set_deadline(limits_.linger_timeout_ms);
@@ -207,7 +207,7 @@ void HttpSession::refuse(const HttpRefusal& refusal) {
 }
 
 void HttpSession::turn_away(const HttpRefusal& refusal) {
-  // A handshake for a sentence would cost more than the request.
+  // A TLS handshake just to send a sentence would cost more than the request.
   if (std::holds_alternative<TlsStream>(stream_)) return close();
   refuse(refusal);
 }

@@ -1,4 +1,4 @@
-/// One connection: requests in, answers out, in order, within limits.
+/// One connection: reads requests and writes answers, in order and within limits.
 #pragma once
 
 #include <chrono>
@@ -24,24 +24,24 @@ class HttpServer;
 
 /// A connection over TCP or a Unix socket, with TLS or without.
 ///
-/// Requests are taken one after another: the next is parsed when the answer before it has been handed to the socket. While an
-/// answer is on its way the session reads on, so that it sees the client leave. Owned by the server; it asks to be removed when
-/// it is closed and no operation is under way. Thread: the I/O thread.
+/// It handles requests one after another: it parses the next one when the previous answer was handed to the socket. While an answer
+/// is being sent the session keeps reading, so that it notices when the client leaves. The server owns it; a closed session asks
+/// for its removal when no operation is pending. Thread: the I/O thread.
 class HttpSession {
  public:
   /// `tls`: nullptr for a plain connection.
   HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits);
 
   void start();
-  /// In place of start: answers before anything is read, and closes.
+  /// Instead of start: answers before anything is read, and closes.
   void turn_away(const HttpRefusal& refusal);
-  /// A part of the answer to the current exchange, to be written by `write` together with those before and after it.
+  /// Adds a part of the answer to the current exchange. `write` writes it together with the parts around it.
   void send(HttpOutput output);
-  /// Begins to write what was sent, unless a write is under way: that goes on with it.
+  /// Starts writing the added parts. A write that is already running continues with them.
   void write();
-  /// Closes when the deadline of what it waits for has passed.
+  /// Closes if the deadline of the current wait has passed.
   void check_deadline(std::chrono::steady_clock::time_point now);
-  /// Closes if it waits for a request that has not begun.
+  /// Closes if no request has begun.
   void close_if_idle();
   void close();
 
@@ -78,7 +78,7 @@ class HttpSession {
   std::string input_;  // received, not parsed
   std::vector<char> read_buffer_;
   std::deque<std::string> unsent_;
-  std::size_t unsent_bytes_ = 0;  // of which the front's first sent_bytes_ are gone
+  std::size_t unsent_bytes_ = 0;  // not counting sent_bytes_ of the first part
   std::size_t sent_bytes_ = 0;
   int n_operations_ = 0;  // asynchronous operations that hold `this`
   bool is_reading_ = false;

@@ -30,11 +30,11 @@ bool plain_text(const Value& value) {
 }
 bool only_text(const Value& value) { return value.is_array() && value.size() == 1 && is_text(value[0], "text"); }
 
-/// A field that changes what is generated and that this server does not do. null always counts as left out.
+/// A field that would change the answer and that this server does not support. null always counts as absent.
 struct FieldNotDone {
   std::string_view name;
   bool (*is_neutral)(const Value&);
-  std::string_view neutral;  ///< as the error says it
+  std::string_view neutral;  ///< its text in the error
 };
 
 constexpr FieldNotDone kFieldsNotDone[] = {
@@ -71,7 +71,7 @@ constexpr FieldNotDone kFieldsNotDone[] = {
     {"vllm_xargs", empty_list, "{}"},
 };
 
-/// Fields that are read, and fields that have no effect on the output.
+/// Fields that are read, and fields without effect on the answer.
 constexpr std::string_view kKnownFields[] = {
     "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p",
     "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "bad_words", "allowed_token_ids", "n",

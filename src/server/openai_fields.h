@@ -1,4 +1,4 @@
-/// Which fields of the OpenAI dialect are known, and which are known but not done here.
+/// Which fields of the OpenAI dialect are known, and which of them Baton does not support.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace baton {
 
-/// An error that names the first field which this server does not do and which is not at the value it has when left out.
+/// The error for the first unsupported field that does not have its neutral value.
 Result<void> refuse_fields_not_done(const json::Value& body);
 
-/// The names of fields that nobody knows, shortened to print.
+/// The names of unknown fields, shortened for printing.
 std::vector<std::string> unknown_fields(const json::Value& body);
 
 }  // namespace baton

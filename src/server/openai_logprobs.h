@@ -1,4 +1,4 @@
-/// Log-probabilities in the two shapes of the OpenAI dialect.
+/// Log-probabilities in the two forms of the OpenAI dialect.
 #pragma once
 
 #include <cstddef>

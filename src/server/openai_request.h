@@ -1,4 +1,4 @@
-/// Requests of the OpenAI dialect as values: every field read, checked and named when it is wrong (docs/api.md).
+/// Requests of the OpenAI dialect as values. Every field is checked, and errors name it (docs/api.md).
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ inline constexpr std::size_t kMaxStopStringBytes = 1024;
 inline constexpr std::size_t kMaxSaltBytes = 1024;
 inline constexpr std::size_t kMaxRequestIdBytes = 128;
 
-/// What chat and plain completions have in common.
+/// The fields that chat and plain completions have in common.
 struct GenerationRequest {
-  std::string model;                   ///< empty where the request names none
-  std::optional<std::string> prefix;   ///< a registered one, by name
-  SamplingParams sampling;             ///< bad_words come with the tokenizer, see engine_request
-  std::vector<std::string> bad_words;  ///< that the answer must not contain
+  std::string model;                   ///< empty if the request names none
+  std::optional<std::string> prefix;   ///< the name of a registered prefix
+  SamplingParams sampling;             ///< without bad_words, which need the tokenizer: see engine_request
+  std::vector<std::string> bad_words;  ///< words that the answer must not contain
   std::int32_t n = 1;
   std::int32_t priority = 0;                      ///< lower is earlier
-  std::optional<std::int32_t> deadline_ms;        ///< from arrival; then the answer ends with what there is
+  std::optional<std::int32_t> deadline_ms;        ///< from arrival; then the answer ends with what it has
   std::optional<SpeculationOptions> speculation;  ///< `speculative_config`; absent: the server's
   bool is_stream = false;
   bool include_usage = false;     ///< a last frame with the usage
@@ -59,7 +59,7 @@ struct ChatRequest {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   bool add_special_tokens = false;  ///< the template writes them
-  json::Value template_variables;   ///< an object: `chat_template_kwargs` and what else templates are told
+  json::Value template_variables;   ///< an object: `chat_template_kwargs` and other variables for templates
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
@@ -75,14 +75,14 @@ struct CompletionRequest {
 /// parts is joined by line feeds. Other keys (name, tool_calls, ...) are kept. Errors call the list `key`.
 Result<json::Value> parse_messages(const json::Value& value, std::string_view key);
 
-/// Errors (invalid_request) name the field in `param`: a wrong type, a value out of range, or a known field that this server
-/// does not do and that is not at its neutral value.
+/// Errors (invalid_request) name the field in `param`: a wrong type, a value out of range, or an
+/// unsupported field that does not have its neutral value.
 Result<ChatRequest> parse_chat_request(const json::Value& body, const SamplingDefaults& defaults, const RequestBounds& limits);
 Result<CompletionRequest> parse_completion_request(const json::Value& body, const SamplingDefaults& defaults,
                                                    const RequestBounds& limits);
 
-/// The fields of both endpoints that say how tokens are chosen and when a sequence ends; also for `baton generate`.
-/// `default_max_tokens`: nullopt for what the context has left.
+/// Parses the fields of both endpoints that say how tokens are chosen and when a sequence ends; also for `baton generate`.
+/// `default_max_tokens`: nullopt for the rest of the context.
 Result<GenerationRequest> parse_generation_fields(const json::Value& body, const SamplingDefaults& defaults,
                                                   const RequestBounds& limits, std::optional<std::int32_t> default_max_tokens);
 

@@ -1,4 +1,4 @@
-/// Temperature and what cuts, penalties, lists of tokens, seeds.
+/// Temperature, top_k, top_p and min_p, penalties, lists of tokens, seeds.
 #include "server/openai_sampling.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-/// Single values of a request's fields, with errors that name the field.
+/// Reads single fields of a request; errors name the field.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace baton::openai {
 
-/// The error of a caller's value: `return bad("top_p", "'top_p' must be ...")`.
+/// The error for a bad value: `return bad("top_p", "'top_p' must be ...")`.
 tl::unexpected<Error> bad(std::string_view field, std::string message);
 /// The field, or null where it is absent or null.
 const json::Value* find_given(const json::Value& body, std::string_view key);
 /// An optional integer in [least, most]; nullopt where the field is absent or null.
 Result<std::optional<std::int32_t>> integer_field(const json::Value& body, std::string_view key, std::int32_t least,
                                                   std::int32_t most);
-/// A number in [least, most]; `otherwise` where the field is absent or null.
+/// A number in [least, most]; `otherwise` if the field is absent or null.
 Result<float> number_field(const json::Value& body, std::string_view key, float least, float most, float otherwise);
 Result<bool> flag_field(const json::Value& body, std::string_view key, bool otherwise);
 /// Appends the ids of a list, each in [0, n_vocab).

@@ -1,4 +1,4 @@
-/// Fields of an entry, params of errors.
+/// The fields of an entry, and the `param` of errors.
 #include "server/prefix_api.h"
 
 #include <chrono>

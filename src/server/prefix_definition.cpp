@@ -1,4 +1,4 @@
-/// Objects, lists and texts.
+/// Parsing of prefix definitions: objects, lists and texts.
 #include "server/prefix_definition.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ Result<void> parse_content(const Value& body, PrefixRequest& request) {
   return openai::bad("text", "a prefix has a 'text' (a system message), 'messages' or 'tokens'");
 }
 
-/// All fields but the id.
+/// Parses all fields except the id.
 Result<PrefixRequest> parse_fields(const Value& body, std::string name) {
   PrefixRequest request;
   request.definition.name = std::move(name);

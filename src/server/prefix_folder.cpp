@@ -1,4 +1,4 @@
-/// From files to wishes, and from wishes to prefixes.
+/// Finds out what shall be registered, and registers it.
 #include "server/prefix_folder.h"
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 namespace baton {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAgain{50};         // while a file settles
-constexpr std::chrono::milliseconds kLongestStart{15'000};  // that files which do not settle keep a server from starting
+constexpr std::chrono::milliseconds kLookAgain{50};         // while a file is changing
+constexpr std::chrono::milliseconds kLongestStart{15'000};  // longest time that changing files delay the start of the server
 
-/// What may be a prefix, or was meant to be one.
+/// Files that are prefixes, or are meant to be.
 bool is_candidate(std::string_view name) {
   constexpr std::string_view kPassedOver[] = {".swp", ".swo", ".swx", ".tmp", ".bak", ".part"};
   if (name.starts_with('.') || name.starts_with('#') || name.ends_with('~') || name.find('.') == std::string_view::npos)
@@ -73,7 +73,7 @@ bool PrefixFolder::look(Clock::time_point now) {
   retry_where_room_was_made();
   const auto listed = list_files(folder_);
   if (!listed) {
-    // What is served goes on: a volume that is being mounted anew is no order to remove everything.
+    // The registered prefixes keep serving: a volume may be mounted again, which does not mean that all prefixes shall go.
     if (folder_refusal_ != listed.error().message)
       log::warning("event=prefix_folder_refused folder={} reason=\"{}\"", folder_.string(), listed.error().message);
     folder_refusal_ = listed.error().message;
@@ -116,7 +116,7 @@ void PrefixFolder::see(const FolderFile& found, Clock::time_point now, bool is_f
   file.changed_at = now;
   file.is_settled = false;
   if (!is_first_look) return;
-  // What was left alone before the server came need not be waited for.
+  // Files that did not change before the server started need no waiting time.
   const std::chrono::nanoseconds age =
       std::chrono::system_clock::now().time_since_epoch() -
       std::chrono::nanoseconds(std::max(found.stamp.modified_ns, found.stamp.status_changed_ns));
@@ -138,7 +138,7 @@ void PrefixFolder::read(const std::string& file_name, File& file) {
   auto bytes = read_prefix_bytes(path);
   if (!bytes) return refuse(file_name, file, std::move(bytes.error().message));
   std::string version = version_of(*bytes);
-  if (version == file.version) {  // the same contents under another date, or again
+  if (version == file.version) {  // the same contents with another date, or written again
     file.refusal.clear();
     return;
   }
@@ -172,7 +172,7 @@ void PrefixFolder::forget(Files::iterator gone, Clock::time_point now) {
   if (owner == owners_.end() || owner->second != file_name) return;
   owners_.erase(owner);
   wish(name, std::nullopt);
-  // Another file of that name has its turn.
+  // Another file with this prefix name may be registered now.
   for (auto& [other, file] : files_) {
     if (stem_of(other) != name) continue;
     file.is_settled = false;
@@ -187,7 +187,7 @@ void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition>
   wishes_.insert_or_assign(name, Wish{std::move(definition)});
   without_room_.erase(name);
   unfilled_.erase(name);
-  prefixes_.make_way(engine_, newer);  // under the lock: what makes way is not what was just wished
+  prefixes_.make_way(engine_, newer);  // under the lock, so that the definition just added is not the one that is cancelled
   wished_.notify_one();
 }
 
@@ -226,7 +226,7 @@ bool PrefixFolder::apply_next() {
 
 void PrefixFolder::apply(const std::string& name, Wish wish) {
   if (!wish.definition) {
-    // Not found: it expired, or never came about.
+    // Not found: it has expired, or was never registered.
     (void)prefixes_.remove(engine_, name, PrefixSource::folder);
     return;
   }

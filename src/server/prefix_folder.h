@@ -1,4 +1,4 @@
-/// The folder of `--prefix-folder`: each of its files is a prefix, now and as long as the server runs.
+/// The folder of `--prefix-folder`: each of its files is a registered prefix, as long as the server runs.
 #pragma once
 
 #include <chrono>
@@ -21,52 +21,52 @@
 
 namespace baton {
 
-/// Keeps the prefixes of source `folder` what the files are: NAME.txt and NAME.json (see parse_prefix_file). A file that
-/// appears is registered, other contents replace those before, a file that goes takes its prefix along. A file is read when it
-/// has been left alone for kSettleTime and nobody is still writing to it. One that cannot be read or registered gets one log
-/// line, and what was served under its name goes on; where there was no room, or the name was taken, it is tried again when a
-/// prefix has gone. Folders, hidden files and what editors leave (~, .swp, .tmp, .bak) are passed over.
+/// Keeps the prefixes of source `folder` equal to the files NAME.txt and NAME.json (see parse_prefix_file). A new file is
+/// registered, changed contents replace the old ones, and a deleted file removes its prefix. A file is read when it has not changed
+/// for kSettleTime and no program is writing to it. A file that cannot be read or registered gets one log line, and the last good
+/// contents keep serving. If there was no room, or the name was taken, it is tried again when a prefix has gone. Ignored: folders,
+/// hidden files and temporary files of editors (~, .swp, .tmp, .bak).
 ///
-/// Files are looked at by one thread and filled by another, so that a change ends the fill of what it changes. `look`,
-/// `apply_next` and `fill_all` belong to one thread before start.
+/// One thread looks at the files and another computes prefixes, so that a changed file cancels the computation of its old contents.
+/// Before `start`, one thread calls `look`, `apply_next` and `fill_all`.
 class PrefixFolder {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kSettleTime{200};
-  static constexpr std::chrono::milliseconds kGoneTime{500};  ///< editors put a file's new contents in its place meanwhile
-  static constexpr std::chrono::milliseconds kLongestWrite{10'000};  ///< without a change; then the file is read all the same
-  static constexpr std::chrono::milliseconds kLookTime{2'000};       ///< between looks where nothing tells of changes
+  static constexpr std::chrono::milliseconds kGoneTime{500};  ///< a file must be missing this long: editors replace files
+  static constexpr std::chrono::milliseconds kLongestWrite{10'000};  ///< a file that some program keeps open for writing is read after this time without a change
+  static constexpr std::chrono::milliseconds kLookTime{2'000};       ///< between looks if the system does not report changes
 
-  /// All must outlive it. `on_registered` is called after a prefix was added, by the thread that fills.
+  /// The arguments must outlive it. The computing thread calls `on_registered` after a prefix was added.
   PrefixFolder(std::filesystem::path folder, const ServedModel& model, Engine& engine, Prefixes& prefixes,
                std::function<void()> on_registered);
   ~PrefixFolder();
 
-  /// Registers what is there, with log lines of the progress. Errors: the folder cannot be read.
+  /// Registers all files of the folder, with log lines about the progress. Errors: the folder cannot be read.
   Result<void> fill_all();
-  /// Looks at the files as of `now`: true where one is still to settle.
+  /// Looks at the files as of `now`. Returns true if one has changed too recently to be read.
   bool look(Clock::time_point now);
-  /// Adds or removes one prefix that a look found to be; false if there is none.
+  /// Adds or removes one prefix, as the last look found; false if there is nothing to do.
   bool apply_next();
 
   void start();
-  /// Gives up what is being filled and ends the threads. Idempotent.
+  /// Cancels the running computation and ends the threads. Idempotent.
   void stop();
 
  private:
   struct File {
     FileStamp stamp;
     Clock::time_point changed_at;
-    bool is_settled = false;  // it was read since
+    bool is_settled = false;  // it was read since its last change
     std::optional<Clock::time_point> gone_since = {};
-    std::string version = {};  // of the contents that were last good, by their hash
-    std::string refusal = {};  // why the contents it has are not served
+    std::string version = {};  // of the last good contents, by their hash
+    std::string refusal = {};  // why its contents are not served
   };
   using Files = std::map<std::string, File>;
-  /// What is to be under a name; no definition: nothing.
+  /// What shall be registered under a name; no definition: nothing.
   struct Wish {
     std::optional<PrefixDefinition> definition;
-    std::int64_t n_removed = 0;  // see Prefixes::n_removed, when there was no room for it
+    std::int64_t n_removed = 0;  // Prefixes::n_removed at the time when there was no room for it
   };
 
   void see(const FolderFile& found, Clock::time_point now, bool is_first_look);
@@ -87,7 +87,7 @@ class PrefixFolder {
   Prefixes& prefixes_;
   const std::function<void()> on_registered_;
 
-  // Of the thread that looks.
+  // Used by the thread that looks.
   FolderWatch watch_;
   Files files_;                                // by file name
   std::map<std::string, std::string> owners_;  // file name by prefix name
@@ -99,7 +99,7 @@ class PrefixFolder {
   // Guarded by mutex_.
   std::map<std::string, Wish> wishes_;
   std::map<std::string, Wish> without_room_;
-  std::map<std::string, std::string> unfilled_;  // why a name has not the contents its file has
+  std::map<std::string, std::string> unfilled_;  // by name: why the contents of its file are not registered
   std::int64_t n_refused_files_ = 0;
   bool is_stopping_ = false;
 

@@ -32,7 +32,7 @@ Result<std::string> render_with(const ServedModel& model, const json::Value& mes
   return model.chat_template->render(context);
 }
 
-/// What the new entry needs besides its pins.
+/// The parts of a new entry besides its pins.
 Result<std::vector<TokenId>> prepare(const ServedModel& model, Prefixes::Entry& entry) {
   if (entry.definition.tokens.empty()) {
     const Tokenizer& tokenizer = model.tokenizer;
@@ -58,7 +58,7 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
   if (!definition.tokens.empty()) return PrefixTokens{definition.tokens, {}};
   if (!model.chat_template)
     return PrefixTokens{model.tokenizer.encode(prefix_text(definition.messages), /*add_special_tokens=*/true), {}};
-  // Two messages that have no character in common, so that what the renderings share comes before them.
+  // Two messages without a common character, so that the renderings differ from there on.
   BATON_TRY(const std::string one, render_with(model, definition.messages, "0"));
   BATON_TRY(const std::string other, render_with(model, definition.messages, "Why?"));
   const auto shared = static_cast<std::size_t>(std::ranges::mismatch(one, other).in1 - one.begin());
@@ -70,29 +70,29 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
   return made;
 }
 
-/// On the heap, for the object is moved before it is shared.
+/// On the heap, because the object is moved before it is shared.
 struct Prefixes::State {
-  /// What `add` is filling.
+  /// The prefix that `add` is computing.
   struct Fill {
     PrefixDefinition definition;  // without its contents
     std::string engine_name;
-    std::string_view given_up = {};  // why; empty: wanted
+    std::string_view given_up = {};  // why it was cancelled; empty: it was not
   };
 
   std::list<Entry>::iterator at(std::string_view name) {
     return std::ranges::find(entries, name, [](const Entry& entry) { return std::string_view(entry.definition.name); });
   }
-  /// Whether `definition` may take its name; the name it gets in the engine.
+  /// Checks whether `definition` may take its name, and returns its name in the engine.
   Result<std::string> engine_name_for(const PrefixDefinition& definition);
   bool give_up(Engine& engine, std::string_view name, PrefixSource by, std::string_view why);
   void retire(Engine& engine, std::list<Entry>::iterator entry);
   Error not_found(std::string_view name, std::string_view param) const;
 
-  std::mutex fill_mutex;  // whoever fills holds it; taken before `mutex`
+  std::mutex fill_mutex;  // held while a prefix is computed; taken before `mutex`
   std::mutex mutex;
   // Guarded by mutex.
   std::list<Entry> entries;
-  std::list<Entry> retired;  // that requests still use
+  std::list<Entry> retired;  // entries that requests still use
   std::optional<Fill> fill;
   std::int64_t n_removed = 0;
   std::int64_t n_refused_files = 0;
@@ -114,15 +114,15 @@ Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& def
     return fail(ErrorCode::invalid_request,
                 fmt::format("prefix {} is there already{}; another version replaces it", definition.name, which), "version");
   }
-  if (old->engine_name == name) name += "@";  // a file with other contents and the same version
+  if (old->engine_name == name) name += "@";  // a file with other contents, but the same version
   return name;
 }
 
-/// False where that is not being filled, or not `by`'s to give up.
+/// False if that prefix is not being computed, or if `by` may not cancel it.
 bool Prefixes::State::give_up(Engine& engine, std::string_view name, PrefixSource by, std::string_view why) {
   if (!fill || fill->definition.name != name || is_folders(fill->definition.source) != is_folders(by)) return false;
   fill->given_up = why;
-  // Not found: its tokens are being made, or it has just been filled; then `add` sees why.
+  // Not found: its tokens are being made, or it is ready since a moment; then `add` reports why.
   (void)engine.remove_prefix(fill->engine_name);
   return true;
 }

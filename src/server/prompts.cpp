@@ -1,4 +1,4 @@
-/// Names, templates, ids and the context's limit.
+/// Names, templates, token ids and the limit of the context.
 #include "server/prompts.h"
 
 #include <algorithm>
@@ -19,12 +19,12 @@ Error not_served(std::string_view what, std::string_view name, std::string_view 
           std::string(param)};
 }
 
-/// Cuts what the template wrote after the last message's content, so that the model goes on with it.
+/// Removes what the template wrote after the last message's content, so that the model continues that message.
 Result<std::string> cut_after_last_message(std::string text, const json::Value& messages) {
   const json::Value* content = json::find(messages.back(), "content");
   if (content != nullptr && content->is_string()) {
     std::string_view said = content->get_ref<const std::string&>();
-    // Templates trim.
+    // Templates trim contents.
     while (!said.empty() && (said.back() == ' ' || said.back() == '\n')) said.remove_suffix(1);
     const auto found = said.empty() ? std::string::npos : text.rfind(said);
     if (found != std::string::npos) {
@@ -147,7 +147,7 @@ Request engine_request(const ServedModel& model, const GenerationRequest& reques
   if (request.deadline_ms) asked.deadline = std::chrono::milliseconds(*request.deadline_ms);
   asked.speculation = request.speculation;
   asked.scope.salt = request.cache_salt;
-  // A registered prefix is public; the salt keeps apart what tenants add to it.
+  // A registered prefix is public; the salt separates only what follows it.
   if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
   return asked;
 }

@@ -1,4 +1,4 @@
-/// From what a request names and says to the token ids that the engine gets.
+/// Makes the engine's token ids of a request's messages or prompt and the prefix that it names.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace baton {
 
-/// What a request's `model` and `prefix` fields mean.
+/// The meaning of a request's `model` and `prefix` fields.
 struct Target {
-  std::string model;          ///< as answers repeat it
-  Prefixes::Use prefix = {};  ///< or none
+  std::string model;          ///< the name that answers repeat
+  Prefixes::Use prefix = {};  ///< the named prefix, or none
 };
 
-/// "demo", "demo:shop", or "demo" with prefix "shop"; no model is the first one. Errors: not_found, with what exists;
+/// "demo", "demo:shop", or "demo" with prefix "shop"; without a model: the first name. Errors: not_found, with the existing names;
 /// invalid_request when the two fields name different prefixes.
 Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request);
 
@@ -34,18 +34,18 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
 
 struct TokenizedPrompt {
   std::vector<TokenId> tokens;
-  std::string echo;           ///< the prompt's text, without the prefix's, where it is asked for
+  std::string echo;           ///< the prompt's text without the prefix, if the request asks for an echo
   std::int32_t n_public = 0;  ///< leading tokens of a registered prefix, to which no cache salt applies
 };
 
-/// The ids of the whole text; what the prefix begins it with was made ids when it was registered.
+/// The ids of the whole text. The beginning that the prefix determines was tokenised when the prefix was registered.
 Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request);
-/// Text stands behind the prefix's text, ids behind its ids. Behind a prefix that is tokens both do, without special tokens.
+/// Text follows the prefix's text, ids follow its ids. After a prefix of tokens both do, without special tokens.
 TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix, const CompletionRequest& request,
                                     const Prompt& prompt);
 
-/// What the engine is asked for one prompt. A bad word is one at the beginning of a text and after a space; it is the run of
-/// tokens that the tokenizer makes of it, so other runs that read alike are not kept away.
+/// The engine request of one prompt. A bad word is forbidden at the beginning of a text and after a space, as the tokens that the
+/// tokenizer makes of it there; other token sequences with the same text are not forbidden.
 Request engine_request(const ServedModel& model, const GenerationRequest& request, const TokenizedPrompt& prompt);
 
 }  // namespace baton

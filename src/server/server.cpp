@@ -69,7 +69,7 @@ void Server::begin_shutdown() {
   changed_.notify_all();
 }
 
-/// Waits for what runs. False when it was cut short, by the timeout or a second call.
+/// Waits for running requests. False if the timeout or a second call ended the wait.
 bool Server::drain() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.shutdown_timeout_ms);
   while (!service_->wait_until_empty(kLookAgain)) {

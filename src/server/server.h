@@ -1,4 +1,4 @@
-/// The HTTP server of one engine: takes an address, registers prefixes, opens the port, drains and ends.
+/// The HTTP server of one engine: binds its address, registers prefixes, opens the port, drains and ends.
 #pragma once
 
 #include <condition_variable>
@@ -26,18 +26,18 @@ struct ServerOptions {
   HttpLimits limits;
   RoutesOptions routes;                       ///< keys, CORS, version
   std::filesystem::path prefix_folder = {};   ///< see PrefixFolder; empty: none
-  std::int64_t shutdown_timeout_ms = 30'000;  ///< for running requests, after which they are aborted
-  bool handles_signals = false;               ///< SIGTERM and SIGINT begin the shutdown, a second one cuts it short
+  std::int64_t shutdown_timeout_ms = 30'000;  ///< after it, running requests are aborted
+  bool handles_signals = false;               ///< SIGTERM and SIGINT begin the shutdown; a second signal ends it at once
 };
 
 /// Serves one model. Thread: the owner's, except `begin_shutdown`, which any may call.
 class Server {
  public:
-  /// Takes the address without opening it (see HttpServer::bind).
+  /// Binds the address without accepting connections (see HttpServer::bind).
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);
   ~Server();
 
-  /// Fills and pins the prefixes and those of the folder, then opens the port. The engine must have been started, and must live
+  /// Computes and pins the prefixes and those of the folder, then opens the port. The engine must have been started and must live
   /// until `wait` has returned.
   Result<void> start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes);
 
@@ -45,9 +45,9 @@ class Server {
   std::uint16_t port() const { return http_->port(); }
   const Prefixes& prefixes() const { return prefixes_; }
 
-  /// From now on /health says 503 and new requests are refused; those that run go on. A second call aborts them.
+  /// From now on /health answers 503 and new requests are refused; running requests continue. A second call aborts them.
   void begin_shutdown();
-  /// Waits for begin_shutdown, then for what runs (at most the shutdown timeout), and closes the port. Idempotent.
+  /// Waits for begin_shutdown, then for running requests (at most the shutdown timeout), and closes the port. Idempotent.
   void wait();
 
  private:
