@@ -25,8 +25,8 @@ const ChunkKernel& chunk_kernel(CpuIsa isa, DType dtype) {
     case CpuIsa::baseline: return is_bf16 ? kBf16Baseline : kF32Baseline;
     case CpuIsa::avx2: return is_bf16 ? kBf16Avx2 : kF32Avx2;
     case CpuIsa::avx512: return is_bf16 ? kBf16Avx512 : kF32Avx512;
-    case CpuIsa::avx512_bf16:
-    case CpuIsa::amx_bf16: return is_bf16 ? kBf16Dot : kF32Avx512;
+    case CpuIsa::avx512_bf16: return is_bf16 ? kBf16Dot : kF32Avx512;
+    case CpuIsa::amx_bf16: return is_bf16 ? kBf16Tiles : kF32Avx512;
   }
   check_failed("attention: an instruction set that does not exist");
 }

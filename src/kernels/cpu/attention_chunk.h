@@ -244,6 +244,22 @@ void softmax_row(const ChunkTask& task, int row) {
   task.chunk_l[row] = l;
 }
 
+template <class P>
+void softmax_rows(const ChunkTask& task) {
+  for (int row = 0; row < task.n_rows; ++row) {
+    if (task.cap > 0) cap_row<typename P::Simd>(task, row);
+    softmax_row<P>(task, row);
+  }
+}
+
+/// Folds the chunk's states into the rows'.
+inline void fold_rows(const ChunkTask& task) {
+  for (int row = 0; row < task.n_rows; ++row)
+    fold_state({task.o + static_cast<std::ptrdiff_t>(row) * kStateRow, task.m + row, task.l + row},
+               task.chunk_o + static_cast<std::ptrdiff_t>(row) * task.v_dim, task.chunk_m[row], task.chunk_l[row],
+               task.head_dim);
+}
+
 /// Tiles that are passed over once for all rows, so that they come from the nearest cache for all but the first.
 inline int tiles_of_group(const ChunkTask& task, int dim, int per_word, int max_rows) {
   if (task.n_rows <= max_rows) return kTilesOfChunk;
@@ -263,10 +279,7 @@ void run_chunk(const ChunkTask& task) {
       for_columns<S, R>(tile * kPerTile, end * kPerTile, [&]<int C>(int column) { score_block<P, R, C>(task, row, column); });
     });
   }
-  for (int row = 0; row < task.n_rows; ++row) {
-    if (task.cap > 0) cap_row<S>(task, row);
-    softmax_row<P>(task, row);
-  }
+  softmax_rows<P>(task);
   const int v_group = tiles_of_group(task, task.v_dim, P::kPerWord, S::kMaxRows);
   for (int tile = task.first_tile; tile < task.end_tile; tile += v_group) {
     const int end = tile + v_group < task.end_tile ? tile + v_group : task.end_tile;
@@ -276,10 +289,7 @@ void run_chunk(const ChunkTask& task) {
       });
     });
   }
-  for (int row = 0; row < task.n_rows; ++row)
-    fold_state({task.o + static_cast<std::ptrdiff_t>(row) * kStateRow, task.m + row, task.l + row},
-               task.chunk_o + static_cast<std::ptrdiff_t>(row) * task.v_dim, task.chunk_m[row], task.chunk_l[row],
-               task.head_dim);
+  fold_rows(task);
 }
 
 }  // namespace

@@ -57,6 +57,6 @@ struct ChunkKernel {
 // rows beside it. l sums the weights as they are multiplied, that is rounded to bf16 over a bf16 cache, so that they always sum
 // to one.
 extern const ChunkKernel kF32Baseline, kF32Avx2, kF32Avx512;
-extern const ChunkKernel kBf16Baseline, kBf16Avx2, kBf16Avx512, kBf16Dot;
+extern const ChunkKernel kBf16Baseline, kBf16Avx2, kBf16Avx512, kBf16Dot, kBf16Tiles;
 
 }  // namespace baton::cpu

@@ -22,9 +22,9 @@ struct alignas(64) TileShapes {
   std::array<std::uint16_t, 16> row_bytes{};
   std::array<std::uint8_t, 16> rows{};
 
-  /// Register `tile` holds n_rows rows of 64 bytes.
-  void set(int tile, int n_rows) {
-    row_bytes[static_cast<std::size_t>(tile)] = n_rows > 0 ? kTileRowBytes : 0;
+  /// Register `tile` holds n_rows rows of n_bytes bytes.
+  void set(int tile, int n_rows, int n_bytes = kTileRowBytes) {
+    row_bytes[static_cast<std::size_t>(tile)] = static_cast<std::uint16_t>(n_bytes);
     rows[static_cast<std::size_t>(tile)] = static_cast<std::uint8_t>(n_rows);
   }
 };
