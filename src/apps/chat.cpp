@@ -42,7 +42,7 @@ class Conversation {
     if (!options_.system.empty()) messages_.push_back({{"role", "system"}, {"content", options_.system}});
   }
 
-  /// Answers `text` on standard output; what was said so far is taken back if that fails.
+  /// Answers `text` on standard output. If that fails, `text` is removed from the conversation.
   Result<void> answer(const std::string& text) {
     messages_.push_back({{"role", "user"}, {"content", text}});
     auto said = generate();
@@ -102,7 +102,7 @@ class Conversation {
   SequenceStats stats_;
 };
 
-/// The only prompt that --prefix registers is the one to begin with; of several, --use-prefix must name one.
+/// A conversation begins with the prompt of the only --prefix; if there are several, --use-prefix must name one.
 Result<void> choose_prefix(ChatOptions& options) {
   const std::vector<std::string>& registered = options.model.prefixes;
   if (registered.empty() || !options.prefix.empty()) return {};
@@ -155,7 +155,7 @@ Result<void> run(ChatOptions options) {
 }  // namespace
 
 void add_chat_options(CLI::App& app, ChatOptions& options) {
-  options.model.log_level = "warning";  // lines of a log between those of a conversation are in the way
+  options.model.log_level = "warning";  // log lines would disturb the conversation
   add_model_options(app, options.model);
   app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
   app.add_option("--use-prefix", options.prefix, "Name of the --prefix to begin with, if there are several")

@@ -15,12 +15,12 @@ struct ChatOptions {
   /// model.
   std::string prefix;
   double temperature = -1;      ///< -1: the model's default
-  std::int32_t max_tokens = 0;  ///< of an answer; 0: what the context has left
+  std::int32_t max_tokens = 0;  ///< of an answer; 0: the rest of the context
 };
 
 void add_chat_options(CLI::App& app, ChatOptions& options);
 
-/// Reads a line, prints the answer as it comes, until the end of input. Exit code: 0, 1 (failed) or 2 (flags
+/// Reads lines until the end of the input and prints each answer while it is generated. Exit code: 0, 1 (failed) or 2 (flags
 /// that contradict each other).
 int chat_main(ChatOptions options);
 

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kTimeoutSeconds = 300;
 constexpr const char* kPrefixName = "shop";
-/// Share of the questions that must be answered with exactly the right text.
+/// Share of the questions that must be answered exactly right.
 constexpr double kNeededShare = 62.0 / 64.0;
 
 struct Question {
@@ -37,7 +37,7 @@ struct Question {
   std::string answer;
 };
 
-/// What one arm did.
+/// The results of one arm.
 struct ArmResult {
   std::string attention;
   std::vector<DemoAnswer> answers;
@@ -143,7 +143,7 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
   result.attention = attention;
   result.prefix_tokens = server->prefixes().find(kPrefixName)->info.n_tokens;
   Result<void> asked;
-  if (options.device != "cpu") {  // a device loads kernels when they are first used
+  if (options.device != "cpu") {  // a GPU loads kernels at their first use
     ArmResult rehearsal = result;
     asked = ask(server->address(), questions, rehearsal);
   }
@@ -191,7 +191,7 @@ std::int64_t count_differences(const ArmResult& relay, const ArmResult& paged) {
   return n;
 }
 
-/// Two lines from a model that memory and cache pace: 110 M random weights, 32 requests behind 2048 shared tokens.
+/// Measures a model that memory bandwidth limits: 110 M random weights, 32 requests behind 2048 shared tokens.
 Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
   DecodeBenchOptions bench;
   bench.shape = "110m";
@@ -237,7 +237,7 @@ json::Value to_json(const ArmResult& result) {
           {"prefix_tokens", result.prefix_tokens}};
 }
 
-/// True if what must hold holds.
+/// True if all conditions of the demo hold.
 Result<bool> run(const DemoOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}, show_download));
   BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));

@@ -12,10 +12,10 @@ struct DemoOptions {
   std::string device = "cpu";  ///< or "cuda"
   int threads = 0;
 
-  /// CUDA has no batch-invariant mode yet: there relay and paged attention may round a token to another.
+  /// CUDA has no batch-invariant mode yet, so a token may differ there between relay and paged attention.
   bool batch_invariant() const { return device == "cpu"; }
   std::int32_t n_questions = 64;
-  bool skip_large = false;  ///< without the lines of the 110 M shape
+  bool skip_large = false;  ///< leaves out the 110 M shape
   std::string json_file;
 };
 

@@ -1,4 +1,4 @@
-/// From frames to text and token ids.
+/// Reads text and token ids from frames.
 #include "apps/demo_answer.h"
 
 #include "io/json.h"

@@ -10,15 +10,14 @@
 
 namespace baton {
 
-/// What has come of an answer so far. Thread: one at a time.
+/// The part of an answer that has arrived so far. Thread: one at a time.
 struct DemoAnswer {
   std::string text;
   std::vector<TokenId> token_ids;
-  double first_token_s = -1;  ///< when its first text came, in seconds from when it was asked for; -1: none has come
+  double first_token_s = -1;  ///< arrival of its first text, in seconds after the question; -1: none yet
   bool is_complete = false;
 
-  /// Adds the data of an event that came `seconds` after the question. Errors (invalid_request): it is no frame of a
-  /// chat.
+  /// Adds the data of an event that arrived `seconds` after the question. Errors (invalid_request): it is not a chat frame.
   Result<void> take(std::string_view data, double seconds);
 };
 

@@ -1,4 +1,4 @@
-/// `baton generate`: reads all lines, runs them as the scheduler sees fit, prints them in the order they came.
+/// `baton generate`: reads all lines, runs them in any order, and prints the answers in the order of the lines.
 #include "apps/generate.h"
 
 #include <algorithm>
@@ -29,10 +29,10 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-/// One line of the input and what has come of it.
+/// One line of the input and its answer so far.
 struct Line {
   json::Value id;
-  std::optional<std::string> answer;  ///< the right one, if the line knows it
+  std::optional<std::string> answer;  ///< the right answer, if the line contains it
   std::string type;
   Request request;
   GenerationRequest generation;
@@ -149,7 +149,7 @@ class Run {
       if (!print_ready()) return fail(ErrorCode::io, "stopped, because answers cannot be written");
       progress_.update(static_cast<std::int64_t>(n_finished_));
     }
-    // Interrupted: what is finished behind an unfinished line is kept too.
+    // Interrupted: finished answers behind an unfinished line are kept, too.
     for (; n_printed_ < lines_.size(); ++n_printed_) print(lines_[n_printed_]);
     progress_.finish();
     if (!flush_output()) return fail(ErrorCode::io, "not all answers could be written");
@@ -183,7 +183,7 @@ class Run {
     ++n_finished_;
   }
 
-  /// False if standard output takes no more.
+  /// False if writing to standard output has failed.
   bool print_ready() {
     for (; n_printed_ < lines_.size() && lines_[n_printed_].finished; ++n_printed_) print(lines_[n_printed_]);
     return flush_output();
@@ -201,7 +201,7 @@ class Run {
   std::size_t n_printed_ = 0;
 };
 
-/// How many of the lines that know their answer were answered with exactly it.
+/// Counts the lines whose answer equals the right answer that the line contains.
 void report_exactness(const std::vector<Line>& lines) {
   std::map<std::string, std::pair<int, int>> by_type;
   for (const Line& line : lines) {

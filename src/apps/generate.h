@@ -12,7 +12,7 @@ namespace baton {
 struct GenerateOptions {
   ModelFlags model;
   std::string prompts = "-";          ///< a file, or - for standard input
-  std::optional<double> temperature;  ///< where a line says nothing
+  std::optional<double> temperature;  ///< for lines without one
   std::optional<std::int32_t> max_tokens;
 };
 

@@ -1,4 +1,4 @@
-/// The program `baton`: one subcommand each for what it does.
+/// The program `baton` and its subcommands.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -31,15 +31,15 @@ constexpr const char* kIntroduction =
     "Baton serves language models to many requests behind long shared prompts: a shared prompt is computed once, stored once, "
     "and\n"
     "read from memory once a step for the whole batch (RelayAttention).\n\n"
-    "  baton demo                                  see it work, in a minute\n"
+    "  baton demo                                  shows what Baton does, in a minute\n"
     "  baton serve MODEL --prefix shop=prompt.txt  an OpenAI-compatible server with a registered prompt\n"
     "  baton generate MODEL --prompts file.jsonl   answers for a file of prompts\n"
-    "  baton chat MODEL                            talk to a model here\n"
+    "  baton chat MODEL                            talk to a model on the terminal\n"
     "  baton bench attention                       what relayed attention does on this machine\n"
     "  baton bench stream http://127.0.0.1:8000    what many streams cost a running server\n"
     "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
 
-/// A subcommand that was chosen on the command line, and what runs it.
+/// The subcommand chosen on the command line, and the function that runs it.
 struct Command {
   CLI::App* app;
   std::function<int()> run;

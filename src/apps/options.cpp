@@ -1,4 +1,4 @@
-/// Command-line flags: rows, environment, configuration file, and what becomes of flags that are not ours.
+/// Command-line flags: their rows, the environment, the configuration file, and vLLM's flags.
 #include "apps/options.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace baton {
 namespace {
 
-/// Flags of vLLM that ask for what Baton does in any case; `value` is the only one accepted.
+/// Flags of vLLM that ask for something that Baton always does; only `value` is accepted.
 struct NeutralFlag {
   std::string_view name;
   std::string_view value;  ///< empty: the flag takes none
@@ -34,8 +34,9 @@ constexpr std::array kNeutralFlags = std::to_array<NeutralFlag>({
     {"-pp", "1", "one device"},
     {"--data-parallel-size", "1", "one engine"},
     {"-dp", "1", "one engine"},
-    {"--scheduling-policy", "fcfs", "a request's priority is always honoured; of one priority, first come, first served"},
-    {"--scheduling-policy", "priority", "a request's priority is always honoured; of one priority, first come, first served"},
+    {"--scheduling-policy", "fcfs", "a request's priority always counts; equal priorities are served in the order of arrival"},
+    {"--scheduling-policy", "priority",
+     "a request's priority always counts; equal priorities are served in the order of arrival"},
     {"--async-scheduling", "", "steps are always planned ahead"},
     {"--disable-log-requests", "", "prompts are never logged"},
     {"--no-enable-log-requests", "", "prompts are never logged"},
@@ -72,7 +73,7 @@ std::string nearest_flag(const CLI::App& app, std::string_view flag) {
   return best;
 }
 
-/// One option in a group of the help text; of several given the last counts.
+/// Adds an option to a group of the help text; if it is given several times, the last one counts.
 template <class Value>
 CLI::Option* row(CLI::App& app, const char* group, const char* flags, Value& value, const char* help) {
   return app.add_option(flags, value, help)
@@ -81,7 +82,7 @@ CLI::Option* row(CLI::App& app, const char* group, const char* flags, Value& val
       ->group(group);
 }
 
-/// An option whose text `parse` turns into the value; a text that it refuses is a mistake of the command line.
+/// Adds an option whose text `parse` turns into the value; a text that it refuses is a usage error.
 template <class Value, class Parse>
 void parsed_row(CLI::App& app, const char* group, const char* flags, Value& value, const char* help, Parse parse) {
   app.add_option_function<std::string>(
@@ -102,77 +103,78 @@ Result<SpeculationOptions> parse_speculation(const std::string& text) {
   return parse_speculative_config(config, kFlag);
 }
 
-/// The words as CLI::IsMember takes them.
+/// The words in the type that CLI::IsMember needs.
 std::vector<std::string> words(std::span<const std::string_view> names) { return {names.begin(), names.end()}; }
 
 void add_scheduler_options(CLI::App& app, ModelFlags& options) {
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
-               "Keep the blocks of prompts for requests that begin alike (on)")
+               "Keep the blocks of prompts for later requests that begin alike (on)")
       ->group("Cache and scheduler");
-  row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens a block of the cache")
+  row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens in a block of the cache")
       ->check(CLI::IsMember({16, 32, 64, 128, 256}));
   row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")
       ->check(CLI::IsMember(words(kDtypeNames)));
   parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
-             "Size of the cache, with K, M or G; default: what the requests can use, at most a share of free memory",
+             "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
              [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
   row(app, "Cache and scheduler", "--gpu-memory-utilization", options.gpu_memory_utilization,
-      "Share of free memory the cache may take")
+      "Share of free memory that the cache may use")
       ->check(CLI::Range(0.01, 1.0));
-  row(app, "Cache and scheduler", "--max-num-seqs", options.max_num_seqs, "Sequences that run at once")
+  row(app, "Cache and scheduler", "--max-num-seqs", options.max_num_seqs, "Sequences that run at the same time")
       ->check(CLI::Range(1, 4096));
-  row(app, "Cache and scheduler", "--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")
+  row(app, "Cache and scheduler", "--max-num-batched-tokens", options.max_num_batched_tokens, "Most tokens in a step")
       ->check(CLI::Range(1, 65536));
   row(app, "Cache and scheduler", "--max-prefill-tokens", options.max_prefill_tokens,
-      "Prompt tokens of a step in which others decode; 0: 128 on a CPU, else no other limit")
+      "Most prompt tokens in a step in which other requests decode; 0: 128 on a CPU, otherwise no separate limit")
       ->check(CLI::NonNegativeNumber);
   row(app, "Cache and scheduler", "--step-timeout", options.step_timeout_s,
-      "Seconds after which a step that does not end is logged, and /health answers 503; 0: never")
+      "Seconds after which an unfinished step is logged and /health answers 503; 0: never")
       ->check(CLI::Range(0.0, 86400.0));
   row(app, "Cache and scheduler", "--max-num-queued-reqs", options.max_num_queued_reqs,
-      "Requests that may wait, more get 503; 0: no limit")
+      "Requests that may wait; further requests get 503; 0: no limit")
       ->check(CLI::NonNegativeNumber);
 }
 
 }  // namespace
 
 void add_model_options(CLI::App& app, ModelFlags& options) {
-  row(app, "Options", "MODEL,--model", options.model, "Folder or Hugging Face id of the model; 'demo', or none: the demo model")
+  row(app, "Options", "MODEL,--model", options.model,
+      "Folder or Hugging Face id of the model; 'demo' or nothing: the demo model")
       ->default_str("");
   row(app, "Model", "--revision", options.revision, "Branch, tag or commit of the model");
-  row(app, "Model", "--download-dir", options.download_dir, "Where models are downloaded to (default: the Hugging Face cache)");
+  row(app, "Model", "--download-dir", options.download_dir, "Folder for downloaded models (default: the Hugging Face cache)");
   row(app, "Model", "--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
       ->check(CLI::IsMember(words(kLoadFormats)));
-  row(app, "Model", "--dtype", options.dtype, "Weights and products: auto (the checkpoint's), bfloat16, float32")
+  row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float32")
       ->check(CLI::IsMember(words(kDtypeNames)));
-  row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt and answer in tokens; 0: the model's")
+  row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt plus answer in tokens; 0: the model's limit")
       ->check(CLI::NonNegativeNumber);
-  row(app, "Model", "--chat-template", options.chat_template, "File with a chat template in place of the model's")
+  row(app, "Model", "--chat-template", options.chat_template, "File with a chat template that replaces the model's")
       ->check(CLI::ExistingFile);
   row(app, "Model", "--generation-config", options.generation_config,
-      "auto: the model's generation_config.json sets sampling defaults; vllm: it does not")
+      "auto: the model's generation_config.json sets sampling defaults; vllm: it is ignored")
       ->check(CLI::IsMember(words(kGenerationConfigs)));
-  row(app, "Model", "--seed", options.seed, "Seed of requests that bring none");
+  row(app, "Model", "--seed", options.seed, "Seed for requests without one");
 
   row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  row(app, "Device", "--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
+  row(app, "Device", "--threads", options.threads, "Threads of the CPU backend; 0: as many as CPU affinity and quota allow")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--enforce-eager", options.enforce_eager,
-               "Launch the operations of a decode step one by one, not as a CUDA graph; a CPU has no other way")
+               "Launch the operations of a decode step one by one instead of as a CUDA graph; no effect on a CPU")
       ->group("Device");
 
   row(app, "Attention", "--attention", options.attention,
-      "relay: shared prompts are read once a step for all; paged: by each request")
+      "relay: shared prompts are read once per step for all requests; paged: each request reads them")
       ->check(CLI::IsMember(words(kAttentionNames)));
   app.add_flag("--batch-invariant", options.batch_invariant,
-               "The same bits alone, in a batch, cold, warm, relay or paged; slower")
+               "Bit-identical answers alone or in a batch, with a cold or warm cache, relay or paged; slower")
       ->group("Attention");
 
   add_scheduler_options(app, options);
 
   parsed_row(app, "Speculation", "--speculative-config", options.speculation,
-             "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: guess tokens by what followed the same "
-             "prompt_lookup_min (2) to prompt_lookup_max (4) tokens before; the same answers, sooner",
+             "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: draft the tokens that followed "
+             "the same prompt_lookup_min (2) to prompt_lookup_max (4) tokens earlier; same answers, sooner",
              parse_speculation);
   app.add_option("--prefix", options.prefixes,
                  "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
@@ -181,7 +183,7 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
       ->allow_extra_args(false)
       ->group("Prefixes");
   row(app, "Prefixes", "--max-pinned-blocks", options.max_pinned_blocks,
-      "Blocks of the cache that registered prompts may keep; 0: all but one sequence of the longest")
+      "Cache blocks that registered prompts may keep; 0: all except those of one longest sequence")
       ->check(CLI::NonNegativeNumber);
 
   row(app, "Log", "--log-level", options.log_level, "debug, info, warning or error")
@@ -237,7 +239,7 @@ Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::st
 
 Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras) {
   if (extras.empty()) return {};
-  // A flag is named before a word, because the word is most likely its value.
+  // An unknown flag is named rather than an unknown word, because the word is probably its value.
   const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
   if (flag == extras.end()) return fail(ErrorCode::invalid_request, fmt::format("unexpected argument '{}'", extras[0]));
   const std::string name = flag->substr(0, flag->find('='));

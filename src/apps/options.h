@@ -15,33 +15,32 @@
 
 namespace baton {
 
-/// What the flags of a program with a model say.
+/// The values of the flags of a program that loads a model.
 struct ModelFlags : ModelOptions {
   std::vector<std::string> prefixes;  ///< NAME=FILE
   std::string log_level = "info";
 };
 
-/// Adds the rows of ModelFlags; what `options` has is what help texts show as defaults.
+/// Adds the rows of ModelFlags. Help texts show the values in `options` as defaults.
 void add_model_options(CLI::App& app, ModelFlags& options);
 
-/// Sets the level of the log as --log-level says.
+/// Sets the log level given by --log-level.
 void use_log_level(const ModelFlags& options);
 
 /// Gives each option of `app` its environment variable. Call after all options are added.
 void name_environment_variables(CLI::App& app);
 
-/// The words without those flags of vLLM whose value says what Baton does anyway; each is taken with one log line. Another
-/// value of them is refused.
+/// Removes the flags of vLLM that ask for something that Baton always does, each with one log line. Refuses other values of them.
 Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words);
 
-/// Refuses what `app` did not know (`extras`), by name and with the nearest flag there is.
+/// Refuses words that `app` did not know (`extras`), by name and with the nearest known flag.
 Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras);
 
-/// The arguments with what the file of `--config` says put before their flags, so that the command line wins. `model:`
+/// Puts the flags of the `--config` file before those of the command line, so that the command line wins. `model:`
 /// is the positional MODEL.
 Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments);
 
-/// "512M" in bytes (K, M and G are powers of 1024; none: bytes).
+/// The number of bytes that "512M" means (K, M and G are powers of 1024; no letter: bytes).
 Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag);
 
 }  // namespace baton

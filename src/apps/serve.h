@@ -29,7 +29,7 @@ struct ServeCommandOptions {
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);
 
-/// Takes the port, loads the model, fills the prefixes, serves until SIGTERM or SIGINT, lets what runs finish. Exit
+/// Binds the port, loads the model, computes the prefixes, serves until SIGTERM or SIGINT, and lets running requests finish. Exit
 /// code: 0, 1 if it could not start, 2 for flags that contradict each other.
 int serve_main(const ServeCommandOptions& options);
 

@@ -1,4 +1,4 @@
-/// What the programs make of a loaded model for the server's code: the model as it is served, and the prefixes of the flags.
+/// Makes the server's objects from a loaded model: the served model, and the prefixes of the flags.
 #pragma once
 
 #include <string>
@@ -16,10 +16,10 @@ namespace baton {
 /// The text side of a model whose engine is `engine`, under the name of its files.
 Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOptions& options, const Engine& engine);
 
-/// What one `--prefix NAME=FILE` says.
+/// Parses one `--prefix NAME=FILE`.
 Result<PrefixDefinition> read_prefix_flag(const std::string& definition);
 
-/// Fills and pins what each `--prefix NAME=FILE` names, with one log line each.
+/// Computes and pins the prompt of each `--prefix NAME=FILE`, with one log line each.
 Result<Prefixes> load_prefixes(const std::vector<std::string>& definitions, const ServedModel& model, Engine& engine);
 
 }  // namespace baton

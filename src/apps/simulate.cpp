@@ -1,4 +1,4 @@
-/// Options, one replay, a table.
+/// The flags, the replay and its table.
 #include "apps/simulate.h"
 
 #include <chrono>

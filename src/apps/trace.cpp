@@ -1,4 +1,4 @@
-/// Line by line.
+/// Parses traces line by line.
 #include "apps/trace.h"
 
 #include <algorithm>

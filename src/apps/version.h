@@ -1,4 +1,4 @@
-/// What `baton --version` says: version, commit, backends, processor.
+/// The output of `baton --version`: version, commit, backends, processor.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-/// From options to an engine.
+/// Loads weights and makes an engine.
 #include "load/load_engine.h"
 
 #include <chrono>
@@ -52,8 +52,8 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
   return made;
 }
 
-/// Refuses weights that free memory does not hold, before any is touched: a host that runs out ends processes, not
-/// allocations.
+/// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes instead of
+/// refusing allocations.
 Result<void> check_memory(const ModelFiles& files, const ModelConfig& config, DType dtype, const BackendInfo& backend) {
   const WeightBytes bytes = weight_bytes(config, dtype);
   const std::int64_t needed = bytes.held + (backend.name == "cpu" ? bytes.staged : 0);

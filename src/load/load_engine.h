@@ -1,4 +1,4 @@
-/// From a model's files and options to an engine on a device.
+/// Loads a model's files and makes an engine on a device.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace baton {
 
-/// Opens the device, loads weights and makes the engine, with one log line that says what was loaded and what fits. The caller
+/// Opens the device, loads weights and makes the engine, with one log line about the model and the size of the cache. The caller
 /// steps the engine, or starts its thread. Errors: those of the files; unsupported and unavailable, of the device;
 /// invalid_request names a field of `options`; out_of_memory.
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options);

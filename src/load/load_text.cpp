@@ -1,4 +1,4 @@
-/// From a model's files to its tokenizer, template and sampling defaults.
+/// Loads a model's tokenizer, template and sampling defaults.
 #include "load/load_text.h"
 
 #include <algorithm>

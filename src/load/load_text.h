@@ -1,4 +1,4 @@
-/// The text side of a model: what turns conversations into tokens and tokens into text, beside the engine that runs it.
+/// The text side of a model: tokenizer, chat template and sampling defaults.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-/// From a model's name to its folder.
+/// Finds the folder of a model by its name.
 #include "load/model_files.h"
 
 #include <system_error>
@@ -21,7 +21,7 @@ Result<fs::path> shared_folder(std::string_view what) {
 Result<ModelFiles> find_model_files(const ModelOptions& options, const HubProgress& progress) {
   constexpr const char* kDemo = "demo";
   std::error_code ignored;
-  // As with every name, a folder of that name goes first.
+  // As with every name, a folder with that name wins.
   if (options.model.empty() || (options.model == kDemo && !fs::exists(fs::path(kDemo) / "config.json", ignored))) {
     BATON_TRY(fs::path folder, shared_folder("models/demo"));
     return ModelFiles{kDemo, std::move(folder), true};

@@ -1,4 +1,4 @@
-/// What it takes to find a model, load it and run an engine over it, as plain values: a program or a binding fills them in.
+/// The options for finding a model, loading it and running an engine, as plain values that a program or a binding sets.
 #pragma once
 
 #include <array>
@@ -11,13 +11,13 @@
 
 namespace baton {
 
-/// The words that the text options of ModelOptions take.
+/// The allowed values of the text options.
 inline constexpr auto kLoadFormats = std::to_array<std::string_view>({"auto", "safetensors", "dummy"});
 inline constexpr auto kDtypeNames = std::to_array<std::string_view>({"auto", "bfloat16", "bf16", "float32", "float"});
 inline constexpr auto kAttentionNames = std::to_array<std::string_view>({"relay", "paged"});
 inline constexpr auto kGenerationConfigs = std::to_array<std::string_view>({"auto", "vllm"});
 
-/// Each field is named and means what the flag of that name says (docs: `baton serve --help`).
+/// Each field has the name and the meaning of a flag (`baton serve --help`).
 struct ModelOptions {
   std::string model;  ///< folder or Hugging Face id; empty or "demo": the demo model
   std::string revision = "main";

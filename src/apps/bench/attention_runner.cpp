@@ -1,4 +1,4 @@
-/// Makes plans over scattered blocks, fills what they name, records them through the backend and times the replays.
+/// Makes plans over scattered blocks, fills these blocks, captures the calls as graphs and times the replays.
 #include "apps/bench/attention_runner.h"
 
 #include <algorithm>

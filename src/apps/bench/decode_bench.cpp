@@ -37,7 +37,7 @@ std::vector<TokenId> made_up_tokens(std::int32_t count, std::int32_t stream, std
   return tokens;
 }
 
-/// The engine, and what the arms do with it.
+/// The engine under test, and the runs of the arms.
 class Runner {
  public:
   Runner(std::unique_ptr<Engine> engine, std::int32_t n_vocab, const DecodeBenchOptions& options)
@@ -99,7 +99,7 @@ class Runner {
   const Engine& engine() const { return *engine_; }
 
  private:
-  /// What is counted of a run from the step on in which the last request got its first token.
+  /// Counters of a run, from the step in which the last request got its first token.
   struct Watched {
     std::map<RequestId, std::int32_t> n_tokens;
     Clock::time_point begin;
@@ -207,7 +207,7 @@ Result<ModelFiles> find_shape(const std::string& shape) {
               "shape");
 }
 
-/// What the engine is made with: room for the longest run, and all first tokens in one step.
+/// The engine's options: room for the longest run, and all first tokens in one step.
 ModelOptions model_options_of(const DecodeBenchOptions& options) {
   ModelOptions model = options.model;
   if (!options.shape.empty()) model.load_format = "dummy";

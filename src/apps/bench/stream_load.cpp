@@ -52,7 +52,7 @@ class Descriptor {
 
 struct Client {
   Descriptor socket;
-  const std::string* request = nullptr;  // under way
+  const std::string* request = nullptr;  // in flight
   std::size_t n_sent = 0;
   bool waits_to_send = false;
   std::optional<StreamCheck> check;  // of the answer to it
