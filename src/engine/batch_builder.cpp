@@ -47,7 +47,7 @@ BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOp
 BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) {
   std::vector<SequenceRows> unordered;
   for (const PlannedSequence& planned : plan.sequences) {
-    unordered.push_back({planned.slot, find(planned.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
+    unordered.push_back({planned.slot, find(planned.id).table.blocks_of(0), planned.first_position + planned.n_rows, planned.n_rows});
   }
   Layout layout;
   BuiltStep built{.input = StepInput(static_cast<std::int32_t>(groups_.size()))};
@@ -67,7 +67,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
     own_samples.first = static_cast<std::int32_t>(samples.size());
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
       token_ids.push_back(token_at(sequence, planned, position));
-      const std::int64_t block = sequence.table.blocks[static_cast<std::size_t>(position / block_len)].value;
+      const std::int64_t block = sequence.table.blocks_of(0)[static_cast<std::size_t>(position / block_len)].value;
       kv_indices.push_back(block * block_len + position % block_len);
       if (!sequence.scores_row(position)) continue;
       samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));

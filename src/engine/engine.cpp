@@ -497,8 +497,8 @@ const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
 EngineInfo Engine::info() const { return impl_->info(); }
 std::vector<StepRecord> Engine::recent_steps() const { return impl_->watchdog().recent_steps(); }
 void Engine::check_invariants() const { impl_->check_invariants(); }
-std::vector<BlockId> Engine::free_blocks() const {
-  const std::span<const BlockId> blocks = impl_->cache().free_blocks();
+std::vector<BlockId> Engine::free_blocks(int group) const {
+  const std::span<const BlockId> blocks = impl_->cache().free_blocks(group);
   return {blocks.begin(), blocks.end()};
 }
 

@@ -129,8 +129,8 @@ class Engine {
   std::vector<StepRecord> recent_steps() const;
   /// Aborts if an invariant of scheduler or cache does not hold. Not while the engine's own thread runs.
   void check_invariants() const;
-  /// Blocks of the KV storage that hold nothing: a test may overwrite them. Thread: the steps' own.
-  std::vector<BlockId> free_blocks() const;
+  /// Blocks of a layer group's KV storage that hold nothing: a test may overwrite them. Thread: the steps' own.
+  std::vector<BlockId> free_blocks(int group) const;
 
  private:
   class Impl;

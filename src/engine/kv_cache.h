@@ -9,67 +9,132 @@
 #include "core/ids.h"
 #include "engine/block_hash.h"
 #include "engine/block_pool.h"
+#include "engine/cache_group.h"
 #include "engine/prefix_tree.h"
 #include "engine/request.h"
 
 namespace baton {
 
-/// The blocks of one sequence. The first n_cached_blocks belong to the prefix tree, whose `node` ends with the last of them and
-/// on which the sequence holds a reference; the rest are private. While it waits it has no blocks, but may keep its hashes.
-struct BlockTable {
-  CacheScope scope;
+/// The blocks of one sequence in one layer group: blocks[i] holds positions [i * block_len, (i + 1) * block_len). The
+/// first `first_block` of them are behind the group's window and no longer the sequence's: their numbers say nothing
+/// any more.
+struct GroupTable {
   std::vector<BlockId> blocks;
-  std::int32_t n_cached_blocks = 0;
-  PrefixTree::Node* node = nullptr;  ///< null before begin and after release
-  std::vector<BlockHash> hashes;     ///< of the first full blocks of the sequence's tokens
+  std::int32_t first_block = 0;
+  std::vector<BlockId> spare;  ///< of a table with a reserve: blocks for positions to come
 };
 
-/// BlockPool and PrefixTree joined. A block is held by the tree (once) and by every table that names it.
+/// The blocks of one sequence. The first n_cached_blocks entries of each group belong to the prefix tree, whose
+/// `node` ends with the last of them and on which the sequence holds a reference; the rest are private. In a group
+/// with a window, an entry that belongs to the tree may hold a private block (of a table with a reserve), and a
+/// private entry one that the tree holds too (it took the place of a dropped one). While the sequence waits it has no
+/// blocks, but may keep its hashes.
+struct BlockTable {
+  CacheScope scope;
+  std::vector<GroupTable> groups;  ///< empty before begin and after release
+  std::int32_t n_cached_blocks = 0;
+  std::int32_t n_found_blocks = 0;    ///< of these, those that begin found
+  std::int32_t n_offered_blocks = 0;  ///< entries whose blocks the tree was offered in place of dropped ones
+  bool has_reserve = false;
+  PrefixTree::Node* node = nullptr;  ///< null before begin and after release
+  std::vector<BlockHash> hashes;     ///< of the first full blocks of the sequence's tokens
+
+  bool is_empty() const { return groups.empty(); }
+  std::span<const BlockId> blocks_of(int group) const {
+    return is_empty() ? std::span<const BlockId>() : groups[static_cast<std::size_t>(group)].blocks;
+  }
+};
+
+struct KvCacheOptions {
+  std::int32_t block_len = 16;  ///< tokens, in every group
+  std::vector<CacheGroup> groups = {};
+  /// Positions that a sequence may have in steps that are enqueued and not committed. Without windows nothing depends
+  /// on it.
+  std::int32_t max_rows_in_flight = 0;
+  bool enable_prefix_caching = true;
+  double life_of_reuse = PrefixTree::kLifeOfReuse;  ///< see PrefixTree; 0 evicts what was used least recently
+};
+
+/// A BlockPool for each layer group, joined by one PrefixTree. A block is held by the tree (once) and by every table
+/// that names it.
 ///
-/// Invariants (check_invariants): the pool's counts are exactly those holders; every table's reference is counted in the tree;
-/// nothing else is in use. Without prefix caching there is no tree: nothing is matched, published or pinned. Thread: engine
-/// only.
+/// A sequence's table has one entry for every block_len positions, in every group. In a group without a window it
+/// holds the blocks of all entries. In a group with a window it gives back, as its steps are committed, the blocks
+/// that no later row sees (free_behind_window): it holds at most n_held_at_once of them, however long it is. What it
+/// gives back the tree may keep, and drops first (WindowBlocks).
+///
+/// Invariants (check_invariants): the pools' counts are exactly those holders; every table's reference is counted in
+/// the tree; nothing else is in use. Without prefix caching there is no tree: nothing is matched, published or
+/// pinned. Thread: engine only.
 class KvCache {
  public:
-  /// `life_of_reuse`: see PrefixTree; 0 evicts what was used least recently.
+  explicit KvCache(const KvCacheOptions& options);
+  /// One group without a window.
   KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching,
           double life_of_reuse = PrefixTree::kLifeOfReuse);
 
   std::int32_t block_len() const { return block_len_; }
-  std::int32_t n_blocks() const { return pool_.n_blocks(); }
+  int n_groups() const { return static_cast<int>(groups_.size()); }
   bool has_prefix_caching() const { return tree_.has_value(); }
+
+  // Of one group.
+  std::int32_t n_blocks(int group) const { return groups_[at(group)].n_blocks; }
   /// Blocks that could be handed out now: free ones, and cached ones that nobody holds.
-  std::int32_t n_available() const { return pool_.n_free() + (tree_ ? tree_->n_evictable() : 0); }
+  std::int32_t n_available(int group) const { return pools_[at(group)].n_free() + (tree_ ? tree_->n_evictable(group) : 0); }
   /// Blocks that neither a sequence nor the tree holds.
-  std::span<const BlockId> free_blocks() const { return pool_.free_blocks(); }
+  std::span<const BlockId> free_blocks(int group) const { return pools_[at(group)].free_blocks(); }
+  std::int32_t n_pinned(int group) const { return tree_ ? tree_->n_pinned(group) : 0; }
+  std::int32_t n_cached(int group) const { return tree_ ? tree_->n_blocks(group) : 0; }
+
+  // Of all groups together.
+  std::int32_t n_blocks() const;
+  std::int32_t n_available() const;
   /// Blocks held by sequences or pinned.
   std::int32_t n_used() const { return n_blocks() - n_available(); }
-  std::int32_t n_pinned() const { return tree_ ? tree_->n_pinned() : 0; }
-  std::int32_t n_cached() const { return tree_ ? tree_->n_blocks() : 0; }
-  std::int32_t n_blocks_for(std::int32_t n_positions) const { return (n_positions + block_len_ - 1) / block_len_; }
+  std::int32_t n_pinned() const;
+  std::int32_t n_cached() const;
 
-  /// What `begin` would find for the first `n_match` tokens, and what is being filled beyond it. Keeps hashes in `table`,
-  /// changes nothing else.
+  /// Entries of a table that covers so many positions.
+  std::int32_t n_blocks_for(std::int32_t n_positions) const { return (n_positions + block_len_ - 1) / block_len_; }
+  /// Blocks with which a sequence alone can always come to `n_positions`, whatever it finds cached.
+  std::int32_t n_needed_alone(int group, std::int32_t n_positions) const;
+  /// Blocks that a table with `n_entries` entries, which holds `n_held` of their blocks, lacks of all that it holds
+  /// at once on the way to `n_positions`.
+  std::int32_t n_lacking(int group, std::int32_t n_entries, std::int32_t n_held, std::int32_t n_positions) const;
+  std::int32_t n_lacking(const BlockTable& table, int group, std::int32_t n_positions) const;
+  bool covers(const BlockTable& table, std::int32_t n_positions) const;
+
+  /// What `begin` would find for the first `n_match` tokens, and what is being filled beyond it. Keeps hashes in
+  /// `table`, changes nothing else.
   PrefixTree::Found find(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step) const;
-  /// Gives an empty table the cached blocks of the longest prefix of the first `n_match` tokens that step `step` can use. They
-  /// count as found once more, which eviction goes by.
+  /// Gives an empty table the cached blocks of the longest prefix of the first `n_match` tokens that step `step` can
+  /// use, in a group with a window those that the next row sees. They count as found once more, which eviction goes
+  /// by.
   void begin(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step);
-  /// Adds private blocks until the table covers `n_positions`, evicting what is needed. False, and nothing changed, if there
-  /// are not enough.
+  /// Adds private blocks until the table covers `n_positions`, evicting what is needed. False, and nothing changed,
+  /// if there are not enough.
   bool extend(BlockTable& table, std::int32_t n_positions);
+  /// Takes all blocks that the table, just begun, can need at once on the way to `n_positions`: extend does not fail
+  /// before. In groups with a window the table keeps what it took until release, and publishes none of it before.
+  /// False, and nothing changed, if there are not enough.
+  bool reserve(BlockTable& table, std::int32_t n_positions);
   /// Gives back private blocks that the first `n_positions` do not need.
   void shorten(BlockTable& table, std::int32_t n_positions);
-  /// Puts the table's private blocks that `n_filled` tokens fill into the tree, for steps from `usable_from` on. Stops at a
-  /// block whose equal is there: that one, and those after it, stay private until release.
+  /// Gives back the blocks that no row from `position` on sees. No enqueued step may have a row before `position`.
+  void free_behind_window(BlockTable& table, std::int32_t position);
+  /// Puts the table's private entries that `n_filled` tokens fill into the tree, for steps from `usable_from` on.
+  /// Stops at an entry whose equal is there: that one, and those after it, stay private until release. But where
+  /// equal entries lack the block of a group with a window, the tree takes the table's.
   void publish(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
-  /// Ends the table's use of its blocks. Full blocks of the first `n_filled` tokens that the tree lacks go into it; the others
-  /// are freed.
+  /// Ends the table's use of its blocks. Full entries of the first `n_filled` tokens that the tree lacks go into it;
+  /// the other blocks are freed.
   void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
 
-  /// Keeps the cached whole blocks of `tokens` from being evicted, until unpin.
+  /// Keeps the cached whole blocks of `tokens` from being evicted, in a group with a window those that a row behind
+  /// them sees, until unpin.
   struct Pin {
     PrefixTree::Node* node = nullptr;
-    std::int32_t n_blocks = 0;
+    std::int32_t n_blocks = 0;  ///< entries
   };
   Pin pin(const CacheScope& scope, std::span<const TokenId> tokens);
   void unpin(const Pin& pin);
@@ -78,10 +143,20 @@ class KvCache {
   void check_invariants(std::span<const BlockTable* const> tables) const;
 
  private:
+  static std::size_t at(int group) { return static_cast<std::size_t>(group); }
   PrefixKey key_of(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const;
+  std::int32_t n_held_at_once(int group) const;
+  void make_free(int group, std::int32_t n_blocks);
+  BlockId take(int group);
+  void give_back(int group, BlockId block, bool is_behind_window);
+  std::vector<BlockId> blocks_to_publish(const BlockTable& table, std::int32_t first, std::int32_t end) const;
+  void offer(BlockTable& table, const PrefixKey& key, std::int32_t first, std::int64_t usable_from);
+  void check_table(const BlockTable& table) const;
 
   std::int32_t block_len_;
-  BlockPool pool_;
+  std::int32_t max_rows_in_flight_;
+  std::vector<CacheGroup> groups_;
+  std::vector<BlockPool> pools_;  ///< of each group
   std::optional<PrefixTree> tree_;
 };
 

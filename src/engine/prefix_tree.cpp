@@ -3,48 +3,34 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "core/check.h"
+#include "engine/prefix_tree_node.h"
 
 namespace baton {
 
-/// blocks[i] holds tokens [i * block_len, (i + 1) * block_len) of `tokens`; steps from usable_from[i] on may read it.
-struct PrefixTree::Node {
-  Node* parent = nullptr;
-  std::map<BlockHash, std::unique_ptr<Node>> children;  ///< by the hash of their first block
-  std::vector<BlockId> blocks;
-  std::vector<BlockHash> hashes;
-  std::vector<std::int64_t> usable_from;
-  std::vector<TokenId> tokens;
-  std::int32_t n_references = 0;
-  std::int32_t n_pins = 0;
-  std::uint64_t last_used = 0;
-  std::uint32_t n_reuses = 0;
-  std::uint64_t serial = 0;
-  bool is_listed = false;  ///< in evictable_leaves_, under listed_claim
-  std::uint64_t listed_claim = 0;
+namespace {
 
-  bool is_evictable() const { return parent != nullptr && n_references == 0 && n_pins == 0; }
-  std::int32_t n_blocks() const { return static_cast<std::int32_t>(blocks.size()); }
-};
+/// The group by whose size claims are counted.
+const CacheGroup& group_of_claims(const std::vector<CacheGroup>& groups) {
+  const auto full = std::ranges::find_if_not(groups, &CacheGroup::has_window);
+  return full != groups.end() ? *full : groups.front();
+}
 
-/// How far a key can be followed: to block n_in_node of `node`.
-struct PrefixTree::Walk {
-  Node* node = nullptr;
-  std::size_t n_in_node = 0;
-  std::size_t n_ready = 0;
-  std::size_t n_pending = 0;
-};
+}  // namespace
 
-PrefixTree::PrefixTree(std::int32_t block_len, std::int32_t n_cache_blocks, double life_of_reuse)
-    : block_len_(block_len),
-      life_of_reuse_(life_of_reuse * n_cache_blocks),
-      root_(std::make_unique<Node>()),
-      n_remembered_(static_cast<std::size_t>(n_cache_blocks)) {
-  check(block_len > 0 && n_cache_blocks >= 0 && life_of_reuse >= 0, "PrefixTree: the block length must be positive");
+PrefixTree::PrefixTree(std::int32_t block_len, std::vector<CacheGroup> groups, double life_of_reuse)
+    : block_len_(block_len), groups_(std::move(groups)), root_(std::make_unique<Node>()) {
+  check(block_len > 0 && !groups_.empty() && life_of_reuse >= 0, "PrefixTree: no groups, or the block length is not positive");
+  for (const CacheGroup& group : groups_) {
+    check(group.n_blocks >= 0 && group.window >= 0, "PrefixTree: a negative number of blocks, or window");
+    has_full_group_ = has_full_group_ || !group.has_window();
+    windows_.emplace_back(group.has_window() ? group.n_blocks : 0);
+    locations_.emplace_back(group.has_window() ? static_cast<std::size_t>(group.n_blocks) : 0);
+  }
+  n_remembered_ = static_cast<std::size_t>(group_of_claims(groups_).n_blocks);
+  life_of_reuse_ = life_of_reuse * static_cast<double>(n_remembered_);
 }
 
 PrefixTree::~PrefixTree() {
@@ -64,50 +50,89 @@ bool PrefixTree::equals(const Node& node, std::size_t i, const PrefixKey& key, s
   return std::ranges::equal(std::span(node.tokens).subspan(i * len, len), key.tokens.subspan(index * len, len));
 }
 
+/// Whether every group with a window holds the keys that a row behind entry i of `node` sees. `n_kept` has, for each
+/// group, how many entries in a row have its block, up to the entry before; counts this one too.
+bool PrefixTree::can_end_after(const Node& node, std::size_t i, std::vector<std::int32_t>& n_kept) const {
+  bool can_end = true;
+  const std::int32_t n_blocks = node.first_index + static_cast<std::int32_t>(i) + 1;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g].has_window()) continue;
+    n_kept[g] = node.blocks[i * groups_.size() + g].is_valid() ? n_kept[g] + 1 : 0;
+    const std::int32_t n_seen = n_blocks - groups_[g].first_block_seen(n_blocks * block_len_, block_len_);
+    can_end = can_end && n_kept[g] >= n_seen;
+  }
+  return can_end;
+}
+
 PrefixTree::Walk PrefixTree::walk(const PrefixKey& key, std::int64_t step) const {
   check(key.hashes.size() * static_cast<std::size_t>(block_len_) <= key.tokens.size(), "PrefixTree: more hashes than blocks");
-  Walk at{root_.get(), 0, 0, 0};
-  const Node* node = root_.get();
+  Node* node = root_.get();
+  Walk walk{{node, 0, 0}, {node, 0, 0}, 0};
+  std::vector<std::int32_t> n_kept(groups_.size(), 0);
+  bool is_pending = false;
   std::size_t i = 0;
   for (std::size_t index = 0; index < key.hashes.size(); ++index, ++i) {
-    if (i == node->blocks.size()) {
+    if (i == node->n_entries()) {
       const auto child = node->children.find(key.hashes[index]);
       if (child == node->children.end()) break;
       node = child->second.get();
       i = 0;
     }
     if (!equals(*node, i, key, index)) break;
-    if (at.n_pending > 0 || node->usable_from[i] > step) {
-      ++at.n_pending;
+    walk.last = {node, i + 1, static_cast<std::int32_t>(index) + 1};
+    is_pending = is_pending || node->usable_from[i] > step;
+    if (!can_end_after(*node, i, n_kept)) continue;
+    if (is_pending) {
+      walk.n_pending = walk.last.n_blocks - walk.ready.n_blocks;
     } else {
-      at = {const_cast<Node*>(node), i + 1, index + 1, 0};
+      walk.ready = walk.last;
     }
   }
-  return at;
+  return walk;
+}
+
+/// Calls `visit` for the group's blocks that a row behind `end` sees, the last one first.
+template <class Visit>
+void PrefixTree::visit_window(Place end, int group, const Visit& visit) const {
+  const std::int32_t first = groups_[at(group)].first_block_seen(end.n_blocks * block_len_, block_len_);
+  const Node* node = end.node;
+  for (std::int32_t index = end.n_blocks; index-- > first;) {
+    while (index < node->first_index) node = node->parent;
+    visit(node->blocks[static_cast<std::size_t>(index - node->first_index) * groups_.size() + at(group)]);
+  }
 }
 
 PrefixTree::Found PrefixTree::find(const PrefixKey& key, std::int64_t step) const {
   const Walk at = walk(key, step);
   // What is above a node that is held is held too, so those that nobody holds are the last ones.
   std::size_t n_unheld = 0;
-  std::size_t n_in_node = at.n_in_node;
-  for (const Node* up = at.node; up->is_evictable(); up = up->parent) {
+  std::size_t n_in_node = at.ready.n_in_node;
+  for (const Node* up = at.ready.node; up->is_evictable(); up = up->parent) {
     n_unheld += n_in_node;
-    n_in_node = up->parent->blocks.size();
+    n_in_node = up->parent->n_entries();
   }
-  return {static_cast<std::int32_t>(at.n_ready), static_cast<std::int32_t>(at.n_pending), static_cast<std::int32_t>(n_unheld)};
+  Found found{at.ready.n_blocks, at.n_pending, std::vector<std::int32_t>(groups_.size(), static_cast<std::int32_t>(n_unheld))};
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g].has_window()) continue;
+    found.n_unheld[g] = 0;
+    visit_window(at.ready, static_cast<int>(g), [&](BlockId block) { found.n_unheld[g] += windows_[g].is_droppable(block); });
+  }
+  return found;
 }
 
-PrefixTree::Match PrefixTree::match(const PrefixKey& key, std::int64_t step) {
-  const Walk at = walk(key, step);
-  Node* node = at.node;
-  if (at.n_in_node < node->blocks.size()) {
-    split(node, at.n_in_node);
+PrefixTree::Match PrefixTree::match(const PrefixKey& key, std::int64_t step) { return end_at(walk(key, step).ready); }
+PrefixTree::Match PrefixTree::trace(const PrefixKey& key) { return end_at(walk(key, kAnyStep).last); }
+
+/// The match that ends there: its node is split if it goes on.
+PrefixTree::Match PrefixTree::end_at(Place place) {
+  Node* node = place.node;
+  if (place.n_in_node < node->n_entries()) {
+    split(node, place.n_in_node);
     node = node->parent;
   }
   touch(node);
-  Match match{node, std::vector<BlockId>(at.n_ready)};
-  std::size_t end = at.n_ready;
+  Match match{node, place.n_blocks, std::vector<BlockId>(static_cast<std::size_t>(place.n_blocks) * groups_.size())};
+  std::size_t end = match.blocks.size();
   for (const Node* up = node; up->parent != nullptr; up = up->parent) {
     end -= up->blocks.size();
     std::ranges::copy(up->blocks, match.blocks.begin() + static_cast<std::ptrdiff_t>(end));
@@ -117,11 +142,12 @@ PrefixTree::Match PrefixTree::match(const PrefixKey& key, std::int64_t step) {
 }
 
 void PrefixTree::split(Node* node, std::size_t n_upper) {
-  check(n_upper > 0 && n_upper < node->blocks.size(), "PrefixTree: a split must leave blocks on both sides");
+  check(n_upper > 0 && n_upper < node->n_entries(), "PrefixTree: a split must leave blocks on both sides");
   Node* parent = node->parent;
   const BlockHash first_hash = node->hashes.front();
   auto upper = std::make_unique<Node>();
   upper->parent = parent;
+  upper->first_index = node->first_index;
   upper->serial = ++next_serial_;
   upper->last_used = node->last_used;
   upper->n_reuses = node->n_reuses;
@@ -133,10 +159,18 @@ void PrefixTree::split(Node* node, std::size_t n_upper) {
     to.assign(from.begin(), end);
     from.erase(from.begin(), end);
   };
-  move_front(node->blocks, upper->blocks, n_upper);
+  move_front(node->blocks, upper->blocks, n_upper * groups_.size());
   move_front(node->hashes, upper->hashes, n_upper);
   move_front(node->usable_from, upper->usable_from, n_upper);
   move_front(node->tokens, upper->tokens, n_upper * static_cast<std::size_t>(block_len_));
+  node->first_index += static_cast<std::int32_t>(n_upper);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g].has_window()) continue;
+    for (std::size_t i = 0; i < n_upper; ++i) {
+      const BlockId block = upper->blocks[i * groups_.size() + g];
+      if (block.is_valid()) locations_[g][static_cast<std::size_t>(block.value)].node = upper.get();
+    }
+  }
 
   auto& place = parent->children.at(first_hash);
   node->parent = upper.get();
@@ -198,23 +232,33 @@ void PrefixTree::refresh_leaf(Node* node) {
   }
 }
 
-PrefixTree::Node* PrefixTree::insert(Node* node, const PrefixKey& key, std::int32_t index, BlockId block,
+/// Makes `block` the group's block of entry i of the node. For a group with a window, the caller uses it.
+void PrefixTree::put_block(Node* node, std::size_t i, int group, BlockId block) {
+  node->blocks[i * groups_.size() + at(group)] = block;
+  if (!groups_[at(group)].has_window()) return;
+  windows_[at(group)].add(block);
+  locations_[at(group)][static_cast<std::size_t>(block.value)] = {node, node->first_index + static_cast<std::int32_t>(i)};
+}
+
+PrefixTree::Node* PrefixTree::insert(Node* node, const PrefixKey& key, std::int32_t index, std::span<const BlockId> blocks,
                                      std::int64_t usable_from) {
-  const auto at = static_cast<std::size_t>(index);
-  check(at < key.hashes.size(), "PrefixTree: an insert needs the block's hash");
+  const auto key_index = static_cast<std::size_t>(index);
+  check(key_index < key.hashes.size() && blocks.size() == groups_.size(),
+        "PrefixTree: an insert needs the entry's hash and a block for each group");
   check(node->parent == nullptr ? index == 0 : node->n_references > 0, "PrefixTree: an insert needs a reference on its node");
-  const BlockHash hash = key.hashes[at];
+  const BlockHash hash = key.hashes[key_index];
   if (node->children.contains(hash)) return nullptr;
 
   std::uint32_t n_reuses = recall(hash);
   if (node->parent != nullptr) n_reuses = std::min(n_reuses, node->n_reuses);  // what lies before it is asked for as often
   Node* target = node;
-  // A run grows in place only while its sole sharer is the caller, and by what was found as often: anyone else's prefix ends
-  // where the run ended.
+  // A run grows in place only while its sole sharer is the caller, and by what was found as often: anyone else's
+  // prefix ends where the run ended.
   if (node->parent == nullptr || !node->children.empty() || node->n_references != 1 || node->n_pins != 0 ||
       node->n_reuses != n_reuses) {
     auto child = std::make_unique<Node>();
     child->parent = node;
+    child->first_index = node->end_index();
     child->serial = ++next_serial_;
     child->n_references = 1;
     child->n_reuses = n_reuses;
@@ -223,14 +267,40 @@ PrefixTree::Node* PrefixTree::insert(Node* node, const PrefixKey& key, std::int3
     refresh_leaf(node);
   }
   const auto len = static_cast<std::size_t>(block_len_);
-  const auto tokens = key.tokens.subspan(at * len, len);
-  target->blocks.push_back(block);
+  const auto tokens = key.tokens.subspan(key_index * len, len);
+  const std::size_t i = target->n_entries();
+  target->blocks.resize(target->blocks.size() + groups_.size());
   target->hashes.push_back(hash);
   target->usable_from.push_back(usable_from);
   target->tokens.insert(target->tokens.end(), tokens.begin(), tokens.end());
-  ++n_blocks_;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    check(blocks[g].is_valid() || groups_[g].has_window(), "PrefixTree: an entry lacks the block of a group without a window");
+    if (blocks[g].is_valid()) put_block(target, i, static_cast<int>(g), blocks[g]);
+  }
+  ++n_entries_;
   touch(target);
   return target;
+}
+
+std::vector<GroupBlock> PrefixTree::fill_dropped(const PrefixKey& key, std::int32_t first, std::span<const BlockId> blocks,
+                                                 std::int64_t usable_from) {
+  std::vector<GroupBlock> taken;
+  for (Place place = walk(key, kAnyStep).last; place.n_blocks > first;) {
+    Node* node = place.node;
+    const std::int32_t begin = std::max(first, node->first_index);
+    for (std::int32_t index = begin; index < place.n_blocks; ++index) {
+      const auto i = static_cast<std::size_t>(index - node->first_index);
+      for (std::size_t g = 0; g < groups_.size(); ++g) {
+        const BlockId block = blocks[static_cast<std::size_t>(index - first) * groups_.size() + g];
+        if (node->blocks[i * groups_.size() + g].is_valid() || !block.is_valid()) continue;
+        put_block(node, i, static_cast<int>(g), block);
+        node->usable_from[i] = std::max(node->usable_from[i], usable_from);
+        taken.push_back({static_cast<int>(g), block});
+      }
+    }
+    place = {node->parent, 0, begin};
+  }
+  return taken;
 }
 
 void PrefixTree::add_to_counts(Node* node, std::int32_t references, std::int32_t pins) {
@@ -240,10 +310,12 @@ void PrefixTree::add_to_counts(Node* node, std::int32_t references, std::int32_t
     up->n_references += references;
     up->n_pins += pins;
     check(up->n_references >= 0 && up->n_pins >= 0, "PrefixTree: a node is released more often than acquired");
-    n_evictable_ += (static_cast<int>(up->is_evictable()) - static_cast<int>(was_evictable)) * up->n_blocks();
-    n_pinned_ += (static_cast<int>(up->n_pins > 0) - static_cast<int>(was_pinned)) * up->n_blocks();
+    const auto n = static_cast<std::int32_t>(up->n_entries());
+    n_evictable_ += (static_cast<int>(up->is_evictable()) - static_cast<int>(was_evictable)) * n;
+    n_pinned_ += (static_cast<int>(up->n_pins > 0) - static_cast<int>(was_pinned)) * n;
     refresh_leaf(up);
   }
+  forget_empty_end(node);
 }
 
 void PrefixTree::acquire(Node* node) { add_to_counts(node, 1, 0); }
@@ -251,98 +323,114 @@ void PrefixTree::release(Node* node) {
   touch(node);
   add_to_counts(node, -1, 0);
 }
-void PrefixTree::pin(Node* node) { add_to_counts(node, 0, 1); }
-void PrefixTree::unpin(Node* node) { add_to_counts(node, 0, -1); }
 
-std::vector<BlockId> PrefixTree::evict(std::int32_t n_blocks) {
-  std::vector<BlockId> evicted;
-  while (static_cast<std::int32_t>(evicted.size()) < n_blocks && !evictable_leaves_.empty()) {
-    Node* leaf = std::get<Node*>(*evictable_leaves_.begin());
-    while (!leaf->blocks.empty() && static_cast<std::int32_t>(evicted.size()) < n_blocks) {
-      evicted.push_back(leaf->blocks.back());
-      remember(leaf->hashes[leaf->blocks.size() - 1], leaf->n_reuses);
-      leaf->blocks.pop_back();
-      leaf->usable_from.pop_back();
-      leaf->tokens.resize(leaf->tokens.size() - static_cast<std::size_t>(block_len_));
-      if (!leaf->blocks.empty()) leaf->hashes.pop_back();
-      --n_blocks_;
-      --n_evictable_;
+void PrefixTree::pin(Node* node) {
+  const Place end{node, node->n_entries(), node->end_index()};
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    if (groups_[g].has_window()) visit_window(end, static_cast<int>(g), [&](BlockId block) { windows_[g].pin(block); });
+  add_to_counts(node, 0, 1);
+}
+
+void PrefixTree::unpin(Node* node) {
+  const Place end{node, node->n_entries(), node->end_index()};
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    if (groups_[g].has_window()) visit_window(end, static_cast<int>(g), [&](BlockId block) { windows_[g].unpin(block); });
+  add_to_counts(node, 0, -1);
+}
+
+void PrefixTree::unhold(int group, BlockId block, bool is_behind_window) {
+  const Node* node = locations_[at(group)][static_cast<std::size_t>(block.value)].node;
+  windows_[at(group)].unhold(block, is_behind_window, claim_of(*node));
+}
+
+/// Takes out the last entry of a leaf, but leaves its hash if it is the only one.
+void PrefixTree::remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed) {
+  const std::size_t last = leaf->n_entries() - 1;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const BlockId block = leaf->blocks[last * groups_.size() + g];
+    if (!block.is_valid()) continue;
+    if (groups_[g].has_window()) windows_[g].remove(block);
+    removed.push_back({static_cast<int>(g), block});
+  }
+  remember(leaf->hashes[last], leaf->n_reuses);
+  leaf->blocks.resize(last * groups_.size());
+  leaf->usable_from.pop_back();
+  leaf->tokens.resize(last * static_cast<std::size_t>(block_len_));
+  if (last > 0) leaf->hashes.pop_back();
+  --n_entries_;
+  --n_evictable_;
+}
+
+/// Takes a leaf without entries out of the tree. Returns its parent.
+PrefixTree::Node* PrefixTree::remove_leaf(Node* leaf) {
+  if (leaf->is_listed) evictable_leaves_.erase({leaf->listed_claim, leaf->serial, leaf});
+  Node* parent = leaf->parent;
+  const BlockHash first_hash = leaf->hashes.front();
+  parent->children.erase(first_hash);
+  refresh_leaf(parent);
+  return parent;
+}
+
+/// Without a group that has a block in every entry: removes the entries without blocks from the end of a leaf that
+/// nobody holds, and the leaf with the last of them.
+void PrefixTree::forget_empty_end(Node* node) {
+  if (has_full_group_) return;
+  std::vector<GroupBlock> removed;
+  while (node->is_evictable() && node->children.empty()) {
+    while (node->n_entries() > 0) {
+      const auto last = std::span(node->blocks).last(groups_.size());
+      if (std::ranges::any_of(last, &BlockId::is_valid)) return;
+      remove_last_entry(node, removed);
     }
-    if (!leaf->blocks.empty()) continue;
-    evictable_leaves_.erase(evictable_leaves_.begin());
-    Node* parent = leaf->parent;
-    const BlockHash first_hash = leaf->hashes.front();
-    parent->children.erase(first_hash);
-    refresh_leaf(parent);
+    node = remove_leaf(node);
+  }
+}
+
+std::vector<GroupBlock> PrefixTree::evict(int group, std::int32_t n_blocks) {
+  std::vector<GroupBlock> evicted;
+  if (groups_[at(group)].has_window()) {
+    WindowBlocks& window = windows_[at(group)];
+    for (; n_blocks > 0 && window.next(); --n_blocks) {
+      const BlockId block = *window.next();
+      const auto [node, index] = locations_[at(group)][static_cast<std::size_t>(block.value)];
+      node->blocks[static_cast<std::size_t>(index - node->first_index) * groups_.size() + at(group)] = BlockId{};
+      window.remove(block);
+      evicted.push_back({group, block});
+      forget_empty_end(node);
+    }
+    return evicted;
+  }
+  while (n_blocks > 0 && !evictable_leaves_.empty()) {
+    Node* leaf = std::get<Node*>(*evictable_leaves_.begin());
+    for (; n_blocks > 0 && leaf->n_entries() > 0; --n_blocks) remove_last_entry(leaf, evicted);
+    if (leaf->n_entries() == 0) remove_leaf(leaf);
   }
   return evicted;
 }
 
-std::int32_t PrefixTree::depth(const Node* node) const {
-  std::int32_t n = 0;
-  for (const Node* up = node; up->parent != nullptr; up = up->parent) n += up->n_blocks();
-  return n;
+std::int32_t PrefixTree::n_blocks(int group) const {
+  return groups_[at(group)].has_window() ? windows_[at(group)].n_blocks() : n_entries_;
+}
+std::int32_t PrefixTree::n_evictable(int group) const {
+  return groups_[at(group)].has_window() ? windows_[at(group)].n_droppable() : n_evictable_;
+}
+std::int32_t PrefixTree::n_pinned(int group) const {
+  return groups_[at(group)].has_window() ? windows_[at(group)].n_pinned() : n_pinned_;
 }
 
-std::vector<BlockId> PrefixTree::blocks() const {
-  std::vector<BlockId> all;
+std::int32_t PrefixTree::depth(const Node* node) const { return node->end_index(); }
+
+std::vector<GroupBlock> PrefixTree::blocks() const {
+  std::vector<GroupBlock> all;
   std::vector<const Node*> pending{root_.get()};
   while (!pending.empty()) {
     const Node* node = pending.back();
     pending.pop_back();
-    all.insert(all.end(), node->blocks.begin(), node->blocks.end());
+    for (std::size_t i = 0; i < node->blocks.size(); ++i)
+      if (node->blocks[i].is_valid()) all.push_back({static_cast<int>(i % groups_.size()), node->blocks[i]});
     for (const auto& [hash, child] : node->children) pending.push_back(child.get());
   }
   return all;
-}
-
-void PrefixTree::check_invariants(std::span<const Node* const> references) const {
-  std::unordered_map<const Node*, std::int32_t> n_references;
-  for (const Node* node : references) {
-    for (const Node* up = node; up->parent != nullptr; up = up->parent) ++n_references[up];
-  }
-  std::set<BlockId> seen;
-  std::int32_t n_evictable = 0, n_pinned = 0;
-  std::size_t n_leaves = 0;
-  std::vector<const Node*> pending{root_.get()};
-  while (!pending.empty()) {
-    const Node* node = pending.back();
-    pending.pop_back();
-    std::int32_t child_pins = 0;
-    for (const auto& [hash, child] : node->children) {
-      check(child->parent == node && child->hashes.front() == hash, "PrefixTree: a child is filed under another hash");
-      check((child->last_used <= node->last_used && child->n_reuses <= node->n_reuses) || node->parent == nullptr,
-            "PrefixTree: a child was used after its parent, or more often");
-      child_pins += child->n_pins;
-      pending.push_back(child.get());
-    }
-    if (node->parent == nullptr) {
-      check(node->blocks.empty(), "PrefixTree: the root holds blocks");
-      continue;
-    }
-    const std::size_t n = node->blocks.size();
-    check(n > 0 && node->hashes.size() == n && node->usable_from.size() == n &&
-              node->tokens.size() == n * static_cast<std::size_t>(block_len_),
-          "PrefixTree: a node's arrays differ in length");
-    for (const BlockId block : node->blocks) check(seen.insert(block).second, "PrefixTree: a block occurs twice");
-    check(node->n_references == n_references[node], "PrefixTree: a reference count is wrong");
-    check(node->n_pins >= child_pins, "PrefixTree: a node has fewer pins than its children");
-    if (node->is_evictable()) n_evictable += node->n_blocks();
-    if (node->n_pins > 0) n_pinned += node->n_blocks();
-    const bool belongs = node->is_evictable() && node->children.empty();
-    check(belongs == node->is_listed, "PrefixTree: an evictable leaf is not listed, or another node is");
-    if (!belongs) continue;
-    ++n_leaves;
-    check(node->listed_claim == claim_of(*node) &&
-              evictable_leaves_.contains({node->listed_claim, node->serial, const_cast<Node*>(node)}),
-          "PrefixTree: a leaf is listed under another claim");
-  }
-  check(evicted_.size() <= evicted_order_.size() && evicted_order_.size() <= n_remembered_,
-        "PrefixTree: more is remembered than fits the cache");
-  check(n_leaves == evictable_leaves_.size(), "PrefixTree: the list of evictable leaves holds strangers");
-  check(static_cast<std::int32_t>(seen.size()) == n_blocks_, "PrefixTree: the number of blocks is wrong");
-  check(n_evictable == n_evictable_, "PrefixTree: the number of evictable blocks is wrong");
-  check(n_pinned == n_pinned_, "PrefixTree: the number of pinned blocks is wrong");
 }
 
 }  // namespace baton

@@ -16,98 +16,156 @@
 
 #include "core/ids.h"
 #include "engine/block_hash.h"
+#include "engine/cache_group.h"
+#include "engine/window_blocks.h"
 
 namespace baton {
 
-/// What the tree is asked for: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the last hashed
-/// block are ignored.
+/// What the tree is asked for: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the
+/// last hashed block are ignored.
 struct PrefixKey {
   std::span<const TokenId> tokens;
   std::span<const BlockHash> hashes;
 };
 
-/// A node is a run of full blocks with one set of sharers. Two blocks are equal if their chained hashes and their tokens are,
-/// so one tree serves all scopes.
+/// A block of one layer group.
+struct GroupBlock {
+  int group = 0;
+  BlockId block;
+};
+
+/// A node is a run of entries with one set of sharers. An entry is the keys and values of one full block of tokens:
+/// for each layer group a block, or none where the group's block was dropped. Two entries are equal if their chained
+/// hashes and their tokens are, so one tree serves all scopes.
 ///
-/// Invariants (check_invariants): every block occurs in at most one node; siblings begin with different hashes; a node's
-/// reference count is the number of running sequences whose prefix passes through it, its pin count that of the pins, so
-/// neither is smaller than a child's; only leaves with both counts 0 are evicted, from their end.
+/// Layer groups. A group without a window has a block in every entry: its blocks leave the tree with their entries. A
+/// group with a window may lack blocks anywhere. A match ends after the last entry where every group holds the keys
+/// that the next row sees: a group without a window all keys before it, a group with a window the last `window` - 1
+/// of them. A dropped block comes back when a sequence that computed it again gives it (fill_dropped).
 ///
-/// Eviction: the leaf whose claim is oldest goes first. A node's claim is the time of its last use, in blocks cached since, and
-/// for every doubling of the times it was found again kLifeOfReuse cache sizes more: what was found again is found again more
-/// often than what was computed once, but not for ever. A block that was evicted lately and is computed again counts as found:
-/// it was asked for. 0 is least recently used.
+/// Invariants (check_invariants): every block occurs in at most one entry; siblings begin with different hashes; a
+/// node's reference count is the number of running sequences whose prefix passes through it, its pin count that of
+/// the pins, so neither is smaller than a child's; only leaves with both counts 0 are evicted, from their end.
 ///
-/// Whoever holds a reference or a pin on a node may keep its pointer: a split leaves the lower end of a run in the same node.
-/// Thread: engine only. Complexity: match and insert O(blocks).
+/// Eviction without a window: the leaf whose claim is oldest goes first. A node's claim is the time of its last use,
+/// in blocks cached since, and for every doubling of the times it was found again kLifeOfReuse cache sizes more: what
+/// was found again is found again more often than what was computed once, but not for ever. A block that was evicted
+/// lately and is computed again counts as found: it was asked for. 0 is least recently used.
+/// Eviction with a window: single blocks are dropped, in the order of WindowBlocks; their entry stays for the other
+/// groups. If every group has a window, entries at the end of a leaf that hold no block are forgotten.
+///
+/// Whoever holds a reference or a pin on a node may keep its pointer: a split leaves the lower end of a run in the
+/// same node. Thread: engine only. Complexity: match and insert O(blocks).
 class PrefixTree {
  public:
   struct Node;
 
-  /// What a look-up found, in blocks: `n_ready` can be used by the step asked for, `n_pending` more are being filled. Of the
-  /// ready ones `n_unheld` are held by nobody: whoever takes them in use makes as many fewer evictable.
+  /// What a look-up found, in blocks: `n_ready` can be used by the step asked for, `n_pending` more are being filled.
+  /// Whoever takes the ready ones into use makes n_unheld[group] fewer evictable in each group.
   struct Found {
     std::int32_t n_ready = 0;
     std::int32_t n_pending = 0;
-    std::int32_t n_unheld = 0;
+    std::vector<std::int32_t> n_unheld;
   };
-  /// The blocks of the longest match and the node that ends with the last of them.
+  /// The longest match: its entries, the blocks of each (dropped ones invalid), and the node that ends with the last
+  /// of them.
   struct Match {
     Node* node = nullptr;
-    std::vector<BlockId> blocks;
+    std::int32_t n_blocks = 0;    ///< entries
+    std::vector<BlockId> blocks;  ///< [n_blocks][groups]
   };
   /// Chosen on a real trace, over cache sizes from 2% to 30% of its blocks: bench/results/schedule.md.
   static constexpr double kLifeOfReuse = 0.35;
   static constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
 
-  /// `n_cache_blocks`: the size of the cache, by which claims are counted; `life_of_reuse`: cache sizes a doubling.
-  explicit PrefixTree(std::int32_t block_len, std::int32_t n_cache_blocks = 0, double life_of_reuse = kLifeOfReuse);
+  /// Claims are counted in sizes of the first group without a window (of the first group if all have one);
+  /// `life_of_reuse`: such sizes a doubling.
+  explicit PrefixTree(std::int32_t block_len, std::vector<CacheGroup> groups = {{}}, double life_of_reuse = kLifeOfReuse);
   ~PrefixTree();
 
   /// Changes nothing.
   Found find(const PrefixKey& key, std::int64_t step) const;
-  /// Longest run of blocks that step `step` can use. May split a node and touches its age; changes no count.
+  /// The longest match that step `step` can use. May split a node and touches its age; changes no count.
   Match match(const PrefixKey& key, std::int64_t step);
-  /// Puts block `index` of the key below `node`, which must end with block index - 1 (the root for 0). The caller's reference
-  /// on `node` passes to the node returned. Returns nothing, and changes nothing, if an equal block is there. Steps from
-  /// `usable_from` on may read it.
-  Node* insert(Node* node, const PrefixKey& key, std::int32_t index, BlockId block, std::int64_t usable_from);
+  /// The longest run of entries equal to the key's, whatever blocks they hold. Splits and touches as `match` does.
+  Match trace(const PrefixKey& key);
+  /// Puts entry `index` of the key below `node`, which must end with entry index - 1 (the root for 0). `blocks` has
+  /// one for each group, invalid ones only for groups with a window. The caller's reference on `node` passes to the
+  /// node returned, and the caller uses the blocks. Returns nothing, and changes nothing, if an equal entry is there.
+  /// Steps from `usable_from` on may read it.
+  Node* insert(Node* node, const PrefixKey& key, std::int32_t index, std::span<const BlockId> blocks, std::int64_t usable_from);
+  /// Gives entries of the key, from entry `first` on, the blocks that they lack: `blocks` [entries][groups] as in
+  /// `insert`. Returns those taken, which the caller goes on using. Steps from `usable_from` on may read them.
+  std::vector<GroupBlock> fill_dropped(const PrefixKey& key, std::int32_t first, std::span<const BlockId> blocks,
+                                       std::int64_t usable_from);
 
   /// A sequence found the blocks up to the end of `node`: each node above counts one reuse more.
   void count_reuse(Node* node);
 
   void acquire(Node* node);
   void release(Node* node);  ///< touches its age
+  /// Keeps the entries up to the end of `node`, and of groups with a window the blocks that a row behind it sees.
+  /// None of these may be dropped already.
   void pin(Node* node);
   void unpin(Node* node);
 
-  /// Takes up to `n_blocks` blocks out of the tree and returns them.
-  std::vector<BlockId> evict(std::int32_t n_blocks);
+  /// For blocks of a group with a window that the tree holds: a sequence uses the block / the last one to use it left
+  /// it, at its end or (`is_behind_window`) earlier.
+  bool has(int group, BlockId block) const { return windows_[at(group)].has(block); }
+  bool is_held(int group, BlockId block) const { return windows_[at(group)].is_held(block); }
+  void hold(int group, BlockId block) { windows_[at(group)].hold(block); }
+  void unhold(int group, BlockId block, bool is_behind_window);
+
+  /// Takes up to `n_blocks` blocks of a group out of the tree. Returns them, and those of other groups that were in
+  /// the same entries.
+  std::vector<GroupBlock> evict(int group, std::int32_t n_blocks);
 
   Node* root() { return root_.get(); }
-  std::int32_t n_blocks() const { return n_blocks_; }
-  std::int32_t n_evictable() const { return n_evictable_; }  ///< blocks that evict could return
-  std::int32_t n_pinned() const { return n_pinned_; }        ///< blocks that a pin covers
-  /// Blocks from the root to the end of `node`.
+  std::int32_t n_entries() const { return n_entries_; }
+  /// Of one group: blocks in the tree, those that evict could return, those that a pin covers.
+  std::int32_t n_blocks(int group) const;
+  std::int32_t n_evictable(int group) const;
+  std::int32_t n_pinned(int group) const;
+  /// Entries from the root to the end of `node`.
   std::int32_t depth(const Node* node) const;
-  std::vector<BlockId> blocks() const;
+  std::vector<GroupBlock> blocks() const;
 
-  /// Recomputes every count and aborts if one differs. `references` names the node of each reference held, as often as it is
-  /// held.
+  /// Recomputes every count and aborts if one differs. `references` names the node of each reference held, as often
+  /// as it is held.
   void check_invariants(std::span<const Node* const> references) const;
 
  private:
   using LeafKey = std::tuple<std::uint64_t, std::uint64_t, Node*>;  ///< claim, serial number
 
-  /// How often evicted blocks had been found: the last n_cache_blocks of them.
+  /// How often evicted blocks had been found: of as many as claims are counted in.
   struct Evicted {
     std::uint32_t n_reuses = 0;
     std::uint64_t serial = 0;
   };
+  /// A place in the tree: after `n_in_node` entries of `node`, n_blocks entries from the root on.
+  struct Place {
+    Node* node = nullptr;
+    std::size_t n_in_node = 0;
+    std::int32_t n_blocks = 0;
+  };
+  struct Walk {
+    Place ready;  ///< where a match ends that the step can use
+    Place last;   ///< how far the key can be followed
+    std::int32_t n_pending = 0;
+  };
+  /// Where a block of a group with a window is: entry `index` of its path.
+  struct Location {
+    Node* node = nullptr;
+    std::int32_t index = 0;
+  };
 
-  struct Walk;
+  static std::size_t at(int group) { return static_cast<std::size_t>(group); }
   Walk walk(const PrefixKey& key, std::int64_t step) const;
+  bool can_end_after(const Node& node, std::size_t i, std::vector<std::int32_t>& n_kept) const;
   bool equals(const Node& node, std::size_t i, const PrefixKey& key, std::size_t index) const;
+  template <class Visit>
+  void visit_window(Place end, int group, const Visit& visit) const;
+  Match end_at(Place place);
   void split(Node* node, std::size_t n_upper);
   void touch(Node* node);
   std::uint64_t claim_of(const Node& node) const;
@@ -115,19 +173,28 @@ class PrefixTree {
   std::uint32_t recall(const BlockHash& hash);
   void add_to_counts(Node* node, std::int32_t references, std::int32_t pins);
   void refresh_leaf(Node* node);
+  void put_block(Node* node, std::size_t i, int group, BlockId block);
+  void remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed);
+  Node* remove_leaf(Node* leaf);
+  void forget_empty_end(Node* node);
+  void check_node(const Node& node) const;
 
   std::int32_t block_len_;
+  std::vector<CacheGroup> groups_;
+  bool has_full_group_ = false;                   ///< one without a window
+  std::vector<WindowBlocks> windows_;             ///< of each group; empty without a window
+  std::vector<std::vector<Location>> locations_;  ///< [group][block]; empty without a window
+  std::size_t n_remembered_;
   double life_of_reuse_;  ///< in blocks
   std::unique_ptr<Node> root_;
   std::set<LeafKey> evictable_leaves_;
-  std::size_t n_remembered_;
   std::unordered_map<BlockHash, Evicted> evicted_;
   std::deque<std::pair<BlockHash, std::uint64_t>> evicted_order_;  ///< with the serial numbers; some are recalled already
   std::uint64_t clock_ = 0;
   std::uint64_t next_serial_ = 0;
-  std::int32_t n_blocks_ = 0;
-  std::int32_t n_evictable_ = 0;
-  std::int32_t n_pinned_ = 0;
+  std::int32_t n_entries_ = 0;
+  std::int32_t n_evictable_ = 0;  ///< entries of nodes without references and pins
+  std::int32_t n_pinned_ = 0;     ///< entries of nodes with pins
 };
 
 }  // namespace baton

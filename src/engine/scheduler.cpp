@@ -66,8 +66,9 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   check(sequences_.empty() || sequences_.rbegin()->first < id, "Scheduler: ids must ascend");
   check(sequence->prompt_len >= 1 && sequence->prompt_len == sequence->n_tokens() && sequence->max_len >= sequence->prompt_len,
         "Scheduler: a sequence needs a prompt and a length that holds it");
-  check(cache_.n_blocks_for(sequence->max_positions()) <= cache_.n_blocks(),
-        "Scheduler: the cache cannot hold the sequence alone");
+  for (int g = 0; g < cache_.n_groups(); ++g)
+    check(cache_.n_needed_alone(g, sequence->max_positions()) <= cache_.n_blocks(g),
+          "Scheduler: the cache cannot hold the sequence alone");
   check(sequence->n_list_entries() <= options_.max_list_entries &&
             cache_.n_blocks_for(sequence->max_positions()) <= options_.max_block_entries,
         "Scheduler: a step cannot hold the sequence alone");
@@ -257,13 +258,13 @@ bool Scheduler::shares_with_running(const Sequence& sequence) const {
   });
 }
 
-/// Blocks that running sequences still need for the tokens they have and a block more.
-std::int32_t Scheduler::n_claimed() const {
+/// Blocks of a layer group that running sequences still need for the tokens they have and a block more.
+std::int32_t Scheduler::n_claimed(int group) const {
   std::int32_t n = 0;
   for (const Rank& rank : running_) {
     const Sequence& sequence = *find(rank.id);
     const std::int32_t n_soon = std::min(sequence.n_tokens_bound() + cache_.block_len(), sequence.max_positions());
-    n += std::max(0, cache_.n_blocks_for(n_soon) - static_cast<std::int32_t>(sequence.table.blocks.size()));
+    n += cache_.n_lacking(sequence.table, group, n_soon);
   }
   return n;
 }
@@ -285,8 +286,10 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   const std::int32_t n_soon = is_settled(sequence)
                                   ? sequence.max_positions()
                                   : std::min(sequence.n_tokens() + cache_.block_len(), sequence.max_positions());
-  const std::int32_t n_wanted = cache_.n_blocks_for(n_soon) - found.n_ready;
-  if (n_wanted + n_claimed() > cache_.n_available() - found.n_unheld) return false;
+  for (int g = 0; g < cache_.n_groups(); ++g) {
+    const std::int32_t n_wanted = cache_.n_lacking(g, found.n_ready, 0, n_soon);
+    if (n_wanted + n_claimed(g) > cache_.n_available(g) - found.n_unheld[static_cast<std::size_t>(g)]) return false;
+  }
 
   cache_.begin(sequence.table, sequence.tokens, n_matchable(sequence), step);
   const std::int32_t n_cached = sequence.table.n_cached_blocks * cache_.block_len();
@@ -295,7 +298,8 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   sketch.budget -= n_kept;
   const std::int32_t n_rows = sketch.n_rows_of(sequence, n_cached, n_left);
   sketch.budget += n_kept;
-  const bool has_room = cache_.extend(sequence.table, is_settled(sequence) ? n_soon : n_cached + n_rows);
+  const bool has_room = (!is_settled(sequence) || cache_.reserve(sequence.table, n_soon)) &&
+                        cache_.extend(sequence.table, n_cached + n_rows);
   check(has_room, "Scheduler: blocks that were available are not");
 
   sequence.slot = free_slots_.back();
@@ -350,6 +354,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
       end(*sequence, outcome.finished.value_or(FinishReason::length));
     } else if (sequence->state == SequenceState::running) {
       cache_.publish(sequence->table, sequence->tokens, sequence->n_filled(), next_step_);
+      cache_.free_behind_window(sequence->table, sequence->n_committed);
     }
   }
 }
@@ -408,15 +413,14 @@ void Scheduler::check_invariants() const {
     check(sequence->n_tokens() >= sequence->prompt_len && sequence->n_tokens_bound() <= sequence->max_len,
           "Scheduler: a sequence is too long");
     if (sequence->state != SequenceState::running) {
-      check(sequence->table.blocks.empty() && sequence->table.node == nullptr && !sequence->slot.is_valid(),
+      check(sequence->table.is_empty() && sequence->table.node == nullptr && !sequence->slot.is_valid(),
             "Scheduler: a sequence that does not run holds a slot or blocks");
       continue;
     }
     check(slots.insert(sequence->slot).second, "Scheduler: a slot is held twice, or held and free");
     check(sequence->n_committed <= sequence->n_planned && sequence->n_planned <= sequence->max_positions(),
           "Scheduler: a sequence's positions are out of order");
-    check(static_cast<std::int32_t>(sequence->table.blocks.size()) >= cache_.n_blocks_for(sequence->n_planned),
-          "Scheduler: a block table does not cover what is planned");
+    check(cache_.covers(sequence->table, sequence->n_planned), "Scheduler: a block table does not cover what is planned");
     tables.push_back(&sequence->table);
     n_list_entries += sequence->n_list_entries();
     n_block_entries += cache_.n_blocks_for(sequence->max_positions());

@@ -158,7 +158,8 @@ class Scheduler {
   Queue::const_iterator next_to_admit(const PlanSketch& sketch, Queue::const_iterator head, Fills& fills) const;
   bool shares_with_running(const Sequence& sequence) const;
   bool admit(PlanSketch& sketch, Sequence& sequence);
-  std::int32_t n_claimed() const;
+  std::int32_t n_claimed(int group) const;
+  bool has_spare_blocks() const;
   bool fits_step(const Sequence& sequence) const;
   bool make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions);
   void preempt(PlanSketch& sketch, Sequence& victim);

@@ -41,6 +41,13 @@ void Scheduler::plan_drafts(PlanSketch& sketch) {
   n_drafts_in_flight_ = sketch.plan.n_drafts;
 }
 
+/// Every layer group has blocks for all that running sequences have a claim on.
+bool Scheduler::has_spare_blocks() const {
+  for (int g = 0; g < cache_.n_groups(); ++g)
+    if (cache_.n_available(g) < n_claimed(g)) return false;
+  return true;
+}
+
 /// Drafts of one sequence, at most `n_most`; how many it has got.
 std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, std::int32_t n_most,
                                    double least_probability) {
@@ -53,9 +60,9 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
   const auto n_drafts = static_cast<std::int32_t>(drafts.size());
   if (n_drafts == 0) return 0;
   const std::int32_t n_positions = sequence.n_planned + n_drafts;
-  if (cache_.n_blocks_for(n_positions) > static_cast<std::int32_t>(sequence.table.blocks.size())) {
+  if (!cache_.covers(sequence.table, n_positions)) {
     // Drafts take blocks that their own sequence has a claim on, so this stays as it was found first.
-    if (!sketch.has_spare_blocks) sketch.has_spare_blocks = cache_.n_available() >= n_claimed();
+    if (!sketch.has_spare_blocks) sketch.has_spare_blocks = has_spare_blocks();
     if (!*sketch.has_spare_blocks || !cache_.extend(sequence.table, n_positions)) return 0;
   }
 

@@ -26,9 +26,9 @@ constexpr int kMaxRedirects = 5;
 constexpr int kMaxAttempts = 5;
 
 /// A libcurl handle with what all requests share.
-class Request {
+class Transfer {
  public:
-  Request(const std::string& url, const std::string& token)
+  Transfer(const std::string& url, const std::string& token)
       : url_(url), handle_(curl_easy_init(), &curl_easy_cleanup), headers_(nullptr, &curl_slist_free_all) {
     if (handle_ == nullptr) return;
     set(CURLOPT_URL, url_.c_str());
@@ -41,7 +41,7 @@ class Request {
     set(CURLOPT_MAXREDIRS, static_cast<long>(kMaxRedirects));
     set(CURLOPT_USERAGENT, "baton");
     set(CURLOPT_ERRORBUFFER, error_);
-    set(CURLOPT_HEADERFUNCTION, &Request::on_header);
+    set(CURLOPT_HEADERFUNCTION, &Transfer::on_header);
     set(CURLOPT_HEADERDATA, &reply_);
     if (!token.empty()) {
       headers_.reset(curl_slist_append(nullptr, ("Authorization: Bearer " + token).c_str()));
@@ -100,7 +100,7 @@ tl::unexpected<Error> no_reply(const std::string& url, const std::string& why) {
 
 /// A file that a download grows. The lock makes other processes that want the same file wait.
 struct Sink {
-  Request* request = nullptr;
+  Transfer* request = nullptr;
   int file = -1;
   std::uint64_t size_bytes = 0;  ///< of the file now
   std::uint64_t wanted_bytes = 0;
@@ -145,7 +145,7 @@ struct Sink {
 };
 
 /// One request for what is missing; true when the reply ended in order.
-bool continue_download(Request& request, Sink& sink) {
+bool continue_download(Transfer& request, Sink& sink) {
   sink.request = &request;
   sink.is_first_data = true;
   request.set(CURLOPT_FOLLOWLOCATION, 1L);
@@ -160,7 +160,7 @@ bool continue_download(Request& request, Sink& sink) {
 }  // namespace
 
 Result<HttpReply> http_get(const std::string& url, const std::string& token) {
-  Request request(url, token);
+  Transfer request(url, token);
   request.set(CURLOPT_FOLLOWLOCATION, 1L);
   request.set(CURLOPT_WRITEDATA, &request.reply().body);
   using WriteFunction = std::size_t (*)(const char*, std::size_t, std::size_t, void*);
@@ -178,7 +178,7 @@ Result<HttpReply> http_get(const std::string& url, const std::string& token) {
 Result<HttpReply> http_head(const std::string& url, const std::string& token) {
   std::string target = url;
   for (int i = 0; i <= kMaxRedirects; ++i) {
-    Request request(target, token);
+    Transfer request(target, token);
     request.set(CURLOPT_NOBODY, 1L);
     if (!request.perform()) return no_reply(target, request.why());
     HttpReply& reply = request.reply();
@@ -208,7 +208,7 @@ Result<void> http_download(const std::string& url, const std::string& token, con
   std::string why;
   for (int attempt = 0; attempt < kMaxAttempts && sink.size_bytes < size_bytes; ++attempt) {
     const std::uint64_t before = sink.size_bytes;
-    Request request(url, token);
+    Transfer request(url, token);
     const bool ended = continue_download(request, sink);
     const long status = request.status();
     if (status >= 400 && status < 500) return fail(ErrorCode::unavailable, fmt::format("{}: HTTP status {}", url, status));

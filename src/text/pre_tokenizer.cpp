@@ -133,7 +133,7 @@ std::vector<Cut> cover(const std::vector<TextRange>& matches, std::size_t length
 }
 
 /// The ranges that remain of `cuts`, empty ones included.
-std::vector<TextRange> join(const std::vector<Cut>& cuts, SplitBehavior behavior) {
+std::vector<TextRange> join_cuts(const std::vector<Cut>& cuts, SplitBehavior behavior) {
   std::vector<TextRange> ranges;
   ranges.reserve(cuts.size());
   bool previous_is_match = false;
@@ -182,7 +182,7 @@ void PreTokenizer::apply(const Split& step, PieceList& words) {
   for (const PieceList::Piece& piece : words.pieces) {
     const std::size_t offset = piece.range.begin;
     const std::string_view word = std::string_view(words.text).substr(offset, piece.range.end - offset);
-    for (const TextRange& range : join(cover(step.pattern.find_all(word), word.size(), step.invert), step.behavior)) {
+    for (const TextRange& range : join_cuts(cover(step.pattern.find_all(word), word.size(), step.invert), step.behavior)) {
       if (range.begin == range.end) continue;
       pieces.push_back({{offset + range.begin, offset + range.end}, piece.begins_input && range.begin == 0});
     }

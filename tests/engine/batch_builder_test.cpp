@@ -29,7 +29,8 @@ struct Batch {
     for (std::int32_t i = 0; i < kv_len - n_unknown; ++i) sequence.tokens.push_back(static_cast<TokenId>(1000 * id.value + i));
     sequence.n_planned = kv_len;
     sequence.n_samples_in_flight = n_unknown + (samples ? 1 : 0);
-    for (const std::int32_t block : blocks) sequence.table.blocks.push_back(BlockId{block});
+    sequence.table.groups.resize(1);
+    for (const std::int32_t block : blocks) sequence.table.groups[0].blocks.push_back(BlockId{block});
     plan.sequences.push_back({id, sequence.slot, kv_len - n_rows, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
   }
@@ -166,8 +167,8 @@ TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
     std::vector<SequenceRows> rows;
     for (const SequenceReads& reads : built.reads) {
       const PlannedSequence& planned = batch.plan.sequences[static_cast<std::size_t>(reads.id.value)];
-      rows.push_back(
-          {planned.slot, batch.sequences.at(reads.id).table.blocks, planned.first_position + planned.n_rows, planned.n_rows});
+      rows.push_back({planned.slot, batch.sequences.at(reads.id).table.blocks_of(0), planned.first_position + planned.n_rows,
+                      planned.n_rows});
     }
     const AttentionPlan plan = plan_attention(rows, group.shape, options);
     EXPECT_EQ(built.kv_bytes_requested, 3 * plan.stats.kv_bytes_requested);

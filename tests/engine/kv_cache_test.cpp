@@ -36,8 +36,8 @@ TEST(KvCache, gives_a_second_sequence_the_blocks_of_the_first) {
   EXPECT_EQ(cache.find(second, tokens, 9, 0).n_pending, 2);
   cache.begin(second, tokens, 9, 1);
   EXPECT_EQ(second.n_cached_blocks, 2);
-  EXPECT_EQ(std::vector(second.blocks.begin(), second.blocks.end()),
-            std::vector(first.blocks.begin(), first.blocks.begin() + 2));
+  EXPECT_EQ(std::vector(second.blocks_of(0).begin(), second.blocks_of(0).end()),
+            std::vector(first.blocks_of(0).begin(), first.blocks_of(0).begin() + 2));
   ASSERT_TRUE(cache.extend(second, 10));
   EXPECT_EQ(cache.n_used(), 4);
   check_all(cache, {&first, &second});
@@ -101,7 +101,7 @@ TEST(KvCache, evicts_to_extend_and_refuses_whole_when_it_cannot) {
   const auto more = count_up(200, 8);
   cache.begin(third, more, 7, 1);
   EXPECT_FALSE(cache.extend(third, 8));
-  EXPECT_TRUE(third.blocks.empty());
+  EXPECT_TRUE(third.blocks_of(0).empty());
   EXPECT_EQ(cache.n_cached(), 1);
   EXPECT_TRUE(cache.extend(third, 4));
   check_all(cache, {&second, &third});
@@ -136,7 +136,7 @@ TEST(KvCache, without_prefix_caching_shares_and_keeps_nothing) {
   ASSERT_TRUE(cache.extend(first, 8));
   cache.publish(first, tokens, 8, 0);
   cache.begin(second, tokens, 7, 5);
-  EXPECT_TRUE(second.blocks.empty());
+  EXPECT_TRUE(second.blocks_of(0).empty());
   check_all(cache, {&first, &second});
   cache.release(first, tokens, 8, 0);
   EXPECT_EQ(cache.n_available(), 4);
@@ -151,9 +151,9 @@ TEST(KvCache, shortens_private_blocks_only) {
   ASSERT_TRUE(cache.extend(table, 20));
   cache.publish(table, tokens, 8, 0);
   cache.shorten(table, 9);
-  EXPECT_EQ(table.blocks.size(), 3u);
+  EXPECT_EQ(table.blocks_of(0).size(), 3u);
   cache.shorten(table, 0);
-  EXPECT_EQ(table.blocks.size(), 2u);
+  EXPECT_EQ(table.blocks_of(0).size(), 2u);
   check_all(cache, {&table});
 }
 
@@ -176,7 +176,7 @@ struct RandomLoad {
   }
   void check_shared(const Live& live) {
     for (std::int32_t i = 0; i < live.table.n_cached_blocks; ++i) {
-      ASSERT_EQ(content[static_cast<std::size_t>(live.table.blocks[static_cast<std::size_t>(i)].value)],
+      ASSERT_EQ(content[static_cast<std::size_t>(live.table.blocks_of(0)[static_cast<std::size_t>(i)].value)],
                 text_of(live, (i + 1) * kBlockLen));
     }
   }
@@ -199,13 +199,13 @@ struct RandomLoad {
     const auto n =
         std::min(static_cast<std::int32_t>(live.tokens.size()), live.n_filled + 1 + static_cast<std::int32_t>(rng() % 9));
     const std::int32_t before = cache.n_available();
-    const auto n_blocks = live.table.blocks.size();
+    const auto n_blocks = live.table.blocks_of(0).size();
     if (!cache.extend(live.table, n)) {
       ASSERT_LT(before, cache.n_blocks_for(n) - static_cast<std::int32_t>(n_blocks));
       return;
     }
     for (std::int32_t i = live.n_filled; i < n; ++i) {
-      const BlockId block = live.table.blocks[static_cast<std::size_t>(i / kBlockLen)];
+      const BlockId block = live.table.blocks_of(0)[static_cast<std::size_t>(i / kBlockLen)];
       ASSERT_GE(i / kBlockLen, live.table.n_cached_blocks) << "a shared block would be written";
       if ((i + 1) % kBlockLen == 0)
         content[static_cast<std::size_t>(block.value)] = text_of(live, i + 1);

@@ -33,9 +33,9 @@ PrefixTree::Node* insert_all(PrefixTree& tree, const Prompt& prompt, std::int32_
   PrefixTree::Match match = tree.match(prompt.key(), PrefixTree::kAnyStep);
   tree.acquire(match.node);
   PrefixTree::Node* node = match.node;
-  for (std::size_t i = match.blocks.size(); i < prompt.hashes.size(); ++i) {
-    node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), BlockId{first_block + static_cast<std::int32_t>(i)},
-                       usable_from);
+  for (std::size_t i = static_cast<std::size_t>(match.n_blocks); i < prompt.hashes.size(); ++i) {
+    const BlockId block{first_block + static_cast<std::int32_t>(i)};
+    node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), std::span(&block, 1), usable_from);
   }
   return node;
 }
@@ -43,6 +43,11 @@ PrefixTree::Node* insert_all(PrefixTree& tree, const Prompt& prompt, std::int32_
 std::vector<std::int32_t> values(const std::vector<BlockId>& blocks) {
   std::vector<std::int32_t> numbers;
   for (const BlockId block : blocks) numbers.push_back(block.value);
+  return numbers;
+}
+std::vector<std::int32_t> values(const std::vector<GroupBlock>& blocks) {
+  std::vector<std::int32_t> numbers;
+  for (const GroupBlock& of : blocks) numbers.push_back(of.block.value);
   return numbers;
 }
 
@@ -66,15 +71,15 @@ TEST(PrefixTree, splits_where_prompts_part_and_keeps_both_references) {
   PrefixTree::Node* b = insert_all(tree, second, 20);
   EXPECT_EQ(tree.depth(a), 3);
   EXPECT_EQ(tree.depth(b), 3);
-  EXPECT_EQ(tree.n_blocks(), 4);
+  EXPECT_EQ(tree.n_entries(), 4);
   tree.check_invariants(std::vector<const PrefixTree::Node*>{a, b});
   tree.release(a);
-  EXPECT_EQ(tree.n_evictable(), 1);
-  EXPECT_EQ(values(tree.evict(4)), (Numbers{12}));
+  EXPECT_EQ(tree.n_evictable(0), 1);
+  EXPECT_EQ(values(tree.evict(0, 4)), (Numbers{12}));
   tree.check_invariants(std::vector<const PrefixTree::Node*>{b});
   tree.release(b);
-  EXPECT_EQ(tree.evict(4).size(), 3u);
-  EXPECT_EQ(tree.n_blocks(), 0);
+  EXPECT_EQ(tree.evict(0, 4).size(), 3u);
+  EXPECT_EQ(tree.n_entries(), 0);
   tree.check_invariants({});
 }
 
@@ -83,14 +88,14 @@ TEST(PrefixTree, evicts_the_oldest_leaf_first_and_from_its_end) {
   tree.release(insert_all(tree, Prompt({1, 1, 2, 2}), 10));
   tree.release(insert_all(tree, Prompt({3, 3, 4, 4}), 20));
   tree.match(Prompt({1, 1, 2, 2}).key(), 0);
-  EXPECT_EQ(values(tree.evict(1)), (Numbers{21}));
-  EXPECT_EQ(values(tree.evict(2)), (Numbers{20, 11}));
+  EXPECT_EQ(values(tree.evict(0, 1)), (Numbers{21}));
+  EXPECT_EQ(values(tree.evict(0, 2)), (Numbers{20, 11}));
   tree.check_invariants({});
 }
 
 TEST(PrefixTree, keeps_what_was_found_again_longer_than_what_was_computed_once_but_not_for_ever) {
   constexpr std::int32_t kCacheBlocks = 10;
-  PrefixTree tree(kBlockLen, kCacheBlocks, 1.0);
+  PrefixTree tree(kBlockLen, {{.n_blocks = kCacheBlocks}}, 1.0);
   const Prompt reused({1, 1, 2, 2});
   tree.release(insert_all(tree, reused, 0));
   tree.count_reuse(tree.match(reused.key(), 0).node);
@@ -98,32 +103,32 @@ TEST(PrefixTree, keeps_what_was_found_again_longer_than_what_was_computed_once_b
     tree.release(insert_all(tree, Prompt({100 + i, 100 + i, 200 + i, 200 + i}), 10 * (i + 1)));
   };
   insert_once(0);
-  EXPECT_EQ(values(tree.evict(2)), (Numbers{11, 10})) << "computed once goes first, though it was used later";
+  EXPECT_EQ(values(tree.evict(0, 2)), (Numbers{11, 10})) << "computed once goes first, though it was used later";
   for (std::int32_t i = 1; i < 8; ++i) insert_once(i);
-  EXPECT_EQ(values(tree.evict(2)), (Numbers{21, 20}));
-  PrefixTree plain(kBlockLen, kCacheBlocks, 0.0);
+  EXPECT_EQ(values(tree.evict(0, 2)), (Numbers{21, 20}));
+  PrefixTree plain(kBlockLen, {{.n_blocks = kCacheBlocks}}, 0.0);
   plain.release(insert_all(plain, reused, 0));
   plain.count_reuse(plain.match(reused.key(), 0).node);
   plain.release(insert_all(plain, Prompt({5, 5}), 10));
-  EXPECT_EQ(values(plain.evict(1)), (Numbers{1})) << "0 is least recently used";
+  EXPECT_EQ(values(plain.evict(0, 1)), (Numbers{1})) << "0 is least recently used";
   for (std::int32_t i = 8; i < 16; ++i) insert_once(i);
   bool is_gone = false;
-  for (int i = 0; i < 8 && !is_gone; ++i) is_gone = tree.evict(2)[1].value == 0;
+  for (int i = 0; i < 8 && !is_gone; ++i) is_gone = tree.evict(0, 2)[1].block.value == 0;
   EXPECT_TRUE(is_gone) << "a prompt that nobody asks for any more never leaves";
 }
 
 TEST(PrefixTree, counts_a_block_as_found_that_was_evicted_lately_and_is_computed_again) {
   for (const std::int32_t n_between : {1, 5}) {
-    PrefixTree tree(kBlockLen, 4, 1.0);
+    PrefixTree tree(kBlockLen, {{.n_blocks = 4}}, 1.0);
     tree.release(insert_all(tree, Prompt({1, 1}), 0));
-    EXPECT_EQ(values(tree.evict(1)), (Numbers{0}));
+    EXPECT_EQ(values(tree.evict(0, 1)), (Numbers{0}));
     for (std::int32_t i = 0; i < n_between; ++i) {
       tree.release(insert_all(tree, Prompt({50 + i, 50 + i}), 10 + i));
-      EXPECT_EQ(values(tree.evict(1)), (Numbers{10 + i}));
+      EXPECT_EQ(values(tree.evict(0, 1)), (Numbers{10 + i}));
     }
     tree.release(insert_all(tree, Prompt({1, 1}), 1));
     tree.release(insert_all(tree, Prompt({9, 9}), 2));
-    EXPECT_EQ(values(tree.evict(1)), n_between == 1 ? (Numbers{2}) : (Numbers{1})) << "four evictions are remembered";
+    EXPECT_EQ(values(tree.evict(0, 1)), n_between == 1 ? (Numbers{2}) : (Numbers{1})) << "four evictions are remembered";
     tree.check_invariants({});
   }
 }
@@ -135,13 +140,13 @@ TEST(PrefixTree, evicts_neither_pinned_nor_referenced_blocks) {
   PrefixTree::Node* pin = tree.match(pinned.key(), 0).node;
   tree.pin(pin);
   PrefixTree::Node* held = insert_all(tree, longer, 10);
-  EXPECT_TRUE(tree.evict(9).empty());
+  EXPECT_TRUE(tree.evict(0, 9).empty());
   tree.release(held);
-  EXPECT_EQ(values(tree.evict(9)), (Numbers{12}));
-  EXPECT_EQ(tree.n_pinned(), 2);
+  EXPECT_EQ(values(tree.evict(0, 9)), (Numbers{12}));
+  EXPECT_EQ(tree.n_pinned(0), 2);
   tree.unpin(pin);
-  EXPECT_EQ(values(tree.evict(9)), (Numbers{11, 10}));
-  EXPECT_EQ(tree.n_pinned(), 0);
+  EXPECT_EQ(values(tree.evict(0, 9)), (Numbers{11, 10}));
+  EXPECT_EQ(tree.n_pinned(0), 0);
   tree.check_invariants({});
 }
 
@@ -152,10 +157,10 @@ TEST(PrefixTree, keeps_a_pin_whole_when_its_node_is_split) {
   PrefixTree::Node* pin = tree.match(pinned.key(), 0).node;
   tree.pin(pin);
   tree.release(insert_all(tree, Prompt({1, 1, 9, 9}), 20));
-  EXPECT_EQ(tree.n_pinned(), 3);
-  EXPECT_EQ(values(tree.evict(9)), (Numbers{21}));
+  EXPECT_EQ(tree.n_pinned(0), 3);
+  EXPECT_EQ(values(tree.evict(0, 9)), (Numbers{21}));
   tree.unpin(pin);
-  EXPECT_EQ(tree.n_evictable(), 3);
+  EXPECT_EQ(tree.n_evictable(0), 3);
   tree.check_invariants({});
 }
 
@@ -163,7 +168,7 @@ TEST(PrefixTree, shows_blocks_to_steps_after_the_one_that_fills_them) {
   PrefixTree tree(kBlockLen);
   const Prompt prompt({1, 1, 2, 2, 3, 3});
   PrefixTree::Node* node = insert_all(tree, Prompt({1, 1}), 10, 4);
-  for (std::int32_t i = 1; i < 3; ++i) node = tree.insert(node, prompt.key(), i, BlockId{10 + i}, 5);
+  for (std::int32_t i = 1; i < 3; ++i) node = tree.insert(node, prompt.key(), i, std::vector{BlockId{10 + i}}, 5);
   EXPECT_EQ(tree.find(prompt.key(), 3).n_ready, 0);
   EXPECT_EQ(tree.find(prompt.key(), 3).n_pending, 3);
   EXPECT_EQ(tree.find(prompt.key(), 4).n_ready, 1);
@@ -278,7 +283,7 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
   constexpr std::int32_t kCacheBlocks = 20;
   constexpr double kLife = 0.7;
   std::mt19937 rng(seed);
-  PrefixTree tree(kBlockLen, kCacheBlocks, kLife);
+  PrefixTree tree(kBlockLen, {{.n_blocks = kCacheBlocks}}, kLife);
   NaiveTree naive;
   std::vector<RunningSequence> running, pins;
   std::int32_t next_block = 0;
@@ -302,9 +307,9 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
         ASSERT_EQ(static_cast<std::size_t>(found.n_ready + found.n_pending), n_known);
         std::int32_t n_unheld = 0;
         for (std::size_t i = 0; i < n; ++i) n_unheld += naive.blocks[paths[i]].holders.empty() ? 1 : 0;
-        ASSERT_EQ(found.n_unheld, n_unheld);
+        ASSERT_EQ(found.n_unheld[0], n_unheld);
         const auto match = tree.match(prompt.key(), step);
-        ASSERT_EQ(match.blocks.size(), n);
+        ASSERT_EQ(static_cast<std::size_t>(match.n_blocks), n);
         for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(match.blocks[i].value, naive.blocks[paths[i]].number);
         naive.touch(paths, n);
         if (running.size() > 4) break;
@@ -324,7 +329,7 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
         const std::string& path = sequence.paths[sequence.depth];
         const std::int64_t usable_from = step + static_cast<std::int64_t>(rng() % 3);
         PrefixTree::Node* node = tree.insert(sequence.node, sequence.prompt.key(), static_cast<std::int32_t>(sequence.depth),
-                                             BlockId{next_block}, usable_from);
+                                             std::vector{BlockId{next_block}}, usable_from);
         ASSERT_EQ(node == nullptr, naive.blocks.contains(path));
         if (node == nullptr) break;
         const std::string* parent = sequence.depth == 0 ? nullptr : &sequence.paths[sequence.depth - 1];
@@ -346,10 +351,11 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
       case 4: {  // a pin comes or goes
         if (pins.size() < 2) {
           const auto match = tree.match(prompt.key(), PrefixTree::kAnyStep);
-          naive.touch(paths, match.blocks.size());
+          naive.touch(paths, static_cast<std::size_t>(match.n_blocks));
           tree.pin(match.node);
-          for (std::size_t i = 0; i < match.blocks.size(); ++i) naive.blocks.at(paths[i]).holders.insert(-next_id);
-          pins.push_back({paths, prompt, match.node, match.blocks.size(), -next_id++});
+          for (std::size_t i = 0; i < static_cast<std::size_t>(match.n_blocks); ++i)
+            naive.blocks.at(paths[i]).holders.insert(-next_id);
+          pins.push_back({paths, prompt, match.node, static_cast<std::size_t>(match.n_blocks), -next_id++});
         } else {
           tree.unpin(pins[0].node);
           for (std::size_t i = 0; i < pins[0].depth; ++i) naive.blocks.at(pins[0].paths[i]).holders.erase(pins[0].id);
@@ -359,14 +365,14 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
       }
       default: {
         const auto n = static_cast<std::int32_t>(rng() % 4);
-        const std::vector<BlockId> evicted = tree.evict(n);
+        const std::vector<GroupBlock> evicted = tree.evict(0, n);
         ASSERT_EQ(static_cast<std::int32_t>(evicted.size()), std::min(n, naive.n_evictable()));
-        for (const BlockId block : evicted) ASSERT_TRUE(naive.evict(block.value, kLife * kCacheBlocks, kCacheBlocks));
+        for (const GroupBlock& of : evicted) ASSERT_TRUE(naive.evict(of.block.value, kLife * kCacheBlocks, kCacheBlocks));
         break;
       }
     }
-    ASSERT_EQ(static_cast<std::size_t>(tree.n_blocks()), naive.blocks.size());
-    ASSERT_EQ(tree.n_evictable(), naive.n_evictable());
+    ASSERT_EQ(static_cast<std::size_t>(tree.n_entries()), naive.blocks.size());
+    ASSERT_EQ(tree.n_evictable(0), naive.n_evictable());
     std::vector<const PrefixTree::Node*> references;
     for (const RunningSequence& sequence : running) {
       ASSERT_EQ(static_cast<std::size_t>(tree.depth(sequence.node)), sequence.depth);
@@ -387,7 +393,7 @@ TEST(PrefixTree, of_a_very_long_chain_is_freed_without_deep_recursion) {
   PrefixTree::Node* node = tree.root();
   PrefixTree::Node* pinned = nullptr;
   for (std::size_t i = 0; i < 2000; ++i) {
-    node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), BlockId{static_cast<std::int32_t>(i)}, 0);
+    node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), std::vector{BlockId{static_cast<std::int32_t>(i)}}, 0);
     tree.pin(node);  // so that each block becomes a node of its own
     pinned = node;
   }

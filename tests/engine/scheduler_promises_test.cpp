@@ -270,14 +270,14 @@ TEST(SchedulerPromises, gives_a_settled_sequence_all_its_blocks_at_once_and_take
   scheduler.add(make_sequence(1, prompt_of(4, 50), 30));
   StepPlan in_flight = scheduler.plan();
   ASSERT_EQ(in_flight.sequences.size(), 2u);
-  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks.size(), 5u);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks_of(0).size(), 5u);
   scheduler.commit(in_flight, give(in_flight, 7));
   in_flight = scheduler.plan();
   auto outcomes = give(in_flight, 7);
   for (StepOutcome& outcome : outcomes)
     if (outcome.id.value == 0) outcome.tokens.clear();
   scheduler.commit(in_flight, outcomes);
-  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks.size(), 5u) << "a shorter commit shortened its reserve";
+  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks_of(0).size(), 5u) << "a shorter commit shortened its reserve";
   scheduler.check_invariants();
   // The other outgrows what is left: it goes itself, though it is earlier in order.
   int n_preempted = 0;

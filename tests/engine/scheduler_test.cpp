@@ -96,7 +96,7 @@ TEST(Scheduler, hands_out_what_a_commit_frees_in_the_plan_after_next) {
   scheduler.add(make_sequence(0, prompt_of(8, 1), 12));
   scheduler.add(make_sequence(1, prompt_of(8, 50), 12));
   const StepPlan plan0 = scheduler.plan();
-  const std::vector<BlockId> blocks = scheduler.find(SequenceId{0})->table.blocks;
+  const std::vector<BlockId> blocks = scheduler.find(SequenceId{0})->table.groups[0].blocks;
   const StepPlan plan1 = scheduler.plan();  // a row of sequence 0, which step 0 ends
   ASSERT_EQ(plan1.sequences.size(), 1u);
   EXPECT_EQ(plan1.sequences[0].id.value, 0);
@@ -108,7 +108,7 @@ TEST(Scheduler, hands_out_what_a_commit_frees_in_the_plan_after_next) {
   EXPECT_EQ(plan2.sequences[0].id.value, 1);
   EXPECT_EQ(plan2.sequences[0].slot, plan0.sequences[0].slot);
   EXPECT_EQ(plan2.reset_slots, std::vector{plan0.sequences[0].slot});
-  EXPECT_EQ(scheduler.find(SequenceId{1})->table.blocks[0], blocks[0]);
+  EXPECT_EQ(scheduler.find(SequenceId{1})->table.blocks_of(0)[0], blocks[0]);
   scheduler.commit(plan1, give(plan1, 5));  // the dead row's result: skipped
   EXPECT_EQ(scheduler.find(SequenceId{0})->tokens.size(), 8u);
   EXPECT_EQ(scheduler.take_finished().size(), 1u);
@@ -184,9 +184,9 @@ TEST(Scheduler, plans_a_row_again_when_its_commit_is_shorter) {
   StepPlan plan = scheduler.plan();
   scheduler.commit(plan, give(plan, 9));
   plan = scheduler.plan();
-  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks.size(), 2u);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks_of(0).size(), 2u);
   scheduler.commit(plan, std::vector<StepOutcome>{{SequenceId{0}, {}, {}, {}}});
-  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks.size(), 1u);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks_of(0).size(), 1u);
   scheduler.check_invariants();
   const StepPlan again = scheduler.plan();
   EXPECT_EQ(again.sequences[0].first_position, 4);

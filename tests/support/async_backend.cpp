@@ -251,8 +251,8 @@ Result<std::unique_ptr<AsyncReadback>> AsyncBackend::make_readback(std::size_t s
 /// Blocks that hold nothing any more are overwritten before the step may read them.
 void AsyncBackend::overwrite_blocks(const StepInput& step) {
   if (free_blocks_) {
-    for (const BlockId block : free_blocks_())
-      for (Storage* storage : storages_) storage->overwrite(block);
+    for (std::size_t g = 0; g < storages_.size(); ++g)
+      for (const BlockId block : free_blocks_(static_cast<int>(g))) storages_[g]->overwrite(block);
   }
   const StepView view = step.view();
   for (std::size_t g = 0; g < std::min(storages_.size(), static_cast<std::size_t>(view.header->n_groups)); ++g) {

@@ -51,8 +51,9 @@ class AsyncBackend final : public Backend {
   /// The call number `n` from now on that may fail (allocate, make_readback, capture, pack_matrix, make_kv_storage) does.
   void fail_call(int n) { n_calls_until_failure_ = n; }
 
-  /// Asks `free_blocks` at each upload which blocks hold nothing, and overwrites them in the order of the operations.
-  void watch_free_blocks(std::function<std::vector<BlockId>()> free_blocks) { free_blocks_ = std::move(free_blocks); }
+  /// Asks `free_blocks` at each upload which blocks of a layer group hold nothing, and overwrites them in the order of the
+  /// operations. Storages must have been made in the order of the groups.
+  void watch_free_blocks(std::function<std::vector<BlockId>(int group)> free_blocks) { free_blocks_ = std::move(free_blocks); }
 
   std::uint64_t n_replays() const { return n_replays_; }
   /// Blocks of a storage that were overwritten because the engine had freed them, or because they began anew.
@@ -129,7 +130,7 @@ class AsyncBackend final : public Backend {
   std::vector<std::byte> step_;                  ///< the device's copy, at one address
   std::vector<Operation>* recorded_ = nullptr;   ///< while operations are captured
   std::vector<Storage*> storages_;               ///< by layer group
-  std::function<std::vector<BlockId>()> free_blocks_;
+  std::function<std::vector<BlockId>(int group)> free_blocks_;
   int n_calls_until_failure_ = -1;
   std::uint64_t n_replays_ = 0;
   std::uint64_t n_blocks_overwritten_ = 0;

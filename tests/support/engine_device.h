@@ -28,7 +28,7 @@ inline std::unique_ptr<Engine> make_async_engine(EngineOptions options, std::int
   options.kv_dtype = DType::f32;
   auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, config);
   EXPECT_TRUE(engine) << engine.error().message;
-  made.watch_free_blocks([engine = engine->get()] { return engine->free_blocks(); });
+  made.watch_free_blocks([engine = engine->get()](int group) { return engine->free_blocks(group); });
   return std::move(*engine);
 }
 

@@ -156,7 +156,7 @@ inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
       const std::int32_t n_before = place > 0 ? sequence.n_generated() + place : sequence.n_before_slot;
       step.rows.push_back({planned.slot.value, position, token, planned.max_tokens > 0 && place >= 0,
                            place > 0 ? planned.first_draft_slot.value + place - 1 : planned.slot.value, drafts,
-                           sequence.max_len - sequence.prompt_len - n_before, sequence.table.blocks, sequence.tokens});
+                           sequence.max_len - sequence.prompt_len - n_before, sequence.table.groups[0].blocks, sequence.tokens});
     }
   }
   return step;
