@@ -31,6 +31,9 @@ struct LoadOptions {
   std::int32_t n_priorities = 1;
   std::uint32_t mean_gap = 3;  ///< steps between arrivals
   std::int32_t max_drafts = 0;
+  std::vector<CacheGroup> groups = {};  ///< none: one of n_blocks, without a window
+  std::int32_t longest = 0;             ///< sequence; 0: what fills n_blocks
+  std::int32_t most_new_tokens = 20;
 };
 
 struct LoadCounts {
@@ -42,6 +45,7 @@ struct LoadCounts {
   int n_drafts = 0;
   int n_accepted = 0;
   int n_mixed_with_drafts = 0;
+  int n_cached = 0;  ///< tokens found at first admissions
 };
 
 class RandomLoad {
@@ -49,14 +53,18 @@ class RandomLoad {
   RandomLoad(std::uint32_t seed, const LoadOptions& options)
       : rng_(seed),
         options_(options),
-        cache_(options.n_blocks, kBlockLen, options.caching),
+        groups_(options.groups.empty() ? std::vector<CacheGroup>{{.n_blocks = options.n_blocks}} : options.groups),
+        cache_({.block_len = kBlockLen,
+                .groups = groups_,
+                .max_rows_in_flight = 2 * options.max_num_batched_tokens,
+                .enable_prefix_caching = options.caching}),
         scheduler_({.max_num_seqs = options.max_num_seqs,
                     .max_num_batched_tokens = options.max_num_batched_tokens,
                     .max_prefill_tokens = options.max_prefill_tokens,
                     .max_drafts = options.max_drafts},
                    cache_),
-        device_(options.n_blocks, options.max_num_seqs + options.max_drafts),
-        longest_((options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
+        device_(groups_, options.max_num_seqs + options.max_drafts),
+        longest_(options.longest > 0 ? options.longest : (options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
     if (options.with_pin) pin();
   }
 
@@ -72,7 +80,10 @@ class RandomLoad {
         while (in_flight_.size() > n_kept) commit(counts);
       } else if (is_empty) {
         ASSERT_EQ(scheduler_.n_running() + scheduler_.n_waiting(), 0) << "nothing is planned, nothing runs, and sequences wait";
-        if (next_id_ == n_sequences) break;
+        if (next_id_ == n_sequences) {
+          take();  // what was cancelled since the last step
+          break;
+        }
       }
       take();
       // Every step that is not empty computes a row at least, and no row is computed more often than a sequence is admitted.
@@ -82,8 +93,8 @@ class RandomLoad {
       if (::testing::Test::HasFailure()) return;
     }
     EXPECT_TRUE(expected_.empty()) << expected_.size() << " sequences never ended";
-    EXPECT_EQ(cache_.n_used(), options_.with_pin ? 2 : 0) << "blocks leaked";
-    EXPECT_EQ(cache_.n_available(), options_.n_blocks - (options_.with_pin ? 2 : 0));
+    EXPECT_EQ(cache_.n_pinned(0), options_.with_pin ? 2 : 0);
+    EXPECT_EQ(cache_.n_used(), cache_.n_pinned()) << "blocks leaked";
   }
 
  private:
@@ -103,7 +114,8 @@ class RandomLoad {
     while (prompt.empty() || rng_() % 5 != 0) prompt.push_back(static_cast<TokenId>(1 + rng_() % 3));
     if (static_cast<std::int32_t>(prompt.size()) > longest_ - 2) prompt.resize(static_cast<std::size_t>(longest_ - 2));
     const auto n = static_cast<std::int32_t>(prompt.size());
-    const auto max_tokens = 1 + static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(std::min(20, longest_ - n)));
+    const auto max_tokens =
+        1 + static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(std::min(options_.most_new_tokens, longest_ - n)));
     expected_[next_id_] = expected_tokens(prompt, max_tokens);
     n_rows_due_ += n + max_tokens;
     auto sequence = make_sequence(next_id_++, prompt, max_tokens, scopes[rng_() % scopes.size()]);
@@ -153,17 +165,30 @@ class RandomLoad {
   /// Nobody of a priority is passed by later ones without end, unless it waits for what is being filled.
   void look_for_overtaking(const StepPlan& plan, LoadCounts* counts) {
     for (const SequenceId admitted : plan.admitted) {
+      if (scheduler_.find(admitted)->n_admissions == 1) counts->n_cached += scheduler_.find(admitted)->stats.cached_tokens;
       for (const SequenceId id : scheduler_.unfinished()) {
         Sequence& waiting = *scheduler_.find(id);
         if (waiting.state != SequenceState::waiting || waiting.priority != scheduler_.find(admitted)->priority ||
             !(id < admitted))
           continue;
         const std::int32_t n_match = waiting.is_fill() ? waiting.prompt_len : waiting.n_tokens() - 1;
-        if (cache_.find(waiting.table, waiting.tokens, n_match, plan.step).n_pending > 0) continue;
+        const auto found = cache_.find(waiting.table, waiting.tokens, n_match, plan.step);
+        if (found.n_pending > 0 || is_begun(plan, waiting, n_match, static_cast<std::size_t>(found.n_ready))) continue;
         ++counts->n_overtaken;
         EXPECT_LE(++n_overtaken_[id], kMaxOvertaken) << "sequence " << id.value << " starves";
       }
     }
+  }
+
+  /// A sequence of the plan is inside the block that the waiting one needs next.
+  bool is_begun(const StepPlan& plan, const Sequence& waiting, std::int32_t n_match, std::size_t index) const {
+    const auto end = static_cast<std::int32_t>(index + 1) * kBlockLen;
+    if (end > n_match || !options_.caching) return false;
+    return std::ranges::any_of(plan.sequences, [&](const PlannedSequence& planned) {
+      const Sequence& other = *scheduler_.find(planned.id);
+      return index < other.table.hashes.size() && other.table.hashes[index] == waiting.table.hashes[index] &&
+             other.n_planned < end;
+    });
   }
 
   void commit(LoadCounts* counts) {
@@ -193,6 +218,7 @@ class RandomLoad {
 
   std::mt19937 rng_;
   LoadOptions options_;
+  std::vector<CacheGroup> groups_;
   KvCache cache_;
   Scheduler scheduler_;
   SimulatedDevice device_;
@@ -245,6 +271,82 @@ TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches)
   EXPECT_GT(counts.n_drafts, 5000);
   EXPECT_GT(counts.n_accepted, 200);
   EXPECT_GT(counts.n_mixed_with_drafts, 100);
+}
+
+/// Layer groups with windows, in caches in which one long sequence just fits, and in some that hold a few.
+TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_give_back_what_is_behind_a_window) {
+  LoadCounts counts;
+  const LoadOptions loads[] = {
+      {.n_blocks = 20,
+       .max_num_batched_tokens = 5,
+       .groups = {{.n_blocks = 20}, {.n_blocks = 8, .window = 6}},
+       .most_new_tokens = 60},
+      {.n_blocks = 30,
+       .max_num_seqs = 8,
+       .max_num_batched_tokens = 5,
+       .mean_gap = 2,
+       .groups = {{.n_blocks = 30}, {.n_blocks = 16, .window = 20}},
+       .most_new_tokens = 60},
+      {.max_num_seqs = 8,
+       .max_num_batched_tokens = 6,
+       .mean_gap = 2,
+       .groups = {{.n_blocks = 18, .window = 24}},
+       .longest = 120,
+       .most_new_tokens = 80},
+      {.n_blocks = 14,
+       .max_num_seqs = 8,
+       .max_num_batched_tokens = 5,
+       .caching = false,
+       .mean_gap = 2,
+       .groups = {{.n_blocks = 14}, {.n_blocks = 14, .window = 14}}},
+      {.n_blocks = 30,
+       .max_num_seqs = 8,
+       .max_num_batched_tokens = 11,
+       .with_pin = true,
+       .groups = {{.n_blocks = 16, .window = 9}, {.n_blocks = 32}, {.n_blocks = 11, .window = 3}},
+       .most_new_tokens = 40},
+      {.max_num_seqs = 8,
+       .max_num_batched_tokens = 6,
+       .mean_gap = 2,
+       .groups = {{.n_blocks = 12, .window = 10}},
+       .longest = 120,
+       .most_new_tokens = 80},
+      {.max_num_batched_tokens = 4,
+       .with_pin = true,
+       .n_priorities = 2,
+       .groups = {{.n_blocks = 18, .window = 8}, {.n_blocks = 22, .window = 17}},
+       .longest = 90,
+       .most_new_tokens = 50},
+      {.n_blocks = 40,
+       .max_num_seqs = 8,
+       .max_num_batched_tokens = 5,
+       .caching = false,
+       .groups = {{.n_blocks = 40}, {.n_blocks = 10, .window = 7}}},
+      {.n_blocks = 60,
+       .max_num_seqs = 8,
+       .max_num_batched_tokens = 12,
+       .mean_gap = 2,
+       .max_drafts = 8,
+       .groups = {{.n_blocks = 60}, {.n_blocks = 13, .window = 8}},
+       .most_new_tokens = 40},
+      {.n_blocks = 200,
+       .max_num_seqs = 16,
+       .max_num_batched_tokens = 40,
+       .mean_gap = 2,
+       .max_drafts = 20,
+       .groups = {{.n_blocks = 200}, {.n_blocks = 60, .window = 12}}},
+  };
+  for (const std::uint32_t seed : {1u, 2u, 3u}) {
+    for (const LoadOptions& options : loads) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << &options - loads);
+      RandomLoad(seed, options).run(300, &counts);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(counts.n_preempted, 100) << "the load was too light to show anything";
+  EXPECT_GT(counts.n_deferred, 100);
+  EXPECT_GT(counts.n_drafts, 500);
+  EXPECT_GT(counts.n_cached, 1000) << "nothing was found";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 /// came before.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -57,8 +58,8 @@ class SimulatedDevice {
     std::int32_t sample_slot;     ///< where sampling from the row is counted: its own for the row of a draft
     std::vector<TokenId> drafts;  ///< of its sequence, up to the row
     std::int32_t max_tokens;
-    std::vector<BlockId> blocks;
-    std::vector<TokenId> known;  ///< tokens of the sequence as of the plan, to check what is read
+    std::vector<GroupTable> tables;  ///< of each layer group, as of the plan
+    std::vector<TokenId> known;      ///< tokens of the sequence as of the plan, to check what is read
   };
   struct Step {
     StepPlan plan;
@@ -70,8 +71,11 @@ class SimulatedDevice {
     bool finished = false;
   };
 
-  SimulatedDevice(std::int32_t n_blocks, std::int32_t n_slots)
-      : content_(static_cast<std::size_t>(n_blocks * kBlockLen), 0), slots_(static_cast<std::size_t>(n_slots)) {}
+  SimulatedDevice(std::int32_t n_blocks, std::int32_t n_slots) : SimulatedDevice({{.n_blocks = n_blocks}}, n_slots) {}
+  SimulatedDevice(const std::vector<CacheGroup>& groups, std::int32_t n_slots)
+      : groups_(groups), slots_(static_cast<std::size_t>(n_slots)) {
+    for (const CacheGroup& group : groups) content_.emplace_back(static_cast<std::size_t>(group.n_blocks * kBlockLen), 0);
+  }
 
   static std::uint64_t chain(std::uint64_t hash, TokenId token) {
     hash = (hash ^ static_cast<std::uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ULL;
@@ -90,18 +94,13 @@ class SimulatedDevice {
     for (const Row& row : step.rows) {
       Slot& slot = slots_[static_cast<std::size_t>(row.slot)];
       const TokenId token = row.token >= 0 ? row.token : slot.last;
-      std::uint64_t hash = row.position == 0 ? 1 : at(row, row.position - 1);
       if (slot.finished) {  // a dead row: it may write anything
-        at(row, row.position) = 0xdeadULL;
+        write(row, 0xdeadULL);
         continue;
       }
-      for (std::int32_t i = 0; i < row.position; ++i) {
-        if (i >= static_cast<std::int32_t>(row.known.size())) break;
-        EXPECT_EQ(at(row, i), chain(std::span(row.known).first(static_cast<std::size_t>(i) + 1)))
-            << "position " << i << " was overwritten";
-      }
-      hash = chain(hash, token);
-      at(row, row.position) = hash;
+      check_keys(row);
+      const std::uint64_t hash = chain(hash_before(row), token);
+      write(row, hash);
       if (!row.samples) continue;
       StepOutcome& outcome = outcome_of_slot[row.slot];
       Slot& counted = slots_[static_cast<std::size_t>(row.sample_slot)];
@@ -133,11 +132,33 @@ class SimulatedDevice {
   }
 
  private:
-  std::uint64_t& at(const Row& row, std::int32_t position) {
-    const BlockId block = row.blocks[static_cast<std::size_t>(position / kBlockLen)];
-    return content_[static_cast<std::size_t>(block.value * kBlockLen + position % kBlockLen)];
+  std::uint64_t& at(const Row& row, std::size_t group, std::int32_t position) {
+    const GroupTable& table = row.tables[group];
+    EXPECT_GE(position / kBlockLen, table.first_block) << "position " << position << " was given back";
+    const BlockId block = table.blocks[static_cast<std::size_t>(position / kBlockLen)];
+    return content_[group][static_cast<std::size_t>(block.value * kBlockLen + position % kBlockLen)];
   }
-  std::vector<std::uint64_t> content_;
+  void write(const Row& row, std::uint64_t hash) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) at(row, g, row.position) = hash;
+  }
+  /// Of all tokens before the row, as any group has it that sees the position before.
+  std::uint64_t hash_before(const Row& row) {
+    const auto group = std::ranges::find_if(groups_, [](const CacheGroup& of) { return of.window != 1; });
+    return row.position == 0 ? 1 : at(row, static_cast<std::size_t>(group - groups_.begin()), row.position - 1);
+  }
+  /// Every group holds what the row sees.
+  void check_keys(const Row& row) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const std::int32_t first = groups_[g].has_window() ? std::max(0, row.position + 1 - groups_[g].window) : 0;
+      const std::int32_t end = std::min(row.position, static_cast<std::int32_t>(row.known.size()));
+      for (std::int32_t i = first; i < end; ++i)
+        EXPECT_EQ(at(row, g, i), chain(std::span(row.known).first(static_cast<std::size_t>(i) + 1)))
+            << "position " << i << " was overwritten in group " << g;
+    }
+  }
+
+  std::vector<CacheGroup> groups_;
+  std::vector<std::vector<std::uint64_t>> content_;  ///< of each group
   std::vector<Slot> slots_;
 };
 
@@ -156,7 +177,7 @@ inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
       const std::int32_t n_before = place > 0 ? sequence.n_generated() + place : sequence.n_before_slot;
       step.rows.push_back({planned.slot.value, position, token, planned.max_tokens > 0 && place >= 0,
                            place > 0 ? planned.first_draft_slot.value + place - 1 : planned.slot.value, drafts,
-                           sequence.max_len - sequence.prompt_len - n_before, sequence.table.groups[0].blocks, sequence.tokens});
+                           sequence.max_len - sequence.prompt_len - n_before, sequence.table.groups, sequence.tokens});
     }
   }
   return step;
