@@ -1,0 +1,127 @@
+/// A device that computes nothing and has every result at once: what is left of a step is the host's time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "support/attention_makespan.h"
+
+namespace baton::bench {
+
+/// Every token is 0; a sequence ends when it has its tokens. Memory is the host's and zeroed; a KV storage has none.
+class NullBackend final : public Backend {
+ public:
+  /// Microseconds that the calls of this backend took so far: not the engine's time.
+  double own_us() const { return own_us_; }
+
+  BackendInfo info() const override {
+    BackendInfo info;
+    info.name = "null";
+    info.device = "computes nothing";
+    info.memory_bytes = info.free_memory_bytes = std::int64_t{64} << 30;
+    info.is_asynchronous = true;
+    info.attention_costs = testing::costs_of_132_blocks();
+    return info;
+  }
+  Result<Buffer> allocate(std::size_t size_bytes) override {
+    return Buffer(static_cast<std::byte*>(std::calloc(1, size_bytes)), size_bytes,
+                  [](std::byte* data, std::size_t) { std::free(data); });
+  }
+  void copy_from_host(TensorView, ConstTensorView) override {}
+  void copy_to_host(TensorView, ConstTensorView) override {}
+  Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override {
+    return std::make_unique<Readback>(*this, size_bytes / sizeof(SampleResult));
+  }
+  StepView upload_step(const StepInput& step) override {
+    const auto begin = Clock::now();
+    const StepView view = step.view();
+    if (n_generated_.empty()) n_generated_.resize(1 << 16, 0);
+    for (const std::int32_t slot : view.span<std::int32_t>(view.header->reset_slots))
+      n_generated_[static_cast<std::size_t>(slot)] = 0;
+    results_.clear();
+    if (view.header->samples.offset > 0) {  // not in a step to capture for
+      for (const SamplingMetadata& sample : view.span<SamplingMetadata>(view.header->samples)) {
+        const std::int32_t n = ++n_generated_[static_cast<std::size_t>(sample.slot)];
+        results_.push_back(n - sample.max_tokens);
+      }
+    }
+    own_us_ += std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+    return view;
+  }
+  void synchronize() override {}
+  Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override {
+    operations();
+    return std::make_unique<Graph>();
+  }
+  double time_us(const std::function<void()>&) override { return 0; }
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view) override {
+    auto matrix = std::make_unique<PackedMatrix>();
+    matrix->n = weight.shape[0];
+    matrix->k = weight.shape[1];
+    matrix->dtype = dtype;
+    return matrix;
+  }
+  Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override { return std::make_unique<Storage>(shape); }
+
+  void resolve_rows(const ResolveRowsArgs&) override {}
+  void embedding(const EmbeddingArgs&) override {}
+  void rms_norm(const RmsNormArgs&) override {}
+  void gather_rows(const GatherRowsArgs&) override {}
+  void matmul(const MatmulArgs&) override {}
+  void rope_append(const RopeAppendArgs&) override {}
+  void attention(const AttentionArgs&) override {}
+  void attention_merge(const AttentionMergeArgs&) override {}
+  void silu_mul(const SiluMulArgs&) override {}
+  void sample(const SampleArgs&) override {}
+  void all_reduce(TensorView) override {}
+  void all_gather(TensorView, ConstTensorView) override {}
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  class Readback final : public AsyncReadback {
+   public:
+    Readback(NullBackend& backend, std::size_t n_results) : backend_(backend), results_(n_results) {}
+    void enqueue(ConstTensorView device) override {
+      const auto begin = Clock::now();
+      n_bytes_ = device.size_bytes();
+      for (std::size_t i = 0; i < backend_.results_.size(); ++i) {
+        const std::int32_t n_over = backend_.results_[i];
+        results_[i].finished = n_over == 0 ? FinishedBy::length : FinishedBy::not_finished;
+        results_[i].was_finished = n_over > 0 ? 1 : 0;
+      }
+      backend_.own_us_ += std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+    }
+    std::span<const std::byte> wait() override { return std::as_bytes(std::span(results_)).first(n_bytes_); }
+
+   private:
+    NullBackend& backend_;
+    std::vector<SampleResult> results_;
+    std::size_t n_bytes_ = 0;
+  };
+  class Graph final : public CapturedGraph {
+   public:
+    void replay() override {}
+  };
+  class Storage final : public KvStorage {
+   public:
+    explicit Storage(const KvShape& shape) : KvStorage(shape) {}
+    void copy_blocks(std::span<const BlockId>, std::span<const BlockId>) override {}
+    void export_block(BlockId, TensorView) const override {}
+    void import_block(BlockId, ConstTensorView) override {}
+    void fill_bytes(std::uint8_t) override {}
+  };
+
+  std::vector<std::int32_t> n_generated_;  ///< of each slot
+  std::vector<std::int32_t> results_;      ///< of each sample of the last step, how many tokens it is over its end
+  double own_us_ = 0;
+};
+
+}  // namespace baton::bench
