@@ -15,10 +15,12 @@ namespace baton {
 /// takes a sequence's rows back by dropping them.
 struct PlanSketch {
   StepPlan plan;
+  std::vector<Sequence*> members;  ///< of plan.sequences, one by one
   std::int32_t budget = 0;
-  std::int32_t max_scores = 0;                ///< rows of prompts that may still be scored, or drafts be verified
-  std::int64_t max_list_entries = 0;          ///< of drafts
-  std::optional<bool> has_spare_blocks = {};  ///< for drafts: blocks for all that running sequences have a claim on
+  std::int32_t max_scores = 0;                 ///< rows of prompts that may still be scored, or drafts be verified
+  std::int64_t max_list_entries = 0;           ///< of drafts
+  std::vector<std::int32_t> n_claimed = {};    ///< for admissions: blocks of each layer group that running sequences claim
+  std::optional<bool> has_spare_blocks = {};   ///< for drafts: blocks for all that running sequences have a claim on
 
   /// A prompt that would take all leaves a quarter to those behind it: a short one need not wait for the end of a long one.
   std::int32_t n_kept_behind(std::int32_t n_left) const { return n_left > 1 && n_left > budget ? budget / 4 : 0; }
@@ -29,7 +31,12 @@ struct PlanSketch {
     const std::int32_t n_too_many = sequence.n_scores(first, n_rows) - max_scores;
     return n_too_many <= 0 ? n_rows : std::max(first, sequence.n_scored) + max_scores - first;
   }
-  void add(const Sequence& sequence, std::int32_t n_rows) {
+  void reserve(std::size_t n_sequences) {
+    plan.sequences.reserve(n_sequences);
+    members.reserve(n_sequences);
+  }
+  void add(Sequence& sequence, std::int32_t n_rows) {
+    members.push_back(&sequence);
     const std::int32_t end = sequence.n_planned + n_rows;
     const bool samples = !sequence.is_fill() && end == sequence.n_tokens_bound();
     plan.sequences.push_back({sequence.id, sequence.slot, sequence.n_planned, n_rows, samples ? 1 : 0});
@@ -67,6 +74,7 @@ struct PlanSketch {
     if (at - plan.sequences.begin() < plan.n_decodes) --plan.n_decodes;
     budget += at->n_rows;
     max_scores += sequence.n_scores(at->first_position, at->n_rows);
+    members.erase(members.begin() + (at - plan.sequences.begin()));
     plan.sequences.erase(at);
   }
 };

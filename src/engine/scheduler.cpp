@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,24 +23,39 @@ std::int32_t n_matchable(const Sequence& sequence) { return sequence.n_matchable
 
 }  // namespace
 
-/// Blocks that the step being planned fills, known by their hashes: chained, so that one look tells whether a sequence needs
-/// them.
-struct Scheduler::Fills {
-  struct Fill {
+/// Blocks that steps up to the one being planned compute, and that later steps can use. Their hashes are chained, so one
+/// comparison tells whether a sequence needs a block and all before it.
+struct Scheduler::PendingBlocks {
+  struct Block {
     std::size_t index = 0;
     BlockHash hash;
   };
-  std::vector<Fill> fills;
+  std::int32_t block_len = 0;
+  std::vector<Block> blocks;
+  std::vector<const Sequence*> computing;  ///< sequences of the plan that are inside of, or before, a block whose hash is known
 
-  bool are_needed_by(const Sequence& sequence, std::int32_t block_len) const {
+  void add(const Sequence& sequence) {
+    if (static_cast<std::size_t>(sequence.n_planned / block_len) < sequence.table.hashes.size()) computing.push_back(&sequence);
+  }
+  bool are_needed_by(const Sequence& sequence) const {
     const std::vector<BlockHash>& hashes = sequence.table.hashes;
     const auto n_blocks = std::min(hashes.size(), static_cast<std::size_t>(n_matchable(sequence) / block_len));
-    return std::ranges::any_of(fills,
-                               [&](const Fill& fill) { return fill.index < n_blocks && hashes[fill.index] == fill.hash; });
+    return std::ranges::any_of(blocks,
+                               [&](const Block& block) { return block.index < n_blocks && hashes[block.index] == block.hash; });
+  }
+  /// A sequence of the plan is inside block `index` of this one, which it will end with a later step.
+  bool is_begun(const Sequence& sequence, std::size_t index) const {
+    const auto end = static_cast<std::int32_t>(index + 1) * block_len;
+    if (end > n_matchable(sequence)) return false;
+    return std::ranges::any_of(computing, [&](const Sequence* other) {
+      return index < other->table.hashes.size() && other->table.hashes[index] == sequence.table.hashes[index] &&
+             other->n_planned < end;
+    });
   }
 };
 
-Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache) : options_(options), cache_(cache) {
+Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache)
+    : options_(options), cache_(cache), running_blocks_(options.max_num_seqs) {
   check(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0 && options.max_prefill_tokens >= 0,
         "Scheduler: the limits must be positive");
   for (std::int32_t slot = options.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
@@ -55,15 +71,10 @@ const Sequence* Scheduler::find(SequenceId id) const {
   const auto at = sequences_.find(id);
   return at == sequences_.end() ? nullptr : at->second.get();
 }
-Sequence& Scheduler::at(SequenceId id) {
-  Sequence* sequence = find(id);
-  check(sequence != nullptr, [&] { return fmt::format("Scheduler: no sequence {}", id.value); });
-  return *sequence;
-}
-
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   const SequenceId id = sequence->id;
-  check(sequences_.empty() || sequences_.rbegin()->first < id, "Scheduler: ids must ascend");
+  check(last_id_ < id, "Scheduler: ids must ascend");
+  last_id_ = id;
   check(sequence->prompt_len >= 1 && sequence->prompt_len == sequence->n_tokens() && sequence->max_len >= sequence->prompt_len,
         "Scheduler: a sequence needs a prompt and a length that holds it");
   for (int g = 0; g < cache_.n_groups(); ++g)
@@ -82,14 +93,18 @@ StepPlan Scheduler::plan() {
   sketch.plan.step = next_step_++;
   sketch.budget = options_.max_num_batched_tokens;
   sketch.max_scores = options_.max_scores;
-  plan_running(sketch, /*decodes=*/true);
+  std::vector<Sequence*> running;
+  running.reserve(running_.size());
+  for (const auto& [rank, sequence] : running_) running.push_back(sequence);
+  sketch.reserve(running.size());
+  plan_running(sketch, running, /*decodes=*/true);
   sketch.plan.n_decodes = sketch.plan.n_rows;
   if (sketch.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
     sketch.budget = std::min(sketch.budget, options_.max_prefill_tokens);
-  plan_running(sketch, /*decodes=*/false);
-  for (const PlannedSequence& planned : sketch.plan.sequences) {
-    apply(planned);
-    begin_slot_anew(at(planned.id), sketch.plan);
+  plan_running(sketch, running, /*decodes=*/false);
+  for (std::size_t i = 0; i < sketch.members.size(); ++i) {
+    apply(*sketch.members[i], sketch.plan.sequences[i]);
+    begin_slot_anew(*sketch.members[i], sketch.plan);
   }
   n_deferred_ = 0;
   // After a preemption the blocks that are left belong to those who run.
@@ -98,22 +113,23 @@ StepPlan Scheduler::plan() {
     top_up(sketch);
     plan_drafts(sketch);
   }
-  sketch.plan.is_awaited = std::ranges::any_of(sketch.plan.sequences, [this](const PlannedSequence& planned) {
-    const Sequence& sequence = *find(planned.id);
-    return planned.max_tokens > 0 && sequence.speculation && sequence.speculation->is_active(sequence.n_tokens_bound());
-  });
+  for (std::size_t i = 0; i < sketch.members.size() && !sketch.plan.is_awaited; ++i) {
+    const Sequence& sequence = *sketch.members[i];
+    sketch.plan.is_awaited = sketch.plan.sequences[i].max_tokens > 0 && sequence.speculation &&
+                             sequence.speculation->is_active(sequence.n_tokens_bound());
+  }
   return std::move(sketch.plan);
 }
 
-/// Rows of the running sequences that have one row left (decodes), or several (prefill).
-void Scheduler::plan_running(PlanSketch& sketch, bool decodes) {
-  const std::vector<Rank> ranks(running_.begin(), running_.end());
-  for (const Rank& rank : ranks) {
-    Sequence& sequence = at(rank.id);
+/// Rows of the running sequences that have one row left (decodes), or several (prefill). `running`: in order, as of before the
+/// plan; some may have been preempted since.
+void Scheduler::plan_running(PlanSketch& sketch, std::span<Sequence* const> running, bool decodes) {
+  for (Sequence* const& entry : running) {
+    Sequence& sequence = *entry;
     const std::int32_t n_left = sequence.n_rows_left();
     if (sequence.state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
     if (sketch.budget == 0) return;
-    const bool has_others = !waiting_.empty() || &rank != &ranks.back();
+    const bool has_others = !waiting_.empty() || &entry != &running.back();
     const std::int32_t n_kept = has_others ? sketch.n_kept_behind(n_left) : 0;
     sketch.budget -= n_kept;
     const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.n_planned, n_left);
@@ -126,12 +142,13 @@ void Scheduler::plan_running(PlanSketch& sketch, bool decodes) {
 void Scheduler::top_up(PlanSketch& sketch) {
   for (std::size_t i = static_cast<std::size_t>(sketch.plan.n_decodes); i < sketch.plan.sequences.size(); ++i) {
     PlannedSequence& planned = sketch.plan.sequences[i];
-    Sequence& sequence = at(planned.id);
+    Sequence& sequence = *sketch.members[i];
     if (sketch.budget == 0) return;
     const std::int32_t n_left = sequence.state == SequenceState::running ? sequence.n_rows_left() : 0;
     if (n_left == 0 || planned.max_tokens > 0) continue;
     const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.n_planned, n_left);
-    if (n_rows > 0 && cache_.extend(sequence.table, sequence.n_planned + n_rows)) apply(sketch.grow(planned, sequence, n_rows));
+    if (n_rows > 0 && cache_.extend(sequence.table, sequence.n_planned + n_rows))
+      apply(sequence, sketch.grow(planned, sequence, n_rows));
   }
 }
 
@@ -139,9 +156,9 @@ void Scheduler::top_up(PlanSketch& sketch) {
 bool Scheduler::make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions) {
   while (!cache_.extend(sequence.table, n_positions)) {
     const auto last =
-        std::find_if(running_.rbegin(), running_.rend(), [this](const Rank& rank) { return !is_settled(at(rank.id)); });
+        std::find_if(running_.rbegin(), running_.rend(), [](const auto& entry) { return !is_settled(*entry.second); });
     check(last != running_.rend() && running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
-    Sequence& victim = at(last->id);
+    Sequence& victim = *last->second;
     preempt(sketch, victim);
     if (&victim == &sequence) return false;
   }
@@ -170,6 +187,7 @@ void Scheduler::begin_slot_anew(Sequence& sequence, StepPlan& plan) {
 
 /// Gives back slot and blocks. Full blocks whose tokens are known stay cached: every step that fills them is enqueued.
 void Scheduler::leave_slot(Sequence& sequence) {
+  running_blocks_.remove(sequence.slot, sequence.table.hashes);
   cache_.release(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
   free_slots_.push_back(sequence.slot);
   sequence.slot = SlotId{};
@@ -179,58 +197,55 @@ void Scheduler::leave_slot(Sequence& sequence) {
   n_block_entries_ -= cache_.n_blocks_for(sequence.max_positions());
 }
 
-/// The step's rows become the sequence's, and its full blocks visible to later steps.
-void Scheduler::apply(const PlannedSequence& planned) {
-  Sequence& sequence = at(planned.id);
+/// The step's rows become the sequence's.
+void Scheduler::apply(Sequence& sequence, const PlannedSequence& planned) {
   sequence.n_planned += planned.n_rows;
   sequence.n_samples_in_flight += planned.max_tokens;
+  publish(sequence);
+}
+
+/// Its full blocks become visible to later steps.
+void Scheduler::publish(Sequence& sequence) {
   cache_.publish(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
+  running_blocks_.update(sequence.slot, sequence.table.hashes);
 }
 
 /// Admits in order, as far as budget, slots and blocks go.
 void Scheduler::plan_waiting(PlanSketch& sketch) {
-  Fills fills;
+  PendingBlocks pending{cache_.block_len(), {}, {}};
+  for (const Sequence* sequence : sketch.members) pending.add(*sequence);
   for (auto head = waiting_.cbegin(); head != waiting_.cend();) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
     // Preempted, and its last token not known yet: nobody takes its place meanwhile.
     if (head->second->n_samples_in_flight > 0) return;
-    if (waits_for_fill(sketch, *head->second, fills)) {
+    if (waits_for_prefix(sketch, *head->second, pending)) {
       ++n_deferred_;
       ++head;
       continue;
     }
-    const auto next = next_to_admit(sketch, head, fills);
+    const auto next = next_to_admit(sketch, head, pending);
+    Sequence& admitted = *next->second;
     const auto behind = std::next(next);
     if (next == head) head = behind;
-    if (!admit(sketch, *next->second)) return;  // else it has left the queue
+    if (!admit(sketch, admitted)) return;  // else it has left the queue
+    if (admitted.state == SequenceState::running) pending.add(admitted);
     for (auto overtaken = head; overtaken != behind; ++overtaken) ++overtaken->second->n_overtaken;
   }
 }
 
-/// Somebody is filling blocks that this one needs: the next plan finds them filled.
-bool Scheduler::waits_for_fill(const PlanSketch& sketch, Sequence& sequence, Fills& fills) const {
-  if (fills.are_needed_by(sequence, cache_.block_len())) return true;
+/// Another sequence is computing blocks that this one needs: a later plan finds them cached.
+bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const {
+  if (pending.are_needed_by(sequence)) return true;
   const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), sketch.plan.step);
   const auto index = static_cast<std::size_t>(found.n_ready);
-  if (found.n_pending == 0 && !is_begun(sketch, sequence, index)) return false;
-  fills.fills.push_back({index, sequence.table.hashes[index]});
+  if (found.n_pending == 0 && !pending.is_begun(sequence, index)) return false;
+  pending.blocks.push_back({index, sequence.table.hashes[index]});
   return true;
-}
-
-/// A sequence with rows in the step is inside block `index` of this one, which it will end with a later step.
-bool Scheduler::is_begun(const PlanSketch& sketch, const Sequence& sequence, std::size_t index) const {
-  if (!cache_.has_prefix_caching() || static_cast<std::int32_t>(index + 1) * cache_.block_len() > n_matchable(sequence))
-    return false;
-  return std::ranges::any_of(sketch.plan.sequences, [&](const PlannedSequence& planned) {
-    const Sequence& other = *find(planned.id);
-    return index < other.table.hashes.size() && other.table.hashes[index] == sequence.table.hashes[index] &&
-           other.n_planned < static_cast<std::int32_t>(index + 1) * cache_.block_len();
-  });
 }
 
 /// `head`, or the first within reach behind it that shares with those who run and passes nobody who may not be passed.
 Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sketch, Queue::const_iterator head,
-                                                          Fills& fills) const {
+                                                          PendingBlocks& pending) const {
   const auto may_be_overtaken = [](const Sequence& sequence) {
     return sequence.n_overtaken < kMaxOvertaken && sequence.n_preemptions == 0;
   };
@@ -240,7 +255,10 @@ Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sket
   for (std::size_t n = 1; n < kSharerReach && at != waiting_.cend(); ++n, ++at) {
     Sequence& candidate = *at->second;
     if (candidate.priority != first.priority) break;
-    if (candidate.n_samples_in_flight == 0 && !waits_for_fill(sketch, candidate, fills) && shares_with_running(candidate))
+    // The hashes of one that was looked at before are there: whether it shares is then the cheaper question.
+    const bool may_share = candidate.table.hashes.empty() || shares_with_running(candidate);
+    if (candidate.n_samples_in_flight == 0 && may_share && !waits_for_prefix(sketch, candidate, pending) &&
+        shares_with_running(candidate))
       return at;
     if (!may_be_overtaken(candidate)) break;
   }
@@ -251,21 +269,18 @@ Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sket
 bool Scheduler::shares_with_running(const Sequence& sequence) const {
   const std::vector<BlockHash>& hashes = sequence.table.hashes;
   if (hashes.empty()) return false;
-  const std::size_t middle = (hashes.size() - 1) / 2;
-  return std::ranges::any_of(running_, [&](const Rank& rank) {
-    const std::vector<BlockHash>& others = find(rank.id)->table.hashes;
-    return middle < others.size() && others[middle] == hashes[middle];
-  });
+  return running_blocks_.contains(hashes[(hashes.size() - 1) / 2]);
 }
 
-/// Blocks of a layer group that running sequences still need for the tokens they have and a block more.
+/// Blocks of a layer group that a running sequence still needs for the tokens it has and a block more.
+std::int32_t Scheduler::n_claimed_by(const Sequence& sequence, int group) const {
+  const std::int32_t n_soon = std::min(sequence.n_tokens_bound() + cache_.block_len(), sequence.max_positions());
+  return cache_.n_lacking(sequence.table, group, n_soon);
+}
+
 std::int32_t Scheduler::n_claimed(int group) const {
   std::int32_t n = 0;
-  for (const Rank& rank : running_) {
-    const Sequence& sequence = *find(rank.id);
-    const std::int32_t n_soon = std::min(sequence.n_tokens_bound() + cache_.block_len(), sequence.max_positions());
-    n += cache_.n_lacking(sequence.table, group, n_soon);
-  }
+  for (const auto& [rank, sequence] : running_) n += n_claimed_by(*sequence, group);
   return n;
 }
 
@@ -286,9 +301,12 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   const std::int32_t n_soon = is_settled(sequence)
                                   ? sequence.max_positions()
                                   : std::min(sequence.n_tokens() + cache_.block_len(), sequence.max_positions());
+  if (sketch.n_claimed.empty())
+    for (int g = 0; g < cache_.n_groups(); ++g) sketch.n_claimed.push_back(n_claimed(g));
   for (int g = 0; g < cache_.n_groups(); ++g) {
+    const auto at = static_cast<std::size_t>(g);
     const std::int32_t n_wanted = cache_.n_lacking(g, found.n_ready, 0, n_soon);
-    if (n_wanted + n_claimed(g) > cache_.n_available(g) - found.n_unheld[static_cast<std::size_t>(g)]) return false;
+    if (n_wanted + sketch.n_claimed[at] > cache_.n_available(g) - found.n_unheld[at]) return false;
   }
 
   cache_.begin(sequence.table, sequence.tokens, n_matchable(sequence), step);
@@ -305,7 +323,8 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   waiting_.erase(rank_of(sequence));
-  running_.insert(rank_of(sequence));
+  running_.emplace(rank_of(sequence), &sequence);
+  running_blocks_.update(sequence.slot, sequence.table.hashes);
   n_list_entries_ += sequence.n_list_entries();
   n_block_entries_ += cache_.n_blocks_for(sequence.max_positions());
   sequence.state = SequenceState::running;
@@ -323,7 +342,9 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   }
   sketch.plan.reset_slots.push_back(sequence.slot);
   sketch.add(sequence, n_rows);
-  apply(sketch.plan.sequences.back());
+  apply(sequence, sketch.plan.sequences.back());
+  for (int g = 0; g < cache_.n_groups(); ++g)
+    sketch.n_claimed[static_cast<std::size_t>(g)] += n_claimed_by(sequence, g);
   return true;
 }
 
@@ -353,7 +374,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
     if (outcome.finished || is_filled) {
       end(*sequence, outcome.finished.value_or(FinishReason::length));
     } else if (sequence->state == SequenceState::running) {
-      cache_.publish(sequence->table, sequence->tokens, sequence->n_filled(), next_step_);
+      publish(*sequence);
       cache_.free_behind_window(sequence->table, sequence->n_committed);
     }
   }
@@ -395,6 +416,7 @@ std::vector<SequenceId> Scheduler::unfinished() const {
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->state != SequenceState::finished) ids.push_back(id);
   }
+  std::ranges::sort(ids);
   return ids;
 }
 
@@ -421,6 +443,8 @@ void Scheduler::check_invariants() const {
     check(sequence->n_committed <= sequence->n_planned && sequence->n_planned <= sequence->max_positions(),
           "Scheduler: a sequence's positions are out of order");
     check(cache_.covers(sequence->table, sequence->n_planned), "Scheduler: a block table does not cover what is planned");
+    check(running_blocks_.n_counted(sequence->slot) == sequence->table.hashes.size(),
+          "Scheduler: a running sequence is counted for other blocks than it has");
     tables.push_back(&sequence->table);
     n_list_entries += sequence->n_list_entries();
     n_block_entries += cache_.n_blocks_for(sequence->max_positions());
@@ -429,6 +453,7 @@ void Scheduler::check_invariants() const {
             n_list_entries <= options_.max_list_entries && n_block_entries <= options_.max_block_entries,
         "Scheduler: the running sequences need more of a step than it holds, or are counted wrong");
   check(static_cast<std::int32_t>(slots.size()) == options_.max_num_seqs, "Scheduler: a slot is lost");
+  check(!running_.empty() || running_blocks_.is_empty(), "Scheduler: blocks of sequences that do not run are counted");
   cache_.check_invariants(tables);
 }
 

@@ -6,12 +6,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "core/ids.h"
 #include "engine/kv_cache.h"
+#include "engine/running_blocks.h"
 #include "engine/sequence.h"
 
 namespace baton {
@@ -94,7 +95,7 @@ struct PlanSketch;
 ///   block more, blocks that are shared counted once. Nobody overtakes one that does not fit: so everyone gets its turn.
 /// - Running sequences fit one step at their longest, with their blocks and their lists: the others wait, so that no
 ///   plan exceeds StepBounds.
-/// - A sequence whose next blocks another is just filling waits for them, step by step: one fill for many.
+/// - A sequence whose next blocks another one is computing waits for them, step by step: they are computed once for many.
 /// - When blocks run out the last running sequence is preempted: its blocks are given back (what the tree keeps, it finds
 /// again; blocks
 ///   that others hold stay), and it waits with the tokens it has, before all that came later. At most kMaxPreemptions times.
@@ -129,7 +130,7 @@ class Scheduler {
 
   std::int32_t n_running() const { return static_cast<std::int32_t>(running_.size()); }
   std::int32_t n_waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
-  /// Of those that wait, the ones that the last plan left waiting for what others are filling; the rest wait for room.
+  /// Waiting sequences whose shared prefix another sequence is computing, as of the last plan. The others wait for room.
   std::int32_t n_deferred() const { return n_deferred_; }
   std::vector<SequenceId> unfinished() const;
   std::int64_t next_step() const { return next_step_; }
@@ -145,36 +146,39 @@ class Scheduler {
     auto operator<=>(const Rank&) const = default;
   };
   using Queue = std::map<Rank, Sequence*>;
-  struct Fills;
+  struct PendingBlocks;
   static Rank rank_of(const Sequence& sequence) { return {sequence.priority, sequence.id}; }
 
-  void plan_running(PlanSketch& sketch, bool decodes);
+  void plan_running(PlanSketch& sketch, std::span<Sequence* const> running, bool decodes);
   void plan_waiting(PlanSketch& sketch);
   void top_up(PlanSketch& sketch);
   void plan_drafts(PlanSketch& sketch);
-  std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, std::int32_t n_most, double least_probability);
-  bool is_begun(const PlanSketch& sketch, const Sequence& sequence, std::size_t index) const;
-  bool waits_for_fill(const PlanSketch& sketch, Sequence& sequence, Fills& fills) const;
-  Queue::const_iterator next_to_admit(const PlanSketch& sketch, Queue::const_iterator head, Fills& fills) const;
+  std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
+                          double least_probability);
+  bool waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const;
+  Queue::const_iterator next_to_admit(const PlanSketch& sketch, Queue::const_iterator head, PendingBlocks& pending) const;
   bool shares_with_running(const Sequence& sequence) const;
   bool admit(PlanSketch& sketch, Sequence& sequence);
+  std::int32_t n_claimed_by(const Sequence& sequence, int group) const;
   std::int32_t n_claimed(int group) const;
   bool has_spare_blocks() const;
   bool fits_step(const Sequence& sequence) const;
   bool make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions);
   void preempt(PlanSketch& sketch, Sequence& victim);
-  void apply(const PlannedSequence& planned);
+  void apply(Sequence& sequence, const PlannedSequence& planned);
+  void publish(Sequence& sequence);
   void begin_slot_anew(Sequence& sequence, StepPlan& plan);
   void take_drafts(Sequence& sequence, std::int32_t n_drafts, const StepOutcome& outcome);
   void leave_slot(Sequence& sequence);
   void shorten(Sequence& sequence, std::int32_t n_positions);
   void end(Sequence& sequence, FinishReason reason);
-  Sequence& at(SequenceId id);
 
   SchedulerOptions options_;
   KvCache& cache_;
-  std::map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  std::set<Rank> running_;
+  std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+  SequenceId last_id_;  ///< of the sequence that was added last
+  Queue running_;
+  RunningBlocks running_blocks_;
   Queue waiting_;
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;  ///< a stack

@@ -26,17 +26,18 @@ std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
 void Scheduler::plan_drafts(PlanSketch& sketch) {
   if (options_.max_drafts == 0 || sketch.budget == 0 || sketch.max_scores == 0) return;
   sketch.max_list_entries = options_.max_list_entries - n_list_entries_;
-  std::vector<PlannedSequence*> able;
-  for (PlannedSequence& planned : std::span(sketch.plan.sequences).first(static_cast<std::size_t>(sketch.plan.n_decodes)))
-    if (n_possible(sketch, at(planned.id)) > 0) able.push_back(&planned);
+  std::vector<std::size_t> able;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(sketch.plan.n_decodes); ++i)
+    if (n_possible(sketch, *sketch.members[i]) > 0) able.push_back(i);
   if (able.empty()) return;
   const RowCost::Allowance allowance = row_cost_.allow(sketch.plan.n_decodes, sketch.plan.n_rows);
   std::int32_t n_left = std::min({allowance.n_drafts, options_.max_drafts, sketch.budget, sketch.max_scores});
   for (std::size_t i = 0; i < able.size() && n_left > 0; ++i) {
-    const Sequence& sequence = at(able[i]->id);
+    Sequence& sequence = *sketch.members[able[i]];
     const auto n_share =
         static_cast<std::int32_t>((static_cast<std::size_t>(n_left) + able.size() - i - 1) / (able.size() - i));
-    n_left -= add_drafts(sketch, *able[i], std::min(n_share, n_possible(sketch, sequence)), allowance.least_probability);
+    n_left -= add_drafts(sketch, sketch.plan.sequences[able[i]], sequence, std::min(n_share, n_possible(sketch, sequence)),
+                         allowance.least_probability);
   }
   n_drafts_in_flight_ = sketch.plan.n_drafts;
 }
@@ -49,9 +50,8 @@ bool Scheduler::has_spare_blocks() const {
 }
 
 /// Drafts of one sequence, at most `n_most`; how many it has got.
-std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, std::int32_t n_most,
+std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                                    double least_probability) {
-  Sequence& sequence = at(planned.id);
   const std::int32_t n_wanted = std::min(n_most, sequence.speculation->n_worthwhile(least_probability));
   if (n_wanted <= 0) return 0;
   std::vector<TokenId> drafts = sequence.speculation->propose(sequence.tokens, n_wanted);

@@ -23,7 +23,7 @@ TEST(PlanSketch, gives_back_rows_and_scores_of_a_sequence_that_is_dropped) {
   PlanSketch sketch;
   sketch.budget = 100;
   sketch.max_scores = 60;
-  const Sequence first = scored_prompt(0);
+  Sequence first = scored_prompt(0);
   const Sequence second = scored_prompt(1);
   sketch.add(first, 40);
   EXPECT_EQ(sketch.n_rows_of(second, 0, 40), 21) << "39 rows of the first are scored";
@@ -31,6 +31,7 @@ TEST(PlanSketch, gives_back_rows_and_scores_of_a_sequence_that_is_dropped) {
   EXPECT_EQ(sketch.plan.n_rows, 40) << "it had no rows";
   sketch.drop(first);
   EXPECT_EQ(sketch.plan.n_rows, 0);
+  EXPECT_TRUE(sketch.members.empty());
   EXPECT_EQ(sketch.budget, 100);
   EXPECT_EQ(sketch.max_scores, 60);
   EXPECT_EQ(sketch.n_rows_of(second, 0, 40), 40);
