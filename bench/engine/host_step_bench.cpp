@@ -165,7 +165,7 @@ double attention_us(std::int32_t n_sequences, bool shares) {
     for (const std::int32_t index : planner.order(batch.sequences))
       ordered.push_back(batch.sequences[static_cast<std::size_t>(index)]);
     StepInput step;
-    step.header().groups[0] = append_plan(step, planner.plan(ordered, shape, options));
+    append_plan(step, planner.plan(ordered, shape, options));
     step.finish();
     benchmark::DoNotOptimize(step);
     times.push_back(us(begin, Clock::now()));

@@ -39,15 +39,16 @@ class NullBackend final : public Backend {
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override {
     return std::make_unique<Readback>(*this, size_bytes / sizeof(SampleResult));
   }
+  Result<void> reserve_steps(std::size_t) override { return {}; }
   StepView upload_step(const StepInput& step) override {
     const auto begin = Clock::now();
     const StepView view = step.view();
     if (n_generated_.empty()) n_generated_.resize(1 << 16, 0);
-    for (const std::int32_t slot : view.span<std::int32_t>(view.header->reset_slots))
+    for (const std::int32_t slot : view.span<std::int32_t>(SectionKind::reset_slots))
       n_generated_[static_cast<std::size_t>(slot)] = 0;
     results_.clear();
-    if (view.header->samples.offset > 0) {  // not in a step to capture for
-      for (const SamplingMetadata& sample : view.span<SamplingMetadata>(view.header->samples)) {
+    if (view.section(SectionKind::samples).offset > 0) {  // not in a step to capture for
+      for (const SamplingMetadata& sample : view.span<SamplingMetadata>(SectionKind::samples)) {
         const std::int32_t n = ++n_generated_[static_cast<std::size_t>(sample.slot)];
         results_.push_back(n - sample.max_tokens);
       }
