@@ -23,7 +23,7 @@ demo: build  ## serve 64 questions about one catalogue, with relayed and with pa
 	@$(BUILD)/bin/baton demo $(DEMO_FLAGS)
 
 test:  ## C++ tests and goldens: offline, at most three minutes
-	@packaging/install-packages build
+	@packaging/install-packages build test
 	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) $(TEST_SECONDS)
 
@@ -31,12 +31,12 @@ e2e: build build/venv/.ready  ## real clients against the server (Python in buil
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
-	@packaging/install-packages build
+	@packaging/install-packages build test
 	@packaging/compile cpu-asan all test_programs
 	@tools/run_tests build/cpu-asan
 
 tsan:  ## the tests under the thread sanitizer
-	@packaging/install-packages build
+	@packaging/install-packages build test
 	@packaging/compile cpu-tsan all test_programs
 	@tools/run_tests build/cpu-tsan
 

@@ -1,16 +1,26 @@
 /// The `normalizer` of a tokenizer.json: how text is rewritten before it is cut into words.
 #include "text/normalizer.h"
 
+#include <optional>
 #include <utility>
 
 #include "text/component.h"
-#include "text/nfc.h"
 #include "text/unicode.h"
 
 namespace baton {
 
 namespace {
+
 constexpr std::string_view kRole = "normalizer";
+
+std::optional<unicode::NormalForm> normal_form_of(std::string_view type) {
+  if (type == "NFC") return unicode::NormalForm::c;
+  if (type == "NFD") return unicode::NormalForm::d;
+  if (type == "NFKC") return unicode::NormalForm::kc;
+  if (type == "NFKD") return unicode::NormalForm::kd;
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<Normalizer> Normalizer::from_json(const json::Value& value) {
@@ -37,8 +47,8 @@ Result<void> Normalizer::add(const json::Value& value, int depth) {
     BATON_TRY(const bool left, component::get_or<bool>(value, "Strip", "strip_left", true));
     BATON_TRY(const bool right, component::get_or<bool>(value, "Strip", "strip_right", true));
     steps_.push_back(Strip{left, right});
-  } else if (type == "NFC") {
-    steps_.emplace_back(std::in_place_type<Compose>);
+  } else if (const auto form = normal_form_of(type)) {
+    steps_.emplace_back(*form);
   } else {
     return component::unsupported(kRole, type);
   }
@@ -73,7 +83,7 @@ std::string Normalizer::normalize(std::string_view text) const {
     } else if (const auto* sides = std::get_if<Strip>(&step)) {
       out = std::string(strip(out, sides->left, sides->right));
     } else {
-      out = unicode::to_nfc(out);
+      out = unicode::normalized(out, std::get<unicode::NormalForm>(step));
     }
   }
   return out;

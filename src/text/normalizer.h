@@ -8,11 +8,12 @@
 
 #include "core/result.h"
 #include "io/json.h"
+#include "text/normal_form.h"
 #include "text/pattern.h"
 
 namespace baton {
 
-/// A list of rewriting steps: Prepend, Replace, Strip, NFC and Sequence of these; empty for null. Immutable. Thread: any.
+/// A list of rewriting steps: Prepend, Replace, Strip, NFC, NFD, NFKC, NFKD and Sequence of these; empty for null. Immutable. Thread: any.
 class Normalizer {
  public:
   Normalizer() = default;
@@ -34,8 +35,7 @@ class Normalizer {
     bool left = true;
     bool right = true;
   };
-  struct Compose {};  // NFC
-  using Step = std::variant<Prepend, Replace, Strip, Compose>;
+  using Step = std::variant<Prepend, Replace, Strip, unicode::NormalForm>;
 
   Result<void> add(const json::Value& value, int depth);
 

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include <utf8proc.h>
+
 namespace baton::unicode {
 
 Step decode_front(std::string_view text) {
@@ -95,8 +97,9 @@ std::string_view last_character(std::string_view text) {
 }
 
 bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  if (c < 0x80) return (c >= 0x09 && c <= 0x0D) || c == 0x20;
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP || c == 0x85;
 }
 
 namespace {

@@ -33,7 +33,7 @@ std::string to_valid_utf8(std::string_view text);
 /// The bytes of the last character of valid UTF-8, empty for an empty text.
 std::string_view last_character(std::string_view text);
 
-/// The property White_Space.
+/// The property White_Space: separators of utf8proc's categories, and the control characters that are spaces.
 bool is_space(char32_t code_point);
 
 /// GPT-2's alphabet: the printable character that stands for a byte, and back (nullopt for all other characters).

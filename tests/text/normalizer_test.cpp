@@ -29,10 +29,15 @@ TEST(Normalizer, replaces_by_regular_expressions_and_strips) {
   EXPECT_EQ(normalize({{"type", "Strip"}}, " \n "), "");
 }
 
-TEST(Normalizer, composes_as_qwens_files_ask) { EXPECT_EQ(normalize({{"type", "NFC"}}, "e\u0301"), "é"); }
+TEST(Normalizer, brings_text_into_unicodes_forms) {
+  EXPECT_EQ(normalize({{"type", "NFC"}}, "e\u0301ﬁ"), "éﬁ") << "as Qwen's files ask";
+  EXPECT_EQ(normalize({{"type", "NFD"}}, "éﬁ"), "e\u0301ﬁ");
+  EXPECT_EQ(normalize({{"type", "NFKC"}}, "e\u0301ﬁ"), "éfi");
+  EXPECT_EQ(normalize({{"type", "NFKD"}}, "éﬁ"), "e\u0301fi");
+}
 
 TEST(Normalizer, names_what_it_does_not_do) {
-  EXPECT_EQ(normalize({{"type", "NFKC"}}, ""), "error: tokenizer.json: the normalizer NFKC is not supported");
+  EXPECT_EQ(normalize({{"type", "Nmt"}}, ""), "error: tokenizer.json: the normalizer Nmt is not supported");
   EXPECT_EQ(normalize({{"type", "Prepend"}}, "").substr(0, 6), "error:");
   EXPECT_EQ(normalize(3, "").substr(0, 6), "error:");
 }

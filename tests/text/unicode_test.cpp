@@ -33,6 +33,15 @@ TEST(Unicode, ill_formed_parts_become_one_replacement_each) {
   EXPECT_FALSE(is_valid_utf8("h\xE4"));
 }
 
+TEST(Unicode, spaces_are_the_25_characters_of_white_space) {
+  std::u32string spaces;
+  for (char32_t c = 0; c <= 0x10FFFF; ++c)
+    if (is_space(c)) spaces += c;
+  std::u32string expected = U"\t\n\v\f\r \x85\xA0\u1680";
+  for (char32_t c = 0x2000; c <= 0x200A; ++c) expected += c;
+  EXPECT_EQ(spaces, expected + U"\u2028\u2029\u202F\u205F\u3000");
+}
+
 TEST(Unicode, the_last_character_is_found_from_the_end) {
   EXPECT_EQ(last_character("ab🦙"), "🦙");
   EXPECT_EQ(last_character("é"), "é");
