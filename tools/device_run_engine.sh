@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Tests the engine on a machine with a GPU and compares two versions there, from bundles built elsewhere.
+#
+# Before, here:   BATON_BUNDLE=build/device tools/bundle_for_device baton $(cd build/cuda-release/tests && ls kernels_*_test model_*_test engine_*_test)
+#                 BATON_BUILD=OLD/build/cuda-release BATON_BUNDLE=build/device-before tools/bundle_for_device baton
+# There, with the bundles carried:     tools/device_run_engine.sh [PART...]
+#
+#     tests       every test program of the bundle, BATON_REQUIRE=cuda: a test that finds no GPU fails         60 to 200 s
+#     sanitizer   compute-sanitizer memcheck over small operations, norms, sampling and captured steps         60 s
+#     bits        tools/compare_answers --device cuda between the two bundles                                  90 s
+#     decode      baton bench decode of Llama-3-8B and Llama-2-7B, before and after in turn                    240 s
+#
+# Without a part: tests bits decode. Everything goes to $OUT (/tmp/engine without one).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bundle=build/device
+before=build/device-before
+out=${OUT:-/tmp/engine}
+rounds=${ROUNDS:-2}
+mkdir -p "$out"
+
+tests() {
+  local program passed failed=0 n=0
+  for program in "$bundle"/bin/*_test; do
+    n=$((n + 1))
+    BATON_REQUIRE=cuda OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive timeout 240 "$bundle/run" "$(basename "$program")" --gtest_brief=1 \
+      > "$out/$(basename "$program").log" 2>&1 || { failed=$((failed + 1)); echo "FAILED $(basename "$program")"; tail -15 "$out/$(basename "$program").log"; }
+    passed=$(grep -oE '^\[  PASSED  \] [0-9]+' "$out/$(basename "$program").log" | grep -oE '[0-9]+$')
+    echo "$(basename "$program") ${passed:-?} passed, $(grep -c 'SKIPPED \]' "$out/$(basename "$program").log") skipped lines"
+  done
+  cat "$out"/*_test.log > "$out/tests.log"
+  rm -f "$out"/*_test.log
+  echo "tests: $n programs, $failed failed"
+}
+sanitizer() {
+  local name
+  for name in kernels_small_ops_test kernels_rope_append_test engine_captured_steps_test; do
+    [ ! -e "$bundle/bin/$name" ] || BATON_UNDER="compute-sanitizer --tool memcheck --error-exitcode 1" timeout 200 "$bundle/run" "$name" --gtest_brief=1 \
+      > "$out/sanitizer_$name.log" 2>&1
+    echo "memcheck $name: exit $?, $(grep -E 'ERROR SUMMARY' "$out/sanitizer_$name.log" | tail -1)"
+  done
+}
+bits() { LD_LIBRARY_PATH="$bundle/lib:/usr/local/cuda/lib64" python3 tools/compare_answers "$before/run-baton" "$bundle/run-baton" --device cuda --quick; }
+decode() {
+  local shape round arm
+  for shape in ${SHAPES:-llama-3-8b llama-2-7b}; do
+    for round in $(seq "$rounds"); do
+      for arm in "$before" "$bundle"; do
+        timeout 150 "$arm/run" baton bench decode --device cuda --shape "$shape" --shared 2048 --own 160 --new 64 --requests 1,32,128 \
+          --arms relay,paged --runs 1 --kv-cache-memory-bytes 60000000000 > "$out/decode.txt" 2>&1 || tail -3 "$out/decode.txt"
+        grep -E '^\| *(1|32|128) ' "$out/decode.txt" | sed "s|^|$shape round $round $(basename "$arm") |"
+      done
+    done
+  done | tee "$out/decode_all.txt"
+}
+for where in "$before" "$bundle"; do
+  [ ! -d "$where" ] || { printf '#!/bin/sh\nexec "%s/run" baton "$@"\n' "$PWD/$where" > "$where/run-baton" && chmod +x "$where/run-baton" "$where/run"; }
+done
+for part in "${@:-tests bits decode}"; do
+  for one in $part; do
+    echo "== $one"
+    "$one"
+  done
+done
