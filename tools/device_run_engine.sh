@@ -47,7 +47,7 @@ decode() {
     for round in $(seq "$rounds"); do
       for arm in "$before" "$bundle"; do
         timeout 150 "$arm/run" baton bench decode --device cuda --shape "$shape" --shared 2048 --own 160 --new 64 --requests 1,32,128 \
-          --arms relay,paged --runs 1 --kv-cache-memory-bytes 60000000000 > "$out/decode.txt" 2>&1 || tail -3 "$out/decode.txt"
+          --arms relay,paged --runs 3 --kv-cache-memory-bytes 60000000000 > "$out/decode.txt" 2>&1 || tail -3 "$out/decode.txt"
         grep -E '^\| *(1|32|128) ' "$out/decode.txt" | sed "s|^|$shape round $round $(basename "$arm") |"
       done
     done
