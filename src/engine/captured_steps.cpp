@@ -34,38 +34,58 @@ std::vector<std::int32_t> CapturedSteps::sizes(std::int32_t max_rows) {
   return sizes;
 }
 
-Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Model& model, TensorView slots,
+Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Model& model, TensorView slots, TensorView results,
                                                            std::span<KvStorage* const> kv_of_group, std::int32_t max_rows) {
   std::unique_ptr<CapturedSteps> made(new CapturedSteps);
+  const auto n_groups = static_cast<std::int32_t>(kv_of_group.size());
+  // A backend whose graphs are the calls themselves makes them anew for each step, at its own size.
   for (const std::int32_t n_rows : sizes(max_rows)) {
     for (const bool has_partials : {false, true}) {
       auto entry = std::make_unique<Entry>(Entry{n_rows, has_partials, {}, {}, nullptr});
-      const StepInput step = step_to_capture(n_rows, static_cast<std::int32_t>(kv_of_group.size()), has_partials);
+      const StepInput step = step_to_capture(n_rows, n_groups, has_partials);
       entry->step = backend.upload_step(step);
-      // A backend whose graphs are the calls themselves makes them anew for each step, at its own size.
       BATON_TRY(entry->graph, backend.capture([&backend, &model, slots, kv_of_group, entry = entry.get()] {
         entry->logits = model.forward(backend, entry->step, slots, kv_of_group);
       }));
-      made->entries_.push_back(std::move(entry));
+      made->forwards_.push_back(std::move(entry));
     }
+    auto entry = std::make_unique<Entry>(Entry{n_rows, true, {}, made->forwards_.back()->logits, nullptr});
+    const StepInput step = step_to_capture(n_rows, n_groups, true);
+    entry->step = backend.upload_step(step);
+    BATON_TRY(entry->graph, backend.capture([&backend, slots, results, entry = entry.get()] {
+      baton::sample(backend, {entry->step, entry->logits.rows(0, entry->step.n_samples()), slots, results});
+    }));
+    made->samples_.push_back(std::move(entry));
   }
   backend.synchronize();
   return made;
 }
 
-std::optional<TensorView> CapturedSteps::replay(const StepView& step) {
+std::optional<TensorView> CapturedSteps::forward(const StepView& step) {
   const StepHeader& header = *step.header;
   if (header.n_rows == 0 || step.n_samples() != header.n_rows) return std::nullopt;
   bool has_partials = false;
   for (int group = 0; group < header.n_groups; ++group) has_partials |= step.group(group).n_partials > 0;
-  const auto found = std::ranges::find_if(entries_, [&](const std::unique_ptr<Entry>& entry) {
+  const auto found = std::ranges::find_if(forwards_, [&](const std::unique_ptr<Entry>& entry) {
     return entry->n_rows >= header.n_rows && entry->has_partials == has_partials;
   });
-  if (found == entries_.end()) return std::nullopt;
+  if (found == forwards_.end()) return std::nullopt;
   Entry& entry = **found;
   entry.step = step;
   entry.graph->replay();
   return entry.logits.rows(0, step.n_samples());
+}
+
+bool CapturedSteps::sample(const StepView& step, TensorView logits) {
+  const auto found =
+      std::ranges::find_if(samples_, [&](const std::unique_ptr<Entry>& entry) { return entry->n_rows >= step.n_samples(); });
+  if (found == samples_.end()) return false;
+  Entry& entry = **found;
+  check(entry.logits.data == nullptr || entry.logits.data == logits.data, "CapturedSteps: logits where no graph samples from");
+  entry.step = step;
+  entry.logits = logits;
+  entry.graph->replay();
+  return true;
 }
 
 }  // namespace baton

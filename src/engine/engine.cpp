@@ -375,7 +375,8 @@ bool Engine::Impl::plan_next() {
     sequence.n_scored += sequence.n_scores(planned.first_position, planned.n_rows);
   }
   watchdog_.planned(state_of(plan, scheduler_, cache_));
-  executor_->submit(std::move(built.input));
+  executor_->forward(std::move(built.input));
+  executor_->sample();
   in_flight_.push_back({std::move(plan), std::move(built)});
   return true;
 }
@@ -462,7 +463,7 @@ void Engine::Impl::end_fill(Fill& fill, Result<KvCache::Pin> pin) {
 
 void Engine::Impl::check_invariants() const {
   scheduler_.check_invariants();
-  check(executor_->n_submitted() == in_flight_.size(), "Engine: the executor holds other steps than are in flight");
+  check(executor_->n_in_flight() == in_flight_.size(), "Engine: the executor holds other steps than are in flight");
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, std::unique_ptr<Backend> backend,

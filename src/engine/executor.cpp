@@ -54,6 +54,8 @@ Result<void> Executor::allocate() {
   return {};
 }
 
+TensorView Executor::slot_table() const { return table_of<SlotState>(slots_, bounds_.max_slots); }
+
 Result<void> Executor::allocate_cache(std::int32_t n_blocks, std::int32_t block_len, DType dtype) {
   check(storages_.empty(), "Executor: the cache is allocated twice");
   for (const KvShape& shape : model_->kv_shapes(n_blocks, block_len, dtype)) {
@@ -65,46 +67,59 @@ Result<void> Executor::allocate_cache(std::int32_t n_blocks, std::int32_t block_
 }
 
 Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
-  check(!storages_.empty() && captured_steps_ == nullptr, "Executor: steps are recorded once, when the cache is allocated");
+  check(!storages_.empty() && captured_steps_ == nullptr, "Executor: steps are captured once, when the cache is allocated");
   BATON_TRY(captured_steps_,
-            CapturedSteps::make(*backend_, *model_, table_of<SlotState>(slots_, bounds_.max_slots), storage_pointers_,
-                                std::min({max_rows, bounds_.max_rows, bounds_.max_samples})));
+            CapturedSteps::make(*backend_, *model_, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples),
+                                storage_pointers_, std::min({max_rows, bounds_.max_rows, bounds_.max_samples})));
   return captured_steps_->n_graphs();
 }
 
-void Executor::submit(StepInput step) {
+void Executor::forward(StepInput step) {
   const auto excess = find_excess(step.view(), bounds_);
   check(!excess, [&] { return "Executor: " + *excess; });
   check(!storages_.empty(), "Executor: a step before the cache is allocated");
-  check(!is_asynchronous_ || submitted_.size() < kMaxInFlight, "Executor: more steps in flight than it has buffers for");
-  submitted_.push_back({std::move(step), nullptr, {}});
-  if (is_asynchronous_) enqueue(submitted_.back());
+  check(in_flight_.empty() || in_flight_.back().is_sampled, "Executor: a forward before the sample of the step before");
+  check(!is_asynchronous_ || in_flight_.size() < kMaxInFlight, "Executor: more steps in flight than it has buffers for");
+  in_flight_.push_back({.input = std::move(step)});
+  if (is_asynchronous_) enqueue_forward(in_flight_.back());
 }
 
-/// Upload, forward, sampling, and the results on their way.
-void Executor::enqueue(Submitted& step) {
+void Executor::sample() {
+  check(!in_flight_.empty() && !in_flight_.back().is_sampled, "Executor: a sample without a forward");
+  in_flight_.back().is_sampled = true;
+  if (is_asynchronous_) enqueue_sample(in_flight_.back());
+}
+
+void Executor::enqueue_forward(InFlight& step) {
   step.enqueued = Clock::now();
-  const StepView view = backend_->upload_step(step.input);
-  const std::int32_t n_samples = view.n_samples();
-  const TensorView slots = table_of<SlotState>(slots_, bounds_.max_slots);
+  step.view = backend_->upload_step(step.input);
   std::optional<TensorView> logits;
-  if (captured_steps_ != nullptr) logits = captured_steps_->replay(view);
-  if (!logits) logits = model_->forward(*backend_, view, slots, storage_pointers_);
-  const TensorView results = table_of<SampleResult>(results_, n_samples);
-  if (n_samples > 0) sample(*backend_, {view, *logits, slots, results});
+  if (captured_steps_ != nullptr) logits = captured_steps_->forward(step.view);
+  step.logits = logits ? *logits : model_->forward(*backend_, step.view, slot_table(), storage_pointers_);
+}
+
+/// Sampling, and the results on their way.
+void Executor::enqueue_sample(InFlight& step) {
+  const std::int32_t n_samples = step.view.n_samples();
+  const SampleArgs args{step.view, step.logits, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples)};
+  const bool is_captured = n_samples > 0 && captured_steps_ != nullptr && captured_steps_->sample(step.view, step.logits);
+  if (n_samples > 0 && !is_captured) baton::sample(*backend_, args);
   step.results = readbacks_[n_enqueued_++ % readbacks_.size()].get();
-  step.results->enqueue(results);
+  step.results->enqueue(args.results.rows(0, n_samples));
 }
 
 std::span<const SampleResult> Executor::wait() {
-  check(!submitted_.empty(), "Executor: wait without a submitted step");
-  Submitted& step = submitted_.front();
-  if (!is_asynchronous_) enqueue(step);
+  check(!in_flight_.empty() && in_flight_.front().is_sampled, "Executor: wait without a step that was sampled");
+  InFlight& step = in_flight_.front();
+  if (!is_asynchronous_) {
+    enqueue_forward(step);
+    enqueue_sample(step);
+  }
   const std::span<const std::byte> bytes = step.results->wait();
   const Clock::time_point now = Clock::now();
   last_step_seconds_ = std::chrono::duration<double>(now - std::max(step.enqueued, last_end_)).count();
   last_end_ = now;
-  submitted_.pop_front();
+  in_flight_.pop_front();
   return {reinterpret_cast<const SampleResult*>(bytes.data()), bytes.size() / sizeof(SampleResult)};
 }
 

@@ -19,15 +19,17 @@
 
 namespace baton {
 
-/// A StepInput is all it needs to run a step. Steps run in the order in which they were submitted. An asynchronous backend has
-/// all of a step enqueued by submit, so that it goes from one step to the next by itself while the host commits one and plans
-/// the one behind. Any other keeps a step until its results are asked for: the next one is planned, built and submitted before
-/// this one's forward begins, and no token waits for a step it does not need.
+/// A StepInput is all it needs to run a step. A step is two calls, forward and sample, so that what only sampling
+/// needs (a token mask) may be built by the host while the forward runs. Steps run in the order of these calls. On an
+/// asynchronous backend each call enqueues its part at once, so that the device goes from one step to the next by
+/// itself while the host commits one and plans the one behind. Any other backend keeps a step until its results are
+/// asked for: the next one is planned, built and handed over before this one's forward begins, and no token waits for
+/// a step it does not need.
 ///
 /// Memory is allocated by create, allocate_cache and capture_steps alone. Thread: engine only.
 class Executor {
  public:
-  /// Steps that may be submitted and not waited for, on an asynchronous backend.
+  /// Steps that may be in flight (begun and not waited for) on an asynchronous backend.
   static constexpr std::size_t kMaxInFlight = 2;
 
   /// Allocates workspace, slot table and result buffers for steps within `bounds`; KV storage comes with
@@ -42,12 +44,15 @@ class Executor {
   /// allocate_cache. How many were made.
   Result<std::size_t> capture_steps(std::int32_t max_rows);
 
-  void submit(StepInput step);
-  /// Results of the oldest submitted step, in the order of its sampling orders; valid until the next submit or wait.
+  /// Begins a step: its rows to logits. The step before must have its sample.
+  void forward(StepInput step);
+  /// Samples from the logits of the forward before, and reads the results back.
+  void sample();
+  /// Results of the oldest step in flight, in the order of its samples; valid until the next sample or wait.
   std::span<const SampleResult> wait();
   /// Seconds that the step of the last wait took, from when its turn came.
   double last_step_seconds() const { return last_step_seconds_; }
-  std::size_t n_submitted() const { return submitted_.size(); }
+  std::size_t n_in_flight() const { return in_flight_.size(); }
 
   const Backend& backend() const { return *backend_; }
   const Model& model() const { return *model_; }
@@ -55,15 +60,20 @@ class Executor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Submitted {
+  struct InFlight {
     StepInput input;
+    StepView view = {};  ///< once its forward is enqueued
+    TensorView logits = {};
+    bool is_sampled = false;  ///< sample was called
     AsyncReadback* results = nullptr;
-    Clock::time_point enqueued;
+    Clock::time_point enqueued = {};
   };
 
   Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepBounds& bounds);
   Result<void> allocate();
-  void enqueue(Submitted& step);
+  TensorView slot_table() const;
+  void enqueue_forward(InFlight& step);
+  void enqueue_sample(InFlight& step);
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
@@ -76,7 +86,7 @@ class Executor {
   std::array<std::unique_ptr<AsyncReadback>, kMaxInFlight> readbacks_;  ///< of results_, by turns
   std::size_t n_enqueued_ = 0;
   std::unique_ptr<CapturedSteps> captured_steps_;  ///< null: every step is launched operation by operation
-  std::deque<Submitted> submitted_;
+  std::deque<InFlight> in_flight_;
   Clock::time_point last_end_;
   double last_step_seconds_ = 0;
 };

@@ -10,7 +10,7 @@
 
 namespace baton {
 
-/// A step that was submitted and not committed; its buffer is the executor's.
+/// A step that was handed to the executor and not committed; its buffer is the executor's.
 struct StepInFlight {
   StepPlan plan;
   BuiltStep built;

@@ -45,7 +45,7 @@ std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType k
   if (records) {
     const auto n_graphs = (*executor)->capture_steps(kCapturedRows);
     EXPECT_TRUE(n_graphs) << n_graphs.error().message;
-    EXPECT_EQ(*n_graphs, 2 * CapturedSteps::sizes(kCapturedRows).size());
+    EXPECT_EQ(*n_graphs, 3 * CapturedSteps::sizes(kCapturedRows).size());
   }
   return std::move(*executor);
 }
@@ -79,6 +79,11 @@ StepInput step_of(const Executor& executor, DType kv_dtype, std::int32_t n, cons
   return step;
 }
 
+void submit(Executor& executor, StepInput step) {
+  executor.forward(std::move(step));
+  executor.sample();
+}
+
 /// Prompts of `n` sequences, then decodes, of which there is always one more submitted than waited for.
 std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t n) {
   std::vector<TokenId> tokens;
@@ -90,9 +95,9 @@ std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t 
     }
     EXPECT_GT(executor.last_step_seconds(), 0);
   };
-  executor.submit(step_of(executor, kv_dtype, n, testing::random_prompt(1, kPromptLen), kPromptLen, false));
+  submit(executor, step_of(executor, kv_dtype, n, testing::random_prompt(1, kPromptLen), kPromptLen, false));
   for (std::int32_t i = 0; i < kDecodes; ++i) {
-    executor.submit(step_of(executor, kv_dtype, n, {kLastTokenOfSlot}, kPromptLen + 1 + i, /*shares=*/i % 3 != 0));
+    submit(executor, step_of(executor, kv_dtype, n, {kLastTokenOfSlot}, kPromptLen + 1 + i, /*shares=*/i % 3 != 0));
     take();
   }
   take();

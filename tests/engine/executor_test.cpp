@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/async_backend.h"
 #include "support/step_builder.h"
 #include "support/tiny_engine.h"
 
@@ -11,15 +12,15 @@ namespace {
 
 constexpr std::int32_t kBlockLen = 16;
 
-std::unique_ptr<Executor> make_executor() {
-  auto backend = make_backend("cpu", {.n_threads = 1});
+std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend) {
   const ModelConfig config = testing::tiny_config();
-  auto weights = random_weights(config, **backend, DType::f32, 11);
-  auto executor = Executor::create(std::move(*backend), std::make_unique<Model>(config, std::move(*weights)), {64, 8, 256, 8});
+  auto weights = random_weights(config, *backend, DType::f32, 11);
+  auto executor = Executor::create(std::move(backend), std::make_unique<Model>(config, std::move(*weights)), {64, 8, 256, 8});
   EXPECT_TRUE(executor);
   EXPECT_TRUE((*executor)->allocate_cache(8, kBlockLen, DType::f32));
   return std::move(*executor);
 }
+std::unique_ptr<Executor> make_executor() { return make_executor(*make_backend("cpu", {.n_threads = 1})); }
 
 /// A step of one sequence in slot 3: `tokens` at the end of kv_len positions.
 StepInput step_of(const Executor& executor, std::span<const BlockId> blocks, std::vector<TokenId> tokens, std::int32_t kv_len,
@@ -32,15 +33,20 @@ StepInput step_of(const Executor& executor, std::span<const BlockId> blocks, std
                             resets ? std::vector<std::int32_t>{3} : std::vector<std::int32_t>{});
 }
 
+void submit(Executor& executor, StepInput step) {
+  executor.forward(std::move(step));
+  executor.sample();
+}
+
 TEST(Executor, runs_steps_in_order_when_their_results_are_asked_for) {
   const auto executor = make_executor();
   for (KvStorage* storage : executor->storages()) storage->fill_bytes(0xff);
   const std::vector<BlockId> blocks{BlockId{4}, BlockId{1}};
-  executor->submit(step_of(*executor, blocks, testing::random_prompt(1, 15), 15, true));
-  executor->submit(step_of(*executor, blocks, {kLastTokenOfSlot}, 16, false));
-  executor->submit(step_of(*executor, blocks, {kLastTokenOfSlot}, 17, false));
-  executor->submit(step_of(*executor, blocks, {kLastTokenOfSlot}, 18, false));
-  EXPECT_EQ(executor->n_submitted(), 4u);
+  submit(*executor, step_of(*executor, blocks, testing::random_prompt(1, 15), 15, true));
+  submit(*executor, step_of(*executor, blocks, {kLastTokenOfSlot}, 16, false));
+  submit(*executor, step_of(*executor, blocks, {kLastTokenOfSlot}, 17, false));
+  submit(*executor, step_of(*executor, blocks, {kLastTokenOfSlot}, 18, false));
+  EXPECT_EQ(executor->n_in_flight(), 4u);
   std::vector<TokenId> tokens;
   for (int i = 0; i < 3; ++i) {
     const auto results = executor->wait();
@@ -54,17 +60,61 @@ TEST(Executor, runs_steps_in_order_when_their_results_are_asked_for) {
   // The same tokens, computed from what is known.
   auto prompt = testing::random_prompt(1, 15);
   for (std::size_t i = 0; i < 3; ++i) {
-    executor->submit(step_of(*executor, blocks, prompt, static_cast<std::int32_t>(prompt.size()), true));
+    submit(*executor, step_of(*executor, blocks, prompt, static_cast<std::int32_t>(prompt.size()), true));
     EXPECT_EQ(executor->wait()[0].token, tokens[i]);
     prompt.push_back(tokens[i]);
   }
 }
 
+/// What only sampling needs may come when the forward has run: it delays the sampling alone. With graphs and without.
+TEST(Executor, runs_a_forward_while_its_sampling_waits_for_the_host) {
+  for (const bool captures : {false, true}) {
+    SCOPED_TRACE(captures);
+    const std::vector<BlockId> blocks{BlockId{4}, BlockId{1}};
+    const auto reference = make_executor();
+    auto made = testing::AsyncBackend::make({.n_threads = 1}, testing::Pace::late);
+    ASSERT_TRUE(made);
+    testing::AsyncBackend& device = **made;
+    const auto executor = make_executor(std::move(*made));
+    if (captures) {
+      ASSERT_TRUE(executor->capture_steps(4));
+    }
+    std::uint64_t n_replays = device.n_replays();
+    for (std::int32_t step = 0; step < 3; ++step) {
+      const auto input = [&] {
+        return step == 0 ? step_of(*executor, blocks, testing::random_prompt(1, 15), 15, true)
+                         : step_of(*executor, blocks, {kLastTokenOfSlot}, 15 + step, false);
+      };
+      executor->forward(input());
+      device.synchronize();  // the forward runs to its end; nobody has asked for the sampling yet
+      const std::uint64_t n_run = device.n_run();
+      EXPECT_EQ(device.n_enqueued(), n_run);
+      executor->sample();
+      EXPECT_EQ(device.n_run(), n_run) << "nothing waits for the sampling";
+      EXPECT_EQ(device.n_enqueued(), n_run + 2) << "the sampling, in one operation or graph, and the readback";
+      submit(*reference, input());
+      EXPECT_EQ(executor->wait()[0].token, reference->wait()[0].token);
+      const std::uint64_t n_graphs = !captures ? 0 : step == 0 ? 1 : 2;  // a prompt's forward has no graph
+      EXPECT_EQ(device.n_replays() - n_replays, n_graphs);
+      n_replays = device.n_replays();
+    }
+  }
+}
+
+TEST(ExecutorDeathTest, aborts_on_a_forward_before_the_sample_of_the_step_before) {
+  const auto executor = make_executor();
+  const std::vector<BlockId> blocks{BlockId{0}};
+  EXPECT_DEATH(executor->sample(), "a sample without a forward");
+  executor->forward(step_of(*executor, blocks, testing::random_prompt(1, 5), 5, true));
+  EXPECT_DEATH(executor->wait(), "wait without a step that was sampled");
+  EXPECT_DEATH(executor->forward(step_of(*executor, blocks, {kLastTokenOfSlot}, 6, false)), "before the sample");
+}
+
 TEST(ExecutorDeathTest, aborts_on_a_step_over_its_limits_and_on_a_wait_for_nothing) {
   const auto executor = make_executor();
-  EXPECT_DEATH(executor->wait(), "without a submitted step");
+  EXPECT_DEATH(executor->wait(), "wait without a step that was sampled");
   const std::vector<BlockId> blocks{BlockId{0}, BlockId{1}, BlockId{2}, BlockId{3}, BlockId{4}};
-  EXPECT_DEATH(executor->submit(step_of(*executor, blocks, testing::random_prompt(1, 65), 65, true)),
+  EXPECT_DEATH(executor->forward(step_of(*executor, blocks, testing::random_prompt(1, 65), 65, true)),
                "the step has 65 token ids, over its bound of 64");
 }
 

@@ -431,8 +431,7 @@ void AsyncBackend::sample(const SampleArgs& args) {
   launch([this, args](const Moment& moment) {
     SampleArgs current = args;
     current.step = moment.step;
-    moment.narrow(current.logits);
-    moment.narrow(current.results);
+    if (moment.is_replay) current.logits = current.logits.rows(0, moment.step.n_samples());
     baton::sample(*inner_, current);
   });
 }

@@ -56,6 +56,9 @@ class AsyncBackend final : public Backend {
   void watch_free_blocks(std::function<std::vector<BlockId>(int group)> free_blocks) { free_blocks_ = std::move(free_blocks); }
 
   std::uint64_t n_replays() const { return n_replays_; }
+  /// Operations, graphs, uploads and copies: all that were enqueued, and of these what has run.
+  std::uint64_t n_enqueued() const { return n_enqueued_; }
+  std::uint64_t n_run() const { return n_run_; }
   /// Blocks of a storage that were overwritten because the engine had freed them, or because they began anew.
   std::uint64_t n_blocks_overwritten() const { return n_blocks_overwritten_; }
 
