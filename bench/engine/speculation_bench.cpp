@@ -48,7 +48,7 @@ class Runner {
   explicit Runner(std::int32_t n_requests) {
     auto backend = make_backend("cpu", {});
     check(backend.has_value(), "speculation_bench: no CPU backend");
-    const DType dtype = (*backend)->info().has_bf16_matmul ? DType::bf16 : DType::f32;
+    const DType dtype = (*backend)->capabilities().has_bf16_matmul ? DType::bf16 : DType::f32;
     auto weights = random_weights(shape_110m(), **backend, dtype, 1);
     check(weights.has_value(), "speculation_bench: no weights");
     EngineOptions options;

@@ -44,6 +44,7 @@ void run(benchmark::State& state, const testing::Batch& batch, bool relay, bool 
   AttentionPlanOptions options;
   options.relay = relay;
   options.costs = testing::costs_of_132_blocks();
+  options.deals_pairs = true;
   AttentionPlanner planner;
   std::vector<SequenceRows> ordered;
   std::size_t n_bytes = 0;

@@ -18,6 +18,8 @@ namespace baton::bench {
 /// Every token is 0; a sequence ends when it has its tokens. Memory is the host's and zeroed; a KV storage has none.
 class NullBackend final : public Backend {
  public:
+  static constexpr std::int64_t kMemoryBytes = std::int64_t{64} << 30;
+
   /// Microseconds that the calls of this backend took so far: not the engine's time.
   double own_us() const { return own_us_; }
 
@@ -25,11 +27,14 @@ class NullBackend final : public Backend {
     BackendInfo info;
     info.name = "null";
     info.device = "computes nothing";
-    info.memory_bytes = info.free_memory_bytes = std::int64_t{64} << 30;
-    info.is_asynchronous = true;
-    info.attention_costs = testing::costs_of_132_blocks();
+    info.memory_bytes = kMemoryBytes;
     return info;
   }
+  BackendCapabilities capabilities() const override { return {.is_asynchronous = true, .deals_pairs = true}; }
+  BackendTuning tuning() const override {
+    return {.attention_costs = testing::costs_of_132_blocks(), .max_captured_rows = 512};
+  }
+  std::int64_t free_memory_bytes() const override { return kMemoryBytes; }
   Result<Buffer> allocate(std::size_t size_bytes) override {
     return Buffer(static_cast<std::byte*>(std::calloc(1, size_bytes)), size_bytes,
                   [](std::byte* data, std::size_t) { std::free(data); });

@@ -18,6 +18,7 @@
 #include "io/file.h"
 #include "io/http_streams.h"
 #include "io/json.h"
+#include "kernels/backend.h"
 #include "load/load_engine.h"
 #include "server/server.h"
 
@@ -118,10 +119,18 @@ void summarize(const std::vector<Question>& questions, ArmResult& result) {
   result.median_first_token_s = first_tokens[first_tokens.size() / 2];
 }
 
-Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& options, const std::vector<Question>& questions) {
+/// What the device can do. It is opened for that alone, and given back before an engine opens it.
+Result<BackendCapabilities> capabilities_of(const DemoOptions& options) {
+  BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(options.device, {.n_threads = options.threads}));
+  return backend->capabilities();
+}
+
+/// Without a batch-invariant mode relay and paged attention may round a token to another.
+Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& options, const BackendCapabilities& can,
+                          const std::vector<Question>& questions) {
   ModelOptions model_options;
   model_options.attention = attention;
-  model_options.batch_invariant = options.batch_invariant();
+  model_options.batch_invariant = can.has_batch_invariant;
   model_options.device = options.device;
   model_options.threads = options.threads;
   model_options.max_num_seqs = options.n_questions;
@@ -143,7 +152,7 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
   result.attention = attention;
   result.prefix_tokens = server->prefixes().find(kPrefixName)->info.n_tokens;
   Result<void> asked;
-  if (options.device != "cpu") {  // a GPU loads kernels at their first use
+  if (can.is_asynchronous) {  // a GPU loads kernels at their first use
     ArmResult rehearsal = result;
     asked = ask(server->address(), questions, rehearsal);
   }
@@ -203,13 +212,13 @@ Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
   return std::move(report.runs);
 }
 
-void print_large(const std::vector<DecodeRun>& runs, const DemoOptions& options, const ArmResult& relay,
+void print_large(const std::vector<DecodeRun>& runs, const BackendCapabilities& can, const ArmResult& relay,
                  const ArmResult& paged) {
   print_output("\n110 M parameters with random weights, 32 requests behind 2048 shared tokens, decode only:\n\n");
   for (const DecodeRun& run : runs)
     print_output("  {:<6}{:>8.0f} tokens a second   KV bytes requested {:>6.1f} GB, saved {:>6.1f} GB\n", run.arm, run.median(),
                  static_cast<double>(run.kv_bytes_requested) / 1e9, static_cast<double>(run.kv_bytes_saved) / 1e9);
-  if (options.device != "cpu") {
+  if (!can.shares_host_memory) {
     print_output("\nThere relay is {:.2f} x paged.\n", runs[0].median() / runs[1].median());
     return;
   }
@@ -240,18 +249,19 @@ json::Value to_json(const ArmResult& result) {
 /// True if all conditions of the demo hold.
 Result<bool> run(const DemoOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}, show_download));
+  BATON_TRY(const BackendCapabilities can, capabilities_of(options));
   BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));
   print_output(
       "Serving the demo model with the catalogue registered as '{}', and asking {} questions at once over HTTP, with relayed\n"
       "attention (the shared catalogue is read once a step for all) and with paged attention (each request reads it).\n\n",
       kPrefixName, questions.size());
   flush_output();
-  BATON_TRY(const ArmResult relay, run_arm("relay", options, questions));
-  BATON_TRY(const ArmResult paged, run_arm("paged", options, questions));
+  BATON_TRY(const ArmResult relay, run_arm("relay", options, can, questions));
+  BATON_TRY(const ArmResult paged, run_arm("paged", options, can, questions));
   print_answers(questions, relay);
   print_table(relay, paged, questions.size());
   const std::int64_t n_different = count_differences(relay, paged);
-  const auto* how = options.batch_invariant() ? " (--batch-invariant)" : "";
+  const auto* how = can.has_batch_invariant ? " (--batch-invariant)" : "";
   if (n_different == 0)
     print_output("\n  The two gave the same tokens, every one{}\n", how);
   else
@@ -261,7 +271,7 @@ Result<bool> run(const DemoOptions& options) {
   json::Value report{{"relay", to_json(relay)}, {"paged", to_json(paged)}, {"differing_answers", n_different}};
   if (!options.skip_large) {
     BATON_TRY(const std::vector<DecodeRun> runs, run_large(options));
-    print_large(runs, options, relay, paged);
+    print_large(runs, can, relay, paged);
     report["large"] = json::Value::array();
     for (const DecodeRun& decode : runs)
       report["large"].push_back({{"arm", decode.arm},
@@ -275,14 +285,14 @@ Result<bool> run(const DemoOptions& options) {
       "application/json' -d \\\n"
       "    '{{\"model\": \"demo\", \"prefix\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"{}\"}}], "
       "\"temperature\": 0}}'\n",
-      program, options.device == "cpu" ? "" : " --device " + options.device, kPrefixName,
+      program, options.device == DemoOptions{}.device ? "" : " --device " + options.device, kPrefixName,
       (files.folder / "catalogue.txt").string(), kPrefixName, questions[0].text);
   if (!options.json_file.empty()) BATON_TRY_VOID(write_file(options.json_file, json::dump_pretty(report)));
 
   const double needed = kNeededShare * static_cast<double>(questions.size());
   const bool enough = static_cast<double>(std::min(relay.n_right, paged.n_right)) >= needed;
   if (!enough) fmt::print(stderr, "baton demo: fewer than {:.0f} of {} answers are exactly right\n", needed, questions.size());
-  const bool same = n_different == 0 || !options.batch_invariant();
+  const bool same = n_different == 0 || !can.has_batch_invariant;
   if (!same) fmt::print(stderr, "baton demo: relay and paged differ in {} answers\n", n_different);
   return enough && same;
 }
@@ -290,7 +300,9 @@ Result<bool> run(const DemoOptions& options) {
 }  // namespace
 
 void add_demo_options(CLI::App& app, DemoOptions& options) {
-  app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  app.add_option("--device", options.device, "cpu or cuda")
+      ->check(CLI::IsMember(choices(kBackendNames)))
+      ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

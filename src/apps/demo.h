@@ -9,11 +9,8 @@
 namespace baton {
 
 struct DemoOptions {
-  std::string device = "cpu";  ///< or "cuda"
+  std::string device = ModelOptions{}.device;
   int threads = 0;
-
-  /// CUDA has no batch-invariant mode yet, so a token may differ there between relay and paged attention.
-  bool batch_invariant() const { return device == "cpu"; }
   std::int32_t n_questions = 64;
   bool skip_large = false;  ///< leaves out the 110 M shape
   std::string json_file;

@@ -14,6 +14,7 @@
 
 #include "core/log.h"
 #include "io/json.h"
+#include "kernels/backend.h"
 #include "server/speculative_config.h"
 
 namespace baton {
@@ -103,9 +104,6 @@ Result<SpeculationOptions> parse_speculation(const std::string& text) {
   return parse_speculative_config(config, kFlag);
 }
 
-/// The words in the type that CLI::IsMember needs.
-std::vector<std::string> words(std::span<const std::string_view> names) { return {names.begin(), names.end()}; }
-
 void add_scheduler_options(CLI::App& app, ModelFlags& options) {
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
                "Keep the blocks of prompts for later requests that begin alike (on)")
@@ -113,7 +111,7 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
   row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens in a block of the cache")
       ->check(CLI::IsMember({16, 32, 64, 128, 256}));
   row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")
-      ->check(CLI::IsMember(words(kDtypeNames)));
+      ->check(CLI::IsMember(choices(kDtypeNames)));
   parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
              "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
              [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
@@ -137,6 +135,8 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
 
 }  // namespace
 
+std::vector<std::string> choices(std::span<const std::string_view> names) { return {names.begin(), names.end()}; }
+
 void add_model_options(CLI::App& app, ModelFlags& options) {
   row(app, "Options", "MODEL,--model", options.model,
       "Folder or Hugging Face id of the model; 'demo' or nothing: the demo model")
@@ -144,19 +144,19 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   row(app, "Model", "--revision", options.revision, "Branch, tag or commit of the model");
   row(app, "Model", "--download-dir", options.download_dir, "Folder for downloaded models (default: the Hugging Face cache)");
   row(app, "Model", "--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
-      ->check(CLI::IsMember(words(kLoadFormats)));
+      ->check(CLI::IsMember(choices(kLoadFormats)));
   row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float32")
-      ->check(CLI::IsMember(words(kDtypeNames)));
+      ->check(CLI::IsMember(choices(kDtypeNames)));
   row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt plus answer in tokens; 0: the model's limit")
       ->check(CLI::NonNegativeNumber);
   row(app, "Model", "--chat-template", options.chat_template, "File with a chat template that replaces the model's")
       ->check(CLI::ExistingFile);
   row(app, "Model", "--generation-config", options.generation_config,
       "auto: the model's generation_config.json sets sampling defaults; vllm: it is ignored")
-      ->check(CLI::IsMember(words(kGenerationConfigs)));
+      ->check(CLI::IsMember(choices(kGenerationConfigs)));
   row(app, "Model", "--seed", options.seed, "Seed for requests without one");
 
-  row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember(choices(kBackendNames)));
   row(app, "Device", "--threads", options.threads, "Threads of the CPU backend; 0: as many as CPU affinity and quota allow")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--enforce-eager", options.enforce_eager,
@@ -165,7 +165,7 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
 
   row(app, "Attention", "--attention", options.attention,
       "relay: shared prompts are read once per step for all requests; paged: each request reads them")
-      ->check(CLI::IsMember(words(kAttentionNames)));
+      ->check(CLI::IsMember(choices(kAttentionNames)));
   app.add_flag("--batch-invariant", options.batch_invariant,
                "Bit-identical answers alone or in a batch, with a cold or warm cache, relay or paged; slower")
       ->group("Attention");

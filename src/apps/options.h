@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +22,9 @@ struct ModelFlags : ModelOptions {
   std::vector<std::string> prefixes;  ///< NAME=FILE
   std::string log_level = "info";
 };
+
+/// A list of words in the type that CLI::IsMember needs.
+std::vector<std::string> choices(std::span<const std::string_view> names);
 
 /// Adds the rows of ModelFlags. Help texts show the values in `options` as defaults.
 void add_model_options(CLI::App& app, ModelFlags& options);

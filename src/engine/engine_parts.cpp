@@ -45,14 +45,9 @@ Result<void> check_options(const EngineOptions& options, const ModelConfig& conf
   return {};
 }
 
-/// On a CPU products are as fast at this many rows as at any more, so prefill beside decodes loses nothing by it, and a step
-/// with decodes lasts a tenth of one with 2048 (bench/results/schedule.md). A device is fast only at larger steps, and these
-/// are short there.
-constexpr std::int32_t kCpuPrefillTokens = 128;
-
-std::int32_t max_prefill_of(const EngineOptions& options, bool is_cpu) {
+std::int32_t max_prefill_of(const EngineOptions& options, const BackendTuning& tuning) {
   const std::int32_t wanted = options.max_prefill_tokens > 0 ? options.max_prefill_tokens
-                              : is_cpu                       ? kCpuPrefillTokens
+                              : tuning.prefill_rows > 0      ? tuning.prefill_rows
                                                              : options.max_num_batched_tokens;
   return std::min(wanted, options.max_num_batched_tokens);
 }
@@ -81,9 +76,9 @@ std::int32_t max_drafts_of(const EngineOptions& options, const ModelConfig& conf
   return max_scores_of(options, config) / 2;
 }
 
-/// The most that a step can hold, for all layer groups alike.
+/// The most that a step can hold, for all layer groups alike. `n_dealt_workers`: to whom plans assign pairs; 0: plans do not.
 Result<StepBounds> bounds_of(const EngineOptions& options, const ModelConfig& config, std::span<const LayerGroup> groups,
-                             const AttentionCosts& costs, std::int32_t max_model_len) {
+                             std::int32_t n_dealt_workers, std::int32_t max_model_len) {
   const std::int32_t max_scores = max_scores_of(options, config);
   const std::int32_t max_drafts = max_drafts_of(options, config);
   const std::int32_t n_blocks = (max_model_len + options.block_len - 1) / options.block_len;
@@ -96,8 +91,8 @@ Result<StepBounds> bounds_of(const EngineOptions& options, const ModelConfig& co
   bounds.max_items = std::max(bounds.max_items, bounds.max_rows);  // leaves alone are at most one item a row
   bounds.max_pairs = 0;
   for (const LayerGroup& group : groups)
-    if (costs.deals_pairs) bounds.max_pairs = std::max(bounds.max_pairs, bounds.max_items * group.shape.n_kv_heads);
-  bounds.max_workers = costs.deals_pairs ? costs.n_workers : 0;
+    if (n_dealt_workers > 0) bounds.max_pairs = std::max(bounds.max_pairs, bounds.max_items * group.shape.n_kv_heads);
+  bounds.max_workers = n_dealt_workers;
   bounds.max_block_entries = options.max_block_entries > 0
                                  ? options.max_block_entries
                                  : static_cast<std::int32_t>(std::min<std::int64_t>(n_wanted, kMaxBlockEntries));
@@ -111,22 +106,17 @@ Result<StepBounds> bounds_of(const EngineOptions& options, const ModelConfig& co
   return bounds;
 }
 
-/// Rows of a decode step when all sequences run and guess: larger steps than kMaxCapturedRows gain nothing by a graph.
-constexpr std::int32_t kMaxCapturedRows = 512;
-
-std::int32_t max_captured_rows_of(const EngineOptions& options) {
-  return std::min(kMaxCapturedRows, options.max_num_seqs * (1 + options.speculation.n_tokens));
-}
-
-/// Captures decode steps on a device that gains by it, with a log line: it takes a moment and some memory.
-Result<void> capture_steps(Executor& executor, const EngineOptions& options) {
-  if (options.enforce_eager || !executor.backend().info().is_asynchronous) return {};
+/// Captures decode steps where the backend gains by it, up to the rows of one in which all sequences run and draft. Capturing
+/// takes time and memory, so it is logged.
+Result<void> capture_steps(Executor& executor, const EngineOptions& options, const BackendTuning& tuning) {
+  const std::int32_t n_rows = std::min(tuning.max_captured_rows, options.max_num_seqs * (1 + options.speculation.n_tokens));
+  if (options.enforce_eager || n_rows == 0) return {};
   const auto begin = std::chrono::steady_clock::now();
-  const std::int64_t free_before = executor.backend().info().free_memory_bytes;
-  BATON_TRY(const std::size_t n_graphs, executor.capture_steps(max_captured_rows_of(options)));
-  log::info("event=graphs_captured graphs={} largest_rows={} seconds={:.2f} mb={:.0f}", n_graphs, max_captured_rows_of(options),
+  const std::int64_t free_before = executor.backend().free_memory_bytes();
+  BATON_TRY(const std::size_t n_graphs, executor.capture_steps(n_rows));
+  log::info("event=graphs_captured graphs={} largest_rows={} seconds={:.2f} mb={:.0f}", n_graphs, n_rows,
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
-            static_cast<double>(free_before - executor.backend().info().free_memory_bytes) / 1e6);
+            static_cast<double>(free_before - executor.backend().free_memory_bytes()) / 1e6);
   return {};
 }
 
@@ -145,6 +135,8 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   BATON_TRY_VOID(check_options(options, config));
   EngineInfo info;
   info.backend = backend->info();
+  const BackendCapabilities capabilities = backend->capabilities();
+  const BackendTuning tuning = backend->tuning();
   info.max_model_len = options.max_model_len > 0 ? options.max_model_len : config.max_position;
   info.block_len = options.block_len;
   info.kv_dtype = options.kv_dtype;
@@ -154,16 +146,18 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.enable_prefix_caching = options.enable_prefix_caching;
   info.max_num_seqs = options.max_num_seqs;
   info.max_num_batched_tokens = options.max_num_batched_tokens;
-  info.max_prefill_tokens = max_prefill_of(options, info.backend.name == "cpu");
+  info.max_prefill_tokens = max_prefill_of(options, tuning);
   std::vector<LayerGroup> groups;
   for (const AttentionShape& shape : model->attention_shapes(options.block_len, options.kv_dtype)) {
     groups.push_back({shape, model->n_layers_of_group(static_cast<int>(groups.size()))});
   }
-  BATON_TRY(const StepBounds bounds, bounds_of(options, config, groups, info.backend.attention_costs, info.max_model_len));
+  const std::int32_t n_dealt_workers = capabilities.deals_pairs ? tuning.attention_costs.n_workers : 0;
+  BATON_TRY(const StepBounds bounds, bounds_of(options, config, groups, n_dealt_workers, info.max_model_len));
   AttentionPlanOptions plan_options;
   plan_options.relay = options.relay;
   plan_options.batch_invariant = options.batch_invariant;
-  plan_options.costs = info.backend.attention_costs;
+  plan_options.costs = tuning.attention_costs;
+  plan_options.deals_pairs = capabilities.deals_pairs;
   plan_options.max_items = bounds.max_items;
   plan_options.max_partials = bounds.max_partials;
   CacheSizeOptions size;
@@ -174,13 +168,13 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   size.max_model_len = info.max_model_len;
   size.max_num_seqs = options.max_num_seqs;
   size.kv_cache_bytes = options.kv_cache_bytes;
-  size.free_memory_bytes = executor->backend().info().free_memory_bytes;
+  size.free_memory_bytes = executor->backend().free_memory_bytes();
   size.memory_utilization = options.memory_utilization;
-  size.is_host_memory = info.backend.name == "cpu";
+  size.is_host_memory = capabilities.shares_host_memory;
   BATON_TRY(info.n_blocks, choose_n_blocks(size));
   info.kv_cache_bytes = info.n_blocks * size.block_bytes;
   BATON_TRY_VOID(executor->allocate_cache(info.n_blocks, options.block_len, options.kv_dtype));
-  BATON_TRY_VOID(capture_steps(*executor, options));
+  BATON_TRY_VOID(capture_steps(*executor, options, tuning));
 
   return EngineParts{std::move(info),
                      all_eos_ids(options, config),

@@ -29,7 +29,7 @@ Executor::Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> mode
     : backend_(std::move(backend)),
       model_(std::move(model)),
       bounds_(bounds),
-      is_asynchronous_(backend_->info().is_asynchronous) {}
+      is_asynchronous_(backend_->capabilities().is_asynchronous) {}
 
 Executor::~Executor() { backend_->synchronize(); }
 

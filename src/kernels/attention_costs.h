@@ -11,7 +11,7 @@ namespace baton {
 inline constexpr std::int32_t kAttentionChunk = 256;
 
 /// What attention costs on a device, in microseconds and bytes, for all KV heads of the rank. The defaults are those of a CPU;
-/// a backend returns its own (BackendInfo::attention_costs).
+/// a backend returns its own (BackendTuning::attention_costs).
 struct AttentionCosts {
   double memory_bytes_per_us = 40e3;    ///< reading keys and values from memory
   double cache_bytes_per_us = 150e3;    ///< re-reading them while they stay in the cache
@@ -35,7 +35,6 @@ struct AttentionCosts {
   /// true: a worker processes all items of one KV head before the next head. Re-reads follow one another, and the cache must hold
   /// only the heads in progress. false: all heads and items are read at the same time.
   bool head_by_head = true;
-  bool deals_pairs = false;  ///< the plan assigns the (item, KV head) pairs to workers
 };
 
 struct AttentionShape {

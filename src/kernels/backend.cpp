@@ -3,10 +3,12 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace baton {
 namespace {
@@ -31,8 +33,9 @@ std::filesystem::path module_file(const std::filesystem::path& folder, std::stri
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options) {
-  if (name != "cpu" && name != "cuda")
-    return fail(ErrorCode::invalid_request, fmt::format("unknown device '{}'; known are cpu and cuda", name), "device");
+  if (std::ranges::find(kBackendNames, name) == kBackendNames.end())
+    return fail(ErrorCode::invalid_request,
+                fmt::format("unknown device '{}'; known are {}", name, fmt::join(kBackendNames, " and ")), "device");
   std::string tried;
   for (const auto& folder : module_folders()) {
     const auto file = module_file(folder, name);
@@ -56,7 +59,7 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
-  for (const std::string_view name : {"cpu", "cuda"}) {
+  for (const std::string_view name : kBackendNames) {
     for (const auto& folder : module_folders()) {
       std::error_code error;
       if (!std::filesystem::exists(module_file(folder, name), error)) continue;

@@ -1,6 +1,7 @@
 /// The device seam: memory, weights and KV storage of one device, and the bodies of the operations in ops.h.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,20 +26,38 @@ struct BackendOptions {
   int attention_blocks = 0;  ///< blocks of the CUDA attention kernel, 0: as many as fit; results do not depend on it
 };
 
+/// The modules there are, by the names that make_backend takes.
+inline constexpr auto kBackendNames = std::to_array<std::string_view>({"cpu", "cuda"});
+
+/// What a backend is, for people and reports. Nothing but the loader decides by these names: see BackendCapabilities. Constant.
 struct BackendInfo {
-  std::string name;                    ///< "cpu", "cuda"
-  std::string device;                  ///< for people: "AMD EPYC, 2 threads"
-  std::string features;                ///< "avx512_bf16", "sm_90", ...
-  std::int64_t memory_bytes = 0;       ///< of the device, all of it
-  std::int64_t free_memory_bytes = 0;  ///< at the call
+  std::string name;               ///< of kBackendNames
+  std::string device;             ///< "AMD EPYC, 2 threads"
+  std::string features;           ///< "avx512_bf16", "sm_90", ...
+  std::int64_t memory_bytes = 0;  ///< of the device, all of it
   int rank = 0;
   int world_size = 1;
-  bool has_bf16_matmul = false;  ///< bf16 matrices can be packed; else weights are packed as f32
-  /// What products write between the operations of a layer is best in the weights' dtype, else in f32. The residual stream and
+};
+
+/// What a backend can do, and what others must do for it. Constant.
+struct BackendCapabilities {
+  bool has_bf16_matmul = false;      ///< bf16 matrices can be packed; else weights are packed as f32
+  bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is not refused as such
+  bool is_asynchronous = false;      ///< operations are enqueued and run while the host goes on; else they run when called
+  bool shares_host_memory = false;   ///< its memory is the host's, which everything else on the machine needs too
+  /// What matmuls write between the operations of a layer is best in the weights' dtype, else in f32. The residual stream and
   /// logits are f32 on every backend.
   bool rounds_matmul_outputs = false;
-  bool is_asynchronous = false;  ///< operations are enqueued and run while the host goes on; else they run when called
+  bool deals_pairs = false;  ///< the plan must assign the (item, KV head) pairs of attention to its workers
+};
+
+/// How the engine gets the most out of a backend. Constant for a device: the plan of a step, and so the order of its sums,
+/// depends on it.
+struct BackendTuning {
   AttentionCosts attention_costs;
+  /// Rows of prompts in a step in which others decode: more are no faster a row, and delay the decodes. 0: as many as fit.
+  std::int32_t prefill_rows = 0;
+  std::int32_t max_captured_rows = 0;  ///< larger decode steps gain nothing by a captured graph; 0: no step gains
 };
 
 /// Memory of a backend; freed with it. Move-only.
@@ -113,6 +132,10 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual BackendInfo info() const = 0;
+  virtual BackendCapabilities capabilities() const = 0;
+  virtual BackendTuning tuning() const = 0;
+  /// Of the device's memory, at the call.
+  virtual std::int64_t free_memory_bytes() const = 0;
 
   /// Uninitialised device memory, 64-byte aligned.
   virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;

@@ -14,19 +14,20 @@
 namespace baton {
 namespace {
 
-Result<DType> weight_dtype(const ModelOptions& options, const ModelConfig& config, const BackendInfo& backend) {
+Result<DType> weight_dtype(const ModelOptions& options, const ModelConfig& config, const Backend& backend) {
+  const bool has_bf16 = backend.capabilities().has_bf16_matmul;
   if (options.dtype == "auto") {
     if (config.dtype == DType::f32) return DType::f32;
-    if (backend.has_bf16_matmul) return DType::bf16;
-    log::info("dtype=float32 reason=\"this processor has no bf16 products ({})\"", backend.features);
+    if (has_bf16) return DType::bf16;
+    log::info("dtype=float32 reason=\"this processor has no bf16 products ({})\"", backend.info().features);
     return DType::f32;
   }
   const DType asked = dtype_from_name(options.dtype).value();
-  if (asked == DType::bf16 && !backend.has_bf16_matmul)
-    return fail(
-        ErrorCode::unsupported,
-        fmt::format("--dtype {}: this processor has no bf16 products ({}); use float32", options.dtype, backend.features),
-        "dtype");
+  if (asked == DType::bf16 && !has_bf16)
+    return fail(ErrorCode::unsupported,
+                fmt::format("--dtype {}: this processor has no bf16 products ({}); use float32", options.dtype,
+                            backend.info().features),
+                "dtype");
   return asked;
 }
 
@@ -54,16 +55,16 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
 
 /// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes instead of
 /// refusing allocations.
-Result<void> check_memory(const ModelFiles& files, const ModelConfig& config, DType dtype, const BackendInfo& backend) {
+Result<void> check_memory(const ModelFiles& files, const ModelConfig& config, DType dtype, const Backend& backend) {
   const WeightBytes bytes = weight_bytes(config, dtype);
-  const std::int64_t needed = bytes.held + (backend.name == "cpu" ? bytes.staged : 0);
-  if (needed <= backend.free_memory_bytes) return {};
+  const std::int64_t needed = bytes.held + (backend.capabilities().shares_host_memory ? bytes.staged : 0);
+  const std::int64_t free_bytes = backend.free_memory_bytes();
+  if (needed <= free_bytes) return {};
   return fail(ErrorCode::out_of_memory,
               fmt::format("{}: loading its {:.1f} billion parameters in {} needs {} bytes ({:.1f} GB) of memory, and {} bytes "
                           "({:.1f} GB) are free",
                           files.name, static_cast<double>(config.n_parameters()) / 1e9, to_string(dtype), needed,
-                          static_cast<double>(needed) / 1e9, backend.free_memory_bytes,
-                          static_cast<double>(backend.free_memory_bytes) / 1e9));
+                          static_cast<double>(needed) / 1e9, free_bytes, static_cast<double>(free_bytes) / 1e9));
 }
 
 }  // namespace
@@ -74,15 +75,15 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
   BATON_TRY(ModelConfig config, read_model_config(files.folder));
   BATON_TRY(std::unique_ptr<Backend> backend,
             make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
-  BATON_TRY(const DType dtype, weight_dtype(options, config, backend->info()));
+  BATON_TRY(const DType dtype, weight_dtype(options, config, *backend));
   ModelWeights weights;
   if (options.load_format == "dummy") {
-    BATON_TRY_VOID(check_memory(files, config, dtype, backend->info()));
+    BATON_TRY_VOID(check_memory(files, config, dtype, *backend));
     BATON_TRY(weights, random_weights(config, *backend, dtype, options.seed));
   } else {
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
     BATON_TRY(config.tie_embeddings, ties_embeddings(config, checkpoint));
-    BATON_TRY_VOID(check_memory(files, config, dtype, backend->info()));
+    BATON_TRY_VOID(check_memory(files, config, dtype, *backend));
     BATON_TRY(weights, load_weights(config, checkpoint, *backend, dtype));
   }
   EngineOptions made = engine_options(options, dtype);

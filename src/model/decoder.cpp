@@ -14,7 +14,7 @@ class Model::Workspace {
   static Result<std::unique_ptr<Workspace>> make(const ModelConfig& config, DType dtype, Backend& backend,
                                                  const StepBounds& bounds) {
     auto made = std::unique_ptr<Workspace>(new Workspace);
-    const DType product = backend.info().rounds_matmul_outputs ? dtype : DType::f32;
+    const DType product = backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32;
     made->matmul_dtype = product;
     const std::int64_t rows = bounds.max_rows;
     const std::int64_t n_heads = config.n_heads;

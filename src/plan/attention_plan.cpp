@@ -346,7 +346,7 @@ struct AttentionPlanner::Work {
   void deal_pairs(const AttentionCostModel& model) {
     plan.pairs.clear();
     plan.worker_offsets.clear();
-    if (!options.costs.deals_pairs) return;
+    if (!options.deals_pairs) return;
     item_us.resize(plan.items.size());
     std::int32_t n_rows = 0;
     double key_us = 0;

@@ -36,6 +36,7 @@ struct AttentionPlanOptions {
   /// Bit-identical results for any batch: cuts only at multiples of kAttentionChunk, nodes of whole chunks only.
   bool batch_invariant = false;
   AttentionCosts costs;
+  bool deals_pairs = false;          ///< BackendCapabilities: the plan assigns the (item, KV head) pairs to workers
   std::int32_t max_items = 1 << 16;  ///< with more, the planner cuts less, and at last shares nothing
   std::int32_t max_partials = 1 << 20;
 };
@@ -88,7 +89,7 @@ struct AttentionPlan {
   /// the same blocks by themselves read them at about the same time.
   std::vector<AttentionItem> items;
   std::int32_t n_item_major = 0;
-  /// With AttentionCosts::deals_pairs: (item, KV head) pairs as item * n_kv_heads + kv_head. Worker w processes those at
+  /// With AttentionPlanOptions::deals_pairs: (item, KV head) pairs as item * n_kv_heads + kv_head. Worker w processes those at
   /// [worker_offsets[w], worker_offsets[w + 1]), in this order. The planner assigns them by estimated time, so that all workers
   /// end together.
   std::vector<std::int32_t> pairs;

@@ -70,7 +70,8 @@ StepInput step_of(const Executor& executor, DType kv_dtype, std::int32_t n, cons
     resets.push_back(s);
   }
   AttentionPlanOptions options;
-  options.costs = executor.backend().info().attention_costs;
+  options.costs = executor.backend().tuning().attention_costs;
+  options.deals_pairs = executor.backend().capabilities().deals_pairs;
   options.costs.item_us = options.costs.merge_us = options.costs.relay_us = 0;
   options.costs.memory_bytes_per_us = options.costs.cache_bytes_per_us = 1;  // reading twice is never worth it
   StepInput step =

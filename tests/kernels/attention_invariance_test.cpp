@@ -57,7 +57,7 @@ TEST(AttentionInvariance, who_takes_which_item_and_when_changes_no_bit) {
                     ASSERT_TRUE(same_bits(memory.run(plan), expected)) << n << " item by item";
                   }
                   for (int i = 0; i < 5; ++i) {
-                    problem.input.deal_pairs(plan, on.backend.info().attention_costs.n_workers);
+                    problem.input.deal_pairs(plan, on.backend.tuning().attention_costs.n_workers);
                     for (const bool merge : {true, false})
                       ASSERT_TRUE(same_bits(memory.run(plan, {.merge = merge}), expected)) << "dealt, merge " << merge;
                   }
@@ -77,7 +77,8 @@ TEST(AttentionInvariance, a_large_batch_runs_again_and_again_with_the_same_bits)
       if (!memory) continue;
       if (reference.empty()) reference = reference_attention(problem, problem.input.rows);
       AttentionPlanOptions options;
-      options.costs = on.backend.info().attention_costs;
+      options.costs = on.backend.tuning().attention_costs;
+      options.deals_pairs = on.backend.capabilities().deals_pairs;
       if (!on.is_cuda()) options.costs.n_workers = 132;  // many cuts
       const AttentionPlan plan = plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), options);
       const auto expected = memory->run(plan);
@@ -146,7 +147,7 @@ TEST(AttentionInvariance, a_recording_serves_other_lengths_groups_and_trees) {
             AttentionPlan plan = made.random_plan(cut, 3, true);
             for (std::int32_t& block : plan.block_lists)
               block = problem.input.sequences[0].blocks[static_cast<std::size_t>(block)];
-            if (dealt) made.deal_pairs(plan, on.backend.info().attention_costs.n_workers);
+            if (dealt) made.deal_pairs(plan, on.backend.tuning().attention_costs.n_workers);
             plans.push_back(plan);
             expected.push_back(memory->run(plan, {.merge = merge}));
             n_partials = std::max(n_partials, plan.n_partials);
@@ -249,7 +250,8 @@ TEST(AttentionInvariance, plans_of_the_planner_equal_the_reference) {
     for_each_path({.window = window}, kShared, [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend& on) {
       const auto expected = reference_attention(problem, problem.input.rows);
       AttentionPlanOptions of_device = plan_options(true, false);
-      of_device.costs = on.backend.info().attention_costs;
+      of_device.costs = on.backend.tuning().attention_costs;
+      of_device.deals_pairs = on.backend.capabilities().deals_pairs;
       for (const AttentionPlanOptions& options : {plan_options(true, false), plan_options(false, false), of_device}) {
         const AttentionPlan plan = plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), options);
         expect_close(problem, expected, memory.run(plan), options.relay ? "relay" : "paged");

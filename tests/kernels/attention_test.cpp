@@ -112,8 +112,9 @@ TEST(Attention, one_long_context_may_stand_among_short_ones) {
       AttentionProblem problem({.n_heads = 2, .n_kv_heads = 1, .kv_dtype = dtype}, branches);
       auto memory = AttentionMemory::make(on.backend, problem);
       if (!memory) continue;
-      const AttentionPlan plan = plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(),
-                                                {.costs = on.backend.info().attention_costs});
+      const AttentionPlan plan =
+          plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(),
+                         {.costs = on.backend.tuning().attention_costs, .deals_pairs = on.backend.capabilities().deals_pairs});
       const auto expected = reference_attention(problem, problem.input.rows);
       expect_close(problem, expected, memory->run(plan), name_of(on, problem.input.shape));
       expect_close(problem, expected, memory->run(problem.input.random_plan(256, 1, false)), "random cuts");

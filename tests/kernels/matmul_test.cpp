@@ -19,7 +19,7 @@ using testing::TestBackend;
 
 std::vector<DType> matmul_dtypes(const TestBackend& test) {
   if (test.is_cuda()) return {DType::f32, DType::bf16, DType::f16};
-  if (test.backend.info().has_bf16_matmul) return {DType::f32, DType::bf16};
+  if (test.backend.capabilities().has_bf16_matmul) return {DType::f32, DType::bf16};
   return {DType::f32};
 }
 
@@ -99,7 +99,7 @@ TEST(Matmul, skinny_gemm_equal_float64_for_long_rows_and_many_columns) {
   };
   const std::vector<std::int64_t> few{1, 2, 3, 4, 5};
   for (const TestBackend& test : test_backends()) {
-    if (!test.backend.info().has_bf16_matmul) continue;
+    if (!test.backend.capabilities().has_bf16_matmul) continue;
     std::mt19937 random(6);
     for (const Case& of : {Case{4, 8, few},
                            {12, 2048, few},
@@ -117,7 +117,7 @@ TEST(Matmul, skinny_gemm_equal_float64_for_long_rows_and_many_columns) {
         const std::vector<double> expected = product(x, weight);
         const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(of.k));
         EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), expected), sums);
-        if (!test.backend.info().rounds_matmul_outputs) continue;
+        if (!test.backend.capabilities().rounds_matmul_outputs) continue;
         EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::bf16), expected),
                   sums + testing::epsilon(DType::bf16));
       }

@@ -194,7 +194,7 @@ TEST(RopeAppend, reaches_kv_indices_beyond_the_32_bit_element) {
       shape.n_blocks = 4400;  // 2.3e9 numbers in each layer
       const KvShape kv = shape.kv_shape();
       const std::int64_t needed = kv.block_bytes() * kv.n_blocks + (std::int64_t{1} << 30);
-      if (test.backend.info().free_memory_bytes < needed) {
+      if (test.backend.free_memory_bytes() < needed) {
         say_once(test.name + ": far positions skipped: " + std::to_string(needed >> 20) + " MiB are not free");
         continue;
       }
@@ -238,7 +238,8 @@ TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
         const StepSequence sequence{{SlotId{0}, blocks, kLen, kLen}, std::vector<TokenId>(kLen, 1), false, {}};
         const AttentionShape plan_shape{4, 2, head_dim, static_cast<std::int32_t>(size_bytes(kv_dtype)), 0, shape.block_len};
         AttentionPlanOptions options;
-        options.costs = test.backend.info().attention_costs;
+        options.costs = test.backend.tuning().attention_costs;
+        options.deals_pairs = test.backend.capabilities().deals_pairs;
         StepInput step = pack_step(std::span(&sequence, 1), plan_shape, options);
         const auto planned = step.view().span<TokenRow>(SectionKind::rows);
         const auto kv_indices = step.view().span<std::int64_t>(SectionKind::kv_indices);

@@ -330,7 +330,7 @@ TEST(MakeBackend, instruction_sets_can_be_forced_down_and_unknown_ones_are_refus
   const auto lowest = make_backend("cpu", {});
   ASSERT_TRUE(lowest) << lowest.error().message;
   EXPECT_EQ((*lowest)->info().features, "baseline");
-  EXPECT_FALSE((*lowest)->info().has_bf16_matmul);
+  EXPECT_FALSE((*lowest)->capabilities().has_bf16_matmul);
   setenv("BATON_CPU_ISA", "sse9", 1);
   const auto unknown = make_backend("cpu", {});
   unsetenv("BATON_CPU_ISA");

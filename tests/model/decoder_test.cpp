@@ -168,7 +168,7 @@ std::vector<std::string> devices_with_bf16() {
     const auto probe = make_backend(device, {.n_threads = 1});
     if (!probe) {
       testing::say_once(device + ": skipped: " + probe.error().message);
-    } else if (!(*probe)->info().has_bf16_matmul) {
+    } else if (!(*probe)->capabilities().has_bf16_matmul) {
       testing::say_once(device + ": skipped: this processor has no bf16 products");
     } else {
       devices.push_back(device);

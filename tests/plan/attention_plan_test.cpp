@@ -178,6 +178,7 @@ AttentionShape llama_30b() { return {.n_heads = 52, .n_kv_heads = 52, .head_dim 
 AttentionPlan plan_of(const Batch& batch, const AttentionShape& shape, const AttentionCosts& costs) {
   AttentionPlanOptions options;
   options.costs = costs;
+  options.deals_pairs = !costs.head_by_head;  // as on CUDA
   AttentionPlan plan = plan_attention(batch.sequences, shape, options);
   expect_valid(plan, batch, shape);
   return plan;
@@ -259,6 +260,7 @@ TEST(AttentionPlan, says_which_keys_are_older_than_the_step) {
   AttentionPlanOptions options;
   options.relay = false;
   options.costs = costs_of_132_blocks();
+  options.deals_pairs = true;
   options.costs.min_piece = 1 << 20;  // nothing is cut
   const AttentionPlan plan = plan_attention(batch.sequences, llama_8b(), options);
   ASSERT_EQ(find_plan_fault(plan, batch.sequences, llama_8b()), std::nullopt);
@@ -277,6 +279,7 @@ TEST(AttentionPlan, one_sequence_is_planned_alike_with_relay_and_without) {
     const Batch batch = prefix_batch(1, len, 0, kBlockLen);
     AttentionPlanOptions options;
     options.costs = costs_of_132_blocks();
+    options.deals_pairs = true;
     const AttentionPlan relay = plan_attention(batch.sequences, llama_8b(), options);
     options.relay = false;
     EXPECT_EQ(to_string(relay), to_string(plan_attention(batch.sequences, llama_8b(), options)));

@@ -48,6 +48,7 @@ testing::Batch nested() {
 TEST(AttentionNodes, a_parent_saves_only_the_reads_that_its_children_leave) {
   AttentionPlanOptions options;
   options.costs = testing::costs_of_132_blocks();
+  options.deals_pairs = true;
   options.costs.merge_us = 0;
   const auto both = reports_of(nested(), options);
   ASSERT_EQ(both.size(), 2u);

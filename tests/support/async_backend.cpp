@@ -222,9 +222,23 @@ AsyncBackend::Moment AsyncBackend::now(bool is_replay) const {
 BackendInfo AsyncBackend::info() const {
   BackendInfo info = inner_->info();
   info.device += ", asynchronous test device";
-  info.is_asynchronous = true;
   return info;
 }
+
+BackendCapabilities AsyncBackend::capabilities() const {
+  BackendCapabilities capabilities = inner_->capabilities();
+  capabilities.is_asynchronous = true;
+  return capabilities;
+}
+
+/// As CUDA's where it decides what the engine does: decode steps are captured.
+BackendTuning AsyncBackend::tuning() const {
+  BackendTuning tuning = inner_->tuning();
+  tuning.max_captured_rows = 512;
+  return tuning;
+}
+
+std::int64_t AsyncBackend::free_memory_bytes() const { return inner_->free_memory_bytes(); }
 
 Result<Buffer> AsyncBackend::allocate(std::size_t size_bytes) {
   BATON_TRY_VOID(may_fail());

@@ -63,6 +63,9 @@ class AsyncBackend final : public Backend {
   std::uint64_t n_blocks_overwritten() const { return n_blocks_overwritten_; }
 
   BackendInfo info() const override;
+  BackendCapabilities capabilities() const override;
+  BackendTuning tuning() const override;
+  std::int64_t free_memory_bytes() const override;
   Result<Buffer> allocate(std::size_t size_bytes) override;
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;

@@ -38,7 +38,6 @@ inline AttentionCosts costs_of_132_blocks() {
   costs.row_tile_queries = 128;
   costs.min_piece = 64;
   costs.head_by_head = false;
-  costs.deals_pairs = true;
   return costs;
 }
 

@@ -30,6 +30,9 @@ inline std::vector<float> to_floats(const ConstTensorView& tensor) {
 class RecordingBackend : public Backend {
  public:
   BackendInfo info() const override { return {}; }
+  BackendCapabilities capabilities() const override { return {}; }
+  BackendTuning tuning() const override { return {}; }
+  std::int64_t free_memory_bytes() const override { return 0; }
   Result<Buffer> allocate(std::size_t size_bytes) override {
     void* memory = std::aligned_alloc(64, (size_bytes + 63) / 64 * 64);
     return Buffer(static_cast<std::byte*>(memory), size_bytes, [](std::byte* data, std::size_t) { std::free(data); });

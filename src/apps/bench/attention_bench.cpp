@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "apps/bench/read_rate.h"
+#include "apps/options.h"
 #include "apps/output.h"
 #include "io/file.h"
 #include "kernels/backend.h"
@@ -25,8 +26,8 @@ constexpr int kWarmUp = 3;
 /// A read this long runs at the device's full rate.
 constexpr std::int64_t kLongReadBytes = 2LL << 30;
 
-Result<DType> dtype_of(const AttentionBenchOptions& options, const AttentionBenchCase& of) {
-  if (options.kv_cache_dtype == "auto") return options.device == "cuda" ? table_dtype(of.table) : DType::bf16;
+Result<DType> dtype_of(const AttentionBenchOptions& options, const AttentionBenchCase& of, bool is_asynchronous) {
+  if (options.kv_cache_dtype == "auto") return is_asynchronous ? table_dtype(of.table) : DType::bf16;
   if (const auto dtype = dtype_from_name(options.kv_cache_dtype)) return *dtype;
   return fail(ErrorCode::invalid_request, fmt::format("--kv-cache-dtype {}: not a type", options.kv_cache_dtype),
               "kv_cache_dtype");
@@ -37,7 +38,7 @@ std::optional<std::string> memory_obstacle(const Backend& backend, const Attenti
                                            const AttentionRotation& rotation) {
   const std::int64_t bytes = of.token_bytes(kv_dtype) * of.distinct_tokens();
   const std::int64_t needed = bytes * rotation.n_layers(bytes) + rotation.bytes;
-  if (needed <= backend.info().free_memory_bytes) return std::nullopt;
+  if (needed <= backend.free_memory_bytes()) return std::nullopt;
   return fmt::format("{}: {} requests, {} shared, {} own: needs {} MiB of keys and values", of.table, of.n_requests,
                      of.shared_len, of.own_len, needed >> 20);
 }
@@ -47,7 +48,7 @@ class Ceilings {
  public:
   static Result<Ceilings> make(Backend& backend, const AttentionBenchOptions& options, int n_threads) {
     Ceilings made;
-    if (options.device == "cuda") {
+    if (backend.capabilities().is_asynchronous) {
       BATON_TRY(made.cuda_, CudaRead::make(options.device_number));
     } else {
       BATON_TRY(made.cpu_, CpuReadRate::make(backend, n_threads, options.processor_time));
@@ -81,7 +82,7 @@ std::vector<AttentionBenchCase> planning_cases() {
 void print_head(const AttentionBenchOptions& options, const AttentionBenchReport& report, const std::string& command) {
   print_output("{}\n{} ({}), blocks of {} tokens in random order, random normal data\n", command, report.device,
                report.features, kBlockLen);
-  if (report.is_cuda) {
+  if (report.is_asynchronous) {
     print_output(
         "One layer's attention and merge, us: median of {} replays of a captured graph ± half their range, arms interleaved; "
         "at "
@@ -126,32 +127,32 @@ Result<std::vector<AttentionBenchCase>> cases_of(const AttentionBenchOptions& op
 
 Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& options,
                                                  std::span<const AttentionBenchCase> cases) {
-  const bool is_cuda = options.device == "cuda";
-  if (options.processor_time && is_cuda)
-    return fail(ErrorCode::invalid_request, "--processor-time is for a CPU: a CUDA device has its own clock", "processor_time");
   const int n_threads = options.processor_time ? 1 : options.threads;
-  BATON_TRY_VOID(dtype_of(options, {}));
   BackendOptions backend_options;
   backend_options.n_threads = n_threads;
   backend_options.device = options.device_number;
   backend_options.attention_blocks = options.attention_blocks;
   BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(options.device, backend_options));
+  const bool is_asynchronous = backend->capabilities().is_asynchronous;
+  if (options.processor_time && is_asynchronous)
+    return fail(ErrorCode::invalid_request, "--processor-time is for a CPU: a device has its own clock", "processor_time");
+  BATON_TRY_VOID(dtype_of(options, {}, is_asynchronous));
   const BackendInfo info = backend->info();
   AttentionBenchReport report;
   report.device = info.device;
   report.features = info.features;
-  report.is_cuda = is_cuda;
+  report.is_asynchronous = is_asynchronous;
   BATON_TRY(Ceilings ceilings, Ceilings::make(*backend, options, n_threads));
-  const AttentionRotation& rotation = is_cuda ? kCudaRotation : kCpuRotation;
-  const std::int32_t n_runs = options.n_runs > 0 ? options.n_runs : is_cuda ? kCudaRuns : kCpuRuns;
+  const AttentionRotation& rotation = is_asynchronous ? kCudaRotation : kCpuRotation;
+  const std::int32_t n_runs = options.n_runs > 0 ? options.n_runs : is_asynchronous ? kCudaRuns : kCpuRuns;
   for (const AttentionBenchCase& of : cases) {
-    BATON_TRY(const DType kv_dtype, dtype_of(options, of));
+    BATON_TRY(const DType kv_dtype, dtype_of(options, of, is_asynchronous));
     if (auto obstacle = memory_obstacle(*backend, of, kv_dtype, rotation)) {
       report.left_out.push_back(*std::move(obstacle));
       continue;
     }
     BATON_TRY(AttentionCaseRunner runner, AttentionCaseRunner::make(*backend, of, kv_dtype, rotation, options.arms));
-    for (int i = 0; i < (is_cuda ? kWarmUp : 1); ++i) runner.measure(options.processor_time);
+    for (int i = 0; i < (is_asynchronous ? kWarmUp : 1); ++i) runner.measure(options.processor_time);
     runner.forget();
     for (std::int32_t i = 0; i < n_runs; ++i) runner.measure(options.processor_time);
     AttentionBenchRun run = runner.finish();
@@ -165,7 +166,7 @@ Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& op
 
 void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) {
   app.add_option("--device", options.device, "Where attention runs")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->check(CLI::IsMember(choices(kBackendNames)))
       ->capture_default_str();
   app.add_option("--device-number", options.device_number, "Which CUDA device")
       ->check(CLI::Range(0, 63))

@@ -27,7 +27,7 @@ struct AttentionFreeShape {
 };
 
 struct AttentionBenchOptions {
-  std::string device = "cpu";           ///< cpu or cuda
+  std::string device = "cpu";           ///< one of kBackendNames
   int device_number = 0;                ///< which CUDA device
   int attention_blocks = 0;             ///< of the CUDA kernel's grid; 0: as many as it holds at once
   int threads = 0;                      ///< of a CPU; 0: all

@@ -65,7 +65,7 @@ struct Verdict {
 
 Verdict judge(const AttentionBenchReport& report, const AttentionBenchRun& run) {
   Verdict verdict;
-  if (!report.is_cuda || run.of.table == "free" || run.kv_dtype != table_dtype(run.of.table)) return verdict;
+  if (!report.is_asynchronous || run.of.table == "free" || run.kv_dtype != table_dtype(run.of.table)) return verdict;
   verdict.goal_us = attention_goal_us(run.of, run.read_us, report.floor_us(run));
   verdict.references = attention_references(run.of);
   if (!verdict.goal_us || !verdict.references) return verdict;
@@ -180,7 +180,7 @@ json::Value run_json(const AttentionBenchReport& report, const AttentionBenchRun
 }  // namespace
 
 double AttentionBenchReport::floor_us(const AttentionBenchRun& run) const {
-  return static_cast<double>(run.distinct_bytes + (is_cuda ? run.query_bytes : 0)) / read_bytes_per_us;
+  return static_cast<double>(run.distinct_bytes + (is_asynchronous ? run.query_bytes : 0)) / read_bytes_per_us;
 }
 
 std::string attention_tables(const AttentionBenchReport& report) {
@@ -189,7 +189,7 @@ std::string attention_tables(const AttentionBenchReport& report) {
     const auto runs = runs_of(report, table);
     if (runs.empty()) continue;
     text += fmt::format("\n{}: {} ({})\n\n{}", table, title, dtypes_of(runs),
-                        report.is_cuda ? cuda_table(report, table) : cpu_table(report, table));
+                        report.is_asynchronous ? cuda_table(report, table) : cpu_table(report, table));
   }
   for (const std::string& line : report.left_out) text += fmt::format("\nLeft out: {}\n", line);
   return text;

@@ -12,7 +12,7 @@ namespace baton {
 struct AttentionBenchReport {
   std::string device;
   std::string features;
-  bool is_cuda = false;
+  bool is_asynchronous = false;  ///< a device, with a clock of its own; else a CPU
   double read_bytes_per_us = 0;  ///< plain reads during the run: 256 MiB by a CPU's threads, 2 GiB by a CUDA kernel
   std::vector<AttentionBenchRun> runs;
   std::vector<PlanningTime> planning;

@@ -175,7 +175,8 @@ Result<void> AttentionCaseRunner::fill(std::int32_t n_blocks) {
 Result<void> AttentionCaseRunner::add_arm(const std::string& name) {
   AttentionPlanOptions options;
   options.relay = name == "relay";
-  options.costs = backend_->info().attention_costs;
+  options.costs = backend_->tuning().attention_costs;
+  options.deals_pairs = backend_->capabilities().deals_pairs;
   const AttentionPlan plan =
       plan_attention(in_order(sequences_of(run_.of, tables_)), shape_of(run_.of, run_.kv_dtype), options);
   auto arm = std::make_unique<Arm>();
@@ -254,7 +255,8 @@ PlanningTime time_planning(const Backend& backend, const AttentionBenchCase& of,
   const std::vector<std::vector<BlockId>> tables = block_tables(of);
   const std::vector<SequenceRows> sequences = sequences_of(of, tables);
   AttentionPlanOptions options;
-  options.costs = backend.info().attention_costs;
+  options.costs = backend.tuning().attention_costs;
+  options.deals_pairs = backend.capabilities().deals_pairs;
   PlanningTime result{of};
   std::vector<double> order, planning, packing;
   for (int run = 0; run < kPlanningRuns; ++run) {

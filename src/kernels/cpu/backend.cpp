@@ -35,7 +35,7 @@ std::string processor_name() {
 }
 
 /// MemAvailable, less if the control group allows less.
-std::int64_t free_memory_bytes() {
+std::int64_t free_bytes_of_host() {
   std::int64_t available = static_cast<std::int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)
@@ -94,12 +94,19 @@ BackendInfo CpuBackend::info() const {
   info.device = fmt::format("{}, {} thread{}", processor_name(), parallel_.n_threads(), parallel_.n_threads() == 1 ? "" : "s");
   info.features = to_string(isa_);
   info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  info.free_memory_bytes = free_memory_bytes();
-  info.has_bf16_matmul = isa_ >= CpuIsa::avx512_bf16;
-  // Per thread, as measured on Zen 4 (bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200
-  // GFLOP/s of bf16 dot products.
+  return info;
+}
+
+BackendCapabilities CpuBackend::capabilities() const {
+  return {.has_bf16_matmul = isa_ >= CpuIsa::avx512_bf16, .has_batch_invariant = true, .shares_host_memory = true};
+}
+
+BackendTuning CpuBackend::tuning() const {
+  BackendTuning tuning;
+  // Per thread, as measured on Zen 4 (bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200 GFLOP/s of bf16
+  // dot products.
   const double n = parallel_.n_threads();
-  AttentionCosts& costs = info.attention_costs;
+  AttentionCosts& costs = tuning.attention_costs;
   costs.n_workers = parallel_.n_threads();
   costs.memory_bytes_per_us = 20e3 * n;
   costs.cache_bytes_per_us = 64e3 * n;
@@ -108,8 +115,13 @@ BackendInfo CpuBackend::info() const {
   costs.partial_bytes_per_us = 15e3 * n;
   costs.item_us = 0.7;
   costs.row_tile = 64;
-  return info;
+  // Matmuls are as fast at this many rows as at any more, so prefill beside decodes loses nothing by it, and a step with
+  // decodes lasts a tenth of one with 2048 (bench/results/schedule.md).
+  tuning.prefill_rows = 128;
+  return tuning;
 }
+
+std::int64_t CpuBackend::free_memory_bytes() const { return free_bytes_of_host(); }
 
 Result<Buffer> CpuBackend::allocate(std::size_t size_bytes) { return allocate_pages(size_bytes); }
 

@@ -20,6 +20,9 @@ class CpuBackend final : public Backend {
   static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);
 
   BackendInfo info() const override;
+  BackendCapabilities capabilities() const override;
+  BackendTuning tuning() const override;
+  std::int64_t free_memory_bytes() const override;
   Result<Buffer> allocate(std::size_t size_bytes) override;
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;

@@ -42,6 +42,26 @@ Result<std::byte*> device_memory(std::size_t size_bytes, std::string_view what) 
                                                     size_bytes, free_bytes, total_bytes));
 }
 
+struct DeviceMemory {
+  std::size_t free = 0;
+  std::size_t total = 0;
+};
+
+/// In bytes, of a device that is the calling thread's own.
+DeviceMemory memory_of(const Device&) {
+  DeviceMemory memory;
+  check_cuda(cudaMemGetInfo(&memory.free, &memory.total), "cudaMemGetInfo");
+  return memory;
+}
+
+/// What a device says of itself; 0 where its driver does not know.
+int attribute_of(int ordinal, cudaDeviceAttr attribute) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess) return value;
+  cudaGetLastError();  // a question without an answer is no reason for the next launch to fail
+  return 0;
+}
+
 Result<int> count_devices() {
   int n_devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&n_devices);
@@ -81,6 +101,8 @@ Result<Device> describe(int ordinal) {
   device.n_multiprocessors = properties.multiProcessorCount;
   device.max_shared_bytes = properties.sharedMemPerBlockOptin;
   device.l2_bytes = properties.l2CacheSize;
+  device.figures = {device.compute_capability, device.n_multiprocessors, attribute_of(ordinal, cudaDevAttrClockRate),
+                    attribute_of(ordinal, cudaDevAttrMemoryClockRate), attribute_of(ordinal, cudaDevAttrGlobalMemoryBusWidth)};
   device.name = properties.name;
   if (device.compute_capability < kOldestComputeCapability)
     return fail(ErrorCode::unsupported,
@@ -215,29 +237,31 @@ const Device& CudaBackend::device() const {
 }
 
 BackendInfo CudaBackend::info() const {
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  device();
-  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   BackendInfo info;
   info.name = "cuda";
-  info.device = fmt::format("{}, {} multiprocessors, {} GiB", device_.name, device_.n_multiprocessors, total_bytes >> 30);
+  info.device =
+      fmt::format("{}, {} multiprocessors, {} GiB", device_.name, device_.n_multiprocessors, memory_of(device()).total >> 30);
   info.features = fmt::format("sm_{}", device_.compute_capability);
-  info.memory_bytes = static_cast<std::int64_t>(total_bytes);
-  info.free_memory_bytes = static_cast<std::int64_t>(free_bytes);
-  info.has_bf16_matmul = true;
-  info.rounds_matmul_outputs = true;
-  info.is_asynchronous = true;
-  // Near an H200's: 4.5 TB/s of memory, 9.6 of L2, 450 TFLOP/s of the products of attention, an item's own time and a merging
-  // launch as measured there.
-  AttentionCosts& costs = info.attention_costs;
-  costs.memory_bytes_per_us = 4.5e6;
-  costs.cache_bytes_per_us = 9.6e6;
+  info.memory_bytes = static_cast<std::int64_t>(memory_of(device()).total);
+  return info;
+}
+
+BackendCapabilities CudaBackend::capabilities() const {
+  return {.has_bf16_matmul = true, .is_asynchronous = true, .rounds_matmul_outputs = true, .deals_pairs = true};
+}
+
+BackendTuning CudaBackend::tuning() const {
+  const DeviceRates rates = rates_of(device_.figures);
+  BackendTuning tuning;
+  AttentionCosts& costs = tuning.attention_costs;
+  costs.memory_bytes_per_us = rates.memory_bytes_per_us;
+  costs.cache_bytes_per_us = rates.cache_bytes_per_us;
   costs.cache_bytes = device_.l2_bytes;
-  costs.flops_per_us = 450e6;
+  costs.flops_per_us = rates.flops_per_us;
   costs.few_queries = 32;
   costs.query_granule = 16;
-  costs.partial_bytes_per_us = 3e6;
+  costs.partial_bytes_per_us = rates.partial_bytes_per_us;
+  // An item's own time and a merging launch, as measured on an H200: latencies, much alike on every device.
   costs.item_us = 3.0;
   costs.merge_us = 4.5;
   costs.relay_us = 2.0;
@@ -245,9 +269,11 @@ BackendInfo CudaBackend::info() const {
   costs.row_tile_queries = kAttentionTileRows;
   costs.min_piece = 256;
   costs.head_by_head = false;
-  costs.deals_pairs = true;
-  return info;
+  tuning.max_captured_rows = 512;
+  return tuning;
 }
+
+std::int64_t CudaBackend::free_memory_bytes() const { return static_cast<std::int64_t>(memory_of(device()).free); }
 
 Result<Buffer> CudaBackend::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return Buffer{};

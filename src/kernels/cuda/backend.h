@@ -24,6 +24,9 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   BackendInfo info() const override;
+  BackendCapabilities capabilities() const override;
+  BackendTuning tuning() const override;
+  std::int64_t free_memory_bytes() const override;
   Result<Buffer> allocate(std::size_t size_bytes) override;
   /// Both wait for everything enqueued before.
   void copy_from_host(TensorView device, ConstTensorView host) override;

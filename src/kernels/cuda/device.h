@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/check.h"
+#include "kernels/cuda/device_rates.h"
 
 namespace baton::cuda {
 
@@ -17,6 +18,7 @@ struct Device {
   int n_multiprocessors = 0;
   std::size_t max_shared_bytes = 0;  ///< most dynamic shared memory of a block
   std::int64_t l2_bytes = 0;
+  DeviceFigures figures;
   std::string name;
   cudaStream_t stream = nullptr;
 };
