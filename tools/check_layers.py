@@ -15,7 +15,7 @@ from pathlib import Path
 ARROWS = {
     "core": [],
     "io": ["core"],
-    "jinja": ["io", "core"],
+    "jinja": ["core"],
     "text": ["jinja", "io", "core"],
     "kernels": ["core"],
     "kernels/cpu": ["kernels", "core"],

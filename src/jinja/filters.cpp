@@ -204,8 +204,7 @@ Result<Value> write_json(const NativeCall& call) {
 /// Not in Jinja or Transformers: some published templates ask for it, and other engines have it.
 Result<Value> read_json(const NativeCall& call) {
   if (!call.self.is(Kind::string)) return type_error("from_json needs a string, not " + std::string(type_name(call.self)));
-  BATON_TRY(const json::Value parsed, json::parse(call.self.as_string(), "from_json"));
-  return from_json(call.arena, parsed, Texts::copy);  // `parsed` dies here
+  return call.arena.read_json()(call.arena, call.self.as_string());
 }
 
 Result<Value> fill_format(const NativeCall& call) {

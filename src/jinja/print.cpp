@@ -245,47 +245,6 @@ class JsonWriter {
   Writer out_;
 };
 
-Result<Value> from_json_at(Arena& arena, const json::Value& json, Texts texts, int depth) {
-  if (depth > json::kMaxDepth)
-    return fail(ErrorCode::invalid_request, "a value is nested deeper than " + std::to_string(json::kMaxDepth) + " levels");
-  if (!arena.spend(1)) return fail_exhausted(arena);
-  using Type = json::Value::value_t;
-  switch (json.type()) {
-    case Type::boolean: return Value::boolean(json.get_ref<const json::Value::boolean_t&>());
-    case Type::number_integer: return Value::integer(json.get_ref<const json::Value::number_integer_t&>());
-    case Type::number_unsigned: {
-      const std::uint64_t number = json.get_ref<const json::Value::number_unsigned_t&>();
-      if (number > static_cast<std::uint64_t>(INT64_MAX)) return Value::floating(static_cast<double>(number));
-      return Value::integer(static_cast<std::int64_t>(number));
-    }
-    case Type::number_float: return Value::floating(json.get_ref<const json::Value::number_float_t&>());
-    case Type::string: {
-      const std::string& text = json.get_ref<const std::string&>();
-      if (text.size() > arena.limits().memory_bytes) arena.exhaust("memory");
-      return texts == Texts::copy ? arena.text(std::string_view(text)) : Value::string(text);
-    }
-    case Type::array: {
-      std::vector<Value> items;
-      items.reserve(json.size());
-      for (const json::Value& element : json) {
-        BATON_TRY(const Value value, from_json_at(arena, element, texts, depth + 1));
-        items.push_back(value);
-      }
-      return arena.list(List::Flavor::list, std::move(items));
-    }
-    case Type::object: {
-      Dict* dict = arena.dict();
-      for (auto field = json.begin(); field != json.end(); ++field) {
-        BATON_TRY(const Value value, from_json_at(arena, field.value(), texts, depth + 1));
-        const Value key = Value::string(field.key());
-        dict->set(texts == Texts::copy ? arena.text(key.as_string()) : key, value);
-      }
-      return Value::dict(dict);
-    }
-    default: return Value::none();
-  }
-}
-
 }  // namespace
 
 std::string float_text(double value) {
@@ -364,7 +323,5 @@ Value escape_html(Arena& arena, Value text) {
 }
 
 Result<Value> to_json(Arena& arena, Value value, const JsonStyle& style) { return JsonWriter(arena, style).run(value); }
-
-Result<Value> from_json(Arena& arena, const json::Value& json, Texts texts) { return from_json_at(arena, json, texts, 0); }
 
 }  // namespace baton::jinja

@@ -1,11 +1,10 @@
-/// Values as text: Python's str and repr, and JSON as Python's json.dumps writes it; JSON as values.
+/// Values as text: Python's str and repr, and JSON as Python's json.dumps writes it.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "core/result.h"
-#include "io/json.h"
 #include "jinja/value.h"
 
 namespace baton::jinja {
@@ -30,10 +29,5 @@ struct JsonStyle {
 };
 /// Errors (invalid_request) name a value that JSON cannot hold.
 Result<Value> to_json(Arena& arena, Value value, const JsonStyle& style);
-
-enum class Texts : bool { view, copy };
-/// `json` as a value; its strings are copied into the arena, or stay views into `json`. Errors: nested deeper than
-/// json::kMaxDepth.
-Result<Value> from_json(Arena& arena, const json::Value& json, Texts texts);
 
 }  // namespace baton::jinja

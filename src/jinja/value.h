@@ -165,14 +165,20 @@ struct Limits {
   int depth = 600;                           ///< nested expressions, statements and macro calls
 };
 
+class Arena;
+/// Reads a JSON text for the filter from_json; the value keeps nothing of the text but copies in the arena. The template language
+/// has no JSON parser of its own: the caller of a render brings one.
+using JsonReader = Result<Value> (*)(Arena& arena, std::string_view text);
+
 /// Owns all values of one render and counts what it uses. One thread.
 class Arena {
  public:
-  explicit Arena(const Limits& limits) : limits_(limits) {}
+  Arena(const Limits& limits, JsonReader read_json) : limits_(limits), read_json_(read_json) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   const Limits& limits() const { return limits_; }
+  JsonReader read_json() const { return read_json_; }
 
   /// Charges `units` of work. Returns false from the moment a limit is exceeded: see exhausted().
   bool spend(std::size_t units);
@@ -204,6 +210,7 @@ class Arena {
   };
 
   Limits limits_;
+  JsonReader read_json_;
   std::string_view exhausted_;
   std::int64_t work_ = 0;
   std::size_t bytes_ = 0;

@@ -6,8 +6,8 @@
 
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
-#include "jinja/print.h"
 #include "jinja/strings.h"
+#include "text/template_values.h"
 
 namespace baton {
 
@@ -27,11 +27,11 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source) {
 }
 
 Result<std::string> ChatTemplate::render(const Context& context) const {
-  jinja::Arena arena{jinja::Limits{}};
+  jinja::Arena arena(jinja::Limits{}, read_template_json);
   const auto now = std::chrono::system_clock::to_time_t(context.now.value_or(std::chrono::system_clock::now()));
   jinja::Scope* variables = arena.scope(jinja::global_scope(arena, now));
   const auto set_json = [&](std::string_view name, const json::Value& value) -> Result<void> {
-    BATON_TRY(const jinja::Value converted, jinja::from_json(arena, value, jinja::Texts::view));
+    BATON_TRY(const jinja::Value converted, template_value(arena, value, TemplateTexts::view));
     variables->set(name, converted);
     return {};
   };

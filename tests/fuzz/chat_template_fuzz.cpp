@@ -8,8 +8,8 @@
 #include "io/json.h"
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
-#include "jinja/print.h"
 #include "jinja/strings.h"
+#include "text/template_values.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace baton;
@@ -23,12 +23,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const jinja::Limits limits{
       .output_bytes = 1 << 20, .memory_bytes = 8 << 20, .work = 300'000, .loop_iterations = 20'000, .depth = 600};
-  jinja::Arena arena(limits);
+  jinja::Arena arena(limits, read_template_json);
   jinja::Scope* variables = arena.scope(jinja::global_scope(arena, 1'700'000'000));
   const auto context = json::parse(input.substr(std::min(input.size(), source.size() + 1)), "the variables");
   if (context && context->is_object()) {
     for (auto field = context->begin(); field != context->end(); ++field) {
-      const auto value = jinja::from_json(arena, field.value(), jinja::Texts::view);
+      const auto value = template_value(arena, field.value(), TemplateTexts::view);
       if (value) variables->set(field.key(), *value);
     }
   }

@@ -6,13 +6,14 @@
 #include "jinja/interpreter.h"
 #include "jinja/native.h"
 #include "jinja/parser.h"
+#include "text/template_values.h"
 
 namespace baton::jinja {
 namespace {
 
 Result<std::string> render(const std::string& source, const Limits& limits = {}) {
   BATON_TRY(const Body body, parse(source, {}));
-  Arena arena(limits);
+  Arena arena(limits, read_template_json);
   return Interpreter(arena).run(body, arena.scope(global_scope(arena, 0)));
 }
 

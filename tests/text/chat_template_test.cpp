@@ -12,8 +12,8 @@
 
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
-#include "jinja/print.h"
 #include "support/source_folder.h"
+#include "text/template_values.h"
 
 namespace baton {
 namespace {
@@ -248,10 +248,10 @@ TEST(ChatTemplate, equals_jinja2_on_one_feature_templates) {
     // These were rendered without trim_blocks and lstrip_blocks.
     const auto body = jinja::parse(test["template"].get<std::string>(), {.trim_blocks = false, .lstrip_blocks = false});
     ASSERT_TRUE(body.has_value()) << test["name"] << ": " << body.error().message;
-    jinja::Arena arena{jinja::Limits{}};
+    jinja::Arena arena(jinja::Limits{}, read_template_json);
     jinja::Scope* scope = arena.scope(jinja::global_scope(arena, 0));
     for (auto field = test["context"].begin(); field != test["context"].end(); ++field)
-      scope->set(field.key(), jinja::from_json(arena, field.value(), jinja::Texts::view).value());
+      scope->set(field.key(), template_value(arena, field.value(), TemplateTexts::view).value());
     const auto text = jinja::Interpreter(arena).run(*body, scope);
     const std::string got = text ? *text : "error: " + text.error().message;
     EXPECT_EQ(got, test["expected_python_jinja2"].get<std::string>()) << test["name"] << "\n" << test["template"];
