@@ -33,6 +33,7 @@ StreamDecoder::Piece StreamDecoder::push(TokenId id) {
   if (!may_stop) --n_before_stops_;
   if (is_stopped_ || !tokenizer_.contains(id) || (skip_special_tokens_ && tokenizer_.is_special(id))) return {};
   stream_.push(tokenizer_.token_text(id), pending_);
+  may_stop_ = may_stop;
   if (!may_stop || stop_strings_.empty()) return {std::exchange(pending_, {}), {}};
   return take(false);
 }
@@ -40,6 +41,7 @@ StreamDecoder::Piece StreamDecoder::push(TokenId id) {
 StreamDecoder::Piece StreamDecoder::finish() {
   if (is_stopped_) return {};
   stream_.finish(pending_);
+  if (!may_stop_) return {std::exchange(pending_, {}), {}};
   return take(true);
 }
 

@@ -179,5 +179,15 @@ TEST(StreamDecoder, looks_for_stop_strings_behind_the_least_number_of_tokens) {
   EXPECT_EQ(text_of(100), "abcabcd");
 }
 
+TEST(StreamDecoder, does_not_stop_at_the_end_of_the_least_number_of_tokens) {
+  const Tokenizer tokenizer = make(test::byte_level_tokenizer());
+  const auto text_of = [&](const Ids& ids) {
+    StreamDecoder decoder(tokenizer, {"\uFFFD"}, false, true, /*min_tokens=*/2);
+    return stream(decoder, ids).text;
+  };
+  EXPECT_EQ(text_of({'a', 0xE2}), "a\uFFFD") << "half a character of the last of these tokens, held to the end";
+  EXPECT_EQ(text_of({'a', 'b', 0xE2}), "ab");
+}
+
 }  // namespace
 }  // namespace baton
