@@ -11,11 +11,31 @@
 
 namespace baton {
 
-/// The step's sequences in batch order.
-struct BatchBuilder::Layout {
-  std::vector<const Sequence*> sequences;
+/// A step in the making: its sequences in batch order, and its sections. The memory is kept from step to step.
+struct BatchBuilder::Work {
+  std::vector<const Sequence*> in_plan_order;
+  std::vector<SequenceRows> unordered;  ///< in plan order
   std::vector<SequenceRows> rows;
   std::vector<std::int32_t> first_row;  ///< of each sequence, and the end
+  std::vector<TokenId> token_ids;
+  std::vector<std::int64_t> kv_indices;
+  std::vector<SamplingMetadata> samples;
+  SamplingLists lists;
+  std::vector<std::int32_t> reset_slots;
+  std::vector<std::int32_t> relayed;  ///< tokens that each sequence reads together with others
+  std::size_t n_step_bytes = 0;       ///< of the last step
+
+  void clear() {
+    unordered.clear();
+    in_plan_order.clear();
+    rows.clear();
+    first_row.clear();
+    token_ids.clear();
+    kv_indices.clear();
+    samples.clear();
+    lists.clear();
+    reset_slots.clear();
+  }
 };
 
 namespace {
@@ -40,74 +60,83 @@ std::int64_t plain_bytes(std::span<const TokenRow> rows, const AttentionShape& s
 }  // namespace
 
 BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options)
-    : groups_(std::move(groups)), options_(options) {
+    : groups_(std::move(groups)), options_(options), work_(std::make_unique<Work>()) {
   check(!groups_.empty(), "BatchBuilder: no layer group");
 }
+BatchBuilder::~BatchBuilder() = default;
+BatchBuilder::BatchBuilder(BatchBuilder&&) noexcept = default;
 
-BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) {
-  std::vector<SequenceRows> unordered;
+/// Rows, KV indices and samples of the plan's sequences, in batch order.
+void BatchBuilder::lay_out(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find, BuiltStep& built) {
+  Work& work = *work_;
+  work.clear();
   for (const PlannedSequence& planned : plan.sequences) {
-    unordered.push_back({planned.slot, find(planned.id).table.blocks_of(0), planned.first_position + planned.n_rows, planned.n_rows});
+    work.in_plan_order.push_back(&find(planned.id));
+    work.unordered.push_back(
+        {planned.slot, work.in_plan_order.back()->table.blocks_of(0), planned.first_position + planned.n_rows, planned.n_rows});
   }
-  Layout layout;
-  BuiltStep built{.input = StepInput(static_cast<std::int32_t>(groups_.size()))};
-  std::vector<TokenId> token_ids;
-  std::vector<std::int64_t> kv_indices;
-  std::vector<SamplingMetadata> samples;
-  SamplingLists lists;
-  built.samples_of.resize(plan.sequences.size());
   const std::int32_t block_len = groups_[0].shape.block_len;
-  for (const std::int32_t index : planner_.order(unordered)) {
-    const PlannedSequence& planned = plan.sequences[static_cast<std::size_t>(index)];
-    const Sequence& sequence = find(planned.id);
-    layout.sequences.push_back(&sequence);
-    layout.rows.push_back(unordered[static_cast<std::size_t>(index)]);
-    layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
-    Range& own_samples = built.samples_of[static_cast<std::size_t>(index)];
-    own_samples.first = static_cast<std::int32_t>(samples.size());
+  for (const std::int32_t index : planner_.order(work.unordered)) {
+    const auto at = static_cast<std::size_t>(index);
+    const PlannedSequence& planned = plan.sequences[at];
+    const Sequence& sequence = *work.in_plan_order[at];
+    work.rows.push_back(work.unordered[at]);
+    work.first_row.push_back(static_cast<std::int32_t>(work.token_ids.size()));
+    Range& own_samples = built.samples_of[at];
+    own_samples.first = static_cast<std::int32_t>(work.samples.size());
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
-      token_ids.push_back(token_at(sequence, planned, position));
-      const std::int64_t block = sequence.table.blocks_of(0)[static_cast<std::size_t>(position / block_len)].value;
-      kv_indices.push_back(block * block_len + position % block_len);
+      work.token_ids.push_back(token_at(sequence, planned, position));
+      const std::int64_t block = work.rows.back().blocks[static_cast<std::size_t>(position / block_len)].value;
+      work.kv_indices.push_back(block * block_len + position % block_len);
       if (!sequence.scores_row(position)) continue;
-      samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(token_ids.size()) - 1, position));
+      work.samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(work.token_ids.size()) - 1, position));
       built.drafts_of_sample.emplace_back();
     }
     built.reads.push_back({.id = sequence.id});
-    own_samples.count = static_cast<std::int32_t>(samples.size()) - own_samples.first + planned.max_tokens;
+    own_samples.count = static_cast<std::int32_t>(work.samples.size()) - own_samples.first + planned.max_tokens;
     if (planned.max_tokens == 0) continue;
     const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
-    const std::int32_t first_row = static_cast<std::int32_t>(token_ids.size()) - 1 - n_drafts;
-    samples.push_back(make_sampling(sequence, first_row, lists));
+    const std::int32_t first_row = static_cast<std::int32_t>(work.token_ids.size()) - 1 - n_drafts;
+    work.samples.push_back(make_sampling(sequence, first_row, work.lists));
     built.drafts_of_sample.emplace_back();
     for (std::int32_t n = 1; n <= n_drafts; ++n) {
       const auto drafts = std::span(planned.drafts).first(static_cast<std::size_t>(n));
-      samples.push_back(
-          make_draft_sampling(sequence, drafts, SlotId{planned.first_draft_slot.value + n - 1}, first_row + n, lists));
+      work.samples.push_back(
+          make_draft_sampling(sequence, drafts, SlotId{planned.first_draft_slot.value + n - 1}, first_row + n, work.lists));
       built.drafts_of_sample.push_back(drafts);
     }
   }
-  layout.first_row.push_back(static_cast<std::int32_t>(token_ids.size()));
-  std::vector<std::int32_t> reset_slots;
-  for (const SlotId slot : plan.reset_slots) reset_slots.push_back(slot.value);
+  work.first_row.push_back(static_cast<std::int32_t>(work.token_ids.size()));
+  for (const SlotId slot : plan.reset_slots) work.reset_slots.push_back(slot.value);
+}
+
+BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) {
+  Work& work = *work_;
+  BuiltStep built{.input = StepInput(static_cast<std::int32_t>(groups_.size()))};
+  built.input.reserve(work.n_step_bytes + work.n_step_bytes / 8);
+  built.samples_of.resize(plan.sequences.size());
+  built.reads.reserve(plan.sequences.size());
+  built.drafts_of_sample.reserve(plan.sequences.size());
+  lay_out(plan, find, built);
 
   StepHeader& header = built.input.header();
   header.step = plan.step;
-  header.n_rows = static_cast<std::int32_t>(token_ids.size());
-  built.input.append(SectionKind::token_ids, token_ids);
-  built.input.append(SectionKind::reset_slots, reset_slots);
-  built.input.append(SectionKind::samples, samples);
-  built.input.append(SectionKind::token_counts, lists.counts);
-  built.input.append(SectionKind::token_biases, lists.biases);
-  built.input.append(SectionKind::token_bans, lists.bans);
-  built.input.append(SectionKind::allowed_ids, lists.allowed_ids);
+  header.n_rows = static_cast<std::int32_t>(work.token_ids.size());
+  built.input.append(SectionKind::token_ids, work.token_ids);
+  built.input.append(SectionKind::reset_slots, work.reset_slots);
+  built.input.append(SectionKind::samples, work.samples);
+  built.input.append(SectionKind::token_counts, work.lists.counts);
+  built.input.append(SectionKind::token_biases, work.lists.biases);
+  built.input.append(SectionKind::token_bans, work.lists.bans);
+  built.input.append(SectionKind::allowed_ids, work.lists.allowed_ids);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const AttentionPlan& attention = planner_.plan(layout.rows, groups_[g].shape, options_);
+    const AttentionPlan& attention = planner_.plan(work.rows, groups_[g].shape, options_);
     append_plan(built.input, attention, static_cast<int>(g));
-    built.input.append(SectionKind::kv_indices, kv_indices, static_cast<int>(g));
-    add_reads(groups_[g], layout, attention, built);
+    built.input.append(SectionKind::kv_indices, work.kv_indices, static_cast<int>(g));
+    add_reads(groups_[g], attention, built);
   }
   built.input.finish();
+  work.n_step_bytes = built.input.bytes().size();
   for (const SequenceReads& reads : built.reads) {
     built.kv_bytes_requested += reads.kv_bytes_requested;
     built.kv_bytes_saved += reads.kv_bytes_saved;
@@ -116,29 +145,30 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
 }
 
 /// Charges every item to the sequences of its rows.
-void BatchBuilder::add_reads(const LayerGroup& group, const Layout& layout, const AttentionPlan& plan, BuiltStep& built) const {
-  const std::size_t n_sequences = layout.sequences.size();
-  std::vector<std::int32_t> relayed(n_sequences, 0);
+void BatchBuilder::add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built) {
+  const std::vector<std::int32_t>& first_row = work_->first_row;
+  std::vector<std::int32_t>& relayed = work_->relayed;
+  const std::size_t n_sequences = built.reads.size();
+  relayed.assign(n_sequences, 0);
   for (const AttentionItem& item : plan.items) {
     const std::int32_t len = item.kv_end - item.kv_begin;
     const std::int64_t bytes = len * group.shape.token_bytes() * group.n_layers;
     const std::int32_t end_row = item.first_row + item.n_rows;
-    const auto after = std::ranges::upper_bound(layout.first_row, item.first_row);
-    for (auto i = static_cast<std::size_t>(after - layout.first_row.begin()) - 1;
-         i < n_sequences && layout.first_row[i] < end_row; ++i) {
+    const auto after = std::ranges::upper_bound(first_row, item.first_row);
+    for (auto i = static_cast<std::size_t>(after - first_row.begin()) - 1; i < n_sequences && first_row[i] < end_row; ++i) {
       // Shares are differences of a rounded running sum, so that they add up to the whole.
-      const std::int64_t from = bytes * (std::max(item.first_row, layout.first_row[i]) - item.first_row) / item.n_rows;
-      const std::int64_t until = bytes * (std::min(end_row, layout.first_row[i + 1]) - item.first_row) / item.n_rows;
+      const std::int64_t from = bytes * (std::max(item.first_row, first_row[i]) - item.first_row) / item.n_rows;
+      const std::int64_t until = bytes * (std::min(end_row, first_row[i + 1]) - item.first_row) / item.n_rows;
       built.reads[i].kv_bytes_requested += until - from;
       built.reads[i].kv_bytes_saved -= until - from;
-      if (item.n_sequences < 2 || layout.first_row[i + 1] > end_row) continue;  // counted where its last row is
+      if (item.n_sequences < 2 || first_row[i + 1] > end_row) continue;  // counted where its last row is
       relayed[i] += len;
       built.reads[i].largest_group = std::max(built.reads[i].largest_group, item.n_sequences);
     }
   }
   for (std::size_t i = 0; i < n_sequences; ++i) {
-    const auto begin = static_cast<std::size_t>(layout.first_row[i]);
-    const auto n_rows = static_cast<std::size_t>(layout.first_row[i + 1]) - begin;
+    const auto begin = static_cast<std::size_t>(first_row[i]);
+    const auto n_rows = static_cast<std::size_t>(first_row[i + 1]) - begin;
     built.reads[i].kv_bytes_saved +=
         plain_bytes(std::span(plan.rows).subspan(begin, n_rows), group.shape, rows_a_read(options_.costs, group.shape)) *
         group.n_layers;

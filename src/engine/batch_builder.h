@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -50,6 +51,8 @@ std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& bui
 class BatchBuilder {
  public:
   BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options);
+  ~BatchBuilder();
+  BatchBuilder(BatchBuilder&&) noexcept;
 
   /// Whether the steps built from now on read shared nodes once for all.
   void set_relay(bool relay) { options_.relay = relay; }
@@ -58,12 +61,14 @@ class BatchBuilder {
   BuiltStep build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find);
 
  private:
-  struct Layout;
-  void add_reads(const LayerGroup& group, const Layout& layout, const AttentionPlan& plan, BuiltStep& built) const;
+  struct Work;
+  void lay_out(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find, BuiltStep& built);
+  void add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built);
 
   std::vector<LayerGroup> groups_;
   AttentionPlanOptions options_;
   AttentionPlanner planner_;
+  std::unique_ptr<Work> work_;
 };
 
 }  // namespace baton

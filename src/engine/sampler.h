@@ -18,6 +18,14 @@ struct SamplingLists {
   std::vector<TokenBias> biases;
   std::vector<TokenBan> bans;
   std::vector<TokenId> allowed_ids;
+
+  /// Keeps the memory.
+  void clear() {
+    counts.clear();
+    biases.clear();
+    bans.clear();
+    allowed_ids.clear();
+  }
 };
 
 /// Brings the counts that the sequence's penalties need up to the tokens it has.

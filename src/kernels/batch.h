@@ -318,6 +318,9 @@ class StepInput {
     bytes_.resize(sizeof(StepHeader) + groups_.size() * sizeof(LayerGroupHeader));
   }
 
+  /// Memory for a step of so many bytes, so that appending does not move it.
+  void reserve(std::size_t size_bytes) { bytes_.reserve(size_bytes); }
+
   StepHeader& header() { return header_; }
   LayerGroupHeader& group(int index) { return groups_.at(static_cast<std::size_t>(index)); }
 
@@ -327,8 +330,9 @@ class StepInput {
     check(sizeof(T) == static_cast<std::size_t>(kSections[static_cast<std::size_t>(kind)].element_bytes),
           "StepInput: a section has elements of another size");
     const std::size_t offset = (bytes_.size() + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
-    bytes_.resize(offset + elements.size_bytes());
-    if (!elements.empty()) std::memcpy(bytes_.data() + offset, elements.data(), elements.size_bytes());
+    bytes_.resize(offset);
+    const std::span<const std::byte> bytes = std::as_bytes(elements);
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     Section& section = static_cast<std::size_t>(kind) < kStepKinds ? header_.section(kind) : group(of_group).section(kind);
     section = {static_cast<std::int32_t>(offset), static_cast<std::int32_t>(elements.size())};
   }
