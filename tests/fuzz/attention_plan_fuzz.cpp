@@ -43,7 +43,7 @@ baton::AttentionPlanOptions any_options(FuzzedDataProvider& input) {
   options.costs.relay_us = input.ConsumeBool() ? 2 : 0;
   options.costs.min_piece = input.ConsumeIntegralInRange<std::int32_t>(1, 600);
   options.costs.head_by_head = input.ConsumeBool();
-  options.costs.deals_pairs = input.ConsumeBool();
+  options.deals_pairs = input.ConsumeBool();
   return options;
 }
 
