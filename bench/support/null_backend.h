@@ -79,12 +79,14 @@ class NullBackend final : public Backend {
   void resolve_rows(const ResolveRowsArgs&) override {}
   void embedding(const EmbeddingArgs&) override {}
   void rms_norm(const RmsNormArgs&) override {}
+  void layer_norm(const LayerNormArgs&) override {}
   void gather_rows(const GatherRowsArgs&) override {}
   void matmul(const MatmulArgs&) override {}
   void rope_append(const RopeAppendArgs&) override {}
   void attention(const AttentionArgs&) override {}
   void attention_merge(const AttentionMergeArgs&) override {}
   void silu_mul(const SiluMulArgs&) override {}
+  void gelu(const GeluArgs&) override {}
   void sample(const SampleArgs&) override {}
   void all_reduce(TensorView) override {}
   void all_gather(TensorView, ConstTensorView) override {}

@@ -23,7 +23,7 @@ struct BackendOptions {
   int n_threads = 0;             ///< 0: as many as affinity and quota allow
   bool batch_invariant = false;  ///< products in fixed row tiles, proven when a weight is packed
   int device = 0;                ///< which CUDA device
-  int attention_blocks = 0;  ///< blocks of the CUDA attention kernel, 0: as many as fit; results do not depend on it
+  int attention_blocks = 0;      ///< blocks of the CUDA attention kernel, 0: as many as fit; results do not depend on it
 };
 
 /// The modules there are, by the names that make_backend takes.
@@ -169,12 +169,14 @@ class Backend {
   virtual void resolve_rows(const ResolveRowsArgs& args) = 0;
   virtual void embedding(const EmbeddingArgs& args) = 0;
   virtual void rms_norm(const RmsNormArgs& args) = 0;
+  virtual void layer_norm(const LayerNormArgs& args) = 0;
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void matmul(const MatmulArgs& args) = 0;
   virtual void rope_append(const RopeAppendArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void attention_merge(const AttentionMergeArgs& args) = 0;
   virtual void silu_mul(const SiluMulArgs& args) = 0;
+  virtual void gelu(const GeluArgs& args) = 0;
   virtual void sample(const SampleArgs& args) = 0;
   virtual void all_reduce(TensorView x) = 0;
   virtual void all_gather(TensorView out, ConstTensorView part) = 0;

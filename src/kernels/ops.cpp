@@ -44,6 +44,27 @@ bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
   return a.data < b.data + b.size_bytes() && b.data < a.data + a.size_bytes();
 }
 
+/// What the norms have in common.
+template <class Args>
+void check_norm(const Args& args) {
+  check(args.x.shape.rank() == 2, "norm: x [rows, d]");
+  check_dtype(args.x, DType::f32, "norm x");
+  check(args.second_delta.data == nullptr || args.delta.data != nullptr, "norm: a second delta without a first");
+  for (const ConstTensorView& delta : {args.delta, args.second_delta}) {
+    if (delta.data == nullptr) continue;
+    check_float(delta, "norm delta");
+    check_dtype(delta, args.delta.dtype, "norm second delta");
+    check_shape(delta, args.x.shape, "norm delta");
+    check(!overlap(delta, args.out), "norm: out overlaps delta");
+  }
+  check_float(args.weight, "norm weight");
+  check_shape(args.weight, {args.x.shape[1]}, "norm weight");
+  check_float(args.out, "norm out");
+  check_shape(args.out, args.x.shape, "norm out");
+  check(!overlap(args.x, args.out), "norm: out overlaps x");
+  check(args.eps >= 0, "norm: eps is negative");
+}
+
 }  // namespace
 
 void resolve_rows(Backend& backend, const ResolveRowsArgs& args) {
@@ -66,20 +87,17 @@ void embedding(Backend& backend, const EmbeddingArgs& args) {
 }
 
 void rms_norm(Backend& backend, const RmsNormArgs& args) {
-  check(args.x.shape.rank() == 2, "rms_norm: x [rows, d]");
-  check_dtype(args.x, DType::f32, "rms_norm x");
-  if (args.delta.data != nullptr) {
-    check_float(args.delta, "rms_norm delta");
-    check_shape(args.delta, args.x.shape, "rms_norm delta");
-    check(!overlap(args.delta, args.out), "rms_norm: out overlaps delta");
-  }
-  check_float(args.weight, "rms_norm weight");
-  check_shape(args.weight, {args.x.shape[1]}, "rms_norm weight");
-  check_float(args.out, "rms_norm out");
-  check_shape(args.out, args.x.shape, "rms_norm out");
-  check(!overlap(args.x, args.out), "rms_norm: out overlaps x");
-  check(args.eps >= 0, "rms_norm: eps is negative");
+  check_norm(args);
   backend.rms_norm(args);
+}
+
+void layer_norm(Backend& backend, const LayerNormArgs& args) {
+  check_norm(args);
+  if (args.bias.data != nullptr) {
+    check_dtype(args.bias, args.weight.dtype, "layer_norm bias");
+    check_shape(args.bias, args.weight.shape, "layer_norm bias");
+  }
+  backend.layer_norm(args);
 }
 
 void gather_rows(Backend& backend, const GatherRowsArgs& args) {
@@ -98,6 +116,10 @@ void matmul(Backend& backend, const MatmulArgs& args) {
   check_float(args.out, "matmul out");
   check_shape(args.out, {args.x.shape[0], args.weight->n}, "matmul out");
   check(!overlap(args.x, args.out), "matmul: out overlaps x");
+  if (args.bias.data != nullptr) {
+    check_float(args.bias, "matmul bias");
+    check_shape(args.bias, {args.weight->n}, "matmul bias");
+  }
   backend.matmul(args);
 }
 
@@ -155,6 +177,15 @@ void silu_mul(Backend& backend, const SiluMulArgs& args) {
   check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "silu_mul gate_up");
   check(!overlap(args.gate_up, args.out), "silu_mul: out overlaps gate_up");
   backend.silu_mul(args);
+}
+
+void gelu(Backend& backend, const GeluArgs& args) {
+  check(args.out.shape.rank() == 2, "gelu: out [rows, n]");
+  check_float(args.in, "gelu in");
+  check_float(args.out, "gelu out");
+  check_shape(args.in, args.out.shape, "gelu in");
+  check(!overlap(args.in, args.out), "gelu: out overlaps in");
+  backend.gelu(args);
 }
 
 void sample(Backend& backend, const SampleArgs& args) {

@@ -48,12 +48,12 @@ struct EmbeddingArgs {
 };
 void embedding(Backend& backend, const EmbeddingArgs& args);
 
-/// Root-mean-square norm of the residual stream, after adding a layer's output to it:
+/// Root-mean-square norm of the residual stream, after adding to it what parts of a layer give:
 ///
-///     x[r] += delta[r] (if there is a delta)     out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight
+///     x[r] += delta[r] + second_delta[r] (those that there are)     out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight
 ///
-///     x  [rows, d] f32, updated in place     delta  [rows, d] float or null data     weight  [d] float
-///     out  [rows, d] float; overlaps neither x nor delta
+///     x  [rows, d] f32, updated in place     weight  [d] float     out  [rows, d] float; no overlap with the others
+///     delta, second_delta  [rows, d] of one float dtype, or null data; no second without a first
 /// Sums in f32. Source: arXiv:1910.07467.
 struct RmsNormArgs {
   TensorView x;
@@ -61,8 +61,26 @@ struct RmsNormArgs {
   ConstTensorView weight;
   TensorView out;
   float eps = 1e-5f;
+  ConstTensorView second_delta = {};
 };
 void rms_norm(Backend& backend, const RmsNormArgs& args);
+
+/// Layer norm of the residual stream, after the same additions:
+///
+///     out[r] = (x[r] - mean(x[r])) / sqrt(mean((x[r] - mean(x[r]))^2) + eps) * weight + bias
+///
+///     weight  [d] float     bias  [d] of weight's dtype, or null data     the others as for rms_norm
+/// Sums in f32, those of squares behind those of the mean. Source: arXiv:1607.06450.
+struct LayerNormArgs {
+  TensorView x;
+  ConstTensorView delta;
+  ConstTensorView weight;
+  ConstTensorView bias;
+  TensorView out;
+  float eps = 1e-5f;
+  ConstTensorView second_delta = {};
+};
+void layer_norm(Backend& backend, const LayerNormArgs& args);
 
 /// Chooses rows: out[i] = in[rows[i]] for the rows whose logits are wanted (StepHeader::samples).
 ///
@@ -74,14 +92,17 @@ struct GatherRowsArgs {
 };
 void gather_rows(Backend& backend, const GatherRowsArgs& args);
 
-/// out = x W^T: every linear layer.
+/// out = x W^T + bias: every linear layer.
 ///
 ///     x  [rows, k] of the dtype W was packed for     W  [n, k] packed by Backend::pack_matrix     out  [rows, n] float
-/// Sums in f32. With BackendOptions::batch_invariant a row of out is the same bits whatever the number of rows.
+///     bias  [n] float, or null data; of out's dtype where speed counts
+/// Sums in f32. The bias may be added to the sum or to the rounded product. With BackendOptions::batch_invariant a
+/// row of out is the same bits whatever the number of rows.
 struct MatmulArgs {
   ConstTensorView x;
   const PackedMatrix* weight = nullptr;
   TensorView out;
+  ConstTensorView bias = {};
 };
 void matmul(Backend& backend, const MatmulArgs& args);
 
@@ -169,6 +190,21 @@ struct SiluMulArgs {
   TensorView out;
 };
 void silu_mul(Backend& backend, const SiluMulArgs& args);
+
+/// Activation of a feed-forward part without a gate: out[r, i] = gelu(in[r, i]).
+///
+///     exact   x (1 + erf(x / sqrt(2))) / 2
+///     tanh    x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+///
+///     in, out  [rows, n] float; no overlap
+/// In f32. Source: arXiv:1606.08415.
+enum class GeluKind { exact, tanh };
+struct GeluArgs {
+  ConstTensorView in;
+  TensorView out;
+  GeluKind kind = GeluKind::exact;
+};
+void gelu(Backend& backend, const GeluArgs& args);
 
 /// Chooses the next token of every sample, updates its SlotState, and reports log-probabilities.
 ///

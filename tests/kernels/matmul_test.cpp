@@ -73,6 +73,58 @@ TEST(Matmul, equals_float64_for_every_number_of_rows) {
   }
 }
 
+// On each path that adds it: few rows and many, outputs that products write themselves and others.
+TEST(Matmul, adds_the_bias) {
+  for (const TestBackend& test : test_backends()) {
+    std::mt19937 random(7);
+    for (const DType dtype : matmul_dtypes(test)) {
+      for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{17, 33}, {56, 72}, {320, 48}, {1204, 2056}}) {
+        const HostTensor weight = random_tensor(random, dtype, {n, k});
+        const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
+        ASSERT_TRUE(packed) << packed.error().message;
+        for (const DType out_dtype : {DType::f32, DType::bf16, DType::f16}) {
+          if (!test.is_cuda() && out_dtype != DType::f32) continue;  // oneDNN has fast code for fewer pairs of dtypes
+          for (const DType bias_dtype : {DType::f32, DType::bf16, DType::f16}) {
+            const HostTensor bias = random_tensor(random, bias_dtype, {n});
+            for (const std::int64_t rows : {0, 1, 2, 4, 9, 33}) {
+              const HostTensor x = random_tensor(random, dtype, {rows, k});
+              std::vector<double> expected = product(x, weight);
+              for (std::int64_t i = 0; i < rows * n; ++i) expected[static_cast<std::size_t>(i)] += bias.at(i % n);
+              const OnDevice out(test.backend, HostTensor(out_dtype, {rows, n}));
+              matmul(test.backend,
+                     {OnDevice(test.backend, x).view(), packed->get(), out.view(), OnDevice(test.backend, bias).view()});
+              EXPECT_LE(
+                  testing::relative_error(out.to_host(), expected),
+                  4 * std::max(testing::epsilon(out_dtype), testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k))))
+                  << test.name << ' ' << to_string(dtype) << " to " << to_string(out_dtype) << ", bias "
+                  << to_string(bias_dtype) << ", " << rows << " rows, " << n << " x " << k;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, with_a_bias_a_row_is_the_same_bits_in_any_company) {
+  for (const TestBackend& test : test_backends()) {
+    const auto backend = invariant(test);
+    if (backend == nullptr) continue;
+    std::mt19937 random(8);
+    const HostTensor weight = random_tensor(random, DType::f32, {96, 64});
+    const auto packed = backend->pack_matrix(weight.view(), DType::f32, "w");
+    ASSERT_TRUE(packed) << packed.error().message;
+    const OnDevice x(*backend, random_tensor(random, DType::f32, {70, 64}));
+    const OnDevice bias(*backend, random_tensor(random, DType::f32, {96}));
+    const OnDevice all(*backend, HostTensor(DType::f32, {70, 96}));
+    const OnDevice one(*backend, HostTensor(DType::f32, {1, 96}));
+    matmul(*backend, {x.view(), packed->get(), all.view(), bias.view()});
+    matmul(*backend, {x.view().rows(41, 42), packed->get(), one.view(), bias.view()});
+    const HostTensor together = all.to_host();
+    EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), together.view().rows(41, 42).data, 96 * 4), 0) << test.name;
+  }
+}
+
 TEST(Matmul, writes_every_float_dtype) {
   for (const TestBackend& test : test_backends()) {
     if (!test.is_cuda()) continue;  // oneDNN has fast code for fewer pairs of dtypes

@@ -22,6 +22,31 @@ TEST(OpsDeathTest, a_wrong_shape_is_named_with_both_shapes) {
   EXPECT_DEATH(silu_mul(backend, {gate_up.view(), out.view()}), "shape .*15.*expected .*16");
 }
 
+TEST(OpsDeathTest, biases_and_second_deltas_must_fit) {
+  test::RecordingBackend backend;
+  HostTensor x(DType::f32, {3, 8});
+  HostTensor weight(DType::f32, {8});
+  HostTensor short_bias(DType::f32, {7});
+  HostTensor half_bias(DType::f16, {8});
+  HostTensor out(DType::f32, {3, 8});
+  HostTensor delta(DType::f32, {3, 8});
+  HostTensor half_delta(DType::bf16, {3, 8});
+  EXPECT_DEATH(layer_norm(backend, {x.view(), {}, weight.view(), short_bias.view(), out.view()}),
+               "layer_norm bias has shape .*7.*expected .*8");
+  EXPECT_DEATH(layer_norm(backend, {x.view(), {}, weight.view(), half_bias.view(), out.view()}),
+               "layer_norm bias must be float32, is float16");
+  EXPECT_DEATH(layer_norm(backend, {x.view(), {}, weight.view(), {}, out.view(), 1e-5f, delta.view()}),
+               "norm: a second delta without a first");
+  EXPECT_DEATH(rms_norm(backend, {x.view(), delta.view(), weight.view(), out.view(), 1e-5f, half_delta.view()}),
+               "norm second delta must be float32, is bfloat16");
+  HostTensor wide(DType::f32, {3, 9});
+  EXPECT_DEATH(gelu(backend, {wide.view(), out.view()}), "gelu in has shape .*9.*expected .*8");
+  EXPECT_DEATH(gelu(backend, {x.view(), x.view()}), "gelu: out overlaps in");
+  test::RecordedMatrix matrix;
+  matrix.n = matrix.k = 8;
+  EXPECT_DEATH(matmul(backend, {x.view(), &matrix, out.view(), short_bias.view()}), "matmul bias has shape .*7.*expected .*8");
+}
+
 TEST(OpsDeathTest, a_wrong_dtype_is_named) {
   test::RecordingBackend backend;
   HostTensor x(DType::bf16, {3, 8});

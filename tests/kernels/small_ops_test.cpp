@@ -88,6 +88,180 @@ TEST(RmsNorm, a_row_is_the_same_bits_in_any_company) {
   }
 }
 
+TEST(RmsNorm, adds_two_deltas) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(12);
+    for (const DType dtype : kFloats)
+      for (const std::int64_t d : {7, 64, 2049, 8200}) {
+        const HostTensor before = random_tensor(random, DType::f32, {3, d});
+        const HostTensor first = random_tensor(random, dtype, {3, d});
+        const HostTensor second = random_tensor(random, dtype, {3, d});
+        const HostTensor weight = random_tensor(random, DType::f32, {d});
+        std::vector<double> expected_x;
+        for (std::int64_t i = 0; i < 3 * d; ++i) expected_x.push_back(before.at(i) + first.at(i) + second.at(i));
+        const OnDevice x(test.backend, before);
+        const OnDevice out(test.backend, HostTensor(DType::f32, {3, d}));
+        rms_norm(test.backend, {x.view(), OnDevice(test.backend, first).view(), OnDevice(test.backend, weight).view(),
+                                out.view(), 1e-5f, OnDevice(test.backend, second).view()});
+        EXPECT_LE(relative_error(x.to_host(), expected_x), testing::epsilon(DType::f32)) << to_string(dtype) << ' ' << d;
+        std::vector<double> expected;
+        for (std::int64_t r = 0; r < 3; ++r) {
+          double squares = 0;
+          for (std::int64_t i = 0; i < d; ++i) squares += std::pow(expected_x[static_cast<std::size_t>(r * d + i)], 2);
+          for (std::int64_t i = 0; i < d; ++i)
+            expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] /
+                               std::sqrt(squares / static_cast<double>(d) + 1e-5) * weight.at(i));
+        }
+        EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(DType::f32)) << to_string(dtype) << ' ' << d;
+      }
+  }
+}
+
+/// What layer_norm is given; the deltas and the bias may be left out.
+struct LayerNormCase {
+  DType dtype = DType::f32;
+  std::int64_t rows = 0;
+  std::int64_t d = 0;
+  int n_deltas = 0;
+  bool has_bias = false;
+  float mean = 0;  ///< about which x lies
+};
+
+void expect_layer_norm(Backend& backend, std::mt19937& random, const LayerNormCase& of) {
+  HostTensor before = random_tensor(random, DType::f32, {of.rows, of.d});
+  for (std::int64_t i = 0; i < of.rows * of.d; ++i) before.set(i, static_cast<float>(before.at(i)) + of.mean);
+  const std::vector<HostTensor> deltas = {random_tensor(random, of.dtype, {of.rows, of.d}),
+                                          random_tensor(random, of.dtype, {of.rows, of.d})};
+  const HostTensor weight = random_tensor(random, of.dtype, {of.d});
+  const HostTensor bias = random_tensor(random, of.dtype, {of.d});
+  std::vector<double> expected;
+  std::vector<double> expected_x;
+  for (std::int64_t r = 0; r < of.rows; ++r) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < of.d; ++i) {
+      double x = before.at(r * of.d + i);
+      double added = 0;
+      for (int n = 0; n < of.n_deltas; ++n) added += deltas[static_cast<std::size_t>(n)].at(r * of.d + i);
+      x = static_cast<float>(x + static_cast<float>(added));
+      expected_x.push_back(x);
+      sum += x;
+    }
+    const double mean = sum / static_cast<double>(of.d);
+    double squares = 0;
+    for (std::int64_t i = 0; i < of.d; ++i) squares += std::pow(expected_x[static_cast<std::size_t>(r * of.d + i)] - mean, 2);
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(of.d) + 1e-5);
+    for (std::int64_t i = 0; i < of.d; ++i)
+      expected.push_back((expected_x[static_cast<std::size_t>(r * of.d + i)] - mean) * factor * weight.at(i) +
+                         (of.has_bias ? bias.at(i) : 0.0));
+  }
+  const OnDevice x(backend, before);
+  const OnDevice first(backend, deltas[0]);
+  const OnDevice second(backend, deltas[1]);
+  const OnDevice biases(backend, bias);
+  const OnDevice out(backend, HostTensor(of.dtype, {of.rows, of.d}));
+  LayerNormArgs args;
+  args.x = x.view();
+  if (of.n_deltas > 0) args.delta = first.view();
+  if (of.n_deltas > 1) args.second_delta = second.view();
+  const OnDevice weights(backend, weight);
+  args.weight = weights.view();
+  if (of.has_bias) args.bias = biases.view();
+  args.out = out.view();
+  args.eps = 1e-5f;
+  layer_norm(backend, args);
+  SCOPED_TRACE(std::string(to_string(of.dtype)) + ' ' + std::to_string(of.rows) + " x " + std::to_string(of.d) + ", " +
+               std::to_string(of.n_deltas) + " deltas");
+  // Two sums over d and a few roundings in f32, then one to the output's dtype. The mean is taken from x in f32, so
+  // that x's own size counts.
+  const double size = std::max(1.0, static_cast<double>(std::abs(of.mean)));
+  EXPECT_LE(relative_error(out.to_host(), expected),
+            4 * testing::epsilon(of.dtype) + 4 * (size - 1) * testing::epsilon(DType::f32));
+  EXPECT_LE(relative_error(x.to_host(), expected_x), testing::epsilon(DType::f32));
+}
+
+TEST(LayerNorm, equals_the_formula_and_updates_the_residual_stream) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(13);
+    for (const DType dtype : kFloats)
+      for (const std::int64_t rows : {0, 1, 3, 17})
+        for (const std::int64_t d : {2, 7, 64, 257, 2049, 8200})
+          expect_layer_norm(test.backend, random, {dtype, rows, d, static_cast<int>(rows % 3), rows != 3, 0});
+    // A mean far above the spread: squares are summed about it, so that nothing is lost but in x itself.
+    for (const std::int64_t d : {64, 8200}) expect_layer_norm(test.backend, random, {DType::f32, 3, d, 1, true, 100});
+  }
+}
+
+TEST(LayerNorm, a_row_is_the_same_bits_in_any_company) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(14);
+    const OnDevice x(test.backend, random_tensor(random, DType::f32, {40, 192}));
+    const OnDevice weight(test.backend, random_tensor(random, DType::f32, {192}));
+    const OnDevice bias(test.backend, random_tensor(random, DType::f32, {192}));
+    const OnDevice all(test.backend, HostTensor(DType::f32, {40, 192}));
+    const OnDevice one(test.backend, HostTensor(DType::f32, {1, 192}));
+    layer_norm(test.backend, {x.view(), {}, weight.view(), bias.view(), all.view(), 1e-5f});
+    layer_norm(test.backend, {x.view().rows(23, 24), {}, weight.view(), bias.view(), one.view(), 1e-5f});
+    const HostTensor together = all.to_host();
+    EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), together.view().rows(23, 24).data, 192 * 4), 0);
+  }
+}
+
+double gelu_of(double x, GeluKind kind) {
+  if (kind == GeluKind::exact) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+TEST(Gelu, equals_the_formula_from_one_end_to_the_other) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(15);
+    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh})
+      for (const DType dtype : kFloats)
+        for (const std::int64_t n : {1, 15, 16, 33, 4096}) {
+          const HostTensor in = random_tensor(random, dtype, {3, n});
+          std::vector<double> expected;
+          for (std::int64_t i = 0; i < 3 * n; ++i) expected.push_back(gelu_of(in.at(i), kind));
+          const OnDevice out(test.backend, HostTensor(dtype, {3, n}));
+          gelu(test.backend, {OnDevice(test.backend, in).view(), out.view(), kind});
+          EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(dtype)) << to_string(dtype) << ' ' << n;
+        }
+  }
+}
+
+// Each number by itself, so that small results are not lost beside large ones.
+TEST(Gelu, is_near_the_formula_in_both_tails) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    HostTensor in(DType::f32, {1, 2001});
+    for (std::int64_t i = 0; i < 2001; ++i) in.set(i, static_cast<float>(i - 1000) / 128.0f);  // to 7.8 on both sides
+    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh}) {
+      const OnDevice out(test.backend, HostTensor(DType::f32, {1, 2001}));
+      gelu(test.backend, {OnDevice(test.backend, in).view(), out.view(), kind});
+      const HostTensor got = out.to_host();
+      for (std::int64_t i = 0; i < 2001; ++i) {
+        const double x = in.at(i);
+        const double expected = gelu_of(x, kind);
+        // exp's argument is rounded before it: an error in proportion to its size.
+        EXPECT_NEAR(got.at(i), expected, (8 + 4 * x * x) * testing::epsilon(DType::f32) * std::abs(expected) + 1e-15) << x;
+      }
+    }
+    HostTensor ends(DType::f32, {1, 4});
+    for (const auto& [i, x] : {std::pair{0, 1e4f}, {1, -1e4f}, {2, 100.0f}, {3, -100.0f}}) ends.set(i, x);
+    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh}) {
+      const OnDevice out(test.backend, HostTensor(DType::f32, {1, 4}));
+      gelu(test.backend, {OnDevice(test.backend, ends).view(), out.view(), kind});
+      const HostTensor got = out.to_host();
+      EXPECT_EQ(got.at(0), 1e4);
+      EXPECT_EQ(got.at(2), 100);
+      EXPECT_NEAR(got.at(1), 0, 1e-30);
+      EXPECT_NEAR(got.at(3), 0, 1e-30);
+    }
+  }
+}
+
 TEST(SiluMul, equals_the_formula_also_for_large_arguments) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
@@ -108,6 +282,22 @@ TEST(SiluMul, equals_the_formula_also_for_large_arguments) {
         EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(dtype)) << to_string(dtype) << ' ' << n;
       }
     }
+  }
+}
+
+// The CPU's exp is defined for what f32 can hold; far behind that the gate is closed all the same.
+TEST(SiluMul, is_zero_far_below_zero) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    HostTensor gate_up(DType::f32, {1, 2 * 17});
+    for (std::int64_t i = 0; i < 17; ++i) {
+      gate_up.set(i, -89.0f * std::pow(2.0f, static_cast<float>(i)));
+      gate_up.set(17 + i, 1);
+    }
+    const OnDevice out(test.backend, HostTensor(DType::f32, {1, 17}));
+    silu_mul(test.backend, {OnDevice(test.backend, gate_up).view(), out.view()});
+    const HostTensor got = out.to_host();
+    for (std::int64_t i = 0; i < 17; ++i) EXPECT_NEAR(got.at(i), 0, 1e-30) << gate_up.at(i);
   }
 }
 

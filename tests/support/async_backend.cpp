@@ -372,8 +372,20 @@ void AsyncBackend::rms_norm(const RmsNormArgs& args) {
     RmsNormArgs current = args;
     moment.narrow(current.x);
     moment.narrow(current.delta);
+    moment.narrow(current.second_delta);
     moment.narrow(current.out);
     baton::rms_norm(*inner_, current);
+  });
+}
+
+void AsyncBackend::layer_norm(const LayerNormArgs& args) {
+  launch([this, args](const Moment& moment) {
+    LayerNormArgs current = args;
+    moment.narrow(current.x);
+    moment.narrow(current.delta);
+    moment.narrow(current.second_delta);
+    moment.narrow(current.out);
+    baton::layer_norm(*inner_, current);
   });
 }
 
@@ -438,6 +450,15 @@ void AsyncBackend::silu_mul(const SiluMulArgs& args) {
     moment.narrow(current.gate_up);
     moment.narrow(current.out);
     baton::silu_mul(*inner_, current);
+  });
+}
+
+void AsyncBackend::gelu(const GeluArgs& args) {
+  launch([this, args](const Moment& moment) {
+    GeluArgs current = args;
+    moment.narrow(current.in);
+    moment.narrow(current.out);
+    baton::gelu(*inner_, current);
   });
 }
 

@@ -63,12 +63,14 @@ class RecordingBackend : public Backend {
   void resolve_rows(const ResolveRowsArgs&) override { not_here(); }
   void embedding(const EmbeddingArgs&) override { not_here(); }
   void rms_norm(const RmsNormArgs&) override { not_here(); }
+  void layer_norm(const LayerNormArgs&) override { not_here(); }
   void gather_rows(const GatherRowsArgs&) override { not_here(); }
   void matmul(const MatmulArgs&) override { not_here(); }
   void rope_append(const RopeAppendArgs&) override { not_here(); }
   void attention(const AttentionArgs&) override { not_here(); }
   void attention_merge(const AttentionMergeArgs&) override { not_here(); }
   void silu_mul(const SiluMulArgs&) override { not_here(); }
+  void gelu(const GeluArgs&) override { not_here(); }
   void sample(const SampleArgs&) override { not_here(); }
   void all_reduce(TensorView) override { not_here(); }
   void all_gather(TensorView, ConstTensorView) override { not_here(); }

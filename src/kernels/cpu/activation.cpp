@@ -1,4 +1,4 @@
-/// Gated activations on the CPU: rows in parallel, each in f32.
+/// Activations on the CPU: rows in parallel, each in f32.
 #include "kernels/cpu/activation.h"
 
 #include <vector>
@@ -17,6 +17,21 @@ void silu_mul(const Parallel& parallel, const SiluMulArgs& args) {
       load_f32(args.gate_up, r * 2 * n, 2 * n, gate_up.data());
       silu_times(gate_up.data(), gate_up.data() + n, n, out.data());
       store_f32(out.data(), n, args.out, r * n);
+    }
+  });
+}
+
+void gelu(const Parallel& parallel, const GeluArgs& args) {
+  const std::int64_t n = args.out.shape[1];
+  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> row(static_cast<std::size_t>(n));
+    for (std::int64_t r = begin; r < end; ++r) {
+      load_f32(args.in, r * n, n, row.data());
+      if (args.kind == GeluKind::exact)
+        gelu_of(row.data(), n);
+      else
+        gelu_tanh_of(row.data(), n);
+      store_f32(row.data(), n, args.out, r * n);
     }
   });
 }

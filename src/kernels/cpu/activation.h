@@ -1,4 +1,4 @@
-/// Gated activations on the CPU.
+/// Activations on the CPU.
 #pragma once
 
 #include "core/parallel.h"
@@ -8,5 +8,8 @@ namespace baton::cpu {
 
 /// See silu_mul in kernels/ops.h.
 void silu_mul(const Parallel& parallel, const SiluMulArgs& args);
+
+/// See gelu in kernels/ops.h.
+void gelu(const Parallel& parallel, const GeluArgs& args);
 
 }  // namespace baton::cpu

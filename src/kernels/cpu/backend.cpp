@@ -15,6 +15,7 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_merge.h"
+#include "kernels/cpu/bias.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/kv_storage.h"
@@ -176,12 +177,17 @@ Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& sh
 void CpuBackend::resolve_rows(const ResolveRowsArgs& args) { cpu::resolve_rows(args); }
 void CpuBackend::embedding(const EmbeddingArgs& args) { cpu::embedding(parallel_, args); }
 void CpuBackend::rms_norm(const RmsNormArgs& args) { cpu::rms_norm(parallel_, args); }
+void CpuBackend::layer_norm(const LayerNormArgs& args) { cpu::layer_norm(parallel_, args); }
 void CpuBackend::gather_rows(const GatherRowsArgs& args) { cpu::gather_rows(args); }
-void CpuBackend::matmul(const MatmulArgs& args) { products_.multiply(args); }
+void CpuBackend::matmul(const MatmulArgs& args) {
+  products_.multiply(args);
+  if (args.bias.data != nullptr) add_bias(parallel_, args.out, args.bias);
+}
 void CpuBackend::rope_append(const RopeAppendArgs& args) { cpu::rope_append(parallel_, args); }
 void CpuBackend::attention(const AttentionArgs& args) { cpu::attention(parallel_, isa_, args); }
 void CpuBackend::attention_merge(const AttentionMergeArgs& args) { cpu::attention_merge(parallel_, args); }
 void CpuBackend::silu_mul(const SiluMulArgs& args) { cpu::silu_mul(parallel_, args); }
+void CpuBackend::gelu(const GeluArgs& args) { cpu::gelu(parallel_, args); }
 void CpuBackend::sample(const SampleArgs& args) { cpu::sample(parallel_, args); }
 void CpuBackend::all_reduce(TensorView x) { cpu::all_reduce(x); }
 void CpuBackend::all_gather(TensorView out, ConstTensorView part) { cpu::all_gather(out, part); }

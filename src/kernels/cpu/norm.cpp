@@ -1,4 +1,4 @@
-/// RMSNorm on the CPU: rows in parallel, each in f32.
+/// Norms on the CPU: rows in parallel, each in f32.
 #include "kernels/cpu/norm.h"
 
 #include <cmath>
@@ -8,21 +8,61 @@
 #include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
+namespace {
+
+/// Rows a thread takes at least.
+constexpr std::int64_t kGrain = 4;
+
+/// Adds row `r` of the deltas that there are to `x`. `row` and `second` have room for a row.
+template <class Args>
+void add_deltas(const Args& args, std::int64_t r, float* x, std::vector<float>& row, std::vector<float>& second) {
+  const std::int64_t d = args.x.shape[1];
+  if (args.delta.data == nullptr) return;
+  load_f32(args.delta, r * d, d, row.data());
+  if (args.second_delta.data != nullptr) {
+    second.resize(row.size());
+    load_f32(args.second_delta, r * d, d, second.data());
+    add_to(row.data(), second.data(), d);
+  }
+  add_to(x, row.data(), d);
+}
+
+}  // namespace
 
 void rms_norm(const Parallel& parallel, const RmsNormArgs& args) {
   const std::int64_t d = args.x.shape[1];
-  parallel.for_ranges(args.x.shape[0], 4, [&](std::int64_t begin, std::int64_t end) {
+  parallel.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> weight(static_cast<std::size_t>(d));
     std::vector<float> row(static_cast<std::size_t>(d));
+    std::vector<float> second;
     load_f32(args.weight, 0, d, weight.data());
     for (std::int64_t r = begin; r < end; ++r) {
       float* x = args.x.elements<float>().data() + r * d;
-      if (args.delta.data != nullptr) {
-        load_f32(args.delta, r * d, d, row.data());
-        add_to(x, row.data(), d);
-      }
+      add_deltas(args, r, x, row, second);
       const float mean = sum_of_squares(x, d) / static_cast<float>(d);
       scale_by_weight(x, 1.0f / std::sqrt(mean + args.eps), weight.data(), d, row.data());
+      store_f32(row.data(), d, args.out, r * d);
+    }
+  });
+}
+
+void layer_norm(const Parallel& parallel, const LayerNormArgs& args) {
+  const std::int64_t d = args.x.shape[1];
+  parallel.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> weight(static_cast<std::size_t>(d));
+    std::vector<float> bias(static_cast<std::size_t>(d));
+    std::vector<float> row(static_cast<std::size_t>(d));
+    std::vector<float> second;
+    load_f32(args.weight, 0, d, weight.data());
+    if (args.bias.data != nullptr) load_f32(args.bias, 0, d, bias.data());
+    for (std::int64_t r = begin; r < end; ++r) {
+      float* x = args.x.elements<float>().data() + r * d;
+      add_deltas(args, r, x, row, second);
+      const float mean = sum_of(x, d) / static_cast<float>(d);
+      subtract(x, mean, d, row.data());
+      const float variance = sum_of_squares(row.data(), d) / static_cast<float>(d);
+      scale_by_weight(row.data(), 1.0f / std::sqrt(variance + args.eps), weight.data(), d, row.data());
+      if (args.bias.data != nullptr) add_to(row.data(), bias.data(), d);
       store_f32(row.data(), d, args.out, r * d);
     }
   });

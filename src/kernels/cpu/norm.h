@@ -1,4 +1,4 @@
-/// RMSNorm on the CPU.
+/// Norms of the residual stream on the CPU.
 #pragma once
 
 #include "core/parallel.h"
@@ -8,5 +8,8 @@ namespace baton::cpu {
 
 /// See rms_norm in kernels/ops.h.
 void rms_norm(const Parallel& parallel, const RmsNormArgs& args);
+
+/// See layer_norm in kernels/ops.h.
+void layer_norm(const Parallel& parallel, const LayerNormArgs& args);
 
 }  // namespace baton::cpu

@@ -20,6 +20,25 @@ namespace baton::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 
+float SumOf(const float* x, std::int64_t n) {
+  const F32 d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto sum = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) sum = hn::Add(sum, hn::LoadU(d, x + i));
+  float total = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; i < n; ++i) total += x[i];
+  return total;
+}
+
+void Subtract(const float* x, float number, std::int64_t n, float* out) {
+  const F32 d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, number)), d, out + i);
+  for (; i < n; ++i) out[i] = x[i] - number;
+}
+
 float SumOfSquares(const float* x, std::int64_t n) {
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -58,10 +77,59 @@ void SiluTimes(const float* gate, const float* up, std::int64_t n, float* out) {
   std::int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto g = hn::LoadU(d, gate + i);
-    const auto silu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Neg(g))));
+    // exp is defined for what f32 can hold only; behind that the quotient is 0 all the same.
+    const auto silu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Min(hn::Neg(g), hn::Set(d, 89.0f)))));
     hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
   }
   for (; i < n; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+}
+
+/// x (1 - e) for x >= 0 and x e below, with e = erfc(|x| / sqrt(2)) / 2 = exp(-x^2 / 2) t P(t) / 2 and t = 1 / (1 +
+/// 0.3 |x| / sqrt(2)). P is a fit of ours over |x| / sqrt(2) in [0, 9.5], where erfc leaves f32: its relative error
+/// is 2e-8.
+template <class D, class V>
+V Gelu(D d, V x) {
+  constexpr float kFit[] = {0.16918962f, 0.17069201f, 0.14848192f, 0.21443817f, -0.0936355f,
+                            0.54640096f, -0.5112314f, 0.4850988f,  -0.12943454f};
+  const auto z = hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678f));
+  const auto t = hn::Div(hn::Set(d, 1.0f), hn::MulAdd(z, hn::Set(d, 0.3f), hn::Set(d, 1.0f)));
+  auto fit = hn::Set(d, kFit[8]);
+  for (int i = 8; i-- > 0;) fit = hn::MulAdd(fit, t, hn::Set(d, kFit[i]));
+  const auto scale = hn::Exp(d, hn::Neg(hn::Mul(z, z)));
+  const auto tail = hn::Mul(hn::Mul(hn::Mul(fit, t), scale), hn::Set(d, 0.5f));
+  return hn::Mul(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.0f), tail)));
+}
+
+/// (1 + tanh(y)) / 2 = 1 / (1 + exp(-2 y)).
+template <class D, class V>
+V GeluTanh(D d, V x) {
+  constexpr float kTwiceRootOfTwoOverPi = 1.5957691f;
+  const auto cubic = hn::MulAdd(hn::Mul(hn::Mul(x, x), x), hn::Set(d, 0.044715f), x);
+  // As in SiluTimes.
+  const auto y = hn::Min(hn::Mul(cubic, hn::Set(d, -kTwiceRootOfTwoOverPi)), hn::Set(d, 89.0f));
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, y)));
+}
+
+/// x[i] = function(x[i]); the end of the row goes through a vector of its own.
+template <class Function>
+void Transform(float* x, std::int64_t n, Function function) {
+  const F32 d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(function(d, hn::LoadU(d, x + i)), d, x + i);
+  if (i == n) return;
+  alignas(HWY_MAX_BYTES) float rest[HWY_MAX_BYTES / sizeof(float)] = {};
+  for (std::int64_t j = i; j < n; ++j) rest[j - i] = x[j];
+  hn::Store(function(d, hn::Load(d, rest)), d, rest);
+  for (std::int64_t j = i; j < n; ++j) x[j] = rest[j - i];
+}
+
+void GeluOf(float* x, std::int64_t n) {
+  Transform(x, n, [](auto d, auto v) { return Gelu(d, v); });
+}
+
+void GeluTanhOf(float* x, std::int64_t n) {
+  Transform(x, n, [](auto d, auto v) { return GeluTanh(d, v); });
 }
 
 MaxAndNan FindMaxAndNan(const float* x, std::int64_t n) {
@@ -232,16 +300,22 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace baton::cpu {
 
+HWY_EXPORT(SumOf);
+HWY_EXPORT(Subtract);
 HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(ScaleByWeight);
 HWY_EXPORT(AddTo);
 HWY_EXPORT(SiluTimes);
+HWY_EXPORT(GeluOf);
+HWY_EXPORT(GeluTanhOf);
 HWY_EXPORT(FindMaxAndNan);
 HWY_EXPORT(SumOfExp);
 HWY_EXPORT(MaxOfBlocks);
 HWY_EXPORT(Collect);
 HWY_EXPORT(GumbelArgmax);
 
+float sum_of(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOf)(x, n); }
+void subtract(const float* x, float number, std::int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(Subtract)(x, number, n, out); }
 float sum_of_squares(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOfSquares)(x, n); }
 void scale_by_weight(const float* x, float factor, const float* weight, std::int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(ScaleByWeight)(x, factor, weight, n, out);
@@ -250,6 +324,8 @@ void add_to(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH
 void silu_times(const float* gate, const float* up, std::int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(SiluTimes)(gate, up, n, out);
 }
+void gelu_of(float* x, std::int64_t n) { HWY_DYNAMIC_DISPATCH(GeluOf)(x, n); }
+void gelu_tanh_of(float* x, std::int64_t n) { HWY_DYNAMIC_DISPATCH(GeluTanhOf)(x, n); }
 MaxAndNan max_and_nan(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(FindMaxAndNan)(x, n); }
 double sum_of_exp(const float* x, std::int64_t n, float shift, float scale) {
   return HWY_DYNAMIC_DISPATCH(SumOfExp)(x, n, shift, scale);

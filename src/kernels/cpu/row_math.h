@@ -5,14 +5,21 @@
 
 namespace baton::cpu {
 
+/// Sum of x[0..n).
+float sum_of(const float* x, std::int64_t n);
 /// Sum of squares of x[0..n).
 float sum_of_squares(const float* x, std::int64_t n);
-/// out[i] = x[i] * factor * weight[i].
+/// out[i] = x[i] - number.
+void subtract(const float* x, float number, std::int64_t n, float* out);
+/// out[i] = x[i] * factor * weight[i]; out may be x.
 void scale_by_weight(const float* x, float factor, const float* weight, std::int64_t n, float* out);
 /// x[i] += delta[i].
 void add_to(float* x, const float* delta, std::int64_t n);
 /// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i].
 void silu_times(const float* gate, const float* up, std::int64_t n, float* out);
+/// x[i] = gelu(x[i]), exact to a few units in the last place, and by the tanh approximation (GeluKind in ops.h).
+void gelu_of(float* x, std::int64_t n);
+void gelu_tanh_of(float* x, std::int64_t n);
 
 struct MaxAndNan {
   float max;  ///< over the numbers that are not NaN; -infinity if there is none

@@ -1,4 +1,4 @@
-/// Gated activations on a CUDA device, in f32.
+/// Activations on a CUDA device, in f32.
 #include "kernels/cuda/activation.h"
 
 #include <algorithm>
@@ -30,6 +30,32 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(const In* gate_up, O
   }
 }
 
+__device__ __forceinline__ float gelu_exact(float x) { return 0.5f * x * erfcf(-0.70710678f * x); }
+
+/// (1 + tanh(y)) / 2 = 1 / (1 + exp(-2 y)).
+__device__ __forceinline__ float gelu_tanh(float x) {
+  constexpr float kTwiceRootOfTwoOverPi = 1.5957691f;
+  return x / (1.0f + expf(-kTwiceRootOfTwoOverPi * (x + 0.044715f * x * x * x)));
+}
+
+template <class In, class Out, int N>
+__global__ void __launch_bounds__(kThreads) gelu_kernel(const In* in, Out* out, std::int64_t n_elements, bool is_exact) {
+  wait_for_kernel_before();
+  for (std::int64_t i = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * N; i < n_elements;
+       i += static_cast<std::int64_t>(gridDim.x) * kThreads * N) {
+    float x[N];
+    load_f32(in + i, x);
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[j] = is_exact ? gelu_exact(x[j]) : gelu_tanh(x[j]);
+    store_f32(x, out + i);
+  }
+}
+
+/// Blocks for `n_steps` steps of a thread: eight a multiprocessor fill it, and a longer tensor is walked by these.
+unsigned blocks_for(const Device& device, std::int64_t n_steps) {
+  return static_cast<unsigned>(std::min<std::int64_t>((n_steps + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
+}
+
 }  // namespace
 
 void silu_mul(const Device& device, const SiluMulArgs& args) {
@@ -37,10 +63,7 @@ void silu_mul(const Device& device, const SiluMulArgs& args) {
   const std::int64_t n = args.out.shape[1];
   if (n_rows == 0 || n == 0) return;
   const bool is_aligned = rows_are_aligned(n, args.gate_up, args.out);
-  const std::int64_t n_steps = n_rows * n / (is_aligned ? kElementsAtOnce : 1);
-  // Eight blocks a multiprocessor fill it; a longer tensor is walked by these.
-  const auto n_blocks =
-      static_cast<unsigned>(std::min<std::int64_t>((n_steps + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
+  const unsigned n_blocks = blocks_for(device, n_rows * n / (is_aligned ? kElementsAtOnce : 1));
   visit_element(args.gate_up.dtype, [&](auto in) {
     visit_element(args.out.dtype, [&](auto out) {
       using In = decltype(in);
@@ -48,6 +71,22 @@ void silu_mul(const Device& device, const SiluMulArgs& args) {
       auto* kernel = is_aligned ? silu_mul_kernel<In, Out, kElementsAtOnce> : silu_mul_kernel<In, Out, 1>;
       launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "silu_mul", reinterpret_cast<const In*>(args.gate_up.data),
                         reinterpret_cast<Out*>(args.out.data), n_rows, n);
+    });
+  });
+}
+
+void gelu(const Device& device, const GeluArgs& args) {
+  const std::int64_t n_elements = args.out.shape.n_elements();
+  if (n_elements == 0) return;
+  const bool is_aligned = rows_are_aligned(n_elements, args.in, args.out);
+  const unsigned n_blocks = blocks_for(device, n_elements / (is_aligned ? kElementsAtOnce : 1));
+  visit_element(args.in.dtype, [&](auto in) {
+    visit_element(args.out.dtype, [&](auto out) {
+      using In = decltype(in);
+      using Out = decltype(out);
+      auto* kernel = is_aligned ? gelu_kernel<In, Out, kElementsAtOnce> : gelu_kernel<In, Out, 1>;
+      launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "gelu", reinterpret_cast<const In*>(args.in.data),
+                        reinterpret_cast<Out*>(args.out.data), n_elements, args.kind == GeluKind::exact);
     });
   });
 }

@@ -1,4 +1,4 @@
-/// Gated activations on a CUDA device.
+/// Activations on a CUDA device.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -8,5 +8,8 @@ namespace baton::cuda {
 
 /// See silu_mul in kernels/ops.h.
 void silu_mul(const Device& device, const SiluMulArgs& args);
+
+/// See gelu in kernels/ops.h.
+void gelu(const Device& device, const GeluArgs& args);
 
 }  // namespace baton::cuda

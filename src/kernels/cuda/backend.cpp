@@ -383,6 +383,7 @@ Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& s
 void CudaBackend::resolve_rows(const ResolveRowsArgs& args) { cuda::resolve_rows(device(), args); }
 void CudaBackend::embedding(const EmbeddingArgs& args) { cuda::embedding(device(), args); }
 void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(device(), args); }
+void CudaBackend::layer_norm(const LayerNormArgs& args) { cuda::layer_norm(device(), args); }
 void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(device(), args); }
 void CudaBackend::matmul(const MatmulArgs& args) {
   device();
@@ -392,6 +393,7 @@ void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(de
 void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_blocks_, args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
 void CudaBackend::silu_mul(const SiluMulArgs& args) { cuda::silu_mul(device(), args); }
+void CudaBackend::gelu(const GeluArgs& args) { cuda::gelu(device(), args); }
 void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), sampling_, args); }
 void CudaBackend::all_reduce(TensorView x) { cuda::all_reduce(device(), x); }
 void CudaBackend::all_gather(TensorView out, ConstTensorView part) { cuda::all_gather(device(), out, part); }

@@ -44,12 +44,14 @@ class CudaBackend final : public Backend {
   void resolve_rows(const ResolveRowsArgs& args) override;
   void embedding(const EmbeddingArgs& args) override;
   void rms_norm(const RmsNormArgs& args) override;
+  void layer_norm(const LayerNormArgs& args) override;
   void gather_rows(const GatherRowsArgs& args) override;
   void matmul(const MatmulArgs& args) override;
   void rope_append(const RopeAppendArgs& args) override;
   void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
   void silu_mul(const SiluMulArgs& args) override;
+  void gelu(const GeluArgs& args) override;
   void sample(const SampleArgs& args) override;
   void all_reduce(TensorView x) override;
   void all_gather(TensorView out, ConstTensorView part) override;

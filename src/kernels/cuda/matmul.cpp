@@ -18,6 +18,7 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include "kernels/cuda/bias.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/skinny_gemm.h"
 
@@ -63,23 +64,34 @@ struct Product {
   DType out_dtype = DType::f32;
   std::int32_t x_alignment = 0;    ///< bytes
   std::int32_t out_alignment = 0;  ///< bytes
+  bool adds_bias = false;          ///< a vector of out's type, in the epilogue
   auto operator<=>(const Product&) const = default;
 };
 
 /// cuBLASLt's descriptions of the operands of a product, which hold no memory of their own.
 struct Description {
-  explicit Description(const Product& product) {
+  /// `bias`: what the product adds if it adds any; while an algorithm is asked for, any address of its alignment.
+  Description(const Product& product, const std::byte* bias) {
     const auto n = static_cast<std::uint64_t>(product.n);
     const auto k = static_cast<std::uint64_t>(product.k);
     const auto n_rows = static_cast<std::uint64_t>(product.n_rows);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     check_cublas(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
-    check_cublas(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
-                 "cublasLtMatmulDescSetAttribute");
+    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    if (product.adds_bias) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias));
+    }
     check_cublas(cublasLtMatrixLayoutInit(&weight, cuda_type(product.dtype), k, n, product.k), "cublasLtMatrixLayoutInit");
     check_cublas(cublasLtMatrixLayoutInit(&x, cuda_type(product.dtype), k, n_rows, product.k), "cublasLtMatrixLayoutInit");
     check_cublas(cublasLtMatrixLayoutInit(&out, cuda_type(product.out_dtype), n, n_rows, product.n),
                  "cublasLtMatrixLayoutInit");
+  }
+
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    check_cublas(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof(value)),
+                 "cublasLtMatmulDescSetAttribute");
   }
 
   cublasLtMatmulDescOpaque_t operation;
@@ -150,8 +162,9 @@ class MatmulEngine::Impl {
       if (batch_invariant_)
         multiply_tile(args.x.rows(begin, end), matrix, args.out.rows(begin, end));
       else
-        multiply_rows(args.x.rows(begin, end), matrix, args.out.rows(begin, end));
+        multiply_rows(args.x.rows(begin, end), matrix, args.bias, args.out.rows(begin, end));
     }
+    if (batch_invariant_ && args.bias.data != nullptr) add_bias(device_, args.out, args.bias);
   }
 
  private:
@@ -205,7 +218,7 @@ class MatmulEngine::Impl {
   /// cuBLASLt's first choice for the product, null if it has none. Kept by product.
   const cublasLtMatmulAlgo_t* algorithm_of(const Product& product) {
     if (const auto found = algorithms_.find(product); found != algorithms_.end()) return &found->second;
-    Description description(product);
+    Description description(product, workspace_);
     cublasLtMatmulPreferenceOpaque_t preference;
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
       check_cublas(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)),
@@ -226,8 +239,9 @@ class MatmulEngine::Impl {
     return &algorithms_.emplace(product, found.algo).first->second;
   }
 
-  /// The algorithm of the product's bucket if it can do this number of rows too, else one of its own.
-  const cublasLtMatmulAlgo_t& algorithm_for(const Product& product, Description& description) {
+  /// The algorithm of the product's bucket if it can do this number of rows too, else one of its own; null if there
+  /// is none.
+  const cublasLtMatmulAlgo_t* algorithm_for(const Product& product, Description& description) {
     Product bucket = product;
     bucket.n_rows = bucket_of(product.n_rows);
     const cublasLtMatmulAlgo_t* algorithm = algorithm_of(bucket);
@@ -237,34 +251,41 @@ class MatmulEngine::Impl {
                                  &description.out, algorithm, &checked) != CUBLAS_STATUS_SUCCESS ||
          checked.workspaceSize > kWorkspaceBytes))
       algorithm = algorithm_of(product);
-    check(algorithm != nullptr, "matmul: cuBLASLt has no product of this shape at this alignment");
-    return *algorithm;
+    return algorithm;
   }
 
-  /// out = x W^T by cuBLASLt, which writes f32 and the weight's own type.
-  void run(const ConstTensorView& x, const CudaMatrix& matrix, const TensorView& out) {
-    const Product product{
-        x.shape[0], matrix.n, matrix.k, matrix.dtype, out.dtype, alignment_of(x.data), alignment_of(out.data)};
-    Description description(product);
-    const cublasLtMatmulAlgo_t& algorithm = algorithm_for(product, description);
+  /// out = x W^T + bias by cuBLASLt, which writes f32 and the weight's own type. A bias that the product cannot add
+  /// itself is added behind it.
+  void run(const ConstTensorView& x, const CudaMatrix& matrix, const ConstTensorView& bias, const TensorView& out) {
+    const bool adds_bias = bias.data != nullptr && bias.dtype == out.dtype && alignment_of(bias.data) == kFullAlignment;
+    const Product product{x.shape[0], matrix.n, matrix.k, matrix.dtype, out.dtype, alignment_of(x.data), alignment_of(out.data),
+                          adds_bias};
+    Description description(product, bias.data);
+    const cublasLtMatmulAlgo_t* const algorithm = algorithm_for(product, description);
+    if (bias.data != nullptr && (!adds_bias || algorithm == nullptr)) {
+      run(x, matrix, {}, out);
+      return add_bias(device_, out, bias);
+    }
+    check(algorithm != nullptr, "matmul: cuBLASLt has no product of this shape at this alignment");
     const float one = 1;
     const float zero = 0;
     check_cublas(cublasLtMatmul(handle_, &description.operation, &one, matrix.data, &description.weight, x.data, &description.x,
-                                &zero, out.data, &description.out, out.data, &description.out, &algorithm, workspace_,
+                                &zero, out.data, &description.out, out.data, &description.out, algorithm, workspace_,
                                 kWorkspaceBytes, device_.stream),
                  "matmul");
   }
 
   /// The same for an out of any float type: those that cuBLASLt does not write are rounded from f32, some rows at a time.
-  void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const TensorView& out) {
+  void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const ConstTensorView& bias, const TensorView& out) {
     const ConstTensorView weight{matrix.data, matrix.dtype, {matrix.n, matrix.k}};
-    if (can_multiply_skinny(device_, x, weight, out)) return multiply_skinny(device_, x, weight, out);
-    if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return run(x, matrix, out);
+    if (can_multiply_skinny(device_, x, weight, out) && (bias.data == nullptr || bias.dtype == out.dtype))
+      return multiply_skinny(device_, x, weight, bias, out);
+    if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return run(x, matrix, bias, out);
     const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(kScratchBytes) / (4 * matrix.n));
     check(step * matrix.n * 4 <= static_cast<std::int64_t>(kScratchBytes), "matmul: a row of out exceeds the scratch memory");
     for (std::int64_t begin = 0; begin < x.shape[0]; begin += step) {
       const std::int64_t end = std::min(x.shape[0], begin + step);
-      run(x.rows(begin, end), matrix, {scratch_, DType::f32, {end - begin, matrix.n}});
+      run(x.rows(begin, end), matrix, bias, {scratch_, DType::f32, {end - begin, matrix.n}});
       convert(device_, scratch_, DType::f32, out.rows(begin, end).data, out.dtype, (end - begin) * matrix.n);
     }
   }
@@ -280,7 +301,7 @@ class MatmulEngine::Impl {
     check_cuda(cudaMemcpyAsync(tile_x.data, x.data, x.size_bytes(), cudaMemcpyDeviceToDevice, device_.stream), "matmul");
     if (x.size_bytes() < x_bytes)
       check_cuda(cudaMemsetAsync(tile_x.data + x.size_bytes(), 0, x_bytes - x.size_bytes(), device_.stream), "matmul");
-    run(tile_x, matrix, tile_out);
+    run(tile_x, matrix, {}, tile_out);
     convert(device_, tile_out.data, DType::f32, out.data, out.dtype, out.shape.n_elements());
   }
 

@@ -1,4 +1,4 @@
-/// RMSNorm on a CUDA device.
+/// Norms of the residual stream on a CUDA device.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -8,5 +8,8 @@ namespace baton::cuda {
 
 /// See rms_norm in kernels/ops.h. A row's bits do not depend on the number of rows.
 void rms_norm(const Device& device, const RmsNormArgs& args);
+
+/// See layer_norm in kernels/ops.h.
+void layer_norm(const Device& device, const LayerNormArgs& args);
 
 }  // namespace baton::cuda

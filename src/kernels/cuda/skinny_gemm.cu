@@ -33,6 +33,7 @@ constexpr int kMaxRows = 4;
 struct SkinnyGemmParams {
   const __nv_bfloat16* x;
   const __nv_bfloat16* weight;
+  const void* bias;  ///< [n] of out's type, or null
   void* out;
   int n;
   int k;
@@ -155,6 +156,7 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
         float total = 0;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) total += of_warps[parity][w][thread];
+        if (p.bias != nullptr) total += to_f32(static_cast<const Out*>(p.bias)[row + thread / kRows]);
         static_cast<Out*>(p.out)[static_cast<std::int64_t>(thread % kRows) * p.n + row + thread / kRows] = from_f32<Out>(total);
       }
 #pragma unroll
@@ -187,11 +189,16 @@ bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const C
          is_aligned(weight.data);
 }
 
-void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out) {
+void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
+                     const TensorView& out) {
   check(can_multiply_skinny(device, x, weight, out), "multiply_skinny: a product that it does not take");
+  check(bias.data == nullptr || bias.dtype == out.dtype, "multiply_skinny: a bias of another dtype than out's");
   const SkinnyGemmParams params{reinterpret_cast<const __nv_bfloat16*>(x.data),
-                                reinterpret_cast<const __nv_bfloat16*>(weight.data), out.data,
-                                static_cast<int>(weight.shape[0]), static_cast<int>(weight.shape[1])};
+                                reinterpret_cast<const __nv_bfloat16*>(weight.data),
+                                bias.data,
+                                out.data,
+                                static_cast<int>(weight.shape[0]),
+                                static_cast<int>(weight.shape[1])};
   const auto shared_bytes = static_cast<int>(shared_bytes_of(x.shape[0], weight.shape[1]));
   const int n_blocks = std::min(params.n / kGroup, kResidents * device.n_multiprocessors);
   const auto launch = [&](auto* kernel) {

@@ -10,7 +10,9 @@ namespace baton::cuda {
 /// rows cuBLASLt is as fast.
 bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
 
-/// out = x W^T with f32 sums, whose order depends on k alone. Weights may be read while the operation before still runs.
-void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
+/// out = x W^T + bias with f32 sums, whose order depends on k alone. `bias` [n] of out's dtype, or null data.
+/// Weights may be read while the operation before still runs.
+void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
+                     const TensorView& out);
 
 }  // namespace baton::cuda
