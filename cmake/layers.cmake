@@ -1,9 +1,9 @@
 # A layer is a folder of src/: every .cpp in it belongs to its library, every *_test.cpp of the same folder under tests/ is a test.
 
-# baton_layer(NAME LINK target...): static library baton_NAME from src/NAME/*.cpp and src/NAME/bench/*.cpp.
+# baton_layer(NAME LINK target...): static library baton_NAME from all .cpp files below src/NAME.
 function(baton_layer name)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp ${CMAKE_SOURCE_DIR}/src/${name}/bench/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/src/apps/main\\.cpp$")
   if(NOT sources)
     add_library(baton_${name} INTERFACE)
@@ -63,6 +63,7 @@ function(baton_bench folder)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
     target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
     target_link_libraries(${target} PRIVATE ${arg_LINK} benchmark::benchmark benchmark::benchmark_main)
+    target_compile_definitions(${target} PRIVATE BATON_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     add_dependencies(bench_programs ${target})
   endforeach()
 endfunction()

@@ -14,12 +14,14 @@
 #include <chrono>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
 #include "core/check.h"
 #include "engine/engine.h"
+#include "model/config.h"
 #include "model/decoder.h"
 #include "model/weights.h"
 #include "support/null_backend.h"
@@ -36,19 +38,13 @@ constexpr std::int32_t kPrefixLen = 1024;
 constexpr std::int32_t kMaxTokens = 4096;
 
 /// Heads of Llama-3-8B; nothing else of a model costs the host time.
-ModelConfig config() {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.n_layers = 1;
-  config.d_model = 16;
-  config.n_heads = 32;
-  config.n_kv_heads = 8;
-  config.head_dim = 128;
-  config.d_ff = 16;
-  config.n_vocab = 64;
-  config.max_position = 8192;
-  config.dtype = DType::bf16;
-  return config;
+ModelSpec spec() {
+  auto spec = parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 16,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 16, "vocab_size": 64,
+      "max_position_embeddings": 8192, "torch_dtype": "bfloat16"})",
+                               "host_step_bench");
+  check(spec.has_value(), "host_step_bench: no spec");
+  return std::move(*spec);
 }
 
 double us(Clock::time_point begin, Clock::time_point end) {
@@ -68,9 +64,9 @@ class HostSteps {
   HostSteps(std::int32_t n_sequences, std::int64_t n_blocks) {
     auto backend = std::make_unique<bench::NullBackend>();
     backend_ = backend.get();
-    auto weights = random_weights(config(), *backend, DType::bf16, 1);
+    auto weights = random_weights(spec(), *backend, DType::bf16, 1, 1);
     check(weights.has_value(), "host_step_bench: no weights");
-    auto model = std::make_unique<Model>(config(), std::move(*weights));
+    auto model = std::make_unique<Model>(spec(), std::move(*weights));
     EngineOptions options;
     options.max_num_seqs = n_sequences;
     options.max_num_batched_tokens = 8192;

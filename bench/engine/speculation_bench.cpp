@@ -17,6 +17,7 @@
 #include "core/check.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
+#include "model/config.h"
 #include "model/decoder.h"
 #include "model/weights.h"
 
@@ -26,21 +27,10 @@ namespace {
 enum class Load { sampled, greedy, repeated };
 constexpr std::int32_t kPromptLen = 64;
 
-ModelConfig shape_110m() {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.n_layers = 12;
-  config.d_model = 768;
-  config.n_heads = 12;
-  config.n_kv_heads = 12;
-  config.head_dim = 64;
-  config.d_ff = 2048;
-  config.n_vocab = 32000;
-  config.max_position = 8192;
-  config.tie_embeddings = true;
-  config.dtype = DType::bf16;
-  config.eos_token_ids = {2};
-  return config;
+ModelSpec shape_110m() {
+  auto spec = read_model_spec(BATON_SOURCE_DIR "/bench/shapes/110m");
+  check(spec.has_value(), "speculation_bench: no shape");
+  return std::move(*spec);
 }
 
 class Runner {
@@ -49,7 +39,7 @@ class Runner {
     auto backend = make_backend("cpu", {});
     check(backend.has_value(), "speculation_bench: no CPU backend");
     const DType dtype = (*backend)->capabilities().has_bf16_matmul ? DType::bf16 : DType::f32;
-    auto weights = random_weights(shape_110m(), **backend, dtype, 1);
+    auto weights = random_weights(shape_110m(), **backend, dtype, 1, 0);
     check(weights.has_value(), "speculation_bench: no weights");
     EngineOptions options;
     options.kv_dtype = dtype;

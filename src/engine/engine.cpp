@@ -119,7 +119,7 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
     : options_(options),
       info_(std::move(parts.info)),
       eos_token_ids_(std::move(parts.eos_token_ids)),
-      n_vocab_(parts.executor->model().config().n_vocab),
+      n_vocab_(parts.executor->model().spec().n_vocab),
       bounds_(parts.bounds),
       cache_(info_.n_blocks, info_.block_len, options.enable_prefix_caching),
       scheduler_({.max_num_seqs = options.max_num_seqs,

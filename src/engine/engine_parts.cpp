@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-Result<void> check_options(const EngineOptions& options, const ModelConfig& config) {
+Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) {
   const auto refuse = [](const char* field, std::string message) {
     return fail(ErrorCode::invalid_request, std::move(message), field);
   };
@@ -28,9 +28,9 @@ Result<void> check_options(const EngineOptions& options, const ModelConfig& conf
   if (options.block_len < 16 || options.block_len > kAttentionChunk || kAttentionChunk % options.block_len != 0) {
     return refuse("block_size", fmt::format("--block-size must be 16, 32, 64, 128 or 256, got {}", options.block_len));
   }
-  if (options.max_model_len < 0 || options.max_model_len == 1 || options.max_model_len > config.max_position) {
+  if (options.max_model_len < 0 || options.max_model_len == 1 || options.max_model_len > spec.max_position) {
     return refuse("max_model_len", fmt::format("--max-model-len must be from 2 to the {} positions of this model, got {}",
-                                               config.max_position, options.max_model_len));
+                                               spec.max_position, options.max_model_len));
   }
   if (options.max_prefill_tokens < 0) {
     return refuse("max_prefill_tokens", fmt::format("--max-prefill-tokens must be 0 (the device's default) or more, got {}",
@@ -54,9 +54,11 @@ std::int32_t max_prefill_of(const EngineOptions& options, const BackendTuning& t
 
 /// Partial attention states that a step may have: what every row would need if its whole context were cut into chunks, within
 /// 128 MB; with fewer the plan cuts less.
-std::int32_t max_partials_of(const EngineOptions& options, const ModelConfig& config, std::int32_t max_model_len) {
+std::int32_t max_partials_of(const EngineOptions& options, const ModelSpec& spec, std::int32_t max_model_len) {
   const std::int64_t wanted = static_cast<std::int64_t>(options.max_num_batched_tokens) * (max_model_len / kAttentionChunk + 2);
-  const std::int64_t bytes_each = static_cast<std::int64_t>(config.n_heads) * (config.head_dim + 2) * 4;
+  std::int64_t bytes_each = 0;
+  for (const LayerSpec& layer : spec.layers)
+    bytes_each = std::max(bytes_each, static_cast<std::int64_t>(layer.attention.n_heads) * (layer.attention.head_dim + 2) * 4);
   return static_cast<std::int32_t>(std::min(wanted, std::max<std::int64_t>((128 << 20) / bytes_each, 1024)));
 }
 
@@ -67,26 +69,24 @@ std::int32_t max_list_entries_of(const EngineOptions& options, std::int32_t n_sa
 }
 
 /// Rows of prompts that a step may score: their logits within 64 MB.
-std::int32_t max_scores_of(const EngineOptions& options, const ModelConfig& config) {
-  const std::int64_t within = (std::int64_t{64} << 20) / (4 * static_cast<std::int64_t>(config.n_vocab));
+std::int32_t max_scores_of(const EngineOptions& options, const ModelSpec& spec) {
+  const std::int64_t within = (std::int64_t{64} << 20) / (4 * static_cast<std::int64_t>(spec.n_vocab));
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(within, 1, options.max_num_batched_tokens));
 }
 
-std::int32_t max_drafts_of(const EngineOptions& options, const ModelConfig& config) {
-  return max_scores_of(options, config) / 2;
-}
+std::int32_t max_drafts_of(const EngineOptions& options, const ModelSpec& spec) { return max_scores_of(options, spec) / 2; }
 
 /// The most that a step can hold, for all layer groups alike. `n_dealt_workers`: to whom plans assign pairs; 0: plans do not.
-Result<StepBounds> bounds_of(const EngineOptions& options, const ModelConfig& config, std::span<const LayerGroup> groups,
+Result<StepBounds> bounds_of(const EngineOptions& options, const ModelSpec& spec, std::span<const LayerGroup> groups,
                              std::int32_t n_dealt_workers, std::int32_t max_model_len) {
-  const std::int32_t max_scores = max_scores_of(options, config);
-  const std::int32_t max_drafts = max_drafts_of(options, config);
+  const std::int32_t max_scores = max_scores_of(options, spec);
+  const std::int32_t max_drafts = max_drafts_of(options, spec);
   const std::int32_t n_blocks = (max_model_len + options.block_len - 1) / options.block_len;
   const std::int64_t n_wanted = static_cast<std::int64_t>(options.max_num_seqs) * n_blocks;
   StepBounds bounds;
   bounds.max_rows = options.max_num_batched_tokens;
   bounds.max_samples = options.max_num_seqs + max_scores;
-  bounds.max_partials = max_partials_of(options, config, max_model_len);
+  bounds.max_partials = max_partials_of(options, spec, max_model_len);
   bounds.max_slots = options.max_num_seqs + max_drafts;
   bounds.max_items = std::max(bounds.max_items, bounds.max_rows);  // leaves alone are at most one item a row
   bounds.max_pairs = 0;
@@ -98,6 +98,7 @@ Result<StepBounds> bounds_of(const EngineOptions& options, const ModelConfig& co
                                  : static_cast<std::int32_t>(std::min<std::int64_t>(n_wanted, kMaxBlockEntries));
   bounds.max_list_entries = max_list_entries_of(options, bounds.max_slots, max_model_len);
   bounds.n_groups = static_cast<std::int32_t>(groups.size());
+  bounds.max_positions = max_model_len;
   if (n_blocks > bounds.max_block_entries)
     return fail(ErrorCode::invalid_request,
                 fmt::format("--max-model-len {}: a sequence of that length has {} blocks, and a step can list {}",
@@ -120,10 +121,10 @@ Result<void> capture_steps(Executor& executor, const EngineOptions& options, con
   return {};
 }
 
-std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelConfig& config) {
-  std::vector<TokenId> ids = config.eos_token_ids;
+std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelSpec& spec) {
+  std::vector<TokenId> ids = spec.eos_token_ids;
   for (const TokenId id : options.eos_token_ids) {
-    if (id >= 0 && id < config.n_vocab && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+    if (id >= 0 && id < spec.n_vocab && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
   }
   return ids;
 }
@@ -131,13 +132,13 @@ std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelConfig
 }  // namespace
 
 Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model) {
-  const ModelConfig config = model->config();
-  BATON_TRY_VOID(check_options(options, config));
+  const ModelSpec spec = model->spec();
+  BATON_TRY_VOID(check_options(options, spec));
   EngineInfo info;
   info.backend = backend->info();
   const BackendCapabilities capabilities = backend->capabilities();
   const BackendTuning tuning = backend->tuning();
-  info.max_model_len = options.max_model_len > 0 ? options.max_model_len : config.max_position;
+  info.max_model_len = options.max_model_len > 0 ? options.max_model_len : spec.max_position;
   info.block_len = options.block_len;
   info.kv_dtype = options.kv_dtype;
   info.weight_dtype = model->weight_dtype();
@@ -152,7 +153,7 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
     groups.push_back({shape, model->n_layers_of_group(static_cast<int>(groups.size()))});
   }
   const std::int32_t n_dealt_workers = capabilities.deals_pairs ? tuning.attention_costs.n_workers : 0;
-  BATON_TRY(const StepBounds bounds, bounds_of(options, config, groups, n_dealt_workers, info.max_model_len));
+  BATON_TRY(const StepBounds bounds, bounds_of(options, spec, groups, n_dealt_workers, info.max_model_len));
   AttentionPlanOptions plan_options;
   plan_options.relay = options.relay;
   plan_options.batch_invariant = options.batch_invariant;
@@ -177,12 +178,12 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   BATON_TRY_VOID(capture_steps(*executor, options, tuning));
 
   return EngineParts{std::move(info),
-                     all_eos_ids(options, config),
+                     all_eos_ids(options, spec),
                      BatchBuilder(std::move(groups), plan_options),
                      std::move(executor),
                      bounds,
-                     max_scores_of(options, config),
-                     max_drafts_of(options, config)};
+                     max_scores_of(options, spec),
+                     max_drafts_of(options, spec)};
 }
 
 }  // namespace baton

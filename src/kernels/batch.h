@@ -198,6 +198,7 @@ struct StepBounds {
   std::int32_t max_block_entries = 1 << 20;         ///< block ids in the lists of one layer group, over all items
   std::int32_t max_list_entries = kMaxListEntries;  ///< token counts, biases, bans and allowed ids together
   std::int32_t n_groups = 1;                        ///< layer groups
+  std::int32_t max_positions = 0;                   ///< tokens of the longest sequence
 
   /// Bytes of the largest step.
   std::size_t size_bytes() const;

@@ -8,16 +8,18 @@
 
 #include "core/log.h"
 #include "io/safetensors.h"
+#include "model/config.h"
 #include "model/decoder.h"
+#include "model/source/safetensors.h"
 #include "model/weights.h"
 
 namespace baton {
 namespace {
 
-Result<DType> weight_dtype(const ModelOptions& options, const ModelConfig& config, const Backend& backend) {
+Result<DType> weight_dtype(const ModelOptions& options, const ModelSpec& spec, const Backend& backend) {
   const bool has_bf16 = backend.capabilities().has_bf16_matmul;
   if (options.dtype == "auto") {
-    if (config.dtype == DType::f32) return DType::f32;
+    if (spec.dtype == DType::f32) return DType::f32;
     if (has_bf16) return DType::bf16;
     log::info("dtype=float32 reason=\"this processor has no bf16 products ({})\"", backend.info().features);
     return DType::f32;
@@ -55,15 +57,15 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
 
 /// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes instead of
 /// refusing allocations.
-Result<void> check_memory(const ModelFiles& files, const ModelConfig& config, DType dtype, const Backend& backend) {
-  const WeightBytes bytes = weight_bytes(config, dtype);
+Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, DType dtype, const Backend& backend) {
+  const WeightBytes bytes = weight_bytes(spec, dtype);
   const std::int64_t needed = bytes.held + (backend.capabilities().shares_host_memory ? bytes.staged : 0);
   const std::int64_t free_bytes = backend.free_memory_bytes();
   if (needed <= free_bytes) return {};
   return fail(ErrorCode::out_of_memory,
               fmt::format("{}: loading its {:.1f} billion parameters in {} needs {} bytes ({:.1f} GB) of memory, and {} bytes "
                           "({:.1f} GB) are free",
-                          files.name, static_cast<double>(config.n_parameters()) / 1e9, to_string(dtype), needed,
+                          files.name, static_cast<double>(spec.n_parameters()) / 1e9, to_string(dtype), needed,
                           static_cast<double>(needed) / 1e9, free_bytes, static_cast<double>(free_bytes) / 1e9));
 }
 
@@ -72,31 +74,31 @@ Result<void> check_memory(const ModelFiles& files, const ModelConfig& config, DT
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   BATON_TRY_VOID(check_model_options(options));
-  BATON_TRY(ModelConfig config, read_model_config(files.folder));
+  BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
   BATON_TRY(std::unique_ptr<Backend> backend,
             make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
-  BATON_TRY(const DType dtype, weight_dtype(options, config, *backend));
+  BATON_TRY(const DType dtype, weight_dtype(options, spec, *backend));
   ModelWeights weights;
   if (options.load_format == "dummy") {
-    BATON_TRY_VOID(check_memory(files, config, dtype, *backend));
-    BATON_TRY(weights, random_weights(config, *backend, dtype, options.seed));
+    BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
+    BATON_TRY(weights, random_weights(spec, *backend, dtype, options.seed, options.threads));
   } else {
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
-    BATON_TRY(config.tie_embeddings, ties_embeddings(config, checkpoint));
-    BATON_TRY_VOID(check_memory(files, config, dtype, *backend));
-    BATON_TRY(weights, load_weights(config, checkpoint, *backend, dtype));
+    BATON_TRY(spec.tie_embeddings, ties_embeddings(spec, checkpoint));
+    BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
+    BATON_TRY(weights, load_weights(spec, checkpoint, *backend, dtype, options.threads));
   }
   EngineOptions made = engine_options(options, dtype);
   BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
   made.eos_token_ids = generation.eos_token_ids;
   const std::size_t weight_bytes = weights.size_bytes();
-  auto model = std::make_unique<Model>(config, std::move(weights));
+  auto model = std::make_unique<Model>(spec, std::move(weights));
   BATON_TRY(std::unique_ptr<Engine> engine, Engine::create(made, std::move(backend), std::move(model)));
   const EngineInfo info = engine->info();
   log::info(
       "model={} architecture={} parameters={:.1f}M dtype={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
       "max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
-      files.name, config.architecture, static_cast<double>(config.n_parameters()) / 1e6, to_string(dtype),
+      files.name, spec.family, static_cast<double>(spec.n_parameters()) / 1e6, to_string(dtype),
       static_cast<double>(weight_bytes) / 1e6, to_string(info.kv_dtype),
       static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
       info.max_model_len, info.attention, info.batch_invariant ? " batch_invariant=1" : "", info.backend.device,

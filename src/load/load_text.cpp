@@ -27,11 +27,11 @@ SamplingDefaults defaults_of(const GenerationConfig& generation) {
 
 Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options) {
   BATON_TRY_VOID(check_model_options(options));
-  BATON_TRY(const ModelConfig config, read_model_config(files.folder));
+  BATON_TRY(const ModelSpec spec, read_model_spec(files.folder));
   BATON_TRY(Tokenizer tokenizer, Tokenizer::load(files.folder));
-  if (tokenizer.n_vocab() > config.n_vocab)
-    log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(),
-                 config.n_vocab, config.n_vocab);
+  if (tokenizer.n_vocab() > spec.n_vocab)
+    log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(), spec.n_vocab,
+                 spec.n_vocab);
   std::string source = tokenizer.chat_template();
   if (!options.chat_template.empty()) {
     BATON_TRY(source, read_file(options.chat_template));
@@ -45,7 +45,7 @@ Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options)
     BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
     defaults = defaults_of(generation);
   }
-  return TextSide{std::move(tokenizer), std::move(chat_template), defaults, config.n_vocab};
+  return TextSide{std::move(tokenizer), std::move(chat_template), defaults, spec.n_vocab};
 }
 
 }  // namespace baton

@@ -7,30 +7,31 @@
 
 #include "core/result.h"
 #include "kernels/backend.h"
-#include "model/config.h"
+#include "model/spec.h"
+#include "model/workspace.h"
 
 namespace baton {
 
 struct ModelWeights;
 
-/// A decoder described by its config and architecture row, with weights packed by one backend.
+/// A decoder described by its spec, with weights packed by one backend.
 ///
 /// Thread: engine only. `forward` allocates nothing.
 class Model {
  public:
-  Model(ModelConfig config, ModelWeights weights);
+  Model(ModelSpec spec, ModelWeights weights);
   ~Model();
 
-  const ModelConfig& config() const;
+  const ModelSpec& spec() const;
   DType weight_dtype() const;
   std::size_t weight_bytes() const;
   /// Shape of the KV storage of each layer group, for `n_blocks` blocks.
   std::vector<KvShape> kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const;
-  /// Layers of each group and the shape its attention plan is made for.
+  /// For each layer group, the shape its attention plan is made for.
   std::vector<AttentionShape> attention_shapes(std::int32_t block_len, DType kv_dtype) const;
   std::int32_t n_layers_of_group(int group) const;
 
-  /// Allocates the workspace of the largest step. Must be called once before forward.
+  /// Allocates the workspace and the tables of rotations. Must be called once before forward.
   Result<void> prepare(Backend& backend, const StepBounds& bounds);
 
   /// Runs one step: rows to logits [n_samples, n_vocab] f32, valid until the next call. `slots` u8 [max_slots,
@@ -38,8 +39,10 @@ class Model {
   TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group);
 
  private:
-  class Workspace;
-  ModelConfig config_;
+  ModelSpec spec_;
+  std::vector<const LayerSpec*> first_of_group_;  ///< a layer of each group; the others have its shape
+  std::vector<std::int32_t> n_layers_of_group_;
+  std::vector<std::int32_t> index_in_group_;  ///< of each layer
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<Workspace> workspace_;
 };

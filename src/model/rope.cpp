@@ -20,15 +20,15 @@ float scaled_as_llama3(float frequency, const RopeScaling& scaling) {
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const ModelConfig& config) {
-  std::vector<float> frequencies(static_cast<std::size_t>(config.head_dim / 2));
+std::vector<float> rope_frequencies(const RopeSpec& spec) {
+  std::vector<float> frequencies(static_cast<std::size_t>(spec.rotary_dim / 2));
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
-    const float frequency = 1.0f / static_cast<float>(std::pow(config.rope_theta, static_cast<double>(exponent)));
-    switch (config.rope_scaling.kind) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(spec.rotary_dim);
+    const float frequency = 1.0f / static_cast<float>(std::pow(spec.theta, static_cast<double>(exponent)));
+    switch (spec.scaling.kind) {
       case RopeScaling::Kind::none: frequencies[i] = frequency; break;
-      case RopeScaling::Kind::linear: frequencies[i] = frequency / static_cast<float>(config.rope_scaling.factor); break;
-      case RopeScaling::Kind::llama3: frequencies[i] = scaled_as_llama3(frequency, config.rope_scaling); break;
+      case RopeScaling::Kind::linear: frequencies[i] = frequency / static_cast<float>(spec.scaling.factor); break;
+      case RopeScaling::Kind::llama3: frequencies[i] = scaled_as_llama3(frequency, spec.scaling); break;
     }
   }
   return frequencies;

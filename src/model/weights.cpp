@@ -2,102 +2,168 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <functional>
+#include <memory>
 #include <new>
-#include <set>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "core/log.h"
 #include "core/parallel.h"
-#include "model/architectures.h"
+#include "model/source/random.h"
+#include "model/source/safetensors.h"
 
 namespace baton {
 namespace {
 
-/// A layer's tensors as its architecture names them.
-struct LayerTensors {
-  ExpectedTensor attention_norm, q, k, v, attention_out, feed_forward_norm, gate, up, down;
+/// Matrices [n_i, k] that are multiplied as one, stacked in this order, and their biases.
+struct LinearTensors {
+  std::vector<ExpectedTensor> weights;
+  std::vector<ExpectedTensor> biases;  ///< one for each weight, or none
 };
 
-/// The table row of `config`, which read_model_config has found before.
-const Architecture& architecture_of(const ModelConfig& config) {
-  const auto row = find_architecture(config.architecture);
-  check(row.has_value(), "weights: the architecture is not in the table");
-  return **row;
+struct NormTensors {
+  ExpectedTensor weight;
+  std::optional<ExpectedTensor> bias;
+  float weight_offset = 0;
+};
+
+struct LayerTensors {
+  NormTensors attention_norm;
+  LinearTensors qkv, attention_out;
+  std::optional<NormTensors> feed_forward_norm;
+  LinearTensors up, down;
+};
+
+/// `pattern` with the layer's number in place of "{}".
+std::string tensor_name(std::string_view pattern, std::size_t layer) {
+  const std::size_t place = pattern.find("{}");
+  if (place == std::string_view::npos) return std::string(pattern);
+  return fmt::format("{}{}{}", pattern.substr(0, place), layer, pattern.substr(place + 2));
 }
 
-LayerTensors layer_tensors(const ModelConfig& config, const TensorNames& names, int layer) {
-  const std::int64_t d = config.d_model;
-  const std::int64_t q_width = std::int64_t{config.n_heads} * config.head_dim;
-  const std::int64_t kv_width = std::int64_t{config.n_kv_heads} * config.head_dim;
-  const auto row = [&](std::string_view pattern, Shape shape) { return ExpectedTensor{tensor_name(pattern, layer), shape}; };
-  return {.attention_norm = row(names.attention_norm, {d}),
-          .q = row(names.q, {q_width, d}),
-          .k = row(names.k, {kv_width, d}),
-          .v = row(names.v, {kv_width, d}),
-          .attention_out = row(names.attention_out, {d, q_width}),
-          .feed_forward_norm = row(names.feed_forward_norm, {d}),
-          .gate = row(names.gate, {config.d_ff, d}),
-          .up = row(names.up, {config.d_ff, d}),
-          .down = row(names.down, {d, config.d_ff})};
+/// One matrix of a LinearTensors: its name without the last part, and its number of rows.
+struct Part {
+  std::string_view name;
+  std::int64_t n;
+};
+
+/// Names the tensors of layer `layer`, or of what is outside the layers (any number: their names have no place for
+/// it).
+class Namer {
+ public:
+  Namer(std::int64_t d_model, std::size_t layer) : d_model_(d_model), layer_(layer) {}
+
+  NormTensors norm(const NormSpec& spec, std::string_view name) const {
+    const std::string stem = tensor_name(name, layer_);
+    NormTensors made{{stem + ".weight", {d_model_}, ExpectedTensor::Kind::norm}, std::nullopt, spec.weight_offset};
+    if (spec.has_bias) made.bias = {stem + ".bias", {d_model_}, ExpectedTensor::Kind::bias};
+    return made;
+  }
+  LinearTensors linear(std::initializer_list<Part> parts, std::int64_t k, bool has_bias) const {
+    LinearTensors made;
+    for (const auto& [name, n] : parts) {
+      const std::string stem = tensor_name(name, layer_);
+      made.weights.push_back({stem + ".weight", {n, k}, ExpectedTensor::Kind::matrix});
+      if (has_bias) made.biases.push_back({stem + ".bias", {n}, ExpectedTensor::Kind::bias});
+    }
+    return made;
+  }
+
+ private:
+  std::int64_t d_model_;
+  std::size_t layer_;
+};
+
+LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
+  const LayerSpec& layer = spec.layers[index];
+  const AttentionSpec& attention = layer.attention;
+  const FeedForwardSpec& feed_forward = layer.feed_forward;
+  const TensorNames& names = spec.names;
+  const std::int64_t d = spec.d_model;
+  const Namer make(d, index);
+  LayerTensors made;
+  made.attention_norm = make.norm(layer.norm, names.attention_norm);
+  made.qkv = make.linear({{names.q, attention.q_width()}, {names.k, attention.kv_width()}, {names.v, attention.kv_width()}}, d,
+                         attention.has_qkv_bias);
+  made.attention_out = make.linear({{names.attention_out, d}}, attention.q_width(), attention.has_out_bias);
+  if (!layer.is_parallel) made.feed_forward_norm = make.norm(layer.norm, names.feed_forward_norm);
+  const Part up{names.up, feed_forward.d_ff};
+  made.up = feed_forward.is_gated() ? make.linear({{names.gate, feed_forward.d_ff}, up}, d, feed_forward.has_bias)
+                                    : make.linear({up}, d, feed_forward.has_bias);
+  made.down = make.linear({{names.down, d}}, feed_forward.d_ff, feed_forward.has_bias);
+  return made;
 }
 
-ExpectedTensor embedding_tensor(const ModelConfig& config, const TensorNames& names) {
-  return {std::string(names.embedding), {config.n_vocab, config.d_model}};
+LinearTensors embedding_tensors(const ModelSpec& spec) {
+  return Namer(spec.d_model, 0).linear({{spec.names.embedding, spec.n_vocab}}, spec.d_model, false);
 }
-ExpectedTensor final_norm_tensor(const ModelConfig& config, const TensorNames& names) {
-  return {std::string(names.final_norm), {config.d_model}};
+NormTensors final_norm_tensors(const ModelSpec& spec) {
+  return Namer(spec.d_model, 0).norm(spec.final_norm, spec.names.final_norm);
 }
-ExpectedTensor lm_head_tensor(const ModelConfig& config, const TensorNames& names) {
-  return {std::string(names.lm_head), {config.n_vocab, config.d_model}};
+/// Where the embeddings are tied, the weight is theirs.
+LinearTensors lm_head_tensors(const ModelSpec& spec) {
+  LinearTensors made = Namer(spec.d_model, 0).linear({{spec.names.lm_head, spec.n_vocab}}, spec.d_model, spec.has_lm_head_bias);
+  if (spec.tie_embeddings) made.weights.clear();
+  return made;
 }
 
-/// Writes a tensor's elements, converted to the dtype of `out`, which has the tensor's shape.
-using Fill = std::function<Result<void>(const ExpectedTensor& tensor, TensorView out)>;
+constexpr std::size_t kAlignment = 64;
 
-/// Brings tensors from `fill` to the backend. `staging_` holds one matrix, its parts one below the other.
+constexpr std::size_t aligned(std::size_t n_bytes) { return (n_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// Memory that holds all vectors, norms and biases, each in f32.
+std::size_t all_vector_bytes(std::span<const ExpectedTensor> tensors) {
+  std::size_t total = 0;
+  for (const ExpectedTensor& tensor : tensors)
+    if (tensor.kind != ExpectedTensor::Kind::matrix)
+      total += aligned(static_cast<std::size_t>(tensor.shape[0]) * sizeof(float));
+  return total;
+}
+
+/// Brings tensors from a source to the backend. `staging_` holds one matrix, its parts one below the other.
 class Loader {
  public:
-  Loader(const ModelConfig& config, Backend& backend, DType dtype, Fill fill)
-      : config_(config), names_(architecture_of(config).tensors), backend_(backend), dtype_(dtype), fill_(std::move(fill)) {}
+  Loader(const ModelSpec& spec, Backend& backend, DType dtype, WeightSource& source)
+      : spec_(spec),
+        backend_(backend),
+        dtype_(dtype),
+        matmul_dtype_(backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32),
+        source_(source) {}
 
   Result<ModelWeights> load() {
     ModelWeights weights;
     weights.dtype = dtype_;
-    BATON_TRY_VOID(load_embedding(weights));
-    BATON_TRY(Buffer norms, backend_.allocate(norm_stride_bytes() * (2 * static_cast<std::size_t>(config_.n_layers) + 1)));
-    weights.layers.reserve(static_cast<std::size_t>(config_.n_layers));
-    for (int i = 0; i < config_.n_layers; ++i) {
-      const LayerTensors tensors = layer_tensors(config_, names_, i);
+    BATON_TRY(std::unique_ptr<PackedMatrix> lm_head, load_embedding(weights));
+    BATON_TRY(vectors_, backend_.allocate(all_vector_bytes(expected_tensors(spec_))));
+    weights.layers.reserve(spec_.layers.size());
+    for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+      const LayerTensors tensors = layer_tensors(spec_, i);
       LayerWeights& layer = weights.layers.emplace_back();
-      BATON_TRY(layer.attention_norm, norm(tensors.attention_norm, norms, 2 * i));
-      BATON_TRY(layer.qkv, matrix({tensors.q, tensors.k, tensors.v}));
-      BATON_TRY(layer.attention_out, matrix({tensors.attention_out}));
-      BATON_TRY(layer.feed_forward_norm, norm(tensors.feed_forward_norm, norms, 2 * i + 1));
-      BATON_TRY(layer.gate_up, matrix({tensors.gate, tensors.up}));
-      BATON_TRY(layer.down, matrix({tensors.down}));
+      BATON_TRY(layer.attention_norm, norm(tensors.attention_norm));
+      BATON_TRY(layer.qkv, linear(tensors.qkv));
+      BATON_TRY(layer.attention_out, linear(tensors.attention_out));
+      if (tensors.feed_forward_norm) {
+        BATON_TRY(layer.feed_forward_norm, norm(*tensors.feed_forward_norm));
+      }
+      BATON_TRY(layer.up, linear(tensors.up));
+      BATON_TRY(layer.down, linear(tensors.down));
     }
-    BATON_TRY(weights.final_norm, norm(final_norm_tensor(config_, names_), norms, 2 * config_.n_layers));
-    weights.buffers.push_back(std::move(norms));
-    if (!config_.tie_embeddings) {
-      BATON_TRY(weights.lm_head, matrix({lm_head_tensor(config_, names_)}));
+    BATON_TRY(weights.final_norm, norm(final_norm_tensors(spec_)));
+    const LinearTensors lm_head_parts = lm_head_tensors(spec_);
+    if (lm_head == nullptr) {
+      BATON_TRY(lm_head, packed(lm_head_parts));
     }
+    BATON_TRY(const ConstTensorView lm_head_bias, bias_of(lm_head_parts, DType::f32));
+    weights.lm_head = Linear(std::move(lm_head), lm_head_bias);
+    weights.buffers.push_back(std::move(vectors_));
     return weights;
   }
 
  private:
-  static constexpr std::size_t kAlignment = 64;
-
-  std::size_t norm_stride_bytes() const {
-    return (static_cast<std::size_t>(config_.d_model) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
-  }
-
   /// Host memory for a tensor, valid until the next call.
   Result<TensorView> stage(DType dtype, const Shape& shape) {
     TensorView view{nullptr, dtype, shape};
@@ -113,237 +179,165 @@ class Loader {
     return view;
   }
 
-  /// The tensors [n_i, k] one below the other, in host memory.
-  Result<ConstTensorView> stacked(std::span<const ExpectedTensor> parts) {
+  /// The tensors [n_i, k] or [n_i] one below the other as one of `dtype`, in host memory.
+  Result<TensorView> stacked(std::span<const ExpectedTensor> parts, DType dtype) {
     std::int64_t n = 0;
     for (const ExpectedTensor& part : parts) n += part.shape[0];
-    BATON_TRY(const TensorView whole, stage(dtype_, {n, parts.front().shape[1]}));
+    Shape shape{n};
+    if (parts.front().shape.rank() == 2) shape.append(parts.front().shape[1]);
+    BATON_TRY(const TensorView whole, stage(dtype, shape));
     std::int64_t begin = 0;
     for (const ExpectedTensor& part : parts) {
-      BATON_TRY_VOID(fill_(part, whole.rows(begin, begin + part.shape[0])));
+      BATON_TRY_VOID(source_.read(part, whole.rows(begin, begin + part.shape[0])));
       begin += part.shape[0];
     }
-    return ConstTensorView(whole);
+    return whole;
   }
 
-  Result<std::unique_ptr<PackedMatrix>> matrix(std::initializer_list<ExpectedTensor> parts) {
-    BATON_TRY(const ConstTensorView whole, stacked({parts.begin(), parts.size()}));
-    return backend_.pack_matrix(whole, dtype_, parts.begin()->name);
+  Result<std::unique_ptr<PackedMatrix>> packed(const LinearTensors& tensors) {
+    BATON_TRY(const TensorView whole, stacked(tensors.weights, dtype_));
+    return backend_.pack_matrix(whole, dtype_, tensors.weights.front().name);
   }
 
-  /// The `index`-th vector of `norms`.
-  Result<ConstTensorView> norm(const ExpectedTensor& tensor, const Buffer& norms, int index) {
-    BATON_TRY(const TensorView host, stage(DType::f32, tensor.shape));
-    BATON_TRY_VOID(fill_(tensor, host));
-    const TensorView device{norms.data() + static_cast<std::size_t>(index) * norm_stride_bytes(), DType::f32, tensor.shape};
+  /// In `out_dtype`, which the layer's outputs will have; without data if there is none.
+  Result<ConstTensorView> bias_of(const LinearTensors& tensors, DType out_dtype) {
+    if (tensors.biases.empty()) return ConstTensorView{};
+    return vectors(tensors.biases, out_dtype, 0);
+  }
+
+  /// A matrix inside a layer.
+  Result<Linear> linear(const LinearTensors& tensors) {
+    BATON_TRY(std::unique_ptr<PackedMatrix> weight, packed(tensors));
+    BATON_TRY(const ConstTensorView bias, bias_of(tensors, matmul_dtype_));
+    return Linear(std::move(weight), bias);
+  }
+
+  /// Vectors as one of `dtype`, with `offset` added to each element.
+  Result<ConstTensorView> vectors(std::span<const ExpectedTensor> parts, DType dtype, float offset) {
+    BATON_TRY(const TensorView host, stacked(parts, dtype));
+    if (offset != 0)
+      for (float& element : host.elements<float>()) element += offset;
+    const TensorView device{vectors_.data() + vectors_end_, dtype, host.shape};
+    vectors_end_ += aligned(host.size_bytes());
+    check(vectors_end_ <= vectors_.size_bytes(), "weights: more vectors than expected");
     backend_.copy_from_host(device, host);
     return ConstTensorView(device);
   }
 
-  /// The table, and the output layer where it is the same matrix.
-  Result<void> load_embedding(ModelWeights& weights) {
-    const ExpectedTensor tensor = embedding_tensor(config_, names_);
-    BATON_TRY(const ConstTensorView host, stacked({&tensor, 1}));
+  Result<NormWeights> norm(const NormTensors& tensors) {
+    NormWeights made;
+    BATON_TRY(made.weight, vectors({&tensors.weight, 1}, DType::f32, tensors.weight_offset));
+    if (tensors.bias) {
+      BATON_TRY(made.bias, vectors({&*tensors.bias, 1}, DType::f32, 0));
+    }
+    return made;
+  }
+
+  /// Loads the table; returns the output layer's matrix where it is the same, else null.
+  Result<std::unique_ptr<PackedMatrix>> load_embedding(ModelWeights& weights) {
+    const LinearTensors tensors = embedding_tensors(spec_);
+    const ExpectedTensor& table = tensors.weights.front();
+    BATON_TRY(const TensorView host, stacked(tensors.weights, dtype_));
     BATON_TRY(Buffer buffer, backend_.allocate(host.size_bytes()));
-    const TensorView device = buffer.view(dtype_, tensor.shape);
+    const TensorView device = buffer.view(dtype_, table.shape);
     backend_.copy_from_host(device, host);
     weights.embedding = device;
     weights.buffers.push_back(std::move(buffer));
-    if (!config_.tie_embeddings) return {};
-    BATON_TRY(weights.lm_head, backend_.pack_matrix(host, dtype_, tensor.name));
-    return {};
+    if (!spec_.tie_embeddings) return nullptr;
+    return backend_.pack_matrix(host, dtype_, table.name);
   }
 
   struct FreeAligned {
     void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
   };
 
-  const ModelConfig& config_;
-  const TensorNames names_;
+  const ModelSpec& spec_;
   Backend& backend_;
   const DType dtype_;
-  const Fill fill_;
+  const DType matmul_dtype_;  ///< of what the matmuls inside a layer write
+  WeightSource& source_;
+  Buffer vectors_;  ///< all vectors of the model, one behind the other
+  std::size_t vectors_end_ = 0;
   std::unique_ptr<std::byte[], FreeAligned> staging_;
   std::size_t staging_bytes_ = 0;
 };
-
-constexpr std::int64_t kGrain = 1 << 16;  // elements a thread converts at least
-
-/// Writes the elements of `in` to `out`, of the same shape and another or the same float dtype. `in` may be unaligned.
-void convert(const Parallel& parallel, ConstTensorView in, TensorView out) {
-  visit_float(in.dtype, [&]<class From>(From) {
-    visit_float(out.dtype, [&]<class To>(To) {
-      parallel.for_ranges(in.shape.n_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-        const std::byte* from = in.data + static_cast<std::size_t>(begin) * sizeof(From);
-        To* to = out.elements<To>().data() + begin;
-        if constexpr (std::is_same_v<From, To>) {
-          std::memcpy(to, from, static_cast<std::size_t>(end - begin) * sizeof(To));
-        } else {
-          for (std::int64_t i = 0; i < end - begin; ++i) {
-            From value;
-            std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof(From), sizeof(From));
-            to[i] = static_cast<To>(static_cast<float>(value));
-          }
-        }
-      });
-    });
-  });
-}
-
-/// Every expected tensor is there, of its shape and of a float type.
-Result<void> check_tensors(const std::vector<ExpectedTensor>& expected, const Checkpoint& checkpoint,
-                           std::string_view architecture) {
-  std::vector<std::string_view> missing;
-  for (const ExpectedTensor& tensor : expected)
-    if (!checkpoint.contains(tensor.name)) missing.push_back(tensor.name);
-  if (!missing.empty()) {
-    const std::string others = missing.size() == 1 ? "" : fmt::format(" and {} others", missing.size() - 1);
-    return fail(ErrorCode::not_found, fmt::format("the checkpoint lacks tensor '{}'{} of the {} that {} has", missing.front(),
-                                                  others, expected.size(), architecture));
-  }
-  for (const ExpectedTensor& tensor : expected) {
-    BATON_TRY(const ConstTensorView view, checkpoint.load(tensor.name, tensor.shape));
-    if (view.dtype != DType::f32 && view.dtype != DType::bf16 && view.dtype != DType::f16)
-      return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is {}; weights must be float32, bfloat16 or float16",
-                                                      tensor.name, to_string(view.dtype)));
-  }
-  return {};
-}
-
-/// One line about tensors that nobody reads: they may be a sign of a config that does not belong to the checkpoint.
-void log_unused(const std::vector<ExpectedTensor>& expected, const Checkpoint& checkpoint, const TensorNames& names) {
-  std::set<std::string_view> used;
-  for (const ExpectedTensor& tensor : expected) used.insert(tensor.name);
-  std::size_t n_unused = 0;
-  std::string first;
-  for (const std::string& name : checkpoint.names()) {
-    if (used.contains(name) || name.ends_with(names.ignored_suffix) || name == names.lm_head) continue;
-    if (n_unused++ == 0) first = name;
-  }
-  if (n_unused > 0) log::warning("event=unused_tensors count={} first={}", n_unused, first);
-}
-
-/// One line for each stored dtype whose matrices lose bits of their significands.
-void log_conversions(const std::vector<ExpectedTensor>& expected, const Checkpoint& checkpoint, DType dtype) {
-  if (dtype != DType::bf16) return;
-  for (const DType stored : {DType::f16, DType::f32}) {
-    const auto n_tensors = std::ranges::count_if(expected, [&](const ExpectedTensor& tensor) {
-      const auto found = checkpoint.load(tensor.name, tensor.shape);
-      return tensor.shape.rank() == 2 && found && found->dtype == stored;
-    });
-    if (n_tensors > 0)
-      log::warning("event=weights_converted from={} to={} tensors={} effect=\"{} bits of each significand become 8\"",
-                   to_string(stored), to_string(dtype), n_tensors, stored == DType::f16 ? 11 : 24);
-  }
-}
-
-/// A well-mixed number for each (key, index). Source: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-std::uint64_t mixed(std::uint64_t key, std::uint64_t index) {
-  std::uint64_t z = key + (index + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-/// Uniform numbers with the variance 1/k of a matrix [n, k], so that a product keeps the size of what it multiplies; norms
-/// are 1.
-void fill_randomly(const Parallel& parallel, std::uint64_t key, TensorView out) {
-  visit_float(out.dtype, [&]<class To>(To) {
-    const auto elements = out.elements<To>();
-    if (out.shape.rank() == 1) return std::fill(elements.begin(), elements.end(), static_cast<To>(1.0f));
-    const float half_width = std::sqrt(3.0f / static_cast<float>(out.shape[1]));
-    parallel.for_ranges(out.shape.n_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const auto bits = static_cast<std::int32_t>(mixed(key, static_cast<std::uint64_t>(i)) >> 40);  // 24 bits: exact in f32
-        elements[static_cast<std::size_t>(i)] = static_cast<To>(half_width * (static_cast<float>(bits) * 0x1p-23f - 1.0f));
-      }
-    });
-  });
-}
 
 void check_dtype(DType dtype) {
   check(dtype == DType::f32 || dtype == DType::bf16, "weights: matrices are packed as f32 or bf16");
 }
 
+void append(std::vector<ExpectedTensor>& all, const NormTensors& norm) {
+  all.push_back(norm.weight);
+  if (norm.bias) all.push_back(*norm.bias);
+}
+
+void append(std::vector<ExpectedTensor>& all, const LinearTensors& linear) {
+  all.insert(all.end(), linear.weights.begin(), linear.weights.end());
+  all.insert(all.end(), linear.biases.begin(), linear.biases.end());
+}
+
+std::int64_t n_elements(const LinearTensors& linear) {
+  std::int64_t n = 0;
+  for (const ExpectedTensor& weight : linear.weights) n += weight.shape.n_elements();
+  return n;
+}
+
 }  // namespace
 
 std::size_t ModelWeights::size_bytes() const {
-  std::size_t total = lm_head->size_bytes;
+  std::size_t total = lm_head.size_bytes();
   for (const Buffer& buffer : buffers) total += buffer.size_bytes();
   for (const LayerWeights& layer : layers)
-    total += layer.qkv->size_bytes + layer.attention_out->size_bytes + layer.gate_up->size_bytes + layer.down->size_bytes;
+    total += layer.qkv.size_bytes() + layer.attention_out.size_bytes() + layer.up.size_bytes() + layer.down.size_bytes();
   return total;
 }
 
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
-  const TensorNames& names = architecture_of(config).tensors;
-  std::vector<ExpectedTensor> expected = {embedding_tensor(config, names)};
-  for (int i = 0; i < config.n_layers; ++i) {
-    LayerTensors layer = layer_tensors(config, names, i);
-    for (ExpectedTensor* tensor : {&layer.attention_norm, &layer.q, &layer.k, &layer.v, &layer.attention_out,
-                                   &layer.feed_forward_norm, &layer.gate, &layer.up, &layer.down})
-      expected.push_back(std::move(*tensor));
+std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
+  std::vector<ExpectedTensor> expected;
+  append(expected, embedding_tensors(spec));
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerTensors layer = layer_tensors(spec, i);
+    append(expected, layer.attention_norm);
+    append(expected, layer.qkv);
+    append(expected, layer.attention_out);
+    if (layer.feed_forward_norm) append(expected, *layer.feed_forward_norm);
+    append(expected, layer.up);
+    append(expected, layer.down);
   }
-  expected.push_back(final_norm_tensor(config, names));
-  if (!config.tie_embeddings) expected.push_back(lm_head_tensor(config, names));
+  append(expected, final_norm_tensors(spec));
+  append(expected, lm_head_tensors(spec));
   return expected;
 }
 
-WeightBytes weight_bytes(const ModelConfig& config, DType dtype) {
-  const std::int64_t d = config.d_model;
-  const std::int64_t embedding = d * config.n_vocab;
-  const std::int64_t n_norms = (2 * std::int64_t{config.n_layers} + 1) * d;
-  // A tied output layer is packed from the table, and both are held.
-  const std::int64_t n_matrix_elements = config.n_parameters() - n_norms + (config.tie_embeddings ? embedding : 0);
-  const std::int64_t largest = std::max(embedding, 2 * std::int64_t{config.d_ff} * d);
-  const auto size = static_cast<std::int64_t>(size_bytes(dtype));
-  return {n_matrix_elements * size + n_norms * 4, largest * size};
-}
-
-Result<bool> ties_embeddings(const ModelConfig& config, const Checkpoint& checkpoint) {
-  const TensorNames& names = architecture_of(config).tensors;
-  if (!config.tie_embeddings || !checkpoint.contains(names.lm_head)) return config.tie_embeddings;
-  const ExpectedTensor expected_head = lm_head_tensor(config, names);
-  const ExpectedTensor expected_embedding = embedding_tensor(config, names);
-  BATON_TRY(const ConstTensorView head, checkpoint.load(expected_head.name, expected_head.shape));
-  BATON_TRY(const ConstTensorView embedding, checkpoint.load(expected_embedding.name, expected_embedding.shape));
-  const bool is_same = head.dtype == embedding.dtype && std::memcmp(head.data, embedding.data, head.size_bytes()) == 0;
-  if (is_same) {
-    checkpoint.drop_pages(head);
-    return true;
+WeightBytes weight_bytes(const ModelSpec& spec, DType dtype) {
+  const std::int64_t table = n_elements(embedding_tensors(spec));
+  std::int64_t held = 2 * table;  // a tied output layer is packed from the table, and both are held
+  std::int64_t largest = table;
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerTensors layer = layer_tensors(spec, i);
+    for (const LinearTensors* linear : {&layer.qkv, &layer.attention_out, &layer.up, &layer.down}) {
+      held += n_elements(*linear);
+      largest = std::max(largest, n_elements(*linear));
+    }
   }
-  log::warning(
-      "event=output_layer_not_tied tensor={} reason=\"config.json ties it to {}, and the checkpoint holds another: both are "
-      "used, each as it is\"",
-      names.lm_head, names.embedding);
-  return false;
+  const auto size = static_cast<std::int64_t>(size_bytes(dtype));
+  return {held * size + static_cast<std::int64_t>(all_vector_bytes(expected_tensors(spec))), largest * size};
 }
 
-Result<ModelWeights> load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend, DType dtype) {
+Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
+                                  int n_threads) {
   check_dtype(dtype);
-  const std::vector<ExpectedTensor> expected = expected_tensors(config);
-  BATON_TRY_VOID(check_tensors(expected, checkpoint, config.architecture));
-  log_unused(expected, checkpoint, architecture_of(config).tensors);
-  log_conversions(expected, checkpoint, dtype);
-  const Parallel parallel(0);
-  Loader loader(config, backend, dtype, [&](const ExpectedTensor& tensor, TensorView out) -> Result<void> {
-    BATON_TRY(const ConstTensorView stored, checkpoint.load(tensor.name, tensor.shape));
-    convert(parallel, stored, out);
-    checkpoint.drop_pages(stored);
-    return {};
-  });
-  return loader.load();
+  const Parallel parallel(n_threads);
+  SafetensorsSource source(checkpoint, parallel);
+  BATON_TRY_VOID(source.verify(expected_tensors(spec), spec, dtype));
+  return Loader(spec, backend, dtype, source).load();
 }
 
-Result<ModelWeights> random_weights(const ModelConfig& config, Backend& backend, DType dtype, std::uint64_t seed) {
+Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads) {
   check_dtype(dtype);
-  const Parallel parallel(0);
-  std::uint64_t n_filled = 0;
-  Loader loader(config, backend, dtype, [&](const ExpectedTensor&, TensorView out) -> Result<void> {
-    fill_randomly(parallel, mixed(seed, n_filled++), out);
-    return {};
-  });
-  return loader.load();
+  const Parallel parallel(n_threads);
+  RandomSource source(seed, parallel);
+  return Loader(spec, backend, dtype, source).load();
 }
 
 }  // namespace baton

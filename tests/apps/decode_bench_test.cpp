@@ -117,7 +117,7 @@ TEST(Shapes, have_the_parameters_of_the_models_they_are_named_after) {
     if (!entry.is_directory()) continue;
     ++n_found;
     const std::string name = entry.path().filename().string();
-    const auto config = read_model_config(entry.path());
+    const auto config = read_model_spec(entry.path());
     ASSERT_TRUE(config) << config.error().message;
     ASSERT_TRUE(billions.contains(name)) << name;
     EXPECT_NEAR(static_cast<double>(config->n_parameters()) / 1e9, billions.at(name), 0.002 * billions.at(name)) << name;

@@ -35,11 +35,15 @@ using MakeBackend = std::function<Result<std::unique_ptr<Backend>>()>;
 std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType kv_dtype, bool records) {
   auto backend = make_backend();
   EXPECT_TRUE(backend) << backend.error().message;
-  const ModelConfig config = testing::tiny_config();
-  auto weights = random_weights(config, **backend, DType::f32, 11);
+  const ModelSpec spec = testing::tiny_spec();
+  auto weights = random_weights(spec, **backend, DType::f32, 11, 1);
   EXPECT_TRUE(weights) << weights.error().message;
-  auto executor = Executor::create(std::move(*backend), std::make_unique<Model>(config, std::move(*weights)),
-                                   {kMaxRows, kMaxSamples, 256, kMaxSamples});
+  auto executor = Executor::create(std::move(*backend), std::make_unique<Model>(spec, std::move(*weights)),
+                                   {.max_rows = kMaxRows,
+                                    .max_samples = kMaxSamples,
+                                    .max_partials = 256,
+                                    .max_slots = kMaxSamples,
+                                    .max_positions = kBlocksEach * kBlockLen});
   EXPECT_TRUE(executor) << executor.error().message;
   EXPECT_TRUE((*executor)->allocate_cache(kMaxSamples * kBlocksEach, kBlockLen, kv_dtype));
   if (records) {

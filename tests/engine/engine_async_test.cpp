@@ -39,7 +39,7 @@ void wait_until(const Claim& claim) {
 /// An engine on its own thread, and the device that it runs on, which is held.
 struct HeldEngine {
   explicit HeldEngine(const EngineOptions& options = {}, std::int32_t n_blocks = kBlocks) {
-    engine = make_async_engine(options, n_blocks, Pace::late, testing::tiny_config(), &device);
+    engine = make_async_engine(options, n_blocks, Pace::late, testing::tiny_spec(), &device);
     device->hold();
     engine->start();
   }
@@ -90,7 +90,7 @@ TEST(EngineAsync, gives_the_tokens_of_the_cpu_bit_for_bit_at_each_pace) {
   for (const Pace pace : {Pace::late, Pace::at_once, Pace::random}) {
     SCOPED_TRACE(static_cast<int>(pace));
     AsyncBackend* device = nullptr;
-    const auto engine = make_async_engine(options, 20, pace, testing::tiny_config(), &device);
+    const auto engine = make_async_engine(options, 20, pace, testing::tiny_spec(), &device);
     const std::vector<Generated> got = run_requests(*engine, requests);
     ASSERT_EQ(got.size(), expected.size());
     for (std::size_t i = 0; i < got.size(); ++i) {

@@ -83,9 +83,9 @@ TEST(EngineBounds, refuses_what_no_step_could_hold_by_name_and_limit) {
 
   options.max_block_entries = 127;
   auto backend = make_backend("cpu", {.n_threads = 1});
-  auto weights = random_weights(testing::tiny_config(), **backend, DType::f32, 11);
+  auto weights = random_weights(testing::tiny_spec(), **backend, DType::f32, 11, 1);
   const auto made =
-      Engine::create(options, std::move(*backend), std::make_unique<Model>(testing::tiny_config(), std::move(*weights)));
+      Engine::create(options, std::move(*backend), std::make_unique<Model>(testing::tiny_spec(), std::move(*weights)));
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().param, "max_model_len");
   EXPECT_NE(made.error().message.find("has 128 blocks, and a step can list 127"), std::string::npos) << made.error().message;

@@ -167,12 +167,12 @@ TEST_P(EngineTest, ends_at_a_stop_id_and_gives_it_out_beside_the_tokens_with_its
 }
 
 TEST_P(EngineTest, ends_at_the_models_end_of_sequence_unless_told_not_to) {
-  auto config = testing::tiny_config();
-  const auto plain = make_tiny_engine({}, kBlocks, config);
+  ModelSpec spec = testing::tiny_spec();
+  const auto plain = make_tiny_engine({}, kBlocks, spec);
   Request request = greedy(random_prompt(7, 30), 10);
   const Generated whole = run_requests(*plain, {request})[0];
-  config.eos_token_ids = {whole.tokens[0]};
-  const auto engine = make_tiny_engine({.eos_token_ids = {whole.tokens[0], 3}}, kBlocks, config);
+  spec.eos_token_ids = {whole.tokens[0]};
+  const auto engine = make_tiny_engine({.eos_token_ids = {whole.tokens[0], 3}}, kBlocks, spec);
   expect_same_tokens(run_requests(*engine, {request})[0], whole);
   request.sampling.ignore_eos = false;
   const Generated stopped = run_requests(*engine, {request})[0];
@@ -181,9 +181,9 @@ TEST_P(EngineTest, ends_at_the_models_end_of_sequence_unless_told_not_to) {
 }
 
 TEST_P(EngineTest, fills_the_context_when_no_length_is_asked_for) {
-  auto config = testing::tiny_config();
-  config.max_position = 40;
-  const auto engine = make_tiny_engine({}, 3, config);
+  ModelSpec spec = testing::tiny_spec();
+  spec.max_position = 40;
+  const auto engine = make_tiny_engine({}, 3, spec);
   Request request = greedy(random_prompt(1, 30), 1);
   request.sampling.max_tokens.reset();
   EXPECT_EQ(run_requests(*engine, {request})[0].tokens.size(), 10u);

@@ -13,9 +13,11 @@ namespace {
 constexpr std::int32_t kBlockLen = 16;
 
 std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend) {
-  const ModelConfig config = testing::tiny_config();
-  auto weights = random_weights(config, *backend, DType::f32, 11);
-  auto executor = Executor::create(std::move(backend), std::make_unique<Model>(config, std::move(*weights)), {64, 8, 256, 8});
+  const ModelSpec spec = testing::tiny_spec();
+  auto weights = random_weights(spec, *backend, DType::f32, 11, 1);
+  auto executor =
+      Executor::create(std::move(backend), std::make_unique<Model>(spec, std::move(*weights)),
+                       {.max_rows = 64, .max_samples = 8, .max_partials = 256, .max_slots = 8, .max_positions = 64});
   EXPECT_TRUE(executor);
   EXPECT_TRUE((*executor)->allocate_cache(8, kBlockLen, DType::f32));
   return std::move(*executor);

@@ -23,9 +23,9 @@ class PrefixFill : public testing::EngineOnDevice {
   void SetUp() override {
     EngineOnDevice::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    ModelConfig config = testing::tiny_config();
-    config.max_position = 16'384;
-    engine_ = make_tiny_engine({.max_num_batched_tokens = 16, .max_model_len = 13'000}, 2000, config);
+    ModelSpec spec = testing::tiny_spec();
+    spec.max_position = 16'384;
+    engine_ = make_tiny_engine({.max_num_batched_tokens = 16, .max_model_len = 13'000}, 2000, spec);
   }
   void TearDown() override { wait(); }
 

@@ -15,13 +15,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto generation = baton::parse_generation_config(text, "the input")) {
     for (const baton::TokenId id : generation->eos_token_ids) baton::check(id >= 0, "a negative token id");
   }
-  const auto config = baton::parse_model_config(text, "the input");
-  if (!config) return 0;
-  baton::check(config->n_heads % config->n_kv_heads == 0, "heads that do not divide");
-  baton::check(config->n_parameters() > 0, "a size that overflows");
-  for (const float frequency : baton::rope_frequencies(*config))
-    baton::check(std::isfinite(frequency) && frequency >= 0, "a frequency that is not a number");
-  for (const baton::ExpectedTensor& tensor : baton::expected_tensors(*config))
+  const auto spec = baton::parse_model_spec(text, "the input");
+  if (!spec) return 0;
+  baton::check(spec->n_parameters() > 0, "a size that overflows");
+  for (const baton::LayerSpec& layer : spec->layers)
+    baton::check(layer.attention.n_heads % layer.attention.n_kv_heads == 0, "heads that do not divide");
+  for (const baton::RopeSpec& rope : spec->ropes)
+    for (const float frequency : baton::rope_frequencies(rope))
+      baton::check(std::isfinite(frequency) && frequency >= 0, "a frequency that is not a number");
+  for (const baton::ExpectedTensor& tensor : baton::expected_tensors(*spec))
     baton::check(tensor.shape.n_elements() > 0, "a tensor without elements");
   return 0;
 }

@@ -1,12 +1,18 @@
 /// config.json and generation_config.json: spellings, defaults, and a sentence for each absurd value.
 #include "model/config.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "io/json.h"
+#include "model/config_fields.h"
+#include "model/families/families.h"
+#include "model/families/llama.h"
+#include "model/spec.h"
+#include "model/weights.h"
 #include "support/source_folder.h"
 
 namespace baton {
@@ -21,7 +27,7 @@ json::Value llama() {
       .value();
 }
 
-Result<ModelConfig> parsed(const json::Value& root) { return parse_model_config(json::dump(root), "config.json"); }
+Result<ModelSpec> parsed(const json::Value& root) { return parse_model_spec(json::dump(root), "config.json"); }
 
 /// The error when `key` has the JSON value `text`.
 std::string error_with(std::string_view key, std::string_view text) {
@@ -41,22 +47,61 @@ std::string error_without(std::string_view key) {
 TEST(Config, reads_the_fields_of_a_llama) {
   const auto config = parsed(llama());
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
-  EXPECT_EQ(config->n_layers, 5);
+  EXPECT_EQ(config->family, "LlamaForCausalLM");
+  EXPECT_EQ(config->layers.size(), 5u);
   EXPECT_EQ(config->d_model, 64);
-  EXPECT_EQ(config->n_heads, 8);
-  EXPECT_EQ(config->n_kv_heads, 4);
-  EXPECT_EQ(config->head_dim, 8);
-  EXPECT_EQ(config->d_ff, 172);
+  EXPECT_EQ(config->layers[4].attention.n_heads, 8);
+  EXPECT_EQ(config->layers[4].attention.n_kv_heads, 4);
+  EXPECT_EQ(config->layers[0].attention.head_dim, 8);
+  EXPECT_EQ(config->layers[0].feed_forward.d_ff, 172);
   EXPECT_EQ(config->n_vocab, 512);
   EXPECT_EQ(config->max_position, 512);
-  EXPECT_EQ(config->rms_norm_eps, 1e-5f);
-  EXPECT_EQ(config->rope_theta, 10000);
+  EXPECT_EQ(config->layers[0].norm.epsilon, 1e-5f);
+  EXPECT_EQ(config->ropes[0].theta, 10000);
   EXPECT_TRUE(config->tie_embeddings);
   EXPECT_EQ(config->dtype, DType::bf16);
   EXPECT_EQ(config->bos_token_id, 1);
   EXPECT_EQ(config->eos_token_ids, std::vector<TokenId>{2});
   EXPECT_EQ(config->n_parameters(), 5 * (2 * 64 * 12 * 8 + 3 * 64 * 172 + 2 * 64) + 64 + 64 * 512);
+}
+
+TEST(Config, a_llama_has_one_layer_group_one_rotation_and_none_of_the_other_options) {
+  const auto spec = parsed(llama());
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->n_groups(), 1);
+  ASSERT_EQ(spec->ropes.size(), 1u);
+  EXPECT_EQ(spec->ropes[0].rotary_dim, 8);
+  for (const LayerSpec& layer : spec->layers) {
+    EXPECT_EQ(layer.norm.kind, NormSpec::Kind::rms);
+    EXPECT_EQ(layer.feed_forward.kind, FeedForwardSpec::Kind::gated_silu);
+    EXPECT_FALSE(layer.is_parallel || layer.attention.has_qkv_bias || layer.attention.has_out_bias || layer.norm.has_bias ||
+                 layer.feed_forward.has_bias);
+    EXPECT_EQ(layer.attention.window, 0);
+    EXPECT_EQ(layer.attention.softcap, 0);
+    EXPECT_EQ(layer.attention.scale, 1.0f / std::sqrt(8.0f));
+  }
+}
+
+TEST(Spec, groups_layers_with_the_same_heads_and_window_in_their_order) {
+  ModelSpec spec = parsed(llama()).value();
+  for (const std::size_t layer : {1u, 3u}) spec.layers[layer].attention.window = 16;
+  spec.layers[4].attention.n_kv_heads = 8;
+  group_layers(spec);
+  EXPECT_EQ(spec.n_groups(), 3);
+  const std::vector<std::int32_t> expected{0, 1, 0, 1, 2};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(spec.layers[i].group, expected[i]) << i;
+}
+
+TEST(Spec, counts_the_parameters_of_the_tensors_that_it_expects) {
+  ModelSpec spec = parsed(llama()).value();
+  const auto n_expected = [&] {
+    std::int64_t n = 0;
+    for (const ExpectedTensor& tensor : expected_tensors(spec)) n += tensor.shape.n_elements();
+    return n;
+  };
+  EXPECT_EQ(spec.n_parameters(), n_expected());
+  spec.tie_embeddings = false;
+  EXPECT_EQ(spec.n_parameters(), n_expected());
 }
 
 TEST(Config, fields_left_out_take_the_defaults_of_transformers) {
@@ -67,11 +112,11 @@ TEST(Config, fields_left_out_take_the_defaults_of_transformers) {
     root.erase(key);
   const auto config = parsed(root);
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->n_kv_heads, 8);
+  EXPECT_EQ(config->layers[0].attention.n_kv_heads, 8);
   EXPECT_EQ(config->max_position, 2048);
-  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config->layers[0].norm.epsilon, 1e-6f);
   EXPECT_FALSE(config->tie_embeddings);
-  EXPECT_EQ(config->rope_theta, 10000);
+  EXPECT_EQ(config->ropes[0].theta, 10000);
   EXPECT_EQ(config->dtype, DType::f32);
   EXPECT_EQ(config->bos_token_id, std::nullopt);
   EXPECT_TRUE(config->eos_token_ids.empty());
@@ -90,28 +135,28 @@ TEST(Config, reads_the_spellings_of_transformers_5) {
   const auto config = parsed(root);
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->dtype, DType::f16);
-  EXPECT_EQ(config->head_dim, 16);
+  EXPECT_EQ(config->layers[0].attention.head_dim, 16);
   EXPECT_EQ(config->eos_token_ids, (std::vector<TokenId>{2, 7}));
-  EXPECT_EQ(config->rope_theta, 500000);
-  EXPECT_EQ(config->rope_scaling.kind, RopeScaling::Kind::llama3);
-  EXPECT_EQ(config->rope_scaling.factor, 8);
-  EXPECT_EQ(config->rope_scaling.original_max_position, 8192);
+  EXPECT_EQ(config->ropes[0].theta, 500000);
+  EXPECT_EQ(config->ropes[0].scaling.kind, RopeScaling::Kind::llama3);
+  EXPECT_EQ(config->ropes[0].scaling.factor, 8);
+  EXPECT_EQ(config->ropes[0].scaling.original_max_position, 8192);
 }
 
 TEST(Config, reads_the_scalings_of_transformers_4) {
   json::Value root = llama();
   root["rope_scaling"] = {{"type", "linear"}, {"factor", 4}};
-  EXPECT_EQ(parsed(root)->rope_scaling.kind, RopeScaling::Kind::linear);
-  EXPECT_EQ(parsed(root)->rope_scaling.factor, 4);
-  EXPECT_EQ(parsed(root)->rope_theta, 10000);
+  EXPECT_EQ(parsed(root)->ropes[0].scaling.kind, RopeScaling::Kind::linear);
+  EXPECT_EQ(parsed(root)->ropes[0].scaling.factor, 4);
+  EXPECT_EQ(parsed(root)->ropes[0].theta, 10000);
   root["rope_scaling"] = {{"rope_type", "default"}};
-  EXPECT_EQ(parsed(root)->rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(parsed(root)->ropes[0].scaling.kind, RopeScaling::Kind::none);
 }
 
 TEST(Config, knows_the_architecture_by_its_model_type_too) {
   json::Value root = llama();
   root.erase("architectures");
-  EXPECT_EQ(parsed(root)->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(parsed(root)->family, "LlamaForCausalLM");
   root.erase("model_type");
   EXPECT_EQ(parsed(root).error().message, "config.json: 'model_type' is missing");
 }
@@ -179,9 +224,9 @@ TEST(Config, values_that_change_the_arithmetic_are_refused_by_name) {
 }
 
 TEST(Config, says_what_is_wrong_with_the_file) {
-  EXPECT_EQ(parse_model_config("[]", "config.json").error().message, "config.json must hold an object, not a list");
-  EXPECT_EQ(parse_model_config("{", "config.json").error().code, ErrorCode::invalid_data);
-  EXPECT_EQ(read_model_config("/nowhere").error().message, "/nowhere/config.json does not exist");
+  EXPECT_EQ(parse_model_spec("[]", "config.json").error().message, "config.json must hold an object, not a list");
+  EXPECT_EQ(parse_model_spec("{", "config.json").error().code, ErrorCode::invalid_data);
+  EXPECT_EQ(read_model_spec("/nowhere").error().message, "/nowhere/config.json does not exist");
 }
 
 TEST(Config, random_damage_gives_an_error_or_sizes_inside_the_limits) {
@@ -191,19 +236,20 @@ TEST(Config, random_damage_gives_an_error_or_sizes_inside_the_limits) {
     std::string text = whole;
     for (unsigned i = 0; i <= random() % 3; ++i)
       text[random() % text.size()] = static_cast<char>("0123456789-.e,:{}[]\"nul "[random() % 24]);
-    const auto config = parse_model_config(text, "it");
+    const auto config = parse_model_spec(text, "it");
     if (!config) continue;
-    ASSERT_GT(config->n_layers, 0);
-    ASSERT_GT(config->n_kv_heads, 0);
-    ASSERT_EQ(config->n_heads % config->n_kv_heads, 0);
-    ASSERT_GT(config->head_dim, 0);
+    ASSERT_FALSE(config->layers.empty());
+    const AttentionSpec& attention = config->layers[0].attention;
+    ASSERT_GT(attention.n_kv_heads, 0);
+    ASSERT_EQ(attention.n_heads % attention.n_kv_heads, 0);
+    ASSERT_GT(attention.head_dim, 0);
     ASSERT_GT(config->n_parameters(), 0);
   }
 }
 
 TEST(Config, reads_the_models_of_the_goldens) {
   for (const char* name : {"gqa64", "gqa80", "gqa128", "mha64", "bf16", "sharded"}) {
-    const auto config = read_model_config(test::source_folder() / ("tests/goldens/llama_tiny_" + std::string(name)));
+    const auto config = read_model_spec(test::source_folder() / ("tests/goldens/llama_tiny_" + std::string(name)));
     ASSERT_TRUE(config) << config.error().message;
     EXPECT_EQ(config->d_model, 48);
   }
@@ -240,9 +286,9 @@ TEST(GenerationConfig, refuses_values_out_of_range) {
 TEST(Config, reads_a_real_model) {
   const char* data = std::getenv("BATON_TEST_DATA");
   if (data == nullptr) GTEST_SKIP() << "BATON_TEST_DATA is not set";
-  const auto config = read_model_config(std::filesystem::path(data) / "model-stories260K" / "hf");
+  const auto config = read_model_spec(std::filesystem::path(data) / "model-stories260K" / "hf");
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->head_dim, 8);
+  EXPECT_EQ(config->layers[0].attention.head_dim, 8);
 }
 
 }  // namespace

@@ -6,13 +6,7 @@
 namespace baton {
 namespace {
 
-ModelConfig config_with(double theta, RopeScaling scaling) {
-  ModelConfig config;
-  config.head_dim = 16;
-  config.rope_theta = theta;
-  config.rope_scaling = scaling;
-  return config;
-}
+RopeSpec rope_with(double theta, RopeScaling scaling) { return {.rotary_dim = 16, .theta = theta, .scaling = scaling}; }
 
 void expect_close(const std::vector<float>& found, const std::vector<float>& expected) {
   ASSERT_EQ(found.size(), expected.size());
@@ -20,24 +14,24 @@ void expect_close(const std::vector<float>& found, const std::vector<float>& exp
 }
 
 TEST(Rope, frequencies_fall_as_powers_of_theta) {
-  const auto found = rope_frequencies(config_with(10000, {}));
+  const auto found = rope_frequencies(rope_with(10000, {}));
   ASSERT_EQ(found.size(), 8u);
   EXPECT_EQ(found[0], 1.0f);
   EXPECT_NEAR(found[4], 0.01f, 1e-8);
 }
 
 TEST(Rope, linear_scaling_equals_transformers) {
-  expect_close(rope_frequencies(config_with(10000, {.kind = RopeScaling::Kind::linear, .factor = 2.5})),
+  expect_close(rope_frequencies(rope_with(10000, {.kind = RopeScaling::Kind::linear, .factor = 2.5})),
                {0.4000000059604645f, 0.12649109959602356f, 0.03999999910593033f, 0.012649111449718475f, 0.003999999724328518f,
                 0.0012649111449718475f, 0.0004000000189989805f, 0.0001264911115868017f});
 }
 
 TEST(Rope, llama3_scaling_equals_transformers) {
-  expect_close(rope_frequencies(config_with(500000, {.kind = RopeScaling::Kind::llama3,
-                                                     .factor = 8,
-                                                     .low_freq_factor = 1,
-                                                     .high_freq_factor = 4,
-                                                     .original_max_position = 8192})),
+  expect_close(rope_frequencies(rope_with(500000, {.kind = RopeScaling::Kind::llama3,
+                                                   .factor = 8,
+                                                   .low_freq_factor = 1,
+                                                   .high_freq_factor = 4,
+                                                   .original_max_position = 8192})),
                {1.0f, 0.193922758102417f, 0.03760603070259094f, 0.00729266507551074f, 0.0005248460220173001f,
                 3.428102354519069e-05f, 6.647869668086059e-06f, 1.289173155782919e-06f});
 }

@@ -4,12 +4,16 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <numeric>
 
 #include <gtest/gtest.h>
 
 #include "io/file.h"
-#include "model/architectures.h"
+#include "model/config.h"
+#include "model/linear.h"
+#include "model/source/random.h"
+#include "model/source/safetensors.h"
 #include "support/checkpoint_writer.h"
 #include "support/recording_backend.h"
 #include "support/source_folder.h"
@@ -23,18 +27,12 @@ using test::TensorToWrite;
 using test::to_floats;
 using test::values_of;
 
-ModelConfig small_config() {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.n_layers = 2;
-  config.d_model = 6;
-  config.n_heads = 4;
-  config.n_kv_heads = 2;
-  config.head_dim = 2;
-  config.d_ff = 5;
-  config.n_vocab = 7;
-  config.max_position = 16;
-  return config;
+ModelSpec small_spec() {
+  return parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 6,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 2, "intermediate_size": 5, "vocab_size": 7,
+      "max_position_embeddings": 16})",
+                          "the test")
+      .value();
 }
 
 std::vector<std::int64_t> sizes_of(const Shape& shape) {
@@ -48,7 +46,7 @@ class Weights : public testing::Test {
   void SetUp() override {
     std::filesystem::create_directories(folder_);
     float next = 0;  // every element of every tensor is another small number, exact in bf16
-    for (const ExpectedTensor& tensor : expected_tensors(config_)) {
+    for (const ExpectedTensor& tensor : expected_tensors(spec_)) {
       std::vector<float> values(static_cast<std::size_t>(tensor.shape.n_elements()));
       for (float& value : values) value = static_cast<float>(static_cast<int>(next = std::fmod(next + 1, 251)) - 125);
       tensors_.push_back(f32_tensor(tensor.name, sizes_of(tensor.shape), values));
@@ -70,8 +68,8 @@ class Weights : public testing::Test {
   Result<ModelWeights> load(DType dtype) {
     EXPECT_TRUE(write_file(folder_ / "model.safetensors", safetensors_file(tensors_)));
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(folder_));
-    BATON_TRY(config_.tie_embeddings, ties_embeddings(config_, checkpoint));
-    return load_weights(config_, checkpoint, backend_, dtype);
+    BATON_TRY(spec_.tie_embeddings, ties_embeddings(spec_, checkpoint));
+    return load_weights(spec_, checkpoint, backend_, dtype, 1);
   }
   std::string error_of_load() {
     const auto weights = load(DType::f32);
@@ -79,7 +77,7 @@ class Weights : public testing::Test {
   }
 
   const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "baton_weights_test";
-  ModelConfig config_ = small_config();
+  ModelSpec spec_ = small_spec();
   std::vector<TensorToWrite> tensors_;
   test::RecordingBackend backend_;
 };
@@ -91,7 +89,7 @@ std::vector<float> joined(std::initializer_list<std::vector<float>> parts) {
 }
 
 TEST_F(Weights, names_and_shapes_of_a_llama_are_those_of_its_checkpoints) {
-  const auto expected = expected_tensors(config_);
+  const auto expected = expected_tensors(spec_);
   EXPECT_EQ(expected.size(), 2u * 9 + 3);
   EXPECT_EQ(expected.front().name, "model.embed_tokens.weight");
   EXPECT_EQ(expected[2 + 9].name, "model.layers.1.self_attn.q_proj.weight");
@@ -99,8 +97,8 @@ TEST_F(Weights, names_and_shapes_of_a_llama_are_those_of_its_checkpoints) {
   EXPECT_EQ(expected[3].name, "model.layers.0.self_attn.k_proj.weight");
   EXPECT_EQ(expected[3].shape, (Shape{4, 6}));
   EXPECT_EQ(expected.back().name, "lm_head.weight");
-  config_.tie_embeddings = true;
-  EXPECT_EQ(expected_tensors(config_).back().name, "model.norm.weight");
+  spec_.tie_embeddings = true;
+  EXPECT_EQ(expected_tensors(spec_).back().name, "model.norm.weight");
 }
 
 TEST_F(Weights, queries_keys_values_and_gate_up_are_stacked) {
@@ -108,51 +106,51 @@ TEST_F(Weights, queries_keys_values_and_gate_up_are_stacked) {
   ASSERT_TRUE(weights) << weights.error().message;
   ASSERT_EQ(weights->layers.size(), 2u);
   const LayerWeights& layer = weights->layers[1];
-  EXPECT_EQ(layer.qkv->n, 16);
-  EXPECT_EQ(layer.qkv->k, 6);
+  EXPECT_EQ(layer.qkv.n_out(), 16);
+  EXPECT_EQ(layer.qkv.n_in(), 6);
   const std::string prefix = "model.layers.1.";
-  EXPECT_EQ(values_of(*layer.qkv),
+  EXPECT_EQ(values_of(layer.qkv.weight()),
             joined({written(prefix + "self_attn.q_proj.weight"), written(prefix + "self_attn.k_proj.weight"),
                     written(prefix + "self_attn.v_proj.weight")}));
-  EXPECT_EQ(values_of(*layer.gate_up),
+  EXPECT_EQ(values_of(layer.up.weight()),
             joined({written(prefix + "mlp.gate_proj.weight"), written(prefix + "mlp.up_proj.weight")}));
-  EXPECT_EQ(values_of(*layer.attention_out), written(prefix + "self_attn.o_proj.weight"));
-  EXPECT_EQ(values_of(*layer.down), written(prefix + "mlp.down_proj.weight"));
-  EXPECT_EQ(to_floats(layer.attention_norm), written(prefix + "input_layernorm.weight"));
-  EXPECT_EQ(to_floats(layer.feed_forward_norm), written(prefix + "post_attention_layernorm.weight"));
+  EXPECT_EQ(values_of(layer.attention_out.weight()), written(prefix + "self_attn.o_proj.weight"));
+  EXPECT_EQ(values_of(layer.down.weight()), written(prefix + "mlp.down_proj.weight"));
+  EXPECT_EQ(to_floats(layer.attention_norm.weight), written(prefix + "input_layernorm.weight"));
+  EXPECT_EQ(to_floats(layer.feed_forward_norm.weight), written(prefix + "post_attention_layernorm.weight"));
   EXPECT_EQ(to_floats(weights->embedding), written("model.embed_tokens.weight"));
-  EXPECT_EQ(to_floats(weights->final_norm), written("model.norm.weight"));
-  EXPECT_EQ(values_of(*weights->lm_head), written("lm_head.weight"));
+  EXPECT_EQ(to_floats(weights->final_norm.weight), written("model.norm.weight"));
+  EXPECT_EQ(values_of(weights->lm_head.weight()), written("lm_head.weight"));
   const std::size_t n_matrix_elements = 2 * 7 * 6 + 2 * (16 * 6 + 6 * 8 + 10 * 6 + 6 * 5);
   EXPECT_EQ(weights->size_bytes(), n_matrix_elements * 4 + 5 * 64);
 }
 
 TEST_F(Weights, tied_embeddings_are_the_output_layer) {
-  config_.tie_embeddings = true;
+  spec_.tie_embeddings = true;
   tensors_.pop_back();
   const auto weights = load(DType::f32);
   ASSERT_TRUE(weights) << weights.error().message;
-  EXPECT_EQ(values_of(*weights->lm_head), written("model.embed_tokens.weight"));
+  EXPECT_EQ(values_of(weights->lm_head.weight()), written("model.embed_tokens.weight"));
 }
 
 TEST_F(Weights, an_output_layer_that_differs_from_the_embedding_it_is_tied_to_is_used) {
-  config_.tie_embeddings = true;
+  spec_.tie_embeddings = true;
   testing::internal::CaptureStderr();
   const auto weights = load(DType::f32);
   const std::string said = testing::internal::GetCapturedStderr();
   ASSERT_TRUE(weights) << weights.error().message;
-  EXPECT_EQ(values_of(*weights->lm_head), written("lm_head.weight"));
+  EXPECT_EQ(values_of(weights->lm_head.weight()), written("lm_head.weight"));
   EXPECT_EQ(to_floats(weights->embedding), written("model.embed_tokens.weight"));
   EXPECT_NE(said.find("event=output_layer_not_tied tensor=lm_head.weight"), std::string::npos) << said;
 
   tensor("lm_head.weight").bytes = tensor("model.embed_tokens.weight").bytes;
-  config_.tie_embeddings = true;
+  spec_.tie_embeddings = true;
   testing::internal::CaptureStderr();
   const auto tied = load(DType::f32);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   ASSERT_TRUE(tied) << tied.error().message;
-  EXPECT_TRUE(config_.tie_embeddings);
-  EXPECT_EQ(values_of(*tied->lm_head), written("model.embed_tokens.weight"));
+  EXPECT_TRUE(spec_.tie_embeddings);
+  EXPECT_EQ(values_of(tied->lm_head.weight()), written("model.embed_tokens.weight"));
 }
 
 TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
@@ -178,12 +176,13 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
       EXPECT_EQ(said.find("event=weights_converted from=float16 to=bfloat16 tensors=1 ") != std::string::npos,
                 dtype == DType::bf16 && k.dtype == "F16")
           << said;
-      EXPECT_EQ(said.find("event=weights_converted from=float32 to=bfloat16 ") != std::string::npos, dtype == DType::bf16) << said;
+      EXPECT_EQ(said.find("event=weights_converted from=float32 to=bfloat16 ") != std::string::npos, dtype == DType::bf16)
+          << said;
       EXPECT_EQ(weights->dtype, dtype);
       EXPECT_EQ(weights->embedding.dtype, dtype);
-      EXPECT_EQ(weights->final_norm.dtype, DType::f32);
-      EXPECT_EQ(to_floats(weights->final_norm), std::vector<float>(k_values.begin(), k_values.begin() + 6));
-      const auto& qkv = values_of(*weights->layers[0].qkv);
+      EXPECT_EQ(weights->final_norm.weight.dtype, DType::f32);
+      EXPECT_EQ(to_floats(weights->final_norm.weight), std::vector<float>(k_values.begin(), k_values.begin() + 6));
+      const auto& qkv = values_of(weights->layers[0].qkv.weight());
       EXPECT_EQ(std::vector<float>(qkv.begin() + 48, qkv.begin() + 72),
                 std::vector<float>(k_values.begin(), k_values.begin() + 24));
     }
@@ -225,21 +224,21 @@ TEST_F(Weights, tensors_at_odd_offsets_are_read) {
   const auto weights = load(DType::f32);
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(to_floats(weights->embedding), written("model.embed_tokens.weight"));
-  EXPECT_EQ(values_of(*weights->layers[0].down), written("model.layers.0.mlp.down_proj.weight"));
+  EXPECT_EQ(values_of(weights->layers[0].down.weight()), written("model.layers.0.mlp.down_proj.weight"));
 }
 
 TEST_F(Weights, random_weights_repeat_with_their_seed_and_have_the_variance_of_their_width) {
-  config_.d_model = 64;
-  config_.n_vocab = 500;
-  const auto first = random_weights(config_, backend_, DType::f32, 3);
-  const auto again = random_weights(config_, backend_, DType::f32, 3);
-  const auto other = random_weights(config_, backend_, DType::f32, 4);
+  spec_.d_model = 64;
+  spec_.n_vocab = 500;
+  const auto first = random_weights(spec_, backend_, DType::f32, 3, 1);
+  const auto again = random_weights(spec_, backend_, DType::f32, 3, 1);
+  const auto other = random_weights(spec_, backend_, DType::f32, 4, 1);
   ASSERT_TRUE(first && again && other);
-  const auto& values = values_of(*first->lm_head);
-  EXPECT_EQ(values, values_of(*again->lm_head));
-  EXPECT_NE(values, values_of(*other->lm_head));
+  const auto& values = values_of(first->lm_head.weight());
+  EXPECT_EQ(values, values_of(again->lm_head.weight()));
+  EXPECT_NE(values, values_of(other->lm_head.weight()));
   EXPECT_NE(values, to_floats(first->embedding));
-  EXPECT_EQ(to_floats(first->final_norm), std::vector<float>(64, 1.0f));
+  EXPECT_EQ(to_floats(first->final_norm.weight), std::vector<float>(64, 1.0f));
   double sum = 0;
   double sum_of_squares = 0;
   for (const float value : values) {
@@ -251,38 +250,58 @@ TEST_F(Weights, random_weights_repeat_with_their_seed_and_have_the_variance_of_t
   EXPECT_NEAR(sum_of_squares / n * 64, 1, 0.03);
 }
 
+/// Counts the threads of this process while weights are packed.
+class ThreadCountingBackend : public test::RecordingBackend {
+ public:
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    n_threads = static_cast<int>(std::distance(begin(tasks), end(tasks)));
+    return RecordingBackend::pack_matrix(weight, dtype, name);
+  }
+  int n_threads = 0;
+};
+
+TEST_F(Weights, are_loaded_and_made_with_the_threads_asked_for) {
+  ASSERT_TRUE(write_file(folder_ / "model.safetensors", safetensors_file(tensors_)));
+  const auto checkpoint = Checkpoint::open(folder_);
+  ASSERT_TRUE(checkpoint);
+  ThreadCountingBackend counting;
+  const auto n_loading = [&](int n_threads) {
+    EXPECT_TRUE(load_weights(spec_, *checkpoint, counting, DType::f32, n_threads));
+    return counting.n_threads;
+  };
+  const auto n_making = [&](int n_threads) {
+    EXPECT_TRUE(random_weights(spec_, counting, DType::f32, 1, n_threads));
+    return counting.n_threads;
+  };
+  const int n_alone = n_loading(1);
+  EXPECT_EQ(n_loading(4), n_alone + 3);
+  EXPECT_EQ(n_making(1), n_alone);
+  EXPECT_EQ(n_making(5), n_alone + 4);
+}
+
 TEST_F(Weights, take_the_memory_that_was_foretold) {
-  config_.d_model = 64;  // rows of whole cache lines: nothing is padded
+  spec_.d_model = 64;  // rows of whole cache lines: nothing is padded
   for (const bool ties : {false, true}) {
-    config_.tie_embeddings = ties;
+    spec_.tie_embeddings = ties;
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      const auto weights = random_weights(config_, backend_, dtype, 1);
+      const auto weights = random_weights(spec_, backend_, dtype, 1, 1);
       ASSERT_TRUE(weights);
-      const WeightBytes bytes = weight_bytes(config_, dtype);
+      const WeightBytes bytes = weight_bytes(spec_, dtype);
       EXPECT_EQ(bytes.held, static_cast<std::int64_t>(weights->size_bytes())) << ties;
-      EXPECT_EQ(bytes.staged, 64 * std::max(config_.n_vocab, 2 * config_.d_ff) * static_cast<std::int64_t>(size_bytes(dtype)));
+      EXPECT_EQ(bytes.staged, 64 * 16 * static_cast<std::int64_t>(size_bytes(dtype))) << "queries, keys and values";
     }
   }
-}
-
-TEST(Architectures, put_the_layer_number_into_names) {
-  EXPECT_EQ(tensor_name("model.layers.{}.mlp.up_proj.weight", 12), "model.layers.12.mlp.up_proj.weight");
-  EXPECT_EQ(tensor_name("model.norm.weight", 12), "model.norm.weight");
-}
-
-TEST(Architectures, name_what_is_known_when_asked_for_what_is_not) {
-  EXPECT_EQ(find_architecture("LlamaForCausalLM").value()->model_type, "llama");
-  EXPECT_EQ(find_architecture("X").error().message, "the architecture 'X' is not supported; known are: LlamaForCausalLM");
 }
 
 TEST(WeightsOfFiles, load_single_sharded_and_bf16_goldens) {
   for (const char* name : {"gqa64", "gqa80", "gqa128", "mha64", "bf16", "sharded"}) {
     const auto folder = test::source_folder() / ("tests/goldens/llama_tiny_" + std::string(name));
-    const auto config = read_model_config(folder);
+    const auto spec = read_model_spec(folder);
     const auto checkpoint = Checkpoint::open(folder);
-    ASSERT_TRUE(config && checkpoint) << name;
+    ASSERT_TRUE(spec && checkpoint) << name;
     test::RecordingBackend backend;
-    const auto weights = load_weights(*config, *checkpoint, backend, DType::f32);
+    const auto weights = load_weights(*spec, *checkpoint, backend, DType::f32, 1);
     ASSERT_TRUE(weights) << weights.error().message;
     EXPECT_EQ(weights->layers.size(), 2u);
   }
@@ -292,11 +311,11 @@ TEST(WeightsOfFiles, load_a_real_model) {
   const char* data = std::getenv("BATON_TEST_DATA");
   if (data == nullptr) GTEST_SKIP() << "BATON_TEST_DATA is not set";
   const std::filesystem::path folder = std::filesystem::path(data) / "model-stories260K" / "hf";
-  const auto config = read_model_config(folder);
+  const auto spec = read_model_spec(folder);
   const auto checkpoint = Checkpoint::open(folder);
-  ASSERT_TRUE(config && checkpoint);
+  ASSERT_TRUE(spec && checkpoint);
   test::RecordingBackend backend;
-  const auto weights = load_weights(*config, *checkpoint, backend, DType::bf16);
+  const auto weights = load_weights(*spec, *checkpoint, backend, DType::bf16, 1);
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(weights->layers.size(), 5u);
 }

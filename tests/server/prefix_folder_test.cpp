@@ -22,9 +22,9 @@ class PrefixFolderTest : public ::testing::Test {
   PrefixFolderTest() : root_(fs::temp_directory_path() / ("baton_folder_" + std::to_string(::getpid()))) {
     fs::remove_all(root_);
     fs::create_directories(folder());
-    ModelConfig config = testing::tiny_config();
-    config.n_vocab = kByteModelVocab;
-    engine_ = testing::make_tiny_engine({.max_pinned_blocks = 10}, 256, config);
+    ModelSpec spec = testing::tiny_spec();
+    spec.n_vocab = kByteModelVocab;
+    engine_ = testing::make_tiny_engine({.max_pinned_blocks = 10}, 256, spec);
     made_.emplace(folder(), model_, *engine_, prefixes_, [this] { ++n_registered_; });
   }
   ~PrefixFolderTest() override { fs::remove_all(root_); }

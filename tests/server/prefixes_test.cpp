@@ -77,9 +77,9 @@ TEST(Prefixes, have_the_tokens_that_all_conversations_with_them_share) {
 
 TEST(Prefixes, are_filled_once_and_found_by_name) {
   const ServedModel model = byte_model();
-  ModelConfig config = testing::tiny_config();
-  config.n_vocab = kByteModelVocab;
-  const auto engine = testing::make_tiny_engine({}, 256, config);
+  ModelSpec spec = testing::tiny_spec();
+  spec.n_vocab = kByteModelVocab;
+  const auto engine = testing::make_tiny_engine({}, 256, spec);
   Prefixes prefixes;
   const json::Value messages = parsed(R"([{"role": "system", "content": "Sells mugs for five dollars each."}])");
   const auto info = prefixes.add(model, *engine, {"shop", messages});
@@ -100,9 +100,9 @@ TEST(Prefixes, are_filled_once_and_found_by_name) {
 class LivingPrefixes : public ::testing::Test {
  protected:
   LivingPrefixes() {
-    ModelConfig config = testing::tiny_config();
-    config.n_vocab = kByteModelVocab;
-    engine_ = testing::make_tiny_engine({}, 256, config);
+    ModelSpec spec = testing::tiny_spec();
+    spec.n_vocab = kByteModelVocab;
+    engine_ = testing::make_tiny_engine({}, 256, spec);
   }
   Result<PrefixInfo> add(PrefixDefinition definition) { return prefixes_.add(model_, *engine_, std::move(definition)); }
   static json::Value saying(const std::string& text) { return parsed(R"([{"role": "system", "content": ")" + text + "\"}]"); }

@@ -29,9 +29,9 @@ std::vector<TokenId> bytes_of(std::string_view text) {
 class Prompts : public ::testing::Test {
  protected:
   Prompts() {
-    ModelConfig config = testing::tiny_config();
-    config.n_vocab = kByteModelVocab;
-    engine_ = testing::make_tiny_engine({}, 256, config);
+    ModelSpec spec = testing::tiny_spec();
+    spec.n_vocab = kByteModelVocab;
+    engine_ = testing::make_tiny_engine({}, 256, spec);
     auto added =
         prefixes_.add(model_, *engine_, {"shop", parsed(R"([{"role": "system", "content": "Sells mugs for $5 each."}])")});
     EXPECT_TRUE(added) << (added ? "" : added.error().message);

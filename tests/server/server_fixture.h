@@ -25,11 +25,11 @@ class ServerFixture {
  public:
   explicit ServerFixture(ServerOptions options = {}, EngineOptions engine_options = {}, std::int32_t n_blocks = 256,
                          std::int32_t max_position = 2048) {
-    ModelConfig config = testing::tiny_config();
-    config.max_position = max_position;
-    config.n_vocab = kByteModelVocab;
-    config.eos_token_ids = {kEndToken};
-    engine = testing::make_tiny_engine(engine_options, n_blocks, config);
+    ModelSpec spec = testing::tiny_spec();
+    spec.max_position = max_position;
+    spec.n_vocab = kByteModelVocab;
+    spec.eos_token_ids = {kEndToken};
+    engine = testing::make_tiny_engine(engine_options, n_blocks, spec);
     engine->start();
     options.address.host = "127.0.0.1";
     options.address.port = 0;

@@ -20,13 +20,13 @@ namespace baton::testing {
 /// A tiny engine on an asynchronous test device, which overwrites the blocks that the engine frees. Where making it fails, the
 /// test does. `device`, if asked for, lives as long as the engine.
 inline std::unique_ptr<Engine> make_async_engine(EngineOptions options, std::int32_t n_blocks, Pace pace,
-                                                 const ModelConfig& config = tiny_config(), AsyncBackend** device = nullptr) {
+                                                 const ModelSpec& spec = tiny_spec(), AsyncBackend** device = nullptr) {
   auto backend = AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, pace);
   EXPECT_TRUE(backend) << backend.error().message;
   AsyncBackend& made = **backend;
   if (device != nullptr) *device = &made;
   options.kv_dtype = DType::f32;
-  auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, config);
+  auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, spec);
   EXPECT_TRUE(engine) << engine.error().message;
   made.watch_free_blocks([engine = engine->get()](int group) { return engine->free_blocks(group); });
   return std::move(*engine);
@@ -50,16 +50,16 @@ class EngineOnDevice : public ::testing::TestWithParam<const char*> {
   bool is_cuda() const { return std::string(GetParam()) == "cuda"; }
 
   std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks,
-                                           const ModelConfig& config = tiny_config()) const {
+                                           const ModelSpec& spec = tiny_spec()) const {
     const std::string name = GetParam();
-    if (name == "cpu") return testing::make_tiny_engine(options, n_blocks, config);
-    if (name == "async") return make_async_engine(options, n_blocks, Pace::late, config);
-    if (name == "async_at_once") return make_async_engine(options, n_blocks, Pace::at_once, config);
-    if (name == "async_random") return make_async_engine(options, n_blocks, Pace::random, config);
+    if (name == "cpu") return testing::make_tiny_engine(options, n_blocks, spec);
+    if (name == "async") return make_async_engine(options, n_blocks, Pace::late, spec);
+    if (name == "async_at_once") return make_async_engine(options, n_blocks, Pace::at_once, spec);
+    if (name == "async_random") return make_async_engine(options, n_blocks, Pace::random, spec);
     auto backend = make_backend("cuda", {.batch_invariant = options.batch_invariant});
     EXPECT_TRUE(backend) << backend.error().message;
     options.kv_dtype = DType::bf16;  // attention on CUDA reads no f32
-    auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, config);
+    auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, spec);
     EXPECT_TRUE(engine) << engine.error().message;
     return std::move(*engine);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/batch.h"
@@ -17,9 +18,11 @@ struct StepSequence {
   SamplingMetadata sampling;         ///< row is filled in
 };
 
-/// Packs one layer group. Sequences must stand in depth_first_order.
-inline StepInput pack_step(std::span<const StepSequence> sequences, const AttentionShape& shape,
-                           const AttentionPlanOptions& options, std::vector<std::int32_t> reset_slots = {}) {
+/// Packs a step of one layer group for each of `shapes`, which have one block length and share the block tables.
+/// Sequences must stand in depth_first_order.
+inline StepInput pack_groups_step(std::span<const StepSequence> sequences, std::span<const AttentionShape> shapes,
+                                  const AttentionPlanOptions& options, std::vector<std::int32_t> reset_slots = {}) {
+  const std::int32_t block_len = shapes[0].block_len;
   std::vector<SequenceRows> planned;
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_indices;
@@ -29,8 +32,8 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
     const std::int32_t begin = sequence.rows.kv_len - sequence.rows.n_rows;
     for (std::int32_t i = 0; i < sequence.rows.n_rows; ++i) {
       const std::int32_t position = begin + i;
-      const std::int64_t block = sequence.rows.blocks[static_cast<std::size_t>(position / shape.block_len)].value;
-      kv_indices.push_back(block * shape.block_len + position % shape.block_len);
+      const std::int64_t block = sequence.rows.blocks[static_cast<std::size_t>(position / block_len)].value;
+      kv_indices.push_back(block * block_len + position % block_len);
       if (sequence.logits_of_every_row || i + 1 == sequence.rows.n_rows) {
         SamplingMetadata sampling = sequence.sampling;
         sampling.slot = sequence.rows.slot.value;
@@ -40,16 +43,23 @@ inline StepInput pack_step(std::span<const StepSequence> sequences, const Attent
       token_ids.push_back(sequence.tokens[static_cast<std::size_t>(i)]);
     }
   }
-  const AttentionPlan plan = plan_attention(planned, shape, options);
-  StepInput step;
-  step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());
+  StepInput step(static_cast<std::int32_t>(shapes.size()));
+  step.header().n_rows = static_cast<std::int32_t>(token_ids.size());
   step.append(SectionKind::token_ids, token_ids);
   step.append(SectionKind::reset_slots, reset_slots);
   step.append(SectionKind::samples, samples);
-  append_plan(step, plan);
-  step.append(SectionKind::kv_indices, kv_indices);
+  for (int group = 0; group < step.header().n_groups; ++group) {
+    append_plan(step, plan_attention(planned, shapes[static_cast<std::size_t>(group)], options), group);
+    step.append(SectionKind::kv_indices, kv_indices, group);
+  }
   step.finish();
   return step;
+}
+
+/// The same for one layer group.
+inline StepInput pack_step(std::span<const StepSequence> sequences, const AttentionShape& shape,
+                           const AttentionPlanOptions& options, std::vector<std::int32_t> reset_slots = {}) {
+  return pack_groups_step(sequences, std::span(&shape, 1), options, std::move(reset_slots));
 }
 
 }  // namespace baton::testing

@@ -13,45 +13,39 @@
 
 #include "engine/engine.h"
 #include "kernels/backend.h"
+#include "model/config.h"
 #include "model/decoder.h"
 #include "model/weights.h"
 
 namespace baton::testing {
 
 /// Wide keys and a narrow rest: attention is read from memory and shared as in a real model, and a step costs little.
-inline ModelConfig tiny_config() {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.n_layers = 2;
-  config.d_model = 48;
-  config.n_heads = 4;
-  config.n_kv_heads = 4;
-  config.head_dim = 64;
-  config.d_ff = 80;
-  config.n_vocab = 160;
-  config.max_position = 2048;
-  config.dtype = DType::f32;
-  config.eos_token_ids = {2};
-  return config;
+inline ModelSpec tiny_spec() {
+  auto spec = parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 48,
+      "num_attention_heads": 4, "head_dim": 64, "intermediate_size": 80, "vocab_size": 160,
+      "max_position_embeddings": 2048, "eos_token_id": 2})",
+                               "the tiny model");
+  EXPECT_TRUE(spec) << spec.error().message;
+  return std::move(*spec);
 }
 
 /// f32 but for the cache, of options.kv_dtype, which holds `n_blocks` blocks of options.block_len tokens. What fails to be
 /// allocated is the error.
 inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,
-                                                          std::int32_t n_blocks, const ModelConfig& config = tiny_config()) {
-  BATON_TRY(ModelWeights weights, random_weights(config, *backend, DType::f32, 11));
-  auto model = std::make_unique<Model>(config, std::move(weights));
+                                                          std::int32_t n_blocks, const ModelSpec& spec = tiny_spec()) {
+  BATON_TRY(ModelWeights weights, random_weights(spec, *backend, DType::f32, 11, 1));
+  auto model = std::make_unique<Model>(spec, std::move(weights));
   options.kv_cache_bytes = model->kv_shapes(n_blocks, options.block_len, options.kv_dtype)[0].block_bytes() * n_blocks;
   return Engine::create(options, std::move(backend), std::move(model));
 }
 
 /// On the CPU, f32 throughout.
 inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks,
-                                                const ModelConfig& config = tiny_config()) {
+                                                const ModelSpec& spec = tiny_spec()) {
   auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant});
   EXPECT_TRUE(backend) << backend.error().message;
   options.kv_dtype = DType::f32;
-  auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, config);
+  auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, spec);
   EXPECT_TRUE(engine) << engine.error().message;
   return std::move(*engine);
 }

@@ -233,9 +233,9 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
   BATON_TRY(const ModelFiles files,
             options.shape.empty() ? find_model_files(options.model, show_download) : find_shape(options.shape));
-  BATON_TRY(const ModelConfig config, read_model_config(files.folder));
+  BATON_TRY(const ModelSpec spec, read_model_spec(files.folder));
   BATON_TRY(std::unique_ptr<Engine> engine, load_engine(files, model_options_of(options)));
-  Runner runner(std::move(engine), config.n_vocab, options);
+  Runner runner(std::move(engine), spec.n_vocab, options);
   DecodeBenchReport report;
   report.model = files.name;
   report.engine = runner.engine().info();

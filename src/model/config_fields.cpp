@@ -1,0 +1,178 @@
+/// The fields of config_fields.h.
+#include "model/config_fields.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace baton::fields {
+namespace {
+
+using json::Value;
+
+/// `rope_scaling` or `rope_parameters`, whichever is there; null if neither is.
+Result<const Value*> rope_object(const Value& root) {
+  const Value* rope = json::find(root, "rope_scaling");
+  if (rope == nullptr || rope->is_null()) rope = json::find(root, "rope_parameters");
+  if (rope == nullptr || rope->is_null()) return nullptr;
+  if (!rope->is_object()) return json::wrong_type("rope_parameters", "an object", *rope);
+  return rope;
+}
+
+Result<DType> read_dtype(const Value& root) {
+  for (const std::string_view key : {"dtype", "torch_dtype"}) {  // Transformers 5, 4
+    BATON_TRY(const auto name, json::get_optional<std::string>(root, key));
+    if (!name) continue;
+    const auto dtype = dtype_from_name(*name);
+    if (!dtype || *dtype == DType::f8_e4m3) return unsupported(key, *name, "\"float32\", \"bfloat16\" or \"float16\"");
+    return *dtype;
+  }
+  return DType::f32;
+}
+
+}  // namespace
+
+tl::unexpected<Error> bad_value(std::string_view key, std::string message) {
+  return fail(ErrorCode::invalid_data, std::move(message), std::string(key));
+}
+
+tl::unexpected<Error> unsupported(std::string_view key, const Value& value, std::string_view supported) {
+  std::string found = json::dump(value);
+  if (found.size() > 80) found = found.substr(0, 80) + "...";
+  return fail(ErrorCode::unsupported, fmt::format("'{}' is {}, which is not supported; supported is {}", key, found, supported),
+              std::string(key));
+}
+
+Result<std::int32_t> optional_size(const Value& root, std::string_view key, std::int64_t most, std::int64_t fallback) {
+  BATON_TRY(const auto found, json::get_optional<std::int64_t>(root, key));
+  const std::int64_t size = found.value_or(fallback);
+  if (size < 1 || size > most) return bad_value(key, fmt::format("'{}' must be from 1 to {}, not {}", key, most, size));
+  return static_cast<std::int32_t>(size);
+}
+
+Result<std::int32_t> required_size(const Value& root, std::string_view key, std::int64_t most) {
+  if (json::find(root, key) == nullptr) return json::missing(key);
+  BATON_TRY(const auto present, json::get<std::int64_t>(root, key));
+  return optional_size(root, key, most, present);
+}
+
+Result<double> optional_number(const Value& root, std::string_view key, double least, double most, double fallback) {
+  BATON_TRY(const auto found, json::get_optional<double>(root, key));
+  const double number = found.value_or(fallback);
+  if (!(number >= least && number <= most))
+    return bad_value(key, fmt::format("'{}' must be from {} to {}, not {}", key, least, most, number));
+  return number;
+}
+
+Result<std::vector<TokenId>> token_ids(const Value& root, std::string_view key, std::int64_t n_vocab) {
+  const Value* value = json::find(root, key);
+  std::vector<TokenId> ids;
+  if (value == nullptr || value->is_null()) return ids;
+  if (value->is_array()) {
+    BATON_TRY(ids, json::convert<std::vector<TokenId>>(*value, key));
+  } else {
+    BATON_TRY(const TokenId id, json::convert<TokenId>(*value, key));
+    ids.push_back(id);
+  }
+  for (const TokenId id : ids)
+    if (id < 0 || id >= n_vocab)
+      return bad_value(key, fmt::format("'{}' must be token ids from 0 to {}, not {}", key, n_vocab - 1, id));
+  return ids;
+}
+
+Result<void> expect(const Value& root, std::string_view key, const Value& expected) {
+  const Value* found = json::find(root, key);
+  if (found != nullptr && !found->is_null() && *found != expected) return unsupported(key, *found, json::dump(expected));
+  return {};
+}
+
+Result<void> expect_null(const Value& root, std::string_view key) {
+  const Value* found = json::find(root, key);
+  if (found != nullptr && !found->is_null()) return unsupported(key, *found, "null");
+  return {};
+}
+
+Result<void> expect_decoder(const Value& root) {
+  BATON_TRY_VOID(expect(root, "is_encoder_decoder", false));
+  BATON_TRY_VOID(expect(root, "add_cross_attention", false));
+  return expect_null(root, "quantization_config");
+}
+
+Result<void> read_model_fields(const Value& root, ModelSpec& spec) {
+  BATON_TRY(spec.d_model, required_size(root, "hidden_size", kMaxWidth));
+  BATON_TRY(spec.n_vocab, required_size(root, "vocab_size", kMaxVocab));
+  BATON_TRY(spec.max_position, optional_size(root, "max_position_embeddings", kMaxPositions, 2048));
+  BATON_TRY(const auto tie, json::get_optional<bool>(root, "tie_word_embeddings"));
+  spec.tie_embeddings = tie.value_or(false);
+  BATON_TRY(spec.dtype, read_dtype(root));
+  BATON_TRY(const auto bos, token_ids(root, "bos_token_id", spec.n_vocab));
+  if (!bos.empty()) spec.bos_token_id = bos.front();
+  BATON_TRY(spec.eos_token_ids, token_ids(root, "eos_token_id", spec.n_vocab));
+  return {};
+}
+
+Result<void> read_heads(const Value& root, std::int32_t d_model, AttentionSpec& attention) {
+  BATON_TRY(attention.n_heads, required_size(root, "num_attention_heads", kMaxHeads));
+  BATON_TRY(attention.n_kv_heads, optional_size(root, "num_key_value_heads", kMaxHeads, attention.n_heads));
+  if (attention.n_heads % attention.n_kv_heads != 0)
+    return bad_value("num_key_value_heads",
+                     fmt::format("'num_attention_heads' must be a multiple of 'num_key_value_heads', but they are {} and {}",
+                                 attention.n_heads, attention.n_kv_heads));
+  const Value* head_dim = json::find(root, "head_dim");
+  if ((head_dim == nullptr || head_dim->is_null()) && d_model % attention.n_heads != 0)
+    return bad_value("hidden_size",
+                     fmt::format("'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', "
+                                 "but they are {} and {}",
+                                 d_model, attention.n_heads));
+  BATON_TRY(attention.head_dim, optional_size(root, "head_dim", kMaxHeadDim, d_model / attention.n_heads));
+  if (attention.head_dim % 2 != 0)
+    return bad_value("head_dim", fmt::format("'head_dim' must be even, not {}", attention.head_dim));
+  if (const std::int64_t width = std::int64_t{attention.n_heads} * attention.head_dim; width > kMaxWidth)
+    return bad_value("num_attention_heads",
+                     fmt::format("'num_attention_heads' * 'head_dim' must be at most {}, not {}", kMaxWidth, width));
+  return {};
+}
+
+Result<void> read_rope(const Value& root, std::int32_t max_position, RopeSpec& spec) {
+  constexpr double kMaxTheta = 1e12;
+  BATON_TRY(spec.theta, optional_number(root, "rope_theta", 1, kMaxTheta, spec.theta));
+  BATON_TRY(const Value* const rope, rope_object(root));
+  if (rope == nullptr) return {};
+  BATON_TRY(spec.theta, optional_number(*rope, "rope_theta", 1, kMaxTheta, spec.theta));
+  BATON_TRY(auto type, json::get_optional<std::string>(*rope, "rope_type"));
+  if (!type) {
+    BATON_TRY(type, json::get_optional<std::string>(*rope, "type"));
+  }
+  if (!type || *type == "default") return {};
+
+  RopeScaling& scaling = spec.scaling;
+  if (*type == "linear") {
+    scaling.kind = RopeScaling::Kind::linear;
+  } else if (*type == "llama3") {
+    scaling.kind = RopeScaling::Kind::llama3;
+  } else {
+    return unsupported("rope_type", *type, "\"default\", \"linear\" or \"llama3\"");
+  }
+  if (json::find(*rope, "factor") == nullptr) return json::missing("factor");
+  BATON_TRY(scaling.factor, optional_number(*rope, "factor", 1, 1e6, 1));
+  if (scaling.kind == RopeScaling::Kind::linear) return {};
+  BATON_TRY(scaling.low_freq_factor, optional_number(*rope, "low_freq_factor", 1e-6, 1e6, scaling.low_freq_factor));
+  BATON_TRY(scaling.high_freq_factor, optional_number(*rope, "high_freq_factor", 1e-6, 1e6, scaling.high_freq_factor));
+  if (scaling.high_freq_factor <= scaling.low_freq_factor)
+    return bad_value("high_freq_factor",
+                     fmt::format("'high_freq_factor' must be larger than 'low_freq_factor', but they are {} and {}",
+                                 scaling.high_freq_factor, scaling.low_freq_factor));
+  BATON_TRY(scaling.original_max_position,
+            optional_size(*rope, "original_max_position_embeddings", kMaxPositions, max_position));
+  return {};
+}
+
+Result<double> rotary_factor(const Value& root) {
+  BATON_TRY(const double factor, optional_number(root, "partial_rotary_factor", 0, 1, 1));
+  BATON_TRY(const Value* const rope, rope_object(root));
+  if (rope == nullptr) return factor;
+  return optional_number(*rope, "partial_rotary_factor", 0, 1, factor);
+}
+
+}  // namespace baton::fields

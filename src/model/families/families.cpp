@@ -1,0 +1,40 @@
+/// The list of families, and who is meant by a config.json.
+#include "model/families/families.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "model/families/llama.h"
+
+namespace baton {
+namespace {
+
+constexpr std::array kFamilies = {kLlamaFamily};
+
+tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name) {
+  std::string known;
+  for (const Family& family : families) known += (known.empty() ? "" : ", ") + std::string(family.name);
+  return fail(ErrorCode::unsupported, fmt::format("the architecture '{}' is not supported; known are: {}", name, known));
+}
+
+}  // namespace
+
+std::span<const Family> shipped_families() { return kFamilies; }
+
+Result<const Family*> find_family(std::span<const Family> families, const json::Value& config) {
+  BATON_TRY(const auto names, json::get_optional<std::vector<std::string>>(config, "architectures"));
+  if (names && !names->empty()) {
+    for (const Family& family : families)
+      if (family.name == names->front()) return &family;
+    return unknown_family(families, names->front());
+  }
+  BATON_TRY(const auto model_type, json::get<std::string>(config, "model_type"));
+  for (const Family& family : families)
+    if (family.model_type == model_type) return &family;
+  return unknown_family(families, model_type);
+}
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+/// config.json of a Llama to its spec.
+#include "model/families/llama.h"
+
+#include <cmath>
+
+#include "model/config_fields.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+constexpr TensorNames kNames = {.embedding = "model.embed_tokens",
+                                .attention_norm = "model.layers.{}.input_layernorm",
+                                .q = "model.layers.{}.self_attn.q_proj",
+                                .k = "model.layers.{}.self_attn.k_proj",
+                                .v = "model.layers.{}.self_attn.v_proj",
+                                .attention_out = "model.layers.{}.self_attn.o_proj",
+                                .feed_forward_norm = "model.layers.{}.post_attention_layernorm",
+                                .gate = "model.layers.{}.mlp.gate_proj",
+                                .up = "model.layers.{}.mlp.up_proj",
+                                .down = "model.layers.{}.mlp.down_proj",
+                                .final_norm = "model.norm",
+                                .lm_head = "lm_head",
+                                .ignored_suffix = ".rotary_emb.inv_freq"};
+
+/// Fields that change the arithmetic when they are not neutral.
+Result<void> refuse_unsupported(const Value& config) {
+  BATON_TRY_VOID(fields::expect(config, "hidden_act", "silu"));
+  BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
+  BATON_TRY_VOID(fields::expect(config, "mlp_bias", false));
+  BATON_TRY_VOID(fields::expect(config, "pretraining_tp", 1));
+  BATON_TRY_VOID(fields::expect(config, "partial_rotary_factor", 1.0));
+  BATON_TRY_VOID(fields::expect_decoder(config));
+  return fields::expect_null(config, "sliding_window");
+}
+
+}  // namespace
+
+Result<ModelSpec> read_llama(const Value& config) {
+  BATON_TRY_VOID(refuse_unsupported(config));
+  ModelSpec spec;
+  spec.names = kNames;
+  BATON_TRY_VOID(fields::read_model_fields(config, spec));
+  BATON_TRY(const std::int32_t n_layers, fields::required_size(config, "num_hidden_layers", fields::kMaxLayers));
+  LayerSpec layer;
+  BATON_TRY_VOID(fields::read_heads(config, spec.d_model, layer.attention));
+  layer.attention.scale = 1.0f / std::sqrt(static_cast<float>(layer.attention.head_dim));
+  BATON_TRY(layer.feed_forward.d_ff, fields::required_size(config, "intermediate_size", fields::kMaxFeedForward));
+  BATON_TRY(const double epsilon, fields::optional_number(config, "rms_norm_eps", 1e-12, 1, 1e-6));
+  layer.norm.epsilon = static_cast<float>(epsilon);
+  spec.final_norm = layer.norm;
+  spec.layers.assign(static_cast<std::size_t>(n_layers), layer);
+
+  RopeSpec rope{.rotary_dim = layer.attention.head_dim, .theta = 10000, .scaling = {}};
+  BATON_TRY_VOID(fields::read_rope(config, spec.max_position, rope));
+  BATON_TRY(const double rotated, fields::rotary_factor(config));
+  if (rotated != 1) return fields::unsupported("partial_rotary_factor", rotated, "1");
+  spec.ropes = {rope};
+  return spec;
+}
+
+}  // namespace baton

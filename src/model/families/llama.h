@@ -1,0 +1,14 @@
+/// Llama, Llama 2 and Llama 3.
+#pragma once
+
+#include "model/families/families.h"
+
+namespace baton {
+
+/// RMS norms, rotary attention with grouped heads, a gated feed-forward part, no biases. Defaults are those of
+/// Transformers' LlamaConfig.
+Result<ModelSpec> read_llama(const json::Value& config);
+
+inline constexpr Family kLlamaFamily{.name = "LlamaForCausalLM", .model_type = "llama", .read = read_llama};
+
+}  // namespace baton

@@ -1,0 +1,77 @@
+/// The blocks of a layer, operation by operation.
+#include "model/layer.h"
+
+namespace baton {
+namespace {
+
+/// step.normed to what attention adds to the residual stream.
+ConstTensorView attention_block(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index) {
+  const AttentionSpec& spec = layer.attention;
+  const Workspace& work = step.work;
+  Backend& backend = step.backend;
+  const auto group = static_cast<std::size_t>(layer.group);
+  KvStorage* const kv = step.kv_of_group[group];
+  const std::int64_t n_rows = step.x.shape[0];
+  const TensorView rows{
+      step.rows.data + group * static_cast<std::size_t>(n_rows) * sizeof(TokenRow), DType::u8, {n_rows, sizeof(TokenRow)}};
+  const TensorView qkv = work.qkv.view(work.matmul_dtype, {n_rows, spec.qkv_width()});
+  const TensorView q = work.q.view(kv->shape().matmul_dtype(), {n_rows, spec.n_heads, spec.head_dim});
+  const TensorView attended = work.attended.view(work.dtype, {n_rows, spec.n_heads, spec.head_dim});
+  const TensorView delta = work.delta.view(work.matmul_dtype, step.x.shape);
+  const PartialStates partials{work.partial_o.view(DType::f32, {work.max_partials, spec.n_heads, spec.head_dim}),
+                               work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),
+                               work.partial_l.view(DType::f32, {work.max_partials, spec.n_heads})};
+  weights.qkv.apply(backend, step.normed, qkv);
+  rope_append(backend, {qkv, q, work.ropes[static_cast<std::size_t>(spec.rope)], rows, step.view, layer.group, index, kv});
+  attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
+                      /*merge=*/true});
+  weights.attention_out.apply(backend, {attended.data, work.dtype, {n_rows, spec.q_width()}}, delta);
+  all_reduce(backend, delta);
+  return delta;
+}
+
+void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorView& up, const TensorView& activated) {
+  switch (kind) {
+    case FeedForwardSpec::Kind::gated_silu: return silu_mul(step.backend, {up, activated});
+    case FeedForwardSpec::Kind::gelu: return gelu(step.backend, {up, activated, GeluKind::exact});
+    case FeedForwardSpec::Kind::gelu_tanh: return gelu(step.backend, {up, activated, GeluKind::tanh});
+  }
+}
+
+/// step.normed to what the feed-forward part adds to the residual stream, in `out`.
+ConstTensorView feed_forward_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
+                                   const Buffer& out) {
+  const Workspace& work = step.work;
+  Backend& backend = step.backend;
+  const std::int64_t n_rows = step.x.shape[0];
+  const TensorView up = work.up.view(work.matmul_dtype, {n_rows, spec.up_width()});
+  const TensorView activated = work.activated.view(work.dtype, {n_rows, spec.d_ff});
+  const TensorView delta = out.view(work.matmul_dtype, step.x.shape);
+  weights.up.apply(backend, step.normed, up);
+  activate(step, spec.kind, up, activated);
+  weights.down.apply(backend, activated, delta);
+  all_reduce(backend, delta);
+  return delta;
+}
+
+}  // namespace
+
+void run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& weights, const Deltas& added) {
+  switch (spec.kind) {
+    case NormSpec::Kind::rms:
+      return rms_norm(step.backend, {step.x, added.first, weights.weight, step.normed, spec.epsilon, added.second});
+    case NormSpec::Kind::layer:
+      return layer_norm(step.backend,
+                        {step.x, added.first, weights.weight, weights.bias, step.normed, spec.epsilon, added.second});
+  }
+}
+
+Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeights& weights, int index, const Deltas& added) {
+  run_norm(step, spec.norm, weights.attention_norm, added);
+  const ConstTensorView attended = attention_block(step, spec, weights, index);
+  if (spec.is_parallel) return {attended, feed_forward_block(step, spec.feed_forward, weights, step.work.second_delta)};
+  run_norm(step, spec.norm, weights.feed_forward_norm, {attended, {}});
+  return {feed_forward_block(step, spec.feed_forward, weights, step.work.delta), {}};
+}
+
+}  // namespace baton

@@ -1,0 +1,39 @@
+/// A linear layer on a backend: the one place that multiplies by a model's weights.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/tensor.h"
+#include "kernels/backend.h"
+
+namespace baton {
+
+/// out = x W^T + bias, with W in the storage that the backend packed it to. Move-only.
+class Linear {
+ public:
+  Linear() = default;
+  /// `bias` [n_out] float in the backend's memory, which outlives this object, or without data. Best of the dtype of
+  /// `out`.
+  explicit Linear(std::unique_ptr<PackedMatrix> weight, const ConstTensorView& bias = {});
+
+  /// x [rows, n_in] of the dtype the weight was packed for, out [rows, n_out] float; see matmul in kernels/ops.h.
+  void apply(Backend& backend, const ConstTensorView& x, const TensorView& out) const;
+
+  bool is_empty() const { return weight_ == nullptr; }
+  std::int64_t n_in() const { return weight().k; }
+  std::int64_t n_out() const { return weight().n; }
+  /// W, [n_out, n_in].
+  const PackedMatrix& weight() const;
+  /// [n_out], or without data.
+  const ConstTensorView& bias() const { return bias_; }
+  /// Memory of the weight on the backend.
+  std::size_t size_bytes() const { return is_empty() ? 0 : weight_->size_bytes; }
+
+ private:
+  std::unique_ptr<PackedMatrix> weight_;
+  ConstTensorView bias_;
+};
+
+}  // namespace baton

@@ -1,0 +1,122 @@
+/// Tensors of a checkpoint, checked and converted.
+#include "model/source/safetensors.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <type_traits>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int64_t kGrain = 1 << 16;  // elements a thread converts at least
+
+/// Writes the elements of `in` to `out`, of the same shape and another or the same float dtype. `in` may be unaligned.
+void convert(const Parallel& parallel, ConstTensorView in, TensorView out) {
+  visit_float(in.dtype, [&]<class From>(From) {
+    visit_float(out.dtype, [&]<class To>(To) {
+      parallel.for_ranges(in.shape.n_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+        const std::byte* from = in.data + static_cast<std::size_t>(begin) * sizeof(From);
+        To* to = out.elements<To>().data() + begin;
+        if constexpr (std::is_same_v<From, To>) {
+          std::memcpy(to, from, static_cast<std::size_t>(end - begin) * sizeof(To));
+        } else {
+          for (std::int64_t i = 0; i < end - begin; ++i) {
+            From value;
+            std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof(From), sizeof(From));
+            to[i] = static_cast<To>(static_cast<float>(value));
+          }
+        }
+      });
+    });
+  });
+}
+
+void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, const TensorNames& names) {
+  std::set<std::string_view> used;
+  for (const ExpectedTensor& tensor : expected) used.insert(tensor.name);
+  const std::string lm_head = std::string(names.lm_head) + ".weight";  // a tied one may be there as well
+  std::size_t n_unused = 0;
+  std::string first;
+  for (const std::string& name : checkpoint.names()) {
+    if (used.contains(name) || name == lm_head) continue;
+    if (!names.ignored_suffix.empty() && name.ends_with(names.ignored_suffix)) continue;
+    if (n_unused++ == 0) first = name;
+  }
+  if (n_unused > 0) log::warning("event=unused_tensors count={} first={}", n_unused, first);
+}
+
+/// One line for each stored dtype whose matrices lose bits of their significands.
+void log_conversions(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, DType dtype) {
+  if (dtype != DType::bf16) return;
+  for (const DType stored : {DType::f16, DType::f32}) {
+    const auto n_tensors = std::ranges::count_if(expected, [&](const ExpectedTensor& tensor) {
+      const auto found = checkpoint.load(tensor.name, tensor.shape);
+      return tensor.kind == ExpectedTensor::Kind::matrix && found && found->dtype == stored;
+    });
+    if (n_tensors > 0)
+      log::warning("event=weights_converted from={} to={} tensors={} effect=\"{} bits of each significand become 8\"",
+                   to_string(stored), to_string(dtype), n_tensors, stored == DType::f16 ? 11 : 24);
+  }
+}
+
+}  // namespace
+
+Result<void> SafetensorsSource::verify(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const {
+  std::vector<std::string_view> missing;
+  for (const ExpectedTensor& tensor : expected)
+    if (!checkpoint_.contains(tensor.name)) missing.push_back(tensor.name);
+  if (!missing.empty()) {
+    const std::string others = missing.size() == 1 ? "" : fmt::format(" and {} others", missing.size() - 1);
+    return fail(ErrorCode::not_found, fmt::format("the checkpoint lacks tensor '{}'{} of the {} that {} has", missing.front(),
+                                                  others, expected.size(), spec.family));
+  }
+  for (const ExpectedTensor& tensor : expected) {
+    BATON_TRY_VOID(find(tensor));
+  }
+  log_unused(expected, checkpoint_, spec.names);
+  log_conversions(expected, checkpoint_, dtype);
+  return {};
+}
+
+Result<StoredWeight> SafetensorsSource::find(const ExpectedTensor& tensor) const {
+  BATON_TRY(const ConstTensorView values, checkpoint_.load(tensor.name, tensor.shape));
+  if (values.dtype != DType::f32 && values.dtype != DType::bf16 && values.dtype != DType::f16)
+    return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is {}; weights must be float32, bfloat16 or float16",
+                                                    tensor.name, to_string(values.dtype)));
+  return StoredWeight{StoredWeight::Scheme::dense, values};
+}
+
+Result<void> SafetensorsSource::read(const ExpectedTensor& tensor, TensorView out) {
+  BATON_TRY(const StoredWeight stored, find(tensor));
+  convert(parallel_, stored.values, out);
+  checkpoint_.drop_pages(stored.values);
+  return {};
+}
+
+Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  const std::string head_name = std::string(spec.names.lm_head) + ".weight";
+  const std::string embedding_name = std::string(spec.names.embedding) + ".weight";
+  if (!spec.tie_embeddings || !checkpoint.contains(head_name)) return spec.tie_embeddings;
+  const Shape shape{spec.n_vocab, spec.d_model};
+  BATON_TRY(const ConstTensorView head, checkpoint.load(head_name, shape));
+  BATON_TRY(const ConstTensorView embedding, checkpoint.load(embedding_name, shape));
+  const bool is_same = head.dtype == embedding.dtype && std::memcmp(head.data, embedding.data, head.size_bytes()) == 0;
+  if (is_same) {
+    checkpoint.drop_pages(head);
+    return true;
+  }
+  log::warning(
+      "event=output_layer_not_tied tensor={} reason=\"config.json ties it to {}, and the checkpoint holds another: both are "
+      "used, each as it is\"",
+      head_name, embedding_name);
+  return false;
+}
+
+}  // namespace baton

@@ -1,0 +1,53 @@
+/// What follows from a spec.
+#include "model/spec.h"
+
+#include <algorithm>
+#include <array>
+
+namespace baton {
+namespace {
+
+/// What the layers of a group have in common.
+std::array<std::int32_t, 4> group_key(const AttentionSpec& attention) {
+  return {attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.window};
+}
+
+std::int64_t norm_parameters(const NormSpec& norm, std::int64_t d_model) { return (norm.has_bias ? 2 : 1) * d_model; }
+
+std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
+  const AttentionSpec& attention = layer.attention;
+  const FeedForwardSpec& feed_forward = layer.feed_forward;
+  std::int64_t n = (layer.is_parallel ? 1 : 2) * norm_parameters(layer.norm, d_model);
+  n += d_model * (attention.qkv_width() + attention.q_width() + feed_forward.up_width() + feed_forward.d_ff);
+  if (attention.has_qkv_bias) n += attention.qkv_width();
+  if (attention.has_out_bias) n += d_model;
+  if (feed_forward.has_bias) n += feed_forward.up_width() + d_model;
+  return n;
+}
+
+}  // namespace
+
+std::int64_t ModelSpec::n_parameters() const {
+  const std::int64_t table = std::int64_t{d_model} * n_vocab;
+  std::int64_t n = (tie_embeddings ? 1 : 2) * table + norm_parameters(final_norm, d_model) + (has_lm_head_bias ? n_vocab : 0);
+  for (const LayerSpec& layer : layers) n += layer_parameters(layer, d_model);
+  return n;
+}
+
+std::int32_t ModelSpec::n_groups() const {
+  std::int32_t n = 0;
+  for (const LayerSpec& layer : layers) n = std::max(n, layer.group + 1);
+  return n;
+}
+
+void group_layers(ModelSpec& spec) {
+  std::vector<std::array<std::int32_t, 4>> keys;
+  for (LayerSpec& layer : spec.layers) {
+    const auto key = group_key(layer.attention);
+    const auto found = std::ranges::find(keys, key);
+    layer.group = static_cast<std::int32_t>(found - keys.begin());
+    if (found == keys.end()) keys.push_back(key);
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,101 @@
+/// Sizes of a step's buffers, and angles of rotations.
+#include "model/workspace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "model/rope.h"
+
+namespace baton {
+namespace {
+
+/// Numbers a row of each buffer holds in the widest layer.
+struct Widths {
+  explicit Widths(const ModelSpec& spec) {
+    for (const LayerSpec& layer : spec.layers) {
+      q = std::max(q, layer.attention.q_width());
+      qkv = std::max(qkv, layer.attention.qkv_width());
+      heads = std::max<std::int64_t>(heads, layer.attention.n_heads);
+      up = std::max(up, layer.feed_forward.up_width());
+      activated = std::max<std::int64_t>(activated, layer.feed_forward.d_ff);
+    }
+  }
+  std::int64_t q = 0;
+  std::int64_t qkv = 0;
+  std::int64_t heads = 0;
+  std::int64_t up = 0;
+  std::int64_t activated = 0;
+};
+
+/// Angles are position * frequency in f32, as in Transformers; their cosines and sines are rounded from double.
+Result<RopeTable> make_rope_table(const RopeSpec& spec, std::int64_t n_positions, Backend& backend,
+                                  std::vector<Buffer>& buffers) {
+  const std::vector<float> frequencies = rope_frequencies(spec);
+  const auto half = static_cast<std::int64_t>(frequencies.size());
+  std::vector<float> cosines;
+  std::vector<float> sines;
+  cosines.reserve(static_cast<std::size_t>(n_positions * half));
+  sines.reserve(static_cast<std::size_t>(n_positions * half));
+  for (std::int64_t position = 0; position < n_positions; ++position) {
+    for (const float frequency : frequencies) {
+      const float angle = static_cast<float>(position) * frequency;
+      cosines.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
+      sines.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
+    }
+  }
+  const Shape shape{n_positions, half};
+  const auto on_device = [&](const std::vector<float>& numbers) -> Result<ConstTensorView> {
+    BATON_TRY(Buffer buffer, backend.allocate(numbers.size() * sizeof(float)));
+    const TensorView device = buffer.view(DType::f32, shape);
+    backend.copy_from_host(device, view_of(std::span<const float>(numbers), shape));
+    buffers.push_back(std::move(buffer));
+    return ConstTensorView(device);
+  };
+  RopeTable table;
+  BATON_TRY(table.cos, on_device(cosines));
+  BATON_TRY(table.sin, on_device(sines));
+  return table;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType dtype, Backend& backend,
+                                                   const StepBounds& bounds) {
+  check(bounds.max_positions > 0, "Workspace: no positions");
+  auto made = std::make_unique<Workspace>();
+  made->dtype = dtype;
+  made->matmul_dtype = backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32;
+  made->max_partials = bounds.max_partials;
+  const Widths widths(spec);
+  const std::int64_t rows = bounds.max_rows;
+  const DType product = made->matmul_dtype;
+  const auto allocate = [&backend](std::int64_t n_elements, DType type) {
+    return backend.allocate(static_cast<std::size_t>(n_elements) * size_bytes(type));
+  };
+  BATON_TRY(made->token_ids, allocate(rows, DType::i32));
+  BATON_TRY(made->rows, backend.allocate(static_cast<std::size_t>(spec.n_groups() * rows) * sizeof(TokenRow)));
+  BATON_TRY(made->x, allocate(rows * spec.d_model, DType::f32));
+  BATON_TRY(made->normed, allocate(rows * spec.d_model, dtype));
+  BATON_TRY(made->delta, allocate(rows * spec.d_model, product));
+  if (std::ranges::any_of(spec.layers, &LayerSpec::is_parallel)) {
+    BATON_TRY(made->second_delta, allocate(rows * spec.d_model, product));
+  }
+  BATON_TRY(made->qkv, allocate(rows * widths.qkv, product));
+  BATON_TRY(made->q, allocate(rows * widths.q, DType::f32));
+  BATON_TRY(made->attended, allocate(rows * widths.q, dtype));
+  BATON_TRY(made->up, allocate(rows * widths.up, product));
+  BATON_TRY(made->activated, allocate(rows * widths.activated, dtype));
+  BATON_TRY(made->gathered, allocate(static_cast<std::int64_t>(bounds.max_samples) * spec.d_model, dtype));
+  BATON_TRY(made->logits, allocate(static_cast<std::int64_t>(bounds.max_samples) * spec.n_vocab, DType::f32));
+  BATON_TRY(made->partial_o, allocate(bounds.max_partials * widths.q, DType::f32));
+  BATON_TRY(made->partial_m, allocate(bounds.max_partials * widths.heads, DType::f32));
+  BATON_TRY(made->partial_l, allocate(bounds.max_partials * widths.heads, DType::f32));
+  for (const RopeSpec& rope : spec.ropes) {
+    BATON_TRY(const RopeTable table, make_rope_table(rope, bounds.max_positions, backend, made->rope_buffers));
+    made->ropes.push_back(table);
+  }
+  return made;
+}
+
+}  // namespace baton

@@ -1,0 +1,158 @@
+/// Models of tests/goldens on a device, run step by step, and what was computed elsewhere to compare them with.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "model/config.h"
+#include "model/decoder.h"
+#include "model/weights.h"
+#include "support/step_builder.h"
+#include "support/test_backends.h"
+
+namespace baton::testing {
+
+/// A model on a device (`change` may alter its spec before it is loaded), with a cache for one sequence whose blocks
+/// stand in reverse order. Layer groups share the block table.
+class GoldenModel {
+ public:
+  static constexpr std::int32_t kBlockLen = 16;
+  static constexpr std::int32_t kBlocks = 128;
+  static constexpr std::int32_t kMaxSamples = 64;  ///< rows of a step whose logits are wanted
+
+  GoldenModel(const std::filesystem::path& folder, DType dtype, const std::string& device = "cpu",
+              std::span<const Family> families = shipped_families(), const std::function<void(ModelSpec&)>& change = {}) {
+    auto spec = read_model_spec(folder, families);
+    EXPECT_TRUE(spec) << spec.error().message;
+    if (change) change(*spec);
+    auto checkpoint = Checkpoint::open(folder);
+    EXPECT_TRUE(checkpoint) << checkpoint.error().message;
+    auto made = make_backend(device, {.n_threads = 2});
+    EXPECT_TRUE(made) << made.error().message;
+    backend = std::move(*made);
+    auto weights = load_weights(*spec, *checkpoint, *backend, dtype, 2);
+    EXPECT_TRUE(weights) << weights.error().message;
+    model = std::make_unique<Model>(*spec, std::move(*weights));
+    EXPECT_TRUE(model->prepare(*backend, {.max_rows = kBlocks * kBlockLen,
+                                          .max_samples = kMaxSamples,
+                                          .max_partials = 4096,
+                                          .max_positions = kBlocks * kBlockLen}));
+    shapes_ = model->attention_shapes(kBlockLen, dtype);
+    for (const KvShape& shape : model->kv_shapes(kBlocks, kBlockLen, dtype)) {
+      storages_.push_back(std::move(*backend->make_kv_storage(shape)));
+      storages_.back()->fill_bytes(0xff);
+      kv_of_group_.push_back(storages_.back().get());
+    }
+    for (std::int32_t i = kBlocks; i-- > 0;) blocks_.push_back(BlockId{i});
+    slots_ = std::move(*backend->allocate(sizeof(SlotState)));
+    results_ = std::move(*backend->allocate(kMaxSamples * sizeof(SampleResult)));
+  }
+
+  /// Logits of every row of `tokens`, which follow `n_before` tokens of the sequence; or of the last.
+  std::vector<float> run(std::span<const TokenId> tokens, std::int32_t n_before, bool every_row, SampleResult* sampled) {
+    StepSequence sequence;
+    const auto n_rows = static_cast<std::int32_t>(tokens.size());
+    sequence.rows = {SlotId{0}, blocks_, n_before + n_rows, n_rows};
+    sequence.tokens.assign(tokens.begin(), tokens.end());
+    sequence.logits_of_every_row = every_row;
+    sequence.sampling.max_tokens = 1000;
+    step_ = pack_groups_step(std::span(&sequence, 1), shapes_, {},
+                             n_before == 0 ? std::vector<std::int32_t>{0} : std::vector<std::int32_t>{});
+    const StepView view = backend->upload_step(step_);
+    const TensorView table = slots_.view(DType::u8, {1, sizeof(SlotState)});
+    const TensorView logits = model->forward(*backend, view, table, kv_of_group_);
+    std::vector<float> copy(static_cast<std::size_t>(logits.shape.n_elements()));
+    backend->copy_to_host(view_of(std::span(copy), logits.shape), logits);
+    if (sampled != nullptr) {
+      const TensorView out = results_.view(DType::u8, {1, sizeof(SampleResult)});
+      sample(*backend, {view, logits, table, out});
+      backend->copy_to_host({reinterpret_cast<std::byte*>(sampled), DType::u8, out.shape}, out);
+    }
+    return copy;
+  }
+
+  /// The `n` most likely tokens behind `prompt`, one after the other.
+  std::vector<TokenId> generate(std::span<const TokenId> prompt, std::size_t n) {
+    std::vector<TokenId> generated;
+    SampleResult sampled;
+    run(prompt, 0, false, &sampled);
+    auto n_before = static_cast<std::int32_t>(prompt.size());
+    while (true) {
+      generated.push_back(sampled.token);
+      if (generated.size() == n) return generated;
+      const TokenId last = kLastTokenOfSlot;
+      run(std::span(&last, 1), n_before++, false, &sampled);
+    }
+  }
+
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+
+ private:
+  std::vector<std::unique_ptr<KvStorage>> storages_;
+  std::vector<KvStorage*> kv_of_group_;
+  std::vector<AttentionShape> shapes_;
+  std::vector<BlockId> blocks_;
+  Buffer slots_;
+  Buffer results_;
+  StepInput step_;
+};
+
+/// ||got - expected|| / ||expected||.
+inline double relative_error(std::span<const float> got, std::span<const float> expected) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(expected[i]), 2);
+    norm += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+/// The tensors of one safetensors file.
+class Golden {
+ public:
+  explicit Golden(const std::filesystem::path& file) : text_(read_file(file).value()) {
+    tensors_ = parse_safetensors(std::as_bytes(std::span(text_)), file.string()).value();
+  }
+  template <class T>
+  std::vector<T> read(std::string_view name) const {
+    const std::span<const std::byte> bytes = tensors_.find(name)->second.bytes;
+    std::vector<T> copy(bytes.size() / sizeof(T));
+    std::memcpy(copy.data(), bytes.data(), bytes.size());
+    return copy;
+  }
+
+ private:
+  std::string text_;
+  std::map<std::string, StoredTensor, std::less<>> tensors_;
+};
+
+/// The devices of this machine that multiply bf16; one that is missing is said in a line.
+inline std::vector<std::string> devices_with_bf16() {
+  std::vector<std::string> devices;
+  for (const std::string device : {"cpu", "cuda"}) {
+    const auto probe = make_backend(device, {.n_threads = 1});
+    if (!probe) {
+      say_once(device + ": skipped: " + probe.error().message);
+    } else if (!(*probe)->capabilities().has_bf16_matmul) {
+      say_once(device + ": skipped: this processor has no bf16 products");
+    } else {
+      devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
+}  // namespace baton::testing
