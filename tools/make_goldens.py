@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
 
-    make_goldens.py llamas tokenizers sentencepiece templates demo      (any of them; none means all but sentencepiece)
+    make_goldens.py llamas made_up tokenizers sentencepiece templates demo      (any of them; none means all but
+                                                                                 sentencepiece)
 
     llama_tiny_*/       tiny random checkpoints; golden.safetensors: input_ids, positions, logits, greedy_ids (float32)
+    made_up_tiny/       the same for the made-up family of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
     sentencepiece/*/    tokenizer.model, tokenizer_config.json and cases.json [{text, add_special_tokens, ids}]
     chat_templates/     cases.json: template, context, expected text or error
     demo/               golden.safetensors and chats.json of models/demo
 
-Needs PyTorch (a CPU will do), Transformers 5, tokenizers, safetensors and Jinja2; sentencepiece needs Transformers 4.
+Needs PyTorch (a CPU will do), Transformers 5, tokenizers, safetensors and Jinja2; sentencepiece needs Transformers 4,
+made_up NumPy and safetensors alone.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests/goldens"
-PARTS = ("llamas", "tokenizers", "templates", "demo")
+PARTS = ("llamas", "made_up", "tokenizers", "templates", "demo")
 
 
 def main() -> int:
@@ -51,6 +54,10 @@ def main() -> int:
         from goldens.tiny_llamas import write_tiny_llamas
 
         write_tiny_llamas(GOLDENS)
+    if "made_up" in parts:
+        from goldens.made_up import write_made_up
+
+        write_made_up(GOLDENS)
     if "demo" in parts:
         from goldens.demo_cases import write_demo
 

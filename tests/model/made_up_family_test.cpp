@@ -1,0 +1,109 @@
+/// A model of a family that Baton does not ship, made of the options that Llama does without
+/// (support/made_up_family.h), against its formulas in float64 (tools/goldens/made_up.py).
+#include "support/made_up_family.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "model/layer.h"
+#include "support/golden_model.h"
+#include "support/source_folder.h"
+
+namespace baton {
+namespace {
+
+using testing::Golden;
+using testing::GoldenModel;
+using testing::relative_error;
+
+constexpr Family kFamilies[] = {testing::kMadeUpFamily};
+
+std::filesystem::path folder() { return test::source_folder() / "tests/goldens/made_up_tiny"; }
+
+TEST(MadeUpFamily, is_read_from_its_config_alone) {
+  const auto spec = read_model_spec(folder(), kFamilies);
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->family, "MadeUpForCausalLM");
+  ASSERT_EQ(spec->layers.size(), 4u);
+  EXPECT_EQ(spec->n_groups(), 2);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(spec->layers[i].attention.window, i % 2 == 1 ? 21 : 0);
+    EXPECT_EQ(spec->layers[i].group, static_cast<std::int32_t>(i % 2));
+    EXPECT_TRUE(spec->layers[i].is_parallel);
+  }
+  EXPECT_EQ(spec->ropes[0].rotary_dim, 24);
+  std::int64_t n = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(*spec)) n += tensor.shape.n_elements();
+  EXPECT_EQ(spec->n_parameters(), n);
+  EXPECT_EQ(read_model_spec(folder()).error().message,
+            (folder() / "config.json").string() +
+                ": the architecture 'MadeUpForCausalLM' is not supported; known are: LlamaForCausalLM");
+}
+
+TEST(MadeUpFamily, logits_and_greedy_tokens_equal_those_of_float64) {
+  GoldenModel model(folder(), DType::f32, "cpu", kFamilies);
+  const Golden golden(folder() / "golden.safetensors");
+  const auto ids = golden.read<std::int32_t>("input_ids");
+  const auto expected = golden.read<float>("logits");
+  // float32 in four layers; the same bound as for Llamas.
+  EXPECT_LE(relative_error(model.run(ids, 0, true, nullptr), expected), 1e-4) << "prefill in one step";
+  std::vector<float> parts;
+  for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 17}, {17, 18}, {18, ids.size()}}) {
+    const auto part = model.run(std::span(ids).subspan(begin, end - begin), static_cast<std::int32_t>(begin), true, nullptr);
+    parts.insert(parts.end(), part.begin(), part.end());
+  }
+  EXPECT_LE(relative_error(parts, expected), 1e-4) << "prefill in three steps";
+  const auto greedy = golden.read<std::int32_t>("greedy_ids");
+  EXPECT_EQ(model.generate(ids, greedy.size()), greedy);
+}
+
+TEST(MadeUpFamily, bf16_stays_near_float64) {
+  for (const std::string& device : testing::devices_with_bf16()) {
+    SCOPED_TRACE(device);
+    GoldenModel model(folder(), DType::bf16, device, kFamilies);
+    const Golden golden(folder() / "golden.safetensors");
+    const auto logits = model.run(golden.read<std::int32_t>("input_ids"), 0, true, nullptr);
+    const double error = relative_error(logits, golden.read<float>("logits"));
+    EXPECT_LE(error, 3e-2);
+    EXPECT_GT(error, 1e-5) << "bf16 that equals float64 was not computed in bf16";
+    testing::say_once(device + ", made_up_tiny: relative error " + std::to_string(error));
+  }
+}
+
+// Each option counts: without it the logits are others, so that none is read and then ignored.
+TEST(MadeUpFamily, no_option_is_without_effect) {
+  const Golden golden(folder() / "golden.safetensors");
+  const auto ids = golden.read<std::int32_t>("input_ids");
+  const auto expected = golden.read<float>("logits");
+  const auto error_with = [&](const std::function<void(ModelSpec&)>& change) {
+    GoldenModel model(folder(), DType::f32, "cpu", kFamilies, change);
+    return relative_error(model.run(ids, 0, true, nullptr), expected);
+  };
+  const auto in_layers = [](const std::function<void(LayerSpec&)>& change) {
+    return [change](ModelSpec& spec) {
+      for (LayerSpec& layer : spec.layers) change(layer);
+      group_layers(spec);
+    };
+  };
+  EXPECT_LE(error_with([](ModelSpec&) {}), 1e-4);
+  constexpr double kOther = 1e-3;
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.attention.window = 0; })), kOther);
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.attention.softcap = 0; })), kOther);
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.attention.scale = 0.125f; })), kOther);
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.attention.has_qkv_bias = false; })), kOther);
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.attention.has_out_bias = false; })), kOther);
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.feed_forward.has_bias = false; })), kOther);
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.norm.has_bias = false; })), kOther);
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.norm.weight_offset = 0.1f; })), kOther);
+  EXPECT_GT(error_with(in_layers([](LayerSpec& layer) { layer.norm.kind = NormSpec::Kind::rms; })), kOther);
+  EXPECT_GT(error_with([](ModelSpec& spec) { spec.ropes[0].rotary_dim = 64; }), kOther);
+  EXPECT_GT(error_with([](ModelSpec& spec) { spec.has_lm_head_bias = false; }), kOther);
+  const double tanh =
+      error_with(in_layers([](LayerSpec& layer) { layer.feed_forward.kind = FeedForwardSpec::Kind::gelu_tanh; }));
+  EXPECT_GT(tanh, 1e-5);
+  EXPECT_LT(tanh, 1e-2) << "the approximation is near";
+}
+
+}  // namespace
+}  // namespace baton
