@@ -226,6 +226,7 @@ class HttpServer::Impl {
   }
 
   bool is_closing() const { return is_closing_; }
+  bool is_io_thread() { return io_.get_executor().running_in_this_thread(); }
   const Bound& bound() const { return bound_; }
 
  private:
@@ -341,6 +342,8 @@ Result<void> HttpServer::start(HttpCallbacks callbacks) { return impl_->start(st
 void HttpServer::stop(std::int64_t flush_ms) { impl_->stop(flush_ms); }
 std::string HttpServer::address() const { return impl_->bound().name; }
 std::uint16_t HttpServer::port() const { return impl_->bound().port; }
+
+bool HttpServer::is_io_thread() const { return impl_->is_io_thread(); }
 
 void HttpServer::deliver(std::vector<HttpOutput> outputs) { impl_->deliver(std::move(outputs)); }
 

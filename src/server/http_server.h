@@ -34,7 +34,7 @@ struct HttpCallbacks {
 
 /// Accepts connections and turns them into exchanges. Memory is bounded by HttpLimits times the number of connections.
 ///
-/// Thread: any for `deliver`, `address` and `port`; the others belong to the owner.
+/// Thread: any for `deliver`, `is_io_thread`, `address` and `port`; the others belong to the owner.
 class HttpServer {
  public:
   /// Takes the address without listening, so that one in use is known before a model is loaded while connections are still
@@ -51,6 +51,9 @@ class HttpServer {
   std::string address() const;
   /// 0 for a Unix socket.
   std::uint16_t port() const;
+
+  /// Whether the caller is the I/O thread.
+  bool is_io_thread() const;
 
   /// Hands over parts of answers, in order. Those of exchanges that have ended are dropped.
   void deliver(std::vector<HttpOutput> outputs);

@@ -253,6 +253,8 @@ std::string MetricsPage::render(const PrefixCounts& prefixes) const {
   add_prefixes(engine, prefixes);
   add_counters(engine, metrics);
   add_histograms(engine, metrics);
+  engine.histogram("baton:io_lock_wait_seconds", "How long the thread of all connections waited for a lock.",
+                   io_lock_waits_.snapshot());
   Families process({});
   add_process(process);
   std::vector<MetricFamily> families = engine.take();

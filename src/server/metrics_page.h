@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "engine/metrics.h"
 #include "server/prefixes.h"
 
 namespace baton {
@@ -19,6 +20,9 @@ class MetricsPage {
   /// `handler` is a route, not a path, so that there are few.
   void observe_request(std::string_view handler, std::string_view method, int status, double seconds);
 
+  /// The I/O thread waited so long for a lock.
+  void observe_io_wait(double seconds) { io_lock_waits_.observe(seconds); }
+
   std::string render(const PrefixCounts& prefixes) const;
 
  private:
@@ -26,6 +30,7 @@ class MetricsPage {
   const Engine& engine_;
   std::string model_name_;
   std::unique_ptr<Http> http_;
+  Histogram io_lock_waits_{{1e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 1}};
 };
 
 }  // namespace baton

@@ -36,14 +36,25 @@ void Service::start() {
 void Service::stop() {
   if (!thread_.joinable()) return;
   {
-    const std::scoped_lock lock(mutex_);
+    const auto lock = lock_jobs();
     is_stopping_ = true;
   }
   thread_.join();
 }
 
+/// Locks the table of jobs. How long the I/O thread had to wait is counted: it must not be noticeable.
+std::unique_lock<std::mutex> Service::lock_jobs() const {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  const bool has_waited = !lock.owns_lock();
+  const auto begin = has_waited ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+  if (has_waited) lock.lock();
+  if (http_.is_io_thread())
+    metrics_.observe_io_wait(has_waited ? std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() : 0);
+  return lock;
+}
+
 void Service::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers) {
-  const std::scoped_lock lock(mutex_);
+  const auto lock = lock_jobs();
   jobs_.emplace(exchange,
                 Job{std::move(handler), std::move(method), std::move(headers), std::chrono::steady_clock::now(), nullptr, {}});
 }
@@ -85,7 +96,7 @@ void Service::finish(Jobs::iterator job, int status) {
 }
 
 void Service::respond(ExchangeId exchange, HttpResponse response) {
-  const std::scoped_lock lock(mutex_);
+  const auto lock = lock_jobs();
   const auto job = jobs_.find(exchange);
   if (job == jobs_.end()) return;
   const int status = response.status;
@@ -95,7 +106,7 @@ void Service::respond(ExchangeId exchange, HttpResponse response) {
 
 void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames) {
   if (!answer->is_stream()) return respond(exchange, whole_response(*answer));
-  const std::scoped_lock lock(mutex_);
+  const auto lock = lock_jobs();
   const auto job = jobs_.find(exchange);
   if (job == jobs_.end()) return;
   std::vector<HttpOutput> outputs;
@@ -107,7 +118,7 @@ void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer,
 }
 
 Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer, std::vector<Request> requests) {
-  const std::scoped_lock lock(mutex_);
+  const auto lock = lock_jobs();
   const auto found = jobs_.find(exchange);
   if (found == jobs_.end()) return {};  // the client has left meanwhile
   Job& job = found->second;
@@ -130,7 +141,7 @@ Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer,
 
 void Service::client_left(ExchangeId exchange) {
   constexpr int kClientClosedRequest = 499;
-  const std::scoped_lock lock(mutex_);
+  const auto lock = lock_jobs();
   const auto job = jobs_.find(exchange);
   if (job == jobs_.end()) return;
   forget_requests(job->second, /*cancel=*/true);
@@ -161,7 +172,7 @@ void Service::take(const Event& event, std::vector<HttpOutput>& outputs) {
 void Service::run() {
   while (true) {
     const std::vector<Event> events = engine_.wait_events(kWait);
-    const std::scoped_lock lock(mutex_);
+    const auto lock = lock_jobs();
     if (is_stopping_) return;
     std::vector<HttpOutput> outputs;
     for (const Event& event : events) take(event, outputs);
@@ -170,17 +181,17 @@ void Service::run() {
 }
 
 std::size_t Service::n_open() const {
-  const std::scoped_lock lock(mutex_);
+  const auto lock = lock_jobs();
   return jobs_.size();
 }
 
 bool Service::wait_until_empty(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
+  auto lock = lock_jobs();
   return emptied_.wait_for(lock, timeout, [this] { return jobs_.empty(); });
 }
 
 void Service::cancel_all() {
-  const std::scoped_lock lock(mutex_);
+  const auto lock = lock_jobs();
   for (const auto& [request, place] : places_) engine_.cancel(request);
 }
 

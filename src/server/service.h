@@ -67,6 +67,7 @@ class Service {
   };
   using Jobs = std::unordered_map<ExchangeId, Job>;
 
+  std::unique_lock<std::mutex> lock_jobs() const;
   void run();
   void take(const Event& event, std::vector<HttpOutput>& outputs);
   void finish(Jobs::iterator job, int status);

@@ -120,6 +120,17 @@ TEST(MetricsPage, counts_prefixes_by_where_they_come_from) {
   EXPECT_EQ(value(text, labelled("baton:prefix_files_refused")), "4");
 }
 
+TEST(MetricsPage, tells_how_long_the_io_thread_waited_for_locks) {
+  const auto engine = short_engine();
+  MetricsPage page(*engine, "demo");
+  for (const double seconds : {0.0, 0.0, 2e-4, 0.02}) page.observe_io_wait(seconds);
+  const std::string text = "\n" + page.render({});
+  EXPECT_EQ(value(text, labelled("baton:io_lock_wait_seconds_count")), "4");
+  EXPECT_EQ(value(text, labelled("baton:io_lock_wait_seconds_bucket", R"(,le="1e-06")")), "2");
+  EXPECT_EQ(value(text, labelled("baton:io_lock_wait_seconds_bucket", R"(,le="0.001")")), "3");
+  EXPECT_EQ(value(text, labelled("baton:io_lock_wait_seconds_bucket", R"(,le="+Inf")")), "4");
+}
+
 TEST(MetricsPage, counts_requests_by_route_method_and_status) {
   const auto engine = short_engine();
   MetricsPage page(*engine, "demo");

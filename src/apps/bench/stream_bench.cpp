@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "apps/bench/markdown_table.h"
+#include "apps/bench/server_counters.h"
 #include "apps/bench/statistics.h"
 #include "apps/bench/stream_load.h"
 #include "apps/bench/thread_times.h"
@@ -20,7 +21,6 @@
 #include "apps/progress.h"
 #include "apps/version.h"
 #include "io/file.h"
-#include "io/http_client.h"
 #include "io/json.h"
 
 namespace baton {
@@ -110,31 +110,6 @@ Result<std::vector<std::string>> make_requests(const StreamBenchOptions& options
   return requests;
 }
 
-/// Of GET /metrics, what the report needs; all 0 for a server that has no such page.
-struct Counters {
-  double steps = 0;
-  double tokens = 0;
-  double gap_sum_s = 0;
-  double n_gaps = 0;
-};
-
-double value_of(std::string_view page, std::string_view name) {
-  for (std::size_t at = 0; (at = page.find(name, at)) != std::string_view::npos; ++at) {
-    const bool is_name = (at == 0 || page[at - 1] == '\n') && at + name.size() < page.size() && page[at + name.size()] == '{';
-    if (!is_name) continue;
-    const std::string_view line = page.substr(at, page.find('\n', at) - at);
-    return std::strtod(std::string(line.substr(line.rfind(' ') + 1)).c_str(), nullptr);
-  }
-  return 0;
-}
-
-Result<Counters> read_counters(const std::string& url) {
-  BATON_TRY(const HttpReply reply, http_get(url + "/metrics", ""));
-  return Counters{value_of(reply.body, "baton:steps_total"), value_of(reply.body, "vllm:generation_tokens_total"),
-                  value_of(reply.body, "vllm:inter_token_latency_seconds_sum"),
-                  value_of(reply.body, "vllm:inter_token_latency_seconds_count")};
-}
-
 double own_processor_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -144,7 +119,7 @@ double own_processor_seconds() {
 
 struct Report {
   StreamLoadResult load;
-  Counters counters;  // what was added
+  ServerCounters counters;  // what was added
   double client_seconds = 0;
   std::map<std::string, ThreadTime> threads;  // what was added
 
@@ -169,7 +144,7 @@ Result<Report> measure(const StreamBenchOptions& options) {
   load.n_requests = options.n_requests;
   load.expected = {options.is_chat, !options.text_only};
   BATON_TRY(load.requests, make_requests(options, place.host));
-  BATON_TRY(const Counters before, read_counters(options.url));
+  BATON_TRY(const ServerCounters before, read_server_counters(options.url));
   std::map<std::string, ThreadTime> threads_before;
   if (options.server_pid != 0) {
     BATON_TRY(threads_before, thread_times(options.server_pid));
@@ -184,9 +159,8 @@ Result<Report> measure(const StreamBenchOptions& options) {
     BATON_TRY(const auto threads_after, thread_times(options.server_pid));
     report.threads = time_between(threads_before, threads_after);
   }
-  BATON_TRY(const Counters after, read_counters(options.url));
-  report.counters = {after.steps - before.steps, after.tokens - before.tokens, after.gap_sum_s - before.gap_sum_s,
-                     after.n_gaps - before.n_gaps};
+  BATON_TRY(const ServerCounters after, read_server_counters(options.url));
+  report.counters = after.since(before);
   return report;
 }
 
@@ -210,10 +184,13 @@ void print_streams(const Report& report, const StreamBenchOptions& options) {
 }
 
 void print_costs(const Report& report) {
-  const Counters& counters = report.counters;
+  const ServerCounters& counters = report.counters;
   if (counters.steps > 0)
     print_output("\nengine: {:.0f} steps of {:.1f} tokens; between two tokens of an answer {:.2f} ms\n", counters.steps,
                  counters.tokens / counters.steps, 1e3 * counters.gap_sum_s / std::max(counters.n_gaps, 1.0));
+  if (counters.n_io_waits() > 0)
+    print_output("server's I/O thread: {:.0f} times at a lock; 99% waited at most {:g} ms, 99.9% at most {:g} ms\n",
+                 counters.n_io_waits(), 1e3 * counters.io_wait_within_s(0.99), 1e3 * counters.io_wait_within_s(0.999));
   print_output("clients: {:.2f} s of a core, {:.1f} us a token\n", report.client_seconds,
                report.per_token_us(report.client_seconds));
   if (report.threads.empty()) return;
@@ -257,6 +234,10 @@ json::Value to_json(const Report& report, const StreamBenchOptions& options, con
            {{"steps", report.counters.steps},
             {"tokens", report.counters.tokens},
             {"mean_between_tokens_ms", 1e3 * report.counters.gap_sum_s / std::max(report.counters.n_gaps, 1.0)}}},
+          {"io_lock_waits",
+           {{"count", report.counters.n_io_waits()},
+            {"p99_at_most_ms", 1e3 * report.counters.io_wait_within_s(0.99)},
+            {"p999_at_most_ms", 1e3 * report.counters.io_wait_within_s(0.999)}}},
           {"client_us_per_token", report.per_token_us(report.client_seconds)},
           {"server_threads", threads},
           {"server_us_per_token", report.per_token_us(report.server_seconds())}};
