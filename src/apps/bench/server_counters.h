@@ -15,8 +15,8 @@ struct ServerCounters {
   double tokens = 0;
   double gap_sum_s = 0;  ///< between two tokens of a sequence
   double n_gaps = 0;
-  /// The I/O thread's waits for a lock, by how long they were: at most bounds[i] seconds, and counts[i] of them; the last bound
-  /// is infinity. Both empty for a server that does not count them.
+  /// The I/O thread's waits for a lock, by how long they were: at most bounds[i] seconds, and counts[i] of them; the
+  /// last bound is infinity. Both empty for a server that does not count them.
   std::vector<double> io_wait_bounds_s;
   std::vector<double> io_waits;
 

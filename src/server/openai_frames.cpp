@@ -1,0 +1,248 @@
+/// Choices, usage and statistics as JSON.
+#include "server/openai_frames.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/api_error.h"
+#include "server/openai_logprobs.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+constexpr std::string_view kDone = "data: [DONE]\n\n";
+
+Value list_of(Value element) {
+  Value list = Value::array();
+  list.push_back(std::move(element));
+  return list;
+}
+
+std::string data_frame(const Value& body) { return "data: " + json::dump(body) + "\n\n"; }
+
+Value token_ids(const std::vector<TokenOutput>& tokens) {
+  Value list = Value::array();
+  for (const TokenOutput& token : tokens) list.push_back(token.token);
+  return list;
+}
+
+Value to_json(const AnswerChoice::StopReason& reason) {
+  if (const auto* text = std::get_if<std::string>(&reason)) return *text;
+  if (const auto* id = std::get_if<TokenId>(&reason)) return *id;
+  return nullptr;
+}
+
+}  // namespace
+
+AnswerWriter::AnswerWriter(const AnswerContent& content, const Tokenizer& tokenizer)
+    : content_(content), tokenizer_(tokenizer), written_(content.n_choices()) {}
+
+Value AnswerWriter::logprobs(std::size_t index) {
+  const AnswerChoice& choice = content_.choices[index];
+  if (content_.request.sampling.n_top_logprobs < 0) return nullptr;
+  std::size_t& offset = written_[index].text_offset;
+  if (!content_.header.is_chat && choice.echoed().empty()) return completion_logprobs(tokenizer_, choice.tokens(), offset);
+  if (!content_.header.is_chat) {
+    std::vector<TokenOutput> all = choice.echoed();
+    all.insert(all.end(), choice.tokens().begin(), choice.tokens().end());
+    return completion_logprobs(tokenizer_, all, offset);
+  }
+  Value content = Value::array();
+  for (const TokenOutput& token : choice.tokens()) content.push_back(chat_logprob(tokenizer_, token));
+  Value logprobs;
+  logprobs["content"] = std::move(content);
+  return logprobs;
+}
+
+/// A choice with `text`, whole or as a difference.
+Value AnswerWriter::text_choice(std::size_t index, std::string_view text) {
+  const AnswerChoice& choice = content_.choices[index];
+  const GenerationRequest& request = content_.request;
+  const bool is_chat = content_.header.is_chat;
+  const std::size_t prompt = content_.prompt_of(index);
+  Value body;
+  body["index"] = index;
+  if (is_chat) {
+    Value message;
+    if (!request.is_stream) message["role"] = "assistant";
+    message["content"] = text;
+    if (!request.is_stream) message["refusal"] = nullptr;
+    body[request.is_stream ? "delta" : "message"] = std::move(message);
+  } else {
+    body["text"] = text;
+  }
+  body["logprobs"] = logprobs(index);
+  if (!is_chat && request.n_prompt_logprobs >= 0)
+    body["prompt_logprobs"] = prompt_logprobs(tokenizer_, content_.scores[prompt], request.n_prompt_logprobs);
+  if (request.wants_token_ids) {
+    body["token_ids"] = token_ids(choice.tokens());
+    if (!request.is_stream && !is_chat) body["prompt_token_ids"] = content_.prompts[prompt].tokens;
+  }
+  body["finish_reason"] = nullptr;
+  body["stop_reason"] = nullptr;
+  if (!request.is_stream && choice.has_ended()) {
+    body["finish_reason"] = std::string(to_string(*choice.finish()));
+    body["stop_reason"] = to_json(choice.stop_reason());
+  }
+  return body;
+}
+
+Value AnswerWriter::usage() const {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;
+  std::int64_t completion_tokens = 0;
+  for (const AnswerPrompt& prompt : content_.prompts) prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
+  for (std::size_t i = 0; i < content_.choices.size(); ++i) {
+    const AnswerChoice& choice = content_.choices[i];
+    completion_tokens += choice.n_tokens();
+    if (i % static_cast<std::size_t>(content_.request.n) == 0) cached_tokens += choice.stats().cached_tokens;
+  }
+  Value usage;
+  usage["prompt_tokens"] = prompt_tokens;
+  usage["completion_tokens"] = completion_tokens;
+  usage["total_tokens"] = prompt_tokens + completion_tokens;
+  usage["prompt_tokens_details"]["cached_tokens"] = cached_tokens;
+  return usage;
+}
+
+Value AnswerWriter::stats() const {
+  SequenceStats sum;
+  for (const AnswerChoice& choice : content_.choices) {
+    const SequenceStats& own = choice.stats();
+    sum.cached_tokens += own.cached_tokens;
+    sum.relayed_tokens += own.relayed_tokens;
+    sum.kv_bytes_requested += own.kv_bytes_requested;
+    sum.kv_bytes_saved += own.kv_bytes_saved;
+    sum.largest_group = std::max(sum.largest_group, own.largest_group);
+    sum.queue_ms += own.queue_ms;
+    sum.prefill_ms += own.prefill_ms;
+    sum.draft_tokens += own.draft_tokens;
+    sum.accepted_tokens += own.accepted_tokens;
+  }
+  Value stats;
+  stats["cached_tokens"] = sum.cached_tokens;
+  stats["relayed_tokens"] = sum.relayed_tokens;
+  stats["kv_bytes_requested"] = sum.kv_bytes_requested;
+  stats["kv_bytes_saved"] = sum.kv_bytes_saved;
+  stats["largest_group"] = sum.largest_group;
+  stats["queue_ms"] = sum.queue_ms;
+  stats["prefill_ms"] = sum.prefill_ms;
+  stats["draft_tokens"] = sum.draft_tokens;
+  stats["accepted_tokens"] = sum.accepted_tokens;
+  return stats;
+}
+
+/// What every frame and response begins with.
+Value AnswerWriter::head(std::string_view object) const {
+  Value body;
+  body["id"] = content_.header.id;
+  body["object"] = content_.header.is_chat ? object : "text_completion";
+  body["created"] = content_.header.created;
+  body["model"] = content_.header.model;
+  body["system_fingerprint"] = content_.header.system_fingerprint;
+  return body;
+}
+
+/// A frame around its choices.
+std::string AnswerWriter::frame(Value choices, bool has_usage, bool has_stats) const {
+  Value body = head("chat.completion.chunk");
+  body["choices"] = std::move(choices);
+  if (has_usage || content_.request.include_usage) body["usage"] = has_usage ? usage() : Value();
+  if (has_stats) body["baton"] = stats();
+  return data_frame(body);
+}
+
+/// Whether the frames with text of a choice have everything but the text in common.
+bool AnswerWriter::differs_in_text_alone() const {
+  const GenerationRequest& request = content_.request;
+  const bool has_scores = !content_.header.is_chat && request.n_prompt_logprobs >= 0;
+  return request.sampling.n_top_logprobs < 0 && !has_scores && !request.wants_token_ids && !request.continuous_usage;
+}
+
+std::string AnswerWriter::first_frame(std::size_t index) const {
+  Value first;
+  first["index"] = index;
+  if (content_.header.is_chat) {
+    first["delta"]["role"] = "assistant";
+    first["delta"]["content"] = "";
+  } else {
+    first["text"] = "";
+  }
+  first["logprobs"] = nullptr;
+  if (content_.request.wants_token_ids) first["prompt_token_ids"] = content_.prompts[content_.prompt_of(index)].tokens;
+  first["finish_reason"] = nullptr;
+  return frame(list_of(std::move(first)), content_.request.continuous_usage, /*has_stats=*/false);
+}
+
+/// The frame of a choice's current text. Most frames by far are of this kind, so what those of a choice have in common
+/// is written once.
+std::string AnswerWriter::text_frame(std::size_t index) {
+  const std::string& text = content_.choices[index].text();
+  if (!differs_in_text_alone())
+    return frame(list_of(text_choice(index, text)), content_.request.continuous_usage, /*has_stats=*/false);
+  Written& written = written_[index];
+  if (written.front.empty()) {
+    // The last place where it stands is the text's: ids and names come before, and nothing of a client's behind.
+    constexpr std::string_view kText = "\x01", kWritten = "\"\\u0001\"";
+    const std::string example = frame(list_of(text_choice(index, kText)), /*has_usage=*/false, /*has_stats=*/false);
+    const std::size_t at = example.rfind(kWritten);
+    written.front = example.substr(0, at);
+    written.back = example.substr(at + kWritten.size());
+  }
+  return written.front + json::dump(text) + written.back;
+}
+
+std::string AnswerWriter::finish_frame(std::size_t index, bool has_stats) const {
+  const AnswerChoice& choice = content_.choices[index];
+  Value last;
+  last["index"] = index;
+  if (content_.header.is_chat)
+    last["delta"] = Value::object();
+  else
+    last["text"] = "";
+  last["logprobs"] = nullptr;
+  last["finish_reason"] = std::string(to_string(*choice.finish()));
+  last["stop_reason"] = to_json(choice.stop_reason());
+  return frame(list_of(std::move(last)), content_.request.continuous_usage, has_stats);
+}
+
+std::string AnswerWriter::choice_frames(std::size_t index, bool is_last) {
+  const AnswerChoice& choice = content_.choices[index];
+  const GenerationRequest& request = content_.request;
+  std::string frames;
+  if (!std::exchange(written_[index].has_begun, true) && (content_.header.is_chat || request.wants_token_ids))
+    frames += first_frame(index);
+  const bool shows_tokens = request.sampling.n_top_logprobs >= 0 || request.wants_token_ids;
+  if (!choice.text().empty() || !choice.echoed().empty() || (shows_tokens && !choice.tokens().empty()))
+    frames += text_frame(index);
+  if (choice.has_ended()) frames += finish_frame(index, is_last && !request.include_usage && request.wants_stats);
+  return frames;
+}
+
+std::string AnswerWriter::last_frames() const {
+  std::string frames;
+  if (content_.request.include_usage) frames += frame(Value::array(), /*has_usage=*/true, content_.request.wants_stats);
+  frames += kDone;
+  return frames;
+}
+
+std::string AnswerWriter::error_frames(int status, std::string_view message) {
+  return data_frame(error_body(status, message, {})) + std::string(kDone);
+}
+
+std::string AnswerWriter::response() {
+  const GenerationRequest& request = content_.request;
+  Value body = head("chat.completion");
+  Value& choices = body["choices"] = Value::array();
+  for (std::size_t i = 0; i < content_.choices.size(); ++i) choices.push_back(text_choice(i, content_.choices[i].text()));
+  body["usage"] = usage();
+  if (request.n_prompt_logprobs >= 0 && content_.header.is_chat)
+    body["prompt_logprobs"] = prompt_logprobs(tokenizer_, content_.scores[0], request.n_prompt_logprobs);
+  if (request.wants_token_ids && content_.header.is_chat) body["prompt_token_ids"] = content_.prompts[0].tokens;
+  if (request.wants_stats) body["baton"] = stats();
+  return json::dump(body);
+}
+
+}  // namespace baton

@@ -1,0 +1,81 @@
+/// The JSON of answers to chat and plain completions: frames of a stream, and responses in one piece.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "io/json.h"
+#include "server/answer_choice.h"
+#include "server/openai_request.h"
+#include "text/tokenizer.h"
+
+namespace baton {
+
+/// What an answer says about itself.
+struct AnswerHeader {
+  bool is_chat = false;
+  std::string id;            ///< "chatcmpl-..." or "cmpl-..."
+  std::int64_t created = 0;  ///< Unix time in seconds
+  std::string model;
+  std::string system_fingerprint;
+};
+
+/// What there is to write. Choice `prompt * n + index` is the prompt's sequence `index`.
+struct AnswerContent {
+  AnswerHeader header;
+  GenerationRequest request;
+  std::vector<AnswerPrompt> prompts;
+  std::vector<std::vector<TokenOutput>> scores;  ///< of each prompt's tokens but the first
+  std::vector<AnswerChoice> choices;
+
+  std::size_t n_choices() const { return prompts.size() * static_cast<std::size_t>(request.n); }
+  std::size_t prompt_of(std::size_t choice) const { return choice / static_cast<std::size_t>(request.n); }
+};
+
+/// Writes an answer, whose choices may be added after the writer was made. The content and the tokenizer must outlive
+/// it. Thread: one at a time.
+class AnswerWriter {
+ public:
+  AnswerWriter(const AnswerContent& content, const Tokenizer& tokenizer);
+
+  /// Frames of what a choice has that was not sent yet: the role first, text, the finish reason. `is_last`: no choice
+  /// is open any more.
+  std::string choice_frames(std::size_t index, bool is_last);
+  /// What follows the frames of all choices: the usage if asked for, and [DONE].
+  std::string last_frames() const;
+  /// The body of a response in one piece.
+  std::string response();
+
+  /// An error where a stream has begun already, and [DONE].
+  static std::string error_frames(int status, std::string_view message);
+
+ private:
+  /// What is remembered of a choice from frame to frame.
+  struct Written {
+    bool has_begun = false;
+    std::size_t text_offset = 0;  // of completions' log-probabilities, in characters
+    // What stands before and behind the text in each of its frames; made with the first.
+    std::string front;
+    std::string back;
+  };
+
+  json::Value logprobs(std::size_t index);
+  json::Value text_choice(std::size_t index, std::string_view text);
+  json::Value usage() const;
+  json::Value stats() const;
+  json::Value head(std::string_view object) const;
+  std::string frame(json::Value choices, bool has_usage, bool has_stats) const;
+  bool differs_in_text_alone() const;
+  std::string first_frame(std::size_t index) const;
+  std::string text_frame(std::size_t index);
+  std::string finish_frame(std::size_t index, bool has_stats) const;
+
+  const AnswerContent& content_;
+  const Tokenizer& tokenizer_;
+  std::vector<Written> written_;  // of each choice
+};
+
+}  // namespace baton

@@ -1,0 +1,105 @@
+/// What is written of an answer's choices (server/openai_frames.h). Whole answers are in openai_answer_test.
+#include "server/openai_frames.h"
+
+#include <gtest/gtest.h>
+
+#include "server/byte_model.h"
+
+namespace baton {
+namespace {
+
+Event says(std::string_view text) {
+  Event event;
+  for (const char byte : text) event.tokens.push_back({static_cast<unsigned char>(byte), -0.5f, {}});
+  return event;
+}
+
+/// One choice of a chat, or of a completion.
+class OpenaiFrames : public ::testing::Test {
+ protected:
+  AnswerWriter writer(bool is_chat) {
+    content_.header = {is_chat, "id", 1700, "demo", "baton-0"};
+    content_.prompts = {{{65}, {}}};
+    content_.scores.resize(1);
+    content_.choices.clear();
+    content_.choices.emplace_back(content_.request, content_.prompts[0], tokenizer_);
+    return {content_, tokenizer_};
+  }
+  AnswerChoice& choice() { return content_.choices[0]; }
+
+  const Tokenizer tokenizer_ = byte_tokenizer();
+  AnswerContent content_;
+};
+
+/// The bodies of frames, each "data: {...}".
+std::vector<json::Value> bodies(std::string_view frames) {
+  std::vector<json::Value> found;
+  for (std::size_t end; (end = frames.find("\n\n")) != std::string_view::npos; frames.remove_prefix(end + 2)) {
+    EXPECT_TRUE(frames.starts_with("data: "));
+    found.push_back(parsed(frames.substr(6, end - 6)));
+  }
+  EXPECT_EQ(frames, "") << "a frame that is not whole";
+  return found;
+}
+
+TEST_F(OpenaiFrames, begin_with_the_role_and_end_with_the_reason) {
+  content_.request.is_stream = true;
+  AnswerWriter frames = writer(/*is_chat=*/true);
+  choice().take(says("Hi"));
+  const auto begun = bodies(frames.choice_frames(0, /*is_last=*/false));
+  ASSERT_EQ(begun.size(), 2u);
+  EXPECT_EQ(begun[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(begun[1]["choices"][0]["delta"]["content"], "Hi");
+  choice().clear();
+  EXPECT_EQ(frames.choice_frames(0, /*is_last=*/false), "") << "there is nothing new";
+  choice().end(FinishReason::stop, 7);
+  const auto ended = bodies(frames.choice_frames(0, /*is_last=*/true));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0]["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(ended[0]["choices"][0]["stop_reason"], 7);
+  EXPECT_EQ(frames.last_frames(), "data: [DONE]\n\n");
+}
+
+TEST_F(OpenaiFrames, of_text_are_the_same_with_and_without_what_is_kept_of_the_first) {
+  content_.request.is_stream = true;
+  AnswerWriter kept = writer(/*is_chat=*/false);
+  for (const std::string_view text : {"a", "\"quoted\"\\\n", "\x01", "{}"}) {
+    choice().clear();
+    choice().take(says(text));
+    const std::string frame = kept.choice_frames(0, /*is_last=*/false);
+    EXPECT_EQ(AnswerWriter(content_, tokenizer_).choice_frames(0, /*is_last=*/false), frame);
+    EXPECT_EQ(bodies(frame)[0]["choices"][0]["text"], text);
+  }
+}
+
+TEST_F(OpenaiFrames, of_completions_go_on_where_the_log_probabilities_of_the_last_one_ended) {
+  content_.request.is_stream = true;
+  content_.request.sampling.n_top_logprobs = 0;
+  AnswerWriter frames = writer(/*is_chat=*/false);
+  choice().take(says("ab"));
+  EXPECT_EQ(bodies(frames.choice_frames(0, false))[0]["choices"][0]["logprobs"]["text_offset"], parsed("[0,1]"));
+  choice().clear();
+  choice().take(says("c"));
+  EXPECT_EQ(bodies(frames.choice_frames(0, false))[0]["choices"][0]["logprobs"]["text_offset"], parsed("[2]"));
+}
+
+TEST_F(OpenaiFrames, a_response_holds_the_whole_text_and_the_usage) {
+  AnswerWriter response = writer(/*is_chat=*/true);
+  choice().take(says("Hi"));
+  choice().end(FinishReason::stop, "!");
+  const json::Value body = parsed(response.response());
+  EXPECT_EQ(body["object"], "chat.completion");
+  EXPECT_EQ(body["choices"][0]["message"], parsed(R"({"role":"assistant","content":"Hi","refusal":null})"));
+  EXPECT_EQ(body["choices"][0]["stop_reason"], "!");
+  EXPECT_EQ(body["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(body["usage"]["total_tokens"], 3);
+}
+
+TEST_F(OpenaiFrames, an_error_is_a_frame_and_the_end) {
+  const std::string frames = AnswerWriter::error_frames(500, "no");
+  EXPECT_TRUE(frames.ends_with("}\n\ndata: [DONE]\n\n")) << frames;
+  EXPECT_EQ(bodies(frames.substr(0, frames.find("data: [DONE]")))[0]["error"]["message"], "no");
+}
+
+}  // namespace
+}  // namespace baton
