@@ -103,19 +103,19 @@ std::span<const Routes::Route> Routes::table() {
   static constexpr Route routes[] = {
       {"/v1/chat/completions", "POST", true, Where::pool, &Routes::chat_completions},
       {"/v1/completions", "POST", true, Where::pool, &Routes::completions},
-      {"/v1/models", "GET", true, Where::io, &Routes::models},
-      {"/v1/models/", "GET", true, Where::io, &Routes::model},
-      {"/v1/prefixes", "GET", true, Where::io, &Routes::prefixes},
+      {"/v1/models", "GET", true, Where::pages, &Routes::models},
+      {"/v1/models/", "GET", true, Where::pages, &Routes::model},
+      {"/v1/prefixes", "GET", true, Where::pages, &Routes::prefixes},
       {"/v1/prefixes", "POST", true, Where::pool, &Routes::register_prefix},
-      {"/v1/prefixes/", "GET", true, Where::io, &Routes::prefix},
-      {"/v1/prefixes/", "DELETE", true, Where::io, &Routes::remove_prefix},
+      {"/v1/prefixes/", "GET", true, Where::pages, &Routes::prefix},
+      {"/v1/prefixes/", "DELETE", true, Where::pages, &Routes::remove_prefix},
       {"/tokenize", "POST", true, Where::pool, &Routes::tokenize},
       {"/detokenize", "POST", true, Where::pool, &Routes::detokenize},
       {"/health", "GET", false, Where::io, &Routes::health},
       {"/livez", "GET", false, Where::io, &Routes::livez},
       {"/ping", "GET", false, Where::io, &Routes::health},
       {"/ping", "POST", false, Where::io, &Routes::health},
-      {"/metrics", "GET", false, Where::io, &Routes::metrics},
+      {"/metrics", "GET", false, Where::pages, &Routes::metrics},
       {"/version", "GET", false, Where::io, &Routes::version},
       {"/load", "GET", false, Where::io, &Routes::load},
   };
@@ -127,6 +127,7 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       context_(context),
       started_(unix_seconds()),
       pool_(kPoolThreads),
+      pages_thread_(1),
       prefix_thread_(1),
       next_expiry_(prefix_thread_) {}
 
@@ -134,8 +135,10 @@ Routes::~Routes() { stop(); }
 
 void Routes::stop() {
   pool_.stop();
+  pages_thread_.stop();
   prefix_thread_.stop();
   pool_.join();
+  pages_thread_.join();
   prefix_thread_.join();
 }
 
@@ -185,6 +188,7 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
   switch (chosen->where) {
     case Where::io: return run();
     case Where::pool: return boost::asio::post(pool_, std::move(run));
+    case Where::pages: return boost::asio::post(pages_thread_, std::move(run));
   }
 }
 

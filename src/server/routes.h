@@ -39,8 +39,10 @@ struct RoutesContext {
   MetricsPage& metrics;
 };
 
-/// Answers requests. Parsing, templates and tokenising run on a small pool; prefixes are registered and expire one after
-/// another on a thread of their own, for filling one takes as long as its prompt; the rest is answered at once.
+/// Answers requests. Parsing, templates and tokenising run on a small pool. Prefixes are registered and expire one
+/// after another on a thread of their own, because computing one takes as long as its prompt. What lists or renders
+/// something (/metrics, models, prefixes) runs on another, so that neither the I/O thread nor a scrape waits for
+/// texts. Only answers of a few bytes are made at once.
 class Routes {
  public:
   Routes(RoutesOptions options, const RoutesContext& context);
@@ -57,7 +59,7 @@ class Routes {
   /// nullopt: the answer comes from the engine.
   using Response = std::optional<HttpResponse>;
   using Handler = Response (Routes::*)(ExchangeId, const HttpRequest&);
-  enum class Where { io, pool };
+  enum class Where { io, pool, pages };
   struct Route {
     std::string_view path;    // one that ends in "/" stands for all that begin with it
     std::string_view method;  // GET answers HEAD too
@@ -98,6 +100,7 @@ class Routes {
   RoutesContext context_;
   std::int64_t started_ = 0;  // Unix time in seconds
   boost::asio::thread_pool pool_;
+  boost::asio::thread_pool pages_thread_;
   boost::asio::thread_pool prefix_thread_;
   boost::asio::steady_timer next_expiry_;  // used by prefix_thread_ alone
   std::mutex mutex_;

@@ -10,10 +10,25 @@
 namespace baton {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds kWait{100};
+constexpr int kClientClosedRequest = 499;
 
 HttpOutput piece(ExchangeId exchange, std::string bytes) { return {exchange, HttpOutput::Kind::piece, {}, std::move(bytes)}; }
-HttpOutput end(ExchangeId exchange) { return {exchange, HttpOutput::Kind::end, {}, {}}; }
+HttpOutput end_of_stream(ExchangeId exchange) { return {exchange, HttpOutput::Kind::end, {}, {}}; }
+HttpOutput whole(ExchangeId exchange, HttpResponse response, const HttpHeaders& headers) {
+  response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+  return {exchange, HttpOutput::Kind::whole, std::move(response), {}};
+}
+HttpOutput head(ExchangeId exchange, const HttpHeaders& headers, const AnswerHeader& header) {
+  HttpResponse response;
+  response.headers = headers;
+  response.headers.emplace_back("Content-Type", "text/event-stream; charset=utf-8");
+  response.headers.emplace_back("Cache-Control", "no-cache");
+  response.headers.emplace_back("X-Request-Id", header.id);
+  return {exchange, HttpOutput::Kind::head, std::move(response), {}};
+}
 HttpResponse whole_response(Answer& answer) {
   HttpResponse response = answer.response();
   response.headers.emplace_back("X-Request-Id", answer.header().id);
@@ -40,143 +55,232 @@ void Service::stop() {
     is_stopping_ = true;
   }
   thread_.join();
+  forget_those_that_left();
 }
 
 /// Locks the table of jobs. How long the I/O thread had to wait is counted: it must not be noticeable.
 std::unique_lock<std::mutex> Service::lock_jobs() const {
   std::unique_lock lock(mutex_, std::try_to_lock);
   const bool has_waited = !lock.owns_lock();
-  const auto begin = has_waited ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+  const auto begin = has_waited ? Clock::now() : Clock::time_point();
   if (has_waited) lock.lock();
   if (http_.is_io_thread())
-    metrics_.observe_io_wait(has_waited ? std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() : 0);
+    metrics_.observe_io_wait(has_waited ? std::chrono::duration<double>(Clock::now() - begin).count() : 0);
   return lock;
 }
 
 void Service::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers) {
+  Job job;
+  job.handler = std::move(handler);
+  job.method = std::move(method);
+  job.headers = std::move(headers);
+  job.arrived = Clock::now();
   const auto lock = lock_jobs();
-  jobs_.emplace(exchange,
-                Job{std::move(handler), std::move(method), std::move(headers), std::chrono::steady_clock::now(), nullptr, {}});
+  jobs_.emplace(exchange, std::move(job));
 }
 
-void Service::forget_requests(const Job& job, bool cancel) {
-  for (const RequestId request : job.requests) {
-    places_.erase(request);
-    if (cancel) engine_.cancel(request);
-  }
+/// Marks a job busy, so that it stays until the caller ends or releases it. Null if it is gone.
+Service::Job* Service::hold(ExchangeId exchange) {
+  const auto lock = lock_jobs();
+  const auto found = jobs_.find(exchange);
+  if (found == jobs_.end()) return nullptr;
+  check(!found->second.is_busy, "a job is busy twice");
+  found->second.is_busy = true;
+  return &found->second;
 }
 
-HttpOutput Service::whole(Jobs::iterator job, HttpResponse response) const {
-  const HttpHeaders& headers = job->second.headers;
-  response.headers.insert(response.headers.end(), headers.begin(), headers.end());
-  return {job->first, HttpOutput::Kind::whole, std::move(response), {}};
-}
-
-HttpOutput Service::head(Jobs::iterator job, const AnswerHeader& header) const {
-  HttpResponse response;
-  response.headers = job->second.headers;
-  response.headers.emplace_back("Content-Type", "text/event-stream; charset=utf-8");
-  response.headers.emplace_back("Cache-Control", "no-cache");
-  response.headers.emplace_back("X-Request-Id", header.id);
-  return {job->first, HttpOutput::Kind::head, std::move(response), {}};
-}
-
-void Service::finish(Jobs::iterator job, int status) {
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - job->second.arrived;
-  const Job& done = job->second;
-  if (done.answer != nullptr) {
-    log::info("event=request_finished {} handler={} status={} seconds={:.3f}", done.answer->log_line(), done.handler, status,
-              took.count());
-  } else {
-    log::debug("event=answered handler={} method={} status={} seconds={:.3f}", done.handler, done.method, status, took.count());
-  }
-  metrics_.observe_request(job->second.handler, job->second.method, status, took.count());
-  jobs_.erase(job);
+void Service::remove(ExchangeId exchange) {
+  Jobs::node_type removed;  // goes after the lock
+  const auto lock = lock_jobs();
+  removed = jobs_.extract(exchange);
   if (jobs_.empty()) emptied_.notify_all();
 }
 
+/// Tells the log and the metrics that a job ends.
+void Service::tell(const Job& job, int status) {
+  const double seconds = std::chrono::duration<double>(Clock::now() - job.arrived).count();
+  metrics_.observe_request(job.handler, job.method, status, seconds);
+  if (job.answer != nullptr)
+    log::info("event=request_finished {} handler={} status={} seconds={:.3f}", job.answer->log_line(), job.handler, status,
+              seconds);
+  else
+    log::debug("event=answered handler={} method={} status={} seconds={:.3f}", job.handler, job.method, status, seconds);
+}
+
+void Service::cancel(const Job& job) {
+  for (const RequestId request : job.requests) engine_.cancel(request);
+}
+
+/// Events of the job's requests belong nowhere from now on.
+void Service::forget_places(const Job& job) {
+  const std::scoped_lock places(places_mutex_);
+  for (const RequestId request : job.requests) places_.erase(request);
+}
+
+void Service::forget_those_that_left() {
+  std::vector<Job> left;
+  {
+    const auto lock = lock_jobs();
+    left.swap(left_);
+  }
+  for (const Job& job : left) {
+    tell(job, kClientClosedRequest);
+    forget_places(job);
+  }
+}
+
 void Service::respond(ExchangeId exchange, HttpResponse response) {
-  const auto lock = lock_jobs();
-  const auto job = jobs_.find(exchange);
-  if (job == jobs_.end()) return;
-  const int status = response.status;
-  http_.deliver(whole(job, std::move(response)));
-  finish(job, status);
+  const Job* const job = hold(exchange);
+  if (job == nullptr) return;
+  tell(*job, response.status);
+  http_.deliver(whole(exchange, std::move(response), job->headers));
+  remove(exchange);
 }
 
 void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames) {
   if (!answer->is_stream()) return respond(exchange, whole_response(*answer));
-  const auto lock = lock_jobs();
-  const auto job = jobs_.find(exchange);
-  if (job == jobs_.end()) return;
+  const Job* const job = hold(exchange);
+  if (job == nullptr) return;
+  tell(*job, 200);
   std::vector<HttpOutput> outputs;
-  outputs.push_back(head(job, answer->header()));
+  outputs.push_back(head(exchange, job->headers, answer->header()));
   outputs.push_back(piece(exchange, std::move(frames)));
-  outputs.push_back(end(exchange));
+  outputs.push_back(end_of_stream(exchange));
   http_.deliver(std::move(outputs));
-  finish(job, 200);
+  remove(exchange);
+}
+
+/// All of the requests, or none. Under the lock of places.
+Result<std::vector<RequestId>> Service::submit(ExchangeId exchange, Clock::time_point arrived, std::vector<Request> requests) {
+  std::vector<RequestId> submitted;
+  for (Request& request : requests) {
+    request.arrived = arrived;
+    auto id = engine_.submit(std::move(request));
+    if (!id) {
+      for (const RequestId earlier : submitted) {
+        places_.erase(earlier);
+        engine_.cancel(earlier);
+      }
+      return tl::unexpected<Error>(std::move(id.error()));
+    }
+    places_.emplace(*id, Place{exchange, submitted.size()});
+    submitted.push_back(*id);
+  }
+  return submitted;
 }
 
 Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer, std::vector<Request> requests) {
-  const auto lock = lock_jobs();
-  const auto found = jobs_.find(exchange);
-  if (found == jobs_.end()) return {};  // the client has left meanwhile
-  Job& job = found->second;
-  for (Request& request : requests) {
-    request.arrived = job.arrived;
-    auto id = engine_.submit(std::move(request));
-    if (!id) {
-      forget_requests(job, /*cancel=*/true);
-      job.requests.clear();
-      return tl::unexpected<Error>(std::move(id.error()));
+  Job* const job = hold(exchange);
+  if (job == nullptr) return {};  // the client has left meanwhile
+  Result<void> begun;
+  bool has_left = false;
+  {
+    const std::scoped_lock places(places_mutex_);
+    auto submitted = submit(exchange, job->arrived, std::move(requests));
+    if (submitted && answer->is_stream()) http_.deliver(head(exchange, job->headers, answer->header()));
+    const auto lock = lock_jobs();
+    has_left = job->has_left;
+    job->is_busy = has_left;
+    if (submitted) {
+      job->requests = std::move(*submitted);
+      job->answer = std::move(answer);
+    } else if (!has_left) {
+      begun = tl::unexpected<Error>(std::move(submitted.error()));
     }
-    // Events of it wait for the lock.
-    places_.emplace(*id, Place{exchange, job.requests.size()});
-    job.requests.push_back(*id);
   }
-  job.answer = std::move(answer);
-  if (job.answer->is_stream()) http_.deliver(head(found, job.answer->header()));
+  if (!has_left) return begun;
+  cancel(*job);
+  tell(*job, kClientClosedRequest);
+  forget_places(*job);
+  remove(exchange);
   return {};
 }
 
 void Service::client_left(ExchangeId exchange) {
-  constexpr int kClientClosedRequest = 499;
   const auto lock = lock_jobs();
-  const auto job = jobs_.find(exchange);
-  if (job == jobs_.end()) return;
-  forget_requests(job->second, /*cancel=*/true);
-  finish(job, kClientClosedRequest);
+  const auto found = jobs_.find(exchange);
+  if (found == jobs_.end()) return;
+  found->second.has_left = true;
+  if (found->second.is_busy) return;
+  cancel(found->second);
+  left_.push_back(std::move(found->second));
+  jobs_.erase(found);
+  if (jobs_.empty()) emptied_.notify_all();
 }
 
-void Service::take(const Event& event, std::vector<HttpOutput>& outputs) {
-  const auto place = places_.find(event.request);
-  if (place == places_.end()) return;  // of a job that is gone
-  const ExchangeId exchange = place->second.exchange;
-  const auto job = jobs_.find(exchange);
-  Answer& answer = *job->second.answer;
-  Answer::Reaction reaction = answer.take(place->second.prompt, event);
-  if (reaction.has_met_stop) engine_.finish(event.request, event.index, FinishReason::stop);
-  if (!reaction.frames.empty()) outputs.push_back(piece(exchange, std::move(reaction.frames)));
+/// The jobs that events are of, which are busy from now on. Events of jobs that are gone are left out.
+std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) {
+  std::vector<Work> work;
+  work.reserve(events.size());
+  const std::scoped_lock places(places_mutex_);
+  const auto lock = lock_jobs();
+  for (const Event& event : events) {
+    const auto place = places_.find(event.request);
+    if (place == places_.end()) continue;
+    const auto [exchange, prompt] = place->second;
+    const auto job = jobs_.find(exchange);
+    if (job == jobs_.end()) continue;
+    job->second.is_busy = true;
+    work.push_back({&event, exchange, prompt, &job->second});
+  }
+  return work;
+}
+
+/// Takes an event to its answer, and what follows from it to `outputs`. Without a lock.
+void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
+  Answer& answer = *work.job->answer;
+  if (answer.is_done()) return;
+  Answer::Reaction reaction = answer.take(work.prompt, *work.event);
+  if (reaction.has_met_stop) engine_.finish(work.event->request, work.event->index, FinishReason::stop);
+  if (!reaction.frames.empty()) outputs.push_back(piece(work.exchange, std::move(reaction.frames)));
   if (!answer.is_done()) return;
-  forget_requests(job->second, /*cancel=*/answer.has_failed());
+  if (answer.has_failed()) cancel(*work.job);
   int status = 200;
   if (answer.is_stream()) {
-    outputs.push_back(end(exchange));
+    outputs.push_back(end_of_stream(work.exchange));
   } else {
-    outputs.push_back(whole(job, whole_response(answer)));
+    outputs.push_back(whole(work.exchange, whole_response(answer), work.job->headers));
     status = outputs.back().response.status;
   }
-  finish(job, status);
+  tell(*work.job, status);
+}
+
+/// Jobs are no longer busy. Those that are done end, and so do those whose clients have left meanwhile.
+void Service::release_jobs(const std::vector<Work>& work) {
+  std::vector<Jobs::node_type> removed;
+  {
+    const auto lock = lock_jobs();
+    for (const Work& one : work) {
+      const auto job = jobs_.find(one.exchange);
+      if (job == jobs_.end()) continue;  // another event's job, and removed
+      job->second.is_busy = false;
+      if (job->second.answer->is_done() || job->second.has_left) removed.push_back(jobs_.extract(job));
+    }
+    if (jobs_.empty()) emptied_.notify_all();
+  }
+  for (const Jobs::node_type& node : removed) {
+    const Job& job = node.mapped();
+    if (!job.answer->is_done()) {
+      cancel(job);
+      tell(job, kClientClosedRequest);
+    }
+    forget_places(job);
+  }
 }
 
 void Service::run() {
   while (true) {
     const std::vector<Event> events = engine_.wait_events(kWait);
-    const auto lock = lock_jobs();
-    if (is_stopping_) return;
+    forget_those_that_left();
+    {
+      const auto lock = lock_jobs();
+      if (is_stopping_) return;
+    }
+    const std::vector<Work> work = take_jobs(events);
     std::vector<HttpOutput> outputs;
-    for (const Event& event : events) take(event, outputs);
+    for (const Work& one : work) answer(one, outputs);
     if (!outputs.empty()) http_.deliver(std::move(outputs));
+    if (!work.empty()) release_jobs(work);
   }
 }
 
@@ -191,7 +295,7 @@ bool Service::wait_until_empty(std::chrono::milliseconds timeout) {
 }
 
 void Service::cancel_all() {
-  const auto lock = lock_jobs();
+  const std::scoped_lock places(places_mutex_);
   for (const auto& [request, place] : places_) engine_.cancel(request);
 }
 

@@ -23,8 +23,9 @@ namespace baton {
 /// Jobs by exchange. A job is opened when its request arrives, begun when its prompts are tokens, and gone when its answer has
 /// been handed to the HTTP server or its client has left; then nothing of it remains in the engine.
 ///
-/// Thread: any. Its own thread alone consumes the engine's events and, like all methods, works under one lock, so the parts of
-/// an answer leave in order.
+/// Thread: any. Its own thread alone consumes the engine's events. A thread that works on a job (submits its prompts,
+/// decodes and writes its answer) marks it busy and does so without a lock, so the I/O thread never waits for that; a
+/// client that leaves meanwhile is noted, and who made the job busy ends it.
 class Service {
  public:
   /// All three must outlive it.
@@ -40,8 +41,9 @@ class Service {
   /// Answers without the engine.
   void respond(ExchangeId exchange, HttpResponse response);
   /// Submits one engine request for each prompt of `answer`. Errors (and then nothing runs): those of Engine::submit.
+  /// Not on the I/O thread.
   Result<void> begin(ExchangeId exchange, std::unique_ptr<Answer> answer, std::vector<Request> requests);
-  /// Sends an answer for which the engine has nothing to do.
+  /// Sends an answer for which the engine has nothing to do. Not on the I/O thread.
   void send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames);
   /// Whoever asked has left: cancels what runs for it.
   void client_left(ExchangeId exchange);
@@ -60,31 +62,52 @@ class Service {
     std::chrono::steady_clock::time_point arrived;
     std::unique_ptr<Answer> answer;   // null until begun
     std::vector<RequestId> requests;  // one for each prompt
+    bool is_busy = false;             // a thread works on it without the lock: only that thread may end it
+    bool has_left = false;            // its client left while it was busy
   };
+  using Jobs = std::unordered_map<ExchangeId, Job>;
   struct Place {
     ExchangeId exchange;
     std::size_t prompt = 0;
   };
-  using Jobs = std::unordered_map<ExchangeId, Job>;
+  /// An event, and the busy job that it belongs to.
+  struct Work {
+    const Event* event = nullptr;
+    ExchangeId exchange;
+    std::size_t prompt = 0;
+    Job* job = nullptr;
+  };
 
   std::unique_lock<std::mutex> lock_jobs() const;
+  Job* hold(ExchangeId exchange);
+  void remove(ExchangeId exchange);
+  void tell(const Job& job, int status);
+  void forget_places(const Job& job);
+  void cancel(const Job& job);
+  Result<std::vector<RequestId>> submit(ExchangeId exchange, std::chrono::steady_clock::time_point arrived,
+                                        std::vector<Request> requests);
   void run();
-  void take(const Event& event, std::vector<HttpOutput>& outputs);
-  void finish(Jobs::iterator job, int status);
-  HttpOutput whole(Jobs::iterator job, HttpResponse response) const;
-  HttpOutput head(Jobs::iterator job, const AnswerHeader& header) const;
-  void forget_requests(const Job& job, bool cancel);
+  std::vector<Work> take_jobs(const std::vector<Event>& events);
+  void answer(const Work& work, std::vector<HttpOutput>& outputs);
+  void release_jobs(const std::vector<Work>& work);
+  void forget_those_that_left();
 
   Engine& engine_;
   HttpServer& http_;
   MetricsPage& metrics_;
   std::thread thread_;
 
+  /// Where the events of a request belong. The I/O thread does not take this lock, which is held while requests are
+  /// submitted, so that no event of them comes too early. Taken before the other one.
+  mutable std::mutex places_mutex_;
+  std::unordered_map<RequestId, Place> places_;
+
+  /// Held for a moment only: nothing is computed or written under it.
   mutable std::mutex mutex_;
   std::condition_variable emptied_;
   bool is_stopping_ = false;
   Jobs jobs_;
-  std::unordered_map<RequestId, Place> places_;
+  std::vector<Job> left_;  // whose clients have left; the service's thread forgets them
 };
 
 }  // namespace baton

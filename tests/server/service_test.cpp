@@ -72,6 +72,46 @@ TEST(Service, ends_the_sequence_in_the_engine_when_its_text_meets_a_stop_string)
   fixture.wait_until([&] { return fixture.engine->is_idle(); });
 }
 
+TEST(Service, the_io_thread_does_not_wait_while_an_answer_is_written) {
+  ServerFixture fixture({}, {}, /*n_blocks=*/512);
+  std::string prompt;
+  for (int i = 0; i < 1800; ++i) prompt += (i == 0 ? "" : ",") + std::to_string(32 + i % 90);
+  RawClient large = fixture.client();
+  // Some hundred thousand log-probabilities: decoding and writing them takes a while.
+  large.send_post("/v1/completions", R"({"prompt": [)" + prompt +
+                                         R"(], "max_tokens": 1, "n": 12, "echo": true, "logprobs": 20, "temperature": 0})");
+  std::thread reader([&] { EXPECT_EQ(large.read_response().status, 200); });
+  const auto& n_ended = fixture.engine->metrics().finished_length;
+  RawClient small = fixture.client();
+  const auto ask = [&](int i) { EXPECT_EQ(small.get(i % 16 == 0 ? "/v1/models" : "/health").status, 200); };
+  int n_asked = 0;
+  while (n_ended.value() < 12) ask(n_asked++);
+  for (const int end = n_asked + 200; n_asked < end;) ask(n_asked++);  // while the answer is written
+  reader.join();
+  const std::string page = fixture.get("/metrics").body;
+  const auto count = [&](std::string_view name) {
+    const std::size_t line = page.find(name);
+    EXPECT_NE(line, std::string::npos) << name;
+    return std::stoll(page.substr(page.find("} ", line) + 2));
+  };
+  const std::string waits = R"(baton:io_lock_wait_seconds_)", labels = R"({model_name="demo",engine="0")";
+  EXPECT_GT(count(waits + "count" + labels), n_asked);
+  EXPECT_EQ(count(waits + "bucket" + labels + R"(,le="0.05")"), count(waits + "count" + labels));
+}
+
+TEST(Service, tells_the_metrics_of_clients_that_left) {
+  ServerFixture fixture;
+  RawClient client = fixture.client();
+  client.send_post("/v1/completions", endless(/*is_stream=*/true));
+  client.read_until("data: ");
+  client.close();
+  fixture.wait_until([&] {
+    return fixture.get("/metrics")
+               .body.find(R"(http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 1)") !=
+           std::string::npos;
+  });
+}
+
 TEST(Service, answers_503_when_the_queue_is_full) {
   EngineOptions engine_options;
   engine_options.max_num_seqs = 1;
