@@ -1,0 +1,88 @@
+/// The engine with a model of two layer groups, one of them with a window (support/made_up_family.h): its tokens are those
+/// of the model's formulas in float64, cold and warm, alone and in a batch.
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "support/async_backend.h"
+#include "support/golden_model.h"
+#include "support/made_up_family.h"
+#include "support/source_folder.h"
+#include "support/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+using testing::Generated;
+using testing::greedy;
+using testing::run_requests;
+
+constexpr Family kFamilies[] = {testing::kMadeUpFamily};
+constexpr std::int32_t kBlocks = 64;
+
+std::filesystem::path folder() { return test::source_folder() / "tests/goldens/made_up_tiny"; }
+
+/// In float32, on the device that GetParam names; its cache holds kBlocks blocks of each group.
+class MadeUpFamily : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<Engine> make_engine(EngineOptions options) const {
+    std::unique_ptr<Backend> backend;
+    if (std::string(GetParam()) == "async") {
+      backend = testing::AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, testing::Pace::late)
+                    .value();
+    } else {
+      backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant}).value();
+    }
+    const ModelSpec spec = read_model_spec(folder(), kFamilies).value();
+    const Checkpoint checkpoint = Checkpoint::open(folder()).value();
+    auto weights = load_weights(spec, checkpoint, *backend, DType::f32, 1);
+    EXPECT_TRUE(weights) << weights.error().message;
+    auto model = std::make_unique<Model>(spec, std::move(*weights));
+    options.kv_dtype = DType::f32;
+    for (const KvShape& shape : model->kv_shapes(1, options.block_len, DType::f32))
+      options.kv_cache_bytes += kBlocks * shape.block_bytes();
+    auto engine = Engine::create(options, std::move(backend), std::move(model));
+    EXPECT_TRUE(engine) << engine.error().message;
+    return std::move(*engine);
+  }
+
+  const testing::Golden golden_{folder() / "golden.safetensors"};
+  const std::vector<TokenId> prompt_ = golden_.read<std::int32_t>("input_ids");
+  const std::vector<TokenId> expected_ = golden_.read<std::int32_t>("greedy_ids");
+};
+
+TEST_P(MadeUpFamily, the_engine_gives_the_tokens_of_float64_cold_warm_and_in_a_batch) {
+  for (const bool relay : {true, false}) {
+    SCOPED_TRACE(relay ? "relay" : "paged");
+    const auto engine = make_engine({.relay = relay});
+    const Request request = greedy(prompt_, static_cast<std::int32_t>(expected_.size()));
+    EXPECT_EQ(run_requests(*engine, {request})[0].tokens, expected_) << "cold";
+    for (const Generated& generated : run_requests(*engine, {request, request, request}))
+      EXPECT_EQ(generated.tokens, expected_) << "warm, three at once";
+  }
+}
+
+// Prompts that part at every place before, inside and behind a block and the window.
+TEST_P(MadeUpFamily, a_cached_prefix_of_any_length_changes_no_bit) {
+  const auto warm = make_engine({.batch_invariant = true});
+  run_requests(*warm, {greedy(prompt_, 8)});
+  for (const std::size_t n_shared : {15u, 16u, 33u, 48u, 59u}) {
+    SCOPED_TRACE(n_shared);
+    std::vector<TokenId> other(prompt_.begin(), prompt_.begin() + static_cast<std::ptrdiff_t>(n_shared));
+    for (TokenId id = 3; other.size() < 75; ++id) other.push_back(id);
+    const Request request = greedy(other, 12);
+    const auto cold = make_engine({.batch_invariant = true});
+    const Generated expected = run_requests(*cold, {request})[0];
+    const Generated got = run_requests(*warm, {request})[0];
+    EXPECT_EQ(got.tokens, expected.tokens);
+    EXPECT_EQ(got.logprobs, expected.logprobs);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, MadeUpFamily, ::testing::Values("cpu", "async"),
+                         [](const auto& of) { return std::string(of.param); });
+
+}  // namespace
+}  // namespace baton
