@@ -22,7 +22,7 @@
 #include "engine/inbox.h"
 #include "engine/kv_cache.h"
 #include "engine/metrics_recorder.h"
-#include "engine/pinned_prefixes.h"
+#include "engine/prefix_service.h"
 #include "engine/request_check.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -60,14 +60,14 @@ class Engine::Impl {
   bool drain();
   void take(const SubmitCommand& command);
   void take(const FinishCommand& command);
-  void take(Fill* fill);
+  void take(PrefixPrefill& prefill);
   SequenceId add(std::unique_ptr<Sequence> sequence);
   bool plan_next();
   void commit_oldest();
   void emit(const Sequence& sequence, std::vector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {});
   void retire();
   void publish();
-  void end_fill(Fill& fill, Result<KvCache::Pin> pin);
+  void end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin);
   void expire();
   void end(SequenceId id, FinishReason reason);
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
@@ -89,7 +89,6 @@ class Engine::Impl {
   MetricsRecorder metrics_recorder_;
   std::deque<StepInFlight> in_flight_;
   std::map<RequestId, LiveRequest> requests_;
-  std::map<SequenceId, Fill*> fills_;
   std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
   std::int64_t next_sequence_ = 0;
   // Published at the end of a step.
@@ -99,16 +98,15 @@ class Engine::Impl {
 
   mutable std::mutex mutex_;
   std::condition_variable inbox_filled_;
-  std::condition_variable fill_ended_;
   // Guarded by mutex_.
   Inbox inbox_;
   std::int64_t next_request_ = 0;
   std::int64_t n_queued_requests_ = 0;
-  std::int64_t n_unfinished_ = 0;  ///< sequences and fills, from submit to their last event
+  std::int64_t n_unfinished_ = 0;  ///< sequences and prefix prefills, from submit to their last event
   bool is_draining_ = false;
   bool is_stopping_ = false;
   bool has_thread_ = false;
-  PinnedPrefixes prefixes_;
+  PrefixService prefixes_;
 
   EventQueue events_;
   Watchdog watchdog_;
@@ -132,6 +130,7 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
                  cache_),
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
+      prefixes_(info_.block_len),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
   metrics_recorder_.set_cache_size(cache_);
 }
@@ -166,22 +165,21 @@ void Engine::Impl::post(FinishCommand command) {
 
 Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<TokenId> tokens) {
   const auto begin = Sequence::Clock::now();
-  const auto n_tokens = static_cast<std::int64_t>(tokens.size());
+  const auto n_tokens = static_cast<std::int32_t>(tokens.size());
   if (!options_.enable_prefix_caching) {
     return fail(ErrorCode::invalid_request, fmt::format("prefix '{}' cannot be registered: prefix caching is off", name),
                 "prefix");
   }
   BATON_TRY_VOID(check_prefix(name, tokens, limits()));
-  Fill fill{std::move(tokens), false, {}};
+  PrefixPrefill prefill{std::move(tokens), false, {}};
   bool has_thread = false;
   {
     const std::scoped_lock lock(mutex_);
     if (is_draining_ || is_stopping_)
       return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
-    BATON_TRY_VOID(prefixes_.begin_fill(name, fill));
+    BATON_TRY_VOID(prefixes_.begin(name, prefill));
     has_thread = has_thread_;
     ++n_unfinished_;
-    inbox_.fills.push_back(&fill);
     inbox_filled_.notify_one();
   }
   if (!has_thread) {
@@ -189,23 +187,14 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
     }
   }
   std::unique_lock lock(mutex_);
-  fill_ended_.wait(lock, [&fill] { return fill.pin.has_value(); });
-  const double fill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begin).count();
-  auto info = prefixes_.end_fill({std::move(name), static_cast<std::int32_t>(n_tokens), 0, fill_ms}, fill, info_.block_len);
-  if (!info && *fill.pin) inbox_.unpins.push_back(**fill.pin);
+  auto info = prefixes_.wait(lock, {std::move(name), n_tokens}, prefill, begin);
   inbox_filled_.notify_one();
   return info;
 }
 
 Result<void> Engine::Impl::remove_prefix(const std::string& name) {
   const std::scoped_lock lock(mutex_);
-  if (prefixes_.stop_fill(name)) {
-    inbox_.stops_fills = true;
-  } else if (const auto pin = prefixes_.remove(name)) {
-    inbox_.unpins.push_back(*pin);
-  } else {
-    return fail(ErrorCode::not_found, fmt::format("there is no prefix '{}'", name), "prefix");
-  }
+  BATON_TRY_VOID(prefixes_.remove(name));
   inbox_filled_.notify_one();
   return {};
 }
@@ -218,7 +207,7 @@ std::vector<PrefixInfo> Engine::Impl::prefixes() const {
 void Engine::Impl::begin_drain() {
   const std::scoped_lock lock(mutex_);
   is_draining_ = true;
-  inbox_.stops_fills |= prefixes_.stop_fills();
+  prefixes_.cancel_prefills();
   inbox_filled_.notify_one();
 }
 
@@ -250,7 +239,7 @@ void Engine::Impl::run() {
     }
     if (step()) continue;
     std::unique_lock lock(mutex_);
-    inbox_filled_.wait(lock, [this] { return is_stopping_ || !inbox_.is_empty(); });
+    inbox_filled_.wait(lock, [this] { return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes(); });
   }
 }
 
@@ -302,23 +291,21 @@ void Engine::Impl::end(SequenceId id, FinishReason reason) {
 
 bool Engine::Impl::drain() {
   Inbox inbox;
+  PrefixService::Changes prefixes;
   {
     const std::scoped_lock lock(mutex_);
     std::swap(inbox, inbox_);
+    prefixes = prefixes_.take_changes();
   }
   for (const SubmitCommand& command : inbox.submits) take(command);
-  for (Fill* fill : inbox.fills) take(fill);
+  for (PrefixPrefill* prefill : prefixes.begun) take(*prefill);
   for (const FinishCommand& command : inbox.finishes) take(command);
-  for (const KvCache::Pin& pin : inbox.unpins) {
-    if (pin.node != nullptr) cache_.unpin(pin);
-  }
-  if (inbox.stops_fills) {
+  for (const KvCache::Pin& pin : prefixes.unpins) cache_.unpin(pin);
+  if (prefixes.has_cancelled) {
     const std::scoped_lock lock(mutex_);
-    for (const auto& [id, fill] : fills_) {
-      if (fill->is_stopped) scheduler_.finish(id, FinishReason::abort);
-    }
+    for (const SequenceId id : prefixes_.cancelled()) scheduler_.finish(id, FinishReason::abort);
   }
-  return !inbox.is_empty();
+  return !inbox.is_empty() || !prefixes.is_empty();
 }
 
 SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
@@ -349,10 +336,10 @@ void Engine::Impl::take(const FinishCommand& command) {
   }
 }
 
-void Engine::Impl::take(Fill* fill) {
-  auto sequence = fill->make_sequence(info_.block_len);
-  if (sequence->prompt_len == 0) return end_fill(*fill, KvCache::Pin{});
-  fills_[add(std::move(sequence))] = fill;
+void Engine::Impl::take(PrefixPrefill& prefill) {
+  auto sequence = make_prefix_prefill(prefill.tokens, info_.block_len);
+  if (sequence->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
+  prefixes_.started(add(std::move(sequence)), prefill);
 }
 
 /// Plans, builds and submits the next step; false if there is nothing to run.
@@ -413,7 +400,7 @@ void Engine::Impl::commit_oldest() {
 }
 
 void Engine::Impl::emit(const Sequence& sequence, std::vector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores) {
-  if (sequence.is_own()) return;
+  if (sequence.is_prefix_prefill()) return;
   news_.push_back({sequence.request, sequence.index, std::move(tokens), sequence.finished, sequence.stop_token, sequence.stats,
                    std::move(prompt_scores)});
 }
@@ -424,12 +411,10 @@ void Engine::Impl::retire() {
   for (const auto& sequence : scheduler_.take_finished()) {
     metrics_recorder_.finished(*sequence, now);
     if (sequence->deadline) deadlines_.erase({*sequence->deadline, sequence->id});
-    if (const auto at = fills_.find(sequence->id); at != fills_.end()) {
-      Fill* fill = at->second;
-      fills_.erase(at);
-      end_fill(*fill, sequence->finished == FinishReason::length
-                          ? pin_beside(cache_, fill->tokens, info_.max_model_len, options_.max_pinned_blocks)
-                          : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being filled"));
+    if (PrefixPrefill* prefill = prefixes_.take_ended(sequence->id)) {
+      end_prefix_prefill(*prefill, sequence->finished == FinishReason::length
+                                       ? pin_beside(cache_, prefill->tokens, info_.max_model_len, options_.max_pinned_blocks)
+                                       : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being computed"));
       continue;
     }
     const auto request = requests_.find(sequence->request);
@@ -452,13 +437,12 @@ void Engine::Impl::publish() {
   n_queued_requests_ -= std::exchange(n_unqueued_, 0);
 }
 
-/// Whoever waited for the fill finds it in the gauges.
-void Engine::Impl::end_fill(Fill& fill, Result<KvCache::Pin> pin) {
+/// The gauges come first: who waits for the prefix finds its blocks in them.
+void Engine::Impl::end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   const std::scoped_lock lock(mutex_);
   --n_unfinished_;
-  fill.pin = std::move(pin);
-  fill_ended_.notify_all();
+  prefixes_.end(prefill, std::move(pin));
 }
 
 void Engine::Impl::check_invariants() const {

@@ -46,12 +46,12 @@ struct EngineOptions {
   std::vector<TokenId> eos_token_ids = {};  ///< end-of-sequence ids besides the model's (generation_config.json)
 };
 
-/// A registered prompt: filled, and pinned until it is removed.
+/// A registered prefix: its full blocks are computed, and pinned until it is removed.
 struct PrefixInfo {
   std::string name;
   std::int32_t n_tokens = 0;         ///< of the prefix
   std::int32_t n_pinned_tokens = 0;  ///< whole blocks of it; the tail is computed by each request
-  double fill_ms = 0;
+  double prefill_ms = 0;
 };
 
 /// What a running engine is, for the start line, /metrics and /v1/models.
@@ -101,7 +101,7 @@ class Engine {
   /// unavailable (shutting down, or removed meanwhile).
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
   /// Frees the name at once, and from the next step on lets what only this prefix pinned be evicted; sequences that use it keep
-  /// it. Of one that is being filled, the fill ends with the steps in flight, and with it the wait for it. Errors: not_found.
+  /// it. The prefill of one that is being computed ends with the steps in flight, and with it the wait for it. Errors: not_found.
   Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
 
@@ -115,7 +115,7 @@ class Engine {
   /// what the engine started with. Thread: the steps' own.
   void set_relay(bool relay);
 
-  /// Refuses new requests and ends the fills of prefixes from now on; requests in hand go on.
+  /// Refuses new requests and cancels the prefills of prefixes from now on. Requests that were taken in go on.
   void begin_drain();
   bool is_draining() const;
   /// True while nothing waits or runs.

@@ -23,7 +23,7 @@ EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvC
 void MetricsRecorder::admitted(Sequence& sequence, Time now) {
   if (sequence.n_admissions != 1) return;
   sequence.first_step = now;
-  if (sequence.is_own()) return;
+  if (sequence.is_prefix_prefill()) return;
   sequence.stats.queue_ms = 1e3 * seconds_between(sequence.submitted, now);
   metrics_.request_queue_time_seconds.observe(seconds_between(sequence.submitted, now));
   metrics_.prompt_tokens.add(sequence.prompt_len);
@@ -79,7 +79,7 @@ void MetricsRecorder::generated(Sequence& sequence, const StepOutcome& outcome, 
 }
 
 void MetricsRecorder::finished(const Sequence& sequence, Time now) {
-  if (sequence.is_own()) return;
+  if (sequence.is_prefix_prefill()) return;
   switch (sequence.finished.value_or(FinishReason::error)) {
     case FinishReason::stop: metrics_.finished_stop.add(1); break;
     case FinishReason::length: metrics_.finished_length.add(1); break;

@@ -38,7 +38,7 @@ struct PlanSketch {
   void add(Sequence& sequence, std::int32_t n_rows) {
     members.push_back(&sequence);
     const std::int32_t end = sequence.n_planned + n_rows;
-    const bool samples = !sequence.is_fill() && end == sequence.n_tokens_bound();
+    const bool samples = !sequence.is_prefill_only() && end == sequence.n_tokens_bound();
     plan.sequences.push_back({sequence.id, sequence.slot, sequence.n_planned, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
     budget -= n_rows;
@@ -46,7 +46,7 @@ struct PlanSketch {
   }
   /// More rows of a sequence that has some in the step. Returns them, to be applied.
   PlannedSequence grow(PlannedSequence& planned, const Sequence& sequence, std::int32_t n_rows) {
-    const bool samples = !sequence.is_fill() && sequence.n_planned + n_rows == sequence.n_tokens_bound();
+    const bool samples = !sequence.is_prefill_only() && sequence.n_planned + n_rows == sequence.n_tokens_bound();
     planned.n_rows += n_rows;
     planned.max_tokens = samples ? 1 : 0;
     plan.n_rows += n_rows;

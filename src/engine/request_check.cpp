@@ -228,7 +228,7 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, Re
     sequence->table.scope = request.scope;
     sequence->priority = request.priority;
     const SpeculationOptions& speculation = request.speculation.value_or(limits.speculation);
-    if (speculation.n_tokens > 0 && !sequence->is_fill()) sequence->speculation.emplace(speculation);
+    if (speculation.n_tokens > 0 && !sequence->is_prefill_only()) sequence->speculation.emplace(speculation);
     sequence->stats.prompt_tokens = prompt_len;
     sequences.push_back(std::move(sequence));
   }

@@ -37,7 +37,7 @@ SamplingMetadata make_common_sampling(const Sequence& sequence, std::int32_t row
   const SamplingParams& sampling = sequence.sampling;
   check(sampling.seed.has_value(), "make_sampling: a sequence without a seed");
   check(sequence.stop_ids.size() <= kMaxStopIds, "make_sampling: too many stop ids");
-  check(!sequence.is_fill() && sequence.slot.is_valid(), "make_sampling: the sequence generates nothing, or does not run");
+  check(!sequence.is_prefill_only() && sequence.slot.is_valid(), "make_sampling: the sequence generates nothing, or does not run");
   SamplingMetadata metadata;
   metadata.row = row;
   metadata.temperature = sampling.temperature;

@@ -370,7 +370,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
       sequence->n_committed = planned->first_position + planned->n_rows;
       if (n_missing > 0 && (n_drafts > 0 || !outcome.finished)) shorten(*sequence, n_missing);
     }
-    const bool is_filled = sequence->is_fill() && sequence->n_committed == sequence->prompt_len;
+    const bool is_filled = sequence->is_prefill_only() && sequence->n_committed == sequence->prompt_len;
     if (outcome.finished || is_filled) {
       end(*sequence, outcome.finished.value_or(FinishReason::length));
     } else if (sequence->state == SequenceState::running) {

@@ -32,7 +32,7 @@ struct Sequence {
   using Clock = std::chrono::steady_clock;
 
   SequenceId id;                           ///< ascending in the order of arrival
-  RequestId request;                       ///< -1: the engine's own, which fills a prefix
+  RequestId request;                       ///< -1: none, it computes a registered prefix
   std::int32_t index = 0;                  ///< which of the request's sequences
   SamplingParams sampling;                 ///< with its own seed
   std::vector<TokenId> stop_ids;           ///< all that end it: the model's (unless ignored) and the request's
@@ -43,7 +43,7 @@ struct Sequence {
 
   std::vector<TokenId> tokens;  ///< prompt, then committed tokens: what the host knows. The stop token is not among them
   std::int32_t prompt_len = 0;
-  std::int32_t max_len = 0;      ///< tokens it may come to; prompt_len for one that only fills the cache
+  std::int32_t max_len = 0;      ///< tokens it may come to; prompt_len for one that generates nothing
   std::int32_t n_planned = 0;    ///< positions whose keys are stored once every enqueued step has run (an upper bound)
   std::int32_t n_committed = 0;  ///< positions whose keys are stored as of the last commit
   std::int32_t n_scored = 0;     ///< positions whose next token of the prompt is scored once every enqueued step has run
@@ -68,10 +68,10 @@ struct Sequence {
   Clock::time_point first_step;
   Clock::time_point last_token;
 
-  /// It generates nothing: it fills the cache, or scores its prompt.
-  bool is_fill() const { return max_len == prompt_len; }
-  /// The engine's own, which fills a prefix and tells nobody.
-  bool is_own() const { return is_fill() && !request.is_valid(); }
+  /// Whether it generates nothing: it computes a registered prefix, or scores its prompt.
+  bool is_prefill_only() const { return max_len == prompt_len; }
+  /// Whether it computes a registered prefix: it belongs to no request, and no event tells of it.
+  bool is_prefix_prefill() const { return is_prefill_only() && !request.is_valid(); }
   /// Whether the logits of the row at `position` score the prompt's next token, which no step enqueued before does.
   bool scores_row(std::int32_t position) const {
     return sampling.n_prompt_logprobs >= 0 && position >= n_scored && position + 1 < prompt_len;
@@ -83,7 +83,7 @@ struct Sequence {
   }
   /// Tokens that blocks may be found for: a last one must be computed, for its logits, and all whose logits score the next.
   std::int32_t n_matchable() const {
-    if (is_own()) return prompt_len;
+    if (is_prefix_prefill()) return prompt_len;
     return n_scores(0, prompt_len) > 0 ? std::min(n_scored, n_tokens() - 1) : n_tokens() - 1;
   }
   std::int32_t n_list_entries() const { return max_list_entries(sampling, prompt_len, max_len); }
@@ -95,12 +95,12 @@ struct Sequence {
   std::int32_t n_filled() const { return std::min(n_tokens(), n_planned); }
   /// Rows that a step could compute now: none while nothing but a commit can follow.
   std::int32_t n_rows_left() const {
-    if (is_fill()) return prompt_len - n_planned;
+    if (is_prefill_only()) return prompt_len - n_planned;
     if (n_drafts_in_flight > 0) return 0;
     return n_tokens_bound() >= max_len ? 0 : n_tokens_bound() - n_planned;
   }
   /// Positions it can ever need: the last token it generates is not stored.
-  std::int32_t max_positions() const { return is_fill() ? prompt_len : max_len - 1; }
+  std::int32_t max_positions() const { return is_prefill_only() ? prompt_len : max_len - 1; }
 };
 
 }  // namespace baton

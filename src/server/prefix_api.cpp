@@ -25,7 +25,7 @@ Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int
   prefix["n_pinned_tokens"] = entry.info.n_pinned_tokens;
   prefix["n_pinned_blocks"] = entry.info.n_pinned_tokens / block_len;
   prefix["hits"] = entry.n_hits;
-  prefix["fill_ms"] = entry.info.fill_ms;
+  prefix["fill_ms"] = entry.info.prefill_ms;
   return prefix;
 }
 

@@ -206,7 +206,7 @@ Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, Prefi
   const std::string& version = entry.definition.version;
   log::info("event=prefix_filled name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}", name,
             version.empty() ? "-" : version, to_string(entry.definition.source), filled->n_tokens, filled->n_pinned_tokens,
-            filled->fill_ms);
+            filled->prefill_ms);
   const auto old = state.at(name);
   state.entries.splice(old, fresh);
   if (old != state.entries.end()) state.retire(engine, old);

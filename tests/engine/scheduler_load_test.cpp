@@ -171,7 +171,7 @@ class RandomLoad {
         if (waiting.state != SequenceState::waiting || waiting.priority != scheduler_.find(admitted)->priority ||
             !(id < admitted))
           continue;
-        const std::int32_t n_match = waiting.is_fill() ? waiting.prompt_len : waiting.n_tokens() - 1;
+        const std::int32_t n_match = waiting.is_prefill_only() ? waiting.prompt_len : waiting.n_tokens() - 1;
         const auto found = cache_.find(waiting.table, waiting.tokens, n_match, plan.step);
         if (found.n_pending > 0 || is_begun(plan, waiting, n_match, static_cast<std::size_t>(found.n_ready))) continue;
         ++counts->n_overtaken;

@@ -1,0 +1,90 @@
+/// Prefixes from registration to removal.
+#include "engine/prefix_service.h"
+
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace baton {
+
+std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, std::int32_t block_len) {
+  auto sequence = std::make_unique<Sequence>();
+  const std::size_t n_tokens = tokens.size() - tokens.size() % static_cast<std::size_t>(block_len);
+  sequence->tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n_tokens));
+  sequence->prompt_len = sequence->max_len = sequence->n_tokens();
+  return sequence;
+}
+
+Result<void> PrefixService::begin(const std::string& name, PrefixPrefill& prefill) {
+  if (registered_.contains(name) || !waited_for_.emplace(name, &prefill).second)
+    return fail(ErrorCode::invalid_request, fmt::format("there is a prefix '{}' already", name), "prefix");
+  changes_.begun.push_back(&prefill);
+  return {};
+}
+
+Result<PrefixInfo> PrefixService::wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, const PrefixPrefill& prefill,
+                                       Sequence::Clock::time_point begun) {
+  ended_.wait(lock, [&prefill] { return prefill.pin.has_value(); });
+  waited_for_.erase(info.name);
+  if (prefill.is_cancelled) {
+    if (*prefill.pin) give_up(**prefill.pin);
+    return fail(ErrorCode::unavailable, fmt::format("prefix '{}' was given up while it was being computed", info.name),
+                "prefix");
+  }
+  if (!*prefill.pin) return tl::unexpected<Error>(prefill.pin->error());
+  info.prefill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begun).count();
+  info.n_pinned_tokens = (*prefill.pin)->n_blocks * block_len_;
+  registered_.insert_or_assign(info.name, Registered{info, **prefill.pin});
+  return info;
+}
+
+Result<void> PrefixService::remove(const std::string& name) {
+  if (const auto at = waited_for_.find(name); at != waited_for_.end()) {
+    at->second->is_cancelled = true;
+    changes_.has_cancelled = true;
+    return {};
+  }
+  const auto at = registered_.find(name);
+  if (at == registered_.end()) return fail(ErrorCode::not_found, fmt::format("there is no prefix '{}'", name), "prefix");
+  give_up(at->second.pin);
+  registered_.erase(at);
+  return {};
+}
+
+void PrefixService::cancel_prefills() {
+  for (const auto& [name, prefill] : waited_for_) prefill->is_cancelled = true;
+  changes_.has_cancelled |= !waited_for_.empty();
+}
+
+std::vector<PrefixInfo> PrefixService::list() const {
+  std::vector<PrefixInfo> infos;
+  for (const auto& [name, registered] : registered_) infos.push_back(registered.info);
+  return infos;
+}
+
+PrefixPrefill* PrefixService::take_ended(SequenceId sequence) {
+  const auto at = prefills_.find(sequence);
+  if (at == prefills_.end()) return nullptr;
+  PrefixPrefill* prefill = at->second;
+  prefills_.erase(at);
+  return prefill;
+}
+
+std::vector<SequenceId> PrefixService::cancelled() const {
+  std::vector<SequenceId> sequences;
+  for (const auto& [sequence, prefill] : prefills_)
+    if (prefill->is_cancelled) sequences.push_back(sequence);
+  return sequences;
+}
+
+void PrefixService::end(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
+  prefill.pin = std::move(pin);
+  ended_.notify_all();
+}
+
+void PrefixService::give_up(const KvCache::Pin& pin) {
+  if (pin.node != nullptr) changes_.unpins.push_back(pin);
+}
+
+}  // namespace baton

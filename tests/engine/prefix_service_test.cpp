@@ -1,0 +1,151 @@
+/// Registered prefixes: prefills that are cancelled before they are done, and pins.
+#include "engine/prefix_service.h"
+
+#include <mutex>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "support/engine_device.h"
+
+namespace baton {
+namespace {
+
+using testing::greedy;
+using testing::joined;
+using testing::random_prompt;
+
+// 750 steps of 16 tokens: whoever cancels the prefill does so long before its end.
+constexpr std::size_t kPrefixLen = 12'000;
+
+/// An engine that computes the prefix "shop" on its own thread, and a thread that waits for it.
+class PrefixPrefills : public testing::EngineOnDevice {
+ protected:
+  void SetUp() override {
+    EngineOnDevice::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    ModelSpec spec = testing::tiny_spec();
+    spec.max_position = 16'384;
+    engine_ = make_tiny_engine({.max_num_batched_tokens = 16, .max_model_len = 13'000}, 2000, spec);
+  }
+  void TearDown() override { wait(); }
+
+  void begin() {
+    engine_->start();
+    registrar_ = std::thread([this] { result_ = engine_->register_prefix("shop", random_prompt(1, kPrefixLen)); });
+    while (engine_->metrics().kv_blocks_used.value() == 0) std::this_thread::yield();
+  }
+  const Result<PrefixInfo>& wait() {
+    if (registrar_.joinable()) registrar_.join();
+    return result_;
+  }
+  void expect_given_up() {
+    ASSERT_FALSE(wait()) << "the prefill went on to its end";
+    EXPECT_EQ(wait().error().code, ErrorCode::unavailable);
+    EXPECT_TRUE(engine_->prefixes().empty());
+    engine_->stop();
+    EXPECT_EQ(engine_->metrics().kv_blocks_used.value(), 0);
+    EXPECT_EQ(engine_->metrics().kv_blocks_pinned.value(), 0);
+    EXPECT_TRUE(engine_->is_idle());
+    engine_->check_invariants();
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::thread registrar_;
+  Result<PrefixInfo> result_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, PrefixPrefills, testing::engine_devices(), testing::name_of_device);
+
+TEST_P(PrefixPrefills, end_when_their_prefix_is_removed) {
+  begin();
+  ASSERT_TRUE(engine_->remove_prefix("shop"));
+  expect_given_up();
+}
+
+TEST_P(PrefixPrefills, end_when_the_engine_drains) {
+  begin();
+  engine_->begin_drain();
+  expect_given_up();
+}
+
+TEST_P(PrefixPrefills, end_when_the_engine_stops) {
+  begin();
+  engine_->stop();
+  expect_given_up();
+}
+
+TEST_P(PrefixPrefills, leave_their_name_to_the_next) {
+  begin();
+  ASSERT_TRUE(engine_->remove_prefix("shop"));
+  ASSERT_FALSE(wait());
+  const auto again = engine_->register_prefix("shop", random_prompt(1, 100));
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->n_pinned_tokens, 96);
+  EXPECT_EQ(engine_->prefixes().size(), 1u);
+}
+
+TEST_P(PrefixPrefills, are_taken_over_by_a_request_that_waits_for_them) {
+  begin();
+  const auto id = engine_->submit(greedy(joined(random_prompt(1, 3000), random_prompt(2, 5)), 3));
+  ASSERT_TRUE(id) << id.error().message;
+  ASSERT_TRUE(engine_->remove_prefix("shop"));
+  ASSERT_FALSE(wait());
+  std::map<testing::SequenceKey, testing::Generated> generated;
+  for (int i = 0; i < 1000 && !generated[{id->value, 0}].finished; ++i)
+    testing::collect(engine_->wait_events(std::chrono::milliseconds(100)), generated);
+  EXPECT_EQ((generated[{id->value, 0}].finished), FinishReason::length);
+  EXPECT_EQ((generated[{id->value, 0}].tokens.size()), 3u);
+}
+
+TEST(PrefixService, gives_up_the_pin_of_a_prefix_that_was_removed_while_it_was_computed) {
+  PrefixTree::Node* const node = reinterpret_cast<PrefixTree::Node*>(0x10);  // never looked at
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  PrefixService prefixes(16);
+  PrefixPrefill prefill;
+  ASSERT_TRUE(prefixes.begin("shop", prefill));
+  EXPECT_FALSE(prefixes.begin("shop", prefill)) << "the name is taken";
+  EXPECT_EQ(prefixes.take_changes().begun, std::vector{&prefill});
+  EXPECT_FALSE(prefixes.has_changes());
+  prefixes.started(SequenceId{7}, prefill);
+  EXPECT_TRUE(prefixes.cancelled().empty());
+  EXPECT_EQ(prefixes.remove("bank").error().code, ErrorCode::not_found);
+  EXPECT_TRUE(prefixes.remove("shop"));
+  EXPECT_TRUE(prefixes.take_changes().has_cancelled);
+  EXPECT_EQ(prefixes.cancelled(), std::vector{SequenceId{7}});
+  // It was done before the engine saw the removal.
+  EXPECT_EQ(prefixes.take_ended(SequenceId{7}), &prefill);
+  EXPECT_EQ(prefixes.take_ended(SequenceId{7}), nullptr);
+  prefixes.end(prefill, KvCache::Pin{node, 3});
+  const auto cancelled = prefixes.wait(lock, {"shop", 50}, prefill, {});
+  ASSERT_FALSE(cancelled);
+  EXPECT_EQ(cancelled.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(prefixes.take_changes().unpins.size(), 1u);
+  EXPECT_TRUE(prefixes.list().empty());
+}
+
+TEST(PrefixService, keeps_a_prefix_until_it_is_removed) {
+  PrefixTree::Node* const node = reinterpret_cast<PrefixTree::Node*>(0x10);  // never looked at
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  PrefixService prefixes(16);
+  PrefixPrefill prefill;
+  ASSERT_TRUE(prefixes.begin("shop", prefill));
+  prefixes.end(prefill, KvCache::Pin{node, 3});
+  const auto kept = prefixes.wait(lock, {"shop", 50}, prefill, Sequence::Clock::now());
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->n_pinned_tokens, 48);
+  EXPECT_GE(kept->prefill_ms, 0);
+  prefixes.take_changes();
+  prefixes.cancel_prefills();
+  EXPECT_FALSE(prefixes.has_changes()) << "nothing is being computed";
+  EXPECT_FALSE(prefixes.begin("shop", prefill)) << "the name is taken";
+  EXPECT_EQ(prefixes.list().size(), 1u);
+  EXPECT_TRUE(prefixes.remove("shop"));
+  EXPECT_EQ(prefixes.take_changes().unpins.at(0).n_blocks, 3);
+  EXPECT_FALSE(prefixes.remove("shop"));
+}
+
+}  // namespace
+}  // namespace baton
