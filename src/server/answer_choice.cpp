@@ -1,4 +1,4 @@
-/// Tokens to text, and the ways in which a choice ends.
+/// Decodes tokens, and handles the ways in which a choice ends.
 #include "server/answer_choice.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ void AnswerChoice::finish(const Event& event) {
     if (request_.include_stop && add(decoder_.push(event.stop_token->token))) return;
   }
   if (add(decoder_.finish())) return;
-  // Clients know no such reasons: the nearest one, and what was the matter beside it.
+  // Clients do not know these reasons: the answer gives the nearest one, and `stop_reason` the real one.
   if (event.finished == FinishReason::deadline) return end(FinishReason::abort, "deadline");
   if (event.finished == FinishReason::abort) return end(FinishReason::abort, "shutdown");
   const std::vector<TokenId>& asked = request_.sampling.stop_ids;

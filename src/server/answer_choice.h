@@ -1,4 +1,4 @@
-/// One choice of an answer: from a sequence's events to text, tokens and the reason why it ended.
+/// One choice of an answer: turns a sequence's events into text, tokens and the reason of its end.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace baton {
 /// One prompt of the request, as the engine gets it.
 struct AnswerPrompt {
   std::vector<TokenId> tokens;
-  std::string echo;  ///< text that each of its choices begins with
+  std::string echo;  ///< the text with which each of its choices begins
 };
 
 /// Decodes one sequence. The request and the tokenizer must outlive it. Thread: one at a time.
 class AnswerChoice {
  public:
-  /// Why it ended beside the finish reason: a stop string or a word, the stop token that was asked for, or nothing.
+  /// The reason of the end beside the finish reason: a stop string, a word, the requested stop token, or nothing.
   using StopReason = std::variant<std::monostate, std::string, TokenId>;
 
   AnswerChoice(const GenerationRequest& request, const AnswerPrompt& prompt, const Tokenizer& tokenizer);
@@ -32,14 +32,14 @@ class AnswerChoice {
   /// log-probabilities like the others; its text appears with `include_stop_str_in_output` only. True if the text met
   /// a stop string before the sequence ended: the engine must be told. Once it has ended, events change nothing.
   bool take(const Event& event);
-  /// Ends it without an event. Once.
+  /// Ends it without an event. Call it once.
   void end(FinishReason reason, StopReason stop_reason);
-  /// Puts the prompt's tokens before its own, to show their log-probabilities.
+  /// Puts the prompt's tokens before its own, so that their log-probabilities are shown.
   void echo(std::vector<TokenOutput> prompt_tokens) { echoed_ = std::move(prompt_tokens); }
-  /// Forgets text and tokens, which have been sent.
+  /// Forgets text and tokens that have been sent.
   void clear();
 
-  /// Since the last `clear`: the text that is certain, the sequence's tokens with the stop token, the prompt's tokens.
+  /// Since the last `clear`: the final text, the sequence's tokens with the stop token, the prompt's tokens.
   const std::string& text() const { return text_; }
   const std::vector<TokenOutput>& tokens() const { return tokens_; }
   const std::vector<TokenOutput>& echoed() const { return echoed_; }

@@ -40,16 +40,16 @@ using boost::system::error_code;
 
 constexpr std::int64_t kTickMs = 200;
 constexpr int kBacklog = 1024;
-constexpr std::size_t kTurnedAway = 64;  // connections beyond the limit that are told so at a time
-constexpr std::size_t kOtherFiles = 64;  // what the process opens besides connections
+constexpr std::size_t kTurnedAway = 64;  // connections beyond the limit that may get an error answer at the same time
+constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
 
-/// How a bound address is called.
+/// The printed form of a bound address.
 struct Bound {
   std::string name;
   std::uint16_t port = 0;
 };
 
-/// A socket file that nobody listens on is left over from a server that was killed.
+/// Whether a socket file is left over from a killed server: nobody listens on it.
 void remove_stale_socket(asio::io_context& io, const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return;
@@ -94,14 +94,14 @@ Result<Bound> bind_tcp(asio::io_context& io, Acceptor& acceptor, const HttpAddre
       candidates.push_back(found.endpoint());
     if (candidates.empty())
       return fail(ErrorCode::io, fmt::format("the host '{}' is unknown: {}", address.host, error.message()));
-    // "localhost" is two addresses; programs that try one of them try the older.
+    // "localhost" has two addresses; programs that try only one of them try IPv4.
     std::ranges::stable_partition(candidates, [](const tcp::endpoint& endpoint) { return endpoint.address().is_v4(); });
   }
   error_code first_error;
   for (const tcp::endpoint& candidate : candidates) {
     const bool is_dual_stack = address.host.empty() && candidate.address().is_v6();
     const error_code error = bind_to(acceptor, candidate.protocol(), candidate, is_dual_stack);
-    // An address family that this machine lacks is no reason to give up; a port in use is.
+    // An address family that this machine lacks is not an error; a port in use is.
     if (!error) {
       tcp::endpoint local = candidate;
       const Protocol::endpoint found = acceptor.local_endpoint();
@@ -202,7 +202,7 @@ class HttpServer::Impl {
         session->send(std::move(output));
         if (sent_to_.empty() || sent_to_.back() != session) sent_to_.push_back(session);
       }
-      // One write takes all that came for a session at once.
+      // One write sends all parts that arrived for a session.
       for (HttpSession* session : sent_to_) session->write();
       sent_to_.clear();
     });
@@ -237,7 +237,7 @@ class HttpServer::Impl {
     return all;
   }
 
-  /// As many as the process may open files, if that is fewer.
+  /// At most as many connections as the process may open files.
   void limit_connections() {
     const std::size_t n_needed = limits_.max_connections + kTurnedAway + kOtherFiles;
     const std::size_t n_files = allow_open_files(n_needed);

@@ -1,4 +1,4 @@
-/// The HTTP server: a bound address, its connections, and one I/O thread that alone touches them.
+/// The HTTP server: a bound address, its connections, and the one I/O thread that handles them.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct HttpAddress {
   std::string ssl_certfile = {};  ///< PEM, the chain
 };
 
-/// What the server calls, on the I/O thread. They must not wait.
+/// Functions that the server calls on the I/O thread. They must not wait.
 struct HttpCallbacks {
   std::function<void(ExchangeId, HttpRequest)> on_request;
-  /// The client left before its answer was complete. Nobody needs the rest.
+  /// The client left before its answer was complete. The rest is not needed.
   std::function<void(ExchangeId)> on_gone;
-  /// SIGTERM or SIGINT. Empty: signals are left alone.
+  /// Called for SIGTERM and SIGINT. Empty: signals are not handled.
   std::function<void()> on_signal;
 };
 
@@ -37,14 +37,14 @@ struct HttpCallbacks {
 /// Thread: any for `deliver`, `is_io_thread`, `address` and `port`; the others belong to the owner.
 class HttpServer {
  public:
-  /// Takes the address without listening, so that one in use is known before a model is loaded while connections are still
-  /// refused. Errors (io) are one sentence; files that are no key or certificate are invalid_data.
+  /// Binds the address without listening, so that an address in use is reported before a model is loaded, and connections are
+  /// still refused. Errors (io) are one sentence; files that are no key or certificate are invalid_data.
   static Result<std::unique_ptr<HttpServer>> bind(const HttpAddress& address, const HttpLimits& limits);
   ~HttpServer();
 
   /// Opens the port and starts the I/O thread. Once.
   Result<void> start(HttpCallbacks callbacks);
-  /// Refuses connections, lets answers in hand flow out for at most `flush_ms`, and ends the I/O thread. Idempotent.
+  /// Refuses connections, sends unfinished answers for at most `flush_ms`, and ends the I/O thread. Idempotent.
   void stop(std::int64_t flush_ms);
 
   /// "http://127.0.0.1:8000" or "unix:/path".
@@ -55,7 +55,7 @@ class HttpServer {
   /// Whether the caller is the I/O thread.
   bool is_io_thread() const;
 
-  /// Hands over parts of answers, in order. Those of exchanges that have ended are dropped.
+  /// Takes parts of answers, in order. Parts of ended exchanges are dropped.
   void deliver(std::vector<HttpOutput> outputs);
   void deliver(HttpOutput output);
 

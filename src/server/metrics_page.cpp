@@ -1,4 +1,4 @@
-/// Engine counters as Prometheus families, under today's names and the older ones that deployed routers still read.
+/// Engine counters as Prometheus families, with vLLM's current names and the older ones that deployed routers still read.
 #include "server/metrics_page.h"
 
 #include <sys/resource.h>
@@ -77,9 +77,9 @@ double ratio(const Count& part, const Count& whole) {
 double number(const Count& count) { return static_cast<double>(count.value()); }
 
 void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
-  out.gauge("vllm:num_requests_running", "Sequences that run.", number(m.num_requests_running));
-  out.gauge("vllm:num_requests_waiting", "Sequences that wait.", number(m.num_requests_waiting));
-  const char* const by_reason = "Sequences that wait, by what for: room, or blocks that others are filling.";
+  out.gauge("vllm:num_requests_running", "Running sequences.", number(m.num_requests_running));
+  out.gauge("vllm:num_requests_waiting", "Waiting sequences.", number(m.num_requests_waiting));
+  const char* const by_reason = "Waiting sequences by reason: capacity, or a prefix that another sequence is computing.";
   const double deferred = number(m.num_requests_deferred);
   out.gauge("vllm:num_requests_waiting_by_reason", by_reason, std::max(0.0, number(m.num_requests_waiting) - deferred),
             {{"reason", "capacity"}});
@@ -119,39 +119,38 @@ void add_counters(Families& out, const EngineMetrics& m) {
               number(m.prefix_cache_queries));
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.", number(m.prefix_cache_hits));
   out.counter("vllm:gpu_prefix_cache_hits_total", "Older name of vllm:prefix_cache_hits_total.", number(m.prefix_cache_hits));
-  out.counter("vllm:num_preemptions_total", "Sequences whose blocks were taken for others.", number(m.num_preemptions));
+  out.counter("vllm:num_preemptions_total", "Preempted sequences: their blocks were given to others.",
+              number(m.num_preemptions));
   out.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.", number(m.prompt_tokens));
   out.counter("vllm:prompt_tokens_cached_total", "Of these, tokens found in the cache.", number(m.prompt_tokens_cached));
-  out.counter("vllm:prompt_tokens_recomputed_total", "Tokens that preempted sequences had to compute again.",
+  out.counter("vllm:prompt_tokens_recomputed_total", "Tokens that preempted sequences computed again.",
               number(m.prompt_tokens_recomputed));
-  const char* const by_source = "Prompt tokens by where they came from.";
+  const char* const by_source = "Prompt tokens by source.";
   out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.prompt_tokens) - number(m.prompt_tokens_cached),
               {{"source", "local_compute"}});
   out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.prompt_tokens_cached), {{"source", "local_cache_hit"}});
   out.counter("vllm:prompt_tokens_by_source_total", by_source, 0, {{"source", "external_kv_transfer"}});
   out.counter("vllm:generation_tokens_total", "Tokens generated.", number(m.generation_tokens));
-  out.counter("vllm:spec_decode_num_drafts_total", "Times that a sequence had drafts in a step.",
-              number(m.spec_decode_num_drafts));
-  out.counter("vllm:spec_decode_num_draft_tokens_total", "Drafts that were verified.", number(m.spec_decode_num_draft_tokens));
-  out.counter("vllm:spec_decode_num_accepted_tokens_total", "Drafts that came true.",
+  out.counter("vllm:spec_decode_num_drafts_total", "Steps of a sequence with drafts.", number(m.spec_decode_num_drafts));
+  out.counter("vllm:spec_decode_num_draft_tokens_total", "Verified draft tokens.", number(m.spec_decode_num_draft_tokens));
+  out.counter("vllm:spec_decode_num_accepted_tokens_total", "Accepted draft tokens.",
               number(m.spec_decode_num_accepted_tokens));
   for (std::size_t i = 0; i < m.spec_decode_num_accepted_tokens_per_pos.size(); ++i)
-    out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafts that came true, by place among those of a step.",
+    out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Accepted draft tokens by position in their step.",
                 number(m.spec_decode_num_accepted_tokens_per_pos[i]), {{"position", std::to_string(i)}});
   const std::pair<const char*, const Count*> reasons[] = {
       {"stop", &m.finished_stop},   {"length", &m.finished_length},     {"abort", &m.finished_abort},
       {"error", &m.finished_error}, {"deadline", &m.finished_deadline},
   };
   for (const auto& [reason, count] : reasons)
-    out.counter("vllm:request_success_total", "Sequences that ended, by reason.", number(*count),
-                {{"finished_reason", reason}});
-  const char* const rejections = "Requests that were not taken in, by reason.";
+    out.counter("vllm:request_success_total", "Finished sequences by reason.", number(*count), {{"finished_reason", reason}});
+  const char* const rejections = "Refused requests by reason.";
   out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_queue_full), {{"reason", "queue_full"}});
   out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_draining), {{"reason", "draining"}});
   out.counter("baton:steps_total", "Steps of the engine.", number(m.steps));
   out.counter("baton:kv_bytes_requested_total", "KV bytes that the executed plans read, all layers.",
               number(m.kv_bytes_requested));
-  out.counter("baton:kv_bytes_saved_total", "KV bytes that reading each context apart would have read more.",
+  out.counter("baton:kv_bytes_saved_total", "KV bytes that sharing saved: reading each context by itself would have read them.",
               number(m.kv_bytes_saved));
 }
 
@@ -173,8 +172,8 @@ void add_histograms(Families& out, const EngineMetrics& m) {
                 m.request_time_per_output_token_seconds.snapshot());
   out.histogram("vllm:request_max_num_generation_tokens", "Tokens of the longest sequence of a request.",
                 m.request_max_num_generation_tokens.snapshot());
-  out.histogram("vllm:request_params_n", "Sequences that a request asked for.", m.request_params_n.snapshot());
-  out.histogram("vllm:request_params_max_tokens", "Tokens that a sequence might have generated.",
+  out.histogram("vllm:request_params_n", "Sequences per request (n).", m.request_params_n.snapshot());
+  out.histogram("vllm:request_params_max_tokens", "Most tokens that a sequence may generate (max_tokens).",
                 m.request_params_max_tokens.snapshot());
   out.histogram("vllm:request_prefill_kv_computed_tokens", "Prompt tokens that were not found in the cache.",
                 m.request_prefill_kv_computed_tokens.snapshot());
@@ -185,7 +184,7 @@ void add_histograms(Families& out, const EngineMetrics& m) {
   out.histogram("baton:relay_prefix_tokens", "Tokens of one shared read.", m.relay_prefix_tokens.snapshot());
 }
 
-/// What client libraries tell of their process.
+/// The process metrics that Prometheus client libraries export.
 void add_process(Families& out) {
   long pages_virtual = 0;
   long pages_resident = 0;
@@ -212,7 +211,7 @@ void add_process(Families& out) {
 
 }  // namespace
 
-/// Requests by route. The registry locks for itself.
+/// Requests by route. The registry has its own lock.
 class MetricsPage::Http {
  public:
   void observe(std::string_view handler, std::string_view method, int status, double seconds) {
@@ -253,8 +252,7 @@ std::string MetricsPage::render(const PrefixCounts& prefixes) const {
   add_prefixes(engine, prefixes);
   add_counters(engine, metrics);
   add_histograms(engine, metrics);
-  engine.histogram("baton:io_lock_wait_seconds", "How long the thread of all connections waited for a lock.",
-                   io_lock_waits_.snapshot());
+  engine.histogram("baton:io_lock_wait_seconds", "Time that the I/O thread waited for a lock.", io_lock_waits_.snapshot());
   Families process({});
   add_process(process);
   std::vector<MetricFamily> families = engine.take();

@@ -1,4 +1,4 @@
-/// What GET /metrics shows: the engine's counters under the names of docs/api.md, HTTP, the process.
+/// The page GET /metrics: the engine's counters under the names of docs/api.md, HTTP, the process.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class MetricsPage {
   /// `handler` is a route, not a path, so that there are few.
   void observe_request(std::string_view handler, std::string_view method, int status, double seconds);
 
-  /// The I/O thread waited so long for a lock.
+  /// Counts a time that the I/O thread waited for a lock.
   void observe_io_wait(double seconds) { io_lock_waits_.observe(seconds); }
 
   std::string render(const PrefixCounts& prefixes) const;

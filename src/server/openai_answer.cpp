@@ -56,13 +56,13 @@ std::string Answer::log_line() const {
       first_token_ms, n_preemptions);
 }
 
-/// Sequence 0 scores the prompt for all; one that was cut off does so no more.
+/// Sequence 0 scores the prompt for all sequences, unless it was cut short.
 bool Answer::waits_for_scores(std::size_t prompt) const {
   const bool is_complete = content_.scores[prompt].size() + 1 >= content_.prompts[prompt].tokens.size();
   return !is_complete && !content_.choices[prompt * static_cast<std::size_t>(content_.request.n)].has_ended();
 }
 
-/// Gives each choice of a prompt the prompt's tokens, to show their log-probabilities.
+/// Passes the prompt's tokens to each choice of the prompt, which shows their log-probabilities.
 void Answer::begin_echo(std::size_t prompt) {
   has_echoed_[prompt] = true;
   std::vector<TokenOutput> echoed = {{content_.prompts[prompt].tokens.at(0), {}, {}}};
@@ -75,7 +75,7 @@ void Answer::begin_echo(std::size_t prompt) {
   for (std::size_t i = prompt * n; i < (prompt + 1) * n; ++i) content_.choices[i].echo(echoed);
 }
 
-/// The frames of what a choice has that was not sent yet.
+/// The frames for the unsent part of a choice.
 std::string Answer::frames_of(std::size_t choice) {
   std::string frames = writer_.choice_frames(choice, is_done());
   content_.choices[choice].clear();

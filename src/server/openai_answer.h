@@ -1,4 +1,4 @@
-/// The answer to one request in the making: events of its sequences in, frames or one response out.
+/// An unfinished answer to one request: takes events of its sequences and returns frames or one response.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace baton {
 
-/// Which choices are open, and what may be sent. With `stream` the frames are server-sent events: for each chat choice
+/// Knows which choices are open and what may be sent. With `stream` the frames are server-sent events: for each chat choice
 /// one with the role, then text as it becomes certain, one with the finish reason; after all of them the usage if
 /// asked for, and [DONE], which also follows an error. Without, one response when all sequences have ended. A stream
 /// that echoes log-probabilities begins when those of the whole prompt are known.
@@ -25,24 +25,24 @@ class Answer {
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
 
-  /// What follows from an event.
+  /// The results of an event.
   struct Reaction {
-    std::string frames;         ///< of a stream, to be sent; empty otherwise
+    std::string frames;         ///< frames of a stream, to be sent; empty otherwise
     bool has_met_stop = false;  ///< the sequence's text met a stop string: the engine must be told
   };
   Reaction take(std::size_t prompt, const Event& event);
 
-  /// The answer where nothing is to be generated: the prompts themselves (max_tokens 0 with echo).
+  /// The answer if nothing is to be generated: the prompts themselves (max_tokens 0 with echo).
   std::string take_nothing();
 
   bool is_stream() const { return content_.request.is_stream; }
   bool is_done() const { return n_open_ == 0; }
-  /// Whether an engine error ended it while other sequences may still run.
+  /// Whether an engine error has ended it; other sequences may still run.
   bool has_failed() const { return has_failed_; }
-  /// The whole response of an answer that is done and no stream.
+  /// The whole response of a finished answer that is not a stream.
   HttpResponse response();
   const AnswerHeader& header() const { return content_.header; }
-  /// What the log is told of it: `key=value`, as of now.
+  /// Its current `key=value` pairs for the log.
   std::string log_line() const;
 
  private:

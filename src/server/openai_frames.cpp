@@ -56,7 +56,7 @@ Value AnswerWriter::logprobs(std::size_t index) {
   return logprobs;
 }
 
-/// A choice with `text`, whole or as a difference.
+/// A choice with `text`, either the whole text or the new part.
 Value AnswerWriter::text_choice(std::size_t index, std::string_view text) {
   const AnswerChoice& choice = content_.choices[index];
   const GenerationRequest& request = content_.request;
@@ -134,7 +134,7 @@ Value AnswerWriter::stats() const {
   return stats;
 }
 
-/// What every frame and response begins with.
+/// The common beginning of all frames and responses.
 Value AnswerWriter::head(std::string_view object) const {
   Value body;
   body["id"] = content_.header.id;
@@ -145,7 +145,7 @@ Value AnswerWriter::head(std::string_view object) const {
   return body;
 }
 
-/// A frame around its choices.
+/// A frame with its choices.
 std::string AnswerWriter::frame(Value choices, bool has_usage, bool has_stats) const {
   Value body = head("chat.completion.chunk");
   body["choices"] = std::move(choices);

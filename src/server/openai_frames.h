@@ -14,7 +14,7 @@
 
 namespace baton {
 
-/// What an answer says about itself.
+/// The fields that describe an answer.
 struct AnswerHeader {
   bool is_chat = false;
   std::string id;            ///< "chatcmpl-..." or "cmpl-..."
@@ -23,12 +23,12 @@ struct AnswerHeader {
   std::string system_fingerprint;
 };
 
-/// What there is to write. Choice `prompt * n + index` is the prompt's sequence `index`.
+/// The content of an answer. Choice `prompt * n + index` is the prompt's sequence `index`.
 struct AnswerContent {
   AnswerHeader header;
   GenerationRequest request;
   std::vector<AnswerPrompt> prompts;
-  std::vector<std::vector<TokenOutput>> scores;  ///< of each prompt's tokens but the first
+  std::vector<std::vector<TokenOutput>> scores;  ///< of each prompt's tokens except the first
   std::vector<AnswerChoice> choices;
 
   std::size_t n_choices() const { return prompts.size() * static_cast<std::size_t>(request.n); }
@@ -41,23 +41,23 @@ class AnswerWriter {
  public:
   AnswerWriter(const AnswerContent& content, const Tokenizer& tokenizer);
 
-  /// Frames of what a choice has that was not sent yet: the role first, text, the finish reason. `is_last`: no choice
-  /// is open any more.
+  /// Frames for the unsent part of a choice: the role first, text, the finish reason. `is_last`: no other choice is
+  /// open.
   std::string choice_frames(std::size_t index, bool is_last);
-  /// What follows the frames of all choices: the usage if asked for, and [DONE].
+  /// The frames after those of all choices: the usage if asked for, and [DONE].
   std::string last_frames() const;
   /// The body of a response in one piece.
   std::string response();
 
-  /// An error where a stream has begun already, and [DONE].
+  /// The frames of an error in a stream that has begun, and [DONE].
   static std::string error_frames(int status, std::string_view message);
 
  private:
-  /// What is remembered of a choice from frame to frame.
+  /// The state of a choice between frames.
   struct Written {
     bool has_begun = false;
     std::size_t text_offset = 0;  // of completions' log-probabilities, in characters
-    // What stands before and behind the text in each of its frames; made with the first.
+    // The parts of each of its frames before and after the text; made with the first frame.
     std::string front;
     std::string back;
   };

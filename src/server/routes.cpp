@@ -39,7 +39,7 @@ std::string random_id() {
   return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
-/// Methods as metrics count them: few, whatever clients send.
+/// The method as a metrics label: one of few, whatever clients send.
 std::string method_label(std::string_view method) {
   for (const std::string_view known : {"GET", "HEAD", "POST", "DELETE", "OPTIONS"})
     if (method == known) return std::string(known);
@@ -53,7 +53,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-/// "demo%3Ashop" -> "demo:shop"; what is no escape stays.
+/// "demo%3Ashop" -> "demo:shop"; everything else is unchanged.
 std::string percent_decoded(std::string_view text) {
   std::string decoded;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -90,7 +90,7 @@ Value model_entry(const ServedModel& model, const std::string& id, const Value& 
   return entry;
 }
 
-/// The error's response; what is the server's doing is logged.
+/// The response for an error; errors of the server are logged.
 HttpResponse refused(const Error& error) {
   const HttpResponse response = error_response(error);
   if (response.status >= 500) log::warning("event=request_refused status={} reason=\"{}\"", response.status, error.message);
@@ -142,7 +142,7 @@ void Routes::stop() {
   prefix_thread_.join();
 }
 
-/// The answer to a request that no handler gets: nowhere, by a wrong method, without a key.
+/// The answer to a request without a handler: unknown path, wrong method, missing key.
 Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Route* const> found) const {
   if (is_preflight(request)) return HttpResponse{200, {}, {}};
   if (found.empty()) {
@@ -354,7 +354,7 @@ Routes::Response Routes::remove_prefix(ExchangeId, const HttpRequest& request) {
   return json_response(body);
 }
 
-/// Removes what has expired, and comes back when the next one does.
+/// Removes expired prefixes, and runs again when the next one expires.
 void Routes::expire_prefixes() {
   const auto now = Prefixes::Clock::now();
   const auto next = context_.prefixes.remove_expired(context_.engine, now);
@@ -383,7 +383,7 @@ Routes::Response Routes::health(ExchangeId, const HttpRequest&) {
   return HttpResponse{context_.engine.is_draining() || context_.engine.is_stuck() ? 503 : 200, {}, {}};
 }
 
-/// A server that drains lives; one whose engine is stuck is to be started anew.
+/// A draining server is alive; a server whose engine is stuck must be restarted.
 Routes::Response Routes::livez(ExchangeId, const HttpRequest&) {
   return HttpResponse{context_.engine.is_stuck() ? 503 : 200, {}, {}};
 }

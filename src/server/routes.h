@@ -1,4 +1,4 @@
-/// The endpoints: which path does what.
+/// The endpoints: which handler answers which path.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@
 namespace baton {
 
 struct RoutesOptions {
-  std::vector<std::string> api_keys;  ///< none: everybody may call
+  std::vector<std::string> api_keys;  ///< empty: no key is needed
   CorsOptions cors;
   std::string version;
   std::int32_t max_logprobs = 20;
 };
 
-/// What the handlers read and write; all of it outlives them.
+/// The objects that handlers use; all outlive the handlers.
 struct RoutesContext {
   const ServedModel& model;
   Prefixes& prefixes;
@@ -50,9 +50,9 @@ class Routes {
 
   /// Takes a request. Thread: I/O; does not wait.
   void handle(ExchangeId exchange, HttpRequest request);
-  /// Prefixes were added: those whose lifetime is limited will be removed in time. Thread: any.
+  /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
   void watch_lifetimes();
-  /// Ends the threads; requests that they have not begun are dropped.
+  /// Ends the threads; requests that were not begun are dropped.
   void stop();
 
  private:

@@ -96,7 +96,7 @@ void Service::remove(ExchangeId exchange) {
   if (jobs_.empty()) emptied_.notify_all();
 }
 
-/// Tells the log and the metrics that a job ends.
+/// Reports the end of a job to the log and the metrics.
 void Service::tell(const Job& job, int status) {
   const double seconds = std::chrono::duration<double>(Clock::now() - job.arrived).count();
   metrics_.observe_request(job.handler, job.method, status, seconds);
@@ -111,7 +111,7 @@ void Service::cancel(const Job& job) {
   for (const RequestId request : job.requests) engine_.cancel(request);
 }
 
-/// Events of the job's requests belong nowhere from now on.
+/// From now on events of the job's requests are dropped.
 void Service::forget_places(const Job& job) {
   const std::scoped_lock places(places_mutex_);
   for (const RequestId request : job.requests) places_.erase(request);
@@ -150,7 +150,7 @@ void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer,
   remove(exchange);
 }
 
-/// All of the requests, or none. Under the lock of places.
+/// Submits all of the requests, or none. Under the lock of places.
 Result<std::vector<RequestId>> Service::submit(ExchangeId exchange, Clock::time_point arrived, std::vector<Request> requests) {
   std::vector<RequestId> submitted;
   for (Request& request : requests) {
@@ -208,7 +208,7 @@ void Service::client_left(ExchangeId exchange) {
   if (jobs_.empty()) emptied_.notify_all();
 }
 
-/// The jobs that events are of, which are busy from now on. Events of jobs that are gone are left out.
+/// Finds the jobs of events and marks them busy. Leaves out events of jobs that are gone.
 std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) {
   std::vector<Work> work;
   work.reserve(events.size());
@@ -226,7 +226,7 @@ std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) 
   return work;
 }
 
-/// Takes an event to its answer, and what follows from it to `outputs`. Without a lock.
+/// Passes an event to its answer and adds the results to `outputs`. Without a lock.
 void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
   Answer& answer = *work.job->answer;
   if (answer.is_done()) return;
@@ -245,7 +245,7 @@ void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
   tell(*work.job, status);
 }
 
-/// Jobs are no longer busy. Those that are done end, and so do those whose clients have left meanwhile.
+/// Marks jobs as no longer busy, and ends those that are done or whose clients have left meanwhile.
 void Service::release_jobs(const std::vector<Work>& work) {
   std::vector<Jobs::node_type> removed;
   {

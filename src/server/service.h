@@ -1,5 +1,5 @@
-/// Answers under way: what a client waits for, what the engine is asked, and the thread that brings the one's events to the
-/// other.
+/// Unfinished answers: connects the clients' exchanges with the engine's requests, and has the thread that brings the engine's
+/// events to the answers.
 #pragma once
 
 #include <chrono>
@@ -20,12 +20,12 @@
 
 namespace baton {
 
-/// Jobs by exchange. A job is opened when its request arrives, begun when its prompts are tokens, and gone when its answer has
-/// been handed to the HTTP server or its client has left; then nothing of it remains in the engine.
+/// Jobs by exchange. A job is opened when its request arrives, and begun when its prompts are tokenised. It is removed when its
+/// answer was handed to the HTTP server or its client has left; then the engine has nothing of it any more.
 ///
 /// Thread: any. Its own thread alone consumes the engine's events. A thread that works on a job (submits its prompts,
 /// decodes and writes its answer) marks it busy and does so without a lock, so the I/O thread never waits for that; a
-/// client that leaves meanwhile is noted, and who made the job busy ends it.
+/// client that leaves meanwhile is noted, and the thread that made the job busy ends it.
 class Service {
  public:
   /// All three must outlive it.
@@ -45,13 +45,13 @@ class Service {
   Result<void> begin(ExchangeId exchange, std::unique_ptr<Answer> answer, std::vector<Request> requests);
   /// Sends an answer for which the engine has nothing to do. Not on the I/O thread.
   void send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames);
-  /// Whoever asked has left: cancels what runs for it.
+  /// The client has left: cancels its requests.
   void client_left(ExchangeId exchange);
 
   std::size_t n_open() const;
   /// Waits until no job is open; false when there still is one after `timeout`.
   bool wait_until_empty(std::chrono::milliseconds timeout);
-  /// Asks the engine to abort all jobs; their clients get what there is.
+  /// Asks the engine to abort all jobs; their clients get the answers so far.
   void cancel_all();
 
  private:
@@ -102,7 +102,7 @@ class Service {
   mutable std::mutex places_mutex_;
   std::unordered_map<RequestId, Place> places_;
 
-  /// Held for a moment only: nothing is computed or written under it.
+  /// Held for a moment only: nothing is computed or serialised under it.
   mutable std::mutex mutex_;
   std::condition_variable emptied_;
   bool is_stopping_ = false;
