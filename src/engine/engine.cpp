@@ -126,7 +126,8 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
                   .max_scores = parts.max_scores,
                   .max_list_entries = parts.bounds.max_list_entries,
                   .max_block_entries = parts.bounds.max_block_entries,
-                  .max_drafts = parts.max_drafts},
+                  .max_drafts = parts.max_drafts,
+                  .drafters_wait_alone = parts.executor->backend().capabilities().is_asynchronous},
                  cache_),
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
@@ -261,9 +262,11 @@ bool Engine::Impl::step() {
   watchdog_.begin_step();
   const bool took = drain();
   expire();
+  const bool awaited = !in_flight_.empty() && scheduler_.awaits_commit();
+  while (awaited && !in_flight_.empty()) commit_oldest();
   const bool planned = plan_next();
-  const std::size_t n_kept = planned && !in_flight_.back().plan.is_awaited ? 1 : 0;
-  const bool ran = in_flight_.size() > n_kept;
+  const std::size_t n_kept = planned ? 1 : 0;
+  const bool ran = awaited || in_flight_.size() > n_kept;
   while (in_flight_.size() > n_kept) commit_oldest();
   retire();
   publish();

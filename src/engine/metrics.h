@@ -78,7 +78,7 @@ struct EngineMetrics {
   Count generation_tokens;
   Count spec_decode_num_drafts;           ///< times that a sequence had drafts in a step
   Count spec_decode_num_draft_tokens;     ///< drafts that were verified
-  Count spec_decode_num_accepted_tokens;  ///< of these, those that came true
+  Count spec_decode_num_accepted_tokens;  ///< of these, those that were accepted
   /// Of these again, those at each place among the drafts of their step.
   std::array<Count, kMaxDraftTokens> spec_decode_num_accepted_tokens_per_pos;
   Count finished_stop;

@@ -122,7 +122,7 @@ struct SequenceStats {
   double prefill_ms = 0;                ///< from the first step to the first token
   std::int32_t n_preemptions = 0;
   std::int32_t draft_tokens = 0;     ///< drafts that steps verified
-  std::int32_t accepted_tokens = 0;  ///< of these, those that came true
+  std::int32_t accepted_tokens = 0;  ///< of these, those that were accepted
 };
 
 /// News of one sequence. The last event of a sequence has `finished`; after it no more come for (request, index).

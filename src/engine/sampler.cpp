@@ -1,4 +1,4 @@
-/// Orders and results of sampling.
+/// Sampling metadata and results.
 #include "engine/sampler.h"
 
 #include <algorithm>

@@ -88,7 +88,6 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
 }
 
 StepPlan Scheduler::plan() {
-  check(n_drafts_in_flight_ == 0, "Scheduler: a step with drafts is committed before the next is planned");
   PlanSketch sketch;
   sketch.plan.step = next_step_++;
   sketch.budget = options_.max_num_batched_tokens;
@@ -113,11 +112,6 @@ StepPlan Scheduler::plan() {
     top_up(sketch);
     plan_drafts(sketch);
   }
-  for (std::size_t i = 0; i < sketch.members.size() && !sketch.plan.is_awaited; ++i) {
-    const Sequence& sequence = *sketch.members[i];
-    sketch.plan.is_awaited = sketch.plan.sequences[i].max_tokens > 0 && sequence.speculation &&
-                             sequence.speculation->is_active(sequence.n_tokens_bound());
-  }
   return std::move(sketch.plan);
 }
 
@@ -129,6 +123,7 @@ void Scheduler::plan_running(PlanSketch& sketch, std::span<Sequence* const> runn
     const std::int32_t n_left = sequence.n_rows_left();
     if (sequence.state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
     if (sketch.budget == 0) return;
+    if (decodes && sits_out(sequence)) continue;
     const bool has_others = !waiting_.empty() || &entry != &running.back();
     const std::int32_t n_kept = has_others ? sketch.n_kept_behind(n_left) : 0;
     sketch.budget -= n_kept;
@@ -193,6 +188,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   sequence.slot = SlotId{};
   sequence.is_slot_behind = false;
   running_.erase(rank_of(sequence));
+  n_speculating_ -= sequence.speculation ? 1 : 0;
   n_list_entries_ -= sequence.n_list_entries();
   n_block_entries_ -= cache_.n_blocks_for(sequence.max_positions());
 }
@@ -325,6 +321,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   waiting_.erase(rank_of(sequence));
   running_.emplace(rank_of(sequence), &sequence);
   running_blocks_.update(sequence.slot, sequence.table.hashes);
+  n_speculating_ += sequence.speculation ? 1 : 0;
   n_list_entries_ += sequence.n_list_entries();
   n_block_entries_ += cache_.n_blocks_for(sequence.max_positions());
   sequence.state = SequenceState::running;
@@ -349,7 +346,6 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
 }
 
 void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes) {
-  n_drafts_in_flight_ -= plan.n_drafts;
   auto planned = plan.sequences.begin();
   for (const StepOutcome& outcome : outcomes) {
     planned = std::ranges::find(planned, plan.sequences.end(), outcome.id, &PlannedSequence::id);
@@ -422,6 +418,7 @@ std::vector<SequenceId> Scheduler::unfinished() const {
 
 void Scheduler::check_invariants() const {
   std::vector<const BlockTable*> tables;
+  std::int32_t n_speculating = 0;
   std::int64_t n_list_entries = 0;
   std::int64_t n_block_entries = 0;
   std::set<SlotId> slots(free_slots_.begin(), free_slots_.end());
@@ -446,9 +443,11 @@ void Scheduler::check_invariants() const {
     check(running_blocks_.n_counted(sequence->slot) == sequence->table.hashes.size(),
           "Scheduler: a running sequence is counted for other blocks than it has");
     tables.push_back(&sequence->table);
+    n_speculating += sequence->speculation ? 1 : 0;
     n_list_entries += sequence->n_list_entries();
     n_block_entries += cache_.n_blocks_for(sequence->max_positions());
   }
+  check(n_speculating == n_speculating_, "Scheduler: the running sequences that may draft are counted wrong");
   check(n_list_entries == n_list_entries_ && n_block_entries == n_block_entries_ &&
             n_list_entries <= options_.max_list_entries && n_block_entries <= options_.max_block_entries,
         "Scheduler: the running sequences need more of a step than it holds, or are counted wrong");

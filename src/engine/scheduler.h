@@ -25,6 +25,10 @@ struct SchedulerOptions {
   std::int64_t max_list_entries = kMaxListEntries;  ///< of the sequences that run (Sequence::n_list_entries)
   std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can come to
   std::int32_t max_drafts = 0;  ///< that a step verifies; as many slots behind those of the sequences are for them
+  /// A sequence whose last token is in flight, and that would draft behind it, has no rows meanwhile, while the others
+  /// go on. Else, or where such sequences are the larger part, all of them wait for the commit, so that all have rows
+  /// in each step: right where planning ahead gains nothing.
+  bool drafters_wait_alone = false;
 };
 
 /// A sequence is preempted at most this often. Before that it comes back when the blocks of the tokens it has fit; the last
@@ -58,10 +62,6 @@ struct StepPlan {
   std::int32_t n_drafts = 0;   ///< rows that verify drafts
   std::int32_t n_preempted = 0;
   std::int32_t n_recomputed_tokens = 0;  ///< tokens that preempted sequences admitted by this plan compute again
-  /// The next plan wants to know this one's tokens, to draft what follows or because of drafts: commit it before. With drafts
-  /// it must be.
-  bool is_awaited = false;
-
   bool is_empty() const { return sequences.empty(); }
   std::int32_t n_prefill() const { return n_rows - n_decodes - n_drafts; }
 };
@@ -74,14 +74,15 @@ struct StepOutcome {
   std::optional<TokenOutput> stop_token;        ///< see Event::stop_token
   std::vector<TokenOutput> prompt_scores = {};  ///< of the prompt's next tokens
   std::int32_t n_drafts = 0;                    ///< that were verified
-  std::int32_t n_accepted = 0;                  ///< of these, those that came true: the first so many tokens
+  std::int32_t n_accepted = 0;                  ///< of these, those that were accepted: the first so many tokens
 };
 
 struct PlanSketch;
 
 /// Continuous batching with a token budget and chunked prefill. What it promises:
 ///
-/// - Every sequence that decodes has its row in every step: one more is admitted only where those who run leave rows over. What
+/// - Every sequence that decodes has its row in every step, except one that waits for its own last token, to draft
+///   (SchedulerOptions::drafters_wait_alone). One more is admitted only where those who run leave rows over. What
 ///   decodes leave is prefill's, at most max_prefill_tokens rows of it while a sequence decodes, so a step's length is bounded
 ///   whatever comes in.
 /// - A prompt longer than what a step has left takes three quarters of it while others are behind: a short one does not wait
@@ -103,9 +104,9 @@ struct PlanSketch;
 /// - Drafts (speculation.h) get what all others leave of a step's rows and of the blocks that nobody has a claim on, as far as
 ///   they are worth their rows. Nobody is preempted for them, and none are made in a step that preempts.
 ///
-/// Step n+1 may be planned before commit(n), unless plan n has drafts: plans are upper bounds, and what has ended meanwhile is
-/// skipped by commit. Blocks and slots that commit(n) frees are therefore handed out by the plan of step n+2 at the earliest.
-/// Thread: engine only.
+/// Step n+1 may be planned before commit(n): a sequence whose drafts step n verifies has no rows in it. Plans are
+/// upper bounds, and what has ended meanwhile is skipped by commit. Blocks and slots that commit(n) frees are
+/// therefore handed out by the plan of step n+2 at the earliest. Thread: engine only.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, KvCache& cache);
@@ -113,6 +114,8 @@ class Scheduler {
 
   /// Takes a sequence in, to wait. Ids must ascend; its max_positions must fit the cache beside what is pinned.
   void add(std::unique_ptr<Sequence> sequence);
+  /// Whether the steps in flight should be committed before the next plan, because drafts need the tokens they sample.
+  bool awaits_commit();
   StepPlan plan();
   /// Applies the results of `plan`. Outcomes stand in the order of plan.sequences, at most one for each; those of sequences that
   /// ended or are unknown are skipped. A sequence that got fewer tokens than its plan's max_tokens is shortened by the
@@ -153,6 +156,8 @@ class Scheduler {
   void plan_waiting(PlanSketch& sketch);
   void top_up(PlanSketch& sketch);
   void plan_drafts(PlanSketch& sketch);
+  bool wants_its_token(Sequence& sequence);
+  bool sits_out(Sequence& sequence);
   std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                           double least_probability);
   bool waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const;
@@ -187,7 +192,7 @@ class Scheduler {
   RowCost row_cost_;
   std::int64_t next_step_ = 0;
   std::int32_t n_deferred_ = 0;
-  std::int32_t n_drafts_in_flight_ = 0;  ///< of the last plan, until it is committed
+  std::int32_t n_speculating_ = 0;  ///< running sequences that may draft
 };
 
 }  // namespace baton

@@ -22,6 +22,36 @@ std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
 
 }  // namespace
 
+/// Whether the sequence has a token in flight that it needs to know to go on, or to draft.
+bool Scheduler::wants_its_token(Sequence& sequence) {
+  if (sequence.n_drafts_in_flight > 0) return true;
+  if (sequence.n_samples_in_flight == 0 || !sequence.speculation || !sequence.speculation->is_active(sequence.n_tokens_bound()))
+    return false;
+  return !options_.drafters_wait_alone || sequence.speculation->promises(sequence.tokens);
+}
+
+bool Scheduler::awaits_commit() {
+  if (n_speculating_ == 0) return false;
+  std::int32_t n_waiting = 0;
+  std::int32_t n_others = 0;
+  for (const auto& [rank, sequence] : running_) {
+    if (wants_its_token(*sequence))
+      ++n_waiting;
+    else if (sequence->n_rows_left() > 0)
+      ++n_others;
+  }
+  return n_waiting > (options_.drafters_wait_alone ? n_others : 0);
+}
+
+/// Whether a sequence that decodes has no row in the step being planned, so that it can draft in the one after.
+bool Scheduler::sits_out(Sequence& sequence) {
+  if (!options_.drafters_wait_alone || sequence.n_samples_in_flight == 0 || !sequence.speculation ||
+      !sequence.speculation->is_active(sequence.n_tokens_bound()))
+    return false;
+  const auto n_running = static_cast<std::int32_t>(running_.size());
+  return sequence.speculation->is_worth_a_step(sequence.tokens) && row_cost_.may_pay(n_running, n_running);
+}
+
 /// What the step has left of rows goes to drafts, an equal share for each sequence that may have some.
 void Scheduler::plan_drafts(PlanSketch& sketch) {
   if (options_.max_drafts == 0 || sketch.budget == 0 || sketch.max_scores == 0) return;
@@ -39,7 +69,6 @@ void Scheduler::plan_drafts(PlanSketch& sketch) {
     n_left -= add_drafts(sketch, sketch.plan.sequences[able[i]], sequence, std::min(n_share, n_possible(sketch, sequence)),
                          allowance.least_probability);
   }
-  n_drafts_in_flight_ = sketch.plan.n_drafts;
 }
 
 /// Every layer group has blocks for all that running sequences have a claim on.
@@ -78,7 +107,7 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
 /// What came of a sequence's drafts; its new tokens are among its tokens.
 void Scheduler::take_drafts(Sequence& sequence, std::int32_t n_drafts, const StepOutcome& outcome) {
   check(outcome.n_accepted <= n_drafts && static_cast<std::size_t>(outcome.n_accepted) <= outcome.tokens.size(),
-        "Scheduler: more drafts came true than there were");
+        "Scheduler: more drafts were accepted than there were");
   sequence.n_drafts_in_flight = 0;
   sequence.is_slot_behind = outcome.n_accepted > 0 && sequence.state == SequenceState::running;
   sequence.stats.draft_tokens += n_drafts;

@@ -50,8 +50,8 @@ struct Sequence {
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
   std::int32_t n_drafts_in_flight = 0;   ///< of these, the drafts that an enqueued step verifies: no other has rows of it
   std::int32_t n_before_slot =
-      0;                        ///< tokens it had generated when its slot began: not 0 after a preemption or a draft come true
-  bool is_slot_behind = false;  ///< drafts came true, which its slot has not seen: it begins anew with the next row
+      0;                        ///< tokens generated when its slot began: not 0 after a preemption or an accepted draft
+  bool is_slot_behind = false;  ///< its slot has not seen accepted drafts: it begins anew with the next row
   std::int32_t n_admissions = 0;
   std::int32_t n_preemptions = 0;
   std::int32_t n_lost = 0;       ///< positions whose keys it had when it was preempted

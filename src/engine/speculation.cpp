@@ -57,11 +57,25 @@ std::int32_t Speculation::n_worthwhile(double least_probability) {
   const double each = n_hits_ / n_tries_;
   std::int32_t n = 0;
   for (double probability = each; n < options_.n_tokens && probability >= least_probability; probability *= each) ++n;
-  if (n == 0) {
-    n_hits_ += kForgettingIdle * (kFirstHits - n_hits_);
-    n_tries_ += kForgettingIdle * (kFirstTries - n_tries_);
-  }
+  if (n == 0) forget_some();
   return n;
+}
+
+void Speculation::forget_some() {
+  n_hits_ += kForgettingIdle * (kFirstHits - n_hits_);
+  n_tries_ += kForgettingIdle * (kFirstTries - n_tries_);
+}
+
+bool Speculation::promises(std::span<const TokenId> tokens) { return !propose(tokens, 1).empty(); }
+
+bool Speculation::is_worth_a_step(std::span<const TokenId> tokens) {
+  const double each = n_hits_ / n_tries_;
+  double n_expected = 0;
+  double probability = each;
+  for (std::int32_t i = 0; i < options_.n_tokens; ++i, probability *= each) n_expected += probability;
+  if (n_expected > 1) return promises(tokens);
+  forget_some();
+  return false;
 }
 
 std::vector<TokenId> Speculation::propose(std::span<const TokenId> tokens, std::int32_t n) {
@@ -72,7 +86,7 @@ std::vector<TokenId> Speculation::propose(std::span<const TokenId> tokens, std::
 }
 
 void Speculation::verified(std::int32_t n_drafts, std::int32_t n_accepted, std::int32_t n_tokens) {
-  check(n_accepted >= 0 && n_accepted <= n_drafts, "Speculation: more drafts came true than there were");
+  check(n_accepted >= 0 && n_accepted <= n_drafts, "Speculation: more drafts were accepted than there were");
   n_hits_ = kMemoryOfDrafts * n_hits_ + n_accepted;
   n_tries_ = kMemoryOfDrafts * n_tries_ + n_accepted + (n_accepted < n_drafts ? 1 : 0);
   n_in_vain_ = n_accepted > 0 ? 0 : n_in_vain_ + 1;
@@ -93,21 +107,32 @@ void RowCost::observe(std::int32_t n_sequences, std::int32_t n_rows, double seco
   for (std::size_t i = 0; i < std::size(sums); ++i) *sums[i] = kMemoryOfSteps * *sums[i] + values[i];
 }
 
+bool RowCost::is_known(const Line& line) {
+  return line.n >= 3 && line.spread() > kLeastVariation * kLeastVariation * line.mean_rows() * line.mean_rows();
+}
+
+double RowCost::least_probability(const Line& line, std::int32_t n_rows) {
+  const double slope = std::max(0.0, line.slope());
+  const double step = line.seconds / line.n + slope * (n_rows - line.mean_rows());
+  // Tokens come at the rate of n_rows in a step; a draft that keeps it must be worth what its row costs at that rate.
+  const double cost = step > 0 ? std::clamp(slope * n_rows / step, 0.0, 1.0) : 1.0;
+  return cost * kMargin;
+}
+
+bool RowCost::may_pay(std::int32_t n_sequences, std::int32_t n_rows) {
+  Line& line = line_of(n_sequences);
+  return !is_known(line) || least_probability(line, n_rows) < 1 || ++line.n_refused >= kRetrySteps;
+}
+
 RowCost::Allowance RowCost::allow(std::int32_t n_sequences, std::int32_t n_rows) {
   Line& line = line_of(n_sequences);
-  const double mean_rows = line.n > 0 ? line.rows / line.n : 0;
-  const bool is_known = line.n >= 3 && line.spread() > kLeastVariation * kLeastVariation * mean_rows * mean_rows;
-  if (!is_known) {
+  if (!is_known(line)) {
     if (n_sequences < kLargeBatch) return {0, 8};
     // Where many decode, rows may be dear: a few drafts in every second step without prefill tell.
     const bool tries = n_rows == n_sequences && ++line.n_refused % 2 == 1;
     return {0, tries ? n_sequences / 4 : 0};
   }
-  const double slope = std::max(0.0, line.slope());
-  const double step = line.seconds / line.n + slope * (n_rows - mean_rows);
-  // Tokens come at the rate of n_rows in a step; a draft that keeps it must be worth what its row costs at that rate.
-  const double cost = step > 0 ? std::clamp(slope * n_rows / step, 0.0, 1.0) : 1.0;
-  Allowance allowance{cost * kMargin, 1 << 20};
+  Allowance allowance{least_probability(line, n_rows), 1 << 20};
   if (allowance.least_probability < 1) {
     line.n_refused = 0;
     return allowance;

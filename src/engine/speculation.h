@@ -45,32 +45,39 @@ class Speculation {
  public:
   explicit Speculation(const SpeculationOptions& options);
 
-  /// Whether it would draft once it has `n_tokens` tokens: not for a while after drafts of which nothing came true.
+  /// Whether it would draft once it has `n_tokens` tokens: not for a while after drafts of which none was accepted.
   bool is_active(std::int32_t n_tokens) const { return n_tokens >= resumes_at_; }
-  /// Drafts worth verifying, of which the last comes true with at least `least_probability`. Of one for whom there are none it
-  /// is forgotten, little by little, why.
+  /// Whether there will be drafts once the token after `tokens` is known: they go on as they did somewhere before.
+  bool promises(std::span<const TokenId> tokens);
+  /// Whether that is so, and drafts bring more than the one token of a step without them, which waiting for their
+  /// first token costs. If they do not, it is forgotten, little by little, why.
+  bool is_worth_a_step(std::span<const TokenId> tokens);
+  /// Drafts worth verifying, of which the last is accepted with at least `least_probability`. If there are none, it is
+  /// forgotten, little by little, why.
   std::int32_t n_worthwhile(double least_probability);
   /// What follows `tokens`, by guess: `n` tokens, or none.
   std::vector<TokenId> propose(std::span<const TokenId> tokens, std::int32_t n);
-  /// Of `n_drafts` verified ones `n_accepted` came true; the sequence now has `n_tokens` tokens.
+  /// Of `n_drafts` verified ones `n_accepted` were accepted; the sequence now has `n_tokens` tokens.
   void verified(std::int32_t n_drafts, std::int32_t n_accepted, std::int32_t n_tokens);
 
  private:
+  void forget_some();
+
   static constexpr double kFirstHits = 1.4;
   static constexpr double kFirstTries = 2;
 
   SpeculationOptions options_;
   PromptLookup lookup_;
-  // A draft's chance given that those before it came true, as old results are forgotten; at first it is good.
+  // The share of drafts that were accepted, of those whose predecessors were; old results are forgotten.
   double n_hits_ = kFirstHits;
   double n_tries_ = kFirstTries;
-  std::int32_t n_in_vain_ = 0;   ///< drafts on end of which nothing came true
+  std::int32_t n_in_vain_ = 0;   ///< verifications on end that accepted no draft
   std::int32_t resumes_at_ = 0;  ///< tokens
 };
 
 /// What one row more costs a step, learnt from the steps that were run: for each size of a batch a straight line through their
 /// times over their rows, old ones forgotten. Where a step's time is for its weights a draft costs nothing, where it is for its
-/// rows only a draft that surely comes true would pay. Thread: engine only.
+/// rows only a draft that is surely accepted would pay. Thread: engine only.
 class RowCost {
  public:
   /// A step of `n_sequences` that decode and of nothing else had `n_rows` rows and took `seconds`.
@@ -83,6 +90,9 @@ class RowCost {
   };
   /// Changes only when to try again what did not pay: call it once a step in which drafts could be made.
   Allowance allow(std::int32_t n_sequences, std::int32_t n_rows);
+  /// Whether drafts may pay in such a step, or it is time to try again; call it for a sequence that would wait for its
+  /// drafts.
+  bool may_pay(std::int32_t n_sequences, std::int32_t n_rows);
 
  private:
   /// Sums over steps, weighted by age.
@@ -90,11 +100,14 @@ class RowCost {
     double n = 0, rows = 0, seconds = 0, rows_rows = 0, rows_seconds = 0;
     std::int32_t n_refused = 0;  ///< steps without drafts since they were last tried
 
+    double mean_rows() const { return rows / n; }
     double spread() const { return rows_rows / n - rows / n * (rows / n); }
     double slope() const { return (rows_seconds / n - rows / n * (seconds / n)) / spread(); }
   };
   static constexpr std::size_t kSizes = 16;  ///< of batches: powers of two
   Line& line_of(std::int32_t n_sequences);
+  static bool is_known(const Line& line);
+  static double least_probability(const Line& line, std::int32_t n_rows);
 
   std::array<Line, kSizes> lines_;
 };

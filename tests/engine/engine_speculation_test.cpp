@@ -162,6 +162,34 @@ TEST_P(EngineSpeculation, a_repetition_takes_fewer_steps) {
   EXPECT_LE(engine->metrics().steps.value(), 50) << "the first drafts, at least, are made at once and come true";
 }
 
+/// On an asynchronous device a sequence that waits for its own token takes nobody else out of the pipeline.
+TEST(EngineSpeculationOnTheDevice, goes_on_with_a_step_in_flight_while_one_of_two_sequences_drafts) {
+  Request repeating = greedy(random_prompt(1, 40), 60);
+  repeating.sampling.logit_bias = {{7, kMaxBias}};  // nothing else comes
+  repeating.speculation = kEager;
+  const Request other = greedy(random_prompt(2, 40), 60);
+  testing::AsyncBackend* device = nullptr;
+  const auto engine = testing::make_async_engine({}, 200, testing::Pace::late, testing::tiny_spec(), &device);
+  const auto expected = run_requests(*testing::make_tiny_engine({}, 200), {other})[0];
+  ASSERT_TRUE(engine->submit(repeating));
+  ASSERT_TRUE(engine->submit(other));
+  const testing::SequenceKey of_repeating{0, 0};
+  const testing::SequenceKey of_other{1, 0};
+  std::map<testing::SequenceKey, Generated> generated;
+  for (int step = 0; step < 50; ++step) {
+    ASSERT_TRUE(engine->step());
+    engine->check_invariants();
+    testing::collect(engine->wait_events(std::chrono::milliseconds(0)), generated);
+    EXPECT_LT(device->n_run(), device->n_enqueued()) << "nothing is in flight behind step " << step;
+    EXPECT_EQ(generated[of_other].tokens.size(), static_cast<std::size_t>(step)) << "a token in every step";
+  }
+  testing::run_to_end(*engine, generated);
+  EXPECT_EQ(generated[of_repeating].tokens, std::vector<TokenId>(60, 7));
+  EXPECT_GT(generated[of_repeating].stats.accepted_tokens, 30);
+  EXPECT_EQ(generated[of_other].tokens, expected.tokens);
+  EXPECT_EQ(generated[of_other].logprobs, expected.logprobs);
+}
+
 TEST_P(EngineSpeculation, the_engines_setting_holds_for_requests_that_do_not_say) {
   if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   EngineOptions options{.batch_invariant = true, .speculation = kEager};

@@ -31,6 +31,7 @@ struct LoadOptions {
   std::int32_t n_priorities = 1;
   std::uint32_t mean_gap = 3;  ///< steps between arrivals
   std::int32_t max_drafts = 0;
+  bool drafters_wait_alone = false;
   std::vector<CacheGroup> groups = {};  ///< none: one of n_blocks, without a window
   std::int32_t longest = 0;             ///< sequence; 0: what fills n_blocks
   std::int32_t most_new_tokens = 20;
@@ -61,7 +62,8 @@ class RandomLoad {
         scheduler_({.max_num_seqs = options.max_num_seqs,
                     .max_num_batched_tokens = options.max_num_batched_tokens,
                     .max_prefill_tokens = options.max_prefill_tokens,
-                    .max_drafts = options.max_drafts},
+                    .max_drafts = options.max_drafts,
+                    .drafters_wait_alone = options.drafters_wait_alone},
                    cache_),
         device_(groups_, options.max_num_seqs + options.max_drafts),
         longest_(options.longest > 0 ? options.longest : (options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
@@ -74,11 +76,13 @@ class RandomLoad {
     while (true) {
       while (next_id_ < n_sequences && rng_() % options_.mean_gap == 0) arrive();
       if (rng_() % 30 == 0 && !expected_.empty()) cancel(counts);
+      const bool awaited = !in_flight_.empty() && scheduler_.awaits_commit();
+      while (awaited && !in_flight_.empty()) commit(counts);
       const bool is_empty = plan(counts);
-      const std::size_t n_kept = is_empty || in_flight_.back().plan.is_awaited ? 0 : 1;
+      const std::size_t n_kept = is_empty ? 0 : 1;
       if (in_flight_.size() > n_kept) {
         while (in_flight_.size() > n_kept) commit(counts);
-      } else if (is_empty) {
+      } else if (is_empty && !awaited) {
         ASSERT_EQ(scheduler_.n_running() + scheduler_.n_waiting(), 0) << "nothing is planned, nothing runs, and sequences wait";
         if (next_id_ == n_sequences) {
           take();  // what was cancelled since the last step
@@ -137,7 +141,8 @@ class RandomLoad {
     std::set<SequenceId> decoding;
     for (const SequenceId id : scheduler_.unfinished()) {
       const Sequence& sequence = *scheduler_.find(id);
-      if (sequence.state == SequenceState::running && sequence.n_rows_left() == 1) decoding.insert(id);
+      const bool may_sit_out = options_.drafters_wait_alone && sequence.speculation && sequence.n_samples_in_flight > 0;
+      if (sequence.state == SequenceState::running && sequence.n_rows_left() == 1 && !may_sit_out) decoding.insert(id);
     }
     StepPlan plan = scheduler_.plan();
     scheduler_.check_invariants();
@@ -255,6 +260,19 @@ TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches)
        .max_drafts = 30},
       {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .n_priorities = 2, .mean_gap = 2, .max_drafts = 20},
       {.n_blocks = 12, .max_num_seqs = 8, .max_num_batched_tokens = 30, .caching = false, .mean_gap = 2, .max_drafts = 30},
+      {.n_blocks = 40,
+       .max_num_seqs = 24,
+       .max_num_batched_tokens = 48,
+       .n_priorities = 2,
+       .mean_gap = 2,
+       .max_drafts = 20,
+       .drafters_wait_alone = true},
+      {.n_blocks = 12,
+       .max_num_seqs = 8,
+       .max_num_batched_tokens = 30,
+       .mean_gap = 2,
+       .max_drafts = 30,
+       .drafters_wait_alone = true},
   };
   for (const std::uint32_t seed : {1u, 2u}) {
     for (const LoadOptions& options : loads) {

@@ -53,6 +53,43 @@ TEST(Speculation, drafts_more_the_more_came_true) {
   EXPECT_GT(bad.n_worthwhile(0.5), 0) << "what was learnt is forgotten in time";
 }
 
+TEST(Speculation, is_worth_a_step_where_a_repetition_goes_on_and_drafts_were_accepted) {
+  Speculation speculation({.n_tokens = 4, .lookup_max = 3, .lookup_min = 2});
+  const std::vector<TokenId> repeats{1, 2, 3, 1, 2, 3, 1, 2};
+  EXPECT_TRUE(speculation.promises(repeats));
+  EXPECT_TRUE(speculation.is_worth_a_step(repeats)) << "untried drafts are taken to be good";
+  for (int i = 0; i < 5; ++i) speculation.verified(4, 0, 8);
+  EXPECT_TRUE(speculation.promises(repeats));
+  EXPECT_FALSE(speculation.is_worth_a_step(repeats)) << "a step brings one token, and these drafts fewer";
+  int n_steps = 0;
+  while (!speculation.is_worth_a_step(repeats) && n_steps < 1000) ++n_steps;
+  EXPECT_GT(n_steps, 10);
+  EXPECT_LT(n_steps, 200) << "in time it is tried again";
+
+  Speculation alone({.n_tokens = 1, .lookup_max = 3, .lookup_min = 2});
+  EXPECT_TRUE(alone.promises(repeats));
+  EXPECT_FALSE(alone.is_worth_a_step(repeats)) << "one draft brings no more than a step";
+  Speculation other({.n_tokens = 4, .lookup_max = 3, .lookup_min = 2});
+  EXPECT_FALSE(other.promises(std::vector<TokenId>{1, 2, 3, 4, 5}));
+  EXPECT_FALSE(other.is_worth_a_step(std::vector<TokenId>{1, 2, 3, 4, 5}));
+}
+
+TEST(RowCost, tells_when_drafts_may_pay) {
+  RowCost cost;
+  EXPECT_TRUE(cost.may_pay(4, 4)) << "nothing is known";
+  for (int i = 0; i < 50; ++i) {
+    cost.observe(4, 4, 1.0);
+    cost.observe(4, 12, 1.0);
+    cost.observe(40, 40, 1.0);
+    cost.observe(40, 80, 2.0);
+  }
+  EXPECT_TRUE(cost.may_pay(4, 4)) << "rows cost nothing";
+  int n = 0;
+  while (!cost.may_pay(40, 40) && n < 1000) ++n;
+  EXPECT_GT(n, 30) << "a row costs all that it brings";
+  EXPECT_LT(n, 100) << "it is tried again";
+}
+
 TEST(RowCost, allows_all_drafts_where_rows_cost_nothing) {
   RowCost cost;
   for (int i = 0; i < 100; ++i) cost.observe(8, 8 + i % 9, 0.010);
