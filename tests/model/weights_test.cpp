@@ -45,6 +45,13 @@ class Weights : public testing::Test {
  protected:
   void SetUp() override {
     std::filesystem::create_directories(folder_);
+    write_tensors();
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  /// Makes the tensors that spec_ expects.
+  void write_tensors() {
+    tensors_.clear();
     float next = 0;  // every element of every tensor is another small number, exact in bf16
     for (const ExpectedTensor& tensor : expected_tensors(spec_)) {
       std::vector<float> values(static_cast<std::size_t>(tensor.shape.n_elements()));
@@ -52,8 +59,6 @@ class Weights : public testing::Test {
       tensors_.push_back(f32_tensor(tensor.name, sizes_of(tensor.shape), values));
     }
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   TensorToWrite& tensor(std::string_view name) {
     for (TensorToWrite& candidate : tensors_)
       if (candidate.name == name) return candidate;
@@ -123,6 +128,35 @@ TEST_F(Weights, queries_keys_values_and_gate_up_are_stacked) {
   EXPECT_EQ(values_of(weights->lm_head.weight()), written("lm_head.weight"));
   const std::size_t n_matrix_elements = 2 * 7 * 6 + 2 * (16 * 6 + 6 * 8 + 10 * 6 + 6 * 5);
   EXPECT_EQ(weights->size_bytes(), n_matrix_elements * 4 + 5 * 64);
+}
+
+TEST_F(Weights, biases_are_stacked_as_their_matrices_and_offsets_are_added_to_norms) {
+  spec_.tie_embeddings = true;
+  spec_.has_lm_head_bias = true;
+  spec_.final_norm = {.kind = NormSpec::Kind::layer, .weight_offset = 1, .has_bias = true};
+  for (LayerSpec& layer : spec_.layers) {
+    layer.is_parallel = true;
+    layer.norm = spec_.final_norm;
+    layer.attention.has_qkv_bias = layer.attention.has_out_bias = layer.feed_forward.has_bias = true;
+  }
+  write_tensors();
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const std::string prefix = "model.layers.1.";
+  const LayerWeights& layer = weights->layers[1];
+  EXPECT_EQ(to_floats(layer.qkv.bias()),
+            joined({written(prefix + "self_attn.q_proj.bias"), written(prefix + "self_attn.k_proj.bias"),
+                    written(prefix + "self_attn.v_proj.bias")}));
+  EXPECT_EQ(to_floats(layer.attention_out.bias()), written(prefix + "self_attn.o_proj.bias"));
+  EXPECT_EQ(to_floats(layer.up.bias()), joined({written(prefix + "mlp.gate_proj.bias"), written(prefix + "mlp.up_proj.bias")}));
+  EXPECT_EQ(to_floats(layer.down.bias()), written(prefix + "mlp.down_proj.bias"));
+  EXPECT_EQ(to_floats(weights->lm_head.bias()), written("lm_head.bias"));
+  EXPECT_EQ(values_of(weights->lm_head.weight()), written("model.embed_tokens.weight"));
+  std::vector<float> norm = written(prefix + "input_layernorm.weight");
+  for (float& value : norm) value += 1;
+  EXPECT_EQ(to_floats(layer.attention_norm.weight), norm);
+  EXPECT_EQ(to_floats(layer.attention_norm.bias), written(prefix + "input_layernorm.bias"));
+  EXPECT_EQ(layer.feed_forward_norm.weight.data, nullptr) << "a parallel block has one norm";
 }
 
 TEST_F(Weights, tied_embeddings_are_the_output_layer) {
