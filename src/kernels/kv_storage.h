@@ -2,8 +2,10 @@
 /// only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/ids.h"
@@ -18,9 +20,13 @@ struct KvShape {
   std::int32_t n_kv_heads = 0;  ///< of this rank
   std::int32_t head_dim = 0;
   DType dtype = DType::bf16;
-  float k_scale = 1;  ///< a stored f8_e4m3 key times k_scale is the key; other dtypes want 1
-  float v_scale = 1;
+  /// One a layer: a stored f8_e4m3 key times its layer's scale is the key, and values alike. Empty: 1 in every layer,
+  /// as other dtypes want it.
+  std::vector<float> k_scales = {};
+  std::vector<float> v_scales = {};
 
+  float k_scale(int layer) const { return k_scales.empty() ? 1 : k_scales.at(static_cast<std::size_t>(layer)); }
+  float v_scale(int layer) const { return v_scales.empty() ? 1 : v_scales.at(static_cast<std::size_t>(layer)); }
   /// What attention multiplies, and the type that its queries need not be wider than: bf16 for f8_e4m3, else the storage's.
   DType matmul_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
   /// Bytes of keys and values of one token in one layer.

@@ -175,8 +175,11 @@ TEST(KvStorage, refuses_what_it_cannot_keep_by_name) {
       refused(kv_shape(1, 1, 16, 1, 96, DType::f8_e4m3), ErrorCode::unsupported, "96");
       refused(kv_shape(1 << 10, 1 << 12, 256, 8, 128, DType::bf16), ErrorCode::out_of_memory, "free");  // 4 TiB
       KvShape unscaled = kv_shape(1, 1, 16, 1, 64, DType::f8_e4m3);
-      unscaled.v_scale = 0;
+      unscaled.v_scales = {0};
       refused(unscaled, ErrorCode::unsupported, "scale");
+      KvShape half_scaled = kv_shape(2, 1, 16, 1, 64, DType::f8_e4m3);
+      half_scaled.k_scales = {0.5F, INFINITY};
+      refused(half_scaled, ErrorCode::unsupported, "layer 1");
     }
     storage_of(test, kv_shape(1, 1, 16, 1, 64, DType::bf16))->fill_bytes(0);  // a refusal spoils nothing
     test.backend.synchronize();

@@ -108,6 +108,13 @@ class AttentionMemory {
                                              std::int32_t n_blocks, const std::vector<std::int32_t>& numbers, bool poison) {
     KvShape shape = problem.contents.shape();
     shape.n_layers = n_layers;
+    // Every layer has scales of its own.
+    for (std::vector<float>* scales : {&shape.k_scales, &shape.v_scales}) {
+      if (scales->empty()) continue;
+      const float own = scales->front();
+      scales->assign(static_cast<std::size_t>(n_layers), 3 * own);
+      scales->at(static_cast<std::size_t>(layer)) = own;
+    }
     shape.n_blocks = n_blocks;
     auto kv = backend.make_kv_storage(shape);
     if (!kv) {

@@ -12,7 +12,8 @@
 
 namespace baton {
 
-/// Blocks in the canonical form of one layer. What nobody wrote is 0xff, which is NaN in each dtype.
+/// Blocks in the canonical form of one layer, the only one of their shape. What nobody wrote is 0xff, which is NaN in
+/// each dtype.
 class KvContents {
  public:
   explicit KvContents(const KvShape& shape)
@@ -24,14 +25,14 @@ class KvContents {
   /// How much a stored number is worth; set before what is written with it.
   void set_scales(float k_scale, float v_scale) {
     if (shape_.dtype != DType::f8_e4m3) return;  // other dtypes store the number itself
-    shape_.k_scale = k_scale;
-    shape_.v_scale = v_scale;
+    shape_.k_scales = {k_scale};
+    shape_.v_scales = {v_scale};
   }
 
   /// Stores `number`, rounded to the dtype (f8_e4m3: its quotient by the scale).
   void set(bool is_value, int kv_head, std::int32_t block, int offset, int dim, float number) {
     visit_stored_float(shape_.dtype, [&]<class T>(T) {
-      const T stored(shape_.dtype == DType::f8_e4m3 ? number / (is_value ? shape_.v_scale : shape_.k_scale) : number);
+      const T stored(shape_.dtype == DType::f8_e4m3 ? number / (is_value ? shape_.v_scale(0) : shape_.k_scale(0)) : number);
       std::memcpy(&bytes_[index(is_value, kv_head, block, offset, dim) * sizeof(T)], &stored, sizeof(T));
     });
   }
@@ -40,7 +41,7 @@ class KvContents {
     return visit_stored_float(shape_.dtype, [&]<class T>(T) {
       T stored;
       std::memcpy(&stored, &bytes_[index(is_value, kv_head, block, offset, dim) * sizeof(T)], sizeof(T));
-      const float scale = shape_.dtype == DType::f8_e4m3 ? (is_value ? shape_.v_scale : shape_.k_scale) : 1.0f;
+      const float scale = shape_.dtype == DType::f8_e4m3 ? (is_value ? shape_.v_scale(0) : shape_.k_scale(0)) : 1.0f;
       return static_cast<double>(static_cast<float>(stored)) * static_cast<double>(scale);
     });
   }

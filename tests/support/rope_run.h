@@ -39,8 +39,10 @@ struct RopeCase {
     shape.n_kv_heads = n_kv_heads;
     shape.head_dim = head_dim;
     shape.dtype = kv_dtype;
-    shape.k_scale = k_scale;
-    shape.v_scale = v_scale;
+    if (kv_dtype == DType::f8_e4m3) {  // in the layer that is used, and other ones in the other
+      shape.k_scales = {5 * k_scale, k_scale};
+      shape.v_scales = {7 * v_scale, v_scale};
+    }
     return shape;
   }
 };

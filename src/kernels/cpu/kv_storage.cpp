@@ -58,6 +58,7 @@ Result<std::unique_ptr<CpuKvStorage>> CpuKvStorage::make(const KvShape& shape) {
     return fail(ErrorCode::unsupported, "the CPU's attention takes even head sizes up to " + std::to_string(kMaxHeadDim) +
                                             ", not " + std::to_string(shape.head_dim));
   check(shape.n_layers >= 1 && shape.n_blocks >= 1 && shape.n_kv_heads >= 1, "CpuKvStorage: an empty shape");
+  check(shape.k_scales.empty() && shape.v_scales.empty(), "CpuKvStorage: scales of a type that has none");
   check(shape.block_len >= 16 && shape.block_len <= 256 && (shape.block_len & (shape.block_len - 1)) == 0,
         "CpuKvStorage: block_len is not a power of two from 16 to 256");
   constexpr double kMostBytes = 1ull << 46;

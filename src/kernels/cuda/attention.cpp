@@ -87,9 +87,9 @@ void attention(const Device& device, int n_blocks, const AttentionArgs& args) {
   params.block_shift = std::countr_zero(static_cast<unsigned>(shape.block_len));
   params.n_kv_heads = shape.n_kv_heads;
   params.has_softcap = args.softcap > 0;
-  params.score_scale = args.scale * shape.k_scale / (args.softcap > 0 ? args.softcap : 1);
+  params.score_scale = args.scale * shape.k_scale(args.layer) / (args.softcap > 0 ? args.softcap : 1);
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
-  params.v_scale = shape.v_scale;
+  params.v_scale = shape.v_scale(args.layer);
   find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, n_blocks);
   const bool has_states = args.step.group(args.group).n_partials > 0;
   if (args.merge && has_states) cuda::attention_merge(device, merging);

@@ -60,7 +60,17 @@ std::string in_mib(double bytes) {
   return std::to_string(static_cast<std::int64_t>(std::min(bytes / (1 << 20), 9e18))) + " MiB";
 }
 
-bool is_divisor(float scale) { return std::isfinite(scale) && scale > 0; }
+/// None, or one that can be divided by for each layer.
+Result<void> check_scales(const KvShape& shape, const std::vector<float>& scales) {
+  if (scales.empty()) return {};
+  check(shape.dtype == DType::f8_e4m3, "CudaKvStorage: scales of a 16-bit type");
+  check(static_cast<int>(scales.size()) == shape.n_layers, "CudaKvStorage: not one scale a layer");
+  for (std::size_t layer = 0; layer < scales.size(); ++layer)
+    if (!std::isfinite(scales[layer]) || scales[layer] <= 0)
+      return fail(ErrorCode::unsupported, "the scales of float8_e4m3 keys and values must be finite and over 0, not " +
+                                              std::to_string(scales[layer]) + " as in layer " + std::to_string(layer));
+  return {};
+}
 
 }  // namespace
 
@@ -71,10 +81,8 @@ Result<std::unique_ptr<CudaKvStorage>> CudaKvStorage::make(const Device& device,
   if (shape.head_dim < 2 || shape.head_dim > kMaxHeadDim || shape.head_dim % 2 != 0)
     return fail(ErrorCode::unsupported, "CUDA's attention takes even head sizes up to " + std::to_string(kMaxHeadDim) +
                                             ", not " + std::to_string(shape.head_dim));
-  if (shape.dtype == DType::f8_e4m3 && !(is_divisor(shape.k_scale) && is_divisor(shape.v_scale)))
-    return fail(ErrorCode::unsupported, "the scales of float8_e4m3 keys and values must be finite and over 0, not " +
-                                            std::to_string(shape.k_scale) + " and " + std::to_string(shape.v_scale));
-  check(shape.dtype == DType::f8_e4m3 || (shape.k_scale == 1 && shape.v_scale == 1), "CudaKvStorage: scales of a 16-bit type");
+  BATON_TRY_VOID(check_scales(shape, shape.k_scales));
+  BATON_TRY_VOID(check_scales(shape, shape.v_scales));
   check(shape.n_layers >= 1 && shape.n_blocks >= 1 && shape.n_kv_heads >= 1, "CudaKvStorage: an empty shape");
   check(shape.block_len >= 16 && shape.block_len <= 256 && (shape.block_len & (shape.block_len - 1)) == 0,
         "CudaKvStorage: block_len is not a power of two from 16 to 256");
