@@ -52,6 +52,7 @@ TESTED_THROUGH = {
     "src/apps/bench/stream_load.cpp": "tests/e2e/test_streams.py",
     "src/apps/chat.cpp": "tests/e2e/test_programs.py",
     "src/apps/demo.cpp": "tests/e2e/test_programs.py",
+    "src/apps/flags.cpp": "tests/apps/options_test.cpp",
     "src/apps/generate.cpp": "tests/e2e/test_generate.py",
     "src/apps/progress.cpp": "tests/e2e/test_programs.py",
     "src/apps/serving.cpp": "tests/e2e/test_generate.py",

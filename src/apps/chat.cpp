@@ -154,20 +154,6 @@ Result<void> run(ChatOptions options) {
 
 }  // namespace
 
-void add_chat_options(CLI::App& app, ChatOptions& options) {
-  options.model.log_level = "warning";  // log lines would disturb the conversation
-  add_model_options(app, options.model);
-  app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
-  app.add_option("--use-prefix", options.prefix, "Name of the --prefix to begin with, if there are several")
-      ->group("Conversation");
-  app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")
-      ->check(CLI::NonNegativeNumber)
-      ->group("Conversation");
-  app.add_option("--max-tokens", options.max_tokens, "Of an answer (default: what the context has left)")
-      ->check(CLI::PositiveNumber)
-      ->group("Conversation");
-}
-
 int chat_main(ChatOptions options) {
   use_log_level(options.model);
   if (const auto chosen = choose_prefix(options); !chosen) {

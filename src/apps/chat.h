@@ -10,7 +10,7 @@ namespace baton {
 
 struct ChatOptions {
   ModelFlags model;
-  std::string system;           ///< text of a system message
+  std::string system;  ///< text of a system message
   /// Name of a registered prompt to begin with; empty: the only --prefix, or the demo model's shop if there is no
   /// model.
   std::string prefix;

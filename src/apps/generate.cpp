@@ -244,21 +244,6 @@ Result<void> run(const GenerateOptions& options) {
 
 }  // namespace
 
-void add_generate_options(CLI::App& app, GenerateOptions& options) {
-  add_model_options(app, options.model);
-  app.add_option("--prompts", options.prompts,
-                 "JSON lines {id?, prompt | messages, prefix?, temperature, max_tokens, ...}; - for standard input")
-      ->capture_default_str()
-      ->group("Prompts");
-  app.add_option("--temperature", options.temperature, "For lines that say none")
-      ->check(CLI::NonNegativeNumber)
-      ->group("Prompts");
-  app.add_option("--max-tokens", options.max_tokens,
-                 "For lines that say none (else 16 for a prompt, what the context has left for messages)")
-      ->check(CLI::PositiveNumber)
-      ->group("Prompts");
-}
-
 int generate_main(const GenerateOptions& options) {
   use_log_level(options.model);
   std::signal(SIGINT, [](int) { interrupted = 1; });

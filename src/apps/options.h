@@ -10,10 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "core/result.h"
 #include "load/model_options.h"
+
+namespace CLI {
+class App;
+}
 
 namespace baton {
 

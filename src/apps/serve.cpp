@@ -79,39 +79,6 @@ Result<void> run(const ServeCommandOptions& options) {
 
 }  // namespace
 
-void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
-  add_model_options(app, options.model);
-  const auto row = [&](const char* flags, auto& value, const char* help, const char* group) {
-    return app.add_option(flags, value, help)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-        ->capture_default_str()
-        ->group(group);
-  };
-  const auto list = [&](const char* flags, std::vector<std::string>& value, const char* help, const char* group) {
-    return app.add_option(flags, value, help)->delimiter(',')->allow_extra_args(false)->group(group);
-  };
-  list("--served-model-name", options.served_model_names,
-       "Names that requests may use for the model, one or more (default: MODEL, which comes first)", "Server")
-      ->allow_extra_args(true);
-  row("--host", options.host, "Address to listen on (default: all interfaces)", "Server");
-  row("--port", options.port, "Port; 0: any free one", "Server")->check(CLI::Range(0, 65535));
-  row("--uds", options.uds, "Unix socket to listen on in place of host and port", "Server");
-  list("--api-key", options.api_keys, "Keys that /v1 asks for (Authorization: Bearer KEY)", "Server");
-  row("--ssl-keyfile", options.ssl_keyfile, "TLS: private key, PEM", "Server")->check(CLI::ExistingFile);
-  row("--ssl-certfile", options.ssl_certfile, "TLS: certificate chain, PEM", "Server")->check(CLI::ExistingFile);
-  list("--allowed-origins", options.allowed_origins, "CORS: pages that may call (*)", "Server");
-  list("--allowed-methods", options.allowed_methods, "CORS: methods (*)", "Server");
-  list("--allowed-headers", options.allowed_headers, "CORS: headers (*)", "Server");
-  app.add_flag("--allow-credentials", options.allow_credentials, "CORS: cookies and keys of pages")->group("Server");
-  row("--prefix-folder", options.prefix_folder,
-      "Folder whose files NAME.txt and NAME.json are prefixes; they come, change and go with the files", "Prefixes")
-      ->check(CLI::ExistingDirectory);
-  row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")
-      ->check(CLI::Range(0, 20));
-  row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")
-      ->check(CLI::Range(0, 86400));
-}
-
 int serve_main(const ServeCommandOptions& options) {
   use_log_level(options.model);
   if (const auto good = check_names(options); !good) {

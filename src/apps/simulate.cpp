@@ -124,34 +124,6 @@ Result<void> run(const SimulateOptions& options, const std::string& command) {
 
 }  // namespace
 
-void add_simulate_options(CLI::App& app, SimulateOptions& options) {
-  const auto row = [&](const char* flags, auto& value, const char* help) {
-    return app.add_option(flags, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->capture_default_str();
-  };
-  row("TRACE", options.trace,
-      "JSON lines {timestamp, input_length, output_length, hash_ids?} (Mooncake) or a table "
-      "TIMESTAMP,ContextTokens,GeneratedTokens "
-      "(Azure); - for standard input");
-  row("--cache-tokens", options.cache_tokens,
-      "Tokens that the cache holds, with K, M or G (thousands); 0: all of the trace at once")
-      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{{"K", 1000}, {"M", 1000000}, {"G", 1000000000}}));
-  row("--block-size", options.block_size, "Tokens a block")->check(CLI::Range(1, 4096));
-  row("--eviction", options.eviction, "reuse: what was found again stays longer, as the server does; lru: least recently used")
-      ->check(CLI::IsMember({"reuse", "lru"}));
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
-               "Keep blocks of prompts (on)");
-  row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096));
-  row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536));
-  row("--max-prefill-tokens", options.max_prefill_tokens, "Prompt tokens of a step in which others decode; 0: no other limit")
-      ->check(CLI::NonNegativeNumber);
-  row("--step-ms", options.step_ms, "What a step takes at least")->check(CLI::Range(0.001, 1e6));
-  row("--tokens-per-second", options.tokens_per_second, "How fast prompts are computed beside that")
-      ->check(CLI::Range(1.0, 1e12));
-  row("--rate", options.rate, "Arrivals this many times as fast as in the trace")->check(CLI::Range(1e-6, 1e6));
-  row("--limit", options.limit, "The first so many requests only; 0: all")->check(CLI::NonNegativeNumber);
-  row("--json", options.json_file, "File for the numbers as JSON");
-}
-
 int simulate_main(const SimulateOptions& options, const std::string& command) {
   if (const auto done = run(options, command); !done) {
     fmt::print(stderr, "baton simulate: {}\n", done.error().message);

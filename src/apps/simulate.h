@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace baton {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
 
 #include "core/log.h"
 

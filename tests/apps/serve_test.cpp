@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
 
 namespace baton {
 namespace {

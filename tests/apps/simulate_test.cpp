@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
 
 #include "apps/trace.h"
 #include "io/file.h"

@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/bench/attention_cases.h"
 #include "apps/bench/attention_report.h"
 #include "core/result.h"
+
+namespace CLI {
+class App;
+}
 
 namespace baton {
 

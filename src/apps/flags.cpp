@@ -1,0 +1,404 @@
+/// The flags of every program as rows: names, help, limits; and their names in the environment. CLI11 takes seconds to compile, so
+/// only this file and main.cpp include it.
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "apps/bench/attention_bench.h"
+#include "apps/bench/decode_bench.h"
+#include "apps/bench/stream_bench.h"
+#include "apps/chat.h"
+#include "apps/demo.h"
+#include "apps/generate.h"
+#include "apps/options.h"
+#include "apps/serve.h"
+#include "apps/simulate.h"
+#include "io/json.h"
+#include "server/speculative_config.h"
+
+namespace baton {
+
+namespace {
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const int substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest_flag(const CLI::App& app, std::string_view flag) {
+  std::string best;
+  int best_distance = std::numeric_limits<int>::max();
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const int distance = edit_distance(flag, "--" + name);
+      if (distance < best_distance) {
+        best = "--" + name;
+        best_distance = distance;
+      }
+    }
+  }
+  return best;
+}
+
+/// Adds an option to a group of the help text; if it is given several times, the last one counts.
+template <class Value>
+CLI::Option* row(CLI::App& app, const char* group, const char* flags, Value& value, const char* help) {
+  return app.add_option(flags, value, help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->capture_default_str()
+      ->group(group);
+}
+
+/// Adds an option whose text `parse` turns into the value; a text that it refuses is a usage error.
+template <class Value, class Parse>
+void parsed_row(CLI::App& app, const char* group, const char* flags, Value& value, const char* help, Parse parse) {
+  app.add_option_function<std::string>(
+         flags,
+         [&value, parse](const std::string& text) {
+           Result<Value> parsed = parse(text);
+           if (!parsed) throw CLI::ValidationError(parsed.error().message);
+           value = std::move(*parsed);
+         },
+         help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->group(group);
+}
+
+Result<SpeculationOptions> parse_speculation(const std::string& text) {
+  constexpr std::string_view kFlag = "--speculative-config";
+  BATON_TRY(const json::Value config, json::parse(text, kFlag));
+  return parse_speculative_config(config, kFlag);
+}
+
+void add_scheduler_options(CLI::App& app, ModelFlags& options) {
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+               "Keep the blocks of prompts for later requests that begin alike (on)")
+      ->group("Cache and scheduler");
+  row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens in a block of the cache")
+      ->check(CLI::IsMember({16, 32, 64, 128, 256}));
+  row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")
+      ->check(CLI::IsMember(choices(kDtypeNames)));
+  parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
+             "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
+             [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
+  row(app, "Cache and scheduler", "--gpu-memory-utilization", options.gpu_memory_utilization,
+      "Share of free memory that the cache may use")
+      ->check(CLI::Range(0.01, 1.0));
+  row(app, "Cache and scheduler", "--max-num-seqs", options.max_num_seqs, "Sequences that run at the same time")
+      ->check(CLI::Range(1, 4096));
+  row(app, "Cache and scheduler", "--max-num-batched-tokens", options.max_num_batched_tokens, "Most tokens in a step")
+      ->check(CLI::Range(1, 65536));
+  row(app, "Cache and scheduler", "--max-prefill-tokens", options.max_prefill_tokens,
+      "Most prompt tokens in a step in which other requests decode; 0: 128 on a CPU, otherwise no separate limit")
+      ->check(CLI::NonNegativeNumber);
+  row(app, "Cache and scheduler", "--step-timeout", options.step_timeout_s,
+      "Seconds after which an unfinished step is logged and /health answers 503; 0: never")
+      ->check(CLI::Range(0.0, 86400.0));
+  row(app, "Cache and scheduler", "--max-num-queued-reqs", options.max_num_queued_reqs,
+      "Requests that may wait; further requests get 503; 0: no limit")
+      ->check(CLI::NonNegativeNumber);
+}
+
+}  // namespace
+
+std::vector<std::string> choices(std::span<const std::string_view> names) { return {names.begin(), names.end()}; }
+
+void add_model_options(CLI::App& app, ModelFlags& options) {
+  row(app, "Options", "MODEL,--model", options.model,
+      "Folder or Hugging Face id of the model; 'demo' or nothing: the demo model")
+      ->default_str("");
+  row(app, "Model", "--revision", options.revision, "Branch, tag or commit of the model");
+  row(app, "Model", "--download-dir", options.download_dir, "Folder for downloaded models (default: the Hugging Face cache)");
+  row(app, "Model", "--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
+      ->check(CLI::IsMember(choices(kLoadFormats)));
+  row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float32")
+      ->check(CLI::IsMember(choices(kDtypeNames)));
+  row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt plus answer in tokens; 0: the model's limit")
+      ->check(CLI::NonNegativeNumber);
+  row(app, "Model", "--chat-template", options.chat_template, "File with a chat template that replaces the model's")
+      ->check(CLI::ExistingFile);
+  row(app, "Model", "--generation-config", options.generation_config,
+      "auto: the model's generation_config.json sets sampling defaults; vllm: it is ignored")
+      ->check(CLI::IsMember(choices(kGenerationConfigs)));
+  row(app, "Model", "--seed", options.seed, "Seed for requests without one");
+
+  row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember(choices(kBackendNames)));
+  row(app, "Device", "--threads", options.threads, "Threads of the CPU backend; 0: as many as CPU affinity and quota allow")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--enforce-eager", options.enforce_eager,
+               "Launch the operations of a decode step one by one instead of as a CUDA graph; no effect on a CPU")
+      ->group("Device");
+
+  row(app, "Attention", "--attention", options.attention,
+      "relay: shared prompts are read once per step for all requests; paged: each request reads them")
+      ->check(CLI::IsMember(choices(kAttentionNames)));
+  app.add_flag("--batch-invariant", options.batch_invariant,
+               "Bit-identical answers alone or in a batch, with a cold or warm cache, relay or paged; slower")
+      ->group("Attention");
+
+  add_scheduler_options(app, options);
+
+  parsed_row(app, "Speculation", "--speculative-config", options.speculation,
+             "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: draft the tokens that followed "
+             "the same prompt_lookup_min (2) to prompt_lookup_max (4) tokens earlier; same answers, sooner",
+             parse_speculation);
+  app.add_option("--prefix", options.prefixes,
+                 "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
+                 "messages), computed and pinned before the first request")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("Prefixes");
+  row(app, "Prefixes", "--max-pinned-blocks", options.max_pinned_blocks,
+      "Cache blocks that registered prompts may keep; 0: all except those of one longest sequence")
+      ->check(CLI::NonNegativeNumber);
+
+  row(app, "Log", "--log-level", options.log_level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")
+      ->check(CLI::ExistingFile)
+      ->group("Log");
+}
+
+void name_environment_variables(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_lnames()[0] == "config") continue;
+    std::string name = "BATON_" + option->get_lnames()[0];
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
+    option->envname(name);
+  }
+}
+
+Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras) {
+  if (extras.empty()) return {};
+  // An unknown flag is named rather than an unknown word, because the word is probably its value.
+  const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
+  if (flag == extras.end()) return fail(ErrorCode::invalid_request, fmt::format("unexpected argument '{}'", extras[0]));
+  const std::string name = flag->substr(0, flag->find('='));
+  return fail(ErrorCode::invalid_request,
+              fmt::format("unknown flag {}; the nearest there is: {}", name, nearest_flag(app, name)));
+}
+
+void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
+  add_model_options(app, options.model);
+  const auto row = [&](const char* flags, auto& value, const char* help, const char* group) {
+    return app.add_option(flags, value, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->capture_default_str()
+        ->group(group);
+  };
+  const auto list = [&](const char* flags, std::vector<std::string>& value, const char* help, const char* group) {
+    return app.add_option(flags, value, help)->delimiter(',')->allow_extra_args(false)->group(group);
+  };
+  list("--served-model-name", options.served_model_names,
+       "Names that requests may use for the model, one or more (default: MODEL, which comes first)", "Server")
+      ->allow_extra_args(true);
+  row("--host", options.host, "Address to listen on (default: all interfaces)", "Server");
+  row("--port", options.port, "Port; 0: any free one", "Server")->check(CLI::Range(0, 65535));
+  row("--uds", options.uds, "Unix socket to listen on in place of host and port", "Server");
+  list("--api-key", options.api_keys, "Keys that /v1 asks for (Authorization: Bearer KEY)", "Server");
+  row("--ssl-keyfile", options.ssl_keyfile, "TLS: private key, PEM", "Server")->check(CLI::ExistingFile);
+  row("--ssl-certfile", options.ssl_certfile, "TLS: certificate chain, PEM", "Server")->check(CLI::ExistingFile);
+  list("--allowed-origins", options.allowed_origins, "CORS: pages that may call (*)", "Server");
+  list("--allowed-methods", options.allowed_methods, "CORS: methods (*)", "Server");
+  list("--allowed-headers", options.allowed_headers, "CORS: headers (*)", "Server");
+  app.add_flag("--allow-credentials", options.allow_credentials, "CORS: cookies and keys of pages")->group("Server");
+  row("--prefix-folder", options.prefix_folder,
+      "Folder whose files NAME.txt and NAME.json are prefixes; they come, change and go with the files", "Prefixes")
+      ->check(CLI::ExistingDirectory);
+  row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")
+      ->check(CLI::Range(0, 20));
+  row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")
+      ->check(CLI::Range(0, 86400));
+}
+
+void add_generate_options(CLI::App& app, GenerateOptions& options) {
+  add_model_options(app, options.model);
+  app.add_option("--prompts", options.prompts,
+                 "JSON lines {id?, prompt | messages, prefix?, temperature, max_tokens, ...}; - for standard input")
+      ->capture_default_str()
+      ->group("Prompts");
+  app.add_option("--temperature", options.temperature, "For lines that say none")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Prompts");
+  app.add_option("--max-tokens", options.max_tokens,
+                 "For lines that say none (else 16 for a prompt, what the context has left for messages)")
+      ->check(CLI::PositiveNumber)
+      ->group("Prompts");
+}
+
+void add_chat_options(CLI::App& app, ChatOptions& options) {
+  options.model.log_level = "warning";  // log lines would disturb the conversation
+  add_model_options(app, options.model);
+  app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
+  app.add_option("--use-prefix", options.prefix, "Name of the --prefix to begin with, if there are several")
+      ->group("Conversation");
+  app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Conversation");
+  app.add_option("--max-tokens", options.max_tokens, "Of an answer (default: what the context has left)")
+      ->check(CLI::PositiveNumber)
+      ->group("Conversation");
+}
+
+void add_demo_options(CLI::App& app, DemoOptions& options) {
+  app.add_option("--device", options.device, "cpu or cuda")
+      ->check(CLI::IsMember(choices(kBackendNames)))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--questions", options.n_questions, "Questions asked at once, at most 256")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_flag("--skip-large", options.skip_large, "Without the two lines of the 110 M shape");
+  app.add_option("--json", options.json_file, "File for the numbers");
+}
+
+void add_simulate_options(CLI::App& app, SimulateOptions& options) {
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->capture_default_str();
+  };
+  row("TRACE", options.trace,
+      "JSON lines {timestamp, input_length, output_length, hash_ids?} (Mooncake) or a table "
+      "TIMESTAMP,ContextTokens,GeneratedTokens "
+      "(Azure); - for standard input");
+  row("--cache-tokens", options.cache_tokens,
+      "Tokens that the cache holds, with K, M or G (thousands); 0: all of the trace at once")
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{{"K", 1000}, {"M", 1000000}, {"G", 1000000000}}));
+  row("--block-size", options.block_size, "Tokens a block")->check(CLI::Range(1, 4096));
+  row("--eviction", options.eviction, "reuse: what was found again stays longer, as the server does; lru: least recently used")
+      ->check(CLI::IsMember({"reuse", "lru"}));
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+               "Keep blocks of prompts (on)");
+  row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096));
+  row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536));
+  row("--max-prefill-tokens", options.max_prefill_tokens, "Prompt tokens of a step in which others decode; 0: no other limit")
+      ->check(CLI::NonNegativeNumber);
+  row("--step-ms", options.step_ms, "What a step takes at least")->check(CLI::Range(0.001, 1e6));
+  row("--tokens-per-second", options.tokens_per_second, "How fast prompts are computed beside that")
+      ->check(CLI::Range(1.0, 1e12));
+  row("--rate", options.rate, "Arrivals this many times as fast as in the trace")->check(CLI::Range(1e-6, 1e6));
+  row("--limit", options.limit, "The first so many requests only; 0: all")->check(CLI::NonNegativeNumber);
+  row("--json", options.json_file, "File for the numbers as JSON");
+}
+
+void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) {
+  app.add_option("--device", options.device, "Where attention runs")
+      ->check(CLI::IsMember(choices(kBackendNames)))
+      ->capture_default_str();
+  app.add_option("--device-number", options.device_number, "Which CUDA device")
+      ->check(CLI::Range(0, 63))
+      ->capture_default_str();
+  app.add_option("--attention-blocks", options.attention_blocks,
+                 "Blocks of the CUDA kernel's grid (0: as many as it holds at once)")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "CPU threads (0: all this process may use)")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option(
+         "--kv-cache-dtype", options.kv_cache_dtype,
+         "Type of keys and values; queries have it too, bfloat16 for float8_e4m3. auto: bfloat16, on CUDA float16 for W1")
+      ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float8_e4m3", "float32"}))
+      ->capture_default_str();
+  app.add_option("--tables", options.tables, "W1 (Flash-Decoding), W2 (RelayAttention), W3 (Llama-3-8B)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"W1", "W2", "W3"}))
+      ->capture_default_str();
+  CLI::Option* requests =
+      app.add_option("--requests", options.free.requests, "Requests of a shape of your own, in place of the tables")
+          ->delimiter(',')
+          ->check(CLI::Range(1, 65536));
+  const auto shape = [&](const char* name, auto& value, const char* text) {
+    return app.add_option(name, value, text)->needs(requests)->capture_default_str();
+  };
+  shape("--shared", options.free.shared, "Tokens they share, whole blocks of 16")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1 << 20));
+  shape("--own", options.free.own, "Tokens of each request behind them")->delimiter(',')->check(CLI::Range(1, 1 << 20));
+  shape("--groups", options.free.n_groups, "Prefixes that the requests are divided among")->check(CLI::Range(1, 65536));
+  shape("--heads", options.free.n_heads, "Query heads")->check(CLI::Range(1, 1024));
+  shape("--kv-heads", options.free.n_kv_heads, "KV heads")->check(CLI::Range(1, 1024));
+  shape("--head-dim", options.free.head_dim, "Elements of a head")->check(CLI::Range(1, 1024));
+  app.add_option("--runs", options.n_runs, "Runs of each arm, interleaved (default: 7 on a CPU, 25 on CUDA)")
+      ->check(CLI::Range(1, 1000));
+  app.add_flag("--processor-time", options.processor_time,
+               "One CPU thread, by its processor time: for a machine that others use");
+  app.add_option("--arms", options.arms, "paged: each request reads its context by itself; relay: shared runs are read once")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"paged", "relay"}))
+      ->capture_default_str();
+  app.add_flag("--explain", options.explain, "Print the plan of each case: what was relayed, and by which costs");
+  app.add_option("--json", options.json_file, "File for the numbers");
+}
+
+void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
+  add_model_options(app, options.model);
+  // The arms and their numbers of requests decide these; nothing here reads texts.
+  for (const char* flag : {"--attention", "--max-num-seqs", "--max-num-queued-reqs", "--enable-prefix-caching", "--prefix",
+                           "--max-pinned-blocks", "--chat-template", "--generation-config"})
+    app.remove_option(app.get_option(flag));
+  const auto row = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
+  };
+  row("--shape", options.shape,
+      "With random weights in place of a model: a name of bench/shapes, or a folder with a config.json");
+  row("--shared", options.shared, "Tokens of the shared prompt")->check(CLI::Range(0, 1 << 20));
+  row("--own", options.own, "Prompt tokens of each request behind it (at least one is sent)")->check(CLI::Range(0, 1 << 20));
+  row("--new", options.n_new, "Tokens each request generates; the first is not timed")->check(CLI::Range(2, 1 << 20));
+  row("--requests", options.requests, "Numbers of requests at once")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 4096));
+  row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
+  row("--arms", options.arms,
+      "relay: the shared prompt is read once a step; paged: by each request; unshared: each has a copy of its own")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"relay", "paged", "unshared"}));
+  row("--json", options.json_file, "File for the numbers");
+}
+
+void add_stream_bench_options(CLI::App& app, StreamBenchOptions& options) {
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)->capture_default_str()->group("Load");
+  };
+  row("URL,--url", options.url, "The server: http://HOST:PORT");
+  row("--clients", options.n_clients, "Connections, each with one request after another; 0: only wait, and look at the server")
+      ->check(CLI::Range(0, 60000));
+  row("--seconds", options.seconds, "Requests begin for so long; those under way end")->check(CLI::Range(0.0, 86400.0));
+  row("--requests", options.n_requests, "Requests in all; 0: no limit but the seconds")->check(CLI::NonNegativeNumber);
+  row("--max-tokens", options.max_tokens, "Tokens of each answer, exactly")->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--chat,!--completions", options.is_chat, "/v1/chat/completions (the default) or /v1/completions")
+      ->group("Load");
+  app.add_flag("--text-only", options.text_only, "Do not ask for token ids: what most clients do, but a lost token is not seen")
+      ->group("Load");
+  row("--prompts", options.prompts_file, "JSON lines {messages | prompt, prefix?} to take in turn; default: short questions")
+      ->check(CLI::ExistingFile);
+  row("--server-pid", options.server_pid,
+      "The server's process, if it is on this machine: its processor time is shown by thread")
+      ->check(CLI::NonNegativeNumber);
+  row("--json", options.json_file, "File for the numbers");
+}
+
+}  // namespace baton
