@@ -10,6 +10,7 @@
 ///     attention  of build: order, plan and pack of attention, measured over the same lengths on its own
 ///     commit     results read, and applied by the scheduler
 ///     publish    metrics, events, what has ended, and what came in
+///     all        the whole step; `least` is the shortest one, which other programs on the machine disturb least
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -116,6 +117,7 @@ class HostSteps {
     state.counters["commit"] = median(commit_);
     state.counters["publish"] = median(publish_);
     state.counters["all"] = median(all_);
+    state.counters["least"] = all_.empty() ? 0 : *std::ranges::min_element(all_);
   }
 
   double total_us = 0;  ///< of the last step

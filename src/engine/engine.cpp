@@ -394,6 +394,7 @@ void Engine::Impl::commit_oldest() {
     if (Sequence* sequence = scheduler_.find(reads.id)) metrics_recorder_.read(*sequence, reads);
   }
   const auto now = Sequence::Clock::now();
+  news_.reserve(news_.size() + outcomes.size());
   for (StepOutcome& outcome : outcomes) {
     Sequence& sequence = *scheduler_.find(outcome.id);
     metrics_recorder_.generated(sequence, outcome, now);

@@ -18,7 +18,11 @@ class EventQueue {
     if (events.empty()) return;
     {
       const std::scoped_lock lock(mutex_);
-      for (Event& event : events) events_.push_back(std::move(event));
+      if (events_.empty()) {
+        events_ = std::move(events);
+      } else {
+        for (Event& event : events) events_.push_back(std::move(event));
+      }
     }
     arrived_.notify_one();
   }

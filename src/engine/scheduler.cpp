@@ -92,15 +92,16 @@ StepPlan Scheduler::plan() {
   sketch.plan.step = next_step_++;
   sketch.budget = options_.max_num_batched_tokens;
   sketch.max_scores = options_.max_scores;
-  std::vector<Sequence*> running;
-  running.reserve(running_.size());
-  for (const auto& [rank, sequence] : running_) running.push_back(sequence);
-  sketch.reserve(running.size());
-  plan_running(sketch, running, /*decodes=*/true);
+  if (std::exchange(is_order_stale_, false)) {
+    running_order_.clear();
+    for (const auto& [rank, sequence] : running_) running_order_.push_back(sequence);
+  }
+  sketch.reserve(running_order_.size());
+  plan_running(sketch, running_order_, /*decodes=*/true);
   sketch.plan.n_decodes = sketch.plan.n_rows;
   if (sketch.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
     sketch.budget = std::min(sketch.budget, options_.max_prefill_tokens);
-  plan_running(sketch, running, /*decodes=*/false);
+  plan_running(sketch, running_order_, /*decodes=*/false);
   for (std::size_t i = 0; i < sketch.members.size(); ++i) {
     apply(*sketch.members[i], sketch.plan.sequences[i]);
     begin_slot_anew(*sketch.members[i], sketch.plan);
@@ -189,6 +190,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   sequence.is_slot_behind = false;
   running_.erase(rank_of(sequence));
   n_speculating_ -= sequence.speculation ? 1 : 0;
+  is_order_stale_ = true;
   n_list_entries_ -= sequence.n_list_entries();
   n_block_entries_ -= cache_.n_blocks_for(sequence.max_positions());
 }
@@ -312,14 +314,15 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   sketch.budget -= n_kept;
   const std::int32_t n_rows = sketch.n_rows_of(sequence, n_cached, n_left);
   sketch.budget += n_kept;
-  const bool has_room = (!is_settled(sequence) || cache_.reserve(sequence.table, n_soon)) &&
-                        cache_.extend(sequence.table, n_cached + n_rows);
+  const bool has_room =
+      (!is_settled(sequence) || cache_.reserve(sequence.table, n_soon)) && cache_.extend(sequence.table, n_cached + n_rows);
   check(has_room, "Scheduler: blocks that were available are not");
 
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   waiting_.erase(rank_of(sequence));
   running_.emplace(rank_of(sequence), &sequence);
+  is_order_stale_ = true;
   running_blocks_.update(sequence.slot, sequence.table.hashes);
   n_speculating_ += sequence.speculation ? 1 : 0;
   n_list_entries_ += sequence.n_list_entries();
@@ -340,8 +343,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   sketch.plan.reset_slots.push_back(sequence.slot);
   sketch.add(sequence, n_rows);
   apply(sequence, sketch.plan.sequences.back());
-  for (int g = 0; g < cache_.n_groups(); ++g)
-    sketch.n_claimed[static_cast<std::size_t>(g)] += n_claimed_by(sequence, g);
+  for (int g = 0; g < cache_.n_groups(); ++g) sketch.n_claimed[static_cast<std::size_t>(g)] += n_claimed_by(sequence, g);
   return true;
 }
 
@@ -452,6 +454,8 @@ void Scheduler::check_invariants() const {
             n_list_entries <= options_.max_list_entries && n_block_entries <= options_.max_block_entries,
         "Scheduler: the running sequences need more of a step than it holds, or are counted wrong");
   check(static_cast<std::int32_t>(slots.size()) == options_.max_num_seqs, "Scheduler: a slot is lost");
+  check(is_order_stale_ || std::ranges::equal(running_, running_order_, {}, [](const auto& entry) { return entry.second; }),
+        "Scheduler: the order of the running sequences is stale");
   check(!running_.empty() || running_blocks_.is_empty(), "Scheduler: blocks of sequences that do not run are counted");
   cache_.check_invariants(tables);
 }

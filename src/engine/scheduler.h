@@ -183,10 +183,12 @@ class Scheduler {
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   SequenceId last_id_;  ///< of the sequence that was added last
   Queue running_;
+  std::vector<Sequence*> running_order_;  ///< those of running_, one after the other; stale where is_order_stale_
+  bool is_order_stale_ = false;
   RunningBlocks running_blocks_;
   Queue waiting_;
   std::vector<SequenceId> finished_;
-  std::vector<SlotId> free_slots_;  ///< a stack
+  std::vector<SlotId> free_slots_;    ///< a stack
   std::int64_t n_list_entries_ = 0;   ///< of the running sequences
   std::int64_t n_block_entries_ = 0;  ///< of the running sequences, at their longest
   RowCost row_cost_;
