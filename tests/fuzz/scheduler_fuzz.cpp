@@ -56,6 +56,7 @@ class Load {
     options.max_num_batched_tokens = input.ConsumeIntegralInRange<std::int32_t>(options.max_num_seqs, 60);
     options.max_prefill_tokens = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::int32_t>(1, 20) : 0;
     options.max_drafts = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::int32_t>(1, 20) : 0;
+    options.drafters_wait_alone = input.ConsumeBool();
     return options;
   }
 
@@ -87,12 +88,14 @@ class Load {
     take();
   }
 
-  /// Plans a step and commits those before it, as the engine does: one stays in flight unless the next plan needs its tokens.
+  /// Plans a step and commits those before it, as the engine does: one stays in flight unless the next plan awaits it.
   void step() {
+    const bool awaited = !in_flight_.empty() && scheduler_.awaits_commit();
+    while (awaited && !in_flight_.empty()) commit();
     baton::StepPlan plan = scheduler_.plan();
     scheduler_.check_invariants();
     baton::check(plan.n_rows <= options_.max_num_batched_tokens, "more rows than a step has");
-    const std::size_t n_kept = plan.is_empty() || plan.is_awaited ? 0 : 1;
+    const std::size_t n_kept = plan.is_empty() ? 0 : 1;
     if (!plan.is_empty()) in_flight_.push_back(baton::testing::build(scheduler_, std::move(plan)));
     while (in_flight_.size() > n_kept) commit();
   }
