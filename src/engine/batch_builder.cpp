@@ -15,7 +15,8 @@ namespace baton {
 struct BatchBuilder::Work {
   std::vector<const Sequence*> in_plan_order;
   std::vector<SequenceRows> unordered;  ///< in plan order
-  std::vector<SequenceRows> rows;
+  std::vector<std::int32_t> order;      ///< indices into the plan, in batch order
+  std::vector<SequenceRows> rows;       ///< of the layer group in the making
   std::vector<std::int32_t> first_row;  ///< of each sequence, and the end
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_indices;
@@ -28,10 +29,8 @@ struct BatchBuilder::Work {
   void clear() {
     unordered.clear();
     in_plan_order.clear();
-    rows.clear();
     first_row.clear();
     token_ids.clear();
-    kv_indices.clear();
     samples.clear();
     lists.clear();
     reset_slots.clear();
@@ -45,6 +44,12 @@ TokenId token_at(const Sequence& sequence, const PlannedSequence& planned, std::
   if (!planned.drafts.empty()) return planned.drafts.at(static_cast<std::size_t>(position - sequence.n_tokens()));
   check(position == sequence.n_tokens() && sequence.n_samples_in_flight > 0, "BatchBuilder: a row whose token nobody samples");
   return kLastTokenOfSlot;
+}
+
+/// A sequence's rows as the attention of a layer group sees them.
+SequenceRows rows_of(const Sequence& sequence, const PlannedSequence& planned, int group) {
+  return {planned.slot, sequence.table.blocks_of(group), planned.first_position + planned.n_rows, planned.n_rows,
+          sequence.table.groups[static_cast<std::size_t>(group)].first_block};
 }
 
 /// Bytes a sequence would read in one layer as a leaf by itself: its context once for every tile of its rows.
@@ -62,32 +67,31 @@ std::int64_t plain_bytes(std::span<const TokenRow> rows, const AttentionShape& s
 BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options)
     : groups_(std::move(groups)), options_(options), work_(std::make_unique<Work>()) {
   check(!groups_.empty(), "BatchBuilder: no layer group");
+  const auto full = std::ranges::find(groups_, 0, [](const LayerGroup& group) { return group.shape.window; });
+  order_group_ = full != groups_.end() ? static_cast<int>(full - groups_.begin()) : 0;
 }
 BatchBuilder::~BatchBuilder() = default;
 BatchBuilder::BatchBuilder(BatchBuilder&&) noexcept = default;
 
-/// Rows, KV indices and samples of the plan's sequences, in batch order.
+/// Rows and samples of the plan's sequences, in batch order.
 void BatchBuilder::lay_out(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find, BuiltStep& built) {
   Work& work = *work_;
   work.clear();
   for (const PlannedSequence& planned : plan.sequences) {
     work.in_plan_order.push_back(&find(planned.id));
-    work.unordered.push_back(
-        {planned.slot, work.in_plan_order.back()->table.blocks_of(0), planned.first_position + planned.n_rows, planned.n_rows});
+    work.unordered.push_back(rows_of(*work.in_plan_order.back(), planned, order_group_));
   }
-  const std::int32_t block_len = groups_[0].shape.block_len;
-  for (const std::int32_t index : planner_.order(work.unordered)) {
+  const std::span<const std::int32_t> order = planner_.order(work.unordered);
+  work.order.assign(order.begin(), order.end());
+  for (const std::int32_t index : work.order) {
     const auto at = static_cast<std::size_t>(index);
     const PlannedSequence& planned = plan.sequences[at];
     const Sequence& sequence = *work.in_plan_order[at];
-    work.rows.push_back(work.unordered[at]);
     work.first_row.push_back(static_cast<std::int32_t>(work.token_ids.size()));
     Range& own_samples = built.samples_of[at];
     own_samples.first = static_cast<std::int32_t>(work.samples.size());
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
       work.token_ids.push_back(token_at(sequence, planned, position));
-      const std::int64_t block = work.rows.back().blocks[static_cast<std::size_t>(position / block_len)].value;
-      work.kv_indices.push_back(block * block_len + position % block_len);
       if (!sequence.scores_row(position)) continue;
       work.samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(work.token_ids.size()) - 1, position));
       built.drafts_of_sample.emplace_back();
@@ -129,12 +133,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
   built.input.append(SectionKind::token_biases, work.lists.biases);
   built.input.append(SectionKind::token_bans, work.lists.bans);
   built.input.append(SectionKind::allowed_ids, work.lists.allowed_ids);
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const AttentionPlan& attention = planner_.plan(work.rows, groups_[g].shape, options_);
-    append_plan(built.input, attention, static_cast<int>(g));
-    built.input.append(SectionKind::kv_indices, work.kv_indices, static_cast<int>(g));
-    add_reads(groups_[g], attention, built);
-  }
+  for (int group = 0; group < static_cast<int>(groups_.size()); ++group) add_group(plan, group, built);
   built.input.finish();
   work.n_step_bytes = built.input.bytes().size();
   for (const SequenceReads& reads : built.reads) {
@@ -142,6 +141,27 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Se
     built.kv_bytes_saved += reads.kv_bytes_saved;
   }
   return built;
+}
+
+/// Appends what the step does in one layer group: its attention, and where it stores keys and values.
+void BatchBuilder::add_group(const StepPlan& plan, int group, BuiltStep& built) {
+  Work& work = *work_;
+  const LayerGroup& of = groups_[static_cast<std::size_t>(group)];
+  const std::int32_t block_len = of.shape.block_len;
+  work.rows.clear();
+  work.kv_indices.clear();
+  for (const std::int32_t index : work.order) {
+    const auto at = static_cast<std::size_t>(index);
+    const SequenceRows& rows = work.rows.emplace_back(rows_of(*work.in_plan_order[at], plan.sequences[at], group));
+    for (std::int32_t position = rows.kv_len - rows.n_rows; position < rows.kv_len; ++position) {
+      const std::int64_t block = rows.blocks[static_cast<std::size_t>(position / block_len)].value;
+      work.kv_indices.push_back(block * block_len + position % block_len);
+    }
+  }
+  const AttentionPlan& attention = planner_.plan(work.rows, of.shape, options_);
+  append_plan(built.input, attention, group);
+  built.input.append(SectionKind::kv_indices, work.kv_indices, group);
+  add_reads(of, attention, built);
 }
 
 /// Charges every item to the sequences of its rows.

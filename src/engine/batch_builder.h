@@ -63,9 +63,11 @@ class BatchBuilder {
  private:
   struct Work;
   void lay_out(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find, BuiltStep& built);
+  void add_group(const StepPlan& plan, int group, BuiltStep& built);
   void add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built);
 
   std::vector<LayerGroup> groups_;
+  int order_group_ = 0;  ///< the group whose tables order the sequences: one without a window if there is any
   AttentionPlanOptions options_;
   AttentionPlanner planner_;
   std::unique_ptr<Work> work_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "engine/cache_group.h"
 #include "engine/metrics.h"
 #include "engine/request.h"
 #include "engine/watchdog.h"
@@ -57,7 +58,8 @@ struct PrefixInfo {
 /// What a running engine is, for the start line, /metrics and /v1/models.
 struct EngineInfo {
   std::int32_t max_model_len = 0;
-  std::int32_t n_blocks = 0;
+  std::int32_t n_blocks = 0;  ///< of the layer group that has most
+  std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;
   std::int64_t kv_cache_bytes = 0;
   DType kv_dtype = DType::bf16;
@@ -78,7 +80,7 @@ struct EngineInfo {
 /// engine's own by `start`; everything else may be called from any thread.
 class Engine {
  public:
-  /// Sizes the KV cache (see choose_n_blocks) and allocates everything. Errors: out_of_memory, invalid_request (an option out
+  /// Sizes the KV cache (see choose_cache_groups) and allocates everything. Errors: out_of_memory, invalid_request (an option out
   /// of range).
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, std::unique_ptr<Backend> backend,
                                                 std::unique_ptr<Model> model);

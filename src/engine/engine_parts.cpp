@@ -131,6 +131,10 @@ std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelSpec& 
 
 }  // namespace
 
+std::int32_t max_rows_in_flight(const EngineOptions& options) {
+  return static_cast<std::int32_t>(Executor::kMaxInFlight) * options.max_num_batched_tokens;
+}
+
 Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model) {
   const ModelSpec spec = model->spec();
   BATON_TRY_VOID(check_options(options, spec));
@@ -162,19 +166,23 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   plan_options.max_items = bounds.max_items;
   plan_options.max_partials = bounds.max_partials;
   CacheSizeOptions size;
-  for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype)) size.block_bytes += shape.block_bytes();
+  for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype))
+    size.groups.push_back({shape.block_bytes(), groups.at(size.groups.size()).shape.window});
 
   BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), bounds));
   size.block_len = options.block_len;
   size.max_model_len = info.max_model_len;
   size.max_num_seqs = options.max_num_seqs;
+  size.max_rows_in_flight = max_rows_in_flight(options);
   size.kv_cache_bytes = options.kv_cache_bytes;
   size.free_memory_bytes = executor->backend().free_memory_bytes();
   size.memory_utilization = options.memory_utilization;
   size.is_host_memory = capabilities.shares_host_memory;
-  BATON_TRY(info.n_blocks, choose_n_blocks(size));
-  info.kv_cache_bytes = info.n_blocks * size.block_bytes;
-  BATON_TRY_VOID(executor->allocate_cache(info.n_blocks, options.block_len, options.kv_dtype));
+  BATON_TRY(info.cache_groups, choose_cache_groups(size));
+  info.n_blocks = std::ranges::max(info.cache_groups, {}, &CacheGroup::n_blocks).n_blocks;
+  for (std::size_t g = 0; g < size.groups.size(); ++g)
+    info.kv_cache_bytes += info.cache_groups[g].n_blocks * size.groups[g].block_bytes;
+  BATON_TRY_VOID(executor->allocate_cache(info.cache_groups, options.block_len, options.kv_dtype));
   BATON_TRY_VOID(capture_steps(*executor, options, tuning));
 
   return EngineParts{std::move(info),

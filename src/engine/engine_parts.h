@@ -22,6 +22,9 @@ struct EngineParts {
   std::int32_t max_drafts = 0;  ///< of these, those that may be drafts instead
 };
 
+/// Positions that a sequence may have in steps that are not committed.
+std::int32_t max_rows_in_flight(const EngineOptions& options);
+
 /// Errors: invalid_request names the flag at fault; out_of_memory.
 Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model);
 

@@ -56,9 +56,13 @@ Result<void> Executor::allocate() {
 
 TensorView Executor::slot_table() const { return table_of<SlotState>(slots_, bounds_.max_slots); }
 
-Result<void> Executor::allocate_cache(std::int32_t n_blocks, std::int32_t block_len, DType dtype) {
-  check(storages_.empty(), "Executor: the cache is allocated twice");
-  for (const KvShape& shape : model_->kv_shapes(n_blocks, block_len, dtype)) {
+Result<void> Executor::allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype) {
+  std::vector<KvShape> shapes = model_->kv_shapes(1, block_len, dtype);
+  check(storages_.empty() && shapes.size() == groups.size(),
+        "Executor: the cache is allocated twice, or for another number of layer groups than the model has");
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    KvShape& shape = shapes[g];
+    shape.n_blocks = groups[g].n_blocks;
     BATON_TRY(std::unique_ptr<KvStorage> storage, backend_->make_kv_storage(shape));
     storage_pointers_.push_back(storage.get());
     storages_.push_back(std::move(storage));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "engine/cache_group.h"
 #include "engine/captured_steps.h"
 #include "kernels/backend.h"
 #include "kernels/batch.h"
@@ -39,7 +40,7 @@ class Executor {
   ~Executor();
 
   /// Makes one storage a layer group. Once, before the first step.
-  Result<void> allocate_cache(std::int32_t n_blocks, std::int32_t block_len, DType dtype);
+  Result<void> allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype);
   /// From now on steps of at most `max_rows` rows that are all sampled replay graphs (CapturedSteps). Once, behind
   /// allocate_cache. How many were made.
   Result<std::size_t> capture_steps(std::int32_t max_rows);

@@ -43,19 +43,6 @@ std::int32_t KvCache::n_cached() const {
   return n;
 }
 
-/// In a group with a window: blocks that hold what the oldest row in flight sees, and the positions of all rows in
-/// flight. The run may begin and end within a block, hence one more.
-std::int32_t KvCache::n_held_at_once(int group) const {
-  return n_blocks_for(groups_[at(group)].window + max_rows_in_flight_) + 1;
-}
-
-std::int32_t KvCache::n_needed_alone(int group, std::int32_t n_positions) const {
-  const std::int32_t n_entries = n_blocks_for(n_positions);
-  if (!groups_[at(group)].has_window()) return n_entries;
-  // A sequence with a reserve holds what it found besides.
-  return std::min(n_entries, n_held_at_once(group) + n_blocks_for(groups_[at(group)].window) + 1);
-}
-
 std::int32_t KvCache::n_lacking(int group, std::int32_t n_entries, std::int32_t n_held, std::int32_t n_positions) const {
   const std::int32_t n = n_blocks_for(n_positions) - n_entries;
   return std::max(0, groups_[at(group)].has_window() ? std::min(n, n_held_at_once(group) - n_held) : n);

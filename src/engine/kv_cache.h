@@ -95,9 +95,11 @@ class KvCache {
   std::int32_t n_cached() const;
 
   /// Entries of a table that covers so many positions.
-  std::int32_t n_blocks_for(std::int32_t n_positions) const { return (n_positions + block_len_ - 1) / block_len_; }
-  /// Blocks with which a sequence alone can always come to `n_positions`, whatever it finds cached.
-  std::int32_t n_needed_alone(int group, std::int32_t n_positions) const;
+  std::int32_t n_blocks_for(std::int32_t n_positions) const { return CacheGroup::n_blocks_for(n_positions, block_len_); }
+  /// See CacheGroup::n_needed_alone.
+  std::int32_t n_needed_alone(int group, std::int32_t n_positions) const {
+    return groups_[at(group)].n_needed_alone(n_positions, max_rows_in_flight_, block_len_);
+  }
   /// Blocks that a table with `n_entries` entries, which holds `n_held` of their blocks, lacks of all that it holds
   /// at once on the way to `n_positions`.
   std::int32_t n_lacking(int group, std::int32_t n_entries, std::int32_t n_held, std::int32_t n_positions) const;
@@ -145,7 +147,7 @@ class KvCache {
  private:
   static std::size_t at(int group) { return static_cast<std::size_t>(group); }
   PrefixKey key_of(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const;
-  std::int32_t n_held_at_once(int group) const;
+  std::int32_t n_held_at_once(int group) const { return groups_[at(group)].n_held_at_once(max_rows_in_flight_, block_len_); }
   void make_free(int group, std::int32_t n_blocks);
   BlockId take(int group);
   void give_back(int group, BlockId block, bool is_behind_window);

@@ -104,6 +104,8 @@ struct AttentionPlanner::Work {
             "plan_attention: a sequence without rows or with more rows than keys");
       check(static_cast<std::int64_t>(sequence.blocks.size()) * shape.block_len >= sequence.kv_len,
             "plan_attention: a block table shorter than its sequence");
+      const std::int32_t kv_lo = shape.window > 0 ? std::max(0, sequence.kv_len - sequence.n_rows + 1 - shape.window) : 0;
+      check(sequence.first_block <= kv_lo >> block_shift, "plan_attention: a sequence gave back a block that its rows see");
       first_row.push_back(n_rows);
       n_rows += sequence.n_rows;
     }
@@ -200,7 +202,9 @@ struct AttentionPlanner::Work {
     }
     if (tiles.size() == first_tile) return;
     const auto list = static_cast<std::int32_t>(plan.block_lists.size());
-    const std::span<const BlockId> table = sequences[at(first_sequence)].blocks;
+    // Of all sequences, the one that gave back least holds all that any row sees.
+    const auto sharers = sequences.subspan(at(first_sequence), at(n_sequences));
+    const std::span<const BlockId> table = std::ranges::min_element(sharers, {}, &SequenceRows::first_block)->blocks;
     const std::int32_t first_block = list_begin >> block_shift;
     const std::int32_t n_blocks = ((list_end - 1) >> block_shift) + 1 - first_block;
     static_assert(sizeof(BlockId) == sizeof(std::int32_t));

@@ -29,6 +29,10 @@ struct SequenceRows {
   std::span<const BlockId> blocks;  ///< block table, at least ceil(kv_len / block_len) entries
   std::int32_t kv_len = 0;
   std::int32_t n_rows = 0;  ///< 1 in decode; more in prefill, extends and verification
+  /// The sequence gave back the blocks before this one, behind its window: none of its rows sees them, and no item may
+  /// read them for it. Their numbers still order the tables. Two tables with the same block at an index have the same
+  /// block at every index before it where both still hold one.
+  std::int32_t first_block = 0;
 };
 
 struct AttentionPlanOptions {
@@ -138,8 +142,9 @@ AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const Atte
 /// Appends a plan's arrays to a step as those of a layer group. The caller adds where keys are stored (kv_indices).
 void append_plan(StepInput& step, const AttentionPlan& plan, int group = 0);
 
-/// Returns what is wrong with a plan, or nothing. Each row must see each position of its [kv_lo, kv_hi) in exactly one item, which
-/// must read the block that the sequence's table names. Each partial state must be written once and merged once, in ascending
+/// Returns what is wrong with a plan, or nothing. Each row must see each position of its [kv_lo, kv_hi) in exactly one
+/// item, which must read the block that the sequence's table names. No item may read a block that none of its rows'
+/// sequences holds. Each partial state must be written once and merged once, in ascending
 /// order of positions. Flags must be true.
 std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<const SequenceRows> sequences,
                                            const AttentionShape& shape);

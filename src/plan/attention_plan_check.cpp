@@ -26,6 +26,26 @@ std::optional<std::string> find_item_fault(const AttentionPlan& plan, std::size_
   return std::nullopt;
 }
 
+/// Every block that an item reads must be held by a sequence of its rows.
+std::optional<std::string> find_block_fault(const AttentionPlan& plan, std::size_t index,
+                                            std::span<const SequenceRows* const> sequence_of_row, std::int32_t block_len) {
+  const AttentionItem& item = plan.items[index];
+  const auto rows = sequence_of_row.subspan(static_cast<std::size_t>(item.first_row), static_cast<std::size_t>(item.n_rows));
+  for (std::int32_t i = item.kv_begin / block_len; i <= (item.kv_end - 1) / block_len; ++i) {
+    const auto entry = static_cast<std::size_t>(item.block_list + i - item.kv_begin / block_len);
+    if (entry >= plan.block_lists.size()) return fmt::format("item {} reads past the block lists", index);
+    const std::int32_t block = plan.block_lists[entry];
+    const auto holds = [&](const SequenceRows* sequence) {
+      return i >= sequence->first_block && i < static_cast<std::int32_t>(sequence->blocks.size()) &&
+             sequence->blocks[static_cast<std::size_t>(i)].value == block;
+    };
+    if (std::ranges::none_of(rows, holds))
+      return fmt::format("item {} reads block {} for positions from {} on, which no sequence of its rows holds", index, block,
+                         i * block_len);
+  }
+  return std::nullopt;
+}
+
 /// Checks the items of one row: each visible position is read once, from the block that the sequence's table names, and the states
 /// are merged in the order of positions.
 std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_t row, const SequenceRows& sequence,
@@ -120,6 +140,11 @@ std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<
     }
   }
   if (row != static_cast<std::int32_t>(plan.rows.size())) return "more rows than the sequences have";
+  std::vector<const SequenceRows*> sequence_of_row;
+  for (const SequenceRows& sequence : sequences)
+    sequence_of_row.insert(sequence_of_row.end(), static_cast<std::size_t>(sequence.n_rows), &sequence);
+  for (std::size_t index = 0; index < plan.items.size(); ++index)
+    if (auto fault = find_block_fault(plan, index, sequence_of_row, shape.block_len)) return fault;
   return std::nullopt;
 }
 

@@ -61,16 +61,23 @@ bool leaves_are_cut(const LaidOutRows& rows, const AttentionShape& shape, const 
   return longest_us > 1.1 * total_us * shape.n_kv_heads / options.costs.n_workers;
 }
 
+/// Positions at the front that two neighbours share: where both hold a block, they hold the same.
+std::int32_t n_common_positions(const SequenceRows& a, const SequenceRows& b, std::int32_t block_len, bool batch_invariant) {
+  const std::int32_t first = std::max(a.first_block, b.first_block);
+  const std::int32_t limit = std::min(n_shareable_blocks(a, block_len), n_shareable_blocks(b, block_len));
+  if (first >= limit) return 0;
+  std::int32_t n = first + count_common_blocks(a.blocks.data() + first, b.blocks.data() + first, limit - first);
+  if (batch_invariant) n -= n % (kAttentionChunk / block_len);
+  return n > first ? n * block_len : 0;
+}
+
 }  // namespace
 
 void NodeChooser::build_tree(const LaidOutRows& rows, const AttentionShape& shape, bool batch_invariant) {
   const std::span<const SequenceRows> sequences = rows.sequences;
   common_len_.resize(sequences.empty() ? 0 : sequences.size() - 1);
   for (std::size_t i = 0; i < common_len_.size(); ++i) {
-    const std::int32_t limit =
-        std::min(n_shareable_blocks(sequences[i], shape.block_len), n_shareable_blocks(sequences[i + 1], shape.block_len));
-    common_len_[i] = count_common_blocks(sequences[i].blocks.data(), sequences[i + 1].blocks.data(), limit) * shape.block_len;
-    if (batch_invariant) common_len_[i] -= common_len_[i] % kAttentionChunk;
+    common_len_[i] = n_common_positions(sequences[i], sequences[i + 1], shape.block_len, batch_invariant);
   }
   builder_.build(common_len_, nodes_);
 }

@@ -29,8 +29,9 @@ struct Batch {
     for (std::int32_t i = 0; i < kv_len - n_unknown; ++i) sequence.tokens.push_back(static_cast<TokenId>(1000 * id.value + i));
     sequence.n_planned = kv_len;
     sequence.n_samples_in_flight = n_unknown + (samples ? 1 : 0);
-    sequence.table.groups.resize(1);
-    for (const std::int32_t block : blocks) sequence.table.groups[0].blocks.push_back(BlockId{block});
+    sequence.table.groups.resize(2);
+    for (GroupTable& group : sequence.table.groups)
+      for (const std::int32_t block : blocks) group.blocks.push_back(BlockId{block});
     plan.sequences.push_back({id, sequence.slot, kv_len - n_rows, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
   }
@@ -133,6 +134,22 @@ TEST(BatchBuilder, saves_nothing_in_paged_mode) {
   const BuiltStep built = batch.build(BatchBuilder({group_of(2)}, options));
   EXPECT_TRUE(built.nodes.empty());
   EXPECT_EQ(built.kv_bytes_saved, 0);
+}
+
+TEST(BatchBuilder, each_layer_group_stores_and_reads_by_its_own_block_table) {
+  Batch batch;
+  batch.add({7, 8, 9, 10}, 55, 2);
+  GroupTable& windowed = batch.sequences.at(SequenceId{0}).table.groups[1];
+  windowed = {.blocks = {BlockId{}, BlockId{3}, BlockId{1}, BlockId{2}}, .first_block = 2, .spare = {}};
+  const BuiltStep built = batch.build(BatchBuilder({group_of(1), group_of(1, 20)}, {}));
+  const StepView view = built.input.view();
+  const auto indices = [&](int group) { return view.span<std::int64_t>(SectionKind::kv_indices, group); };
+  EXPECT_EQ(indices(0)[0], 10 * kBlockLen + 5);
+  EXPECT_EQ(indices(1)[0], 2 * kBlockLen + 5);
+  EXPECT_EQ(indices(1)[1], 2 * kBlockLen + 6);
+  EXPECT_EQ(view.span<TokenRow>(SectionKind::rows, 1)[0].kv_lo, 53 + 1 - 20);
+  const auto lists = view.span<std::int32_t>(SectionKind::block_lists, 1);
+  EXPECT_EQ(std::vector(lists.begin(), lists.end()), (std::vector<std::int32_t>{1, 2})) << "what was given back is read";
 }
 
 TEST(BatchBuilder, of_two_layer_groups_adds_the_bytes_of_both) {

@@ -45,7 +45,8 @@ std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType k
                                     .max_slots = kMaxSamples,
                                     .max_positions = kBlocksEach * kBlockLen});
   EXPECT_TRUE(executor) << executor.error().message;
-  EXPECT_TRUE((*executor)->allocate_cache(kMaxSamples * kBlocksEach, kBlockLen, kv_dtype));
+  EXPECT_TRUE(
+      (*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = kMaxSamples * kBlocksEach}}, kBlockLen, kv_dtype));
   if (records) {
     const auto n_graphs = (*executor)->capture_steps(kCapturedRows);
     EXPECT_TRUE(n_graphs) << n_graphs.error().message;

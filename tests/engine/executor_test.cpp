@@ -19,7 +19,7 @@ std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend) {
       Executor::create(std::move(backend), std::make_unique<Model>(spec, std::move(*weights)),
                        {.max_rows = 64, .max_samples = 8, .max_partials = 256, .max_slots = 8, .max_positions = 64});
   EXPECT_TRUE(executor);
-  EXPECT_TRUE((*executor)->allocate_cache(8, kBlockLen, DType::f32));
+  EXPECT_TRUE((*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = 8}}, kBlockLen, DType::f32));
   return std::move(*executor);
 }
 std::unique_ptr<Executor> make_executor() { return make_executor(*make_backend("cpu", {.n_threads = 1})); }

@@ -117,6 +117,84 @@ TEST(AttentionPlan, random_trees_give_valid_plans_in_every_mode) {
   }
 }
 
+/// The batch after its sequences gave back blocks behind their windows, all or some; what their tables say there is junk.
+Batch without_heads(const Batch& batch, std::int32_t window, bool gives_all, std::mt19937& random) {
+  Batch made = batch;
+  made.tables.clear();
+  for (const SequenceRows& sequence : batch.sequences) made.tables.emplace_back(sequence.blocks.begin(), sequence.blocks.end());
+  for (std::size_t i = 0; i < made.sequences.size(); ++i) {
+    SequenceRows& sequence = made.sequences[i];
+    const std::int32_t n_free = std::max(0, sequence.kv_len - sequence.n_rows + 1 - window) / kBlockLen;
+    sequence.first_block = gives_all ? n_free : static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(n_free + 1));
+    for (std::int32_t b = 0; b < sequence.first_block; ++b)
+      if (random() % 2 == 0) made.tables[i][static_cast<std::size_t>(b)] = BlockId{static_cast<std::int32_t>(random() % 5) - 1};
+    sequence.blocks = made.tables[i];
+  }
+  return made;
+}
+
+TEST(AttentionPlan, no_item_reads_a_block_that_was_given_back_behind_a_window) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 200; ++round) {
+    const Batch whole = random_batch(random, round % 5, 30, 70, kBlockLen);
+    for (const std::int32_t window : {1, 100, 333}) {
+      Batch batch = without_heads(whole, window, round % 2 == 0, random);
+      for (const bool in_order : {true, false}) {
+        if (!in_order) {
+          std::vector<SequenceRows> ordered;
+          for (const std::int32_t index : depth_first_order(batch.sequences))
+            ordered.push_back(batch.sequences[static_cast<std::size_t>(index)]);
+          batch.sequences = ordered;
+        }
+        for (const bool invariant : {false, true}) {
+          expect_valid(plan_attention(batch.sequences, shape_of(window), options_of(true, invariant)), batch, shape_of(window));
+          expect_valid(plan_attention(batch.sequences, shape_of(window), options_of(false, invariant)), batch,
+                       shape_of(window));
+          expect_valid(plan_attention(batch.sequences, shape_of(window), eager_options(invariant)), batch, shape_of(window));
+        }
+      }
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST(AttentionPlan, shares_what_is_left_of_a_prefix_whose_head_was_given_back) {
+  constexpr std::int32_t kWindow = 500;
+  Batch batch;
+  const std::vector<BlockId> prefix = batch.fresh_blocks(40);
+  for (std::int32_t i = 0; i < 8; ++i) batch.add(prefix, 40 * kBlockLen + 20 + 16 * i, 1, kBlockLen);
+  std::mt19937 random(1);
+  batch.finish(random);
+  const Batch left = without_heads(batch, kWindow, true, random);
+  EXPECT_GT(left.sequences.front().first_block, 0);
+  EXPECT_NE(left.sequences.front().first_block, left.sequences.back().first_block);
+  const AttentionPlan plan = plan_attention(left.sequences, shape_of(kWindow), eager_options());
+  expect_valid(plan, left, shape_of(kWindow));
+  ASSERT_EQ(plan.stats.nodes.size(), 1u);
+  EXPECT_EQ(plan.stats.nodes[0].n_sequences, 8);
+  EXPECT_EQ(plan.stats.nodes[0].kv_end, 40 * kBlockLen);
+}
+
+TEST(AttentionPlan, the_validator_sees_a_read_of_a_block_that_was_given_back) {
+  std::mt19937 random(2);
+  Batch batch;
+  batch.add({}, 200, 1, kBlockLen);
+  batch.finish(random);
+  batch.sequences[0].first_block = 6;
+  const AttentionShape shape = shape_of(100);
+  AttentionPlan plan = plan_attention(batch.sequences, shape, options_of(true));
+  EXPECT_FALSE(find_plan_fault(plan, batch.sequences, shape));
+  AttentionItem& first = *std::ranges::min_element(plan.items, {}, &AttentionItem::kv_begin);
+  ASSERT_EQ(first.kv_begin, 100);
+  first.kv_begin -= 8;  // masked, but in block 5
+  first.flags |= AttentionItem::masked;
+  plan.block_lists.insert(plan.block_lists.begin(), batch.sequences[0].blocks[5].value);
+  for (AttentionItem& item : plan.items) item.block_list += &item == &first ? 0 : 1;
+  const auto fault = find_plan_fault(plan, batch.sequences, shape);
+  ASSERT_TRUE(fault);
+  EXPECT_NE(fault->find("no sequence of its rows holds"), std::string::npos) << *fault;
+}
+
 TEST(AttentionPlan, batch_invariant_cuts_only_at_multiples_of_the_chunk) {
   std::mt19937 random(5);
   for (int round = 0; round < 50; ++round) {
