@@ -173,7 +173,9 @@ void KvCache::shorten(BlockTable& table, std::int32_t n_positions) {
   }
 }
 
-void KvCache::free_behind_window(BlockTable& table, std::int32_t position) {
+void KvCache::free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len) {
+  // The same prompt is matched without its last token, which must be computed.
+  const std::int32_t n_matched = (prompt_len - 1) / block_len_ * block_len_;
   for (int g = 0; g < n_groups(); ++g) {
     if (!groups_[at(g)].has_window()) continue;
     GroupTable& group = table.groups[at(g)];
@@ -184,8 +186,10 @@ void KvCache::free_behind_window(BlockTable& table, std::int32_t position) {
       if (table.has_reserve && !(tree_ && tree_->has(g, block))) {
         group.spare.push_back(block);
       } else {
-        // A prompt was found to end behind the blocks that begin found: another may.
-        give_back(g, block, group.first_block >= table.n_found_blocks);
+        // Where a prompt ended, this one or those that this one found, another may end.
+        const bool is_before_end = group.first_block >= groups_[at(g)].first_block_seen(n_matched, block_len_) &&
+                                   group.first_block < prompt_len / block_len_;
+        give_back(g, block, group.first_block >= table.n_found_blocks && !is_before_end);
       }
     }
   }

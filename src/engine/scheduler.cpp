@@ -373,7 +373,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
       end(*sequence, outcome.finished.value_or(FinishReason::length));
     } else if (sequence->state == SequenceState::running) {
       publish(*sequence);
-      cache_.free_behind_window(sequence->table, sequence->n_committed);
+      cache_.free_behind_window(sequence->table, sequence->n_committed, sequence->prompt_len);
     }
   }
 }

@@ -38,7 +38,7 @@ void compute(KvCache& cache, const std::vector<TokenId>& tokens, std::int64_t st
     position = std::min(n, position + 4);
     ASSERT_TRUE(cache.extend(table, position));
     cache.publish(table, tokens, position, step + 1);
-    cache.free_behind_window(table, position);
+    cache.free_behind_window(table, position, n);
     check_all(cache, {&table});
   }
   cache.release(table, tokens, n, step + 1);
@@ -52,7 +52,7 @@ TEST(KvCacheGroups, a_group_with_a_window_gives_back_the_blocks_behind_it) {
   cache.begin(table, tokens, 79, 0);
   for (std::int32_t position = 0; position < 80; ++position) {
     ASSERT_TRUE(cache.extend(table, position + 1));
-    cache.free_behind_window(table, position + 1);
+    cache.free_behind_window(table, position + 1, 80);
     // The next row, at position + 1, sees the five keys before it.
     EXPECT_EQ(table.groups[1].first_block, std::max(0, position + 2 - 6) / kBlockLen);
     EXPECT_EQ(table.groups[0].first_block, 0);
@@ -92,6 +92,28 @@ TEST(KvCacheGroups, a_second_request_finds_as_much_as_every_group_still_holds) {
   check_all(cache, {});
 }
 
+TEST(KvCacheGroups, keeps_the_window_of_a_prompt_whose_answer_went_on) {
+  KvCache cache = make_cache({{.n_blocks = 80}, {.n_blocks = 14, .window = 6}}, 4);
+  const auto prompt = count_up(0, 24);
+  auto tokens = prompt;
+  for (const TokenId token : count_up(50, 24)) tokens.push_back(token);
+  BlockTable table;
+  cache.begin(table, prompt, 23, 0);
+  for (std::int32_t position = 4; position <= 48; position += 4) {
+    ASSERT_TRUE(cache.extend(table, position));
+    cache.publish(table, tokens, position, position);
+    cache.free_behind_window(table, position, 24);
+  }
+  cache.release(table, tokens, 48, 50);
+  compute(cache, count_up(100, 40), 50);  // takes 10 blocks
+  BlockTable again;
+  EXPECT_EQ(cache.find(again, prompt, 23, 90).n_ready, 5) << "the prompt again";
+  BlockTable longer;
+  EXPECT_EQ(cache.find(longer, tokens, 47, 90).n_ready, 6) << "of the answer only the end is kept";
+  EXPECT_EQ(cache.find(longer, tokens, 48, 90).n_ready, 12);
+  check_all(cache, {});
+}
+
 TEST(KvCacheGroups, a_reserve_outlasts_a_cache_that_others_fill) {
   KvCache cache = make_cache({{.n_blocks = 60}, {.n_blocks = 16, .window = 6}}, 4);
   const auto shared = count_up(0, 16);
@@ -115,7 +137,7 @@ TEST(KvCacheGroups, a_reserve_outlasts_a_cache_that_others_fill) {
   for (std::int32_t position = 16; position < 100; position += 2) {
     ASSERT_TRUE(cache.extend(table, position + 2)) << position;
     cache.publish(table, tokens, position + 2, 3);
-    cache.free_behind_window(table, position + 2);
+    cache.free_behind_window(table, position + 2, 100);
     check_all(cache, {&table, &sharer, &others[0], &others[1], &others[2]});
   }
   cache.release(table, tokens, 100, 4);
@@ -214,7 +236,7 @@ struct RandomLoad {
   }
   void commit(Live& live) {
     live.n_committed = live.n_planned;
-    cache.free_behind_window(live.table, live.n_committed);
+    cache.free_behind_window(live.table, live.n_committed, static_cast<std::int32_t>(live.tokens.size()));
   }
   void run(int n_rounds) {
     for (std::int64_t step = 0; step < n_rounds; ++step) {

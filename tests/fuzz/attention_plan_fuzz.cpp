@@ -1,7 +1,9 @@
 /// Fuzzes the attention planner: any tree of block tables, shape and options give a plan in which the validator finds no fault.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -69,6 +71,15 @@ baton::testing::Batch any_batch(FuzzedDataProvider& input, std::int32_t block_le
   return batch;
 }
 
+/// Lets sequences give back blocks behind their window.
+void give_back(std::mt19937& random, const baton::AttentionShape& shape, baton::testing::Batch& batch) {
+  if (shape.window == 0) return;
+  for (baton::SequenceRows& sequence : batch.sequences) {
+    const std::int32_t kv_lo = std::max(0, sequence.kv_len - sequence.n_rows + 1 - shape.window);
+    sequence.first_block = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(kv_lo / shape.block_len + 1));
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -76,7 +87,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const baton::AttentionShape shape = any_shape(input);
   baton::AttentionPlanOptions options = any_options(input);
   const bool has_little_room = input.ConsumeBool();
-  const baton::testing::Batch batch = any_batch(input, shape.block_len);
+  std::mt19937 random(input.ConsumeIntegral<std::uint32_t>());
+  baton::testing::Batch batch = any_batch(input, shape.block_len);
+  give_back(random, shape, batch);
   const auto check_plan = [&] {
     const baton::AttentionPlan plan = baton::plan_attention(batch.sequences, shape, options);
     const std::optional<std::string> fault = baton::find_plan_fault(plan, batch.sequences, shape);

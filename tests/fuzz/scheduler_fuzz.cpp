@@ -28,9 +28,13 @@ class Load {
       : input_(input),
         n_blocks_(input.ConsumeIntegralInRange<std::int32_t>(3, 40)),
         options_(any_options(input)),
-        cache_(n_blocks_, baton::testing::kBlockLen, /*caching=*/input.ConsumeIntegralInRange(0, 3) != 0),
+        groups_(any_groups(input, n_blocks_, 2 * options_.max_num_batched_tokens)),
+        cache_({.block_len = baton::testing::kBlockLen,
+                .groups = groups_,
+                .max_rows_in_flight = 2 * options_.max_num_batched_tokens,
+                .enable_prefix_caching = input.ConsumeIntegralInRange(0, 3) != 0}),
         scheduler_(options_, cache_),
-        device_(n_blocks_, options_.max_num_seqs + options_.max_drafts) {}
+        device_(groups_, options_.max_num_seqs + options_.max_drafts) {}
 
   void run() {
     while (input_.remaining_bytes() > 0) {
@@ -46,7 +50,7 @@ class Load {
       step();
     }
     baton::check(expected_.empty(), "a sequence is lost");
-    baton::check(cache_.n_used() == 0 && cache_.n_available() == n_blocks_, "blocks leaked");
+    baton::check(cache_.n_used() == 0 && cache_.n_available() == cache_.n_blocks(), "blocks leaked");
   }
 
  private:
@@ -58,6 +62,18 @@ class Load {
     options.max_drafts = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::int32_t>(1, 20) : 0;
     options.drafters_wait_alone = input.ConsumeBool();
     return options;
+  }
+
+  /// One layer group without a window, and perhaps one with.
+  static std::vector<baton::CacheGroup> any_groups(FuzzedDataProvider& input, std::int32_t n_blocks, std::int32_t n_rows) {
+    std::vector<baton::CacheGroup> groups{{.n_blocks = n_blocks}};
+    if (!input.ConsumeBool()) return groups;
+    baton::CacheGroup group{.window = input.ConsumeIntegralInRange<std::int32_t>(1, 30)};
+    const std::int32_t longest = n_blocks * baton::testing::kBlockLen;
+    group.n_blocks =
+        group.n_needed_alone(longest, n_rows, baton::testing::kBlockLen) + input.ConsumeIntegralInRange<std::int32_t>(0, 10);
+    groups.push_back(group);
+    return groups;
   }
 
   void arrive() {
@@ -127,6 +143,7 @@ class Load {
   FuzzedDataProvider& input_;
   std::int32_t n_blocks_;
   baton::SchedulerOptions options_;
+  std::vector<baton::CacheGroup> groups_;
   baton::KvCache cache_;
   baton::Scheduler scheduler_;
   SimulatedDevice device_;
