@@ -103,10 +103,7 @@ class MatmulEngine::Impl {
     for (std::int64_t begin = 0; begin < n_rows;) {
       const Gemm gemm = gemm_for(matrix, n_rows - begin, args.out.dtype);
       if (gemm != Gemm::onednn) return run_own(gemm, args.x.rows(begin, n_rows), matrix, args.out.rows(begin, n_rows));
-      const std::int64_t step = step_for(n_rows - begin);
-      const std::int64_t rows = std::min(step, n_rows - begin);
-      onednn_.multiply(step, args.x.rows(begin, begin + rows), matrix, args.out.rows(begin, begin + rows));
-      begin += rows;
+      begin += run_onednn(args.x.rows(begin, n_rows), matrix, args.out.rows(begin, n_rows));
     }
   }
 
@@ -121,6 +118,14 @@ class MatmulEngine::Impl {
     if (batch_invariant_) return kInvariantRows;
     const auto* step = std::lower_bound(kLadder.begin(), kLadder.end(), n_rows);
     return step == kLadder.end() ? kLadder.back() : *step;
+  }
+
+  /// Multiplies the first rows of x, as many as one step of the ladder takes, and says how many.
+  std::int64_t run_onednn(const ConstTensorView& x, const SlicedMatrix& matrix, const TensorView& out) {
+    const std::int64_t step = step_for(x.shape[0]);
+    const std::int64_t rows = std::min(step, x.shape[0]);
+    onednn_.multiply(step, x.rows(0, rows), matrix, out.rows(0, rows));
+    return rows;
   }
 
   /// Whether a GEMM can multiply this many rows by the matrix.
@@ -192,7 +197,8 @@ class MatmulEngine::Impl {
           evict(parallel_, isa_, matrix.buffer);
           const double begin = seconds_now();
           if (gemm == Gemm::onednn) {
-            onednn_.multiply(step_for(n_rows), rows, matrix, sums);
+            for (std::int64_t done = 0; done < n_rows;)
+              done += run_onednn(rows.rows(done, n_rows), matrix, sums.rows(done, n_rows));
           } else {
             run_own(gemm, rows, matrix, sums);
           }

@@ -189,6 +189,7 @@ class OneDnn::Impl {
 
   /// Each slice's product goes to memory of its own, for oneDNN writes whole rows; fewer rows come from a padded copy.
   void multiply(std::int64_t rows, const ConstTensorView& x, const SlicedMatrix& matrix, const TensorView& out) {
+    check(x.shape[0] <= rows, "OneDnn: more rows than the matmul has");
     const bool pads = x.shape[0] < rows;
     const std::byte* in = pads ? padded(x, static_cast<std::size_t>(rows * matrix.k) * size_bytes(matrix.dtype)) : x.data;
     const std::size_t out_row_bytes = static_cast<std::size_t>(matrix.n) * size_bytes(out.dtype);
