@@ -90,7 +90,9 @@ void multiply_thirty_two(const TileRowsView& rows, int n_steps, int n_columns, c
   T::template store<3>(rest + kTileRowBytes, out_stride);
 }
 
+/// Each tile that is read fetches as much of what is read next, so that memory and tiles work at the same time.
 inline void fetch_part(const std::byte* part, int n_bytes) {
+#pragma GCC unroll 16
   for (int line = 0; line < n_bytes; line += 64) __builtin_prefetch(part + line, 0, 2);
 }
 
@@ -103,8 +105,11 @@ void score_by_tiles(const ChunkTask& task) {
   const int at_once = task.n_rows > kTileRows ? 2 : 4;
   for (int tile = task.first_tile; tile < task.end_tile; tile += at_once) {
     const int n_columns = std::min(at_once, task.end_tile - tile);
-    const auto keys = [&](int step, int column) { return task.k_tiles[tile + column] + step * kTileRows * kTileRowBytes; };
-    for (int column = 0; column < n_columns; ++column) fetch_part(task.v_tiles[tile + column], task.v_dim * 32);
+    const auto keys = [&](int step, int column) {
+      constexpr int kBytes = kTileRows * kTileRowBytes;
+      fetch_part(task.v_tiles[tile + column] + step * kBytes, kBytes);
+      return task.k_tiles[tile + column] + step * kBytes;
+    };
     const auto multiply =
         task.n_rows > kTileRows ? multiply_thirty_two<T, decltype(keys)> : multiply_sixteen<T, decltype(keys)>;
     multiply(rows, task.head_dim / 32, n_columns, keys, kTileRowBytes, task.scores + tile * 16, kScoreStride);
@@ -119,11 +124,13 @@ void value_by_tiles(const ChunkTask& task) {
   const int n_steps = task.end_tile - task.first_tile;
   const TileRowsView rows{task.weights + task.first_tile * kPairBytes, kChunkTokens * 4, kPairBytes};
   const int at_once = task.n_rows > kTileRows ? 2 : 4;
-  for (int tile = task.first_tile; tile < task.end_tile; ++tile) fetch_part(task.k_ahead[tile], task.head_dim * 32);
   for (int first = 0; first < task.v_dim / 16; first += at_once) {
     const int n_columns = std::min(at_once, task.v_dim / 16 - first);
     const auto values = [&](int step, int column) {
-      return task.v_tiles[task.first_tile + step] + (first + column) * kTileRowBytes;
+      constexpr int kBytes = kTileRows * kPairBytes;
+      const int tile = task.first_tile + step;
+      fetch_part(task.k_ahead[tile] + (first + column) * kBytes, kBytes);
+      return task.v_tiles[tile] + (first + column) * kTileRowBytes;
     };
     const auto multiply =
         task.n_rows > kTileRows ? multiply_thirty_two<T, decltype(values)> : multiply_sixteen<T, decltype(values)>;
