@@ -152,7 +152,8 @@ void BatchBuilder::add_group(const StepPlan& plan, int group, BuiltStep& built) 
   work.kv_indices.clear();
   for (const std::int32_t index : work.order) {
     const auto at = static_cast<std::size_t>(index);
-    const SequenceRows& rows = work.rows.emplace_back(rows_of(*work.in_plan_order[at], plan.sequences[at], group));
+    const SequenceRows& rows = work.rows.emplace_back(
+        group == order_group_ ? work.unordered[at] : rows_of(*work.in_plan_order[at], plan.sequences[at], group));
     for (std::int32_t position = rows.kv_len - rows.n_rows; position < rows.kv_len; ++position) {
       const std::int64_t block = rows.blocks[static_cast<std::size_t>(position / block_len)].value;
       work.kv_indices.push_back(block * block_len + position % block_len);
