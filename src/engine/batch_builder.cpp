@@ -13,7 +13,7 @@ namespace baton {
 
 /// A step in the making: its sequences in batch order, and its sections. The memory is kept from step to step.
 struct BatchBuilder::Work {
-  std::vector<const Sequence*> in_plan_order;
+  std::vector<Sequence*> in_plan_order;
   std::vector<SequenceRows> unordered;  ///< in plan order
   std::vector<std::int32_t> order;      ///< indices into the plan, in batch order
   std::vector<SequenceRows> rows;       ///< of the layer group in the making
@@ -40,16 +40,17 @@ struct BatchBuilder::Work {
 namespace {
 
 TokenId token_at(const Sequence& sequence, const PlannedSequence& planned, std::int32_t position) {
-  if (position < sequence.n_tokens()) return sequence.tokens[static_cast<std::size_t>(position)];
+  if (position < sequence.n_tokens()) return sequence.schedule->tokens[static_cast<std::size_t>(position)];
   if (!planned.drafts.empty()) return planned.drafts.at(static_cast<std::size_t>(position - sequence.n_tokens()));
-  check(position == sequence.n_tokens() && sequence.n_samples_in_flight > 0, "BatchBuilder: a row whose token nobody samples");
+  check(position == sequence.n_tokens() && sequence.schedule->n_samples_in_flight > 0,
+        "BatchBuilder: a row whose token nobody samples");
   return kLastTokenOfSlot;
 }
 
 /// A sequence's rows as the attention of a layer group sees them.
 SequenceRows rows_of(const Sequence& sequence, const PlannedSequence& planned, int group) {
-  return {planned.slot, sequence.table.blocks_of(group), planned.first_position + planned.n_rows, planned.n_rows,
-          sequence.table.groups[static_cast<std::size_t>(group)].first_block};
+  return {planned.slot, sequence.schedule->table.blocks_of(group), planned.first_position + planned.n_rows, planned.n_rows,
+          sequence.schedule->table.groups[static_cast<std::size_t>(group)].first_block};
 }
 
 /// Bytes a sequence would read in one layer as a leaf by itself: its context once for every tile of its rows.
@@ -74,7 +75,7 @@ BatchBuilder::~BatchBuilder() = default;
 BatchBuilder::BatchBuilder(BatchBuilder&&) noexcept = default;
 
 /// Rows and samples of the plan's sequences, in batch order.
-void BatchBuilder::lay_out(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find, BuiltStep& built) {
+void BatchBuilder::lay_out(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find, BuiltStep& built) {
   Work& work = *work_;
   work.clear();
   for (const PlannedSequence& planned : plan.sequences) {
@@ -86,7 +87,8 @@ void BatchBuilder::lay_out(const StepPlan& plan, const std::function<const Seque
   for (const std::int32_t index : work.order) {
     const auto at = static_cast<std::size_t>(index);
     const PlannedSequence& planned = plan.sequences[at];
-    const Sequence& sequence = *work.in_plan_order[at];
+    Sequence& sequence = *work.in_plan_order[at];
+    count_tokens(sequence, sequence.sampling.write().counts);
     work.first_row.push_back(static_cast<std::int32_t>(work.token_ids.size()));
     Range& own_samples = built.samples_of[at];
     own_samples.first = static_cast<std::int32_t>(work.samples.size());
@@ -96,7 +98,8 @@ void BatchBuilder::lay_out(const StepPlan& plan, const std::function<const Seque
       work.samples.push_back(make_scoring(sequence, static_cast<std::int32_t>(work.token_ids.size()) - 1, position));
       built.drafts_of_sample.emplace_back();
     }
-    built.reads.push_back({.id = sequence.id});
+    sequence.sampling.write().n_scored += sequence.n_scores(planned.first_position, planned.n_rows);
+    built.reads.push_back({.id = sequence.task->id});
     own_samples.count = static_cast<std::int32_t>(work.samples.size()) - own_samples.first + planned.max_tokens;
     if (planned.max_tokens == 0) continue;
     const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
@@ -114,7 +117,7 @@ void BatchBuilder::lay_out(const StepPlan& plan, const std::function<const Seque
   for (const SlotId slot : plan.reset_slots) work.reset_slots.push_back(slot.value);
 }
 
-BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find) {
+BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find) {
   Work& work = *work_;
   BuiltStep built{.input = StepInput(static_cast<std::int32_t>(groups_.size()))};
   built.input.reserve(work.n_step_bytes + work.n_step_bytes / 8);

@@ -57,12 +57,13 @@ class BatchBuilder {
   /// Whether the steps built from now on read shared nodes once for all.
   void set_relay(bool relay) { options_.relay = relay; }
 
-  /// `find` gives the sequence of an id of the plan, as the plan left it.
-  BuiltStep build(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find);
+  /// `find` gives the sequence of an id of the plan, as the plan left it. The sequences' token counts are brought up to date,
+  /// and the prompt tokens that the step scores are counted as scored: call it once for a plan.
+  BuiltStep build(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find);
 
  private:
   struct Work;
-  void lay_out(const StepPlan& plan, const std::function<const Sequence&(SequenceId)>& find, BuiltStep& built);
+  void lay_out(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find, BuiltStep& built);
   void add_group(const StepPlan& plan, int group, BuiltStep& built);
   void add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built);
 

@@ -90,7 +90,7 @@ class Engine::Impl {
   std::deque<StepInFlight> in_flight_;
   std::map<RequestId, LiveRequest> requests_;
   std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
-  std::int64_t next_sequence_ = 0;
+  SequenceId next_sequence_{0};
   // Published at the end of a step.
   std::vector<Event> news_;
   std::int64_t n_retired_ = 0;   ///< sequences that ended
@@ -290,7 +290,7 @@ void Engine::Impl::expire() {
 /// Ends a sequence and emits its final event, unless it has ended: whatever ends a sequence first gives it its reason.
 void Engine::Impl::end(SequenceId id, FinishReason reason) {
   const Sequence* sequence = scheduler_.find(id);
-  if (sequence == nullptr || sequence->finished) return;
+  if (sequence == nullptr || sequence->schedule->finished) return;
   scheduler_.finish(id, reason);
   emit(*sequence, {});
 }
@@ -315,7 +315,8 @@ bool Engine::Impl::drain() {
 }
 
 SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
-  const SequenceId id = sequence->id = SequenceId{next_sequence_++};
+  const SequenceId id = sequence->task->id;
+  next_sequence_ = SequenceId{id.value + 1};
   scheduler_.add(std::move(sequence));
   return id;
 }
@@ -323,10 +324,9 @@ SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
 void Engine::Impl::take(const SubmitCommand& command) {
   LiveRequest& request = requests_[command.id];
   metrics_recorder_.arrived(command.request.n_sequences);
-  for (auto& sequence : make_sequences(command.request, command.id, limits(), options_.seed)) {
-    sequence->submitted = command.submitted;
-    if (command.request.deadline) sequence->deadline = command.submitted + *command.request.deadline;
-    const auto deadline = sequence->deadline;
+  const SequenceOrigin origin{command.id, next_sequence_, command.submitted};
+  for (auto& sequence : make_sequences(command.request, origin, limits(), options_.seed)) {
+    const auto deadline = sequence->task->deadline;
     request.sequences.push_back(add(std::move(sequence)));
     if (deadline) deadlines_.insert({*deadline, request.sequences.back()});
     ++request.n_unfinished;
@@ -338,13 +338,13 @@ void Engine::Impl::take(const FinishCommand& command) {
   if (at == requests_.end()) return;
   for (const SequenceId id : at->second.sequences) {
     const Sequence* sequence = scheduler_.find(id);
-    if (sequence != nullptr && (!command.index || *command.index == sequence->index)) end(id, command.reason);
+    if (sequence != nullptr && (!command.index || *command.index == sequence->task->index)) end(id, command.reason);
   }
 }
 
 void Engine::Impl::take(PrefixPrefill& prefill) {
-  auto sequence = make_prefix_prefill(prefill.tokens, info_.block_len);
-  if (sequence->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
+  auto sequence = make_prefix_prefill(prefill.tokens, info_.block_len, next_sequence_);
+  if (sequence->task->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
   prefixes_.started(add(std::move(sequence)), prefill);
 }
 
@@ -357,16 +357,11 @@ bool Engine::Impl::plan_next() {
   for (const SequenceId id : plan.admitted) {
     Sequence& sequence = *scheduler_.find(id);
     metrics_recorder_.admitted(sequence, now);
-    const auto request = requests_.find(sequence.request);
+    const auto request = requests_.find(sequence.task->request);
     if (request != requests_.end() && std::exchange(request->second.is_queued, false)) ++n_unqueued_;
   }
   if (plan.is_empty()) return false;
-  for (const PlannedSequence& planned : plan.sequences) count_tokens(*scheduler_.find(planned.id));
-  BuiltStep built = builder_.build(plan, [this](SequenceId id) -> const Sequence& { return *scheduler_.find(id); });
-  for (const PlannedSequence& planned : plan.sequences) {
-    Sequence& sequence = *scheduler_.find(planned.id);
-    sequence.n_scored += sequence.n_scores(planned.first_position, planned.n_rows);
-  }
+  BuiltStep built = builder_.build(plan, [this](SequenceId id) -> Sequence& { return *scheduler_.find(id); });
   watchdog_.planned(state_of(plan, scheduler_, cache_));
   executor_->forward(std::move(built.input));
   executor_->sample();
@@ -385,7 +380,7 @@ void Engine::Impl::commit_oldest() {
   // What was finished from outside after this step was planned has had its last event.
   const auto find_live = [this](SequenceId id) -> const Sequence* {
     const Sequence* sequence = scheduler_.find(id);
-    return sequence != nullptr && !sequence->finished ? sequence : nullptr;
+    return sequence != nullptr && !sequence->schedule->finished ? sequence : nullptr;
   };
   std::vector<StepOutcome> outcomes = read_results(step.plan, step.built, results, find_live);
   record(StepRecord::What::commit_begin, step.plan.step);
@@ -401,15 +396,15 @@ void Engine::Impl::commit_oldest() {
   for (StepOutcome& outcome : outcomes) {
     Sequence& sequence = *scheduler_.find(outcome.id);
     metrics_recorder_.generated(sequence, outcome, now);
-    if (!outcome.tokens.empty() || !outcome.prompt_scores.empty() || sequence.finished)
+    if (!outcome.tokens.empty() || !outcome.prompt_scores.empty() || sequence.schedule->finished)
       emit(sequence, std::move(outcome.tokens), std::move(outcome.prompt_scores));
   }
 }
 
 void Engine::Impl::emit(const Sequence& sequence, std::vector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores) {
   if (sequence.is_prefix_prefill()) return;
-  news_.push_back({sequence.request, sequence.index, std::move(tokens), sequence.finished, sequence.stop_token, sequence.stats,
-                   std::move(prompt_scores)});
+  news_.push_back({sequence.task->request, sequence.task->index, std::move(tokens), sequence.schedule->finished,
+                   sequence.schedule->stop_token, sequence.stats(), std::move(prompt_scores)});
 }
 
 /// Forgets what has finished.
@@ -417,17 +412,17 @@ void Engine::Impl::retire() {
   const auto now = Sequence::Clock::now();
   for (const auto& sequence : scheduler_.take_finished()) {
     metrics_recorder_.finished(*sequence, now);
-    if (sequence->deadline) deadlines_.erase({*sequence->deadline, sequence->id});
-    if (PrefixPrefill* prefill = prefixes_.take_ended(sequence->id)) {
-      end_prefix_prefill(*prefill, sequence->finished == FinishReason::length
+    if (sequence->task->deadline) deadlines_.erase({*sequence->task->deadline, sequence->task->id});
+    if (PrefixPrefill* prefill = prefixes_.take_ended(sequence->task->id)) {
+      end_prefix_prefill(*prefill, sequence->schedule->finished == FinishReason::length
                                        ? pin_beside(cache_, prefill->tokens, info_.max_model_len, options_.max_pinned_blocks)
                                        : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being computed"));
       continue;
     }
-    const auto request = requests_.find(sequence->request);
+    const auto request = requests_.find(sequence->task->request);
     check(request != requests_.end(), "Engine: a sequence without a request");
     ++n_retired_;
-    request->second.n_generated = std::max(request->second.n_generated, sequence->stats.completion_tokens);
+    request->second.n_generated = std::max(request->second.n_generated, sequence->report->completion_tokens);
     if (--request->second.n_unfinished > 0) continue;
     metrics_recorder_.request_ended(request->second.n_generated);
     if (request->second.is_queued) ++n_unqueued_;

@@ -16,21 +16,21 @@ double seconds_between(MetricsRecorder::Time from, MetricsRecorder::Time to) {
 EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache) {
   EngineState state{plan.step, {}, scheduler.n_running(), scheduler.n_waiting(), cache.n_used(), cache.n_blocks()};
   for (const PlannedSequence& planned : plan.sequences)
-    state.rows.push_back({scheduler.find(planned.id)->request, planned.id, planned.first_position, planned.n_rows});
+    state.rows.push_back({scheduler.find(planned.id)->task->request, planned.id, planned.first_position, planned.n_rows});
   return state;
 }
 
 void MetricsRecorder::admitted(Sequence& sequence, Time now) {
-  if (sequence.n_admissions != 1) return;
-  sequence.first_step = now;
+  if (sequence.schedule->n_admissions != 1) return;
+  sequence.report.write().first_step = now;
   if (sequence.is_prefix_prefill()) return;
-  sequence.stats.queue_ms = 1e3 * seconds_between(sequence.submitted, now);
-  metrics_.request_queue_time_seconds.observe(seconds_between(sequence.submitted, now));
-  metrics_.prompt_tokens.add(sequence.prompt_len);
-  metrics_.prompt_tokens_cached.add(sequence.stats.cached_tokens);
-  metrics_.prefix_cache_queries.add(sequence.prompt_len);
-  metrics_.prefix_cache_hits.add(sequence.stats.cached_tokens);
-  metrics_.request_prefill_kv_computed_tokens.observe(sequence.prompt_len - sequence.stats.cached_tokens);
+  sequence.report.write().queue_ms = 1e3 * seconds_between(sequence.task->submitted, now);
+  metrics_.request_queue_time_seconds.observe(seconds_between(sequence.task->submitted, now));
+  metrics_.prompt_tokens.add(sequence.task->prompt_len);
+  metrics_.prompt_tokens_cached.add(sequence.schedule->n_cached);
+  metrics_.prefix_cache_queries.add(sequence.task->prompt_len);
+  metrics_.prefix_cache_hits.add(sequence.schedule->n_cached);
+  metrics_.request_prefill_kv_computed_tokens.observe(sequence.task->prompt_len - sequence.schedule->n_cached);
 }
 
 void MetricsRecorder::ran(const StepPlan& plan, const BuiltStep& built) {
@@ -48,11 +48,11 @@ void MetricsRecorder::ran(const StepPlan& plan, const BuiltStep& built) {
 }
 
 void MetricsRecorder::read(Sequence& sequence, const SequenceReads& reads) {
-  SequenceStats& stats = sequence.stats;
-  stats.kv_bytes_requested += reads.kv_bytes_requested;
-  stats.kv_bytes_saved += reads.kv_bytes_saved;
-  stats.relayed_tokens += reads.relayed_tokens;
-  stats.largest_group = std::max(stats.largest_group, reads.largest_group);
+  SequenceReport& report = sequence.report.write();
+  report.kv_bytes_requested += reads.kv_bytes_requested;
+  report.kv_bytes_saved += reads.kv_bytes_saved;
+  report.relayed_tokens += reads.relayed_tokens;
+  report.largest_group = std::max(report.largest_group, reads.largest_group);
 }
 
 void MetricsRecorder::verified(std::int32_t n_drafts, std::int32_t n_accepted) {
@@ -67,38 +67,39 @@ void MetricsRecorder::generated(Sequence& sequence, const StepOutcome& outcome, 
   if (outcome.n_drafts > 0) verified(outcome.n_drafts, outcome.n_accepted);
   const auto n_tokens = static_cast<std::int32_t>(outcome.tokens.size()) + (outcome.stop_token ? 1 : 0);
   if (n_tokens == 0) return;
-  if (sequence.stats.completion_tokens == 0) {
-    sequence.stats.prefill_ms = 1e3 * seconds_between(sequence.first_step, now);
-    metrics_.time_to_first_token_seconds.observe(seconds_between(sequence.submitted, now));
+  if (sequence.report->completion_tokens == 0) {
+    sequence.report.write().prefill_ms = 1e3 * seconds_between(sequence.report->first_step, now);
+    metrics_.time_to_first_token_seconds.observe(seconds_between(sequence.task->submitted, now));
   } else {
-    metrics_.inter_token_latency_seconds.observe(seconds_between(sequence.last_token, now));
+    metrics_.inter_token_latency_seconds.observe(seconds_between(sequence.report->last_token, now));
   }
-  sequence.last_token = now;
-  sequence.stats.completion_tokens += n_tokens;
+  sequence.report.write().last_token = now;
+  sequence.report.write().completion_tokens += n_tokens;
   metrics_.generation_tokens.add(n_tokens);
 }
 
 void MetricsRecorder::finished(const Sequence& sequence, Time now) {
   if (sequence.is_prefix_prefill()) return;
-  switch (sequence.finished.value_or(FinishReason::error)) {
+  switch (sequence.schedule->finished.value_or(FinishReason::error)) {
     case FinishReason::stop: metrics_.finished_stop.add(1); break;
     case FinishReason::length: metrics_.finished_length.add(1); break;
     case FinishReason::deadline: metrics_.finished_deadline.add(1); break;
     case FinishReason::abort: metrics_.finished_abort.add(1); break;
     case FinishReason::error: metrics_.finished_error.add(1); break;
   }
-  metrics_.e2e_request_latency_seconds.observe(seconds_between(sequence.submitted, now));
-  metrics_.request_prompt_tokens.observe(sequence.prompt_len);
-  metrics_.request_generation_tokens.observe(sequence.stats.completion_tokens);
-  metrics_.request_params_max_tokens.observe(sequence.max_len - sequence.prompt_len);
-  if (sequence.n_admissions == 0) return;
-  metrics_.request_inference_time_seconds.observe(seconds_between(sequence.first_step, now));
-  if (sequence.stats.completion_tokens == 0) return;
-  metrics_.request_prefill_time_seconds.observe(sequence.stats.prefill_ms / 1e3);
-  const double decode_s = seconds_between(sequence.first_step, sequence.last_token) - sequence.stats.prefill_ms / 1e3;
+  metrics_.e2e_request_latency_seconds.observe(seconds_between(sequence.task->submitted, now));
+  metrics_.request_prompt_tokens.observe(sequence.task->prompt_len);
+  metrics_.request_generation_tokens.observe(sequence.report->completion_tokens);
+  metrics_.request_params_max_tokens.observe(sequence.task->max_len - sequence.task->prompt_len);
+  if (sequence.schedule->n_admissions == 0) return;
+  metrics_.request_inference_time_seconds.observe(seconds_between(sequence.report->first_step, now));
+  if (sequence.report->completion_tokens == 0) return;
+  metrics_.request_prefill_time_seconds.observe(sequence.report->prefill_ms / 1e3);
+  const double decode_s =
+      seconds_between(sequence.report->first_step, sequence.report->last_token) - sequence.report->prefill_ms / 1e3;
   metrics_.request_decode_time_seconds.observe(decode_s);
-  if (sequence.stats.completion_tokens > 1)
-    metrics_.request_time_per_output_token_seconds.observe(decode_s / (sequence.stats.completion_tokens - 1));
+  if (sequence.report->completion_tokens > 1)
+    metrics_.request_time_per_output_token_seconds.observe(decode_s / (sequence.report->completion_tokens - 1));
 }
 
 void MetricsRecorder::update_gauges(const Scheduler& scheduler, const KvCache& cache) {

@@ -29,7 +29,7 @@ struct PlanSketch {
     const std::int32_t n_rows = std::min(n_left, budget);
     // Scored rows stand together, before the row of the last token of the prompt.
     const std::int32_t n_too_many = sequence.n_scores(first, n_rows) - max_scores;
-    return n_too_many <= 0 ? n_rows : std::max(first, sequence.n_scored) + max_scores - first;
+    return n_too_many <= 0 ? n_rows : std::max(first, sequence.sampling->n_scored) + max_scores - first;
   }
   void reserve(std::size_t n_sequences) {
     plan.sequences.reserve(n_sequences);
@@ -37,22 +37,23 @@ struct PlanSketch {
   }
   void add(Sequence& sequence, std::int32_t n_rows) {
     members.push_back(&sequence);
-    const std::int32_t end = sequence.n_planned + n_rows;
+    const std::int32_t end = sequence.schedule->n_planned + n_rows;
     const bool samples = !sequence.is_prefill_only() && end == sequence.n_tokens_bound();
-    plan.sequences.push_back({sequence.id, sequence.slot, sequence.n_planned, n_rows, samples ? 1 : 0});
+    plan.sequences.push_back(
+        {sequence.task->id, sequence.schedule->slot, sequence.schedule->n_planned, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
     budget -= n_rows;
-    max_scores -= sequence.n_scores(sequence.n_planned, n_rows);
+    max_scores -= sequence.n_scores(sequence.schedule->n_planned, n_rows);
   }
   /// More rows of a sequence that has some in the step. Returns them, to be applied.
   PlannedSequence grow(PlannedSequence& planned, const Sequence& sequence, std::int32_t n_rows) {
-    const bool samples = !sequence.is_prefill_only() && sequence.n_planned + n_rows == sequence.n_tokens_bound();
+    const bool samples = !sequence.is_prefill_only() && sequence.schedule->n_planned + n_rows == sequence.n_tokens_bound();
     planned.n_rows += n_rows;
     planned.max_tokens = samples ? 1 : 0;
     plan.n_rows += n_rows;
     budget -= n_rows;
-    max_scores -= sequence.n_scores(sequence.n_planned, n_rows);
-    return {planned.id, planned.slot, sequence.n_planned, n_rows, planned.max_tokens};
+    max_scores -= sequence.n_scores(sequence.schedule->n_planned, n_rows);
+    return {planned.id, planned.slot, sequence.schedule->n_planned, n_rows, planned.max_tokens};
   }
   /// Rows behind the one of a sequence that decodes.
   void add_drafts(PlannedSequence& planned, const Sequence& sequence, std::vector<TokenId> drafts) {
@@ -68,7 +69,7 @@ struct PlanSketch {
   }
   /// Takes the sequence's rows out of the step, if it has some, and gives back what they took. Before drafts are added.
   void drop(const Sequence& sequence) {
-    const auto at = std::ranges::find(plan.sequences, sequence.id, &PlannedSequence::id);
+    const auto at = std::ranges::find(plan.sequences, sequence.task->id, &PlannedSequence::id);
     if (at == plan.sequences.end()) return;
     plan.n_rows -= at->n_rows;
     if (at - plan.sequences.begin() < plan.n_decodes) --plan.n_decodes;

@@ -8,12 +8,13 @@
 
 namespace baton {
 
-std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, std::int32_t block_len) {
-  auto sequence = std::make_unique<Sequence>();
+std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, std::int32_t block_len, SequenceId id) {
   const std::size_t n_tokens = tokens.size() - tokens.size() % static_cast<std::size_t>(block_len);
-  sequence->tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n_tokens));
-  sequence->prompt_len = sequence->max_len = sequence->n_tokens();
-  return sequence;
+  const std::span<const TokenId> prompt = tokens.first(n_tokens);
+  SequenceTask task;
+  task.id = id;
+  task.prompt_len = task.max_len = static_cast<std::int32_t>(n_tokens);
+  return std::make_unique<Sequence>(std::move(task), std::vector<TokenId>(prompt.begin(), prompt.end()));
 }
 
 Result<void> PrefixService::begin(const std::string& name, PrefixPrefill& prefill) {

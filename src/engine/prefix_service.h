@@ -30,7 +30,7 @@ struct PrefixPrefill {
 };
 
 /// Creates the sequence that prefills all full blocks of a prefix. It generates nothing.
-std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, std::int32_t block_len);
+std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, std::int32_t block_len, SequenceId id);
 
 /// A name is taken from the moment its prefill is asked for. Its pin is kept from the moment the prefill has ended.
 ///

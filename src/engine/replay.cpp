@@ -90,31 +90,32 @@ class Replay {
   void take_arrivals() {
     for (; next_request_ < trace_.requests.size() && trace_.requests[next_request_].arrival_s <= now_; ++next_request_) {
       const TraceRequest& request = trace_.requests[next_request_];
-      auto sequence = std::make_unique<Sequence>();
-      sequence->id = SequenceId{static_cast<std::int64_t>(next_request_)};
-      sequence->request = RequestId{sequence->id.value};
-      sequence->prompt_len = request.prompt_len;
-      sequence->max_len = request.prompt_len + std::max(request.output_len, 1);
+      SequenceTask task;
+      task.id = SequenceId{static_cast<std::int64_t>(next_request_)};
+      task.request = RequestId{task.id.value};
+      task.prompt_len = request.prompt_len;
+      task.max_len = request.prompt_len + std::max(request.output_len, 1);
       ++report_.n_requests;
-      if (request.prompt_len < 1 || cache_.n_blocks_for(sequence->max_positions()) > cache_.n_blocks()) {
+      // The last token is not stored.
+      if (request.prompt_len < 1 || cache_.n_blocks_for(task.max_len - 1) > cache_.n_blocks()) {
         ++report_.n_refused;
         continue;
       }
-      sequence->tokens = prompt_of(trace_, request, sequence->id);
-      times_[sequence->id] = {request.arrival_s, -1};
-      scheduler_.add(std::move(sequence));
+      times_[task.id] = {request.arrival_s, -1};
+      std::vector<TokenId> prompt = prompt_of(trace_, request, task.id);
+      scheduler_.add(std::make_unique<Sequence>(std::move(task), std::move(prompt)));
     }
   }
 
   void count(const StepPlan& plan) {
     for (const SequenceId id : plan.admitted) {
       const Sequence& sequence = *scheduler_.find(id);
-      if (sequence.n_admissions > 1) continue;
+      if (sequence.schedule->n_admissions > 1) continue;
       queue_s_.push_back(static_cast<float>(now_ - times_.at(id).arrival));
-      const std::int32_t n_cached = sequence.stats.cached_tokens;
-      report_.prompt_tokens += sequence.prompt_len;
+      const std::int32_t n_cached = sequence.schedule->n_cached;
+      report_.prompt_tokens += sequence.task->prompt_len;
       report_.cached_tokens += n_cached;
-      report_.runs += (sequence.prompt_len + trace_.run_len - 1) / trace_.run_len;
+      report_.runs += (sequence.task->prompt_len + trace_.run_len - 1) / trace_.run_len;
       report_.cached_runs += n_cached / trace_.run_len;
     }
     report_.preemptions += plan.n_preempted;
@@ -130,12 +131,12 @@ class Replay {
     outcomes_.clear();
     for (const PlannedSequence& planned : plan.sequences) {
       const Sequence* sequence = scheduler_.find(planned.id);
-      if (sequence == nullptr || sequence->finished) continue;
+      if (sequence == nullptr || sequence->schedule->finished) continue;
       StepOutcome& outcome = outcomes_.emplace_back();
       outcome.id = planned.id;
       if (planned.max_tokens == 0) continue;
       outcome.tokens.push_back({token_of(stream_of_sequence(planned.id), sequence->n_tokens()), {}, {}});
-      if (sequence->n_tokens() + 1 == sequence->max_len) outcome.finished = FinishReason::length;
+      if (sequence->n_tokens() + 1 == sequence->task->max_len) outcome.finished = FinishReason::length;
       Times& times = times_.at(planned.id);
       auto& list = times.last_token < 0 ? first_token_s_ : gap_s_;
       list.push_back(static_cast<float>(now_ - (times.last_token < 0 ? times.arrival : times.last_token)));
@@ -147,8 +148,8 @@ class Replay {
 
   void take_finished() {
     for (const auto& sequence : scheduler_.take_finished()) {
-      report_.most_preemptions = std::max(report_.most_preemptions, sequence->n_preemptions);
-      times_.erase(sequence->id);
+      report_.most_preemptions = std::max(report_.most_preemptions, sequence->schedule->n_preemptions);
+      times_.erase(sequence->task->id);
     }
   }
 

@@ -205,32 +205,33 @@ Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens
   return {};
 }
 
-std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, RequestId id, const RequestLimits& limits,
-                                                      std::uint64_t engine_seed) {
-  const std::uint64_t seed = request.sampling.seed.value_or(drawn_seed(engine_seed, static_cast<std::uint64_t>(id.value)));
+std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, const SequenceOrigin& origin,
+                                                      const RequestLimits& limits, std::uint64_t engine_seed) {
+  const auto request_number = static_cast<std::uint64_t>(origin.request.value);
+  const std::uint64_t seed = request.sampling.seed.value_or(drawn_seed(engine_seed, request_number));
   std::vector<std::unique_ptr<Sequence>> sequences;
-  const auto prompt_len = static_cast<std::int32_t>(request.prompt.size());
   for (std::int32_t i = 0; i < request.n_sequences; ++i) {
-    auto sequence = std::make_unique<Sequence>();
-    sequence->request = id;
-    sequence->index = i;
-    sequence->sampling = request.sampling;
-    sequence->sampling.seed = seed + static_cast<std::uint64_t>(i);
-    if (request.sampling.temperature < kGreedyTemperature) sequence->sampling.temperature = 0;
-    std::vector<TokenId>& allowed = sequence->sampling.allowed_ids;
+    SequenceTask task;
+    task.id = SequenceId{origin.first.value + i};
+    task.request = origin.request;
+    task.index = i;
+    task.sampling = request.sampling;
+    task.sampling.seed = seed + static_cast<std::uint64_t>(i);
+    if (request.sampling.temperature < kGreedyTemperature) task.sampling.temperature = 0;
+    std::vector<TokenId>& allowed = task.sampling.allowed_ids;
     std::ranges::sort(allowed);
     allowed.erase(std::ranges::unique(allowed).begin(), allowed.end());
-    if (i > 0) sequence->sampling.n_prompt_logprobs = -1;  // once is enough
-    sequence->stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids);
-    sequence->tokens = request.prompt;
-    sequence->prompt_len = prompt_len;
-    sequence->max_len = request.sampling.max_tokens ? prompt_len + *request.sampling.max_tokens : limits.max_model_len;
-    sequence->table.scope = request.scope;
-    sequence->priority = request.priority;
+    if (i > 0) task.sampling.n_prompt_logprobs = -1;  // once is enough
+    task.stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids);
+    task.prompt_len = static_cast<std::int32_t>(request.prompt.size());
+    task.max_len = request.sampling.max_tokens ? task.prompt_len + *request.sampling.max_tokens : limits.max_model_len;
+    task.priority = request.priority;
+    task.scope = request.scope;
     const SpeculationOptions& speculation = request.speculation.value_or(limits.speculation);
-    if (speculation.n_tokens > 0 && !sequence->is_prefill_only()) sequence->speculation.emplace(speculation);
-    sequence->stats.prompt_tokens = prompt_len;
-    sequences.push_back(std::move(sequence));
+    if (speculation.n_tokens > 0 && task.max_len > task.prompt_len) task.speculation = speculation;
+    task.submitted = origin.arrived;
+    if (request.deadline) task.deadline = origin.arrived + *request.deadline;
+    sequences.push_back(std::make_unique<Sequence>(std::move(task), request.prompt));
   }
   return sequences;
 }

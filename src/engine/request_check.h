@@ -30,9 +30,16 @@ Result<void> check_request(const Request& request, const RequestLimits& limits);
 /// The same for a prefix to be registered.
 Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens, const RequestLimits& limits);
 
-/// The sequences of a checked request, without ids: max_tokens filled in, sequence i with seed + i. A request without a seed
-/// gets one that is a function of `engine_seed` and its id.
-std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, RequestId id, const RequestLimits& limits,
-                                                      std::uint64_t engine_seed);
+/// Where the sequences of a request come from.
+struct SequenceOrigin {
+  RequestId request;
+  SequenceId first;                     ///< sequence i has the id first + i
+  Sequence::Clock::time_point arrived;  ///< deadlines count from here
+};
+
+/// The sequences of a checked request: max_tokens filled in, sequence i with seed + i. A request without a seed gets one
+/// that is a function of `engine_seed` and its id.
+std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, const SequenceOrigin& origin,
+                                                      const RequestLimits& limits, std::uint64_t engine_seed);
 
 }  // namespace baton

@@ -34,10 +34,11 @@ Range append_bans(const std::vector<std::vector<TokenId>>& bad_words, std::span<
 
 /// What is the same for all tokens of a sequence.
 SamplingMetadata make_common_sampling(const Sequence& sequence, std::int32_t row, SamplingLists& lists) {
-  const SamplingParams& sampling = sequence.sampling;
+  const SamplingParams& sampling = sequence.task->sampling;
   check(sampling.seed.has_value(), "make_sampling: a sequence without a seed");
-  check(sequence.stop_ids.size() <= kMaxStopIds, "make_sampling: too many stop ids");
-  check(!sequence.is_prefill_only() && sequence.slot.is_valid(), "make_sampling: the sequence generates nothing, or does not run");
+  check(sequence.task->stop_ids.size() <= kMaxStopIds, "make_sampling: too many stop ids");
+  check(!sequence.is_prefill_only() && sequence.schedule->slot.is_valid(),
+        "make_sampling: the sequence generates nothing, or does not run");
   SamplingMetadata metadata;
   metadata.row = row;
   metadata.temperature = sampling.temperature;
@@ -47,9 +48,9 @@ SamplingMetadata make_common_sampling(const Sequence& sequence, std::int32_t row
   metadata.n_top_logprobs = sampling.n_top_logprobs;
   metadata.seed = *sampling.seed;
   metadata.min_tokens = sampling.min_tokens;
-  metadata.max_tokens = sequence.max_len - sequence.prompt_len;
-  metadata.n_stop_ids = static_cast<std::int32_t>(sequence.stop_ids.size());
-  std::ranges::copy(sequence.stop_ids, metadata.stop_ids.begin());
+  metadata.max_tokens = sequence.task->max_len - sequence.task->prompt_len;
+  metadata.n_stop_ids = static_cast<std::int32_t>(sequence.task->stop_ids.size());
+  std::ranges::copy(sequence.task->stop_ids, metadata.stop_ids.begin());
   metadata.repetition_penalty = sampling.repetition_penalty;
   metadata.presence_penalty = sampling.presence_penalty;
   metadata.frequency_penalty = sampling.frequency_penalty;
@@ -59,28 +60,29 @@ SamplingMetadata make_common_sampling(const Sequence& sequence, std::int32_t row
 }
 
 std::span<const TokenId> answer_of(const Sequence& sequence) {
-  return std::span(sequence.tokens).subspan(static_cast<std::size_t>(sequence.prompt_len));
+  return std::span(sequence.schedule->tokens).subspan(static_cast<std::size_t>(sequence.task->prompt_len));
 }
 
 }  // namespace
 
-void count_tokens(Sequence& sequence) {
-  const SamplingParams& sampling = sequence.sampling;
+void count_tokens(const Sequence& sequence, TokenCounts& counts) {
+  const SamplingParams& sampling = sequence.task->sampling;
   const bool lists_prompt = sampling.repetition_penalty != 1;
   if (!lists_prompt && sampling.presence_penalty == 0 && sampling.frequency_penalty == 0) return;
-  sequence.counts.follow(sequence.tokens, sequence.prompt_len, lists_prompt);
+  counts.follow(sequence.schedule->tokens, sequence.task->prompt_len, lists_prompt);
 }
 
 SamplingMetadata make_sampling(const Sequence& sequence, std::int32_t row, SamplingLists& lists) {
   SamplingMetadata metadata = make_common_sampling(sequence, row, lists);
-  metadata.slot = sequence.slot.value;
-  metadata.n_generated_before = sequence.n_before_slot;
+  metadata.slot = sequence.schedule->slot.value;
+  metadata.n_generated_before = sequence.schedule->n_before_slot;
   // The plan has counted this sample, and those of drafts, among those in flight.
-  const std::int32_t n_unknown = std::max(0, sequence.n_samples_in_flight - sequence.n_drafts_in_flight - 1);
+  const std::int32_t n_unknown =
+      std::max(0, sequence.schedule->n_samples_in_flight - sequence.schedule->n_drafts_in_flight - 1);
   check(n_unknown <= 1, "make_sampling: more than one token is unknown");
   metadata.counts_last_token = n_unknown;
-  metadata.counts = append(lists.counts, sequence.counts.list());
-  metadata.bans = append_bans(sequence.sampling.bad_words, answer_of(sequence), n_unknown > 0, lists.bans);
+  metadata.counts = append(lists.counts, sequence.sampling->counts.list());
+  metadata.bans = append_bans(sequence.task->sampling.bad_words, answer_of(sequence), n_unknown > 0, lists.bans);
   return metadata;
 }
 
@@ -90,29 +92,30 @@ SamplingMetadata make_draft_sampling(const Sequence& sequence, std::span<const T
   metadata.slot = slot.value;
   metadata.n_generated_before = sequence.n_generated() + static_cast<std::int32_t>(drafts.size());
   if (metadata.has_penalties())
-    metadata.counts = append(lists.counts, std::span<const TokenCount>(sequence.counts.list_with(drafts)));
-  if (sequence.sampling.bad_words.empty()) return metadata;
+    metadata.counts = append(lists.counts, std::span<const TokenCount>(sequence.sampling->counts.list_with(drafts)));
+  if (sequence.task->sampling.bad_words.empty()) return metadata;
   const auto known = answer_of(sequence);
   std::vector<TokenId> answer(known.begin(), known.end());
   answer.insert(answer.end(), drafts.begin(), drafts.end());
-  metadata.bans = append_bans(sequence.sampling.bad_words, answer, /*has_unknown_token=*/false, lists.bans);
+  metadata.bans = append_bans(sequence.task->sampling.bad_words, answer, /*has_unknown_token=*/false, lists.bans);
   return metadata;
 }
 
 SamplingMetadata make_scoring(const Sequence& sequence, std::int32_t row, std::int32_t position) {
-  check(position + 1 < sequence.prompt_len && sequence.slot.is_valid(), "make_scoring: no token of the prompt is next");
+  check(position + 1 < sequence.task->prompt_len && sequence.schedule->slot.is_valid(),
+        "make_scoring: no token of the prompt is next");
   SamplingMetadata metadata;
   metadata.row = row;
-  metadata.slot = sequence.slot.value;
-  metadata.scored = sequence.tokens[static_cast<std::size_t>(position) + 1];
-  metadata.n_top_logprobs = sequence.sampling.n_prompt_logprobs;
+  metadata.slot = sequence.schedule->slot.value;
+  metadata.scored = sequence.schedule->tokens[static_cast<std::size_t>(position) + 1];
+  metadata.n_top_logprobs = sequence.task->sampling.n_prompt_logprobs;
   return metadata;
 }
 
 std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result) {
   if (result.was_finished != 0) return std::nullopt;
   StepOutcome outcome;
-  outcome.id = sequence.id;
+  outcome.id = sequence.task->id;
   if (result.finished == FinishedBy::not_a_number) {
     outcome.finished = FinishReason::error;
     return outcome;
@@ -125,7 +128,7 @@ std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleRes
   TokenOutput output;
   output.token = result.token;
   output.rank = result.rank;
-  if (is_scored || sequence.sampling.n_top_logprobs >= 0) output.logprob = result.logprob;
+  if (is_scored || sequence.task->sampling.n_top_logprobs >= 0) output.logprob = result.logprob;
   for (std::int32_t i = 0; i < result.n_top; ++i) {
     const auto at = static_cast<std::size_t>(i);
     output.top_logprobs.push_back({result.top_ids[at], result.top_logprobs[at]});

@@ -28,8 +28,8 @@ struct SamplingLists {
   }
 };
 
-/// Brings the counts that the sequence's penalties need up to the tokens it has.
-void count_tokens(Sequence& sequence);
+/// Brings `counts`, which the sequence's penalties need, up to the tokens it has.
+void count_tokens(const Sequence& sequence, TokenCounts& counts);
 
 /// The sampling metadata for the logits of batch row `row`; its lists are appended to `lists`. A token that a step in
 /// flight samples is not known here: the sampler counts it, and a bad word whose second last token it may be is banned

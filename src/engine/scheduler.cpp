@@ -16,7 +16,7 @@ namespace baton {
 namespace {
 
 /// A sequence that holds all blocks it can ever need from its admission on.
-bool is_settled(const Sequence& sequence) { return sequence.n_preemptions >= kMaxPreemptions; }
+bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
 
 /// Tokens of a sequence that blocks may be found for: a last one must be computed, for its logits.
 std::int32_t n_matchable(const Sequence& sequence) { return sequence.n_matchable(); }
@@ -35,10 +35,11 @@ struct Scheduler::PendingBlocks {
   std::vector<const Sequence*> computing;  ///< sequences of the plan that are inside of, or before, a block whose hash is known
 
   void add(const Sequence& sequence) {
-    if (static_cast<std::size_t>(sequence.n_planned / block_len) < sequence.table.hashes.size()) computing.push_back(&sequence);
+    if (static_cast<std::size_t>(sequence.schedule->n_planned / block_len) < sequence.schedule->table.hashes.size())
+      computing.push_back(&sequence);
   }
   bool are_needed_by(const Sequence& sequence) const {
-    const std::vector<BlockHash>& hashes = sequence.table.hashes;
+    const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
     const auto n_blocks = std::min(hashes.size(), static_cast<std::size_t>(n_matchable(sequence) / block_len));
     return std::ranges::any_of(blocks,
                                [&](const Block& block) { return block.index < n_blocks && hashes[block.index] == block.hash; });
@@ -48,8 +49,8 @@ struct Scheduler::PendingBlocks {
     const auto end = static_cast<std::int32_t>(index + 1) * block_len;
     if (end > n_matchable(sequence)) return false;
     return std::ranges::any_of(computing, [&](const Sequence* other) {
-      return index < other->table.hashes.size() && other->table.hashes[index] == sequence.table.hashes[index] &&
-             other->n_planned < end;
+      return index < other->schedule->table.hashes.size() &&
+             other->schedule->table.hashes[index] == sequence.schedule->table.hashes[index] && other->schedule->n_planned < end;
     });
   }
 };
@@ -72,10 +73,11 @@ const Sequence* Scheduler::find(SequenceId id) const {
   return at == sequences_.end() ? nullptr : at->second.get();
 }
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
-  const SequenceId id = sequence->id;
+  const SequenceId id = sequence->task->id;
   check(last_id_ < id, "Scheduler: ids must ascend");
   last_id_ = id;
-  check(sequence->prompt_len >= 1 && sequence->prompt_len == sequence->n_tokens() && sequence->max_len >= sequence->prompt_len,
+  check(sequence->task->prompt_len >= 1 && sequence->task->prompt_len == sequence->n_tokens() &&
+            sequence->task->max_len >= sequence->task->prompt_len,
         "Scheduler: a sequence needs a prompt and a length that holds it");
   for (int g = 0; g < cache_.n_groups(); ++g)
     check(cache_.n_needed_alone(g, sequence->max_positions()) <= cache_.n_blocks(g),
@@ -122,14 +124,14 @@ void Scheduler::plan_running(PlanSketch& sketch, std::span<Sequence* const> runn
   for (Sequence* const& entry : running) {
     Sequence& sequence = *entry;
     const std::int32_t n_left = sequence.n_rows_left();
-    if (sequence.state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
+    if (sequence.schedule->state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
     if (sketch.budget == 0) return;
     if (decodes && sits_out(sequence)) continue;
     const bool has_others = !waiting_.empty() || &entry != &running.back();
     const std::int32_t n_kept = has_others ? sketch.n_kept_behind(n_left) : 0;
     sketch.budget -= n_kept;
-    const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.n_planned, n_left);
-    if (n_rows > 0 && make_room(sketch, sequence, sequence.n_planned + n_rows)) sketch.add(sequence, n_rows);
+    const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.schedule->n_planned, n_left);
+    if (n_rows > 0 && make_room(sketch, sequence, sequence.schedule->n_planned + n_rows)) sketch.add(sequence, n_rows);
     sketch.budget += n_kept;
   }
 }
@@ -140,17 +142,17 @@ void Scheduler::top_up(PlanSketch& sketch) {
     PlannedSequence& planned = sketch.plan.sequences[i];
     Sequence& sequence = *sketch.members[i];
     if (sketch.budget == 0) return;
-    const std::int32_t n_left = sequence.state == SequenceState::running ? sequence.n_rows_left() : 0;
+    const std::int32_t n_left = sequence.schedule->state == SequenceState::running ? sequence.n_rows_left() : 0;
     if (n_left == 0 || planned.max_tokens > 0) continue;
-    const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.n_planned, n_left);
-    if (n_rows > 0 && cache_.extend(sequence.table, sequence.n_planned + n_rows))
+    const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.schedule->n_planned, n_left);
+    if (n_rows > 0 && cache_.extend(sequence.schedule.write().table, sequence.schedule->n_planned + n_rows))
       apply(sequence, sketch.grow(planned, sequence, n_rows));
   }
 }
 
 /// Covers `n_positions` with blocks, preempting from the last on. False if that was the sequence itself.
 bool Scheduler::make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions) {
-  while (!cache_.extend(sequence.table, n_positions)) {
+  while (!cache_.extend(sequence.schedule.write().table, n_positions)) {
     const auto last =
         std::find_if(running_.rbegin(), running_.rend(), [](const auto& entry) { return !is_settled(*entry.second); });
     check(last != running_.rend() && running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
@@ -164,32 +166,34 @@ bool Scheduler::make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n
 void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
   sketch.drop(victim);
   ++sketch.plan.n_preempted;
-  ++victim.n_preemptions;
-  victim.n_lost = victim.n_planned;
-  victim.stats.n_preemptions = victim.n_preemptions;
+  SequenceSchedule& schedule = victim.schedule.write();
+  ++schedule.n_preemptions;
+  schedule.n_lost = schedule.n_planned;
   leave_slot(victim);
-  victim.state = SequenceState::waiting;
-  victim.n_planned = 0;
-  victim.n_committed = 0;
+  schedule.state = SequenceState::waiting;
+  schedule.n_planned = 0;
+  schedule.n_committed = 0;
   waiting_.emplace(rank_of(victim), &victim);
 }
 
 /// A slot that drafts have left behind begins anew, with what the sequence has by now.
 void Scheduler::begin_slot_anew(Sequence& sequence, StepPlan& plan) {
-  if (!std::exchange(sequence.is_slot_behind, false)) return;
-  sequence.n_before_slot = sequence.n_generated();
-  plan.reset_slots.push_back(sequence.slot);
+  SequenceSchedule& schedule = sequence.schedule.write();
+  if (!std::exchange(schedule.is_slot_behind, false)) return;
+  schedule.n_before_slot = sequence.n_generated();
+  plan.reset_slots.push_back(schedule.slot);
 }
 
 /// Gives back slot and blocks. Full blocks whose tokens are known stay cached: every step that fills them is enqueued.
 void Scheduler::leave_slot(Sequence& sequence) {
-  running_blocks_.remove(sequence.slot, sequence.table.hashes);
-  cache_.release(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
-  free_slots_.push_back(sequence.slot);
-  sequence.slot = SlotId{};
-  sequence.is_slot_behind = false;
+  SequenceSchedule& schedule = sequence.schedule.write();
+  running_blocks_.remove(schedule.slot, schedule.table.hashes);
+  cache_.release(schedule.table, schedule.tokens, sequence.n_filled(), next_step_);
+  free_slots_.push_back(schedule.slot);
+  schedule.slot = SlotId{};
+  schedule.is_slot_behind = false;
   running_.erase(rank_of(sequence));
-  n_speculating_ -= sequence.speculation ? 1 : 0;
+  n_speculating_ -= schedule.speculation ? 1 : 0;
   is_order_stale_ = true;
   n_list_entries_ -= sequence.n_list_entries();
   n_block_entries_ -= cache_.n_blocks_for(sequence.max_positions());
@@ -197,15 +201,17 @@ void Scheduler::leave_slot(Sequence& sequence) {
 
 /// The step's rows become the sequence's.
 void Scheduler::apply(Sequence& sequence, const PlannedSequence& planned) {
-  sequence.n_planned += planned.n_rows;
-  sequence.n_samples_in_flight += planned.max_tokens;
+  SequenceSchedule& schedule = sequence.schedule.write();
+  schedule.n_planned += planned.n_rows;
+  schedule.n_samples_in_flight += planned.max_tokens;
   publish(sequence);
 }
 
 /// Its full blocks become visible to later steps.
 void Scheduler::publish(Sequence& sequence) {
-  cache_.publish(sequence.table, sequence.tokens, sequence.n_filled(), next_step_);
-  running_blocks_.update(sequence.slot, sequence.table.hashes);
+  SequenceSchedule& schedule = sequence.schedule.write();
+  cache_.publish(schedule.table, schedule.tokens, sequence.n_filled(), next_step_);
+  running_blocks_.update(schedule.slot, schedule.table.hashes);
 }
 
 /// Admits in order, as far as budget, slots and blocks go.
@@ -215,7 +221,7 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
   for (auto head = waiting_.cbegin(); head != waiting_.cend();) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
     // Preempted, and its last token not known yet: nobody takes its place meanwhile.
-    if (head->second->n_samples_in_flight > 0) return;
+    if (head->second->schedule->n_samples_in_flight > 0) return;
     if (waits_for_prefix(sketch, *head->second, pending)) {
       ++n_deferred_;
       ++head;
@@ -226,18 +232,19 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
     const auto behind = std::next(next);
     if (next == head) head = behind;
     if (!admit(sketch, admitted)) return;  // else it has left the queue
-    if (admitted.state == SequenceState::running) pending.add(admitted);
-    for (auto overtaken = head; overtaken != behind; ++overtaken) ++overtaken->second->n_overtaken;
+    if (admitted.schedule->state == SequenceState::running) pending.add(admitted);
+    for (auto overtaken = head; overtaken != behind; ++overtaken) ++overtaken->second->schedule.write().n_overtaken;
   }
 }
 
 /// Another sequence is computing blocks that this one needs: a later plan finds them cached.
 bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const {
   if (pending.are_needed_by(sequence)) return true;
-  const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), sketch.plan.step);
+  SequenceSchedule& schedule = sequence.schedule.write();
+  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, n_matchable(sequence), sketch.plan.step);
   const auto index = static_cast<std::size_t>(found.n_ready);
   if (found.n_pending == 0 && !pending.is_begun(sequence, index)) return false;
-  pending.blocks.push_back({index, sequence.table.hashes[index]});
+  pending.blocks.push_back({index, schedule.table.hashes[index]});
   return true;
 }
 
@@ -245,17 +252,17 @@ bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, P
 Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sketch, Queue::const_iterator head,
                                                           PendingBlocks& pending) const {
   const auto may_be_overtaken = [](const Sequence& sequence) {
-    return sequence.n_overtaken < kMaxOvertaken && sequence.n_preemptions == 0;
+    return sequence.schedule->n_overtaken < kMaxOvertaken && sequence.schedule->n_preemptions == 0;
   };
   const Sequence& first = *head->second;
   if (running_.empty() || !may_be_overtaken(first) || shares_with_running(first)) return head;
   auto at = std::next(head);
   for (std::size_t n = 1; n < kSharerReach && at != waiting_.cend(); ++n, ++at) {
     Sequence& candidate = *at->second;
-    if (candidate.priority != first.priority) break;
+    if (candidate.task->priority != first.task->priority) break;
     // The hashes of one that was looked at before are there: whether it shares is then the cheaper question.
-    const bool may_share = candidate.table.hashes.empty() || shares_with_running(candidate);
-    if (candidate.n_samples_in_flight == 0 && may_share && !waits_for_prefix(sketch, candidate, pending) &&
+    const bool may_share = candidate.schedule->table.hashes.empty() || shares_with_running(candidate);
+    if (candidate.schedule->n_samples_in_flight == 0 && may_share && !waits_for_prefix(sketch, candidate, pending) &&
         shares_with_running(candidate))
       return at;
     if (!may_be_overtaken(candidate)) break;
@@ -265,7 +272,7 @@ Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sket
 
 /// Half of its full blocks, at least, are a running sequence's too.
 bool Scheduler::shares_with_running(const Sequence& sequence) const {
-  const std::vector<BlockHash>& hashes = sequence.table.hashes;
+  const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
   if (hashes.empty()) return false;
   return running_blocks_.contains(hashes[(hashes.size() - 1) / 2]);
 }
@@ -273,7 +280,7 @@ bool Scheduler::shares_with_running(const Sequence& sequence) const {
 /// Blocks of a layer group that a running sequence still needs for the tokens it has and a block more.
 std::int32_t Scheduler::n_claimed_by(const Sequence& sequence, int group) const {
   const std::int32_t n_soon = std::min(sequence.n_tokens_bound() + cache_.block_len(), sequence.max_positions());
-  return cache_.n_lacking(sequence.table, group, n_soon);
+  return cache_.n_lacking(sequence.schedule->table, group, n_soon);
 }
 
 std::int32_t Scheduler::n_claimed(int group) const {
@@ -293,9 +300,10 @@ bool Scheduler::fits_step(const Sequence& sequence) const {
 /// all it can ever need.
 bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   const std::int64_t step = sketch.plan.step;
-  if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.prompt_len) > 0) return false;
+  if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.task->prompt_len) > 0) return false;
   if (!fits_step(sequence)) return false;
-  const PrefixTree::Found found = cache_.find(sequence.table, sequence.tokens, n_matchable(sequence), step);
+  SequenceSchedule& schedule = sequence.schedule.write();
+  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, n_matchable(sequence), step);
   const std::int32_t n_soon = is_settled(sequence)
                                   ? sequence.max_positions()
                                   : std::min(sequence.n_tokens() + cache_.block_len(), sequence.max_positions());
@@ -307,40 +315,40 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
     if (n_wanted + sketch.n_claimed[at] > cache_.n_available(g) - found.n_unheld[at]) return false;
   }
 
-  cache_.begin(sequence.table, sequence.tokens, n_matchable(sequence), step);
-  const std::int32_t n_cached = sequence.table.n_cached_blocks * cache_.block_len();
+  cache_.begin(schedule.table, schedule.tokens, n_matchable(sequence), step);
+  const std::int32_t n_cached = schedule.table.n_cached_blocks * cache_.block_len();
   const std::int32_t n_left = sequence.n_rows_left() - n_cached;
   const std::int32_t n_kept = waiting_.size() > 1 ? sketch.n_kept_behind(n_left) : 0;
   sketch.budget -= n_kept;
   const std::int32_t n_rows = sketch.n_rows_of(sequence, n_cached, n_left);
   sketch.budget += n_kept;
   const bool has_room =
-      (!is_settled(sequence) || cache_.reserve(sequence.table, n_soon)) && cache_.extend(sequence.table, n_cached + n_rows);
+      (!is_settled(sequence) || cache_.reserve(schedule.table, n_soon)) && cache_.extend(schedule.table, n_cached + n_rows);
   check(has_room, "Scheduler: blocks that were available are not");
 
-  sequence.slot = free_slots_.back();
+  schedule.slot = free_slots_.back();
   free_slots_.pop_back();
   waiting_.erase(rank_of(sequence));
   running_.emplace(rank_of(sequence), &sequence);
   is_order_stale_ = true;
-  running_blocks_.update(sequence.slot, sequence.table.hashes);
-  n_speculating_ += sequence.speculation ? 1 : 0;
+  running_blocks_.update(schedule.slot, schedule.table.hashes);
+  n_speculating_ += schedule.speculation ? 1 : 0;
   n_list_entries_ += sequence.n_list_entries();
   n_block_entries_ += cache_.n_blocks_for(sequence.max_positions());
-  sequence.state = SequenceState::running;
-  sequence.n_before_slot = sequence.n_generated();
-  if (sequence.n_admissions++ == 0) {
-    sequence.stats.cached_tokens = n_cached;
+  schedule.state = SequenceState::running;
+  schedule.n_before_slot = sequence.n_generated();
+  if (schedule.n_admissions++ == 0) {
+    schedule.n_cached = n_cached;
   } else {
-    sketch.plan.n_recomputed_tokens += std::max(0, sequence.n_lost - n_cached);
+    sketch.plan.n_recomputed_tokens += std::max(0, schedule.n_lost - n_cached);
   }
-  sequence.n_planned = sequence.n_committed = n_cached;
-  sketch.plan.admitted.push_back(sequence.id);
+  schedule.n_planned = schedule.n_committed = n_cached;
+  sketch.plan.admitted.push_back(sequence.task->id);
   if (n_rows == 0) {  // a prefix that is cached already
     end(sequence, FinishReason::length);
     return true;
   }
-  sketch.plan.reset_slots.push_back(sequence.slot);
+  sketch.plan.reset_slots.push_back(schedule.slot);
   sketch.add(sequence, n_rows);
   apply(sequence, sketch.plan.sequences.back());
   for (int g = 0; g < cache_.n_groups(); ++g) sketch.n_claimed[static_cast<std::size_t>(g)] += n_claimed_by(sequence, g);
@@ -353,49 +361,51 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
     planned = std::ranges::find(planned, plan.sequences.end(), outcome.id, &PlannedSequence::id);
     check(planned != plan.sequences.end(), "Scheduler: a result of a sequence that is not in the step, or not in its order");
     Sequence* sequence = find(outcome.id);
-    if (sequence == nullptr || sequence->state == SequenceState::finished) continue;
+    if (sequence == nullptr || sequence->schedule->state == SequenceState::finished) continue;
+    SequenceSchedule& schedule = sequence->schedule.write();
     const auto n_drafts = static_cast<std::int32_t>(planned->drafts.size());
     const std::int32_t n_missing =
         n_drafts > 0 ? n_drafts - outcome.n_accepted : planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());
-    for (const TokenOutput& token : outcome.tokens) sequence->tokens.push_back(token.token);
-    sequence->n_samples_in_flight -= planned->max_tokens;
-    sequence->stop_token = outcome.stop_token;
+    for (const TokenOutput& token : outcome.tokens) schedule.tokens.push_back(token.token);
+    schedule.n_samples_in_flight -= planned->max_tokens;
+    schedule.stop_token = outcome.stop_token;
     if (n_drafts > 0) take_drafts(*sequence, n_drafts, outcome);
-    check(n_missing >= 0 && sequence->n_tokens() <= sequence->max_len && sequence->n_samples_in_flight >= 0,
+    check(n_missing >= 0 && sequence->n_tokens() <= sequence->task->max_len && schedule.n_samples_in_flight >= 0,
           "Scheduler: more tokens than were planned");
     // One that was preempted meanwhile has no rows any more: it only gained a token.
-    if (sequence->state == SequenceState::running) {
-      sequence->n_committed = planned->first_position + planned->n_rows;
+    if (schedule.state == SequenceState::running) {
+      schedule.n_committed = planned->first_position + planned->n_rows;
       if (n_missing > 0 && (n_drafts > 0 || !outcome.finished)) shorten(*sequence, n_missing);
     }
-    const bool is_filled = sequence->is_prefill_only() && sequence->n_committed == sequence->prompt_len;
+    const bool is_filled = sequence->is_prefill_only() && schedule.n_committed == sequence->task->prompt_len;
     if (outcome.finished || is_filled) {
       end(*sequence, outcome.finished.value_or(FinishReason::length));
-    } else if (sequence->state == SequenceState::running) {
+    } else if (schedule.state == SequenceState::running) {
       publish(*sequence);
-      cache_.free_behind_window(sequence->table, sequence->n_committed, sequence->prompt_len);
+      cache_.free_behind_window(schedule.table, schedule.n_committed, sequence->task->prompt_len);
     }
   }
 }
 
 void Scheduler::shorten(Sequence& sequence, std::int32_t n_positions) {
-  check(sequence.n_committed == sequence.n_planned, "Scheduler: a sequence is shortened below a step in flight");
-  sequence.n_planned -= n_positions;
-  sequence.n_committed -= n_positions;
-  if (!is_settled(sequence)) cache_.shorten(sequence.table, sequence.n_planned);
+  SequenceSchedule& schedule = sequence.schedule.write();
+  check(schedule.n_committed == schedule.n_planned, "Scheduler: a sequence is shortened below a step in flight");
+  schedule.n_planned -= n_positions;
+  schedule.n_committed -= n_positions;
+  if (!is_settled(sequence)) cache_.shorten(schedule.table, schedule.n_planned);
 }
 
 void Scheduler::end(Sequence& sequence, FinishReason reason) {
-  if (sequence.state == SequenceState::running) leave_slot(sequence);
+  if (sequence.schedule->state == SequenceState::running) leave_slot(sequence);
   waiting_.erase(rank_of(sequence));
-  sequence.state = SequenceState::finished;
-  sequence.finished = reason;
-  finished_.push_back(sequence.id);
+  sequence.schedule.write().state = SequenceState::finished;
+  sequence.schedule.write().finished = reason;
+  finished_.push_back(sequence.task->id);
 }
 
 void Scheduler::finish(SequenceId id, FinishReason reason) {
   Sequence* sequence = find(id);
-  if (sequence != nullptr && sequence->state != SequenceState::finished) end(*sequence, reason);
+  if (sequence != nullptr && sequence->schedule->state != SequenceState::finished) end(*sequence, reason);
 }
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() {
@@ -412,7 +422,7 @@ std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() {
 std::vector<SequenceId> Scheduler::unfinished() const {
   std::vector<SequenceId> ids;
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence->state != SequenceState::finished) ids.push_back(id);
+    if (sequence->schedule->state != SequenceState::finished) ids.push_back(id);
   }
   std::ranges::sort(ids);
   return ids;
@@ -426,26 +436,27 @@ void Scheduler::check_invariants() const {
   std::set<SlotId> slots(free_slots_.begin(), free_slots_.end());
   check(slots.size() == free_slots_.size(), "Scheduler: a slot is free twice");
   for (const auto& [id, sequence] : sequences_) {
-    check(running_.contains(rank_of(*sequence)) == (sequence->state == SequenceState::running) &&
-              waiting_.contains(rank_of(*sequence)) == (sequence->state == SequenceState::waiting),
+    const SequenceSchedule& schedule = *sequence->schedule;
+    check(running_.contains(rank_of(*sequence)) == (schedule.state == SequenceState::running) &&
+              waiting_.contains(rank_of(*sequence)) == (schedule.state == SequenceState::waiting),
           "Scheduler: a sequence stands in another list than its state says");
-    check(sequence->n_preemptions <= kMaxPreemptions && sequence->n_overtaken <= kMaxOvertaken,
+    check(schedule.n_preemptions <= kMaxPreemptions && schedule.n_overtaken <= kMaxOvertaken,
           "Scheduler: a sequence was preempted or overtaken too often");
-    check(sequence->n_tokens() >= sequence->prompt_len && sequence->n_tokens_bound() <= sequence->max_len,
+    check(sequence->n_tokens() >= sequence->task->prompt_len && sequence->n_tokens_bound() <= sequence->task->max_len,
           "Scheduler: a sequence is too long");
-    if (sequence->state != SequenceState::running) {
-      check(sequence->table.is_empty() && sequence->table.node == nullptr && !sequence->slot.is_valid(),
+    if (schedule.state != SequenceState::running) {
+      check(schedule.table.is_empty() && schedule.table.node == nullptr && !schedule.slot.is_valid(),
             "Scheduler: a sequence that does not run holds a slot or blocks");
       continue;
     }
-    check(slots.insert(sequence->slot).second, "Scheduler: a slot is held twice, or held and free");
-    check(sequence->n_committed <= sequence->n_planned && sequence->n_planned <= sequence->max_positions(),
+    check(slots.insert(schedule.slot).second, "Scheduler: a slot is held twice, or held and free");
+    check(schedule.n_committed <= schedule.n_planned && schedule.n_planned <= sequence->max_positions(),
           "Scheduler: a sequence's positions are out of order");
-    check(cache_.covers(sequence->table, sequence->n_planned), "Scheduler: a block table does not cover what is planned");
-    check(running_blocks_.n_counted(sequence->slot) == sequence->table.hashes.size(),
+    check(cache_.covers(schedule.table, schedule.n_planned), "Scheduler: a block table does not cover what is planned");
+    check(running_blocks_.n_counted(schedule.slot) == schedule.table.hashes.size(),
           "Scheduler: a running sequence is counted for other blocks than it has");
-    tables.push_back(&sequence->table);
-    n_speculating += sequence->speculation ? 1 : 0;
+    tables.push_back(&schedule.table);
+    n_speculating += schedule.speculation ? 1 : 0;
     n_list_entries += sequence->n_list_entries();
     n_block_entries += cache_.n_blocks_for(sequence->max_positions());
   }

@@ -150,7 +150,7 @@ class Scheduler {
   };
   using Queue = std::map<Rank, Sequence*>;
   struct PendingBlocks;
-  static Rank rank_of(const Sequence& sequence) { return {sequence.priority, sequence.id}; }
+  static Rank rank_of(const Sequence& sequence) { return {sequence.task->priority, sequence.task->id}; }
 
   void plan_running(PlanSketch& sketch, std::span<Sequence* const> running, bool decodes);
   void plan_waiting(PlanSketch& sketch);

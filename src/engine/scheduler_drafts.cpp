@@ -12,9 +12,9 @@ namespace {
 
 /// Drafts of a decode whose tokens are all known, as far as its length and its lists let it have some.
 std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
-  const bool is_known = sequence.n_samples_in_flight == 1;
-  if (!is_known || !sequence.speculation || !sequence.speculation->is_active(sequence.n_tokens())) return 0;
-  std::int32_t n = std::min(kMaxDraftTokens, sequence.max_len - sequence.n_tokens_bound());
+  const bool is_known = sequence.schedule->n_samples_in_flight == 1;
+  if (!is_known || !sequence.schedule->speculation || !sequence.schedule->speculation->is_active(sequence.n_tokens())) return 0;
+  std::int32_t n = std::min(kMaxDraftTokens, sequence.task->max_len - sequence.n_tokens_bound());
   if (const std::int32_t n_entries = sequence.n_list_entries(); n_entries > 0)
     n = static_cast<std::int32_t>(std::min<std::int64_t>(n, sketch.max_list_entries / n_entries));
   return n;
@@ -24,10 +24,11 @@ std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
 
 /// Whether the sequence has a token in flight that it needs to know to go on, or to draft.
 bool Scheduler::wants_its_token(Sequence& sequence) {
-  if (sequence.n_drafts_in_flight > 0) return true;
-  if (sequence.n_samples_in_flight == 0 || !sequence.speculation || !sequence.speculation->is_active(sequence.n_tokens_bound()))
+  SequenceSchedule& schedule = sequence.schedule.write();
+  if (schedule.n_drafts_in_flight > 0) return true;
+  if (schedule.n_samples_in_flight == 0 || !schedule.speculation || !schedule.speculation->is_active(sequence.n_tokens_bound()))
     return false;
-  return !options_.drafters_wait_alone || sequence.speculation->promises(sequence.tokens);
+  return !options_.drafters_wait_alone || schedule.speculation->promises(schedule.tokens);
 }
 
 bool Scheduler::awaits_commit() {
@@ -45,11 +46,12 @@ bool Scheduler::awaits_commit() {
 
 /// Whether a sequence that decodes has no row in the step being planned, so that it can draft in the one after.
 bool Scheduler::sits_out(Sequence& sequence) {
-  if (!options_.drafters_wait_alone || sequence.n_samples_in_flight == 0 || !sequence.speculation ||
-      !sequence.speculation->is_active(sequence.n_tokens_bound()))
+  SequenceSchedule& schedule = sequence.schedule.write();
+  if (!options_.drafters_wait_alone || schedule.n_samples_in_flight == 0 || !schedule.speculation ||
+      !schedule.speculation->is_active(sequence.n_tokens_bound()))
     return false;
   const auto n_running = static_cast<std::int32_t>(running_.size());
-  return sequence.speculation->is_worth_a_step(sequence.tokens) && row_cost_.may_pay(n_running, n_running);
+  return schedule.speculation->is_worth_a_step(schedule.tokens) && row_cost_.may_pay(n_running, n_running);
 }
 
 /// What the step has left of rows goes to drafts, an equal share for each sequence that may have some.
@@ -81,26 +83,27 @@ bool Scheduler::has_spare_blocks() const {
 /// Drafts of one sequence, at most `n_most`; how many it has got.
 std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                                    double least_probability) {
-  const std::int32_t n_wanted = std::min(n_most, sequence.speculation->n_worthwhile(least_probability));
+  SequenceSchedule& schedule = sequence.schedule.write();
+  const std::int32_t n_wanted = std::min(n_most, schedule.speculation->n_worthwhile(least_probability));
   if (n_wanted <= 0) return 0;
-  std::vector<TokenId> drafts = sequence.speculation->propose(sequence.tokens, n_wanted);
+  std::vector<TokenId> drafts = schedule.speculation->propose(schedule.tokens, n_wanted);
   // A stop id is the last token: nothing is sampled behind it.
-  drafts.erase(std::ranges::find_first_of(drafts, sequence.stop_ids), drafts.end());
+  drafts.erase(std::ranges::find_first_of(drafts, sequence.task->stop_ids), drafts.end());
   const auto n_drafts = static_cast<std::int32_t>(drafts.size());
   if (n_drafts == 0) return 0;
-  const std::int32_t n_positions = sequence.n_planned + n_drafts;
-  if (!cache_.covers(sequence.table, n_positions)) {
+  const std::int32_t n_positions = schedule.n_planned + n_drafts;
+  if (!cache_.covers(schedule.table, n_positions)) {
     // Drafts take blocks that their own sequence has a claim on, so this stays as it was found first.
     if (!sketch.has_spare_blocks) sketch.has_spare_blocks = has_spare_blocks();
-    if (!*sketch.has_spare_blocks || !cache_.extend(sequence.table, n_positions)) return 0;
+    if (!*sketch.has_spare_blocks || !cache_.extend(schedule.table, n_positions)) return 0;
   }
 
   planned.first_draft_slot = SlotId{options_.max_num_seqs + sketch.plan.n_drafts};
   for (std::int32_t i = 0; i < n_drafts; ++i) sketch.plan.reset_slots.push_back(SlotId{planned.first_draft_slot.value + i});
   sketch.add_drafts(planned, sequence, std::move(drafts));
-  sequence.n_planned += n_drafts;
-  sequence.n_samples_in_flight += n_drafts;
-  sequence.n_drafts_in_flight = n_drafts;
+  schedule.n_planned += n_drafts;
+  schedule.n_samples_in_flight += n_drafts;
+  schedule.n_drafts_in_flight = n_drafts;
   return n_drafts;
 }
 
@@ -108,11 +111,12 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
 void Scheduler::take_drafts(Sequence& sequence, std::int32_t n_drafts, const StepOutcome& outcome) {
   check(outcome.n_accepted <= n_drafts && static_cast<std::size_t>(outcome.n_accepted) <= outcome.tokens.size(),
         "Scheduler: more drafts were accepted than there were");
-  sequence.n_drafts_in_flight = 0;
-  sequence.is_slot_behind = outcome.n_accepted > 0 && sequence.state == SequenceState::running;
-  sequence.stats.draft_tokens += n_drafts;
-  sequence.stats.accepted_tokens += outcome.n_accepted;
-  sequence.speculation->verified(n_drafts, outcome.n_accepted, sequence.n_tokens());
+  SequenceSchedule& schedule = sequence.schedule.write();
+  schedule.n_drafts_in_flight = 0;
+  schedule.is_slot_behind = outcome.n_accepted > 0 && schedule.state == SequenceState::running;
+  schedule.n_drafts += n_drafts;
+  schedule.n_accepted += outcome.n_accepted;
+  schedule.speculation->verified(n_drafts, outcome.n_accepted, sequence.n_tokens());
 }
 
 void Scheduler::took(const StepPlan& plan, double seconds) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/ids.h"
@@ -15,6 +16,10 @@
 #include "engine/token_counts.h"
 
 namespace baton {
+
+class BatchBuilder;
+class MetricsRecorder;
+class Scheduler;
 
 enum class SequenceState { waiting, running, finished };
 
@@ -26,81 +31,157 @@ inline std::int32_t max_list_entries(const SamplingParams& sampling, std::int32_
          static_cast<std::int32_t>(sampling.logit_bias.size() + sampling.bad_words.size() + sampling.allowed_ids.size());
 }
 
-/// Invariants: n_committed <= n_planned; the table covers n_planned positions while running; in a state other than running the
-/// sequence has neither blocks nor a slot. Thread: engine only.
-struct Sequence {
-  using Clock = std::chrono::steady_clock;
-
-  SequenceId id;                           ///< ascending in the order of arrival
-  RequestId request;                       ///< -1: none, it computes a registered prefix
-  std::int32_t index = 0;                  ///< which of the request's sequences
-  SamplingParams sampling;                 ///< with its own seed
-  std::vector<TokenId> stop_ids;           ///< all that end it: the model's (unless ignored) and the request's
-  TokenCounts counts;                      ///< of what its penalties are about, see count_tokens
-  std::optional<Speculation> speculation;  ///< absent: it does not draft
-  SequenceState state = SequenceState::waiting;
-  SlotId slot;  ///< while running
-
-  std::vector<TokenId> tokens;  ///< prompt, then committed tokens: what the host knows. The stop token is not among them
+/// What a sequence was asked for. It does not change once the sequence exists.
+struct SequenceTask {
+  SequenceId id;                  ///< ascending in the order of arrival
+  RequestId request;              ///< -1: none, it computes a registered prefix
+  std::int32_t index = 0;         ///< which of the request's sequences
+  SamplingParams sampling;        ///< with its own seed
+  std::vector<TokenId> stop_ids;  ///< all that end it: the model's (unless ignored) and the request's
   std::int32_t prompt_len = 0;
-  std::int32_t max_len = 0;      ///< tokens it may come to; prompt_len for one that generates nothing
-  std::int32_t n_planned = 0;    ///< positions whose keys are stored once every enqueued step has run (an upper bound)
-  std::int32_t n_committed = 0;  ///< positions whose keys are stored as of the last commit
-  std::int32_t n_scored = 0;     ///< positions whose next token of the prompt is scored once every enqueued step has run
+  std::int32_t max_len = 0;                         ///< tokens it may come to; prompt_len for one that generates nothing
+  std::int32_t priority = 0;                        ///< lower is earlier
+  CacheScope scope;                                 ///< whose blocks it may share
+  std::optional<SpeculationOptions> speculation;    ///< absent: it does not draft
+  std::chrono::steady_clock::time_point submitted;  ///< the request's arrival
+  std::optional<std::chrono::steady_clock::time_point> deadline;  ///< it ends then, with what it has
+};
+
+/// Where a sequence stands: its tokens, its place in the steps, its blocks, its end.
+struct SequenceSchedule {
+  SequenceState state = SequenceState::waiting;
+  SlotId slot;                  ///< while running
+  std::vector<TokenId> tokens;  ///< prompt, then committed tokens: what the host knows. The stop token is not among them
+  std::int32_t n_planned = 0;   ///< positions whose keys are stored once every enqueued step has run (an upper bound)
+  std::int32_t n_committed = 0;          ///< positions whose keys are stored as of the last commit
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
   std::int32_t n_drafts_in_flight = 0;   ///< of these, the drafts that an enqueued step verifies: no other has rows of it
-  std::int32_t n_before_slot =
-      0;                        ///< tokens generated when its slot began: not 0 after a preemption or an accepted draft
-  bool is_slot_behind = false;  ///< its slot has not seen accepted drafts: it begins anew with the next row
+  std::int32_t n_before_slot = 0;  ///< tokens generated when its slot began: not 0 after a preemption or an accepted draft
+  bool is_slot_behind = false;     ///< its slot has not seen accepted drafts: it begins anew with the next row
   std::int32_t n_admissions = 0;
   std::int32_t n_preemptions = 0;
-  std::int32_t n_lost = 0;       ///< positions whose keys it had when it was preempted
-  std::int32_t n_overtaken = 0;  ///< times that a later one was admitted before it
-  std::int32_t priority = 0;     ///< lower is earlier
-
+  std::int32_t n_lost = 0;                 ///< positions whose keys it had when it was preempted
+  std::int32_t n_overtaken = 0;            ///< times that a later one was admitted before it
+  std::int32_t n_cached = 0;               ///< prompt tokens found in the cache at the first admission
+  std::int32_t n_drafts = 0;               ///< that steps verified
+  std::int32_t n_accepted = 0;             ///< of these, those that were accepted
+  std::optional<Speculation> speculation;  ///< absent: it does not draft
   BlockTable table;
-
   std::optional<FinishReason> finished;
   std::optional<TokenOutput> stop_token;  ///< the token that ended it, see Event::stop_token
-  SequenceStats stats;
-  Clock::time_point submitted;                ///< the request's arrival
-  std::optional<Clock::time_point> deadline;  ///< it ends then, with what it has
-  Clock::time_point first_step;
-  Clock::time_point last_token;
+};
+
+/// What the samples of a sequence need beside its tokens.
+struct SequenceSampling {
+  TokenCounts counts;         ///< of what its penalties are about, see count_tokens
+  std::int32_t n_scored = 0;  ///< positions whose next token of the prompt is scored once every enqueued step has run
+};
+
+/// What is measured of a sequence. SequenceStats explains the fields that both have.
+struct SequenceReport {
+  std::chrono::steady_clock::time_point first_step;
+  std::chrono::steady_clock::time_point last_token;
+  std::int32_t completion_tokens = 0;
+  std::int64_t relayed_tokens = 0;
+  std::int64_t kv_bytes_requested = 0;
+  std::int64_t kv_bytes_saved = 0;
+  std::int32_t largest_group = 1;
+  double queue_ms = 0;
+  double prefill_ms = 0;
+};
+
+/// A part of a sequence. Everyone reads it (`part->field`); only `Writer` changes it (`part.write().field`).
+template <class Part, class Writer>
+class WrittenBy {
+ public:
+  WrittenBy() = default;
+  explicit WrittenBy(Part part) : part_(std::move(part)) {}
+  WrittenBy(WrittenBy&&) noexcept = default;
+  WrittenBy& operator=(WrittenBy&&) = delete;
+
+  const Part& operator*() const { return part_; }
+  const Part* operator->() const { return &part_; }
+
+ private:
+  friend Writer;
+  friend class SequenceEditor;  // defined by tests, which bring sequences into states by hand
+  Part& write() { return part_; }
+
+  Part part_;
+};
+
+/// Invariants: n_committed <= n_planned; the table covers n_planned positions while running; in a state other than running the
+/// sequence has neither blocks nor a slot. Thread: engine only.
+class Sequence {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A waiting sequence. `prompt` has asked.prompt_len tokens.
+  Sequence(SequenceTask asked, std::vector<TokenId> prompt)
+      : task(std::move(asked)), schedule(waiting(*task, std::move(prompt))) {}
+
+  WrittenBy<SequenceTask, void> task;  ///< set by the constructor; nobody changes it
+  WrittenBy<SequenceSchedule, Scheduler> schedule;
+  WrittenBy<SequenceSampling, BatchBuilder> sampling;
+  WrittenBy<SequenceReport, MetricsRecorder> report;
 
   /// Whether it generates nothing: it computes a registered prefix, or scores its prompt.
-  bool is_prefill_only() const { return max_len == prompt_len; }
+  bool is_prefill_only() const { return task->max_len == task->prompt_len; }
   /// Whether it computes a registered prefix: it belongs to no request, and no event tells of it.
-  bool is_prefix_prefill() const { return is_prefill_only() && !request.is_valid(); }
+  bool is_prefix_prefill() const { return is_prefill_only() && !task->request.is_valid(); }
   /// Whether the logits of the row at `position` score the prompt's next token, which no step enqueued before does.
   bool scores_row(std::int32_t position) const {
-    return sampling.n_prompt_logprobs >= 0 && position >= n_scored && position + 1 < prompt_len;
+    return task->sampling.n_prompt_logprobs >= 0 && position >= sampling->n_scored && position + 1 < task->prompt_len;
   }
   /// Rows among the `n_rows` from `first` on whose logits score a token.
   std::int32_t n_scores(std::int32_t first, std::int32_t n_rows) const {
-    if (sampling.n_prompt_logprobs < 0) return 0;
-    return std::max(0, std::min(first + n_rows, prompt_len - 1) - std::max(first, n_scored));
+    if (task->sampling.n_prompt_logprobs < 0) return 0;
+    return std::max(0, std::min(first + n_rows, task->prompt_len - 1) - std::max(first, sampling->n_scored));
   }
   /// Tokens that blocks may be found for: a last one must be computed, for its logits, and all whose logits score the next.
   std::int32_t n_matchable() const {
-    if (is_prefix_prefill()) return prompt_len;
-    return n_scores(0, prompt_len) > 0 ? std::min(n_scored, n_tokens() - 1) : n_tokens() - 1;
+    if (is_prefix_prefill()) return task->prompt_len;
+    return n_scores(0, task->prompt_len) > 0 ? std::min(sampling->n_scored, n_tokens() - 1) : n_tokens() - 1;
   }
-  std::int32_t n_list_entries() const { return max_list_entries(sampling, prompt_len, max_len); }
-  std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
-  std::int32_t n_generated() const { return n_tokens() - prompt_len; }
+  std::int32_t n_list_entries() const { return max_list_entries(task->sampling, task->prompt_len, task->max_len); }
+  std::int32_t n_tokens() const { return static_cast<std::int32_t>(schedule->tokens.size()); }
+  std::int32_t n_generated() const { return n_tokens() - task->prompt_len; }
   /// Tokens at most, once every enqueued step has run.
-  std::int32_t n_tokens_bound() const { return n_tokens() + n_samples_in_flight; }
+  std::int32_t n_tokens_bound() const { return n_tokens() + schedule->n_samples_in_flight; }
   /// Positions whose tokens are known and whose keys some enqueued step stores.
-  std::int32_t n_filled() const { return std::min(n_tokens(), n_planned); }
+  std::int32_t n_filled() const { return std::min(n_tokens(), schedule->n_planned); }
   /// Rows that a step could compute now: none while nothing but a commit can follow.
   std::int32_t n_rows_left() const {
-    if (is_prefill_only()) return prompt_len - n_planned;
-    if (n_drafts_in_flight > 0) return 0;
-    return n_tokens_bound() >= max_len ? 0 : n_tokens_bound() - n_planned;
+    if (is_prefill_only()) return task->prompt_len - schedule->n_planned;
+    if (schedule->n_drafts_in_flight > 0) return 0;
+    return n_tokens_bound() >= task->max_len ? 0 : n_tokens_bound() - schedule->n_planned;
+  }
+  /// What its events report.
+  SequenceStats stats() const {
+    return {.prompt_tokens = task->prompt_len,
+            .cached_tokens = schedule->n_cached,
+            .completion_tokens = report->completion_tokens,
+            .relayed_tokens = report->relayed_tokens,
+            .kv_bytes_requested = report->kv_bytes_requested,
+            .kv_bytes_saved = report->kv_bytes_saved,
+            .largest_group = report->largest_group,
+            .queue_ms = report->queue_ms,
+            .prefill_ms = report->prefill_ms,
+            .n_preemptions = schedule->n_preemptions,
+            .draft_tokens = schedule->n_drafts,
+            .accepted_tokens = schedule->n_accepted};
   }
   /// Positions it can ever need: the last token it generates is not stored.
-  std::int32_t max_positions() const { return is_prefill_only() ? prompt_len : max_len - 1; }
+  std::int32_t max_positions() const { return is_prefill_only() ? task->prompt_len : task->max_len - 1; }
+
+ private:
+  static SequenceSchedule waiting(const SequenceTask& task, std::vector<TokenId> prompt) {
+    SequenceSchedule schedule;
+    schedule.tokens = std::move(prompt);
+    schedule.table.scope = task.scope;
+    if (task.speculation) schedule.speculation.emplace(*task.speculation);
+    return schedule;
+  }
 };
 
 }  // namespace baton

@@ -3,8 +3,12 @@
 
 #include <map>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "support/sequence_editor.h"
 
 namespace baton {
 namespace {
@@ -20,23 +24,26 @@ struct Batch {
   void add(std::vector<std::int32_t> blocks, std::int32_t kv_len, std::int32_t n_rows, std::int32_t n_unknown = 0,
            bool samples = true) {
     const SequenceId id{static_cast<std::int64_t>(sequences.size())};
-    Sequence& sequence = sequences[id];
-    sequence.id = id;
-    sequence.slot = SlotId{static_cast<std::int32_t>(id.value) + 10};
-    sequence.sampling.seed = 1;
-    sequence.prompt_len = 1;
-    sequence.max_len = 10000;
-    for (std::int32_t i = 0; i < kv_len - n_unknown; ++i) sequence.tokens.push_back(static_cast<TokenId>(1000 * id.value + i));
-    sequence.n_planned = kv_len;
-    sequence.n_samples_in_flight = n_unknown + (samples ? 1 : 0);
-    sequence.table.groups.resize(2);
-    for (GroupTable& group : sequence.table.groups)
+    SequenceTask task;
+    task.id = id;
+    task.sampling.seed = 1;
+    task.prompt_len = 1;
+    task.max_len = 10000;
+    std::vector<TokenId> tokens;
+    for (std::int32_t i = 0; i < kv_len - n_unknown; ++i) tokens.push_back(static_cast<TokenId>(1000 * id.value + i));
+    Sequence& sequence = sequences.try_emplace(id, std::move(task), std::move(tokens)).first->second;
+    SequenceSchedule& schedule = SequenceEditor::schedule(sequence);
+    schedule.slot = SlotId{static_cast<std::int32_t>(id.value) + 10};
+    schedule.n_planned = kv_len;
+    schedule.n_samples_in_flight = n_unknown + (samples ? 1 : 0);
+    schedule.table.groups.resize(2);
+    for (GroupTable& group : schedule.table.groups)
       for (const std::int32_t block : blocks) group.blocks.push_back(BlockId{block});
-    plan.sequences.push_back({id, sequence.slot, kv_len - n_rows, n_rows, samples ? 1 : 0});
+    plan.sequences.push_back({id, schedule.slot, kv_len - n_rows, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
   }
-  BuiltStep build(BatchBuilder builder) const {
-    return builder.build(plan, [this](SequenceId id) -> const Sequence& { return sequences.at(id); });
+  BuiltStep build(BatchBuilder builder) {
+    return builder.build(plan, [this](SequenceId id) -> Sequence& { return sequences.at(id); });
   }
 };
 
@@ -139,7 +146,7 @@ TEST(BatchBuilder, saves_nothing_in_paged_mode) {
 TEST(BatchBuilder, each_layer_group_stores_and_reads_by_its_own_block_table) {
   Batch batch;
   batch.add({7, 8, 9, 10}, 55, 2);
-  GroupTable& windowed = batch.sequences.at(SequenceId{0}).table.groups[1];
+  GroupTable& windowed = SequenceEditor::schedule(batch.sequences.at(SequenceId{0})).table.groups[1];
   windowed = {.blocks = {BlockId{}, BlockId{3}, BlockId{1}, BlockId{2}}, .first_block = 2, .spare = {}};
   const BuiltStep built = batch.build(BatchBuilder({group_of(1), group_of(1, 20)}, {}));
   const StepView view = built.input.view();
@@ -184,8 +191,8 @@ TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
     std::vector<SequenceRows> rows;
     for (const SequenceReads& reads : built.reads) {
       const PlannedSequence& planned = batch.plan.sequences[static_cast<std::size_t>(reads.id.value)];
-      rows.push_back({planned.slot, batch.sequences.at(reads.id).table.blocks_of(0), planned.first_position + planned.n_rows,
-                      planned.n_rows});
+      rows.push_back({planned.slot, batch.sequences.at(reads.id).schedule->table.blocks_of(0),
+                      planned.first_position + planned.n_rows, planned.n_rows});
     }
     const AttentionPlan plan = plan_attention(rows, group.shape, options);
     EXPECT_EQ(built.kv_bytes_requested, 3 * plan.stats.kv_bytes_requested);
@@ -196,7 +203,7 @@ TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
 TEST(BatchBuilderDeathTest, aborts_on_a_row_whose_token_nobody_samples) {
   Batch batch;
   batch.add({2}, 9, 1, 1);
-  batch.sequences.at(SequenceId{0}).n_samples_in_flight = 0;
+  SequenceEditor::schedule(batch.sequences.at(SequenceId{0})).n_samples_in_flight = 0;
   EXPECT_DEATH(batch.build(BatchBuilder({group_of(1)}, {})), "nobody samples");
 }
 

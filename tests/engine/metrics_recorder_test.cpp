@@ -2,8 +2,12 @@
 #include "engine/metrics_recorder.h"
 
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "support/sequence_editor.h"
 
 namespace baton {
 namespace {
@@ -16,13 +20,14 @@ std::int64_t n_observed(const Histogram& histogram) {
 }
 
 Sequence sequence_at(MetricsRecorder::Time submitted) {
-  Sequence sequence;
-  sequence.request = RequestId{0};
-  sequence.prompt_len = 20;
-  sequence.max_len = 30;
-  sequence.submitted = submitted;
-  sequence.stats.cached_tokens = 16;
-  sequence.n_admissions = 1;
+  SequenceTask task;
+  task.request = RequestId{0};
+  task.prompt_len = 20;
+  task.max_len = 30;
+  task.submitted = submitted;
+  Sequence sequence(std::move(task), std::vector<TokenId>(20, 7));
+  SequenceEditor::schedule(sequence).n_cached = 16;
+  SequenceEditor::schedule(sequence).n_admissions = 1;
   return sequence;
 }
 
@@ -31,14 +36,14 @@ TEST(MetricsRecorder, counts_a_prompt_and_its_hits_at_the_first_admission_only) 
   const MetricsRecorder::Time start{};
   Sequence sequence = sequence_at(start);
   accounts.admitted(sequence, start + milliseconds(5));
-  sequence.n_admissions = 2;
+  SequenceEditor::schedule(sequence).n_admissions = 2;
   accounts.admitted(sequence, start + milliseconds(90));
   EXPECT_EQ(accounts.metrics().prompt_tokens.value(), 20);
   EXPECT_EQ(accounts.metrics().prompt_tokens_cached.value(), 16);
   EXPECT_EQ(accounts.metrics().prefix_cache_queries.value(), 20);
   EXPECT_EQ(accounts.metrics().prefix_cache_hits.value(), 16);
   EXPECT_EQ(n_observed(accounts.metrics().request_queue_time_seconds), 1);
-  EXPECT_DOUBLE_EQ(sequence.stats.queue_ms, 5);
+  EXPECT_DOUBLE_EQ(sequence.stats().queue_ms, 5);
 }
 
 TEST(MetricsRecorder, times_the_first_token_from_submission_and_the_others_from_the_one_before) {
@@ -52,8 +57,8 @@ TEST(MetricsRecorder, times_the_first_token_from_submission_and_the_others_from_
   accounts.generated(sequence, token, start + milliseconds(13));
   accounts.generated(sequence, StepOutcome{SequenceId{0}, {}, FinishReason::stop, TokenOutput{2, {}, {}}},
                      start + milliseconds(15));
-  EXPECT_DOUBLE_EQ(sequence.stats.prefill_ms, 5);
-  EXPECT_EQ(sequence.stats.completion_tokens, 3) << "the stop token was generated too";
+  EXPECT_DOUBLE_EQ(sequence.stats().prefill_ms, 5);
+  EXPECT_EQ(sequence.stats().completion_tokens, 3) << "the stop token was generated too";
   EXPECT_EQ(accounts.metrics().generation_tokens.value(), 3);
   EXPECT_DOUBLE_EQ(accounts.metrics().time_to_first_token_seconds.snapshot().sum, 0.010);
   EXPECT_DOUBLE_EQ(accounts.metrics().inter_token_latency_seconds.snapshot().sum, 0.005);
@@ -66,11 +71,11 @@ TEST(MetricsRecorder, counts_each_end_under_its_reason_and_fills_under_none) {
   Sequence sequence = sequence_at(start);
   for (const FinishReason reason :
        {FinishReason::stop, FinishReason::length, FinishReason::length, FinishReason::abort, FinishReason::error}) {
-    sequence.finished = reason;
+    SequenceEditor::schedule(sequence).finished = reason;
     accounts.finished(sequence, start + milliseconds(20));
   }
-  sequence.max_len = sequence.prompt_len;
-  sequence.request = {};
+  SequenceEditor::task(sequence).max_len = sequence.task->prompt_len;
+  SequenceEditor::task(sequence).request = {};
   accounts.finished(sequence, start + milliseconds(20));
   accounts.admitted(sequence, start);
   EXPECT_EQ(accounts.metrics().finished_stop.value(), 1);
@@ -90,7 +95,7 @@ TEST(MetricsRecorder, parts_a_request_into_queue_prefill_and_decode) {
   accounts.generated(sequence, token, start + milliseconds(300));
   accounts.generated(sequence, token, start + milliseconds(350));
   accounts.generated(sequence, token, start + milliseconds(400));
-  sequence.finished = FinishReason::deadline;
+  SequenceEditor::schedule(sequence).finished = FinishReason::deadline;
   accounts.finished(sequence, start + milliseconds(500));
   const EngineMetrics& metrics = accounts.metrics();
   EXPECT_DOUBLE_EQ(metrics.request_queue_time_seconds.snapshot().sum, 0.1);
@@ -102,8 +107,8 @@ TEST(MetricsRecorder, parts_a_request_into_queue_prefill_and_decode) {
   EXPECT_DOUBLE_EQ(metrics.request_prefill_kv_computed_tokens.snapshot().sum, 4);
   EXPECT_EQ(metrics.finished_deadline.value(), 1);
   Sequence never_admitted = sequence_at(start);
-  never_admitted.n_admissions = 0;
-  never_admitted.finished = FinishReason::abort;
+  SequenceEditor::schedule(never_admitted).n_admissions = 0;
+  SequenceEditor::schedule(never_admitted).finished = FinishReason::abort;
   accounts.finished(never_admitted, start + milliseconds(500));
   EXPECT_EQ(n_observed(metrics.request_inference_time_seconds), 1);
 }
@@ -131,13 +136,13 @@ TEST(MetricsRecorder, adds_up_steps_and_reads) {
   EXPECT_EQ(metrics.relay_groups.value(), 1);
   EXPECT_EQ(n_observed(metrics.relay_group_size), 3);
   EXPECT_DOUBLE_EQ(metrics.relay_prefix_tokens.snapshot().sum, 512 + 256 + 512);
-  Sequence sequence;
+  Sequence sequence({}, {});
   accounts.read(sequence, {.id = {}, .kv_bytes_requested = 7, .kv_bytes_saved = 3, .relayed_tokens = 5, .largest_group = 4});
   accounts.read(sequence, {.id = {}, .kv_bytes_requested = 7, .kv_bytes_saved = 3, .relayed_tokens = 5, .largest_group = 2});
-  EXPECT_EQ(sequence.stats.kv_bytes_requested, 14);
-  EXPECT_EQ(sequence.stats.kv_bytes_saved, 6);
-  EXPECT_EQ(sequence.stats.relayed_tokens, 10);
-  EXPECT_EQ(sequence.stats.largest_group, 4);
+  EXPECT_EQ(sequence.stats().kv_bytes_requested, 14);
+  EXPECT_EQ(sequence.stats().kv_bytes_saved, 6);
+  EXPECT_EQ(sequence.stats().relayed_tokens, 10);
+  EXPECT_EQ(sequence.stats().largest_group, 4);
 }
 
 }  // namespace

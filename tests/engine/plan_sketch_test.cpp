@@ -1,21 +1,26 @@
 /// PlanSketch: what is given out of a step comes back when a sequence leaves it.
 #include "engine/plan_sketch.h"
 
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
+
+#include "support/sequence_editor.h"
 
 namespace baton {
 namespace {
 
 /// A prompt of 40 tokens in slot `id`, whose rows are scored.
 Sequence scored_prompt(std::int64_t id) {
-  Sequence sequence;
-  sequence.id = SequenceId{id};
-  sequence.request = RequestId{id};
-  sequence.slot = SlotId{static_cast<std::int32_t>(id)};
-  sequence.tokens.assign(40, 7);
-  sequence.prompt_len = 40;
-  sequence.max_len = 50;
-  sequence.sampling.n_prompt_logprobs = 0;
+  SequenceTask task;
+  task.id = SequenceId{id};
+  task.request = RequestId{id};
+  task.prompt_len = 40;
+  task.max_len = 50;
+  task.sampling.n_prompt_logprobs = 0;
+  Sequence sequence(std::move(task), std::vector<TokenId>(40, 7));
+  SequenceEditor::schedule(sequence).slot = SlotId{static_cast<std::int32_t>(id)};
   return sequence;
 }
 

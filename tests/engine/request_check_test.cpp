@@ -115,7 +115,8 @@ TEST(RequestCheck, bounds_lists_of_tokens) {
 TEST(RequestCheck, sorts_what_is_allowed) {
   Request request = valid();
   request.sampling.allowed_ids = {9, 2, 9, 4};
-  EXPECT_EQ(make_sequences(request, RequestId{1}, kLimits, 0)[0]->sampling.allowed_ids, (std::vector<TokenId>{2, 4, 9}));
+  EXPECT_EQ(make_sequences(request, SequenceOrigin{}, kLimits, 0)[0]->task->sampling.allowed_ids,
+            (std::vector<TokenId>{2, 4, 9}));
 }
 
 TEST(RequestCheck, counts_each_stop_id_once_with_the_models_own) {
@@ -151,21 +152,27 @@ TEST(RequestCheck, makes_one_sequence_each_with_its_own_seed) {
   request.sampling.seed = 10;
   request.sampling.max_tokens = 5;
   request.sampling.stop_ids = {8, 9};
-  const auto sequences = make_sequences(request, RequestId{4}, kLimits, 77);
+  request.deadline = std::chrono::milliseconds(30);
+  const Sequence::Clock::time_point arrived{std::chrono::seconds(2)};
+  const auto sequences = make_sequences(request, {RequestId{4}, SequenceId{8}, arrived}, kLimits, 77);
   ASSERT_EQ(sequences.size(), 3u);
   for (std::int32_t i = 0; i < 3; ++i) {
     const Sequence& sequence = *sequences[static_cast<std::size_t>(i)];
-    EXPECT_EQ(sequence.request, RequestId{4});
-    EXPECT_EQ(sequence.index, i);
-    EXPECT_EQ(sequence.sampling.seed, 10u + static_cast<std::uint64_t>(i));
-    EXPECT_EQ(sequence.max_len, 8);
-    EXPECT_EQ(sequence.stop_ids, (std::vector<TokenId>{7, 8, 9}));
+    EXPECT_EQ(sequence.task->id, SequenceId{8 + i});
+    EXPECT_EQ(sequence.task->submitted, arrived);
+    EXPECT_EQ(sequence.task->deadline, arrived + std::chrono::milliseconds(30));
+    EXPECT_EQ(sequence.schedule->tokens, request.prompt);
+    EXPECT_EQ(sequence.task->request, RequestId{4});
+    EXPECT_EQ(sequence.task->index, i);
+    EXPECT_EQ(sequence.task->sampling.seed, 10u + static_cast<std::uint64_t>(i));
+    EXPECT_EQ(sequence.task->max_len, 8);
+    EXPECT_EQ(sequence.task->stop_ids, (std::vector<TokenId>{7, 8, 9}));
   }
 }
 
 TEST(RequestCheck, draws_seeds_that_depend_on_engine_and_request) {
   const auto seed_of = [](std::int64_t request, std::uint64_t engine) {
-    return *make_sequences(valid(), RequestId{request}, kLimits, engine)[0]->sampling.seed;
+    return *make_sequences(valid(), {RequestId{request}, SequenceId{0}, {}}, kLimits, engine)[0]->task->sampling.seed;
   };
   EXPECT_EQ(seed_of(1, 5), seed_of(1, 5));
   EXPECT_NE(seed_of(1, 5), seed_of(2, 5));
@@ -176,10 +183,10 @@ TEST(RequestCheck, fills_in_the_rest_of_the_context_and_takes_tiny_temperatures_
   Request request = valid();
   request.sampling.temperature = 1e-7F;
   request.sampling.ignore_eos = true;
-  const auto sequence = std::move(make_sequences(request, RequestId{1}, kLimits, 0)[0]);
-  EXPECT_EQ(sequence->max_len, 100);
-  EXPECT_EQ(sequence->sampling.temperature, 0);
-  EXPECT_TRUE(sequence->stop_ids.empty());
+  const auto sequence = std::move(make_sequences(request, SequenceOrigin{}, kLimits, 0)[0]);
+  EXPECT_EQ(sequence->task->max_len, 100);
+  EXPECT_EQ(sequence->task->sampling.temperature, 0);
+  EXPECT_TRUE(sequence->task->stop_ids.empty());
 }
 
 }  // namespace

@@ -1,38 +1,46 @@
 /// Sampling orders and results.
 #include "engine/sampler.h"
 
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
+
+#include "support/sequence_editor.h"
 
 namespace baton {
 namespace {
 
 Sequence running_sequence() {
-  Sequence sequence;
-  sequence.id = SequenceId{3};
-  sequence.slot = SlotId{5};
-  sequence.sampling.seed = 9;
-  sequence.sampling.temperature = 0.5F;
-  sequence.sampling.top_k = 4;
-  sequence.sampling.top_p = 0.7F;
-  sequence.sampling.n_top_logprobs = 2;
-  sequence.sampling.min_tokens = 1;
-  sequence.stop_ids = {11, 12};
-  sequence.tokens = {1, 2, 3, 4};
-  sequence.prompt_len = 3;
-  sequence.max_len = 13;
-  sequence.n_before_slot = 1;
+  SequenceTask task;
+  task.id = SequenceId{3};
+  task.sampling.seed = 9;
+  task.sampling.temperature = 0.5F;
+  task.sampling.top_k = 4;
+  task.sampling.top_p = 0.7F;
+  task.sampling.n_top_logprobs = 2;
+  task.sampling.min_tokens = 1;
+  task.stop_ids = {11, 12};
+  task.prompt_len = 3;
+  task.max_len = 13;
+  Sequence sequence(std::move(task), {1, 2, 3, 4});
+  SequenceEditor::schedule(sequence).slot = SlotId{5};
+  SequenceEditor::schedule(sequence).n_before_slot = 1;
   return sequence;
 }
+
+void count_tokens(Sequence& sequence) { count_tokens(sequence, SequenceEditor::sampling(sequence).counts); }
 
 TEST(Sampler, orders_what_the_sequence_asks_for) {
   SamplingLists lists;
   Sequence sequence = running_sequence();
-  sequence.sampling.min_p = 0.1F;
-  sequence.sampling.repetition_penalty = 1.25F;
-  sequence.sampling.presence_penalty = 0.5F;
-  sequence.sampling.frequency_penalty = -0.5F;
-  sequence.sampling.logit_bias = {{7, 1}};
-  sequence.sampling.allowed_ids = {4, 5};
+  SamplingParams& asked = SequenceEditor::task(sequence).sampling;
+  asked.min_p = 0.1F;
+  asked.repetition_penalty = 1.25F;
+  asked.presence_penalty = 0.5F;
+  asked.frequency_penalty = -0.5F;
+  asked.logit_bias = {{7, 1}};
+  asked.allowed_ids = {4, 5};
   const SamplingMetadata sampling = make_sampling(sequence, 17, lists);
   EXPECT_EQ(sampling.row, 17);
   EXPECT_EQ(sampling.slot, 5);
@@ -59,8 +67,8 @@ TEST(Sampler, orders_what_the_sequence_asks_for) {
 
 TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
   Sequence sequence = running_sequence();
-  sequence.tokens = {1, 2, 1, 4, 2, 4};  // the answer is 4 2 4
-  sequence.sampling.presence_penalty = 0.5F;
+  SequenceEditor::schedule(sequence).tokens = {1, 2, 1, 4, 2, 4};  // the answer is 4 2 4
+  SequenceEditor::task(sequence).sampling.presence_penalty = 0.5F;
   count_tokens(sequence);
   SamplingLists lists;
   lists.counts.push_back({99, 9});  // another sequence's
@@ -69,8 +77,8 @@ TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
   EXPECT_EQ(sampling.counts.count, 2);
   EXPECT_EQ(lists.counts, (std::vector<TokenCount>{{99, 9}, {4, 2}, {2, 1}}));
   EXPECT_EQ(sampling.counts_last_token, 0);
-  sequence.tokens.push_back(7);
-  sequence.n_samples_in_flight = 2;  // this order's, and one whose token is not known
+  SequenceEditor::schedule(sequence).tokens.push_back(7);
+  SequenceEditor::schedule(sequence).n_samples_in_flight = 2;  // this order's, and one whose token is not known
   count_tokens(sequence);
   lists = {};
   sampling = make_sampling(sequence, 0, lists);
@@ -78,8 +86,8 @@ TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
   EXPECT_EQ(sampling.counts_last_token, 1);
 
   Sequence repeating = running_sequence();
-  repeating.tokens = sequence.tokens;
-  repeating.sampling.repetition_penalty = 1.1F;
+  SequenceEditor::schedule(repeating).tokens = sequence.schedule->tokens;
+  SequenceEditor::task(repeating).sampling.repetition_penalty = 1.1F;
   count_tokens(repeating);
   lists = {};
   make_sampling(repeating, 0, lists);
@@ -94,13 +102,13 @@ TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
 
 TEST(Sampler, bans_the_ends_of_bad_words_as_far_as_they_are_known) {
   Sequence sequence = running_sequence();
-  sequence.tokens = {1, 2, 3, 4, 5};  // the answer is 4 5
-  sequence.sampling.bad_words = {{8}, {5, 9}, {4, 5, 6}, {3, 4, 5, 7}, {5, 6, 7}, {6, 7}};
+  SequenceEditor::schedule(sequence).tokens = {1, 2, 3, 4, 5};  // the answer is 4 5
+  SequenceEditor::task(sequence).sampling.bad_words = {{8}, {5, 9}, {4, 5, 6}, {3, 4, 5, 7}, {5, 6, 7}, {6, 7}};
   SamplingLists lists;
   SamplingMetadata sampling = make_sampling(sequence, 0, lists);
   EXPECT_EQ(lists.bans, (std::vector<TokenBan>{{-1, 8}, {-1, 9}, {-1, 6}})) << "the prompt is no part of the answer";
   EXPECT_EQ(sampling.bans.count, 3);
-  sequence.n_samples_in_flight = 2;
+  SequenceEditor::schedule(sequence).n_samples_in_flight = 2;
   lists = {};
   sampling = make_sampling(sequence, 0, lists);
   EXPECT_EQ(lists.bans, (std::vector<TokenBan>{{-1, 8}, {5, 9}, {6, 7}, {6, 7}})) << "5 ? and 4 5 ?, ? being on its way";
@@ -108,15 +116,15 @@ TEST(Sampler, bans_the_ends_of_bad_words_as_far_as_they_are_known) {
 
 TEST(SamplerDeathTest, aborts_on_a_sequence_that_was_not_checked) {
   SamplingLists lists;
-  Sequence sequence = running_sequence();
-  sequence.sampling.seed.reset();
-  EXPECT_DEATH(make_sampling(sequence, 0, lists), "seed");
-  sequence = running_sequence();
-  sequence.stop_ids.resize(kMaxStopIds + 1);
-  EXPECT_DEATH(make_sampling(sequence, 0, lists), "stop ids");
-  sequence = running_sequence();
-  sequence.n_samples_in_flight = 3;
-  EXPECT_DEATH(make_sampling(sequence, 0, lists), "unknown");
+  Sequence unseeded = running_sequence();
+  SequenceEditor::task(unseeded).sampling.seed.reset();
+  EXPECT_DEATH(make_sampling(unseeded, 0, lists), "seed");
+  Sequence listing = running_sequence();
+  SequenceEditor::task(listing).stop_ids.resize(kMaxStopIds + 1);
+  EXPECT_DEATH(make_sampling(listing, 0, lists), "stop ids");
+  Sequence ahead = running_sequence();
+  SequenceEditor::schedule(ahead).n_samples_in_flight = 3;
+  EXPECT_DEATH(make_sampling(ahead, 0, lists), "unknown");
 }
 
 TEST(Sampler, reads_a_token_with_its_log_probabilities) {
@@ -138,14 +146,14 @@ TEST(Sampler, reads_a_token_with_its_log_probabilities) {
   EXPECT_FALSE(outcome->finished);
   EXPECT_EQ(outcome->id, SequenceId{3});
   Sequence plain = running_sequence();
-  plain.sampling.n_top_logprobs = -1;
+  SequenceEditor::task(plain).sampling.n_top_logprobs = -1;
   EXPECT_FALSE(read_result(plain, result)->tokens[0].logprob);
 }
 
 TEST(Sampler, orders_and_reads_scores_of_the_prompt) {
   Sequence sequence = running_sequence();
-  sequence.sampling.n_top_logprobs = -1;
-  sequence.sampling.n_prompt_logprobs = 1;
+  SequenceEditor::task(sequence).sampling.n_top_logprobs = -1;
+  SequenceEditor::task(sequence).sampling.n_prompt_logprobs = 1;
   const SamplingMetadata sampling = make_scoring(sequence, 9, 1);
   EXPECT_EQ(sampling.row, 9);
   EXPECT_EQ(sampling.scored, 3) << "the token behind position 1";
@@ -174,10 +182,10 @@ TEST(Sampler, orders_and_reads_scores_of_the_prompt) {
 
 TEST(Sampler, orders_of_drafts_see_those_before_them_as_generated) {
   Sequence sequence = running_sequence();  // its answer so far is 4
-  sequence.sampling.repetition_penalty = 1.25F;
-  sequence.sampling.bad_words = {{4, 8}, {4, 6, 6}, {4, 6, 6, 7}, {9}};
-  sequence.n_samples_in_flight = 3;
-  sequence.n_drafts_in_flight = 2;
+  SequenceEditor::task(sequence).sampling.repetition_penalty = 1.25F;
+  SequenceEditor::task(sequence).sampling.bad_words = {{4, 8}, {4, 6, 6}, {4, 6, 6, 7}, {9}};
+  SequenceEditor::schedule(sequence).n_samples_in_flight = 3;
+  SequenceEditor::schedule(sequence).n_drafts_in_flight = 2;
   count_tokens(sequence);
   SamplingLists lists;
   const std::vector<TokenId> drafts{6, 6};

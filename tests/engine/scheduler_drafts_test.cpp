@@ -19,14 +19,15 @@ TokenId token_of(std::int64_t id, bool repeats, std::int32_t position) {
 
 /// A sequence whose drafts are proposed and accepted, or one that repeats nothing.
 std::unique_ptr<Sequence> sequence_of(std::int64_t id, bool repeats, bool speculates) {
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = SequenceId{id};
-  sequence->request = RequestId{id};
-  for (std::int32_t i = 0; i < kPromptLen; ++i) sequence->tokens.push_back(token_of(id, repeats, i));
-  sequence->prompt_len = kPromptLen;
-  sequence->max_len = 400;
-  if (speculates) sequence->speculation.emplace(SpeculationOptions{.n_tokens = 4, .lookup_max = 3, .lookup_min = 2});
-  return sequence;
+  SequenceTask task;
+  task.id = SequenceId{id};
+  task.request = RequestId{id};
+  task.prompt_len = kPromptLen;
+  task.max_len = 400;
+  if (speculates) task.speculation = SpeculationOptions{.n_tokens = 4, .lookup_max = 3, .lookup_min = 2};
+  std::vector<TokenId> prompt;
+  for (std::int32_t i = 0; i < kPromptLen; ++i) prompt.push_back(token_of(id, repeats, i));
+  return std::make_unique<Sequence>(std::move(task), std::move(prompt));
 }
 
 /// Runs steps as the engine does, one planned ahead; each sequence goes on as its prompt does.
@@ -75,7 +76,8 @@ class Steps {
       outcome.id = planned.id;
       const Sequence& sequence = *scheduler_.find(planned.id);
       for (std::int32_t i = 0; i < planned.max_tokens; ++i) {
-        const TokenId token = token_of(planned.id.value, /*repeats=*/sequence.tokens[0] == 1, sequence.n_tokens() + i);
+        const TokenId token =
+            token_of(planned.id.value, /*repeats=*/sequence.schedule->tokens[0] == 1, sequence.n_tokens() + i);
         outcome.tokens.push_back({token, {}, {}});
       }
       for (std::size_t i = 0; i < planned.drafts.size(); ++i) EXPECT_EQ(planned.drafts[i], outcome.tokens[i].token);

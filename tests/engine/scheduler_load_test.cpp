@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/sequence_editor.h"
 #include "support/simulated_device.h"
 
 namespace baton {
@@ -123,9 +124,11 @@ class RandomLoad {
     expected_[next_id_] = expected_tokens(prompt, max_tokens);
     n_rows_due_ += n + max_tokens;
     auto sequence = make_sequence(next_id_++, prompt, max_tokens, scopes[rng_() % scopes.size()]);
-    sequence->priority = static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(options_.n_priorities));
+    SequenceEditor::task(*sequence).priority =
+        static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(options_.n_priorities));
     if (options_.max_drafts > 0 && rng_() % 4 != 0)
-      sequence->speculation.emplace(SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
+      SequenceEditor::schedule(*sequence).speculation.emplace(
+          SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
     scheduler_.add(std::move(sequence));
   }
 
@@ -141,8 +144,10 @@ class RandomLoad {
     std::set<SequenceId> decoding;
     for (const SequenceId id : scheduler_.unfinished()) {
       const Sequence& sequence = *scheduler_.find(id);
-      const bool may_sit_out = options_.drafters_wait_alone && sequence.speculation && sequence.n_samples_in_flight > 0;
-      if (sequence.state == SequenceState::running && sequence.n_rows_left() == 1 && !may_sit_out) decoding.insert(id);
+      const bool may_sit_out =
+          options_.drafters_wait_alone && sequence.schedule->speculation && sequence.schedule->n_samples_in_flight > 0;
+      if (sequence.schedule->state == SequenceState::running && sequence.n_rows_left() == 1 && !may_sit_out)
+        decoding.insert(id);
     }
     StepPlan plan = scheduler_.plan();
     scheduler_.check_invariants();
@@ -157,7 +162,8 @@ class RandomLoad {
     EXPECT_TRUE(plan.n_drafts == 0 || plan.n_preempted == 0) << "a draft in a step without room";
     for (const SequenceId id : decoding) {
       const bool has_row = std::ranges::any_of(plan.sequences, [&](const PlannedSequence& p) { return p.id == id; });
-      EXPECT_TRUE(has_row || scheduler_.find(id)->state == SequenceState::waiting) << "a decode was left out of a step";
+      EXPECT_TRUE(has_row || scheduler_.find(id)->schedule->state == SequenceState::waiting)
+          << "a decode was left out of a step";
     }
     counts->n_preempted += plan.n_preempted;
     counts->n_deferred += scheduler_.n_deferred();
@@ -170,14 +176,15 @@ class RandomLoad {
   /// Nobody of a priority is passed by later ones without end, unless it waits for what is being filled.
   void look_for_overtaking(const StepPlan& plan, LoadCounts* counts) {
     for (const SequenceId admitted : plan.admitted) {
-      if (scheduler_.find(admitted)->n_admissions == 1) counts->n_cached += scheduler_.find(admitted)->stats.cached_tokens;
+      if (scheduler_.find(admitted)->schedule->n_admissions == 1)
+        counts->n_cached += scheduler_.find(admitted)->stats().cached_tokens;
       for (const SequenceId id : scheduler_.unfinished()) {
         Sequence& waiting = *scheduler_.find(id);
-        if (waiting.state != SequenceState::waiting || waiting.priority != scheduler_.find(admitted)->priority ||
-            !(id < admitted))
+        if (waiting.schedule->state != SequenceState::waiting ||
+            waiting.task->priority != scheduler_.find(admitted)->task->priority || !(id < admitted))
           continue;
-        const std::int32_t n_match = waiting.is_prefill_only() ? waiting.prompt_len : waiting.n_tokens() - 1;
-        const auto found = cache_.find(waiting.table, waiting.tokens, n_match, plan.step);
+        const std::int32_t n_match = waiting.is_prefill_only() ? waiting.task->prompt_len : waiting.n_tokens() - 1;
+        const auto found = cache_.find(SequenceEditor::schedule(waiting).table, waiting.schedule->tokens, n_match, plan.step);
         if (found.n_pending > 0 || is_begun(plan, waiting, n_match, static_cast<std::size_t>(found.n_ready))) continue;
         ++counts->n_overtaken;
         EXPECT_LE(++n_overtaken_[id], kMaxOvertaken) << "sequence " << id.value << " starves";
@@ -191,8 +198,8 @@ class RandomLoad {
     if (end > n_match || !options_.caching) return false;
     return std::ranges::any_of(plan.sequences, [&](const PlannedSequence& planned) {
       const Sequence& other = *scheduler_.find(planned.id);
-      return index < other.table.hashes.size() && other.table.hashes[index] == waiting.table.hashes[index] &&
-             other.n_planned < end;
+      return index < other.schedule->table.hashes.size() &&
+             other.schedule->table.hashes[index] == waiting.schedule->table.hashes[index] && other.schedule->n_planned < end;
     });
   }
 
@@ -208,14 +215,15 @@ class RandomLoad {
 
   void take() {
     for (const auto& sequence : scheduler_.take_finished()) {
-      EXPECT_LE(sequence->n_preemptions, kMaxPreemptions);
-      EXPECT_LE(sequence->n_admissions, kMaxPreemptions + 1);
-      const auto expected = expected_.find(sequence->id.value);
+      EXPECT_LE(sequence->schedule->n_preemptions, kMaxPreemptions);
+      EXPECT_LE(sequence->schedule->n_admissions, kMaxPreemptions + 1);
+      const auto expected = expected_.find(sequence->task->id.value);
       ASSERT_NE(expected, expected_.end()) << "a sequence ended twice";
-      if (sequence->finished != FinishReason::abort) {
-        EXPECT_EQ(sequence->tokens, expected->second) << "sequence " << sequence->id.value;
+      if (sequence->schedule->finished != FinishReason::abort) {
+        EXPECT_EQ(sequence->schedule->tokens, expected->second) << "sequence " << sequence->task->id.value;
       } else {
-        EXPECT_TRUE(std::ranges::equal(sequence->tokens, std::span(expected->second).first(sequence->tokens.size())));
+        EXPECT_TRUE(std::ranges::equal(sequence->schedule->tokens,
+                                       std::span(expected->second).first(sequence->schedule->tokens.size())));
       }
       expected_.erase(expected);
     }

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/sequence_editor.h"
 #include "support/simulated_device.h"
 
 namespace baton {
@@ -23,7 +24,7 @@ TEST(SchedulerPromises, lets_a_long_prompt_in_beside_decodes_by_no_more_than_its
   StepPlan in_flight = scheduler.plan();
   scheduler.add(make_sequence(2, prompt_of(32768, 100000), 4));
   int n_steps = 0;
-  while (scheduler.find(SequenceId{2})->n_planned < 32768) {
+  while (scheduler.find(SequenceId{2})->schedule->n_planned < 32768) {
     StepPlan next = scheduler.plan();
     ASSERT_EQ(next.n_decodes, 2);
     ASSERT_EQ(next.sequences.size(), 3u);
@@ -205,7 +206,7 @@ TEST(SchedulerPromises, admits_by_priority_and_preempts_the_lowest_first) {
   Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);
   for (std::int64_t id = 0; id < 3; ++id) {
     auto sequence = make_sequence(id, prompt_of(6, 50 * static_cast<TokenId>(id)), 12);
-    sequence->priority = id == 0 ? 5 : id == 1 ? -1 : 0;
+    SequenceEditor::task(*sequence).priority = id == 0 ? 5 : id == 1 ? -1 : 0;
     scheduler.add(std::move(sequence));
   }
   StepPlan in_flight = scheduler.plan();
@@ -213,8 +214,8 @@ TEST(SchedulerPromises, admits_by_priority_and_preempts_the_lowest_first) {
   for (int step = 0; step < 12; ++step) {
     StepPlan next = scheduler.plan();
     if (next.n_preempted > 0) {
-      EXPECT_EQ(scheduler.find(SequenceId{2})->state, SequenceState::waiting);
-      EXPECT_EQ(scheduler.find(SequenceId{1})->state, SequenceState::running);
+      EXPECT_EQ(scheduler.find(SequenceId{2})->schedule->state, SequenceState::waiting);
+      EXPECT_EQ(scheduler.find(SequenceId{1})->schedule->state, SequenceState::running);
       return;
     }
     scheduler.commit(in_flight, give(in_flight, 7));
@@ -228,7 +229,7 @@ TEST(SchedulerPromises, preempts_nobody_for_a_third_time_however_many_come_that_
   Scheduler scheduler({.max_num_seqs = 3, .max_num_batched_tokens = 64}, cache);
   const auto add = [&](std::int64_t id, std::int32_t priority, std::int32_t max_tokens) {
     auto sequence = make_sequence(id, prompt_of(6, 50 * static_cast<TokenId>(id)), max_tokens);
-    sequence->priority = priority;
+    SequenceEditor::task(*sequence).priority = priority;
     scheduler.add(std::move(sequence));
   };
   add(0, 9, 30);
@@ -237,23 +238,24 @@ TEST(SchedulerPromises, preempts_nobody_for_a_third_time_however_many_come_that_
   bool has_ended = false;
   for (int step = 0; step < 2000 && !has_ended; ++step) {
     const Sequence& low = *scheduler.find(SequenceId{0});
-    const bool is_let_in = low.n_preemptions < kMaxPreemptions || low.state == SequenceState::running;  // priority is strict
+    const bool is_let_in =
+        low.schedule->n_preemptions < kMaxPreemptions || low.schedule->state == SequenceState::running;  // priority is strict
     if (is_let_in && scheduler.n_running() + scheduler.n_waiting() < 3 && step % 7 == 0) add(next_id++, 0, 20);
     StepPlan next = scheduler.plan();
     scheduler.check_invariants();
     auto outcomes = give(in_flight, 7);
     for (StepOutcome& outcome : outcomes) {
       const Sequence* sequence = scheduler.find(outcome.id);
-      if (sequence != nullptr && !outcome.tokens.empty() && sequence->n_tokens() + 1 == sequence->max_len)
+      if (sequence != nullptr && !outcome.tokens.empty() && sequence->n_tokens() + 1 == sequence->task->max_len)
         outcome.finished = FinishReason::length;
     }
     scheduler.commit(in_flight, outcomes);
     scheduler.check_invariants();
     in_flight = std::move(next);
     for (const auto& sequence : scheduler.take_finished()) {
-      if (sequence->id.value != 0) continue;
+      if (sequence->task->id.value != 0) continue;
       has_ended = true;
-      EXPECT_EQ(sequence->n_preemptions, kMaxPreemptions) << "the load was too light to show anything";
+      EXPECT_EQ(sequence->schedule->n_preemptions, kMaxPreemptions) << "the load was too light to show anything";
       EXPECT_EQ(sequence->n_generated(), 30);
     }
   }
@@ -264,20 +266,20 @@ TEST(SchedulerPromises, gives_a_settled_sequence_all_its_blocks_at_once_and_take
   KvCache cache(10, kBlockLen, false);
   Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);
   auto settled = make_sequence(0, prompt_of(4, 1), 17);  // 20 positions: 5 blocks
-  settled->priority = 9;
-  settled->n_preemptions = kMaxPreemptions;
+  SequenceEditor::task(*settled).priority = 9;
+  SequenceEditor::schedule(*settled).n_preemptions = kMaxPreemptions;
   scheduler.add(std::move(settled));
   scheduler.add(make_sequence(1, prompt_of(4, 50), 30));
   StepPlan in_flight = scheduler.plan();
   ASSERT_EQ(in_flight.sequences.size(), 2u);
-  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks_of(0).size(), 5u);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->table.blocks_of(0).size(), 5u);
   scheduler.commit(in_flight, give(in_flight, 7));
   in_flight = scheduler.plan();
   auto outcomes = give(in_flight, 7);
   for (StepOutcome& outcome : outcomes)
     if (outcome.id.value == 0) outcome.tokens.clear();
   scheduler.commit(in_flight, outcomes);
-  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks_of(0).size(), 5u) << "a shorter commit shortened its reserve";
+  EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->table.blocks_of(0).size(), 5u) << "a shorter commit shortened its reserve";
   scheduler.check_invariants();
   // The other outgrows what is left: it goes itself, though it is earlier in order.
   int n_preempted = 0;
@@ -291,8 +293,8 @@ TEST(SchedulerPromises, gives_a_settled_sequence_all_its_blocks_at_once_and_take
     scheduler.commit(in_flight, outcomes);
   }
   EXPECT_EQ(n_preempted, 1);
-  EXPECT_EQ(scheduler.find(SequenceId{0})->state, SequenceState::running);
-  EXPECT_EQ(scheduler.find(SequenceId{1})->state, SequenceState::waiting);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->state, SequenceState::running);
+  EXPECT_EQ(scheduler.find(SequenceId{1})->schedule->state, SequenceState::waiting);
 }
 
 TEST(SchedulerPromises, admits_those_who_share_with_running_ones_together_but_keeps_nobody_waiting_for_ever) {
@@ -320,7 +322,7 @@ TEST(SchedulerPromises, admits_those_who_share_with_running_ones_together_but_ke
     std::erase_if(outcomes, [](const StepOutcome& outcome) { return outcome.tokens.empty(); });
     for (StepOutcome& outcome : outcomes) scheduler.commit(plan, std::span(&outcome, 1));
     for (const PlannedSequence& planned : plan.sequences) {
-      if (planned.max_tokens == 0 || scheduler.find(planned.id)->state != SequenceState::running) continue;
+      if (planned.max_tokens == 0 || scheduler.find(planned.id)->schedule->state != SequenceState::running) continue;
       scheduler.commit(plan, std::vector<StepOutcome>{{planned.id, {}, {}, {}}});
     }
     scheduler.check_invariants();

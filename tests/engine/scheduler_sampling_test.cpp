@@ -4,20 +4,22 @@
 #include <gtest/gtest.h>
 
 #include "engine/scheduler.h"
+#include "support/sequence_editor.h"
 
 namespace baton {
 namespace {
 
 std::unique_ptr<Sequence> scored_sequence(std::int64_t id, std::int32_t prompt_len, std::int32_t n_prompt_logprobs,
                                           TokenId first_token = 0) {
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = SequenceId{id};
-  sequence->request = RequestId{id};
-  sequence->sampling.n_prompt_logprobs = n_prompt_logprobs;
-  for (std::int32_t i = 0; i < prompt_len; ++i) sequence->tokens.push_back(first_token + i);
-  sequence->prompt_len = prompt_len;
-  sequence->max_len = prompt_len + 5;
-  return sequence;
+  SequenceTask task;
+  task.id = SequenceId{id};
+  task.request = RequestId{id};
+  task.sampling.n_prompt_logprobs = n_prompt_logprobs;
+  task.prompt_len = prompt_len;
+  task.max_len = prompt_len + 5;
+  std::vector<TokenId> prompt;
+  for (std::int32_t i = 0; i < prompt_len; ++i) prompt.push_back(first_token + i);
+  return std::make_unique<Sequence>(std::move(task), std::move(prompt));
 }
 
 /// Plans a step, marks its scores as enqueued as the engine does, and gives the rows of each sequence.
@@ -29,7 +31,7 @@ std::vector<std::int32_t> plan_rows(Scheduler& scheduler, std::int32_t& n_scores
   for (const PlannedSequence& planned : plan.sequences) {
     Sequence& sequence = *scheduler.find(planned.id);
     const std::int32_t n = sequence.n_scores(planned.first_position, planned.n_rows);
-    sequence.n_scored += n;
+    SequenceEditor::sampling(sequence).n_scored += n;
     n_scores += n;
     rows.push_back(planned.n_rows);
     outcomes.push_back({planned.id, {}, {}, {}});
@@ -77,9 +79,10 @@ TEST(SchedulerSampling, a_sequence_waits_while_a_step_could_not_carry_its_lists)
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_list_entries = 70}, cache);
   for (std::int64_t id = 0; id < 4; ++id) {
     auto sequence = scored_sequence(id, 8, -1, static_cast<TokenId>(100 * id));
-    if (id == 0) sequence->sampling.frequency_penalty = 1;      // 5 tokens of its answer
-    if (id == 1) sequence->sampling.repetition_penalty = 1.5F;  // 13, with the prompt
-    if (id == 2) sequence->sampling.allowed_ids.assign(60, 3);  // does not fit beside these
+    SamplingParams& sampling = SequenceEditor::task(*sequence).sampling;
+    if (id == 0) sampling.frequency_penalty = 1;      // 5 tokens of its answer
+    if (id == 1) sampling.repetition_penalty = 1.5F;  // 13, with the prompt
+    if (id == 2) sampling.allowed_ids.assign(60, 3);  // does not fit beside these
     scheduler.add(std::move(sequence));
   }
   std::int32_t n_scores = 0;
@@ -105,7 +108,7 @@ TEST(SchedulerSamplingDeathTest, aborts_on_a_sequence_that_no_step_could_hold_al
   KvCache cache(100, 16, true);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_list_entries = 7, .max_block_entries = 1}, cache);
   auto listed = scored_sequence(0, 8, -1);
-  listed->sampling.allowed_ids.assign(8, 3);
+  SequenceEditor::task(*listed).sampling.allowed_ids.assign(8, 3);
   EXPECT_DEATH(scheduler.add(std::move(listed)), "cannot hold the sequence alone");
   EXPECT_DEATH(scheduler.add(scored_sequence(0, 40, -1)), "cannot hold the sequence alone");
 }

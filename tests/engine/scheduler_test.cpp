@@ -42,13 +42,13 @@ TEST(Scheduler, plans_a_decode_row_before_the_token_is_known) {
   EXPECT_EQ(second.sequences[0].first_position, 5);
   EXPECT_EQ(second.sequences[0].n_rows, 1);
   scheduler.commit(first, give(first, 7));
-  EXPECT_EQ(scheduler.find(SequenceId{0})->n_committed, 5);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->n_committed, 5);
   const StepPlan third = scheduler.plan();
   ASSERT_EQ(third.sequences.size(), 1u);
   scheduler.commit(second, give(second, 8));
   EXPECT_TRUE(scheduler.plan().is_empty()) << "three tokens are all in flight or known: a row past max_len was planned";
   scheduler.commit(third, give(third, 9));
-  EXPECT_EQ(scheduler.find(SequenceId{0})->tokens, (std::vector<TokenId>{1, 2, 3, 4, 5, 7, 8, 9}));
+  EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->tokens, (std::vector<TokenId>{1, 2, 3, 4, 5, 7, 8, 9}));
   scheduler.check_invariants();
 }
 
@@ -85,7 +85,7 @@ TEST(Scheduler, fills_a_common_prompt_once_for_all_that_wait_for_it) {
     if (planned.id.value == 0 || planned.id.value == 9) continue;
     EXPECT_EQ(planned.first_position, 16);
     EXPECT_EQ(planned.n_rows, 2);
-    EXPECT_EQ(scheduler.find(planned.id)->stats.cached_tokens, 16);
+    EXPECT_EQ(scheduler.find(planned.id)->stats().cached_tokens, 16);
   }
   scheduler.check_invariants();
 }
@@ -96,7 +96,7 @@ TEST(Scheduler, hands_out_what_a_commit_frees_in_the_plan_after_next) {
   scheduler.add(make_sequence(0, prompt_of(8, 1), 12));
   scheduler.add(make_sequence(1, prompt_of(8, 50), 12));
   const StepPlan plan0 = scheduler.plan();
-  const std::vector<BlockId> blocks = scheduler.find(SequenceId{0})->table.groups[0].blocks;
+  const std::vector<BlockId> blocks = scheduler.find(SequenceId{0})->schedule->table.groups[0].blocks;
   const StepPlan plan1 = scheduler.plan();  // a row of sequence 0, which step 0 ends
   ASSERT_EQ(plan1.sequences.size(), 1u);
   EXPECT_EQ(plan1.sequences[0].id.value, 0);
@@ -108,9 +108,9 @@ TEST(Scheduler, hands_out_what_a_commit_frees_in_the_plan_after_next) {
   EXPECT_EQ(plan2.sequences[0].id.value, 1);
   EXPECT_EQ(plan2.sequences[0].slot, plan0.sequences[0].slot);
   EXPECT_EQ(plan2.reset_slots, std::vector{plan0.sequences[0].slot});
-  EXPECT_EQ(scheduler.find(SequenceId{1})->table.blocks_of(0)[0], blocks[0]);
+  EXPECT_EQ(scheduler.find(SequenceId{1})->schedule->table.blocks_of(0)[0], blocks[0]);
   scheduler.commit(plan1, give(plan1, 5));  // the dead row's result: skipped
-  EXPECT_EQ(scheduler.find(SequenceId{0})->tokens.size(), 8u);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->tokens.size(), 8u);
   EXPECT_EQ(scheduler.take_finished().size(), 1u);
   EXPECT_EQ(scheduler.find(SequenceId{0}), nullptr);
   scheduler.check_invariants();
@@ -130,8 +130,8 @@ TEST(Scheduler, preempts_the_youngest_and_keeps_its_token_in_flight) {
     if (next.n_preempted > 0) {
       was_preempted = true;
       const Sequence& victim = *scheduler.find(SequenceId{1});
-      EXPECT_EQ(victim.state, SequenceState::waiting);
-      EXPECT_EQ(victim.n_samples_in_flight, 1);
+      EXPECT_EQ(victim.schedule->state, SequenceState::waiting);
+      EXPECT_EQ(victim.schedule->n_samples_in_flight, 1);
       EXPECT_EQ(next.sequences.size(), 1u);
     }
     std::vector<StepOutcome> outcomes = give(in_flight, ++token);
@@ -184,9 +184,9 @@ TEST(Scheduler, plans_a_row_again_when_its_commit_is_shorter) {
   StepPlan plan = scheduler.plan();
   scheduler.commit(plan, give(plan, 9));
   plan = scheduler.plan();
-  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks_of(0).size(), 2u);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->table.blocks_of(0).size(), 2u);
   scheduler.commit(plan, std::vector<StepOutcome>{{SequenceId{0}, {}, {}, {}}});
-  EXPECT_EQ(scheduler.find(SequenceId{0})->table.blocks_of(0).size(), 1u);
+  EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->table.blocks_of(0).size(), 1u);
   scheduler.check_invariants();
   const StepPlan again = scheduler.plan();
   EXPECT_EQ(again.sequences[0].first_position, 4);

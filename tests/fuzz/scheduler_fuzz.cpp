@@ -13,6 +13,7 @@
 
 #include "core/check.h"
 #include "engine/scheduler.h"
+#include "support/sequence_editor.h"
 #include "support/simulated_device.h"
 
 namespace {
@@ -88,9 +89,10 @@ class Load {
     expected_[next_id_] = baton::testing::expected_tokens(prompt, max_tokens);
     auto sequence = baton::testing::make_sequence(next_id_++, prompt, max_tokens,
                                                   scopes[input_.ConsumeIntegralInRange<std::size_t>(0, scopes.size() - 1)]);
-    sequence->priority = input_.ConsumeIntegralInRange<std::int32_t>(-1, 1);
+    baton::SequenceEditor::task(*sequence).priority = input_.ConsumeIntegralInRange<std::int32_t>(-1, 1);
     if (options_.max_drafts > 0 && input_.ConsumeBool())
-      sequence->speculation.emplace(baton::SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
+      baton::SequenceEditor::schedule(*sequence).speculation.emplace(
+          baton::SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
     scheduler_.add(std::move(sequence));
     scheduler_.check_invariants();
   }
@@ -127,14 +129,16 @@ class Load {
 
   void take() {
     for (const auto& sequence : scheduler_.take_finished()) {
-      const auto expected = expected_.find(sequence->id.value);
+      const auto expected = expected_.find(sequence->task->id.value);
       baton::check(expected != expected_.end(), "a sequence ended twice");
       const auto& tokens = expected->second;
-      if (sequence->finished == FinishReason::abort) {
-        baton::check(sequence->tokens.size() <= tokens.size(), "a cancelled sequence has more tokens than it could get");
-        baton::check(std::equal(sequence->tokens.begin(), sequence->tokens.end(), tokens.begin()), "other tokens than alone");
+      if (sequence->schedule->finished == FinishReason::abort) {
+        baton::check(sequence->schedule->tokens.size() <= tokens.size(),
+                     "a cancelled sequence has more tokens than it could get");
+        baton::check(std::equal(sequence->schedule->tokens.begin(), sequence->schedule->tokens.end(), tokens.begin()),
+                     "other tokens than alone");
       } else {
-        baton::check(sequence->tokens == tokens, "other tokens than alone");
+        baton::check(sequence->schedule->tokens == tokens, "other tokens than alone");
       }
       expected_.erase(expected);
     }

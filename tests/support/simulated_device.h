@@ -21,14 +21,13 @@ constexpr TokenId kStop = 0;
 
 inline std::unique_ptr<Sequence> make_sequence(std::int64_t id, std::vector<TokenId> prompt, std::int32_t max_tokens,
                                                const CacheScope& scope = {}) {
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = SequenceId{id};
-  if (max_tokens > 0) sequence->request = RequestId{id};  // else a fill of the engine's own
-  sequence->prompt_len = static_cast<std::int32_t>(prompt.size());
-  sequence->max_len = sequence->prompt_len + max_tokens;
-  sequence->tokens = std::move(prompt);
-  sequence->table.scope = scope;
-  return sequence;
+  SequenceTask task;
+  task.id = SequenceId{id};
+  if (max_tokens > 0) task.request = RequestId{id};  // else a prefix prefill of the engine's own
+  task.prompt_len = static_cast<std::int32_t>(prompt.size());
+  task.max_len = task.prompt_len + max_tokens;
+  task.scope = scope;
+  return std::make_unique<Sequence>(std::move(task), std::move(prompt));
 }
 
 inline std::vector<TokenId> prompt_of(std::size_t n, TokenId first) {
@@ -168,16 +167,17 @@ inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
     const Sequence& sequence = *scheduler.find(planned.id);
     for (std::int32_t i = 0; i < planned.n_rows; ++i) {
       const std::int32_t position = planned.first_position + i;
-      TokenId token = position < sequence.n_tokens() ? sequence.tokens[static_cast<std::size_t>(position)] : -1;
+      TokenId token = position < sequence.n_tokens() ? sequence.schedule->tokens[static_cast<std::size_t>(position)] : -1;
       const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
       const std::int32_t place = i + 1 - (planned.n_rows - n_drafts);  // among the drafts, from 1 on
       std::vector<TokenId> drafts;
       if (place > 0) drafts.assign(planned.drafts.begin(), planned.drafts.begin() + place);
       if (place > 0) token = drafts.back();
-      const std::int32_t n_before = place > 0 ? sequence.n_generated() + place : sequence.n_before_slot;
+      const std::int32_t n_before = place > 0 ? sequence.n_generated() + place : sequence.schedule->n_before_slot;
       step.rows.push_back({planned.slot.value, position, token, planned.max_tokens > 0 && place >= 0,
                            place > 0 ? planned.first_draft_slot.value + place - 1 : planned.slot.value, drafts,
-                           sequence.max_len - sequence.prompt_len - n_before, sequence.table.groups, sequence.tokens});
+                           sequence.task->max_len - sequence.task->prompt_len - n_before, sequence.schedule->table.groups,
+                           sequence.schedule->tokens});
     }
   }
   return step;
