@@ -1,5 +1,5 @@
-/// Experiment 1: what an H200 can do at most, and by which pattern: reads from memory and from L2 by plain loads and by bulk
-/// copies, launches with and without overlap, dependent loads, products from shared memory, contended atomics.
+/// Experiment 1: what an H200 can do at most, and by which pattern: reads from memory and from L2 by plain loads and
+/// by bulk copies, launches with and without overlap, dependent loads, products from shared memory, contended atomics.
 ///
 ///     nvcc -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a -lineinfo -cudart static -o 01_ceilings
 ///     workshop/01_ceilings.cu

@@ -1,8 +1,8 @@
 /// Experiment 2: which way of bringing scattered 4 KB pieces through shared memory reaches the read-only kernel.
 ///
-/// Experiment 1 found bulk copies 2 to 3 us behind plain loads at 64 MiB, and about 300 ns a stage whatever its size. Here the
-/// same bytes go by bulk copies of one or more issuing warps, by 16-byte asynchronous copies, through one ring a block or one a
-/// warp.
+/// Experiment 1 found bulk copies 2 to 3 us behind plain loads at 64 MiB, and about 300 ns a stage whatever its size.
+/// Here the same bytes go by bulk copies of one or more issuing warps, by 16-byte asynchronous copies, through one
+/// ring a block or one a warp.
 ///
 ///     nvcc -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a -lineinfo -cudart static -o 02_feeding workshop/02_feeding.cu
 ///     ./02_feeding         5 s; $OUT/feeding.json if OUT is set

@@ -1,4 +1,5 @@
-/// The kernels whose times are ceilings: reads by plain loads and by bulk copies, products from shared memory, small waits.
+/// The kernels whose times are ceilings: reads by plain loads and by bulk copies, products from shared memory, small
+/// waits.
 #pragma once
 
 #include <cstdint>
@@ -93,8 +94,8 @@ __global__ void reference_sum(const std::uint32_t* data, std::uint64_t n, std::u
 
 // ---- Reads by plain loads ------------------------------------------------------------------------------------------------
 
-/// Block b reads chunks b / share, then every (grid / share)-th: `share` neighbours read the same lines. A chunk is U loads of
-/// 16 bytes by each thread.
+/// Block b reads chunks b / share, then every (grid / share)-th: `share` neighbours read the same lines. A chunk is U
+/// loads of 16 bytes by each thread.
 template <int U, int kThreads, int kBlocksPerSm, bool kPrefetch256>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     plain_read(const uint4* in, std::uint32_t n_chunks, int share, bool overlap, std::uint32_t* out) {
@@ -182,8 +183,9 @@ __global__ void empty_kernel(bool overlap) {
   }
 }
 
-/// What a block of a planned kernel does first: header -> item -> block id -> the first 4 KB. `depth` of the three loads are
-/// made, the others' results are known. The tables hold permutations, so that all blocks together read the same pieces.
+/// What a block of a planned kernel does first: header -> item -> block id -> the first 4 KB. `depth` of the three
+/// loads are made, the others' results are known. The tables hold permutations, so that all blocks together read the
+/// same pieces.
 struct ChainRead {
   const std::uint32_t* header;     ///< one word, 0
   const std::uint32_t* items;      ///< [grid], 32 words apart
@@ -339,7 +341,8 @@ __device__ __forceinline__ void wgmma(float (&d)[64], const std::uint32_t (&a)[4
 }
 #undef WGMMA_F8
 
-/// Each warpgroup multiplies its 64 rows of A (registers) by one tile of N tokens after the other (K-major, 128-byte swizzle).
+/// Each warpgroup multiplies its 64 rows of A (registers) by one tile of N tokens after the other (K-major, 128-byte
+/// swizzle).
 template <int N>
 __global__ void __launch_bounds__(384, 1)
     wgmma_registers(const __nv_bfloat16* a, const __nv_bfloat16* b, int n_tiles, double* out) {
@@ -352,7 +355,8 @@ __global__ void __launch_bounds__(384, 1)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   float sums[N / 2] = {};
-  // Start address, leading offset (unused by swizzled K-major tiles), 1024 bytes between groups of 8 tokens, 128-byte swizzle.
+  // Start address, leading offset (unused by swizzled K-major tiles), 1024 bytes between groups of 8 tokens, 128-byte
+  // swizzle.
   const std::uint64_t constant_part = (std::uint64_t{1} << 16) | (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 62);
   for (int i = 0; i < n_tiles; ++i) {
     const std::uint32_t tile = shared_address(tiles) + ((warp / 4 + i) % kProductTiles) * N * 256;

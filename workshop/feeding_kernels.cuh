@@ -1,7 +1,8 @@
-/// Ways to bring pieces of 4 KB, scattered over memory as the blocks of a KV cache are, through shared memory into a sum.
+/// Ways to bring pieces of 4 KB, scattered over memory as the blocks of a KV cache are, through shared memory into a
+/// sum.
 ///
-/// All: piece i of the data lies at (i * scatter) mod n_pieces, n_pieces a power of two; every piece is read once; thread sums
-/// end in one word a block.
+/// All: piece i of the data lies at (i * scatter) mod n_pieces, n_pieces a power of two; every piece is read once;
+/// thread sums end in one word a block.
 #pragma once
 
 #include "ceilings_kernels.cuh"

@@ -1,5 +1,5 @@
-/// What the experiments of the workshop share: checked calls, launches, replays of captured graphs by the clock, a table of
-/// results.
+/// What the experiments of the workshop share: checked calls, launches, replays of captured graphs by the clock, a
+/// table of results.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ inline void check_equal(double found, double expected, const std::string& what) 
   std::exit(1);
 }
 
-/// Launches with dynamic shared memory; `overlap` is programmatic dependent launch: the grid may start while its predecessor
-/// runs.
+/// Launches with dynamic shared memory; `overlap` is programmatic dependent launch: the grid may start while its
+/// predecessor runs.
 template <typename... Args>
 void launch(cudaStream_t stream, void (*kernel)(Args...), int grid, int threads, std::size_t shared_bytes, bool overlap,
             std::type_identity_t<Args>... args) {
@@ -55,7 +55,8 @@ struct Timing {
 
 using Enqueue = std::function<void(cudaStream_t)>;
 
-/// Captures `n_calls` calls, replays the graph and times each replay by events. `before` runs untimed ahead of each replay.
+/// Captures `n_calls` calls, replays the graph and times each replay by events. `before` runs untimed ahead of each
+/// replay.
 inline Timing time_graph(cudaStream_t stream, int n_calls, const std::function<void(cudaStream_t, int)>& call,
                          const Enqueue& before = {}, int n_replays = 25) {
   cudaGraph_t graph = nullptr;

@@ -1,9 +1,9 @@
 /// Host time of a step of the engine, on a device that computes nothing: plan, build, commit, publish.
 ///
-/// `decode` has so many sequences that decode, each with 1056 to 1264 positions, of which `shared` are a common prefix.
-/// `blocked` has 256 of them, and so many requests more that wait for room in the cache. `turnover` has so many that end after
-/// 64 tokens each and are replaced, so that some begin and end in each step. Llama-3-8B's heads (32 / 8, d = 128) on 132
-/// blocks. Counters are medians over the steps, in microseconds:
+/// `decode` has so many sequences that decode, each with 1056 to 1264 positions, of which `shared` are a common
+/// prefix. `blocked` has 256 of them, and so many requests more that wait for room in the cache. `turnover` has so
+/// many that end after 64 tokens each and are replaced, so that some begin and end in each step. Llama-3-8B's heads
+/// (32 / 8, d = 128) on 132 blocks. Counters are medians over the steps, in microseconds:
 ///
 ///     plan       scheduler
 ///     build      batch builder, attention planning included, and what the executor does to submit

@@ -1,11 +1,12 @@
-/// Decoding with speculation and without, run by run in turn: the 110M shape with random weights, whose sampled tokens repeat
-/// nothing (drafts cannot come true), whose greedy tokens repeat what they may, or which says one token for ever (all come
-/// true).
+/// Decoding with speculation and without, run by run in turn: the 110M shape with random weights, whose sampled tokens
+/// repeat nothing (drafts cannot come true), whose greedy tokens repeat what they may, or which says one token for
+/// ever (all come true).
 ///
-/// Arguments: requests, tokens of each. Each has 64 prompt tokens of its own. An iteration is a run of each arm; `without` and
-/// `with` are the medians of tokens a second from the last first token on, `ratio` the median of with over without of the
-/// iterations, `least` and `most` the ends of these, `best` the ratio of the best runs of the arms (what others do on the
-/// machine only slows); `accepted` is the share of drafts that came true, `drafts` their number for each token.
+/// Arguments: requests, tokens of each. Each has 64 prompt tokens of its own. An iteration is a run of each arm;
+/// `without` and `with` are the medians of tokens a second from the last first token on, `ratio` the median of with
+/// over without of the iterations, `least` and `most` the ends of these, `best` the ratio of the best runs of the arms
+/// (what others do on the machine only slows); `accepted` is the share of drafts that came true, `drafts` their number
+/// for each token.
 #include <algorithm>
 #include <chrono>
 #include <memory>

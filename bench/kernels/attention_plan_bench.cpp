@@ -1,7 +1,9 @@
-/// Host time of a step's attention: order, plan, packing, for requests of one row behind a shared prefix and for others.
+/// Host time of a step's attention: order, plan, packing, for requests of one row behind a shared prefix and for
+/// others.
 ///
-/// Arguments: requests, positions of each one's own, shared positions. Llama-3-8B's heads (32 / 8, d = 128) on 132 blocks. The
-/// counter `bytes` is the packed plan. `apart` has lengths of its own for each request; `paged` shares nothing.
+/// Arguments: requests, positions of each one's own, shared positions. Llama-3-8B's heads (32 / 8, d = 128) on 132
+/// blocks. The counter `bytes` is the packed plan. `apart` has lengths of its own for each request; `paged` shares
+/// nothing.
 #include <random>
 #include <vector>
 

@@ -1,7 +1,8 @@
 /// Products of a step's rows with the weights of a layer, bf16, where weights come from memory as they do in a step.
 ///
-/// Arguments: rows, n, k. Copies of the weight, together larger than any cache, take turns. weight_bytes is the rate at which
-/// weights are read, flops that of the products: the smaller the share of either limit, the more is left to gain.
+/// Arguments: rows, n, k. Copies of the weight, together larger than any cache, take turns. weight_bytes is the rate
+/// at which weights are read, flops that of the products: the smaller the share of either limit, the more is left to
+/// gain.
 #include <memory>
 #include <random>
 #include <vector>

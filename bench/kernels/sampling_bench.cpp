@@ -1,8 +1,8 @@
 /// Sampling of a whole batch: one call for all its orders, whatever each asks for.
 ///
-/// Arguments: orders, vocabulary. Logits are normal with deviation 2.5, and 30 tokens stand out of them, as in a row of a
-/// model: the nucleus of 0.95 is some ten tokens. In `top_p_flat` none stands out, and the nucleus is hundreds. Logits may
-/// change in the call, so each iteration begins with a fresh copy, which is not timed.
+/// Arguments: orders, vocabulary. Logits are normal with deviation 2.5, and 30 tokens stand out of them, as in a row
+/// of a model: the nucleus of 0.95 is some ten tokens. In `top_p_flat` none stands out, and the nucleus is hundreds.
+/// Logits may change in the call, so each iteration begins with a fresh copy, which is not timed.
 #include <random>
 #include <vector>
 

@@ -20,8 +20,8 @@ struct ChatOptions {
 
 void add_chat_options(CLI::App& app, ChatOptions& options);
 
-/// Reads lines until the end of the input and prints each answer while it is generated. Exit code: 0, 1 (failed) or 2 (flags
-/// that contradict each other).
+/// Reads lines until the end of the input and prints each answer while it is generated. Exit code: 0, 1 (failed) or 2
+/// (flags that contradict each other).
 int chat_main(ChatOptions options);
 
 }  // namespace baton

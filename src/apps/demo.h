@@ -18,9 +18,9 @@ struct DemoOptions {
 
 void add_demo_options(CLI::App& app, DemoOptions& options);
 
-/// Serves the demo model with its catalogue registered, asks questions at once, with relayed and with paged attention. Exit
-/// code: 0; 1 if too few answers are exactly right (62 of 64 are needed), the two attentions differ in a token on a CPU, or
-/// something failed.
+/// Serves the demo model with its catalogue registered, asks questions at once, with relayed and with paged attention.
+/// Exit code: 0; 1 if too few answers are exactly right (62 of 64 are needed), the two attentions differ in a token on
+/// a CPU, or something failed.
 int demo_main(const DemoOptions& options);
 
 }  // namespace baton

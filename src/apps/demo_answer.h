@@ -17,7 +17,8 @@ struct DemoAnswer {
   double first_token_s = -1;  ///< arrival of its first text, in seconds after the question; -1: none yet
   bool is_complete = false;
 
-  /// Adds the data of an event that arrived `seconds` after the question. Errors (invalid_request): it is not a chat frame.
+  /// Adds the data of an event that arrived `seconds` after the question. Errors (invalid_request): it is not a chat
+  /// frame.
   Result<void> take(std::string_view data, double seconds);
 };
 

@@ -18,8 +18,8 @@ struct GenerateOptions {
 
 void add_generate_options(CLI::App& app, GenerateOptions& options);
 
-/// Results on standard output, everything else on standard error. Exit code: 0, 1 (failed), 2 (usage). Ctrl-C keeps finished
-/// lines.
+/// Results on standard output, everything else on standard error. Exit code: 0, 1 (failed), 2 (usage). Ctrl-C keeps
+/// finished lines.
 int generate_main(const GenerateOptions& options);
 
 }  // namespace baton

@@ -51,7 +51,8 @@ std::string join_words(const std::vector<std::string>& words) {
   return text;
 }
 
-/// Words of the command line behind the program's name; a subcommand's configuration file is put in behind the subcommand.
+/// Words of the command line behind the program's name; a subcommand's configuration file is put in behind the
+/// subcommand.
 Result<std::vector<std::string>> words_of(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   std::size_t n_commands = 0;

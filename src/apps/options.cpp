@@ -1,4 +1,5 @@
-/// The command line apart from its rows (flags.cpp): the configuration file, and what becomes of flags that are not ours.
+/// The command line apart from its rows (flags.cpp): the configuration file, and what becomes of flags that are not
+/// ours.
 #include "apps/options.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 /// Command-line flags: one row each, the names that vLLM's users know and Baton's own.
 ///
-/// Every flag can be given in the environment too (BATON_ and the flag's name in capitals) and in a YAML file (`--config`); the
-/// command line wins, then the environment, then the file.
+/// Every flag can be given in the environment too (BATON_ and the flag's name in capitals) and in a YAML file
+/// (`--config`); the command line wins, then the environment, then the file.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ void use_log_level(const ModelFlags& options);
 /// Gives each option of `app` its environment variable. Call after all options are added.
 void name_environment_variables(CLI::App& app);
 
-/// Removes the flags of vLLM that ask for something that Baton always does, each with one log line. Refuses other values of them.
+/// Removes the flags of vLLM that ask for something that Baton always does, each with one log line. Refuses other
+/// values of them.
 Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words);
 
 /// Refuses words that `app` did not know (`extras`), by name and with the nearest known flag.

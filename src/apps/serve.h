@@ -29,8 +29,8 @@ struct ServeCommandOptions {
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);
 
-/// Binds the port, loads the model, computes the prefixes, serves until SIGTERM or SIGINT, and lets running requests finish. Exit
-/// code: 0, 1 if it could not start, 2 for flags that contradict each other.
+/// Binds the port, loads the model, computes the prefixes, serves until SIGTERM or SIGINT, and lets running requests
+/// finish. Exit code: 0, 1 if it could not start, 2 for flags that contradict each other.
 int serve_main(const ServeCommandOptions& options);
 
 }  // namespace baton

@@ -9,9 +9,9 @@
 
 namespace baton {
 
-/// JSON lines {timestamp (ms), input_length, output_length, hash_ids?: one for each 512 tokens of the prompt}, or a table with
-/// the columns TIMESTAMP (date and time, or seconds), ContextTokens, GeneratedTokens. Requests are put in the order of their
-/// arrival, the first at 0. Errors (invalid_data) name `what` and the line.
+/// JSON lines {timestamp (ms), input_length, output_length, hash_ids?: one for each 512 tokens of the prompt}, or a
+/// table with the columns TIMESTAMP (date and time, or seconds), ContextTokens, GeneratedTokens. Requests are put in
+/// the order of their arrival, the first at 0. Errors (invalid_data) name `what` and the line.
 Result<Trace> parse_trace(std::string_view text, std::string_view what);
 
 }  // namespace baton

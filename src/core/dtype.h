@@ -74,9 +74,9 @@ struct Float16 {
   explicit operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 };
 
-/// OCP FP8 E4M3: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinity, one NaN a sign. Conversion from float rounds to
-/// nearest even and saturates at +-448, also for infinity; NaN gives 0x7f. These are the bits of CUDA's cvt.rn.satfinite.
-/// Conversion to float is exact.
+/// OCP FP8 E4M3: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinity, one NaN a sign. Conversion from float
+/// rounds to nearest even and saturates at +-448, also for infinity; NaN gives 0x7f. These are the bits of CUDA's
+/// cvt.rn.satfinite. Conversion to float is exact.
 struct Float8E4M3 {
   std::uint8_t bits = 0;
 

@@ -25,7 +25,8 @@ int n_affinity_threads() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-/// The quota of control group version 2 (cpu.max: "max 100000" or "200000 100000") or version 1, rounded up; 0 for none.
+/// The quota of control group version 2 (cpu.max: "max 100000" or "200000 100000") or version 1, rounded up; 0 for
+/// none.
 int n_quota_threads() {
   double quota = -1;
   double period = 0;
@@ -41,10 +42,11 @@ int n_quota_threads() {
   return std::max(1, static_cast<int>(std::ceil(quota / period)));
 }
 
-/// A waiting thread pauses this often, for about 50 us, before it sleeps. The loops of a step follow one another faster than
-/// that. Between steps a spinning thread would only take processor time from the server's threads.
+/// A waiting thread pauses this often, for about 50 us, before it sleeps. The loops of a step follow one another
+/// faster than that. Between steps a spinning thread would only take processor time from the server's threads.
 constexpr int kPausesBeforeSleep = 3000;
-/// Ranges for each thread in for_ranges. More ranges shorten the wait at the end of a loop; each range costs a little time.
+/// Ranges for each thread in for_ranges. More ranges shorten the wait at the end of a loop; each range costs a little
+/// time.
 constexpr std::int64_t kRangesPerThread = 4;
 
 void pause() {
@@ -73,11 +75,12 @@ int n_available_threads() {
   return quota > 0 ? std::min(quota, affinity) : affinity;
 }
 
-/// Loops are numbered. Each thread's range has one word {number of the loop, next part}. A word with an older loop number means
-/// that nobody has begun the range in the current loop. Starting a loop therefore writes only its body and its number.
+/// Loops are numbered. Each thread's range has one word {number of the loop, next part}. A word with an older loop
+/// number means that nobody has begun the range in the current loop. Starting a loop therefore writes only its body
+/// and its number.
 ///
-/// A thread that arrives late reads body and number twice to be sure that they belong together. It then takes a part by
-/// compare-and-swap. Success proves that the loop still has an unfinished part, so its body is still alive.
+/// A thread that arrives late reads body and number twice to be sure that they belong together. It then takes a part
+/// by compare-and-swap. Success proves that the loop still has an unfinished part, so its body is still alive.
 class Parallel::ThreadPool {
  public:
   explicit ThreadPool(int n_threads) : claims_(static_cast<std::size_t>(n_threads)) {
@@ -125,7 +128,8 @@ class Parallel::ThreadPool {
     }
   }
 
-  /// Runs parts of the loop until all have been begun: first those of the thread's own range, then those of other threads.
+  /// Runs parts of the loop until all have been begun: first those of the thread's own range, then those of other
+  /// threads.
   void take_parts(int thread, std::uint64_t loop) {
     const Body* body = body_.load(std::memory_order_acquire);
     const std::int64_t n_parts = n_parts_.load(std::memory_order_acquire);
@@ -143,7 +147,8 @@ class Parallel::ThreadPool {
     if (n_done_.fetch_add(n_done) + n_done == static_cast<std::uint32_t>(n_parts)) n_done_.notify_one();
   }
 
-  /// Takes the next part of the owner's range. -1: all its parts have been begun, or the loop is no longer the current one.
+  /// Takes the next part of the owner's range. -1: all its parts have been begun, or the loop is no longer the current
+  /// one.
   std::int64_t claim(std::size_t owner, std::uint64_t loop, std::int64_t n_parts) {
     const auto n_threads = static_cast<std::int64_t>(claims_.size());
     const auto index = static_cast<std::int64_t>(owner);

@@ -37,7 +37,8 @@ constexpr std::string_view to_string(ErrorCode code) {
   return "unknown";
 }
 
-/// A code and one sentence that names the thing, its value and the limit. `param` names the request field, if one is at fault.
+/// A code and one sentence that names the thing, its value and the limit. `param` names the request field, if one is
+/// at fault.
 struct Error {
   ErrorCode code = ErrorCode::internal;
   std::string message;

@@ -1,5 +1,5 @@
-/// Views of contiguous row-major memory with a dtype and a shape. A view owns nothing; its memory must outlive it. The memory may
-/// belong to a device: only the backend that allocated it reads through the pointer.
+/// Views of contiguous row-major memory with a dtype and a shape. A view owns nothing; its memory must outlive it. The
+/// memory may belong to a device: only the backend that allocated it reads through the pointer.
 #pragma once
 
 #include <array>

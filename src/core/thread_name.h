@@ -8,7 +8,8 @@
 
 namespace baton {
 
-/// Names the calling thread (at most 15 bytes). Threads that it starts later inherit the name until they set their own.
+/// Names the calling thread (at most 15 bytes). Threads that it starts later inherit the name until they set their
+/// own.
 inline void name_this_thread(std::string_view name) {
   std::array<char, 16> text{};
   name.copy(text.data(), text.size() - 1);

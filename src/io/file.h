@@ -14,14 +14,15 @@ namespace baton {
 /// Largest file that read_file reads: configurations, tokenizers, prompts. Weights are mapped.
 inline constexpr std::size_t kMaxReadFileBytes = std::size_t{256} << 20;
 
-/// The bytes of a regular file. Errors: not_found, too_large (over kMaxReadFileBytes), io (a folder, no permission...).
+/// The bytes of a regular file. Errors: not_found, too_large (over kMaxReadFileBytes), io (a folder, no
+/// permission...).
 Result<std::string> read_file(const std::filesystem::path& path);
 
 /// Writes `bytes` to `path` atomically: readers see the old contents or the new. The folder must exist.
 Result<void> write_file(const std::filesystem::path& path, std::string_view bytes);
 
-/// A regular file mapped read-only. Move-only; the bytes live as long as the object. Nobody may truncate the file meanwhile:
-/// reading past its new end raises SIGBUS. Thread: any, except moving and destruction.
+/// A regular file mapped read-only. Move-only; the bytes live as long as the object. Nobody may truncate the file
+/// meanwhile: reading past its new end raises SIGBUS. Thread: any, except moving and destruction.
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::filesystem::path& path);

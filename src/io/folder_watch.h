@@ -30,10 +30,11 @@ struct FolderFile {
 /// The files of a folder by name, without subfolders and broken links. Errors: not_found, io.
 Result<std::vector<FolderFile>> list_files(const std::filesystem::path& folder);
 
-/// Waits for changes of a folder's contents, by inotify. Where inotify is not available or does not report a change (behind a
-/// link, or made by another machine), a wait ends by its timeout, and the caller must look at the folder.
+/// Waits for changes of a folder's contents, by inotify. Where inotify is not available or does not report a change
+/// (behind a link, or made by another machine), a wait ends by its timeout, and the caller must look at the folder.
 ///
-/// The folder may be replaced, disappear and come back, or be a link that changes its target. Thread: one, except `wake`.
+/// The folder may be replaced, disappear and come back, or be a link that changes its target. Thread: one, except
+/// `wake`.
 class FolderWatch {
  public:
   explicit FolderWatch(std::filesystem::path folder);
@@ -45,7 +46,8 @@ class FolderWatch {
   void wait(std::chrono::milliseconds timeout);
   /// Ends the current wait, or the next one. Thread: any.
   void wake();
-  /// Whether some program has written to the file of this name and not closed it yet, as far as the last wait reported.
+  /// Whether some program has written to the file of this name and not closed it yet, as far as the last wait
+  /// reported.
   bool is_being_written(const std::string& name) const { return being_written_.contains(name); }
   /// Whether inotify reports changes.
   bool is_told() const { return watch_ >= 0; }

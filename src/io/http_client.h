@@ -20,15 +20,15 @@ struct HttpReply {
 /// Called during a download with the bytes received and the total (0 while unknown), on the caller's thread.
 using DownloadProgress = std::function<void(std::uint64_t received, std::uint64_t total)>;
 
-/// A whole reply of at most 64 MiB, redirects followed. `token`, if any, is sent as bearer to the first host only. A reply of
-/// any status is a result; errors (unavailable) say why there was none.
+/// A whole reply of at most 64 MiB, redirects followed. `token`, if any, is sent as bearer to the first host only. A
+/// reply of any status is a result; errors (unavailable) say why there was none.
 Result<HttpReply> http_get(const std::string& url, const std::string& token);
 /// Status and headers, redirects to other hosts not followed.
 Result<HttpReply> http_head(const std::string& url, const std::string& token);
 
-/// Downloads `url` to the file `path`. Continues where an earlier attempt ended, also after a broken connection. In the end
-/// the file has `size_bytes` bytes. Two processes that download to the same path wait for each other. Errors: unavailable
-/// (network, status), invalid_data (another size), io.
+/// Downloads `url` to the file `path`. Continues where an earlier attempt ended, also after a broken connection. In
+/// the end the file has `size_bytes` bytes. Two processes that download to the same path wait for each other. Errors:
+/// unavailable (network, status), invalid_data (another size), io.
 Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path,
                            std::uint64_t size_bytes, const DownloadProgress& progress);
 

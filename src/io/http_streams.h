@@ -27,7 +27,8 @@ struct HttpOutcome {
 /// Called with each piece of an answer's body, on the caller's thread.
 using HttpPiece = std::function<void(std::size_t index, std::string_view bytes)>;
 
-/// Sends all posts at once, each on a connection of its own, and returns when the last answer has ended or `timeout_s` is over.
+/// Sends all posts at once, each on a connection of its own, and returns when the last answer has ended or `timeout_s`
+/// is over.
 std::vector<HttpOutcome> http_post_streams(std::span<const HttpPost> posts, double timeout_s, const HttpPiece& on_piece);
 
 /// Extracts the data of server-sent events from a stream of bytes, however the stream is divided.

@@ -26,10 +26,10 @@ HubOptions hub_options_from_environment();
 /// Called while files are downloaded: the file's name, the bytes received and the total. On the caller's thread.
 using HubProgress = std::function<void(std::string_view file, std::uint64_t received, std::uint64_t total)>;
 
-/// The folder of `model` with config.json, weights and tokenizer: `model` itself if it is a folder, else the snapshot of
-/// `revision` (a branch, a tag or a commit; "main") in the cache, else the same downloaded now. A complete
-/// snapshot in the cache is used without asking the network. Interrupted downloads continue where they stopped. Errors name what
-/// was tried: not_found, unavailable, invalid_data.
+/// The folder of `model` with config.json, weights and tokenizer: `model` itself if it is a folder, else the snapshot
+/// of `revision` (a branch, a tag or a commit; "main") in the cache, else the same downloaded now. A complete snapshot
+/// in the cache is used without asking the network. Interrupted downloads continue where they stopped. Errors name
+/// what was tried: not_found, unavailable, invalid_data.
 Result<std::filesystem::path> find_model(std::string_view model, std::string_view revision, const HubOptions& options,
                                          const HubProgress& progress);
 

@@ -15,8 +15,8 @@ namespace {
 using Entry = std::pair<const std::string, Value>;
 using Entries = std::vector<Entry>;
 
-/// The library's ordered object is a vector of pairs; its own insertion searches for the key first, which makes reading a
-/// vocabulary of 100,000 entries quadratic.
+/// The library's ordered object is a vector of pairs; its own insertion searches for the key first, which makes
+/// reading a vocabulary of 100,000 entries quadratic.
 Entries& entries_of(Value& object) { return object.get_ref<Value::object_t&>(); }
 
 /// Keeps of each key its last value in its first place, as Python does.
@@ -38,8 +38,8 @@ void merge_duplicates(Entries& entries) {
   entries.swap(kept);
 }
 
-/// Receives the parser's events. `open_` holds the containers from the root to the innermost one; only the innermost grows,
-/// so the pointers stay valid.
+/// Receives the parser's events. `open_` holds the containers from the root to the innermost one; only the innermost
+/// grows, so the pointers stay valid.
 class Builder {
  public:
   bool null() { return put(nullptr); }
@@ -103,7 +103,8 @@ class Builder {
   std::string message_;
 };
 
-/// The library's message without its code "[json.exception...] " and not longer than a line: it quotes what it read last.
+/// The library's message without its code "[json.exception...] " and not longer than a line: it quotes what it read
+/// last.
 std::string shorten(std::string message) {
   if (const auto end = message.find("] "); message.starts_with("[json.") && end != std::string::npos) message.erase(0, end + 2);
   constexpr std::size_t kMaxLength = 300;

@@ -1,5 +1,5 @@
-/// JSON values: parsing, printing and typed access to fields, with errors as Results. The only place where the JSON library's
-/// exceptions are caught.
+/// JSON values: parsing, printing and typed access to fields, with errors as Results. The only place where the JSON
+/// library's exceptions are caught.
 #pragma once
 
 #include <concepts>
@@ -24,8 +24,8 @@ using Value = nlohmann::ordered_json;
 /// Lists and objects nested deeper than this are refused, so that walking a value cannot overflow the stack.
 inline constexpr int kMaxDepth = 256;
 
-/// The value of `text`; of a key given twice the last value wins, in the first one's place. Errors (invalid_request) name
-/// `what`, the line and the column. Time is linear in the text.
+/// The value of `text`; of a key given twice the last value wins, in the first one's place. Errors (invalid_request)
+/// name `what`, the line and the column. Time is linear in the text.
 Result<Value> parse(std::string_view text, std::string_view what);
 /// The same of a file; a missing file is not_found, a damaged one invalid_data.
 Result<Value> parse_file(const std::filesystem::path& path);
@@ -55,8 +55,8 @@ struct IsVector : std::false_type {};
 template <class T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
-/// `value` as a bool, an integer (range-checked), a float, a string, a Value or a vector of these. Errors (invalid_request)
-/// call it `key` and name the type expected and the one found.
+/// `value` as a bool, an integer (range-checked), a float, a string, a Value or a vector of these. Errors
+/// (invalid_request) call it `key` and name the type expected and the one found.
 template <class T>
 Result<T> convert(const Value& value, std::string_view key) {
   if constexpr (std::same_as<T, Value>) {

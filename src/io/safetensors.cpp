@@ -1,5 +1,6 @@
-/// The safetensors format: 8 bytes of header length (little-endian), a JSON object {name: {dtype, shape, data_offsets}}, the
-/// tensors' bytes without gaps. Source: https://github.com/huggingface/safetensors (README, "Format").
+/// The safetensors format: 8 bytes of header length (little-endian), a JSON object {name: {dtype, shape,
+/// data_offsets}}, the tensors' bytes without gaps. Source: https://github.com/huggingface/safetensors (README,
+/// "Format").
 #include "io/safetensors.h"
 
 #include <algorithm>

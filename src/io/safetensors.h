@@ -1,5 +1,5 @@
-/// Checkpoints in the safetensors format, memory-mapped: every offset, shape and size in their headers is checked before a
-/// byte of a tensor is handed out, because model files come from strangers.
+/// Checkpoints in the safetensors format, memory-mapped: every offset, shape and size in their headers is checked
+/// before a byte of a tensor is handed out, because model files come from strangers.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ struct StoredTensor {
 
 /// The tensors of one model: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
 ///
-/// Invariant: the stored tensors' bytes lie inside the mapped files; within one file they neither overlap nor leave gaps.
-/// Views are valid as long as the checkpoint; their data has no particular alignment, so read it with memcpy.
+/// Invariant: the stored tensors' bytes lie inside the mapped files; within one file they neither overlap nor leave
+/// gaps. Views are valid as long as the checkpoint; their data has no particular alignment, so read it with memcpy.
 /// Thread: any, except moving and destruction.
 class Checkpoint {
  public:
@@ -35,8 +35,8 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
-  /// The tensor `name`. Errors: not_found; unsupported where dtype or rank is not one of ours (F32, BF16, F16, F8_E4M3, I32,
-  /// I64, U8; at most four dimensions).
+  /// The tensor `name`. Errors: not_found; unsupported where dtype or rank is not one of ours (F32, BF16, F16,
+  /// F8_E4M3, I32, I64, U8; at most four dimensions).
   Result<ConstTensorView> load(std::string_view name) const;
   /// The same, with an error (invalid_data) that names both shapes unless the tensor has the shape expected.
   Result<ConstTensorView> load(std::string_view name, const Shape& expected) const;

@@ -66,8 +66,8 @@ struct Call {
   ExpressionBox callee;
   ArgumentList arguments;
 };
-/// `object | name(arguments)`. `native` is null for a filter that does not exist, which Jinja allows inside conditionals:
-/// running it is an error. `object` is null at the head of a filter block.
+/// `object | name(arguments)`. `native` is null for a filter that does not exist, which Jinja allows inside
+/// conditionals: running it is an error. `object` is null at the head of a filter block.
 struct Filter {
   ExpressionBox object;
   std::string name;

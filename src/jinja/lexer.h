@@ -36,8 +36,8 @@ struct LexOptions {
   bool lstrip_blocks = true;  ///< blanks before a block or comment at the start of a line are dropped
 };
 
-/// The tokens of `source`, ended by one of kind `end`. Errors (invalid_data) name the line. Newlines become \n, one at the
-/// end is dropped, as Jinja does.
+/// The tokens of `source`, ended by one of kind `end`. Errors (invalid_data) name the line. Newlines become \n, one at
+/// the end is dropped, as Jinja does.
 Result<std::vector<Token>> tokenize(std::string_view source, LexOptions options);
 
 }  // namespace baton::jinja

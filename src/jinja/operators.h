@@ -1,5 +1,5 @@
-/// What Python's operators do to values: truth, equality, order, arithmetic, membership, attributes, items, slices, iteration.
-/// Errors (invalid_request) say what Python would, without a place; the interpreter adds it.
+/// What Python's operators do to values: truth, equality, order, arithmetic, membership, attributes, items, slices,
+/// iteration. Errors (invalid_request) say what Python would, without a place; the interpreter adds it.
 #pragma once
 
 #include <optional>

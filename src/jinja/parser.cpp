@@ -26,7 +26,8 @@ class StatementParser {
   }
 
  private:
-  /// Statements up to a tag in `ends`, whose name is the current token then; without `ends`, up to the end of the template.
+  /// Statements up to a tag in `ends`, whose name is the current token then; without `ends`, up to the end of the
+  /// template.
   Result<Body> statements(Names ends, std::string_view opener, int opened_on) {
     BATON_TRY_VOID(in_.enter());
     Body body;

@@ -9,8 +9,8 @@
 
 namespace baton::jinja {
 
-/// Errors name the line and the construct: invalid_data where Jinja would refuse too, unsupported for tags, filters and tests
-/// of Jinja that are not done here (and names that nobody knows). `source` is UTF-8.
+/// Errors name the line and the construct: invalid_data where Jinja would refuse too, unsupported for tags, filters
+/// and tests of Jinja that are not done here (and names that nobody knows). `source` is UTF-8.
 Result<Body> parse(std::string_view source, LexOptions options);
 
 }  // namespace baton::jinja

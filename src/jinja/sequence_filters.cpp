@@ -39,8 +39,8 @@ Result<Value> sort_key(Arena& arena, Value value, const std::optional<Value>& pa
   return value;
 }
 
-/// What sort compares: lists, as in Jinja, of one key or of those of several attributes, "a,b". (So values that have no order
-/// but are all equal can be sorted.)
+/// What sort compares: lists, as in Jinja, of one key or of those of several attributes, "a,b". (So values that have
+/// no order but are all equal can be sorted.)
 Result<Value> sort_keys(Arena& arena, Value value, const std::optional<Value>& paths, bool case_sensitive) {
   Values keys;
   if (!paths || !paths->is(Kind::string)) {

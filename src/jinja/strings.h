@@ -10,7 +10,8 @@
 
 namespace baton::jinja {
 
-/// The code point at byte `at` (U+FFFD for bytes that are not UTF-8) and, by char_size, how many bytes it takes (at least 1).
+/// The code point at byte `at` (U+FFFD for bytes that are not UTF-8) and, by char_size, how many bytes it takes (at
+/// least 1).
 char32_t char_at(std::string_view text, std::size_t at);
 std::size_t char_size(std::string_view text, std::size_t at);
 bool is_valid_utf8(std::string_view text);
@@ -35,7 +36,8 @@ std::string_view strip(std::string_view text, bool left, bool right);
 /// The same, removing any of the code points in `set`.
 std::string_view strip(std::string_view text, std::string_view set, bool left, bool right);
 
-/// At whitespace, or at `separator` (not empty); at most `most` cuts (negative: any number), from the left or the right.
+/// At whitespace, or at `separator` (not empty); at most `most` cuts (negative: any number), from the left or the
+/// right.
 std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most);
 std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator,
                                                std::int64_t most);

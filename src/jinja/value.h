@@ -1,7 +1,8 @@
 /// Values of a template while it renders: 16-byte handles into an arena that belongs to one render call.
 ///
-/// Why an arena: lists, dicts and namespaces have reference semantics in Jinja and may form cycles; a render is short and its
-/// memory is bounded, so everything lives until it ends. Handles are trivially copyable and nothing counts references.
+/// Why an arena: lists, dicts and namespaces have reference semantics in Jinja and may form cycles; a render is short
+/// and its memory is bounded, so everything lives until it ends. Handles are trivially copyable and nothing counts
+/// references.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ enum class Kind : std::uint8_t {
   loop,
 };
 
-/// One value. Strings are views into the arena, the parsed template or the caller's context, all of which outlive the render.
+/// One value. Strings are views into the arena, the parsed template or the caller's context, all of which outlive the
+/// render.
 class Value {
  public:
   Value() : kind_(Kind::none) { data_.integer = 0; }
@@ -50,7 +52,8 @@ class Value {
   static Value integer(std::int64_t value);
   static Value floating(double value);
   static Value string(std::string_view text);  ///< does not copy
-  /// `text`, which counts as HTML that needs no escaping if `like` does (Jinja's Markup: the results of `safe` and `escape`).
+  /// `text`, which counts as HTML that needs no escaping if `like` does (Jinja's Markup: the results of `safe` and
+  /// `escape`).
   static Value markup_like(Value like, Value text);
   static Value markup(Value text);
   static Value list(List* list);
@@ -127,8 +130,8 @@ struct Dict {
   std::unordered_map<std::string_view, std::size_t> index_;  ///< string keys, once there are kIndexFrom entries
 };
 
-/// Something that can be called: a native function (with the value it is bound to) or a macro (with the scope it was defined
-/// in).
+/// Something that can be called: a native function (with the value it is bound to) or a macro (with the scope it was
+/// defined in).
 struct Function {
   std::string_view name;
   const Native* native = nullptr;
@@ -166,8 +169,8 @@ struct Limits {
 };
 
 class Arena;
-/// Reads a JSON text for the filter from_json; the value keeps nothing of the text but copies in the arena. The template language
-/// has no JSON parser of its own: the caller of a render brings one.
+/// Reads a JSON text for the filter from_json; the value keeps nothing of the text but copies in the arena. The
+/// template language has no JSON parser of its own: the caller of a render brings one.
 using JsonReader = Result<Value> (*)(Arena& arena, std::string_view text);
 
 /// Owns all values of one render and counts what it uses. One thread.
@@ -192,8 +195,8 @@ class Arena {
 
   Value text(std::string&& text);
   Value text(std::string_view text);  ///< copies
-  /// `left` followed by `right`, as plain text. Appending to the newest long string extends it in place, so that building a
-  /// text piece by piece in a variable takes linear memory.
+  /// `left` followed by `right`, as plain text. Appending to the newest long string extends it in place, so that
+  /// building a text piece by piece in a variable takes linear memory.
   Value concat(Value left, Value right);
   List* list(List::Flavor flavor);
   Value list(List::Flavor flavor, std::vector<Value> items);

@@ -6,19 +6,19 @@
 
 namespace baton {
 
-/// Positions of a chunk. In batch-invariant mode runs are cut only at absolute multiples of this. In every mode an executor
-/// computes a row's partial state for each chunk separately and merges the chunks from left to right.
+/// Positions of a chunk. In batch-invariant mode runs are cut only at absolute multiples of this. In every mode an
+/// executor computes a row's partial state for each chunk separately and merges the chunks from left to right.
 inline constexpr std::int32_t kAttentionChunk = 256;
 
-/// What attention costs on a device, in microseconds and bytes, for all KV heads of the rank. The defaults are those of a CPU;
-/// a backend returns its own (BackendTuning::attention_costs).
+/// What attention costs on a device, in microseconds and bytes, for all KV heads of the rank. The defaults are those
+/// of a CPU; a backend returns its own (BackendTuning::attention_costs).
 struct AttentionCosts {
   double memory_bytes_per_us = 40e3;    ///< reading keys and values from memory
   double cache_bytes_per_us = 150e3;    ///< re-reading them while they stay in the cache
   std::int64_t cache_bytes = 22 << 20;  ///< re-reads hit the cache while the re-read keys and values take less than 0.7 of this
-  /// Rate of attention's matmuls with many query rows (token rows x query heads of a KV head). Query rows are padded to
-  /// query_granule times a power of two (up to 128; query_granule 1: no padding). With r padded rows a key takes as long as
-  /// r + few_queries rows at this rate.
+  /// Rate of attention's matmuls with many query rows (token rows x query heads of a KV head). Query rows are padded
+  /// to query_granule times a power of two (up to 128; query_granule 1: no padding). With r padded rows a key takes as
+  /// long as r + few_queries rows at this rate.
   double flops_per_us = 300e3;
   double few_queries = 0;
   std::int32_t query_granule = 1;
@@ -27,13 +27,13 @@ struct AttentionCosts {
   double merge_us = 0;                 ///< extra time of a step in which any row is merged
   double relay_us = 0;                 ///< least saving for which a node is relayed, even if the step merges anyway
   std::int32_t n_workers = 2;          ///< threads or blocks that share the items
-  /// Token rows that one read of a run serves; a node with more rows is read ceil(rows / row_tile) times. If row_tile_queries is
-  /// not 0, it says instead how many query rows one read serves.
+  /// Token rows that one read of a run serves; a node with more rows is read ceil(rows / row_tile) times. If
+  /// row_tile_queries is not 0, it says instead how many query rows one read serves.
   std::int32_t row_tile = 32;
   std::int32_t row_tile_queries = 0;
   std::int32_t min_piece = 256;  ///< positions; a run is not cut into shorter pieces than this
-  /// true: a worker processes all items of one KV head before the next head. Re-reads follow one another, and the cache must hold
-  /// only the heads in progress. false: all heads and items are read at the same time.
+  /// true: a worker processes all items of one KV head before the next head. Re-reads follow one another, and the
+  /// cache must hold only the heads in progress. false: all heads and items are read at the same time.
   bool head_by_head = true;
 };
 

@@ -29,7 +29,8 @@ struct BackendOptions {
 /// The modules there are, by the names that make_backend takes.
 inline constexpr auto kBackendNames = std::to_array<std::string_view>({"cpu", "cuda"});
 
-/// What a backend is, for people and reports. Nothing but the loader decides by these names: see BackendCapabilities. Constant.
+/// What a backend is, for people and reports. Nothing but the loader decides by these names: see BackendCapabilities.
+/// Constant.
 struct BackendInfo {
   std::string name;               ///< of kBackendNames
   std::string device;             ///< "AMD EPYC, 2 threads"
@@ -45,17 +46,18 @@ struct BackendCapabilities {
   bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is not refused as such
   bool is_asynchronous = false;      ///< operations are enqueued and run while the host goes on; else they run when called
   bool shares_host_memory = false;   ///< its memory is the host's, which everything else on the machine needs too
-  /// What matmuls write between the operations of a layer is best in the weights' dtype, else in f32. The residual stream and
-  /// logits are f32 on every backend.
+  /// What matmuls write between the operations of a layer is best in the weights' dtype, else in f32. The residual
+  /// stream and logits are f32 on every backend.
   bool rounds_matmul_outputs = false;
   bool deals_pairs = false;  ///< the plan must assign the (item, KV head) pairs of attention to its workers
 };
 
-/// How the engine gets the most out of a backend. Constant for a device: the plan of a step, and so the order of its sums,
-/// depends on it.
+/// How the engine gets the most out of a backend. Constant for a device: the plan of a step, and so the order of its
+/// sums, depends on it.
 struct BackendTuning {
   AttentionCosts attention_costs;
-  /// Rows of prompts in a step in which others decode: more are no faster a row, and delay the decodes. 0: as many as fit.
+  /// Rows of prompts in a step in which others decode: more are no faster a row, and delay the decodes. 0: as many as
+  /// fit.
   std::int32_t prefill_rows = 0;
   std::int32_t max_captured_rows = 0;  ///< larger decode steps gain nothing by a captured graph; 0: no step gains
 };
@@ -105,8 +107,8 @@ class PackedMatrix {
 };
 
 /// Operations that were recorded once and can run again as they are, with the same memory: a CUDA graph, or the calls
-/// themselves on a backend without graphs. Sizes that the operations took from their arguments are fixed; what they read from
-/// memory (the step's sections among it) may change between replays.
+/// themselves on a backend without graphs. Sizes that the operations took from their arguments are fixed; what they
+/// read from memory (the step's sections among it) may change between replays.
 class CapturedGraph {
  public:
   virtual ~CapturedGraph() = default;
@@ -118,15 +120,16 @@ class CapturedGraph {
 class AsyncReadback {
  public:
   virtual ~AsyncReadback() = default;
-  /// Enqueues a copy of `device`, of at most the bytes it was made for and maybe none, behind the operations so far. What was
-  /// enqueued before must have been waited for.
+  /// Enqueues a copy of `device`, of at most the bytes it was made for and maybe none, behind the operations so far.
+  /// What was enqueued before must have been waited for.
   virtual void enqueue(ConstTensorView device) = 0;
   /// Waits until what was enqueued last has arrived, and gives it; valid until the next enqueue.
   virtual std::span<const std::byte> wait() = 0;
 };
 
-/// One device. Functions that allocate return a Result; everything else aborts on failure, because a device that fails in the
-/// middle of a step cannot go on. The operations are called through ops.h, which checks their arguments. Thread: engine only.
+/// One device. Functions that allocate return a Result; everything else aborts on failure, because a device that fails
+/// in the middle of a step cannot go on. The operations are called through ops.h, which checks their arguments.
+/// Thread: engine only.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -146,9 +149,9 @@ class Backend {
   /// address (unless it is asked for still more room). Without this call room is made as steps come, which may move
   /// them: a CapturedGraph that reads a step does not survive that. Errors: out_of_memory.
   virtual Result<void> reserve_steps(std::size_t size_bytes) = 0;
-  /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they must
-  /// live as long; a device copies them to the same address each time, in the order of the operations, so that a CapturedGraph
-  /// finds the new step where it found the old one.
+  /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they
+  /// must live as long; a device copies them to the same address each time, in the order of the operations, so that a
+  /// CapturedGraph finds the new step where it found the old one.
   virtual StepView upload_step(const StepInput& step) = 0;
   /// Waits until everything enqueued has run.
   virtual void synchronize() = 0;
@@ -161,8 +164,8 @@ class Backend {
   /// Runs `operations`, waits, and gives the microseconds they took by the device's clock.
   virtual double time_us(const std::function<void()>& operations) = 0;
 
-  /// Packs a host matrix [n, k] (any float dtype) to be multiplied by x of `dtype` (f32 or bf16). Reads `weight` once, front to
-  /// back.
+  /// Packs a host matrix [n, k] (any float dtype) to be multiplied by x of `dtype` (f32 or bf16). Reads `weight` once,
+  /// front to back.
   virtual Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) = 0;
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
 
@@ -182,8 +185,8 @@ class Backend {
   virtual void all_gather(TensorView out, ConstTensorView part) = 0;
 };
 
-/// Opens the module libbaton_NAME.so beside the program (or in BATON_MODULE_PATH) and makes its backend. The error says in a
-/// sentence what is missing: the module, the device or its driver.
+/// Opens the module libbaton_NAME.so beside the program (or in BATON_MODULE_PATH) and makes its backend. The error
+/// says in a sentence what is missing: the module, the device or its driver.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
 
 /// Names of the modules that can be found, for --version.

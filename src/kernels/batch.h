@@ -22,8 +22,9 @@ namespace baton {
 
 /// A token id in StepInput that stands for "the last token that was sampled for this row's slot".
 inline constexpr TokenId kLastTokenOfSlot = -1;
-/// A KV index is the address of one KV position in a storage: block * block_len + offset in the block. (A slot is a running
-/// sequence's row of the slot table, see SlotState.) This one stands for "this row's key and value are not stored".
+/// A KV index is the address of one KV position in a storage: block * block_len + offset in the block. (A slot is a
+/// running sequence's row of the slot table, see SlotState.) This one stands for "this row's key and value are not
+/// stored".
 inline constexpr std::int64_t kNoKvIndex = -1;
 /// Alternatives with log-probabilities that a sampled token can carry.
 inline constexpr int kMaxTopLogprobs = 20;
@@ -32,8 +33,8 @@ inline constexpr std::int32_t kMaxListEntries = 4 << 20;
 /// Stop token ids a sequence can carry.
 inline constexpr int kMaxStopIds = 16;
 
-/// One token of the batch in flight, as attention sees it: its key and value stand at `position`, and its query sees the keys
-/// at positions [kv_lo, kv_hi) of its sequence (kv_hi = position + 1; kv_lo > 0 only in a window).
+/// One token of the batch in flight, as attention sees it: its key and value stand at `position`, and its query sees
+/// the keys at positions [kv_lo, kv_hi) of its sequence (kv_hi = position + 1; kv_lo > 0 only in a window).
 struct TokenRow {
   std::int32_t slot = 0;  ///< the sequence's row in the slot table
   std::int32_t position = 0;
@@ -42,16 +43,17 @@ struct TokenRow {
 };
 static_assert(sizeof(TokenRow) == 16);
 
-/// Attention of token rows [first_row, first_row + n_rows) over one run of keys, the positions [kv_begin, kv_end): a node of
-/// the prefix tree, a piece of one, or a sequence's own context. It names neither a KV head nor a request: the executor crosses
-/// items with the KV heads it holds. Block p of the run is block_lists[block_list + p / block_len - kv_begin / block_len].
+/// Attention of token rows [first_row, first_row + n_rows) over one run of keys, the positions [kv_begin, kv_end): a
+/// node of the prefix tree, a piece of one, or a sequence's own context. It names neither a KV head nor a request: the
+/// executor crosses items with the KV heads it holds. Block p of the run is block_lists[block_list + p / block_len -
+/// kv_begin / block_len].
 struct AttentionItem {
   enum Flags : std::int32_t {
     direct = 1,  ///< the only item of all its rows: the executor writes the final output, no partial state
     masked = 2,  ///< some row's [kv_lo, kv_hi) cuts through the run: bounds are applied (without it every row sees all of it)
   };
-  /// Behind the flags: how many granules of 16 positions from kv_begin's own on hold no key of this step. A device may read
-  /// them before the step's keys are stored.
+  /// Behind the flags: how many granules of 16 positions from kv_begin's own on hold no key of this step. A device may
+  /// read them before the step's keys are stored.
   static constexpr std::int32_t kSettledShift = 8;
   static constexpr std::int32_t kMostSettled = 255;
   constexpr std::int32_t n_settled_granules() const { return flags >> kSettledShift; }
@@ -72,7 +74,8 @@ struct Range {
   std::int32_t count = 0;
 };
 
-/// A token that a penalty is about, and how often the sequence has generated it so far; 0: it stands in the prompt only.
+/// A token that a penalty is about, and how often the sequence has generated it so far; 0: it stands in the prompt
+/// only.
 struct TokenCount {
   TokenId id = 0;
   std::int32_t count = 0;
@@ -91,13 +94,13 @@ struct TokenBan {
   bool operator==(const TokenBan&) const = default;
 };
 
-/// How the next token of one row is chosen, and when its sequence ends; or, with `scored`, only how probable a known token is.
-/// All values are checked by the engine.
+/// How the next token of one row is chosen, and when its sequence ends; or, with `scored`, only how probable a known
+/// token is. All values are checked by the engine.
 struct SamplingMetadata {
   std::int32_t row = 0;  ///< the row whose logits are used
   std::int32_t slot = 0;
-  /// A token that is known already (of the prompt): its log-probability is reported and nothing else happens, to the slot
-  /// neither. -1: a token is chosen.
+  /// A token that is known already (of the prompt): its log-probability is reported and nothing else happens, to the
+  /// slot neither. -1: a token is chosen.
   TokenId scored = -1;
   float temperature = 0;             ///< 0: the most likely token (the smaller id on a tie)
   std::int32_t top_k = 0;            ///< 0: off
@@ -108,7 +111,8 @@ struct SamplingMetadata {
   float repetition_penalty = 1;      ///< 1: off; of what was generated or stands in the prompt
   float presence_penalty = 0;        ///< 0: off; of what was generated
   float frequency_penalty = 0;       ///< 0: off; times how often it was generated
-  /// 1: the slot's last token was sampled by a step that the host had not seen when it made `counts`; the sampler counts it.
+  /// 1: the slot's last token was sampled by a step that the host had not seen when it made `counts`; the sampler
+  /// counts it.
   std::int32_t counts_last_token = 0;
   Range counts;                 ///< of SectionKind::token_counts, ids each once
   Range biases;                 ///< of SectionKind::token_biases, ids each once
@@ -144,9 +148,9 @@ struct SampleResult {
   std::array<float, kMaxTopLogprobs> top_logprobs{};
 };
 
-/// The device's truth about one running sequence; the sampler updates it, kernels clamp by it. Step n+1 is planned before step
-/// n has run, so a row of a sequence that step n finished is dead: its attention is empty and its sample is marked
-/// was_finished.
+/// The device's truth about one running sequence; the sampler updates it, kernels clamp by it. Step n+1 is planned
+/// before step n has run, so a row of a sequence that step n finished is dead: its attention is empty and its sample
+/// is marked was_finished.
 struct SlotState {
   std::int32_t last_token = 0;
   std::int32_t n_generated = 0;
@@ -177,8 +181,8 @@ enum class SectionKind : std::int32_t {
   block_lists,    ///< int32 block ids
   merge_offsets,  ///< int32 [n_rows + 1] into merge_inputs; equal neighbours: the row was written directly
   merge_inputs,   ///< int32 partial states of each row, in merge order (ascending positions)
-  /// int32 item * n_kv_heads + kv_head: worker w takes [worker_offsets[w], worker_offsets[w + 1]) of them in this order, so
-  /// that all end together (AttentionPlan::pairs). Both are empty where the backend did not ask for it.
+  /// int32 item * n_kv_heads + kv_head: worker w takes [worker_offsets[w], worker_offsets[w + 1]) of them in this
+  /// order, so that all end together (AttentionPlan::pairs). Both are empty where the backend did not ask for it.
   pairs,
   worker_offsets,  ///< int32 [n_workers + 1]
 };
@@ -251,9 +255,9 @@ struct LayerGroupHeader {
   std::array<Section, kGroupKinds> sections{};
   std::int32_t n_partials = 0;
   std::int32_t most_merge_inputs = 0;  ///< of any row
-  /// The first so many items are shared runs and long contexts. An executor that hands items out one by one crosses these with
-  /// the KV heads item by item, and the rest head by head, so that sequences that read the same blocks by themselves read them
-  /// at the same time.
+  /// The first so many items are shared runs and long contexts. An executor that hands items out one by one crosses
+  /// these with the KV heads item by item, and the rest head by head, so that sequences that read the same blocks by
+  /// themselves read them at the same time.
   std::int32_t n_shared_items = 0;
   std::int32_t reserved = 0;
 

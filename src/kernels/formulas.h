@@ -42,8 +42,8 @@ BATON_HOST_DEVICE inline std::array<std::uint32_t, 4> bits_of_four_tokens(std::u
   return philox(seed, {static_cast<std::uint32_t>(n_generated), static_cast<std::uint32_t>(i), 0, 0});
 }
 
-/// Standard Gumbel noise for token `token_id` of the n-th generated token of a sequence with this seed. argmax(log p + noise)
-/// is a draw from p, and depends on nothing but its arguments.
+/// Standard Gumbel noise for token `token_id` of the n-th generated token of a sequence with this seed. argmax(log p +
+/// noise) is a draw from p, and depends on nothing but its arguments.
 BATON_HOST_DEVICE inline float gumbel_noise(std::uint64_t seed, std::int32_t n_generated, std::int32_t token_id) {
   return gumbel_of_bits(bits_of_four_tokens(seed, n_generated, token_id / 4)[static_cast<std::uint32_t>(token_id) % 4]);
 }

@@ -1,5 +1,5 @@
-/// Where keys and values live: one object a rank and layer group, made by the backend. The cache above deals in block numbers
-/// only.
+/// Where keys and values live: one object a rank and layer group, made by the backend. The cache above deals in block
+/// numbers only.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,8 @@ struct KvShape {
 
   float k_scale(int layer) const { return k_scales.empty() ? 1 : k_scales.at(static_cast<std::size_t>(layer)); }
   float v_scale(int layer) const { return v_scales.empty() ? 1 : v_scales.at(static_cast<std::size_t>(layer)); }
-  /// What attention multiplies, and the type that its queries need not be wider than: bf16 for f8_e4m3, else the storage's.
+  /// What attention multiplies, and the type that its queries need not be wider than: bf16 for f8_e4m3, else the
+  /// storage's.
   DType matmul_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
   /// Bytes of keys and values of one token in one layer.
   std::int64_t token_bytes() const {

@@ -1,8 +1,8 @@
 /// The one page of kernels: every operation a backend offers, with its formula, shapes, dtypes, aliasing and source.
 ///
-/// Each function checks its arguments (a violation aborts: it is a bug of ours) and hands checked views to the backend. All
-/// memory is the backend's. Operations of one backend run in the order of the calls; their results are the host's to read after
-/// Backend::synchronize. A "float" tensor is f32, bf16 or f16. Thread: engine only.
+/// Each function checks its arguments (a violation aborts: it is a bug of ours) and hands checked views to the
+/// backend. All memory is the backend's. Operations of one backend run in the order of the calls; their results are
+/// the host's to read after Backend::synchronize. A "float" tensor is f32, bf16 or f16. Thread: engine only.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct RopeTable {
   ConstTensorView sin;
 };
 
-/// Makes this step's truth from its plan: zeroes the SlotState of `reset_slots`, and writes for each row the token it embeds
-/// and the attention rows with the bounds of finished sequences emptied (kv_hi = kv_lo).
+/// Makes this step's truth from its plan: zeroes the SlotState of `reset_slots`, and writes for each row the token it
+/// embeds and the attention rows with the bounds of finished sequences emptied (kv_hi = kv_lo).
 ///
 ///     token_ids  [n_rows] i32 out     rows  [n_groups, n_rows] TokenRow out (as u8 [n_groups, n_rows, 16])
 ///     slots      [n_slots] SlotState in and out (as u8 [n_slots, 16])
@@ -125,8 +125,8 @@ struct RopeAppendArgs {
 };
 void rope_append(Backend& backend, const RopeAppendArgs& args);
 
-/// Partial attention states of a step: fp32, un-normalised. m is the maximum of the scaled scores times log2(e); l and o are
-/// sums of exp2(score - m). m = -inf, l = 0, o = 0 marks an empty run.
+/// Partial attention states of a step: fp32, un-normalised. m is the maximum of the scaled scores times log2(e); l and
+/// o are sums of exp2(score - m). m = -inf, l = 0, o = 0 marks an empty run.
 ///
 ///     o  [n_partials, n_heads, head_dim] f32     m, l  [n_partials, n_heads] f32
 struct PartialStates {
@@ -135,7 +135,8 @@ struct PartialStates {
   TensorView l;
 };
 
-/// Attention of every token row over its keys, by the step's work list: prefix nodes and contexts, decode and prefill alike.
+/// Attention of every token row over its keys, by the step's work list: prefix nodes and contexts, decode and prefill
+/// alike.
 ///
 ///     for each item, row in item, query head h (KV head h / (n_heads / n_kv_heads)):
 ///         s_t = c(scale * q . k_t) * log2(e)   for t in [kv_begin, kv_end) and in the row's [kv_lo, kv_hi)
@@ -146,9 +147,10 @@ struct PartialStates {
 ///
 ///     q  [rows, n_heads, head_dim] float, on CUDA KvShape::matmul_dtype     out  the same shape, float (on CUDA q's or f32);
 ///     may not overlap q
-/// Rows that no direct item covers are left to attention_merge, or merged here with the same bits if `merge` is set. A row
-/// without keys gives 0. Products of a bf16 cache take bf16 operands (q and exp2(s - m) rounded to nearest even) with f32 sums;
-/// an f32 cache f32. Sources: arXiv:2402.14808 (relay), 2309.06180 (paged), Flash-Decoding (split runs).
+/// Rows that no direct item covers are left to attention_merge, or merged here with the same bits if `merge` is set. A
+/// row without keys gives 0. Products of a bf16 cache take bf16 operands (q and exp2(s - m) rounded to nearest even)
+/// with f32 sums; an f32 cache f32. Sources: arXiv:2402.14808 (relay), 2309.06180 (paged), Flash-Decoding (split
+/// runs).
 struct AttentionArgs {
   ConstTensorView q;
   TensorView out;
@@ -164,14 +166,15 @@ struct AttentionArgs {
 };
 void attention(Backend& backend, const AttentionArgs& args);
 
-/// Combines partial attention over disjoint runs of keys into attention over their union, for every row that has merge inputs
-/// (partial states, named by their index):
+/// Combines partial attention over disjoint runs of keys into attention over their union, for every row that has merge
+/// inputs (partial states, named by their index):
 ///
 ///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike;   out = o / l
 ///
-/// in the order of merge_inputs, which is the order of positions, so that the result does not depend on who came first (CUDA
-/// sums up to 32 states against their maximum, more in four parts; their number alone says how). On the CPU the same fold joins
-/// chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind the first is one chunk
+/// in the order of merge_inputs, which is the order of positions, so that the result does not depend on who came first
+/// (CUDA sums up to 32 states against their maximum, more in four parts; their number alone says how). On the CPU the
+/// same fold joins chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind
+/// the first is one chunk
 /// (folds run left to right and do not associate). Empty rows give 0, never NaN. out  [rows, n_heads, head_dim] float; rows
 /// without merge inputs are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
 struct AttentionMergeArgs {

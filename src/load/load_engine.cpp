@@ -55,8 +55,8 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
   return made;
 }
 
-/// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes instead of
-/// refusing allocations.
+/// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes
+/// instead of refusing allocations.
 Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, DType dtype, const Backend& backend) {
   const WeightBytes bytes = weight_bytes(spec, dtype);
   const std::int64_t needed = bytes.held + (backend.capabilities().shares_host_memory ? bytes.staged : 0);

@@ -10,9 +10,9 @@
 
 namespace baton {
 
-/// Opens the device, loads weights and makes the engine, with one log line about the model and the size of the cache. The caller
-/// steps the engine, or starts its thread. Errors: those of the files; unsupported and unavailable, of the device;
-/// invalid_request names a field of `options`; out_of_memory.
+/// Opens the device, loads weights and makes the engine, with one log line about the model and the size of the cache.
+/// The caller steps the engine, or starts its thread. Errors: those of the files; unsupported and unavailable, of the
+/// device; invalid_request names a field of `options`; out_of_memory.
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options);
 
 }  // namespace baton

@@ -20,8 +20,8 @@ struct TextSide {
   std::int32_t n_vocab = 0;                   ///< of the model's logits; the tokenizer may have more or fewer tokens
 };
 
-/// Reads tokenizer, template and sampling defaults. A tokenizer with more tokens than the model is logged. Errors: those of the
-/// files; invalid_request names a field of `options`.
+/// Reads tokenizer, template and sampling defaults. A tokenizer with more tokens than the model is logged. Errors:
+/// those of the files; invalid_request names a field of `options`.
 Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options);
 
 }  // namespace baton

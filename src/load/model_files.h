@@ -18,12 +18,12 @@ struct ModelFiles {
   bool is_demo = false;
 };
 
-/// A folder, a model of the Hugging Face cache, or a download, of which `progress` hears. The demo model for an empty name and
-/// for "demo", which the server gives it, unless there is a folder ./demo with a config.json.
+/// A folder, a model of the Hugging Face cache, or a download, of which `progress` hears. The demo model for an empty
+/// name and for "demo", which the server gives it, unless there is a folder ./demo with a config.json.
 Result<ModelFiles> find_model_files(const ModelOptions& options, const HubProgress& progress);
 
-/// A folder with a config.json among the data beside the program: "models/demo", "shapes/110m". The build folder is laid out as
-/// an installation is.
+/// A folder with a config.json among the data beside the program: "models/demo", "shapes/110m". The build folder is
+/// laid out as an installation is.
 Result<std::filesystem::path> shared_folder(std::string_view what);
 
 }  // namespace baton

@@ -1,4 +1,5 @@
-/// The options for finding a model, loading it and running an engine, as plain values that a program or a binding sets.
+/// The options for finding a model, loading it and running an engine, as plain values that a program or a binding
+/// sets.
 #pragma once
 
 #include <array>
@@ -47,8 +48,8 @@ struct ModelOptions {
   std::string generation_config = "auto";  ///< one of kGenerationConfigs
 };
 
-/// Refuses words and numbers that no later check refuses, by the name of the field. The numbers that the engine itself checks
-/// are left to it.
+/// Refuses words and numbers that no later check refuses, by the name of the field. The numbers that the engine itself
+/// checks are left to it.
 Result<void> check_model_options(const ModelOptions& options);
 
 }  // namespace baton

@@ -1,4 +1,5 @@
-/// The attention planner: makes a prefix tree of the block tables, runs that are read once of the tree, and items of the runs.
+/// The attention planner: makes a prefix tree of the block tables, runs that are read once of the tree, and items of
+/// the runs.
 #include "plan/attention_plan.h"
 
 #include <bit>
@@ -36,8 +37,8 @@ struct Tile {
   bool alone = false;  ///< its rows have no other tile
 };
 
-/// Tiles that start together: one tile of a context, or all tiles of a shared run. The latter start piece by piece, so that the
-/// second tile that reads a piece finds it in the cache.
+/// Tiles that start together: one tile of a context, or all tiles of a shared run. The latter start piece by piece, so
+/// that the second tile that reads a piece finds it in the cache.
 struct Batch {
   std::int32_t first_tile = 0;
   std::int32_t n_tiles = 0;
@@ -45,7 +46,8 @@ struct Batch {
 
 }  // namespace
 
-/// The working memory of planning, reused from call to call. The member functions stand in the order in which they run.
+/// The working memory of planning, reused from call to call. The member functions stand in the order in which they
+/// run.
 struct AttentionPlanner::Work {
   AttentionPlan plan;
   std::vector<std::int32_t> order;
@@ -313,9 +315,9 @@ struct AttentionPlanner::Work {
     }
   }
 
-  /// Number of leading batches that must start with all heads at once. If heads run one after the other, the items of the last
-  /// head start when all work but that head's share is done. An item may start so late only if it is not longer than that share,
-  /// or if all items have about the same length.
+  /// Number of leading batches that must start with all heads at once. If heads run one after the other, the items of
+  /// the last head start when all work but that head's share is done. An item may start so late only if it is not
+  /// longer than that share, or if all items have about the same length.
   std::size_t n_item_major_batches() const {
     std::size_t n = n_shared_batches;
     if (cut_runs.size() != batches.size() || n == batches.size()) return n;

@@ -1,10 +1,11 @@
 /// The attention plan of a step: which rows attend to which runs of keys together.
 ///
-/// Pure host code that needs no device. The planner makes one plan for each step and layer group from the block tables of the
-/// running sequences. Sequences whose tables begin with the same blocks share a node of a prefix tree; no registration is needed.
-/// In relay mode a node that pays becomes one item for all its rows (RelayAttention, arXiv:2402.14808, for any tree). The keys of
-/// other nodes are read by each sequence as part of its own context (PagedAttention). Long runs are cut into pieces
-/// (Flash-Decoding), and partial states are merged in the order of positions.
+/// Pure host code that needs no device. The planner makes one plan for each step and layer group from the block tables
+/// of the running sequences. Sequences whose tables begin with the same blocks share a node of a prefix tree; no
+/// registration is needed. In relay mode a node that pays becomes one item for all its rows (RelayAttention,
+/// arXiv:2402.14808, for any tree). The keys of other nodes are read by each sequence as part of its own context
+/// (PagedAttention). Long runs are cut into pieces (Flash-Decoding), and partial states are merged in the order of
+/// positions.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,9 @@
 
 namespace baton {
 
-/// One running sequence's part of a step: the last `n_rows` of its `kv_len` tokens are rows of the batch. The keys of all earlier
-/// tokens were stored by earlier steps: no sequence shares a block into which another sequence of this step still writes.
+/// One running sequence's part of a step: the last `n_rows` of its `kv_len` tokens are rows of the batch. The keys of
+/// all earlier tokens were stored by earlier steps: no sequence shares a block into which another sequence of this
+/// step still writes.
 struct SequenceRows {
   SlotId slot;
   std::span<const BlockId> blocks;  ///< block table, at least ceil(kv_len / block_len) entries
@@ -78,7 +80,8 @@ struct AttentionPlanStats {
   /// Per layer: bytes that a paged plan would request (each sequence reads its whole context, once for each row tile).
   std::int64_t kv_bytes_plain = 0;
   std::int64_t kv_bytes_requested = 0;  ///< per layer: bytes that this plan requests
-  /// Per layer: bytes of shared keys that each sequence still reads by itself (sharing did not pay, or no whole chunk).
+  /// Per layer: bytes of shared keys that each sequence still reads by itself (sharing did not pay, or no whole
+  /// chunk).
   std::int64_t shareable_bytes_lost = 0;
   std::vector<RelayNode> nodes;  ///< parents first
   std::vector<NodeReport> tree;  ///< every node, parents first; empty without relay
@@ -88,14 +91,14 @@ struct AttentionPlanStats {
 
 struct AttentionPlan {
   std::vector<TokenRow> rows;
-  /// In the order in which to start them: shared runs, then contexts, each group with long ones first. Executors process the
-  /// first n_item_major item by item, each with all KV heads. They process the others head by head, so that sequences that read
-  /// the same blocks by themselves read them at about the same time.
+  /// In the order in which to start them: shared runs, then contexts, each group with long ones first. Executors
+  /// process the first n_item_major item by item, each with all KV heads. They process the others head by head, so
+  /// that sequences that read the same blocks by themselves read them at about the same time.
   std::vector<AttentionItem> items;
   std::int32_t n_item_major = 0;
-  /// With AttentionPlanOptions::deals_pairs: (item, KV head) pairs as item * n_kv_heads + kv_head. Worker w processes those at
-  /// [worker_offsets[w], worker_offsets[w + 1]), in this order. The planner assigns them by estimated time, so that all workers
-  /// end together.
+  /// With AttentionPlanOptions::deals_pairs: (item, KV head) pairs as item * n_kv_heads + kv_head. Worker w processes
+  /// those at [worker_offsets[w], worker_offsets[w + 1]), in this order. The planner assigns them by estimated time,
+  /// so that all workers end together.
   std::vector<std::int32_t> pairs;
   std::vector<std::int32_t> worker_offsets;  ///< [n_workers + 1]
   std::vector<std::int32_t> block_lists;
@@ -107,9 +110,9 @@ struct AttentionPlan {
 
 /// Makes plans, and reuses its memory from plan to plan.
 ///
-/// It finds the tree that the block tables form and decides from the leaves up which nodes are read once for all (see NodeReport).
-/// It cuts runs into as few pieces as are needed for all workers to end within a few percent of each other, if each free worker
-/// takes the next (item, KV head) pair. It links partial states in the order of positions.
+/// It finds the tree that the block tables form and decides from the leaves up which nodes are read once for all (see
+/// NodeReport). It cuts runs into as few pieces as are needed for all workers to end within a few percent of each
+/// other, if each free worker takes the next (item, KV head) pair. It links partial states in the order of positions.
 /// Cost: O(n log n) in sequences, plus the sizes of the block tables and of the plan. Thread: one at a time.
 class AttentionPlanner {
  public:
@@ -120,8 +123,8 @@ class AttentionPlanner {
 
   /// depth_first_order, in reused memory: valid until the next call.
   std::span<const std::int32_t> order(std::span<const SequenceRows> sequences);
-  /// Plans one layer group. `sequences` must stand in depth_first_order; rows are laid out sequence after sequence. Valid until
-  /// the next call.
+  /// Plans one layer group. `sequences` must stand in depth_first_order; rows are laid out sequence after sequence.
+  /// Valid until the next call.
   const AttentionPlan& plan(std::span<const SequenceRows> sequences, const AttentionShape& shape,
                             const AttentionPlanOptions& options);
 
@@ -131,8 +134,8 @@ class AttentionPlanner {
   std::unique_ptr<Work> work_;
 };
 
-/// The order of sequences in the batch in which the sequences of every node are neighbours: depth first over the tree that the
-/// block tables form. Returns indices into `sequences`; equal tables keep their order.
+/// The order of sequences in the batch in which the sequences of every node are neighbours: depth first over the tree
+/// that the block tables form. Returns indices into `sequences`; equal tables keep their order.
 std::vector<std::int32_t> depth_first_order(std::span<const SequenceRows> sequences);
 
 /// The same as AttentionPlanner::plan, with newly allocated memory.

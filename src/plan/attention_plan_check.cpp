@@ -46,8 +46,8 @@ std::optional<std::string> find_block_fault(const AttentionPlan& plan, std::size
   return std::nullopt;
 }
 
-/// Checks the items of one row: each visible position is read once, from the block that the sequence's table names, and the states
-/// are merged in the order of positions.
+/// Checks the items of one row: each visible position is read once, from the block that the sequence's table names,
+/// and the states are merged in the order of positions.
 std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_t row, const SequenceRows& sequence,
                                           std::vector<std::int32_t> items, std::int32_t block_len) {
   const TokenRow& bounds = plan.rows[static_cast<std::size_t>(row)];

@@ -8,8 +8,8 @@
 
 namespace baton {
 
-/// Reads of one run of keys, each for a tile of token rows. Times are microseconds for one token position and all KV heads, with
-/// the whole device at work.
+/// Reads of one run of keys, each for a tile of token rows. Times are microseconds for one token position and all KV
+/// heads, with the whole device at work.
 struct RunReads {
   double n_reads = 0;
   double matmul_us = 0;
@@ -62,13 +62,14 @@ class AttentionCostModel {
     return reads;
   }
 
-  /// Time of `reads` of a run of `n_keys`. `together`: the reads follow one another piece by piece, so all but the first find the
-  /// keys in the cache, however long the run is.
+  /// Time of `reads` of a run of `n_keys`. `together`: the reads follow one another piece by piece, so all but the
+  /// first find the keys in the cache, however long the run is.
   double run_us(const RunReads& reads, std::int32_t n_keys, bool together) const {
     const bool cached = together || stays_in_cache(n_keys);
     double key_us = 0;
     if (costs_.head_by_head) {
-      // One worker makes the reads of a head one after the other, so their times add up. The first read comes from memory.
+      // One worker makes the reads of a head one after the other, so their times add up. The first read comes from
+      // memory.
       const double mean_matmul_us = reads.matmul_us / reads.n_reads;
       key_us = cached ? reads.cached_us + std::max(memory_us_, mean_matmul_us) - std::max(cache_us_, mean_matmul_us)
                       : reads.memory_us;
@@ -82,7 +83,8 @@ class AttentionCostModel {
   /// Time of the whole device to write and read back the partial states of `n_states` token rows, all heads.
   double partials_us(double n_states) const { return n_states * state_us_; }
 
-  /// Time of one worker for one key of one KV head with `n_rows` token rows. A worker has its share of the device's rates.
+  /// Time of one worker for one key of one KV head with `n_rows` token rows. A worker has its share of the device's
+  /// rates.
   double worker_key_us(std::int32_t n_rows) const {
     const double us = n_rows == 1 ? one_row_.memory_us : std::max(memory_us_, reads_of_tile(n_rows).matmul_us);
     return us * worker_share_;

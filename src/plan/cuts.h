@@ -30,14 +30,14 @@ struct CutResult {
 /// Simulates workers: each pair goes to the worker that is free first. Loads are counted in 1024ths of a limit.
 class RunCutter {
  public:
-  /// Sets n_pieces of each run; runs stand in the order in which they start. First tries to end within 4% of the evenly divided
-  /// time (or of the longest piece that cannot be cut), then within larger limits, with the fewest pieces of each run that fit.
-  /// `coarser` > 1 raises the limits. Cost: O(pairs / n_workers) for each run.
+  /// Sets n_pieces of each run; runs stand in the order in which they start. First tries to end within 4% of the
+  /// evenly divided time (or of the longest piece that cannot be cut), then within larger limits, with the fewest
+  /// pieces of each run that fit. `coarser` > 1 raises the limits. Cost: O(pairs / n_workers) for each run.
   CutResult cut(std::span<CutRun> runs, std::int32_t n_workers, double coarser);
 
  private:
-  /// Cuts every run so that all workers end below the limit and no piece takes more than limit / n_rounds. Returns false if a run
-  /// cannot be cut so (`must_fit`).
+  /// Cuts every run so that all workers end below the limit and no piece takes more than limit / n_rounds. Returns
+  /// false if a run cannot be cut so (`must_fit`).
   bool try_limit(std::span<CutRun> runs, double limit_us, std::int32_t n_rounds, bool must_fit);
   bool fits(std::int64_t n_pairs, std::int32_t cost) const;
   void place(std::int64_t n_pairs, std::int32_t cost);

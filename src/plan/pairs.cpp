@@ -21,7 +21,8 @@ void for_each_pair(std::int32_t n_items, std::int32_t n_item_major, std::int32_t
 
 }  // namespace
 
-/// Returns the worker with the lowest load and adds `cost` to its load. Loads beyond the counted levels stay at the highest level.
+/// Returns the worker with the lowest load and adds `cost` to its load. Loads beyond the counted levels stay at the
+/// highest level.
 std::int32_t PairDealer::take(std::int32_t cost) {
   while (first_at_[static_cast<std::size_t>(lowest_)] < 0) ++lowest_;
   std::int32_t& first = first_at_[static_cast<std::size_t>(lowest_)];

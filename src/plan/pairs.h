@@ -10,10 +10,10 @@ namespace baton {
 /// Assigns pairs in the order in which they start, each to the worker that is free first. Reuses its memory.
 class PairDealer {
  public:
-  /// item_us: one worker's time for one KV head of each item. The first n_item_major items start item by item with all heads, the
-  /// others head by head. Pairs are item * n_kv_heads + kv_head, worker after worker; offsets [n_workers + 1]. Returns when the
-  /// last worker ends. Loads are counted in 1024ths of the evenly divided time, up to three times that time.
-  /// Cost: O(pairs + n_workers).
+  /// item_us: one worker's time for one KV head of each item. The first n_item_major items start item by item with all
+  /// heads, the others head by head. Pairs are item * n_kv_heads + kv_head, worker after worker; offsets [n_workers +
+  /// 1]. Returns when the last worker ends. Loads are counted in 1024ths of the evenly divided time, up to three times
+  /// that time. Cost: O(pairs + n_workers).
   double deal(std::span<const double> item_us, std::int32_t n_item_major, std::int32_t n_kv_heads, std::int32_t n_workers,
               std::vector<std::int32_t>& pairs, std::vector<std::int32_t>& offsets);
 

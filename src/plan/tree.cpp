@@ -21,8 +21,8 @@ std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_
 void PrefixTreeBuilder::build(std::span<const std::int32_t> common_len, std::vector<PrefixNode>& nodes) {
   nodes.clear();
   open_.clear();
-  // From right to left: a node ends at the first sequence that shares less. Children end before their parents, so the reverse
-  // order lists parents first.
+  // From right to left: a node ends at the first sequence that shares less. Children end before their parents, so the
+  // reverse order lists parents first.
   for (auto i = static_cast<std::int32_t>(common_len.size()) - 1; i >= -1; --i) {
     const std::int32_t shared = i >= 0 ? common_len[static_cast<std::size_t>(i)] : 0;
     std::int32_t last = i + 1;
@@ -49,9 +49,9 @@ void PrefixTreeBuilder::build(std::span<const std::int32_t> common_len, std::vec
 }
 
 void TableSorter::sort(std::span<const std::span<const BlockId>> tables, std::vector<std::int32_t>& order) {
-  // A key sorts a table relative to the first table of its group. Lower tables come first, by how early they differ from it; then
-  // equal ones; then higher ones, by how late they differ. Tables that differ at the same block are sorted by their own block
-  // there. Only tables with equal keys need another round.
+  // A key sorts a table relative to the first table of its group. Lower tables come first, by how early they differ
+  // from it; then equal ones; then higher ones, by how late they differ. Tables that differ at the same block are
+  // sorted by their own block there. Only tables with equal keys need another round.
   constexpr std::uint64_t kEqual = std::uint64_t{1} << 62;
   constexpr std::uint64_t kHigher = std::uint64_t{2} << 62;
   constexpr std::uint64_t kMaxLen = (std::uint64_t{1} << 30) - 1;

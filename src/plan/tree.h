@@ -1,4 +1,5 @@
-/// Block tables as a tree: sorts sequences so that sequences with common blocks are neighbours, and finds the runs they share.
+/// Block tables as a tree: sorts sequences so that sequences with common blocks are neighbours, and finds the runs
+/// they share.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct PrefixNode {
 /// Length of the common beginning of two tables in blocks, at most `limit`. Both tables have at least `limit` blocks.
 std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_t limit);
 
-/// Builds the tree of sequences of which neighbours i and i + 1 share their first common_len[i] positions. Nodes are listed
-/// parents first, from the first sequence to the last. Reuses its memory from call to call.
+/// Builds the tree of sequences of which neighbours i and i + 1 share their first common_len[i] positions. Nodes are
+/// listed parents first, from the first sequence to the last. Reuses its memory from call to call.
 class PrefixTreeBuilder {
  public:
   void build(std::span<const std::int32_t> common_len, std::vector<PrefixNode>& nodes);
@@ -37,9 +38,9 @@ class PrefixTreeBuilder {
   std::vector<std::int32_t> path_;
 };
 
-/// Sorts block tables lexicographically. A table comes before longer tables that begin with it; equal tables keep their order.
-/// Each table is compared with one other table of its group, so a long shared prefix is read once for each table. Reuses its
-/// memory from call to call.
+/// Sorts block tables lexicographically. A table comes before longer tables that begin with it; equal tables keep
+/// their order. Each table is compared with one other table of its group, so a long shared prefix is read once for
+/// each table. Reuses its memory from call to call.
 class TableSorter {
  public:
   /// Writes indices into `tables` to `order`.

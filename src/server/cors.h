@@ -19,7 +19,8 @@ struct CorsOptions {
 /// Whether the request is a browser's preflight request.
 bool is_preflight(const HttpRequest& request);
 
-/// The headers that allow the page that sent `request` to read the answer; none for other clients and for pages that may not.
+/// The headers that allow the page that sent `request` to read the answer; none for other clients and for pages that
+/// may not.
 HttpHeaders cors_headers(const CorsOptions& options, const HttpRequest& request);
 
 }  // namespace baton

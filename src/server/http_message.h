@@ -36,8 +36,8 @@ struct HttpResponse {
   std::string body;
 };
 
-/// A part of an answer. An exchange gets either one `whole`, or one `head` (the response's body is ignored), any number of
-/// `piece`s and one `end`.
+/// A part of an answer. An exchange gets either one `whole`, or one `head` (the response's body is ignored), any
+/// number of `piece`s and one `end`.
 struct HttpOutput {
   enum class Kind { whole, head, piece, end };
   ExchangeId exchange;

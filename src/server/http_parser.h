@@ -24,8 +24,8 @@ class HttpParser {
  public:
   explicit HttpParser(const HttpLimits& limits);
 
-  /// Consumes bytes from the front of `bytes` and returns how many. Pass the others again, followed by more, unless the request is
-  /// done or refused.
+  /// Consumes bytes from the front of `bytes` and returns how many. Pass the others again, followed by more, unless
+  /// the request is done or refused.
   std::size_t put(std::string_view bytes);
 
   bool is_header_done() const { return is_header_done_; }

@@ -37,8 +37,9 @@ struct HttpCallbacks {
 /// Thread: any for `deliver`, `is_io_thread`, `address` and `port`; the others belong to the owner.
 class HttpServer {
  public:
-  /// Binds the address without listening, so that an address in use is reported before a model is loaded, and connections are
-  /// still refused. Errors (io) are one sentence; files that are no key or certificate are invalid_data.
+  /// Binds the address without listening, so that an address in use is reported before a model is loaded, and
+  /// connections are still refused. Errors (io) are one sentence; files that are no key or certificate are
+  /// invalid_data.
   static Result<std::unique_ptr<HttpServer>> bind(const HttpAddress& address, const HttpLimits& limits);
   ~HttpServer();
 

@@ -141,8 +141,8 @@ void HttpSession::on_flushed() {
   linger();
 }
 
-/// Shuts down sending but keeps reading for a while: closing a connection with unread bytes would reset it, and the client would
-/// never see the answer.
+/// Shuts down sending but keeps reading for a while: closing a connection with unread bytes would reset it, and the
+/// client would never see the answer.
 void HttpSession::linger() {
   state_ = State::lingering;
   set_deadline(limits_.linger_timeout_ms);

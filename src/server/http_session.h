@@ -24,9 +24,9 @@ class HttpServer;
 
 /// A connection over TCP or a Unix socket, with TLS or without.
 ///
-/// It handles requests one after another: it parses the next one when the previous answer was handed to the socket. While an answer
-/// is being sent the session keeps reading, so that it notices when the client leaves. The server owns it; a closed session asks
-/// for its removal when no operation is pending. Thread: the I/O thread.
+/// It handles requests one after another: it parses the next one when the previous answer was handed to the socket.
+/// While an answer is being sent the session keeps reading, so that it notices when the client leaves. The server owns
+/// it; a closed session asks for its removal when no operation is pending. Thread: the I/O thread.
 class HttpSession {
  public:
   /// `tls`: nullptr for a plain connection.

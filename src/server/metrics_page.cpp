@@ -1,4 +1,5 @@
-/// Engine counters as Prometheus families, with vLLM's current names and the older ones that deployed routers still read.
+/// Engine counters as Prometheus families, with vLLM's current names and the older ones that deployed routers still
+/// read.
 #include "server/metrics_page.h"
 
 #include <sys/resource.h>

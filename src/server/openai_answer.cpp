@@ -82,8 +82,8 @@ std::string Answer::frames_of(std::size_t choice) {
   return frames;
 }
 
-/// Ends the answer with an error. The client of a stream has had its status already and gets the error as a frame; what this
-/// returns is empty otherwise, because response() is all that the client gets.
+/// Ends the answer with an error. The client of a stream has had its status already and gets the error as a frame;
+/// what this returns is empty otherwise, because response() is all that the client gets.
 std::string Answer::end_with_error() {
   has_failed_ = true;
   n_open_ = 0;

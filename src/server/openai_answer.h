@@ -13,10 +13,10 @@
 
 namespace baton {
 
-/// Knows which choices are open and what may be sent. With `stream` the frames are server-sent events: for each chat choice
-/// one with the role, then text as it becomes certain, one with the finish reason; after all of them the usage if
-/// asked for, and [DONE], which also follows an error. Without, one response when all sequences have ended. A stream
-/// that echoes log-probabilities begins when those of the whole prompt are known.
+/// Knows which choices are open and what may be sent. With `stream` the frames are server-sent events: for each chat
+/// choice one with the role, then text as it becomes certain, one with the finish reason; after all of them the usage
+/// if asked for, and [DONE], which also follows an error. Without, one response when all sequences have ended. A
+/// stream that echoes log-probabilities begins when those of the whole prompt are known.
 ///
 /// Thread: one at a time. The tokenizer must outlive it.
 class Answer {

@@ -71,8 +71,8 @@ struct CompletionRequest {
   bool add_special_tokens = true;
 };
 
-/// A list of messages for chat templates: objects with a `role` and a `content` that is a string or null; a content given in
-/// parts is joined by line feeds. Other keys (name, tool_calls, ...) are kept. Errors call the list `key`.
+/// A list of messages for chat templates: objects with a `role` and a `content` that is a string or null; a content
+/// given in parts is joined by line feeds. Other keys (name, tool_calls, ...) are kept. Errors call the list `key`.
 Result<json::Value> parse_messages(const json::Value& value, std::string_view key);
 
 /// Errors (invalid_request) name the field in `param`: a wrong type, a value out of range, or an
@@ -81,8 +81,8 @@ Result<ChatRequest> parse_chat_request(const json::Value& body, const SamplingDe
 Result<CompletionRequest> parse_completion_request(const json::Value& body, const SamplingDefaults& defaults,
                                                    const RequestBounds& limits);
 
-/// Parses the fields of both endpoints that say how tokens are chosen and when a sequence ends; also for `baton generate`.
-/// `default_max_tokens`: nullopt for the rest of the context.
+/// Parses the fields of both endpoints that say how tokens are chosen and when a sequence ends; also for `baton
+/// generate`. `default_max_tokens`: nullopt for the rest of the context.
 Result<GenerationRequest> parse_generation_fields(const json::Value& body, const SamplingDefaults& defaults,
                                                   const RequestBounds& limits, std::optional<std::int32_t> default_max_tokens);
 

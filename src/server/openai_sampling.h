@@ -7,8 +7,8 @@
 
 namespace baton {
 
-/// Reads temperature, top_p, top_k, min_p, the penalties, logit_bias, bad_words, allowed_token_ids and seed into `request`.
-/// Errors: invalid_request, with the field in `param`.
+/// Reads temperature, top_p, top_k, min_p, the penalties, logit_bias, bad_words, allowed_token_ids and seed into
+/// `request`. Errors: invalid_request, with the field in `param`.
 Result<void> parse_sampling_fields(const json::Value& body, const SamplingDefaults& defaults, const RequestBounds& limits,
                                    GenerationRequest& request);
 

@@ -51,8 +51,9 @@ struct PrefixRequest {
 /// {id, text or messages or tokens, version?, ttl_seconds?}. Errors: invalid_request, with the field.
 Result<PrefixRequest> parse_prefix_request(const json::Value& body);
 
-/// Parses `bytes`, the contents of `file`. A file whose name ends in .json is such an object, whose id is `name` or left out, or a
-/// list of messages. Any other file is the text of one system message. Errors: invalid_request (a bad name), invalid_data.
+/// Parses `bytes`, the contents of `file`. A file whose name ends in .json is such an object, whose id is `name` or
+/// left out, or a list of messages. Any other file is the text of one system message. Errors: invalid_request (a bad
+/// name), invalid_data.
 Result<PrefixDefinition> parse_prefix_file(std::string_view name, const std::filesystem::path& file, std::string bytes);
 /// The same, and reads the file. Errors: not_found, io, too_large too.
 Result<PrefixDefinition> read_prefix(std::string_view name, const std::filesystem::path& file);

@@ -73,7 +73,8 @@ bool PrefixFolder::look(Clock::time_point now) {
   retry_where_room_was_made();
   const auto listed = list_files(folder_);
   if (!listed) {
-    // The registered prefixes keep serving: a volume may be mounted again, which does not mean that all prefixes shall go.
+    // The registered prefixes keep serving: a volume may be mounted again, which does not mean that all prefixes shall
+    // go.
     if (folder_refusal_ != listed.error().message)
       log::warning("event=prefix_folder_refused folder={} reason=\"{}\"", folder_.string(), listed.error().message);
     folder_refusal_ = listed.error().message;

@@ -21,14 +21,14 @@
 
 namespace baton {
 
-/// Keeps the prefixes of source `folder` equal to the files NAME.txt and NAME.json (see parse_prefix_file). A new file is
-/// registered, changed contents replace the old ones, and a deleted file removes its prefix. A file is read when it has not changed
-/// for kSettleTime and no program is writing to it. A file that cannot be read or registered gets one log line, and the last good
-/// contents keep serving. If there was no room, or the name was taken, it is tried again when a prefix has gone. Ignored: folders,
-/// hidden files and temporary files of editors (~, .swp, .tmp, .bak).
+/// Keeps the prefixes of source `folder` equal to the files NAME.txt and NAME.json (see parse_prefix_file). A new file
+/// is registered, changed contents replace the old ones, and a deleted file removes its prefix. A file is read when it
+/// has not changed for kSettleTime and no program is writing to it. A file that cannot be read or registered gets one
+/// log line, and the last good contents keep serving. If there was no room, or the name was taken, it is tried again
+/// when a prefix has gone. Ignored: folders, hidden files and temporary files of editors (~, .swp, .tmp, .bak).
 ///
-/// One thread looks at the files and another computes prefixes, so that a changed file cancels the computation of its old contents.
-/// Before `start`, one thread calls `look`, `apply_next` and `fill_all`.
+/// One thread looks at the files and another computes prefixes, so that a changed file cancels the computation of its
+/// old contents. Before `start`, one thread calls `look`, `apply_next` and `fill_all`.
 class PrefixFolder {
  public:
   using Clock = std::chrono::steady_clock;

@@ -24,8 +24,8 @@ struct PrefixTokens {
   EncodedHead head;  ///< of the text that the chat template writes; empty without a template
 };
 
-/// The tokens with which every conversation begins that begins with the prefix: the common beginning of two renderings with
-/// different user messages. Without a chat template: the tokens of the messages' texts.
+/// The tokens with which every conversation begins that begins with the prefix: the common beginning of two renderings
+/// with different user messages. Without a chat template: the tokens of the messages' texts.
 Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition);
 
 /// Numbers of prefixes, for /metrics.
@@ -36,8 +36,9 @@ struct PrefixCounts {
 
 /// The prefixes of a running server.
 ///
-/// Prefixes are computed one after another. A computation can be cancelled; its caller then gets an error. A request keeps the
-/// entry that it got from `find`, so a prefix that is replaced or removed meanwhile serves the request to its end. Thread: any.
+/// Prefixes are computed one after another. A computation can be cancelled; its caller then gets an error. A request
+/// keeps the entry that it got from `find`, so a prefix that is replaced or removed meanwhile serves the request to
+/// its end. Thread: any.
 class Prefixes {
  public:
   using Clock = std::chrono::system_clock;
@@ -84,19 +85,21 @@ class Prefixes {
   Prefixes(Prefixes&&) noexcept;
   ~Prefixes();
 
-  /// Computes and pins a prefix in the engine, with one log line. Waits until that is done, and for the prefixes before it. Another
-  /// version replaces the registered one, which serves until the new one is ready. Contents of a file replace earlier contents of
-  /// that file, whatever the version. Errors name the prefix: the version is registered already, the name belongs to the folder or
-  /// to another source (param "id"), the prompt is too long or cannot be rendered, no room to pin it, cancelled.
+  /// Computes and pins a prefix in the engine, with one log line. Waits until that is done, and for the prefixes
+  /// before it. Another version replaces the registered one, which serves until the new one is ready. Contents of a
+  /// file replace earlier contents of that file, whatever the version. Errors name the prefix: the version is
+  /// registered already, the name belongs to the folder or to another source (param "id"), the prompt is too long or
+  /// cannot be rendered, no room to pin it, cancelled.
   Result<PrefixInfo> add(const ServedModel& model, Engine& engine, PrefixDefinition definition);
-  /// Unpins a prefix, or cancels its computation. Requests that use it keep it. Errors: not_found, with the known names;
-  /// invalid_request if it belongs to the folder and `by` is another source.
+  /// Unpins a prefix, or cancels its computation. Requests that use it keep it. Errors: not_found, with the known
+  /// names; invalid_request if it belongs to the folder and `by` is another source.
   Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
   /// Cancels the running computation of an older version that `newer` will replace.
   void make_way(Engine& engine, const PrefixDefinition& newer);
   /// Cancels the running computation if it belongs to `source`.
   void give_up_fills(Engine& engine, PrefixSource source);
-  /// Removes the prefixes that have expired by `now`, with one log line each. Returns when the next one expires, if any.
+  /// Removes the prefixes that have expired by `now`, with one log line each. Returns when the next one expires, if
+  /// any.
   std::optional<Clock::time_point> remove_expired(Engine& engine, Clock::time_point now);
 
   /// Counts a request that names the prefix.

@@ -21,15 +21,15 @@ struct Target {
   Prefixes::Use prefix = {};  ///< the named prefix, or none
 };
 
-/// "demo", "demo:shop", or "demo" with prefix "shop"; without a model: the first name. Errors: not_found, with the existing names;
-/// invalid_request when the two fields name different prefixes.
+/// "demo", "demo:shop", or "demo" with prefix "shop"; without a model: the first name. Errors: not_found, with the
+/// existing names; invalid_request when the two fields name different prefixes.
 Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request);
 
 /// The names under which the model and its prefixes are served: demo, demo:shop, ...
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes);
 
-/// The text of the conversation, the prefix's messages first. Errors: invalid_request, also when the model has no template, or
-/// the prefix no messages.
+/// The text of the conversation, the prefix's messages first. Errors: invalid_request, also when the model has no
+/// template, or the prefix no messages.
 Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request);
 
 struct TokenizedPrompt {
@@ -44,8 +44,8 @@ Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::
 TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix, const CompletionRequest& request,
                                     const Prompt& prompt);
 
-/// The engine request of one prompt. A bad word is forbidden at the beginning of a text and after a space, as the tokens that the
-/// tokenizer makes of it there; other token sequences with the same text are not forbidden.
+/// The engine request of one prompt. A bad word is forbidden at the beginning of a text and after a space, as the
+/// tokens that the tokenizer makes of it there; other token sequences with the same text are not forbidden.
 Request engine_request(const ServedModel& model, const GenerationRequest& request, const TokenizedPrompt& prompt);
 
 }  // namespace baton

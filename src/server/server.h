@@ -37,17 +37,19 @@ class Server {
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);
   ~Server();
 
-  /// Computes and pins the prefixes and those of the folder, then opens the port. The engine must have been started and must live
-  /// until `wait` has returned.
+  /// Computes and pins the prefixes and those of the folder, then opens the port. The engine must have been started
+  /// and must live until `wait` has returned.
   Result<void> start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes);
 
   std::string address() const { return http_->address(); }
   std::uint16_t port() const { return http_->port(); }
   const Prefixes& prefixes() const { return prefixes_; }
 
-  /// From now on /health answers 503 and new requests are refused; running requests continue. A second call aborts them.
+  /// From now on /health answers 503 and new requests are refused; running requests continue. A second call aborts
+  /// them.
   void begin_shutdown();
-  /// Waits for begin_shutdown, then for running requests (at most the shutdown timeout), and closes the port. Idempotent.
+  /// Waits for begin_shutdown, then for running requests (at most the shutdown timeout), and closes the port.
+  /// Idempotent.
   void wait();
 
  private:

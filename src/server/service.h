@@ -1,5 +1,5 @@
-/// Unfinished answers: connects the clients' exchanges with the engine's requests, and has the thread that brings the engine's
-/// events to the answers.
+/// Unfinished answers: connects the clients' exchanges with the engine's requests, and has the thread that brings the
+/// engine's events to the answers.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@
 
 namespace baton {
 
-/// Jobs by exchange. A job is opened when its request arrives, and begun when its prompts are tokenised. It is removed when its
-/// answer was handed to the HTTP server or its client has left; then the engine has nothing of it any more.
+/// Jobs by exchange. A job is opened when its request arrives, and begun when its prompts are tokenised. It is removed
+/// when its answer was handed to the HTTP server or its client has left; then the engine has nothing of it any more.
 ///
 /// Thread: any. Its own thread alone consumes the engine's events. A thread that works on a job (submits its prompts,
 /// decodes and writes its answer) marks it busy and does so without a lock, so the I/O thread never waits for that; a

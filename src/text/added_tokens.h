@@ -43,9 +43,9 @@ class AddedTokens {
   /// Ignores a token whose content is empty or already known. Errors: invalid_data for an id out of range.
   Result<void> add(AddedToken token, const Normalizer& normalizer);
 
-  /// Cuts `text` at the tokens that are searched for in raw (or in normalised) text: the longest token at the leftmost place.
-  /// Ignores special tokens unless `with_special`. Plain parts are never empty. Leaves out what lies before the byte `from`, which
-  /// must be a place where the text is cut in any case.
+  /// Cuts `text` at the tokens that are searched for in raw (or in normalised) text: the longest token at the leftmost
+  /// place. Ignores special tokens unless `with_special`. Plain parts are never empty. Leaves out what lies before the
+  /// byte `from`, which must be a place where the text is cut in any case.
   std::vector<Part> split_raw(std::string_view text, bool with_special, std::size_t from) const {
     return split(text, raw_, with_special, from);
   }
@@ -57,8 +57,8 @@ class AddedTokens {
 
   bool is_special(TokenId id) const;
   bool contains(TokenId id) const { return vocabulary_.contains(id); }
-  /// What the token is in a decoder's eyes: its content, or what the normalizer makes of it where it is searched in normalised
-  /// text.
+  /// What the token is in a decoder's eyes: its content, or what the normalizer makes of it where it is searched in
+  /// normalised text.
   std::string_view text_of(TokenId id) const;
   const Vocabulary& vocabulary() const { return vocabulary_; }
   std::size_t size() const { return tokens_.size(); }

@@ -18,9 +18,9 @@
 
 namespace baton {
 
-/// The `model` of a tokenizer.json when it is a BPE: characters, then merges by rank, leftmost first. Characters that are not
-/// in the vocabulary become their bytes (byte_fallback), the unknown token, or nothing, in this order of preference. Immutable.
-/// Thread: any, each with its own Scratch.
+/// The `model` of a tokenizer.json when it is a BPE: characters, then merges by rank, leftmost first. Characters that
+/// are not in the vocabulary become their bytes (byte_fallback), the unknown token, or nothing, in this order of
+/// preference. Immutable. Thread: any, each with its own Scratch.
 class Bpe {
  public:
   /// Working memory and the words seen before, kept by one caller between calls to encode.
@@ -46,8 +46,8 @@ class Bpe {
     std::unordered_map<std::string, std::vector<TokenId>> words_;
   };
 
-  /// Tokens whose text `is_special` are never produced from text, unless they are single characters. Errors: invalid_data;
-  /// unsupported, with the option's name (dropout, continuing_subword_prefix, end_of_word_suffix).
+  /// Tokens whose text `is_special` are never produced from text, unless they are single characters. Errors:
+  /// invalid_data; unsupported, with the option's name (dropout, continuing_subword_prefix, end_of_word_suffix).
   static Result<Bpe> from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
 
   /// Appends the tokens of `word` (valid UTF-8) to `out`. Time O(n log n) in its length.

@@ -11,12 +11,12 @@
 
 namespace baton {
 
-/// A model's chat template, in Jinja as Transformers runs it: trim_blocks, lstrip_blocks, break and continue, {% generation %},
-/// tojson without ASCII escapes, raise_exception, strftime_now. Parsed once; render() is const and may run in many threads at
-/// once.
+/// A model's chat template, in Jinja as Transformers runs it: trim_blocks, lstrip_blocks, break and continue, {%
+/// generation %}, tojson without ASCII escapes, raise_exception, strftime_now. Parsed once; render() is const and may
+/// run in many threads at once.
 ///
-/// Beyond Transformers, templates may change lists and dicts (append, pop, update...) and use a filter from_json. Not supported:
-/// blocks, inheritance, includes, imports, autoescape, translations. Integers have 64 bits.
+/// Beyond Transformers, templates may change lists and dicts (append, pop, update...) and use a filter from_json. Not
+/// supported: blocks, inheritance, includes, imports, autoescape, translations. Integers have 64 bits.
 class ChatTemplate {
  public:
   struct Context {
@@ -32,8 +32,8 @@ class ChatTemplate {
   /// Errors name the line: invalid_data for what is not a template, unsupported for what Baton does not support.
   static Result<ChatTemplate> parse(std::string source);
 
-  /// Errors: invalid_request with the template's own message (raise_exception) or with line and construct; too_large over a
-  /// limit of output, memory, work or nesting.
+  /// Errors: invalid_request with the template's own message (raise_exception) or with line and construct; too_large
+  /// over a limit of output, memory, work or nesting.
   Result<std::string> render(const Context& context) const;
 
   ChatTemplate(ChatTemplate&&) noexcept;

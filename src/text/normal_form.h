@@ -6,12 +6,12 @@
 
 namespace baton::unicode {
 
-/// Forms C and D spell the same text with as few and as many characters as there are; KC and KD also replace compatibility
-/// characters, as ligatures and full-width letters, by plain ones.
+/// Forms C and D spell the same text with as few and as many characters as there are; KC and KD also replace
+/// compatibility characters, as ligatures and full-width letters, by plain ones.
 enum class NormalForm { c, d, kc, kd };
 
-/// `text` (valid UTF-8, else the program ends) in a normalisation form (Unicode Standard Annex 15), of the Unicode version that
-/// utf8proc knows.
+/// `text` (valid UTF-8, else the program ends) in a normalisation form (Unicode Standard Annex 15), of the Unicode
+/// version that utf8proc knows.
 std::string normalized(std::string_view text, NormalForm form);
 
 }  // namespace baton::unicode

@@ -13,7 +13,8 @@
 
 namespace baton {
 
-/// A list of rewriting steps: Prepend, Replace, Strip, NFC, NFD, NFKC, NFKD and Sequence of these; empty for null. Immutable. Thread: any.
+/// A list of rewriting steps: Prepend, Replace, Strip, NFC, NFD, NFKC, NFKD and Sequence of these; empty for null.
+/// Immutable. Thread: any.
 class Normalizer {
  public:
   Normalizer() = default;

@@ -36,7 +36,8 @@ Compiled compile(std::string_view expression) {
   return result;
 }
 
-/// Rewrites an expression in Oniguruma's (Ruby) syntax, which tokenizer files use, as one that means the same to PCRE2.
+/// Rewrites an expression in Oniguruma's (Ruby) syntax, which tokenizer files use, as one that means the same to
+/// PCRE2.
 class Translator {
  public:
   explicit Translator(std::string_view in) : in_(in) {}
@@ -130,7 +131,8 @@ class Translator {
     }
   }
 
-  /// \\p{...}: PCRE2 reads a script's name as the scripts that use the character, Oniguruma as the script it belongs to.
+  /// \\p{...}: PCRE2 reads a script's name as the scripts that use the character, Oniguruma as the script it belongs
+  /// to.
   Result<void> property() {
     if (at_ + 2 >= in_.size() || in_[at_ + 2] != '{') {
       copy(2);
@@ -275,7 +277,8 @@ void Pattern::find_all_regex(std::string_view text, std::vector<TextRange>& matc
     }
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data.get());
     const TextRange match{offsets[0], offsets[1]};
-    // \K can put the start after the end, or a look-behind's match before the last one: neither is a match for splitting.
+    // \K can put the start after the end, or a look-behind's match before the last one: neither is a match for
+    // splitting.
     if (match.begin > match.end || match.begin < (matches.empty() ? 0 : matches.back().end)) return;
     const bool is_empty_after_match = match.begin == match.end && !matches.empty() && matches.back().end == match.end;
     if (is_empty_after_match) {

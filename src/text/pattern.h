@@ -16,8 +16,8 @@ struct pcre2_real_code_8;
 
 namespace baton {
 
-/// The word characters of Rust's regular expressions, for use inside a class. Unlike Oniguruma's \\w they include the joiners and
-/// exclude the superscripts and fractions of Latin-1.
+/// The word characters of Rust's regular expressions, for use inside a class. Unlike Oniguruma's \\w they include the
+/// joiners and exclude the superscripts and fractions of Latin-1.
 inline constexpr std::string_view kRustWordClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})";
 
 /// A half-open range of bytes.
@@ -31,8 +31,8 @@ struct TextRange {
 class Pattern {
  public:
   static Pattern literal(std::string text);
-  /// Errors: invalid_data or unsupported, with the expression and the place. Keeps Oniguruma's meaning of \s, \w, \d, \h, \v, ^,
-  /// $ and (?m). Refuses what PCRE2 would understand differently (&&, negated classes in classes, {n,m}+).
+  /// Errors: invalid_data or unsupported, with the expression and the place. Keeps Oniguruma's meaning of \s, \w, \d,
+  /// \h, \v, ^, $ and (?m). Refuses what PCRE2 would understand differently (&&, negated classes in classes, {n,m}+).
   static Result<Pattern> regex(std::string_view expression);
   /// {"String": "..."} or {"Regex": "..."}; a bare string is a literal.
   static Result<Pattern> from_json(const json::Value& value, std::string_view component);

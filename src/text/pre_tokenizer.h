@@ -25,8 +25,8 @@ struct PieceList {
 /// What happens to the matches at which a pattern cuts the text.
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
-/// A list of cutting steps: ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit
-/// and Sequence of these; empty for null. Immutable. Thread: any.
+/// A list of cutting steps: ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit,
+/// CharDelimiterSplit and Sequence of these; empty for null. Immutable. Thread: any.
 class PreTokenizer {
  public:
   PreTokenizer() = default;

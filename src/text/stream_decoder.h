@@ -11,13 +11,14 @@
 
 namespace baton {
 
-/// Takes ids and returns whole UTF-8 characters. It holds back incomplete characters, text that may be the beginning of a stop
-/// string, and text that later tokens can still change (a run of <0xNN> tokens is UTF-8 as a whole or not at all).
+/// Takes ids and returns whole UTF-8 characters. It holds back incomplete characters, text that may be the beginning
+/// of a stop string, and text that later tokens can still change (a run of <0xNN> tokens is UTF-8 as a whole or not at
+/// all).
 ///
-/// Invariant: without a stop string, the joined pieces equal `tokenizer.decode` of all ids (after a prompt: what the ids add to
-/// it). With one, the text ends where the first completed stop string begins (or ends, with include_stop), however the text is
-/// divided into tokens. If one byte completes several stop strings, the longest counts. The tokenizer must outlive the decoder.
-/// Thread: one at a time.
+/// Invariant: without a stop string, the joined pieces equal `tokenizer.decode` of all ids (after a prompt: what the
+/// ids add to it). With one, the text ends where the first completed stop string begins (or ends, with include_stop),
+/// however the text is divided into tokens. If one byte completes several stop strings, the longest counts. The
+/// tokenizer must outlive the decoder. Thread: one at a time.
 class StreamDecoder {
  public:
   struct Piece {
@@ -29,8 +30,8 @@ class StreamDecoder {
   StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop, bool skip_special_tokens,
                 std::int32_t min_tokens = 0);
 
-  /// Tells the decoder which ids precede the first token. After other text, a token keeps the leading space that a tokenizer drops
-  /// at the beginning of a text. Call it before the first push, if at all.
+  /// Tells the decoder which ids precede the first token. After other text, a token keeps the leading space that a
+  /// tokenizer drops at the beginning of a text. Call it before the first push, if at all.
   void follow(std::span<const TokenId> prompt);
 
   /// Adds a token and returns the text that is final from now on.

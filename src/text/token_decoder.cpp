@@ -224,8 +224,8 @@ void TokenDecoder::Stream::feed_strip(std::size_t index, std::string_view token,
   feed(index + 1, certain, out);
 }
 
-/// A run of bytes is one text if it is valid UTF-8 as a whole; otherwise each byte becomes U+FFFD. So the run is held back until
-/// it ends.
+/// A run of bytes is one text if it is valid UTF-8 as a whole; otherwise each byte becomes U+FFFD. So the run is held
+/// back until it ends.
 void TokenDecoder::Stream::end_bytes(std::size_t index, std::string& out) {
   const std::string bytes = std::move(states_[index].held);
   states_[index].held.clear();

@@ -13,17 +13,17 @@
 
 namespace baton {
 
-/// A list of steps: Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace and Sequence of these; null joins tokens by
-/// spaces. Immutable. Thread: any.
+/// A list of steps: Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace and Sequence of these; null joins tokens
+/// by spaces. Immutable. Thread: any.
 class TokenDecoder {
  public:
   TokenDecoder() = default;
-  /// Errors: unsupported, with the name of the component, also for steps after Fuse or ByteLevel that need the whole text
-  /// (all but Fuse, Replace of a String, Strip); invalid_data.
+  /// Errors: unsupported, with the name of the component, also for steps after Fuse or ByteLevel that need the whole
+  /// text (all but Fuse, Replace of a String, Strip); invalid_data.
   static Result<TokenDecoder> from_json(const json::Value& value);
 
-  /// The decoder of a SentencePiece model: ▁ is a space, <0xNN> a byte, and with `adds_space` the first space of the text is
-  /// dropped.
+  /// The decoder of a SentencePiece model: ▁ is a space, <0xNN> a byte, and with `adds_space` the first space of the
+  /// text is dropped.
   static TokenDecoder for_sentencepiece(bool adds_space);
 
   /// The bytes that a token's text adds when other tokens came before it.

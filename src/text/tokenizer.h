@@ -29,38 +29,40 @@ struct EncodedHead {
   std::vector<TokenId> ids;
 };
 
-/// A model's tokenizer: normaliser, pre-tokeniser, merges, post-processor and decoder, and the tokens added to the vocabulary.
-/// Ids equal those of Hugging Face `tokenizers` for the same files.
+/// A model's tokenizer: normaliser, pre-tokeniser, merges, post-processor and decoder, and the tokens added to the
+/// vocabulary. Ids equal those of Hugging Face `tokenizers` for the same files.
 ///
 /// Immutable and move-only; views it returns live as long as it does. Thread: any, several at once.
 class Tokenizer {
  public:
-  /// Reads tokenizer.json, or tokenizer.model where there is none, and beside it, as far as they exist: tokenizer_config.json,
-  /// special_tokens_map.json, chat_template.jinja, chat_template.json. Errors: not_found, invalid_data (a damaged file),
-  /// unsupported (names the component that Baton does not support).
+  /// Reads tokenizer.json, or tokenizer.model where there is none, and beside it, as far as they exist:
+  /// tokenizer_config.json, special_tokens_map.json, chat_template.jinja, chat_template.json. Errors: not_found,
+  /// invalid_data (a damaged file), unsupported (names the component that Baton does not support).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
   /// The same from the files' texts; `tokenizer_config_json` may be empty.
   static Result<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
 
   /// The ids of `text`. Tokens added to the vocabulary, special ones too, are recognised where the text spells them.
-  /// `add_special_tokens` puts the beginning and end that the post-processor (or add_bos_token, add_eos_token) asks for around
-  /// them. Bytes that are not UTF-8 are read as U+FFFD.
+  /// `add_special_tokens` puts the beginning and end that the post-processor (or add_bos_token, add_eos_token) asks
+  /// for around them. Bytes that are not UTF-8 are read as U+FFFD.
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
 
-  /// The longest beginning of `text` that ends with an added token (such as a role token of a chat template) at which every text
-  /// with this beginning is cut; empty if there is none.
+  /// The longest beginning of `text` that ends with an added token (such as a role token of a chat template) at which
+  /// every text with this beginning is cut; empty if there is none.
   EncodedHead encode_head(std::string_view text) const;
   /// The same ids as encode. For a text that begins with `head`, only the rest is encoded.
   std::vector<TokenId> encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens) const;
 
-  /// The ids of untrusted text: nothing in it becomes a special token of more than one character, and no special token is added.
+  /// The ids of untrusted text: nothing in it becomes a special token of more than one character, and no special token
+  /// is added.
   std::vector<TokenId> encode_plain(std::string_view text) const;
 
   /// The text of `ids`, always valid UTF-8; incomplete characters become U+FFFD and unknown ids nothing.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
-  /// The bytes that this token adds when other tokens came before it; not always UTF-8 by themselves. Empty for unknown ids.
+  /// The bytes that this token adds when other tokens came before it; not always UTF-8 by themselves. Empty for
+  /// unknown ids.
   std::string token_bytes(TokenId id) const;
 
   /// Whether `id` is a token.

@@ -20,8 +20,8 @@ struct TokenizerConfig {
   /// All tokens named by a role (bos, eos, unk, pad, sep, cls, mask, additional), some twice: they are special.
   std::vector<std::string> special_tokens;
   std::vector<AddedToken> added_tokens;  ///< added_tokens_decoder
-  /// Set where the file says so and the tokenizer class heeds it (the Llama and Gemma classes): whether the beginning or end
-  /// token is put around texts, whatever the post-processor says.
+  /// Set where the file says so and the tokenizer class heeds it (the Llama and Gemma classes): whether the beginning
+  /// or end token is put around texts, whatever the post-processor says.
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
   SentencePieceOptions sentencepiece;  ///< for tokenizer.model; Transformers' defaults where the file says nothing
@@ -30,8 +30,8 @@ struct TokenizerConfig {
   /// An empty text gives an empty configuration. Errors: invalid_data.
   static Result<TokenizerConfig> from_json(std::string_view text);
 
-  /// tokenizer_config.json, special_tokens_map.json, chat_template.jinja and chat_template.json of `folder`, as far as they
-  /// exist. Errors: invalid_data, io.
+  /// tokenizer_config.json, special_tokens_map.json, chat_template.jinja and chat_template.json of `folder`, as far as
+  /// they exist. Errors: invalid_data, io.
   static Result<TokenizerConfig> load(const std::filesystem::path& folder);
 };
 

@@ -12,7 +12,8 @@ Step decode_front(std::string_view text) {
   const unsigned char first = byte_at(0);
   if (first < 0x80) return Step{.code_point = first, .n_bytes = 1, .is_valid = true};
 
-  // The second byte's range is narrower where a wider one would allow overlong forms, surrogates or values over U+10FFFF.
+  // The second byte's range is narrower where a wider one would allow overlong forms, surrogates or values over
+  // U+10FFFF.
   std::size_t n_bytes = 0;
   unsigned char second_low = 0x80;
   unsigned char second_high = 0xBF;

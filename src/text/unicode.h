@@ -12,9 +12,9 @@ namespace baton::unicode {
 inline constexpr char32_t kReplacement = 0xFFFD;
 inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
 
-/// One step through UTF-8. A valid character has n_bytes 1 to 4. Otherwise n_bytes counts the bytes that one U+FFFD stands
-/// for (the maximal subpart of an ill-formed sequence, Unicode 3.9), and is_cut_off says that the text ended inside a
-/// character that could still have become valid.
+/// One step through UTF-8. A valid character has n_bytes 1 to 4. Otherwise n_bytes counts the bytes that one U+FFFD
+/// stands for (the maximal subpart of an ill-formed sequence, Unicode 3.9), and is_cut_off says that the text ended
+/// inside a character that could still have become valid.
 struct Step {
   char32_t code_point = kReplacement;
   std::size_t n_bytes = 0;
@@ -40,8 +40,8 @@ bool is_space(char32_t code_point);
 char32_t character_of_byte(unsigned char byte);
 std::optional<unsigned char> byte_of_character(char32_t code_point);
 
-/// Turns bytes that arrive in pieces into valid UTF-8: a character's bytes are held back until it is whole, ill-formed parts
-/// become U+FFFD. The concatenated output equals to_valid_utf8 of the concatenated input.
+/// Turns bytes that arrive in pieces into valid UTF-8: a character's bytes are held back until it is whole, ill-formed
+/// parts become U+FFFD. The concatenated output equals to_valid_utf8 of the concatenated input.
 class Utf8Stream {
  public:
   void push(std::string_view bytes, std::string& out);

@@ -23,8 +23,8 @@ class Vocabulary {
   Vocabulary(Vocabulary&&) noexcept = default;
   Vocabulary& operator=(Vocabulary&&) noexcept = default;
 
-  /// Adds a pair and returns true. Returns false, and changes nothing, when the id is out of [0, kMaxTokenId] or the text is
-  /// already known. Of two texts with one id, text_of returns the first.
+  /// Adds a pair and returns true. Returns false, and changes nothing, when the id is out of [0, kMaxTokenId] or the
+  /// text is already known. Of two texts with one id, text_of returns the first.
   bool insert(std::string_view text, TokenId id);
 
   std::optional<TokenId> id_of(std::string_view text) const;

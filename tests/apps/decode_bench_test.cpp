@@ -1,5 +1,5 @@
-/// The decode benchmark on a model small enough for a test: what each arm reads and what is counted, not how fast it is; and
-/// the shapes of bench/shapes.
+/// The decode benchmark on a model small enough for a test: what each arm reads and what is counted, not how fast it
+/// is; and the shapes of bench/shapes.
 #include "apps/bench/decode_bench.h"
 
 #include <filesystem>

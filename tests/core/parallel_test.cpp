@@ -47,7 +47,8 @@ TEST(Parallel, a_thread_that_is_held_up_leaves_its_parts_to_the_others) {
   std::atomic<bool> is_held = true;
   std::vector<int> thread_of(100, -1);
   std::atomic<int> n_done = 0;
-  // The part that thread 1 (or 0) has ends only when all others are done, so both halves must have been run by the other one.
+  // The part that thread 1 (or 0) has ends only when all others are done, so both halves must have been run by the
+  // other one.
   parallel.for_parts(100, [&](std::int64_t part, int thread) {
     thread_of[static_cast<std::size_t>(part)] = thread;
     if (is_held.exchange(false))

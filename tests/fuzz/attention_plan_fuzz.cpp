@@ -1,4 +1,5 @@
-/// Fuzzes the attention planner: any tree of block tables, shape and options give a plan in which the validator finds no fault.
+/// Fuzzes the attention planner: any tree of block tables, shape and options give a plan in which the validator finds
+/// no fault.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -99,7 +100,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   };
   const baton::AttentionPlan plan = check_plan();
   if (!has_little_room || plan.n_partials == 0) return 0;
-  // With less room than the plan took there is another plan, which fits unless even one without sharing and cuts does not.
+  // With less room than the plan took there is another plan, which fits unless even one without sharing and cuts does
+  // not.
   options.max_partials = plan.n_partials - 1;
   check_plan();
   return 0;

@@ -1,5 +1,5 @@
-/// Fuzzes the readers of config.json and generation_config.json: any text gives an error, or numbers inside the limits that the
-/// rest of the program relies on.
+/// Fuzzes the readers of config.json and generation_config.json: any text gives an error, or numbers inside the limits
+/// that the rest of the program relies on.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

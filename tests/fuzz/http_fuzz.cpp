@@ -1,5 +1,5 @@
-/// Fuzzes what a stranger's connection reaches: bytes, cut into pieces, through the HTTP parser, and what comes out of it
-/// through the validation of requests. The first byte is the size of a piece.
+/// Fuzzes what a stranger's connection reaches: bytes, cut into pieces, through the HTTP parser, and what comes out of
+/// it through the validation of requests. The first byte is the size of a piece.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-/// Fuzzes the validation of requests: any JSON gives an error that names a field, or values inside the limits that the engine
-/// and the answers rely on.
+/// Fuzzes the validation of requests: any JSON gives an error that names a field, or values inside the limits that the
+/// engine and the answers rely on.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-/// Fuzzes what a prefix is read from: bodies of /v1/prefixes and the files of --prefix and --prefix-folder. Any bytes give an
-/// error in words, or a definition that holds exactly one kind of content, a name and a lifetime within the limits.
+/// Fuzzes what a prefix is read from: bodies of /v1/prefixes and the files of --prefix and --prefix-folder. Any bytes
+/// give an error in words, or a definition that holds exactly one kind of content, a name and a lifetime within the
+/// limits.
 #include <cstddef>
 #include <cstdint>
 #include <string>

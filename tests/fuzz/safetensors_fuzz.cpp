@@ -1,5 +1,5 @@
-/// Fuzzes the safetensors reader: any bytes give an error, or tensors that lie inside the file and have the size of their
-/// shape.
+/// Fuzzes the safetensors reader: any bytes give an error, or tensors that lie inside the file and have the size of
+/// their shape.
 #include <cstddef>
 #include <cstdint>
 #include <span>

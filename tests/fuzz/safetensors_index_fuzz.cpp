@@ -1,5 +1,6 @@
-/// Fuzzes checkpoints in several files: any bytes as model.safetensors.index.json and as two shards give an error in words, or
-/// tensors that lie in these shards. The input is the index, then the shards, each behind the bytes "\n--\n".
+/// Fuzzes checkpoints in several files: any bytes as model.safetensors.index.json and as two shards give an error in
+/// words, or tensors that lie in these shards. The input is the index, then the shards, each behind the bytes
+/// "\n--\n".
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

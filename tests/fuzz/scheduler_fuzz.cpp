@@ -1,5 +1,6 @@
-/// Fuzzes the scheduler: any sequence of commands (arrivals, cancellations, plans, commits) keeps the invariants, and every
-/// sequence that is not cancelled ends with the tokens that it gets alone. The simulated device sees reads of foreign blocks.
+/// Fuzzes the scheduler: any sequence of commands (arrivals, cancellations, plans, commits) keeps the invariants, and
+/// every sequence that is not cancelled ends with the tokens that it gets alone. The simulated device sees reads of
+/// foreign blocks.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-/// Fuzzes the stream decoder: however a text is divided into tokens, its pieces are UTF-8 and end where a search byte by byte
-/// through the whole text finds the first stop string.
+/// Fuzzes the stream decoder: however a text is divided into tokens, its pieces are UTF-8 and end where a search byte
+/// by byte through the whole text finds the first stop string.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

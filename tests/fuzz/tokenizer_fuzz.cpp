@@ -1,5 +1,5 @@
-/// Fuzzes the tokenizer: any bytes as tokenizer.json give a tokenizer or an error, and a tokenizer takes any text. The input is
-/// the file, a byte 0, and a text.
+/// Fuzzes the tokenizer: any bytes as tokenizer.json give a tokenizer or an error, and a tokenizer takes any text. The
+/// input is the file, a byte 0, and a text.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,4 +1,5 @@
-/// What stops a template that would not stop: limits of memory, output, work, iterations and depth, each named in the error.
+/// What stops a template that would not stop: limits of memory, output, work, iterations and depth, each named in the
+/// error.
 #include <string>
 
 #include <gtest/gtest.h>

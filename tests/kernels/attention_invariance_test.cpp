@@ -1,6 +1,6 @@
-/// What must not change a single bit of attention: a second run, blocks of the grid and threads, block numbers, how states are
-/// merged, a graph, what other sequences do; what may change it within the tolerance; and the plans of plan_attention,
-/// relayed and not, against the reference and each other.
+/// What must not change a single bit of attention: a second run, blocks of the grid and threads, block numbers, how
+/// states are merged, a graph, what other sequences do; what may change it within the tolerance; and the plans of
+/// plan_attention, relayed and not, against the reference and each other.
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"
@@ -279,7 +279,8 @@ TEST(AttentionInvariance, members_of_a_group_may_come_in_any_order) {
   }
 }
 
-/// for_each_path over the backends whose attention can be asked to give the same bits in any batch; who cannot says so.
+/// for_each_path over the backends whose attention can be asked to give the same bits in any batch; who cannot says
+/// so.
 template <class Body>
 void for_each_invariant_path(const CaseShape& shape, const Body& body) {
   for_each_path(shape, kShared, [&](AttentionProblem& problem, AttentionMemory&, const TestBackend& on) {

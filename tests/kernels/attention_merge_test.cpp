@@ -1,5 +1,5 @@
-/// The fold of partial states against the formula in double precision, and its edges: empty runs, rows without inputs, NaN; on
-/// every backend.
+/// The fold of partial states against the formula in double precision, and its edges: empty runs, rows without inputs,
+/// NaN; on every backend.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,8 +25,8 @@ struct Parts {
   std::vector<std::int32_t> offsets{0}, inputs;
 };
 
-/// Rows with the given numbers of states, whose inputs are scattered. Maxima are N(0, spread); a share of the states is empty,
-/// with NaN as o.
+/// Rows with the given numbers of states, whose inputs are scattered. Maxima are N(0, spread); a share of the states
+/// is empty, with NaN as o.
 Parts random_parts(const std::vector<int>& states_of_row, float spread, double empty_share, std::uint64_t seed,
                    int head_dim = 80) {
   Parts parts;

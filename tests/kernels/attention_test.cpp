@@ -1,5 +1,5 @@
-/// The executor against attention in double precision: lengths, groups, trees, head shapes, windows, bounds of scores, dead
-/// rows and poison; over every backend and storage dtype. What numbers can do to it is in attention_values_test.
+/// The executor against attention in double precision: lengths, groups, trees, head shapes, windows, bounds of scores,
+/// dead rows and poison; over every backend and storage dtype. What numbers can do to it is in attention_values_test.
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"

@@ -1,5 +1,5 @@
-/// What numbers can do to attention: large and equal logits, one key above all, prefix and context that outdo each other,
-/// offsets, denormals, NaN; over every backend and storage dtype, against attention in double precision.
+/// What numbers can do to attention: large and equal logits, one key above all, prefix and context that outdo each
+/// other, offsets, denormals, NaN; over every backend and storage dtype, against attention in double precision.
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"

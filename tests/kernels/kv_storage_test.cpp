@@ -1,4 +1,5 @@
-/// Keys and values against the canonical form on every backend: import, export, copies, far blocks, and what is refused.
+/// Keys and values against the canonical form on every backend: import, export, copies, far blocks, and what is
+/// refused.
 #include "kernels/kv_storage.h"
 
 #include <algorithm>

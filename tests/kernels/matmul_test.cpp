@@ -142,8 +142,8 @@ TEST(Matmul, writes_every_float_dtype) {
   }
 }
 
-// Where few rows have kernels of their own: k of one access, of less and more than a thread's share of the block, and more
-// output columns than the blocks of a device take at once, once and several times.
+// Where few rows have kernels of their own: k of one access, of less and more than a thread's share of the block, and
+// more output columns than the blocks of a device take at once, once and several times.
 TEST(Matmul, skinny_gemm_equal_float64_for_long_rows_and_many_columns) {
   struct Case {
     std::int64_t n, k;

@@ -16,8 +16,8 @@
 namespace baton::testing {
 namespace {
 
-/// Half the distance of numbers of a type, relative to the number; f8_e4m3 keeps steps of 2^-9 below 2^-6, f16 of 2^-24 below
-/// 2^-14.
+/// Half the distance of numbers of a type, relative to the number; f8_e4m3 keeps steps of 2^-9 below 2^-6, f16 of
+/// 2^-24 below 2^-14.
 double eps_of(DType dtype) {
   return std::ldexp(1.0, dtype == DType::f32 ? -24 : dtype == DType::bf16 ? -8 : dtype == DType::f16 ? -11 : -4);
 }
@@ -224,8 +224,8 @@ TEST(RopeAppend, gives_the_same_bits_for_any_number_of_threads) {
   }
 }
 
-/// Layouts pad a token's dimensions, and attention reads the padding: NaN that was there before must not reach a score. The
-/// first row sees itself alone, so its output is its value.
+/// Layouts pad a token's dimensions, and attention reads the padding: NaN that was there before must not reach a
+/// score. The first row sees itself alone, so its output is its value.
 TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
   constexpr int kLen = 5;
   for (const TestBackend& test : test_backends())

@@ -119,8 +119,8 @@ TEST(SamplingParity, every_backend_gives_the_tokens_of_the_first) {
       }
     }
   }
-  // exp and log of two libraries differ in the last bits, so scores and shares nearer than 1e-6 may change places: a few in a
-  // million orders each, and logits that tie after rounding do not.
+  // exp and log of two libraries differ in the last bits, so scores and shares nearer than 1e-6 may change places: a
+  // few in a million orders each, and logits that tie after rounding do not.
   for (std::size_t b = 0; b < backends.size(); ++b)
     EXPECT_LE(n_different[b], 2) << backends[b].name << " of " << n_samples << " samples";
 }

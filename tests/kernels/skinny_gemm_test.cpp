@@ -34,7 +34,8 @@ std::vector<NamedKernel> kernels() {
   return found;
 }
 
-/// A weight in panels, as oneDNN packs it (contiguous), or with the panels of a step side by side, as it lies in [k, n].
+/// A weight in panels, as oneDNN packs it (contiguous), or with the panels of a step side by side, as it lies in [k,
+/// n].
 struct Packed {
   std::vector<std::byte> bytes;
   PanelMatrix panels;

@@ -1,4 +1,5 @@
-/// The operations around attention and products: norm, activation, embedding, gathered rows, collectives, loading of modules.
+/// The operations around attention and products: norm, activation, embedding, gathered rows, collectives, loading of
+/// modules.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>

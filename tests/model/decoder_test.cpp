@@ -61,8 +61,8 @@ TEST(Decoder, greedy_generations_equal_those_of_transformers) {
   }
 }
 
-/// The trained model behind a catalogue of about 1,840 tokens: logits within `bound` of those of Transformers in float32, and
-/// the same greedy tokens. The golden's positions are the last ones of each prompt.
+/// The trained model behind a catalogue of about 1,840 tokens: logits within `bound` of those of Transformers in
+/// float32, and the same greedy tokens. The golden's positions are the last ones of each prompt.
 void expect_the_demo_golden(const std::string& device, DType dtype, double bound) {
   const fs::path source = test::source_folder();
   GoldenModel model(source / "models/demo", dtype, device);
@@ -98,7 +98,8 @@ void expect_the_demo_golden(const std::string& device, DType dtype, double bound
 
 TEST(Decoder, the_demo_model_equals_transformers_in_float32) { expect_the_demo_golden("cpu", DType::f32, 1e-4); }
 
-// bf16 weights, activations and cache carry 8 bits: a few layers of products of some hundred terms stay within 3 percent.
+// bf16 weights, activations and cache carry 8 bits: a few layers of products of some hundred terms stay within 3
+// percent.
 constexpr double kBf16Bound = 3e-2;
 
 TEST(Decoder, the_demo_model_gives_the_tokens_of_float32_in_bf16) {

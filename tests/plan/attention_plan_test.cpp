@@ -117,7 +117,8 @@ TEST(AttentionPlan, random_trees_give_valid_plans_in_every_mode) {
   }
 }
 
-/// The batch after its sequences gave back blocks behind their windows, all or some; what their tables say there is junk.
+/// The batch after its sequences gave back blocks behind their windows, all or some; what their tables say there is
+/// junk.
 Batch without_heads(const Batch& batch, std::int32_t window, bool gives_all, std::mt19937& random) {
   Batch made = batch;
   made.tables.clear();
@@ -248,7 +249,8 @@ TEST(AttentionPlan, an_empty_step_has_an_empty_plan) {
   EXPECT_EQ(plan.merge_offsets, std::vector<std::int32_t>{0});
 }
 
-// What is relayed ------------------------------------------------------------------------------------------------------------
+// What is relayed
+// ------------------------------------------------------------------------------------------------------------
 
 AttentionShape llama_8b() { return {.n_heads = 32, .n_kv_heads = 8, .head_dim = 128}; }
 AttentionShape llama_30b() { return {.n_heads = 52, .n_kv_heads = 52, .head_dim = 128}; }
@@ -383,7 +385,8 @@ TEST(AttentionPlan, says_of_every_node_whether_it_was_relayed_and_why_not) {
   EXPECT_NE(to_string(windowed).find("outside every row's window"), std::string::npos) << to_string(windowed);
 }
 
-// Cuts and order -------------------------------------------------------------------------------------------------------------
+// Cuts and order
+// -------------------------------------------------------------------------------------------------------------
 
 struct BalanceCase {
   AttentionShape shape;
@@ -518,7 +521,8 @@ TEST(AttentionPlan, a_read_serves_as_many_token_rows_as_its_query_rows_allow) {
   }
 }
 
-// The planner itself ---------------------------------------------------------------------------------------------------------
+// The planner itself
+// ---------------------------------------------------------------------------------------------------------
 
 TEST(AttentionPlanner, keeps_nothing_of_the_step_before) {
   std::mt19937 random(12);

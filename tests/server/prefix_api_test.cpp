@@ -1,4 +1,5 @@
-/// Prefixes over HTTP: request and response text, and what the engine holds then (server/prefix_api.h, server/routes.h).
+/// Prefixes over HTTP: request and response text, and what the engine holds then (server/prefix_api.h,
+/// server/routes.h).
 #include "server/prefix_api.h"
 
 #include <regex>

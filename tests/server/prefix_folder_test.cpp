@@ -1,4 +1,5 @@
-/// A folder whose files are prefixes (server/prefix_folder.h), looked at when the test says so and as of the time it says.
+/// A folder whose files are prefixes (server/prefix_folder.h), looked at when the test says so and as of the time it
+/// says.
 #include "server/prefix_folder.h"
 
 #include <fcntl.h>
@@ -131,7 +132,8 @@ TEST_F(PrefixFolderTest, a_file_that_is_put_in_the_place_of_another_is_never_gon
 }
 
 TEST_F(PrefixFolderTest, follows_the_links_of_a_mounted_config_map) {
-  // As a kubelet writes it: shop.txt -> ..data/shop.txt, ..data -> ..1, and an update puts another ..data in its place.
+  // As a kubelet writes it: shop.txt -> ..data/shop.txt, ..data -> ..1, and an update puts another ..data in its
+  // place.
   const auto version = [&](const char* name, std::string_view text) {
     fs::create_directory(folder() / name);
     write(std::string(name) + "/shop.txt", text);

@@ -1,4 +1,5 @@
-/// A device for tests: the arithmetic of the CPU module behind a queue, which runs only when it has to, or when told to.
+/// A device for tests: the arithmetic of the CPU module behind a queue, which runs only when it has to, or when told
+/// to.
 #pragma once
 
 #include <array>
@@ -29,10 +30,11 @@ enum class Pace {
 /// - Operations are enqueued; their arguments are copied, the tensors they name are read when they run.
 /// - A step is copied when it is uploaded. Its headers are valid until the next-but-one upload, and overwritten then.
 /// - A readback arrives when it is waited for; until then its host memory holds 0xff.
-/// - A captured graph runs the operations as they were recorded, over the step that is on the device when it runs, narrowed to
-///   its rows. It never calls the recorded function again.
-/// - New memory holds 0xff, which is NaN in every float type. So does every block of a KV storage that no step has written, one
-///   that the engine has freed (see watch_free_blocks), and one whose first position a step writes: it begins anew.
+/// - A captured graph runs the operations as they were recorded, over the step that is on the device when it runs,
+///   narrowed to its rows. It never calls the recorded function again.
+/// - New memory holds 0xff, which is NaN in every float type. So does every block of a KV storage that no step has
+///   written, one that the engine has freed (see watch_free_blocks), and one whose first position a step writes: it
+///   begins anew.
 ///
 /// What the contract forbids aborts. Thread: the engine's, except where said.
 class AsyncBackend final : public Backend {
@@ -40,19 +42,20 @@ class AsyncBackend final : public Backend {
   static Result<std::unique_ptr<AsyncBackend>> make(const BackendOptions& options, Pace pace, std::uint32_t seed = 1);
   ~AsyncBackend() override;
 
-  /// From now on nothing runs but what let_run allows: whoever waits for more waits for it / `n` more operations may run / the
-  /// device goes on by itself. Thread: any.
+  /// From now on nothing runs but what let_run allows: whoever waits for more waits for it / `n` more operations may
+  /// run / the device goes on by itself. Thread: any.
   void hold();
   void let_run(std::uint64_t n);
   void release();
   /// Whether somebody waits for an operation that is held. Thread: any.
   bool is_waited_for() const;
 
-  /// The call number `n` from now on that may fail (allocate, make_readback, capture, pack_matrix, make_kv_storage) does.
+  /// The call number `n` from now on that may fail (allocate, make_readback, capture, pack_matrix, make_kv_storage)
+  /// does.
   void fail_call(int n) { n_calls_until_failure_ = n; }
 
-  /// Asks `free_blocks` at each upload which blocks of a layer group hold nothing, and overwrites them in the order of the
-  /// operations. Storages must have been made in the order of the groups.
+  /// Asks `free_blocks` at each upload which blocks of a layer group hold nothing, and overwrites them in the order of
+  /// the operations. Storages must have been made in the order of the groups.
   void watch_free_blocks(std::function<std::vector<BlockId>(int group)> free_blocks) { free_blocks_ = std::move(free_blocks); }
 
   std::uint64_t n_replays() const { return n_replays_; }

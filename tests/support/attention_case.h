@@ -33,8 +33,8 @@ struct CaseSequence {
 
 class AttentionCase {
  public:
-  /// Sequence i continues the first shared[i] tokens (whole blocks) of sequence parents[i] (-1: none) to lengths[i] tokens.
-  /// Block numbers are drawn at random from twice as many as needed.
+  /// Sequence i continues the first shared[i] tokens (whole blocks) of sequence parents[i] (-1: none) to lengths[i]
+  /// tokens. Block numbers are drawn at random from twice as many as needed.
   struct Branch {
     int parent = -1;
     int shared_len = 0;
@@ -257,8 +257,8 @@ class AttentionCase {
   }
 };
 
-/// A random tree of up to `depth` levels below its roots, the branches in any order. A node takes any number of blocks, a
-/// context as little as nothing (a sequence that is a prefix of another).
+/// A random tree of up to `depth` levels below its roots, the branches in any order. A node takes any number of
+/// blocks, a context as little as nothing (a sequence that is a prefix of another).
 inline std::vector<AttentionCase::Branch> random_branches(std::mt19937_64& random, int depth, int n_sequences, int max_rows) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   std::vector<AttentionCase::Branch> branches;

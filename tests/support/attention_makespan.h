@@ -1,4 +1,5 @@
-/// Runs a plan through the cost model instead of a device: workers that take (item, KV head) pairs in the plan's order.
+/// Runs a plan through the cost model instead of a device: workers that take (item, KV head) pairs in the plan's
+/// order.
 #pragma once
 
 #include <algorithm>

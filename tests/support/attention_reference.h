@@ -42,8 +42,8 @@ struct HeadOutput {
   double value_size = 0;    ///< root of the sum of |weight value|^2: what rounding of weights grows with, were values to cancel
 };
 
-/// q of one head, already rounded as the kernel rounds it. Positions [row.kv_lo, row.kv_hi) through the block table. Scores are
-/// bounded by `softcap` unless it is 0.
+/// q of one head, already rounded as the kernel rounds it. Positions [row.kv_lo, row.kv_hi) through the block table.
+/// Scores are bounded by `softcap` unless it is 0.
 inline HeadOutput attention(Keys& keys, std::span<const double> q, int kv_head, const TokenRow& row,
                             std::span<const std::int32_t> blocks, double scale, double softcap) {
   const KvShape& shape = keys.shape();

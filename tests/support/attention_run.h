@@ -44,8 +44,8 @@ struct AttentionProblem {
     fill_normal();
   }
 
-  /// Queries, keys and values N(0, 1); keys and values times the given factors, values plus an offset. An 8-bit storage gets
-  /// scales that bring five standard deviations inside its range.
+  /// Queries, keys and values N(0, 1); keys and values times the given factors, values plus an offset. An 8-bit
+  /// storage gets scales that bring five standard deviations inside its range.
   void fill_normal(float key_factor = 1, float value_factor = 1, float value_offset = 0) {
     std::normal_distribution<float> normal;
     contents.set_scales(key_factor / 64, std::max(value_factor, value_offset / 5) / 64);
@@ -86,19 +86,20 @@ struct AttentionProblem {
   Shape q_shape() const { return {static_cast<std::int64_t>(input.rows.size()), input.shape.n_heads, input.shape.head_dim}; }
 };
 
-/// How attention is called; queries and outputs of another type than usual only where a test says which backend takes them.
+/// How attention is called; queries and outputs of another type than usual only where a test says which backend takes
+/// them.
 struct AttentionCall {
   bool merge = true;  ///< within attention; else by attention_merge
   DType out = DType::f32;
   std::optional<DType> q = {};
 };
 
-/// A problem in the memory of a backend, with room for calls over it. Outputs and partial states are NaN before each call, and
-/// so is what lies behind them, which must stay so.
+/// A problem in the memory of a backend, with room for calls over it. Outputs and partial states are NaN before each
+/// call, and so is what lies behind them, which must stay so.
 class AttentionMemory {
  public:
-  /// Nothing where the backend does not keep such a storage, which is said once. Block b of the problem becomes numbers[b] of
-  /// n_blocks; a storage too large to be touched is not poisoned.
+  /// Nothing where the backend does not keep such a storage, which is said once. Block b of the problem becomes
+  /// numbers[b] of n_blocks; a storage too large to be touched is not poisoned.
   static std::optional<AttentionMemory> make(Backend& backend, const AttentionProblem& problem, int n_layers = 1,
                                              int layer = 0) {
     return make(backend, problem, n_layers, layer, problem.input.n_blocks, KvContents::same_numbers(problem.input.n_blocks),
@@ -284,8 +285,9 @@ inline std::vector<reference::HeadOutput> reference_attention(const AttentionPro
 }
 
 /// ||out - reference|| <= bound * ||reference|| for each row and head. The bound is 4e-3 for products in bf16 (weights rounded:
-/// 2^-8 each), 1e-3 in f16, 1e-5 in f32; plus 8 * 2^-24 times the size of the scores and of their bound (what f32 sums lose
-/// before the exponential); plus `extra`. Where values cancel, the size of what cancelled counts instead of ||reference||.
+/// 2^-8 each), 1e-3 in f16, 1e-5 in f32; plus 8 * 2^-24 times the size of the scores and of their bound (what f32 sums
+/// lose before the exponential); plus `extra`. Where values cancel, the size of what cancelled counts instead of
+/// ||reference||.
 inline void expect_close(const AttentionProblem& problem, const std::vector<reference::HeadOutput>& expected,
                          const std::vector<float>& out, const std::string& what, double extra = 0) {
   const auto dim = static_cast<std::size_t>(problem.input.shape.head_dim);
@@ -321,8 +323,8 @@ inline std::string name_of(const TestBackend& on, const CaseShape& shape) {
          std::to_string(shape.block_len) + (shape.window > 0 ? ", window " + std::to_string(shape.window) : "");
 }
 
-/// Runs n_lists random work lists over a problem on every backend that takes it, with both ways of merging, and compares them
-/// with the reference and the two ways with each other.
+/// Runs n_lists random work lists over a problem on every backend that takes it, with both ways of merging, and
+/// compares them with the reference and the two ways with each other.
 inline void check_problem(AttentionProblem& problem, int n_lists, int max_tile = 40) {
   std::vector<reference::HeadOutput> expected;
   for (const TestBackend& on : test_backends()) {

@@ -17,8 +17,8 @@
 
 namespace baton::testing {
 
-/// A tiny engine on an asynchronous test device, which overwrites the blocks that the engine frees. Where making it fails, the
-/// test does. `device`, if asked for, lives as long as the engine.
+/// A tiny engine on an asynchronous test device, which overwrites the blocks that the engine frees. Where making it
+/// fails, the test does. `device`, if asked for, lives as long as the engine.
 inline std::unique_ptr<Engine> make_async_engine(EngineOptions options, std::int32_t n_blocks, Pace pace,
                                                  const ModelSpec& spec = tiny_spec(), AsyncBackend** device = nullptr) {
   auto backend = AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, pace);
@@ -64,8 +64,8 @@ class EngineOnDevice : public ::testing::TestWithParam<const char*> {
     return std::move(*engine);
   }
 
-  /// How far a log-probability may be from another run's, whose batches were others: not at all on the CPU, where tests that
-  /// compare choose loads whose rows are summed alike; by roundings of a bf16 cache on CUDA.
+  /// How far a log-probability may be from another run's, whose batches were others: not at all on the CPU, where
+  /// tests that compare choose loads whose rows are summed alike; by roundings of a bf16 cache on CUDA.
   float logprob_tolerance() const { return is_cuda() ? 0.05F : 0.0F; }
 
   /// The same greedy tokens. On CUDA they may part where two tokens are as probable within the tolerance.

@@ -1,4 +1,5 @@
-/// What one layer of a KV storage holds, on the host: written once by a test, then given to the storage of any backend.
+/// What one layer of a KV storage holds, on the host: written once by a test, then given to the storage of any
+/// backend.
 #pragma once
 
 #include <algorithm>

@@ -47,8 +47,8 @@ struct Batch {
   std::vector<std::pair<std::int32_t, std::int32_t>> lens;
 };
 
-/// `n` sequences of one row with `own_len` positions each behind a common prefix of `shared_len` (whole blocks), and one alone
-/// with `long_len`, if that is not 0.
+/// `n` sequences of one row with `own_len` positions each behind a common prefix of `shared_len` (whole blocks), and
+/// one alone with `long_len`, if that is not 0.
 inline Batch prefix_batch(std::int32_t n, std::int32_t own_len, std::int32_t shared_len, std::int32_t block_len,
                           std::int32_t long_len = 0) {
   Batch batch;

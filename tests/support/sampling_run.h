@@ -21,7 +21,8 @@
 
 namespace baton::testing {
 
-/// A CPU with its best instruction set, and CUDA where there is one: what differs between instruction sets is tested elsewhere.
+/// A CPU with its best instruction set, and CUDA where there is one: what differs between instruction sets is tested
+/// elsewhere.
 inline std::vector<TestBackend> one_of_each_device() {
   std::vector<TestBackend> chosen;
   for (const TestBackend& on : test_backends())
@@ -117,7 +118,8 @@ class Sampler {
   std::vector<SlotState> slots_;
 };
 
-/// Probabilities of all tokens, by the words of ops.h and nothing of a backend's ways; of temperature 0: 1 for the one chosen.
+/// Probabilities of all tokens, by the words of ops.h and nothing of a backend's ways; of temperature 0: 1 for the one
+/// chosen.
 inline std::vector<double> exact_distribution(const std::vector<float>& logits, const AskedSample& asked, TokenId last_token,
                                               std::int32_t n_generated) {
   constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();

@@ -1,5 +1,5 @@
-/// A device for tests of the scheduler: it sees every read of a block that holds something else, and makes tokens from all that
-/// came before.
+/// A device for tests of the scheduler: it sees every read of a block that holds something else, and makes tokens from
+/// all that came before.
 #pragma once
 
 #include <algorithm>

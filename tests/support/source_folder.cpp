@@ -2,8 +2,6 @@
 
 namespace baton::test {
 
-std::filesystem::path source_folder() {
-  return BATON_SOURCE_DIR;
-}
+std::filesystem::path source_folder() { return BATON_SOURCE_DIR; }
 
 }  // namespace baton::test

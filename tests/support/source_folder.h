@@ -5,8 +5,8 @@
 
 namespace baton::test {
 
-/// The only place that knows the path: as a macro on every test's command line it kept ccache from sharing objects between
-/// clones.
+/// The only place that knows the path: as a macro on every test's command line it kept ccache from sharing objects
+/// between clones.
 std::filesystem::path source_folder();
 
 }  // namespace baton::test

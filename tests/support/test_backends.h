@@ -1,4 +1,5 @@
-/// The backends a test of operations runs over: the CPU with each instruction set of this machine, and CUDA where there is one.
+/// The backends a test of operations runs over: the CPU with each instruction set of this machine, and CUDA where
+/// there is one.
 #pragma once
 
 #include <cstdio>
@@ -74,9 +75,9 @@ inline void leave_out(const std::string& device, const std::string& reason) {
   say_once(device + ": skipped: " + reason);
 }
 
-/// All backends there are, made at the first call. The CPU with its best instruction set comes first: the library of its
-/// products is bound to the set it is first used with. A module or device that is missing is left out (leave_out); without any the
-/// test fails.
+/// All backends there are, made at the first call. The CPU with its best instruction set comes first: the library of
+/// its products is bound to the set it is first used with. A module or device that is missing is left out (leave_out);
+/// without any the test fails.
 inline const std::vector<TestBackend>& test_backends() {
   struct Owned {
     std::vector<std::unique_ptr<Backend>> backends;

@@ -33,7 +33,8 @@ inline json::Value bpe_model(const std::vector<std::string>& first_tokens,
   return model;
 }
 
-/// Byte-level BPE as GPT-2's: ids 0 to 255 are the bytes, then " the" and what leads to it, then <|end|> (special) and "tool".
+/// Byte-level BPE as GPT-2's: ids 0 to 255 are the bytes, then " the" and what leads to it, then <|end|> (special) and
+/// "tool".
 inline json::Value byte_level_tokenizer() {
   std::vector<std::string> alphabet;
   for (int byte = 0; byte < 256; ++byte)
@@ -48,7 +49,8 @@ inline json::Value byte_level_tokenizer() {
   return root;
 }
 
-/// Byte-fallback BPE as Llama 2's: <unk>, <s>, </s>, the bytes (3 to 258), "▁", some letters, "▁the" and what leads to it.
+/// Byte-fallback BPE as Llama 2's: <unk>, <s>, </s>, the bytes (3 to 258), "▁", some letters, "▁the" and what leads to
+/// it.
 inline json::Value byte_fallback_tokenizer() {
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(fmt::format("<0x{:02X}>", byte));

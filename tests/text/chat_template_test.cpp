@@ -215,7 +215,8 @@ std::string digest_of(std::string_view text) {
   return hex;
 }
 
-/// real_templates.json holds the digest of Jinja2's text, or its error, for each of 55 templates with six conversations.
+/// real_templates.json holds the digest of Jinja2's text, or its error, for each of 55 templates with six
+/// conversations.
 TEST(ChatTemplate, equals_jinja2_on_real_templates) {
   if (data_folder().empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
   const json::Value file = read_golden("real_templates.json");

@@ -1,4 +1,5 @@
-/// Tests of whole tokenizers: small ones made here, goldens of Hugging Face `tokenizers`, and real ones under BATON_TEST_DATA.
+/// Tests of whole tokenizers: small ones made here, goldens of Hugging Face `tokenizers`, and real ones under
+/// BATON_TEST_DATA.
 #include "text/tokenizer.h"
 
 #include <algorithm>

@@ -17,7 +17,8 @@ namespace baton {
 namespace {
 
 constexpr std::int32_t kBlockLen = 16;
-/// Keys and values of all layers that are rotated: several times a last-level cache, more than four times an H200's L2.
+/// Keys and values of all layers that are rotated: several times a last-level cache, more than four times an H200's
+/// L2.
 constexpr AttentionRotation kCpuRotation{128LL << 20, 1, 1};
 constexpr AttentionRotation kCudaRotation{256LL << 20, 2, 32};
 constexpr std::int32_t kCpuRuns = 7;

@@ -1,5 +1,5 @@
-/// `baton bench attention`: the attention of one layer and step, shared prompts read once (relay) against read by each request
-/// (paged).
+/// `baton bench attention`: the attention of one layer and step, shared prompts read once (relay) against read by each
+/// request (paged).
 #pragma once
 
 #include <cstdint>
@@ -43,11 +43,13 @@ struct AttentionBenchOptions {
   std::string json_file;
 };
 
-/// The cases that the options name: the free shape if it has requests, else the tables. Errors: a shape no plan can have.
+/// The cases that the options name: the free shape if it has requests, else the tables. Errors: a shape no plan can
+/// have.
 Result<std::vector<AttentionBenchCase>> cases_of(const AttentionBenchOptions& options);
 
-/// Runs the cases. Layers are rotated so that no call finds the keys of the call before in the cache: keys and values fill at
-/// least 128 MiB on a CPU and 256 MiB on CUDA. Errors: an unknown dtype, a backend that cannot be made or refuses a shape.
+/// Runs the cases. Layers are rotated so that no call finds the keys of the call before in the cache: keys and values
+/// fill at least 128 MiB on a CPU and 256 MiB on CUDA. Errors: an unknown dtype, a backend that cannot be made or
+/// refuses a shape.
 Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& options,
                                                  std::span<const AttentionBenchCase> cases);
 

@@ -1,5 +1,5 @@
-/// What `baton bench attention` measures: the cases of the workloads of docs/workloads.md, the times of other programs, and the
-/// goals.
+/// What `baton bench attention` measures: the cases of the workloads of docs/workloads.md, the times of other
+/// programs, and the goals.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ std::vector<AttentionBenchCase> attention_bench_cases(const std::vector<std::str
 /// The type that a table's figures were measured in: float16 for W1, else bfloat16.
 DType table_dtype(const std::string& table);
 
-/// Times of other programs for a case, in microseconds, measured on an H200 on another day (2026-11-20) or published (A100).
+/// Times of other programs for a case, in microseconds, measured on an H200 on another day (2026-11-20) or published
+/// (A100).
 struct AttentionReferences {
   std::vector<std::pair<std::string, double>> peers;      ///< on an H200; the goal is to be faster than the fastest
   std::vector<std::pair<std::string, double>> published;  ///< on other machines
@@ -50,8 +51,8 @@ struct AttentionReferences {
 std::vector<std::string> reference_titles(const std::string& table);
 std::optional<AttentionReferences> attention_references(const AttentionBenchCase& of);
 
-/// The goal for a case on an H200: W1 read + 2, W2 1.15 floor + 3, W3 max(1.25 limit + 4, 7) microseconds. The limit is the larger
-/// of the floor and the matmuls at 600 TFLOP/s. Other shapes have no goal.
+/// The goal for a case on an H200: W1 read + 2, W2 1.15 floor + 3, W3 max(1.25 limit + 4, 7) microseconds. The limit
+/// is the larger of the floor and the matmuls at 600 TFLOP/s. Other shapes have no goal.
 ///
 ///     read_us  a read-only kernel over the distinct bytes, launch included     floor_us  distinct bytes at the
 ///     rate of long reads

@@ -235,7 +235,8 @@ void AttentionCaseRunner::measure(bool processor_time) {
       backend_->synchronize();
       arm->result.us.push_back(watch.us() / run_.n_calls);
     } else {
-      // The upload still runs while the replay is enqueued behind the first mark: its launch costs the device no idle time.
+      // The upload still runs while the replay is enqueued behind the first mark: its launch costs the device no idle
+      // time.
       arm->result.us.push_back(backend_->time_us([&] { arm->graph->replay(); }) / run_.n_calls);
     }
   }

@@ -59,8 +59,8 @@ struct AttentionRotation {
 /// The plans of a case, made once, and their graphs. Thread: one, the backend's.
 class AttentionCaseRunner {
  public:
-  /// Fills keys, values and queries with normal numbers and records the arms (paged alone where nothing is shared). The backend
-  /// outlives the runner.
+  /// Fills keys, values and queries with normal numbers and records the arms (paged alone where nothing is shared).
+  /// The backend outlives the runner.
   static Result<AttentionCaseRunner> make(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
                                           const AttentionRotation& rotation, const std::vector<std::string>& arms);
   AttentionCaseRunner(AttentionCaseRunner&&) noexcept;

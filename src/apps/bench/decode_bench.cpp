@@ -56,7 +56,8 @@ class Runner {
     return prefix.n_tokens / seconds_since(begin);
   }
 
-  /// Computes what an arm has to find in the cache besides the shared prompt. Tokens a second; 0 if that is all there is.
+  /// Computes what an arm has to find in the cache besides the shared prompt. Tokens a second; 0 if that is all there
+  /// is.
   Result<double> fill(const std::string& arm, std::int32_t n_requests) {
     const std::int32_t block_len = engine_->info().block_len;
     if (arm != "unshared" && n_cacheable() == options_.shared / block_len * block_len) return 0;
@@ -130,7 +131,8 @@ class Runner {
     return request;
   }
 
-  /// Prompt tokens of a request that are in the cache once it was filled: whole blocks, and the last token is always computed.
+  /// Prompt tokens of a request that are in the cache once it was filled: whole blocks, and the last token is always
+  /// computed.
   std::int64_t n_cacheable() const {
     const std::int32_t block_len = engine_->info().block_len;
     return (options_.shared + std::max(options_.own, 1) - 1) / block_len * block_len;

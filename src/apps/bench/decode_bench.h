@@ -1,7 +1,8 @@
 /// `baton bench decode`: tokens a second of many requests behind one shared prompt, relay and paged side by side.
 ///
-/// One engine serves all arms, so they have the same weights, cache and prompts, and their runs are interleaved. Prompts are
-/// prefilled before a run; its clock starts when the last request has its first token, which all get in one step.
+/// One engine serves all arms, so they have the same weights, cache and prompts, and their runs are interleaved.
+/// Prompts are prefilled before a run; its clock starts when the last request has its first token, which all get in
+/// one step.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ struct DecodeBenchOptions {
   std::int32_t n_new = 32;     ///< tokens each generates
   std::vector<std::int32_t> requests{1, 8, 32};
   std::int32_t n_runs = 3;
-  /// relay: the shared prompt is read once a step; paged: by each request; unshared: each request has a copy of its own.
+  /// relay: the shared prompt is read once a step; paged: by each request; unshared: each request has a copy of its
+  /// own.
   std::vector<std::string> arms{"relay", "paged"};
   std::string json_file;
 };
@@ -49,8 +51,8 @@ struct DecodeBenchReport {
   std::vector<DecodeRun> runs;       ///< for each number of requests each arm
 };
 
-/// Loads the model and runs every arm at every number of requests, with a line on standard error for each run. Errors: those
-/// of loading; out_of_memory if the cache cannot hold the prompts of an arm.
+/// Loads the model and runs every arm at every number of requests, with a line on standard error for each run. Errors:
+/// those of loading; out_of_memory if the cache cannot hold the prompts of an arm.
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options);
 
 /// Adds the flags and registers nothing else.

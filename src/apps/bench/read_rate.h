@@ -43,8 +43,8 @@ class CpuReadRate {
 class CudaRead {
  public:
   static Result<CudaRead> make(int device);
-  /// Median microseconds of a read-only kernel over `n_bytes`, launch included, in a captured graph over buffers rotated past
-  /// the L2; 0 where memory does not suffice.
+  /// Median microseconds of a read-only kernel over `n_bytes`, launch included, in a captured graph over buffers
+  /// rotated past the L2; 0 where memory does not suffice.
   double us(std::int64_t n_bytes) const { return read_us_(device_, n_bytes); }
 
  private:

@@ -1,4 +1,5 @@
-/// `baton bench stream`: many clients that read streams of a running server: what they see, and what serving them costs.
+/// `baton bench stream`: many clients that read streams of a running server: what they see, and what serving them
+/// costs.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ struct StreamBenchOptions {
 
 void add_stream_bench_options(CLI::App& app, StreamBenchOptions& options);
 
-/// Runs the load and prints tables on standard output. Exit code: 0; 1 if there was no server, or a stream was not as it should
-/// be.
+/// Runs the load and prints tables on standard output. Exit code: 0; 1 if there was no server, or a stream was not as
+/// it should be.
 int stream_bench_main(const StreamBenchOptions& options, const std::string& command);
 
 }  // namespace baton

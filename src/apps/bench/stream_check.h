@@ -1,5 +1,5 @@
-/// What one streamed answer must be, checked as its bytes come: an HTTP response in chunks, server-sent events, frames in
-/// order.
+/// What one streamed answer must be, checked as its bytes come: an HTTP response in chunks, server-sent events, frames
+/// in order.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,10 @@ struct StreamExpectation {
   bool has_ids = false;  ///< frames carry `token_ids`, so that every token can be counted
 };
 
-/// The answer to a request with one choice and `include_usage`: (chat: the role,) text, the finish reason, the usage, [DONE],
-/// each once and of one id and model, and the connection open for the next. With ids as many tokens must have come as the usage
-/// says; without, at most that many frames with text, for a token may be half a character. Thread: one at a time.
+/// The answer to a request with one choice and `include_usage`: (chat: the role,) text, the finish reason, the usage,
+/// [DONE], each once and of one id and model, and the connection open for the next. With ids as many tokens must have
+/// come as the usage says; without, at most that many frames with text, for a token may be half a character. Thread:
+/// one at a time.
 class StreamCheck {
  public:
   explicit StreamCheck(StreamExpectation expected) : expected_(expected) {}

@@ -1,4 +1,5 @@
-/// Many clients that read streamed answers at once, on one thread and at little cost: sockets and epoll, nothing between.
+/// Many clients that read streamed answers at once, on one thread and at little cost: sockets and epoll, nothing
+/// between.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +37,10 @@ struct StreamLoadResult {
   double seconds = 0;
 };
 
-/// Connects `n_clients`, each of which sends a request, reads its answer to the end and sends the next on the same connection;
-/// one whose answer is wrong connects anew. `on_second` is called about once a second with the seconds so far. Without clients
-/// it only waits. Errors: not_found (no such host), invalid_request (more clients than files may be open).
+/// Connects `n_clients`, each of which sends a request, reads its answer to the end and sends the next on the same
+/// connection; one whose answer is wrong connects anew. `on_second` is called about once a second with the seconds so
+/// far. Without clients it only waits. Errors: not_found (no such host), invalid_request (more clients than files may
+/// be open).
 Result<StreamLoadResult> run_stream_load(const StreamLoad& load, const std::function<void(double seconds)>& on_second);
 
 }  // namespace baton

@@ -15,7 +15,8 @@ struct ThreadTime {
   double seconds = 0;  ///< on a processor, in user and kernel mode, since they began
 };
 
-/// Of the threads that live. `process` 0: this one. Errors: not_found (no such process, or none that may be looked at).
+/// Of the threads that live. `process` 0: this one. Errors: not_found (no such process, or none that may be looked
+/// at).
 Result<std::map<std::string, ThreadTime>> thread_times(pid_t process);
 
 /// What was added from one look to a later one.

@@ -31,7 +31,8 @@ const ChunkKernel& chunk_kernel(CpuIsa isa, DType dtype) {
   check_failed("attention: an instruction set that does not exist");
 }
 
-/// Query rows of one item and one KV head that one thread takes together: tile row i is head i % group of token row i / group.
+/// Query rows of one item and one KV head that one thread takes together: tile row i is head i % group of token row i
+/// / group.
 struct RowBlock {
   std::int32_t item = 0;
   std::int32_t first = 0;
@@ -256,7 +257,8 @@ void run_row_block(const Job& job, int kv_head, const RowBlock& block, const Run
   write_states(job, kv_head, block, scratch);
 }
 
-/// Cuts the items into row blocks and adds up what they cost: positions times rows, and for few rows the reading of the keys.
+/// Cuts the items into row blocks and adds up what they cost: positions times rows, and for few rows the reading of
+/// the keys.
 void make_row_blocks(Job& job) {
   constexpr std::int64_t kReadRows = 6;     // reading a position costs about what six rows over it do
   constexpr std::int64_t kBlockCost = 256;  // a block's fixed cost in the same unit
@@ -273,8 +275,8 @@ void make_row_blocks(Job& job) {
   }
 }
 
-/// The first (head, block), counted head by head, whose middle lies at or after part / n_parts of all cost: where a part of the
-/// loop begins.
+/// The first (head, block), counted head by head, whose middle lies at or after part / n_parts of all cost: where a
+/// part of the loop begins.
 std::int64_t part_begin(const Job& job, std::int64_t part, std::int64_t n_parts) {
   const auto n_blocks = static_cast<std::int64_t>(job.blocks.size());
   if (part == n_parts) return n_blocks * job.n_kv_heads;

@@ -1,8 +1,8 @@
-/// The chunk kernel as a template over an instruction set (Simd) and a kind of product; each instantiation is a file of its
-/// own.
+/// The chunk kernel as a template over an instruction set (Simd) and a kind of product; each instantiation is a file
+/// of its own.
 ///
-/// Simd gives: V (a vector of f32), I (of i32), kLanes, kMaxRows and kAccumulators (what fits its registers), and the functions
-/// used below. Everything is in an unnamed namespace, because each file compiles it with other instructions.
+/// Simd gives: V (a vector of f32), I (of i32), kLanes, kMaxRows and kAccumulators (what fits its registers), and the
+/// functions used below. Everything is in an unnamed namespace, because each file compiles it with other instructions.
 #pragma once
 
 #include "kernels/cpu/attention_state.h"
@@ -68,8 +68,8 @@ typename S::V exp2_vector(typename S::V x) {
   return S::times_power_of_two(p, n);
 }
 
-/// sums[r][c] += sum over n_steps of row r's steps times the vectors at columns[c] + step * stride. For each of those vectors
-/// one at ahead[c] + step * stride is fetched into the second-level cache, if `Fetch`.
+/// sums[r][c] += sum over n_steps of row r's steps times the vectors at columns[c] + step * stride. For each of those
+/// vectors one at ahead[c] + step * stride is fetched into the second-level cache, if `Fetch`.
 template <class P, int R, int C, bool Fetch>
 inline __attribute__((always_inline)) void multiply(typename P::V (&sums)[R][C], const std::byte* rows, std::size_t row_stride,
                                                     const std::byte* const (&columns)[C], const std::byte* const (&ahead)[C],
@@ -92,8 +92,8 @@ inline __attribute__((always_inline)) void multiply(typename P::V (&sums)[R][C],
   }
 }
 
-/// Scores of R rows with C vectors of tokens, the first of them vector `first` of the chunk. The first rows of a task fetch
-/// values ahead.
+/// Scores of R rows with C vectors of tokens, the first of them vector `first` of the chunk. The first rows of a task
+/// fetch values ahead.
 template <class P, int R, int C>
 void score_block(const ChunkTask& task, int row, int first) {
   using S = typename P::Simd;

@@ -1,8 +1,8 @@
 /// The algebra of partial attention states (m, l, o): how two are folded and how one becomes an output.
 ///
-/// The executor folds chunks and attention_merge folds partial states with these functions, so a row's bits do not depend on
-/// which of them met which part. Files that include this are compiled without contraction into fused products, for the same
-/// reason.
+/// The executor folds chunks and attention_merge folds partial states with these functions, so a row's bits do not
+/// depend on which of them met which part. Files that include this are compiled without contraction into fused
+/// products, for the same reason.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct StateView {
   float* l;
 };
 
-/// a = merge(a, b): m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike. Folding an empty state in changes
-/// nothing, and folding into an empty state copies.
+/// a = merge(a, b): m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike. Folding an empty state in
+/// changes nothing, and folding into an empty state copies.
 inline void fold_state(const StateView& a, const float* b_o, float b_m, float b_l, int head_dim) {
   if (b_m == kMinusInfinity) return;
   if (*a.m == kMinusInfinity) {

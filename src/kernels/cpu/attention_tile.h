@@ -1,7 +1,8 @@
-/// What one instruction set does for attention: one chunk of keys for a tile of query rows, folded into the rows' states.
+/// What one instruction set does for attention: one chunk of keys for a tile of query rows, folded into the rows'
+/// states.
 ///
-/// Seen by attention.cpp and by the files that are compiled with their own instruction sets; those must not instantiate
-/// inline functions that the rest of the program may link to, so this header includes nothing of ours.
+/// Seen by attention.cpp and by the files that are compiled with their own instruction sets; those must not
+/// instantiate inline functions that the rest of the program may link to, so this header includes nothing of ours.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ inline constexpr int kMaxTileRows = 32;
 /// The largest head_dim: what rows of states and queries are apart.
 inline constexpr int kStateRow = 256;
 
-/// Keys of tiles [first_tile, end_tile) of a chunk, for rows whose visible tokens are [lo, hi), counted from the chunk's first
-/// token. Tokens of the tiles that no row sees may hold anything in K and must hold finite values in V.
+/// Keys of tiles [first_tile, end_tile) of a chunk, for rows whose visible tokens are [lo, hi), counted from the
+/// chunk's first token. Tokens of the tiles that no row sees may hold anything in K and must hold finite values in V.
 struct ChunkTask {
   const std::byte* const* k_tiles;  ///< K part of each tile, at [first_tile, end_tile)
   const std::byte* const* v_tiles;
@@ -53,9 +54,9 @@ struct ChunkKernel {
   void (*run)(const ChunkTask& task);
 };
 
-// Rows of one task never mix: each row's sums run over dimensions, then over tokens in ascending order, whatever the number of
-// rows beside it. l sums the weights as they are multiplied, that is rounded to bf16 over a bf16 cache, so that they always sum
-// to one.
+// Rows of one task never mix: each row's sums run over dimensions, then over tokens in ascending order, whatever the
+// number of rows beside it. l sums the weights as they are multiplied, that is rounded to bf16 over a bf16 cache, so
+// that they always sum to one.
 extern const ChunkKernel kF32Baseline, kF32Avx2, kF32Avx512;
 extern const ChunkKernel kBf16Baseline, kBf16Avx2, kBf16Avx512, kBf16Dot, kBf16Tiles;
 

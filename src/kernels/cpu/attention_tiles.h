@@ -1,8 +1,8 @@
-/// Scores and values of a chunk by the tiles of AMX, over a bf16 cache and rows of bf16 pairs. Templates over what runs the tile
-/// instructions (tiles.h).
+/// Scores and values of a chunk by the tiles of AMX, over a bf16 cache and rows of bf16 pairs. Templates over what
+/// runs the tile instructions (tiles.h).
 ///
-/// The storage's parts are tiles as they lie: a K part is one of 16 pairs of dimensions by 16 tokens for each 32 dimensions, a
-/// V part one of 8 pairs of tokens by 16 dimensions for each 16 dimensions.
+/// The storage's parts are tiles as they lie: a K part is one of 16 pairs of dimensions by 16 tokens for each 32
+/// dimensions, a V part one of 8 pairs of tokens by 16 dimensions for each 16 dimensions.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ struct TileRowsView {
   std::int64_t step_bytes;
 };
 
-/// Shapes for n_rows rows of `word_bytes` bytes a step: sums in 0 to 3, rows in 4 and 5, storage from 6, or from 5 where there
-/// are no more than 16 rows.
+/// Shapes for n_rows rows of `word_bytes` bytes a step: sums in 0 to 3, rows in 4 and 5, storage from 6, or from 5
+/// where there are no more than 16 rows.
 inline TileShapes row_shapes(int n_rows, int word_bytes) {
   const int first = std::min(n_rows, kTileRows);
   const int rest = n_rows - first;
@@ -33,8 +33,8 @@ inline TileShapes row_shapes(int n_rows, int word_bytes) {
   return shapes;
 }
 
-/// out[r][16 c + i] = sum over steps of the rows' words times column i of the tile at storage(step, c), for up to 16 rows and 4
-/// columns of tiles. Out's rows are `out_stride` bytes apart.
+/// out[r][16 c + i] = sum over steps of the rows' words times column i of the tile at storage(step, c), for up to 16
+/// rows and 4 columns of tiles. Out's rows are `out_stride` bytes apart.
 template <class T, class Storage>
 void multiply_sixteen(const TileRowsView& rows, int n_steps, int n_columns, const Storage& storage, std::int64_t storage_stride,
                       float* out, std::int64_t out_stride) {
@@ -96,7 +96,8 @@ inline void fetch_part(const std::byte* part, int n_bytes) {
   for (int line = 0; line < n_bytes; line += 64) __builtin_prefetch(part + line, 0, 2);
 }
 
-/// task.scores = the products of q and the keys, not scaled. head_dim must be a multiple of 32. Values are fetched meanwhile.
+/// task.scores = the products of q and the keys, not scaled. head_dim must be a multiple of 32. Values are fetched
+/// meanwhile.
 template <class T>
 void score_by_tiles(const ChunkTask& task) {
   constexpr std::int64_t kScoreStride = kChunkTokens * 4;

@@ -104,8 +104,8 @@ BackendCapabilities CpuBackend::capabilities() const {
 
 BackendTuning CpuBackend::tuning() const {
   BackendTuning tuning;
-  // Per thread, as measured on Zen 4 (bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200 GFLOP/s of bf16
-  // dot products.
+  // Per thread, as measured on Zen 4 (bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200
+  // GFLOP/s of bf16 dot products.
   const double n = parallel_.n_threads();
   AttentionCosts& costs = tuning.attention_costs;
   costs.n_workers = parallel_.n_threads();
@@ -116,8 +116,8 @@ BackendTuning CpuBackend::tuning() const {
   costs.partial_bytes_per_us = 15e3 * n;
   costs.item_us = 0.7;
   costs.row_tile = 64;
-  // Matmuls are as fast at this many rows as at any more, so prefill beside decodes loses nothing by it, and a step with
-  // decodes lasts a tenth of one with 2048 (bench/results/schedule.md).
+  // Matmuls are as fast at this many rows as at any more, so prefill beside decodes loses nothing by it, and a step
+  // with decodes lasts a tenth of one with 2048 (bench/results/schedule.md).
   tuning.prefill_rows = 128;
   return tuning;
 }

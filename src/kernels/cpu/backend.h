@@ -13,8 +13,8 @@
 
 namespace baton::cpu {
 
-/// Runs every operation when it is called, on the caller's threads. The executor keeps a step back until its results are asked
-/// for, so that planning stays a step ahead here as on a device.
+/// Runs every operation when it is called, on the caller's threads. The executor keeps a step back until its results
+/// are asked for, so that planning stays a step ahead here as on a device.
 class CpuBackend final : public Backend {
  public:
   static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);

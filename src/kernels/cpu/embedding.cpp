@@ -1,4 +1,5 @@
-/// The edges of the decoder on the CPU: rows resolved against the slot table, tokens to vectors, rows chosen for logits.
+/// The edges of the decoder on the CPU: rows resolved against the slot table, tokens to vectors, rows chosen for
+/// logits.
 #include "kernels/cpu/embedding.h"
 
 #include <cstring>

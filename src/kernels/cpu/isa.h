@@ -31,12 +31,13 @@ constexpr std::string_view to_string(CpuIsa isa) {
 /// The instruction set named as to_string names it; nothing for another name.
 std::optional<CpuIsa> isa_from_name(std::string_view name);
 
-/// The best set this processor and its operating system offer. Asks the kernel for the tile registers of AMX, which a process
-/// may not use before: the set is amx_bf16 only if the kernel grants them.
+/// The best set this processor and its operating system offer. Asks the kernel for the tile registers of AMX, which a
+/// process may not use before: the set is amx_bf16 only if the kernel grants them.
 CpuIsa best_cpu_isa();
 
-/// The set to use: what the environment variable BATON_CPU_ISA asks for, else the best. Fails for a name that does not exist
-/// (invalid_request) and for a set that the processor does not have (unsupported). Reads the environment at each call.
+/// The set to use: what the environment variable BATON_CPU_ISA asks for, else the best. Fails for a name that does not
+/// exist (invalid_request) and for a set that the processor does not have (unsupported). Reads the environment at each
+/// call.
 Result<CpuIsa> detect_cpu_isa();
 
 }  // namespace baton::cpu

@@ -25,8 +25,8 @@ double storage_bytes(const KvShape& shape) {
          (shape.block_len / kTileTokens) * shape.n_blocks * shape.n_kv_heads * shape.n_layers;
 }
 
-/// Where element `dim` of token `token` of a tile stands in its K part, in elements. Dimensions (tokens in V) that share a word
-/// are neighbours.
+/// Where element `dim` of token `token` of a tile stands in its K part, in elements. Dimensions (tokens in V) that
+/// share a word are neighbours.
 template <class T>
 constexpr std::size_t k_index(std::size_t token, std::size_t dim) {
   constexpr std::size_t n = 4 / sizeof(T);

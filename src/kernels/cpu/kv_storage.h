@@ -16,8 +16,8 @@ inline constexpr std::int32_t kTileTokens = 16;
 /// The largest head_dim of the CPU's attention.
 inline constexpr std::int32_t kMaxHeadDim = 256;
 
-/// [layer][KV head][block][tile of 16 tokens][K part, V part], each part a multiple of 64 bytes. v_dim is head_dim rounded up
-/// to 16; the padding is never read into a result.
+/// [layer][KV head][block][tile of 16 tokens][K part, V part], each part a multiple of 64 bytes. v_dim is head_dim
+/// rounded up to 16; the padding is never read into a result.
 ///
 ///     f32   K part [head_dim][16 tokens]             V part [16 tokens][v_dim]
 ///     bf16  K part [head_dim / 2][16 tokens][2]      V part [8][v_dim][2 tokens]      pairs begin at even dimensions and
@@ -26,8 +26,8 @@ inline constexpr std::int32_t kMaxHeadDim = 256;
 /// Thread: engine only; write_token may run in several threads for different (head, kv_index).
 class CpuKvStorage final : public KvStorage {
  public:
-  /// Fails for a dtype other than f32 and bf16 and a head_dim that is odd or over kMaxHeadDim (unsupported), and without
-  /// memory.
+  /// Fails for a dtype other than f32 and bf16 and a head_dim that is odd or over kMaxHeadDim (unsupported), and
+  /// without memory.
   static Result<std::unique_ptr<CpuKvStorage>> make(const KvShape& shape);
   ~CpuKvStorage() override;
 
@@ -44,7 +44,8 @@ class CpuKvStorage final : public KvStorage {
   /// Bytes of one block of one head.
   std::size_t block_bytes() const { return block_bytes_; }
 
-  /// Stores one token's key and value, f32 [head_dim] each and rounded once, at `kv_index` = block * block_len + offset.
+  /// Stores one token's key and value, f32 [head_dim] each and rounded once, at `kv_index` = block * block_len +
+  /// offset.
   void write_token(int layer, int kv_head, std::int64_t kv_index, const float* key, const float* value);
 
  private:

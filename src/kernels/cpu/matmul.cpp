@@ -1,9 +1,10 @@
 /// Matmuls on the CPU: which of oneDNN's GEMM, our skinny GEMM and our tile GEMM serves a number of rows.
 ///
-/// A weight is packed once, in the layout oneDNN prefers at 32 rows, and multiplied by primitives for a ladder of row counts
-/// made at load over that layout; a matmul of M rows runs on the next step of the ladder (rows of padding are multiplied and
-/// dropped). In batch-invariant mode the ladder has one step. Our own GEMMs read the same memory: the skinny one takes up to 32
-/// rows, the one by AMX tiles any number. Each serves the row counts at which it was measured to be faster.
+/// A weight is packed once, in the layout oneDNN prefers at 32 rows, and multiplied by primitives for a ladder of row
+/// counts made at load over that layout; a matmul of M rows runs on the next step of the ladder (rows of padding are
+/// multiplied and dropped). In batch-invariant mode the ladder has one step. Our own GEMMs read the same memory: the
+/// skinny one takes up to 32 rows, the one by AMX tiles any number. Each serves the row counts at which it was
+/// measured to be faster.
 #include "kernels/cpu/matmul.h"
 
 #include <algorithm>
@@ -31,8 +32,8 @@ constexpr std::array<std::int64_t, 14> kLadder{1, 2, 4, 8, 16, 24, 32, 48, 64, 9
 /// What multiplies.
 enum class Gemm { onednn, skinny, tiles };
 constexpr std::array<std::string_view, 3> kGemmNames{"onednn", "skinny", "tiles"};
-/// Row counts at which the GEMMs are measured. A step serves the counts above the step before it, the last all that are more;
-/// the skinny GEMM serves those up to kMaxSkinnyRows.
+/// Row counts at which the GEMMs are measured. A step serves the counts above the step before it, the last all that
+/// are more; the skinny GEMM serves those up to kMaxSkinnyRows.
 constexpr std::array<std::int64_t, 9> kSteps{1, 2, 4, 8, 16, 24, kMaxSkinnyRows, 64, 256};
 /// The GEMM of each of kSteps.
 using Choice = std::array<Gemm, kSteps.size()>;
@@ -167,8 +168,8 @@ class MatmulEngine::Impl {
     }
   }
 
-  /// Runs each GEMM over the first columns of the weight as they lie in memory, and chooses for each row count: one of ours
-  /// where it is faster than oneDNN.
+  /// Runs each GEMM over the first columns of the weight as they lie in memory, and chooses for each row count: one of
+  /// ours where it is faster than oneDNN.
   Result<Choice> measure(const ConstTensorView& weight, DType dtype, std::string_view name) {
     constexpr int kRuns = 3;
     constexpr double kWorthwhile = 0.98;
@@ -217,8 +218,8 @@ class MatmulEngine::Impl {
     return choice;
   }
 
-  /// Makes sure that rows have the same bits in any company. Tiles that won at oneDNN's only row count serve every count;
-  /// else ours serve what they won, as long as they have the bits of oneDNN's tile; else oneDNN alone must do.
+  /// Makes sure that rows have the same bits in any company. Tiles that won at oneDNN's only row count serve every
+  /// count; else ours serve what they won, as long as they have the bits of oneDNN's tile; else oneDNN alone must do.
   Result<void> prove(CpuMatrix& matrix, std::string_view name) {
     if (matrix.choice[step_index(kInvariantRows)] == Gemm::tiles) matrix.choice.fill(Gemm::tiles);
     if (matrix.choice != Choice{}) {
@@ -229,8 +230,8 @@ class MatmulEngine::Impl {
     return compare_bits(matrix, name);
   }
 
-  /// Multiplies 2048 random rows, then the first of them in numbers from 1 to 256, then from another place of the tile, and
-  /// compares bits.
+  /// Multiplies 2048 random rows, then the first of them in numbers from 1 to 256, then from another place of the
+  /// tile, and compares bits.
   Result<void> compare_bits(const CpuMatrix& matrix, std::string_view name) {
     constexpr std::int64_t kRows = 2048;
     std::mt19937 random(1);

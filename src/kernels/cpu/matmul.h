@@ -23,10 +23,10 @@ class MatmulEngine {
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  /// Packs [n, k] for x of `dtype` (f32 or bf16). The first weight of a shape is multiplied by 1 to 256 rows by each GEMM that
-  /// can, and the fastest serves the shape from then on. In batch-invariant mode each new shape is proven as well: rows alone,
-  /// at every place of a tile and among 2048 must come out equal, or our GEMMs are given up, or the weight is refused by name.
-  /// Fails also if oneDNN has only its reference code for the shape.
+  /// Packs [n, k] for x of `dtype` (f32 or bf16). The first weight of a shape is multiplied by 1 to 256 rows by each
+  /// GEMM that can, and the fastest serves the shape from then on. In batch-invariant mode each new shape is proven as
+  /// well: rows alone, at every place of a tile and among 2048 must come out equal, or our GEMMs are given up, or the
+  /// weight is refused by name. Fails also if oneDNN has only its reference code for the shape.
   Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name);
 
   /// See matmul in kernels/ops.h.

@@ -39,8 +39,8 @@ memory::desc row_major(std::int64_t rows, std::int64_t columns, DType dtype) {
 /// oneDNN's products on the calling thread alone: what it makes and runs after this asks OpenMP for no others.
 void use_one_thread() { omp_set_num_threads(1); }
 
-/// A product whose scratch memory is given to each run, so that several threads can run it. oneDNN 2 describes an operation in
-/// two steps and oneDNN 3 in one.
+/// A product whose scratch memory is given to each run, so that several threads can run it. oneDNN 2 describes an
+/// operation in two steps and oneDNN 3 in one.
 dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& x, const memory::desc& weight,
                                       const memory::desc& out) {
   dnnl::primitive_attr attributes;
@@ -56,8 +56,9 @@ bool is_reference(const dnnl::matmul::primitive_desc& description) {
   return std::string_view(description.impl_info_str()).find("ref") != std::string_view::npos;
 }
 
-/// Whole panels a slice: as many as leave the threads equal shares, with three to eight slices for each so that one that is
-/// held up leaves its slices to the others. The columns of the last panel, if they do not fill it, belong to the last slice.
+/// Whole panels a slice: as many as leave the threads equal shares, with three to eight slices for each so that one
+/// that is held up leaves its slices to the others. The columns of the last panel, if they do not fill it, belong to
+/// the last slice.
 std::int64_t panels_a_slice(std::int64_t n_panels, int n_threads) {
   if (n_threads == 1) return n_panels;
   const auto per_thread = [&](std::int64_t n) { return std::max<std::int64_t>(1, n_panels / (n * n_threads)); };
@@ -89,7 +90,8 @@ memory::format_tag panel_tag(DType dtype) {
   return dtype == DType::bf16 ? memory::format_tag::BA16a64b2a : memory::format_tag::BA16a64b;
 }
 
-/// The layout of a slice as panels, if it is one of those: blocks of 64 columns (with AVX-512), or rows one after the other.
+/// The layout of a slice as panels, if it is one of those: blocks of 64 columns (with AVX-512), or rows one after the
+/// other.
 PanelMatrix panels_of(const std::byte* data, const memory::desc& packed, std::int64_t n, std::int64_t k, DType dtype) {
   const auto is = [&](memory::format_tag tag) { return packed == memory::desc({k, n}, dnnl_type(dtype), tag); };
   const std::int64_t per_word = dtype == DType::bf16 ? 2 : 1;

@@ -1,6 +1,6 @@
-/// oneDNN's products, over weights that lie in slices of their columns n. Slices are what the threads of a thread pool share out:
-/// oneDNN itself runs on one thread for each, so that no other threads than the thread pool's work (core/parallel.h), and none waits
-/// for another inside a product.
+/// oneDNN's products, over weights that lie in slices of their columns n. Slices are what the threads of a thread pool
+/// share out: oneDNN itself runs on one thread for each, so that no other threads than the thread pool's work
+/// (core/parallel.h), and none waits for another inside a product.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace baton::cpu {
 
-/// Keeps oneDNN to the instruction set, before its first use in the process; later calls with another set have no effect, which
-/// the result says (false).
+/// Keeps oneDNN to the instruction set, before its first use in the process; later calls with another set have no
+/// effect, which the result says (false).
 bool limit_matmul_isa(CpuIsa isa);
 
 /// Columns [first, first + n) of a weight.
@@ -49,14 +49,15 @@ class OneDnn {
   OneDnn(const OneDnn&) = delete;
   OneDnn& operator=(const OneDnn&) = delete;
 
-  /// Packs [n, k] for x of `dtype` into `matrix`. Errors name the weight: unsupported where oneDNN has only reference code,
-  /// out_of_memory.
+  /// Packs [n, k] for x of `dtype` into `matrix`. Errors name the weight: unsupported where oneDNN has only reference
+  /// code, out_of_memory.
   Result<void> pack(ConstTensorView weight, DType dtype, std::string_view name, SlicedMatrix& matrix);
 
   /// Makes the products of exactly `rows` rows. Errors as above.
   Result<void> make_products(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name);
 
-  /// out = x W^T by the products of `rows` rows, which is x's number of rows or more: zeros are multiplied with and dropped.
+  /// out = x W^T by the products of `rows` rows, which is x's number of rows or more: zeros are multiplied with and
+  /// dropped.
   void multiply(std::int64_t rows, const ConstTensorView& x, const SlicedMatrix& matrix, const TensorView& out);
 
  private:

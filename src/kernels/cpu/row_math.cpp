@@ -236,8 +236,8 @@ std::int32_t GumbelArgmax(const float* logits, std::int32_t n, float max, float 
   return loudest.id;
 }
 #else
-/// bits_of_four_tokens for as many neighbouring counters as there are lanes, from `first` on: the random numbers of each, in
-/// the order of ids. Lanes are 64 bits wide for their products; what stands over 32 bits means nothing.
+/// bits_of_four_tokens for as many neighbouring counters as there are lanes, from `first` on: the random numbers of
+/// each, in the order of ids. Lanes are 64 bits wide for their products; what stands over 32 bits means nothing.
 void BitsOfTokens(std::uint64_t seed, std::int32_t n_generated, std::int32_t first, std::uint32_t* bits) {
   const hn::ScalableTag<std::uint64_t> d;
   const hn::Repartition<std::uint32_t, decltype(d)> d32;

@@ -33,13 +33,13 @@ double sum_of_exp(const float* x, std::int64_t n, float shift, float scale);
 inline constexpr std::int64_t kMaxBlock = 64;
 void max_of_blocks(const float* x, std::int64_t n, float* out);
 
-/// Writes the logits of at least `least`, and their ids, in the order of ids; returns how many. `kept` and `ids` need room for
-/// n and kCollectRoom more.
+/// Writes the logits of at least `least`, and their ids, in the order of ids; returns how many. `kept` and `ids` need
+/// room for n and kCollectRoom more.
 inline constexpr std::int64_t kCollectRoom = 64;
 std::int64_t collect(const float* logits, std::int64_t n, float least, float* kept, std::int32_t* ids);
 
-/// The id with the largest (logits[id] - max) * scale + gumbel_noise(seed, n_generated, id), the smaller one on a tie, and the
-/// score computed as in scalar code; -1 if all logits are -infinity. `max` is the largest logit.
+/// The id with the largest (logits[id] - max) * scale + gumbel_noise(seed, n_generated, id), the smaller one on a tie,
+/// and the score computed as in scalar code; -1 if all logits are -infinity. `max` is the largest logit.
 std::int32_t gumbel_argmax(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
                            std::int32_t n_generated);
 

@@ -1,4 +1,5 @@
-/// Sampling on the CPU: orders in parallel. Candidates are cut to a short list before anything is sorted or any noise is drawn.
+/// Sampling on the CPU: orders in parallel. Candidates are cut to a short list before anything is sorted or any noise
+/// is drawn.
 #include "kernels/cpu/sampling.h"
 
 #include <algorithm>
@@ -70,15 +71,15 @@ void take_from(const Logits& logits, float least, Scratch& scratch) {
 
 constexpr float kLeastFinite = std::numeric_limits<float>::lowest();
 
-/// Finds the maximum of each block of the row. At least n tokens have the n-th largest of these or more: a bound for the n most
-/// likely ones, for one pass over the row.
+/// Finds the maximum of each block of the row. At least n tokens have the n-th largest of these or more: a bound for
+/// the n most likely ones, for one pass over the row.
 void find_maxima(const Logits& logits, Scratch& scratch) {
   scratch.maxima.resize(static_cast<std::size_t>((logits.n + kMaxBlock - 1) / kMaxBlock));
   max_of_blocks(logits.values, logits.n, scratch.maxima.data());
 }
 
-/// After find_maxima: makes at least the `n` most likely tokens the candidates, and usually not many more; true if these are
-/// all that may be chosen.
+/// After find_maxima: makes at least the `n` most likely tokens the candidates, and usually not many more; true if
+/// these are all that may be chosen.
 bool take_most_likely(const Logits& logits, std::int64_t n, Scratch& scratch) {
   float least = kLeastFinite;
   if (n <= std::ssize(scratch.maxima)) {

@@ -17,10 +17,10 @@ inline constexpr std::int64_t kPanelColumns = 64;
 /// A step of a panel: a 4-byte word for each column.
 inline constexpr std::int64_t kStepBytes = kPanelColumns * 4;
 
-/// A weight [n, k] in panels of 64 columns n. A step is a word of each column: its number at one k in f32, or its pair of
-/// numbers at 2 k and 2 k + 1 in bf16. The word of column c of panel p at step s is at
-/// data + p * panel_stride + s * step_stride + 4 c (strides in bytes). Words of columns from n on are readable and mean
-/// nothing; a bf16 number beyond an odd k is 0.
+/// A weight [n, k] in panels of 64 columns n. A step is a word of each column: its number at one k in f32, or its pair
+/// of numbers at 2 k and 2 k + 1 in bf16. The word of column c of panel p at step s is at data + p * panel_stride + s
+/// * step_stride + 4 c (strides in bytes). Words of columns from n on are readable and mean nothing; a bf16 number
+/// beyond an odd k is 0.
 struct PanelMatrix {
   const std::byte* data = nullptr;
   std::int64_t n = 0;

@@ -1,5 +1,5 @@
-/// The product of few rows, written once for every instruction set. Included only by the files compiled for one, each of which
-/// gives its own Products: what a vector of words is and how two are multiplied.
+/// The product of few rows, written once for every instruction set. Included only by the files compiled for one, each
+/// of which gives its own Products: what a vector of words is and how two are multiplied.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-/// Matmuls of bf16 by the tiles of AMX, for any number of rows, over the panels that oneDNN packs and the skinny GEMM reads.
+/// Matmuls of bf16 by the tiles of AMX, for any number of rows, over the panels that oneDNN packs and the skinny GEMM
+/// reads.
 #pragma once
 
 #include <span>
@@ -15,8 +16,9 @@ bool fits_tiles(const PanelMatrix& weight);
 
 extern const SkinnyGemmKernel kTileGemm;
 
-/// The kernel of an instruction set for weights of `dtype`; null if it has none. It takes any number of rows and multiplies
-/// weights that fit tiles. Each sum runs over k in order, 32 numbers at a time, whatever the number of rows beside it.
+/// The kernel of an instruction set for weights of `dtype`; null if it has none. It takes any number of rows and
+/// multiplies weights that fit tiles. Each sum runs over k in order, 32 numbers at a time, whatever the number of rows
+/// beside it.
 SkinnyGemmKernel tile_gemm_kernel(CpuIsa isa, DType dtype);
 
 /// Runs the kernel over all panels and rows of each task, some of both a part of the loop.

@@ -1,8 +1,10 @@
-/// The matmul by tiles, a template over what runs the tile instructions (tiles.h). Included only by files that give one.
+/// The matmul by tiles, a template over what runs the tile instructions (tiles.h). Included only by files that give
+/// one.
 ///
-/// A panel's words are tiles as they lie: 16 steps of 16 columns, the steps 256 bytes apart. Groups of 32 rows keep four tiles
-/// of sums, 32 rows by 32 columns, and pass over k twice for a panel; a group of up to 16 rows keeps its four tiles for all 64
-/// columns. All groups of rows pass over a panel before the next panel, so that weights come from memory once.
+/// A panel's words are tiles as they lie: 16 steps of 16 columns, the steps 256 bytes apart. Groups of 32 rows keep
+/// four tiles of sums, 32 rows by 32 columns, and pass over k twice for a panel; a group of up to 16 rows keeps its
+/// four tiles for all 64 columns. All groups of rows pass over a panel before the next panel, so that weights come
+/// from memory once.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +21,8 @@ namespace {
 constexpr std::int64_t kGroupRows = 2 * kTileRows;
 /// 16 steps of a panel: what a pass over k reads at a time.
 constexpr std::int64_t kBlockBytes = kTileRows * kStepBytes;
-/// How far ahead weights are fetched into the second-level cache. Strided loads of tiles do not make the processor fetch
-/// enough: 8 KB raised 32 rows by 1.3 to 1.6 and one row by 1.6 (bench/results/cpu-amx.md).
+/// How far ahead weights are fetched into the second-level cache. Strided loads of tiles do not make the processor
+/// fetch enough: 8 KB raised 32 rows by 1.3 to 1.6 and one row by 1.6 (bench/results/cpu-amx.md).
 constexpr std::int64_t kBytesAhead = 2 * kBlockBytes;
 
 /// One group of rows and one panel.
@@ -34,8 +36,8 @@ struct TileGroup {
   bool is_first;  ///< the weights come from memory
 };
 
-/// Shapes for a group: sums in 0 to 3, of the first 16 rows and of the rest; rows of x in 4 and 5; weights from 6, or from 5
-/// where the group has no more than 16 rows.
+/// Shapes for a group: sums in 0 to 3, of the first 16 rows and of the rest; rows of x in 4 and 5; weights from 6, or
+/// from 5 where the group has no more than 16 rows.
 inline TileShapes shapes_of(std::int64_t n_rows) {
   const auto first = static_cast<int>(std::min<std::int64_t>(n_rows, kTileRows));
   const auto rest = static_cast<int>(n_rows) - first;

@@ -1,7 +1,7 @@
 /// The tile registers of AMX as its kernels see them: eight registers of at most 16 rows of 64 bytes.
 ///
-/// A kernel is a template over a class with the functions of AmxTiles, so that its loops are tested on processors without AMX
-/// too. Included only by files that are entered after a look at the processor.
+/// A kernel is a template over a class with the functions of AmxTiles, so that its loops are tested on processors
+/// without AMX too. Included only by files that are entered after a look at the processor.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 
-/// The processor's instructions. Assembler in place of GCC 12's intrinsics: those take only literal register numbers, and their
-/// loads do not say that they read memory.
+/// The processor's instructions. Assembler in place of GCC 12's intrinsics: those take only literal register numbers,
+/// and their loads do not say that they read memory.
 struct AmxTiles {
   /// Sets the shapes of the calling thread's registers to zeroed tiles.
   static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes)); }

@@ -25,9 +25,9 @@ class Consumer {
   __device__ void run() {
     group_ = p_.n_heads / p_.n_kv_heads;
     group_inverse_ = ((1 << 16) + group_ - 1) / group_;
-    // The first round is a warm-up: it computes with whatever is in shared memory and writes nothing. It loads the instructions
-    // into the cache before the first tile arrives; cold instructions would cost that tile microseconds. The warm-up must run the
-    // same code, so the compiler must not know which round it is.
+    // The first round is a warm-up: it computes with whatever is in shared memory and writes nothing. It loads the
+    // instructions into the cache before the first tile arrives; cold instructions would cost that tile microseconds.
+    // The warm-up must run the same code, so the compiler must not know which round it is.
     asm volatile("mov.u32 %0, 1;" : "=r"(is_warmup_));
     while (true) {
       if (is_warmup_ != 0) {
@@ -68,8 +68,8 @@ class Consumer {
     write_tile();
   }
 
-  /// Computes positions, clipped to the item's: those that this thread's two rows see; those that every row of the tile sees,
-  /// [inner_lo_, inner_hi_); and those that some row sees, [hull_lo_, hull_hi_).
+  /// Computes positions, clipped to the item's: those that this thread's two rows see; those that every row of the
+  /// tile sees, [inner_lo_, inner_hi_); and those that some row sees, [hull_lo_, hull_hi_).
   __device__ __forceinline__ void find_bounds() {
     inner_lo_ = task_.kv_begin;
     inner_hi_ = task_.kv_end;
@@ -101,8 +101,8 @@ class Consumer {
     }
   }
 
-  /// Operand A of k step `k`: the queries of this warp's 16 rows, zeros from head_dim on. For 8-bit keys each lane holds four
-  /// neighbouring dimensions of the 16, as the bytes lie in memory.
+  /// Operand A of k step `k`: the queries of this warp's 16 rows, zeros from head_dim on. For 8-bit keys each lane
+  /// holds four neighbouring dimensions of the 16, as the bytes lie in memory.
   __device__ __forceinline__ void load_queries(std::uint32_t (&a)[4], int k) {
     const std::byte* base = shared_.queries + row_group_ * 16 * Tile::kQueryStride;
     if constexpr (Tile::kIsFp8) {
@@ -123,7 +123,8 @@ class Consumer {
     if (lane_ == 0) barrier_arrive(barrier);
   }
 
-  /// Divides a stage into units of 16 tokens for each row group, at most the whole stage. The token groups take units in turn.
+  /// Divides a stage into units of 16 tokens for each row group, at most the whole stage. The token groups take units
+  /// in turn.
   __device__ __forceinline__ void run_stages() {
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_units = unit == 16 ? Tile::kStageTokens / 16 : unit == 32 ? Tile::kStageTokens / 32 : 1;
@@ -355,8 +356,8 @@ class Consumer {
     }
   }
 
-  /// Joins the states of the warps that hold the same rows, in the order of the token groups, and writes outputs or partial
-  /// states, eight rows of each warp at a time.
+  /// Joins the states of the warps that hold the same rows, in the order of the token groups, and writes outputs or
+  /// partial states, eight rows of each warp at a time.
   __device__ __forceinline__ void write_tile() {
     forget_blind_rows();
 #pragma unroll
@@ -381,8 +382,8 @@ class Consumer {
     }
   }
 
-  /// The factor of this warp's state in the joined state, for row `row` of this warp's 16. Each of the four lanes of a row handles
-  /// one token group.
+  /// The factor of this warp's state in the joined state, for row `row` of this warp's 16. Each of the four lanes of a
+  /// row handles one token group.
   __device__ __forceinline__ float join_states(int row, float mine) {
     static_assert(kConsumerWarps == 4);
     const int token_group = lane_ & 3;
@@ -402,8 +403,8 @@ class Consumer {
     return (token_group << row_shift_) + row_group;
   }
 
-  /// Writes this warp's outputs of kColumns columns of eight rows to its part of the scratch memory. Matmuls with 8-bit values
-  /// leave neighbouring columns in neighbouring tiles.
+  /// Writes this warp's outputs of kColumns columns of eight rows to its part of the scratch memory. Matmuls with
+  /// 8-bit values leave neighbouring columns in neighbouring tiles.
   __device__ __forceinline__ void put_columns(int column0, float factor, int half) {
     float* to = shared_.scratch + (warp_ * 8 + (lane_ >> 2)) * Tile::kColumnStride;
 #pragma unroll

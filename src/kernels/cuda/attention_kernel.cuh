@@ -1,19 +1,19 @@
 /// The attention kernel: a persistent grid over the work list of a step, two blocks a multiprocessor.
 ///
-/// A block processes (item, KV head) pairs. Four producer warps copy queries, keys and values (stages of 64 tokens) to shared
-/// memory, ahead of use and across items. Four consumer warps compute. A tile has up to 64 query rows (token row x query head of
-/// the KV head). With few rows some warps would idle, so the warps divide the tokens instead:
+/// A block processes (item, KV head) pairs. Four producer warps copy queries, keys and values (stages of 64 tokens) to
+/// shared memory, ahead of use and across items. Four consumer warps compute. A tile has up to 64 query rows (token
+/// row x query head of the KV head). With few rows some warps would idle, so the warps divide the tokens instead:
 ///
 ///     query rows    16-row groups    token groups    matmuls
 ///     1 to 16       1                4               mma.sync, 16 tokens a step
 ///     17 to 32      2                2               mma.sync, 16 tokens a step
 ///     33 to 64      4                1               wgmma on sm_90a, a stage a step, where every row sees all of it
 ///
-/// Each token group ends with its own state; these are joined in order through shared memory. A tile writes its output or a
-/// partial state; a second launch merges rows with such states (attention_merge.cu). The plan alone fixes the order of every sum,
-/// so the grid does not change a bit. A block reads its first keys while the kernel before it may still run, if they are older
-/// than the step. Sources: FlashAttention-2 (arXiv:2307.08691) for the running softmax, Flash-Decoding and RelayAttention
-/// (arXiv:2402.14808) for the items.
+/// Each token group ends with its own state; these are joined in order through shared memory. A tile writes its output
+/// or a partial state; a second launch merges rows with such states (attention_merge.cu). The plan alone fixes the
+/// order of every sum, so the grid does not change a bit. A block reads its first keys while the kernel before it may
+/// still run, if they are older than the step. Sources: FlashAttention-2 (arXiv:2307.08691) for the running softmax,
+/// Flash-Decoding and RelayAttention (arXiv:2402.14808) for the items.
 #pragma once
 
 #include <algorithm>

@@ -1,12 +1,12 @@
-/// Merging of partial states by groups of four warps. The states alone say in which order they are summed, so the grid does not
-/// change a bit.
+/// Merging of partial states by groups of four warps. The states alone say in which order they are summed, so the grid
+/// does not change a bit.
 ///
-/// Each warp handles one row and query head, each lane four columns, and sums up to 32 states in order. If there are few rows and
-/// heads, a group of four warps handles one row and head; with more than 8 states each warp of the group sums a quarter of them.
-/// Groups also handle rows with more than 32 states, in runs of 32.
+/// Each warp handles one row and query head, each lane four columns, and sums up to 32 states in order. If there are
+/// few rows and heads, a group of four warps handles one row and head; with more than 8 states each warp of the group
+/// sums a quarter of them. Groups also handle rows with more than 32 states, in runs of 32.
 ///
-/// The code is short and its first round is a warm-up, because instructions are cold in every launch: loading a line of
-/// instructions takes as long as loading a state.
+/// The code is short and its first round is a warm-up, because instructions are cold in every launch: loading a line
+/// of instructions takes as long as loading a state.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -23,8 +23,8 @@ constexpr int kWholeStates = 8;  ///< up to so many states a group does not divi
 constexpr int kWarpStates = 32;  ///< most states that a warp merges alone
 constexpr int kFewUnits = 256;   ///< with more rows times query heads than this, warps merge alone
 constexpr int kMergeLoads = 4;   ///< outputs that a lane loads at the same time
-/// 32-bit words of shared memory that merging needs, 16-byte aligned: a list of rows with many states, and each warp's partial
-/// sum.
+/// 32-bit words of shared memory that merging needs, 16-byte aligned: a list of rows with many states, and each warp's
+/// partial sum.
 constexpr int kMergeWords = kMergeThreads + kMergeWarps * (128 + 2);
 
 /// Merges rows for the calling thread's group of four warps, one of `n_groups`, whose named barrier is kBarrier.
@@ -35,8 +35,8 @@ class Merger {
   __device__ Merger(const AttentionParams& p, const StepArrays& step, int n_groups, std::uint32_t* shared, int thread)
       : p_(p), step_(step), n_groups_(n_groups), shared_(shared), thread_(thread), lane_(thread % 32), warp_(thread / 32) {}
 
-  /// Merges all rows that have states, as group `group`. All threads of the group call this. until_written() is called once in
-  /// each thread; before it nothing is written and no state that counts is read.
+  /// Merges all rows that have states, as group `group`. All threads of the group call this. until_written() is called
+  /// once in each thread; before it nothing is written and no state that counts is read.
   template <class UntilWritten>
   __device__ __forceinline__ void run(int group, const UntilWritten& until_written) {
     const int n_units = step_.n_rows * p_.n_heads;
@@ -201,8 +201,8 @@ class Merger {
     }
   }
 
-  /// Lists such rows among those from `first_row` on, in order; each thread checks one row. Every group makes the same list.
-  /// Returns its length.
+  /// Lists such rows among those from `first_row` on, in order; each thread checks one row. Every group makes the same
+  /// list. Returns its length.
   __device__ __forceinline__ int list_long_rows(int first_row) const {
     const int row = first_row + thread_;
     const bool is_long =

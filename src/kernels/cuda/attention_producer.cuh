@@ -1,4 +1,5 @@
-/// The producer warps of the attention kernel: they copy queries, keys and values to shared memory, ahead of use and across items.
+/// The producer warps of the attention kernel: they copy queries, keys and values to shared memory, ahead of use and
+/// across items.
 #pragma once
 
 #include "kernels/cuda/attention_tile.cuh"
@@ -8,7 +9,8 @@ namespace baton::cuda {
 
 static_assert(kAttentionTileRows < kProducerThreads);  // one thread for each row of a tile, and one more
 
-/// Copies are of 16 bytes a thread. (Bulk copies reach no more than 6.5 TB/s from the L2 of an H200: workshop/01_ceilings.cu.)
+/// Copies are of 16 bytes a thread. (Bulk copies reach no more than 6.5 TB/s from the L2 of an H200:
+/// workshop/01_ceilings.cu.)
 template <class Tile>
 class Producer {
  public:
@@ -64,8 +66,8 @@ class Producer {
     has_waited_ = true;
   }
 
-  /// Waits until the consumers have taken the previous task and writes this one. The copies of its rows, merge offsets and queries
-  /// end later.
+  /// Waits until the consumers have taken the previous task and writes this one. The copies of its rows, merge offsets
+  /// and queries end later.
   __device__ __forceinline__ void write_task(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows,
                                              int group) {
     const int first_row = pair.item.first_row + row;
@@ -88,7 +90,8 @@ class Producer {
     barrier_arrive(shared_.task_full);  // and with the task itself
   }
 
-  /// Copies queries. The lanes of a warp copy neighbouring chunks, of as many whole rows at a time as fit (head_dim 128: two).
+  /// Copies queries. The lanes of a warp copy neighbouring chunks, of as many whole rows at a time as fit (head_dim
+  /// 128: two).
   __device__ __forceinline__ void copy_queries(int first_row, int kv_head, int n_token_rows, int group) {
     const int n_rows = n_token_rows * group;
     const std::byte* from =
@@ -104,8 +107,8 @@ class Producer {
     }
   }
 
-  /// Copies a tile's keys and values, and writes its task as soon as the previous task was taken. Keys are copied ahead of the task
-  /// while there is room, the first ones even before the wait for the kernel before.
+  /// Copies a tile's keys and values, and writes its task as soon as the previous task was taken. Keys are copied
+  /// ahead of the task while there is room, the first ones even before the wait for the kernel before.
   __device__ __forceinline__ void copy_tile(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group,
                                             int ids) {
     const AttentionItem& item = pair.item;

@@ -15,11 +15,13 @@
 
 namespace baton::cuda {
 
-/// Enqueues every operation on one stream when it is called. Steps are uploaded to one address for the life of the backend.
-/// Invariant: device_ does not move and outlives whatever was made with it. Thread: engine only, one at a time.
+/// Enqueues every operation on one stream when it is called. Steps are uploaded to one address for the life of the
+/// backend. Invariant: device_ does not move and outlives whatever was made with it. Thread: engine only, one at a
+/// time.
 class CudaBackend final : public Backend {
  public:
-  /// Fails with a sentence where there is no driver, no device of that number, an old driver or device, or too little memory.
+  /// Fails with a sentence where there is no driver, no device of that number, an old driver or device, or too little
+  /// memory.
   static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);
   ~CudaBackend() override;
 

@@ -1,4 +1,5 @@
-/// One CUDA device, the stream on which all operations of a backend run, and what launches need to know about the device.
+/// One CUDA device, the stream on which all operations of a backend run, and what launches need to know about the
+/// device.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
-/// How fast a CUDA device reads and multiplies in attention, for the planner: measured where we could, else by what it has more
-/// or less of than a measured device. Host code without CUDA's headers. Rates are looked up and not measured when a model is
-/// loaded, because a plan decides in which order sums are made: two starts on one device must plan alike.
+/// How fast a CUDA device reads and multiplies in attention, for the planner: measured where we could, else by what it
+/// has more or less of than a measured device. Host code without CUDA's headers. Rates are looked up and not measured
+/// when a model is loaded, because a plan decides in which order sums are made: two starts on one device must plan
+/// alike.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-/// Elements of float tensors on the device: their types, their conversions to and from f32, and several of them in one access.
+/// Elements of float tensors on the device: their types, their conversions to and from f32, and several of them in one
+/// access.
 #pragma once
 
 #include <cstdint>

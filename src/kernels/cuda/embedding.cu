@@ -1,4 +1,5 @@
-/// The edges of the decoder on a CUDA device: rows resolved against the slot table, tokens to vectors, rows chosen for logits.
+/// The edges of the decoder on a CUDA device: rows resolved against the slot table, tokens to vectors, rows chosen for
+/// logits.
 #include "kernels/cuda/embedding.h"
 
 #include "kernels/cuda/elements.cuh"

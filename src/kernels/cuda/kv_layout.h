@@ -1,9 +1,10 @@
 /// The layout of keys and values in device memory, shared by host and device code.
 ///
-/// One layer is [block][K, then V][KV head], each (block, part, head) tile contiguous: [panel][token of the block][row bytes].
-/// A panel holds 128 bytes of each token (64 dimensions of a 16-bit type, 128 of an 8-bit type); the last panel holds 64 if that
-/// suffices. Inside a panel the 16-byte chunks of a token's row are permuted by the token's number, as Hopper's wgmma descriptors
-/// expect (128-byte and 64-byte swizzle). A plain copy of a run of tokens is therefore free of bank conflicts in shared memory:
+/// One layer is [block][K, then V][KV head], each (block, part, head) tile contiguous: [panel][token of the block][row
+/// bytes]. A panel holds 128 bytes of each token (64 dimensions of a 16-bit type, 128 of an 8-bit type); the last
+/// panel holds 64 if that suffices. Inside a panel the 16-byte chunks of a token's row are permuted by the token's
+/// number, as Hopper's wgmma descriptors expect (128-byte and 64-byte swizzle). A plain copy of a run of tokens is
+/// therefore free of bank conflicts in shared memory:
 ///
 ///     128-byte rows: chunk ^ (token & 7)          64-byte rows: chunk ^ ((token >> 1) & 3)
 ///

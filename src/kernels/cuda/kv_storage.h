@@ -13,12 +13,13 @@
 
 namespace baton::cuda {
 
-/// One allocation, [layer][block][layout()], every tile aligned to 1024 bytes. It uses the device's stream and is shorter-lived
-/// than the device. Thread: engine only.
+/// One allocation, [layer][block][layout()], every tile aligned to 1024 bytes. It uses the device's stream and is
+/// shorter-lived than the device. Thread: engine only.
 class CudaKvStorage final : public KvStorage {
  public:
-  /// Fails for a dtype other than bf16, f16 and f8_e4m3, a head_dim that is odd or over 256 and scales that no number can be
-  /// divided by (unsupported), and where the device has not the memory (out_of_memory, with what was asked and what is free).
+  /// Fails for a dtype other than bf16, f16 and f8_e4m3, a head_dim that is odd or over 256 and scales that no number
+  /// can be divided by (unsupported), and where the device has not the memory (out_of_memory, with what was asked and
+  /// what is free).
   static Result<std::unique_ptr<CudaKvStorage>> make(const Device& device, const KvShape& shape);
   ~CudaKvStorage() override;
 

@@ -1,5 +1,6 @@
-/// Overlapping launches: a kernel may start while the kernel before it in the stream ends (programmatic dependent launch). It may
-/// read what that kernel writes, and write what that kernel reads, only after wait_for_kernel_before().
+/// Overlapping launches: a kernel may start while the kernel before it in the stream ends (programmatic dependent
+/// launch). It may read what that kernel writes, and write what that kernel reads, only after
+/// wait_for_kernel_before().
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +9,8 @@
 
 namespace baton::cuda {
 
-/// The step buffer may be read without it, because it is uploaded before all kernels of a step. Does nothing before sm_90.
+/// The step buffer may be read without it, because it is uploaded before all kernels of a step. Does nothing before
+/// sm_90.
 __device__ __forceinline__ void wait_for_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,8 +1,9 @@
-/// Matrix products on a CUDA device: the only file that sees cuBLASLt, and who hands products of few rows to our own kernel.
+/// Matrix products on a CUDA device: the only file that sees cuBLASLt, and who hands products of few rows to our own
+/// kernel.
 ///
-/// Row-major out = x W^T is cuBLASLt's column-major out^T = (W^T)^T x^T, so nothing is transposed in memory. The algorithm of a
-/// product is asked for once for each shape, row bucket, alignment and output type, and kept. In batch-invariant mode every
-/// product is one of kInvariantRows rows, and what is missing is padded.
+/// Row-major out = x W^T is cuBLASLt's column-major out^T = (W^T)^T x^T, so nothing is transposed in memory. The
+/// algorithm of a product is asked for once for each shape, row bucket, alignment and output type, and kept. In
+/// batch-invariant mode every product is one of kInvariantRows rows, and what is missing is padded.
 #include "kernels/cuda/matmul.h"
 
 #include <algorithm>
@@ -186,7 +187,8 @@ class MatmulEngine::Impl {
                                                       size_bytes, free_bytes, total_bytes));
   }
 
-  /// Copies host elements into the matrix, front to back; other types are rounded on the device, a scratch buffer at a time.
+  /// Copies host elements into the matrix, front to back; other types are rounded on the device, a scratch buffer at a
+  /// time.
   void fill(CudaMatrix& matrix, ConstTensorView weight) {
     const std::size_t from_size = size_bytes(weight.dtype);
     const std::size_t to_size = size_bytes(matrix.dtype);
@@ -204,7 +206,8 @@ class MatmulEngine::Impl {
     check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
   }
 
-  /// Asks for the algorithms of single rows and of many, so that a shape without any is refused here and not in a step.
+  /// Asks for the algorithms of single rows and of many, so that a shape without any is refused here and not in a
+  /// step.
   Result<void> prepare(const CudaMatrix& matrix, std::string_view name) {
     for (const std::int64_t n_rows : {std::int64_t{1}, kInvariantRows, std::int64_t{4096}}) {
       const Product product{n_rows, matrix.n, matrix.k, matrix.dtype, DType::f32, kFullAlignment, kFullAlignment};
@@ -275,7 +278,8 @@ class MatmulEngine::Impl {
                  "matmul");
   }
 
-  /// The same for an out of any float type: those that cuBLASLt does not write are rounded from f32, some rows at a time.
+  /// The same for an out of any float type: those that cuBLASLt does not write are rounded from f32, some rows at a
+  /// time.
   void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const ConstTensorView& bias, const TensorView& out) {
     const ConstTensorView weight{matrix.data, matrix.dtype, {matrix.n, matrix.k}};
     if (can_multiply_skinny(device_, x, weight, out) && (bias.data == nullptr || bias.dtype == out.dtype))
@@ -305,8 +309,8 @@ class MatmulEngine::Impl {
     convert(device_, tile_out.data, DType::f32, out.data, out.dtype, out.shape.n_elements());
   }
 
-  /// Multiplies 2048 random rows, then the first of them in numbers from 1 to 256, then from another place of the tile, and
-  /// compares bits.
+  /// Multiplies 2048 random rows, then the first of them in numbers from 1 to 256, then from another place of the
+  /// tile, and compares bits.
   Result<void> prove(const CudaMatrix& matrix, std::string_view name) {
     constexpr std::int64_t kRows = 2048;
     std::mt19937 random(1);

@@ -16,15 +16,15 @@ inline constexpr std::int64_t kInvariantRows = 32;
 /// Makes and multiplies packed weights. Thread: engine only.
 class MatmulEngine {
  public:
-  /// `device` is kept by reference and must outlive this object. Fails if cuBLASLt cannot start or the device has no memory for
-  /// its workspace.
+  /// `device` is kept by reference and must outlive this object. Fails if cuBLASLt cannot start or the device has no
+  /// memory for its workspace.
   static Result<std::unique_ptr<MatmulEngine>> make(const Device& device, bool batch_invariant);
   ~MatmulEngine();
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  /// Copies [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is proven: rows alone, at every
-  /// place of a tile and among 2048 must come out equal, or the weight is refused by name. Waits for the stream.
+  /// Copies [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is proven: rows alone, at
+  /// every place of a tile and among 2048 must come out equal, or the weight is refused by name. Waits for the stream.
   Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name);
 
   /// See matmul in kernels/ops.h.

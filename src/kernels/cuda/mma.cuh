@@ -1,5 +1,6 @@
-/// Instructions of the matrix units and of asynchronous copies, one function each. Fragment layouts are those of the PTX manual for
-/// mma.m16n8k16 and wgmma.m64nNk16; the accumulators and the register operand A of both have the same layout.
+/// Instructions of the matrix units and of asynchronous copies, one function each. Fragment layouts are those of the
+/// PTX manual for mma.m16n8k16 and wgmma.m64nNk16; the accumulators and the register operand A of both have the same
+/// layout.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +67,8 @@ __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_
 
 // --- matrix fragments ---
 
-/// Returns `address` so that loads through it cannot be moved before this point. Matrix loads are not volatile, so that the
-/// compiler may reorder and overlap them; addresses that pass through here keep them behind a barrier.
+/// Returns `address` so that loads through it cannot be moved before this point. Matrix loads are not volatile, so
+/// that the compiler may reorder and overlap them; addresses that pass through here keep them behind a barrier.
 __device__ __forceinline__ std::uint32_t as_of_now(std::uint32_t address) {
   asm volatile("" : "+r"(address)::"memory");
   return address;
@@ -140,9 +141,9 @@ __device__ __forceinline__ void named_barrier(int id, int n_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
 }
 
-/// Keeps matmuls on their side of this point: those that produce these accumulators, and the loads that feed them, are done before
-/// it; those that use them begin after it. Asynchronous matmuls need it. So do ordinary ones, before the shared memory that they
-/// read is reused.
+/// Keeps matmuls on their side of this point: those that produce these accumulators, and the loads that feed them, are
+/// done before it; those that use them begin after it. Asynchronous matmuls need it. So do ordinary ones, before the
+/// shared memory that they read is reused.
 template <int n>
 __device__ __forceinline__ void own_accumulators(float (&c)[n][4]) {
 #pragma unroll
@@ -176,8 +177,8 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Descriptor of a matrix in 128-byte swizzled rows: address, byte strides between repetitions along the leading and the other
-/// axis.
+/// Descriptor of a matrix in 128-byte swizzled rows: address, byte strides between repetitions along the leading and
+/// the other axis.
 __device__ __forceinline__ std::uint64_t wgmma_descriptor(std::uint32_t address, int leading_bytes, int stride_bytes) {
   return (std::uint64_t{1} << 62) | (static_cast<std::uint64_t>(stride_bytes >> 4) << 32) |
          (static_cast<std::uint64_t>(leading_bytes >> 4) << 16) | ((address & 0x3ffffu) >> 4);

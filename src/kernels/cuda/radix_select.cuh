@@ -1,5 +1,5 @@
-/// Finds which tokens top-k and top-p keep, without sorting: a radix search for the least likely of them, by one block of threads
-/// over the logits of one sample. Weights are integers, so that no sum depends on the order of the threads.
+/// Finds which tokens top-k and top-p keep, without sorting: a radix search for the least likely of them, by one block
+/// of threads over the logits of one sample. Weights are integers, so that no sum depends on the order of the threads.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace baton::cuda {
 inline constexpr int kSampleThreads = 1024;
 inline constexpr int kIdsAtOnce = 4;  ///< ids that share one Philox number
 
-/// A candidate's rank as an integer: the bits of its logit, made monotone, followed by its inverted id. All places differ, and a
-/// larger place is more likely.
+/// A candidate's rank as an integer: the bits of its logit, made monotone, followed by its inverted id. All places
+/// differ, and a larger place is more likely.
 using Place = std::uint64_t;
 inline constexpr int kIdBits = 22;
 inline constexpr int kPlaceBits = 32 + kIdBits;
@@ -21,8 +21,8 @@ inline constexpr int kPlaceBits = 32 + kIdBits;
 inline constexpr int kDigitBits = 11;
 inline constexpr int kBins = 1 << kDigitBits;
 inline constexpr int kBinsPerThread = kBins / kSampleThreads;
-/// A candidate's mass exp(...) <= 1 is counted in units of 2^-40. Masses that round to 0 among four million candidates add up to at
-/// most 4e-6 of the mass of the most likely one, and 2^22 times 2^40 fits 64 bits.
+/// A candidate's mass exp(...) <= 1 is counted in units of 2^-40. Masses that round to 0 among four million candidates
+/// add up to at most 4e-6 of the mass of the most likely one, and 2^22 times 2^40 fits 64 bits.
 inline constexpr int kMassBits = 40;
 
 __device__ inline std::uint32_t monotone_bits(float value) {
@@ -132,8 +132,8 @@ struct ByMass {
   }
 };
 
-/// The bin in which the weights, counted from the last bin down, reach `wanted`: found_bin, what is wanted inside of it
-/// (found_rest) and how many candidates it holds (found_count).
+/// The bin in which the weights, counted from the last bin down, reach `wanted`: found_bin, what is wanted inside of
+/// it (found_rest) and how many candidates it holds (found_count).
 __device__ inline void find_bin(SearchShared& shared, std::uint64_t wanted) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -166,8 +166,9 @@ __device__ inline void find_bin(SearchShared& shared, std::uint64_t wanted) {
   __syncthreads();
 }
 
-/// The least place of the smallest set of most likely candidates whose weight reaches `wanted`, which is over 0 and at most the
-/// weight of all; candidates are the places from `lowest` on. By count, `wanted` may end with a whole bin, which saves digits.
+/// The least place of the smallest set of most likely candidates whose weight reaches `wanted`, which is over 0 and at
+/// most the weight of all; candidates are the places from `lowest` on. By count, `wanted` may end with a whole bin,
+/// which saves digits.
 template <class Weight>
 __device__ Place least_place(const Logits& logits, SearchShared& shared, Place lowest, std::uint64_t wanted, Weight weight) {
   Place prefix = 0;

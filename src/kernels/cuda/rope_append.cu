@@ -1,5 +1,6 @@
-/// Rotates each row's heads in f32, rounds queries to q's dtype and keys and values to the storage's: one launch, one thread
-/// for eight dimensions of what is written. It waits for memory and little else, so dtypes are looked at when it runs.
+/// Rotates each row's heads in f32, rounds queries to q's dtype and keys and values to the storage's: one launch, one
+/// thread for eight dimensions of what is written. It waits for memory and little else, so dtypes are looked at when
+/// it runs.
 #include "kernels/cuda/rope_append.h"
 
 #include <cuda_bf16.h>
@@ -180,8 +181,8 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int po
   }
 }
 
-/// Grid: x the row, y and the threads its chunks: those of the queries, then of the keys, then of the values, head by head.
-/// kWholeChunks: head_dim and half are multiples of 8 and everything is aligned to 16 bytes.
+/// Grid: x the row, y and the threads its chunks: those of the queries, then of the keys, then of the values, head by
+/// head. kWholeChunks: head_dim and half are multiples of 8 and everything is aligned to 16 bytes.
 template <bool kWholeChunks>
 __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_constant__ Params p) {
   let_next_kernel_start();  // attention, which fetches older keys meanwhile

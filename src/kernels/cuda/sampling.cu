@@ -1,5 +1,6 @@
-/// Sampling on a CUDA device: one block for each sample. The remaining candidates are described by the least likely of them, so
-/// nothing is sorted. For few samples with large vocabularies a launch before finds the most likely tokens with more blocks.
+/// Sampling on a CUDA device: one block for each sample. The remaining candidates are described by the least likely of
+/// them, so nothing is sorted. For few samples with large vocabularies a launch before finds the most likely tokens
+/// with more blocks.
 #include "kernels/cuda/sampling.h"
 
 #include <algorithm>
@@ -399,8 +400,8 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
                             static_cast<std::int32_t>(n_parts),
                             rows_are_aligned(n_vocab, args.logits)};
   if (n_parts > 1) {
-    // Parts are multiples of kIdsAtOnce tokens; the last may be shorter. None is empty, because a part has more tokens than
-    // there are parts.
+    // Parts are multiples of kIdsAtOnce tokens; the last may be shorter. None is empty, because a part has more tokens
+    // than there are parts.
     const std::int64_t part_length = (n_vocab + n_parts * kIdsAtOnce - 1) / (n_parts * kIdsAtOnce) * kIdsAtOnce;
     launch_overlapped(device, most_likely_kernel, dim3(static_cast<unsigned>(n_parts), n_samples), kSampleThreads, 0,
                       "sample: the most likely", params, static_cast<std::int32_t>(part_length));

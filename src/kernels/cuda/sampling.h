@@ -8,8 +8,8 @@
 
 namespace baton::cuda {
 
-/// Device memory that launches use one after the other. The backend allocates it once and never resizes it, because captured graphs
-/// contain its address.
+/// Device memory that launches use one after the other. The backend allocates it once and never resizes it, because
+/// captured graphs contain its address.
 struct SampleWorkspace {
   float* originals = nullptr;  ///< room for the logit of each bias and count of a step
   std::int32_t n_originals = 0;
@@ -17,8 +17,8 @@ struct SampleWorkspace {
   std::int32_t n_places = 0;
 };
 
-/// See sample in kernels/ops.h. Takes vocabularies of up to 4,194,304 tokens. A sample, list, slot or token outside its
-/// table stops the device.
+/// See sample in kernels/ops.h. Takes vocabularies of up to 4,194,304 tokens. A sample, list, slot or token outside
+/// its table stops the device.
 void sample(const Device& device, const SampleWorkspace& workspace, const SampleArgs& args);
 
 }  // namespace baton::cuda

@@ -1,10 +1,11 @@
-/// Skinny GEMM: persistent blocks whose threads divide k among them. Each thread keeps several loads of several weight rows in
-/// flight, from one group of weight rows into the next. The rows of x are in shared memory. Memory bandwidth is the limit, so
-/// multiplying by FMA costs nothing.
+/// Skinny GEMM: persistent blocks whose threads divide k among them. Each thread keeps several loads of several weight
+/// rows in flight, from one group of weight rows into the next. The rows of x are in shared memory. Memory bandwidth
+/// is the limit, so multiplying by FMA costs nothing.
 ///
-/// A block's first loads overlap the end of the kernel before, because weights are older than any step. However, norms and
-/// activations do not let this kernel start while they still run (let_next_kernel_start): a block that finds its multiprocessor
-/// busy starts late, and the whole GEMM ends late (Llama-3-8B, one request, an H200: 4.9 instead of 4.4 ms a step).
+/// A block's first loads overlap the end of the kernel before, because weights are older than any step. However, norms
+/// and activations do not let this kernel start while they still run (let_next_kernel_start): a block that finds its
+/// multiprocessor busy starts late, and the whole GEMM ends late (Llama-3-8B, one request, an H200: 4.9 instead of 4.4
+/// ms a step).
 #include "kernels/cuda/skinny_gemm.h"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kResidents = 2;  ///< blocks a multiprocessor
-/// Weight rows that a block multiplies together, so that a chunk of x is read from shared memory once for four of them.
+/// Weight rows that a block multiplies together, so that a chunk of x is read from shared memory once for four of
+/// them.
 constexpr int kGroup = 4;
 /// Loads of each weight row in flight: 16 x 16 bytes a thread, 128 KB a multiprocessor.
 constexpr int kAhead = 4;
@@ -57,7 +59,8 @@ __device__ __forceinline__ void unpack(const uint4& words, float (&to)[kChunk]) 
   }
 }
 
-/// Sums each of `kValues` (a power of two) values over the warp; afterwards lane l has that of value l / (32 / kValues).
+/// Sums each of `kValues` (a power of two) values over the warp; afterwards lane l has that of value l / (32 /
+/// kValues).
 template <int kValues, int kDistance = kWarpSize / 2, int kAll>
 __device__ __forceinline__ float sum_over_warp(float (&values)[kAll]) {
   if constexpr (kDistance == 0) {

@@ -5,8 +5,8 @@ namespace baton::cuda {
 
 inline constexpr int kWarpSize = 32;
 
-/// Joins one value of each thread by `join`, which must commute. Every thread gets the result. blockDim.x is a multiple of 32.
-/// `shared` has room for one value of each warp and may be reused at once.
+/// Joins one value of each thread by `join`, which must commute. Every thread gets the result. blockDim.x is a
+/// multiple of 32. `shared` has room for one value of each warp and may be reused at once.
 template <class T, class Join>
 __device__ T block_join(T value, T* shared, Join join) {
   for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
