@@ -86,12 +86,8 @@ Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::
   return {};
 }
 
-int run(int argc, char** argv) {
-  CLI::App app(kIntroduction, "baton");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", [] { return version_text(); });
-  app.get_formatter()->column_width(36);
-
+/// What the subcommands are told. The parser writes to it while it reads the command line.
+struct CommandOptions {
   ServeCommandOptions serve;
   GenerateOptions generate;
   ChatOptions chat;
@@ -101,7 +97,11 @@ int run(int argc, char** argv) {
   StreamBenchOptions stream_bench;
   SimulateOptions simulate;
   std::string command_line;
+};
 
+/// Adds all subcommands; `options` must outlive the parser.
+std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
+  auto& [serve, generate, chat, demo, decode_bench, attention_bench, stream_bench, simulate, command_line] = options;
   std::vector<Command> commands;
   const auto add = [&](CLI::App& parent, const char* name, const char* help, const auto& add_options,
                        std::function<int()> body) {
@@ -140,6 +140,16 @@ int run(int argc, char** argv) {
       *bench, "stream", "Many clients that read streams of a running server, and what they cost it",
       [&](CLI::App& sub) { add_stream_bench_options(sub, stream_bench); },
       [&] { return stream_bench_main(stream_bench, command_line); });
+  return commands;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kIntroduction, "baton");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", [] { return version_text(); });
+  app.get_formatter()->column_width(36);
+  CommandOptions options;
+  const std::vector<Command> commands = add_commands(app, options);
 
   auto words = words_of(argc, argv);
   if (!words) {
@@ -150,7 +160,7 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "baton: {}\n", known.error().message);
     return 2;
   }
-  command_line = join_words(*words);
+  options.command_line = join_words(*words);
   try {
     std::vector<std::string> reversed(words->rbegin(), words->rend());
     app.parse(reversed);

@@ -216,19 +216,18 @@ void gelu(Backend& backend, const GeluArgs& args);
 /// Log-probabilities are those of softmax(logits) as they came. Then, in this order, in f32:
 ///
 ///     biases      x += bias
-///     penalties   of a listed token with count n (one more if counts_last_token and it is the slot's last token; that one
-///     joins the
-///                 list if it is not there):  x = x > 0 ? x / repetition : x * repetition;  if n > 0: x -= presence + frequency
-///                 n
-///     forbidden   bans (of any `after`, or of the slot's last token), stop ids before min_tokens, all but `allowed` if there
-///     are any
+///     penalties   of a listed token with count n:  x = x > 0 ? x / repetition : x * repetition
+///                                                  if n > 0:  x -= presence + frequency n
+///                 With counts_last_token the slot's last token counts once more, and joins the list if it is not there.
+///     forbidden   bans (with any `after`, or with the slot's last token), stop ids before min_tokens, and all tokens
+///                 but `allowed` if there are any
 ///
-/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise probabilities are softmax(x /
-/// temperature), cut to those of at least min_p times the largest, of these to the top_k largest, then to the smallest
-/// set whose share of what is left reaches top_p (ties by smaller id), and the token is the maximum of log p + Gumbel
-/// noise, whose bits are Philox4x32-10 of key seed and counter (n_generated, token id): the same in any batch. A NaN
-/// among the logits ends the sequence with FinishedBy::not_a_number. A sample with `scored` reports that token's
-/// log-probability and rank, reads and changes no slot.
+/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise the probabilities are softmax(x /
+/// temperature). min_p keeps those of at least min_p times the largest; of these top_k keeps the largest; of these top_p
+/// keeps the smallest set whose share reaches top_p (ties by smaller id). The token is the maximum of log p + Gumbel
+/// noise, with Philox4x32-10 numbers of key seed and counter (n_generated, token id), so it is the same in any batch. A
+/// NaN among the logits ends the sequence with FinishedBy::not_a_number. A sample with `scored` reports that token's
+/// log-probability and rank; it neither reads nor changes a slot.
 struct SampleArgs {
   StepView step;
   TensorView logits;

@@ -51,8 +51,9 @@ struct HttpLimits {
   std::size_t max_header_bytes = 64 * 1024;
   std::size_t max_header_count = 256;
   std::size_t max_body_bytes = 32 * 1024 * 1024;
-  std::size_t max_pipelined_bytes = 64 * 1024;     ///< read ahead while an answer is being sent
-  std::size_t max_unsent_bytes = 4 * 1024 * 1024;  ///< of a stream whose client does not read; with more the connection is closed
+  std::size_t max_pipelined_bytes = 64 * 1024;  ///< read ahead while an answer is being sent
+  std::size_t max_unsent_bytes =
+      4 * 1024 * 1024;  ///< of a stream whose client does not read; with more the connection is closed
   std::size_t max_connections = 8192;
   std::int64_t header_timeout_ms = 20'000;  ///< from a request's first byte, or the connection's start, to its header's end
   std::int64_t body_timeout_ms = 120'000;   ///< from there to the body's end

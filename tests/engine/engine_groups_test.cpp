@@ -19,7 +19,20 @@ using testing::run_requests;
 constexpr std::int32_t kWindow = 40;
 constexpr std::int32_t kBlockLen = 16;
 
-class EngineGroups : public testing::EngineOnDevice {};
+class EngineGroups : public testing::EngineOnDevice {
+ protected:
+  /// The same greedy tokens, and log-probabilities within roundings for as long as the tokens are the same.
+  void expect_equal_answers(const std::vector<Generated>& got, const std::vector<Generated>& expected) const {
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i));
+      expect_same_tokens(got[i], expected[i]);
+      ASSERT_EQ(got[i].logprobs.size(), expected[i].logprobs.size());
+      for (std::size_t n = 0; n < got[i].logprobs.size() && got[i].tokens[n] == expected[i].tokens[n]; ++n)
+        EXPECT_NEAR(got[i].logprobs[n], expected[i].logprobs[n], 1e-4F + logprob_tolerance()) << "token " << n;
+    }
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Devices, EngineGroups, testing::engine_devices(), testing::name_of_device);
 
 /// Four layers, of which every other one sees 40 keys: two groups. With `all_windows`, those see 70, and none all.
@@ -36,16 +49,6 @@ ModelSpec windowed_spec(bool all_windows = false) {
 std::int32_t n_held(const Engine& engine, int group) {
   return engine.info().cache_groups[static_cast<std::size_t>(group)].n_blocks -
          static_cast<std::int32_t>(engine.free_blocks(group).size());
-}
-
-void expect_equal_answers(const std::vector<Generated>& got, const std::vector<Generated>& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].tokens, expected[i].tokens) << "request " << i;
-    ASSERT_EQ(got[i].logprobs.size(), expected[i].logprobs.size());
-    for (std::size_t n = 0; n < got[i].logprobs.size(); ++n)
-      EXPECT_NEAR(got[i].logprobs[n], expected[i].logprobs[n], 1e-4) << "request " << i << ", token " << n;
-  }
 }
 
 TEST_P(EngineGroups, give_back_blocks_behind_a_window_and_no_others) {
