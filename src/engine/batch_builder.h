@@ -19,8 +19,8 @@ struct LayerGroup {
   std::int32_t n_layers = 0;
 };
 
-/// One sequence's share of a step's attention. Bytes are of keys and values over all layers of the rank; what several read
-/// together is shared by their rows.
+/// One sequence's share of a step's attention. Bytes are of keys and values over all layers of the rank; what several
+/// read together is shared by their rows.
 struct SequenceReads {
   SequenceId id;
   std::int64_t kv_bytes_requested = 0;
@@ -37,17 +37,18 @@ struct BuiltStep {
   std::vector<std::span<const TokenId>> drafts_of_sample = {};
   std::vector<SequenceReads> reads = {};  ///< of each sequence, in batch order
   std::vector<RelayNode> nodes = {};      ///< shared reads of the layer group that has most
-  std::int64_t kv_bytes_requested = 0;  ///< sums over reads
+  std::int64_t kv_bytes_requested = 0;    ///< sums over reads
   std::int64_t kv_bytes_saved = 0;
 };
 
-/// The outcomes of a step's results, in plan order, for those of its sequences that `find_live` finds; it gives null for one
-/// that has ended.
+/// The outcomes of a step's results, in plan order, for those of its sequences that `find_live` finds; it gives null
+/// for one that has ended.
 std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
                                       const std::function<const Sequence*(SequenceId)>& find_live);
 
-/// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned from
-/// them. The same plan and sequences give the same buffer; only memory is kept from step to step. Thread: engine only.
+/// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned
+/// from them. The same plan and sequences give the same buffer; only memory is kept from step to step. Thread: engine
+/// only.
 class BatchBuilder {
  public:
   BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options);
@@ -57,8 +58,8 @@ class BatchBuilder {
   /// Whether the steps built from now on read shared nodes once for all.
   void set_relay(bool relay) { options_.relay = relay; }
 
-  /// `find` gives the sequence of an id of the plan, as the plan left it. The sequences' token counts are brought up to date,
-  /// and the prompt tokens that the step scores are counted as scored: call it once for a plan.
+  /// `find` gives the sequence of an id of the plan, as the plan left it. The sequences' token counts are brought up
+  /// to date, and the prompt tokens that the step scores are counted as scored: call it once for a plan.
   BuiltStep build(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find);
 
  private:

@@ -10,10 +10,11 @@
 
 namespace baton {
 
-/// Numbers [0, n_blocks) with a count of holders each: the sequences whose block table names the block, and the prefix tree.
+/// Numbers [0, n_blocks) with a count of holders each: the sequences whose block table names the block, and the prefix
+/// tree.
 ///
-/// Invariants (check_invariants): a block is in the free list exactly once if its count is 0, else never. The block freed last
-/// is handed out first, so that memory nobody needed yet stays untouched. Thread: engine only.
+/// Invariants (check_invariants): a block is in the free list exactly once if its count is 0, else never. The block
+/// freed last is handed out first, so that memory nobody needed yet stays untouched. Thread: engine only.
 class BlockPool {
  public:
   explicit BlockPool(std::int32_t n_blocks);

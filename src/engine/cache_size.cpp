@@ -59,7 +59,8 @@ class GroupSizes {
   std::vector<std::int64_t> most_each_;  ///< what each of many sequences holds at most, rows in flight apart
 };
 
-/// Gives the groups without a window what the others leave; without such groups, to all in proportion what was asked for.
+/// Gives the groups without a window what the others leave; without such groups, to all in proportion what was asked
+/// for.
 void share_rest(const CacheSizeOptions& options, const GroupSizes& by_need, std::int64_t bytes,
                 std::vector<std::int64_t>& sizes) {
   std::int64_t rest = bytes;

@@ -29,17 +29,17 @@ struct CacheSizeOptions {
 /// Of a host's free memory at most this share is taken unasked.
 inline constexpr double kHostMemoryShare = 0.25;
 
-/// Contexts of max_model_len that a cache whose size is chosen here has room for besides those that run: pinned prompts, and
-/// what earlier requests left to be found again.
+/// Contexts of max_model_len that a cache whose size is chosen here has room for besides those that run: pinned
+/// prompts, and what earlier requests left to be found again.
 inline constexpr std::int32_t kKeptContexts = 8;
 
 /// Shares what was asked for among the layer groups, or memory_utilization of the free memory (of a host's at most
 /// kHostMemoryShare), but then no more than max_num_seqs + kKeptContexts sequences of max_model_len could fill.
 ///
-/// A group with a window gets what so many sequences of one length fill, for the longest length at which they fit in all
-/// groups: no more than their windows and the rows in flight, and no less than a sequence of max_model_len alone needs.
-/// Groups without a window share the rest alike. Errors: out_of_memory if one sequence of max_model_len does not fit (both
-/// numbers), invalid_request.
+/// A group with a window gets what so many sequences of one length fill, for the longest length at which they fit in
+/// all groups: no more than their windows and the rows in flight, and no less than a sequence of max_model_len alone
+/// needs. Groups without a window share the rest alike. Errors: out_of_memory if one sequence of max_model_len does
+/// not fit (both numbers), invalid_request.
 Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& options);
 
 /// Pins the cached whole blocks of a prefix. Errors, and then nothing is pinned: out_of_memory if more than

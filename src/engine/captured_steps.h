@@ -30,8 +30,8 @@ class CapturedSteps {
   /// The numbers of rows that are captured when `max_rows` is the most: ascending, the last is max_rows.
   static std::vector<std::int32_t> sizes(std::int32_t max_rows);
 
-  /// Enqueues the forward of an uploaded step: its logits [n_samples, n_vocab] f32, as Model::forward gives them. Nothing is
-  /// enqueued for a step that no graph serves.
+  /// Enqueues the forward of an uploaded step: its logits [n_samples, n_vocab] f32, as Model::forward gives them.
+  /// Nothing is enqueued for a step that no graph serves.
   std::optional<TensorView> forward(const StepView& step);
   /// Enqueues the sampling of a step from the logits that its forward, captured or not, leaves. False, and nothing is
   /// enqueued, for a step that no graph serves.

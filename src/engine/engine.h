@@ -34,17 +34,17 @@ struct EngineOptions {
   std::int64_t kv_cache_bytes = 0;  ///< 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
   DType kv_dtype = DType::bf16;
-  bool enforce_eager = false;               ///< no graphs of decode steps
-  std::int32_t max_num_queued_reqs = 0;     ///< 0: no limit
-  std::int32_t max_pinned_blocks = 0;       ///< 0: what leaves room for a sequence of max_model_len
-  std::int32_t step_timeout_ms = 60'000;    ///< a step that lasts longer makes the engine stuck; 0: never
-  std::uint64_t seed = 0;                   ///< for requests without one
-  SpeculationOptions speculation = {};      ///< of requests that do not say
+  bool enforce_eager = false;             ///< no graphs of decode steps
+  std::int32_t max_num_queued_reqs = 0;   ///< 0: no limit
+  std::int32_t max_pinned_blocks = 0;     ///< 0: what leaves room for a sequence of max_model_len
+  std::int32_t step_timeout_ms = 60'000;  ///< a step that lasts longer makes the engine stuck; 0: never
+  std::uint64_t seed = 0;                 ///< for requests without one
+  SpeculationOptions speculation = {};    ///< of requests that do not say
   /// Block list entries of a step (one for each block that a sequence reads by itself), 0: what max_num_seqs sequences
   /// of max_model_len have, at most kMaxBlockEntries. Sequences that could come to more wait.
   std::int32_t max_block_entries = 0;
   std::int32_t max_list_entries = kMaxListEntries;  ///< of a step's penalties, biases, bans and allowed ids
-  std::vector<TokenId> eos_token_ids = {};  ///< end-of-sequence ids besides the model's (generation_config.json)
+  std::vector<TokenId> eos_token_ids = {};          ///< end-of-sequence ids besides the model's (generation_config.json)
 };
 
 /// A registered prefix: its full blocks are computed, and pinned until it is removed.
@@ -73,37 +73,38 @@ struct EngineInfo {
   BackendInfo backend;
 };
 
-/// Runs a model for many requests. The order of one step is plan, enqueue, commit of the step before: plan(n+1) ends before
-/// commit(n) begins.
+/// Runs a model for many requests. The order of one step is plan, enqueue, commit of the step before: plan(n+1) ends
+/// before commit(n) begins.
 ///
-/// Thread: `step`, `stop`, `check_invariants` and destruction belong to one thread, which may hand the steps to one of the
-/// engine's own by `start`; everything else may be called from any thread.
+/// Thread: `step`, `stop`, `check_invariants` and destruction belong to one thread, which may hand the steps to one of
+/// the engine's own by `start`; everything else may be called from any thread.
 class Engine {
  public:
-  /// Sizes the KV cache (see choose_cache_groups) and allocates everything. Errors: out_of_memory, invalid_request (an option out
-  /// of range).
+  /// Sizes the KV cache (see choose_cache_groups) and allocates everything. Errors: out_of_memory, invalid_request (an
+  /// option out of range).
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, std::unique_ptr<Backend> backend,
                                                 std::unique_ptr<Model> model);
   ~Engine();
 
-  /// Takes a request in. Errors: invalid_request (prompt empty or too long, a parameter out of range: the field is named),
-  /// unavailable (queue full, or shutting down).
+  /// Takes a request in. Errors: invalid_request (prompt empty or too long, a parameter out of range: the field is
+  /// named), unavailable (queue full, or shutting down).
   Result<RequestId> submit(Request request);
-  /// Ends a sequence whose text met a stop string, or all sequences of a request that nobody waits for. Tokens that were in
-  /// flight are dropped. No-op for what has ended.
+  /// Ends a sequence whose text met a stop string, or all sequences of a request that nobody waits for. Tokens that
+  /// were in flight are dropped. No-op for what has ended.
   void finish(RequestId request, std::int32_t index, FinishReason reason);
   void cancel(RequestId request);
 
   /// Waits for news, at most `timeout`; empty if there is none. One consumer.
   std::vector<Event> wait_events(std::chrono::milliseconds timeout);
 
-  /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is done;
-  /// before `start` it steps on the caller's thread. Errors: invalid_request (name taken, prompt too long, no prefix caching),
-  /// out_of_memory (more than max_pinned_blocks would be pinned, or a sequence of max_model_len would no longer fit),
-  /// unavailable (shutting down, or removed meanwhile).
+  /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is
+  /// done; before `start` it steps on the caller's thread. Errors: invalid_request (name taken, prompt too long, no
+  /// prefix caching), out_of_memory (more than max_pinned_blocks would be pinned, or a sequence of max_model_len would
+  /// no longer fit), unavailable (shutting down, or removed meanwhile).
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
-  /// Frees the name at once, and from the next step on lets what only this prefix pinned be evicted; sequences that use it keep
-  /// it. The prefill of one that is being computed ends with the steps in flight, and with it the wait for it. Errors: not_found.
+  /// Frees the name at once, and from the next step on lets what only this prefix pinned be evicted; sequences that
+  /// use it keep it. The prefill of one that is being computed ends with the steps in flight, and with it the wait for
+  /// it. Errors: not_found.
   Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
 
@@ -113,8 +114,8 @@ class Engine {
   /// One step on the caller's thread, for programs without `start`: false if there was nothing to do.
   bool step();
 
-  /// Lets the steps planned from now on relay, or not: both kinds of attention measured over one model and cache. info() says
-  /// what the engine started with. Thread: the steps' own.
+  /// Lets the steps planned from now on relay, or not: both kinds of attention measured over one model and cache.
+  /// info() says what the engine started with. Thread: the steps' own.
   void set_relay(bool relay);
 
   /// Refuses new requests and cancels the prefills of prefixes from now on. Requests that were taken in go on.

@@ -52,8 +52,8 @@ std::int32_t max_prefill_of(const EngineOptions& options, const BackendTuning& t
   return std::min(wanted, options.max_num_batched_tokens);
 }
 
-/// Partial attention states that a step may have: what every row would need if its whole context were cut into chunks, within
-/// 128 MB; with fewer the plan cuts less.
+/// Partial attention states that a step may have: what every row would need if its whole context were cut into chunks,
+/// within 128 MB; with fewer the plan cuts less.
 std::int32_t max_partials_of(const EngineOptions& options, const ModelSpec& spec, std::int32_t max_model_len) {
   const std::int64_t wanted = static_cast<std::int64_t>(options.max_num_batched_tokens) * (max_model_len / kAttentionChunk + 2);
   std::int64_t bytes_each = 0;
@@ -76,7 +76,8 @@ std::int32_t max_scores_of(const EngineOptions& options, const ModelSpec& spec) 
 
 std::int32_t max_drafts_of(const EngineOptions& options, const ModelSpec& spec) { return max_scores_of(options, spec) / 2; }
 
-/// The most that a step can hold, for all layer groups alike. `n_dealt_workers`: to whom plans assign pairs; 0: plans do not.
+/// The most that a step can hold, for all layer groups alike. `n_dealt_workers`: to whom plans assign pairs; 0: plans
+/// do not.
 Result<StepBounds> bounds_of(const EngineOptions& options, const ModelSpec& spec, std::span<const LayerGroup> groups,
                              std::int32_t n_dealt_workers, std::int32_t max_model_len) {
   const std::int32_t max_scores = max_scores_of(options, spec);
@@ -107,8 +108,8 @@ Result<StepBounds> bounds_of(const EngineOptions& options, const ModelSpec& spec
   return bounds;
 }
 
-/// Captures decode steps where the backend gains by it, up to the rows of one in which all sequences run and draft. Capturing
-/// takes time and memory, so it is logged.
+/// Captures decode steps where the backend gains by it, up to the rows of one in which all sequences run and draft.
+/// Capturing takes time and memory, so it is logged.
 Result<void> capture_steps(Executor& executor, const EngineOptions& options, const BackendTuning& tuning) {
   const std::int32_t n_rows = std::min(tuning.max_captured_rows, options.max_num_seqs * (1 + options.speculation.n_tokens));
   if (options.enforce_eager || n_rows == 0) return {};

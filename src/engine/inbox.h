@@ -21,8 +21,8 @@ struct FinishCommand {
   std::optional<std::int32_t> index;  ///< absent: all sequences of the request
   FinishReason reason = FinishReason::abort;
 };
-/// What callers asked for since the engine's thread last looked. Guarded by the engine's mutex. The order of kinds does not
-/// matter: what is finished was submitted before.
+/// What callers asked for since the engine's thread last looked. Guarded by the engine's mutex. The order of kinds
+/// does not matter: what is finished was submitted before.
 struct Inbox {
   std::vector<SubmitCommand> submits;
   std::vector<FinishCommand> finishes;

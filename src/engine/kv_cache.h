@@ -122,8 +122,9 @@ class KvCache {
   bool reserve(BlockTable& table, std::int32_t n_positions);
   /// Gives back private blocks that the first `n_positions` do not need.
   void shorten(BlockTable& table, std::int32_t n_positions);
-  /// Gives back the blocks that no row from `position` on sees. No enqueued step may have a row before `position`. What
-  /// a row behind the first `prompt_len` tokens sees is kept longer than the rest: the prompt may be asked for again.
+  /// Gives back the blocks that no row from `position` on sees. No enqueued step may have a row before `position`.
+  /// What a row behind the first `prompt_len` tokens sees is kept longer than the rest: the prompt may be asked for
+  /// again.
   void free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len);
   /// Puts the table's private entries that `n_filled` tokens fill into the tree, for steps from `usable_from` on.
   /// Stops at an entry whose equal is there: that one, and those after it, stay private until release. But where

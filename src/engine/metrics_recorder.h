@@ -13,8 +13,9 @@ namespace baton {
 /// What is to be told of a step that does not end.
 EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache);
 
-/// Every number is written in one place. Times are seconds in metrics and milliseconds in statistics. Fills of prefixes are not
-/// requests and are counted by steps and bytes only. Thread: engine only; `metrics()` may be read by any.
+/// Every number is written in one place. Times are seconds in metrics and milliseconds in statistics. Fills of
+/// prefixes are not requests and are counted by steps and bytes only. Thread: engine only; `metrics()` may be read by
+/// any.
 class MetricsRecorder {
  public:
   using Time = Sequence::Clock::time_point;
@@ -28,8 +29,8 @@ class MetricsRecorder {
   /// A request was taken in, to have `n_sequences` / all of them have ended, the longest with `n_generated` tokens.
   void arrived(std::int32_t n_sequences) { metrics_.request_params_n.observe(n_sequences); }
   void request_ended(std::int32_t n_generated) { metrics_.request_max_num_generation_tokens.observe(n_generated); }
-  /// A sequence got a slot. Tokens and cache hits count at its first admission only: what a preemption makes it compute again
-  /// is no hit.
+  /// A sequence got a slot. Tokens and cache hits count at its first admission only: what a preemption makes it
+  /// compute again is no hit.
   void admitted(Sequence& sequence, Time now);
   /// A step was committed.
   void ran(const StepPlan& plan, const BuiltStep& built);

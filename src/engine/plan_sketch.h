@@ -17,12 +17,13 @@ struct PlanSketch {
   StepPlan plan;
   std::vector<Sequence*> members;  ///< of plan.sequences, one by one
   std::int32_t budget = 0;
-  std::int32_t max_scores = 0;                 ///< rows of prompts that may still be scored, or drafts be verified
-  std::int64_t max_list_entries = 0;           ///< of drafts
-  std::vector<std::int32_t> n_claimed = {};    ///< for admissions: blocks of each layer group that running sequences claim
-  std::optional<bool> has_spare_blocks = {};   ///< for drafts: blocks for all that running sequences have a claim on
+  std::int32_t max_scores = 0;                ///< rows of prompts that may still be scored, or drafts be verified
+  std::int64_t max_list_entries = 0;          ///< of drafts
+  std::vector<std::int32_t> n_claimed = {};   ///< for admissions: blocks of each layer group that running sequences claim
+  std::optional<bool> has_spare_blocks = {};  ///< for drafts: blocks for all that running sequences have a claim on
 
-  /// A prompt that would take all leaves a quarter to those behind it: a short one need not wait for the end of a long one.
+  /// A prompt that would take all leaves a quarter to those behind it: a short one need not wait for the end of a long
+  /// one.
   std::int32_t n_kept_behind(std::int32_t n_left) const { return n_left > 1 && n_left > budget ? budget / 4 : 0; }
   /// Rows of the sequence from `first` on, of the `n_left` it has, that the step has room for.
   std::int32_t n_rows_of(const Sequence& sequence, std::int32_t first, std::int32_t n_left) const {
@@ -67,7 +68,8 @@ struct PlanSketch {
     max_scores -= n_drafts;
     max_list_entries -= static_cast<std::int64_t>(n_drafts) * sequence.n_list_entries();
   }
-  /// Takes the sequence's rows out of the step, if it has some, and gives back what they took. Before drafts are added.
+  /// Takes the sequence's rows out of the step, if it has some, and gives back what they took. Before drafts are
+  /// added.
   void drop(const Sequence& sequence) {
     const auto at = std::ranges::find(plan.sequences, sequence.task->id, &PlannedSequence::id);
     if (at == plan.sequences.end()) return;

@@ -21,8 +21,8 @@
 
 namespace baton {
 
-/// A prefix that is being registered. It lives on the stack of the caller that waits for it. The engine's mutex guards all but
-/// `tokens`.
+/// A prefix that is being registered. It lives on the stack of the caller that waits for it. The engine's mutex guards
+/// all but `tokens`.
 struct PrefixPrefill {
   std::vector<TokenId> tokens;
   bool is_cancelled = false;                ///< its prefix was removed, or the engine drains
@@ -34,18 +34,19 @@ std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, s
 
 /// A name is taken from the moment its prefill is asked for. Its pin is kept from the moment the prefill has ended.
 ///
-/// Callers register and remove prefixes; the engine's thread takes what they ask for (take_changes), adds a sequence for each
-/// prefill, and says when it has ended. Thread: whoever holds the engine's mutex, except for the functions that are said to be
-/// the engine thread's.
+/// Callers register and remove prefixes; the engine's thread takes what they ask for (take_changes), adds a sequence
+/// for each prefill, and says when it has ended. Thread: whoever holds the engine's mutex, except for the functions
+/// that are said to be the engine thread's.
 class PrefixService {
  public:
   explicit PrefixService(std::int32_t block_len) : block_len_(block_len) {}
 
-  /// Takes the name and asks for the prefill, which must live until `wait` returns. Errors: invalid_request where the name is
-  /// taken.
+  /// Takes the name and asks for the prefill, which must live until `wait` returns. Errors: invalid_request where the
+  /// name is taken.
   Result<void> begin(const std::string& name, PrefixPrefill& prefill);
-  /// Waits until the prefill, which was asked for at `begun`, has ended, and keeps its pin under info.name. Sets info's pinned
-  /// tokens and time. Errors, and then the name is free: the prefill's own; unavailable where it was cancelled.
+  /// Waits until the prefill, which was asked for at `begun`, has ended, and keeps its pin under info.name. Sets
+  /// info's pinned tokens and time. Errors, and then the name is free: the prefill's own; unavailable where it was
+  /// cancelled.
   Result<PrefixInfo> wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, const PrefixPrefill& prefill,
                           Sequence::Clock::time_point begun);
   /// Cancels the prefill of this name, or forgets the prefix and gives up its pin. Errors: not_found.

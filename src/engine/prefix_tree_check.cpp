@@ -10,7 +10,8 @@
 
 namespace baton {
 
-/// The arrays of one node, the blocks that its entries must have, and where those of groups with a window are said to be.
+/// The arrays of one node, the blocks that its entries must have, and where those of groups with a window are said to
+/// be.
 void PrefixTree::check_node(const Node& node) const {
   const std::size_t n = node.n_entries();
   check(n > 0 && node.hashes.size() == n && node.blocks.size() == n * groups_.size() &&

@@ -66,8 +66,9 @@ struct ReplayReport {
   double share_of_runs() const { return runs == 0 ? 0 : static_cast<double>(cached_runs) / static_cast<double>(runs); }
 };
 
-/// Steps are planned one ahead, as the engine does. A step takes step_s and row_s for each of its rows; every request gets
-/// exactly output_len tokens (one at least), which are nobody else's. The same trace and options give the same report.
+/// Steps are planned one ahead, as the engine does. A step takes step_s and row_s for each of its rows; every request
+/// gets exactly output_len tokens (one at least), which are nobody else's. The same trace and options give the same
+/// report.
 ReplayReport replay(const Trace& trace, const ReplayOptions& options);
 
 /// Blocks that hold every prompt and answer of the trace at once.

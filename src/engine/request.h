@@ -46,8 +46,8 @@ struct SamplingParams {
   std::vector<TokenId> allowed_ids = {};             ///< empty: all
   std::optional<std::uint64_t> seed;                 ///< absent: drawn by the engine; sequence i of a request uses seed + i
   std::int32_t n_top_logprobs = -1;                  ///< -1: none; 0: the chosen token's; up to kMaxTopLogprobs
-  /// Of each token of the prompt but the first: -1: none; 0: its log-probability; n: and the n most likely. All of the prompt
-  /// is then computed, whatever is cached.
+  /// Of each token of the prompt but the first: -1: none; 0: its log-probability; n: and the n most likely. All of the
+  /// prompt is then computed, whatever is cached.
   std::int32_t n_prompt_logprobs = -1;
   std::optional<std::int32_t> max_tokens;  ///< absent: what the context has left; 0: none, only with n_prompt_logprobs
   std::int32_t min_tokens = 0;
@@ -55,8 +55,8 @@ struct SamplingParams {
   std::vector<TokenId> stop_ids;  ///< besides the model's end-of-sequence ids
 };
 
-/// A model's own sampling (generation_config.json), for what a client leaves out; absent: SamplingParams' default. Whoever makes
-/// a Request applies it.
+/// A model's own sampling (generation_config.json), for what a client leaves out; absent: SamplingParams' default.
+/// Whoever makes a Request applies it.
 struct SamplingDefaults {
   std::optional<float> temperature = {};
   std::optional<float> top_p = {};
@@ -131,12 +131,12 @@ struct Event {
   std::int32_t index = 0;           ///< which of the request's sequences
   std::vector<TokenOutput> tokens;  ///< new ones, in order, without the stop token
   std::optional<FinishReason> finished;
-  /// The token that ended the sequence, with its log-probabilities: a stop id or an end-of-sequence id was sampled. It was
-  /// generated like the others (completion_tokens counts it), but it is no part of the text.
+  /// The token that ended the sequence, with its log-probabilities: a stop id or an end-of-sequence id was sampled. It
+  /// was generated like the others (completion_tokens counts it), but it is no part of the text.
   std::optional<TokenOutput> stop_token;
   SequenceStats stats;  ///< as of this event
-  /// The next tokens of the prompt, from its second one on, with log-probabilities; all have come before the first of `tokens`.
-  /// Of sequence 0 only.
+  /// The next tokens of the prompt, from its second one on, with log-probabilities; all have come before the first of
+  /// `tokens`. Of sequence 0 only.
   std::vector<TokenOutput> prompt_scores = {};
 };
 

@@ -37,8 +37,8 @@ struct SequenceOrigin {
   Sequence::Clock::time_point arrived;  ///< deadlines count from here
 };
 
-/// The sequences of a checked request: max_tokens filled in, sequence i with seed + i. A request without a seed gets one
-/// that is a function of `engine_seed` and its id.
+/// The sequences of a checked request: max_tokens filled in, sequence i with seed + i. A request without a seed gets
+/// one that is a function of `engine_seed` and its id.
 std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, const SequenceOrigin& origin,
                                                       const RequestLimits& limits, std::uint64_t engine_seed);
 

@@ -13,8 +13,8 @@
 
 namespace baton {
 
-/// Counts, for each block, the running sequences whose tokens begin with it. Blocks are known by their chained hashes, so that
-/// one look-up compares a whole prefix. Thread: engine only.
+/// Counts, for each block, the running sequences whose tokens begin with it. Blocks are known by their chained hashes,
+/// so that one look-up compares a whole prefix. Thread: engine only.
 class RunningBlocks {
  public:
   explicit RunningBlocks(std::int32_t n_slots) : n_of_slot_(static_cast<std::size_t>(n_slots), 0) {}

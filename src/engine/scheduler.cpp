@@ -23,8 +23,8 @@ std::int32_t n_matchable(const Sequence& sequence) { return sequence.n_matchable
 
 }  // namespace
 
-/// Blocks that steps up to the one being planned compute, and that later steps can use. Their hashes are chained, so one
-/// comparison tells whether a sequence needs a block and all before it.
+/// Blocks that steps up to the one being planned compute, and that later steps can use. Their hashes are chained, so
+/// one comparison tells whether a sequence needs a block and all before it.
 struct Scheduler::PendingBlocks {
   struct Block {
     std::size_t index = 0;
@@ -118,8 +118,8 @@ StepPlan Scheduler::plan() {
   return std::move(sketch.plan);
 }
 
-/// Rows of the running sequences that have one row left (decodes), or several (prefill). `running`: in order, as of before the
-/// plan; some may have been preempted since.
+/// Rows of the running sequences that have one row left (decodes), or several (prefill). `running`: in order, as of
+/// before the plan; some may have been preempted since.
 void Scheduler::plan_running(PlanSketch& sketch, std::span<Sequence* const> running, bool decodes) {
   for (Sequence* const& entry : running) {
     Sequence& sequence = *entry;
@@ -296,8 +296,8 @@ bool Scheduler::fits_step(const Sequence& sequence) const {
          n_block_entries_ + cache_.n_blocks_for(sequence.max_positions()) <= options_.max_block_entries;
 }
 
-/// Starts a waiting sequence if there are blocks for its tokens and one more, shared blocks counted once; for a settled one,
-/// all it can ever need.
+/// Starts a waiting sequence if there are blocks for its tokens and one more, shared blocks counted once; for a
+/// settled one, all it can ever need.
 bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   const std::int64_t step = sketch.plan.step;
   if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.task->prompt_len) > 0) return false;

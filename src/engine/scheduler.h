@@ -31,8 +31,8 @@ struct SchedulerOptions {
   bool drafters_wait_alone = false;
 };
 
-/// A sequence is preempted at most this often. Before that it comes back when the blocks of the tokens it has fit; the last
-/// time when all blocks it can ever need do, which it then gets at once, and is nobody's victim any more.
+/// A sequence is preempted at most this often. Before that it comes back when the blocks of the tokens it has fit; the
+/// last time when all blocks it can ever need do, which it then gets at once, and is nobody's victim any more.
 inline constexpr std::int32_t kMaxPreemptions = 2;
 /// At most this many later sequences that share their prompt with running ones are admitted before one that waits.
 inline constexpr std::int32_t kMaxOvertaken = 8;
@@ -45,8 +45,8 @@ struct PlannedSequence {
   SlotId slot;
   std::int32_t first_position = 0;
   std::int32_t n_rows = 0;
-  /// New tokens it can give: 0 for rows that only fill, else 1 and one for each draft. The logits of so many last rows are
-  /// wanted.
+  /// New tokens it can give: 0 for rows that only fill, else 1 and one for each draft. The logits of so many last rows
+  /// are wanted.
   std::int32_t max_tokens = 0;
   std::vector<TokenId> drafts = {};  ///< tokens of the last rows, by guess
   SlotId first_draft_slot = {};      ///< drafts.size() slots that begin with this step, to sample from the rows of the drafts
@@ -83,26 +83,26 @@ struct PlanSketch;
 ///
 /// - Every sequence that decodes has its row in every step, except one that waits for its own last token, to draft
 ///   (SchedulerOptions::drafters_wait_alone). One more is admitted only where those who run leave rows over. What
-///   decodes leave is prefill's, at most max_prefill_tokens rows of it while a sequence decodes, so a step's length is bounded
-///   whatever comes in.
-/// - A prompt longer than what a step has left takes three quarters of it while others are behind: a short one does not wait
-/// for
-///   the end of a long one. What nobody needs the long one gets all the same.
-/// - Order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Those that share at least
-/// half of
-///   their prompt with a running sequence may go before one of their priority that does not, kMaxOvertaken times.
-/// - A sequence is admitted when its tokens and a block more fit beside what every running sequence still needs for its tokens
-/// and a
-///   block more, blocks that are shared counted once. Nobody overtakes one that does not fit: so everyone gets its turn.
+///   decodes leave is prefill's, at most max_prefill_tokens rows of it while a sequence decodes, so a step's length is
+///   bounded whatever comes in.
+/// - A prompt longer than what a step has left takes three quarters of it while others are behind: a short one does
+///   not wait for the end of a long one. What nobody needs the long one gets all the same.
+/// - Order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Those that share
+///   at least half of their prompt with a running sequence may go before one of their priority that does not,
+///   kMaxOvertaken times.
+/// - A sequence is admitted when its tokens and a block more fit beside what every running sequence still needs for
+///   its tokens and a block more, blocks that are shared counted once. Nobody overtakes one that does not fit: so
+///   everyone gets its turn.
 /// - Running sequences fit one step at their longest, with their blocks and their lists: the others wait, so that no
 ///   plan exceeds StepBounds.
-/// - A sequence whose next blocks another one is computing waits for them, step by step: they are computed once for many.
-/// - When blocks run out the last running sequence is preempted: its blocks are given back (what the tree keeps, it finds
-/// again; blocks
-///   that others hold stay), and it waits with the tokens it has, before all that came later. At most kMaxPreemptions times.
+/// - A sequence whose next blocks another one is computing waits for them, step by step: they are computed once for
+///   many.
+/// - When blocks run out the last running sequence is preempted: its blocks are given back (what the tree keeps, it
+///   finds again; blocks that others hold stay), and it waits with the tokens it has, before all that came later. At
+///   most kMaxPreemptions times.
 ///
-/// - Drafts (speculation.h) get what all others leave of a step's rows and of the blocks that nobody has a claim on, as far as
-///   they are worth their rows. Nobody is preempted for them, and none are made in a step that preempts.
+/// - Drafts (speculation.h) get what all others leave of a step's rows and of the blocks that nobody has a claim on,
+///   as far as they are worth their rows. Nobody is preempted for them, and none are made in a step that preempts.
 ///
 /// Step n+1 may be planned before commit(n): a sequence whose drafts step n verifies has no rows in it. Plans are
 /// upper bounds, and what has ended meanwhile is skipped by commit. Blocks and slots that commit(n) frees are
@@ -117,9 +117,10 @@ class Scheduler {
   /// Whether the steps in flight should be committed before the next plan, because drafts need the tokens they sample.
   bool awaits_commit();
   StepPlan plan();
-  /// Applies the results of `plan`. Outcomes stand in the order of plan.sequences, at most one for each; those of sequences that
-  /// ended or are unknown are skipped. A sequence that got fewer tokens than its plan's max_tokens is shortened by the
-  /// difference, and one with rejected drafts by those, which needs that no later step of it is planned.
+  /// Applies the results of `plan`. Outcomes stand in the order of plan.sequences, at most one for each; those of
+  /// sequences that ended or are unknown are skipped. A sequence that got fewer tokens than its plan's max_tokens is
+  /// shortened by the difference, and one with rejected drafts by those, which needs that no later step of it is
+  /// planned.
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
   /// Tells how long a step lasted, for drafts to be weighed by.
   void took(const StepPlan& plan, double seconds);
@@ -133,7 +134,8 @@ class Scheduler {
 
   std::int32_t n_running() const { return static_cast<std::int32_t>(running_.size()); }
   std::int32_t n_waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
-  /// Waiting sequences whose shared prefix another sequence is computing, as of the last plan. The others wait for room.
+  /// Waiting sequences whose shared prefix another sequence is computing, as of the last plan. The others wait for
+  /// room.
   std::int32_t n_deferred() const { return n_deferred_; }
   std::vector<SequenceId> unfinished() const;
   std::int64_t next_step() const { return next_step_; }

@@ -50,10 +50,10 @@ struct SequenceTask {
 /// Where a sequence stands: its tokens, its place in the steps, its blocks, its end.
 struct SequenceSchedule {
   SequenceState state = SequenceState::waiting;
-  SlotId slot;                  ///< while running
-  std::vector<TokenId> tokens;  ///< prompt, then committed tokens: what the host knows. The stop token is not among them
-  std::int32_t n_planned = 0;   ///< positions whose keys are stored once every enqueued step has run (an upper bound)
-  std::int32_t n_committed = 0;          ///< positions whose keys are stored as of the last commit
+  SlotId slot;                   ///< while running
+  std::vector<TokenId> tokens;   ///< prompt, then committed tokens: what the host knows. The stop token is not among them
+  std::int32_t n_planned = 0;    ///< positions whose keys are stored once every enqueued step has run (an upper bound)
+  std::int32_t n_committed = 0;  ///< positions whose keys are stored as of the last commit
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
   std::int32_t n_drafts_in_flight = 0;   ///< of these, the drafts that an enqueued step verifies: no other has rows of it
   std::int32_t n_before_slot = 0;  ///< tokens generated when its slot began: not 0 after a preemption or an accepted draft
@@ -110,8 +110,8 @@ class WrittenBy {
   Part part_;
 };
 
-/// Invariants: n_committed <= n_planned; the table covers n_planned positions while running; in a state other than running the
-/// sequence has neither blocks nor a slot. Thread: engine only.
+/// Invariants: n_committed <= n_planned; the table covers n_planned positions while running; in a state other than
+/// running the sequence has neither blocks nor a slot. Thread: engine only.
 class Sequence {
  public:
   using Clock = std::chrono::steady_clock;
@@ -138,7 +138,8 @@ class Sequence {
     if (task->sampling.n_prompt_logprobs < 0) return 0;
     return std::max(0, std::min(first + n_rows, task->prompt_len - 1) - std::max(first, sampling->n_scored));
   }
-  /// Tokens that blocks may be found for: a last one must be computed, for its logits, and all whose logits score the next.
+  /// Tokens that blocks may be found for: a last one must be computed, for its logits, and all whose logits score the
+  /// next.
   std::int32_t n_matchable() const {
     if (is_prefix_prefill()) return task->prompt_len;
     return n_scores(0, task->prompt_len) > 0 ? std::min(sampling->n_scored, n_tokens() - 1) : n_tokens() - 1;

@@ -21,7 +21,8 @@ constexpr double kMemoryOfSteps = 0.99;
 constexpr std::int32_t kLongestPause = 64;
 /// A draft has to be this much more probable than what it costs: what is measured is not exact.
 constexpr double kMargin = 1.15;
-/// What did not pay is tried again after this many steps, with rows for a quarter of the sequences: 0.4% of the time at worst.
+/// What did not pay is tried again after this many steps, with rows for a quarter of the sequences: 0.4% of the time
+/// at worst.
 constexpr std::int32_t kRetrySteps = 64;
 constexpr std::int32_t kLargeBatch = 16;
 /// Rows vary enough to tell what one costs if their standard deviation is this share of their mean.

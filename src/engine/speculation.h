@@ -1,13 +1,14 @@
 /// Speculation: tokens drafted from a sequence's own context, and when drafting pays.
 ///
-/// A step that verifies k drafts of a sequence has 1 + k rows of it: its last token and the drafts, each at the position where
-/// it would stand. The logits of each row are sampled by an order of their own, as if the drafts before it had been generated:
-/// penalties count them, bad words see them, the random numbers are those of (seed, tokens generated so far). So the token
-/// sampled from the first row is the one that comes without speculation. If it equals the first draft, what the second row saw
-/// is the sequence's true context, so its token is the right one too; and so on. The first token that differs from its draft is
-/// the last that counts. Nothing is accepted or rejected by chance: for one model arithmetic the tokens, their
-/// log-probabilities and the end are those without speculation, one by one, greedy or sampled. (With --batch-invariant a row
-/// has the same bits however many stand beside it. Without, rows of a larger step may be rounded otherwise, as in any batch.)
+/// A step that verifies k drafts of a sequence has 1 + k rows of it: its last token and the drafts, each at the
+/// position where it would stand. The logits of each row are sampled by an order of their own, as if the drafts before
+/// it had been generated: penalties count them, bad words see them, the random numbers are those of (seed, tokens
+/// generated so far). So the token sampled from the first row is the one that comes without speculation. If it equals
+/// the first draft, what the second row saw is the sequence's true context, so its token is the right one too; and so
+/// on. The first token that differs from its draft is the last that counts. Nothing is accepted or rejected by chance:
+/// for one model arithmetic the tokens, their log-probabilities and the end are those without speculation, one by one,
+/// greedy or sampled. (With --batch-invariant a row has the same bits however many stand beside it. Without, rows of a
+/// larger step may be rounded otherwise, as in any batch.)
 #pragma once
 
 #include <array>
@@ -22,8 +23,8 @@
 
 namespace baton {
 
-/// Drafts of one sequence in a step, at most: no more than the block that each running sequence is sure to get besides what its
-/// tokens need.
+/// Drafts of one sequence in a step, at most: no more than the block that each running sequence is sure to get besides
+/// what its tokens need.
 inline constexpr std::int32_t kMaxDraftTokens = 16;
 inline constexpr std::int32_t kMaxLookupLen = 64;
 
@@ -75,15 +76,16 @@ class Speculation {
   std::int32_t resumes_at_ = 0;  ///< tokens
 };
 
-/// What one row more costs a step, learnt from the steps that were run: for each size of a batch a straight line through their
-/// times over their rows, old ones forgotten. Where a step's time is for its weights a draft costs nothing, where it is for its
-/// rows only a draft that is surely accepted would pay. Thread: engine only.
+/// What one row more costs a step, learnt from the steps that were run: for each size of a batch a straight line
+/// through their times over their rows, old ones forgotten. Where a step's time is for its weights a draft costs
+/// nothing, where it is for its rows only a draft that is surely accepted would pay. Thread: engine only.
 class RowCost {
  public:
   /// A step of `n_sequences` that decode and of nothing else had `n_rows` rows and took `seconds`.
   void observe(std::int32_t n_sequences, std::int32_t n_rows, double seconds);
 
-  /// How many drafts a step of `n_sequences` that decode, with `n_rows` rows so far, may have, and how probable each must be.
+  /// How many drafts a step of `n_sequences` that decode, with `n_rows` rows so far, may have, and how probable each
+  /// must be.
   struct Allowance {
     double least_probability = 0;
     std::int32_t n_drafts = 0;

@@ -16,8 +16,8 @@ namespace baton {
 /// Counts that follow a growing list of tokens; each token is looked at once. Thread: engine only.
 class TokenCounts {
  public:
-  /// Takes in what `tokens` has more than at the call before. Of the first `prompt_len` a token is listed with count 0, if
-  /// `lists_prompt`.
+  /// Takes in what `tokens` has more than at the call before. Of the first `prompt_len` a token is listed with count
+  /// 0, if `lists_prompt`.
   void follow(std::span<const TokenId> tokens, std::int32_t prompt_len, bool lists_prompt) {
     for (; n_seen_ < tokens.size(); ++n_seen_) {
       const bool is_prompt = n_seen_ < static_cast<std::size_t>(prompt_len);

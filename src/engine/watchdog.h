@@ -39,9 +39,9 @@ struct EngineState {
   std::int32_t n_blocks = 0;
 };
 
-/// A step that lasts longer than the timeout makes the engine stuck, and the log says what it was doing; when it ends after
-/// all, the engine is not stuck any more. Time between steps does not count. A thread of its own looks a few times a timeout.
-/// Thread: any.
+/// A step that lasts longer than the timeout makes the engine stuck, and the log says what it was doing; when it ends
+/// after all, the engine is not stuck any more. Time between steps does not count. A thread of its own looks a few
+/// times a timeout. Thread: any.
 class Watchdog {
  public:
   using Clock = std::chrono::steady_clock;

@@ -20,7 +20,8 @@ struct Batch {
   std::map<SequenceId, Sequence> sequences;
   StepPlan plan;
 
-  /// A sequence of which `n_rows` rows end at position `kv_len`; `n_unknown` of its last tokens (0 or 1) are in flight.
+  /// A sequence of which `n_rows` rows end at position `kv_len`; `n_unknown` of its last tokens (0 or 1) are in
+  /// flight.
   void add(std::vector<std::int32_t> blocks, std::int32_t kv_len, std::int32_t n_rows, std::int32_t n_unknown = 0,
            bool samples = true) {
     const SequenceId id{static_cast<std::int64_t>(sequences.size())};

@@ -66,7 +66,8 @@ TEST(CacheSize, refuses_absurd_options) {
   }
 }
 
-/// 20 sequences and 8 kept contexts of up to 100 blocks; a window of 160 tokens is 10 blocks, and one more where it begins.
+/// 20 sequences and 8 kept contexts of up to 100 blocks; a window of 160 tokens is 10 blocks, and one more where it
+/// begins.
 CacheSizeOptions options_of_two_groups() {
   return {.groups = {{.block_bytes = 1000}, {.block_bytes = 5000, .window = 160}},
           .block_len = 16,

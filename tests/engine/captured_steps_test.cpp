@@ -55,8 +55,8 @@ std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType k
   return std::move(*executor);
 }
 
-/// A step in which each of `n` sequences has `tokens` at the end of kv_len positions. `shares`: the first block is one for all,
-/// and read once, so that there are partial states.
+/// A step in which each of `n` sequences has `tokens` at the end of kv_len positions. `shares`: the first block is one
+/// for all, and read once, so that there are partial states.
 StepInput step_of(const Executor& executor, DType kv_dtype, std::int32_t n, const std::vector<TokenId>& tokens,
                   std::int32_t kv_len, bool shares) {
   std::vector<std::vector<BlockId>> blocks(static_cast<std::size_t>(n));

@@ -1,5 +1,5 @@
-/// Layer groups with windows in the engine: blocks are given back behind a window, prompts are found as far as every group
-/// holds them, and answers are those of an engine that shares nothing.
+/// Layer groups with windows in the engine: blocks are given back behind a window, prompts are found as far as every
+/// group holds them, and answers are those of an engine that shares nothing.
 #include <algorithm>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-/// The engine with a model of two layer groups, one of them with a window (support/made_up_family.h): its tokens are those
-/// of the model's formulas in float64, cold and warm, alone and in a batch.
+/// The engine with a model of two layer groups, one of them with a window (support/made_up_family.h): its tokens are
+/// those of the model's formulas in float64, cold and warm, alone and in a batch.
 #include <memory>
 #include <vector>
 

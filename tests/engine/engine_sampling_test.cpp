@@ -26,7 +26,8 @@ Request asked(std::uint32_t seed, std::size_t n_prompt, std::int32_t max_tokens)
   return request;
 }
 
-/// Each token must be the best of the most likely ones after penalties by what came before it, counted here from the start.
+/// Each token must be the best of the most likely ones after penalties by what came before it, counted here from the
+/// start.
 void expect_penalised(const Request& request, const Generated& generated) {
   const SamplingParams& sampling = request.sampling;
   std::map<TokenId, int> answer;
@@ -35,7 +36,8 @@ void expect_penalised(const Request& request, const Generated& generated) {
   int n_moved = 0;
   for (std::size_t i = 0; i < generated.tokens.size(); ++i) {
     const std::vector<TokenLogprob>& top = generated.top[i];
-    // Logits are log-probabilities and a constant; with a repetition penalty their sign matters, so that one is left to others.
+    // Logits are log-probabilities and a constant; with a repetition penalty their sign matters, so that one is left
+    // to others.
     const auto score = [&](const TokenLogprob& token) {
       const int count = answer[token.token];
       return token.logprob -

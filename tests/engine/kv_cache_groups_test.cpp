@@ -164,8 +164,8 @@ TEST(KvCacheGroups, a_pin_holds_the_window_of_its_end) {
   check_all(cache, {});
 }
 
-/// What the storage would hold: each block of each group the text up to its end. Whatever a sequence's next row sees must be
-/// in blocks that it holds.
+/// What the storage would hold: each block of each group the text up to its end. Whatever a sequence's next row sees
+/// must be in blocks that it holds.
 struct RandomLoad {
   struct Live {
     BlockTable table;

@@ -157,7 +157,8 @@ TEST(KvCache, shortens_private_blocks_only) {
   check_all(cache, {&table});
 }
 
-/// What the storage would hold: who wrote each block last. A shared block must hold exactly the tokens its sharer believes in.
+/// What the storage would hold: who wrote each block last. A shared block must hold exactly the tokens its sharer
+/// believes in.
 struct RandomLoad {
   struct Live {
     BlockTable table;

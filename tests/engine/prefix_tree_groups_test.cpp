@@ -1,4 +1,5 @@
-/// PrefixTree with several layer groups: by example, and against a naive model of single entries over random operations.
+/// PrefixTree with several layer groups: by example, and against a naive model of single entries over random
+/// operations.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -211,7 +212,8 @@ struct NaiveTree {
     if (evicted.size() > n_remembered) evicted.erase(evicted.begin());
     entries.erase(path);
   }
-  /// Without a group that has all blocks: from this entry up, those at an end that nobody holds and that have no block.
+  /// Without a group that has all blocks: from this entry up, those at an end that nobody holds and that have no
+  /// block.
   void forget_empty(std::string path) {
     while (!has_full_group() && entries.contains(path) && is_leaf(path) && entries.at(path).holders.empty() &&
            std::ranges::all_of(entries.at(path).blocks, [](const Block& block) { return block.number < 0; })) {
@@ -219,7 +221,8 @@ struct NaiveTree {
       path = path.substr(0, path.rfind('/'));
     }
   }
-  /// Forgets `number` of a group if it is one that may go next. Without a window the whole entry goes: its blocks are returned.
+  /// Forgets `number` of a group if it is one that may go next. Without a window the whole entry goes: its blocks are
+  /// returned.
   std::optional<std::set<std::pair<int, std::int32_t>>> evict(std::size_t g, std::int32_t number) {
     auto found = entries.end();
     for (auto at = entries.begin(); at != entries.end(); ++at)

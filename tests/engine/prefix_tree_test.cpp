@@ -257,7 +257,8 @@ struct NaiveTree {
     blocks.erase(at_fault);
     return true;
   }
-  /// The reuses that a block begins with: those of its last eviction, if that was lately, and one; no more than its parent's.
+  /// The reuses that a block begins with: those of its last eviction, if that was lately, and one; no more than its
+  /// parent's.
   std::uint32_t recall(const std::string& path, const std::string* parent) {
     std::uint32_t n_reuses = 0;
     for (auto& [hash, n] : evicted) {

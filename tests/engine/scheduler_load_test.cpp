@@ -1,4 +1,5 @@
-/// Scheduler: random loads in tiny caches on a simulated device. Every promise of scheduler.h is looked at after every step.
+/// Scheduler: random loads in tiny caches on a simulated device. Every promise of scheduler.h is looked at after every
+/// step.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -91,7 +92,8 @@ class RandomLoad {
         }
       }
       take();
-      // Every step that is not empty computes a row at least, and no row is computed more often than a sequence is admitted.
+      // Every step that is not empty computes a row at least, and no row is computed more often than a sequence is
+      // admitted.
       ASSERT_LE(++n_steps,
                 100 + options_.mean_gap * static_cast<std::uint32_t>(n_sequences) * 4 + 2 * (kMaxPreemptions + 1) * n_rows_due_)
           << "it goes on for ever";

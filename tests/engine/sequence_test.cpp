@@ -13,9 +13,7 @@ namespace baton {
 namespace {
 
 template <class Part>
-concept has_open_write = requires(Part& part) {
-  part.write();
-};
+concept has_open_write = requires(Part& part) { part.write(); };
 
 template <class Part>
 constexpr bool is_read_only = !has_open_write<Part> && !std::is_move_assignable_v<Part> &&

@@ -29,8 +29,8 @@ inline ModelSpec tiny_spec() {
   return std::move(*spec);
 }
 
-/// f32 but for the cache, of options.kv_dtype. The cache has the memory of `n_blocks` blocks of options.block_len tokens in
-/// each layer group. What fails to be allocated is the error.
+/// f32 but for the cache, of options.kv_dtype. The cache has the memory of `n_blocks` blocks of options.block_len
+/// tokens in each layer group. What fails to be allocated is the error.
 inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,
                                                           std::int32_t n_blocks, const ModelSpec& spec = tiny_spec()) {
   BATON_TRY(ModelWeights weights, random_weights(spec, *backend, DType::f32, 11, 1));
