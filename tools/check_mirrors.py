@@ -39,7 +39,18 @@ CPU_ONLY = {
     "tile_gemm_kernel",
     "tiles",
 }
-CUDA_ONLY = {"attention_*", "device", "device_rates", "kv_layout", "launch", "mma", "radix_select", "read_bandwidth", "step_sections", "warp"}
+CUDA_ONLY = {
+    "attention_*",
+    "device",
+    "device_rates",
+    "kv_layout",
+    "launch",
+    "mma",
+    "radix_select",
+    "read_bandwidth",
+    "step_sections",
+    "warp",
+}
 
 # Sources (patterns) that another test reaches: a source is tested by what is said about it, and these have no name outside.
 TESTED_THROUGH = {
