@@ -302,7 +302,10 @@ TEST_P(EngineSampling, eight_sequences_of_a_prompt_share_its_blocks) {
   EXPECT_EQ(generated[0].stats.cached_tokens, 0);
   for (std::size_t i = 1; i < 8; ++i) {
     EXPECT_EQ(generated[i].stats.cached_tokens, whole_blocks) << i;
-    if (!is_cuda()) EXPECT_EQ(generated[i].stats.largest_group, 8) << i;  // a GPU re-reads so short a prompt from its L2
+    // A GPU re-reads so short a prompt from its L2.
+    if (!is_cuda()) {
+      EXPECT_EQ(generated[i].stats.largest_group, 8) << i;
+    }
     EXPECT_NE(generated[i].tokens, generated[0].tokens) << i;
   }
   EXPECT_EQ(engine->metrics().prefix_cache_hits.value(), 7 * whole_blocks);
