@@ -34,17 +34,19 @@ list(JOIN BATON_TEST_ENVIRONMENT "\n" environment_lines)
 file(WRITE ${CMAKE_BINARY_DIR}/test_environment "${environment_lines}\n")
 
 # baton_tests(FOLDER LINK target...): one program for each tests/FOLDER/*_test.cpp, registered with ctest as FOLDER_STEM and built
-# by the target test_programs; the default target leaves tests out.
+# by the targets test_programs and FOLDER_tests; the default target leaves tests out.
 function(baton_tests folder)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
   string(REPLACE "/" "_" prefix ${folder})
+  add_custom_target(${prefix}_tests)
+  add_dependencies(test_programs ${prefix}_tests)
   foreach(source ${sources})
     get_filename_component(stem ${source} NAME_WE)
     set(target ${prefix}_${stem})
     add_executable(${target} EXCLUDE_FROM_ALL ${source})
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    add_dependencies(test_programs ${target})
+    add_dependencies(${prefix}_tests ${target})
     target_link_libraries(${target} PRIVATE ${arg_LINK} baton_test_support GTest::gtest GTest::gtest_main)
     add_test(NAME ${target} COMMAND ${target} --gtest_brief=1)
     set_tests_properties(${target} PROPERTIES TIMEOUT 600 ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
