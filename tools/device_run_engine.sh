@@ -40,7 +40,7 @@ sanitizer() {
     echo "memcheck $name: exit $?, $(grep -E 'ERROR SUMMARY' "$out/sanitizer_$name.log" | tail -1)"
   done
 }
-bits() { LD_LIBRARY_PATH="$bundle/lib:/usr/local/cuda/lib64" python3 tools/compare_answers "$before/run-baton" "$bundle/run-baton" --device cuda --quick; }
+bits() { python3 tools/compare_answers "$before/run-baton" "$bundle/run-baton" --device cuda --quick; }
 decode() {
   local shape round arm
   for shape in ${SHAPES:-llama-3-8b llama-2-7b}; do
@@ -56,9 +56,8 @@ decode() {
 for where in "$before" "$bundle"; do
   [ ! -d "$where" ] || { printf '#!/bin/sh\nexec "%s/run" baton "$@"\n' "$PWD/$where" > "$where/run-baton" && chmod +x "$where/run-baton" "$where/run"; }
 done
-for part in "${@:-tests bits decode}"; do
-  for one in $part; do
-    echo "== $one"
-    "$one"
-  done
+[ $# -gt 0 ] || set -- tests bits decode
+for part in "$@"; do
+  echo "== $part"
+  "$part"
 done

@@ -8,6 +8,16 @@
 #include "core/check.h"
 
 namespace baton {
+namespace {
+
+template <class OfGroup>
+std::int32_t sum_over(int n_groups, const OfGroup& of_group) {
+  std::int32_t sum = 0;
+  for (int group = 0; group < n_groups; ++group) sum += of_group(group);
+  return sum;
+}
+
+}  // namespace
 
 KvCache::KvCache(const KvCacheOptions& options)
     : block_len_(options.block_len), max_rows_in_flight_(options.max_rows_in_flight), groups_(options.groups) {
@@ -23,24 +33,16 @@ KvCache::KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_pref
                .life_of_reuse = life_of_reuse}) {}
 
 std::int32_t KvCache::n_blocks() const {
-  std::int32_t n = 0;
-  for (int g = 0; g < n_groups(); ++g) n += n_blocks(g);
-  return n;
+  return sum_over(n_groups(), [this](int group) { return n_blocks(group); });
 }
 std::int32_t KvCache::n_available() const {
-  std::int32_t n = 0;
-  for (int g = 0; g < n_groups(); ++g) n += n_available(g);
-  return n;
+  return sum_over(n_groups(), [this](int group) { return n_available(group); });
 }
 std::int32_t KvCache::n_pinned() const {
-  std::int32_t n = 0;
-  for (int g = 0; g < n_groups(); ++g) n += n_pinned(g);
-  return n;
+  return sum_over(n_groups(), [this](int group) { return n_pinned(group); });
 }
 std::int32_t KvCache::n_cached() const {
-  std::int32_t n = 0;
-  for (int g = 0; g < n_groups(); ++g) n += n_cached(g);
-  return n;
+  return sum_over(n_groups(), [this](int group) { return n_cached(group); });
 }
 
 std::int32_t KvCache::n_lacking(int group, std::int32_t n_entries, std::int32_t n_held, std::int32_t n_positions) const {

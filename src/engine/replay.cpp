@@ -9,19 +9,14 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/split_mix.h"
 
 namespace baton {
 namespace {
 
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 /// Token `index` of a stream; streams differ.
 TokenId token_of(std::uint64_t stream, std::int64_t index) {
-  return static_cast<TokenId>(mix(stream * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(index)) >> 33);
+  return static_cast<TokenId>(mix_bits(stream * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(index)) >> 33);
 }
 
 std::uint64_t stream_of_run(std::int64_t run) { return 2 * static_cast<std::uint64_t>(run); }

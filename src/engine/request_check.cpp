@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/split_mix.h"
 #include "kernels/batch.h"
 
 namespace baton {
@@ -152,14 +153,6 @@ std::vector<TokenId> stop_ids_of(const SamplingParams& sampling, std::span<const
   return ids;
 }
 
-/// A number that looks random and depends on both.
-std::uint64_t drawn_seed(std::uint64_t engine_seed, std::uint64_t request) {
-  std::uint64_t x = engine_seed + (request + 1) * 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 Result<void> check_request(const Request& request, const RequestLimits& limits) {
@@ -208,7 +201,7 @@ Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens
 std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, const SequenceOrigin& origin,
                                                       const RequestLimits& limits, std::uint64_t engine_seed) {
   const auto request_number = static_cast<std::uint64_t>(origin.request.value);
-  const std::uint64_t seed = request.sampling.seed.value_or(drawn_seed(engine_seed, request_number));
+  const std::uint64_t seed = request.sampling.seed.value_or(split_mix(engine_seed, request_number));
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (std::int32_t i = 0; i < request.n_sequences; ++i) {
     SequenceTask task;

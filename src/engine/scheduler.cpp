@@ -18,9 +18,6 @@ namespace {
 /// A sequence that holds all blocks it can ever need from its admission on.
 bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
 
-/// Tokens of a sequence that blocks may be found for: a last one must be computed, for its logits.
-std::int32_t n_matchable(const Sequence& sequence) { return sequence.n_matchable(); }
-
 }  // namespace
 
 /// Blocks that steps up to the one being planned compute, and that later steps can use. Their hashes are chained, so
@@ -40,14 +37,14 @@ struct Scheduler::PendingBlocks {
   }
   bool are_needed_by(const Sequence& sequence) const {
     const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
-    const auto n_blocks = std::min(hashes.size(), static_cast<std::size_t>(n_matchable(sequence) / block_len));
+    const auto n_blocks = std::min(hashes.size(), static_cast<std::size_t>(sequence.n_matchable() / block_len));
     return std::ranges::any_of(blocks,
                                [&](const Block& block) { return block.index < n_blocks && hashes[block.index] == block.hash; });
   }
   /// A sequence of the plan is inside block `index` of this one, which it will end with a later step.
   bool is_begun(const Sequence& sequence, std::size_t index) const {
     const auto end = static_cast<std::int32_t>(index + 1) * block_len;
-    if (end > n_matchable(sequence)) return false;
+    if (end > sequence.n_matchable()) return false;
     return std::ranges::any_of(computing, [&](const Sequence* other) {
       return index < other->schedule->table.hashes.size() &&
              other->schedule->table.hashes[index] == sequence.schedule->table.hashes[index] && other->schedule->n_planned < end;
@@ -241,7 +238,7 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
 bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const {
   if (pending.are_needed_by(sequence)) return true;
   SequenceSchedule& schedule = sequence.schedule.write();
-  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, n_matchable(sequence), sketch.plan.step);
+  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
   const auto index = static_cast<std::size_t>(found.n_ready);
   if (found.n_pending == 0 && !pending.is_begun(sequence, index)) return false;
   pending.blocks.push_back({index, schedule.table.hashes[index]});
@@ -303,7 +300,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.task->prompt_len) > 0) return false;
   if (!fits_step(sequence)) return false;
   SequenceSchedule& schedule = sequence.schedule.write();
-  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, n_matchable(sequence), step);
+  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, sequence.n_matchable(), step);
   const std::int32_t n_soon = is_settled(sequence)
                                   ? sequence.max_positions()
                                   : std::min(sequence.n_tokens() + cache_.block_len(), sequence.max_positions());
@@ -315,7 +312,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
     if (n_wanted + sketch.n_claimed[at] > cache_.n_available(g) - found.n_unheld[at]) return false;
   }
 
-  cache_.begin(schedule.table, schedule.tokens, n_matchable(sequence), step);
+  cache_.begin(schedule.table, schedule.tokens, sequence.n_matchable(), step);
   const std::int32_t n_cached = schedule.table.n_cached_blocks * cache_.block_len();
   const std::int32_t n_left = sequence.n_rows_left() - n_cached;
   const std::int32_t n_kept = waiting_.size() > 1 ? sketch.n_kept_behind(n_left) : 0;

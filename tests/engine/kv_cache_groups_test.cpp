@@ -6,21 +6,15 @@
 #include <gtest/gtest.h>
 
 #include "engine/kv_cache.h"
+#include "support/kv_tables.h"
 
 namespace baton {
 namespace {
 
 constexpr std::int32_t kBlockLen = 4;
 
-std::vector<TokenId> count_up(TokenId first, std::size_t n) {
-  std::vector<TokenId> tokens(n);
-  for (std::size_t i = 0; i < n; ++i) tokens[i] = first + static_cast<TokenId>(i);
-  return tokens;
-}
-
-void check_all(const KvCache& cache, std::initializer_list<const BlockTable*> tables) {
-  cache.check_invariants(std::vector<const BlockTable*>(tables));
-}
+using testing::check_all;
+using testing::count_up;
 
 KvCache make_cache(std::vector<CacheGroup> groups, std::int32_t max_rows_in_flight, bool caching = true) {
   return KvCache({.block_len = kBlockLen,

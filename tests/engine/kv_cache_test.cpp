@@ -9,20 +9,15 @@
 
 #include <gtest/gtest.h>
 
+#include "support/kv_tables.h"
+
 namespace baton {
 namespace {
 
 constexpr std::int32_t kBlockLen = 4;
 
-std::vector<TokenId> count_up(TokenId first, std::size_t n) {
-  std::vector<TokenId> tokens(n);
-  for (std::size_t i = 0; i < n; ++i) tokens[i] = first + static_cast<TokenId>(i);
-  return tokens;
-}
-
-void check_all(const KvCache& cache, std::initializer_list<const BlockTable*> tables) {
-  cache.check_invariants(std::vector<const BlockTable*>(tables));
-}
+using testing::check_all;
+using testing::count_up;
 
 TEST(KvCache, gives_a_second_sequence_the_blocks_of_the_first) {
   KvCache cache(8, kBlockLen, true);

@@ -5,6 +5,7 @@
 
 #include "kernels/backend.h"
 #include "support/host_tensor.h"
+#include "support/matmul_reference.h"
 #include "support/on_device.h"
 #include "support/test_backends.h"
 
@@ -12,6 +13,7 @@ namespace baton {
 namespace {
 
 using testing::HostTensor;
+using testing::matmul_reference;
 using testing::OnDevice;
 using testing::random_tensor;
 using testing::test_backends;
@@ -21,20 +23,6 @@ std::vector<DType> matmul_dtypes(const TestBackend& test) {
   if (test.is_cuda()) return {DType::f32, DType::bf16, DType::f16};
   if (test.backend.capabilities().has_bf16_matmul) return {DType::f32, DType::bf16};
   return {DType::f32};
-}
-
-std::vector<double> product(const HostTensor& x, const HostTensor& weight) {
-  const std::int64_t rows = x.shape[0];
-  const std::int64_t k = x.shape[1];
-  const std::int64_t n = weight.shape[0];
-  std::vector<double> out;
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t i = 0; i < n; ++i) {
-      double sum = 0;
-      for (std::int64_t j = 0; j < k; ++j) sum += x.at(r * k + j) * weight.at(i * k + j);
-      out.push_back(sum);
-    }
-  return out;
 }
 
 /// A backend whose products are batch-invariant; null where it says that it has none.
@@ -64,7 +52,7 @@ TEST(Matmul, equals_float64_for_every_number_of_rows) {
         for (const std::int64_t rows : {0, 1, 2, 3, 5, 8, 17, 31, 32, 33, 64, 100}) {
           const HostTensor x = random_tensor(random, dtype, {rows, k});
           // Sums of k products of exact operands in f32: c = 4, growth = sqrt(k).
-          EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), product(x, weight)),
+          EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), matmul_reference(x, weight)),
                     4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
               << test.name << ' ' << to_string(dtype) << ' ' << rows << " rows, " << n << " x " << k;
         }
@@ -88,7 +76,7 @@ TEST(Matmul, adds_the_bias) {
             const HostTensor bias = random_tensor(random, bias_dtype, {n});
             for (const std::int64_t rows : {0, 1, 2, 4, 9, 33}) {
               const HostTensor x = random_tensor(random, dtype, {rows, k});
-              std::vector<double> expected = product(x, weight);
+              std::vector<double> expected = matmul_reference(x, weight);
               for (std::int64_t i = 0; i < rows * n; ++i) expected[static_cast<std::size_t>(i)] += bias.at(i % n);
               const OnDevice out(test.backend, HostTensor(out_dtype, {rows, n}));
               matmul(test.backend,
@@ -135,7 +123,7 @@ TEST(Matmul, writes_every_float_dtype) {
       ASSERT_TRUE(packed) << packed.error().message;
       const HostTensor x = random_tensor(random, dtype, {9, 72});
       for (const DType out : {DType::f32, DType::bf16, DType::f16})
-        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, out), product(x, weight)),
+        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, out), matmul_reference(x, weight)),
                   4 * std::max(testing::epsilon(out), 8 * testing::epsilon(DType::f32)))
             << to_string(dtype) << " to " << to_string(out);
     }
@@ -166,7 +154,7 @@ TEST(Matmul, skinny_gemm_equal_float64_for_long_rows_and_many_columns) {
       for (const std::int64_t rows : of.rows) {
         SCOPED_TRACE(test.name + ", " + std::to_string(rows) + " rows, " + std::to_string(of.n) + " x " + std::to_string(of.k));
         const HostTensor x = random_tensor(random, DType::bf16, {rows, of.k});
-        const std::vector<double> expected = product(x, weight);
+        const std::vector<double> expected = matmul_reference(x, weight);
         const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(of.k));
         EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), expected), sums);
         if (!test.backend.capabilities().rounds_matmul_outputs) continue;
@@ -185,7 +173,7 @@ TEST(Matmul, packs_weights_of_any_float_dtype) {
       const auto packed = test.backend.pack_matrix(weight.view(), DType::f32, "w");
       ASSERT_TRUE(packed) << packed.error().message;
       const HostTensor x = random_tensor(random, DType::f32, {5, 40});
-      EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), product(x, weight)),
+      EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), matmul_reference(x, weight)),
                 32 * testing::epsilon(DType::f32))
           << test.name << ' ' << to_string(from);
     }

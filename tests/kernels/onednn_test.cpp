@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "support/host_tensor.h"
+#include "support/matmul_reference.h"
 
 namespace baton::cpu {
 namespace {
@@ -44,13 +45,7 @@ TEST(OneDnn, drops_rows_of_padding_with_any_number_of_threads) {
   std::mt19937 random(2);
   const HostTensor weight = random_tensor(random, DType::f32, {1001, 40});
   const HostTensor x = random_tensor(random, DType::f32, {5, 40});
-  std::vector<double> expected;
-  for (std::int64_t row = 0; row < 5; ++row)
-    for (std::int64_t column = 0; column < 1001; ++column) {
-      double sum = 0;
-      for (std::int64_t i = 0; i < 40; ++i) sum += x.at(row * 40 + i) * weight.at(column * 40 + i);
-      expected.push_back(sum);
-    }
+  const std::vector<double> expected = baton::testing::matmul_reference(x, weight);
   for (const int n_threads : {1, 2, 5}) {
     const Parallel parallel(n_threads);
     OneDnn onednn(parallel);

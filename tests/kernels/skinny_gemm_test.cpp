@@ -9,12 +9,14 @@
 #include <gtest/gtest.h>
 
 #include "support/host_tensor.h"
+#include "support/matmul_reference.h"
 
 namespace baton::cpu {
 namespace {
 
 using baton::testing::epsilon;
 using baton::testing::HostTensor;
+using baton::testing::matmul_reference;
 using baton::testing::random_tensor;
 using baton::testing::relative_error;
 
@@ -82,18 +84,6 @@ HostTensor run(const NamedKernel& kernel, const PanelMatrix& panels, const HostT
   return out;
 }
 
-std::vector<double> product(const HostTensor& x, const HostTensor& weight) {
-  std::vector<double> out;
-  const std::int64_t k = x.shape[1];
-  for (std::int64_t row = 0; row < x.shape[0]; ++row)
-    for (std::int64_t column = 0; column < weight.shape[0]; ++column) {
-      double sum = 0;
-      for (std::int64_t i = 0; i < k; ++i) sum += x.at(row * k + i) * weight.at(column * k + i);
-      out.push_back(sum);
-    }
-  return out;
-}
-
 HostTensor first_rows(const HostTensor& x, std::int64_t n_rows) {
   HostTensor first(x.dtype, {n_rows, x.shape[1]});
   std::memcpy(first.bytes.data(), x.bytes.data(), first.bytes.size());
@@ -106,7 +96,7 @@ TEST(SkinnyGemm, equal_float64_in_both_layouts_and_have_the_same_bits_in_any_com
     for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {64, 32}, {65, 33}, {127, 2}, {130, 601}}) {
       const HostTensor weight = random_tensor(random, kernel.dtype, {n, k});
       const HostTensor x = random_tensor(random, kernel.dtype, {kMaxSkinnyRows, k});
-      const std::vector<double> expected = product(x, weight);
+      const std::vector<double> expected = matmul_reference(x, weight);
       for (const bool is_contiguous : {true, false}) {
         if (!is_contiguous && kernel.dtype != DType::f32) continue;  // pairs exist in panels alone
         const std::string where = fmt::format("{} {} x {} in {}", kernel.name, n, k, is_contiguous ? "panels" : "rows");

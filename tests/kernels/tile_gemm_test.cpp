@@ -12,6 +12,7 @@
 #include "kernels/cpu/tile_gemm_kernel.h"
 #include "support/emulated_tiles.h"
 #include "support/host_tensor.h"
+#include "support/matmul_reference.h"
 
 namespace baton::cpu {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 using baton::testing::EmulatedTiles;
 using baton::testing::epsilon;
 using baton::testing::HostTensor;
+using baton::testing::matmul_reference;
 using baton::testing::random_tensor;
 using baton::testing::relative_error;
 
@@ -71,18 +73,6 @@ HostTensor run(const NamedKernel& kernel, const PanelMatrix& panels, const HostT
   return out;
 }
 
-std::vector<double> product(const HostTensor& x, const HostTensor& weight) {
-  std::vector<double> out;
-  const std::int64_t k = x.shape[1];
-  for (std::int64_t row = 0; row < x.shape[0]; ++row)
-    for (std::int64_t column = 0; column < weight.shape[0]; ++column) {
-      double sum = 0;
-      for (std::int64_t i = 0; i < k; ++i) sum += x.at(row * k + i) * weight.at(column * k + i);
-      out.push_back(sum);
-    }
-  return out;
-}
-
 TEST(TileGemm, equals_float64_and_has_the_same_bits_in_any_company) {
   constexpr std::int64_t kRows = 72;
   for (const NamedKernel& kernel : kernels()) {
@@ -94,7 +84,8 @@ TEST(TileGemm, equals_float64_and_has_the_same_bits_in_any_company) {
       const HostTensor all = run(kernel, packed.panels, x, kRows, 2);
       const std::string where = fmt::format("{} {} x {}", kernel.name, n, k);
       // Sums of k products of exact operands in f32: c = 4, growth = sqrt(k).
-      EXPECT_LE(relative_error(all, product(x, weight)), 4 * epsilon(DType::f32) * std::sqrt(static_cast<double>(k))) << where;
+      EXPECT_LE(relative_error(all, matmul_reference(x, weight)), 4 * epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
+          << where;
       for (const std::int64_t n_rows : {1, 2, 8, 15, 16, 17, 31, 32, 33, 48, 49, 64, 71}) {
         const HostTensor some = run(kernel, packed.panels, x, n_rows, 2);
         EXPECT_EQ(std::memcmp(some.bytes.data(), all.bytes.data(), some.bytes.size()), 0) << where << ", " << n_rows << " rows";
@@ -110,7 +101,7 @@ TEST(TileGemm, any_number_of_threads_multiplies_all_panels_and_rows) {
     const HostTensor weight = random_tensor(random, DType::bf16, {330, 32});
     const HostTensor x = random_tensor(random, DType::bf16, {kRows, 32});
     const Packed packed = pack(weight);
-    const std::vector<double> expected = product(x, weight);
+    const std::vector<double> expected = matmul_reference(x, weight);
     for (const int n_threads : {1, 2, 5})
       EXPECT_LE(relative_error(run(kernel, packed.panels, x, kRows, n_threads), expected),
                 4 * epsilon(DType::f32) * std::sqrt(32.0))
