@@ -1,4 +1,4 @@
-/// Rows, sampling metadata and work lists of a step, and what each sequence reads.
+/// Builds the rows, sampling metadata and work lists of a step, and counts what each sequence reads.
 #include "engine/batch_builder.h"
 
 #include <algorithm>
@@ -11,20 +11,20 @@
 
 namespace baton {
 
-/// A step in the making: its sequences in batch order, and its sections. The memory is kept from step to step.
+/// A step being built: its sequences in batch order, and its sections. The memory is reused by every step.
 struct BatchBuilder::Work {
   std::vector<Sequence*> in_plan_order;
   std::vector<SequenceRows> unordered;  ///< in plan order
   std::vector<std::int32_t> order;      ///< indices into the plan, in batch order
-  std::vector<SequenceRows> rows;       ///< of the layer group in the making
-  std::vector<std::int32_t> first_row;  ///< of each sequence, and the end
+  std::vector<SequenceRows> rows;       ///< of the layer group being added
+  std::vector<std::int32_t> first_row;  ///< first row of each sequence, then one past the last row
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_indices;
   std::vector<SamplingMetadata> samples;
   SamplingLists lists;
   std::vector<std::int32_t> reset_slots;
-  std::vector<std::int32_t> relayed;  ///< tokens that each sequence reads together with others
-  std::size_t n_step_bytes = 0;       ///< of the last step
+  std::vector<std::int32_t> relayed;  ///< tokens that each sequence reads in shared reads
+  std::size_t n_step_bytes = 0;       ///< size of the last step built
 
   void clear() {
     unordered.clear();
@@ -53,7 +53,7 @@ SequenceRows rows_of(const Sequence& sequence, const PlannedSequence& planned, i
           sequence.schedule->table.groups[static_cast<std::size_t>(group)].first_block};
 }
 
-/// Bytes a sequence would read in one layer as a leaf by itself: its context once for every tile of its rows.
+/// KV bytes that a sequence would read in one layer as a leaf of its own: its context once for every tile of its rows.
 std::int64_t plain_bytes(std::span<const TokenRow> rows, const AttentionShape& shape, std::int32_t row_tile) {
   std::int64_t n_tokens = 0;
   for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(row_tile)) {
@@ -74,7 +74,7 @@ BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOp
 BatchBuilder::~BatchBuilder() = default;
 BatchBuilder::BatchBuilder(BatchBuilder&&) noexcept = default;
 
-/// Rows and samples of the plan's sequences, in batch order.
+/// Lays out the rows and samples of the plan's sequences, in batch order.
 void BatchBuilder::lay_out(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find, BuiltStep& built) {
   Work& work = *work_;
   work.clear();
@@ -146,7 +146,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, const std::function<Sequence
   return built;
 }
 
-/// Appends what the step does in one layer group: its attention, and where it stores keys and values.
+/// Appends the sections of one layer group: its attention plan and the slots where keys and values are stored.
 void BatchBuilder::add_group(const StepPlan& plan, int group, BuiltStep& built) {
   Work& work = *work_;
   const LayerGroup& of = groups_[static_cast<std::size_t>(group)];
@@ -168,7 +168,7 @@ void BatchBuilder::add_group(const StepPlan& plan, int group, BuiltStep& built) 
   add_reads(of, attention, built);
 }
 
-/// Charges every item to the sequences of its rows.
+/// Charges the KV bytes of every item to the sequences whose rows it covers.
 void BatchBuilder::add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built) {
   const std::vector<std::int32_t>& first_row = work_->first_row;
   std::vector<std::int32_t>& relayed = work_->relayed;
@@ -180,12 +180,12 @@ void BatchBuilder::add_reads(const LayerGroup& group, const AttentionPlan& plan,
     const std::int32_t end_row = item.first_row + item.n_rows;
     const auto after = std::ranges::upper_bound(first_row, item.first_row);
     for (auto i = static_cast<std::size_t>(after - first_row.begin()) - 1; i < n_sequences && first_row[i] < end_row; ++i) {
-      // Shares are differences of a rounded running sum, so that they add up to the whole.
+      // Each share is a difference of the rounded running sum, so the shares add up to the item's bytes.
       const std::int64_t from = bytes * (std::max(item.first_row, first_row[i]) - item.first_row) / item.n_rows;
       const std::int64_t until = bytes * (std::min(end_row, first_row[i + 1]) - item.first_row) / item.n_rows;
       built.reads[i].kv_bytes_requested += until - from;
       built.reads[i].kv_bytes_saved -= until - from;
-      if (item.n_sequences < 2 || first_row[i + 1] > end_row) continue;  // counted where its last row is
+      if (item.n_sequences < 2 || first_row[i + 1] > end_row) continue;  // counted by the item of its last row
       relayed[i] += len;
       built.reads[i].largest_group = std::max(built.reads[i].largest_group, item.n_sequences);
     }

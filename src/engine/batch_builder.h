@@ -1,4 +1,4 @@
-/// From a plan to the one buffer that a step runs from, and what its attention reads for whom.
+/// Turns a plan into the buffer that a step runs from, and reports what attention reads for each sequence.
 #pragma once
 
 #include <cstdint>
@@ -19,47 +19,47 @@ struct LayerGroup {
   std::int32_t n_layers = 0;
 };
 
-/// One sequence's share of a step's attention. Bytes are of keys and values over all layers of the rank; what several
-/// read together is shared by their rows.
+/// One sequence's share of a step's attention reads. Bytes are bytes of keys and values over all layers of the rank. A
+/// shared read is divided among the sequences in proportion to their rows.
 struct SequenceReads {
   SequenceId id;
   std::int64_t kv_bytes_requested = 0;
-  std::int64_t kv_bytes_saved = 0;  ///< what plain leaves would read more
-  std::int32_t relayed_tokens = 0;  ///< of its context, read together with other sequences
-  std::int32_t largest_group = 1;   ///< sequences in the largest such read
+  std::int64_t kv_bytes_saved = 0;  ///< what leaves without sharing would read more
+  std::int32_t relayed_tokens = 0;  ///< tokens of its context that are read together with other sequences
+  std::int32_t largest_group = 1;   ///< number of sequences in the largest such read
 };
 
 struct BuiltStep {
   StepInput input;
-  /// Of each of the plan's sequences, in plan order: its samples, and so its results.
+  /// The samples, and so the results, of each of the plan's sequences, in plan order.
   std::vector<Range> samples_of = {};
-  /// Of each sample, the drafts that it assumes to be accepted; views of the plan's.
+  /// The drafts that each sample assumes to be accepted; views into the plan.
   std::vector<std::span<const TokenId>> drafts_of_sample = {};
   std::vector<SequenceReads> reads = {};  ///< of each sequence, in batch order
-  std::vector<RelayNode> nodes = {};      ///< shared reads of the layer group that has most
+  std::vector<RelayNode> nodes = {};      ///< shared reads of the layer group that has the most of them
   std::int64_t kv_bytes_requested = 0;    ///< sums over reads
   std::int64_t kv_bytes_saved = 0;
 };
 
-/// The outcomes of a step's results, in plan order, for those of its sequences that `find_live` finds; it gives null
-/// for one that has ended.
+/// Converts a step's results to outcomes, in plan order. `find_live` returns null for a sequence that has ended; such
+/// a sequence gets no outcome.
 std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
                                       const std::function<const Sequence*(SequenceId)>& find_live);
 
-/// Sequences are laid out depth first over the tree of their block tables, and each layer group's attention is planned
-/// from them. The same plan and sequences give the same buffer; only memory is kept from step to step. Thread: engine
-/// only.
+/// Lays out sequences depth first over the tree of their block tables and plans each layer group's attention from that
+/// order. The same plan and sequences give the same buffer: only memory is kept between steps. Thread: engine only.
 class BatchBuilder {
  public:
   BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options);
   ~BatchBuilder();
   BatchBuilder(BatchBuilder&&) noexcept;
 
-  /// Whether the steps built from now on read shared nodes once for all.
+  /// Sets whether the steps built from now on read shared nodes once for all their sequences.
   void set_relay(bool relay) { options_.relay = relay; }
 
-  /// `find` gives the sequence of an id of the plan, as the plan left it. The sequences' token counts are brought up
-  /// to date, and the prompt tokens that the step scores are counted as scored: call it once for a plan.
+  /// Builds the step. `find` returns the sequence of an id in the plan, in the state that planning left it in. Updates
+  /// the sequences' token counts and counts the prompt tokens that the step scores, so it must be called once for each
+  /// plan.
   BuiltStep build(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find);
 
  private:
@@ -69,7 +69,7 @@ class BatchBuilder {
   void add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built);
 
   std::vector<LayerGroup> groups_;
-  int order_group_ = 0;  ///< the group whose tables order the sequences: one without a window if there is any
+  int order_group_ = 0;  ///< the group whose block tables order the sequences; one without a window if there is any
   AttentionPlanOptions options_;
   AttentionPlanner planner_;
   std::unique_ptr<Work> work_;

@@ -1,4 +1,5 @@
-/// Two 64-bit lanes, each mixed by a bijection a word: not cryptographic, and equality compares the tokens too.
+/// Two 64-bit lanes, each mixed by one bijection for every word. The hash is not cryptographic; callers compare tokens
+/// too.
 #include "engine/block_hash.h"
 
 #include <bit>
@@ -9,7 +10,7 @@
 namespace baton {
 namespace {
 
-/// A bijection of 64-bit words in which every input bit reaches every output bit.
+/// A bijection of 64-bit words in which every input bit affects every output bit.
 constexpr std::uint64_t mix(std::uint64_t x) {
   x ^= x >> 32;
   x *= 0xe9846af9b1a615dULL;

@@ -1,4 +1,4 @@
-/// Chained 128-bit hashes of full blocks: what tree, store and events know a block by.
+/// Chained 128-bit hashes of full blocks: the prefix tree and the scheduler identify blocks by them.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace baton {
 
-/// Hash of a block's tokens, of every block before it, and of the cache scope as it applies at each of them. The same
-/// on every machine and in every process.
+/// Hash of a block's tokens, of all blocks before it, and of the part of the cache scope that applies to each of them.
+/// It is the same on every machine and in every process.
 struct BlockHash {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
   auto operator<=>(const BlockHash&) const = default;
 };
 
-/// Appends to `hashes` those of the full blocks of `tokens` that it lacks. The salt counts in a block of which any
-/// position is at or after salt_from; the adapter counts everywhere.
+/// Appends the missing hashes of the full blocks of `tokens` to `hashes`. The salt affects every block that has a
+/// position at or after salt_from; the adapter affects all blocks.
 void extend_hashes(const CacheScope& scope, std::span<const TokenId> tokens, std::int32_t block_len,
                    std::vector<BlockHash>& hashes);
 

@@ -1,4 +1,4 @@
-/// The free list and the counts.
+/// The free list and the holder counts.
 #include "engine/block_pool.h"
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-/// Which blocks of the KV storage are free, and how many hold each of the others.
+/// The free blocks of the KV storage, and the number of holders of every other block.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace baton {
 
-/// Numbers [0, n_blocks) with a count of holders each: the sequences whose block table names the block, and the prefix
-/// tree.
+/// Block numbers [0, n_blocks), each with a count of holders. Holders are the sequences whose block table contains the
+/// block, and the prefix tree.
 ///
-/// Invariants (check_invariants): a block is in the free list exactly once if its count is 0, else never. The block
-/// freed last is handed out first, so that memory nobody needed yet stays untouched. Thread: engine only.
+/// Invariants (check_invariants): a block is in the free list exactly once if its count is 0, and not at all
+/// otherwise. The block freed last is allocated first, so memory that was never used stays untouched. Thread: engine
+/// only.
 class BlockPool {
  public:
   explicit BlockPool(std::int32_t n_blocks);
@@ -24,11 +25,11 @@ class BlockPool {
   std::int32_t count(BlockId block) const;
   std::span<const BlockId> free_blocks() const { return free_; }
 
-  /// A free block, now with one holder; nothing if there is none.
+  /// Allocates a free block with one holder; returns nothing if no block is free.
   std::optional<BlockId> allocate();
-  /// One more holder of a block in use.
+  /// Adds a holder to a block in use.
   void retain(BlockId block);
-  /// One holder less; the last one frees it. Returns true if it is free now.
+  /// Removes a holder; the block is freed with the last one. Returns true if it is free now.
   bool release(BlockId block);
 
   /// Aborts if an invariant does not hold.

@@ -1,4 +1,4 @@
-/// A layer group as the KV cache sees it: how many blocks it has, and how far back its rows see.
+/// A layer group as the KV cache sees it: its number of blocks and its attention window.
 #pragma once
 
 #include <algorithm>
@@ -6,23 +6,23 @@
 
 namespace baton {
 
-/// Layers with one window and one KV shape. Every group has its own block numbers, from 0 to n_blocks - 1.
+/// Layers with the same window and KV shape. Every group has its own block numbers, from 0 to n_blocks - 1.
 struct CacheGroup {
   std::int32_t n_blocks = 0;
-  std::int32_t window = 0;  ///< keys that a row sees, its own included; 0: all keys before it too
+  std::int32_t window = 0;  ///< keys that a row sees, its own included; 0: all earlier keys
 
   bool has_window() const { return window > 0; }
-  /// The first block that holds a key which the row at `position` sees.
+  /// Index of the first block that holds a key which the row at `position` sees.
   std::int32_t first_block_seen(std::int32_t position, std::int32_t block_len) const {
     return has_window() ? std::max(0, position + 1 - window) / block_len : 0;
   }
-  /// With a window: blocks that hold what the oldest of a sequence's rows in flight sees, and the positions of all of
-  /// them. The run may begin and end within a block, hence one more.
+  /// The most blocks that a sequence holds at once in a group with a window: they cover its rows in flight and the
+  /// keys that the oldest of these rows sees. One is added because this range may begin and end inside a block.
   std::int32_t n_held_at_once(std::int32_t max_rows_in_flight, std::int32_t block_len) const {
     return n_blocks_for(window + max_rows_in_flight, block_len) + 1;
   }
-  /// Blocks with which a sequence alone can always come to `n_positions`, whatever it finds cached: a sequence with a
-  /// reserve holds what it found besides (KvCache::reserve).
+  /// Blocks that guarantee that a sequence running alone reaches `n_positions`, whatever it finds in the cache: a
+  /// sequence with a reserve holds the blocks that it found in addition (KvCache::reserve).
   std::int32_t n_needed_alone(std::int32_t n_positions, std::int32_t max_rows_in_flight, std::int32_t block_len) const {
     const std::int32_t n_entries = n_blocks_for(n_positions, block_len);
     if (!has_window()) return n_entries;

@@ -1,4 +1,4 @@
-/// The size of the KV cache.
+/// Chooses the size of the KV cache.
 #include "engine/cache_size.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace baton {
 
 namespace {
 
-/// The bytes that the cache may take, as far as what limits them is not the need.
+/// The bytes that the cache may take, before it is limited to what sequences could fill.
 std::int64_t bytes_of(const CacheSizeOptions& options) {
   if (options.kv_cache_bytes > 0) return options.kv_cache_bytes;
   const double share =
@@ -21,7 +21,7 @@ std::int64_t bytes_of(const CacheSizeOptions& options) {
   return static_cast<std::int64_t>(share * static_cast<double>(std::max<std::int64_t>(options.free_memory_bytes, 0)));
 }
 
-/// The sizes of groups, and what they come to.
+/// The sizes of all groups and the memory that they need.
 class GroupSizes {
  public:
   explicit GroupSizes(const CacheSizeOptions& options) : options_(options) {
@@ -36,12 +36,13 @@ class GroupSizes {
   std::int64_t per_sequence() const { return CacheGroup::n_blocks_for(options_.max_model_len, options_.block_len); }
   std::int64_t n_contexts() const { return std::int64_t{options_.max_num_seqs} + kKeptContexts; }
 
-  /// Blocks of each group in which n_contexts() sequences of `n_entries` blocks fit, and any one that fits the model.
+  /// Blocks of each group that hold n_contexts() sequences of `n_entries` blocks, and at least any one sequence that
+  /// the model allows.
   std::vector<std::int64_t> for_contexts(std::int64_t n_entries) const {
     std::vector<std::int64_t> sizes;
     for (std::size_t g = 0; g < n_alone_.size(); ++g) {
       std::int64_t n = n_contexts() * std::min(n_entries, most_each_[g]);
-      if (options_.groups[g].window > 0)  // rows in flight stand outside the windows of their sequences
+      if (options_.groups[g].window > 0)  // a sequence's rows in flight need blocks outside its window
         n = std::min(n + CacheGroup::n_blocks_for(options_.max_rows_in_flight, options_.block_len), n_contexts() * n_entries);
       sizes.push_back(std::max<std::int64_t>(n, n_alone_[g]));
     }
@@ -55,16 +56,16 @@ class GroupSizes {
 
  private:
   const CacheSizeOptions& options_;
-  std::vector<std::int64_t> n_alone_;    ///< of each group: what one sequence of max_model_len needs
-  std::vector<std::int64_t> most_each_;  ///< what each of many sequences holds at most, rows in flight apart
+  std::vector<std::int64_t> n_alone_;    ///< of each group: blocks that one sequence of max_model_len needs
+  std::vector<std::int64_t> most_each_;  ///< the most one of many sequences holds, without rows in flight
 };
 
-/// Gives the groups without a window what the others leave; without such groups, to all in proportion what was asked
-/// for.
+/// Gives the remaining bytes to the groups without a window. If every group has a window, scales all groups to the
+/// requested size.
 void share_rest(const CacheSizeOptions& options, const GroupSizes& by_need, std::int64_t bytes,
                 std::vector<std::int64_t>& sizes) {
   std::int64_t rest = bytes;
-  std::int64_t full_bytes = 0;  // of one block in each group without a window
+  std::int64_t full_bytes = 0;  // bytes of one block in each group without a window
   for (std::size_t g = 0; g < sizes.size(); ++g) {
     if (options.groups[g].window > 0) {
       rest -= sizes[g] * options.groups[g].block_bytes;
@@ -98,7 +99,7 @@ Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& opti
   }
   const std::int64_t bytes = bytes_of(options);
   const GroupSizes by_need(options);
-  std::int64_t n_entries = 0;  // the longest that fits
+  std::int64_t n_entries = 0;  // the largest number of entries that fits
   for (std::int64_t step = std::int64_t{1} << 31; step > 0; step /= 2) {
     const std::int64_t longer = n_entries + step;
     if (longer <= by_need.per_sequence() && by_need.bytes_of(by_need.for_contexts(longer)) <= bytes) n_entries = longer;

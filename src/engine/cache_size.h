@@ -1,4 +1,4 @@
-/// How many blocks the KV cache has in each layer group, and how many of them may be pinned.
+/// Chooses the number of KV blocks of each layer group and limits how many of them may be pinned.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace baton {
 
 struct CacheSizeOptions {
   struct Group {
-    std::int64_t block_bytes = 0;  ///< of one block over the layers of the group
+    std::int64_t block_bytes = 0;  ///< bytes of one block over the layers of the group
     std::int32_t window = 0;       ///< see CacheGroup
   };
   std::vector<Group> groups = {};
@@ -20,31 +20,32 @@ struct CacheSizeOptions {
   std::int32_t max_model_len = 0;  ///< tokens
   std::int32_t max_num_seqs = 0;
   std::int32_t max_rows_in_flight = 0;  ///< see KvCacheOptions
-  std::int64_t kv_cache_bytes = 0;      ///< asked for; 0: chosen here
-  std::int64_t free_memory_bytes = 0;   ///< with weights and workspace in place
+  std::int64_t kv_cache_bytes = 0;      ///< requested size; 0: chosen here
+  std::int64_t free_memory_bytes = 0;   ///< measured with weights and workspace allocated
   double memory_utilization = 0.9;      ///< share of free memory to take when the size is chosen here
-  bool is_host_memory = false;          ///< it is the memory that everything else on the machine needs too
+  bool is_host_memory = false;          ///< the cache shares its memory with everything else on the machine
 };
 
-/// Of a host's free memory at most this share is taken unasked.
+/// The largest share of a host's free memory that is taken unless a size is requested.
 inline constexpr double kHostMemoryShare = 0.25;
 
-/// Contexts of max_model_len that a cache whose size is chosen here has room for besides those that run: pinned
-/// prompts, and what earlier requests left to be found again.
+/// A cache whose size is chosen here has room for this many contexts of max_model_len beside the running ones: pinned
+/// prompts, and contexts of earlier requests that later ones may reuse.
 inline constexpr std::int32_t kKeptContexts = 8;
 
-/// Shares what was asked for among the layer groups, or memory_utilization of the free memory (of a host's at most
-/// kHostMemoryShare), but then no more than max_num_seqs + kKeptContexts sequences of max_model_len could fill.
+/// Divides a memory size among the layer groups: the requested size or, if none is requested, memory_utilization of
+/// the free memory (on a host at most kHostMemoryShare of it), but no more than max_num_seqs + kKeptContexts sequences
+/// of max_model_len could fill.
 ///
-/// A group with a window gets what so many sequences of one length fill, for the longest length at which they fit in
-/// all groups: no more than their windows and the rows in flight, and no less than a sequence of max_model_len alone
-/// needs. Groups without a window share the rest alike. Errors: out_of_memory if one sequence of max_model_len does
-/// not fit (both numbers), invalid_request.
+/// A group with a window gets the blocks that this many sequences of equal length fill, for the largest length at
+/// which they fit in all groups: at most their windows and rows in flight, and at least what one sequence of
+/// max_model_len needs. Groups without a window get equal numbers of blocks from the rest. Errors: out_of_memory if
+/// one sequence of max_model_len does not fit (the message has both numbers), invalid_request.
 Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& options);
 
-/// Pins the cached whole blocks of a prefix. Errors, and then nothing is pinned: out_of_memory if more than
-/// `max_pinned_blocks` of any group would be (0: no such limit), or if a sequence of max_model_len would have no room
-/// beside them.
+/// Pins the cached full blocks of a prefix. Error out_of_memory, and then nothing is pinned: more than
+/// `max_pinned_blocks` of some group would be pinned (0: no such limit), or the remaining blocks could not hold a
+/// sequence of max_model_len.
 Result<KvCache::Pin> pin_beside(KvCache& cache, std::span<const TokenId> tokens, std::int32_t max_model_len,
                                 std::int32_t max_pinned_blocks);
 

@@ -1,4 +1,4 @@
-/// Which steps are captured, and which graph serves a step.
+/// Chooses which steps are captured and which graph runs a step.
 #include "engine/captured_steps.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-/// What the operations ask a step for when they are captured: `n_rows` sampled rows. Its sections are never read.
+/// A step of `n_rows` sampled rows for capturing. Operations read its sizes only, never its sections.
 StepInput step_to_capture(std::int32_t n_rows, std::int32_t n_groups, bool has_partials) {
   StepInput step(n_groups);
   step.header().n_rows = n_rows;
@@ -38,7 +38,7 @@ Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Mod
                                                            std::span<KvStorage* const> kv_of_group, std::int32_t max_rows) {
   std::unique_ptr<CapturedSteps> made(new CapturedSteps);
   const auto n_groups = static_cast<std::int32_t>(kv_of_group.size());
-  // A backend whose graphs are the calls themselves makes them anew for each step, at its own size.
+  // A backend whose graphs are plain calls builds them for each step, at the step's own size.
   for (const std::int32_t n_rows : sizes(max_rows)) {
     for (const bool has_partials : {false, true}) {
       auto entry = std::make_unique<Entry>(Entry{n_rows, has_partials, {}, {}, nullptr});

@@ -1,4 +1,4 @@
-/// Decode steps without the launch of every operation: a model's forward and its sampling, captured once and replayed.
+/// Captured graphs of decode steps: a model's forward and its sampling are captured once and replayed.
 #pragma once
 
 #include <cstddef>
@@ -15,35 +15,37 @@
 
 namespace baton {
 
-/// Graphs of forwards whose rows are all sampled (decodes, and drafts to be verified), and of sampling. Other forwards
-/// are few and large, so that launches cost them little. A graph serves fewer rows than it was captured for too;
-/// numbers of rows stand as close as the algorithms of matmuls do.
+/// Captured forwards whose rows are all sampled (decode rows and drafts to verify), and captured sampling. Other
+/// forwards are few and large, so the time of their launches matters little. A graph also runs steps with fewer rows
+/// than it was captured for; the captured sizes are as close together as the sizes at which matmuls change their
+/// algorithm.
 ///
 /// Thread: engine only. `forward` and `sample` allocate nothing.
 class CapturedSteps {
  public:
-  /// Captures the forward of `model` over these, and sampling from its logits into `results` (SampleResult [n], u8),
-  /// for numbers of rows up to `max_rows`; all must outlive it. Errors: of Backend::capture.
+  /// Captures the forward of `model` over these storages, and the sampling from its logits into `results`
+  /// (SampleResult [n], u8), for several numbers of rows up to `max_rows`. All arguments must outlive it. Errors:
+  /// those of Backend::capture.
   static Result<std::unique_ptr<CapturedSteps>> make(Backend& backend, Model& model, TensorView slots, TensorView results,
                                                      std::span<KvStorage* const> kv_of_group, std::int32_t max_rows);
 
-  /// The numbers of rows that are captured when `max_rows` is the most: ascending, the last is max_rows.
+  /// The numbers of rows that are captured for a maximum of `max_rows`: ascending, the last is max_rows.
   static std::vector<std::int32_t> sizes(std::int32_t max_rows);
 
-  /// Enqueues the forward of an uploaded step: its logits [n_samples, n_vocab] f32, as Model::forward gives them.
-  /// Nothing is enqueued for a step that no graph serves.
+  /// Enqueues the forward of an uploaded step. Returns its logits [n_samples, n_vocab] f32, as Model::forward does.
+  /// Returns nothing, and enqueues nothing, if no graph fits the step.
   std::optional<TensorView> forward(const StepView& step);
-  /// Enqueues the sampling of a step from the logits that its forward, captured or not, leaves. False, and nothing is
-  /// enqueued, for a step that no graph serves.
+  /// Enqueues the sampling of a step from the logits of its forward, which need not have been captured. Returns false,
+  /// and enqueues nothing, if no graph fits the step.
   bool sample(const StepView& step, TensorView logits);
 
   std::size_t n_graphs() const { return forwards_.size() + samples_.size(); }
 
  private:
-  /// One graph, and what its operations read when they are called.
+  /// One graph and the arguments that its operations read when they are called.
   struct Entry {
     std::int32_t n_rows = 0;
-    bool has_partials = false;  ///< attention merges: it serves every step; else those without partial states
+    bool has_partials = false;  ///< with the attention merge: fits every step; else steps without partials
     StepView step;
     TensorView logits;
     std::unique_ptr<CapturedGraph> graph;

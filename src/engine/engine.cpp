@@ -1,4 +1,4 @@
-/// The step loop, and the queues on both sides of it.
+/// The step loop and the queues before and after it.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -91,10 +91,10 @@ class Engine::Impl {
   std::map<RequestId, LiveRequest> requests_;
   std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
   SequenceId next_sequence_{0};
-  // Published at the end of a step.
+  // Collected during a step and published at its end.
   std::vector<Event> news_;
   std::int64_t n_retired_ = 0;   ///< sequences that ended
-  std::int64_t n_unqueued_ = 0;  ///< requests that wait no longer
+  std::int64_t n_unqueued_ = 0;  ///< requests that no longer wait in the queue
 
   mutable std::mutex mutex_;
   std::condition_variable inbox_filled_;
@@ -162,7 +162,7 @@ Result<RequestId> Engine::Impl::submit(Request request) {
 
 void Engine::Impl::post(FinishCommand command) {
   const std::scoped_lock lock(mutex_);
-  if (is_stopping_) return;  // everything has ended or is about to
+  if (is_stopping_) return;  // all sequences have ended or are about to
   inbox_.finishes.push_back(command);
   inbox_filled_.notify_one();
 }
@@ -277,7 +277,7 @@ bool Engine::Impl::step() {
   return took || planned || ran;
 }
 
-/// Ends the sequences whose deadline has come.
+/// Ends the sequences whose deadline has passed.
 void Engine::Impl::expire() {
   const auto now = Sequence::Clock::now();
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
@@ -287,7 +287,7 @@ void Engine::Impl::expire() {
   }
 }
 
-/// Ends a sequence and emits its final event, unless it has ended: whatever ends a sequence first gives it its reason.
+/// Ends a sequence and emits its final event. Does nothing if it has ended already: the first reason counts.
 void Engine::Impl::end(SequenceId id, FinishReason reason) {
   const Sequence* sequence = scheduler_.find(id);
   if (sequence == nullptr || sequence->schedule->finished) return;
@@ -369,7 +369,7 @@ bool Engine::Impl::plan_next() {
   return true;
 }
 
-/// Waits for the oldest step, applies its results and tells of them.
+/// Waits for the oldest step, applies its results and emits its events.
 void Engine::Impl::commit_oldest() {
   const StepInFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
@@ -377,7 +377,7 @@ void Engine::Impl::commit_oldest() {
   const std::span<const SampleResult> results = executor_->wait();
   scheduler_.took(step.plan, executor_->last_step_seconds());
   record(StepRecord::What::run_end, step.plan.step);
-  // What was finished from outside after this step was planned has had its last event.
+  // A sequence that was finished from outside after this step was planned has already had its last event.
   const auto find_live = [this](SequenceId id) -> const Sequence* {
     const Sequence* sequence = scheduler_.find(id);
     return sequence != nullptr && !sequence->schedule->finished ? sequence : nullptr;
@@ -407,7 +407,7 @@ void Engine::Impl::emit(const Sequence& sequence, std::vector<TokenOutput> token
                    sequence.schedule->stop_token, sequence.stats(), std::move(prompt_scores)});
 }
 
-/// Forgets what has finished.
+/// Removes finished sequences, and requests without sequences.
 void Engine::Impl::retire() {
   const auto now = Sequence::Clock::now();
   for (const auto& sequence : scheduler_.take_finished()) {
@@ -430,7 +430,7 @@ void Engine::Impl::retire() {
   }
 }
 
-/// Events first, then the counts that say that nothing is left: who sees an idle engine finds all its events.
+/// Pushes the events before it updates the counts, so that a caller who sees an idle engine finds all its events.
 void Engine::Impl::publish() {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   events_.push(std::exchange(news_, {}));
@@ -439,7 +439,7 @@ void Engine::Impl::publish() {
   n_queued_requests_ -= std::exchange(n_unqueued_, 0);
 }
 
-/// The gauges come first: who waits for the prefix finds its blocks in them.
+/// Updates the gauges first, so that the caller who waits for the prefix finds its blocks counted.
 void Engine::Impl::end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   const std::scoped_lock lock(mutex_);

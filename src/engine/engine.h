@@ -1,4 +1,4 @@
-/// The engine: requests in, events out, one step after another.
+/// The engine: it takes requests, runs steps and gives out events.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace baton {
 
 class Model;
 
-/// Block list entries of a step unless an option says otherwise: 256 MB.
+/// Default bound of the block list entries of a step: 256 MB.
 inline constexpr std::int32_t kMaxBlockEntries = 64 << 20;
 
 struct EngineOptions {
@@ -28,37 +28,37 @@ struct EngineOptions {
   bool enable_prefix_caching = true;
   std::int32_t max_num_seqs = 128;             ///< sequences that run at once
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
-  std::int32_t max_prefill_tokens = 0;         ///< rows of prompts in a step in which others decode; 0: the device's default
+  std::int32_t max_prefill_tokens = 0;         ///< prompt rows of a step that also decodes; 0: the backend's default
   std::int32_t max_model_len = 0;              ///< 0: the model's
   std::int32_t block_len = 16;
   std::int64_t kv_cache_bytes = 0;  ///< 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
   DType kv_dtype = DType::bf16;
-  bool enforce_eager = false;             ///< no graphs of decode steps
+  bool enforce_eager = false;             ///< decode steps are not captured as graphs
   std::int32_t max_num_queued_reqs = 0;   ///< 0: no limit
-  std::int32_t max_pinned_blocks = 0;     ///< 0: what leaves room for a sequence of max_model_len
-  std::int32_t step_timeout_ms = 60'000;  ///< a step that lasts longer makes the engine stuck; 0: never
+  std::int32_t max_pinned_blocks = 0;     ///< 0: as many as leave room for a sequence of max_model_len
+  std::int32_t step_timeout_ms = 60'000;  ///< a longer step marks the engine as stuck; 0: never
   std::uint64_t seed = 0;                 ///< for requests without one
-  SpeculationOptions speculation = {};    ///< of requests that do not say
-  /// Block list entries of a step (one for each block that a sequence reads by itself), 0: what max_num_seqs sequences
-  /// of max_model_len have, at most kMaxBlockEntries. Sequences that could come to more wait.
+  SpeculationOptions speculation = {};    ///< of requests that do not set their own
+  /// Block list entries of a step, one for each block that a sequence reads by itself. 0: what max_num_seqs sequences
+  /// of max_model_len have, at most kMaxBlockEntries. Sequences that could exceed the bound wait.
   std::int32_t max_block_entries = 0;
   std::int32_t max_list_entries = kMaxListEntries;  ///< of a step's penalties, biases, bans and allowed ids
-  std::vector<TokenId> eos_token_ids = {};          ///< end-of-sequence ids besides the model's (generation_config.json)
+  std::vector<TokenId> eos_token_ids = {};          ///< end-of-sequence ids in addition to the model's own
 };
 
-/// A registered prefix: its full blocks are computed, and pinned until it is removed.
+/// A registered prefix: its full blocks are computed, and pinned until the prefix is removed.
 struct PrefixInfo {
   std::string name;
   std::int32_t n_tokens = 0;         ///< of the prefix
-  std::int32_t n_pinned_tokens = 0;  ///< whole blocks of it; the tail is computed by each request
+  std::int32_t n_pinned_tokens = 0;  ///< tokens in its full blocks; each request computes the tail
   double prefill_ms = 0;
 };
 
-/// What a running engine is, for the start line, /metrics and /v1/models.
+/// Properties of a running engine for the start line, /metrics and /v1/models.
 struct EngineInfo {
   std::int32_t max_model_len = 0;
-  std::int32_t n_blocks = 0;  ///< of the layer group that has most
+  std::int32_t n_blocks = 0;  ///< of the layer group that has the most
   std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;
   std::int64_t kv_cache_bytes = 0;
@@ -69,70 +69,72 @@ struct EngineInfo {
   bool enable_prefix_caching = true;
   std::int32_t max_num_seqs = 0;
   std::int32_t max_num_batched_tokens = 0;
-  std::int32_t max_prefill_tokens = 0;  ///< as it holds
+  std::int32_t max_prefill_tokens = 0;  ///< the value in use
   BackendInfo backend;
 };
 
-/// Runs a model for many requests. The order of one step is plan, enqueue, commit of the step before: plan(n+1) ends
-/// before commit(n) begins.
+/// Runs a model for many requests. Each step is planned and enqueued before the previous step is committed: plan(n+1)
+/// ends before commit(n) begins.
 ///
-/// Thread: `step`, `stop`, `check_invariants` and destruction belong to one thread, which may hand the steps to one of
-/// the engine's own by `start`; everything else may be called from any thread.
+/// Thread: `step`, `stop`, `check_invariants` and destruction belong to one thread. This thread may call `start`, and
+/// then a thread of the engine runs the steps. All other functions may be called from any thread.
 class Engine {
  public:
-  /// Sizes the KV cache (see choose_cache_groups) and allocates everything. Errors: out_of_memory, invalid_request (an
+  /// Sizes the KV cache (choose_cache_groups) and allocates all memory. Errors: out_of_memory, invalid_request (an
   /// option out of range).
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, std::unique_ptr<Backend> backend,
                                                 std::unique_ptr<Model> model);
   ~Engine();
 
-  /// Takes a request in. Errors: invalid_request (prompt empty or too long, a parameter out of range: the field is
-  /// named), unavailable (queue full, or shutting down).
+  /// Accepts a request. Errors: invalid_request (prompt empty or too long, a parameter out of range: the message names
+  /// the field), unavailable (the queue is full or the engine is shutting down).
   Result<RequestId> submit(Request request);
-  /// Ends a sequence whose text met a stop string, or all sequences of a request that nobody waits for. Tokens that
-  /// were in flight are dropped. No-op for what has ended.
+  /// Ends a sequence whose text contains a stop string, or all sequences of a request that was cancelled. Their tokens
+  /// in flight are dropped. Does nothing for a sequence that has ended.
   void finish(RequestId request, std::int32_t index, FinishReason reason);
   void cancel(RequestId request);
 
-  /// Waits for news, at most `timeout`; empty if there is none. One consumer.
+  /// Waits at most `timeout` for events; empty if there are none. One thread only may call it.
   std::vector<Event> wait_events(std::chrono::milliseconds timeout);
 
-  /// Computes and pins the whole blocks of a prompt, so that requests that begin with it find it. Waits until that is
-  /// done; before `start` it steps on the caller's thread. Errors: invalid_request (name taken, prompt too long, no
-  /// prefix caching), out_of_memory (more than max_pinned_blocks would be pinned, or a sequence of max_model_len would
-  /// no longer fit), unavailable (shutting down, or removed meanwhile).
+  /// Computes and pins the full blocks of a prompt, so that requests that begin with it find them in the cache.
+  /// Returns when they are computed; before `start` it runs steps on the caller's thread. Errors: invalid_request
+  /// (name taken, prompt too long, no prefix caching), out_of_memory (more than max_pinned_blocks would be pinned, or
+  /// a sequence of max_model_len would no longer fit), unavailable (shutting down, or the prefix was removed
+  /// meanwhile).
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
-  /// Frees the name at once, and from the next step on lets what only this prefix pinned be evicted; sequences that
-  /// use it keep it. The prefill of one that is being computed ends with the steps in flight, and with it the wait for
-  /// it. Errors: not_found.
+  /// Frees the name at once and, from the next step on, unpins the blocks that no other prefix pins. Sequences that
+  /// use them keep them. If the prefix is still being computed, its prefill ends with the steps in flight and
+  /// register_prefix returns. Errors: not_found.
   Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
 
   /// Starts the engine thread / ends it (running requests get `abort`).
   void start();
   void stop();
-  /// One step on the caller's thread, for programs without `start`: false if there was nothing to do.
+  /// Runs one step on the caller's thread, for programs without `start`. Returns false if there was nothing to do.
   bool step();
 
-  /// Lets the steps planned from now on relay, or not: both kinds of attention measured over one model and cache.
-  /// info() says what the engine started with. Thread: the steps' own.
+  /// Turns relayed attention on or off for the steps planned from now on, so that both kinds can be measured over one
+  /// model and cache. info() keeps the value that the engine started with. Thread: the one that runs the steps.
   void set_relay(bool relay);
 
-  /// Refuses new requests and cancels the prefills of prefixes from now on. Requests that were taken in go on.
+  /// Refuses new requests and cancels prefix prefills from now on. Accepted requests continue.
   void begin_drain();
   bool is_draining() const;
-  /// True while nothing waits or runs.
+  /// True while no request waits or runs.
   bool is_idle() const;
-  /// True while a step of the engine's own thread lasts longer than step_timeout_ms.
+  /// True while a step of the engine's own thread takes longer than step_timeout_ms.
   bool is_stuck() const;
 
   const EngineMetrics& metrics() const;
   EngineInfo info() const;
   /// The last few dozen records, oldest first.
   std::vector<StepRecord> recent_steps() const;
-  /// Aborts if an invariant of scheduler or cache does not hold. Not while the engine's own thread runs.
+  /// Aborts if an invariant of scheduler or cache does not hold. Must not be called while the engine's own thread
+  /// runs.
   void check_invariants() const;
-  /// Blocks of a layer group's KV storage that hold nothing: a test may overwrite them. Thread: the steps' own.
+  /// Free blocks of a layer group's KV storage; a test may overwrite them. Thread: the one that runs the steps.
   std::vector<BlockId> free_blocks(int group) const;
 
  private:

@@ -1,4 +1,4 @@
-/// From options to sizes and memory.
+/// Chooses sizes from the options and allocates memory.
 #include "engine/engine_parts.h"
 
 #include <algorithm>
@@ -52,8 +52,8 @@ std::int32_t max_prefill_of(const EngineOptions& options, const BackendTuning& t
   return std::min(wanted, options.max_num_batched_tokens);
 }
 
-/// Partial attention states that a step may have: what every row would need if its whole context were cut into chunks,
-/// within 128 MB; with fewer the plan cuts less.
+/// Bound of the partial attention states of a step: enough to cut the whole context of every row into chunks, within
+/// 128 MB. With a smaller bound the planner cuts less.
 std::int32_t max_partials_of(const EngineOptions& options, const ModelSpec& spec, std::int32_t max_model_len) {
   const std::int64_t wanted = static_cast<std::int64_t>(options.max_num_batched_tokens) * (max_model_len / kAttentionChunk + 2);
   std::int64_t bytes_each = 0;
@@ -62,13 +62,13 @@ std::int32_t max_partials_of(const EngineOptions& options, const ModelSpec& spec
   return static_cast<std::int32_t>(std::min(wanted, std::max<std::int64_t>((128 << 20) / bytes_each, 1024)));
 }
 
-/// Entries of lists that sequences with every list at its longest bring, as far as the options allow.
+/// List entries of sequences that all have lists of the largest size, within the option's bound.
 std::int32_t max_list_entries_of(const EngineOptions& options, std::int32_t n_samples, std::int32_t max_model_len) {
   const std::int64_t n_each = max_model_len + static_cast<std::int64_t>(kMaxLogitBiases + kMaxBadWords + kMaxAllowedIds);
   return static_cast<std::int32_t>(std::min<std::int64_t>(options.max_list_entries, n_each * n_samples));
 }
 
-/// Rows of prompts that a step may score: their logits within 64 MB.
+/// Bound of the prompt rows that a step scores: their logits take at most 64 MB.
 std::int32_t max_scores_of(const EngineOptions& options, const ModelSpec& spec) {
   const std::int64_t within = (std::int64_t{64} << 20) / (4 * static_cast<std::int64_t>(spec.n_vocab));
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(within, 1, options.max_num_batched_tokens));
@@ -76,8 +76,8 @@ std::int32_t max_scores_of(const EngineOptions& options, const ModelSpec& spec) 
 
 std::int32_t max_drafts_of(const EngineOptions& options, const ModelSpec& spec) { return max_scores_of(options, spec) / 2; }
 
-/// The most that a step can hold, for all layer groups alike. `n_dealt_workers`: to whom plans assign pairs; 0: plans
-/// do not.
+/// The bounds of a step, for all layer groups alike. `n_dealt_workers`: number of workers to which plans assign pairs;
+/// 0: plans assign none.
 Result<StepBounds> bounds_of(const EngineOptions& options, const ModelSpec& spec, std::span<const LayerGroup> groups,
                              std::int32_t n_dealt_workers, std::int32_t max_model_len) {
   const std::int32_t max_scores = max_scores_of(options, spec);
@@ -89,7 +89,7 @@ Result<StepBounds> bounds_of(const EngineOptions& options, const ModelSpec& spec
   bounds.max_samples = options.max_num_seqs + max_scores;
   bounds.max_partials = max_partials_of(options, spec, max_model_len);
   bounds.max_slots = options.max_num_seqs + max_drafts;
-  bounds.max_items = std::max(bounds.max_items, bounds.max_rows);  // leaves alone are at most one item a row
+  bounds.max_items = std::max(bounds.max_items, bounds.max_rows);  // leaves need at most one item for each row
   bounds.max_pairs = 0;
   for (const LayerGroup& group : groups)
     if (n_dealt_workers > 0) bounds.max_pairs = std::max(bounds.max_pairs, bounds.max_items * group.shape.n_kv_heads);
@@ -108,7 +108,7 @@ Result<StepBounds> bounds_of(const EngineOptions& options, const ModelSpec& spec
   return bounds;
 }
 
-/// Captures decode steps where the backend gains by it, up to the rows of one in which all sequences run and draft.
+/// Captures decode steps if the backend gains by it, up to the rows of a step in which all sequences run and draft.
 /// Capturing takes time and memory, so it is logged.
 Result<void> capture_steps(Executor& executor, const EngineOptions& options, const BackendTuning& tuning) {
   const std::int32_t n_rows = std::min(tuning.max_captured_rows, options.max_num_seqs * (1 + options.speculation.n_tokens));

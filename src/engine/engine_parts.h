@@ -1,4 +1,4 @@
-/// What an engine is made of: its options checked, its sizes chosen, its memory allocated.
+/// The parts of an engine: checked options, chosen sizes, allocated memory.
 #pragma once
 
 #include <memory>
@@ -14,18 +14,18 @@ namespace baton {
 
 struct EngineParts {
   EngineInfo info;
-  std::vector<TokenId> eos_token_ids;  ///< the model's and the options', each once
+  std::vector<TokenId> eos_token_ids;  ///< of the model and the options, without duplicates
   BatchBuilder builder;
   std::unique_ptr<Executor> executor;
   StepBounds bounds;
-  std::int32_t max_scores = 0;  ///< rows of prompts that a step may score
-  std::int32_t max_drafts = 0;  ///< of these, those that may be drafts instead
+  std::int32_t max_scores = 0;  ///< prompt rows that a step may score
+  std::int32_t max_drafts = 0;  ///< how many of these may be drafts instead
 };
 
-/// Positions that a sequence may have in steps that are not committed.
+/// Positions that a sequence may have in steps that are enqueued and not committed.
 std::int32_t max_rows_in_flight(const EngineOptions& options);
 
-/// Errors: invalid_request names the flag at fault; out_of_memory.
+/// Errors: invalid_request (the message names the flag), out_of_memory.
 Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model);
 
 }  // namespace baton

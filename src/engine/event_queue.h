@@ -1,4 +1,4 @@
-/// News on their way from the engine thread to the one who waits for them.
+/// The queue of events from the engine thread to the consumer.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ class EventQueue {
     }
     arrived_.notify_one();
   }
-  /// Everything there is; waits at most `timeout` for something.
+  /// Returns all queued events; waits at most `timeout` for the first one.
   std::vector<Event> wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     arrived_.wait_for(lock, timeout, [this] { return !events_.empty(); });

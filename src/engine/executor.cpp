@@ -1,4 +1,4 @@
-/// One step from its buffer to its results.
+/// Runs one step from its input buffer to its results.
 #include "engine/executor.h"
 
 #include <algorithm>
@@ -102,7 +102,7 @@ void Executor::enqueue_forward(InFlight& step) {
   step.logits = logits ? *logits : model_->forward(*backend_, step.view, slot_table(), storage_pointers_);
 }
 
-/// Sampling, and the results on their way.
+/// Enqueues sampling and the readback of its results.
 void Executor::enqueue_sample(InFlight& step) {
   const std::int32_t n_samples = step.view.n_samples();
   const SampleArgs args{step.view, step.logits, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples)};

@@ -20,38 +20,38 @@
 
 namespace baton {
 
-/// A StepInput is all it needs to run a step. A step is two calls, forward and sample, so that what only sampling
-/// needs (a token mask) may be built by the host while the forward runs. Steps run in the order of these calls. On an
-/// asynchronous backend each call enqueues its part at once, so that the device goes from one step to the next by
-/// itself while the host commits one and plans the one behind. Any other backend keeps a step until its results are
-/// asked for: the next one is planned, built and handed over before this one's forward begins, and no token waits for
-/// a step it does not need.
+/// Runs a step from its StepInput. A step takes two calls, forward and sample, so that the host can build what only
+/// sampling needs (a token mask) while the forward runs. Steps run in the order of these calls. On an asynchronous
+/// backend each call enqueues its part at once: the device continues with the next step while the host commits one
+/// step and plans another. On any other backend a step runs when its results are requested: the next step is planned,
+/// built and passed on before this one's forward begins, so no token waits for a step that it does not need.
 ///
-/// Memory is allocated by create, allocate_cache and capture_steps alone. Thread: engine only.
+/// Only create, allocate_cache and capture_steps allocate memory. Thread: engine only.
 class Executor {
  public:
   /// Steps that may be in flight (begun and not waited for) on an asynchronous backend.
   static constexpr std::size_t kMaxInFlight = 2;
 
-  /// Allocates workspace, slot table and result buffers for steps within `bounds`; KV storage comes with
-  /// allocate_cache, when what is left is known.
+  /// Allocates workspace, slot table and result buffers for steps within `bounds`. allocate_cache allocates the KV
+  /// storage later, when the remaining memory is known.
   static Result<std::unique_ptr<Executor>> create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
                                                   const StepBounds& bounds);
   ~Executor();
 
-  /// Makes one storage a layer group. Once, before the first step.
+  /// Allocates one storage for each layer group. Call it once, before the first step.
   Result<void> allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype);
-  /// From now on steps of at most `max_rows` rows that are all sampled replay graphs (CapturedSteps). Once, behind
-  /// allocate_cache. How many were made.
+  /// Captures graphs for steps of at most `max_rows` rows that are all sampled; such steps replay them from now on
+  /// (CapturedSteps). Call it once, after allocate_cache. Returns the number of graphs.
   Result<std::size_t> capture_steps(std::int32_t max_rows);
 
-  /// Begins a step: its rows to logits. The step before must have its sample.
+  /// Begins a step: computes logits from its rows. `sample` must have been called for the step before.
   void forward(StepInput step);
-  /// Samples from the logits of the forward before, and reads the results back.
+  /// Samples from the logits of the preceding forward and reads the results back.
   void sample();
-  /// Results of the oldest step in flight, in the order of its samples; valid until the next sample or wait.
+  /// Waits for the oldest step in flight. Returns its results in the order of its samples, valid until the next sample
+  /// or wait.
   std::span<const SampleResult> wait();
-  /// Seconds that the step of the last wait took, from when its turn came.
+  /// Seconds that the step of the last wait took, from its enqueue or, if later, the end of the step before it.
   double last_step_seconds() const { return last_step_seconds_; }
   std::size_t n_in_flight() const { return in_flight_.size(); }
 
@@ -63,7 +63,7 @@ class Executor {
   using Clock = std::chrono::steady_clock;
   struct InFlight {
     StepInput input;
-    StepView view = {};  ///< once its forward is enqueued
+    StepView view = {};  ///< set when its forward is enqueued
     TensorView logits = {};
     bool is_sampled = false;  ///< sample was called
     AsyncReadback* results = nullptr;
@@ -84,9 +84,9 @@ class Executor {
   std::vector<KvStorage*> storage_pointers_;
   Buffer slots_;                                                        ///< SlotState [max_slots]
   Buffer results_;                                                      ///< SampleResult [max_samples]
-  std::array<std::unique_ptr<AsyncReadback>, kMaxInFlight> readbacks_;  ///< of results_, by turns
+  std::array<std::unique_ptr<AsyncReadback>, kMaxInFlight> readbacks_;  ///< of results_, used in turn
   std::size_t n_enqueued_ = 0;
-  std::unique_ptr<CapturedSteps> captured_steps_;  ///< null: every step is launched operation by operation
+  std::unique_ptr<CapturedSteps> captured_steps_;  ///< null: every operation of a step is launched separately
   std::deque<InFlight> in_flight_;
   Clock::time_point last_end_;
   double last_step_seconds_ = 0;

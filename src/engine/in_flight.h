@@ -1,4 +1,4 @@
-/// What an engine has in hand: requests that have not ended, steps that have not been committed.
+/// Requests that have not ended and steps that have not been committed.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace baton {
 
-/// A step that was handed to the executor and not committed; its buffer is the executor's.
+/// A step that was passed to the executor and is not committed. The executor owns its buffer.
 struct StepInFlight {
   StepPlan plan;
   BuiltStep built;
@@ -19,8 +19,8 @@ struct StepInFlight {
 struct LiveRequest {
   std::vector<SequenceId> sequences;
   std::int32_t n_unfinished = 0;
-  std::int32_t n_generated = 0;  ///< tokens of the longest that ended
-  bool is_queued = true;         ///< none of its sequences was admitted yet
+  std::int32_t n_generated = 0;  ///< tokens of the longest sequence that has ended
+  bool is_queued = true;         ///< no sequence of it has been admitted yet
 };
 
 }  // namespace baton

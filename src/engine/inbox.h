@@ -1,4 +1,4 @@
-/// Requests and commands on their way to the engine's thread, which takes them once a step.
+/// Requests and commands for the engine's thread, which takes them once in each step.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct FinishCommand {
   std::optional<std::int32_t> index;  ///< absent: all sequences of the request
   FinishReason reason = FinishReason::abort;
 };
-/// What callers asked for since the engine's thread last looked. Guarded by the engine's mutex. The order of kinds
-/// does not matter: what is finished was submitted before.
+/// What callers asked for since the engine's thread last took it. Guarded by the engine's mutex. The order between the
+/// kinds does not matter: a request is submitted before it is finished.
 struct Inbox {
   std::vector<SubmitCommand> submits;
   std::vector<FinishCommand> finishes;

@@ -1,4 +1,4 @@
-/// How tables take blocks from the pools and hand them on to the tree.
+/// How block tables take blocks from the pools and pass them to the prefix tree.
 #include "engine/kv_cache.h"
 
 #include <algorithm>
@@ -115,7 +115,7 @@ BlockId KvCache::take(int group) {
   return *block;
 }
 
-/// A table's hold on a block ends. Where the tree holds it too, it stays cached.
+/// Ends a table's hold on a block. The block stays cached if the tree holds it too.
 void KvCache::give_back(int group, BlockId block, bool is_behind_window) {
   pools_[at(group)].release(block);
   if (tree_ && groups_[at(group)].has_window() && pools_[at(group)].count(block) == 1 && tree_->has(group, block))
@@ -148,7 +148,7 @@ bool KvCache::extend(BlockTable& table, std::int32_t n_positions) {
 bool KvCache::reserve(BlockTable& table, std::int32_t n_positions) {
   check(static_cast<std::int32_t>(table.blocks_of(0).size()) == table.n_found_blocks && !table.is_empty(),
         "KvCache: reserve for a table that has begun to fill");
-  // What it found it may have to give back while others keep it, so that is not counted as part of what it holds at
+  // The table may give back blocks that it found while others keep them, so they do not count towards what it holds at
   // once.
   const auto n_wanted = [&](int g) { return n_lacking(g, table.n_found_blocks, 0, n_positions); };
   for (int g = 0; g < n_groups(); ++g)
@@ -176,7 +176,7 @@ void KvCache::shorten(BlockTable& table, std::int32_t n_positions) {
 }
 
 void KvCache::free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len) {
-  // The same prompt is matched without its last token, which must be computed.
+  // A request with the same prompt matches all but its last token, which must be computed.
   const std::int32_t n_matched = (prompt_len - 1) / block_len_ * block_len_;
   for (int g = 0; g < n_groups(); ++g) {
     if (!groups_[at(g)].has_window()) continue;
@@ -188,7 +188,7 @@ void KvCache::free_behind_window(BlockTable& table, std::int32_t position, std::
       if (table.has_reserve && !(tree_ && tree_->has(g, block))) {
         group.spare.push_back(block);
       } else {
-        // Where a prompt ended, this one or those that this one found, another may end.
+        // Another prompt may end where this prompt ended, or where a prompt ended whose blocks this one found.
         const bool is_before_end = group.first_block >= groups_[at(g)].first_block_seen(n_matched, block_len_) &&
                                    group.first_block < prompt_len / block_len_;
         give_back(g, block, group.first_block >= table.n_found_blocks && !is_before_end);
@@ -197,7 +197,7 @@ void KvCache::free_behind_window(BlockTable& table, std::int32_t position, std::
   }
 }
 
-/// What a table has to publish of its entries [first, end), as PrefixTree::insert wants it.
+/// The blocks of the table's entries [first, end) in the form that PrefixTree::insert takes.
 std::vector<BlockId> KvCache::blocks_to_publish(const BlockTable& table, std::int32_t first, std::int32_t end) const {
   std::vector<BlockId> blocks(static_cast<std::size_t>(end - first) * groups_.size());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -227,7 +227,7 @@ void KvCache::publish(BlockTable& table, std::span<const TokenId> tokens, std::i
   }
 }
 
-/// Lets the tree take the table's blocks of full entries from `first` on, where its own are dropped.
+/// Offers the table's blocks of full entries from `first` on to the tree, which takes those that its entries lack.
 void KvCache::offer(BlockTable& table, const PrefixKey& key, std::int32_t first, std::int64_t usable_from) {
   const auto n_full = static_cast<std::int32_t>(key.hashes.size());
   if (first >= n_full || std::ranges::none_of(groups_, &CacheGroup::has_window)) return;
@@ -243,7 +243,7 @@ void KvCache::release(BlockTable& table, std::span<const TokenId> tokens, std::i
     const PrefixKey key = key_of(table, tokens, n_filled);
     offer(table, key, 0, usable_from);
     if (n_filled / block_len_ > table.n_cached_blocks) {
-      // An entry whose equal is cached was in the way: go on below its equal, with what the tree lacks.
+      // Publishing stopped at an entry whose equal is cached. Continue after that equal entry.
       const PrefixTree::Match match = tree_->trace(key);
       tree_->acquire(match.node);
       tree_->release(table.node);
@@ -253,8 +253,8 @@ void KvCache::release(BlockTable& table, std::span<const TokenId> tokens, std::i
     }
     tree_->release(table.node);
   }
-  // The last block goes first: the pool hands out what was freed last, so that a next sequence gets them in ascending
-  // order.
+  // Free the last block first: the pool allocates the block freed last, so the next sequence gets ascending block
+  // numbers.
   for (int g = 0; g < n_groups() && !table.is_empty(); ++g) {
     GroupTable& group = table.groups[at(g)];
     for (auto i = static_cast<std::int32_t>(group.blocks.size()); i-- > group.first_block;)
@@ -280,7 +280,7 @@ void KvCache::unpin(const Pin& pin) {
   tree_->unpin(pin.node);
 }
 
-/// What a table says of itself.
+/// Checks the invariants of one table.
 void KvCache::check_table(const BlockTable& table) const {
   check(table.groups.size() == groups_.size(), "KvCache: a table has another number of groups");
   for (std::size_t g = 0; g < groups_.size(); ++g) {

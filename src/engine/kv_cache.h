@@ -1,4 +1,4 @@
-/// The KV cache as bookkeeping: block numbers for sequences, shared through the prefix tree. It touches no storage.
+/// The bookkeeping of the KV cache: block numbers of sequences, shared through the prefix tree. It touches no storage.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,25 @@
 namespace baton {
 
 /// The blocks of one sequence in one layer group: blocks[i] holds positions [i * block_len, (i + 1) * block_len). The
-/// first `first_block` of them are behind the group's window and no longer the sequence's: their numbers say nothing
-/// any more.
+/// first `first_block` of them are behind the group's window and no longer belong to the sequence; their numbers are
+/// meaningless.
 struct GroupTable {
   std::vector<BlockId> blocks;
   std::int32_t first_block = 0;
-  std::vector<BlockId> spare;  ///< of a table with a reserve: blocks for positions to come
+  std::vector<BlockId> spare;  ///< of a table with a reserve: blocks for later positions
 };
 
-/// The blocks of one sequence. The first n_cached_blocks entries of each group belong to the prefix tree, whose
-/// `node` ends with the last of them and on which the sequence holds a reference; the rest are private. In a group
-/// with a window, an entry that belongs to the tree may hold a private block (of a table with a reserve), and a
-/// private entry one that the tree holds too (it took the place of a dropped one). While the sequence waits it has no
-/// blocks, but may keep its hashes.
+/// The blocks of one sequence. The first n_cached_blocks entries of each group belong to the prefix tree; `node` ends
+/// with the last of them, and the sequence holds a reference on it. The other entries are private. There are two
+/// exceptions in a group with a window: an entry that belongs to the tree may hold a private block (in a table with a
+/// reserve), and a private entry may hold a block that the tree holds too (it replaced a dropped one). A waiting
+/// sequence has no blocks but may keep its hashes.
 struct BlockTable {
   CacheScope scope;
   std::vector<GroupTable> groups;  ///< empty before begin and after release
   std::int32_t n_cached_blocks = 0;
-  std::int32_t n_found_blocks = 0;    ///< of these, those that begin found
-  std::int32_t n_offered_blocks = 0;  ///< entries whose blocks the tree was offered in place of dropped ones
+  std::int32_t n_found_blocks = 0;    ///< how many of these `begin` found
+  std::int32_t n_offered_blocks = 0;  ///< entries whose blocks were offered to the tree in place of dropped ones
   bool has_reserve = false;
   PrefixTree::Node* node = nullptr;  ///< null before begin and after release
   std::vector<BlockHash> hashes;     ///< of the first full blocks of the sequence's tokens
@@ -48,23 +48,23 @@ struct BlockTable {
 struct KvCacheOptions {
   std::int32_t block_len = 16;  ///< tokens, in every group
   std::vector<CacheGroup> groups = {};
-  /// Positions that a sequence may have in steps that are enqueued and not committed. Without windows nothing depends
-  /// on it.
+  /// Positions that a sequence may have in steps that are enqueued and not committed. Used for groups with a window
+  /// only.
   std::int32_t max_rows_in_flight = 0;
   bool enable_prefix_caching = true;
-  double life_of_reuse = PrefixTree::kLifeOfReuse;  ///< see PrefixTree; 0 evicts what was used least recently
+  double life_of_reuse = PrefixTree::kLifeOfReuse;  ///< see PrefixTree; 0 evicts the least recently used block
 };
 
-/// A BlockPool for each layer group, joined by one PrefixTree. A block is held by the tree (once) and by every table
-/// that names it.
+/// A BlockPool for each layer group, and one PrefixTree for all of them. The holders of a block are the tree (once)
+/// and every table that contains it.
 ///
 /// A sequence's table has one entry for every block_len positions, in every group. In a group without a window it
 /// holds the blocks of all entries. In a group with a window it gives back, as its steps are committed, the blocks
-/// that no later row sees (free_behind_window): it holds at most n_held_at_once of them, however long it is. What it
-/// gives back the tree may keep, and drops first (WindowBlocks).
+/// that no later row sees (free_behind_window), so it holds at most n_held_at_once of them, however long it is. The
+/// tree may keep such a block, and drops it before others (WindowBlocks).
 ///
-/// Invariants (check_invariants): the pools' counts are exactly those holders; every table's reference is counted in
-/// the tree; nothing else is in use. Without prefix caching there is no tree: nothing is matched, published or
+/// Invariants (check_invariants): the pools' counts equal the number of these holders; the tree counts every table's
+/// reference; no other block is in use. Without prefix caching there is no tree: nothing is matched, published or
 /// pinned. Thread: engine only.
 class KvCache {
  public:
@@ -77,16 +77,16 @@ class KvCache {
   int n_groups() const { return static_cast<int>(groups_.size()); }
   bool has_prefix_caching() const { return tree_.has_value(); }
 
-  // Of one group.
+  // For one group.
   std::int32_t n_blocks(int group) const { return groups_[at(group)].n_blocks; }
-  /// Blocks that could be handed out now: free ones, and cached ones that nobody holds.
+  /// Blocks that could be allocated now: free ones, and cached ones that no sequence uses and no pin covers.
   std::int32_t n_available(int group) const { return pools_[at(group)].n_free() + (tree_ ? tree_->n_evictable(group) : 0); }
   /// Blocks that neither a sequence nor the tree holds.
   std::span<const BlockId> free_blocks(int group) const { return pools_[at(group)].free_blocks(); }
   std::int32_t n_pinned(int group) const { return tree_ ? tree_->n_pinned(group) : 0; }
   std::int32_t n_cached(int group) const { return tree_ ? tree_->n_blocks(group) : 0; }
 
-  // Of all groups together.
+  // For all groups together.
   std::int32_t n_blocks() const;
   std::int32_t n_available() const;
   /// Blocks held by sequences or pinned.
@@ -94,48 +94,48 @@ class KvCache {
   std::int32_t n_pinned() const;
   std::int32_t n_cached() const;
 
-  /// Entries of a table that covers so many positions.
+  /// Entries of a table that covers `n_positions`.
   std::int32_t n_blocks_for(std::int32_t n_positions) const { return CacheGroup::n_blocks_for(n_positions, block_len_); }
   /// See CacheGroup::n_needed_alone.
   std::int32_t n_needed_alone(int group, std::int32_t n_positions) const {
     return groups_[at(group)].n_needed_alone(n_positions, max_rows_in_flight_, block_len_);
   }
-  /// Blocks that a table with `n_entries` entries, which holds `n_held` of their blocks, lacks of all that it holds
-  /// at once on the way to `n_positions`.
+  /// A table with `n_entries` entries holds `n_held` of their blocks. Returns how many more blocks it needs at once at
+  /// most until it covers `n_positions`.
   std::int32_t n_lacking(int group, std::int32_t n_entries, std::int32_t n_held, std::int32_t n_positions) const;
   std::int32_t n_lacking(const BlockTable& table, int group, std::int32_t n_positions) const;
   bool covers(const BlockTable& table, std::int32_t n_positions) const;
 
-  /// What `begin` would find for the first `n_match` tokens, and what is being filled beyond it. Keeps hashes in
-  /// `table`, changes nothing else.
+  /// Looks up what `begin` would find for the first `n_match` tokens, and the blocks after it that are being computed.
+  /// Stores hashes in `table` and changes nothing else.
   PrefixTree::Found find(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step) const;
   /// Gives an empty table the cached blocks of the longest prefix of the first `n_match` tokens that step `step` can
-  /// use, in a group with a window those that the next row sees. They count as found once more, which eviction goes
-  /// by.
+  /// use; in a group with a window only those that the next row sees. Counts one more reuse of them, which eviction
+  /// takes into account.
   void begin(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step);
-  /// Adds private blocks until the table covers `n_positions`, evicting what is needed. False, and nothing changed,
-  /// if there are not enough.
+  /// Adds private blocks until the table covers `n_positions`, and evicts cached blocks for them. Returns false, and
+  /// changes nothing, if there are not enough.
   bool extend(BlockTable& table, std::int32_t n_positions);
-  /// Takes all blocks that the table, just begun, can need at once on the way to `n_positions`: extend does not fail
-  /// before. In groups with a window the table keeps what it took until release, and publishes none of it before.
-  /// False, and nothing changed, if there are not enough.
+  /// Takes all blocks that a newly begun table can need at once until it covers `n_positions`, so that extend does not
+  /// fail up to there. In a group with a window the table keeps them until release and publishes none of them earlier.
+  /// Returns false, and changes nothing, if there are not enough.
   bool reserve(BlockTable& table, std::int32_t n_positions);
-  /// Gives back private blocks that the first `n_positions` do not need.
+  /// Gives back private blocks that the first `n_positions` positions do not need.
   void shorten(BlockTable& table, std::int32_t n_positions);
-  /// Gives back the blocks that no row from `position` on sees. No enqueued step may have a row before `position`.
-  /// What a row behind the first `prompt_len` tokens sees is kept longer than the rest: the prompt may be asked for
+  /// Gives back the blocks that no row from `position` on sees. No enqueued step may have a row before `position`. The
+  /// tree keeps longer what the row after the first `prompt_len` tokens sees, because the prompt may be asked for
   /// again.
   void free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len);
-  /// Puts the table's private entries that `n_filled` tokens fill into the tree, for steps from `usable_from` on.
-  /// Stops at an entry whose equal is there: that one, and those after it, stay private until release. But where
-  /// equal entries lack the block of a group with a window, the tree takes the table's.
+  /// Inserts the table's private entries that `n_filled` tokens fill into the tree, for steps from `usable_from` on.
+  /// Stops at an entry that the tree already has: this entry and those after it stay private until release. If the
+  /// tree's entry lacks the block of a group with a window, the tree takes the table's block.
   void publish(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
-  /// Ends the table's use of its blocks. Full entries of the first `n_filled` tokens that the tree lacks go into it;
+  /// Ends the table's use of its blocks. Full entries of the first `n_filled` tokens that the tree lacks are inserted;
   /// the other blocks are freed.
   void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
 
-  /// Keeps the cached whole blocks of `tokens` from being evicted, in a group with a window those that a row behind
-  /// them sees, until unpin.
+  /// Protects the cached full blocks of `tokens` from eviction until unpin; in a group with a window only those that
+  /// the row after them sees.
   struct Pin {
     PrefixTree::Node* node = nullptr;
     std::int32_t n_blocks = 0;  ///< entries
@@ -143,7 +143,7 @@ class KvCache {
   Pin pin(const CacheScope& scope, std::span<const TokenId> tokens);
   void unpin(const Pin& pin);
 
-  /// Aborts if an invariant does not hold. `tables` are all that hold blocks.
+  /// Aborts if an invariant does not hold. `tables` must contain all tables that hold blocks.
   void check_invariants(std::span<const BlockTable* const> tables) const;
 
  private:

@@ -1,4 +1,4 @@
-/// Counters of the engine, written by the engine thread and read by any: the numbers behind /metrics.
+/// Counters of the engine, written by the engine thread and read by any thread: the values of /metrics.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace baton {
 
-/// A counter or gauge that one thread writes and all may read.
+/// A counter or gauge that one thread writes and all threads may read.
 class Count {
  public:
   void add(std::int64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
@@ -24,7 +24,7 @@ class Count {
   std::atomic<std::int64_t> value_{0};
 };
 
-/// A histogram with fixed upper bounds; the last bucket is infinity. Thread: any.
+/// A histogram with fixed upper bounds and a last bucket up to infinity. Thread: any.
 class Histogram {
  public:
   struct Snapshot {
@@ -53,7 +53,7 @@ class Histogram {
   Snapshot snapshot_;
 };
 
-/// Upper bounds that several histograms have: vLLM's, so that dashboards fit.
+/// Upper bounds of several histograms; vLLM uses the same, so its dashboards work.
 inline const std::vector<double> kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                                     30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
 inline const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
@@ -61,15 +61,15 @@ inline const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1,
 inline const std::vector<double> kTokenCounts = {1,   2,    5,    10,   20,    50,    100,   200,
                                                  500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
-/// Everything that the engine counts. Names are those of /metrics (docs/api.md), without prefix and `_total`.
+/// All counters of the engine. Their names are those of /metrics (docs/api.md), without the prefix and `_total`.
 struct EngineMetrics {
   Count num_requests_running;
   Count num_requests_waiting;
-  Count num_requests_deferred;  ///< of the waiting: for what others are filling
+  Count num_requests_deferred;  ///< of the waiting: their shared prefix is being computed
   Count kv_blocks_total;
   Count kv_blocks_used;        ///< held by running sequences or pinned
   Count kv_blocks_pinned;      ///< by registered prefixes
-  Count prefix_cache_queries;  ///< tokens, once an admission
+  Count prefix_cache_queries;  ///< tokens; counted at each sequence's first admission
   Count prefix_cache_hits;
   Count num_preemptions;
   Count prompt_tokens;
@@ -78,8 +78,8 @@ struct EngineMetrics {
   Count generation_tokens;
   Count spec_decode_num_drafts;           ///< times that a sequence had drafts in a step
   Count spec_decode_num_draft_tokens;     ///< drafts that were verified
-  Count spec_decode_num_accepted_tokens;  ///< of these, those that were accepted
-  /// Of these again, those at each place among the drafts of their step.
+  Count spec_decode_num_accepted_tokens;  ///< of these, the accepted ones
+  /// Accepted drafts at each place among the drafts of their step.
   std::array<Count, kMaxDraftTokens> spec_decode_num_accepted_tokens_per_pos;
   Count finished_stop;
   Count finished_length;
@@ -89,8 +89,8 @@ struct EngineMetrics {
   Count rejected_queue_full;
   Count rejected_draining;
   Count steps;
-  Count kv_bytes_requested;  ///< KV bytes the executed plans read, all layers
-  Count kv_bytes_saved;      ///< what plain leaves would have read more
+  Count kv_bytes_requested;  ///< KV bytes that the executed plans read, all layers
+  Count kv_bytes_saved;      ///< what leaves without sharing would have read more
   Count relay_groups;        ///< shared nodes of the last step
   Histogram relay_group_size{{1, 2, 4, 8, 16, 32, 64, 128, 256}};
   Histogram relay_prefix_tokens{{16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}};

@@ -1,4 +1,4 @@
-/// What is counted when.
+/// When each counter is updated.
 #include "engine/metrics_recorder.h"
 
 #include <algorithm>

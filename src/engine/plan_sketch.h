@@ -1,4 +1,4 @@
-/// A plan in the making: what the scheduler has given out of a step, and what is left.
+/// A plan being built: the rows assigned so far and what is left of the step.
 #pragma once
 
 #include <algorithm>
@@ -11,24 +11,24 @@
 
 namespace baton {
 
-/// Nothing in a sequence but its blocks changes before the rows of all are settled, so that a preemption
-/// takes a sequence's rows back by dropping them.
+/// Sequences change only their blocks until the rows of all are settled, so a preemption only has to drop the rows of
+/// its sequence.
 struct PlanSketch {
   StepPlan plan;
-  std::vector<Sequence*> members;  ///< of plan.sequences, one by one
+  std::vector<Sequence*> members;  ///< the sequences of plan.sequences, in the same order
   std::int32_t budget = 0;
-  std::int32_t max_scores = 0;                ///< rows of prompts that may still be scored, or drafts be verified
+  std::int32_t max_scores = 0;                ///< prompt rows that may still be scored, or drafts that may be verified
   std::int64_t max_list_entries = 0;          ///< of drafts
-  std::vector<std::int32_t> n_claimed = {};   ///< for admissions: blocks of each layer group that running sequences claim
-  std::optional<bool> has_spare_blocks = {};  ///< for drafts: blocks for all that running sequences have a claim on
+  std::vector<std::int32_t> n_claimed = {};   ///< for admissions: blocks of each group that running sequences need
+  std::optional<bool> has_spare_blocks = {};  ///< for drafts: whether running sequences have all the blocks they need
 
-  /// A prompt that would take all leaves a quarter to those behind it: a short one need not wait for the end of a long
-  /// one.
+  /// A prompt that would take all remaining rows leaves a quarter of them to later sequences, so that a short prompt
+  /// need not wait for the end of a long one.
   std::int32_t n_kept_behind(std::int32_t n_left) const { return n_left > 1 && n_left > budget ? budget / 4 : 0; }
-  /// Rows of the sequence from `first` on, of the `n_left` it has, that the step has room for.
+  /// The rows that the step has room for, of the `n_left` rows that the sequence has from `first` on.
   std::int32_t n_rows_of(const Sequence& sequence, std::int32_t first, std::int32_t n_left) const {
     const std::int32_t n_rows = std::min(n_left, budget);
-    // Scored rows stand together, before the row of the last token of the prompt.
+    // Scored rows are contiguous and come before the row of the prompt's last token.
     const std::int32_t n_too_many = sequence.n_scores(first, n_rows) - max_scores;
     return n_too_many <= 0 ? n_rows : std::max(first, sequence.sampling->n_scored) + max_scores - first;
   }
@@ -46,7 +46,7 @@ struct PlanSketch {
     budget -= n_rows;
     max_scores -= sequence.n_scores(sequence.schedule->n_planned, n_rows);
   }
-  /// More rows of a sequence that has some in the step. Returns them, to be applied.
+  /// Adds rows to a sequence that already has some in the step. Returns the added ones, to be applied.
   PlannedSequence grow(PlannedSequence& planned, const Sequence& sequence, std::int32_t n_rows) {
     const bool samples = !sequence.is_prefill_only() && sequence.schedule->n_planned + n_rows == sequence.n_tokens_bound();
     planned.n_rows += n_rows;
@@ -56,7 +56,7 @@ struct PlanSketch {
     max_scores -= sequence.n_scores(sequence.schedule->n_planned, n_rows);
     return {planned.id, planned.slot, sequence.schedule->n_planned, n_rows, planned.max_tokens};
   }
-  /// Rows behind the one of a sequence that decodes.
+  /// Adds drafts after the row of a sequence that decodes.
   void add_drafts(PlannedSequence& planned, const Sequence& sequence, std::vector<TokenId> drafts) {
     const auto n_drafts = static_cast<std::int32_t>(drafts.size());
     planned.drafts = std::move(drafts);
@@ -68,7 +68,7 @@ struct PlanSketch {
     max_scores -= n_drafts;
     max_list_entries -= static_cast<std::int64_t>(n_drafts) * sequence.n_list_entries();
   }
-  /// Takes the sequence's rows out of the step, if it has some, and gives back what they took. Before drafts are
+  /// Removes the sequence's rows, if any, from the step and returns what they took. Must be called before drafts are
   /// added.
   void drop(const Sequence& sequence) {
     const auto at = std::ranges::find(plan.sequences, sequence.task->id, &PlannedSequence::id);

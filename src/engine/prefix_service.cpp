@@ -1,4 +1,4 @@
-/// Prefixes from registration to removal.
+/// Registers, prefills, pins and removes prefixes.
 #include "engine/prefix_service.h"
 
 #include <chrono>

@@ -21,59 +21,60 @@
 
 namespace baton {
 
-/// A prefix that is being registered. It lives on the stack of the caller that waits for it. The engine's mutex guards
-/// all but `tokens`.
+/// The registration of a prefix in progress. It lives on the stack of the caller that waits for it. The engine's mutex
+/// guards all members but `tokens`.
 struct PrefixPrefill {
   std::vector<TokenId> tokens;
   bool is_cancelled = false;                ///< its prefix was removed, or the engine drains
-  std::optional<Result<KvCache::Pin>> pin;  ///< set when it has ended. No node: the prefix has no full block
+  std::optional<Result<KvCache::Pin>> pin;  ///< set when it has ended; a pin without a node: no full block
 };
 
 /// Creates the sequence that prefills all full blocks of a prefix. It generates nothing.
 std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, std::int32_t block_len, SequenceId id);
 
-/// A name is taken from the moment its prefill is asked for. Its pin is kept from the moment the prefill has ended.
+/// A name is taken as soon as its prefill is requested. The pin is kept as soon as the prefill has ended.
 ///
-/// Callers register and remove prefixes; the engine's thread takes what they ask for (take_changes), adds a sequence
-/// for each prefill, and says when it has ended. Thread: whoever holds the engine's mutex, except for the functions
-/// that are said to be the engine thread's.
+/// Callers register and remove prefixes. The engine's thread takes their requests (take_changes), adds a sequence for
+/// each prefill, and reports its end. Thread: the holder of the engine's mutex, except for functions marked "engine
+/// thread".
 class PrefixService {
  public:
   explicit PrefixService(std::int32_t block_len) : block_len_(block_len) {}
 
-  /// Takes the name and asks for the prefill, which must live until `wait` returns. Errors: invalid_request where the
-  /// name is taken.
+  /// Takes the name and requests the prefill, which must live until `wait` returns. Error: invalid_request if the name
+  /// is taken.
   Result<void> begin(const std::string& name, PrefixPrefill& prefill);
-  /// Waits until the prefill, which was asked for at `begun`, has ended, and keeps its pin under info.name. Sets
-  /// info's pinned tokens and time. Errors, and then the name is free: the prefill's own; unavailable where it was
+  /// Waits until the prefill, which was requested at `begun`, has ended, and keeps its pin under info.name. Sets
+  /// info's pinned tokens and time. Errors, and then the name is free again: the prefill's own; unavailable if it was
   /// cancelled.
   Result<PrefixInfo> wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, const PrefixPrefill& prefill,
                           Sequence::Clock::time_point begun);
-  /// Cancels the prefill of this name, or forgets the prefix and gives up its pin. Errors: not_found.
+  /// Cancels the prefill of this name, or removes the prefix and gives up its pin. Errors: not_found.
   Result<void> remove(const std::string& name);
   /// Cancels all prefills.
   void cancel_prefills();
   /// Registered prefixes, by name.
   std::vector<PrefixInfo> list() const;
 
-  /// What callers asked for since the last call.
+  /// What callers requested since the last call.
   struct Changes {
     std::vector<PrefixPrefill*> begun;
     std::vector<KvCache::Pin> unpins;  ///< all have a node
-    bool has_cancelled = false;        ///< cancelled() is to be asked
+    bool has_cancelled = false;        ///< the caller must end the sequences in cancelled()
 
     bool is_empty() const { return begun.empty() && unpins.empty() && !has_cancelled; }
   };
   Changes take_changes() { return std::exchange(changes_, {}); }
   bool has_changes() const { return !changes_.is_empty(); }
 
-  /// The prefill is computed by this sequence. Engine thread, without the mutex.
+  /// Records that this sequence computes the prefill. Engine thread, without the mutex.
   void started(SequenceId sequence, PrefixPrefill& prefill) { prefills_[sequence] = &prefill; }
-  /// The prefill of a sequence that has ended; null where it is none. Forgets it. Engine thread, without the mutex.
+  /// Returns and forgets the prefill of a sequence that has ended; null if it had none. Engine thread, without the
+  /// mutex.
   PrefixPrefill* take_ended(SequenceId sequence);
   /// Sequences of cancelled prefills. Engine thread, with the mutex.
   std::vector<SequenceId> cancelled() const;
-  /// Tells the caller of a prefill that it has ended.
+  /// Tells the waiting caller that its prefill has ended.
   void end(PrefixPrefill& prefill, Result<KvCache::Pin> pin);
 
  private:
@@ -88,7 +89,7 @@ class PrefixService {
   std::map<std::string, Registered> registered_;
   Changes changes_;
   std::condition_variable ended_;
-  std::unordered_map<SequenceId, PrefixPrefill*> prefills_;  ///< by the sequence that computes them. Engine thread only
+  std::unordered_map<SequenceId, PrefixPrefill*> prefills_;  ///< by the sequence that computes it; engine thread only
 };
 
 }  // namespace baton

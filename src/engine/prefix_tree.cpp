@@ -1,4 +1,4 @@
-/// Look-up, insertion, split, counts and eviction of the radix tree.
+/// Look-up, insertion, splitting, counts and eviction of the radix tree.
 #include "engine/prefix_tree.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace baton {
 
 namespace {
 
-/// The group by whose size claims are counted.
+/// The group in whose blocks eviction priorities are counted.
 const CacheGroup& group_of_claims(const std::vector<CacheGroup>& groups) {
   const auto full = std::ranges::find_if_not(groups, &CacheGroup::has_window);
   return full != groups.end() ? *full : groups.front();
@@ -34,7 +34,7 @@ PrefixTree::PrefixTree(std::int32_t block_len, std::vector<CacheGroup> groups, d
 }
 
 PrefixTree::~PrefixTree() {
-  // Children are moved out first: a chain of nodes as long as a prompt must not be freed by recursion.
+  // Move children out first: a chain of nodes as long as a prompt must not be freed recursively.
   std::vector<std::unique_ptr<Node>> pending;
   pending.push_back(std::move(root_));
   while (!pending.empty()) {
@@ -50,8 +50,9 @@ bool PrefixTree::equals(const Node& node, std::size_t i, const PrefixKey& key, s
   return std::ranges::equal(std::span(node.tokens).subspan(i * len, len), key.tokens.subspan(index * len, len));
 }
 
-/// Whether every group with a window holds the keys that a row behind entry i of `node` sees. `n_kept` has, for each
-/// group, how many entries in a row have its block, up to the entry before; counts this one too.
+/// Whether every group with a window holds the keys that a row after entry i of `node` sees. `n_kept` has, for each
+/// group, the number of consecutive entries that have the group's block, up to the previous entry; this entry is added
+/// to it.
 bool PrefixTree::can_end_after(const Node& node, std::size_t i, std::vector<std::int32_t>& n_kept) const {
   bool can_end = true;
   const std::int32_t n_blocks = node.first_index + static_cast<std::int32_t>(i) + 1;
@@ -91,7 +92,7 @@ PrefixTree::Walk PrefixTree::walk(const PrefixKey& key, std::int64_t step) const
   return walk;
 }
 
-/// Calls `visit` for the group's blocks that a row behind `end` sees, the last one first.
+/// Calls `visit` for the group's blocks that a row after `end` sees, the last one first.
 template <class Visit>
 void PrefixTree::visit_window(Place end, int group, const Visit& visit) const {
   const std::int32_t first = groups_[at(group)].first_block_seen(end.n_blocks * block_len_, block_len_);
@@ -104,7 +105,7 @@ void PrefixTree::visit_window(Place end, int group, const Visit& visit) const {
 
 PrefixTree::Found PrefixTree::find(const PrefixKey& key, std::int64_t step) const {
   const Walk at = walk(key, step);
-  // What is above a node that is held is held too, so those that nobody holds are the last ones.
+  // Every node above a held node is held too, so the nodes without a holder are the last ones.
   std::size_t n_unheld = 0;
   std::size_t n_in_node = at.ready.n_in_node;
   for (const Node* up = at.ready.node; up->is_evictable(); up = up->parent) {
@@ -123,7 +124,7 @@ PrefixTree::Found PrefixTree::find(const PrefixKey& key, std::int64_t step) cons
 PrefixTree::Match PrefixTree::match(const PrefixKey& key, std::int64_t step) { return end_at(walk(key, step).ready); }
 PrefixTree::Match PrefixTree::trace(const PrefixKey& key) { return end_at(walk(key, kAnyStep).last); }
 
-/// The match that ends there: its node is split if it goes on.
+/// The match that ends at `place`; splits the node if the place is inside it.
 PrefixTree::Match PrefixTree::end_at(Place place) {
   Node* node = place.node;
   if (place.n_in_node < node->n_entries()) {
@@ -209,7 +210,7 @@ void PrefixTree::remember(const BlockHash& hash, std::uint32_t n_reuses) {
   }
 }
 
-/// The reuses of a block that is computed: once more than before if it was evicted lately, else none.
+/// The reuse count of a newly computed block: one more than before if it was evicted recently, else 0.
 std::uint32_t PrefixTree::recall(const BlockHash& hash) {
   const auto at = evicted_.find(hash);
   if (at == evicted_.end()) return 0;
@@ -232,7 +233,7 @@ void PrefixTree::refresh_leaf(Node* node) {
   }
 }
 
-/// Makes `block` the group's block of entry i of the node. For a group with a window, the caller uses it.
+/// Makes `block` the group's block of the node's entry i. For a group with a window, the caller uses the block.
 void PrefixTree::put_block(Node* node, std::size_t i, int group, BlockId block) {
   node->blocks[i * groups_.size() + at(group)] = block;
   if (!groups_[at(group)].has_window()) return;
@@ -250,10 +251,10 @@ PrefixTree::Node* PrefixTree::insert(Node* node, const PrefixKey& key, std::int3
   if (node->children.contains(hash)) return nullptr;
 
   std::uint32_t n_reuses = recall(hash);
-  if (node->parent != nullptr) n_reuses = std::min(n_reuses, node->n_reuses);  // what lies before it is asked for as often
+  if (node->parent != nullptr) n_reuses = std::min(n_reuses, node->n_reuses);  // its prefix is found at least as often
   Node* target = node;
-  // A run grows in place only while its sole sharer is the caller, and by what was found as often: anyone else's
-  // prefix ends where the run ended.
+  // A run grows in place only if the caller is its only sharer and it was found as often as the new entry: any other
+  // sequence's prefix ends where the run ended.
   if (node->parent == nullptr || !node->children.empty() || node->n_references != 1 || node->n_pins != 0 ||
       node->n_reuses != n_reuses) {
     auto child = std::make_unique<Node>();
@@ -343,7 +344,7 @@ void PrefixTree::unhold(int group, BlockId block, bool is_behind_window) {
   windows_[at(group)].unhold(block, is_behind_window, claim_of(*node));
 }
 
-/// Takes out the last entry of a leaf, but leaves its hash if it is the only one.
+/// Removes the last entry of a leaf. The hash of a leaf's only entry stays.
 void PrefixTree::remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed) {
   const std::size_t last = leaf->n_entries() - 1;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -361,7 +362,7 @@ void PrefixTree::remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed)
   --n_evictable_;
 }
 
-/// Takes a leaf without entries out of the tree. Returns its parent.
+/// Removes a leaf without entries from the tree. Returns its parent.
 PrefixTree::Node* PrefixTree::remove_leaf(Node* leaf) {
   if (leaf->is_listed) evictable_leaves_.erase({leaf->listed_claim, leaf->serial, leaf});
   Node* parent = leaf->parent;
@@ -371,8 +372,8 @@ PrefixTree::Node* PrefixTree::remove_leaf(Node* leaf) {
   return parent;
 }
 
-/// Without a group that has a block in every entry: removes the entries without blocks from the end of a leaf that
-/// nobody holds, and the leaf with the last of them.
+/// If every group has a window: removes the entries without blocks from the end of a leaf that nobody holds, and the
+/// leaf if none is left.
 void PrefixTree::forget_empty_end(Node* node) {
   if (has_full_group_) return;
   std::vector<GroupBlock> removed;

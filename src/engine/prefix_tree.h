@@ -21,8 +21,8 @@
 
 namespace baton {
 
-/// What the tree is asked for: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the
-/// last hashed block are ignored.
+/// The key of a look-up: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the last
+/// hashed block are ignored.
 struct PrefixKey {
   std::span<const TokenId> tokens;
   std::span<const BlockHash> hashes;
@@ -34,95 +34,96 @@ struct GroupBlock {
   BlockId block;
 };
 
-/// A node is a run of entries with one set of sharers. An entry is the keys and values of one full block of tokens:
-/// for each layer group a block, or none where the group's block was dropped. Two entries are equal if their chained
-/// hashes and their tokens are, so one tree serves all scopes.
+/// A node is a run of entries that the same sequences share. An entry stands for the keys and values of one full block
+/// of tokens: for each layer group it has a block, or none if the group's block was dropped. Two entries are equal if
+/// their chained hashes and their tokens are equal, so one tree serves all cache scopes.
 ///
 /// Layer groups. A group without a window has a block in every entry: its blocks leave the tree with their entries. A
-/// group with a window may lack blocks anywhere. A match ends after the last entry where every group holds the keys
-/// that the next row sees: a group without a window all keys before it, a group with a window the last `window` - 1
-/// of them. A dropped block comes back when a sequence that computed it again gives it (fill_dropped).
+/// group with a window may lack any block. A match ends after the last entry at which every group holds the keys that
+/// the next row sees: all earlier keys in a group without a window, the last `window` - 1 of them in a group with a
+/// window. A dropped block is replaced when a sequence that computed it again offers its own (fill_dropped).
 ///
-/// Invariants (check_invariants): every block occurs in at most one entry; siblings begin with different hashes; a
-/// node's reference count is the number of running sequences whose prefix passes through it, its pin count that of
-/// the pins, so neither is smaller than a child's; only leaves with both counts 0 are evicted, from their end.
+/// Invariants (check_invariants): every block is in at most one entry; siblings begin with different hashes; a node's
+/// reference count is the number of running sequences whose prefix passes through it, and its pin count the number of
+/// such pins, so neither is smaller than a child's; only leaves with both counts 0 are evicted, from their end.
 ///
-/// Eviction without a window: the leaf whose claim is oldest goes first. A node's claim is the time of its last use,
-/// in blocks cached since, and for every doubling of the times it was found again kLifeOfReuse cache sizes more: what
-/// was found again is found again more often than what was computed once, but not for ever. A block that was evicted
-/// lately and is computed again counts as found: it was asked for. 0 is least recently used.
-/// Eviction with a window: single blocks are dropped, in the order of WindowBlocks; their entry stays for the other
-/// groups. If every group has a window, entries at the end of a leaf that hold no block are forgotten.
+/// Eviction without a window: the leaf with the lowest eviction priority (`claim` in the code) goes first. A node's
+/// priority is the time of its last use, counted in blocks cached since the start, plus kLifeOfReuse cache sizes for
+/// every doubling of its reuse count: a block that was found again is more likely to be found once more than a block
+/// that was only computed, but not for ever. A block that was evicted recently and is computed again counts as found,
+/// because it was asked for. A kLifeOfReuse of 0 evicts the least recently used leaf. Eviction with a window: single
+/// blocks are dropped, in the order of WindowBlocks; their entry stays for the other groups. If every group has a
+/// window, entries without blocks at the end of a leaf are removed.
 ///
-/// Whoever holds a reference or a pin on a node may keep its pointer: a split leaves the lower end of a run in the
-/// same node. Thread: engine only. Complexity: match and insert O(blocks).
+/// The holder of a reference or a pin on a node may keep the node's pointer: a split leaves the lower end of a run in
+/// the same node. Thread: engine only. Complexity: match and insert O(blocks).
 class PrefixTree {
  public:
   struct Node;
 
-  /// What a look-up found, in blocks: `n_ready` can be used by the step asked for, `n_pending` more are being filled.
-  /// Whoever takes the ready ones into use makes n_unheld[group] fewer evictable in each group.
+  /// The result of a look-up, in blocks: the given step can use `n_ready`, and `n_pending` more are being computed. A
+  /// sequence that takes the ready ones makes n_unheld[group] fewer blocks evictable in each group.
   struct Found {
     std::int32_t n_ready = 0;
     std::int32_t n_pending = 0;
     std::vector<std::int32_t> n_unheld;
   };
-  /// The longest match: its entries, the blocks of each (dropped ones invalid), and the node that ends with the last
-  /// of them.
+  /// The longest match: its entries, the blocks of each (dropped ones are invalid), and the node that ends with its
+  /// last entry.
   struct Match {
     Node* node = nullptr;
     std::int32_t n_blocks = 0;    ///< entries
     std::vector<BlockId> blocks;  ///< [n_blocks][groups]
   };
-  /// Chosen on a real trace, over cache sizes from 2% to 30% of its blocks: bench/results/schedule.md.
+  /// Chosen on a real trace, with cache sizes from 2% to 30% of its blocks: bench/results/schedule.md.
   static constexpr double kLifeOfReuse = 0.35;
   static constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
 
-  /// Claims are counted in sizes of the first group without a window (of the first group if all have one);
-  /// `life_of_reuse`: such sizes a doubling.
+  /// Eviction priorities are counted in the cache size of the first group without a window (of the first group if all
+  /// have one); `life_of_reuse` is the number of such sizes that a doubling of the reuse count adds.
   explicit PrefixTree(std::int32_t block_len, std::vector<CacheGroup> groups = {{}}, double life_of_reuse = kLifeOfReuse);
   ~PrefixTree();
 
-  /// Changes nothing.
+  /// Looks up a key and changes nothing.
   Found find(const PrefixKey& key, std::int64_t step) const;
-  /// The longest match that step `step` can use. May split a node and touches its age; changes no count.
+  /// The longest match that step `step` can use. May split a node and updates its time of use; changes no count.
   Match match(const PrefixKey& key, std::int64_t step);
-  /// The longest run of entries equal to the key's, whatever blocks they hold. Splits and touches as `match` does.
+  /// The longest run of entries equal to the key's, whatever blocks they hold. Splits and updates as `match` does.
   Match trace(const PrefixKey& key);
-  /// Puts entry `index` of the key below `node`, which must end with entry index - 1 (the root for 0). `blocks` has
-  /// one for each group, invalid ones only for groups with a window. The caller's reference on `node` passes to the
-  /// node returned, and the caller uses the blocks. Returns nothing, and changes nothing, if an equal entry is there.
-  /// Steps from `usable_from` on may read it.
+  /// Inserts entry `index` of the key below `node`, which must end with entry index - 1 (the root for 0). `blocks` has
+  /// one block for each group; only those of groups with a window may be invalid. The caller uses the blocks, and its
+  /// reference on `node` moves to the returned node. Returns null, and changes nothing, if an equal entry exists.
+  /// Steps from `usable_from` on may read the entry.
   Node* insert(Node* node, const PrefixKey& key, std::int32_t index, std::span<const BlockId> blocks, std::int64_t usable_from);
   /// Gives entries of the key, from entry `first` on, the blocks that they lack: `blocks` [entries][groups] as in
-  /// `insert`. Returns those taken, which the caller goes on using. Steps from `usable_from` on may read them.
+  /// `insert`. Returns the blocks taken, which the caller still uses. Steps from `usable_from` on may read them.
   std::vector<GroupBlock> fill_dropped(const PrefixKey& key, std::int32_t first, std::span<const BlockId> blocks,
                                        std::int64_t usable_from);
 
-  /// A sequence found the blocks up to the end of `node`: each node above counts one reuse more.
+  /// Counts one more reuse of each node from the root to `node`: a sequence found its blocks.
   void count_reuse(Node* node);
 
   void acquire(Node* node);
-  void release(Node* node);  ///< touches its age
-  /// Keeps the entries up to the end of `node`, and of groups with a window the blocks that a row behind it sees.
-  /// None of these may be dropped already.
+  void release(Node* node);  ///< also updates its time of use
+  /// Protects the entries up to the end of `node`, and in groups with a window the blocks that a row after it sees.
+  /// None of these blocks may have been dropped.
   void pin(Node* node);
   void unpin(Node* node);
 
-  /// For blocks of a group with a window that the tree holds: a sequence uses the block / the last one to use it left
-  /// it, at its end or (`is_behind_window`) earlier.
+  /// For blocks in the tree of a group with a window: a sequence begins to use the block / its last user left it, at
+  /// its end or (`is_behind_window`) earlier.
   bool has(int group, BlockId block) const { return windows_[at(group)].has(block); }
   bool is_held(int group, BlockId block) const { return windows_[at(group)].is_held(block); }
   void hold(int group, BlockId block) { windows_[at(group)].hold(block); }
   void unhold(int group, BlockId block, bool is_behind_window);
 
-  /// Takes up to `n_blocks` blocks of a group out of the tree. Returns them, and those of other groups that were in
-  /// the same entries.
+  /// Removes up to `n_blocks` blocks of a group from the tree. Returns them, with the blocks of other groups that were
+  /// in the same entries.
   std::vector<GroupBlock> evict(int group, std::int32_t n_blocks);
 
   Node* root() { return root_.get(); }
   std::int32_t n_entries() const { return n_entries_; }
-  /// Of one group: blocks in the tree, those that evict could return, those that a pin covers.
+  /// For one group: the blocks in the tree, those that evict could return, those that a pin covers.
   std::int32_t n_blocks(int group) const;
   std::int32_t n_evictable(int group) const;
   std::int32_t n_pinned(int group) const;
@@ -130,30 +131,30 @@ class PrefixTree {
   std::int32_t depth(const Node* node) const;
   std::vector<GroupBlock> blocks() const;
 
-  /// Recomputes every count and aborts if one differs. `references` names the node of each reference held, as often
-  /// as it is held.
+  /// Recomputes every count and aborts if one differs. `references` has the node of each reference, once per
+  /// reference.
   void check_invariants(std::span<const Node* const> references) const;
 
  private:
   using LeafKey = std::tuple<std::uint64_t, std::uint64_t, Node*>;  ///< claim, serial number
 
-  /// How often evicted blocks had been found: of as many as claims are counted in.
+  /// Reuse counts of recently evicted blocks, for as many blocks as the cache holds.
   struct Evicted {
     std::uint32_t n_reuses = 0;
     std::uint64_t serial = 0;
   };
-  /// A place in the tree: after `n_in_node` entries of `node`, n_blocks entries from the root on.
+  /// A place in the tree: after `n_in_node` entries of `node`, n_blocks entries after the root.
   struct Place {
     Node* node = nullptr;
     std::size_t n_in_node = 0;
     std::int32_t n_blocks = 0;
   };
   struct Walk {
-    Place ready;  ///< where a match ends that the step can use
-    Place last;   ///< how far the key can be followed
+    Place ready;  ///< the end of the longest match that the step can use
+    Place last;   ///< the last place that the key leads to
     std::int32_t n_pending = 0;
   };
-  /// Where a block of a group with a window is: entry `index` of its path.
+  /// The place of a block of a group with a window: entry `index` of its path.
   struct Location {
     Node* node = nullptr;
     std::int32_t index = 0;
@@ -189,7 +190,7 @@ class PrefixTree {
   std::unique_ptr<Node> root_;
   std::set<LeafKey> evictable_leaves_;
   std::unordered_map<BlockHash, Evicted> evicted_;
-  std::deque<std::pair<BlockHash, std::uint64_t>> evicted_order_;  ///< with the serial numbers; some are recalled already
+  std::deque<std::pair<BlockHash, std::uint64_t>> evicted_order_;  ///< some of them may have been computed again
   std::uint64_t clock_ = 0;
   std::uint64_t next_serial_ = 0;
   std::int32_t n_entries_ = 0;

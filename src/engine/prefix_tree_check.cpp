@@ -1,4 +1,4 @@
-/// The invariants of the prefix tree.
+/// Checks the invariants of the prefix tree.
 #include <algorithm>
 #include <set>
 #include <unordered_map>
@@ -10,8 +10,8 @@
 
 namespace baton {
 
-/// The arrays of one node, the blocks that its entries must have, and where those of groups with a window are said to
-/// be.
+/// Checks the arrays of one node, the blocks that its entries must have, and the recorded places of blocks of groups
+/// with a window.
 void PrefixTree::check_node(const Node& node) const {
   const std::size_t n = node.n_entries();
   check(n > 0 && node.hashes.size() == n && node.blocks.size() == n * groups_.size() &&

@@ -1,4 +1,4 @@
-/// Chains of places with equal n-grams before them.
+/// Chains of places that follow equal n-grams.
 #include "engine/prompt_lookup.h"
 
 #include "core/check.h"
@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-/// Places looked at for one proposal: text that repeats a run of few tokens very often has a chain of them all.
+/// Places examined for one proposal. Text that often repeats a short run of tokens has a long chain of them.
 constexpr int kMaxLooks = 16;
 constexpr std::size_t kFirstChains = 64;
 
@@ -30,7 +30,7 @@ void PromptLookup::add(std::span<const TokenId> tokens, std::int32_t place) {
   newest = place;
 }
 
-/// As many chains again, and all places put in anew.
+/// Doubles the number of chains and inserts all places again.
 void PromptLookup::grow(std::span<const TokenId> tokens) {
   while (newest_.size() < tokens.size()) newest_.resize(newest_.size() * 2);
   newest_.assign(newest_.size(), 0);

@@ -1,4 +1,4 @@
-/// What followed the last time: tokens proposed from a sequence's own context.
+/// Prompt lookup: proposes tokens that followed the same n-gram earlier in a sequence's own context.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,19 @@
 
 namespace baton {
 
-/// An index of the places of a growing list of tokens, by the `min_len` tokens before each: chains of places with
-/// equal hashes, newest first, as LZ77 keeps them. Taking in a token and looking up cost a constant time. Thread:
-/// engine only.
+/// An index of the places in a growing list of tokens, by the `min_len` tokens before each: chains of places with
+/// equal hashes, newest first, as in LZ77. Adding a token and looking up take constant time. Thread: engine only.
 class PromptLookup {
  public:
-  /// Matches of fewer than `min_len` tokens are none, and of more than `max_len` no better.
+  /// A match needs at least `min_len` tokens; tokens beyond `max_len` do not make it better.
   PromptLookup(std::int32_t min_len, std::int32_t max_len);
 
-  /// Takes in what `tokens` has more than at the call before.
+  /// Adds the tokens that are new since the last call.
   void follow(std::span<const TokenId> tokens);
 
-  /// Appends to `out` the `n` tokens that followed where the end of `tokens` stood before; none if it did not. Of
-  /// several such places the one with the longest match counts, and the newest of these. What reaches the end of
-  /// `tokens` goes on with what is proposed, so a repetition is carried on. `tokens` are those of the last `follow`.
+  /// Appends to `out` the `n` tokens that followed an earlier occurrence of the end of `tokens`; nothing if there is
+  /// none. Of several occurrences it takes the longest match and, among these, the newest. A proposal that reaches the
+  /// end of `tokens` continues with itself, so a repetition goes on. `tokens` must be those of the last `follow`.
   void propose(std::span<const TokenId> tokens, std::int32_t n, std::vector<TokenId>& out) const;
 
  private:
@@ -34,7 +33,7 @@ class PromptLookup {
   std::int32_t min_len_;
   std::int32_t max_len_;
   std::int32_t n_seen_ = 0;
-  std::vector<std::int32_t> newest_;  ///< of each chain, a power of two of them; 0: none, for no place is before min_len
+  std::vector<std::int32_t> newest_;  ///< of each chain (a power of two of them); 0: empty, as places are >= min_len
   std::vector<std::int32_t> older_;   ///< of each place
 };
 

@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-/// Token `index` of a stream; streams differ.
+/// Token `index` of a stream; different streams have different tokens.
 TokenId token_of(std::uint64_t stream, std::int64_t index) {
   return static_cast<TokenId>(mix_bits(stream * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(index)) >> 33);
 }
@@ -91,7 +91,7 @@ class Replay {
       task.prompt_len = request.prompt_len;
       task.max_len = request.prompt_len + std::max(request.output_len, 1);
       ++report_.n_requests;
-      // The last token is not stored.
+      // The keys of the last token are not stored.
       if (request.prompt_len < 1 || cache_.n_blocks_for(task.max_len - 1) > cache_.n_blocks()) {
         ++report_.n_refused;
         continue;

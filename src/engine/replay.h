@@ -1,4 +1,5 @@
-/// Requests of a trace, replayed through the real scheduler and cache on a clock of their own: no model, no device.
+/// Replays the requests of a trace through the real scheduler and cache on a simulated clock, without a model or
+/// device.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace baton {
 
-/// A request as traces tell of it: lengths, and which runs of its prompt equal those of others.
+/// A request of a trace: its lengths, and which runs of its prompt equal those of other requests.
 struct TraceRequest {
   double arrival_s = 0;  ///< from the trace's begin
   std::int32_t prompt_len = 0;
@@ -30,11 +31,11 @@ struct ReplayOptions {
   std::int32_t block_len = 16;
   bool enable_prefix_caching = true;
   double life_of_reuse = PrefixTree::kLifeOfReuse;  ///< see PrefixTree; 0: least recently used
-  double step_s = 0.01;                             ///< what a step takes at least
-  double row_s = 2e-5;                              ///< and what each of its rows adds
+  double step_s = 0.01;                             ///< least time of a step
+  double row_s = 2e-5;                              ///< time that each row adds
 };
 
-/// Of a list of times in seconds.
+/// A distribution of times in seconds.
 struct Distribution {
   double median = 0;
   double p99 = 0;
@@ -47,8 +48,8 @@ struct ReplayReport {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;  ///< of these, found in the cache at the first admission
   std::int64_t output_tokens = 0;
-  std::int64_t runs = 0;         ///< of all prompts, the last one of each perhaps not full
-  std::int64_t cached_runs = 0;  ///< found whole
+  std::int64_t runs = 0;         ///< of all prompts; the last run of a prompt need not be full
+  std::int64_t cached_runs = 0;  ///< of these, entirely found in the cache
   std::int64_t steps = 0;
   std::int64_t rows = 0;
   std::int64_t preemptions = 0;
@@ -66,12 +67,12 @@ struct ReplayReport {
   double share_of_runs() const { return runs == 0 ? 0 : static_cast<double>(cached_runs) / static_cast<double>(runs); }
 };
 
-/// Steps are planned one ahead, as the engine does. A step takes step_s and row_s for each of its rows; every request
-/// gets exactly output_len tokens (one at least), which are nobody else's. The same trace and options give the same
-/// report.
+/// Steps are planned one ahead, as in the engine. A step takes step_s plus row_s for each of its rows. Every request
+/// gets exactly output_len tokens (at least one), which no other request shares. The same trace and options give the
+/// same report.
 ReplayReport replay(const Trace& trace, const ReplayOptions& options);
 
-/// Blocks that hold every prompt and answer of the trace at once.
+/// Number of blocks that would hold every prompt and answer of the trace at once.
 std::int64_t blocks_for_all(const Trace& trace, std::int32_t block_len);
 
 }  // namespace baton

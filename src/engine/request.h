@@ -1,4 +1,4 @@
-/// What a client asks of the engine, in tokens, and what comes back.
+/// A client's request in tokens, and the events that answer it.
 #pragma once
 
 #include <chrono>
@@ -15,11 +15,11 @@
 
 namespace baton {
 
-/// What must be equal, besides the tokens, for two sequences to share cached blocks.
+/// Two sequences share cached blocks only if their scopes are equal, besides the tokens.
 struct CacheScope {
   std::string adapter;         ///< empty: the base model
   std::string salt;            ///< empty: shared by all
-  std::int32_t salt_from = 0;  ///< position from which the salt applies; what lies before is shared by all
+  std::int32_t salt_from = 0;  ///< first position to which the salt applies; blocks before it are shared by all
   bool operator==(const CacheScope&) const = default;
 };
 
@@ -28,7 +28,7 @@ inline constexpr std::size_t kMaxLogitBiases = 4096;
 inline constexpr std::size_t kMaxAllowedIds = 16384;
 inline constexpr std::size_t kMaxBadWords = 1024;
 inline constexpr std::size_t kMaxBadWordTokens = 64;
-/// Bounds of presence_penalty and frequency_penalty, and of a bias (besides -infinity), either way.
+/// Largest absolute value of presence_penalty and frequency_penalty, and of a bias other than -infinity.
 inline constexpr float kMaxPenalty = 2;
 inline constexpr float kMaxBias = 100;
 
@@ -37,26 +37,26 @@ struct SamplingParams {
   float temperature = 1;                             ///< 0: greedy
   std::int32_t top_k = 0;                            ///< 0: off
   float top_p = 1;                                   ///< 1: off
-  float min_p = 0;                                   ///< 0: off; least share of the most likely token's probability
-  float repetition_penalty = 1;                      ///< 1: off; of tokens of the prompt and of the answer
-  float presence_penalty = 0;                        ///< 0: off; of tokens of the answer
-  float frequency_penalty = 0;                       ///< 0: off; for each time that a token stands in the answer
-  std::vector<TokenBias> logit_bias = {};            ///< ids each once
-  std::vector<std::vector<TokenId>> bad_words = {};  ///< runs of tokens that the answer does not contain
+  float min_p = 0;                                   ///< 0: off; least share of the highest token probability
+  float repetition_penalty = 1;                      ///< 1: off; for tokens of the prompt and of the answer
+  float presence_penalty = 0;                        ///< 0: off; for tokens of the answer
+  float frequency_penalty = 0;                       ///< 0: off; for each occurrence in the answer
+  std::vector<TokenBias> logit_bias = {};            ///< each id once
+  std::vector<std::vector<TokenId>> bad_words = {};  ///< runs of tokens that the answer must not contain
   std::vector<TokenId> allowed_ids = {};             ///< empty: all
-  std::optional<std::uint64_t> seed;                 ///< absent: drawn by the engine; sequence i of a request uses seed + i
+  std::optional<std::uint64_t> seed;                 ///< absent: chosen by the engine; sequence i uses seed + i
   std::int32_t n_top_logprobs = -1;                  ///< -1: none; 0: the chosen token's; up to kMaxTopLogprobs
-  /// Of each token of the prompt but the first: -1: none; 0: its log-probability; n: and the n most likely. All of the
-  /// prompt is then computed, whatever is cached.
+  /// For each token of the prompt but the first: -1: nothing; 0: its log-probability; n: also the n most likely
+  /// tokens. The whole prompt is then computed, even if it is cached.
   std::int32_t n_prompt_logprobs = -1;
-  std::optional<std::int32_t> max_tokens;  ///< absent: what the context has left; 0: none, only with n_prompt_logprobs
+  std::optional<std::int32_t> max_tokens;  ///< absent: what the context allows; 0: none, only with n_prompt_logprobs
   std::int32_t min_tokens = 0;
   bool ignore_eos = false;
   std::vector<TokenId> stop_ids;  ///< besides the model's end-of-sequence ids
 };
 
-/// A model's own sampling (generation_config.json), for what a client leaves out; absent: SamplingParams' default.
-/// Whoever makes a Request applies it.
+/// A model's default sampling parameters (generation_config.json), for those that a client leaves out; absent: the
+/// defaults of SamplingParams. The code that makes a Request applies them.
 struct SamplingDefaults {
   std::optional<float> temperature = {};
   std::optional<float> top_p = {};
@@ -70,15 +70,15 @@ struct Request {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   CacheScope scope;
-  std::int32_t n_sequences = 1;                            ///< continuations of one prompt, whose blocks they share
-  std::int32_t priority = 0;                               ///< lower is earlier
+  std::int32_t n_sequences = 1;                            ///< continuations of the prompt; they share its blocks
+  std::int32_t priority = 0;                               ///< lower runs earlier
   std::optional<Clock::time_point> arrived = {};           ///< times count from here; absent: from submit
-  std::optional<std::chrono::milliseconds> deadline = {};  ///< from arrival: it ends then, with what it has
+  std::optional<std::chrono::milliseconds> deadline = {};  ///< from arrival; sequences end with the tokens they have
   std::optional<SpeculationOptions> speculation = {};      ///< absent: the engine's
 };
 
 enum class FinishReason {
-  stop,      ///< a stop id, an end-of-sequence id, or the server's stop string; or no token is allowed to follow
+  stop,      ///< a stop id, end-of-sequence id or the server's stop string; or no token is allowed
   length,    ///< max_tokens or the context's end
   deadline,  ///< the request's own
   abort,     ///< cancelled
@@ -106,37 +106,37 @@ struct TokenOutput {
   TokenId token = 0;
   std::optional<float> logprob;            ///< natural log
   std::vector<TokenLogprob> top_logprobs;  ///< most likely first
-  std::int32_t rank = 0;                   ///< of a token of the prompt: 1 + how many were more likely
+  std::int32_t rank = 0;                   ///< of a prompt token: 1 + the number of more likely tokens
 };
 
-/// What sharing did for one sequence (`baton_stats`, docs/api.md).
+/// The effects of sharing on one sequence (`baton_stats`, docs/api.md).
 struct SequenceStats {
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;  ///< prompt tokens found in the cache
   std::int32_t completion_tokens = 0;
   std::int64_t relayed_tokens = 0;      ///< sum over steps of context tokens read together with other sequences
-  std::int64_t kv_bytes_requested = 0;  ///< this sequence's share of what the plans read, all layers
-  std::int64_t kv_bytes_saved = 0;      ///< its share of what plain leaves would have read more
+  std::int64_t kv_bytes_requested = 0;  ///< this sequence's share of the bytes that plans read, all layers
+  std::int64_t kv_bytes_saved = 0;      ///< its share of what leaves without sharing would have read more
   std::int32_t largest_group = 1;       ///< sequences in the largest shared read it took part in
   double queue_ms = 0;                  ///< from submit to the first step
   double prefill_ms = 0;                ///< from the first step to the first token
   std::int32_t n_preemptions = 0;
   std::int32_t draft_tokens = 0;     ///< drafts that steps verified
-  std::int32_t accepted_tokens = 0;  ///< of these, those that were accepted
+  std::int32_t accepted_tokens = 0;  ///< of these, the accepted ones
 };
 
-/// News of one sequence. The last event of a sequence has `finished`; after it no more come for (request, index).
+/// New results of one sequence. The last event of a sequence has `finished`; none follows it for (request, index).
 struct Event {
   RequestId request;
-  std::int32_t index = 0;           ///< which of the request's sequences
-  std::vector<TokenOutput> tokens;  ///< new ones, in order, without the stop token
+  std::int32_t index = 0;           ///< the sequence's index in the request
+  std::vector<TokenOutput> tokens;  ///< new tokens, in order, without the stop token
   std::optional<FinishReason> finished;
-  /// The token that ended the sequence, with its log-probabilities: a stop id or an end-of-sequence id was sampled. It
-  /// was generated like the others (completion_tokens counts it), but it is no part of the text.
+  /// The token that ended the sequence, with its log-probabilities: a sampled stop id or end-of-sequence id. It counts
+  /// as generated (in completion_tokens) but is not part of the text.
   std::optional<TokenOutput> stop_token;
   SequenceStats stats;  ///< as of this event
-  /// The next tokens of the prompt, from its second one on, with log-probabilities; all have come before the first of
-  /// `tokens`. Of sequence 0 only.
+  /// Log-probabilities of the next tokens of the prompt, beginning with its second token. All of them come before the
+  /// first of `tokens`. Only for sequence 0.
   std::vector<TokenOutput> prompt_scores = {};
 };
 

@@ -1,4 +1,4 @@
-/// Limits of requests and the sequences they become.
+/// Checks requests against the limits and makes their sequences.
 #include "engine/request_check.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-/// Below this a temperature is greedy: the quotient of two logits and it would only lose digits.
+/// A lower temperature is treated as greedy: dividing logits by it would only lose precision.
 constexpr float kGreedyTemperature = 1e-5f;
 
 tl::unexpected<Error> refuse(std::string param, std::string message) {
@@ -125,7 +125,7 @@ Result<void> check_lists(const SamplingParams& sampling, std::int32_t n_vocab) {
   return {};
 }
 
-/// Whether a step can hold the lists of one sequence, however long its answer becomes.
+/// Checks that a step can hold the lists of one sequence, however long its answer becomes.
 Result<void> check_step(const Request& request, const RequestLimits& limits) {
   const SamplingParams& sampling = request.sampling;
   const auto prompt_len = static_cast<std::int32_t>(request.prompt.size());
@@ -142,7 +142,8 @@ Result<void> check_step(const Request& request, const RequestLimits& limits) {
                                    field, max_len, n_entries, limits.max_list_entries));
 }
 
-/// The model's end-of-sequence ids, unless ignored, and the request's own, each once.
+/// The stop ids of a sequence, without duplicates: the model's end-of-sequence ids, unless ignored, and the request's
+/// own.
 std::vector<TokenId> stop_ids_of(const SamplingParams& sampling, std::span<const TokenId> eos_token_ids) {
   std::vector<TokenId> ids;
   const auto add = [&](TokenId id) {
@@ -214,7 +215,7 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, co
     std::vector<TokenId>& allowed = task.sampling.allowed_ids;
     std::ranges::sort(allowed);
     allowed.erase(std::ranges::unique(allowed).begin(), allowed.end());
-    if (i > 0) task.sampling.n_prompt_logprobs = -1;  // once is enough
+    if (i > 0) task.sampling.n_prompt_logprobs = -1;  // the prompt is scored by the first sequence only
     task.stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids);
     task.prompt_len = static_cast<std::int32_t>(request.prompt.size());
     task.max_len = request.sampling.max_tokens ? task.prompt_len + *request.sampling.max_tokens : limits.max_model_len;

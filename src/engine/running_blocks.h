@@ -1,4 +1,4 @@
-/// Which full blocks the running sequences have in common with a waiting one.
+/// The full blocks that running sequences have in common with a waiting one.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@
 
 namespace baton {
 
-/// Counts, for each block, the running sequences whose tokens begin with it. Blocks are known by their chained hashes,
-/// so that one look-up compares a whole prefix. Thread: engine only.
+/// Counts, for each block, the running sequences whose tokens begin with it. A block is identified by its chained
+/// hash, so one look-up compares a whole prefix. Thread: engine only.
 class RunningBlocks {
  public:
   explicit RunningBlocks(std::int32_t n_slots) : n_of_slot_(static_cast<std::size_t>(n_slots), 0) {}
 
-  /// The sequence in `slot` has these full blocks: those of the call before, and maybe more.
+  /// Counts the full blocks of the sequence in `slot`: those of the previous call, and any further ones.
   void update(SlotId slot, std::span<const BlockHash> hashes) {
     std::size_t& n = n_of_slot_[static_cast<std::size_t>(slot.value)];
     for (; n < hashes.size(); ++n) ++counts_[hashes[n]];
   }
-  /// The sequence leaves its slot; its first blocks are those it was counted with.
+  /// Stops counting the sequence in `slot`. `hashes` begins with the blocks that it was counted for.
   void remove(SlotId slot, std::span<const BlockHash> hashes) {
     const std::size_t n = n_counted(slot);
     check(n <= hashes.size(), "RunningBlocks: a sequence has lost hashes of its blocks");
@@ -37,7 +37,7 @@ class RunningBlocks {
   }
   bool contains(const BlockHash& hash) const { return counts_.contains(hash); }
   bool is_empty() const { return counts_.empty(); }
-  /// Blocks that the sequence in `slot` is counted for.
+  /// Number of blocks that the sequence in `slot` is counted for.
   std::size_t n_counted(SlotId slot) const { return n_of_slot_[static_cast<std::size_t>(slot.value)]; }
 
  private:

@@ -1,4 +1,4 @@
-/// Sampling metadata and results.
+/// Makes sampling metadata and reads results.
 #include "engine/sampler.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ Range append(std::vector<T>& all, std::span<const T> own) {
   return range;
 }
 
-/// Forbids the last token of each bad word whose other tokens the answer ends with, as far as they are known.
+/// Bans the last token of each bad word whose other tokens are the end of the answer, as far as this is known.
 Range append_bans(const std::vector<std::vector<TokenId>>& bad_words, std::span<const TokenId> answer, bool has_unknown_token,
                   std::vector<TokenBan>& bans) {
   Range range{static_cast<std::int32_t>(bans.size()), 0};
@@ -32,7 +32,7 @@ Range append_bans(const std::vector<std::vector<TokenId>>& bad_words, std::span<
   return range;
 }
 
-/// What is the same for all tokens of a sequence.
+/// The sampling metadata that all tokens of a sequence have in common.
 SamplingMetadata make_common_sampling(const Sequence& sequence, std::int32_t row, SamplingLists& lists) {
   const SamplingParams& sampling = sequence.task->sampling;
   check(sampling.seed.has_value(), "make_sampling: a sequence without a seed");
@@ -76,7 +76,7 @@ SamplingMetadata make_sampling(const Sequence& sequence, std::int32_t row, Sampl
   SamplingMetadata metadata = make_common_sampling(sequence, row, lists);
   metadata.slot = sequence.schedule->slot.value;
   metadata.n_generated_before = sequence.schedule->n_before_slot;
-  // The plan has counted this sample, and those of drafts, among those in flight.
+  // This sample, and those of drafts, are already counted among the samples in flight.
   const std::int32_t n_unknown =
       std::max(0, sequence.schedule->n_samples_in_flight - sequence.schedule->n_drafts_in_flight - 1);
   check(n_unknown <= 1, "make_sampling: more than one token is unknown");
@@ -146,7 +146,7 @@ std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleRes
 void join(StepOutcome& outcome, StepOutcome next, std::span<const TokenId> drafts) {
   check(outcome.id == next.id, "join: outcomes of two sequences");
   outcome.n_drafts += drafts.empty() ? 0 : 1;
-  if (outcome.finished) return;  // what comes after it means nothing
+  if (outcome.finished) return;  // tokens after the end are ignored
   if (!drafts.empty()) {
     if (outcome.tokens.size() != drafts.size() || outcome.tokens.back().token != drafts.back()) return;
     ++outcome.n_accepted;

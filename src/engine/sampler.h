@@ -1,4 +1,4 @@
-/// From a sequence to the sampling metadata of its next token, and from the device's results to tokens.
+/// Makes the sampling metadata of a sequence's next token, and turns the device's results into tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace baton {
 
-/// The lists that a step's samples point into.
+/// The lists that the samples of a step refer to.
 struct SamplingLists {
   std::vector<TokenCount> counts;
   std::vector<TokenBias> biases;
   std::vector<TokenBan> bans;
   std::vector<TokenId> allowed_ids;
 
-  /// Keeps the memory.
+  /// Empties the lists and keeps their memory.
   void clear() {
     counts.clear();
     biases.clear();
@@ -28,26 +28,26 @@ struct SamplingLists {
   }
 };
 
-/// Brings `counts`, which the sequence's penalties need, up to the tokens it has.
+/// Brings `counts`, which the sequence's penalties need, up to date with its tokens.
 void count_tokens(const Sequence& sequence, TokenCounts& counts);
 
-/// The sampling metadata for the logits of batch row `row`; its lists are appended to `lists`. A token that a step in
-/// flight samples is not known here: the sampler counts it, and a bad word whose second last token it may be is banned
-/// on that condition. Aborts if the sequence's parameters were not checked (check_request).
+/// The sampling metadata for the logits of batch row `row`; appends its lists to `lists`. The host does not yet know a
+/// token that a step in flight samples: the sampler counts it on the device, and a bad word whose last token but one
+/// it may be is banned on that condition. Aborts if the sequence's parameters were not checked (check_request).
 SamplingMetadata make_sampling(const Sequence& sequence, std::int32_t row, SamplingLists& lists);
 
-/// The sampling metadata for the logits of batch row `row`, the row of the last of `drafts`, as if all of them were
-/// accepted. `slot` begins with the step.
+/// The sampling metadata for the logits of batch row `row`, which is the row of the last of `drafts`, as if all of
+/// them were accepted. `slot` is reset by the step.
 SamplingMetadata make_draft_sampling(const Sequence& sequence, std::span<const TokenId> drafts, SlotId slot, std::int32_t row,
                                      SamplingLists& lists);
 
-/// The sampling metadata that scores the prompt's token after `position`, whose row is `row`.
+/// The sampling metadata that scores the prompt token after `position`, from the logits of row `row`.
 SamplingMetadata make_scoring(const Sequence& sequence, std::int32_t row, std::int32_t position);
 
-/// The outcome that a result gives its sequence; none if the sequence had ended before the step.
+/// The outcome of a sequence from its result; nothing if the sequence had ended before the step.
 std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result);
-/// Appends a later row's outcome of the same sequence and step. The outcome of a draft's row is ignored unless all
-/// drafts up to that one were accepted: `drafts` are the sequence's draft tokens up to its row, none for other rows.
+/// Appends the outcome of a later row of the same sequence and step. A draft's row is ignored unless all drafts up to
+/// that row were accepted. `drafts` are the sequence's drafts up to the row, none for other rows.
 void join(StepOutcome& outcome, StepOutcome next, std::span<const TokenId> drafts);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-/// Planning and committing of steps.
+/// Plans and commits steps.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -15,13 +15,13 @@ namespace baton {
 
 namespace {
 
-/// A sequence that holds all blocks it can ever need from its admission on.
+/// Whether a sequence holds, from its admission on, all blocks that it can ever need.
 bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
 
 }  // namespace
 
-/// Blocks that steps up to the one being planned compute, and that later steps can use. Their hashes are chained, so
-/// one comparison tells whether a sequence needs a block and all before it.
+/// Blocks that are computed by steps up to the one being planned, and that later steps can use. Their hashes are
+/// chained, so one comparison tells whether a sequence needs a block and all blocks before it.
 struct Scheduler::PendingBlocks {
   struct Block {
     std::size_t index = 0;
@@ -29,7 +29,7 @@ struct Scheduler::PendingBlocks {
   };
   std::int32_t block_len = 0;
   std::vector<Block> blocks;
-  std::vector<const Sequence*> computing;  ///< sequences of the plan that are inside of, or before, a block whose hash is known
+  std::vector<const Sequence*> computing;  ///< sequences of the plan that have not completed all hashed blocks
 
   void add(const Sequence& sequence) {
     if (static_cast<std::size_t>(sequence.schedule->n_planned / block_len) < sequence.schedule->table.hashes.size())
@@ -41,7 +41,7 @@ struct Scheduler::PendingBlocks {
     return std::ranges::any_of(blocks,
                                [&](const Block& block) { return block.index < n_blocks && hashes[block.index] == block.hash; });
   }
-  /// A sequence of the plan is inside block `index` of this one, which it will end with a later step.
+  /// Whether a sequence of the plan has begun block `index` of this sequence and will complete it in a later step.
   bool is_begun(const Sequence& sequence, std::size_t index) const {
     const auto end = static_cast<std::int32_t>(index + 1) * block_len;
     if (end > sequence.n_matchable()) return false;
@@ -106,7 +106,7 @@ StepPlan Scheduler::plan() {
     begin_slot_anew(*sketch.members[i], sketch.plan);
   }
   n_deferred_ = 0;
-  // After a preemption the blocks that are left belong to those who run.
+  // After a preemption the remaining blocks are for the running sequences.
   if (sketch.plan.n_preempted == 0) {
     plan_waiting(sketch);
     top_up(sketch);
@@ -115,8 +115,8 @@ StepPlan Scheduler::plan() {
   return std::move(sketch.plan);
 }
 
-/// Rows of the running sequences that have one row left (decodes), or several (prefill). `running`: in order, as of
-/// before the plan; some may have been preempted since.
+/// Plans rows of the running sequences: decodes (one row left) or prefill (several). `running` is their order before
+/// the plan; some of them may have been preempted since.
 void Scheduler::plan_running(PlanSketch& sketch, std::span<Sequence* const> running, bool decodes) {
   for (Sequence* const& entry : running) {
     Sequence& sequence = *entry;
@@ -133,7 +133,7 @@ void Scheduler::plan_running(PlanSketch& sketch, std::span<Sequence* const> runn
   }
 }
 
-/// What was kept for others and nobody needs goes to the prompts in the step, as far as blocks go.
+/// Gives rows that were kept for others and not used to the prompts in the step, as far as there are blocks.
 void Scheduler::top_up(PlanSketch& sketch) {
   for (std::size_t i = static_cast<std::size_t>(sketch.plan.n_decodes); i < sketch.plan.sequences.size(); ++i) {
     PlannedSequence& planned = sketch.plan.sequences[i];
@@ -147,7 +147,8 @@ void Scheduler::top_up(PlanSketch& sketch) {
   }
 }
 
-/// Covers `n_positions` with blocks, preempting from the last on. False if that was the sequence itself.
+/// Extends the sequence's table to `n_positions` positions, preempting running sequences from the last one on. Returns
+/// false if the sequence itself was preempted.
 bool Scheduler::make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions) {
   while (!cache_.extend(sequence.schedule.write().table, n_positions)) {
     const auto last =
@@ -173,7 +174,7 @@ void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
   waiting_.emplace(rank_of(victim), &victim);
 }
 
-/// A slot that drafts have left behind begins anew, with what the sequence has by now.
+/// Resets a slot that accepted drafts have left behind, so that it begins with the sequence's current tokens.
 void Scheduler::begin_slot_anew(Sequence& sequence, StepPlan& plan) {
   SequenceSchedule& schedule = sequence.schedule.write();
   if (!std::exchange(schedule.is_slot_behind, false)) return;
@@ -181,7 +182,7 @@ void Scheduler::begin_slot_anew(Sequence& sequence, StepPlan& plan) {
   plan.reset_slots.push_back(schedule.slot);
 }
 
-/// Gives back slot and blocks. Full blocks whose tokens are known stay cached: every step that fills them is enqueued.
+/// Gives back slot and blocks. Full blocks of known tokens stay cached: all steps that compute them are enqueued.
 void Scheduler::leave_slot(Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   running_blocks_.remove(schedule.slot, schedule.table.hashes);
@@ -196,7 +197,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   n_block_entries_ -= cache_.n_blocks_for(sequence.max_positions());
 }
 
-/// The step's rows become the sequence's.
+/// Adds the planned rows to the sequence's state.
 void Scheduler::apply(Sequence& sequence, const PlannedSequence& planned) {
   SequenceSchedule& schedule = sequence.schedule.write();
   schedule.n_planned += planned.n_rows;
@@ -204,20 +205,20 @@ void Scheduler::apply(Sequence& sequence, const PlannedSequence& planned) {
   publish(sequence);
 }
 
-/// Its full blocks become visible to later steps.
+/// Makes the sequence's full blocks visible to later steps.
 void Scheduler::publish(Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   cache_.publish(schedule.table, schedule.tokens, sequence.n_filled(), next_step_);
   running_blocks_.update(schedule.slot, schedule.table.hashes);
 }
 
-/// Admits in order, as far as budget, slots and blocks go.
+/// Admits waiting sequences in order, as far as row budget, slots and blocks allow.
 void Scheduler::plan_waiting(PlanSketch& sketch) {
   PendingBlocks pending{cache_.block_len(), {}, {}};
   for (const Sequence* sequence : sketch.members) pending.add(*sequence);
   for (auto head = waiting_.cbegin(); head != waiting_.cend();) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
-    // Preempted, and its last token not known yet: nobody takes its place meanwhile.
+    // A preempted sequence whose last token is not known yet: no other sequence takes its place meanwhile.
     if (head->second->schedule->n_samples_in_flight > 0) return;
     if (waits_for_prefix(sketch, *head->second, pending)) {
       ++n_deferred_;
@@ -234,7 +235,7 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
   }
 }
 
-/// Another sequence is computing blocks that this one needs: a later plan finds them cached.
+/// Whether another sequence is computing blocks that this one needs. A later plan then finds them cached.
 bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const {
   if (pending.are_needed_by(sequence)) return true;
   SequenceSchedule& schedule = sequence.schedule.write();
@@ -245,7 +246,8 @@ bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, P
   return true;
 }
 
-/// `head`, or the first within reach behind it that shares with those who run and passes nobody who may not be passed.
+/// Returns `head`, or the first sequence within reach after it that shares blocks with running sequences and overtakes
+/// only sequences that may be overtaken.
 Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sketch, Queue::const_iterator head,
                                                           PendingBlocks& pending) const {
   const auto may_be_overtaken = [](const Sequence& sequence) {
@@ -257,7 +259,7 @@ Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sket
   for (std::size_t n = 1; n < kSharerReach && at != waiting_.cend(); ++n, ++at) {
     Sequence& candidate = *at->second;
     if (candidate.task->priority != first.task->priority) break;
-    // The hashes of one that was looked at before are there: whether it shares is then the cheaper question.
+    // A sequence that was looked at before has its hashes, and then checking for shared blocks is cheap.
     const bool may_share = candidate.schedule->table.hashes.empty() || shares_with_running(candidate);
     if (candidate.schedule->n_samples_in_flight == 0 && may_share && !waits_for_prefix(sketch, candidate, pending) &&
         shares_with_running(candidate))
@@ -267,14 +269,14 @@ Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sket
   return head;
 }
 
-/// Half of its full blocks, at least, are a running sequence's too.
+/// Whether running sequences have at least half of the sequence's full blocks.
 bool Scheduler::shares_with_running(const Sequence& sequence) const {
   const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
   if (hashes.empty()) return false;
   return running_blocks_.contains(hashes[(hashes.size() - 1) / 2]);
 }
 
-/// Blocks of a layer group that a running sequence still needs for the tokens it has and a block more.
+/// Blocks of a layer group that a running sequence still needs for its tokens and one more block.
 std::int32_t Scheduler::n_claimed_by(const Sequence& sequence, int group) const {
   const std::int32_t n_soon = std::min(sequence.n_tokens_bound() + cache_.block_len(), sequence.max_positions());
   return cache_.n_lacking(sequence.schedule->table, group, n_soon);
@@ -286,15 +288,15 @@ std::int32_t Scheduler::n_claimed(int group) const {
   return n;
 }
 
-/// Whether a step can hold its lists and blocks beside those of the running sequences, however long all of them
-/// become.
+/// Whether a step can hold the sequence's lists and blocks beside those of the running sequences, however long all of
+/// them become.
 bool Scheduler::fits_step(const Sequence& sequence) const {
   return n_list_entries_ + sequence.n_list_entries() <= options_.max_list_entries &&
          n_block_entries_ + cache_.n_blocks_for(sequence.max_positions()) <= options_.max_block_entries;
 }
 
-/// Starts a waiting sequence if there are blocks for its tokens and one more, shared blocks counted once; for a
-/// settled one, all it can ever need.
+/// Admits a waiting sequence if there are blocks for its tokens and one more, or, for a settled sequence, for all it
+/// can ever need. Shared blocks count once.
 bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   const std::int64_t step = sketch.plan.step;
   if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.task->prompt_len) > 0) return false;
@@ -341,7 +343,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   }
   schedule.n_planned = schedule.n_committed = n_cached;
   sketch.plan.admitted.push_back(sequence.task->id);
-  if (n_rows == 0) {  // a prefix that is cached already
+  if (n_rows == 0) {  // a registered prefix that is already cached
     end(sequence, FinishReason::length);
     return true;
   }
@@ -369,7 +371,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
     if (n_drafts > 0) take_drafts(*sequence, n_drafts, outcome);
     check(n_missing >= 0 && sequence->n_tokens() <= sequence->task->max_len && schedule.n_samples_in_flight >= 0,
           "Scheduler: more tokens than were planned");
-    // One that was preempted meanwhile has no rows any more: it only gained a token.
+    // A sequence that was preempted meanwhile has no rows; it only gets its token.
     if (schedule.state == SequenceState::running) {
       schedule.n_committed = planned->first_position + planned->n_rows;
       if (n_missing > 0 && (n_drafts > 0 || !outcome.finished)) shorten(*sequence, n_missing);

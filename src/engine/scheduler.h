@@ -1,4 +1,5 @@
-/// Which sequences run in the next step, and what its results change. Plans are values; no device is touched.
+/// Decides which sequences run in the next step and applies the results of steps. Plans are values; it touches no
+/// device.
 #pragma once
 
 #include <compare>
@@ -18,25 +19,26 @@
 namespace baton {
 
 struct SchedulerOptions {
-  std::int32_t max_num_seqs = 128;             ///< slots
-  std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
-  std::int32_t max_prefill_tokens = 0;         ///< rows of prefill in a step in which a sequence decodes; 0: no other limit
-  std::int32_t max_scores = 1 << 30;           ///< rows of prompts that a step scores (Sequence::scores_row)
-  std::int64_t max_list_entries = kMaxListEntries;  ///< of the sequences that run (Sequence::n_list_entries)
-  std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can come to
-  std::int32_t max_drafts = 0;  ///< that a step verifies; as many slots behind those of the sequences are for them
-  /// A sequence whose last token is in flight, and that would draft behind it, has no rows meanwhile, while the others
-  /// go on. Else, or where such sequences are the larger part, all of them wait for the commit, so that all have rows
-  /// in each step: right where planning ahead gains nothing.
+  std::int32_t max_num_seqs = 128;                  ///< slots
+  std::int32_t max_num_batched_tokens = 2048;       ///< rows of a step
+  std::int32_t max_prefill_tokens = 0;              ///< prefill rows of a step that also decodes; 0: no other limit
+  std::int32_t max_scores = 1 << 30;                ///< prompt rows that a step scores (Sequence::scores_row)
+  std::int64_t max_list_entries = kMaxListEntries;  ///< of the running sequences (Sequence::n_list_entries)
+  std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can reach
+  std::int32_t max_drafts = 0;  ///< drafts of a step; each has a slot, numbered after those of the sequences
+  /// If set, a sequence that would draft but whose last token is in flight has no row in a step; the others go on. If
+  /// not set, or if most sequences would draft, all of them wait for the commit, so that all have rows in each step:
+  /// the right choice where planning ahead gains nothing.
   bool drafters_wait_alone = false;
 };
 
-/// A sequence is preempted at most this often. Before that it comes back when the blocks of the tokens it has fit; the
-/// last time when all blocks it can ever need do, which it then gets at once, and is nobody's victim any more.
+/// A sequence is preempted at most this often. After earlier preemptions it is admitted again when blocks for its
+/// tokens are available. After the last one it waits for all blocks that it can ever need, gets them at once, and is
+/// not preempted any more.
 inline constexpr std::int32_t kMaxPreemptions = 2;
-/// At most this many later sequences that share their prompt with running ones are admitted before one that waits.
+/// At most this many later sequences that share their prompt with running ones are admitted before a waiting sequence.
 inline constexpr std::int32_t kMaxOvertaken = 8;
-/// And they are looked for among this many behind it.
+/// The scheduler looks for such sequences among this many after the first waiting one.
 inline constexpr std::size_t kSharerReach = 32;
 
 /// Rows of one sequence in a step: its positions [first_position, first_position + n_rows).
@@ -45,97 +47,102 @@ struct PlannedSequence {
   SlotId slot;
   std::int32_t first_position = 0;
   std::int32_t n_rows = 0;
-  /// New tokens it can give: 0 for rows that only fill, else 1 and one for each draft. The logits of so many last rows
-  /// are wanted.
+  /// The most new tokens that the rows can give: 0 for rows of an unfinished prefill, otherwise 1 and one for each
+  /// draft. This is also the number of last rows whose logits are needed.
   std::int32_t max_tokens = 0;
-  std::vector<TokenId> drafts = {};  ///< tokens of the last rows, by guess
-  SlotId first_draft_slot = {};      ///< drafts.size() slots that begin with this step, to sample from the rows of the drafts
+  std::vector<TokenId> drafts = {};  ///< proposed tokens of the last rows
+  SlotId first_draft_slot = {};      ///< drafts.size() slots, reset by this step, for sampling from the drafts' rows
 };
 
 struct StepPlan {
   std::int64_t step = 0;
   std::vector<PlannedSequence> sequences;
-  std::vector<SlotId> reset_slots;   ///< slots that begin with this step
-  std::vector<SequenceId> admitted;  ///< sequences that got them
+  std::vector<SlotId> reset_slots;   ///< slots that are reset by this step
+  std::vector<SequenceId> admitted;  ///< sequences that were given slots
   std::int32_t n_rows = 0;
-  std::int32_t n_decodes = 0;  ///< sequences, the first ones, that have one row, and drafts; the others' rows are prefill
+  std::int32_t n_decodes = 0;  ///< the first sequences of the plan: one row each, plus drafts; the others prefill
   std::int32_t n_drafts = 0;   ///< rows that verify drafts
   std::int32_t n_preempted = 0;
-  std::int32_t n_recomputed_tokens = 0;  ///< tokens that preempted sequences admitted by this plan compute again
+  std::int32_t n_recomputed_tokens = 0;  ///< tokens that sequences admitted again after a preemption recompute
   bool is_empty() const { return sequences.empty(); }
   std::int32_t n_prefill() const { return n_rows - n_decodes - n_drafts; }
 };
 
-/// The result of a step for one of its sequences: up to max_tokens tokens, or the end.
+/// The result of a step for one of its sequences: up to max_tokens tokens, or its end.
 struct StepOutcome {
   SequenceId id;
   std::vector<TokenOutput> tokens;  ///< without the stop token
   std::optional<FinishReason> finished;
   std::optional<TokenOutput> stop_token;        ///< see Event::stop_token
   std::vector<TokenOutput> prompt_scores = {};  ///< of the prompt's next tokens
-  std::int32_t n_drafts = 0;                    ///< that were verified
-  std::int32_t n_accepted = 0;                  ///< of these, those that were accepted: the first so many tokens
+  std::int32_t n_drafts = 0;                    ///< verified drafts
+  std::int32_t n_accepted = 0;                  ///< accepted drafts, the first ones
 };
 
 struct PlanSketch;
 
-/// Continuous batching with a token budget and chunked prefill. What it promises:
+/// Continuous batching with a token budget and chunked prefill. It guarantees:
 ///
-/// - Every sequence that decodes has its row in every step, except one that waits for its own last token, to draft
-///   (SchedulerOptions::drafters_wait_alone). One more is admitted only where those who run leave rows over. What
-///   decodes leave is prefill's, at most max_prefill_tokens rows of it while a sequence decodes, so a step's length is
-///   bounded whatever comes in.
-/// - A prompt longer than what a step has left takes three quarters of it while others are behind: a short one does
-///   not wait for the end of a long one. What nobody needs the long one gets all the same.
-/// - Order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Those that share
-///   at least half of their prompt with a running sequence may go before one of their priority that does not,
-///   kMaxOvertaken times.
-/// - A sequence is admitted when its tokens and a block more fit beside what every running sequence still needs for
-///   its tokens and a block more, blocks that are shared counted once. Nobody overtakes one that does not fit: so
-///   everyone gets its turn.
-/// - Running sequences fit one step at their longest, with their blocks and their lists: the others wait, so that no
-///   plan exceeds StepBounds.
-/// - A sequence whose next blocks another one is computing waits for them, step by step: they are computed once for
-///   many.
-/// - When blocks run out the last running sequence is preempted: its blocks are given back (what the tree keeps, it
-///   finds again; blocks that others hold stay), and it waits with the tokens it has, before all that came later. At
-///   most kMaxPreemptions times.
+/// - Every decoding sequence has its row in every step, except one that waits for its own last token in order to draft
+/// (SchedulerOptions::drafters_wait_alone). A sequence is admitted only if the running ones leave rows. Prefill gets
+/// the rows that decodes leave, at most max_prefill_tokens of them while a sequence decodes, so the length of a step
+/// is bounded whatever arrives.
+/// - A prompt longer than the rest of a step takes three quarters of it while other sequences follow, so that a short
+///   prompt
+/// does not wait for the end of a long one. Rows that nobody else needs go to the long prompt after all.
+/// - The order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Sequences that
+/// share at least half of their prompt with a running sequence may overtake a sequence of their priority that does
+/// not, kMaxOvertaken times.
+/// - A sequence is admitted when its tokens and one more block fit beside what every running sequence still needs for
+///   its
+/// tokens and one more block; shared blocks count once. Nobody overtakes a sequence that does not fit, so every
+/// sequence is admitted in the end.
+/// - The running sequences fit one step at their greatest length, with their blocks and lists. The others wait, so no
+///   plan
+/// exceeds StepBounds.
+/// - A sequence whose next blocks another sequence is computing waits for them, step by step: they are computed once
+///   for
+/// many sequences.
+/// - When no blocks are left, the last running sequence is preempted, at most kMaxPreemptions times. Its blocks are
+///   given
+/// back (it may find those that the tree keeps again; blocks with other holders stay), and it waits with the tokens it
+/// has, before all sequences that arrived later.
 ///
-/// - Drafts (speculation.h) get what all others leave of a step's rows and of the blocks that nobody has a claim on,
-///   as far as they are worth their rows. Nobody is preempted for them, and none are made in a step that preempts.
+/// Drafts (speculation.h) get the rows that all others leave, and blocks that no running sequence needs, if their
+/// expected gain is worth their rows. No sequence is preempted for them, and a step that preempts has none.
 ///
-/// Step n+1 may be planned before commit(n): a sequence whose drafts step n verifies has no rows in it. Plans are
-/// upper bounds, and what has ended meanwhile is skipped by commit. Blocks and slots that commit(n) frees are
-/// therefore handed out by the plan of step n+2 at the earliest. Thread: engine only.
+/// Step n+1 may be planned before commit(n); a sequence whose drafts step n verifies has no rows in it. Plans are
+/// upper bounds; commit skips sequences that have ended meanwhile. Blocks and slots that commit(n) frees are therefore
+/// assigned by the plan of step n+2 at the earliest. Thread: engine only.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, KvCache& cache);
   ~Scheduler();
 
-  /// Takes a sequence in, to wait. Ids must ascend; its max_positions must fit the cache beside what is pinned.
+  /// Adds a waiting sequence. Ids must ascend; its max_positions must fit the cache beside the pinned blocks.
   void add(std::unique_ptr<Sequence> sequence);
   /// Whether the steps in flight should be committed before the next plan, because drafts need the tokens they sample.
   bool awaits_commit();
   StepPlan plan();
-  /// Applies the results of `plan`. Outcomes stand in the order of plan.sequences, at most one for each; those of
-  /// sequences that ended or are unknown are skipped. A sequence that got fewer tokens than its plan's max_tokens is
-  /// shortened by the difference, and one with rejected drafts by those, which needs that no later step of it is
-  /// planned.
+  /// Applies the results of `plan`. Outcomes are in the order of plan.sequences, at most one for each; outcomes of
+  /// sequences that have ended or are unknown are skipped. A sequence that got fewer tokens than its plan's max_tokens
+  /// is shortened by the difference, and by its rejected drafts; no later step of it may have been planned in that
+  /// case.
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
-  /// Tells how long a step lasted, for drafts to be weighed by.
+  /// Reports how long a step took; the cost of drafts is estimated from it.
   void took(const StepPlan& plan, double seconds);
-  /// Ends a sequence now: its blocks are given back, and results in flight are skipped by commit.
+  /// Ends a sequence now: its blocks are given back, and commit skips its results in flight.
   void finish(SequenceId id, FinishReason reason);
 
-  /// Null for unknown ids. What has finished stays known until take_finished.
+  /// Returns null for an unknown id. A finished sequence is known until take_finished.
   Sequence* find(SequenceId id);
   const Sequence* find(SequenceId id) const;
   std::vector<std::unique_ptr<Sequence>> take_finished();
 
   std::int32_t n_running() const { return static_cast<std::int32_t>(running_.size()); }
   std::int32_t n_waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
-  /// Waiting sequences whose shared prefix another sequence is computing, as of the last plan. The others wait for
-  /// room.
+  /// Waiting sequences whose shared prefix another sequence is computing, as of the last plan. The other waiting
+  /// sequences wait for room.
   std::int32_t n_deferred() const { return n_deferred_; }
   std::vector<SequenceId> unfinished() const;
   std::int64_t next_step() const { return next_step_; }
@@ -185,14 +192,14 @@ class Scheduler {
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   SequenceId last_id_;  ///< of the sequence that was added last
   Queue running_;
-  std::vector<Sequence*> running_order_;  ///< those of running_, one after the other; stale where is_order_stale_
+  std::vector<Sequence*> running_order_;  ///< the sequences of running_ in order; out of date if is_order_stale_
   bool is_order_stale_ = false;
   RunningBlocks running_blocks_;
   Queue waiting_;
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;    ///< a stack
   std::int64_t n_list_entries_ = 0;   ///< of the running sequences
-  std::int64_t n_block_entries_ = 0;  ///< of the running sequences, at their longest
+  std::int64_t n_block_entries_ = 0;  ///< of the running sequences, at their greatest length
   RowCost row_cost_;
   std::int64_t next_step_ = 0;
   std::int32_t n_deferred_ = 0;

@@ -1,4 +1,4 @@
-/// Drafts in the scheduler: which sequences get how many in a step, and what comes of them.
+/// Drafts in the scheduler: how many each sequence gets in a step, and what follows from their results.
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-/// Drafts of a decode whose tokens are all known, as far as its length and its lists let it have some.
+/// The most drafts of a decode whose tokens are all known, within its length and its lists.
 std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
   const bool is_known = sequence.schedule->n_samples_in_flight == 1;
   if (!is_known || !sequence.schedule->speculation || !sequence.schedule->speculation->is_active(sequence.n_tokens())) return 0;
@@ -22,7 +22,7 @@ std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
 
 }  // namespace
 
-/// Whether the sequence has a token in flight that it needs to know to go on, or to draft.
+/// Whether the sequence must know a token in flight before it can go on or draft.
 bool Scheduler::wants_its_token(Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   if (schedule.n_drafts_in_flight > 0) return true;
@@ -44,7 +44,7 @@ bool Scheduler::awaits_commit() {
   return n_waiting > (options_.drafters_wait_alone ? n_others : 0);
 }
 
-/// Whether a sequence that decodes has no row in the step being planned, so that it can draft in the one after.
+/// Whether a decoding sequence has no row in the step being planned, so that it can draft in the next one.
 bool Scheduler::sits_out(Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   if (!options_.drafters_wait_alone || schedule.n_samples_in_flight == 0 || !schedule.speculation ||
@@ -54,7 +54,7 @@ bool Scheduler::sits_out(Sequence& sequence) {
   return schedule.speculation->is_worth_a_step(schedule.tokens) && row_cost_.may_pay(n_running, n_running);
 }
 
-/// What the step has left of rows goes to drafts, an equal share for each sequence that may have some.
+/// Gives the remaining rows of the step to drafts, an equal share to each sequence that may draft.
 void Scheduler::plan_drafts(PlanSketch& sketch) {
   if (options_.max_drafts == 0 || sketch.budget == 0 || sketch.max_scores == 0) return;
   sketch.max_list_entries = options_.max_list_entries - n_list_entries_;
@@ -73,27 +73,27 @@ void Scheduler::plan_drafts(PlanSketch& sketch) {
   }
 }
 
-/// Every layer group has blocks for all that running sequences have a claim on.
+/// Whether every layer group has the blocks that the running sequences need.
 bool Scheduler::has_spare_blocks() const {
   for (int g = 0; g < cache_.n_groups(); ++g)
     if (cache_.n_available(g) < n_claimed(g)) return false;
   return true;
 }
 
-/// Drafts of one sequence, at most `n_most`; how many it has got.
+/// Adds drafts of one sequence, at most `n_most`. Returns their number.
 std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                                    double least_probability) {
   SequenceSchedule& schedule = sequence.schedule.write();
   const std::int32_t n_wanted = std::min(n_most, schedule.speculation->n_worthwhile(least_probability));
   if (n_wanted <= 0) return 0;
   std::vector<TokenId> drafts = schedule.speculation->propose(schedule.tokens, n_wanted);
-  // A stop id is the last token: nothing is sampled behind it.
+  // A stop id ends the sequence, so no draft follows it.
   drafts.erase(std::ranges::find_first_of(drafts, sequence.task->stop_ids), drafts.end());
   const auto n_drafts = static_cast<std::int32_t>(drafts.size());
   if (n_drafts == 0) return 0;
   const std::int32_t n_positions = schedule.n_planned + n_drafts;
   if (!cache_.covers(schedule.table, n_positions)) {
-    // Drafts take blocks that their own sequence has a claim on, so this stays as it was found first.
+    // Drafts take blocks that their own sequence needs anyway, so the first answer stays valid.
     if (!sketch.has_spare_blocks) sketch.has_spare_blocks = has_spare_blocks();
     if (!*sketch.has_spare_blocks || !cache_.extend(schedule.table, n_positions)) return 0;
   }
@@ -107,7 +107,7 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
   return n_drafts;
 }
 
-/// What came of a sequence's drafts; its new tokens are among its tokens.
+/// Applies the results of a sequence's drafts; its new tokens have been appended already.
 void Scheduler::take_drafts(Sequence& sequence, std::int32_t n_drafts, const StepOutcome& outcome) {
   check(outcome.n_accepted <= n_drafts && static_cast<std::size_t>(outcome.n_accepted) <= outcome.tokens.size(),
         "Scheduler: more drafts were accepted than there were");

@@ -23,7 +23,7 @@ class Scheduler;
 
 enum class SequenceState { waiting, running, finished };
 
-/// Entries of the lists (token counts, biases, bans, allowed ids) that sampling one token of a sequence can need.
+/// List entries (token counts, biases, bans, allowed ids) that sampling one token of a sequence needs at most.
 inline std::int32_t max_list_entries(const SamplingParams& sampling, std::int32_t prompt_len, std::int32_t max_len) {
   const bool penalises = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
   const std::int32_t n_counts = sampling.repetition_penalty != 1 ? max_len : penalises ? max_len - prompt_len : 0;
@@ -31,53 +31,53 @@ inline std::int32_t max_list_entries(const SamplingParams& sampling, std::int32_
          static_cast<std::int32_t>(sampling.logit_bias.size() + sampling.bad_words.size() + sampling.allowed_ids.size());
 }
 
-/// What a sequence was asked for. It does not change once the sequence exists.
+/// What a sequence was asked to do. It does not change after construction.
 struct SequenceTask {
   SequenceId id;                  ///< ascending in the order of arrival
-  RequestId request;              ///< -1: none, it computes a registered prefix
+  RequestId request;              ///< -1: none, the sequence computes a registered prefix
   std::int32_t index = 0;         ///< which of the request's sequences
   SamplingParams sampling;        ///< with its own seed
-  std::vector<TokenId> stop_ids;  ///< all that end it: the model's (unless ignored) and the request's
+  std::vector<TokenId> stop_ids;  ///< all ids that end it: the model's (unless ignored) and the request's
   std::int32_t prompt_len = 0;
-  std::int32_t max_len = 0;                         ///< tokens it may come to; prompt_len for one that generates nothing
+  std::int32_t max_len = 0;                         ///< most tokens it may have; prompt_len if it generates nothing
   std::int32_t priority = 0;                        ///< lower is earlier
-  CacheScope scope;                                 ///< whose blocks it may share
+  CacheScope scope;                                 ///< decides which blocks it may share
   std::optional<SpeculationOptions> speculation;    ///< absent: it does not draft
   std::chrono::steady_clock::time_point submitted;  ///< the request's arrival
-  std::optional<std::chrono::steady_clock::time_point> deadline;  ///< it ends then, with what it has
+  std::optional<std::chrono::steady_clock::time_point> deadline;  ///< it then ends with the tokens it has
 };
 
-/// Where a sequence stands: its tokens, its place in the steps, its blocks, its end.
+/// The state of a sequence: its tokens, its progress through steps, its blocks, its end.
 struct SequenceSchedule {
   SequenceState state = SequenceState::waiting;
-  SlotId slot;                   ///< while running
-  std::vector<TokenId> tokens;   ///< prompt, then committed tokens: what the host knows. The stop token is not among them
-  std::int32_t n_planned = 0;    ///< positions whose keys are stored once every enqueued step has run (an upper bound)
-  std::int32_t n_committed = 0;  ///< positions whose keys are stored as of the last commit
+  SlotId slot;                           ///< while running
+  std::vector<TokenId> tokens;           ///< the prompt and the committed tokens, without the stop token
+  std::int32_t n_planned = 0;            ///< positions whose keys are stored once every enqueued step has run (an upper bound)
+  std::int32_t n_committed = 0;          ///< positions whose keys are stored as of the last commit
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
-  std::int32_t n_drafts_in_flight = 0;   ///< of these, the drafts that an enqueued step verifies: no other has rows of it
-  std::int32_t n_before_slot = 0;  ///< tokens generated when its slot began: not 0 after a preemption or an accepted draft
-  bool is_slot_behind = false;     ///< its slot has not seen accepted drafts: it begins anew with the next row
+  std::int32_t n_drafts_in_flight = 0;   ///< drafts among these; while there are any, no other step has rows of it
+  std::int32_t n_before_slot = 0;        ///< tokens generated before its slot was reset (preemption, accepted draft)
+  bool is_slot_behind = false;           ///< its slot lacks accepted drafts: it is reset with the next row
   std::int32_t n_admissions = 0;
   std::int32_t n_preemptions = 0;
-  std::int32_t n_lost = 0;                 ///< positions whose keys it had when it was preempted
-  std::int32_t n_overtaken = 0;            ///< times that a later one was admitted before it
+  std::int32_t n_lost = 0;                 ///< positions that were stored when it was preempted
+  std::int32_t n_overtaken = 0;            ///< times that a later sequence was admitted before it
   std::int32_t n_cached = 0;               ///< prompt tokens found in the cache at the first admission
-  std::int32_t n_drafts = 0;               ///< that steps verified
-  std::int32_t n_accepted = 0;             ///< of these, those that were accepted
+  std::int32_t n_drafts = 0;               ///< verified drafts
+  std::int32_t n_accepted = 0;             ///< accepted drafts
   std::optional<Speculation> speculation;  ///< absent: it does not draft
   BlockTable table;
   std::optional<FinishReason> finished;
   std::optional<TokenOutput> stop_token;  ///< the token that ended it, see Event::stop_token
 };
 
-/// What the samples of a sequence need beside its tokens.
+/// What the samples of a sequence need in addition to its tokens.
 struct SequenceSampling {
-  TokenCounts counts;         ///< of what its penalties are about, see count_tokens
+  TokenCounts counts;         ///< the token counts for its penalties, see count_tokens
   std::int32_t n_scored = 0;  ///< positions whose next token of the prompt is scored once every enqueued step has run
 };
 
-/// What is measured of a sequence. SequenceStats explains the fields that both have.
+/// Measurements of a sequence. SequenceStats explains the fields that both have.
 struct SequenceReport {
   std::chrono::steady_clock::time_point first_step;
   std::chrono::steady_clock::time_point last_token;
@@ -90,7 +90,7 @@ struct SequenceReport {
   double prefill_ms = 0;
 };
 
-/// A part of a sequence. Everyone reads it (`part->field`); only `Writer` changes it (`part.write().field`).
+/// A part of a sequence. All code may read it (`part->field`); only `Writer` changes it (`part.write().field`).
 template <class Part, class Writer>
 class WrittenBy {
  public:
@@ -104,42 +104,42 @@ class WrittenBy {
 
  private:
   friend Writer;
-  friend class SequenceEditor;  // defined by tests, which bring sequences into states by hand
+  friend class SequenceEditor;  // defined by tests, which set up states by hand
   Part& write() { return part_; }
 
   Part part_;
 };
 
-/// Invariants: n_committed <= n_planned; the table covers n_planned positions while running; in a state other than
-/// running the sequence has neither blocks nor a slot. Thread: engine only.
+/// Invariants: n_committed <= n_planned; the table covers n_planned positions while the sequence runs; a sequence that
+/// does not run has neither blocks nor a slot. Thread: engine only.
 class Sequence {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A waiting sequence. `prompt` has asked.prompt_len tokens.
+  /// Makes a waiting sequence. `prompt` has asked.prompt_len tokens.
   Sequence(SequenceTask asked, std::vector<TokenId> prompt)
       : task(std::move(asked)), schedule(waiting(*task, std::move(prompt))) {}
 
-  WrittenBy<SequenceTask, void> task;  ///< set by the constructor; nobody changes it
+  WrittenBy<SequenceTask, void> task;  ///< set by the constructor and constant afterwards
   WrittenBy<SequenceSchedule, Scheduler> schedule;
   WrittenBy<SequenceSampling, BatchBuilder> sampling;
   WrittenBy<SequenceReport, MetricsRecorder> report;
 
   /// Whether it generates nothing: it computes a registered prefix, or scores its prompt.
   bool is_prefill_only() const { return task->max_len == task->prompt_len; }
-  /// Whether it computes a registered prefix: it belongs to no request, and no event tells of it.
+  /// Whether it computes a registered prefix. Then it belongs to no request and has no events.
   bool is_prefix_prefill() const { return is_prefill_only() && !task->request.is_valid(); }
-  /// Whether the logits of the row at `position` score the prompt's next token, which no step enqueued before does.
+  /// Whether the logits of the row at `position` score the prompt's next token, which no enqueued step does.
   bool scores_row(std::int32_t position) const {
     return task->sampling.n_prompt_logprobs >= 0 && position >= sampling->n_scored && position + 1 < task->prompt_len;
   }
-  /// Rows among the `n_rows` from `first` on whose logits score a token.
+  /// Number of the `n_rows` rows from `first` on whose logits score a token.
   std::int32_t n_scores(std::int32_t first, std::int32_t n_rows) const {
     if (task->sampling.n_prompt_logprobs < 0) return 0;
     return std::max(0, std::min(first + n_rows, task->prompt_len - 1) - std::max(first, sampling->n_scored));
   }
-  /// Tokens that blocks may be found for: a last one must be computed, for its logits, and all whose logits score the
-  /// next.
+  /// Number of leading tokens whose blocks may come from the cache. The last token must be computed for its logits,
+  /// and so must all rows whose logits score the next token.
   std::int32_t n_matchable() const {
     if (is_prefix_prefill()) return task->prompt_len;
     return n_scores(0, task->prompt_len) > 0 ? std::min(sampling->n_scored, n_tokens() - 1) : n_tokens() - 1;
@@ -147,11 +147,11 @@ class Sequence {
   std::int32_t n_list_entries() const { return max_list_entries(task->sampling, task->prompt_len, task->max_len); }
   std::int32_t n_tokens() const { return static_cast<std::int32_t>(schedule->tokens.size()); }
   std::int32_t n_generated() const { return n_tokens() - task->prompt_len; }
-  /// Tokens at most, once every enqueued step has run.
+  /// The most tokens that it has once every enqueued step has run.
   std::int32_t n_tokens_bound() const { return n_tokens() + schedule->n_samples_in_flight; }
-  /// Positions whose tokens are known and whose keys some enqueued step stores.
+  /// Positions whose tokens are known and whose keys are stored once every enqueued step has run.
   std::int32_t n_filled() const { return std::min(n_tokens(), schedule->n_planned); }
-  /// Rows that a step could compute now: none while nothing but a commit can follow.
+  /// Rows that a step could compute now: none while the sequence waits for a commit.
   std::int32_t n_rows_left() const {
     if (is_prefill_only()) return task->prompt_len - schedule->n_planned;
     if (schedule->n_drafts_in_flight > 0) return 0;
@@ -172,7 +172,7 @@ class Sequence {
             .draft_tokens = schedule->n_drafts,
             .accepted_tokens = schedule->n_accepted};
   }
-  /// Positions it can ever need: the last token it generates is not stored.
+  /// The most positions that it can ever need: the keys of the last generated token are not stored.
   std::int32_t max_positions() const { return is_prefill_only() ? task->prompt_len : task->max_len - 1; }
 
  private:

@@ -1,4 +1,4 @@
-/// Drafts, and what is known of their worth.
+/// Drafts, and estimates of what they gain and cost.
 #include "engine/speculation.h"
 
 #include <algorithm>
@@ -12,22 +12,22 @@
 namespace baton {
 namespace {
 
-/// What is left of a result's weight after the next one.
+/// Factor of a result's weight for every later result.
 constexpr double kMemoryOfDrafts = 0.85;
-/// What a token without drafts takes from what was learnt of them.
+/// How much a token without drafts moves the estimate back to its first value.
 constexpr double kForgettingIdle = 0.02;
 constexpr double kMemoryOfSteps = 0.99;
-/// Tokens without drafts after n drafts in vain: 2^n, up to this.
+/// Tokens without drafts after n verifications in a row that accepted none: 2^n, at most this.
 constexpr std::int32_t kLongestPause = 64;
-/// A draft has to be this much more probable than what it costs: what is measured is not exact.
+/// A draft's probability must exceed its cost by this factor, because both are estimates.
 constexpr double kMargin = 1.15;
-/// What did not pay is tried again after this many steps, with rows for a quarter of the sequences: 0.4% of the time
-/// at worst.
+/// Drafts that did not pay are tried again after this many steps, with rows for a quarter of the sequences: 0.4% of
+/// the time at worst.
 constexpr std::int32_t kRetrySteps = 64;
 constexpr std::int32_t kLargeBatch = 16;
-/// Rows vary enough to tell what one costs if their standard deviation is this share of their mean.
+/// The cost of a row can be estimated if the standard deviation of the number of rows is this share of its mean.
 constexpr double kLeastVariation = 0.03;
-/// A step's time per row counts as at most so many times the mean's: the first step of a size prepares its products.
+/// A step's time per row counts as at most this many times the mean: the first step of a size prepares its matmuls.
 constexpr double kMostExcess = 1.5;
 
 }  // namespace
@@ -115,7 +115,7 @@ bool RowCost::is_known(const Line& line) {
 double RowCost::least_probability(const Line& line, std::int32_t n_rows) {
   const double slope = std::max(0.0, line.slope());
   const double step = line.seconds / line.n + slope * (n_rows - line.mean_rows());
-  // Tokens come at the rate of n_rows in a step; a draft that keeps it must be worth what its row costs at that rate.
+  // A step makes n_rows tokens. To keep this rate, a draft must be worth what its row costs at that rate.
   const double cost = step > 0 ? std::clamp(slope * n_rows / step, 0.0, 1.0) : 1.0;
   return cost * kMargin;
 }
@@ -129,7 +129,7 @@ RowCost::Allowance RowCost::allow(std::int32_t n_sequences, std::int32_t n_rows)
   Line& line = line_of(n_sequences);
   if (!is_known(line)) {
     if (n_sequences < kLargeBatch) return {0, 8};
-    // Where many decode, rows may be dear: a few drafts in every second step without prefill tell.
+    // In a large batch rows may be expensive: try a few drafts in every second step without prefill.
     const bool tries = n_rows == n_sequences && ++line.n_refused % 2 == 1;
     return {0, tries ? n_sequences / 4 : 0};
   }

@@ -1,4 +1,4 @@
-/// How often a sequence has generated each token, as penalties count it.
+/// Counts how often a sequence has generated each token, for penalties.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace baton {
 
-/// Counts that follow a growing list of tokens; each token is looked at once. Thread: engine only.
+/// Counts for a growing list of tokens; each token is visited once. Thread: engine only.
 class TokenCounts {
  public:
-  /// Takes in what `tokens` has more than at the call before. Of the first `prompt_len` a token is listed with count
-  /// 0, if `lists_prompt`.
+  /// Counts the tokens that are new since the last call. If `lists_prompt`, a token of the first `prompt_len` is
+  /// listed with count 0.
   void follow(std::span<const TokenId> tokens, std::int32_t prompt_len, bool lists_prompt) {
     for (; n_seen_ < tokens.size(); ++n_seen_) {
       const bool is_prompt = n_seen_ < static_cast<std::size_t>(prompt_len);
@@ -28,12 +28,12 @@ class TokenCounts {
       if (!is_prompt) ++counts_[place->second].count;
     }
   }
-  /// The list as it would be with `more` generated.
+  /// The list as it would be after generating `more`.
   std::vector<TokenCount> list_with(std::span<const TokenId> more) const {
     std::vector<TokenCount> counts = counts_;
     for (const TokenId id : more) {
       const auto place = places_.find(id);
-      // What is not listed yet is among the few at the end.
+      // A token that is not listed yet may be among the new ones at the end.
       const auto first = static_cast<std::ptrdiff_t>(place != places_.end() ? place->second : counts_.size());
       const auto at =
           std::find_if(counts.begin() + first, counts.end(), [id](const TokenCount& count) { return count.id == id; });
@@ -44,7 +44,7 @@ class TokenCounts {
     }
     return counts;
   }
-  /// Each listed token once, in the order in which they came.
+  /// Each listed token once, in order of first occurrence.
   std::span<const TokenCount> list() const { return counts_; }
 
  private:

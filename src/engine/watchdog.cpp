@@ -1,4 +1,4 @@
-/// Records, and the thread that looks at the clock.
+/// Records of steps, and the thread that checks the time.
 #include "engine/watchdog.h"
 
 #include <algorithm>
@@ -125,7 +125,7 @@ void Watchdog::run() {
     if (is_stuck_ || !step_begun_ || Clock::now() - *step_begun_ < timeout_) continue;
     is_stuck_ = true;
     const std::vector<std::string> lines = describe_locked();
-    lock.unlock();  // a log that is slow to take lines must not hold up the engine
+    lock.unlock();  // a slow log must not hold up the engine
     for (const std::string& line : lines) log::write(log::Level::error, line);
     lock.lock();
   }

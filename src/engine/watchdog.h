@@ -1,4 +1,4 @@
-/// What the engine does, step by step, and who notices when it does nothing any more.
+/// Records what the engine does in each step and detects when it is stuck.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace baton {
 
-/// What the engine did when, for those who want to see the order of things.
+/// An event in the engine's work on a step, with its time.
 struct StepRecord {
   enum class What { plan_begin, plan_end, run_begin, run_end, commit_begin, commit_end };
   What what = What::plan_begin;
@@ -39,14 +39,14 @@ struct EngineState {
   std::int32_t n_blocks = 0;
 };
 
-/// A step that lasts longer than the timeout makes the engine stuck, and the log says what it was doing; when it ends
-/// after all, the engine is not stuck any more. Time between steps does not count. A thread of its own looks a few
-/// times a timeout. Thread: any.
+/// A step that takes longer than the timeout marks the engine as stuck, and the log says what the engine was doing.
+/// When the step ends after all, the mark is removed. Time between steps does not count. A thread of the watchdog
+/// checks several times per timeout. Thread: any.
 class Watchdog {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// 0: nobody looks; records are kept all the same.
+  /// 0: no checks; records are still kept.
   explicit Watchdog(std::chrono::milliseconds timeout);
   ~Watchdog();
 
@@ -61,7 +61,7 @@ class Watchdog {
   bool is_stuck() const;
   /// The last few dozen records, oldest first.
   std::vector<StepRecord> recent_steps() const;
-  /// What the log is told: one line each.
+  /// The lines that are logged.
   std::vector<std::string> describe() const;
 
  private:
@@ -78,7 +78,7 @@ class Watchdog {
   bool is_stuck_ = false;
   std::optional<Clock::time_point> step_begun_;
   EngineState state_;     ///< of the step planned last
-  EngineState previous_;  ///< of the one before, which runs when that one is planned
+  EngineState previous_;  ///< of the step before it, which runs while that one is planned
   std::deque<StepRecord> records_;
 };
 

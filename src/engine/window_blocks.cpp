@@ -1,4 +1,4 @@
-/// Who uses which block of a windowed layer group, and the list of those that nobody does.
+/// The users of each block of a windowed layer group, and the list of blocks without users.
 #include "engine/window_blocks.h"
 
 #include "core/check.h"

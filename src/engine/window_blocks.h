@@ -11,10 +11,10 @@
 
 namespace baton {
 
-/// A block that some sequence uses, or that is pinned, is not dropped. Of the others, those that sequences left
-/// behind their window go first: a prompt that ends elsewhere does not need them. Then those at the end of what was
-/// computed or found. Within each of these two, the block whose claim (PrefixTree) was oldest when its last user left
-/// it goes first.
+/// A block that a sequence uses or a pin covers is not dropped. Of the others, blocks that sequences left behind their
+/// window go first: a prompt that ends elsewhere does not need them. Blocks at the end of computed or matched text
+/// follow. Within each of these two classes the block with the lowest eviction priority (`claim`, see PrefixTree) goes
+/// first, as of when its last user left it.
 ///
 /// Invariant (check_invariants): a block is listed for dropping exactly if the tree holds it, no sequence uses it and
 /// no pin covers it. Thread: engine only.
@@ -22,21 +22,21 @@ class WindowBlocks {
  public:
   explicit WindowBlocks(std::int32_t n_blocks) : blocks_(static_cast<std::size_t>(n_blocks)) {}
 
-  /// Takes in a block that a sequence uses.
+  /// Adds a block that a sequence uses.
   void add(BlockId block);
   void remove(BlockId block);
   bool has(BlockId block) const;
 
-  /// A sequence begins to use the block; no-op if another one does.
+  /// A sequence begins to use the block. Does nothing if another sequence uses it.
   void hold(BlockId block);
-  /// The last sequence that used the block left it.
+  /// The last sequence that used the block stops using it.
   void unhold(BlockId block, bool is_behind_window, std::uint64_t claim);
   void pin(BlockId block);
   void unpin(BlockId block);
 
   bool is_held(BlockId block) const;
   bool is_droppable(BlockId block) const;
-  /// The block to be dropped next.
+  /// The block to drop next.
   std::optional<BlockId> next() const;
 
   std::int32_t n_blocks() const { return n_blocks_; }
@@ -55,7 +55,7 @@ class WindowBlocks {
     std::uint64_t claim = 0;
     std::uint64_t serial = 0;
   };
-  using Key = std::tuple<bool, std::uint64_t, std::uint64_t, std::int32_t>;  ///< at an end, claim, serial number, block
+  using Key = std::tuple<bool, std::uint64_t, std::uint64_t, std::int32_t>;  ///< at end, claim, serial number, block
 
   static Key key_of(const Block& block, BlockId id) { return {!block.is_behind_window, block.claim, block.serial, id.value}; }
   Block& at(BlockId block);
