@@ -52,7 +52,7 @@ struct SequenceSchedule {
   SequenceState state = SequenceState::waiting;
   SlotId slot;                           ///< while running
   std::vector<TokenId> tokens;           ///< the prompt and the committed tokens, without the stop token
-  std::int32_t n_planned = 0;            ///< positions whose keys are stored once every enqueued step has run (an upper bound)
+  std::int32_t n_planned = 0;            ///< positions whose keys all enqueued steps will have stored (upper bound)
   std::int32_t n_committed = 0;          ///< positions whose keys are stored as of the last commit
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
   std::int32_t n_drafts_in_flight = 0;   ///< drafts among these; while there are any, no other step has rows of it

@@ -1,4 +1,4 @@
-/// What the attention planner needs to know: the shape of a layer group, and what attention costs on a device.
+/// The inputs of the attention planner: the shape of a layer group, and the costs of attention on a device.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline constexpr std::int32_t kAttentionChunk = 256;
 struct AttentionCosts {
   double memory_bytes_per_us = 40e3;    ///< reading keys and values from memory
   double cache_bytes_per_us = 150e3;    ///< re-reading them while they stay in the cache
-  std::int64_t cache_bytes = 22 << 20;  ///< re-reads hit the cache while the re-read keys and values take less than 0.7 of this
+  std::int64_t cache_bytes = 22 << 20;  ///< re-reads hit it while their keys and values take less than 0.7 of this
   /// Rate of attention's matmuls with many query rows (token rows x query heads of a KV head). Query rows are padded
   /// to query_granule times a power of two (up to 128; query_granule 1: no padding). With r padded rows a key takes as
   /// long as r + few_queries rows at this rate.
@@ -32,8 +32,8 @@ struct AttentionCosts {
   std::int32_t row_tile = 32;
   std::int32_t row_tile_queries = 0;
   std::int32_t min_piece = 256;  ///< positions; a run is not cut into shorter pieces than this
-  /// true: a worker processes all items of one KV head before the next head. Re-reads follow one another, and the
-  /// cache must hold only the heads in progress. false: all heads and items are read at the same time.
+  /// true: a worker processes all items of one KV head before the next head, so re-reads of a run are close together
+  /// and the cache must hold only the heads in progress. false: all heads and items are read at the same time.
   bool head_by_head = true;
 };
 

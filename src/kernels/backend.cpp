@@ -13,7 +13,8 @@
 namespace baton {
 namespace {
 
-/// Folders that may hold modules: BATON_MODULE_PATH, the library's own folder, and lib beside the program's.
+/// Folders that may hold modules: BATON_MODULE_PATH, the library's own folder, and the folder lib beside the
+/// program's.
 std::vector<std::filesystem::path> module_folders() {
   std::vector<std::filesystem::path> folders;
   if (const char* path = std::getenv("BATON_MODULE_PATH"); path != nullptr && *path != '\0') folders.emplace_back(path);
@@ -44,7 +45,7 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
       tried += fmt::format("{}{}", tried.empty() ? "" : ", ", folder.string());
       continue;
     }
-    // The module stays open as long as the process: its code is behind every pointer the backend hands out.
+    // The module stays open until the process ends: every object that the backend returns points to its code.
     void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr)
       return fail(ErrorCode::unavailable, fmt::format("the {} backend cannot be loaded: {}", name, dlerror()), "device");

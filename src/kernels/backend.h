@@ -1,4 +1,4 @@
-/// The device seam: memory, weights and KV storage of one device, and the bodies of the operations in ops.h.
+/// The interface of a device: memory, weights and KV storage of one device, and the implementations of ops.h.
 #pragma once
 
 #include <array>
@@ -20,49 +20,49 @@
 namespace baton {
 
 struct BackendOptions {
-  int n_threads = 0;             ///< 0: as many as affinity and quota allow
-  bool batch_invariant = false;  ///< products in fixed row tiles, proven when a weight is packed
-  int device = 0;                ///< which CUDA device
-  int attention_blocks = 0;      ///< blocks of the CUDA attention kernel, 0: as many as fit; results do not depend on it
+  int n_threads = 0;             ///< 0: as many as CPU affinity and quota allow
+  bool batch_invariant = false;  ///< matmuls in fixed row tiles, tested when a weight is packed
+  int device = 0;                ///< index of the CUDA device
+  int attention_blocks = 0;      ///< blocks of the CUDA attention kernel; 0: as many as fit; does not affect results
 };
 
-/// The modules there are, by the names that make_backend takes.
+/// The existing modules, by the names that make_backend takes.
 inline constexpr auto kBackendNames = std::to_array<std::string_view>({"cpu", "cuda"});
 
-/// What a backend is, for people and reports. Nothing but the loader decides by these names: see BackendCapabilities.
-/// Constant.
+/// Describes a backend to people and in reports. Only the loader may base decisions on these names; other code uses
+/// BackendCapabilities. Constant.
 struct BackendInfo {
-  std::string name;               ///< of kBackendNames
+  std::string name;               ///< one of kBackendNames
   std::string device;             ///< "AMD EPYC, 2 threads"
   std::string features;           ///< "avx512_bf16", "sm_90", ...
-  std::int64_t memory_bytes = 0;  ///< of the device, all of it
+  std::int64_t memory_bytes = 0;  ///< total memory of the device
   int rank = 0;
   int world_size = 1;
 };
 
-/// What a backend can do, and what others must do for it. Constant.
+/// What a backend can do, and what it expects of other code. Constant.
 struct BackendCapabilities {
-  bool has_bf16_matmul = false;      ///< bf16 matrices can be packed; else weights are packed as f32
-  bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is not refused as such
-  bool is_asynchronous = false;      ///< operations are enqueued and run while the host goes on; else they run when called
-  bool shares_host_memory = false;   ///< its memory is the host's, which everything else on the machine needs too
-  /// What matmuls write between the operations of a layer is best in the weights' dtype, else in f32. The residual
-  /// stream and logits are f32 on every backend.
+  bool has_bf16_matmul = false;      ///< bf16 matrices can be packed; otherwise weights are packed as f32
+  bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is accepted
+  bool is_asynchronous = false;      ///< operations are enqueued and run later; otherwise they run when called
+  bool shares_host_memory = false;   ///< its memory is the host's, which everything else on the machine uses too
+  /// Outputs of matmuls inside a layer are best stored in the weights' dtype; otherwise in f32. The residual stream
+  /// and logits are f32 on every backend.
   bool rounds_matmul_outputs = false;
   bool deals_pairs = false;  ///< the plan must assign the (item, KV head) pairs of attention to its workers
 };
 
-/// How the engine gets the most out of a backend. Constant for a device: the plan of a step, and so the order of its
-/// sums, depends on it.
+/// Parameters that make the engine fast on a backend. Constant for a device, because they determine the plan of a step
+/// and so the order of its sums.
 struct BackendTuning {
   AttentionCosts attention_costs;
-  /// Rows of prompts in a step in which others decode: more are no faster a row, and delay the decodes. 0: as many as
-  /// fit.
+  /// Prompt rows of a step in which others decode: more rows would not lower the time per row, and would delay the
+  /// decodes. 0: as many as fit.
   std::int32_t prefill_rows = 0;
-  std::int32_t max_captured_rows = 0;  ///< larger decode steps gain nothing by a captured graph; 0: no step gains
+  std::int32_t max_captured_rows = 0;  ///< larger decode steps gain nothing from a captured graph; 0: no step does
 };
 
-/// Memory of a backend; freed with it. Move-only.
+/// Memory of a backend; the destructor frees it. Move-only.
 class Buffer {
  public:
   Buffer() = default;
@@ -78,7 +78,7 @@ class Buffer {
   }
   std::byte* data() const { return data_; }
   std::size_t size_bytes() const { return size_bytes_; }
-  /// The first elements of the buffer as a tensor; aborts if it is too small.
+  /// The first elements of the buffer as a tensor. Aborts if the buffer is too small.
   TensorView view(DType dtype, Shape shape) const {
     const TensorView made{data_, dtype, shape};
     check(made.size_bytes() <= size_bytes_, "Buffer::view: the tensor is larger than the buffer");
@@ -96,7 +96,7 @@ class Buffer {
   void (*release_)(std::byte*, std::size_t) = nullptr;
 };
 
-/// A weight [n, k] in the layout the backend multiplies fastest. x of matmul must have `dtype`.
+/// A weight [n, k] in the layout that the backend multiplies fastest. The x of a matmul must have `dtype`.
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
@@ -106,30 +106,30 @@ class PackedMatrix {
   std::size_t size_bytes = 0;
 };
 
-/// Operations that were recorded once and can run again as they are, with the same memory: a CUDA graph, or the calls
-/// themselves on a backend without graphs. Sizes that the operations took from their arguments are fixed; what they
-/// read from memory (the step's sections among it) may change between replays.
+/// Operations that were captured once and can be replayed on the same memory: a CUDA graph or, on a backend without
+/// graphs, the calls themselves. Sizes that the operations took from their arguments are fixed. Memory that they read,
+/// including the step's sections, may change between replays.
 class CapturedGraph {
  public:
   virtual ~CapturedGraph() = default;
-  /// Enqueues all of it.
+  /// Enqueues all captured operations.
   virtual void replay() = 0;
 };
 
-/// A way to the host for what operations leave in device memory, on which nobody waits before it is needed.
+/// Copies results from device memory to the host. Nothing waits for the copy until it is needed.
 class AsyncReadback {
  public:
   virtual ~AsyncReadback() = default;
-  /// Enqueues a copy of `device`, of at most the bytes it was made for and maybe none, behind the operations so far.
-  /// What was enqueued before must have been waited for.
+  /// Enqueues a copy of `device`, after the operations so far. `device` has at most the size that this object was made
+  /// for, and may be empty. The previous copy must have been waited for.
   virtual void enqueue(ConstTensorView device) = 0;
-  /// Waits until what was enqueued last has arrived, and gives it; valid until the next enqueue.
+  /// Waits for the last copy and returns its bytes, valid until the next enqueue.
   virtual std::span<const std::byte> wait() = 0;
 };
 
-/// One device. Functions that allocate return a Result; everything else aborts on failure, because a device that fails
-/// in the middle of a step cannot go on. The operations are called through ops.h, which checks their arguments.
-/// Thread: engine only.
+/// One device. Functions that allocate return a Result. All others abort on failure, because a device that fails in
+/// the middle of a step cannot continue. Operations are called through ops.h, which checks their arguments. Thread:
+/// engine only.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -137,7 +137,7 @@ class Backend {
   virtual BackendInfo info() const = 0;
   virtual BackendCapabilities capabilities() const = 0;
   virtual BackendTuning tuning() const = 0;
-  /// Of the device's memory, at the call.
+  /// Free device memory at the time of the call.
   virtual std::int64_t free_memory_bytes() const = 0;
 
   /// Uninitialised device memory, 64-byte aligned.
@@ -145,27 +145,27 @@ class Backend {
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
   virtual Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) = 0;
-  /// Makes room for steps of up to `size_bytes`. From then on a larger step aborts, and a device keeps steps at one
-  /// address (unless it is asked for still more room). Without this call room is made as steps come, which may move
-  /// them: a CapturedGraph that reads a step does not survive that. Errors: out_of_memory.
+  /// Makes room for steps of up to `size_bytes`. After this call a larger step aborts, and a device keeps the step at
+  /// one address (unless the call is repeated with a larger size). Without this call, memory for steps grows as needed
+  /// and may move, which invalidates a CapturedGraph that reads a step. Errors: out_of_memory.
   virtual Result<void> reserve_steps(std::size_t size_bytes) = 0;
-  /// The step where the operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so they
-  /// must live as long; a device copies them to the same address each time, in the order of the operations, so that a
-  /// CapturedGraph finds the new step where it found the old one.
+  /// Returns the step as operations read it, valid until the next-but-one upload. A CPU reads `bytes` in place, so
+  /// they must live that long. A device copies each step to the same address, in the order of the operations, so that
+  /// a CapturedGraph finds the new step in place of the old one.
   virtual StepView upload_step(const StepInput& step) = 0;
-  /// Waits until everything enqueued has run.
+  /// Waits until all enqueued operations have run.
   virtual void synchronize() = 0;
-  /// Records what `operations` calls (once, at this call; operations only: no allocation, upload, copy or synchronize)
-  /// without running it where the device can. A replay serves later steps, whatever their lengths and items, of at
-  /// most as many rows and samples (what is behind theirs is not to be read) and as many groups, with one exception:
-  /// attention that was recorded for a step without partial states has nothing that merges, and serves only such
-  /// steps.
+  /// Captures the operations that `operations` calls; a device does not run them. `operations` is called once, during
+  /// this call, and may only call operations: no allocation, upload, copy or synchronize. A replay serves later steps
+  /// of any lengths and items with at most as many rows and samples (outputs beyond the step's own are undefined) and
+  /// as many groups. One exception: attention captured for a step without partial states includes no merge and serves
+  /// only such steps.
   virtual Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) = 0;
-  /// Runs `operations`, waits, and gives the microseconds they took by the device's clock.
+  /// Runs `operations`, waits, and returns their time in microseconds by the device's clock.
   virtual double time_us(const std::function<void()>& operations) = 0;
 
-  /// Packs a host matrix [n, k] (any float dtype) to be multiplied by x of `dtype` (f32 or bf16). Reads `weight` once,
-  /// front to back.
+  /// Packs a host matrix [n, k] (any float dtype) for multiplication by x of `dtype` (f32 or bf16). Reads `weight`
+  /// once, from front to back.
   virtual Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) = 0;
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
 
@@ -186,13 +186,13 @@ class Backend {
 };
 
 /// Opens the module libbaton_NAME.so beside the program (or in BATON_MODULE_PATH) and makes its backend. The error
-/// says in a sentence what is missing: the module, the device or its driver.
+/// names what is missing: the module, the device or its driver.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
 
-/// Names of the modules that can be found, for --version.
+/// Names of the available modules, for --version.
 std::vector<std::string> backend_names();
 
-/// What a module exports, under the name "baton_make_backend".
+/// The function that a module exports under the name "baton_make_backend".
 using MakeBackendFunction = Result<std::unique_ptr<Backend>> (*)(const BackendOptions& options);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-/// How large a step may be, and whether one keeps to it.
+/// Computes the size of the largest step and checks steps against the bounds.
 #include "kernels/batch.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace baton {
 
 std::size_t StepBounds::size_bytes() const {
   std::size_t total = sizeof(StepHeader) + static_cast<std::size_t>(n_groups) * sizeof(LayerGroupHeader);
-  // Of the kinds that share a bound: as if all of their elements were of the largest kind.
+  // Kinds that share a bound are counted as if all their elements were of the largest kind.
   std::size_t shared_bytes = 0;
   for (std::size_t i = 0; i < kSections.size(); ++i) {
     const SectionInfo& info = kSections[i];

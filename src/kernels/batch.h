@@ -20,21 +20,21 @@
 
 namespace baton {
 
-/// A token id in StepInput that stands for "the last token that was sampled for this row's slot".
+/// Stands in StepInput for "the last token sampled for this row's slot".
 inline constexpr TokenId kLastTokenOfSlot = -1;
-/// A KV index is the address of one KV position in a storage: block * block_len + offset in the block. (A slot is a
-/// running sequence's row of the slot table, see SlotState.) This one stands for "this row's key and value are not
-/// stored".
+/// A KV index is the address of one KV position in a storage: block * block_len + offset in the block. (A slot is
+/// something else: a running sequence's row of the slot table, see SlotState.) kNoKvIndex means that the row's key and
+/// value are not stored.
 inline constexpr std::int64_t kNoKvIndex = -1;
-/// Alternatives with log-probabilities that a sampled token can carry.
+/// Most alternatives with log-probabilities of a sampled token.
 inline constexpr int kMaxTopLogprobs = 20;
-/// Elements of a step's lists (counts, biases, bans, allowed ids) together.
+/// Most elements of a step's lists (counts, biases, bans, allowed ids) together.
 inline constexpr std::int32_t kMaxListEntries = 4 << 20;
-/// Stop token ids a sequence can carry.
+/// Most stop token ids of a sequence.
 inline constexpr int kMaxStopIds = 16;
 
-/// One token of the batch in flight, as attention sees it: its key and value stand at `position`, and its query sees
-/// the keys at positions [kv_lo, kv_hi) of its sequence (kv_hi = position + 1; kv_lo > 0 only in a window).
+/// One token of the batch in flight, for attention: its key and value belong to `position`, and its query sees the
+/// keys at positions [kv_lo, kv_hi) of its sequence (kv_hi = position + 1; kv_lo > 0 only with a window).
 struct TokenRow {
   std::int32_t slot = 0;  ///< the sequence's row in the slot table
   std::int32_t position = 0;
@@ -44,16 +44,16 @@ struct TokenRow {
 static_assert(sizeof(TokenRow) == 16);
 
 /// Attention of token rows [first_row, first_row + n_rows) over one run of keys, the positions [kv_begin, kv_end): a
-/// node of the prefix tree, a piece of one, or a sequence's own context. It names neither a KV head nor a request: the
-/// executor crosses items with the KV heads it holds. Block p of the run is block_lists[block_list + p / block_len -
-/// kv_begin / block_len].
+/// node of the prefix tree, a piece of one, or a sequence's own context. An item names neither a KV head nor a
+/// request: the executor combines each item with each of its KV heads. Block p of the run is block_lists[block_list +
+/// p / block_len - kv_begin / block_len].
 struct AttentionItem {
   enum Flags : std::int32_t {
-    direct = 1,  ///< the only item of all its rows: the executor writes the final output, no partial state
-    masked = 2,  ///< some row's [kv_lo, kv_hi) cuts through the run: bounds are applied (without it every row sees all of it)
+    direct = 1,  ///< the only item of all its rows: the final output is written, no partial state
+    masked = 2,  ///< some row's [kv_lo, kv_hi) cuts the run: bounds are applied
   };
-  /// Behind the flags: how many granules of 16 positions from kv_begin's own on hold no key of this step. A device may
-  /// read them before the step's keys are stored.
+  /// Bits above the flags: the number of granules of 16 positions, counted from the granule of kv_begin, that hold no
+  /// key of this step. A device may read them before the step's keys are stored.
   static constexpr std::int32_t kSettledShift = 8;
   static constexpr std::int32_t kMostSettled = 255;
   constexpr std::int32_t n_settled_granules() const { return flags >> kSettledShift; }
@@ -64,7 +64,7 @@ struct AttentionItem {
   std::int32_t kv_end = 0;
   std::int32_t first_partial = 0;  ///< row first_row + i writes partial state first_partial + i; unused if direct
   std::int32_t flags = 0;
-  std::int32_t n_sequences = 0;  ///< sequences among the rows (what sharing saved is counted with it)
+  std::int32_t n_sequences = 0;  ///< sequences among the rows, for statistics of sharing
 };
 static_assert(sizeof(AttentionItem) == 32);
 
@@ -74,55 +74,55 @@ struct Range {
   std::int32_t count = 0;
 };
 
-/// A token that a penalty is about, and how often the sequence has generated it so far; 0: it stands in the prompt
+/// A token that a penalty applies to, and how often the sequence has generated it so far; 0: it occurs in the prompt
 /// only.
 struct TokenCount {
   TokenId id = 0;
   std::int32_t count = 0;
   bool operator==(const TokenCount&) const = default;
 };
-/// What is added to a token's logit; -infinity forbids the token.
+/// A value that is added to a token's logit; -infinity forbids the token.
 struct TokenBias {
   TokenId id = 0;
   float bias = 0;
   bool operator==(const TokenBias&) const = default;
 };
-/// `banned` is forbidden if the last token of the slot is `after`; -1: whatever it is.
+/// `banned` is forbidden if the last token of the slot is `after`; -1: always.
 struct TokenBan {
   TokenId after = -1;
   TokenId banned = 0;
   bool operator==(const TokenBan&) const = default;
 };
 
-/// How the next token of one row is chosen, and when its sequence ends; or, with `scored`, only how probable a known
-/// token is. All values are checked by the engine.
+/// How the next token of one row is sampled and when its sequence ends. If `scored` is set, only the log-probability
+/// of a known token is computed. The engine checks all values.
 struct SamplingMetadata {
   std::int32_t row = 0;  ///< the row whose logits are used
   std::int32_t slot = 0;
-  /// A token that is known already (of the prompt): its log-probability is reported and nothing else happens, to the
-  /// slot neither. -1: a token is chosen.
+  /// A known token (of the prompt): its log-probability is reported, and nothing else happens; the slot does not
+  /// change. -1: a token is sampled.
   TokenId scored = -1;
   float temperature = 0;             ///< 0: the most likely token (the smaller id on a tie)
   std::int32_t top_k = 0;            ///< 0: off
   float top_p = 1;                   ///< 1: off
   float min_p = 0;                   ///< 0: off
-  std::int32_t n_top_logprobs = -1;  ///< -1: no log-probabilities; 0: the chosen token's; n: and the n most likely
+  std::int32_t n_top_logprobs = -1;  ///< -1: no log-probabilities; 0: the chosen token's; n: also the n most likely
   std::uint64_t seed = 0;            ///< random numbers are a function of (seed, number of tokens generated)
-  float repetition_penalty = 1;      ///< 1: off; of what was generated or stands in the prompt
-  float presence_penalty = 0;        ///< 0: off; of what was generated
-  float frequency_penalty = 0;       ///< 0: off; times how often it was generated
-  /// 1: the slot's last token was sampled by a step that the host had not seen when it made `counts`; the sampler
+  float repetition_penalty = 1;      ///< 1: off; for generated tokens and prompt tokens
+  float presence_penalty = 0;        ///< 0: off; for generated tokens
+  float frequency_penalty = 0;       ///< 0: off; for each occurrence of a generated token
+  /// 1: the slot's last token was sampled by a step that the host had not seen when it made `counts`, so the sampler
   /// counts it.
   std::int32_t counts_last_token = 0;
-  Range counts;                 ///< of SectionKind::token_counts, ids each once
-  Range biases;                 ///< of SectionKind::token_biases, ids each once
+  Range counts;                 ///< of SectionKind::token_counts, each id once
+  Range biases;                 ///< of SectionKind::token_biases, each id once
   Range bans;                   ///< of SectionKind::token_bans
-  Range allowed;                ///< of SectionKind::allowed_ids, ascending; none: all tokens
+  Range allowed;                ///< of SectionKind::allowed_ids, ascending; empty: all tokens
   std::int32_t min_tokens = 0;  ///< stop ids are not chosen before this many tokens
   std::int32_t max_tokens = 0;  ///< the sequence is finished after this many
   std::int32_t n_stop_ids = 0;
   std::array<TokenId, kMaxStopIds> stop_ids{};
-  std::int32_t n_generated_before = 0;  ///< tokens it had when its slot began (it was preempted); add SlotState::n_generated
+  std::int32_t n_generated_before = 0;  ///< tokens before its slot was reset; add SlotState::n_generated
 
   constexpr bool has_penalties() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
 };
@@ -132,25 +132,25 @@ enum class FinishedBy : std::int32_t {
   stop_id = 1,
   length = 2,
   not_a_number = 3,
-  nothing_allowed = 4,  ///< every token was forbidden; none is given
+  nothing_allowed = 4,  ///< every token was forbidden; the result has none
 };
 
-/// What sampling gives back for one sample.
+/// The result of sampling for one sample.
 struct SampleResult {
   TokenId token = 0;
   FinishedBy finished = FinishedBy::not_finished;
-  std::int32_t was_finished = 0;  ///< 1: the sequence had ended in an earlier step, the rest of this result means nothing
+  std::int32_t was_finished = 0;  ///< 1: the sequence had ended in an earlier step; ignore the other members
   std::int32_t n_top = 0;
   float logprob =
-      0;  ///< natural log of the token's probability in the logits as they came: before biases, penalties, temperature
-  std::int32_t rank = 0;  ///< of a scored token: 1 + how many are more likely
+      0;  ///< natural log of the token's probability in the unmodified logits: before biases, penalties, temperature
+  std::int32_t rank = 0;  ///< of a scored token: 1 + the number of more likely tokens
   std::array<TokenId, kMaxTopLogprobs> top_ids{};
   std::array<float, kMaxTopLogprobs> top_logprobs{};
 };
 
-/// The device's truth about one running sequence; the sampler updates it, kernels clamp by it. Step n+1 is planned
-/// before step n has run, so a row of a sequence that step n finished is dead: its attention is empty and its sample
-/// is marked was_finished.
+/// The device's state of one running sequence. The sampler updates it, and kernels limit their reads by it. Step n+1
+/// is planned before step n has run, so a row of a sequence that step n finished is dead: its attention is empty and
+/// its sample is marked was_finished.
 struct SlotState {
   std::int32_t last_token = 0;
   std::int32_t n_generated = 0;
@@ -164,36 +164,37 @@ struct Section {
   std::int32_t count = 0;
 };
 
-/// What a section of a step holds. A new kind is an enumerator here and a row of kSections.
+/// The content of a section. A new kind is an enumerator here and a row of kSections.
 enum class SectionKind : std::int32_t {
-  // One of each in a step.
+  // One of each kind in a step.
   token_ids,     ///< int32 [n_rows], or kLastTokenOfSlot
-  reset_slots,   ///< int32 slots that begin a new sequence with this step: their SlotState is zeroed first
+  reset_slots,   ///< int32 slots of sequences that begin: their SlotState is zeroed first
   samples,       ///< SamplingMetadata; row i of the logits belongs to sample i
   token_counts,  ///< TokenCount, see SamplingMetadata
   token_biases,  ///< TokenBias
   token_bans,    ///< TokenBan
   allowed_ids,   ///< int32
-  // One of each in every layer group.
+  // One of each kind in every layer group.
   rows,           ///< TokenRow [n_rows]
   kv_indices,     ///< int64 [n_rows]: KV indices, or kNoKvIndex
   items,          ///< AttentionItem
   block_lists,    ///< int32 block ids
-  merge_offsets,  ///< int32 [n_rows + 1] into merge_inputs; equal neighbours: the row was written directly
+  merge_offsets,  ///< int32 [n_rows + 1] into merge_inputs; no inputs: the row was written directly
   merge_inputs,   ///< int32 partial states of each row, in merge order (ascending positions)
   /// int32 item * n_kv_heads + kv_head: worker w takes [worker_offsets[w], worker_offsets[w + 1]) of them in this
-  /// order, so that all end together (AttentionPlan::pairs). Both are empty where the backend did not ask for it.
+  /// order, so that all workers end together (AttentionPlan::pairs). Both sections are empty unless the backend asks
+  /// for them.
   pairs,
   worker_offsets,  ///< int32 [n_workers + 1]
 };
 inline constexpr std::size_t kStepKinds = static_cast<std::size_t>(SectionKind::rows);
 inline constexpr std::size_t kGroupKinds = static_cast<std::size_t>(SectionKind::worker_offsets) + 1 - kStepKinds;
 
-/// The most elements that a step may have, counted once from the engine's limits. Memory for steps is allocated from
+/// The most elements that a step may have, computed once from the engine's limits. Memory for steps is allocated by
 /// it, the scheduler plans within it, and the executor aborts on a step that exceeds it.
 struct StepBounds {
   std::int32_t max_rows = 0;
-  std::int32_t max_samples = 0;   ///< rows whose logits are wanted
+  std::int32_t max_samples = 0;   ///< rows whose logits are needed
   std::int32_t max_partials = 0;  ///< partial attention states of one layer group
   std::int32_t max_slots = 0;
   std::int32_t max_items = 1 << 16;  ///< attention items of one layer group
@@ -208,17 +209,17 @@ struct StepBounds {
   std::size_t size_bytes() const;
 };
 
-/// A member of StepBounds.
+/// Pointer to a member of StepBounds.
 using StepBound = std::int32_t StepBounds::*;
 
-/// What the code needs to know of a kind of section.
+/// Properties of a kind of section.
 struct SectionInfo {
   SectionKind kind;
   std::string_view name;
   std::int32_t element_bytes = 0;
   StepBound max_count = nullptr;
   std::int32_t n_more = 0;  ///< elements beyond max_count
-  /// All kinds with this mark have max_count elements together.
+  /// All kinds with this mark together have at most max_count elements.
   bool shares_bound = false;
 };
 
@@ -247,17 +248,17 @@ static_assert([] {
   return true;
 }());
 
-/// Sections begin at multiples of this: devices read items 16 bytes at a time.
+/// Sections begin at multiples of this, because devices read items 16 bytes at a time.
 inline constexpr std::size_t kSectionAlignment = 16;
 
 /// The sections of one layer group.
 struct LayerGroupHeader {
   std::array<Section, kGroupKinds> sections{};
   std::int32_t n_partials = 0;
-  std::int32_t most_merge_inputs = 0;  ///< of any row
-  /// The first so many items are shared runs and long contexts. An executor that hands items out one by one crosses
-  /// these with the KV heads item by item, and the rest head by head, so that sequences that read the same blocks by
-  /// themselves read them at the same time.
+  std::int32_t most_merge_inputs = 0;  ///< most merge inputs of any row
+  /// Number of leading items that are shared runs or long contexts. An executor that assigns items one by one takes
+  /// all KV heads of such an item together and the remaining items head by head, so that sequences that read the same
+  /// blocks separately read them at the same time.
   std::int32_t n_shared_items = 0;
   std::int32_t reserved = 0;
 
@@ -265,8 +266,8 @@ struct LayerGroupHeader {
   constexpr Section& section(SectionKind kind) { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }
 };
 
-/// The beginning of a step buffer. The headers of its n_groups layer groups follow, then the sections. The number of
-/// groups is the model's, so a header stands at the same place in every step, where a CapturedGraph finds it.
+/// The beginning of a step buffer. The headers of its n_groups layer groups follow, then the sections. The model fixes
+/// the number of groups, so a header has the same place in every step, and a CapturedGraph finds it there.
 struct StepHeader {
   std::int64_t step = 0;
   std::int32_t size_bytes = 0;
@@ -282,17 +283,17 @@ static_assert(std::is_trivially_copyable_v<StepHeader> && std::is_trivially_copy
               std::is_trivially_copyable_v<SamplingMetadata> && std::is_trivially_copyable_v<SampleResult>);
 static_assert(sizeof(StepHeader) % alignof(LayerGroupHeader) == 0);
 
-/// A step's buffer read in place. `data` may be device memory: then only the backend reads the sections, while the
-/// headers are always a host copy.
+/// Reads a step's buffer in place. If `data` is device memory, only the backend reads the sections; the headers are
+/// always a host copy.
 struct StepView {
-  const StepHeader* header = nullptr;  ///< on the host, as are the headers of the layer groups behind it
+  const StepHeader* header = nullptr;  ///< on the host, followed by the headers of the layer groups
   const std::byte* data = nullptr;
 
   const LayerGroupHeader& group(int index) const {
     check(index >= 0 && index < header->n_groups, "StepView: the layer group is not in the step");
     return reinterpret_cast<const LayerGroupHeader*>(header + 1)[index];
   }
-  /// `group` is that of a kind that layer groups have.
+  /// `of_group` applies to kinds that layer groups have.
   const Section& section(SectionKind kind, int of_group = 0) const {
     return static_cast<std::size_t>(kind) < kStepKinds ? header->section(kind) : group(of_group).section(kind);
   }
@@ -310,11 +311,11 @@ struct StepView {
   std::int32_t n_samples() const { return count(SectionKind::samples); }
 };
 
-/// Which kind of section of `step` has more elements than `bounds` allow, in a sentence with both numbers; none: the
+/// A sentence that names the kind of section with more elements than `bounds` allow, and both numbers; nothing if the
 /// step fits.
 std::optional<std::string> find_excess(const StepView& step, const StepBounds& bounds);
 
-/// Owner of one packed step on the host. Sections are appended and the headers written by `finish`.
+/// Owns one packed step on the host. Sections are appended; `finish` writes the headers.
 class StepInput {
  public:
   explicit StepInput(std::int32_t n_groups = 1) : groups_(static_cast<std::size_t>(n_groups)) {
@@ -323,7 +324,7 @@ class StepInput {
     bytes_.resize(sizeof(StepHeader) + groups_.size() * sizeof(LayerGroupHeader));
   }
 
-  /// Memory for a step of so many bytes, so that appending does not move it.
+  /// Reserves memory for a step of `size_bytes`, so that appending does not move it.
   void reserve(std::size_t size_bytes) { bytes_.reserve(size_bytes); }
 
   StepHeader& header() { return header_; }
@@ -353,7 +354,7 @@ class StepInput {
     std::memcpy(bytes_.data() + sizeof(header_), groups_.data(), groups_.size() * sizeof(LayerGroupHeader));
   }
   std::span<const std::byte> bytes() const { return bytes_; }
-  /// Valid while this stands unchanged, also when it is moved.
+  /// Valid until this object changes; moving the object keeps it valid.
   StepView view() const {
     check(header_.size_bytes == static_cast<std::int32_t>(bytes_.size()), "StepInput: view before finish");
     return {reinterpret_cast<const StepHeader*>(bytes_.data()), bytes_.data()};

@@ -1,4 +1,4 @@
-/// Formulas that every backend must compute alike, written once for host and device.
+/// Formulas that all backends compute in the same way, written once for host and device.
 #pragma once
 
 #include <array>
@@ -29,21 +29,21 @@ BATON_HOST_DEVICE inline std::array<std::uint32_t, 4> philox(std::uint64_t key, 
   return counter;
 }
 
-/// Standard Gumbel noise from 32 random bits; never over 16.7.
+/// Standard Gumbel noise from 32 random bits; at most 16.7.
 BATON_HOST_DEVICE inline float gumbel_of_bits(std::uint32_t bits) {
-  // 23 bits and a half keep the number inside (0, 1) in f32.
+  // With 23 bits and a half the number stays inside (0, 1) in f32.
   const float uniform = (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
   return -std::log(-std::log(uniform));
 }
 
-/// The random bits of tokens 4 i to 4 i + 3 as the n-th generated token of a sequence with this seed.
+/// The random bits for token ids 4 i to 4 i + 3 when a sequence with this seed generates its n-th token.
 BATON_HOST_DEVICE inline std::array<std::uint32_t, 4> bits_of_four_tokens(std::uint64_t seed, std::int32_t n_generated,
                                                                           std::int32_t i) {
   return philox(seed, {static_cast<std::uint32_t>(n_generated), static_cast<std::uint32_t>(i), 0, 0});
 }
 
-/// Standard Gumbel noise for token `token_id` of the n-th generated token of a sequence with this seed. argmax(log p +
-/// noise) is a draw from p, and depends on nothing but its arguments.
+/// Standard Gumbel noise for token id `token_id` when a sequence with this seed generates its n-th token. argmax(log p
+/// + noise) is a sample from p that depends on these arguments only.
 BATON_HOST_DEVICE inline float gumbel_noise(std::uint64_t seed, std::int32_t n_generated, std::int32_t token_id) {
   return gumbel_of_bits(bits_of_four_tokens(seed, n_generated, token_id / 4)[static_cast<std::uint32_t>(token_id) % 4]);
 }

@@ -1,5 +1,5 @@
-/// Where keys and values live: one object a rank and layer group, made by the backend. The cache above deals in block
-/// numbers only.
+/// The memory of keys and values: one object for each rank and layer group, made by the backend. The KV cache above it
+/// uses block numbers only.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@ namespace baton {
 struct KvShape {
   std::int32_t n_layers = 0;
   std::int32_t n_blocks = 0;
-  std::int32_t block_len = 16;  ///< tokens a block; a power of two from 16 to 256
+  std::int32_t block_len = 16;  ///< tokens of a block; a power of two from 16 to 256
   std::int32_t n_kv_heads = 0;  ///< of this rank
   std::int32_t head_dim = 0;
   DType dtype = DType::bf16;
-  /// One a layer: a stored f8_e4m3 key times its layer's scale is the key, and values alike. Empty: 1 in every layer,
-  /// as other dtypes want it.
+  /// One scale for each layer: the key is the stored f8_e4m3 key times its layer's scale, and the same holds for
+  /// values. Empty: 1 in every layer, as other dtypes require.
   std::vector<float> k_scales = {};
   std::vector<float> v_scales = {};
 
   float k_scale(int layer) const { return k_scales.empty() ? 1 : k_scales.at(static_cast<std::size_t>(layer)); }
   float v_scale(int layer) const { return v_scales.empty() ? 1 : v_scales.at(static_cast<std::size_t>(layer)); }
-  /// What attention multiplies, and the type that its queries need not be wider than: bf16 for f8_e4m3, else the
-  /// storage's.
+  /// The dtype that attention multiplies in; queries need not be wider. bf16 for f8_e4m3, otherwise the storage's
+  /// dtype.
   DType matmul_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
   /// Bytes of keys and values of one token in one layer.
   std::int64_t token_bytes() const {
@@ -41,20 +41,20 @@ struct KvShape {
 /// Keys and values of `n_blocks` blocks. The layout is the backend's own; the canonical form is
 /// [layer][K, then V][kv head][token][head_dim] in the storage's dtype.
 ///
-/// Memory is not cleared: a position that nobody wrote may hold NaN, so readers mask. Thread: engine only.
+/// Memory is not cleared: a position that was never written may hold NaN, so readers mask. Thread: engine only.
 class KvStorage {
  public:
   virtual ~KvStorage() = default;
 
   const KvShape& shape() const { return shape_; }
 
-  /// Copies block `from[i]` to block `to[i]` in every layer. No block may stand on both sides.
+  /// Copies block `from[i]` to block `to[i]` in every layer. No block may be in both lists.
   virtual void copy_blocks(std::span<const BlockId> from, std::span<const BlockId> to) = 0;
   /// Writes the canonical form of one block to host memory `out`, u8 [block_bytes].
   virtual void export_block(BlockId block, TensorView out) const = 0;
   /// The inverse of export_block.
   virtual void import_block(BlockId block, ConstTensorView in) = 0;
-  /// Sets every byte of the storage to `value` (0xff gives NaN in each dtype): for tests.
+  /// Sets every byte of the storage to `value`, for tests (0xff gives NaN in each dtype).
   virtual void fill_bytes(std::uint8_t value) = 0;
 
  protected:

@@ -1,4 +1,4 @@
-/// Argument checks of every operation; the bodies are the backend's.
+/// Checks the arguments of every operation and calls the backend.
 #include "kernels/ops.h"
 
 #include "kernels/backend.h"
@@ -44,7 +44,7 @@ bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
   return a.data < b.data + b.size_bytes() && b.data < a.data + a.size_bytes();
 }
 
-/// What the norms have in common.
+/// The checks that all norms have in common.
 template <class Args>
 void check_norm(const Args& args) {
   check(args.x.shape.rank() == 2, "norm: x [rows, d]");

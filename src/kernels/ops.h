@@ -1,8 +1,8 @@
-/// The one page of kernels: every operation a backend offers, with its formula, shapes, dtypes, aliasing and source.
+/// The operations that every backend offers, each with its formula, shapes, dtypes, aliasing and source.
 ///
-/// Each function checks its arguments (a violation aborts: it is a bug of ours) and hands checked views to the
-/// backend. All memory is the backend's. Operations of one backend run in the order of the calls; their results are
-/// the host's to read after Backend::synchronize. A "float" tensor is f32, bf16 or f16. Thread: engine only.
+/// Each function checks its arguments and passes checked views to the backend; a violation is a bug of ours and
+/// aborts. All memory is the backend's. The operations of a backend run in the order of their calls. The host may read
+/// their results after Backend::synchronize. A "float" tensor is f32, bf16 or f16. Thread: engine only.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct RopeTable {
   ConstTensorView sin;
 };
 
-/// Makes this step's truth from its plan: zeroes the SlotState of `reset_slots`, and writes for each row the token it
-/// embeds and the attention rows with the bounds of finished sequences emptied (kv_hi = kv_lo).
+/// Prepares the rows and slots of a step: zeroes the SlotState of `reset_slots`, and writes for each row the token to
+/// embed and the TokenRow, with empty bounds (kv_hi = kv_lo) for rows of finished sequences.
 ///
 ///     token_ids  [n_rows] i32 out     rows  [n_groups, n_rows] TokenRow out (as u8 [n_groups, n_rows, 16])
 ///     slots      [n_slots] SlotState in and out (as u8 [n_slots, 16])
@@ -48,12 +48,12 @@ struct EmbeddingArgs {
 };
 void embedding(Backend& backend, const EmbeddingArgs& args);
 
-/// Root-mean-square norm of the residual stream, after adding to it what parts of a layer give:
+/// Root-mean-square norm of the residual stream, after adding the outputs of the previous blocks to it:
 ///
-///     x[r] += delta[r] + second_delta[r] (those that there are)     out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight
+///     x[r] += delta[r] + second_delta[r]     out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight
 ///
 ///     x  [rows, d] f32, updated in place     weight  [d] float     out  [rows, d] float; no overlap with the others
-///     delta, second_delta  [rows, d] of one float dtype, or null data; no second without a first
+///     delta, second_delta  [rows, d] of the same float dtype, or null data: not added. second_delta needs delta
 /// Sums in f32. Source: arXiv:1910.07467.
 struct RmsNormArgs {
   TensorView x;
@@ -65,12 +65,12 @@ struct RmsNormArgs {
 };
 void rms_norm(Backend& backend, const RmsNormArgs& args);
 
-/// Layer norm of the residual stream, after the same additions:
+/// Layer norm of the residual stream, after the same addition:
 ///
 ///     out[r] = (x[r] - mean(x[r])) / sqrt(mean((x[r] - mean(x[r]))^2) + eps) * weight + bias
 ///
-///     weight  [d] float     bias  [d] of weight's dtype, or null data     the others as for rms_norm
-/// Sums in f32, those of squares behind those of the mean. Source: arXiv:1607.06450.
+///     weight  [d] float     bias  [d] of weight's dtype, or null data     all others as in rms_norm
+/// Sums in f32; the sum of squares is computed after the mean. Source: arXiv:1607.06450.
 struct LayerNormArgs {
   TensorView x;
   ConstTensorView delta;
@@ -82,7 +82,7 @@ struct LayerNormArgs {
 };
 void layer_norm(Backend& backend, const LayerNormArgs& args);
 
-/// Chooses rows: out[i] = in[rows[i]] for the rows whose logits are wanted (StepHeader::samples).
+/// Selects rows: out[i] = in[rows[i]] for the rows whose logits are needed (StepHeader::samples).
 ///
 ///     in  [n_rows, d] float     out  [n_samples, d] of the same dtype; no overlap
 struct GatherRowsArgs {
@@ -94,10 +94,10 @@ void gather_rows(Backend& backend, const GatherRowsArgs& args);
 
 /// out = x W^T + bias: every linear layer.
 ///
-///     x  [rows, k] of the dtype W was packed for     W  [n, k] packed by Backend::pack_matrix     out  [rows, n] float
-///     bias  [n] float, or null data; of out's dtype where speed counts
-/// Sums in f32. The bias may be added to the sum or to the rounded product. With BackendOptions::batch_invariant a
-/// row of out is the same bits whatever the number of rows.
+///     x  [rows, k] of the dtype W was packed for    W  [n, k] packed by Backend::pack_matrix    out  [rows, n] float
+///     bias  [n] float, or null data; fastest in out's dtype
+/// Sums in f32. The bias may be added before or after the sum is rounded to out's dtype. With
+/// BackendOptions::batch_invariant a row of out has the same bits for any number of rows.
 struct MatmulArgs {
   ConstTensorView x;
   const PackedMatrix* weight = nullptr;
@@ -106,7 +106,7 @@ struct MatmulArgs {
 };
 void matmul(Backend& backend, const MatmulArgs& args);
 
-/// Rotates queries and keys to their positions, and stores keys and values in the cache.
+/// Rotates queries and keys by their positions and stores keys and values in the KV storage.
 ///
 ///     qkv  [rows, (n_heads + 2 n_kv_heads) * head_dim] float: queries, keys, values of each row, heads contiguous
 ///     q    [rows, n_heads, head_dim] float out: rotated queries
@@ -120,12 +120,12 @@ struct RopeAppendArgs {
   ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16]
   StepView step;
   int group = 0;
-  int layer = 0;  ///< index inside the group's storage
+  int layer = 0;  ///< index in the group's storage
   KvStorage* kv = nullptr;
 };
 void rope_append(Backend& backend, const RopeAppendArgs& args);
 
-/// Partial attention states of a step: fp32, un-normalised. m is the maximum of the scaled scores times log2(e); l and
+/// Partial attention states of a step: f32, not normalised. m is the maximum of the scaled scores times log2(e); l and
 /// o are sums of exp2(score - m). m = -inf, l = 0, o = 0 marks an empty run.
 ///
 ///     o  [n_partials, n_heads, head_dim] f32     m, l  [n_partials, n_heads] f32
@@ -135,48 +135,50 @@ struct PartialStates {
   TensorView l;
 };
 
-/// Attention of every token row over its keys, by the step's work list: prefix nodes and contexts, decode and prefill
-/// alike.
+/// Attention of every token row over its keys, as the step's work list says: prefix nodes and contexts, decode and
+/// prefill.
 ///
 ///     for each item, row in item, query head h (KV head h / (n_heads / n_kv_heads)):
 ///         s_t = c(scale * q . k_t) * log2(e)   for t in [kv_begin, kv_end) and in the row's [kv_lo, kv_hi)
 ///         c(x) = softcap tanh(x / softcap) if softcap > 0, else x
-///         state = (m, l, o) of softmax(s) V; with batch_invariant (and always on the CPU) built chunk by chunk
-///         (kAttentionChunk, absolute positions), folded left to right
-///     direct items write o / l to `out`, others their state to `partials`.
+///         state = (m, l, o) of softmax(s) V; with batch_invariant (and always on the CPU) computed for each chunk
+///         (kAttentionChunk, absolute positions) and folded from left to right
+///     direct items write o / l to `out`, all others their state to `partials`
 ///
-///     q  [rows, n_heads, head_dim] float, on CUDA KvShape::matmul_dtype     out  the same shape, float (on CUDA q's or f32);
-///     may not overlap q
-/// Rows that no direct item covers are left to attention_merge, or merged here with the same bits if `merge` is set. A
-/// row without keys gives 0. Products of a bf16 cache take bf16 operands (q and exp2(s - m) rounded to nearest even)
-/// with f32 sums; an f32 cache f32. Sources: arXiv:2402.14808 (relay), 2309.06180 (paged), Flash-Decoding (split
-/// runs).
+///     q  [rows, n_heads, head_dim] float; on CUDA KvShape::matmul_dtype
+///     out  the shape of q, float (on CUDA q's dtype or f32); no overlap with q
+/// Rows without a direct item are finished by attention_merge or, if `merge` is set, here with the same bits. A row
+/// without keys gives 0. With a bf16 cache the matmuls take bf16 operands (q and exp2(s - m) rounded to nearest even)
+/// and sum in f32; with an f32 cache they take f32. Sources: arXiv:2402.14808 (relay), 2309.06180 (paged),
+/// Flash-Decoding (split runs).
 struct AttentionArgs {
   ConstTensorView q;
   TensorView out;
   PartialStates partials;
-  ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16], as resolve_rows left them, not by the operation right before
+  ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16], from resolve_rows at least two operations ago
   StepView step;
   int group = 0;
   int layer = 0;
-  const KvStorage* kv = nullptr;  ///< what items call settled may be read while the operation right before still runs
+  const KvStorage* kv = nullptr;  ///< settled granules of items may be read while the previous operation still runs
   float scale = 0;
-  float softcap = 0;   ///< bound of the scores, 0: none
-  bool merge = false;  ///< also do what attention_merge does with these partial states
+  float softcap = 0;   ///< bound of the scores; 0: no bound
+  bool merge = false;  ///< also does what attention_merge does with these partial states
 };
 void attention(Backend& backend, const AttentionArgs& args);
 
 /// Combines partial attention over disjoint runs of keys into attention over their union, for every row that has merge
-/// inputs (partial states, named by their index):
+/// inputs (indices of partial states):
 ///
-///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike;   out = o / l
+///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o in the same way
+///     out = o / l
 ///
-/// in the order of merge_inputs, which is the order of positions, so that the result does not depend on who came first
-/// (CUDA sums up to 32 states against their maximum, more in four parts; their number alone says how). On the CPU the
-/// same fold joins chunks inside an item, so cutting an item at chunk boundaries changes no bit if each piece behind
-/// the first is one chunk
-/// (folds run left to right and do not associate). Empty rows give 0, never NaN. out  [rows, n_heads, head_dim] float; rows
-/// without merge inputs are left alone. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
+///     out  [rows, n_heads, head_dim] float; rows without merge inputs are not written
+///
+/// The fold runs from left to right in the order of merge_inputs, which is the order of positions, so the result does
+/// not depend on which state was finished first. (CUDA sums up to 32 states against their common maximum, and more
+/// states in four parts; the number of states alone decides.) On the CPU the same fold joins the chunks of an item.
+/// Folds do not associate, so cutting an item at chunk boundaries keeps every bit only if each piece after the first
+/// is one chunk. Rows without keys give 0, never NaN. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
 struct AttentionMergeArgs {
   TensorView out;
   PartialStates partials;
@@ -194,7 +196,7 @@ struct SiluMulArgs {
 };
 void silu_mul(Backend& backend, const SiluMulArgs& args);
 
-/// Activation of a feed-forward part without a gate: out[r, i] = gelu(in[r, i]).
+/// Activation of a feed-forward block without a gate: out[r, i] = gelu(in[r, i]).
 ///
 ///     exact   x (1 + erf(x / sqrt(2))) / 2
 ///     tanh    x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
@@ -209,25 +211,25 @@ struct GeluArgs {
 };
 void gelu(Backend& backend, const GeluArgs& args);
 
-/// Chooses the next token of every sample, updates its SlotState, and reports log-probabilities.
+/// Samples the next token of every sample, updates its SlotState, and reports log-probabilities.
 ///
 ///     logits  [n_samples, n_vocab] f32, may be changed     slots  [n_slots] SlotState (u8 [n_slots, 16])
 ///     results  [n_samples] SampleResult (u8 [n_samples, sizeof(SampleResult)])
-/// Log-probabilities are those of softmax(logits) as they came. Then, in this order, in f32:
+/// Log-probabilities are those of softmax(logits) before any change. Then, in this order, in f32:
 ///
 ///     biases      x += bias
-///     penalties   of a listed token with count n:  x = x > 0 ? x / repetition : x * repetition
-///                                                  if n > 0:  x -= presence + frequency n
-///                 With counts_last_token the slot's last token counts once more, and joins the list if it is not there.
-///     forbidden   bans (with any `after`, or with the slot's last token), stop ids before min_tokens, and all tokens
-///                 but `allowed` if there are any
+///     penalties   for a listed token with count n:  x = x > 0 ? x / repetition : x * repetition
+///                                                   if n > 0:  x -= presence + frequency n
+///                 With counts_last_token the slot's last token counts once more, and is added if it is not listed.
+///     forbidden   bans (without `after`, or whose `after` is the slot's last token), stop ids before min_tokens, and,
+///                 if `allowed` is not empty, all tokens outside it
 ///
-/// Temperature 0 takes the largest logit, the smaller id on a tie. Otherwise the probabilities are softmax(x /
-/// temperature). min_p keeps those of at least min_p times the largest; of these top_k keeps the largest; of these top_p
-/// keeps the smallest set whose share reaches top_p (ties by smaller id). The token is the maximum of log p + Gumbel
-/// noise, with Philox4x32-10 numbers of key seed and counter (n_generated, token id), so it is the same in any batch. A
-/// NaN among the logits ends the sequence with FinishedBy::not_a_number. A sample with `scored` reports that token's
-/// log-probability and rank; it neither reads nor changes a slot.
+/// Temperature 0 takes the largest logit, with ties the smaller id. Otherwise the probabilities are softmax(x /
+/// temperature). min_p keeps tokens of at least min_p times the largest probability; of these top_k keeps the most
+/// likely ones; of these top_p keeps the smallest set whose share reaches top_p (ties by smaller id). The token is the
+/// argmax of log p + Gumbel noise from Philox4x32-10 with the seed as key and (n_generated, token id) as counter, so
+/// it is the same in any batch. A NaN among the logits ends the sequence with FinishedBy::not_a_number. A sample with
+/// `scored` reports that token's log-probability and rank; it neither reads nor changes a slot.
 struct SampleArgs {
   StepView step;
   TensorView logits;
@@ -236,9 +238,9 @@ struct SampleArgs {
 };
 void sample(Backend& backend, const SampleArgs& args);
 
-/// Sum over all ranks, in rank order, in place; identity at world size 1.   x  any shape, float
+/// Sum over all ranks, in rank order, in place; no change at world size 1.   x  any shape, float
 void all_reduce(Backend& backend, TensorView x);
-/// out = the ranks' parts one after the other along the last axis; a copy at world size 1.
+/// out = the parts of all ranks, concatenated along the last axis; a copy at world size 1.
 ///     part  [rows, n] float     out  [rows, n * world size]
 void all_gather(Backend& backend, TensorView out, ConstTensorView part);
 

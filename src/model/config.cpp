@@ -1,4 +1,4 @@
-/// From the texts of config.json and generation_config.json to what they say.
+/// Reads config.json and generation_config.json.
 #include "model/config.h"
 
 #include <utility>
@@ -31,7 +31,7 @@ Result<GenerationConfig> read_generation_fields(const Value& root) {
   return config;
 }
 
-/// Parses `text`, reads it with `read`, and lets errors begin with the file's name.
+/// Parses `text` and reads it with `read`. Prefixes errors with the file's name.
 template <class Read>
 auto read_object(std::string_view text, std::string_view what, Read read) -> decltype(read(std::declval<const Value&>())) {
   auto root = json::parse(text, what);

@@ -1,4 +1,4 @@
-/// What config.json and generation_config.json say about a model, read field by field and checked.
+/// Reads and checks a model's config.json and generation_config.json, field by field.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace baton {
 
-/// Sampling defaults that a model ships; nullopt where its file says nothing.
+/// Default sampling parameters that a model ships; nullopt for those that its file does not set.
 struct GenerationConfig {
   std::optional<bool> do_sample;
   std::optional<double> temperature;
@@ -25,15 +25,15 @@ struct GenerationConfig {
   std::vector<TokenId> eos_token_ids;  ///< in addition to ModelSpec's; each >= 0
 };
 
-/// Reads FOLDER/config.json with the family that it names. Fields that are unknown are ignored. Errors begin with
-/// the file's name: not_found, invalid_data (missing, wrong type, absurd), unsupported (an architecture that is none
-/// of `families`, or a value known to change the arithmetic in a way that Baton does not compute).
+/// Reads FOLDER/config.json with the family that it names. Unknown fields are ignored. Errors begin with the file's
+/// name: not_found, invalid_data (missing, wrong type, out of range), unsupported (an architecture outside `families`,
+/// or a value that would change the arithmetic in a way that Baton does not compute).
 Result<ModelSpec> read_model_spec(const std::filesystem::path& folder, std::span<const Family> families = shipped_families());
-/// The same from the text of a config.json that errors call `what`.
+/// The same from the text of a config.json. Errors call it `what`.
 Result<ModelSpec> parse_model_spec(std::string_view text, std::string_view what,
                                    std::span<const Family> families = shipped_families());
 
-/// Reads FOLDER/generation_config.json; without that file nothing is set.
+/// Reads FOLDER/generation_config.json. If there is no such file, nothing is set.
 Result<GenerationConfig> read_generation_config(const std::filesystem::path& folder);
 Result<GenerationConfig> parse_generation_config(std::string_view text, std::string_view what);
 

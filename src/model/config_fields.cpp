@@ -1,4 +1,4 @@
-/// The fields of config_fields.h.
+/// Reads the fields declared in config_fields.h.
 #include "model/config_fields.h"
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace {
 
 using json::Value;
 
-/// `rope_scaling` or `rope_parameters`, whichever is there; null if neither is.
+/// Returns `rope_scaling` or `rope_parameters`, whichever is present; null if neither is.
 Result<const Value*> rope_object(const Value& root) {
   const Value* rope = json::find(root, "rope_scaling");
   if (rope == nullptr || rope->is_null()) rope = json::find(root, "rope_parameters");

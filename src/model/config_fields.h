@@ -1,6 +1,6 @@
-/// Fields of a config.json that families have in common, read in the spellings of Transformers 4 and 5 and checked.
-/// Errors name the field, its value and what is accepted: invalid_data (missing, wrong type, absurd), unsupported (a
-/// value known to change the arithmetic in a way that Baton does not compute).
+/// Fields of a config.json that several families have, read in the spellings of Transformers 4 and 5 and checked.
+/// Errors name the field, its value and the accepted values: invalid_data (missing, wrong type, out of range),
+/// unsupported (a value that would change the arithmetic in a way that Baton does not compute).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace baton::fields {
 
-/// Larger sizes are taken for damage: no model is near them, and their products stay inside 63 bits.
+/// Larger sizes are treated as a damaged file: no model is close to them, and their products fit 63 bits.
 inline constexpr std::int64_t kMaxLayers = 1024;
 inline constexpr std::int64_t kMaxWidth = 1 << 17;  // d_model, n_heads * head_dim
 inline constexpr std::int64_t kMaxFeedForward = 1 << 20;
@@ -26,29 +26,29 @@ inline constexpr std::int64_t kMaxPositions = 1 << 24;
 tl::unexpected<Error> bad_value(std::string_view key, std::string message);
 tl::unexpected<Error> unsupported(std::string_view key, const json::Value& value, std::string_view supported);
 
-/// A size from 1 to `most`; `fallback` where the field is absent or null.
+/// A size from 1 to `most`; `fallback` if the field is absent or null.
 Result<std::int32_t> optional_size(const json::Value& root, std::string_view key, std::int64_t most, std::int64_t fallback);
 Result<std::int32_t> required_size(const json::Value& root, std::string_view key, std::int64_t most);
-/// A number in [least, most]; `fallback` where the field is absent or null.
+/// A number in [least, most]; `fallback` if the field is absent or null.
 Result<double> optional_number(const json::Value& root, std::string_view key, double least, double most, double fallback);
-/// Token ids that may be written as one number, a list or null; each in [0, n_vocab).
+/// Token ids, written as one number, a list or null; each in [0, n_vocab).
 Result<std::vector<TokenId>> token_ids(const json::Value& root, std::string_view key, std::int64_t n_vocab);
 
-/// Refuses a field that is there, not null and not `expected`.
+/// Refuses a field that is present, not null and not `expected`.
 Result<void> expect(const json::Value& root, std::string_view key, const json::Value& expected);
 Result<void> expect_null(const json::Value& root, std::string_view key);
 /// Refuses encoders, cross attention and quantised weights.
 Result<void> expect_decoder(const json::Value& root);
 
-/// n_vocab, d_model, max_position, tie_embeddings, dtype and the special tokens of `spec`.
+/// Reads n_vocab, d_model, max_position, tie_embeddings, dtype and the special tokens of `spec`.
 Result<void> read_model_fields(const json::Value& root, ModelSpec& spec);
-/// n_heads, n_kv_heads and head_dim of `attention`.
+/// Reads n_heads, n_kv_heads and head_dim of `attention`.
 Result<void> read_heads(const json::Value& root, std::int32_t d_model, AttentionSpec& attention);
-/// Theta and scaling of `rope`: `rope_theta` with `rope_scaling` (Transformers 4) or both inside `rope_parameters`
-/// (5).
+/// Reads theta and scaling of `rope`: `rope_theta` and `rope_scaling` in Transformers 4, both inside `rope_parameters`
+/// in Transformers 5.
 Result<void> read_rope(const json::Value& root, std::int32_t max_position, RopeSpec& rope);
-/// The share of a head that is rotated, in [0, 1]: `partial_rotary_factor` of `rope_parameters`, of the config
-/// itself, or 1.
+/// The share of a head that is rotated, in [0, 1]: `partial_rotary_factor` of `rope_parameters` or of the config
+/// itself; 1 if neither has it.
 Result<double> rotary_factor(const json::Value& root);
 
 }  // namespace baton::fields

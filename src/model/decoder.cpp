@@ -1,4 +1,4 @@
-/// The only layer loop: embedding, layers, final norm, logits.
+/// Loops over the layers: embedding, layers, final norm, logits.
 #include "model/decoder.h"
 
 #include <utility>
@@ -86,7 +86,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
 
   resolve_rows(backend, {step, slots, token_ids, rows});
   embedding(backend, {run.x, weights_->embedding, token_ids});
-  Deltas added;  // nothing before the first layer
+  Deltas added;  // the first layer has nothing to add
   for (std::size_t i = 0; i < spec_.layers.size(); ++i)
     added = run_layer(run, spec_.layers[i], weights_->layers[i], index_in_group_[i], added);
   const TensorView logits = work.logits.view(DType::f32, {n_samples, spec_.n_vocab});

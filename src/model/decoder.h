@@ -1,4 +1,4 @@
-/// The model: weights on a backend and the only layer loop.
+/// A decoder model: its weights on a backend, and the loop over its layers.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace baton {
 
 struct ModelWeights;
 
-/// A decoder described by its spec, with weights packed by one backend.
+/// A decoder as its spec describes it, with weights packed by one backend.
 ///
 /// Thread: engine only. `forward` allocates nothing.
 class Model {
@@ -25,24 +25,24 @@ class Model {
   const ModelSpec& spec() const;
   DType weight_dtype() const;
   std::size_t weight_bytes() const;
-  /// Shape of the KV storage of each layer group, for `n_blocks` blocks.
+  /// The shape of the KV storage of each layer group, for `n_blocks` blocks.
   std::vector<KvShape> kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const;
-  /// For each layer group, the shape its attention plan is made for.
+  /// The shape that each layer group's attention is planned for.
   std::vector<AttentionShape> attention_shapes(std::int32_t block_len, DType kv_dtype) const;
   std::int32_t n_layers_of_group(int group) const;
 
-  /// Allocates the workspace and the tables of rotations. Must be called once before forward.
+  /// Allocates the workspace and the RoPE tables. Must be called once, before forward.
   Result<void> prepare(Backend& backend, const StepBounds& bounds);
 
-  /// Runs one step: rows to logits [n_samples, n_vocab] f32, valid until the next call. `slots` u8 [max_slots,
-  /// sizeof(SlotState)].
+  /// Runs the forward pass of one step. Returns logits [n_samples, n_vocab] f32, valid until the next call. `slots` is
+  /// u8 [max_slots, sizeof(SlotState)].
   TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group);
 
  private:
   ModelSpec spec_;
-  std::vector<const LayerSpec*> first_of_group_;  ///< a layer of each group; the others have its shape
+  std::vector<const LayerSpec*> first_of_group_;  ///< a layer of each group; all layers of a group have the same shape
   std::vector<std::int32_t> n_layers_of_group_;
-  std::vector<std::int32_t> index_in_group_;  ///< of each layer
+  std::vector<std::int32_t> index_in_group_;  ///< each layer's index among those of its group
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<Workspace> workspace_;
 };

@@ -1,10 +1,10 @@
-/// The blocks of a layer, operation by operation.
+/// The attention and feed-forward blocks of a layer, operation by operation.
 #include "model/layer.h"
 
 namespace baton {
 namespace {
 
-/// step.normed to what attention adds to the residual stream.
+/// The attention block: computes from step.normed what attention adds to the residual stream.
 ConstTensorView attention_block(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index) {
   const AttentionSpec& spec = layer.attention;
   const Workspace& work = step.work;
@@ -38,7 +38,7 @@ void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorVie
   }
 }
 
-/// step.normed to what the feed-forward part adds to the residual stream, in `out`.
+/// The feed-forward block: computes from step.normed, into `out`, what it adds to the residual stream.
 ConstTensorView feed_forward_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
                                    const Buffer& out) {
   const Workspace& work = step.work;

@@ -1,4 +1,4 @@
-/// Linear layers by the operations of ops.h.
+/// Applies linear layers with the operations of ops.h.
 #include "model/linear.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-/// A linear layer on a backend: the one place that multiplies by a model's weights.
+/// A linear layer on a backend: all multiplications by a model's weights go through it.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,26 @@
 
 namespace baton {
 
-/// out = x W^T + bias, with W in the storage that the backend packed it to. Move-only.
+/// out = x W^T + bias, with W in the backend's packed layout. Move-only.
 class Linear {
  public:
   Linear() = default;
-  /// `bias` [n_out] float in the backend's memory, which outlives this object, or without data. Best of the dtype of
-  /// `out`.
+  /// `bias` is [n_out] float in the backend's memory and must outlive this object, or has no data. It is fastest in
+  /// the dtype of `out`.
   explicit Linear(std::unique_ptr<PackedMatrix> weight, const ConstTensorView& bias = {});
 
-  /// x [rows, n_in] of the dtype the weight was packed for, out [rows, n_out] float; see matmul in kernels/ops.h.
+  /// x is [rows, n_in] of the dtype that the weight was packed for, out [rows, n_out] float; see matmul in
+  /// kernels/ops.h.
   void apply(Backend& backend, const ConstTensorView& x, const TensorView& out) const;
 
   bool is_empty() const { return weight_ == nullptr; }
   std::int64_t n_in() const { return weight().k; }
   std::int64_t n_out() const { return weight().n; }
-  /// W, [n_out, n_in].
+  /// W [n_out, n_in].
   const PackedMatrix& weight() const;
   /// [n_out], or without data.
   const ConstTensorView& bias() const { return bias_; }
-  /// Memory of the weight on the backend.
+  /// Size of the weight on the backend.
   std::size_t size_bytes() const { return is_empty() ? 0 : weight_->size_bytes; }
 
  private:

@@ -1,4 +1,4 @@
-/// The formulas of rope.h.
+/// Computes the frequencies of rope.h.
 #include "model/rope.h"
 
 #include <cmath>

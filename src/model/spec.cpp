@@ -1,4 +1,4 @@
-/// What follows from a spec.
+/// Derives layer groups and sizes from a spec.
 #include "model/spec.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-/// What the layers of a group have in common.
+/// The values that all layers of a group have in common.
 std::array<std::int32_t, 4> group_key(const AttentionSpec& attention) {
   return {attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.window};
 }

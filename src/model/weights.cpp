@@ -1,4 +1,4 @@
-/// From tensors to a backend's packed matrices, one after the other through one piece of host memory.
+/// Loads tensors one after the other through one host buffer and packs them with the backend.
 #include "model/weights.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace baton {
 namespace {
 
-/// Matrices [n_i, k] that are multiplied as one, stacked in this order, and their biases.
+/// Matrices [n_i, k] that are stacked in this order and multiplied as one, with their biases.
 struct LinearTensors {
   std::vector<ExpectedTensor> weights;
   std::vector<ExpectedTensor> biases;  ///< one for each weight, or none
@@ -38,7 +38,7 @@ struct LayerTensors {
   LinearTensors up, down;
 };
 
-/// `pattern` with the layer's number in place of "{}".
+/// Replaces "{}" in `pattern` with the layer number.
 std::string tensor_name(std::string_view pattern, std::size_t layer) {
   const std::size_t place = pattern.find("{}");
   if (place == std::string_view::npos) return std::string(pattern);
@@ -51,8 +51,7 @@ struct Part {
   std::int64_t n;
 };
 
-/// Names the tensors of layer `layer`, or of what is outside the layers (any number: their names have no place for
-/// it).
+/// Names the tensors of layer `layer`. Names of tensors outside the layers have no "{}", so any number does for them.
 class Namer {
  public:
   Namer(std::int64_t d_model, std::size_t layer) : d_model_(d_model), layer_(layer) {}
@@ -104,7 +103,7 @@ LinearTensors embedding_tensors(const ModelSpec& spec) {
 NormTensors final_norm_tensors(const ModelSpec& spec) {
   return Namer(spec.d_model, 0).norm(spec.final_norm, spec.names.final_norm);
 }
-/// Where the embeddings are tied, the weight is theirs.
+/// The embedding's weight if the embeddings are tied.
 LinearTensors lm_head_tensors(const ModelSpec& spec) {
   LinearTensors made = Namer(spec.d_model, 0).linear({{spec.names.lm_head, spec.n_vocab}}, spec.d_model, spec.has_lm_head_bias);
   if (spec.tie_embeddings) made.weights.clear();
@@ -115,7 +114,7 @@ constexpr std::size_t kAlignment = 64;
 
 constexpr std::size_t aligned(std::size_t n_bytes) { return (n_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// Memory that holds all vectors, norms and biases, each in f32.
+/// Memory for all vectors (norms and biases) in f32.
 std::size_t all_vector_bytes(std::span<const ExpectedTensor> tensors) {
   std::size_t total = 0;
   for (const ExpectedTensor& tensor : tensors)
@@ -124,7 +123,7 @@ std::size_t all_vector_bytes(std::span<const ExpectedTensor> tensors) {
   return total;
 }
 
-/// Brings tensors from a source to the backend. `staging_` holds one matrix, its parts one below the other.
+/// Loads tensors from a source to the backend. `staging_` holds one matrix, its parts stacked.
 class Loader {
  public:
   Loader(const ModelSpec& spec, Backend& backend, DType dtype, WeightSource& source)
@@ -164,7 +163,7 @@ class Loader {
   }
 
  private:
-  /// Host memory for a tensor, valid until the next call.
+  /// Host memory for one tensor, valid until the next call.
   Result<TensorView> stage(DType dtype, const Shape& shape) {
     TensorView view{nullptr, dtype, shape};
     if (view.size_bytes() > staging_bytes_) {
@@ -179,7 +178,7 @@ class Loader {
     return view;
   }
 
-  /// The tensors [n_i, k] or [n_i] one below the other as one of `dtype`, in host memory.
+  /// Reads the tensors [n_i, k] or [n_i] into host memory, stacked to one tensor of `dtype`.
   Result<TensorView> stacked(std::span<const ExpectedTensor> parts, DType dtype) {
     std::int64_t n = 0;
     for (const ExpectedTensor& part : parts) n += part.shape[0];
@@ -199,20 +198,20 @@ class Loader {
     return backend_.pack_matrix(whole, dtype_, tensors.weights.front().name);
   }
 
-  /// In `out_dtype`, which the layer's outputs will have; without data if there is none.
+  /// The bias in `out_dtype`, the dtype of the layer's outputs; without data if there is none.
   Result<ConstTensorView> bias_of(const LinearTensors& tensors, DType out_dtype) {
     if (tensors.biases.empty()) return ConstTensorView{};
     return vectors(tensors.biases, out_dtype, 0);
   }
 
-  /// A matrix inside a layer.
+  /// Loads a matrix inside a layer.
   Result<Linear> linear(const LinearTensors& tensors) {
     BATON_TRY(std::unique_ptr<PackedMatrix> weight, packed(tensors));
     BATON_TRY(const ConstTensorView bias, bias_of(tensors, matmul_dtype_));
     return Linear(std::move(weight), bias);
   }
 
-  /// Vectors as one of `dtype`, with `offset` added to each element.
+  /// Loads vectors as one vector of `dtype`, with `offset` added to each element.
   Result<ConstTensorView> vectors(std::span<const ExpectedTensor> parts, DType dtype, float offset) {
     BATON_TRY(const TensorView host, stacked(parts, dtype));
     if (offset != 0)
@@ -233,7 +232,7 @@ class Loader {
     return made;
   }
 
-  /// Loads the table; returns the output layer's matrix where it is the same, else null.
+  /// Loads the table. Returns the output layer's matrix if the embeddings are tied, otherwise null.
   Result<std::unique_ptr<PackedMatrix>> load_embedding(ModelWeights& weights) {
     const LinearTensors tensors = embedding_tensors(spec_);
     const ExpectedTensor& table = tensors.weights.front();
@@ -254,9 +253,9 @@ class Loader {
   const ModelSpec& spec_;
   Backend& backend_;
   const DType dtype_;
-  const DType matmul_dtype_;  ///< of what the matmuls inside a layer write
+  const DType matmul_dtype_;  ///< output dtype of the matmuls inside a layer
   WeightSource& source_;
-  Buffer vectors_;  ///< all vectors of the model, one behind the other
+  Buffer vectors_;  ///< all vectors of the model, one after the other
   std::size_t vectors_end_ = 0;
   std::unique_ptr<std::byte[], FreeAligned> staging_;
   std::size_t staging_bytes_ = 0;
@@ -311,7 +310,7 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
 
 WeightBytes weight_bytes(const ModelSpec& spec, DType dtype) {
   const std::int64_t table = n_elements(embedding_tensors(spec));
-  std::int64_t held = 2 * table;  // a tied output layer is packed from the table, and both are held
+  std::int64_t held = 2 * table;  // a tied output layer is packed from the table; both are in memory
   std::int64_t largest = table;
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerTensors layer = layer_tensors(spec, i);

@@ -1,4 +1,4 @@
-/// Sizes of a step's buffers, and angles of rotations.
+/// Computes the sizes of a step's buffers and the angles of rotations.
 #include "model/workspace.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-/// Numbers a row of each buffer holds in the widest layer.
+/// Elements in a row of each buffer, for the widest layer.
 struct Widths {
   explicit Widths(const ModelSpec& spec) {
     for (const LayerSpec& layer : spec.layers) {
@@ -28,7 +28,7 @@ struct Widths {
   std::int64_t activated = 0;
 };
 
-/// Angles are position * frequency in f32, as in Transformers; their cosines and sines are rounded from double.
+/// Angles are position * frequency in f32, as in Transformers. Cosines and sines are computed in double and rounded.
 Result<RopeTable> make_rope_table(const RopeSpec& spec, std::int64_t n_positions, Backend& backend,
                                   std::vector<Buffer>& buffers) {
   const std::vector<float> frequencies = rope_frequencies(spec);

@@ -1,4 +1,4 @@
-/// Memory that the steps of a model work in, made once for the largest step, and its tables of rotations.
+/// The working memory of a model's steps, allocated once for the largest step, and its RoPE tables.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@
 
 namespace baton {
 
-/// Buffers for the widest layer; a layer takes views of them of its own widths.
+/// Buffers for the widest layer. Each layer uses views of its own width.
 struct Workspace {
   /// Errors: out_of_memory.
   static Result<std::unique_ptr<Workspace>> make(const ModelSpec& spec, DType dtype, Backend& backend,
                                                  const StepBounds& bounds);
 
-  DType dtype = DType::f32;         ///< of weights, and of what matmuls take
-  DType matmul_dtype = DType::f32;  ///< of what the matmuls inside a layer write: delta, qkv and up
+  DType dtype = DType::f32;         ///< of weights, and of the inputs of matmuls
+  DType matmul_dtype = DType::f32;  ///< output dtype of the matmuls inside a layer: delta, qkv and up
   std::int64_t max_partials = 0;
   Buffer token_ids;
   Buffer rows;  ///< TokenRow [n_groups, rows]
   Buffer x;     ///< the residual stream
   Buffer normed, delta, qkv, q, attended, up, activated, gathered, logits;
-  Buffer second_delta;  ///< of the feed-forward part of a parallel block; empty where no layer is one
+  Buffer second_delta;  ///< of the feed-forward block in a parallel block; empty without such layers
   Buffer partial_o, partial_m, partial_l;
-  std::vector<RopeTable> ropes;  ///< one for each of ModelSpec::ropes, of max_positions positions
+  std::vector<RopeTable> ropes;  ///< one for each of ModelSpec::ropes, with max_positions positions
 
   std::vector<Buffer> rope_buffers;
 };

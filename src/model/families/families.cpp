@@ -1,4 +1,4 @@
-/// The list of families, and who is meant by a config.json.
+/// Lists the families and finds the one that a config.json names.
 #include "model/families/families.h"
 
 #include <array>

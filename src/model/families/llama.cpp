@@ -1,4 +1,4 @@
-/// config.json of a Llama to its spec.
+/// Reads a Llama's config.json.
 #include "model/families/llama.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ constexpr TensorNames kNames = {.embedding = "model.embed_tokens",
                                 .lm_head = "lm_head",
                                 .ignored_suffix = ".rotary_emb.inv_freq"};
 
-/// Fields that change the arithmetic when they are not neutral.
+/// Refuses fields that change the arithmetic unless they have their neutral value.
 Result<void> refuse_unsupported(const Value& config) {
   BATON_TRY_VOID(fields::expect(config, "hidden_act", "silu"));
   BATON_TRY_VOID(fields::expect(config, "attention_bias", false));

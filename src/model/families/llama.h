@@ -5,7 +5,7 @@
 
 namespace baton {
 
-/// RMS norms, rotary attention with grouped heads, a gated feed-forward part, no biases. Defaults are those of
+/// RMS norms, rotary attention with grouped heads, a gated feed-forward block, no biases. The defaults are those of
 /// Transformers' LlamaConfig.
 Result<ModelSpec> read_llama(const json::Value& config);
 

@@ -1,4 +1,4 @@
-/// Random numbers as a function of seed, tensor and element.
+/// Computes random numbers from seed, tensor and element.
 #include "model/source/random.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 16;  // elements a thread fills at least
+constexpr std::int64_t kGrain = 1 << 16;  // least number of elements for one thread
 
 }  // namespace
 

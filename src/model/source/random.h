@@ -1,4 +1,4 @@
-/// Random weights: speed without a checkpoint.
+/// Random weights, to measure speed without a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace baton {
 
-/// Matrices are uniform with the variance 1/k of a matrix [n, k], so that activations stay near 1 and logits are
-/// near normally distributed; norms are 1 and biases 0. The same seed and order of tensors give the same weights.
+/// Matrices [n, k] are uniform with variance 1/k, so that activations stay near 1 and logits are nearly normally
+/// distributed. Norms are 1 and biases 0. The same seed and order of tensors give the same weights.
 class RandomSource final : public WeightSource {
  public:
   /// `parallel` is kept by reference and must outlive this object.

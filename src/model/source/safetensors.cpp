@@ -1,4 +1,4 @@
-/// Tensors of a checkpoint, checked and converted.
+/// Checks and converts the tensors of a checkpoint.
 #include "model/source/safetensors.h"
 
 #include <algorithm>
@@ -15,9 +15,10 @@
 namespace baton {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 16;  // elements a thread converts at least
+constexpr std::int64_t kGrain = 1 << 16;  // least number of elements for one thread
 
-/// Writes the elements of `in` to `out`, of the same shape and another or the same float dtype. `in` may be unaligned.
+/// Converts the elements of `in` to the dtype of `out`, which has the same shape; both are float. `in` may be
+/// unaligned.
 void convert(const Parallel& parallel, ConstTensorView in, TensorView out) {
   visit_float(in.dtype, [&]<class From>(From) {
     visit_float(out.dtype, [&]<class To>(To) {
@@ -41,7 +42,7 @@ void convert(const Parallel& parallel, ConstTensorView in, TensorView out) {
 void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, const TensorNames& names) {
   std::set<std::string_view> used;
   for (const ExpectedTensor& tensor : expected) used.insert(tensor.name);
-  const std::string lm_head = std::string(names.lm_head) + ".weight";  // a tied one may be there as well
+  const std::string lm_head = std::string(names.lm_head) + ".weight";  // also in some checkpoints with tied embeddings
   std::size_t n_unused = 0;
   std::string first;
   for (const std::string& name : checkpoint.names()) {
@@ -52,7 +53,7 @@ void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& chec
   if (n_unused > 0) log::warning("event=unused_tensors count={} first={}", n_unused, first);
 }
 
-/// One line for each stored dtype whose matrices lose bits of their significands.
+/// Logs one line for each stored dtype whose matrices lose significand bits.
 void log_conversions(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, DType dtype) {
   if (dtype != DType::bf16) return;
   for (const DType stored : {DType::f16, DType::f32}) {

@@ -12,28 +12,28 @@
 
 namespace baton {
 
-/// A tensor as a checkpoint stores it: `scheme` says what the parts mean.
+/// A tensor as a checkpoint stores it; `scheme` defines the meaning of its parts.
 struct StoredWeight {
   enum class Scheme { dense };
   Scheme scheme = Scheme::dense;
-  ConstTensorView values;  ///< dense: the elements, f32, bf16 or f16, not aligned; valid as long as the checkpoint
+  ConstTensorView values;  ///< dense: the elements, f32, bf16 or f16, unaligned; valid as long as the checkpoint
 };
 
 class SafetensorsSource final : public WeightSource {
  public:
-  /// Both are kept by reference and must outlive this object.
+  /// The object keeps references to both; they must outlive it.
   SafetensorsSource(const Checkpoint& checkpoint, const Parallel& parallel) : checkpoint_(checkpoint), parallel_(parallel) {}
 
-  /// Whether all of `expected` are there with their shapes and of a float type. Logs one line about tensors that
-  /// nobody expects, because they may be a sign of a config that does not belong to the checkpoint, and one for each
-  /// stored type whose matrices lose precision in `dtype`. Errors: not_found and invalid_data name the tensor and
-  /// the number of others missing, or both shapes; unsupported.
+  /// Checks that all of `expected` are present with their shapes and a float dtype. Logs one line about unexpected
+  /// tensors, which may show that the config does not belong to the checkpoint, and one line for each stored dtype
+  /// whose matrices lose precision in `dtype`. Errors: not_found and invalid_data name the tensor and either the
+  /// number of other missing ones or both shapes; unsupported.
   Result<void> verify(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const;
 
-  /// Errors: not_found, invalid_data (another shape), unsupported (another type).
+  /// Errors: not_found, invalid_data (another shape), unsupported (another dtype).
   Result<StoredWeight> find(const ExpectedTensor& tensor) const;
 
-  /// Gives the pages that it read back to the system.
+  /// Releases the pages that it read.
   Result<void> read(const ExpectedTensor& tensor, TensorView out) override;
 
  private:
@@ -41,9 +41,9 @@ class SafetensorsSource final : public WeightSource {
   const Parallel& parallel_;
 };
 
-/// Whether the output layer of the checkpoint is the embedding: as `spec` says, unless it says so and the checkpoint
-/// holds an output layer with other contents. That one is then the output layer, with a warning, as in Transformers
-/// 5. Errors: those of reading the two tensors.
+/// Whether the checkpoint's output layer is its embedding. The answer is that of `spec`, with one exception: if the
+/// spec says yes and the checkpoint holds a different output layer, that layer is used, with a warning, as in
+/// Transformers 5. Errors: those of reading the two tensors.
 Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-/// Where a model's weights come from.
+/// The source of a model's weights.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct ExpectedTensor {
   Kind kind = Kind::matrix;
 };
 
-/// Gives the tensors of one model. Thread: the loading one.
+/// Supplies the tensors of one model. Thread: the one that loads.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  /// Writes a tensor's elements, converted to the dtype of `out` (a float type), which has the tensor's shape. Each
+  /// Writes a tensor's elements, converted to the dtype of `out` (a float dtype), which has the tensor's shape. Each
   /// tensor is read once.
   virtual Result<void> read(const ExpectedTensor& tensor, TensorView out) = 0;
 };
