@@ -1,4 +1,4 @@
-/// Activations on the CPU: rows in parallel, each in f32.
+/// Activations on the CPU: computed in f32, rows in parallel.
 #include "kernels/cpu/activation.h"
 
 #include <vector>

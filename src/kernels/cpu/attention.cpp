@@ -1,4 +1,5 @@
-/// Runs a work list: items crossed with the KV heads, in blocks of query rows, chunk after chunk.
+/// Runs an attention work list: for each item and KV head, blocks of query rows over one chunk of keys after the
+/// other.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
@@ -31,15 +32,15 @@ const ChunkKernel& chunk_kernel(CpuIsa isa, DType dtype) {
   check_failed("attention: an instruction set that does not exist");
 }
 
-/// Query rows of one item and one KV head that one thread takes together: tile row i is head i % group of token row i
-/// / group.
+/// Query rows of one item and one KV head that a thread processes together: tile row i is head i % group of token row
+/// i / group.
 struct RowBlock {
   std::int32_t item = 0;
   std::int32_t first = 0;
   std::int32_t count = 0;
 };
 
-/// What a call works with, the same for each thread.
+/// The inputs of one call; all threads read them.
 struct Job {
   const AttentionArgs& args;
   const CpuKvStorage& kv;
@@ -54,7 +55,7 @@ struct Job {
   std::vector<std::int64_t> cost_before;  ///< [blocks + 1]
 };
 
-/// One thread's memory, about 250 KB of its stack.
+/// Working memory of one thread, about 250 KB of its stack.
 struct Scratch {
   alignas(64) std::array<std::byte, kMaxTileRows * kQueryRowBytes> q;
   alignas(64) std::array<float, kMaxTileRows * kChunkTokens> scores;
@@ -64,11 +65,12 @@ struct Scratch {
   alignas(64) std::array<std::array<std::byte, 16 * kStateRow * 4>, 2> edge_tiles;
   std::array<float, kMaxTileRows> m, l, chunk_m, chunk_l;
   std::array<std::int16_t, kMaxTileRows> lo, hi;
-  std::array<std::int32_t, kMaxTileRows> row_lo, row_hi;  ///< what each tile row sees of the item, as positions
+  std::array<std::int32_t, kMaxTileRows> row_lo, row_hi;  ///< positions of the item that each tile row sees
   std::array<const std::byte*, kTilesOfChunk> k_tiles, v_tiles, k_ahead;
 };
 
-/// BFloat16(x) without a branch, so that the loop below becomes vectors: a NaN gets a bit that survives the cut.
+/// BFloat16(x) without a branch, so that the compiler vectorises the loop below. A NaN gets a mantissa bit that
+/// truncation keeps.
 std::uint16_t bf16_bits(float x) {
   const auto word = __builtin_bit_cast(std::uint32_t, x);
   const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
@@ -76,7 +78,7 @@ std::uint16_t bf16_bits(float x) {
   return static_cast<std::uint16_t>((word & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/// Row `index` of q (in units of head_dim) as the kernel reads it.
+/// Packs row `index` of q (in units of head_dim) in the format that the kernel reads.
 void pack_query(const ConstTensorView& q, std::int64_t index, int head_dim, QueryFormat format, std::byte* to) {
   if (q.dtype == DType::bf16 && format == QueryFormat::bf16_pairs) {
     std::memcpy(to, q.data + index * head_dim * 2, static_cast<std::size_t>(head_dim) * 2);
@@ -98,8 +100,8 @@ void pack_query(const ConstTensorView& q, std::int64_t index, int head_dim, Quer
   }
 }
 
-/// A copy of a V part in which tokens outside [lo, hi) are 0: a weight of 0 does not silence the NaN that an unwritten
-/// position may hold.
+/// Copies a V part and sets tokens outside [lo, hi) to 0: a position that was never written may hold NaN, and a weight
+/// of 0 times NaN is NaN.
 void copy_masked_values(const std::byte* from, std::byte* to, int v_dim, DType dtype, int lo, int hi) {
   if (dtype == DType::f32) {
     const std::size_t token_bytes = static_cast<std::size_t>(v_dim) * 4;
@@ -118,7 +120,7 @@ void copy_masked_values(const std::byte* from, std::byte* to, int v_dim, DType d
   }
 }
 
-/// Where a tile of an item's run begins; `position` is a multiple of 16.
+/// The tile of `position`, a multiple of 16, in the item's run.
 const std::byte* tile_at(const Job& job, const AttentionItem& item, const std::byte* head, std::int32_t position) {
   const std::int32_t block_len = job.kv.shape().block_len;
   const std::int32_t block = job.block_lists[item.block_list + position / block_len - item.kv_begin / block_len];
@@ -126,7 +128,7 @@ const std::byte* tile_at(const Job& job, const AttentionItem& item, const std::b
          static_cast<std::size_t>(position % block_len / kTileTokens) * job.kv.tile_bytes();
 }
 
-/// Points the task at the tiles of positions [begin, end), which lie in the chunk that starts at `chunk`.
+/// Sets the task's tiles to those of positions [begin, end), which lie in the chunk that starts at `chunk`.
 void find_tiles(const Job& job, const AttentionItem& item, const std::byte* head, std::int32_t chunk, std::int32_t begin,
                 std::int32_t end, Scratch& scratch, ChunkTask& task) {
   task.first_tile = (begin - chunk) / kTileTokens;
@@ -148,14 +150,14 @@ void find_tiles(const Job& job, const AttentionItem& item, const std::byte* head
   }
 }
 
-/// A run of one head's keys from a position on.
+/// One head's keys of an item, from a position on.
 struct Run {
   const AttentionItem* item;
   const std::byte* head;
   std::int32_t begin;
 };
 
-/// Points the task at the tiles that are read after its own, to be fetched meanwhile.
+/// Sets the tiles that the task prefetches: those that are read after its own.
 void find_tiles_ahead(const Job& job, const Run& run, Scratch& scratch, ChunkTask& task) {
   std::int32_t position = run.begin / kTileTokens * kTileTokens;
   for (int tile = task.first_tile; tile < task.end_tile; ++tile) {
@@ -164,7 +166,7 @@ void find_tiles_ahead(const Job& job, const Run& run, Scratch& scratch, ChunkTas
   }
 }
 
-/// Attention of one row block over its item's positions, for one KV head: the states in scratch.o, m and l.
+/// Attention of one row block over its item's positions, for one KV head. The result is in scratch.o, m and l.
 void run_chunks(const Job& job, int kv_head, const RowBlock& block, std::int32_t begin, std::int32_t end, const Run& next,
                 Scratch& scratch) {
   const AttentionItem& item = job.items[static_cast<std::size_t>(block.item)];
@@ -257,10 +259,10 @@ void run_row_block(const Job& job, int kv_head, const RowBlock& block, const Run
   write_states(job, kv_head, block, scratch);
 }
 
-/// Cuts the items into row blocks and adds up what they cost: positions times rows, and for few rows the reading of
-/// the keys.
+/// Cuts the items into row blocks and sums their costs: positions times rows, plus the time to read the keys, which
+/// counts if there are few rows.
 void make_row_blocks(Job& job) {
-  constexpr std::int64_t kReadRows = 6;     // reading a position costs about what six rows over it do
+  constexpr std::int64_t kReadRows = 6;     // reading a position costs about as much as computing six rows over it
   constexpr std::int64_t kBlockCost = 256;  // a block's fixed cost in the same unit
   job.cost_before.push_back(0);
   for (std::size_t i = 0; i < job.items.size(); ++i) {
@@ -275,8 +277,8 @@ void make_row_blocks(Job& job) {
   }
 }
 
-/// The first (head, block), counted head by head, whose middle lies at or after part / n_parts of all cost: where a
-/// part of the loop begins.
+/// Start of a part of the loop: the first (head, block), counted head by head, whose middle is at or after part /
+/// n_parts of the total cost.
 std::int64_t part_begin(const Job& job, std::int64_t part, std::int64_t n_parts) {
   const auto n_blocks = static_cast<std::int64_t>(job.blocks.size());
   if (part == n_parts) return n_blocks * job.n_kv_heads;
@@ -298,7 +300,7 @@ std::int64_t part_begin(const Job& job, std::int64_t part, std::int64_t n_parts)
   return head * n_blocks + low;
 }
 
-/// So that a thread that is held up leaves most of its share to others.
+/// Parts are small enough that a delayed thread leaves most of its share to others.
 constexpr std::int64_t kPartsPerThread = 8;
 
 }  // namespace
@@ -323,11 +325,11 @@ void attention(const Parallel& parallel, CpuIsa isa, const AttentionArgs& args) 
   const std::int64_t n_units = n_blocks * job.n_kv_heads;
   const std::int64_t n_parts = parallel.n_threads() == 1 ? 1 : std::min(n_units, kPartsPerThread * parallel.n_threads());
   parallel.for_parts(n_parts, [&](std::int64_t part, int) {
-    Scratch scratch;  // not initialised: each part is written before it is read
+    Scratch scratch;  // not initialised: every member is written before it is read
     const std::int64_t begin = part_begin(job, part, n_parts);
     const std::int64_t end = part_begin(job, part + 1, n_parts);
     for (std::int64_t unit = begin; unit < end; ++unit) {
-      const std::int64_t after = std::min(unit + 1, n_units - 1);  // in the next part too, which is mostly ours
+      const std::int64_t after = std::min(unit + 1, n_units - 1);  // or the next part's, usually this thread's too
       const AttentionItem& item =
           job.items[static_cast<std::size_t>(job.blocks[static_cast<std::size_t>(after % n_blocks)].item)];
       const Run next{&item, kv.head_data(args.layer, static_cast<int>(after / n_blocks)), item.kv_begin};

@@ -1,4 +1,4 @@
-/// The chunk kernel with AMX: products by tiles, softmax with AVX-512.
+/// The chunk kernel with AMX: matmuls by tiles, softmax with AVX-512.
 #include "kernels/cpu/attention_bf16_dot.h"
 #include "kernels/cpu/attention_chunk.h"
 #include "kernels/cpu/attention_tiles.h"

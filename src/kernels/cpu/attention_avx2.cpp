@@ -12,7 +12,7 @@ struct Avx2 {
   static constexpr int kLanes = 8;
   static constexpr int kMaxRows = 4;
   static constexpr int kAccumulators = 8;
-  static constexpr float kLeastExponent = -127;  // its bits are those of 0
+  static constexpr float kLeastExponent = -127;  // exponent bits of 0
 
   static V set(float x) { return _mm256_set1_ps(x); }
   static V load(const float* at) { return _mm256_load_ps(at); }

@@ -12,7 +12,7 @@ struct Sse2 {
   static constexpr int kLanes = 4;
   static constexpr int kMaxRows = 4;
   static constexpr int kAccumulators = 8;
-  static constexpr float kLeastExponent = -127;  // its bits are those of 0
+  static constexpr float kLeastExponent = -127;  // exponent bits of 0
 
   static V set(float x) { return _mm_set1_ps(x); }
   static V load(const float* at) { return _mm_load_ps(at); }

@@ -1,4 +1,4 @@
-/// The chunk kernel with AVX-512's dot products of bf16 pairs: twice the rate of f32.
+/// The chunk kernel with AVX-512's bf16 dot products, which have twice the rate of f32.
 #include "kernels/cpu/attention_bf16_dot.h"
 #include "kernels/cpu/attention_chunk.h"
 

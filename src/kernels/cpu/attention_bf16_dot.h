@@ -1,4 +1,4 @@
-/// AVX-512's dot products of bf16 pairs as the chunk kernels see them. Included only by files compiled for them.
+/// AVX-512's bf16 dot products for the chunk kernels. Included only by files compiled for them.
 #pragma once
 
 #include "kernels/cpu/simd_avx512.h"
@@ -6,7 +6,8 @@
 namespace baton::cpu {
 namespace {
 
-/// A step is vdpbf16ps: two products of bf16 values into an f32 sum, with pairs of a row against pairs of the storage.
+/// One step is a vdpbf16ps: it adds two products of bf16 values to an f32 sum, for a pair of the row and a pair of the
+/// storage.
 struct Bf16DotProducts {
   using Simd = Avx512;
   static constexpr int kPerWord = 2;

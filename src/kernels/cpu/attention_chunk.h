@@ -1,8 +1,9 @@
-/// The chunk kernel as a template over an instruction set (Simd) and a kind of product; each instantiation is a file
-/// of its own.
+/// The chunk kernel, a template over an instruction set (Simd) and a class that multiplies. Each instantiation has its
+/// own file.
 ///
-/// Simd gives: V (a vector of f32), I (of i32), kLanes, kMaxRows and kAccumulators (what fits its registers), and the
-/// functions used below. Everything is in an unnamed namespace, because each file compiles it with other instructions.
+/// Simd provides V (a vector of f32), I (a vector of i32), kLanes, kMaxRows and kAccumulators (limits given by the
+/// number of registers), and the functions used below. Everything is in an unnamed namespace, because each file
+/// compiles it for another instruction set.
 #pragma once
 
 #include "kernels/cpu/attention_state.h"
@@ -11,25 +12,26 @@
 namespace baton::cpu {
 namespace {
 
-/// f32 products: a step is one f32 of a row times a vector of f32.
+/// Multiplication in f32: a step is one f32 of a row times a vector of f32.
 template <class S>
 struct F32Products {
   using Simd = S;
   static constexpr int kPerWord = 1;   // elements in a 32-bit word of the storage
-  static constexpr int kRowBytes = 4;  // bytes of a row (q or weights) a step takes
+  static constexpr int kRowBytes = 4;  // bytes of a row (q or weights) that a step reads
   using V = typename S::V;
   using B = typename S::V;
   static B load(const std::byte* at) { return S::load(reinterpret_cast<const float*>(at)); }
   static V step(V sum, const std::byte* row, B b) { return S::fma(S::broadcast(reinterpret_cast<const float*>(row)), b, sum); }
   static constexpr int kWeightBytes = 4;
-  static constexpr int kWeightVectors = 1;  // vectors of weights that are stored together
+  static constexpr int kWeightVectors = 1;  // vectors of weights stored together
   static V store_weights(std::byte* to, const V (&p)[1], V sum) {
     S::store(reinterpret_cast<float*>(to), p[0]);
     return S::add(sum, p[0]);
   }
 };
 
-/// bf16 products without bf16 instructions: a step is two exact f32 products of bf16 values, even element first.
+/// Multiplication of bf16 values without bf16 instructions: a step is two exact products in f32, the even element
+/// first.
 template <class S>
 struct Bf16Products {
   using Simd = S;
@@ -55,7 +57,7 @@ struct Bf16Products {
 template <class S>
 typename S::V exp2_vector(typename S::V x) {
   using V = typename S::V;
-  x = S::max(S::set(S::kLeastExponent), x);  // in this order NaN stays
+  x = S::max(S::set(S::kLeastExponent), x);  // with this order of operands NaN stays NaN
   const V n = S::round(x);
   const V f = S::sub(x, n);
   V p = S::set(1.5453162e-4f);
@@ -68,8 +70,8 @@ typename S::V exp2_vector(typename S::V x) {
   return S::times_power_of_two(p, n);
 }
 
-/// sums[r][c] += sum over n_steps of row r's steps times the vectors at columns[c] + step * stride. For each of those
-/// vectors one at ahead[c] + step * stride is fetched into the second-level cache, if `Fetch`.
+/// sums[r][c] += sum over n_steps of row r's steps times the vectors at columns[c] + step * stride. If `Fetch`,
+/// prefetches for each of these vectors the one at ahead[c] + step * stride into the second-level cache.
 template <class P, int R, int C, bool Fetch>
 inline __attribute__((always_inline)) void multiply(typename P::V (&sums)[R][C], const std::byte* rows, std::size_t row_stride,
                                                     const std::byte* const (&columns)[C], const std::byte* const (&ahead)[C],
@@ -92,8 +94,8 @@ inline __attribute__((always_inline)) void multiply(typename P::V (&sums)[R][C],
   }
 }
 
-/// Scores of R rows with C vectors of tokens, the first of them vector `first` of the chunk. The first rows of a task
-/// fetch values ahead.
+/// Scores of R rows for C vectors of tokens, beginning with vector `first` of the chunk. The first rows of a task
+/// prefetch values.
 template <class P, int R, int C>
 void score_block(const ChunkTask& task, int row, int first) {
   using S = typename P::Simd;
@@ -127,7 +129,8 @@ void score_block(const ChunkTask& task, int row, int first) {
                S::mul(sums[r][c], scale));
 }
 
-/// Adds tiles [tile, end) to o of R rows, C vectors of dimensions from vector `first`. Starts from nothing if `fresh`.
+/// Adds the values of tiles [tile, end) to o of R rows, for C vectors of dimensions from vector `first` on. Starts
+/// from 0 if `fresh`.
 template <class P, int R, int C>
 void value_block(const ChunkTask& task, int row, int first, int tile, int end, bool fresh) {
   using S = typename P::Simd;
@@ -163,7 +166,8 @@ void value_block(const ChunkTask& task, int row, int first, int tile, int end, b
     for (int c = 0; c < C; ++c) S::store(o + static_cast<std::ptrdiff_t>(r) * task.v_dim + c * S::kLanes, sums[r][c]);
 }
 
-/// Calls body.template operator()<C>(c) over [begin, end) in the widest steps that leave R rows in registers.
+/// Calls body.template operator()<C>(c) over [begin, end), with the largest C that keeps the sums of R rows in
+/// registers.
 template <class S, int R, int C = 8, class Body>
 void for_columns(int begin, int end, const Body& body) {
   if constexpr (C > 1 && R * C > S::kAccumulators) {
@@ -185,7 +189,7 @@ void for_rows(int begin, int n_rows, const Body& body) {
   }
 }
 
-/// tanh(x) = (1 - e) / (1 + e) with e = exp(-2 |x|), and the sign of x; an error of about 2^-23, NaN for NaN.
+/// tanh(x) = (1 - e) / (1 + e) with e = exp(-2 |x|), with the sign of x. The error is about 2^-23; NaN gives NaN.
 template <class S>
 typename S::V tanh_vector(typename S::V x) {
   using V = typename S::V;
@@ -194,7 +198,7 @@ typename S::V tanh_vector(typename S::V x) {
   return S::with_sign_of(x, S::div(S::sub(S::set(1.0f), e), S::add(S::set(1.0f), e)));
 }
 
-/// Bounds the scores of one row: cap tanh(score).
+/// Applies the soft-cap to the scores of one row: cap tanh(score).
 template <class S>
 void cap_row(const ChunkTask& task, int row) {
   float* scores = task.scores + static_cast<std::ptrdiff_t>(row) * kChunkTokens;
@@ -202,7 +206,7 @@ void cap_row(const ChunkTask& task, int row) {
     S::store(scores + token, S::mul(tanh_vector<S>(S::load(scores + token)), S::set(task.cap)));
 }
 
-/// m, l and the weights exp2(score - m) of one row; masked tokens have weight 0.
+/// Computes m, l and the weights exp2(score - m) of one row; masked tokens get weight 0.
 template <class P>
 void softmax_row(const ChunkTask& task, int row) {
   using S = typename P::Simd;
@@ -252,7 +256,7 @@ void softmax_rows(const ChunkTask& task) {
   }
 }
 
-/// Folds the chunk's states into the rows'.
+/// Folds the chunk's states into those of the rows.
 inline void fold_rows(const ChunkTask& task) {
   for (int row = 0; row < task.n_rows; ++row)
     fold_state({task.o + static_cast<std::ptrdiff_t>(row) * kStateRow, task.m + row, task.l + row},
@@ -260,7 +264,8 @@ inline void fold_rows(const ChunkTask& task) {
                task.head_dim);
 }
 
-/// Tiles that are passed over once for all rows, so that they come from the nearest cache for all but the first.
+/// Number of tiles that all rows process before the next tiles, so that all rows but the first read them from the
+/// first-level cache.
 inline int tiles_of_group(const ChunkTask& task, int dim, int per_word, int max_rows) {
   if (task.n_rows <= max_rows) return kTilesOfChunk;
   constexpr int kNearBytes = 16 << 10;

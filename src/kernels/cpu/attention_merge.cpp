@@ -1,4 +1,4 @@
-/// Folds each row's partial states in the order of merge_inputs, head by head.
+/// Folds each row's partial states in the order of merge_inputs, one head after the other.
 #include "kernels/cpu/attention_merge.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-/// The fold of partial attention states on the CPU.
+/// Merging of partial attention states on the CPU.
 #pragma once
 
 #include "core/parallel.h"
@@ -6,7 +6,7 @@
 
 namespace baton::cpu {
 
-/// ops.h: attention_merge. The same bits for any number of threads and any instruction set.
+/// ops.h: attention_merge. The bits are the same for any number of threads and any instruction set.
 void attention_merge(const Parallel& parallel, const AttentionMergeArgs& args);
 
 }  // namespace baton::cpu

@@ -1,4 +1,4 @@
-/// How a partial attention state becomes an output.
+/// Converts a partial attention state to an output.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace baton::cpu {
 
-/// Row `index` (in units of head_dim) of `out`, any float dtype: o / l, or 0 for an empty state.
+/// Writes row `index` (in units of head_dim) of `out`, any float dtype: o / l, or 0 for an empty state.
 inline void write_output(const TensorView& out, std::int64_t index, const float* o, float m, float l, int head_dim) {
   visit_float(out.dtype, [&]<class T>(T) {
     T* to = reinterpret_cast<T*>(out.data) + index * head_dim;

@@ -1,8 +1,8 @@
-/// The algebra of partial attention states (m, l, o): how two are folded and how one becomes an output.
+/// Operations on partial attention states (m, l, o): folding two states, and converting a state to an output.
 ///
 /// The executor folds chunks and attention_merge folds partial states with these functions, so a row's bits do not
-/// depend on which of them met which part. Files that include this are compiled without contraction into fused
-/// products, for the same reason.
+/// depend on which of the two folded which part. For the same reason files that include this are compiled without
+/// contraction to fused multiply-adds.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ inline float exp2_of_nonpositive(float x) {
   return p * __builtin_bit_cast(float, (static_cast<std::uint32_t>(static_cast<std::int32_t>(rounded) + 127)) << 23);
 }
 
-/// A state's o is f32 [head_dim]. An empty state has m = -inf and l = 0, and its o is never read.
+/// A state's o is f32 [head_dim]. An empty state has m = -inf and l = 0; its o is never read.
 struct StateView {
   float* o;
   float* m;
   float* l;
 };
 
-/// a = merge(a, b): m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o alike. Folding an empty state in
-/// changes nothing, and folding into an empty state copies.
+/// a = merge(a, b): m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o in the same way. Folding in an empty
+/// state changes nothing; folding into an empty state copies.
 inline void fold_state(const StateView& a, const float* b_o, float b_m, float b_l, int head_dim) {
   if (b_m == kMinusInfinity) return;
   if (*a.m == kMinusInfinity) {

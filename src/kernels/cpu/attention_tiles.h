@@ -1,8 +1,8 @@
-/// Scores and values of a chunk by the tiles of AMX, over a bf16 cache and rows of bf16 pairs. Templates over what
-/// runs the tile instructions (tiles.h).
+/// Scores and values of a chunk by AMX tiles, over a bf16 cache and rows of bf16 pairs. Templates over the class that
+/// provides the tile instructions (tiles.h).
 ///
-/// The storage's parts are tiles as they lie: a K part is one of 16 pairs of dimensions by 16 tokens for each 32
-/// dimensions, a V part one of 8 pairs of tokens by 16 dimensions for each 16 dimensions.
+/// The storage has the layout of tiles: a K part has one tile, of 16 pairs of dimensions by 16 tokens, for each 32
+/// dimensions; a V part has one tile, of 8 pairs of tokens by 16 dimensions, for each 16 dimensions.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 namespace baton::cpu {
 namespace {
 
-/// Up to 32 rows, their words in steps: row r of step s is at data + r * stride + s * step_bytes.
+/// Up to 32 rows of words, in steps: row r of step s is at data + r * stride + s * step_bytes.
 struct TileRowsView {
   const std::byte* data;
   std::int64_t stride;
   std::int64_t step_bytes;
 };
 
-/// Shapes for n_rows rows of `word_bytes` bytes a step: sums in 0 to 3, rows in 4 and 5, storage from 6, or from 5
-/// where there are no more than 16 rows.
+/// Tile shapes for n_rows rows of `word_bytes` bytes per step: sums in registers 0 to 3, rows in 4 and 5, storage from
+/// 6 on, or from 5 on if there are at most 16 rows.
 inline TileShapes row_shapes(int n_rows, int word_bytes) {
   const int first = std::min(n_rows, kTileRows);
   const int rest = n_rows - first;
@@ -33,8 +33,8 @@ inline TileShapes row_shapes(int n_rows, int word_bytes) {
   return shapes;
 }
 
-/// out[r][16 c + i] = sum over steps of the rows' words times column i of the tile at storage(step, c), for up to 16
-/// rows and 4 columns of tiles. Out's rows are `out_stride` bytes apart.
+/// out[r][16 c + i] = sum over steps of row r's words times column i of the tile at storage(step, c), for up to 16
+/// rows and 4 columns of tiles. Rows of `out` are `out_stride` bytes apart.
 template <class T, class Storage>
 void multiply_sixteen(const TileRowsView& rows, int n_steps, int n_columns, const Storage& storage, std::int64_t storage_stride,
                       float* out, std::int64_t out_stride) {
@@ -90,14 +90,14 @@ void multiply_thirty_two(const TileRowsView& rows, int n_steps, int n_columns, c
   T::template store<3>(rest + kTileRowBytes, out_stride);
 }
 
-/// Each tile that is read fetches as much of what is read next, so that memory and tiles work at the same time.
+/// For each tile that is read, prefetches as many bytes of the next part, so that memory and tile unit work at the
+/// same time.
 inline void fetch_part(const std::byte* part, int n_bytes) {
 #pragma GCC unroll 16
   for (int line = 0; line < n_bytes; line += 64) __builtin_prefetch(part + line, 0, 2);
 }
 
-/// task.scores = the products of q and the keys, not scaled. head_dim must be a multiple of 32. Values are fetched
-/// meanwhile.
+/// task.scores = q times the keys, not scaled. head_dim must be a multiple of 32. Prefetches the values.
 template <class T>
 void score_by_tiles(const ChunkTask& task) {
   constexpr std::int64_t kScoreStride = kChunkTokens * 4;
@@ -117,10 +117,10 @@ void score_by_tiles(const ChunkTask& task) {
   }
 }
 
-/// task.chunk_o = the weights, bf16 one after the other, times the values. The keys ahead are fetched meanwhile.
+/// task.chunk_o = the weights (bf16, contiguous) times the values. Prefetches the next keys.
 template <class T>
 void value_by_tiles(const ChunkTask& task) {
-  constexpr int kPairBytes = kTileRowBytes / 2;  // of the 16 tokens of a tile
+  constexpr int kPairBytes = kTileRowBytes / 2;  // for the 16 tokens of a tile
   T::configure(row_shapes(task.n_rows, kPairBytes));
   const int n_steps = task.end_tile - task.first_tile;
   const TileRowsView rows{task.weights + task.first_tile * kPairBytes, kChunkTokens * 4, kPairBytes};

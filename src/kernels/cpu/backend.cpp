@@ -1,4 +1,4 @@
-/// The CPU backend: memory of the host, and each operation handed to the file that holds it.
+/// The CPU backend: host memory, and one file for each operation.
 #include "kernels/cpu/backend.h"
 
 #include <unistd.h>
@@ -35,7 +35,7 @@ std::string processor_name() {
   return "x86-64 processor";
 }
 
-/// MemAvailable, less if the control group allows less.
+/// MemAvailable, or less if the control group has a lower limit.
 std::int64_t free_bytes_of_host() {
   std::int64_t available = static_cast<std::int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   std::ifstream file("/proc/meminfo");
@@ -59,7 +59,7 @@ class CpuCapturedGraph final : public CapturedGraph {
   std::function<void()> operations_;
 };
 
-/// Copies at once, so that the operations may write anew.
+/// Copies at once, so that later operations may overwrite the source.
 class CpuReadback final : public AsyncReadback {
  public:
   explicit CpuReadback(std::size_t size_bytes) : bytes_(size_bytes) {}
@@ -104,8 +104,8 @@ BackendCapabilities CpuBackend::capabilities() const {
 
 BackendTuning CpuBackend::tuning() const {
   BackendTuning tuning;
-  // Per thread, as measured on Zen 4 (bench/results/cpu-attention.md): 20 GB/s of memory, 64 GB/s of cache, 200
-  // GFLOP/s of bf16 dot products.
+  // Per thread, measured on Zen 4 (bench/results/cpu-attention.md): 20 GB/s from memory, 64 GB/s from cache, 200
+  // GFLOP/s with bf16 dot products.
   const double n = parallel_.n_threads();
   AttentionCosts& costs = tuning.attention_costs;
   costs.n_workers = parallel_.n_threads();
@@ -116,8 +116,8 @@ BackendTuning CpuBackend::tuning() const {
   costs.partial_bytes_per_us = 15e3 * n;
   costs.item_us = 0.7;
   costs.row_tile = 64;
-  // Matmuls are as fast at this many rows as at any more, so prefill beside decodes loses nothing by it, and a step
-  // with decodes lasts a tenth of one with 2048 (bench/results/schedule.md).
+  // Matmuls reach their full rate at this many rows, so prefill beside decodes loses nothing by the limit, and a step
+  // with decodes takes a tenth of the time of one with 2048 rows (bench/results/schedule.md).
   tuning.prefill_rows = 128;
   return tuning;
 }
@@ -140,7 +140,7 @@ Result<std::unique_ptr<AsyncReadback>> CpuBackend::make_readback(std::size_t siz
   return std::make_unique<CpuReadback>(size_bytes);
 }
 
-/// Steps are read in place, so nothing is allocated; the bound holds as on a device.
+/// Steps are read in place, so nothing is allocated. The bound is enforced as on a device.
 Result<void> CpuBackend::reserve_steps(std::size_t size_bytes) {
   max_step_bytes_ = size_bytes;
   return {};

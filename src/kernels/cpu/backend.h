@@ -1,4 +1,4 @@
-/// The CPU backend: a product, and the executable specification of the CUDA one.
+/// The CPU backend: part of the product, and the executable specification of the CUDA backend.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace baton::cpu {
 
-/// Runs every operation when it is called, on the caller's threads. The executor keeps a step back until its results
-/// are asked for, so that planning stays a step ahead here as on a device.
+/// Runs every operation when it is called, on the caller's threads. The executor delays a step until its results are
+/// requested, so that planning is one step ahead here as on a device.
 class CpuBackend final : public Backend {
  public:
   static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);
@@ -30,7 +30,7 @@ class CpuBackend final : public Backend {
   Result<void> reserve_steps(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override {}
-  /// Keeps the function; replay calls it.
+  /// Stores the function; replay calls it.
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
@@ -57,7 +57,7 @@ class CpuBackend final : public Backend {
   CpuIsa isa_;
   Parallel parallel_;
   MatmulEngine products_;
-  std::size_t max_step_bytes_ = std::numeric_limits<std::size_t>::max();  ///< as reserved
+  std::size_t max_step_bytes_ = std::numeric_limits<std::size_t>::max();  ///< the bound set by reserve_steps
 };
 
 }  // namespace baton::cpu

@@ -1,4 +1,4 @@
-/// Biases behind products: the rows in parallel.
+/// Adds biases after matmuls, rows in parallel.
 #include "kernels/cpu/bias.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace baton::cpu {
 
 void add_bias(const Parallel& parallel, const TensorView& out, const ConstTensorView& bias) {
-  constexpr std::int64_t kGrain = 1 << 14;  // elements a thread adds at least
+  constexpr std::int64_t kGrain = 1 << 14;  // least number of elements for one thread
   const std::int64_t n = out.shape[1];
   parallel.for_ranges(out.shape[0], std::max<std::int64_t>(1, kGrain / n), [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> added(static_cast<std::size_t>(n));

@@ -1,4 +1,4 @@
-/// Collectives of the CPU backend, whose world is one rank.
+/// Collectives of the CPU backend, which has one rank.
 #pragma once
 
 #include "kernels/ops.h"

@@ -1,4 +1,4 @@
-/// Rows of float tensors as f32: the small conversions at the edges of kernels that compute in f32.
+/// Converts rows of float tensors to f32 and back, for kernels that compute in f32.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline void load_f32(const ConstTensorView& tensor, std::int64_t begin, std::int
   });
 }
 
-/// Rounds `n` f32 numbers into a float tensor from element `begin`.
+/// Rounds `n` f32 values to the dtype of a float tensor and stores them from element `begin` on.
 inline void store_f32(const float* in, std::int64_t n, const TensorView& tensor, std::int64_t begin) {
   visit_float(tensor.dtype, [&](auto zero) {
     using T = decltype(zero);

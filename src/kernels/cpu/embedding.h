@@ -1,5 +1,5 @@
-/// The edges of the decoder on the CPU: rows resolved against the slot table, tokens to vectors, rows chosen for
-/// logits.
+/// The operations before and after the layers on the CPU: rows resolved with the slot table, token embedding,
+/// selection of rows for logits.
 #pragma once
 
 #include "core/parallel.h"

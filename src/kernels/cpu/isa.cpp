@@ -1,4 +1,4 @@
-/// Asks the processor, and for AMX the kernel, for instruction sets.
+/// Detects the instruction sets of the processor and asks the kernel for AMX.
 #include "kernels/cpu/isa.h"
 
 #include <sys/syscall.h>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::array kAllSets{CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16, CpuIsa::amx_bf16};
 
-/// Whether the kernel lets this process use the tile registers. It saves them for a thread only after the process has
-/// asked, and it may refuse.
+/// Whether the kernel lets this process use the tile registers. The kernel saves them for a thread only after the
+/// process has asked, and it may refuse.
 bool is_tile_data_permitted() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM of <asm/prctl.h>, Linux 5.16
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA

@@ -1,4 +1,4 @@
-/// The instruction sets that the CPU kernels are written for, and which of them this process uses.
+/// The instruction sets that the CPU kernels are written for, and the choice of one for this process.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,13 @@
 
 namespace baton::cpu {
 
-/// Each includes those before it.
+/// Each one includes those above it.
 enum class CpuIsa {
   baseline,     ///< SSE2, which every x86-64 processor has
   avx2,         ///< AVX2 and FMA
   avx512,       ///< AVX-512 F, BW, VL and DQ
-  avx512_bf16,  ///< and the dot products of bf16 pairs
-  amx_bf16,     ///< and AMX: products of 16 x 32 tiles of bf16
+  avx512_bf16,  ///< also bf16 dot products
+  amx_bf16,     ///< also AMX: matmuls of 16 x 32 tiles of bf16
 };
 
 constexpr std::string_view to_string(CpuIsa isa) {
@@ -28,15 +28,15 @@ constexpr std::string_view to_string(CpuIsa isa) {
   return "unknown";
 }
 
-/// The instruction set named as to_string names it; nothing for another name.
+/// The instruction set with this name (see to_string); nothing for any other name.
 std::optional<CpuIsa> isa_from_name(std::string_view name);
 
-/// The best set this processor and its operating system offer. Asks the kernel for the tile registers of AMX, which a
-/// process may not use before: the set is amx_bf16 only if the kernel grants them.
+/// The best set that this processor and its operating system offer. Asks the kernel for the AMX tile registers, which
+/// a process must do before it uses them: the set is amx_bf16 only if the kernel grants them.
 CpuIsa best_cpu_isa();
 
-/// The set to use: what the environment variable BATON_CPU_ISA asks for, else the best. Fails for a name that does not
-/// exist (invalid_request) and for a set that the processor does not have (unsupported). Reads the environment at each
+/// The set to use: the one that the environment variable BATON_CPU_ISA names, otherwise the best. Errors:
+/// invalid_request for an unknown name, unsupported for a set that the processor lacks. Reads the environment at each
 /// call.
 Result<CpuIsa> detect_cpu_isa();
 

@@ -1,4 +1,4 @@
-/// The CPU's tiles of keys and values: memory, copies, and the way to and from the canonical form.
+/// The CPU's tiles of keys and values: memory, copies, and conversion to and from the canonical form.
 #include "kernels/cpu/kv_storage.h"
 
 #include <sys/mman.h>
@@ -19,14 +19,14 @@ std::size_t part_bytes(const KvShape& shape, std::int32_t dim) {
   return static_cast<std::size_t>(kTileTokens) * static_cast<std::size_t>(dim) * size_bytes(shape.dtype);
 }
 
-/// As a double, because a shape that no machine holds must not wrap round.
+/// In double, because the size of a shape that no machine can hold must not overflow.
 double storage_bytes(const KvShape& shape) {
   return static_cast<double>(part_bytes(shape, shape.head_dim) + part_bytes(shape, padded_v_dim(shape))) *
          (shape.block_len / kTileTokens) * shape.n_blocks * shape.n_kv_heads * shape.n_layers;
 }
 
-/// Where element `dim` of token `token` of a tile stands in its K part, in elements. Dimensions (tokens in V) that
-/// share a word are neighbours.
+/// Index of element `dim` of token `token` in the K part of its tile, in elements. Dimensions (in V: tokens) that
+/// share a word are adjacent.
 template <class T>
 constexpr std::size_t k_index(std::size_t token, std::size_t dim) {
   constexpr std::size_t n = 4 / sizeof(T);
@@ -38,7 +38,7 @@ constexpr std::size_t v_index(std::size_t token, std::size_t dim, std::size_t v_
   return (token / n * v_dim + dim) * n + token % n;
 }
 
-/// Calls body(T{}) with the storage's element type.
+/// Calls body(T{}) with T = the storage's element type.
 template <class Body>
 void visit_element(DType dtype, Body&& body) {
   if (dtype == DType::bf16) {
@@ -65,7 +65,7 @@ Result<std::unique_ptr<CpuKvStorage>> CpuKvStorage::make(const KvShape& shape) {
   const double wanted = storage_bytes(shape);
   const auto bytes =
       (static_cast<std::size_t>(std::min(wanted, kMostBytes)) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  // One huge page more than needed, so that the first one can be aligned; pages never touched take no memory.
+  // One extra huge page, so that the first one can be aligned; pages that are never touched take no memory.
   errno = ENOMEM;
   void* mapped = wanted > kMostBytes
                      ? MAP_FAILED
@@ -79,7 +79,7 @@ Result<std::unique_ptr<CpuKvStorage>> CpuKvStorage::make(const KvShape& shape) {
   if (skipped > 0) munmap(data, skipped);
   if (skipped < kHugePageBytes) munmap(data + skipped + bytes, kHugePageBytes - skipped);
   data += skipped;
-  madvise(data, bytes, MADV_HUGEPAGE);  // advice: a system without huge pages is slower and no less right
+  madvise(data, bytes, MADV_HUGEPAGE);  // a hint: without huge pages reads are slower but correct
   return std::unique_ptr<CpuKvStorage>(new CpuKvStorage(shape, data, bytes));
 }
 

@@ -1,4 +1,4 @@
-/// Keys and values in host memory, in tiles of 16 tokens that the vector units read without shuffles.
+/// Keys and values in host memory, in tiles of 16 tokens that vector units read without shuffles.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,22 @@
 
 namespace baton::cpu {
 
-/// Tokens in a tile; block_len is a multiple of it.
+/// Tokens of a tile; block_len is a multiple of it.
 inline constexpr std::int32_t kTileTokens = 16;
-/// The largest head_dim of the CPU's attention.
+/// The largest head_dim that the CPU's attention accepts.
 inline constexpr std::int32_t kMaxHeadDim = 256;
 
 /// [layer][KV head][block][tile of 16 tokens][K part, V part], each part a multiple of 64 bytes. v_dim is head_dim
-/// rounded up to 16; the padding is never read into a result.
+/// rounded up to a multiple of 16; the padding never affects a result.
 ///
 ///     f32   K part [head_dim][16 tokens]             V part [16 tokens][v_dim]
-///     bf16  K part [head_dim / 2][16 tokens][2]      V part [8][v_dim][2 tokens]      pairs begin at even dimensions and
-///     tokens
+///     bf16  K part [head_dim / 2][16 tokens][2]      V part [8][v_dim][2 tokens]
+/// Pairs begin at even dimensions and tokens.
 ///
 /// Thread: engine only; write_token may run in several threads for different (head, kv_index).
 class CpuKvStorage final : public KvStorage {
  public:
-  /// Fails for a dtype other than f32 and bf16 and a head_dim that is odd or over kMaxHeadDim (unsupported), and
-  /// without memory.
+  /// Errors: unsupported (a dtype other than f32 and bf16, an odd head_dim or one over kMaxHeadDim), out_of_memory.
   static Result<std::unique_ptr<CpuKvStorage>> make(const KvShape& shape);
   ~CpuKvStorage() override;
 
@@ -44,8 +43,8 @@ class CpuKvStorage final : public KvStorage {
   /// Bytes of one block of one head.
   std::size_t block_bytes() const { return block_bytes_; }
 
-  /// Stores one token's key and value, f32 [head_dim] each and rounded once, at `kv_index` = block * block_len +
-  /// offset.
+  /// Stores one token's key and value, f32 [head_dim] each, rounded once to the storage's dtype, at `kv_index` = block
+  /// * block_len + offset.
   void write_token(int layer, int kv_head, std::int64_t kv_index, const float* key, const float* value);
 
  private:

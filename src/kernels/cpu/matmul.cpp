@@ -1,9 +1,9 @@
-/// Matmuls on the CPU: which of oneDNN's GEMM, our skinny GEMM and our tile GEMM serves a number of rows.
+/// Matmuls on the CPU: chooses oneDNN's GEMM, our skinny GEMM or our tile GEMM for each number of rows.
 ///
-/// A weight is packed once, in the layout oneDNN prefers at 32 rows, and multiplied by primitives for a ladder of row
-/// counts made at load over that layout; a matmul of M rows runs on the next step of the ladder (rows of padding are
+/// A weight is packed once, in the layout that oneDNN prefers for 32 rows. At load oneDNN primitives are made over
+/// this layout for a ladder of row counts; a matmul of M rows uses the next step of the ladder (padding rows are
 /// multiplied and dropped). In batch-invariant mode the ladder has one step. Our own GEMMs read the same memory: the
-/// skinny one takes up to 32 rows, the one by AMX tiles any number. Each serves the row counts at which it was
+/// skinny GEMM takes up to 32 rows, the AMX tile GEMM any number. Each is used for the row counts at which it was
 /// measured to be faster.
 #include "kernels/cpu/matmul.h"
 
@@ -29,11 +29,11 @@ namespace baton::cpu {
 namespace {
 
 constexpr std::array<std::int64_t, 14> kLadder{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512};
-/// What multiplies.
+/// The implementations of a matmul.
 enum class Gemm { onednn, skinny, tiles };
 constexpr std::array<std::string_view, 3> kGemmNames{"onednn", "skinny", "tiles"};
-/// Row counts at which the GEMMs are measured. A step serves the counts above the step before it, the last all that
-/// are more; the skinny GEMM serves those up to kMaxSkinnyRows.
+/// Row counts at which the GEMMs are measured. A step covers the counts above the step before it, and the last step
+/// all larger counts; the skinny GEMM covers counts up to kMaxSkinnyRows only.
 constexpr std::array<std::int64_t, 9> kSteps{1, 2, 4, 8, 16, 24, kMaxSkinnyRows, 64, 256};
 /// The GEMM of each of kSteps.
 using Choice = std::array<Gemm, kSteps.size()>;
@@ -54,15 +54,15 @@ void flush_lines(std::byte* first, std::int64_t n_lines) {
   for (std::int64_t line = 0; line < n_lines; ++line) _mm_clflush(first + line * kLineBytes);
 }
 
-/// The same, many lines at a time: each _mm_clflush waits for the one before, 0.14 us on a Xeon.
+/// The same with clflushopt, which does not wait for the flush before it as clflush does (0.14 us each on a Xeon).
 __attribute__((target("clflushopt"))) void flush_lines_together(std::byte* first, std::int64_t n_lines) {
   for (std::int64_t line = 0; line < n_lines; ++line) _mm_clflushopt(first + line * kLineBytes);
   _mm_sfence();
 }
 
-/// Takes memory out of the caches, where the weights of a model have no place from one step to the next.
+/// Removes memory from the caches: between two steps of a model its weights do not stay there.
 void evict(const Parallel& parallel, CpuIsa isa, const Buffer& buffer) {
-  // Every processor with AVX-512 flushes many lines at a time.
+  // Every processor with AVX-512 has clflushopt.
   const auto flush = isa >= CpuIsa::avx512 ? flush_lines_together : flush_lines;
   parallel.for_ranges(static_cast<std::int64_t>(buffer.size_bytes()) / kLineBytes, 1024,
                       [&](std::int64_t begin, std::int64_t end) { flush(buffer.data() + begin * kLineBytes, end - begin); });
@@ -114,14 +114,14 @@ class MatmulEngine::Impl {
     return {kLadder.begin(), kLadder.end()};
   }
 
-  /// The rows of the product that serves `n_rows`: the next step of the ladder, or its last for more.
+  /// Row count of the oneDNN primitive for `n_rows`: the next step of the ladder, or its last step for more rows.
   std::int64_t step_for(std::int64_t n_rows) const {
     if (batch_invariant_) return kInvariantRows;
     const auto* step = std::lower_bound(kLadder.begin(), kLadder.end(), n_rows);
     return step == kLadder.end() ? kLadder.back() : *step;
   }
 
-  /// Multiplies the first rows of x, as many as one step of the ladder takes, and says how many.
+  /// Multiplies the first rows of x, as many as one step of the ladder takes. Returns their number.
   std::int64_t run_onednn(const ConstTensorView& x, const SlicedMatrix& matrix, const TensorView& out) {
     const std::int64_t step = step_for(x.shape[0]);
     const std::int64_t rows = std::min(step, x.shape[0]);
@@ -142,12 +142,12 @@ class MatmulEngine::Impl {
     return false;
   }
 
-  /// The GEMM of this many rows. Ours write f32 only.
+  /// The GEMM for this many rows. Our own GEMMs write f32 only.
   static Gemm gemm_for(const CpuMatrix& matrix, std::int64_t n_rows, DType out_dtype) {
     return out_dtype == DType::f32 ? matrix.choice[step_index(n_rows)] : Gemm::onednn;
   }
 
-  /// The same by a GEMM of ours. Rows of an odd number of bf16 go through a copy with a zero behind each.
+  /// Multiplies with one of our GEMMs. Rows with an odd number of bf16 values are copied and padded with a zero each.
   void run_own(Gemm gemm, const ConstTensorView& x, const CpuMatrix& matrix, const TensorView& out) {
     const std::int64_t stride = matrix.slices[0].panels.n_steps * 4;
     const std::int64_t row_bytes = matrix.k * static_cast<std::int64_t>(size_bytes(matrix.dtype));
@@ -168,8 +168,8 @@ class MatmulEngine::Impl {
     }
   }
 
-  /// Runs each GEMM over the first columns of the weight as they lie in memory, and chooses for each row count: one of
-  /// ours where it is faster than oneDNN.
+  /// Times each GEMM on the first columns of the weight in its packed layout, and chooses for each row count: one of
+  /// ours if it is faster than oneDNN.
   Result<Choice> measure(const ConstTensorView& weight, DType dtype, std::string_view name) {
     constexpr int kRuns = 3;
     constexpr double kWorthwhile = 0.98;
@@ -218,8 +218,9 @@ class MatmulEngine::Impl {
     return choice;
   }
 
-  /// Makes sure that rows have the same bits in any company. Tiles that won at oneDNN's only row count serve every
-  /// count; else ours serve what they won, as long as they have the bits of oneDNN's tile; else oneDNN alone must do.
+  /// Makes sure that the bits of a row do not depend on the other rows. If the tile GEMM is fastest at oneDNN's only
+  /// row count, it is used for all counts. Otherwise our GEMMs are used where they are faster, if they give the same
+  /// bits as oneDNN at its row count; if not, only oneDNN is used.
   Result<void> prove(CpuMatrix& matrix, std::string_view name) {
     if (matrix.choice[step_index(kInvariantRows)] == Gemm::tiles) matrix.choice.fill(Gemm::tiles);
     if (matrix.choice != Choice{}) {
@@ -230,8 +231,8 @@ class MatmulEngine::Impl {
     return compare_bits(matrix, name);
   }
 
-  /// Multiplies 2048 random rows, then the first of them in numbers from 1 to 256, then from another place of the
-  /// tile, and compares bits.
+  /// Multiplies 2048 random rows, then the first 1 to 256 of them, then 32 rows that begin elsewhere, and compares
+  /// bits.
   Result<void> compare_bits(const CpuMatrix& matrix, std::string_view name) {
     constexpr std::int64_t kRows = 2048;
     std::mt19937 random(1);
@@ -250,7 +251,7 @@ class MatmulEngine::Impl {
     std::vector<float> expected(static_cast<std::size_t>(kRows * matrix.n));
     std::vector<float> got(static_cast<std::size_t>(256 * matrix.n));
     multiply({all, &matrix, view_of(std::span(expected), {kRows, matrix.n})});
-    // Tiles are filled from 1 to 32 rows by every count up to 32; larger counts repeat whole tiles.
+    // Counts up to 32 fill tiles with every number of rows from 1 to 32; larger counts repeat whole tiles.
     std::vector<std::pair<std::int64_t, std::int64_t>> runs;  // first row, rows
     for (std::int64_t rows = 1; rows <= kInvariantRows; ++rows) runs.emplace_back(0, rows);
     for (const std::int64_t rows : {33, 64, 100, 255, 256}) runs.emplace_back(0, rows);
@@ -271,7 +272,7 @@ class MatmulEngine::Impl {
   bool batch_invariant_;
   OneDnn onednn_;
   std::vector<SkinnyGemmTask> tasks_;
-  std::map<MatrixShape, Choice> choice_of_;  ///< as measured and, in batch-invariant mode, proven
+  std::map<MatrixShape, Choice> choice_of_;  ///< measured and, in batch-invariant mode, tested
   std::vector<std::byte> padded_x_;
 };
 

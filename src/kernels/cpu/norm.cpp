@@ -1,4 +1,4 @@
-/// Norms on the CPU: rows in parallel, each in f32.
+/// Norms on the CPU: computed in f32, rows in parallel.
 #include "kernels/cpu/norm.h"
 
 #include <cmath>
@@ -10,10 +10,10 @@
 namespace baton::cpu {
 namespace {
 
-/// Rows a thread takes at least.
+/// Least number of rows for one thread.
 constexpr std::int64_t kGrain = 4;
 
-/// Adds row `r` of the deltas that there are to `x`. `row` and `second` have room for a row.
+/// Adds row `r` of the deltas that have data to `x`. `row` and `second` have room for one row.
 template <class Args>
 void add_deltas(const Args& args, std::int64_t r, float* x, std::vector<float>& row, std::vector<float>& second) {
   const std::int64_t d = args.x.shape[1];

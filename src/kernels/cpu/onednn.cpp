@@ -1,4 +1,4 @@
-/// The only file that sees oneDNN, and OpenMP, which is oneDNN's.
+/// The only file that includes oneDNN, and OpenMP, which oneDNN uses.
 #include "kernels/cpu/onednn.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 using dnnl::memory;
 
-/// The number of rows whose preferred layout a weight is packed in (measured as the best over all).
+/// Weights are packed in the layout that oneDNN prefers for this many rows (measured as the best for all row counts).
 constexpr std::int64_t kPackingRows = 32;
 
 memory::data_type dnnl_type(DType dtype) {
@@ -36,11 +36,12 @@ memory::desc row_major(std::int64_t rows, std::int64_t columns, DType dtype) {
   return {{rows, columns}, dnnl_type(dtype), memory::format_tag::ab};
 }
 
-/// oneDNN's products on the calling thread alone: what it makes and runs after this asks OpenMP for no others.
+/// Makes oneDNN run on the calling thread only: primitives that are created and run after this call start no other
+/// threads.
 void use_one_thread() { omp_set_num_threads(1); }
 
-/// A product whose scratch memory is given to each run, so that several threads can run it. oneDNN 2 describes an
-/// operation in two steps and oneDNN 3 in one.
+/// A matmul whose scratch memory is passed to each run, so that several threads can run it. oneDNN 2 creates the
+/// description in two steps, oneDNN 3 in one.
 dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& x, const memory::desc& weight,
                                       const memory::desc& out) {
   dnnl::primitive_attr attributes;
@@ -56,9 +57,9 @@ bool is_reference(const dnnl::matmul::primitive_desc& description) {
   return std::string_view(description.impl_info_str()).find("ref") != std::string_view::npos;
 }
 
-/// Whole panels a slice: as many as leave the threads equal shares, with three to eight slices for each so that one
-/// that is held up leaves its slices to the others. The columns of the last panel, if they do not fill it, belong to
-/// the last slice.
+/// Number of whole panels in a slice. It gives all threads equal shares, with three to eight slices for each thread,
+/// so that a delayed thread leaves slices to the others. If n does not fill the last panel, its columns belong to the
+/// last slice.
 std::int64_t panels_a_slice(std::int64_t n_panels, int n_threads) {
   if (n_threads == 1) return n_panels;
   const auto per_thread = [&](std::int64_t n) { return std::max<std::int64_t>(1, n_panels / (n * n_threads)); };
@@ -85,13 +86,13 @@ std::vector<WeightSlice> cut(std::int64_t n, int n_threads) {
   return slices;
 }
 
-/// oneDNN's layout of 64-column panels, which our products read too.
+/// oneDNN's layout of 64-column panels, which our GEMMs read too.
 memory::format_tag panel_tag(DType dtype) {
   return dtype == DType::bf16 ? memory::format_tag::BA16a64b2a : memory::format_tag::BA16a64b;
 }
 
-/// The layout of a slice as panels, if it is one of those: blocks of 64 columns (with AVX-512), or rows one after the
-/// other.
+/// The panels of a slice, if its layout has panels: blocks of 64 columns (with AVX-512), or plain rows. Otherwise
+/// without data.
 PanelMatrix panels_of(const std::byte* data, const memory::desc& packed, std::int64_t n, std::int64_t k, DType dtype) {
   const auto is = [&](memory::format_tag tag) { return packed == memory::desc({k, n}, dnnl_type(dtype), tag); };
   const std::int64_t per_word = dtype == DType::bf16 ? 2 : 1;
@@ -106,17 +107,17 @@ PanelMatrix panels_of(const std::byte* data, const memory::desc& packed, std::in
   return panels;
 }
 
-/// What one primitive is made for: rows, columns of a slice, k, dtype, out dtype.
+/// Parameters of one primitive: rows, columns of a slice, k, dtype, out dtype.
 using MatmulKey = std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, DType>;
 
-/// What a thread has of its own while it runs a product.
+/// Objects that a thread uses for itself while it runs a matmul.
 struct Lane {
   struct alignas(64) Line {
     std::array<std::byte, 64> bytes;
   };
   using Lines = std::vector<Line>;
 
-  /// Memory of at least `size` bytes in `lines`.
+  /// Returns memory of at least `size` bytes in `lines`.
   static std::byte* grow(Lines& lines, std::size_t size) {
     const std::size_t n_lines = (size + sizeof(Line) - 1) / sizeof(Line);
     if (lines.size() < n_lines) lines.resize(n_lines);
@@ -124,8 +125,8 @@ struct Lane {
   }
 
   dnnl::stream stream;
-  Lines scratch;  ///< oneDNN's
-  Lines out;      ///< of a slice
+  Lines scratch;  ///< for oneDNN
+  Lines out;      ///< output of a slice
 };
 
 }  // namespace
@@ -145,7 +146,7 @@ bool limit_matmul_isa(CpuIsa isa) {
 }
 
 struct SlicedMatrix::Layouts {
-  std::vector<memory> of_slice;  ///< each seen as [k, n]
+  std::vector<memory> of_slice;  ///< the packed data of each slice as [k, n]
 };
 
 SlicedMatrix::SlicedMatrix() : layouts(std::make_unique<Layouts>()) {}
@@ -189,7 +190,8 @@ class OneDnn::Impl {
     return {};
   }
 
-  /// Each slice's product goes to memory of its own, for oneDNN writes whole rows; fewer rows come from a padded copy.
+  /// Each slice's output goes to a buffer of its own, because oneDNN writes whole rows. If x has fewer rows, a padded
+  /// copy is multiplied.
   void multiply(std::int64_t rows, const ConstTensorView& x, const SlicedMatrix& matrix, const TensorView& out) {
     check(x.shape[0] <= rows, "OneDnn: more rows than the matmul has");
     const bool pads = x.shape[0] < rows;
@@ -224,7 +226,7 @@ class OneDnn::Impl {
     memory::desc scratch;
   };
 
-  /// Gives each slice its layout; false if oneDNN has only reference code.
+  /// Chooses the layout of each slice. Returns false if oneDNN has only reference code.
   bool describe_slices(SlicedMatrix& matrix) const {
     const auto preferred = [&](std::int64_t n) {
       const memory::desc any({matrix.k, n}, dnnl_type(matrix.dtype), memory::format_tag::any);
@@ -247,7 +249,7 @@ class OneDnn::Impl {
     std::size_t size = 0;
     const auto whole_lines = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
     for (const memory& slice : matrix.layouts->of_slice) size += whole_lines(slice.get_desc().get_size());
-    // Our products read whole panels, at the end of the last row too.
+    // Our GEMMs read whole panels, also beyond the end of the last row.
     BATON_TRY(matrix.buffer, allocate_pages(size + kStepBytes));
     matrix.size_bytes = matrix.buffer.size_bytes();
     std::byte* at = matrix.buffer.data();
@@ -273,7 +275,7 @@ class OneDnn::Impl {
     });
   }
 
-  /// Runs body(slice, lane) for all slices, several at a time. What oneDNN throws there is thrown here.
+  /// Runs body(slice, lane) for all slices, several in parallel. Rethrows what oneDNN throws there.
   template <class Body>
   void for_slices(const SlicedMatrix& matrix, const Body& body) {
     std::vector<std::exception_ptr> failures(matrix.slices.size());
@@ -290,7 +292,7 @@ class OneDnn::Impl {
       if (failure != nullptr) std::rethrow_exception(failure);
   }
 
-  /// A copy of x with zeros behind it, `size` bytes in all.
+  /// A copy of x, padded with zeros to `size` bytes.
   const std::byte* padded(const ConstTensorView& x, std::size_t size) {
     if (padded_x_.size() < size) padded_x_.resize(size);
     std::memcpy(padded_x_.data(), x.data, x.size_bytes());
@@ -307,7 +309,7 @@ class OneDnn::Impl {
 
 namespace {
 
-/// Runs what may throw oneDNN's errors about a weight, and makes a result of them.
+/// Calls a function that may throw oneDNN's errors and converts them to a Result that names the weight.
 template <class Body>
 Result<void> guarded(const SlicedMatrix& matrix, std::string_view name, const Body& body) {
   use_one_thread();

@@ -1,6 +1,6 @@
-/// oneDNN's products, over weights that lie in slices of their columns n. Slices are what the threads of a thread pool
-/// share out: oneDNN itself runs on one thread for each, so that no other threads than the thread pool's work
-/// (core/parallel.h), and none waits for another inside a product.
+/// Matmuls by oneDNN, over weights that are cut into slices of their columns n. The threads of the thread pool share
+/// the slices. oneDNN itself uses one thread for each slice, so it starts no threads beside the thread pool
+/// (core/parallel.h), and no thread waits for another inside a matmul.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@
 
 namespace baton::cpu {
 
-/// Keeps oneDNN to the instruction set, before its first use in the process; later calls with another set have no
-/// effect, which the result says (false).
+/// Limits oneDNN to the instruction set. Must be called before oneDNN is first used in the process. Returns false if
+/// an earlier call set another limit, which then stays.
 bool limit_matmul_isa(CpuIsa isa);
 
 /// Columns [first, first + n) of a weight.
 struct WeightSlice {
   std::int64_t first = 0;
   std::int64_t n = 0;
-  PanelMatrix panels;  ///< the memory as our own products read it; without data if oneDNN's layout is another
+  PanelMatrix panels;  ///< the memory as our GEMMs read it; without data if it is no panel layout
 };
 
-/// A weight in the layout oneDNN prefers at 32 rows, slice behind slice.
+/// A weight in the layout that oneDNN prefers for 32 rows, one slice after the other.
 class SlicedMatrix : public PackedMatrix {
  public:
   SlicedMatrix();
@@ -37,26 +37,26 @@ class SlicedMatrix : public PackedMatrix {
   Buffer buffer;
   std::vector<WeightSlice> slices;
   struct Layouts;
-  std::unique_ptr<Layouts> layouts;  ///< oneDNN's view of the slices
+  std::unique_ptr<Layouts> layouts;  ///< the slices as oneDNN describes them
 };
 
-/// Packs and multiplies. Thread: engine only.
+/// Packs weights and multiplies by them. Thread: engine only.
 class OneDnn {
  public:
-  /// Parallel is kept by reference and must outlive this object.
+  /// `parallel` is kept by reference and must outlive this object.
   explicit OneDnn(const Parallel& parallel);
   ~OneDnn();
   OneDnn(const OneDnn&) = delete;
   OneDnn& operator=(const OneDnn&) = delete;
 
-  /// Packs [n, k] for x of `dtype` into `matrix`. Errors name the weight: unsupported where oneDNN has only reference
-  /// code, out_of_memory.
+  /// Packs [n, k] for x of `dtype` into `matrix`. Errors name the weight: unsupported (oneDNN has only reference
+  /// code), out_of_memory.
   Result<void> pack(ConstTensorView weight, DType dtype, std::string_view name, SlicedMatrix& matrix);
 
-  /// Makes the products of exactly `rows` rows. Errors as above.
+  /// Prepares matmuls of exactly `rows` rows. Errors as for pack.
   Result<void> make_products(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name);
 
-  /// out = x W^T by the products of `rows` rows, which is x's number of rows or more: zeros are multiplied with and
+  /// out = x W^T, with matmuls prepared for `rows` rows. x may have fewer rows: zeros are added and their results
   /// dropped.
   void multiply(std::int64_t rows, const ConstTensorView& x, const SlicedMatrix& matrix, const TensorView& out);
 

@@ -1,4 +1,4 @@
-/// Anonymous mappings, aligned to huge pages.
+/// Anonymous memory mappings, aligned to huge pages.
 #include "kernels/cpu/pages.h"
 
 #include <sys/mman.h>
@@ -33,7 +33,7 @@ Result<Buffer> allocate_pages(std::size_t size_bytes) {
     if (skipped > 0) munmap(data, skipped);
     data += skipped;
     if (mapped > skipped + kept) munmap(data + kept, mapped - skipped - kept);
-    madvise(data, kept, MADV_HUGEPAGE);  // advice: a system without huge pages is slower and no less right
+    madvise(data, kept, MADV_HUGEPAGE);  // a hint: without huge pages reads are slower but correct
   }
   return Buffer(data, kept, [](std::byte* start, std::size_t size) { munmap(start, size); });
 }

@@ -1,4 +1,4 @@
-/// Rotates each row's heads in f32, rounds queries to q's dtype and keys and values to the storage's.
+/// Rotates each row's heads in f32 and rounds queries to q's dtype, keys and values to the storage's dtype.
 #include "kernels/cpu/rope_append.h"
 
 #include <array>
@@ -8,7 +8,7 @@
 namespace baton::cpu {
 namespace {
 
-/// The head at `from` in f32, rotated by the angles of one position.
+/// Loads the head at `from` as f32 and rotates it by the angles of one position.
 template <class T>
 void rotate(const T* from, const float* cos, const float* sin, int half, int head_dim, float* to) {
   for (int i = 0; i < half; ++i) {

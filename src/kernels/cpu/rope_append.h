@@ -1,4 +1,4 @@
-/// Rotation of queries and keys and the writing of keys and values on the CPU.
+/// Rotates queries and keys and stores keys and values on the CPU.
 #pragma once
 
 #include "core/parallel.h"

@@ -6,7 +6,7 @@
 
 #include "kernels/formulas.h"
 
-// Highway's order, which is not the alphabet's: foreach_target includes this file once for each instruction set.
+// The order of includes is Highway's: foreach_target includes this file once for each instruction set.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_math.cpp"
@@ -77,7 +77,7 @@ void SiluTimes(const float* gate, const float* up, std::int64_t n, float* out) {
   std::int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto g = hn::LoadU(d, gate + i);
-    // exp is defined for what f32 can hold only; behind that the quotient is 0 all the same.
+    // Larger arguments would overflow exp in f32; the quotient is 0 for them anyway.
     const auto silu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Min(hn::Neg(g), hn::Set(d, 89.0f)))));
     hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
   }
@@ -85,8 +85,8 @@ void SiluTimes(const float* gate, const float* up, std::int64_t n, float* out) {
 }
 
 /// x (1 - e) for x >= 0 and x e below, with e = erfc(|x| / sqrt(2)) / 2 = exp(-x^2 / 2) t P(t) / 2 and t = 1 / (1 +
-/// 0.3 |x| / sqrt(2)). P is a fit of ours over |x| / sqrt(2) in [0, 9.5], where erfc leaves f32: its relative error
-/// is 2e-8.
+/// 0.3 |x| / sqrt(2)). P is our own fit for |x| / sqrt(2) in [0, 9.5], beyond which erfc underflows in f32. Its
+/// relative error is 2e-8.
 template <class D, class V>
 V Gelu(D d, V x) {
   constexpr float kFit[] = {0.16918962f, 0.17069201f, 0.14848192f, 0.21443817f, -0.0936355f,
@@ -105,12 +105,12 @@ template <class D, class V>
 V GeluTanh(D d, V x) {
   constexpr float kTwiceRootOfTwoOverPi = 1.5957691f;
   const auto cubic = hn::MulAdd(hn::Mul(hn::Mul(x, x), x), hn::Set(d, 0.044715f), x);
-  // As in SiluTimes.
+  // The limit is the one of SiluTimes.
   const auto y = hn::Min(hn::Mul(cubic, hn::Set(d, -kTwiceRootOfTwoOverPi)), hn::Set(d, 89.0f));
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, y)));
 }
 
-/// x[i] = function(x[i]); the end of the row goes through a vector of its own.
+/// x[i] = function(x[i]). The end of the row is processed in a vector of its own.
 template <class Function>
 void Transform(float* x, std::int64_t n, Function function) {
   const F32 d;
@@ -159,7 +159,8 @@ MaxAndNan FindMaxAndNan(const float* x, std::int64_t n) {
 double SumOfExp(const float* x, std::int64_t n, float shift, float scale) {
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  // Blocks of f32 sums joined in double keep the error flat over vocabularies of 100,000 and more.
+  // Blocks are summed in f32 and joined in double, so that the error does not grow with vocabularies of 100,000 and
+  // more.
   constexpr std::int64_t kBlock = 4096;
   double total = 0;
   std::int64_t i = 0;
@@ -212,7 +213,7 @@ std::int64_t Collect(const float* logits, std::int64_t n, float least, float* ke
   return n_kept;
 }
 
-/// The largest score so far; ids come in ascending order, so that the smaller one stays on a tie.
+/// The largest score so far. Ids come in ascending order, so the smaller id stays on a tie.
 struct Loudest {
   std::int32_t id = -1;
   float score = -std::numeric_limits<float>::infinity();
@@ -236,8 +237,8 @@ std::int32_t GumbelArgmax(const float* logits, std::int32_t n, float max, float 
   return loudest.id;
 }
 #else
-/// bits_of_four_tokens for as many neighbouring counters as there are lanes, from `first` on: the random numbers of
-/// each, in the order of ids. Lanes are 64 bits wide for their products; what stands over 32 bits means nothing.
+/// bits_of_four_tokens for as many consecutive counters as there are lanes, from `first` on: writes the random numbers
+/// of each, in the order of ids. Lanes are 64 bits wide for the multiplications; bits above the lower 32 are ignored.
 void BitsOfTokens(std::uint64_t seed, std::int32_t n_generated, std::int32_t first, std::uint32_t* bits) {
   const hn::ScalableTag<std::uint64_t> d;
   const hn::Repartition<std::uint32_t, decltype(d)> d32;
@@ -280,7 +281,8 @@ std::int32_t GumbelArgmax(const float* logits, std::int32_t n, float max, float 
       const std::int32_t id = first + i;
       const std::int32_t n_here = n - id < lanes ? n - id : lanes;
       if (n_here == lanes) {
-        // noise = -log(-log(u)) < -log(1 - u): most tokens cannot win by that, and need no logarithms of their own.
+        // noise = -log(-log(u)) < -log(1 - u): for most tokens this bound shows that they cannot win, without two
+        // logarithms.
         const auto number = hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<9>(hn::Load(du, bits + i))));
         const auto rest = hn::Mul(hn::Sub(hn::Set(d, 8388607.5f), number), hn::Set(d, 0x1p-23f));
         const auto most = hn::Sub(hn::Set(d, 0.01f), hn::Log(d, rest));

@@ -22,24 +22,24 @@ void gelu_of(float* x, std::int64_t n);
 void gelu_tanh_of(float* x, std::int64_t n);
 
 struct MaxAndNan {
-  float max;  ///< over the numbers that are not NaN; -infinity if there is none
+  float max;  ///< of the numbers that are not NaN; -infinity if there are none
   bool has_nan;
 };
 MaxAndNan max_and_nan(const float* x, std::int64_t n);
 /// Sum of exp((x[i] - shift) * scale).
 double sum_of_exp(const float* x, std::int64_t n, float shift, float scale);
 
-/// out[b] = the largest of x[b * kMaxBlock .. (b + 1) * kMaxBlock), the last block as long as it is.
+/// out[b] = the maximum of x[b * kMaxBlock .. (b + 1) * kMaxBlock); the last block may be shorter.
 inline constexpr std::int64_t kMaxBlock = 64;
 void max_of_blocks(const float* x, std::int64_t n, float* out);
 
-/// Writes the logits of at least `least`, and their ids, in the order of ids; returns how many. `kept` and `ids` need
-/// room for n and kCollectRoom more.
+/// Writes the logits of at least `least`, and their ids, in the order of ids. Returns their number. `kept` and `ids`
+/// need room for n + kCollectRoom elements.
 inline constexpr std::int64_t kCollectRoom = 64;
 std::int64_t collect(const float* logits, std::int64_t n, float least, float* kept, std::int32_t* ids);
 
-/// The id with the largest (logits[id] - max) * scale + gumbel_noise(seed, n_generated, id), the smaller one on a tie,
-/// and the score computed as in scalar code; -1 if all logits are -infinity. `max` is the largest logit.
+/// The id with the largest (logits[id] - max) * scale + gumbel_noise(seed, n_generated, id), the smaller one on a tie;
+/// -1 if all logits are -infinity. Scores have the same bits as in scalar code. `max` is the largest logit.
 std::int32_t gumbel_argmax(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
                            std::int32_t n_generated);
 

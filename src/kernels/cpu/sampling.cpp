@@ -1,5 +1,5 @@
-/// Sampling on the CPU: orders in parallel. Candidates are cut to a short list before anything is sorted or any noise
-/// is drawn.
+/// Sampling on the CPU, samples in parallel. The candidates are reduced to a short list before any sorting or Gumbel
+/// noise.
 #include "kernels/cpu/sampling.h"
 
 #include <algorithm>
@@ -20,13 +20,13 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 struct Candidate {
   float logit;
   TokenId id;
-  float mass = 0;  ///< its probability times the row's total, where somebody weighed it
+  float mass = 0;  ///< its probability times the row's total; set by weigh()
 };
 
 /// Larger logit first, the smaller id on a tie.
 bool is_more_likely(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
 
-/// The lists of a step that its samples point into.
+/// The lists of a step that its samples refer to.
 struct Lists {
   std::span<const TokenCount> counts;
   std::span<const TokenBias> biases;
@@ -41,23 +41,23 @@ struct Lists {
   }
 };
 
-/// Memory of a thread, kept from sample to sample.
+/// Memory of one thread, reused for every sample.
 struct Scratch {
-  std::vector<TokenBias> originals;  ///< logits as they came, of tokens whose logit was changed, the first entry of an id
+  std::vector<TokenBias> originals;  ///< logits before changes; an id's first entry counts
   std::vector<Candidate> candidates;
-  std::vector<float> kept;  ///< the logits of a collect, and their ids
+  std::vector<float> kept;  ///< results of a collect: logits and ids
   std::vector<TokenId> ids;
-  std::vector<float> maxima;  ///< of a row's blocks, the larger ones first as far as somebody looked
+  std::vector<float> maxima;  ///< of a row's blocks; partly sorted, larger ones first
 };
 
-/// One row of logits in the making.
+/// One row of logits during sampling.
 struct Logits {
   float* values;
   std::int32_t n;
-  float max;  ///< of the values as they are now
+  float max;  ///< the current maximum of the values
 };
 
-/// Makes the tokens with a logit of at least `least` the candidates.
+/// Makes all tokens with a logit of at least `least` candidates.
 void take_from(const Logits& logits, float least, Scratch& scratch) {
   const auto room = static_cast<std::size_t>(logits.n + kCollectRoom);
   if (scratch.kept.size() < room) {
@@ -71,15 +71,15 @@ void take_from(const Logits& logits, float least, Scratch& scratch) {
 
 constexpr float kLeastFinite = std::numeric_limits<float>::lowest();
 
-/// Finds the maximum of each block of the row. At least n tokens have the n-th largest of these or more: a bound for
-/// the n most likely ones, for one pass over the row.
+/// Computes the maximum of each block of the row. The n-th largest of these maxima is a lower bound for the n-th
+/// largest logit, so one pass over the row finds the n most likely tokens.
 void find_maxima(const Logits& logits, Scratch& scratch) {
   scratch.maxima.resize(static_cast<std::size_t>((logits.n + kMaxBlock - 1) / kMaxBlock));
   max_of_blocks(logits.values, logits.n, scratch.maxima.data());
 }
 
-/// After find_maxima: makes at least the `n` most likely tokens the candidates, and usually not many more; true if
-/// these are all that may be chosen.
+/// After find_maxima: makes at least the `n` most likely tokens candidates, and usually not many more. Returns true if
+/// these are all tokens that may be chosen.
 bool take_most_likely(const Logits& logits, std::int64_t n, Scratch& scratch) {
   float least = kLeastFinite;
   if (n <= std::ssize(scratch.maxima)) {
@@ -91,7 +91,7 @@ bool take_most_likely(const Logits& logits, std::int64_t n, Scratch& scratch) {
   return least == kLeastFinite;
 }
 
-/// Applies biases, penalties and what is forbidden in place, and keeps what was there.
+/// Applies biases, penalties and bans in place and saves the original logits.
 class Adjuster {
  public:
   Adjuster(Logits& logits, std::vector<TokenBias>& originals) : logits_(logits), originals_(originals) { originals_.clear(); }
@@ -145,7 +145,7 @@ class Adjuster {
   bool is_max_lost_ = false;
 };
 
-/// Chooses among the tokens of one row by chance.
+/// Samples a token of one row.
 class Draw {
  public:
   Draw(const Logits& logits, const SamplingMetadata& sampling, std::int32_t n_generated, Scratch& scratch)
@@ -163,13 +163,13 @@ class Draw {
       return from_candidates();
     }
     if (sampling_.min_p > 0) {
-      constexpr float kRounding = 1e-3f;  // the exact cut comes after
+      constexpr float kRounding = 1e-3f;  // the exact cut follows
       take_from(logits_, std::max(kLeastFinite, logits_.max + (least_scaled_ - kRounding) / scale_), scratch_);
       return from_candidates();
     }
     if (sampling_.top_p >= 1)
       return gumbel_argmax(logits_.values, logits_.n, logits_.max, scale_, sampling_.seed, n_generated_);
-    // A nucleus is usually small: look at ever more of the most likely until the mass is there.
+    // A nucleus is usually small: take more and more of the most likely tokens until their mass suffices.
     const double total = sum_of_exp(logits_.values, logits_.n, logits_.max, scale_);
     find_maxima(logits_, scratch_);
     const std::int64_t n_blocks = std::ssize(scratch_.maxima);
@@ -180,7 +180,7 @@ class Draw {
       return loudest();
     }
   }
-  /// From scratch.candidates, which hold all that may be left.
+  /// Samples from scratch.candidates, which must include every token that may be left.
   TokenId from_candidates() {
     cut_min_p();
     cut_top_k();
@@ -191,7 +191,7 @@ class Draw {
  private:
   float scaled(float logit) const { return (logit - logits_.max) * scale_; }
   bool reaches_min_p(float logit) const { return scaled(logit) >= least_scaled_; }
-  /// Gives each candidate its mass; the sum.
+  /// Sets the mass of each candidate. Returns their sum.
   double weigh() {
     for (Candidate& candidate : scratch_.candidates) candidate.mass = std::exp(scaled(candidate.logit));
     return mass_of(scratch_.candidates);
@@ -211,13 +211,14 @@ class Draw {
     std::ranges::nth_element(candidates, candidates.begin() + k, is_more_likely);
     candidates.resize(static_cast<std::size_t>(k));
   }
-  /// Cuts weighed candidates to the fewest most likely whose mass reaches top_p of `total`; all stay if it does not.
+  /// Reduces weighed candidates to the fewest most likely ones whose mass reaches top_p of `total`; keeps all if it
+  /// does not.
   void cut_top_p(double total) {
     const std::span<Candidate> all(scratch_.candidates);
     const double wanted = static_cast<double>(sampling_.top_p) * total;
-    // Halves the part that the last of them is in until it is short enough to sort.
+    // Halves the range that contains the last token of the nucleus until it is short enough to sort.
     constexpr std::size_t kSorted = 16;
-    double mass = 0;  // of what is before `begin`
+    double mass = 0;  // of the candidates before `begin`
     std::size_t begin = 0;
     std::size_t end = all.size();
     while (end - begin > kSorted) {
@@ -258,11 +259,11 @@ class Draw {
   const SamplingMetadata& sampling_;
   std::int32_t n_generated_;
   float scale_;
-  float least_scaled_;  ///< of what min_p leaves
+  float least_scaled_;  ///< the least scaled logit that min_p keeps
   Scratch& scratch_;
 };
 
-/// The n most likely tokens and their log-probabilities, most likely first.
+/// Fills in the n most likely tokens and their log-probabilities, most likely first.
 void fill_top(const Logits& logits, std::int32_t n, double log_sum_exp, Scratch& scratch, SampleResult& result) {
   find_maxima(logits, scratch);
   take_most_likely(logits, n, scratch);
@@ -286,7 +287,7 @@ void score(const Logits& logits, const SamplingMetadata& sampling, double log_su
                         std::count_if(logits.values, logits.values + logits.n, [&](float other) { return other > logit; }));
 }
 
-/// The token, or -1 if all are forbidden.
+/// Chooses the token; -1 if all are forbidden.
 TokenId choose(const Logits& logits, const SamplingMetadata& sampling, const Lists& lists, std::int32_t n_generated,
                Scratch& scratch) {
   if (sampling.allowed.count == 0) {

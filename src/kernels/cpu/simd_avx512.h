@@ -1,4 +1,4 @@
-/// AVX-512 as the chunk kernel sees it. Included only by files compiled for it.
+/// AVX-512 for the chunk kernel. Included only by files compiled for it.
 #pragma once
 
 #include <immintrin.h>

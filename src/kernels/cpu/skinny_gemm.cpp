@@ -1,4 +1,4 @@
-/// Chooses the kernel and cuts a product into parts.
+/// Chooses the skinny GEMM's kernel and cuts a matmul into parts.
 #include "kernels/cpu/skinny_gemm.h"
 
 #include <algorithm>

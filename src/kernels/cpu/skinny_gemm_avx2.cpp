@@ -1,4 +1,4 @@
-/// Products of few rows with AVX2 and FMA.
+/// The skinny GEMM with AVX2 and FMA.
 #include <immintrin.h>
 
 #include "kernels/cpu/skinny_gemm_kernel.h"

@@ -1,4 +1,4 @@
-/// Products of few rows with AVX-512.
+/// The skinny GEMM with AVX-512.
 #include "kernels/cpu/skinny_gemm_avx512.h"
 #include "kernels/cpu/skinny_gemm_kernel.h"
 

@@ -1,4 +1,4 @@
-/// What the AVX-512 files of the products of few rows have in common. Included only by those.
+/// The parts that the AVX-512 files of the skinny GEMM have in common. Included only by those.
 #pragma once
 
 #include <immintrin.h>
@@ -6,7 +6,7 @@
 namespace baton::cpu {
 namespace {
 
-/// Sums in registers of 16 f32.
+/// Sums in vectors of 16 f32.
 struct Avx512Sums {
   using Sum = __m512;
   static constexpr int kLanes = 16;

@@ -1,4 +1,4 @@
-/// Products of few rows with SSE2, which every x86-64 processor has.
+/// The skinny GEMM with SSE2, which every x86-64 processor has.
 #include <emmintrin.h>
 
 #include "kernels/cpu/skinny_gemm_kernel.h"

@@ -1,4 +1,4 @@
-/// Products of few rows with AVX-512's dot products of bf16 pairs.
+/// The skinny GEMM with AVX-512's bf16 dot products.
 #include "kernels/cpu/skinny_gemm_avx512.h"
 #include "kernels/cpu/skinny_gemm_kernel.h"
 

@@ -1,5 +1,5 @@
-/// The product of few rows, written once for every instruction set. Included only by the files compiled for one, each
-/// of which gives its own Products: what a vector of words is and how two are multiplied.
+/// The skinny GEMM, written once for all instruction sets. Included only by files compiled for one instruction set.
+/// Each of them provides its own Products class: the vector of words, and how two are multiplied.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 namespace baton::cpu {
 namespace {
 
-/// Steps after which the next group of rows reads them again, from the L2: 64 KB, best of 32 to 256 on Zen 4
-/// (bench/results/cpu-products.md).
+/// Number of steps after which the next group of rows reads the same steps again, from the second-level cache: 64 KB,
+/// the best of 32 to 256 on Zen 4 (bench/results/cpu-products.md).
 constexpr std::int64_t kBlockSteps = 256;
-/// The same where steps of a panel are far apart: neighbouring panels are read before the pages of the block are left.
+/// The same if steps of a panel are far apart: adjacent panels then share the pages of a block.
 constexpr std::int64_t kScatteredSteps = 32;
 
-/// Vectors of columns that R rows take at once: as many as leave their sums in registers, a power of two.
+/// Number of column vectors that R rows process at once: the largest power of two that keeps the sums in registers.
 template <class P>
 constexpr int columns_at_once(int n_rows) {
   int columns = kPanelColumns / P::kLanes;
@@ -35,10 +35,10 @@ struct Block {
   std::int64_t x_stride;
   float* out;
   std::int64_t out_stride;
-  bool continues;  ///< adds to what is in out
+  bool continues;  ///< adds to the values in out
 };
 
-/// R rows of a block, some columns after the other.
+/// R rows of a block, one group of columns after the other.
 template <class P, int R>
 void multiply_rows(const Block& block) {
   constexpr int kColumns = columns_at_once<P>(R);
@@ -68,7 +68,7 @@ void multiply_rows(int n_rows, const Block& block, std::integer_sequence<int, R.
   kByRows[static_cast<std::size_t>(n_rows - 1)](block);
 }
 
-/// All rows of a block, in groups of nearly the same size.
+/// All rows of a block, in groups of nearly equal size.
 template <class P>
 void multiply_block(Block block, std::int64_t n_rows, std::int64_t n_groups) {
   for (std::int64_t group = 0; group < n_groups; ++group) {
@@ -86,7 +86,7 @@ void run_skinny_gemm(const SkinnyGemmTask& task) {
   const bool reads_once = n_groups == 1 && columns_at_once<P>(static_cast<int>(task.n_rows)) * P::kLanes == kPanelColumns;
   const bool is_scattered = weight.step_stride != kStepBytes;
   const std::int64_t block_steps = is_scattered ? kScatteredSteps : reads_once ? weight.n_steps : kBlockSteps;
-  // The columns of a panel that is cut by n, whose rows in out are too short for it.
+  // Sums of a panel that extends beyond n: the rows of out are too short for it.
   std::array<float, kMaxSkinnyRows * kPanelColumns> cut;
   const std::int64_t n_cut = weight.n % kPanelColumns;
   const std::int64_t cut_panel = n_cut == 0 ? -1 : weight.n / kPanelColumns;

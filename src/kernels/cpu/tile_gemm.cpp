@@ -1,4 +1,4 @@
-/// Chooses the kernel and cuts a matmul into parts.
+/// Chooses the tile GEMM's kernel and cuts a matmul into parts.
 #include "kernels/cpu/tile_gemm.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ SkinnyGemmKernel tile_gemm_kernel(CpuIsa isa, DType dtype) {
 }
 
 void multiply_tiles(const Parallel& parallel, SkinnyGemmKernel kernel, std::span<const SkinnyGemmTask> tasks) {
-  // 256 rows of 2048 numbers are half of a second-level cache, from which every panel reads them again.
+  // 256 rows of 2048 values take half of a second-level cache; every panel reads them again from there.
   constexpr std::int64_t kRowsAtOnce = 256;
   constexpr std::int64_t kPartsPerThread = 8;
   constexpr std::int64_t kMostPanelsAtOnce = 4;

@@ -1,4 +1,4 @@
-/// The matmul by tiles with AMX's instructions.
+/// The tile GEMM with AMX instructions.
 #include "kernels/cpu/tile_gemm.h"
 #include "kernels/cpu/tile_gemm_kernel.h"
 

@@ -1,10 +1,10 @@
-/// The matmul by tiles, a template over what runs the tile instructions (tiles.h). Included only by files that give
-/// one.
+/// The tile GEMM, a template over the class that provides the tile instructions (tiles.h). Included only by files that
+/// have such a class.
 ///
-/// A panel's words are tiles as they lie: 16 steps of 16 columns, the steps 256 bytes apart. Groups of 32 rows keep
-/// four tiles of sums, 32 rows by 32 columns, and pass over k twice for a panel; a group of up to 16 rows keeps its
-/// four tiles for all 64 columns. All groups of rows pass over a panel before the next panel, so that weights come
-/// from memory once.
+/// A panel's words have the layout of tiles: 16 steps of 16 columns, with steps 256 bytes apart. A group of 32 rows
+/// keeps four tiles of sums, 32 rows by 32 columns, and passes over k twice for a panel. A group of up to 16 rows
+/// keeps four tiles for all 64 columns. All groups of rows use a panel before the next panel, so weights come from
+/// memory once.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,13 @@
 namespace baton::cpu {
 namespace {
 
-/// Rows that keep their sums in tiles at once.
+/// Most rows whose sums are in tiles at the same time.
 constexpr std::int64_t kGroupRows = 2 * kTileRows;
-/// 16 steps of a panel: what a pass over k reads at a time.
+/// Bytes of 16 steps of a panel, which one iteration over k reads.
 constexpr std::int64_t kBlockBytes = kTileRows * kStepBytes;
-/// How far ahead weights are fetched into the second-level cache. Strided loads of tiles do not make the processor
-/// fetch enough: 8 KB raised 32 rows by 1.3 to 1.6 and one row by 1.6 (bench/results/cpu-amx.md).
+/// How far ahead weights are prefetched into the second-level cache. The processor does not prefetch enough by itself
+/// for strided tile loads: 8 KB made 32 rows 1.3 to 1.6 times as fast and one row 1.6 times
+/// (bench/results/cpu-amx.md).
 constexpr std::int64_t kBytesAhead = 2 * kBlockBytes;
 
 /// One group of rows and one panel.
@@ -33,11 +34,11 @@ struct TileGroup {
   std::int64_t x_stride;
   float* out;
   std::int64_t out_stride;
-  bool is_first;  ///< the weights come from memory
+  bool is_first;  ///< the weights come from memory, not from the cache
 };
 
-/// Shapes for a group: sums in 0 to 3, of the first 16 rows and of the rest; rows of x in 4 and 5; weights from 6, or
-/// from 5 where the group has no more than 16 rows.
+/// Tile shapes for a group: sums in registers 0 to 3, for the first 16 rows and for the others; rows of x in 4 and 5;
+/// weights from 6 on, or from 5 on if the group has at most 16 rows.
 inline TileShapes shapes_of(std::int64_t n_rows) {
   const auto first = static_cast<int>(std::min<std::int64_t>(n_rows, kTileRows));
   const auto rest = static_cast<int>(n_rows) - first;
@@ -54,7 +55,7 @@ inline void fetch_block(const std::byte* block) {
   for (std::int64_t line = 0; line < kBlockBytes; line += 64) __builtin_prefetch(block + kBytesAhead + line, 0, 2);
 }
 
-/// Up to 16 rows.
+/// For up to 16 rows.
 template <class T>
 void multiply_half_group(const TileGroup& group) {
   const std::byte* weight = group.weight;
@@ -82,7 +83,7 @@ void multiply_half_group(const TileGroup& group) {
   T::template store<3>(group.out + 48, stride);
 }
 
-/// 17 to 32 rows.
+/// For 17 to 32 rows.
 template <class T>
 void multiply_group(const TileGroup& group) {
   const std::int64_t stride = group.out_stride * 4;
@@ -119,7 +120,7 @@ void run_tile_gemm(const SkinnyGemmTask& task) {
   const std::int64_t n_whole = task.n_rows - n_rest;
   const TileShapes whole_shapes = shapes_of(kGroupRows);
   const TileShapes rest_shapes = shapes_of(n_rest > 0 ? n_rest : kGroupRows);
-  // The columns of a panel that is cut by n, whose rows in out are too short for it.
+  // Sums of a panel that extends beyond n: the rows of out are too short for it.
   alignas(64) std::array<float, kGroupRows * kPanelColumns> cut;
   if (n_whole == 0) T::configure(rest_shapes);
   if (n_rest == 0) T::configure(whole_shapes);

@@ -1,7 +1,7 @@
-/// The tile registers of AMX as its kernels see them: eight registers of at most 16 rows of 64 bytes.
+/// The AMX tile registers: eight registers of at most 16 rows of 64 bytes.
 ///
-/// A kernel is a template over a class with the functions of AmxTiles, so that its loops are tested on processors
-/// without AMX too. Included only by files that are entered after a look at the processor.
+/// A kernel is a template over a class with the functions of AmxTiles, so that tests can run its loops on processors
+/// without AMX. Included only by files whose functions are called after the processor was checked.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileRowBytes = 64;
 
-/// The shape of each register, in the layout that the processor reads.
+/// The shapes of all registers, in the layout that the processor reads.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -22,7 +22,7 @@ struct alignas(64) TileShapes {
   std::array<std::uint16_t, 16> row_bytes{};
   std::array<std::uint8_t, 16> rows{};
 
-  /// Register `tile` holds n_rows rows of n_bytes bytes.
+  /// Register `tile` has n_rows rows of n_bytes bytes.
   void set(int tile, int n_rows, int n_bytes = kTileRowBytes) {
     row_bytes[static_cast<std::size_t>(tile)] = static_cast<std::uint16_t>(n_bytes);
     rows[static_cast<std::size_t>(tile)] = static_cast<std::uint8_t>(n_rows);
@@ -30,12 +30,12 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 
-/// The processor's instructions. Assembler in place of GCC 12's intrinsics: those take only literal register numbers,
-/// and their loads do not say that they read memory.
+/// The processor's instructions, in assembler instead of GCC 12's intrinsics: those take only literal register
+/// numbers, and their loads do not tell the compiler that they read memory.
 struct AmxTiles {
-  /// Sets the shapes of the calling thread's registers to zeroed tiles.
+  /// Sets the shapes of the calling thread's registers and zeroes them.
   static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes)); }
-  /// Ends the use of the registers: the system no longer saves them for this thread.
+  /// Ends the use of the registers, so that the system no longer saves them for this thread.
   static void release() { asm volatile("tilerelease"); }
   template <int Tile>
   static void zero() {
