@@ -85,8 +85,8 @@ class NullBackend final : public Backend {
   void rope_append(const RopeAppendArgs&) override {}
   void attention(const AttentionArgs&) override {}
   void attention_merge(const AttentionMergeArgs&) override {}
-  void silu_mul(const SiluMulArgs&) override {}
   void gelu(const GeluArgs&) override {}
+  void gated_activation(const GatedActivationArgs&) override {}
   void sample(const SampleArgs&) override {}
   void all_reduce(TensorView) override {}
   void all_gather(TensorView, ConstTensorView) override {}

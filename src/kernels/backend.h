@@ -178,8 +178,8 @@ class Backend {
   virtual void rope_append(const RopeAppendArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void attention_merge(const AttentionMergeArgs& args) = 0;
-  virtual void silu_mul(const SiluMulArgs& args) = 0;
   virtual void gelu(const GeluArgs& args) = 0;
+  virtual void gated_activation(const GatedActivationArgs& args) = 0;
   virtual void sample(const SampleArgs& args) = 0;
   virtual void all_reduce(TensorView x) = 0;
   virtual void all_gather(TensorView out, ConstTensorView part) = 0;

@@ -170,15 +170,6 @@ void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
   backend.attention_merge(args);
 }
 
-void silu_mul(Backend& backend, const SiluMulArgs& args) {
-  check(args.out.shape.rank() == 2, "silu_mul: out [rows, n]");
-  check_float(args.gate_up, "silu_mul gate_up");
-  check_float(args.out, "silu_mul out");
-  check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "silu_mul gate_up");
-  check(!overlap(args.gate_up, args.out), "silu_mul: out overlaps gate_up");
-  backend.silu_mul(args);
-}
-
 void gelu(Backend& backend, const GeluArgs& args) {
   check(args.out.shape.rank() == 2, "gelu: out [rows, n]");
   check_float(args.in, "gelu in");
@@ -186,6 +177,15 @@ void gelu(Backend& backend, const GeluArgs& args) {
   check_shape(args.in, args.out.shape, "gelu in");
   check(!overlap(args.in, args.out), "gelu: out overlaps in");
   backend.gelu(args);
+}
+
+void gated_activation(Backend& backend, const GatedActivationArgs& args) {
+  check(args.out.shape.rank() == 2, "gated_activation: out [rows, n]");
+  check_float(args.gate_up, "gated_activation gate_up");
+  check_float(args.out, "gated_activation out");
+  check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "gated_activation gate_up");
+  check(!overlap(args.gate_up, args.out), "gated_activation: out overlaps gate_up");
+  backend.gated_activation(args);
 }
 
 void sample(Backend& backend, const SampleArgs& args) {

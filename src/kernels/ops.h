@@ -187,15 +187,6 @@ struct AttentionMergeArgs {
 };
 void attention_merge(Backend& backend, const AttentionMergeArgs& args);
 
-/// Gated activation: out[r, i] = silu(gate[r, i]) * up[r, i], silu(a) = a / (1 + exp(-a)).
-///
-///     gate_up  [rows, 2 n] float: gate, then up     out  [rows, n] float; no overlap
-struct SiluMulArgs {
-  ConstTensorView gate_up;
-  TensorView out;
-};
-void silu_mul(Backend& backend, const SiluMulArgs& args);
-
 /// Activation of a feed-forward block without a gate: out[r, i] = gelu(in[r, i]).
 ///
 ///     exact   x (1 + erf(x / sqrt(2))) / 2
@@ -210,6 +201,21 @@ struct GeluArgs {
   GeluKind kind = GeluKind::exact;
 };
 void gelu(Backend& backend, const GeluArgs& args);
+
+/// Activation of a gated feed-forward block: out[r, i] = f(gate[r, i]) * up[r, i].
+///
+///     silu              f(x) = x / (1 + exp(-x))
+///     gelu, gelu_tanh   f as for gelu: GeluKind::exact, GeluKind::tanh
+///
+///     gate_up  [rows, 2 n] float: gate, then up     out  [rows, n] float; no overlap
+/// In f32. Source: arXiv:2002.05202 (SwiGLU, GeGLU).
+enum class GateKind { silu, gelu, gelu_tanh };
+struct GatedActivationArgs {
+  ConstTensorView gate_up;
+  TensorView out;
+  GateKind kind = GateKind::silu;
+};
+void gated_activation(Backend& backend, const GatedActivationArgs& args);
 
 /// Samples the next token of every sample, updates its SlotState, and reports log-probabilities.
 ///

@@ -31,10 +31,13 @@ ConstTensorView attention_block(const LayerStep& step, const LayerSpec& layer, c
 }
 
 void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorView& up, const TensorView& activated) {
+  using Kind = FeedForwardSpec::Kind;
   switch (kind) {
-    case FeedForwardSpec::Kind::gated_silu: return silu_mul(step.backend, {up, activated});
-    case FeedForwardSpec::Kind::gelu: return gelu(step.backend, {up, activated, GeluKind::exact});
-    case FeedForwardSpec::Kind::gelu_tanh: return gelu(step.backend, {up, activated, GeluKind::tanh});
+    case Kind::gated_silu: return gated_activation(step.backend, {up, activated, GateKind::silu});
+    case Kind::gated_gelu: return gated_activation(step.backend, {up, activated, GateKind::gelu});
+    case Kind::gated_gelu_tanh: return gated_activation(step.backend, {up, activated, GateKind::gelu_tanh});
+    case Kind::gelu: return gelu(step.backend, {up, activated, GeluKind::exact});
+    case Kind::gelu_tanh: return gelu(step.backend, {up, activated, GeluKind::tanh});
   }
 }
 

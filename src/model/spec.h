@@ -56,14 +56,13 @@ struct AttentionSpec {
 };
 
 struct FeedForwardSpec {
-  /// gated_silu: down(silu(gate(x)) * up(x)).  gelu: down(gelu(up(x))), exact; gelu_tanh: the same with the tanh
-  /// approximation.
-  enum class Kind { gated_silu, gelu, gelu_tanh };
+  /// gated_*: down(f(gate(x)) * up(x)), the others down(f(up(x))). gelu is exact, gelu_tanh its tanh approximation.
+  enum class Kind { gated_silu, gated_gelu, gated_gelu_tanh, gelu, gelu_tanh };
   Kind kind = Kind::gated_silu;
   std::int32_t d_ff = 0;
   bool has_bias = false;  ///< of all its matrices
 
-  bool is_gated() const { return kind == Kind::gated_silu; }
+  bool is_gated() const { return kind != Kind::gelu && kind != Kind::gelu_tanh; }
   /// Width of the first matrix's output: up, or gate and up.
   std::int64_t up_width() const { return (is_gated() ? 2 : 1) * std::int64_t{d_ff}; }
 };

@@ -19,7 +19,7 @@ TEST(OpsDeathTest, a_wrong_shape_is_named_with_both_shapes) {
   HostTensor out(DType::f32, {3, 8});
   EXPECT_DEATH(rms_norm(backend, {x.view(), {}, weight.view(), out.view()}), "weight has shape .*7.*expected .*8");
   HostTensor gate_up(DType::f32, {3, 15});
-  EXPECT_DEATH(silu_mul(backend, {gate_up.view(), out.view()}), "shape .*15.*expected .*16");
+  EXPECT_DEATH(gated_activation(backend, {gate_up.view(), out.view()}), "shape .*15.*expected .*16");
 }
 
 TEST(OpsDeathTest, biases_and_second_deltas_must_fit) {

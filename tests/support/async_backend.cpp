@@ -444,21 +444,21 @@ void AsyncBackend::attention_merge(const AttentionMergeArgs& args) {
   });
 }
 
-void AsyncBackend::silu_mul(const SiluMulArgs& args) {
-  launch([this, args](const Moment& moment) {
-    SiluMulArgs current = args;
-    moment.narrow(current.gate_up);
-    moment.narrow(current.out);
-    baton::silu_mul(*inner_, current);
-  });
-}
-
 void AsyncBackend::gelu(const GeluArgs& args) {
   launch([this, args](const Moment& moment) {
     GeluArgs current = args;
     moment.narrow(current.in);
     moment.narrow(current.out);
     baton::gelu(*inner_, current);
+  });
+}
+
+void AsyncBackend::gated_activation(const GatedActivationArgs& args) {
+  launch([this, args](const Moment& moment) {
+    GatedActivationArgs current = args;
+    moment.narrow(current.gate_up);
+    moment.narrow(current.out);
+    baton::gated_activation(*inner_, current);
   });
 }
 

@@ -69,8 +69,8 @@ class RecordingBackend : public Backend {
   void rope_append(const RopeAppendArgs&) override { not_here(); }
   void attention(const AttentionArgs&) override { not_here(); }
   void attention_merge(const AttentionMergeArgs&) override { not_here(); }
-  void silu_mul(const SiluMulArgs&) override { not_here(); }
   void gelu(const GeluArgs&) override { not_here(); }
+  void gated_activation(const GatedActivationArgs&) override { not_here(); }
   void sample(const SampleArgs&) override { not_here(); }
   void all_reduce(TensorView) override { not_here(); }
   void all_gather(TensorView, ConstTensorView) override { not_here(); }

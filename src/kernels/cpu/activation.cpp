@@ -8,19 +8,6 @@
 
 namespace baton::cpu {
 
-void silu_mul(const Parallel& parallel, const SiluMulArgs& args) {
-  const std::int64_t n = args.out.shape[1];
-  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> gate_up(static_cast<std::size_t>(2 * n));
-    std::vector<float> out(static_cast<std::size_t>(n));
-    for (std::int64_t r = begin; r < end; ++r) {
-      load_f32(args.gate_up, r * 2 * n, 2 * n, gate_up.data());
-      silu_times(gate_up.data(), gate_up.data() + n, n, out.data());
-      store_f32(out.data(), n, args.out, r * n);
-    }
-  });
-}
-
 void gelu(const Parallel& parallel, const GeluArgs& args) {
   const std::int64_t n = args.out.shape[1];
   parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
@@ -32,6 +19,31 @@ void gelu(const Parallel& parallel, const GeluArgs& args) {
       else
         gelu_tanh_of(row.data(), n);
       store_f32(row.data(), n, args.out, r * n);
+    }
+  });
+}
+
+void gated_activation(const Parallel& parallel, const GatedActivationArgs& args) {
+  const std::int64_t n = args.out.shape[1];
+  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> gate_up(static_cast<std::size_t>(2 * n));
+    std::vector<float> out(static_cast<std::size_t>(n));
+    float* const gate = gate_up.data();
+    const float* const up = gate + n;
+    for (std::int64_t r = begin; r < end; ++r) {
+      load_f32(args.gate_up, r * 2 * n, 2 * n, gate);
+      switch (args.kind) {
+        case GateKind::silu: silu_times(gate, up, n, out.data()); break;
+        case GateKind::gelu:
+          gelu_of(gate, n);
+          scale_by_weight(gate, 1, up, n, out.data());
+          break;
+        case GateKind::gelu_tanh:
+          gelu_tanh_of(gate, n);
+          scale_by_weight(gate, 1, up, n, out.data());
+          break;
+      }
+      store_f32(out.data(), n, args.out, r * n);
     }
   });
 }

@@ -6,10 +6,10 @@
 
 namespace baton::cpu {
 
-/// See silu_mul in kernels/ops.h.
-void silu_mul(const Parallel& parallel, const SiluMulArgs& args);
-
 /// See gelu in kernels/ops.h.
 void gelu(const Parallel& parallel, const GeluArgs& args);
+
+/// See gated_activation in kernels/ops.h.
+void gated_activation(const Parallel& parallel, const GatedActivationArgs& args);
 
 }  // namespace baton::cpu

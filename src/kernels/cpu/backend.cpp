@@ -186,8 +186,8 @@ void CpuBackend::matmul(const MatmulArgs& args) {
 void CpuBackend::rope_append(const RopeAppendArgs& args) { cpu::rope_append(parallel_, args); }
 void CpuBackend::attention(const AttentionArgs& args) { cpu::attention(parallel_, isa_, args); }
 void CpuBackend::attention_merge(const AttentionMergeArgs& args) { cpu::attention_merge(parallel_, args); }
-void CpuBackend::silu_mul(const SiluMulArgs& args) { cpu::silu_mul(parallel_, args); }
 void CpuBackend::gelu(const GeluArgs& args) { cpu::gelu(parallel_, args); }
+void CpuBackend::gated_activation(const GatedActivationArgs& args) { cpu::gated_activation(parallel_, args); }
 void CpuBackend::sample(const SampleArgs& args) { cpu::sample(parallel_, args); }
 void CpuBackend::all_reduce(TensorView x) { cpu::all_reduce(x); }
 void CpuBackend::all_gather(TensorView out, ConstTensorView part) { cpu::all_gather(out, part); }

@@ -45,8 +45,8 @@ class CpuBackend final : public Backend {
   void rope_append(const RopeAppendArgs& args) override;
   void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
-  void silu_mul(const SiluMulArgs& args) override;
   void gelu(const GeluArgs& args) override;
+  void gated_activation(const GatedActivationArgs& args) override;
   void sample(const SampleArgs& args) override;
   void all_reduce(TensorView x) override;
   void all_gather(TensorView out, ConstTensorView part) override;

@@ -11,25 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <class In, class Out, int N>
-__global__ void __launch_bounds__(kThreads) silu_mul_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n) {
-  wait_for_kernel_before();
-  const std::int64_t steps_per_row = n / N;
-  const std::int64_t n_steps = n_rows * steps_per_row;
-  for (std::int64_t step = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; step < n_steps;
-       step += static_cast<std::int64_t>(gridDim.x) * kThreads) {
-    const std::int64_t row = step / steps_per_row;
-    const std::int64_t i = (step - row * steps_per_row) * N;
-    float gate[N];
-    float up[N];
-    load_f32(gate_up + row * 2 * n + i, gate);
-    load_f32(gate_up + row * 2 * n + n + i, up);
-#pragma unroll
-    for (int j = 0; j < N; ++j) gate[j] = gate[j] / (1.0f + expf(-gate[j])) * up[j];
-    store_f32(gate, out + row * n + i);
-  }
-}
-
 __device__ __forceinline__ float gelu_exact(float x) { return 0.5f * x * erfcf(-0.70710678f * x); }
 
 /// (1 + tanh(y)) / 2 = 1 / (1 + exp(-2 y)).
@@ -51,14 +32,43 @@ __global__ void __launch_bounds__(kThreads) gelu_kernel(const In* in, Out* out, 
   }
 }
 
+template <GateKind kKind>
+__device__ __forceinline__ float activated(float gate) {
+  if constexpr (kKind == GateKind::gelu)
+    return gelu_exact(gate);
+  else if constexpr (kKind == GateKind::gelu_tanh)
+    return gelu_tanh(gate);
+  else
+    return gate / (1.0f + expf(-gate));
+}
+
+template <GateKind kKind, class In, class Out, int N>
+__global__ void __launch_bounds__(kThreads)
+    gated_activation_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n) {
+  wait_for_kernel_before();
+  const std::int64_t steps_per_row = n / N;
+  const std::int64_t n_steps = n_rows * steps_per_row;
+  for (std::int64_t step = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; step < n_steps;
+       step += static_cast<std::int64_t>(gridDim.x) * kThreads) {
+    const std::int64_t row = step / steps_per_row;
+    const std::int64_t i = (step - row * steps_per_row) * N;
+    float gate[N];
+    float up[N];
+    load_f32(gate_up + row * 2 * n + i, gate);
+    load_f32(gate_up + row * 2 * n + n + i, up);
+#pragma unroll
+    for (int j = 0; j < N; ++j) gate[j] = activated<kKind>(gate[j]) * up[j];
+    store_f32(gate, out + row * n + i);
+  }
+}
+
 /// Blocks for `n_steps` steps of a thread: eight a multiprocessor fill it, and a longer tensor is walked by these.
 unsigned blocks_for(const Device& device, std::int64_t n_steps) {
   return static_cast<unsigned>(std::min<std::int64_t>((n_steps + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
 }
 
-}  // namespace
-
-void silu_mul(const Device& device, const SiluMulArgs& args) {
+template <GateKind kKind>
+void launch_gated(const Device& device, const GatedActivationArgs& args) {
   const std::int64_t n_rows = args.out.shape[0];
   const std::int64_t n = args.out.shape[1];
   if (n_rows == 0 || n == 0) return;
@@ -68,12 +78,15 @@ void silu_mul(const Device& device, const SiluMulArgs& args) {
     visit_element(args.out.dtype, [&](auto out) {
       using In = decltype(in);
       using Out = decltype(out);
-      auto* kernel = is_aligned ? silu_mul_kernel<In, Out, kElementsAtOnce> : silu_mul_kernel<In, Out, 1>;
-      launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "silu_mul", reinterpret_cast<const In*>(args.gate_up.data),
-                        reinterpret_cast<Out*>(args.out.data), n_rows, n);
+      auto* kernel =
+          is_aligned ? gated_activation_kernel<kKind, In, Out, kElementsAtOnce> : gated_activation_kernel<kKind, In, Out, 1>;
+      launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "gated_activation",
+                        reinterpret_cast<const In*>(args.gate_up.data), reinterpret_cast<Out*>(args.out.data), n_rows, n);
     });
   });
 }
+
+}  // namespace
 
 void gelu(const Device& device, const GeluArgs& args) {
   const std::int64_t n_elements = args.out.shape.n_elements();
@@ -89,6 +102,14 @@ void gelu(const Device& device, const GeluArgs& args) {
                         reinterpret_cast<Out*>(args.out.data), n_elements, args.kind == GeluKind::exact);
     });
   });
+}
+
+void gated_activation(const Device& device, const GatedActivationArgs& args) {
+  switch (args.kind) {
+    case GateKind::silu: return launch_gated<GateKind::silu>(device, args);
+    case GateKind::gelu: return launch_gated<GateKind::gelu>(device, args);
+    case GateKind::gelu_tanh: return launch_gated<GateKind::gelu_tanh>(device, args);
+  }
 }
 
 }  // namespace baton::cuda

@@ -6,10 +6,10 @@
 
 namespace baton::cuda {
 
-/// See silu_mul in kernels/ops.h.
-void silu_mul(const Device& device, const SiluMulArgs& args);
-
 /// See gelu in kernels/ops.h.
 void gelu(const Device& device, const GeluArgs& args);
+
+/// See gated_activation in kernels/ops.h.
+void gated_activation(const Device& device, const GatedActivationArgs& args);
 
 }  // namespace baton::cuda

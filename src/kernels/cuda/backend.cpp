@@ -392,8 +392,8 @@ void CudaBackend::matmul(const MatmulArgs& args) {
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
 void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_blocks_, args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
-void CudaBackend::silu_mul(const SiluMulArgs& args) { cuda::silu_mul(device(), args); }
 void CudaBackend::gelu(const GeluArgs& args) { cuda::gelu(device(), args); }
+void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gated_activation(device(), args); }
 void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), sampling_, args); }
 void CudaBackend::all_reduce(TensorView x) { cuda::all_reduce(device(), x); }
 void CudaBackend::all_gather(TensorView out, ConstTensorView part) { cuda::all_gather(device(), out, part); }

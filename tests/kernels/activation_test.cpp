@@ -1,0 +1,141 @@
+/// Activations of feed-forward blocks against their formulas in float64, on every backend.
+#include <cmath>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "support/host_tensor.h"
+#include "support/on_device.h"
+#include "support/test_backends.h"
+
+namespace baton {
+namespace {
+
+using testing::HostTensor;
+using testing::OnDevice;
+using testing::random_tensor;
+using testing::relative_error;
+using testing::test_backends;
+using testing::TestBackend;
+
+constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16};
+
+double gelu_of(double x, GeluKind kind) {
+  if (kind == GeluKind::exact) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+TEST(Gelu, equals_the_formula_from_one_end_to_the_other) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(15);
+    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh})
+      for (const DType dtype : kFloats)
+        for (const std::int64_t n : {1, 15, 16, 33, 4096}) {
+          const HostTensor in = random_tensor(random, dtype, {3, n});
+          std::vector<double> expected;
+          for (std::int64_t i = 0; i < 3 * n; ++i) expected.push_back(gelu_of(in.at(i), kind));
+          const OnDevice out(test.backend, HostTensor(dtype, {3, n}));
+          gelu(test.backend, {OnDevice(test.backend, in).view(), out.view(), kind});
+          EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(dtype)) << to_string(dtype) << ' ' << n;
+        }
+  }
+}
+
+// Each number by itself, so that small results are not lost beside large ones.
+TEST(Gelu, is_near_the_formula_in_both_tails) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    HostTensor in(DType::f32, {1, 2001});
+    for (std::int64_t i = 0; i < 2001; ++i) in.set(i, static_cast<float>(i - 1000) / 128.0f);  // to 7.8 on both sides
+    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh}) {
+      const OnDevice out(test.backend, HostTensor(DType::f32, {1, 2001}));
+      gelu(test.backend, {OnDevice(test.backend, in).view(), out.view(), kind});
+      const HostTensor got = out.to_host();
+      for (std::int64_t i = 0; i < 2001; ++i) {
+        const double x = in.at(i);
+        const double expected = gelu_of(x, kind);
+        // exp's argument is rounded before it: an error in proportion to its size.
+        EXPECT_NEAR(got.at(i), expected, (8 + 4 * x * x) * testing::epsilon(DType::f32) * std::abs(expected) + 1e-15) << x;
+      }
+    }
+    HostTensor ends(DType::f32, {1, 4});
+    for (const auto& [i, x] : {std::pair{0, 1e4f}, {1, -1e4f}, {2, 100.0f}, {3, -100.0f}}) ends.set(i, x);
+    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh}) {
+      const OnDevice out(test.backend, HostTensor(DType::f32, {1, 4}));
+      gelu(test.backend, {OnDevice(test.backend, ends).view(), out.view(), kind});
+      const HostTensor got = out.to_host();
+      EXPECT_EQ(got.at(0), 1e4);
+      EXPECT_EQ(got.at(2), 100);
+      EXPECT_NEAR(got.at(1), 0, 1e-30);
+      EXPECT_NEAR(got.at(3), 0, 1e-30);
+    }
+  }
+}
+
+constexpr GateKind kGates[] = {GateKind::silu, GateKind::gelu, GateKind::gelu_tanh};
+
+double gate_of(double x, GateKind kind) {
+  switch (kind) {
+    case GateKind::silu: return x / (1 + std::exp(-x));
+    case GateKind::gelu: return gelu_of(x, GeluKind::exact);
+    case GateKind::gelu_tanh: return gelu_of(x, GeluKind::tanh);
+  }
+  return NAN;
+}
+
+TEST(GatedActivation, equals_the_formula_also_for_large_arguments) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(3);
+    for (const GateKind kind : kGates)
+      for (const DType dtype : kFloats)
+        for (const DType out_dtype : {dtype, DType::bf16})
+          for (const std::int64_t n : {1, 15, 16, 33, 1024}) {
+            HostTensor gate_up = random_tensor(random, dtype, {5, 2 * n});
+            gate_up.set(0, 100.0f);
+            gate_up.set(2 * n, -100.0f);
+            std::vector<double> expected;
+            for (std::int64_t r = 0; r < 5; ++r)
+              for (std::int64_t i = 0; i < n; ++i)
+                expected.push_back(gate_of(gate_up.at(r * 2 * n + i), kind) * gate_up.at(r * 2 * n + n + i));
+            const OnDevice out(test.backend, HostTensor(out_dtype, {5, n}));
+            gated_activation(test.backend, {OnDevice(test.backend, gate_up).view(), out.view(), kind});
+            EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(out_dtype))
+                << to_string(dtype) << " to " << to_string(out_dtype) << ' ' << n << ", kind " << static_cast<int>(kind);
+          }
+  }
+}
+
+TEST(GatedActivation, no_rows_are_no_work) {
+  for (const TestBackend& test : test_backends()) {
+    const OnDevice gate_up(test.backend, HostTensor(DType::f32, {0, 8}));
+    const OnDevice out(test.backend, HostTensor(DType::f32, {0, 4}));
+    for (const GateKind kind : kGates) gated_activation(test.backend, {gate_up.view(), out.view(), kind});
+    EXPECT_TRUE(out.to_host().bytes.empty()) << test.name;
+  }
+}
+
+// The CPU's exp is defined for what f32 can hold; far behind that the gate is closed all the same.
+TEST(GatedActivation, is_zero_far_below_zero) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    HostTensor gate_up(DType::f32, {1, 2 * 17});
+    for (std::int64_t i = 0; i < 17; ++i) {
+      gate_up.set(i, -89.0f * std::pow(2.0f, static_cast<float>(i)));
+      gate_up.set(17 + i, 1);
+    }
+    for (const GateKind kind : kGates) {
+      const OnDevice out(test.backend, HostTensor(DType::f32, {1, 17}));
+      gated_activation(test.backend, {OnDevice(test.backend, gate_up).view(), out.view(), kind});
+      const HostTensor got = out.to_host();
+      for (std::int64_t i = 0; i < 17; ++i) EXPECT_NEAR(got.at(i), 0, 1e-30) << gate_up.at(i);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
