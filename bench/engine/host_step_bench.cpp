@@ -11,6 +11,7 @@
 ///     commit     results read, and applied by the scheduler
 ///     publish    metrics, events, what has ended, and what came in
 ///     all        the whole step; `least` is the shortest one, which other programs on the machine disturb least
+///     faults     page faults a step: memory that the step touches and the process did not have
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 
 #include "core/check.h"
 #include "engine/engine.h"
@@ -50,6 +52,13 @@ ModelSpec spec() {
 
 double us(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::micro>(end - begin).count();
+}
+
+/// Pages that this process touched for the first time since they were mapped.
+std::int64_t n_page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
 }
 
 double median(std::vector<double>& values) {
@@ -109,7 +118,10 @@ class HostSteps {
     forget();
   }
 
-  void forget() { plan_.clear(), build_.clear(), commit_.clear(), publish_.clear(), all_.clear(); }
+  void forget() {
+    plan_.clear(), build_.clear(), commit_.clear(), publish_.clear(), all_.clear();
+    n_faults_before_ = n_page_faults();
+  }
 
   void report(benchmark::State& state) {
     state.counters["plan"] = median(plan_);
@@ -118,6 +130,8 @@ class HostSteps {
     state.counters["publish"] = median(publish_);
     state.counters["all"] = median(all_);
     state.counters["least"] = all_.empty() ? 0 : *std::ranges::min_element(all_);
+    state.counters["faults"] =
+        static_cast<double>(n_page_faults() - n_faults_before_) / static_cast<double>(state.iterations());
   }
 
   double total_us = 0;  ///< of the last step
@@ -144,6 +158,7 @@ class HostSteps {
   bench::NullBackend* backend_ = nullptr;  ///< the engine's
   std::unique_ptr<Engine> engine_;
   std::int64_t n_submitted_ = 0;
+  std::int64_t n_faults_before_ = 0;
   std::vector<double> plan_, build_, commit_, publish_, all_;
 };
 

@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -50,7 +49,6 @@ struct Batch {
 /// run.
 struct AttentionPlanner::Work {
   AttentionPlan plan;
-  std::vector<std::int32_t> order;
   std::vector<std::span<const BlockId>> tables;
   TableSorter sorter;
 
@@ -84,14 +82,18 @@ struct AttentionPlanner::Work {
     chooser.choose(laid_out(), shape, options, model, plan.stats.tree);
     make_tiles(model);
     cut(model, 1);
+    bool is_over = over_limits();
     // Over the limits: cut less (except in batch-invariant mode, where cuts are fixed), then share nothing.
-    for (double coarser = 2; over_limits() && !options.batch_invariant && coarser <= 1024; coarser *= 8) cut(model, coarser);
-    if (over_limits()) {
+    for (double coarser = 2; is_over && !options.batch_invariant && coarser <= 1024; coarser *= 8) {
+      cut(model, coarser);
+      is_over = over_limits();
+    }
+    if (is_over) {
       for (NodeReport& report : plan.stats.tree) report.choice = NodeChoice::no_room;
       make_tiles(model);
       cut_nothing();
+      check(!over_limits(), "plan_attention: leaves alone exceed the limits of items or partial states");
     }
-    check(!over_limits(), "plan_attention: leaves alone exceed the limits of items or partial states");
     emit_items();
     deal_pairs(model);
     link_partials();
@@ -152,10 +154,21 @@ struct AttentionPlanner::Work {
     n_shared_batches = batches.size();
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(sequences.size()); ++i) {
       const auto first_tile = static_cast<std::int32_t>(tiles.size());
-      add_tiles(i, 1, kv_begin_of[at(i)], sequences[at(i)].kv_len, model.row_tile());
+      if (sequences[at(i)].n_rows == 1)
+        add_tile_of_row(i, kv_begin_of[at(i)]);
+      else
+        add_tiles(i, 1, kv_begin_of[at(i)], sequences[at(i)].kv_len, model.row_tile());
       for (auto tile = first_tile; tile < static_cast<std::int32_t>(tiles.size()); ++tile) batches.push_back({tile, 1});
     }
-    // A row whose only item covers its whole context is written directly.
+    find_lone_tiles();
+  }
+
+  /// A row whose only item covers its whole context is written directly. Without shared runs every row has one tile.
+  void find_lone_tiles() {
+    if (n_shared_batches == 0) {
+      for (Tile& tile : tiles) tile.alone = true;
+      return;
+    }
     tiles_of_row.assign(plan.rows.size(), 0);
     for (const Tile& tile : tiles)
       for (std::int32_t row = tile.first_row; row < tile.first_row + tile.n_rows; ++row) ++tiles_of_row[at(row)];
@@ -163,6 +176,35 @@ struct AttentionPlanner::Work {
       const auto begin = tiles_of_row.begin() + tile.first_row;
       tile.alone = std::all_of(begin, begin + tile.n_rows, [](std::int32_t n) { return n == 1; });
     }
+  }
+
+  /// Appends a table's blocks for positions [list_begin, list_end) to the lists. Returns the index of the first.
+  std::int32_t add_blocks(std::span<const BlockId> table, std::int32_t list_begin, std::int32_t list_end) {
+    static_assert(sizeof(BlockId) == sizeof(std::int32_t));
+    const auto list = static_cast<std::int32_t>(plan.block_lists.size());
+    const auto* first = reinterpret_cast<const std::int32_t*>(table.data()) + (list_begin >> block_shift);
+    plan.block_lists.insert(plan.block_lists.end(), first,
+                            first + (((list_end - 1) >> block_shift) + 1 - (list_begin >> block_shift)));
+    return list;
+  }
+
+  /// The same as add_tiles for the own context of a sequence with one row.
+  void add_tile_of_row(std::int32_t index, std::int32_t kv_begin) {
+    const SequenceRows& sequence = sequences[at(index)];
+    const std::int32_t row = first_row[at(index)];
+    const std::int32_t kv_lo = plan.rows[at(row)].kv_lo;
+    if (kv_begin >= sequence.kv_len) return;
+    Tile& tile = tiles.emplace_back();
+    tile.first_row = row;
+    tile.n_rows = 1;
+    tile.kv_begin = std::max(kv_begin, kv_lo);
+    tile.kv_end = sequence.kv_len;
+    tile.seen_from = kv_lo;
+    tile.seen_until = sequence.kv_len;
+    tile.settled_until = sequence.kv_len - 1;
+    tile.n_sequences = 1;
+    tile.list_begin = tile.kv_begin >> block_shift << block_shift;
+    tile.block_list = add_blocks(sequence.blocks, tile.list_begin, tile.kv_end);
   }
 
   /// Adds the run's block list, and tiles of at most row_tile rows that see some of the run, clipped to what they see.
@@ -203,15 +245,10 @@ struct AttentionPlanner::Work {
       tiles.push_back(tile);
     }
     if (tiles.size() == first_tile) return;
-    const auto list = static_cast<std::int32_t>(plan.block_lists.size());
     // Of all sequences, the one that gave back least holds all that any row sees.
     const auto sharers = sequences.subspan(at(first_sequence), at(n_sequences));
     const std::span<const BlockId> table = std::ranges::min_element(sharers, {}, &SequenceRows::first_block)->blocks;
-    const std::int32_t first_block = list_begin >> block_shift;
-    const std::int32_t n_blocks = ((list_end - 1) >> block_shift) + 1 - first_block;
-    static_assert(sizeof(BlockId) == sizeof(std::int32_t));
-    plan.block_lists.resize(plan.block_lists.size() + at(n_blocks));
-    std::memcpy(&plan.block_lists[at(list)], table.data() + first_block, at(n_blocks) * sizeof(BlockId));
+    const std::int32_t list = add_blocks(table, list_begin, list_end);
     for (std::size_t i = first_tile; i < tiles.size(); ++i) {
       tiles[i].block_list = list;
       tiles[i].list_begin = list_begin;
@@ -237,15 +274,20 @@ struct AttentionPlanner::Work {
   /// Sorts the batches and chooses their cuts.
   void cut(const AttentionCostModel& model, double coarser) {
     cut_runs.resize(batches.size());
-    batch_keys.resize(batches.size());
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-      cut_runs[i] = cut_run_of(batches[i], model);
+    for (std::size_t i = 0; i < batches.size(); ++i) cut_runs[i] = cut_run_of(batches[i], model);
+    // The order of the cut before comes first: as long as the same sequences decode, it is the right one.
+    if (batch_keys.size() != batches.size()) {
+      batch_keys.resize(batches.size());
+      std::iota(batch_keys.begin(), batch_keys.end(), std::uint64_t{0});
+    }
+    for (std::uint64_t& key : batch_keys) {
+      const std::uint64_t i = key & 0xffffffffu;
       // Shared runs first; in each group the longest first. The bits of positive floats sort as the floats do.
       const auto us = static_cast<float>(cut_runs[i].key_us * cut_runs[i].n_keys);
       const std::uint64_t descending = 0x7fffffffu - std::bit_cast<std::uint32_t>(us);
-      batch_keys[i] = (i < n_shared_batches ? 0 : std::uint64_t{1} << 63) | (descending << 32) | i;
+      key = (i < n_shared_batches ? 0 : std::uint64_t{1} << 63) | (descending << 32) | i;
     }
-    std::sort(batch_keys.begin(), batch_keys.end());
+    if (!std::ranges::is_sorted(batch_keys)) std::ranges::sort(batch_keys);
     sorted_runs.resize(batches.size());
     for (std::size_t i = 0; i < batches.size(); ++i) sorted_runs[i] = cut_runs[batch_keys[i] & 0xffffffffu];
     const CutResult result = cutter.cut(sorted_runs, options.costs.n_workers, coarser);
@@ -415,8 +457,7 @@ AttentionPlanner& AttentionPlanner::operator=(AttentionPlanner&&) noexcept = def
 std::span<const std::int32_t> AttentionPlanner::order(std::span<const SequenceRows> sequences) {
   work_->tables.clear();
   for (const SequenceRows& sequence : sequences) work_->tables.push_back(sequence.blocks);
-  work_->sorter.sort(work_->tables, work_->order);
-  return work_->order;
+  return work_->sorter.sort(work_->tables);
 }
 
 const AttentionPlan& AttentionPlanner::plan(std::span<const SequenceRows> sequences, const AttentionShape& shape,
@@ -446,21 +487,6 @@ AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const Atte
   AttentionPlanner planner;
   planner.plan(sequences, shape, options);
   return std::move(planner.work_->plan);
-}
-
-void append_plan(StepInput& step, const AttentionPlan& plan, int group) {
-  step.append(SectionKind::rows, plan.rows, group);
-  step.append(SectionKind::items, plan.items, group);
-  step.append(SectionKind::block_lists, plan.block_lists, group);
-  step.append(SectionKind::merge_offsets, plan.merge_offsets, group);
-  step.append(SectionKind::merge_inputs, plan.merge_inputs, group);
-  step.append(SectionKind::pairs, plan.pairs, group);
-  step.append(SectionKind::worker_offsets, plan.worker_offsets, group);
-  LayerGroupHeader& header = step.group(group);
-  header.n_partials = plan.n_partials;
-  for (std::size_t row = 0; row < plan.rows.size(); ++row)
-    header.most_merge_inputs = std::max(header.most_merge_inputs, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
-  header.n_shared_items = plan.n_item_major;
 }
 
 }  // namespace baton

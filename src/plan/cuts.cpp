@@ -14,6 +14,7 @@ std::int32_t n_stages(const CutRun& run) { return (run.n_keys + kCutGrain - 1) /
 
 /// Time of the longest piece if the run has `n_pieces`.
 double piece_us(const CutRun& run, std::int32_t n_pieces) {
+  if (n_pieces == 1) return run.key_us * run.n_keys + run.fixed_us + (run.always_partial ? run.partial_us : 0);
   const std::int32_t stages = (n_stages(run) + n_pieces - 1) / n_pieces;
   const double keys_us = run.key_us * std::min(run.n_keys, stages * kCutGrain);
   return keys_us + run.fixed_us + (n_pieces > 1 || run.always_partial ? run.partial_us : 0);

@@ -53,20 +53,30 @@ bool leaves_are_cut(const LaidOutRows& rows, const AttentionShape& shape, const 
                     const AttentionCostModel& model) {
   double total_us = 0;
   double longest_us = 0;
+  std::int32_t n_rows = 0;
+  double key_us = 0;
+  double n_tiles = 0;
   for (const SequenceRows& sequence : rows.sequences) {
-    const double us = sequence.kv_len * model.worker_key_us(std::min(sequence.n_rows, model.row_tile()));
-    total_us += us * std::ceil(1.0 * sequence.n_rows / model.row_tile());
+    if (sequence.n_rows != n_rows) {
+      n_rows = sequence.n_rows;
+      key_us = model.worker_key_us(std::min(n_rows, model.row_tile()));
+      n_tiles = std::ceil(1.0 * n_rows / model.row_tile());
+    }
+    const double us = sequence.kv_len * key_us;
+    total_us += us * n_tiles;
     longest_us = std::max(longest_us, us);
   }
   return longest_us > 1.1 * total_us * shape.n_kv_heads / options.costs.n_workers;
 }
 
-/// Positions at the front that two neighbours share: where both hold a block, they hold the same.
-std::int32_t n_common_positions(const SequenceRows& a, const SequenceRows& b, std::int32_t block_len, bool batch_invariant) {
+/// Positions at the front that two neighbours share: where both hold a block, they hold the same. `likely`: a guess.
+std::int32_t n_common_positions(const SequenceRows& a, const SequenceRows& b, std::int32_t block_len, bool batch_invariant,
+                                std::int32_t likely) {
   const std::int32_t first = std::max(a.first_block, b.first_block);
   const std::int32_t limit = std::min(n_shareable_blocks(a, block_len), n_shareable_blocks(b, block_len));
   if (first >= limit) return 0;
-  std::int32_t n = first + count_common_blocks(a.blocks.data() + first, b.blocks.data() + first, limit - first);
+  std::int32_t n =
+      first + count_common_blocks(a.blocks.data() + first, b.blocks.data() + first, limit - first, likely / block_len - first);
   if (batch_invariant) n -= n % (kAttentionChunk / block_len);
   return n > first ? n * block_len : 0;
 }
@@ -76,9 +86,9 @@ std::int32_t n_common_positions(const SequenceRows& a, const SequenceRows& b, st
 void NodeChooser::build_tree(const LaidOutRows& rows, const AttentionShape& shape, bool batch_invariant) {
   const std::span<const SequenceRows> sequences = rows.sequences;
   common_len_.resize(sequences.empty() ? 0 : sequences.size() - 1);
-  for (std::size_t i = 0; i < common_len_.size(); ++i) {
-    common_len_[i] = n_common_positions(sequences[i], sequences[i + 1], shape.block_len, batch_invariant);
-  }
+  std::int32_t len = 0;
+  for (std::size_t i = 0; i < common_len_.size(); ++i)
+    common_len_[i] = len = n_common_positions(sequences[i], sequences[i + 1], shape.block_len, batch_invariant, len);
   builder_.build(common_len_, nodes_);
 }
 
@@ -122,6 +132,7 @@ void NodeChooser::choose(const LaidOutRows& rows, const AttentionShape& shape, c
   tree.clear();
   if (!options.relay) return;
   build_tree(rows, shape, options.batch_invariant);
+  if (nodes_.empty()) return;
   leaf_reads_before_.resize(rows.sequences.size() + 1);
   leaf_reads_before_[0] = {};
   for (std::size_t i = 0; i < rows.sequences.size(); ++i) {

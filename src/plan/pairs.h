@@ -18,14 +18,10 @@ class PairDealer {
               std::vector<std::int32_t>& pairs, std::vector<std::int32_t>& offsets);
 
  private:
-  std::int32_t take(std::int32_t cost);
-
   std::vector<std::int32_t> first_at_;  ///< the first worker at each level of load, or -1
   std::vector<std::int32_t> next_;      ///< the next one at the same level
   std::vector<std::int32_t> cost_of_;   ///< of each item, in levels
   std::vector<std::int32_t> worker_of_;
-  std::int32_t lowest_ = 0;
-  std::int32_t highest_ = 0;
 };
 
 }  // namespace baton

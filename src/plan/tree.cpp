@@ -8,9 +8,14 @@
 
 namespace baton {
 
-std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_t limit) {
+std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_t limit, std::int32_t likely) {
   static_assert(sizeof(BlockId) == 4);
+  if (limit == 0 || a[0] != b[0]) return 0;
   std::int32_t n = 0;
+  if (likely > 0 && likely <= limit && std::memcmp(a, b, static_cast<std::size_t>(likely) * sizeof(BlockId)) == 0) {
+    n = likely;
+    if (n == limit || a[n] != b[n]) return n;
+  }
   for (const std::int32_t stride : {128, 16})
     while (n + stride <= limit && std::memcmp(a + n, b + n, static_cast<std::size_t>(stride) * sizeof(BlockId)) == 0)
       n += stride;
@@ -48,7 +53,28 @@ void PrefixTreeBuilder::build(std::span<const std::int32_t> common_len, std::vec
   }
 }
 
-void TableSorter::sort(std::span<const std::span<const BlockId>> tables, std::vector<std::int32_t>& order) {
+bool TableSorter::is_still_sorted(std::span<const std::span<const BlockId>> tables) const {
+  if (order_.size() != tables.size()) return false;
+  std::int32_t n = 0;
+  for (std::size_t i = 1; i < order_.size(); ++i) {
+    const std::span<const BlockId> a = tables[static_cast<std::size_t>(order_[i - 1])];
+    const std::span<const BlockId> b = tables[static_cast<std::size_t>(order_[i])];
+    const auto limit = static_cast<std::int32_t>(std::min(a.size(), b.size()));
+    n = count_common_blocks(a.data(), b.data(), limit, n);
+    const auto at = static_cast<std::size_t>(n);
+    const bool is_less = n < limit ? a[at].value < b[at].value : a.size() < b.size();
+    const bool is_equal = n == limit && a.size() == b.size();
+    if (!is_less && !(is_equal && order_[i - 1] < order_[i])) return false;
+  }
+  return true;
+}
+
+std::span<const std::int32_t> TableSorter::sort(std::span<const std::span<const BlockId>> tables) {
+  if (!is_still_sorted(tables)) sort_anew(tables);
+  return order_;
+}
+
+void TableSorter::sort_anew(std::span<const std::span<const BlockId>> tables) {
   // A key sorts a table relative to the first table of its group. Lower tables come first, by how early they differ
   // from it; then equal ones; then higher ones, by how late they differ. Tables that differ at the same block are
   // sorted by their own block there. Only tables with equal keys need another round.
@@ -69,7 +95,7 @@ void TableSorter::sort(std::span<const std::span<const BlockId>> tables, std::ve
       const auto limit = static_cast<std::int32_t>(std::min(table.size(), pivot.size()));
       const std::int32_t n_left = limit - group.n_equal;
       const auto n = static_cast<std::size_t>(
-          group.n_equal + count_common_blocks(table.data() + group.n_equal, pivot.data() + group.n_equal, n_left));
+          group.n_equal + count_common_blocks(table.data() + group.n_equal, pivot.data() + group.n_equal, n_left, 0));
       // An index without a block (-1) comes before those with one, and behind the end of a table.
       const std::uint64_t next = n < table.size() ? static_cast<std::uint64_t>(std::int64_t{table[n].value} + 2) : 0;
       if (n == table.size() && n == pivot.size()) {
@@ -93,8 +119,8 @@ void TableSorter::sort(std::span<const std::span<const BlockId>> tables, std::ve
       first = last;
     }
   }
-  order.resize(tables.size());
-  for (std::size_t i = 0; i < tables.size(); ++i) order[i] = entries_[i].table;
+  order_.resize(tables.size());
+  for (std::size_t i = 0; i < tables.size(); ++i) order_[i] = entries_[i].table;
 }
 
 }  // namespace baton

@@ -21,7 +21,8 @@ struct PrefixNode {
 };
 
 /// Length of the common beginning of two tables in blocks, at most `limit`. Both tables have at least `limit` blocks.
-std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_t limit);
+/// `likely` is a guess of the result, 0 for none; a right one saves time.
+std::int32_t count_common_blocks(const BlockId* a, const BlockId* b, std::int32_t limit, std::int32_t likely);
 
 /// Builds the tree of sequences of which neighbours i and i + 1 share their first common_len[i] positions. Nodes are
 /// listed parents first, from the first sequence to the last. Reuses its memory from call to call.
@@ -40,11 +41,12 @@ class PrefixTreeBuilder {
 
 /// Sorts block tables lexicographically. A table comes before longer tables that begin with it; equal tables keep
 /// their order. Each table is compared with one other table of its group, so a long shared prefix is read once for
-/// each table. Reuses its memory from call to call.
+/// each table. Where the order of the call before still sorts as many tables, they are only compared with their
+/// neighbours. Reuses its memory from call to call.
 class TableSorter {
  public:
-  /// Writes indices into `tables` to `order`.
-  void sort(std::span<const std::span<const BlockId>> tables, std::vector<std::int32_t>& order);
+  /// Indices into `tables`, valid until the next call.
+  std::span<const std::int32_t> sort(std::span<const std::span<const BlockId>> tables);
 
  private:
   struct Entry {
@@ -56,6 +58,10 @@ class TableSorter {
     std::size_t end;
     std::int32_t n_equal;  ///< number of blocks that all tables of the group share
   };
+  bool is_still_sorted(std::span<const std::span<const BlockId>> tables) const;
+  void sort_anew(std::span<const std::span<const BlockId>> tables);
+
+  std::vector<std::int32_t> order_;  ///< of the last call: each index once
   std::vector<Entry> entries_;
   std::vector<Group> groups_;
 };

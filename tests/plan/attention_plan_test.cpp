@@ -540,6 +540,48 @@ TEST(AttentionPlanner, keeps_nothing_of_the_step_before) {
   }
 }
 
+/// The next step of sequences that decode: each has one token more and takes a block where it needs one. Now and then
+/// one ends and another one begins in its place.
+void decode_on(Batch& batch, std::mt19937& random) {
+  for (std::size_t i = 0; i < batch.tables.size(); ++i) {
+    auto& [kv_len, n_rows] = batch.lens[i];
+    n_rows = 1;
+    if (random() % 100 == 0) {
+      kv_len = 1 + static_cast<std::int32_t>(random() % 500);
+      batch.tables[i] = batch.fresh_blocks((kv_len + kBlockLen - 1) / kBlockLen);
+    } else if (kv_len++ % kBlockLen == 0) {
+      batch.tables[i].push_back(BlockId{batch.n_blocks++});
+    }
+  }
+}
+
+TEST(AttentionPlanner, plans_step_after_step_as_from_nothing) {
+  std::mt19937 random(13);
+  for (int round = 0; round < 12; ++round) {
+    Batch batch = random_batch(random, round % 4, 60, 40, kBlockLen);
+    AttentionPlanner planner;
+    for (int step = 0; step < 40; ++step) {
+      std::vector<SequenceRows> unordered;
+      for (std::size_t i = 0; i < batch.tables.size(); ++i)
+        unordered.push_back({SlotId{static_cast<std::int32_t>(i)}, batch.tables[i], batch.lens[i].first, batch.lens[i].second});
+      const std::span<const std::int32_t> order = planner.order(unordered);
+      ASSERT_EQ(std::vector<std::int32_t>(order.begin(), order.end()), depth_first_order(unordered));
+      std::vector<SequenceRows> ordered;
+      for (const std::int32_t index : order) ordered.push_back(unordered[static_cast<std::size_t>(index)]);
+      const AttentionShape shape = shape_of(round % 3 == 0 ? 200 : 0);
+      AttentionPlanOptions options = round % 5 == 0 ? options_of(true, true) : eager_options();
+      options.deals_pairs = round % 2 == 0;
+      StepInput kept, fresh;
+      append_plan(kept, planner.plan(ordered, shape, options));
+      append_plan(fresh, plan_attention(ordered, shape, options));
+      kept.finish();
+      fresh.finish();
+      ASSERT_TRUE(std::ranges::equal(kept.bytes(), fresh.bytes())) << "round " << round << " step " << step;
+      decode_on(batch, random);
+    }
+  }
+}
+
 TEST(AttentionPlanner, a_plan_of_256_requests_behind_a_prefix_takes_less_than_48_kilobytes) {
   for (const std::int32_t own : {16, 128, 256}) {
     const AttentionPlan plan = plan_of(prefix_batch(256, own, 2048, kBlockLen), llama_8b(), costs_of_132_blocks());

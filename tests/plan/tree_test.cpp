@@ -18,15 +18,15 @@ TEST(AttentionTree, counts_common_blocks_up_to_the_limit) {
     for (const std::int32_t differs : {0, 1, 5, 64, 126, 127, 128, 200, 511, 699}) {
       std::vector<BlockId> b = a;
       b[static_cast<std::size_t>(differs)].value = -7;
-      EXPECT_EQ(count_common_blocks(a.data(), b.data(), limit), std::min(limit, differs));
-      EXPECT_EQ(count_common_blocks(a.data(), a.data(), limit), limit);
+      for (const std::int32_t likely : {-3, 0, 1, differs - 1, differs, differs + 1, limit, 800})
+        EXPECT_EQ(count_common_blocks(a.data(), b.data(), limit, likely), std::min(limit, differs)) << likely;
+      EXPECT_EQ(count_common_blocks(a.data(), a.data(), limit, 0), limit);
     }
 }
 
 TEST(AttentionTree, sorts_tables_as_a_lexicographic_sort_that_keeps_equal_ones_in_order) {
   std::mt19937 random(1);
   TableSorter sorter;
-  std::vector<std::int32_t> order;
   for (int round = 0; round < 500; ++round) {
     const int n_values = 1 + static_cast<int>(random() % 4);  // few, so that beginnings and whole tables coincide
     std::vector<std::vector<BlockId>> tables(random() % 40);
@@ -38,14 +38,23 @@ TEST(AttentionTree, sorts_tables_as_a_lexicographic_sort_that_keeps_equal_ones_i
       for (std::size_t i = random() % 6; i > 0; --i)
         table.push_back(BlockId{static_cast<std::int32_t>(random() % static_cast<unsigned>(n_values))});
     }
-    std::vector<std::span<const BlockId>> views(tables.begin(), tables.end());
-    sorter.sort(views, order);
-    std::vector<std::int32_t> expected(tables.size());
-    std::iota(expected.begin(), expected.end(), 0);
-    std::stable_sort(expected.begin(), expected.end(), [&](std::int32_t a, std::int32_t b) {
-      return tables[static_cast<std::size_t>(a)] < tables[static_cast<std::size_t>(b)];
-    });
-    ASSERT_EQ(order, expected);
+    // As many tables come again: as they are, one block longer, one of them with another block, two exchanged.
+    for (int again = 0; again < 4; ++again) {
+      const std::vector<std::span<const BlockId>> views(tables.begin(), tables.end());
+      const std::span<const std::int32_t> order = sorter.sort(views);
+      std::vector<std::int32_t> expected(tables.size());
+      std::iota(expected.begin(), expected.end(), 0);
+      std::stable_sort(expected.begin(), expected.end(), [&](std::int32_t a, std::int32_t b) {
+        return tables[static_cast<std::size_t>(a)] < tables[static_cast<std::size_t>(b)];
+      });
+      ASSERT_EQ(std::vector<std::int32_t>(order.begin(), order.end()), expected);
+      if (tables.empty()) break;
+      auto& one = tables[random() % tables.size()];
+      if (again == 0)
+        for (auto& table : tables) table.push_back(BlockId{static_cast<std::int32_t>(random() % 3)});
+      if (again == 1 && !one.empty()) one[random() % one.size()].value = static_cast<std::int32_t>(random() % 4);
+      if (again == 2) std::swap(one, tables.front());
+    }
   }
 }
 
