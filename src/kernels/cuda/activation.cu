@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Blocks for `n_steps` steps of a thread: eight a multiprocessor fill it, and a longer tensor is walked by these.
+/// Number of blocks for `n_steps` steps. Eight blocks fill a multiprocessor; more steps are a loop in each thread.
 unsigned blocks_for(const Device& device, std::int64_t n_steps) {
   return static_cast<unsigned>(std::min<std::int64_t>((n_steps + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
 }

@@ -1,4 +1,4 @@
-/// Chooses the instantiation of the attention kernel and fills its parameters.
+/// Chooses the instantiation of the attention kernel and sets its parameters.
 #include "kernels/cuda/attention.h"
 
 #include <bit>

@@ -1,4 +1,4 @@
-/// Attention over the work list on a CUDA device: one persistent launch.
+/// Attention for a step's work list on a CUDA device, in one persistent launch.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace baton::cuda {
 
-/// Says in a sentence why attention cannot work with this storage on this device, or nothing: asked before anything is
-/// built. q must have the storage's dtype (bf16 for f8_e4m3); out that dtype or f32.
+/// Returns why attention does not work with this storage on this device, as a sentence, or nothing. Called before
+/// anything is allocated. q must have the storage's dtype (bf16 for f8_e4m3), out that dtype or f32.
 std::string attention_obstacle(const Device& device, const KvShape& kv);
 
-/// `n_blocks`: the persistent grid's, all resident at once. Rows with partial states are merged by a second launch if
-/// args.merge is set and the step has any.
+/// `n_blocks` is the size of the persistent grid; all blocks must be resident at once. If args.merge is set and the
+/// step has partial states, a second launch merges them.
 void attention(const Device& device, int n_blocks, const AttentionArgs& args);
 
 }  // namespace baton::cuda

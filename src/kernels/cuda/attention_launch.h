@@ -1,5 +1,5 @@
-/// The launches of the attention kernel: one instantiation a file (attention_TYPE_DIM.cu), so that they compile side
-/// by side.
+/// The launches of the attention kernel. Each instantiation has its own file (attention_TYPE_DIM.cu), so that they
+/// compile in parallel.
 #pragma once
 
 #include "kernels/cuda/attention_params.h"

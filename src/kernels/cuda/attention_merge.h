@@ -1,4 +1,4 @@
-/// Merging of partial attention states on a CUDA device.
+/// Merges partial attention states on a CUDA device.
 #pragma once
 
 #include "kernels/cuda/attention_params.h"
@@ -7,7 +7,7 @@
 
 namespace baton::cuda {
 
-/// The parameters that attention and merging share.
+/// The parameters that the attention and merge kernels have in common.
 AttentionParams merge_params(const AttentionMergeArgs& args);
 
 void attention_merge(const Device& device, const AttentionMergeArgs& args);

@@ -1,4 +1,4 @@
-/// What one launch of attention or merging reads and writes: device addresses and sizes, as the kernels take them.
+/// The parameters of one launch of attention or merging: device addresses and sizes.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@ struct AttentionParams {
   float* part_o = nullptr;
   float* part_m = nullptr;
   float* part_l = nullptr;
-  const std::byte* kv = nullptr;  ///< the layer, as kv_layout.h says
+  const std::byte* kv = nullptr;  ///< the layer's keys and values, see kv_layout.h
   std::int64_t block_bytes = 0;
   std::int64_t tile_bytes = 0;
-  int block_shift = 0;  ///< log2 of the tokens a block
+  int block_shift = 0;  ///< log2 of the number of tokens in a block
   int n_rows = 0;
   int n_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
-  float score_scale = 0;  ///< scores are multiplied by it first (scale, k_scale; over the soft-cap if there is one)
-  float score_log2 = 0;   ///< then, behind the soft-cap's tanh, by this (log2 e; times the soft-cap)
+  float score_scale = 0;  ///< first factor of the scores: scale * k_scale, divided by the soft-cap if there is one
+  float score_log2 = 0;   ///< second factor, after the soft-cap's tanh: log2 e, times the soft-cap
   bool has_softcap = false;
   bool out_is_f32 = false;
   float v_scale = 1;

@@ -1,4 +1,4 @@
-/// What producers and consumers of the attention kernel share: sizes, shared memory, the order of work.
+/// Sizes, shared memory and work order of the attention kernel, for its producers and consumers.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-/// The CUDA backend: memory and steps of one device, and each operation handed to the file that holds it.
+/// The CUDA backend: memory and steps of one device, and one file for each operation.
 #include "kernels/cuda/backend.h"
 
 #include <algorithm>
@@ -19,20 +19,20 @@
 namespace baton::cuda {
 namespace {
 
-/// Room for steps before reserve_steps, and pinned memory that they leave from.
+/// Step memory before reserve_steps, and size of the pinned memory for uploads.
 constexpr std::size_t kFirstStepBytes = 1 << 20;
-/// Biases and counts of penalties that the samples of one step can bring.
+/// Bound of the biases and token counts of all samples in a step.
 constexpr std::int32_t kOriginals = kMaxListEntries;
 constexpr int kOldestComputeCapability = 80;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-/// Memory of the current device, or a sentence with what was asked and what is free.
+/// Allocates memory of the current device. The error has the requested and the free size.
 Result<std::byte*> device_memory(std::size_t size_bytes, std::string_view what) {
   void* data = nullptr;
   const cudaError_t error = cudaMalloc(&data, size_bytes);
   if (error == cudaSuccess) return static_cast<std::byte*>(data);
-  cudaGetLastError();  // an allocation that failed is no reason for the next launch to fail
+  cudaGetLastError();  // clears the error of the failed allocation, so that the next launch does not report it
   if (error != cudaErrorMemoryAllocation)
     return fail(ErrorCode::unavailable, fmt::format("{}: {}", what, cudaGetErrorString(error)), "device");
   std::size_t free_bytes = 0;
@@ -47,18 +47,18 @@ struct DeviceMemory {
   std::size_t total = 0;
 };
 
-/// In bytes, of a device that is the calling thread's own.
+/// In bytes, of the calling thread's current device.
 DeviceMemory memory_of(const Device&) {
   DeviceMemory memory;
   check_cuda(cudaMemGetInfo(&memory.free, &memory.total), "cudaMemGetInfo");
   return memory;
 }
 
-/// What a device says of itself; 0 where its driver does not know.
+/// An attribute of a device; 0 if its driver does not know the attribute.
 int attribute_of(int ordinal, cudaDeviceAttr attribute) {
   int value = 0;
   if (cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess) return value;
-  cudaGetLastError();  // a question without an answer is no reason for the next launch to fail
+  cudaGetLastError();  // clears the error of the failed query, so that the next launch does not report it
   return 0;
 }
 
@@ -81,7 +81,7 @@ Result<int> count_devices() {
   return n_devices;
 }
 
-/// Chooses device `ordinal` and says what it is; the stream is still to be made.
+/// Selects device `ordinal` and describes it; its stream does not exist yet.
 Result<Device> describe(int ordinal) {
   BATON_TRY(const int n_devices, count_devices());
   if (ordinal < 0 || ordinal >= n_devices)
@@ -91,7 +91,7 @@ Result<Device> describe(int ordinal) {
   cudaDeviceProp properties{};
   cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
   if (error == cudaSuccess) error = cudaSetDevice(ordinal);
-  if (error == cudaSuccess) error = cudaFree(nullptr);  // makes the context: a device in exclusive use says so here
+  if (error == cudaSuccess) error = cudaFree(nullptr);  // creates the context; fails if the device is in exclusive use
   if (error != cudaSuccess)
     return fail(ErrorCode::unavailable, fmt::format("CUDA device {} cannot be used: {}", ordinal, cudaGetErrorString(error)),
                 "device");
@@ -128,7 +128,7 @@ class CudaCapturedGraph final : public CapturedGraph {
   cudaGraphExec_t graph_;
 };
 
-/// Pinned memory, and an event behind the copy into it.
+/// Pinned memory, and an event after the copy to it.
 class CudaReadback final : public AsyncReadback {
  public:
   static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, std::size_t size_bytes) {
@@ -205,7 +205,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
                                                         device_.name, most_blocks));
   attention_blocks_ = options.attention_blocks > 0 ? options.attention_blocks : most_blocks;
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
-  const std::int32_t n_places = 2 * device_.n_multiprocessors;  // blocks of 1024 threads that run at once
+  const std::int32_t n_places = 2 * device_.n_multiprocessors;  // blocks of 1024 threads that can run at once
   BATON_TRY(std::byte * places, device_memory(static_cast<std::size_t>(n_places) * sizeof(std::uint64_t),
                                               "the most likely tokens of parts of rows"));
   sampling_ = {reinterpret_cast<float*>(originals), kOriginals, reinterpret_cast<std::uint64_t*>(places), n_places};
@@ -261,7 +261,7 @@ BackendTuning CudaBackend::tuning() const {
   costs.few_queries = 32;
   costs.query_granule = 16;
   costs.partial_bytes_per_us = rates.partial_bytes_per_us;
-  // An item's own time and a merging launch, as measured on an H200: latencies, much alike on every device.
+  // Fixed time of an item and of a merging launch, measured on an H200: these latencies are similar on all devices.
   costs.item_us = 3.0;
   costs.merge_us = 4.5;
   costs.relay_us = 2.0;
@@ -328,7 +328,7 @@ StepView CudaBackend::upload_step(const StepInput& step) {
   }
   Staging& staging = staging_[n_uploads_++ % staging_.size()];
   device();
-  check_cuda(cudaEventSynchronize(staging.was_read), "upload_step");  // the upload before the last has left this memory
+  check_cuda(cudaEventSynchronize(staging.was_read), "upload_step");  // the upload before the last has been read
   if (staging.size_bytes < bytes.size()) {
     check_cuda(cudaFreeHost(staging.data), "cudaFreeHost");
     staging.size_bytes = std::max(bytes.size(), 2 * staging.size_bytes);

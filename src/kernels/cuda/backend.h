@@ -1,4 +1,4 @@
-/// The CUDA backend: one device, one stream, and each operation handed to the file that holds it.
+/// The CUDA backend: one device, one stream, and one file for each operation.
 #pragma once
 
 #include <array>
@@ -15,12 +15,11 @@
 
 namespace baton::cuda {
 
-/// Enqueues every operation on one stream when it is called. Steps are uploaded to one address for the life of the
-/// backend. Invariant: device_ does not move and outlives whatever was made with it. Thread: engine only, one at a
-/// time.
+/// Enqueues every operation on one stream when it is called. All steps are uploaded to the same address. Invariant:
+/// device_ does not move and outlives all objects made with it. Thread: engine only.
 class CudaBackend final : public Backend {
  public:
-  /// Fails with a sentence where there is no driver, no device of that number, an old driver or device, or too little
+  /// Errors name the cause: no driver, no device with this number, a driver or device that is too old, or too little
   /// memory.
   static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);
   ~CudaBackend() override;
@@ -30,14 +29,14 @@ class CudaBackend final : public Backend {
   BackendTuning tuning() const override;
   std::int64_t free_memory_bytes() const override;
   Result<Buffer> allocate(std::size_t size_bytes) override;
-  /// Both wait for everything enqueued before.
+  /// Both wait for all operations enqueued so far.
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
   Result<void> reserve_steps(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override;
-  /// Captures the calls into a graph that is instantiated once.
+  /// Captures the calls in a CUDA graph that is instantiated once.
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
@@ -59,7 +58,7 @@ class CudaBackend final : public Backend {
   void all_gather(TensorView out, ConstTensorView part) override;
 
  private:
-  /// Pinned memory that one upload in two leaves from; the host reads the headers there.
+  /// Pinned memory for every second upload; the host reads the step's headers there.
   struct Staging {
     std::byte* data = nullptr;
     std::size_t size_bytes = 0;
@@ -69,14 +68,14 @@ class CudaBackend final : public Backend {
   CudaBackend() = default;
   Result<void> open(const BackendOptions& options);
   Result<void> allocate_step(std::size_t size_bytes);
-  /// The device, made the calling thread's own: launches go to the thread's current device.
+  /// The device, after making it the calling thread's current device, which launches use.
   const Device& device() const;
 
   Device device_;
-  int attention_blocks_ = 0;  ///< of the persistent grid, all resident at once
+  int attention_blocks_ = 0;  ///< blocks of the persistent grid, all resident at once
   SampleWorkspace sampling_;
   std::unique_ptr<MatmulEngine> products_;
-  std::byte* step_ = nullptr;  ///< where every step is uploaded to
+  std::byte* step_ = nullptr;  ///< address of every uploaded step
   std::size_t step_bytes_ = 0;
   bool is_step_reserved_ = false;
   std::array<Staging, 2> staging_;

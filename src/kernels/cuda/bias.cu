@@ -1,4 +1,4 @@
-/// Biases behind products: a grid walks the elements.
+/// Adds biases after matmuls; the threads of a fixed grid loop over the elements.
 #include "kernels/cuda/bias.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
 void add_bias(const Device& device, const TensorView& out, const ConstTensorView& bias) {
   const std::int64_t n_elements = out.shape.n_elements();
   if (n_elements == 0) return;
-  // Eight blocks a multiprocessor fill it; a longer tensor is walked by these.
+  // Eight blocks fill a multiprocessor; for longer tensors each thread handles several elements.
   const auto n_blocks =
       static_cast<unsigned>(std::min<std::int64_t>((n_elements + kThreads - 1) / kThreads, 8LL * device.n_multiprocessors));
   visit_element(out.dtype, [&](auto to) {

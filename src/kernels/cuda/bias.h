@@ -6,7 +6,7 @@
 
 namespace baton::cuda {
 
-/// out[r] += bias, in f32, rounded once. out [rows, n] float, bias [n] float. For products that do not add it
+/// out[r] += bias, in f32, rounded once. out [rows, n] float, bias [n] float. For matmuls that cannot add the bias
 /// themselves.
 void add_bias(const Device& device, const TensorView& out, const ConstTensorView& bias);
 

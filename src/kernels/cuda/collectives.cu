@@ -1,9 +1,9 @@
-/// Collectives of the CUDA backend, whose world is one rank.
+/// Collectives of the CUDA backend, which has one rank.
 #include "kernels/cuda/collectives.h"
 
 namespace baton::cuda {
 
-void all_reduce(const Device&, TensorView) {}  // a sum over one rank
+void all_reduce(const Device&, TensorView) {}  // the sum over one rank
 
 void all_gather(const Device& device, TensorView out, ConstTensorView part) {
   if (part.size_bytes() == 0) return;

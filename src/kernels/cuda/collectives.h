@@ -1,4 +1,4 @@
-/// Collectives of the CUDA backend, whose world is one rank.
+/// Collectives of the CUDA backend, which has one rank.
 #pragma once
 
 #include "kernels/cuda/device.h"

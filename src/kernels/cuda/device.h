@@ -1,5 +1,4 @@
-/// One CUDA device, the stream on which all operations of a backend run, and what launches need to know about the
-/// device.
+/// One CUDA device, the stream that all operations of a backend run on, and the device properties that launches need.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +23,8 @@ struct Device {
   cudaStream_t stream = nullptr;
 };
 
-/// Aborts with the operation's name and CUDA's message: a device that fails in the middle of a step cannot go on.
+/// Aborts with the operation's name and CUDA's message, because a device that fails in the middle of a step cannot
+/// continue.
 inline void check_cuda(cudaError_t error, const char* what) {
   if (error != cudaSuccess) check_failed(std::string(what) + ": " + cudaGetErrorString(error));
 }

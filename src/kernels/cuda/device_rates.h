@@ -1,23 +1,22 @@
-/// How fast a CUDA device reads and multiplies in attention, for the planner: measured where we could, else by what it
-/// has more or less of than a measured device. Host code without CUDA's headers. Rates are looked up and not measured
-/// when a model is loaded, because a plan decides in which order sums are made: two starts on one device must plan
-/// alike.
+/// The planner's rates of reading and multiplying in attention for a CUDA device: measured for an H200, scaled from it
+/// for other devices. Host code without CUDA's headers. Rates are looked up, not measured when a model is loaded,
+/// because a plan determines the order of sums: two starts on one device must make the same plans.
 #pragma once
 
 #include <cstdint>
 
 namespace baton::cuda {
 
-/// What a device says of itself (cudaDeviceGetAttribute). 0: it does not say.
+/// Properties that a device reports (cudaDeviceGetAttribute). 0: not reported.
 struct DeviceFigures {
   int compute_capability = 0;  ///< 10 * major + minor
   int n_multiprocessors = 0;
-  int clock_khz = 0;         ///< peak, of the multiprocessors
-  int memory_clock_khz = 0;  ///< peak; two transfers a cycle
+  int clock_khz = 0;         ///< peak clock of the multiprocessors
+  int memory_clock_khz = 0;  ///< peak; two transfers in each cycle
   int memory_bus_bits = 0;
 };
 
-/// In bytes and floating point operations a microsecond.
+/// In bytes and floating-point operations per microsecond.
 struct DeviceRates {
   double memory_bytes_per_us = 0;   ///< reading keys and values from memory
   double cache_bytes_per_us = 0;    ///< reading them again from the L2
@@ -29,15 +28,16 @@ struct DeviceRates {
 inline constexpr DeviceFigures kH200Figures{90, 132, 1'980'000, 3'201'000, 6144};
 inline constexpr DeviceRates kH200Rates{4.5e6, 9.6e6, 450e6, 3e6};
 
-/// Dense bfloat16 operations of a multiprocessor and cycle with float32 sums, by NVIDIA's architecture papers, for the
-/// instructions that this backend has: wgmma on 9.0, mma.sync elsewhere.
+/// Dense bfloat16 operations per multiprocessor and cycle with float32 sums, from NVIDIA's architecture papers, for
+/// the instructions that this backend uses: wgmma on 9.0, mma.sync on others.
 constexpr double matmul_flops_a_cycle(int compute_capability) {
   if (compute_capability == 90) return 4096;
   if (compute_capability == 80 || compute_capability >= 100) return compute_capability >= 120 ? 1024 : 2048;
   return 1024;  // 8.6, 8.7, 8.9
 }
 
-/// Whether it is an H200, by its chip and memory: a clock that is reported a little otherwise changes nothing.
+/// Whether the device is an H200, by compute capability and memory; small differences in reported clocks do not
+/// matter.
 constexpr bool is_h200(const DeviceFigures& device) {
   constexpr DeviceFigures h200 = kH200Figures;
   const std::int64_t clock_difference = device.memory_clock_khz - h200.memory_clock_khz;
@@ -46,7 +46,7 @@ constexpr bool is_h200(const DeviceFigures& device) {
          (device.memory_clock_khz == 0 || (clock_difference < 100'000 && clock_difference > -100'000));
 }
 
-/// An H200's rates, scaled by the device's memory, multiprocessors, clocks and kind of multiprocessor.
+/// An H200's rates, scaled by the device's memory, clocks, and number and kind of multiprocessors.
 constexpr DeviceRates rates_of(const DeviceFigures& device) {
   constexpr DeviceFigures h200 = kH200Figures;
   if (is_h200(device)) return kH200Rates;

@@ -1,4 +1,4 @@
-/// Elements of float tensors from one dtype to another.
+/// Converts elements of float tensors from one dtype to another.
 #include "kernels/cuda/elements.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-/// Elements of float tensors on the device: their types, their conversions to and from f32, and several of them in one
-/// access.
+/// Elements of float tensors on the device: their types, conversion to and from f32, and access to several at once.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace baton::cuda {
 
-/// Calls `body(T{})` with the device's type of a float dtype (float, __nv_bfloat16, __half); aborts for any other.
+/// Calls `body(T{})` with the device type of a float dtype (float, __nv_bfloat16, __half). Aborts for any other dtype.
 template <class Body>
 void visit_element(DType dtype, Body&& body) {
   switch (dtype) {
@@ -42,7 +41,7 @@ __device__ inline __half from_f32<__half>(float value) {
   return __float2half_rn(value);
 }
 
-/// N neighbours, read and written in one access; memory must be aligned to all of them.
+/// N adjacent elements, read and written in one access; memory must be aligned to their total size.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Elements {
   T values[N];
@@ -63,10 +62,10 @@ __device__ void store_f32(const float (&from)[N], T* to) {
   *reinterpret_cast<Elements<T, N>*>(to) = elements;
 }
 
-/// Elements one thread takes at once where rows of `n` elements allow it.
+/// Elements that one thread reads or writes in one access, if rows of `n` elements allow it.
 inline constexpr int kElementsAtOnce = 4;
 
-/// Whether every row of `n` elements of these tensors begins where kElementsAtOnce of them can be read in one access.
+/// Whether all rows of `n` elements of these tensors are aligned for access to kElementsAtOnce elements.
 template <class... Tensors>
 bool rows_are_aligned(std::int64_t n, const Tensors&... tensors) {
   const auto is_aligned = [](const auto& tensor) {

@@ -1,4 +1,4 @@
-/// Elements of float tensors in device memory, as the host asks for them.
+/// Conversion of float elements in device memory, called by the host.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace baton::cuda {
 
-/// Rounds `n` elements of device memory from one float dtype to another, to nearest even. The two may not overlap.
+/// Converts `n` elements of device memory from one float dtype to another, rounded to nearest even. No overlap.
 void convert(const Device& device, const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t n);
 
 }  // namespace baton::cuda

@@ -1,5 +1,5 @@
-/// The edges of the decoder on a CUDA device: rows resolved against the slot table, tokens to vectors, rows chosen for
-/// logits.
+/// The operations before and after the layers on a CUDA device: rows resolved with the slot table, token embedding,
+/// selection of rows for logits.
 #include "kernels/cuda/embedding.h"
 
 #include "kernels/cuda/elements.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kResolveThreads = 1024;
 constexpr int kCopyThreads = 256;
-/// Bytes that one thread of a row copy moves at once.
+/// Bytes that one thread copies in one access.
 constexpr int kCopyBytes = 16;
 
 struct ResolveParams {
@@ -23,7 +23,7 @@ struct ResolveParams {
   std::int32_t n_rows;
 };
 
-/// One block, because every row waits for the slots that are reset.
+/// Runs as one block, because every row waits until the slots are reset.
 __global__ void __launch_bounds__(kResolveThreads) resolve_rows_kernel(const ResolveParams params) {
   const StepHeader& header = step_header(params.step);
   const Section& resets = header.section(SectionKind::reset_slots);
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
-/// `Unit` is what a row's bytes are moved in.
+/// `Unit` is the type in which a row's bytes are copied.
 template <class Unit>
 __global__ void __launch_bounds__(kCopyThreads)
     gather_rows_kernel(Unit* out, const Unit* in, const std::byte* step, std::int64_t n_rows, std::int64_t units_per_row) {

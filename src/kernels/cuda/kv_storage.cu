@@ -1,4 +1,4 @@
-/// Keys and values on a CUDA device: memory, copies, and the way to and from the canonical form.
+/// Keys and values on a CUDA device: memory, copies, and conversion to and from the canonical form.
 #include "kernels/cuda/kv_storage.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kTileAlignment = 1024;
 constexpr std::int32_t kMaxHeadDim = 256;
 
-/// Pairs of blocks that one launch copies: they travel in its arguments (2 KiB of 4), so that a copy needs no memory.
+/// Pairs of blocks that one launch copies. They are kernel arguments (2 KiB of 4), so a copy allocates no memory.
 constexpr int kCopiesPerLaunch = 256;
 constexpr int kCopyThreads = 256;
 
@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(kCopyThreads) copy_kernel(const __grid_constan
     to[i] = from[i];
 }
 
-/// Calls body(byte in a layer's block, byte in its canonical form, n) for each run of bytes that is whole in both.
+/// Calls body(byte in a layer's block, byte in its canonical form, n) for each run of bytes that is contiguous in
+/// both.
 template <class Body>
 void for_runs(const KvLayout& layout, std::size_t canonical_row_bytes, Body&& body) {
   std::size_t canonical = 0;
@@ -51,7 +52,7 @@ void for_runs(const KvLayout& layout, std::size_t canonical_row_bytes, Body&& bo
     }
 }
 
-/// As a double, because a shape that no machine holds must not wrap round.
+/// In double, because the size of a shape that no machine can hold must not overflow.
 double storage_bytes(const KvShape& shape, const KvLayout& layout) {
   return static_cast<double>(layout.tile_bytes()) * 2 * shape.n_kv_heads * shape.n_blocks * shape.n_layers;
 }
@@ -60,7 +61,7 @@ std::string in_mib(double bytes) {
   return std::to_string(static_cast<std::int64_t>(std::min(bytes / (1 << 20), 9e18))) + " MiB";
 }
 
-/// None, or one that can be divided by for each layer.
+/// Checks the scales: either none, or one for each layer that can be divided by.
 Result<void> check_scales(const KvShape& shape, const std::vector<float>& scales) {
   if (scales.empty()) return {};
   check(shape.dtype == DType::f8_e4m3, "CudaKvStorage: scales of a 16-bit type");
@@ -93,7 +94,7 @@ Result<std::unique_ptr<CudaKvStorage>> CudaKvStorage::make(const Device& device,
   const cudaError_t error =
       wanted > kMostBytes ? cudaErrorMemoryAllocation : cudaMalloc(&allocated, static_cast<std::size_t>(wanted));
   if (error == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // the failed call leaves its error behind for the next launch to find
+    static_cast<void>(cudaGetLastError());  // clears the error, so that the next launch does not report it
     std::size_t free = 0;
     std::size_t total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -111,7 +112,7 @@ CudaKvStorage::CudaKvStorage(const Device& device, const KvShape& shape, std::by
       allocated_(allocated),
       data_(allocated + (kTileAlignment - reinterpret_cast<std::uintptr_t>(allocated) % kTileAlignment) % kTileAlignment) {}
 
-// A device that failed said so where it was used; there is nothing to do about it here.
+// A failed device has already been reported where it was used, so the result is ignored.
 CudaKvStorage::~CudaKvStorage() { static_cast<void>(cudaFree(allocated_)); }
 
 void CudaKvStorage::check_block(BlockId block) const {
@@ -157,7 +158,7 @@ void CudaKvStorage::import_block(BlockId block, ConstTensorView in) {
   check_block(block);
   check(in.size_bytes() == static_cast<std::size_t>(shape().block_bytes()),
         "CudaKvStorage::import_block: `in` has the wrong size");
-  std::vector<std::byte> image(static_cast<std::size_t>(layout_.block_bytes()));  // zeros, which the padding keeps
+  std::vector<std::byte> image(static_cast<std::size_t>(layout_.block_bytes()));  // zeros, which stay in the padding
   const std::size_t row_bytes = static_cast<std::size_t>(shape().head_dim) * size_bytes(shape().dtype);
   const std::byte* from = in.data;
   for (int layer = 0; layer < shape().n_layers; ++layer) {

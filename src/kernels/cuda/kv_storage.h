@@ -13,27 +13,26 @@
 
 namespace baton::cuda {
 
-/// One allocation, [layer][block][layout()], every tile aligned to 1024 bytes. It uses the device's stream and is
-/// shorter-lived than the device. Thread: engine only.
+/// One allocation, [layer][block][layout()], with every tile aligned to 1024 bytes. It uses the device's stream; the
+/// device must outlive it. Thread: engine only.
 class CudaKvStorage final : public KvStorage {
  public:
-  /// Fails for a dtype other than bf16, f16 and f8_e4m3, a head_dim that is odd or over 256 and scales that no number
-  /// can be divided by (unsupported), and where the device has not the memory (out_of_memory, with what was asked and
-  /// what is free).
+  /// Errors: unsupported (a dtype other than bf16, f16 and f8_e4m3, an odd head_dim or one over 256, scales that
+  /// cannot be divided by), out_of_memory (with the requested and the free size).
   static Result<std::unique_ptr<CudaKvStorage>> make(const Device& device, const KvShape& shape);
   ~CudaKvStorage() override;
 
-  /// On the stream: returns before it is done. The lists may go at once.
+  /// Enqueued on the stream. The lists may be freed after the call.
   void copy_blocks(std::span<const BlockId> from, std::span<const BlockId> to) override;
   /// Both wait for the stream.
   void export_block(BlockId block, TensorView out) const override;
   void import_block(BlockId block, ConstTensorView in) override;
-  /// On the stream.
+  /// Enqueued on the stream.
   void fill_bytes(std::uint8_t value) override;
 
   KvLayout layout() const { return layout_; }
   std::int64_t layer_bytes() const { return shape().n_blocks * layout_.block_bytes(); }
-  /// Device memory: tile_offset() of layout() counts from here.
+  /// Device address of a layer; add tile_offset() of layout().
   std::byte* layer_data(int layer) { return data_ + layer * layer_bytes(); }
   const std::byte* layer_data(int layer) const { return data_ + layer * layer_bytes(); }
 
@@ -44,8 +43,8 @@ class CudaKvStorage final : public KvStorage {
 
   const Device& device_;
   KvLayout layout_;
-  std::byte* allocated_;  ///< what cudaMalloc gave
-  std::byte* data_;       ///< its first multiple of 1024
+  std::byte* allocated_;  ///< the address from cudaMalloc
+  std::byte* data_;       ///< the first multiple of 1024 in it
 };
 
 }  // namespace baton::cuda

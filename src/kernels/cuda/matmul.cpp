@@ -1,9 +1,8 @@
-/// Matrix products on a CUDA device: the only file that sees cuBLASLt, and who hands products of few rows to our own
-/// kernel.
+/// Matmuls on a CUDA device. This is the only file that includes cuBLASLt; it passes skinny matmuls to our own kernel.
 ///
 /// Row-major out = x W^T is cuBLASLt's column-major out^T = (W^T)^T x^T, so nothing is transposed in memory. The
-/// algorithm of a product is asked for once for each shape, row bucket, alignment and output type, and kept. In
-/// batch-invariant mode every product is one of kInvariantRows rows, and what is missing is padded.
+/// algorithm of a matmul is requested once for each shape, row bucket, alignment and output dtype, and kept. In
+/// batch-invariant mode every matmul has kInvariantRows rows, and missing rows are padded.
 #include "kernels/cuda/matmul.h"
 
 #include <algorithm>
@@ -26,11 +25,11 @@
 namespace baton::cuda {
 namespace {
 
-/// What cuBLAS itself takes on Hopper.
+/// The size that cuBLAS itself uses on Hopper.
 constexpr std::size_t kWorkspaceBytes = 32 << 20;
-/// For weights on their way, rows of padding and outputs of types that cuBLASLt does not write.
+/// Scratch memory for weights during packing, padded rows, and outputs in dtypes that cuBLASLt does not write.
 constexpr std::size_t kScratchBytes = 64 << 20;
-/// Bytes that the widest accesses of products want an operand aligned to.
+/// Operand alignment in bytes for the widest accesses of matmuls.
 constexpr std::int32_t kFullAlignment = 16;
 
 void check_cublas(cublasStatus_t status, const char* what) {
@@ -56,7 +55,7 @@ class CudaMatrix final : public PackedMatrix {
   std::byte* data = nullptr;
 };
 
-/// One product as cuBLASLt is asked for it.
+/// The parameters of a cuBLASLt matmul.
 struct Product {
   std::int64_t n_rows = 0;
   std::int64_t n = 0;
@@ -65,13 +64,13 @@ struct Product {
   DType out_dtype = DType::f32;
   std::int32_t x_alignment = 0;    ///< bytes
   std::int32_t out_alignment = 0;  ///< bytes
-  bool adds_bias = false;          ///< a vector of out's type, in the epilogue
+  bool adds_bias = false;          ///< adds a vector of out's type in the epilogue
   auto operator<=>(const Product&) const = default;
 };
 
-/// cuBLASLt's descriptions of the operands of a product, which hold no memory of their own.
+/// cuBLASLt's descriptions of a matmul's operands; they own no memory.
 struct Description {
-  /// `bias`: what the product adds if it adds any; while an algorithm is asked for, any address of its alignment.
+  /// `bias`: the bias to add, if any; to request an algorithm, any address with its alignment.
   Description(const Product& product, const std::byte* bias) {
     const auto n = static_cast<std::uint64_t>(product.n);
     const auto k = static_cast<std::uint64_t>(product.k);
@@ -101,13 +100,13 @@ struct Description {
   cublasLtMatrixLayoutOpaque_t out;
 };
 
-/// The largest power of two that divides the address, up to what products gain from.
+/// The largest power of two that divides the address, up to the largest that matmuls gain from.
 std::int32_t alignment_of(const std::byte* address) {
   const auto bits = static_cast<int>(std::countr_zero(reinterpret_cast<std::uintptr_t>(address)));
   return std::min(1 << std::min(bits, 30), kFullAlignment);
 }
 
-/// Rows up to which one algorithm serves: powers of two to 8, then multiples of a step that grows with them.
+/// The largest number of rows that one algorithm is used for: powers of two up to 8, then multiples of a growing step.
 std::int64_t bucket_of(std::int64_t n_rows) {
   if (n_rows <= 8) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n_rows)));
   const std::int64_t step =
@@ -169,7 +168,7 @@ class MatmulEngine::Impl {
   }
 
  private:
-  /// Rows of the proof that are multiplied together.
+  /// Rows that the test multiplies together.
   struct Run {
     std::int64_t first = 0;
     std::int64_t n_rows = 0;
@@ -179,7 +178,7 @@ class MatmulEngine::Impl {
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, size_bytes);
     if (error == cudaSuccess) return static_cast<std::byte*>(data);
-    cudaGetLastError();  // an allocation that failed is no reason for the next launch to fail
+    cudaGetLastError();  // clears the error of the failed allocation, so that the next launch does not report it
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
     check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
@@ -187,8 +186,8 @@ class MatmulEngine::Impl {
                                                       size_bytes, free_bytes, total_bytes));
   }
 
-  /// Copies host elements into the matrix, front to back; other types are rounded on the device, a scratch buffer at a
-  /// time.
+  /// Copies host elements to the matrix, front to back. Other dtypes are rounded on the device, one scratch buffer at
+  /// a time.
   void fill(CudaMatrix& matrix, ConstTensorView weight) {
     const std::size_t from_size = size_bytes(weight.dtype);
     const std::size_t to_size = size_bytes(matrix.dtype);
@@ -206,7 +205,7 @@ class MatmulEngine::Impl {
     check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
   }
 
-  /// Asks for the algorithms of single rows and of many, so that a shape without any is refused here and not in a
+  /// Requests the algorithms for one row and for many, so that a shape without any is refused at load and not in a
   /// step.
   Result<void> prepare(const CudaMatrix& matrix, std::string_view name) {
     for (const std::int64_t n_rows : {std::int64_t{1}, kInvariantRows, std::int64_t{4096}}) {
@@ -218,7 +217,7 @@ class MatmulEngine::Impl {
     return {};
   }
 
-  /// cuBLASLt's first choice for the product, null if it has none. Kept by product.
+  /// cuBLASLt's first choice for the matmul; null if it has none. The result is kept.
   const cublasLtMatmulAlgo_t* algorithm_of(const Product& product) {
     if (const auto found = algorithms_.find(product); found != algorithms_.end()) return &found->second;
     Description description(product, workspace_);
@@ -242,8 +241,8 @@ class MatmulEngine::Impl {
     return &algorithms_.emplace(product, found.algo).first->second;
   }
 
-  /// The algorithm of the product's bucket if it can do this number of rows too, else one of its own; null if there
-  /// is none.
+  /// The algorithm of the matmul's bucket if it supports this number of rows, otherwise another one; null if there is
+  /// none.
   const cublasLtMatmulAlgo_t* algorithm_for(const Product& product, Description& description) {
     Product bucket = product;
     bucket.n_rows = bucket_of(product.n_rows);
@@ -257,8 +256,8 @@ class MatmulEngine::Impl {
     return algorithm;
   }
 
-  /// out = x W^T + bias by cuBLASLt, which writes f32 and the weight's own type. A bias that the product cannot add
-  /// itself is added behind it.
+  /// out = x W^T + bias by cuBLASLt, which writes f32 and the weight's dtype. A bias that the matmul cannot add is
+  /// added afterwards.
   void run(const ConstTensorView& x, const CudaMatrix& matrix, const ConstTensorView& bias, const TensorView& out) {
     const bool adds_bias = bias.data != nullptr && bias.dtype == out.dtype && alignment_of(bias.data) == kFullAlignment;
     const Product product{x.shape[0], matrix.n, matrix.k, matrix.dtype, out.dtype, alignment_of(x.data), alignment_of(out.data),
@@ -278,7 +277,7 @@ class MatmulEngine::Impl {
                  "matmul");
   }
 
-  /// The same for an out of any float type: those that cuBLASLt does not write are rounded from f32, some rows at a
+  /// The same for any float dtype of out: dtypes that cuBLASLt does not write are rounded from f32, some rows at a
   /// time.
   void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const ConstTensorView& bias, const TensorView& out) {
     const ConstTensorView weight{matrix.data, matrix.dtype, {matrix.n, matrix.k}};
@@ -294,7 +293,7 @@ class MatmulEngine::Impl {
     }
   }
 
-  /// Up to kInvariantRows rows as one product of kInvariantRows in f32, at one alignment, whatever the caller's.
+  /// Multiplies up to kInvariantRows rows as one f32 matmul of kInvariantRows, always at the same alignment.
   void multiply_tile(const ConstTensorView& x, const CudaMatrix& matrix, const TensorView& out) {
     const std::size_t x_bytes = static_cast<std::size_t>(kInvariantRows * matrix.k) * size_bytes(matrix.dtype);
     const std::size_t x_room = (x_bytes + 255) / 256 * 256;
@@ -309,8 +308,8 @@ class MatmulEngine::Impl {
     convert(device_, tile_out.data, DType::f32, out.data, out.dtype, out.shape.n_elements());
   }
 
-  /// Multiplies 2048 random rows, then the first of them in numbers from 1 to 256, then from another place of the
-  /// tile, and compares bits.
+  /// Multiplies 2048 random rows, then the first 1 to 256 of them, then 32 rows that begin elsewhere, and compares
+  /// bits.
   Result<void> prove(const CudaMatrix& matrix, std::string_view name) {
     constexpr std::int64_t kRows = 2048;
     std::mt19937 random(1);
@@ -334,7 +333,7 @@ class MatmulEngine::Impl {
       return got;
     };
     const std::vector<float> expected = product_of(0, kRows);
-    // Tiles are filled from 1 to 32 rows by every count up to 32; larger counts repeat whole tiles.
+    // Counts up to 32 fill tiles with every number of rows from 1 to 32; larger counts repeat whole tiles.
     std::vector<Run> runs;
     for (std::int64_t n_rows = 1; n_rows <= kInvariantRows; ++n_rows) runs.push_back({0, n_rows});
     for (const std::int64_t n_rows : {33, 64, 100, 255, 256}) runs.push_back({0, n_rows});

@@ -1,4 +1,4 @@
-/// Matrix products on a CUDA device, by cuBLASLt over row-major weights.
+/// Matmuls on a CUDA device, by cuBLASLt over row-major weights.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace baton::cuda {
 
-/// Rows of one product in batch-invariant mode, whatever the number of rows asked for.
+/// Row count of every matmul in batch-invariant mode, for any number of rows.
 inline constexpr std::int64_t kInvariantRows = 32;
 
-/// Makes and multiplies packed weights. Thread: engine only.
+/// Packs weights and multiplies by them. Thread: engine only.
 class MatmulEngine {
  public:
   /// `device` is kept by reference and must outlive this object. Fails if cuBLASLt cannot start or the device has no
@@ -23,8 +23,9 @@ class MatmulEngine {
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  /// Copies [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is proven: rows alone, at
-  /// every place of a tile and among 2048 must come out equal, or the weight is refused by name. Waits for the stream.
+  /// Copies [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is tested: a row must
+  /// give the same bits alone, at every place of a tile and among 2048 rows; otherwise the error names the weight.
+  /// Waits for the stream.
   Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name);
 
   /// See matmul in kernels/ops.h.

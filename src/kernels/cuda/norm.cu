@@ -1,4 +1,4 @@
-/// Norms on a CUDA device: a block a row, in f32.
+/// Norms on a CUDA device, computed in f32, one block for each row.
 #include "kernels/cuda/norm.h"
 
 #include "kernels/cuda/elements.cuh"
@@ -8,10 +8,10 @@
 namespace baton::cuda {
 namespace {
 
-/// Threads of a block, the same for any number of rows, so that a row's sum always has the same order.
+/// Threads of a block. The number is fixed, so that the sum of a row always has the same order.
 constexpr int kThreads = 512;
-/// Loads of a thread that are in flight at once and whose elements stay in registers between the passes, so that a row
-/// of 8192 is read from memory once.
+/// Loads that a thread has in flight at once. Their elements stay in registers between the passes, so that a row of up
+/// to 8192 elements is read from memory once.
 constexpr int kHeld = 4;
 
 enum class Kind { rms, layer };
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const NormParams para
       if (first + h * kStep < params.d) add_squares(values[h]);
     for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
       float value[N];
-      load_f32(x + i, value);  // what this thread wrote
+      load_f32(x + i, value);  // written by this thread
       add_squares(value);
     }
     sum = sum_over_block(squares);
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const NormParams para
   for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
     float value[N];
     float by[N];
-    load_f32(x + i, value);  // what this thread wrote
+    load_f32(x + i, value);  // written by this thread
     load_f32(weight + i, by);
     scale(i, value, by);
   }

@@ -1,5 +1,5 @@
-/// Finds which tokens top-k and top-p keep, without sorting: a radix search for the least likely of them, by one block
-/// of threads over the logits of one sample. Weights are integers, so that no sum depends on the order of the threads.
+/// Finds the tokens that top-k and top-p keep, without sorting: one block of threads searches the logits of a sample
+/// for the least likely of them, by radix. Weights are integers, so no sum depends on the order of the threads.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace baton::cuda {
 inline constexpr int kSampleThreads = 1024;
 inline constexpr int kIdsAtOnce = 4;  ///< ids that share one Philox number
 
-/// A candidate's rank as an integer: the bits of its logit, made monotone, followed by its inverted id. All places
-/// differ, and a larger place is more likely.
+/// A candidate's rank as an integer, its place: the bits of its logit, made monotone, followed by its inverted id. All
+/// places differ; a more likely candidate has a larger place.
 using Place = std::uint64_t;
 inline constexpr int kIdBits = 22;
 inline constexpr int kPlaceBits = 32 + kIdBits;
-/// The search reads the bits of a place in digits, from the top: three digits of the logit, then two of the id.
+/// The search reads the bits of a place from the top, in digits: three for the logit, then two for the id.
 inline constexpr int kDigitBits = 11;
 inline constexpr int kBins = 1 << kDigitBits;
 inline constexpr int kBinsPerThread = kBins / kSampleThreads;
 /// A candidate's mass exp(...) <= 1 is counted in units of 2^-40. Masses that round to 0 among four million candidates
-/// add up to at most 4e-6 of the mass of the most likely one, and 2^22 times 2^40 fits 64 bits.
+/// sum to at most 4e-6 of the mass of the most likely one, and 2^22 times 2^40 fits 64 bits.
 inline constexpr int kMassBits = 40;
 
 __device__ inline std::uint32_t monotone_bits(float value) {
@@ -68,8 +68,8 @@ struct Logits {
         if (i < n_here) body(first + i, four[i]);
     });
   }
-  /// Calls body(first, four) for logits of kIdsAtOnce tokens from `first`, a multiple of it; -infinity for what is no
-  /// candidate.
+  /// Calls body(first, four) for the logits of kIdsAtOnce tokens from `first` on, a multiple of it; tokens that are no
+  /// candidates have -infinity.
   template <class Body>
   __device__ void each_four(Body body) const {
     if (ids == nullptr)
@@ -111,14 +111,14 @@ struct Logits {
 struct SearchShared {
   std::uint64_t of_warps[kSampleThreads / kWarpSize];
   std::uint32_t n_in_bin[kBins];
-  std::uint32_t mass_low[kBins];  ///< of a 64-bit sum: a shared word of 64 bits has no atomic addition
+  std::uint32_t mass_low[kBins];  ///< low half of a 64-bit sum: shared memory has no atomic addition of 64 bits
   std::uint32_t mass_high[kBins];
   std::uint32_t found_bin;
   std::uint32_t found_count;
   std::uint64_t found_rest;
 };
 
-/// The weight of a candidate in a search: one each, or its share of the probability.
+/// The weight of a candidate in a search: 1, or its share of the probability.
 struct ByCount {
   static constexpr bool kOneEach = true;
   __device__ std::uint64_t operator()(float) const { return 1; }
@@ -132,12 +132,12 @@ struct ByMass {
   }
 };
 
-/// The bin in which the weights, counted from the last bin down, reach `wanted`: found_bin, what is wanted inside of
-/// it (found_rest) and how many candidates it holds (found_count).
+/// Finds the bin in which the weights, summed from the last bin down, reach `wanted`. Sets found_bin, the weight still
+/// wanted inside it (found_rest) and its number of candidates (found_count).
 __device__ inline void find_bin(SearchShared& shared, std::uint64_t wanted) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int last_bin = kBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;  // this thread's, the others below it
+  const int last_bin = kBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;  // this thread's last bin
   std::uint64_t mine[kBinsPerThread];
   std::uint64_t sum = 0;
 #pragma unroll
@@ -145,7 +145,7 @@ __device__ inline void find_bin(SearchShared& shared, std::uint64_t wanted) {
     mine[i] = static_cast<std::uint64_t>(shared.mass_high[last_bin - i]) << 32 | shared.mass_low[last_bin - i];
     sum += mine[i];
   }
-  std::uint64_t upto = sum;  // of the warp's lanes to this one
+  std::uint64_t upto = sum;  // sum over the warp's lanes up to this one
   for (int distance = 1; distance < kWarpSize; distance *= 2) {
     const std::uint64_t other = __shfl_up_sync(0xffffffffu, upto, distance);
     if (lane >= distance) upto += other;
@@ -166,9 +166,9 @@ __device__ inline void find_bin(SearchShared& shared, std::uint64_t wanted) {
   __syncthreads();
 }
 
-/// The least place of the smallest set of most likely candidates whose weight reaches `wanted`, which is over 0 and at
-/// most the weight of all; candidates are the places from `lowest` on. By count, `wanted` may end with a whole bin,
-/// which saves digits.
+/// The least place in the smallest set of most likely candidates whose weight reaches `wanted`. `wanted` is over 0 and
+/// at most the total weight; candidates are the places from `lowest` on. By count, the search may end with a whole
+/// bin, which saves digits.
 template <class Weight>
 __device__ Place least_place(const Logits& logits, SearchShared& shared, Place lowest, std::uint64_t wanted, Weight weight) {
   Place prefix = 0;
@@ -197,7 +197,7 @@ __device__ Place least_place(const Logits& logits, SearchShared& shared, Place l
     const std::uint32_t count = shared.found_count;
     n_bits_left = n_bits_below;
     __syncthreads();
-    // One candidate is the last of the set; of ones that weigh 1 each, all are in it when all are wanted.
+    // Stop at a single candidate, the last of the set, or, if each weighs 1, when all candidates left are wanted.
     if (n_bits_left == 0 || count == 1 || (Weight::kOneEach && count == wanted)) {
       const Place least = prefix << n_bits_left;
       return least > lowest ? least : lowest;

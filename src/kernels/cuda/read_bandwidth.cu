@@ -1,9 +1,10 @@
-/// Measures how long this device takes to read bytes from memory once and do nothing else: the ceiling of attention.
+/// Measures how long this device takes to read bytes from memory once, without other work: the upper limit for
+/// attention.
 ///
 /// An entry point of the module for benchmarks only (`baton_cuda_read_us`), because no step has such an operation.
-/// Reads run in a captured graph over buffers rotated past the L2, as attention is timed; sums are checked. Several
-/// block sizes are tried, because few bytes need many blocks and many bytes need many loads in flight; the fastest
-/// counts.
+/// Reads run in a captured graph over buffers that rotate past the L2, as in the attention benchmark; sums are
+/// checked. Several block sizes are tried, because few bytes need many blocks and many bytes need many loads in
+/// flight; the fastest counts.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -180,6 +181,6 @@ double read_us(int ordinal, std::int64_t n_bytes) {
 }  // namespace
 }  // namespace baton::cuda
 
-/// Median microseconds of a read-only kernel over `n_bytes` of device `ordinal`, launch included; 0 where memory does
-/// not suffice.
+/// Median microseconds of a read-only kernel over `n_bytes` on device `ordinal`, launch included; 0 if there is too
+/// little memory.
 extern "C" double baton_cuda_read_us(int ordinal, std::int64_t n_bytes) { return baton::cuda::read_us(ordinal, n_bytes); }

@@ -1,6 +1,5 @@
-/// Rotates each row's heads in f32, rounds queries to q's dtype and keys and values to the storage's: one launch, one
-/// thread for eight dimensions of what is written. It waits for memory and little else, so dtypes are looked at when
-/// it runs.
+/// Rotates each row's heads in f32 and rounds queries to q's dtype, keys and values to the storage's dtype. One
+/// launch; each thread writes eight dimensions. The kernel mostly waits for memory, so dtypes are runtime parameters.
 #include "kernels/cuda/rope_append.h"
 
 #include <cuda_bf16.h>
@@ -15,7 +14,7 @@ namespace {
 
 /// 16 bytes of a 16-bit type.
 constexpr int kChunkDims = 8;
-/// Few, so that one row of a decode step spreads over several multiprocessors.
+/// Small, so that one row of a decode step is spread over several multiprocessors.
 constexpr int kThreads = 128;
 
 struct Params {
@@ -31,7 +30,7 @@ struct Params {
   std::int64_t n_positions;
   const TokenRow* rows;
   const std::byte* step;
-  std::int64_t kv_indices_at;  ///< where the Section of kv_indices stands in the step
+  std::int64_t kv_indices_at;  ///< offset of the Section of kv_indices in the step
   std::byte* layer;
   KvLayout layout;
   std::int64_t n_kv_positions;
@@ -50,7 +49,7 @@ __device__ float load(const void* from, DType dtype, std::int64_t index) {
   }
 }
 
-/// Eight numbers from an index whose bytes are a multiple of 16.
+/// Loads eight values from an index whose byte offset is a multiple of 16.
 __device__ void load_chunk(const void* from, DType dtype, std::int64_t index, float (&x)[kChunkDims]) {
   if (dtype == DType::f32) {
     const auto* quads = reinterpret_cast<const float4*>(static_cast<const float*>(from) + index);
@@ -84,7 +83,7 @@ __device__ void store(void* to, DType dtype, std::int64_t index, float x) {
   }
 }
 
-/// Eight numbers as 16 bits each, in the order of memory.
+/// Eight values as 16 bits each, in memory order.
 __device__ uint4 pack_16_bits(DType dtype, const float (&x)[kChunkDims]) {
   std::uint32_t word[4];
 #pragma unroll
@@ -98,7 +97,7 @@ __device__ uint4 pack_16_bits(DType dtype, const float (&x)[kChunkDims]) {
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/// Eight numbers over `scale` as f8_e4m3, with the conversion of the device where it has one.
+/// Eight values divided by `scale`, as f8_e4m3; uses the device's conversion instruction if it has one.
 __device__ uint2 pack_8_bits(const float (&x)[kChunkDims], float scale) {
   std::uint32_t word[2] = {0, 0};
 #pragma unroll
@@ -110,7 +109,7 @@ __device__ uint2 pack_8_bits(const float (&x)[kChunkDims], float scale) {
   return make_uint2(word[0], word[1]);
 }
 
-/// Stores eight numbers of q, of which those below head_dim exist.
+/// Stores eight values of q, without those from head_dim on.
 template <bool kWholeChunks>
 __device__ void store_query(const Params& p, std::int64_t head_begin, int dim, const float (&x)[kChunkDims]) {
   if constexpr (kWholeChunks) {
@@ -139,7 +138,7 @@ __device__ void store_key_or_value(const Params& p, std::int64_t kv_index, int p
   }
 }
 
-/// Numbers dim to dim + 7 of a head; 0 from head_dim on.
+/// Values dim to dim + 7 of a head; 0 from head_dim on.
 template <bool kWholeChunks>
 __device__ void load_head(const Params& p, std::int64_t head_begin, int dim, float (&x)[kChunkDims]) {
 #pragma unroll
@@ -181,11 +180,11 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int po
   }
 }
 
-/// Grid: x the row, y and the threads its chunks: those of the queries, then of the keys, then of the values, head by
-/// head. kWholeChunks: head_dim and half are multiples of 8 and everything is aligned to 16 bytes.
+/// Grid: x is the row; y and the threads cover its chunks: queries, then keys, then values, head by head.
+/// kWholeChunks: head_dim and half are multiples of 8 and all pointers are aligned to 16 bytes.
 template <bool kWholeChunks>
 __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_constant__ Params p) {
-  let_next_kernel_start();  // attention, which fetches older keys meanwhile
+  let_next_kernel_start();  // attention prefetches older keys meanwhile
   wait_for_kernel_before();
   const auto row = static_cast<std::int64_t>(blockIdx.x);
   const auto chunk = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);

@@ -1,4 +1,4 @@
-/// Rotation of queries and keys and the writing of keys and values on a CUDA device.
+/// Rotates queries and keys and stores keys and values on a CUDA device.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -6,10 +6,10 @@
 
 namespace baton::cuda {
 
-/// ops.h: rope_append, into a CudaKvStorage, in one launch. Rows and their KV indices are read from the uploaded step,
-/// of which the launch covers as many rows as args.step.header says; a recorded launch leaves rows beyond the uploaded
-/// header's n_rows alone. A position beyond the table of angles or a KV index beyond the storage stops the device: it
-/// is a bug of ours.
+/// ops.h: rope_append, into a CudaKvStorage, in one launch. It reads rows and their KV indices from the uploaded step.
+/// The launch covers as many rows as args.step.header has; a captured launch skips rows from the uploaded header's
+/// n_rows on. A position outside the RoPE table or a KV index outside the storage is a bug of ours and stops the
+/// device.
 void rope_append(const Device& device, const RopeAppendArgs& args);
 
 }  // namespace baton::cuda

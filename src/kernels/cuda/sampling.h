@@ -8,12 +8,12 @@
 
 namespace baton::cuda {
 
-/// Device memory that launches use one after the other. The backend allocates it once and never resizes it, because
-/// captured graphs contain its address.
+/// Device memory that successive launches share. The backend allocates it once and never resizes it, because captured
+/// graphs contain its address.
 struct SampleWorkspace {
   float* originals = nullptr;  ///< room for the logit of each bias and count of a step
   std::int32_t n_originals = 0;
-  std::uint64_t* places = nullptr;  ///< of the most likely tokens of parts of rows, one for each block that can run at once
+  std::uint64_t* places = nullptr;  ///< of the most likely token in each part of a row, one per resident block
   std::int32_t n_places = 0;
 };
 

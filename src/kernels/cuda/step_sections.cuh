@@ -1,4 +1,4 @@
-/// The headers and sections of an uploaded step, read on the device: they stand at the same places in every step of a
+/// Reads the headers and sections of an uploaded step on the device. They have the same places in every step of a
 /// model.
 #pragma once
 

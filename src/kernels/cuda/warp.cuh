@@ -1,12 +1,12 @@
-/// Sums and maxima over a block, the same bits in every run: lanes by exchange, then warps in order.
+/// Sums and maxima over a block with the same bits in every run: first over lanes, then over warps in order.
 #pragma once
 
 namespace baton::cuda {
 
 inline constexpr int kWarpSize = 32;
 
-/// Joins one value of each thread by `join`, which must commute. Every thread gets the result. blockDim.x is a
-/// multiple of 32. `shared` has room for one value of each warp and may be reused at once.
+/// Combines one value of each thread with `join`, which must be commutative. Every thread gets the result. blockDim.x
+/// must be a multiple of 32. `shared` has room for one value of each warp and may be reused at once.
 template <class T, class Join>
 __device__ T block_join(T value, T* shared, Join join) {
   for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
