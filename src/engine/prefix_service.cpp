@@ -30,7 +30,7 @@ Result<PrefixInfo> PrefixService::wait(std::unique_lock<std::mutex>& lock, Prefi
   waited_for_.erase(info.name);
   if (prefill.is_cancelled) {
     if (*prefill.pin) give_up(**prefill.pin);
-    return fail(ErrorCode::unavailable, fmt::format("prefix '{}' was given up while it was being computed", info.name),
+    return fail(ErrorCode::unavailable, fmt::format("prefix '{}' was cancelled while it was being computed", info.name),
                 "prefix");
   }
   if (!*prefill.pin) return tl::unexpected<Error>(prefill.pin->error());

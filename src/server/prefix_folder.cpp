@@ -50,7 +50,7 @@ PrefixFolder::PrefixFolder(std::filesystem::path folder, const ServedModel& mode
 
 PrefixFolder::~PrefixFolder() { stop(); }
 
-Result<void> PrefixFolder::fill_all() {
+Result<void> PrefixFolder::register_all() {
   const auto deadline = Clock::now() + kLongestStart;
   bool is_unsettled = look(Clock::now());
   if (!folder_refusal_.empty()) return fail(ErrorCode::invalid_request, "--prefix-folder: " + folder_refusal_);
@@ -252,7 +252,7 @@ void PrefixFolder::apply(const std::string& name, Wish wish) {
 
 void PrefixFolder::start() {
   looks_ = std::thread([this] { run_looks(); });
-  fills_ = std::thread([this] { run_fills(); });
+  computes_ = std::thread([this] { run_fills(); });
 }
 
 void PrefixFolder::run_looks() {
@@ -286,8 +286,8 @@ void PrefixFolder::stop() {
   watch_.wake();
   wished_.notify_all();
   looks_.join();
-  prefixes_.give_up_fills(engine_, PrefixSource::folder);
-  fills_.join();
+  prefixes_.cancel_prefill(engine_, PrefixSource::folder);
+  computes_.join();
 }
 
 }  // namespace baton

@@ -28,7 +28,7 @@ namespace baton {
 /// when a prefix has gone. Ignored: folders, hidden files and temporary files of editors (~, .swp, .tmp, .bak).
 ///
 /// One thread looks at the files and another computes prefixes, so that a changed file cancels the computation of its
-/// old contents. Before `start`, one thread calls `look`, `apply_next` and `fill_all`.
+/// old contents. Before `start`, one thread calls `look`, `apply_next` and `register_all`.
 class PrefixFolder {
  public:
   using Clock = std::chrono::steady_clock;
@@ -44,7 +44,7 @@ class PrefixFolder {
   ~PrefixFolder();
 
   /// Registers all files of the folder, with log lines about the progress. Errors: the folder cannot be read.
-  Result<void> fill_all();
+  Result<void> register_all();
   /// Looks at the files as of `now`. Returns true if one has changed too recently to be read.
   bool look(Clock::time_point now);
   /// Adds or removes one prefix, as the last look found; false if there is nothing to do.
@@ -105,7 +105,7 @@ class PrefixFolder {
   bool is_stopping_ = false;
 
   std::thread looks_;
-  std::thread fills_;
+  std::thread computes_;
 };
 
 }  // namespace baton

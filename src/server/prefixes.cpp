@@ -1,4 +1,4 @@
-/// Rendering, registering and handing out prefixes.
+/// Renders, registers and looks up prefixes.
 #include "server/prefixes.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Result<std::string> render_with(const ServedModel& model, const json::Value& mes
   return model.chat_template->render(context);
 }
 
-/// The parts of a new entry besides its pins.
+/// Sets the text and ids of a new entry. Returns the tokens to compute.
 Result<std::vector<TokenId>> prepare(const ServedModel& model, Prefixes::Entry& entry) {
   if (entry.definition.tokens.empty()) {
     const Tokenizer& tokenizer = model.tokenizer;
@@ -49,7 +49,7 @@ bool is_folders(PrefixSource source) { return source == PrefixSource::folder; }
 
 Error folders_own(const PrefixDefinition& definition) {
   return {ErrorCode::invalid_request,
-          fmt::format("prefix {} is the file {}; it changes and goes with it", definition.name, definition.file), "id"};
+          fmt::format("prefix {} belongs to the file {}: change or delete the file", definition.name, definition.file), "id"};
 }
 
 }  // namespace
@@ -70,13 +70,13 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
   return made;
 }
 
-/// On the heap, because the object is moved before it is shared.
+/// Lives on the heap, because a Prefixes is moved before threads share it.
 struct Prefixes::State {
-  /// The prefix that `add` is computing.
-  struct Fill {
-    PrefixDefinition definition;  // without its contents
+  /// The prefix prefill that `add` waits for.
+  struct Prefill {
+    PrefixDefinition definition;  // without contents
     std::string engine_name;
-    std::string_view given_up = {};  // why it was cancelled; empty: it was not
+    std::string_view cancel_reason = {};  // empty: not cancelled
   };
 
   std::list<Entry>::iterator at(std::string_view name) {
@@ -84,16 +84,16 @@ struct Prefixes::State {
   }
   /// Checks whether `definition` may take its name, and returns its name in the engine.
   Result<std::string> engine_name_for(const PrefixDefinition& definition);
-  bool give_up(Engine& engine, std::string_view name, PrefixSource by, std::string_view why);
+  bool cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason);
   void retire(Engine& engine, std::list<Entry>::iterator entry);
   Error not_found(std::string_view name, std::string_view param) const;
 
-  std::mutex fill_mutex;  // held while a prefix is computed; taken before `mutex`
+  std::mutex prefill_mutex;  // held while a prefix is computed; locked before `mutex`
   std::mutex mutex;
   // Guarded by mutex.
   std::list<Entry> entries;
   std::list<Entry> retired;  // entries that requests still use
-  std::optional<Fill> fill;
+  std::optional<Prefill> prefill;
   std::int64_t n_removed = 0;
   std::int64_t n_refused_files = 0;
 };
@@ -106,24 +106,25 @@ Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& def
     if (!is_folders(definition.source)) return tl::unexpected<Error>(folders_own(old->definition));
   } else if (is_folders(definition.source)) {
     return fail(ErrorCode::invalid_request,
-                fmt::format("prefix {} was registered by the {} and is not the folder's", definition.name,
+                fmt::format("prefix {} was registered by the {} and does not belong to the folder", definition.name,
                             old->definition.source == PrefixSource::api ? "API" : "command line"),
                 "id");
   } else if (old->definition.version == definition.version) {
     const std::string which = definition.version.empty() ? "" : fmt::format(" with version {}", definition.version);
     return fail(ErrorCode::invalid_request,
-                fmt::format("prefix {} is there already{}; another version replaces it", definition.name, which), "version");
+                fmt::format("prefix {} is already registered{}; another version would replace it", definition.name, which),
+                "version");
   }
   if (old->engine_name == name) name += "@";  // a file with other contents, but the same version
   return name;
 }
 
-/// False if that prefix is not being computed, or if `by` may not cancel it.
-bool Prefixes::State::give_up(Engine& engine, std::string_view name, PrefixSource by, std::string_view why) {
-  if (!fill || fill->definition.name != name || is_folders(fill->definition.source) != is_folders(by)) return false;
-  fill->given_up = why;
-  // Not found: its tokens are being made, or it is ready since a moment; then `add` reports why.
-  (void)engine.remove_prefix(fill->engine_name);
+/// Cancels the prefill of a prefix. Returns false if it is not being computed, or if `by` may not cancel it.
+bool Prefixes::State::cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason) {
+  if (!prefill || prefill->definition.name != name || is_folders(prefill->definition.source) != is_folders(by)) return false;
+  prefill->cancel_reason = reason;
+  // The engine does not find it before its tokens are made or after it is ready. `add` then reports the reason.
+  (void)engine.remove_prefix(prefill->engine_name);
   return true;
 }
 
@@ -169,56 +170,56 @@ Prefixes::~Prefixes() = default;
 
 Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
   State& state = *state_;
-  const std::scoped_lock one_at_a_time(state.fill_mutex);
+  const std::scoped_lock one_at_a_time(state.prefill_mutex);
   std::list<Entry> fresh(1);
   Entry& entry = fresh.front();
   entry.definition = std::move(definition);
   const std::string name = entry.definition.name;
-  const auto is_given_up = [&] {
+  const auto is_cancelled = [&] {
     const std::scoped_lock lock(state.mutex);
-    return !state.fill->given_up.empty();
+    return !state.prefill->cancel_reason.empty();
   };
   {
     const std::scoped_lock lock(state.mutex);
     BATON_TRY(entry.engine_name, state.engine_name_for(entry.definition));
     PrefixDefinition head{name, nullptr, entry.definition.version};
     head.source = entry.definition.source;
-    state.fill = State::Fill{std::move(head), entry.engine_name};
+    state.prefill = State::Prefill{std::move(head), entry.engine_name};
   }
-  auto filled = prepare(model, entry).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
-    if (is_given_up()) return fail(ErrorCode::unavailable, {});
+  auto info = prepare(model, entry).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
+    if (is_cancelled()) return fail(ErrorCode::unavailable, {});
     return engine.register_prefix(entry.engine_name, std::move(tokens));
   });
   const Clock::time_point now = Clock::now();
   const std::scoped_lock lock(state.mutex);
-  const std::string_view given_up = std::exchange(state.fill, std::nullopt)->given_up;
-  if (!given_up.empty()) {
-    if (filled) (void)engine.remove_prefix(entry.engine_name);
-    log::info("event=prefix_given_up name={} reason=\"{}\"", name, given_up);
-    return fail(ErrorCode::invalid_request, fmt::format("prefix {} was given up while it was being filled: {}", name, given_up),
-                "id");
+  const std::string_view cancel_reason = std::exchange(state.prefill, std::nullopt)->cancel_reason;
+  if (!cancel_reason.empty()) {
+    if (info) (void)engine.remove_prefix(entry.engine_name);
+    log::info("event=prefix_cancelled name={} reason=\"{}\"", name, cancel_reason);
+    return fail(ErrorCode::invalid_request,
+                fmt::format("prefix {} was cancelled while it was being computed: {}", name, cancel_reason), "id");
   }
-  if (!filled) return tl::unexpected<Error>(about(name, std::move(filled.error())));
-  filled->name = name;
-  entry.info = *filled;
+  if (!info) return tl::unexpected<Error>(about(name, std::move(info.error())));
+  info->name = name;
+  entry.info = *info;
   entry.created = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
   if (entry.definition.ttl) entry.expires = now + *entry.definition.ttl;
   const std::string& version = entry.definition.version;
-  log::info("event=prefix_filled name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}", name,
-            version.empty() ? "-" : version, to_string(entry.definition.source), filled->n_tokens, filled->n_pinned_tokens,
-            filled->prefill_ms);
+  log::info("event=prefix_computed name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}", name,
+            version.empty() ? "-" : version, to_string(entry.definition.source), info->n_tokens, info->n_pinned_tokens,
+            info->prefill_ms);
   const auto old = state.at(name);
   state.entries.splice(old, fresh);
   if (old != state.entries.end()) state.retire(engine, old);
-  return std::move(*filled);
+  return std::move(*info);
 }
 
 Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSource by) {
   const std::scoped_lock lock(state_->mutex);
-  const bool gave_up = state_->give_up(engine, name, by, "it was removed");
+  const bool was_cancelled = state_->cancel(engine, name, by, "it was removed");
   const auto found = state_->at(name);
   if (found == state_->entries.end()) {
-    if (gave_up) return {};
+    if (was_cancelled) return {};
     return tl::unexpected<Error>(state_->not_found(name, "id"));
   }
   if (is_folders(found->definition.source) != is_folders(by)) return tl::unexpected<Error>(folders_own(found->definition));
@@ -229,13 +230,13 @@ Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSourc
 
 void Prefixes::make_way(Engine& engine, const PrefixDefinition& newer) {
   const std::scoped_lock lock(state_->mutex);
-  if (!state_->fill || (!is_folders(newer.source) && state_->fill->definition.version == newer.version)) return;
-  state_->give_up(engine, newer.name, newer.source, "another version came");
+  if (!state_->prefill || (!is_folders(newer.source) && state_->prefill->definition.version == newer.version)) return;
+  state_->cancel(engine, newer.name, newer.source, "another version replaces it");
 }
 
-void Prefixes::give_up_fills(Engine& engine, PrefixSource source) {
+void Prefixes::cancel_prefill(Engine& engine, PrefixSource source) {
   const std::scoped_lock lock(state_->mutex);
-  if (state_->fill) state_->give_up(engine, state_->fill->definition.name, source, "the server ends");
+  if (state_->prefill) state_->cancel(engine, state_->prefill->definition.name, source, "the server is shutting down");
 }
 
 std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {

@@ -97,7 +97,7 @@ class Prefixes {
   /// Cancels the running computation of an older version that `newer` will replace.
   void make_way(Engine& engine, const PrefixDefinition& newer);
   /// Cancels the running computation if it belongs to `source`.
-  void give_up_fills(Engine& engine, PrefixSource source);
+  void cancel_prefill(Engine& engine, PrefixSource source);
   /// Removes the prefixes that have expired by `now`, with one log line each. Returns when the next one expires, if
   /// any.
   std::optional<Clock::time_point> remove_expired(Engine& engine, Clock::time_point now);

@@ -41,7 +41,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
     folder_ = std::make_unique<PrefixFolder>(options_.prefix_folder, *model_, engine, prefixes_, [this] {
       if (routes_) routes_->watch_lifetimes();
     });
-    BATON_TRY_VOID(folder_->fill_all());
+    BATON_TRY_VOID(folder_->register_all());
   }
   engine_ = &engine;
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);

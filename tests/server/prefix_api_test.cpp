@@ -120,7 +120,7 @@ TEST(PrefixApi, another_version_replaces_and_the_same_one_does_not) {
   EXPECT_EQ(same.status, 400);
   EXPECT_EQ(
       same.body,
-      R"({"error":{"message":"prefix shop is there already; another version replaces it","type":"BadRequestError","param":"version","code":400}})");
+      R"({"error":{"message":"prefix shop is already registered; another version would replace it","type":"BadRequestError","param":"version","code":400}})");
   const RawResponse other = fixture.post("/v1/prefixes", R"({"id": "shop", "text": "Sells nothing.", "version": "2"})");
   ASSERT_EQ(other.status, 200) << other.body;
   EXPECT_EQ(parsed(other.body)["version"], "2");
@@ -180,13 +180,13 @@ TEST(PrefixApi, a_prefix_of_tokens_is_pinned_and_served_to_completions) {
   EXPECT_EQ(parsed(wrong.body)["error"]["param"], "tokens") << wrong.body;
 }
 
-/// A server whose fills take hundreds of steps.
-class LongFills : public ::testing::Test {
+/// A server whose prefix prefills take hundreds of steps.
+class LongPrefills : public ::testing::Test {
  protected:
   static std::string body(std::string_view id, std::string_view more) {
     return R"({"id": ")" + std::string(id) + R"(", "text": ")" + std::string(kTextBytes, 'a') + "\"" + std::string(more) + "}";
   }
-  /// Asks for a fill and waits until it is under way.
+  /// Asks for a prefix prefill and waits until it has begun.
   void begin(std::string_view body) {
     filler_.send_post("/v1/prefixes", body);
     const std::int64_t n_before = fixture_.engine->metrics().kv_blocks_used.value();
@@ -197,18 +197,18 @@ class LongFills : public ::testing::Test {
   RawClient filler_ = fixture_.client();
 };
 
-TEST_F(LongFills, end_when_their_prefix_is_deleted) {
+TEST_F(LongPrefills, end_when_their_prefix_is_deleted) {
   begin(body("long", ""));
   EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200);
   const RawResponse response = filler_.read_response();
   EXPECT_EQ(response.status, 400);
   EXPECT_EQ(
       response.body,
-      R"({"error":{"message":"prefix long was given up while it was being filled: it was removed","type":"BadRequestError","param":"id","code":400}})");
+      R"({"error":{"message":"prefix long was cancelled while it was being computed: it was removed","type":"BadRequestError","param":"id","code":400}})");
   EXPECT_EQ(fixture_.get("/v1/prefixes/long").status, 404);
 }
 
-TEST_F(LongFills, end_when_another_version_comes) {
+TEST_F(LongPrefills, end_when_another_version_comes) {
   begin(body("long", R"(, "version": "1")"));
   const RawResponse other = fixture_.post("/v1/prefixes", R"({"id": "long", "text": "Short.", "version": "2"})");
   EXPECT_EQ(other.status, 200) << other.body;
@@ -216,7 +216,7 @@ TEST_F(LongFills, end_when_another_version_comes) {
   EXPECT_EQ(parsed(fixture_.get("/v1/prefixes/long").body)["version"], "2");
 }
 
-TEST_F(LongFills, leave_what_they_would_have_replaced_when_they_are_given_up) {
+TEST_F(LongPrefills, leave_the_old_version_when_they_are_cancelled) {
   begin(body("shop", R"(, "version": "2")"));
   RawClient again = fixture_.client();
   again.send_post("/v1/prefixes", R"({"id": "shop", "text": "Robots.", "version": "3", "ttl_seconds": 0})");
@@ -227,7 +227,7 @@ TEST_F(LongFills, leave_what_they_would_have_replaced_when_they_are_given_up) {
   EXPECT_EQ(fixture_.get("/v1/prefixes/shop").status, 404);
 }
 
-TEST_F(LongFills, end_when_the_server_shuts_down) {
+TEST_F(LongPrefills, end_when_the_server_shuts_down) {
   begin(body("long", ""));
   fixture_.server->begin_shutdown();
   EXPECT_EQ(filler_.read_response().status, 503);

@@ -240,13 +240,13 @@ TEST_F(PrefixFolderTest, a_folder_that_cannot_be_read_removes_nothing) {
   EXPECT_EQ(served(), "shop=Cups. ");
 }
 
-TEST_F(PrefixFolderTest, fills_all_there_is_before_it_begins) {
+TEST_F(PrefixFolderTest, registers_all_files_before_it_starts) {
   write("shop.txt", "Mugs.");
   write("bank.txt", "Lends.");
-  ASSERT_TRUE(made_->fill_all());
+  ASSERT_TRUE(made_->register_all());
   EXPECT_EQ(served(), "bank=Lends. shop=Mugs. ");
   PrefixFolder missing(root_ / "none", model_, *engine_, prefixes_, {});
-  const auto failed = missing.fill_all();
+  const auto failed = missing.register_all();
   ASSERT_FALSE(failed);
   EXPECT_TRUE(failed.error().message.ends_with("none does not exist")) << failed.error().message;
 }
@@ -288,10 +288,10 @@ TEST_F(ServedFolder, is_there_when_the_port_opens_and_follows_the_files) {
   ServerFixture::wait_until([&] { return text_of("cafe") == "none"; });
   const RawResponse refused = fixture_->remove("/v1/prefixes/bank");
   EXPECT_EQ(refused.status, 400);
-  EXPECT_NE(refused.body.find("bank.txt; it changes and goes with it"), std::string::npos) << refused.body;
+  EXPECT_NE(refused.body.find("bank.txt: change or delete the file"), std::string::npos) << refused.body;
 }
 
-TEST_F(ServedFolder, a_change_ends_the_fill_of_what_it_changes) {
+TEST_F(ServedFolder, a_change_cancels_the_prefill_of_the_old_contents) {
   const std::int64_t n_used = fixture_->engine->metrics().kv_blocks_used.value();
   write("long.txt", std::string(12'000, 'a'));  // hundreds of steps
   ServerFixture::wait_until([&] { return fixture_->engine->metrics().kv_blocks_used.value() > n_used + 5; });
@@ -305,7 +305,7 @@ TEST_F(ServedFolder, does_not_keep_a_server_from_ending) {
   ServerFixture::wait_until([&] { return fixture_->engine->metrics().kv_blocks_used.value() > n_used + 5; });
   fixture_->server->begin_shutdown();
   fixture_->server->wait();
-  EXPECT_EQ(text_of("long"), "none") << "its fill was given up";
+  EXPECT_EQ(text_of("long"), "none") << "its prefill was cancelled";
   EXPECT_EQ(text_of("bank"), "Lends umbrellas to those who ask.");
 }
 

@@ -90,7 +90,7 @@ TEST(Prefixes, are_filled_once_and_found_by_name) {
   EXPECT_FALSE(prefixes.find("bank"));
   const auto again = prefixes.add(model, *engine, {"shop", messages});
   ASSERT_FALSE(again);
-  EXPECT_EQ(again.error().message, "prefix shop is there already; another version replaces it");
+  EXPECT_EQ(again.error().message, "prefix shop is already registered; another version would replace it");
   const auto robot = prefixes.add(model, *engine, {"robot", parsed(R"([{"role": "robot", "content": "a"}])")});
   ASSERT_FALSE(robot);
   EXPECT_TRUE(robot.error().message.starts_with("prefix robot: ")) << robot.error().message;
@@ -134,7 +134,7 @@ TEST_F(LivingPrefixes, another_version_takes_the_place_and_the_pins_of_the_old_o
 
   const auto same = add({"shop", saying("b"), "1"});
   ASSERT_FALSE(same);
-  EXPECT_EQ(same.error().message, "prefix shop is there already with version 1; another version replaces it");
+  EXPECT_EQ(same.error().message, "prefix shop is already registered with version 1; another version would replace it");
   EXPECT_EQ(same.error().param, "version");
   ASSERT_TRUE(add({"shop", saying(std::string(60, 'b')), "2"}));
   EXPECT_EQ(names(), "bank shop last ");
@@ -166,14 +166,14 @@ TEST_F(LivingPrefixes, of_the_folder_are_the_folders_alone) {
   const auto replaced = add({"shop", saying("Sells nothing."), "2"});
   ASSERT_FALSE(replaced);
   EXPECT_EQ(replaced.error().param, "id");
-  EXPECT_EQ(replaced.error().message, "prefix shop is the file /prompts/shop.txt; it changes and goes with it");
+  EXPECT_EQ(replaced.error().message, "prefix shop belongs to the file /prompts/shop.txt: change or delete the file");
   EXPECT_EQ(prefixes_.remove(*engine_, "shop", PrefixSource::api).error().message, replaced.error().message);
   file.messages = saying("Sells cups.");
   ASSERT_TRUE(add(file)) << "a file's new contents need no new version";
   EXPECT_EQ(prefixes_.find("shop")->text, "Sells cups.");
   ASSERT_TRUE(add({"bank", saying("Lends umbrellas.")}));
   file.name = "bank";
-  EXPECT_EQ(add(file).error().message, "prefix bank was registered by the command line and is not the folder's");
+  EXPECT_EQ(add(file).error().message, "prefix bank was registered by the command line and does not belong to the folder");
   EXPECT_EQ(prefixes_.counts().by_source, (std::array<std::int64_t, 3>{1, 0, 1}));
   EXPECT_EQ(prefixes_.n_removed(), 1);
   EXPECT_TRUE(prefixes_.remove(*engine_, "shop", PrefixSource::folder));

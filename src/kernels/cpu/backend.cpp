@@ -87,7 +87,7 @@ Result<std::unique_ptr<Backend>> CpuBackend::make(const BackendOptions& options)
 }
 
 CpuBackend::CpuBackend(CpuIsa isa, const BackendOptions& options)
-    : isa_(isa), parallel_(options.n_threads), products_(parallel_, isa, options.batch_invariant) {}
+    : isa_(isa), parallel_(options.n_threads), matmuls_(parallel_, isa, options.batch_invariant) {}
 
 BackendInfo CpuBackend::info() const {
   BackendInfo info;
@@ -166,7 +166,7 @@ Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView we
     return fail(ErrorCode::unsupported,
                 fmt::format("{}: this processor has no bf16 products ({}); weights must be float32", name, to_string(isa_)),
                 "dtype");
-  return products_.pack(weight, dtype, name);
+  return matmuls_.pack(weight, dtype, name);
 }
 
 Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& shape) {
@@ -180,7 +180,7 @@ void CpuBackend::rms_norm(const RmsNormArgs& args) { cpu::rms_norm(parallel_, ar
 void CpuBackend::layer_norm(const LayerNormArgs& args) { cpu::layer_norm(parallel_, args); }
 void CpuBackend::gather_rows(const GatherRowsArgs& args) { cpu::gather_rows(args); }
 void CpuBackend::matmul(const MatmulArgs& args) {
-  products_.multiply(args);
+  matmuls_.multiply(args);
   if (args.bias.data != nullptr) add_bias(parallel_, args.out, args.bias);
 }
 void CpuBackend::rope_append(const RopeAppendArgs& args) { cpu::rope_append(parallel_, args); }

@@ -56,7 +56,7 @@ class CpuBackend final : public Backend {
 
   CpuIsa isa_;
   Parallel parallel_;
-  MatmulEngine products_;
+  MatmulEngine matmuls_;
   std::size_t max_step_bytes_ = std::numeric_limits<std::size_t>::max();  ///< the bound set by reserve_steps
 };
 

@@ -85,7 +85,7 @@ class MatmulEngine::Impl {
     check(dtype == DType::f32 || dtype == DType::bf16, "pack_matrix: products are in f32 or bf16");
     auto matrix = std::make_unique<CpuMatrix>();
     BATON_TRY_VOID(onednn_.pack(weight, dtype, name, *matrix));
-    for (const std::int64_t rows : steps()) BATON_TRY_VOID(onednn_.make_products(rows, *matrix, DType::f32, name));
+    for (const std::int64_t rows : steps()) BATON_TRY_VOID(onednn_.make_matmuls(rows, *matrix, DType::f32, name));
     const MatrixShape shape{matrix->n, matrix->k, dtype};
     if (!choice_of_.contains(shape)) {
       if (serves(*matrix, Gemm::skinny, 1) || serves(*matrix, Gemm::tiles, 1)) {

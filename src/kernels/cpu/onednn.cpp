@@ -172,20 +172,20 @@ class OneDnn::Impl {
     return {};
   }
 
-  Result<void> make_products(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name) {
+  Result<void> make_matmuls(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name) {
     for (std::size_t i = 0; i < matrix.slices.size(); ++i) {
       const MatmulKey key{rows, matrix.slices[i].n, matrix.k, matrix.dtype, out_dtype};
-      if (products_.contains(key)) continue;
-      Product product;
-      product.x = row_major(rows, matrix.k, matrix.dtype);
-      product.out = row_major(rows, matrix.slices[i].n, out_dtype);
-      const auto description = describe(engine_, product.x, matrix.layouts->of_slice[i].get_desc(), product.out);
+      if (matmuls_.contains(key)) continue;
+      PreparedMatmul matmul;
+      matmul.x = row_major(rows, matrix.k, matrix.dtype);
+      matmul.out = row_major(rows, matrix.slices[i].n, out_dtype);
+      const auto description = describe(engine_, matmul.x, matrix.layouts->of_slice[i].get_desc(), matmul.out);
       if (is_reference(description))
-        return fail(ErrorCode::unsupported, fmt::format("{}: oneDNN has no fast product of {} rows by {} x {} in {}", name,
-                                                        rows, matrix.slices[i].n, matrix.k, to_string(matrix.dtype)));
-      product.scratch = description.scratchpad_desc();
-      product.primitive = dnnl::matmul(description);
-      products_.emplace(key, std::move(product));
+        return fail(ErrorCode::unsupported, fmt::format("{}: oneDNN has no fast matmul of {} rows by {} x {} in {}", name, rows,
+                                                        matrix.slices[i].n, matrix.k, to_string(matrix.dtype)));
+      matmul.scratch = description.scratchpad_desc();
+      matmul.primitive = dnnl::matmul(description);
+      matmuls_.emplace(key, std::move(matmul));
     }
     return {};
   }
@@ -199,16 +199,16 @@ class OneDnn::Impl {
     const std::size_t out_row_bytes = static_cast<std::size_t>(matrix.n) * size_bytes(out.dtype);
     for_slices(matrix, [&](std::size_t index, Lane& lane) {
       const WeightSlice& slice = matrix.slices[index];
-      const Product& product = products_.at({rows, slice.n, matrix.k, matrix.dtype, out.dtype});
+      const PreparedMatmul& matmul = matmuls_.at({rows, slice.n, matrix.k, matrix.dtype, out.dtype});
       const bool is_whole = slice.n == matrix.n && !pads;
-      std::byte* to = is_whole ? out.data : Lane::grow(lane.out, product.out.get_size());
-      const memory x_memory(product.x, engine_, const_cast<std::byte*>(in));
-      const memory out_memory(product.out, engine_, to);
-      const memory scratch(product.scratch, engine_, Lane::grow(lane.scratch, product.scratch.get_size()));
-      product.primitive.execute(lane.stream, {{DNNL_ARG_SRC, x_memory},
-                                              {DNNL_ARG_WEIGHTS, matrix.layouts->of_slice[index]},
-                                              {DNNL_ARG_DST, out_memory},
-                                              {DNNL_ARG_SCRATCHPAD, scratch}});
+      std::byte* to = is_whole ? out.data : Lane::grow(lane.out, matmul.out.get_size());
+      const memory x_memory(matmul.x, engine_, const_cast<std::byte*>(in));
+      const memory out_memory(matmul.out, engine_, to);
+      const memory scratch(matmul.scratch, engine_, Lane::grow(lane.scratch, matmul.scratch.get_size()));
+      matmul.primitive.execute(lane.stream, {{DNNL_ARG_SRC, x_memory},
+                                             {DNNL_ARG_WEIGHTS, matrix.layouts->of_slice[index]},
+                                             {DNNL_ARG_DST, out_memory},
+                                             {DNNL_ARG_SCRATCHPAD, scratch}});
       lane.stream.wait();
       if (is_whole) return;
       const std::size_t row_bytes = static_cast<std::size_t>(slice.n) * size_bytes(out.dtype);
@@ -219,7 +219,7 @@ class OneDnn::Impl {
   }
 
  private:
-  struct Product {
+  struct PreparedMatmul {
     dnnl::matmul primitive;
     memory::desc x;
     memory::desc out;
@@ -303,7 +303,7 @@ class OneDnn::Impl {
   const Parallel& parallel_;
   dnnl::engine engine_;
   std::vector<Lane> lanes_;  ///< by thread
-  std::map<MatmulKey, Product> products_;
+  std::map<MatmulKey, PreparedMatmul> matmuls_;
   std::vector<std::byte> padded_x_;
 };
 
@@ -336,13 +336,13 @@ Result<void> OneDnn::pack(ConstTensorView weight, DType dtype, std::string_view 
   return guarded(matrix, name, [&] { return impl_->pack(weight, name, matrix); });
 }
 
-Result<void> OneDnn::make_products(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name) {
-  return guarded(matrix, name, [&] { return impl_->make_products(rows, matrix, out_dtype, name); });
+Result<void> OneDnn::make_matmuls(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name) {
+  return guarded(matrix, name, [&] { return impl_->make_matmuls(rows, matrix, out_dtype, name); });
 }
 
 void OneDnn::multiply(std::int64_t rows, const ConstTensorView& x, const SlicedMatrix& matrix, const TensorView& out) {
   const auto done = guarded(matrix, "matmul", [&]() -> Result<void> {
-    BATON_TRY_VOID(impl_->make_products(rows, matrix, out.dtype, "matmul"));
+    BATON_TRY_VOID(impl_->make_matmuls(rows, matrix, out.dtype, "matmul"));
     impl_->multiply(rows, x, matrix, out);
     return {};
   });

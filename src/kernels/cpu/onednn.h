@@ -54,7 +54,7 @@ class OneDnn {
   Result<void> pack(ConstTensorView weight, DType dtype, std::string_view name, SlicedMatrix& matrix);
 
   /// Prepares matmuls of exactly `rows` rows. Errors as for pack.
-  Result<void> make_products(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name);
+  Result<void> make_matmuls(std::int64_t rows, const SlicedMatrix& matrix, DType out_dtype, std::string_view name);
 
   /// out = x W^T, with matmuls prepared for `rows` rows. x may have fewer rows: zeros are added and their results
   /// dropped.

@@ -214,7 +214,7 @@ std::int64_t Collect(const float* logits, std::int64_t n, float least, float* ke
 }
 
 /// The largest score so far. Ids come in ascending order, so the smaller id stays on a tie.
-struct Loudest {
+struct GumbelMaximum {
   std::int32_t id = -1;
   float score = -std::numeric_limits<float>::infinity();
   void consider(std::int32_t other, float scaled, std::uint32_t random) {
@@ -229,12 +229,12 @@ struct Loudest {
 #if HWY_TARGET == HWY_SCALAR
 std::int32_t GumbelArgmax(const float* logits, std::int32_t n, float max, float scale, std::uint64_t seed,
                           std::int32_t n_generated) {
-  Loudest loudest;
+  GumbelMaximum best;
   for (std::int32_t id = 0; id < n; ++id) {
     const auto bits = bits_of_four_tokens(seed, n_generated, id / 4);
-    loudest.consider(id, (logits[id] - max) * scale, bits[static_cast<std::uint32_t>(id) % 4]);
+    best.consider(id, (logits[id] - max) * scale, bits[static_cast<std::uint32_t>(id) % 4]);
   }
-  return loudest.id;
+  return best.id;
 }
 #else
 /// bits_of_four_tokens for as many consecutive counters as there are lanes, from `first` on: writes the random numbers
@@ -274,7 +274,7 @@ std::int32_t GumbelArgmax(const float* logits, std::int32_t n, float max, float 
   constexpr std::int32_t kMaxLanes = HWY_MAX_BYTES / 4;
   const auto lanes = static_cast<std::int32_t>(hn::Lanes(d));
   alignas(HWY_MAX_BYTES) std::uint32_t bits[2 * kMaxLanes];  // four ids for each 64-bit lane
-  Loudest loudest;
+  GumbelMaximum best;
   for (std::int32_t first = 0; first < n; first += 2 * lanes) {
     BitsOfTokens(seed, n_generated, first / 4, bits);
     for (std::int32_t i = 0; i < 2 * lanes && first + i < n; i += lanes) {
@@ -287,12 +287,12 @@ std::int32_t GumbelArgmax(const float* logits, std::int32_t n, float max, float 
         const auto rest = hn::Mul(hn::Sub(hn::Set(d, 8388607.5f), number), hn::Set(d, 0x1p-23f));
         const auto most = hn::Sub(hn::Set(d, 0.01f), hn::Log(d, rest));
         const auto scaled = hn::Mul(hn::Sub(hn::LoadU(d, logits + id), hn::Set(d, max)), hn::Set(d, scale));
-        if (hn::AllFalse(d, hn::Ge(hn::Add(scaled, most), hn::Set(d, loudest.score)))) continue;
+        if (hn::AllFalse(d, hn::Ge(hn::Add(scaled, most), hn::Set(d, best.score)))) continue;
       }
-      for (std::int32_t j = 0; j < n_here; ++j) loudest.consider(id + j, (logits[id + j] - max) * scale, bits[i + j]);
+      for (std::int32_t j = 0; j < n_here; ++j) best.consider(id + j, (logits[id + j] - max) * scale, bits[i + j]);
     }
   }
-  return loudest.id;
+  return best.id;
 }
 #endif
 

@@ -177,7 +177,7 @@ class Draw {
       const bool is_all = take_most_likely(logits_, n, scratch_);
       if (weigh() < sampling_.top_p * total && !is_all) continue;
       cut_top_p(total);
-      return loudest();
+      return gumbel_maximum();
     }
   }
   /// Samples from scratch.candidates, which must include every token that may be left.
@@ -185,7 +185,7 @@ class Draw {
     cut_min_p();
     cut_top_k();
     if (sampling_.top_p < 1) cut_top_p(weigh());
-    return loudest();
+    return gumbel_maximum();
   }
 
  private:
@@ -248,7 +248,7 @@ class Draw {
       score = other_score;
     }
   };
-  TokenId loudest() const {
+  TokenId gumbel_maximum() const {
     Best best;
     for (const Candidate& candidate : scratch_.candidates)
       best.consider(candidate.id, scaled(candidate.logit) + gumbel_noise(sampling_.seed, n_generated_, candidate.id));

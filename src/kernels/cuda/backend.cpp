@@ -209,7 +209,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   BATON_TRY(std::byte * places, device_memory(static_cast<std::size_t>(n_places) * sizeof(std::uint64_t),
                                               "the most likely tokens of parts of rows"));
   sampling_ = {reinterpret_cast<float*>(originals), kOriginals, reinterpret_cast<std::uint64_t*>(places), n_places};
-  BATON_TRY(products_, MatmulEngine::make(device_, options.batch_invariant));
+  BATON_TRY(matmuls_, MatmulEngine::make(device_, options.batch_invariant));
   synchronize();
   return {};
 }
@@ -218,7 +218,7 @@ CudaBackend::~CudaBackend() {
   if (device_.stream == nullptr) return;
   cudaSetDevice(device_.ordinal);
   cudaStreamSynchronize(device_.stream);
-  products_.reset();
+  matmuls_.reset();
   cudaFree(sampling_.originals);
   cudaFree(sampling_.places);
   cudaFree(step_);
@@ -370,7 +370,7 @@ double CudaBackend::time_us(const std::function<void()>& operations) {
 
 Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
   device();
-  return products_->pack(weight, dtype, name);
+  return matmuls_->pack(weight, dtype, name);
 }
 
 Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
@@ -387,7 +387,7 @@ void CudaBackend::layer_norm(const LayerNormArgs& args) { cuda::layer_norm(devic
 void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(device(), args); }
 void CudaBackend::matmul(const MatmulArgs& args) {
   device();
-  products_->multiply(args);
+  matmuls_->multiply(args);
 }
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
 void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_blocks_, args); }

@@ -74,7 +74,7 @@ class CudaBackend final : public Backend {
   Device device_;
   int attention_blocks_ = 0;  ///< blocks of the persistent grid, all resident at once
   SampleWorkspace sampling_;
-  std::unique_ptr<MatmulEngine> products_;
+  std::unique_ptr<MatmulEngine> matmuls_;
   std::byte* step_ = nullptr;  ///< address of every uploaded step
   std::size_t step_bytes_ = 0;
   bool is_step_reserved_ = false;
