@@ -119,7 +119,7 @@ void summarize(const std::vector<Question>& questions, ArmResult& result) {
   result.median_first_token_s = first_tokens[first_tokens.size() / 2];
 }
 
-/// What the device can do. It is opened for that alone, and given back before an engine opens it.
+/// The capabilities of the device. It is opened for this call only, before an engine opens it.
 Result<BackendCapabilities> capabilities_of(const DemoOptions& options) {
   BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(options.device, {.n_threads = options.threads}));
   return backend->capabilities();

@@ -149,7 +149,7 @@ class Run {
       if (!print_ready()) return fail(ErrorCode::io, "stopped, because answers cannot be written");
       progress_.update(static_cast<std::int64_t>(n_finished_));
     }
-    // Interrupted: finished answers behind an unfinished line are kept, too.
+    // After an interrupt, finished answers after an unfinished line are printed too.
     for (; n_printed_ < lines_.size(); ++n_printed_) print(lines_[n_printed_]);
     progress_.finish();
     if (!flush_output()) return fail(ErrorCode::io, "not all answers could be written");

@@ -51,8 +51,7 @@ std::string join_words(const std::vector<std::string>& words) {
   return text;
 }
 
-/// Words of the command line behind the program's name; a subcommand's configuration file is put in behind the
-/// subcommand.
+/// The words after the program's name. A subcommand's configuration file is inserted after the subcommand.
 Result<std::vector<std::string>> words_of(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   std::size_t n_commands = 0;
@@ -66,8 +65,8 @@ Result<std::vector<std::string>> words_of(int argc, char** argv) {
   return without_neutral_flags(words);
 }
 
-/// Refuses a word in a subcommand's place that is none; the parser would say that there is none, or show the general
-/// help.
+/// Refuses an unknown word in place of a subcommand. The parser would only say that there is no subcommand, or show
+/// the general help.
 Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* parent = &app;
   for (const std::string& word : words) {
@@ -86,7 +85,7 @@ Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::
   return {};
 }
 
-/// What the subcommands are told. The parser writes to it while it reads the command line.
+/// The values given to the subcommands. The parser writes them while it reads the command line.
 struct CommandOptions {
   ServeCommandOptions serve;
   GenerateOptions generate;

@@ -1,5 +1,4 @@
-/// The command line apart from its rows (flags.cpp): the configuration file, and what becomes of flags that are not
-/// ours.
+/// The command line without its rows (flags.cpp): the configuration file, and the treatment of flags of other servers.
 #include "apps/options.h"
 
 #include <algorithm>

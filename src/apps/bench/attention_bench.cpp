@@ -1,4 +1,4 @@
-/// `baton bench attention`: the options, the order of the runs, and the ceilings measured between them.
+/// `baton bench attention`: the options, the order of the runs, and the read rates measured between them.
 #include "apps/bench/attention_bench.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace baton {
 namespace {
 
 constexpr std::int32_t kBlockLen = 16;
-/// Keys and values of all layers that are rotated: several times a last-level cache, more than four times an H200's
-/// L2.
+/// Size of the keys and values of all rotated layers: several times a last-level cache, and more than four times an
+/// H200's L2.
 constexpr AttentionRotation kCpuRotation{128LL << 20, 1, 1};
 constexpr AttentionRotation kCudaRotation{256LL << 20, 2, 32};
 constexpr std::int32_t kCpuRuns = 7;
@@ -34,7 +34,7 @@ Result<DType> dtype_of(const AttentionBenchOptions& options, const AttentionBenc
               "kv_cache_dtype");
 }
 
-/// What stands between a case and the memory it would need, or nothing.
+/// Why a case does not fit memory, or nothing.
 std::optional<std::string> memory_obstacle(const Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
                                            const AttentionRotation& rotation) {
   const std::int64_t bytes = of.token_bytes(kv_dtype) * of.distinct_tokens();
@@ -44,7 +44,7 @@ std::optional<std::string> memory_obstacle(const Backend& backend, const Attenti
                      of.shared_len, of.own_len, needed >> 20);
 }
 
-/// Ceilings of the run: on CUDA of each case's bytes and of long reads, on a CPU the best of many reads.
+/// Read rates of the run: on CUDA for each case's bytes and for long reads, on a CPU the best of many reads.
 class Ceilings {
  public:
   static Result<Ceilings> make(Backend& backend, const AttentionBenchOptions& options, int n_threads) {
@@ -73,7 +73,7 @@ class Ceilings {
   std::optional<CudaRead> cuda_;
 };
 
-/// Shapes whose planning is timed: many requests behind one prefix, in groups, and alone.
+/// Shapes whose planning is timed: many requests behind one prefix, in groups, and without a shared prefix.
 std::vector<AttentionBenchCase> planning_cases() {
   return {{"256 requests", 32, 8, 128, 256, 2048, 512, 1},
           {"16 groups", 32, 8, 128, 256, 2048, 512, 16},

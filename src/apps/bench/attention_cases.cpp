@@ -1,4 +1,4 @@
-/// The cases of the workloads W1, W2 and W3 (docs/workloads.md), and what other programs need for them.
+/// The cases of the workloads W1, W2 and W3 (docs/workloads.md), and other programs' times for them.
 #include "apps/bench/attention_cases.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kProductFlopsPerUs = 600e6;
 
-/// W1: batch, length; Flash-Decoding on an A100, eager, FlashAttention-2, FlashInfer, cuDNN.
+/// W1: batch, length; times of Flash-Decoding on an A100, eager, FlashAttention-2, FlashInfer, cuDNN.
 struct FlashDecodingLine {
   std::int32_t n_requests, own_len;
   double published, eager, flash, flashinfer, cudnn;
@@ -28,7 +28,7 @@ constexpr std::array<FlashDecodingLine, 10> kFlashDecoding{{
     {1, 131072, 106.6, 3263.4, 62.0, 43.6, 38.8},
 }};
 
-/// W2: shared; FlashInfer's plain and cascade, PyTorch without sharing and as a relay of three kernels.
+/// W2: shared; times of FlashInfer's plain and cascade, PyTorch without sharing and as a relay of three kernels.
 struct RelayFigureLine {
   std::int32_t shared_len;
   double plain, cascade, unshared, torch_relay;
@@ -44,7 +44,7 @@ constexpr std::array<RelayFigureLine, 8> kRelayFigure{{
     {8192, 718.6, 91.3, 2909.2, 138.4},
 }};
 
-/// W3: requests, own, shared; FlashInfer's plain and cascade.
+/// W3: requests, own, shared; times of FlashInfer's plain and cascade.
 struct LlamaLine {
   std::int32_t n_requests, own_len, shared_len;
   double plain, cascade;

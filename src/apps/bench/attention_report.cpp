@@ -25,7 +25,7 @@ std::string with_spread(const AttentionArmRun* arm, int digits) {
   return arm == nullptr ? "-" : fmt::format("{:.{}f} ± {:.0f}%", arm->median_us(), digits, 50 * arm->spread());
 }
 
-/// How many times as long the paged arm took as the relayed one.
+/// The ratio of the paged arm's time to the relay arm's.
 std::string paged_over_relay(const AttentionBenchRun& run) {
   const AttentionArmRun* paged = run.arm("paged");
   const AttentionArmRun* relay = run.arm("relay");
@@ -56,7 +56,7 @@ std::string cpu_table(const AttentionBenchReport& report, const std::string& tab
   return out.text();
 }
 
-/// What a line has to reach, and whether it does. Figures of others count for the table's own type only.
+/// The goal of a line, and whether it is reached. Other programs' times count for the table's own dtype only.
 struct Verdict {
   std::optional<double> goal_us;
   std::optional<AttentionReferences> references;

@@ -1,4 +1,4 @@
-/// Makes plans over scattered blocks, fills these blocks, captures the calls as graphs and times the replays.
+/// Makes plans over scattered blocks, sets the contents of the blocks, captures the calls as graphs and times replays.
 #include "apps/bench/attention_runner.h"
 
 #include <algorithm>
@@ -19,14 +19,14 @@ namespace {
 
 constexpr std::int32_t kBlockLen = 16;
 constexpr int kMostLayers = 256;
-/// Room for the step of any case: its graphs find it at one address.
+/// Room for the step of any case; captured graphs find it at one address.
 constexpr std::size_t kStepBytes = 64 << 20;
 constexpr int kPlanningRuns = 200;
 
 std::int32_t n_shared_blocks(const AttentionBenchCase& of) { return of.shared_len / kBlockLen; }
 std::int32_t n_own_blocks(const AttentionBenchCase& of) { return (of.own_len + kBlockLen - 1) / kBlockLen; }
 
-/// Block tables of all requests over blocks in random order.
+/// The block tables of all requests, over blocks in random order.
 std::vector<std::vector<BlockId>> block_tables(const AttentionBenchCase& of) {
   const std::int32_t n_shared = n_shared_blocks(of);
   const std::int32_t n_own = n_own_blocks(of);
@@ -76,7 +76,7 @@ std::string costs_text(const AttentionCosts& costs) {
       costs.flops_per_us / 1e6, costs.partial_bytes_per_us / 1e3, costs.item_us, costs.n_workers, costs.row_tile);
 }
 
-/// Normal numbers in a stored type, drawn once; longer runs are put together from pieces of them at random places.
+/// Normally distributed numbers in a stored dtype. They are drawn once; longer runs join pieces from random places.
 class NormalElements {
  public:
   explicit NormalElements(DType dtype) : element_bytes_(size_bytes(dtype)), pool_(kElements * element_bytes_) {
@@ -235,8 +235,8 @@ void AttentionCaseRunner::measure(bool processor_time) {
       backend_->synchronize();
       arm->result.us.push_back(watch.us() / run_.n_calls);
     } else {
-      // The upload still runs while the replay is enqueued behind the first mark: its launch costs the device no idle
-      // time.
+      // The upload still runs while the replay is enqueued after the first mark, so the launch costs no idle time of
+      // the device.
       arm->result.us.push_back(backend_->time_us([&] { arm->graph->replay(); }) / run_.n_calls);
     }
   }

@@ -1,4 +1,4 @@
-/// One line of the attention benchmark: its keys and values, its plans, and the times of each arm.
+/// One case of the attention benchmark: its keys and values, its plans, and the times of each arm.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace baton {
 
-/// What one arm did with a case.
+/// The results of one arm for a case.
 struct AttentionArmRun {
   std::string arm;            ///< relay or paged
-  std::vector<double> us;     ///< of one layer's decode and merge, one a run
-  std::int64_t kv_bytes = 0;  ///< that the plan requests
+  std::vector<double> us;     ///< decode attention and merge of one layer, one value for each run
+  std::int64_t kv_bytes = 0;  ///< bytes that the plan requests
   std::int64_t n_items = 0;
   std::int64_t n_partials = 0;
-  std::int64_t step_bytes = 0;  ///< what is sent to the device for the plan
-  std::string plan;             ///< for a reader, the costs it was made with first
+  std::int64_t step_bytes = 0;  ///< bytes of the plan that are sent to the device
+  std::string plan;             ///< text for readers, beginning with the costs that the plan was made with
 
   double median_us() const;
   double spread() const;  ///< (largest - smallest) / median
@@ -32,45 +32,45 @@ struct AttentionArmRun {
 struct AttentionBenchRun {
   AttentionBenchCase of;
   DType kv_dtype = DType::bf16;
-  std::vector<AttentionArmRun> arms;  ///< paged and relay, as far as they were asked for; relay only where something is shared
+  std::vector<AttentionArmRun> arms;  ///< paged and relay, those that were asked for; relay only with shared tokens
   std::int64_t distinct_bytes = 0;    ///< keys and values that must be read at least once
-  std::int64_t plain_bytes = 0;       ///< were each request to read all of its own
+  std::int64_t plain_bytes = 0;       ///< if each request reads all of its own
   std::int64_t query_bytes = 0;       ///< queries and outputs
   double flops = 0;
-  int n_layers = 0;    ///< that are rotated
-  int n_calls = 0;     ///< of attention in a graph
+  int n_layers = 0;    ///< layers in the rotation
+  int n_calls = 0;     ///< attention calls in a graph
   double read_us = 0;  ///< a read-only kernel over the distinct bytes; 0: not measured
 
-  /// The arm of that name, or null.
+  /// The arm with this name, or null.
   const AttentionArmRun* arm(std::string_view name) const;
-  /// Relay, or paged where there is no relay.
+  /// Relay, or paged if there is no relay.
   const AttentionArmRun& best() const { return arms.back(); }
 };
 
-/// How far layers are rotated, so that no call finds the keys of the call before in a cache.
+/// How layers are rotated, so that no call finds the keys of the previous call in a cache.
 struct AttentionRotation {
-  std::int64_t bytes = 0;  ///< keys and values of all layers, at least
+  std::int64_t bytes = 0;  ///< least size of the keys and values of all layers
   int fewest_layers = 1;
-  int fewest_calls = 1;  ///< in one graph: spreads the launch of it
+  int fewest_calls = 1;  ///< least number of calls in a graph, to spread its launch time
 
   int n_layers(std::int64_t distinct_bytes) const;
 };
 
-/// The plans of a case, made once, and their graphs. Thread: one, the backend's.
+/// The plans of a case, made once, and their graphs. Thread: the backend's only.
 class AttentionCaseRunner {
  public:
-  /// Fills keys, values and queries with normal numbers and records the arms (paged alone where nothing is shared).
-  /// The backend outlives the runner.
+  /// Fills keys, values and queries with normally distributed numbers and captures the arms (only paged if nothing is
+  /// shared). The backend must outlive the runner.
   static Result<AttentionCaseRunner> make(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
                                           const AttentionRotation& rotation, const std::vector<std::string>& arms);
   AttentionCaseRunner(AttentionCaseRunner&&) noexcept;
   ~AttentionCaseRunner();
 
-  /// Every arm once, over all layers, by the device's clock or by this thread's processor time.
+  /// Runs every arm once, over all layers. Timed by the device's clock or by this thread's processor time.
   void measure(bool processor_time);
-  /// Forgets what was measured so far (a first pass touches memory).
+  /// Discards the measurements so far (the first pass touches memory).
   void forget();
-  /// What was measured; the runner is empty after it.
+  /// Returns the measurements. The runner is empty afterwards.
   AttentionBenchRun finish();
 
  private:
@@ -88,10 +88,10 @@ class AttentionCaseRunner {
   std::vector<std::vector<BlockId>> tables_;
   std::unique_ptr<KvStorage> kv_;
   Buffer q_, out_;
-  std::vector<std::unique_ptr<Arm>> arms_;  // graphs hold their addresses
+  std::vector<std::unique_ptr<Arm>> arms_;  // graphs contain their addresses
 };
 
-/// What the host does for a step of many requests.
+/// The host's work for a step of many requests.
 struct PlanningTime {
   AttentionBenchCase of;
   double order_us = 0;  ///< depth_first_order; medians
@@ -100,7 +100,7 @@ struct PlanningTime {
   std::int64_t step_bytes = 0;
   std::int64_t n_items = 0;
 };
-/// Plans a case in relay mode over and over, with the costs of the backend.
+/// Plans a case in relay mode repeatedly, with the backend's costs.
 PlanningTime time_planning(const Backend& backend, const AttentionBenchCase& of, DType kv_dtype);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-/// `baton bench decode`: one engine, stepped on this thread, and the arms by turns.
+/// `baton bench decode`: one engine, stepped on this thread, and the arms in turn.
 #include "apps/bench/decode_bench.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 }
 double seconds_since(Clock::time_point begin) { return seconds_between(begin, Clock::now()); }
 
-/// Tokens of stream `stream`: any ids will do, but the first must differ between streams.
+/// The prompt of stream `stream`. Any token ids will do, but the first must differ between streams.
 std::vector<TokenId> made_up_tokens(std::int32_t count, std::int32_t stream, std::int32_t n_vocab) {
   std::vector<TokenId> tokens;
   std::uint32_t state = 12345u + 7919u * static_cast<std::uint32_t>(stream);
@@ -43,7 +43,8 @@ class Runner {
   Runner(std::unique_ptr<Engine> engine, std::int32_t n_vocab, const DecodeBenchOptions& options)
       : engine_(std::move(engine)), n_vocab_(n_vocab), options_(options), shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
 
-  /// A few tokens, so that no run is the first; then the shared prompt, once and pinned. Its tokens a second.
+  /// Generates a few tokens, so that no timed run is the first. Then computes the shared prompt once and pins it.
+  /// Returns its tokens per second.
   Result<double> prefill() {
     Request request = make_request(0, 16);
     request.prompt = made_up_tokens(16, 1, n_vocab_);
@@ -56,8 +57,8 @@ class Runner {
     return prefix.n_tokens / seconds_since(begin);
   }
 
-  /// Computes what an arm has to find in the cache besides the shared prompt. Tokens a second; 0 if that is all there
-  /// is.
+  /// Computes what an arm must find in the cache besides the shared prompt. Returns tokens per second; 0 if there is
+  /// nothing else.
   Result<double> fill(const std::string& arm, std::int32_t n_requests) {
     const std::int32_t block_len = engine_->info().block_len;
     if (arm != "unshared" && n_cacheable() == options_.shared / block_len * block_len) return 0;
@@ -73,7 +74,7 @@ class Runner {
     return static_cast<double>(n_tokens) / seconds_since(begin);
   }
 
-  /// One run of as many requests as `result` says.
+  /// Runs as many requests as `result` says once.
   Result<void> run(DecodeRun& result) {
     engine_->set_relay(result.arm == "relay");
     Watched watched;
@@ -100,7 +101,7 @@ class Runner {
   const Engine& engine() const { return *engine_; }
 
  private:
-  /// Counters of a run, from the step in which the last request got its first token.
+  /// Counters of a run, from the step on in which the last request gets its first token.
   struct Watched {
     std::map<RequestId, std::int32_t> n_tokens;
     Clock::time_point begin;
@@ -118,27 +119,27 @@ class Runner {
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = n_new;
     request.prompt = shared_;
-    // Sequences that are equal to the last token would be one prefix, and no prompt is empty.
+    // The last tokens differ: equal sequences would be one prefix. No prompt may be empty.
     const auto own = made_up_tokens(std::max(options_.own, 1), 1 + index, n_vocab_);
     request.prompt.insert(request.prompt.end(), own.begin(), own.end());
     return request;
   }
 
-  /// Requests of the unshared arm may share no block with others.
+  /// Requests of the unshared arm must not share blocks.
   Request request_of(const std::string& arm, std::int32_t index, std::int32_t n_new) const {
     Request request = make_request(index, n_new);
     if (arm == "unshared") request.scope.salt = fmt::format("request {}", index);
     return request;
   }
 
-  /// Prompt tokens of a request that are in the cache once it was filled: whole blocks, and the last token is always
-  /// computed.
+  /// Prompt tokens of a request that are cached after its prefill: full blocks, without the last token, which is
+  /// always computed.
   std::int64_t n_cacheable() const {
     const std::int32_t block_len = engine_->info().block_len;
     return (options_.shared + std::max(options_.own, 1) - 1) / block_len * block_len;
   }
 
-  /// Steps until nothing is left to do, and counts into `watched`, if there is one.
+  /// Steps until nothing is left to do. Adds the steps' counts to `watched` if there is one.
   Result<void> step_to_end(Watched* watched) {
     std::size_t n_without_token = watched == nullptr ? 1 : watched->n_tokens.size();
     while (engine_->step()) {
@@ -172,7 +173,7 @@ class Runner {
     return {};
   }
 
-  /// The part of a step in which the model runs: mean of the last `n_steps`, or of those that are on record.
+  /// Mean time in which the model ran, over the last `n_steps` steps or those that are recorded.
   double mean_run_seconds(std::int64_t n_steps) const {
     std::map<std::int64_t, Clock::time_point> begun;
     std::vector<double> seconds;
@@ -193,7 +194,7 @@ class Runner {
   std::vector<TokenId> shared_;
 };
 
-/// The shape's folder: a path as given, or a name of bench/shapes.
+/// The folder of a shape: a path, or a name of bench/shapes.
 Result<ModelFiles> find_shape(const std::string& shape) {
   if (std::filesystem::is_directory(shape)) return ModelFiles{shape, shape, false};
   auto folder = shared_folder("shapes/" + shape);

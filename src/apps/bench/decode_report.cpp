@@ -15,7 +15,7 @@ std::string machine_of(const DecodeBenchReport& report) {
   return fmt::format("{}: {} ({})", version_line(), report.engine.backend.device, report.engine.backend.features);
 }
 
-/// The run of another arm beside `run`; null if there is none.
+/// The other arm's run beside `run`; null if there is none.
 const DecodeRun* beside(const DecodeBenchReport& report, const DecodeRun& run, const std::string& arm) {
   const auto at = std::ranges::find_if(
       report.runs, [&](const DecodeRun& other) { return other.n_requests == run.n_requests && other.arm == arm; });

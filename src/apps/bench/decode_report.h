@@ -1,4 +1,4 @@
-/// What a run of the decode benchmark says: a table for a reader, its numbers as JSON.
+/// The report of a decode benchmark: a table in Markdown, and numbers as JSON.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace baton {
 
-/// Command, machine, table in Markdown, and what was counted.
+/// Command, machine, table in Markdown, and counters.
 std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOptions& options, const std::string& command);
 
 json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOptions& options, const std::string& command);

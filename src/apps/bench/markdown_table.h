@@ -1,4 +1,4 @@
-/// Tables as benchmarks print them.
+/// Markdown tables of benchmarks.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace baton {
 
-/// Lines of cells under a line of titles.
+/// Lines of cells below a line of titles.
 class MarkdownTable {
  public:
   explicit MarkdownTable(const std::vector<std::string>& titles) {

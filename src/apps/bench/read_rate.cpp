@@ -1,4 +1,4 @@
-/// Reads of memory by the clock: sums of words on a CPU, the module's own kernel on a CUDA device.
+/// Times memory reads: sums of words on a CPU, the module's own kernel on a CUDA device.
 #include "apps/bench/read_rate.h"
 
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ void CpuReadRate::measure() {
 }
 
 Result<CudaRead> CudaRead::make(int device) {
-  // The backend's maker keeps the module open; opened once more by its name alone, it is the same one.
+  // The module is open already, so opening it by name alone gives the same one.
   void* module = dlopen("libbaton_cuda.so", RTLD_NOW | RTLD_NOLOAD);
   auto* read_us = module == nullptr ? nullptr : reinterpret_cast<ReadUs>(dlsym(module, "baton_cuda_read_us"));
   if (read_us == nullptr)

@@ -1,4 +1,4 @@
-/// What a plain read of memory reaches during a benchmark: the ceiling that attention is set against.
+/// Rates of plain memory reads during a benchmark: the upper limit for attention.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ class StopWatch {
   double begin_;
 };
 
-/// Bytes a microsecond of reading 256 MiB front to back in all threads of a CPU.
+/// Bytes per microsecond of reading 256 MiB front to back with all threads of a CPU.
 class CpuReadRate {
  public:
   static Result<CpuReadRate> make(Backend& backend, int n_threads, bool processor_time);
-  /// Measures once more; `best` keeps the largest.
+  /// Measures once more; `best` is the largest value so far.
   void measure();
   double best() const { return best_; }
 
@@ -43,8 +43,8 @@ class CpuReadRate {
 class CudaRead {
  public:
   static Result<CudaRead> make(int device);
-  /// Median microseconds of a read-only kernel over `n_bytes`, launch included, in a captured graph over buffers
-  /// rotated past the L2; 0 where memory does not suffice.
+  /// Median microseconds of a read-only kernel over `n_bytes`, launch included, in a captured graph over buffers that
+  /// rotate past the L2; 0 if there is too little memory.
   double us(std::int64_t n_bytes) const { return read_us_(device_, n_bytes); }
 
  private:

@@ -1,4 +1,4 @@
-/// The text exposition of Prometheus, as far as it is needed.
+/// Parses as much of the Prometheus text format as is needed.
 #include "apps/bench/server_counters.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-/// The lines of one name, without the name: "{labels} value".
+/// The lines with this name, without the name: "{labels} value".
 std::vector<std::string_view> lines_of(std::string_view page, std::string_view name) {
   std::vector<std::string_view> lines;
   while (!page.empty()) {

@@ -1,4 +1,4 @@
-/// Requests, one load, what the server's counters and threads say of it, tables.
+/// Makes the requests, runs one load, reads the server's counters and thread times, and prints tables.
 #include "apps/bench/stream_bench.h"
 
 #include <sys/resource.h>
@@ -26,7 +26,7 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kEngineThread = "engine";  ///< what names of its threads begin with
+constexpr std::string_view kEngineThread = "engine";  ///< first part of its threads' names
 constexpr int kBuiltInPrompts = 1024;
 
 struct Place {
@@ -50,7 +50,7 @@ Result<Place> place_of(const std::string& url) {
   return place;
 }
 
-/// The body of a request from a line of a prompts file.
+/// The request body for a line of a prompts file.
 Result<json::Value> body_of_line(const json::Value& line, const std::string& where, bool is_chat) {
   const char* const field = is_chat ? "messages" : "prompt";
   if (!line.is_object() || !line.contains(field))
@@ -100,7 +100,7 @@ Result<std::vector<std::string>> make_requests(const StreamBenchOptions& options
     body["stream_options"]["include_usage"] = true;
     body["temperature"] = 0;
     body["max_tokens"] = options.max_tokens;
-    body["min_tokens"] = options.max_tokens;  // every answer has the same length
+    body["min_tokens"] = options.max_tokens;  // all answers have the same length
     if (!options.text_only) body["return_token_ids"] = true;
     const std::string text = json::dump(body);
     requests.push_back(
@@ -119,14 +119,14 @@ double own_processor_seconds() {
 
 struct Report {
   StreamLoadResult load;
-  ServerCounters counters;  // what was added
+  ServerCounters counters;  // the increase during the load
   double client_seconds = 0;
-  std::map<std::string, ThreadTime> threads;  // what was added
+  std::map<std::string, ThreadTime> threads;  // the increase during the load
 
   double per_token_us(double seconds) const {
     return load.n_tokens == 0 ? 0 : 1e6 * seconds / static_cast<double>(load.n_tokens);
   }
-  /// All threads of the server but the engine's and those of its loops.
+  /// All threads of the server except the engine's and those of its parallel loops.
   double server_seconds() const {
     double seconds = 0;
     for (const auto& [name, time] : threads) seconds += name.starts_with(kEngineThread) ? 0 : time.seconds;

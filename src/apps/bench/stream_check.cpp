@@ -1,4 +1,4 @@
-/// HTTP chunks to events, events to frames, and what each frame must hold.
+/// Splits HTTP chunks into events and events into frames, and checks each frame.
 #include "apps/bench/stream_check.h"
 
 #include <charconv>
@@ -18,7 +18,7 @@ std::int64_t integer_of(const json::Value* value) {
   return value != nullptr && value->is_number_integer() ? value->get<std::int64_t>() : -1;
 }
 
-/// The number behind a header's name in a head; 0 where there is none.
+/// The number after a header's name in a response head; 0 if the header is missing.
 std::size_t content_length(std::string_view head) {
   constexpr std::string_view kName = "\r\nContent-Length: ";
   const std::size_t at = head.find(kName);
@@ -44,7 +44,7 @@ std::int64_t StreamCheck::push(std::string_view bytes) {
   return n_frames_ - before;
 }
 
-/// False where more bytes are needed.
+/// Returns false if more bytes are needed.
 bool StreamCheck::take_head() {
   const std::size_t end = input_.find("\r\n\r\n");
   if (end == std::string::npos) return false;

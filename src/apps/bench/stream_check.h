@@ -1,5 +1,4 @@
-/// What one streamed answer must be, checked as its bytes come: an HTTP response in chunks, server-sent events, frames
-/// in order.
+/// Checks one streamed answer as its bytes arrive: an HTTP response in chunks, server-sent events, frames in order.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +12,26 @@ namespace baton {
 
 struct StreamExpectation {
   bool is_chat = false;
-  bool has_ids = false;  ///< frames carry `token_ids`, so that every token can be counted
+  bool has_ids = false;  ///< frames have `token_ids`, so every token can be counted
 };
 
-/// The answer to a request with one choice and `include_usage`: (chat: the role,) text, the finish reason, the usage,
-/// [DONE], each once and of one id and model, and the connection open for the next. With ids as many tokens must have
-/// come as the usage says; without, at most that many frames with text, for a token may be half a character. Thread:
-/// one at a time.
+/// Expects the answer to a request with one choice and `include_usage`: for chat the role, then text, the finish
+/// reason, the usage and [DONE], each once and with the same id and model. The connection must stay open for the next
+/// answer. With ids, as many tokens must have come as the usage says; without, at most this many frames with text,
+/// because a token may be half a character. Thread: one at a time.
 class StreamCheck {
  public:
   explicit StreamCheck(StreamExpectation expected) : expected_(expected) {}
 
-  /// Takes bytes, in any cuts, and returns how many frames with text or tokens became whole with them.
+  /// Takes bytes, however they are cut. Returns how many frames with text or tokens they completed.
   std::int64_t push(std::string_view bytes);
 
   bool is_done() const { return is_done_; }
-  /// The first thing that was wrong, after which nothing is read; empty if nothing was.
+  /// The first fault, after which nothing more is read; empty if there was none.
   const std::string& fault() const { return fault_; }
   std::int64_t n_frames() const { return n_frames_; }  ///< with text or tokens
-  std::int64_t n_tokens() const { return n_tokens_; }  ///< by ids, or as the usage says
-  /// Tokens that the usage counts and no frame brought, or (negative) the other way round; 0 without ids.
+  std::int64_t n_tokens() const { return n_tokens_; }  ///< by ids, or by the usage
+  /// Tokens that the usage counts but no frame brought; negative if frames brought more. 0 without ids.
   std::int64_t n_lost() const { return n_lost_; }
 
  private:
@@ -48,11 +47,11 @@ class StreamCheck {
   void blame(std::string fault);
 
   StreamExpectation expected_;
-  std::string input_;  // not read yet, from read_ on
+  std::string input_;  // unread from read_ on
   std::size_t read_ = 0;
   bool has_head_ = false;
   bool is_done_ = false;
-  std::string events_;  // an event that was cut
+  std::string events_;  // an incomplete event
   Phase phase_ = Phase::role;
   std::string id_;
   std::string model_;

@@ -1,4 +1,4 @@
-/// The clients' sockets and the loop over them.
+/// The clients' sockets and the event loop over them.
 #include "apps/bench/stream_load.h"
 
 #include <netdb.h>
@@ -32,7 +32,7 @@ float ms_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<float, std::milli>(to - from).count();
 }
 
-/// An open file; closed at the end.
+/// A file descriptor, closed at the end of its scope.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -55,8 +55,8 @@ struct Client {
   const std::string* request = nullptr;  // in flight
   std::size_t n_sent = 0;
   bool waits_to_send = false;
-  std::optional<StreamCheck> check;  // of the answer to it
-  Clock::time_point last_frame;      // or when the request began
+  std::optional<StreamCheck> check;  // of its answer
+  Clock::time_point last_frame;      // or the start of the request
 };
 
 class Load {
@@ -100,7 +100,7 @@ class Load {
     ::epoll_ctl(epoll_.number(), operation, client.socket.number(), &event);
   }
 
-  /// Sends the next request, over a new connection if there is none; or none if the load is over.
+  /// Sends the next request, on a new connection if there is none. Sends nothing if the load is over.
   void begin(Client& client) {
     const auto now = Clock::now();
     if (is_over(now)) {
@@ -155,7 +155,7 @@ class Load {
     begin(client);
   }
 
-  /// The request under way has ended, well or not.
+  /// The current request has ended, with or without a fault.
   void count(Client& client) {
     --n_open_;
     result_.n_frames += client.check->n_frames();
@@ -190,8 +190,8 @@ class Load {
   std::array<char, kReadBytes> buffer_{};
   StreamLoadResult result_;
   Clock::time_point begun_;
-  std::int64_t n_open_ = 0;      // requests under way
-  std::vector<Client*> failed_;  // begin anew within a second, not at once: what failed may fail again
+  std::int64_t n_open_ = 0;      // running requests
+  std::vector<Client*> failed_;  // connect again within a second, not at once: the cause may persist
 };
 
 }  // namespace

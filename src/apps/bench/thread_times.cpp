@@ -1,4 +1,4 @@
-/// Reads task/*/comm and task/*/schedstat, whose first number is nanoseconds on a processor.
+/// Reads task/*/comm and task/*/schedstat. The first number of schedstat is nanoseconds on a processor.
 #include "apps/bench/thread_times.h"
 
 #include <filesystem>
@@ -18,7 +18,7 @@ Result<std::map<std::string, ThreadTime>> thread_times(pid_t process) {
     std::string name;
     double nanoseconds = 0;
     std::getline(std::ifstream(at->path() / "comm"), name);
-    // A thread that has ended meanwhile has neither.
+    // A thread that has ended meanwhile has neither file.
     if (name.empty() || !(std::ifstream(at->path() / "schedstat") >> nanoseconds)) continue;
     ThreadTime& time = times[name];
     ++time.n_threads;

@@ -1,4 +1,4 @@
-/// Processor time of a process's threads, by name, from /proc.
+/// Processor times of a process's threads by name, from /proc.
 #pragma once
 
 #include <map>
@@ -12,14 +12,13 @@ namespace baton {
 
 struct ThreadTime {
   int n_threads = 0;
-  double seconds = 0;  ///< on a processor, in user and kernel mode, since they began
+  double seconds = 0;  ///< on a processor, in user and kernel mode, since the thread began
 };
 
-/// Of the threads that live. `process` 0: this one. Errors: not_found (no such process, or none that may be looked
-/// at).
+/// The times of the living threads. `process` 0: this process. Errors: not_found (no such process, or no permission).
 Result<std::map<std::string, ThreadTime>> thread_times(pid_t process);
 
-/// What was added from one look to a later one.
+/// The increase from an earlier to a later call.
 std::map<std::string, ThreadTime> time_between(const std::map<std::string, ThreadTime>& before,
                                                const std::map<std::string, ThreadTime>& after);
 
