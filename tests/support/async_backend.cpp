@@ -1,4 +1,4 @@
-/// The queue, what is in it, and what is overwritten so that nobody can rely on it.
+/// The queue, its operations, and the overwriting of memory that nobody may rely on.
 #include "support/async_backend.h"
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 namespace baton::testing {
 namespace {
 
-constexpr int kNothing = 0xff;  ///< a byte of memory that holds nothing: NaN in every float type
-/// Room for steps of which nobody has said how large they become.
+constexpr int kNothing = 0xff;  ///< a byte of memory without contents: NaN in every float dtype
+/// Room for steps before reserve_steps is called.
 constexpr std::size_t kStepBytes = 1 << 20;
 
 }  // namespace
 
-/// Copies when its turn comes, and shows the copy when it is waited for.
+/// Copies when its turn comes; the copy is visible when it is waited for.
 class AsyncBackend::Readback final : public AsyncReadback {
  public:
   Readback(AsyncBackend& backend, std::size_t size_bytes) : backend_(backend), arrived_(size_bytes), shown_(size_bytes) {}
@@ -72,7 +72,7 @@ class AsyncBackend::Graph final : public CapturedGraph {
   std::vector<Operation> operations_;
 };
 
-/// The CPU's storage; what a host does with it waits for the operations so far, as on a device.
+/// The CPU's storage. Host accesses wait for the operations so far, as on a device.
 class AsyncBackend::Storage final : public KvStorage {
  public:
   Storage(AsyncBackend& backend, std::unique_ptr<KvStorage> inner)
@@ -106,12 +106,12 @@ class AsyncBackend::Storage final : public KvStorage {
   }
 
   KvStorage* inner() const { return inner_.get(); }
-  /// A step stores a key in the block, at its first position or at another one.
+  /// A step stores a key in the block, at its first position or at a later one.
   void write(BlockId block, bool begins) {
     if (begins) overwrite(block);
     is_overwritten_[static_cast<std::size_t>(block.value)] = 0;
   }
-  /// Fills the block with 0xff behind the operations so far.
+  /// Fills the block with 0xff after the operations so far.
   void overwrite(BlockId block) {
     if (std::exchange(is_overwritten_[static_cast<std::size_t>(block.value)], 1) != 0) return;
     ++backend_.n_blocks_overwritten_;
@@ -172,7 +172,7 @@ void AsyncBackend::enqueue(std::function<void()> work) {
   run_some();
 }
 
-/// An operation goes into the queue, or into the graph that is being captured.
+/// Adds an operation to the queue, or to the graph that is being captured.
 void AsyncBackend::launch(Operation operation) {
   if (recorded_ != nullptr) {
     recorded_->push_back(std::move(operation));
@@ -193,7 +193,7 @@ bool AsyncBackend::take_permission(bool waits) {
   return true;
 }
 
-/// What the device does by itself.
+/// Runs what the device runs by itself.
 void AsyncBackend::run_some() {
   std::size_t n = pace_ == Pace::late ? 0 : queue_.size();
   if (pace_ == Pace::random) n = rng_() % 4 == 0 ? rng_() % (n + 1) : 0;
@@ -231,7 +231,7 @@ BackendCapabilities AsyncBackend::capabilities() const {
   return capabilities;
 }
 
-/// As CUDA's where it decides what the engine does: decode steps are captured.
+/// As on CUDA where this affects the engine: decode steps are captured.
 BackendTuning AsyncBackend::tuning() const {
   BackendTuning tuning = inner_->tuning();
   tuning.max_captured_rows = 512;
@@ -262,7 +262,7 @@ Result<std::unique_ptr<AsyncReadback>> AsyncBackend::make_readback(std::size_t s
   return std::make_unique<Readback>(*this, size_bytes);
 }
 
-/// Blocks that hold nothing any more are overwritten before the step may read them.
+/// Overwrites free blocks before the step can read them.
 void AsyncBackend::overwrite_blocks(const StepInput& step) {
   if (free_blocks_) {
     for (std::size_t g = 0; g < storages_.size(); ++g)
@@ -271,7 +271,7 @@ void AsyncBackend::overwrite_blocks(const StepInput& step) {
   const StepView view = step.view();
   for (std::size_t g = 0; g < std::min(storages_.size(), static_cast<std::size_t>(view.header->n_groups)); ++g) {
     const auto group = static_cast<int>(g);
-    if (view.section(SectionKind::kv_indices, group).offset == 0) continue;  // a step to capture for has no such section
+    if (view.section(SectionKind::kv_indices, group).offset == 0) continue;  // absent in steps made for capturing
     const std::int32_t block_len = storages_[g]->shape().block_len;
     for (const std::int64_t index : view.span<std::int64_t>(SectionKind::kv_indices, group)) {
       if (index >= 0) storages_[g]->write(BlockId{static_cast<std::int32_t>(index / block_len)}, index % block_len == 0);
@@ -293,7 +293,7 @@ StepView AsyncBackend::upload_step(const StepInput& step) {
   overwrite_blocks(step);
   if (uploads_.size() >= kValidUploads) {
     Upload& expired = *uploads_[uploads_.size() - kValidUploads];
-    run_until(expired.serial);  // it has left this memory
+    run_until(expired.serial);  // the device no longer reads this memory
     std::ranges::fill(expired.bytes, static_cast<std::byte>(kNothing));
   }
   if (uploads_.size() >= kKeptUploads) uploads_.pop_front();
@@ -346,7 +346,7 @@ void AsyncBackend::resolve_rows(const ResolveRowsArgs& args) {
     ResolveRowsArgs current = args;
     current.step = moment.step;
     moment.narrow(current.token_ids);
-    // A captured graph keeps a group's rows where they were captured, however few there are.
+    // A captured graph keeps a group's rows at the captured place, however few they are.
     const std::int64_t n_rows = current.token_ids.shape[0];
     std::vector<std::byte> resolved(static_cast<std::size_t>(args.rows.shape[0] * n_rows) * sizeof(TokenRow));
     current.rows = {resolved.data(), DType::u8, {args.rows.shape[0], n_rows, sizeof(TokenRow)}};

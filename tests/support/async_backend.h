@@ -1,5 +1,5 @@
-/// A device for tests: the arithmetic of the CPU module behind a queue, which runs only when it has to, or when told
-/// to.
+/// An asynchronous device for tests: the CPU module's arithmetic behind a queue, which runs only when it must or when
+/// told to.
 #pragma once
 
 #include <array>
@@ -18,51 +18,53 @@
 
 namespace baton::testing {
 
-/// When the device runs what was enqueued.
+/// When the device runs enqueued operations.
 enum class Pace {
-  late,     ///< when somebody waits, and then no more than what they wait for
-  at_once,  ///< before the call that enqueues it returns
-  random,   ///< some of it at each call
+  late,     ///< when someone waits, and only as far as necessary
+  at_once,  ///< before the call that enqueues returns
+  random,   ///< a random part at each call
 };
 
-/// An asynchronous backend as strict as its contract (kernels/backend.h) allows:
+/// An asynchronous backend that is as strict as its contract (kernels/backend.h) allows:
 ///
-/// - Operations are enqueued; their arguments are copied, the tensors they name are read when they run.
-/// - A step is copied when it is uploaded. Its headers are valid until the next-but-one upload, and overwritten then.
-/// - A readback arrives when it is waited for; until then its host memory holds 0xff.
-/// - A captured graph runs the operations as they were recorded, over the step that is on the device when it runs,
-///   narrowed to its rows. It never calls the recorded function again.
-/// - New memory holds 0xff, which is NaN in every float type. So does every block of a KV storage that no step has
-///   written, one that the engine has freed (see watch_free_blocks), and one whose first position a step writes: it
-///   begins anew.
+/// - Operations are enqueued. Their arguments are copied; the tensors that they refer to are read when they run.
+/// - A step is copied when it is uploaded. Its headers are valid until the next-but-one upload and are overwritten
+///   then.
+/// - A readback arrives when it is waited for. Until then its host memory holds 0xff.
+/// - A captured graph runs the captured operations over the step that is on the device when it runs, reduced to the
+///   step's
+/// rows. It never calls the captured function again.
+/// - New memory holds 0xff, which is NaN in every float dtype. So does every block of a KV storage that no step has
+/// written, that the engine has freed (see watch_free_blocks), or whose first position a step writes, which begins a
+/// new use of the block.
 ///
-/// What the contract forbids aborts. Thread: the engine's, except where said.
+/// A violation of the contract aborts. Thread: the engine's, unless stated otherwise.
 class AsyncBackend final : public Backend {
  public:
   static Result<std::unique_ptr<AsyncBackend>> make(const BackendOptions& options, Pace pace, std::uint32_t seed = 1);
   ~AsyncBackend() override;
 
-  /// From now on nothing runs but what let_run allows: whoever waits for more waits for it / `n` more operations may
-  /// run / the device goes on by itself. Thread: any.
+  /// From now on the device runs only what let_run allows: a caller that waits for more is blocked / `n` more
+  /// operations may run / the device runs by itself again. Thread: any.
   void hold();
   void let_run(std::uint64_t n);
   void release();
-  /// Whether somebody waits for an operation that is held. Thread: any.
+  /// Whether a caller waits for an operation that may not run. Thread: any.
   bool is_waited_for() const;
 
-  /// The call number `n` from now on that may fail (allocate, make_readback, capture, pack_matrix, make_kv_storage)
-  /// does.
+  /// Makes the n-th call from now on that can fail (allocate, make_readback, capture, pack_matrix, make_kv_storage)
+  /// fail.
   void fail_call(int n) { n_calls_until_failure_ = n; }
 
-  /// Asks `free_blocks` at each upload which blocks of a layer group hold nothing, and overwrites them in the order of
-  /// the operations. Storages must have been made in the order of the groups.
+  /// Calls `free_blocks` at each upload for the free blocks of a layer group, and overwrites these in the order of the
+  /// operations. Storages must have been made in the order of the groups.
   void watch_free_blocks(std::function<std::vector<BlockId>(int group)> free_blocks) { free_blocks_ = std::move(free_blocks); }
 
   std::uint64_t n_replays() const { return n_replays_; }
-  /// Operations, graphs, uploads and copies: all that were enqueued, and of these what has run.
+  /// Number of operations, graphs, uploads and copies that were enqueued, and that have run.
   std::uint64_t n_enqueued() const { return n_enqueued_; }
   std::uint64_t n_run() const { return n_run_; }
-  /// Blocks of a storage that were overwritten because the engine had freed them, or because they began anew.
+  /// Number of blocks that were overwritten because the engine had freed them or because a new use of them began.
   std::uint64_t n_blocks_overwritten() const { return n_blocks_overwritten_; }
 
   BackendInfo info() const override;
@@ -100,25 +102,25 @@ class AsyncBackend final : public Backend {
   class Readback;
   class Graph;
   class Storage;
-  /// What an operation finds on the device when it runs.
+  /// The state of the device that an operation sees when it runs.
   struct Moment {
     StepView step;
     bool is_replay = false;
 
-    /// Rows that a captured operation has to compute, of those it was recorded for.
+    /// Rows that a captured operation must compute, of those it was captured for.
     template <class View>
     void narrow(View& tensor) const {
       if (is_replay && tensor.data != nullptr) tensor = tensor.rows(0, step.header->n_rows);
     }
   };
   using Operation = std::function<void(const Moment&)>;
-  /// A step's copy on the host, from which it travels to the device.
+  /// A step's copy on the host, from which it is sent to the device.
   struct Upload {
     std::vector<std::byte> bytes;
     std::uint64_t serial = 0;  ///< of the operation that reads it
   };
   static constexpr std::size_t kValidUploads = 2;
-  static constexpr std::size_t kKeptUploads = 8;  ///< the older ones hold 0xff
+  static constexpr std::size_t kKeptUploads = 8;  ///< older ones are overwritten with 0xff
   static constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
   AsyncBackend(std::unique_ptr<Backend> inner, Pace pace, std::uint32_t seed);
@@ -137,9 +139,9 @@ class AsyncBackend final : public Backend {
   std::deque<std::function<void()>> queue_;
   std::uint64_t n_enqueued_ = 0;
   std::uint64_t n_run_ = 0;
-  std::deque<std::unique_ptr<Upload>> uploads_;  ///< the newest last
+  std::deque<std::unique_ptr<Upload>> uploads_;  ///< newest last
   std::vector<std::byte> step_;                  ///< the device's copy, at one address
-  std::vector<Operation>* recorded_ = nullptr;   ///< while operations are captured
+  std::vector<Operation>* recorded_ = nullptr;   ///< operations of the graph while it is captured
   std::vector<Storage*> storages_;               ///< by layer group
   std::function<std::vector<BlockId>(int group)> free_blocks_;
   int n_calls_until_failure_ = -1;

@@ -1,4 +1,4 @@
-/// A batch of sequences with shared blocks, its keys, values and queries, and random legal work lists over it.
+/// A batch of sequences with shared blocks, its keys, values and queries, and random valid work lists over it.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace baton {
 
-/// What a case is made from.
+/// The parameters of a case.
 struct CaseShape {
   int n_heads = 4;
   int n_kv_heads = 2;
@@ -24,7 +24,7 @@ struct CaseShape {
   DType kv_dtype = DType::bf16;
 };
 
-/// A sequence: its block table, tokens, and how many of them are rows.
+/// A sequence: its block table, its tokens, and how many of them are rows.
 struct CaseSequence {
   std::vector<std::int32_t> blocks;
   int kv_len = 0;
@@ -33,8 +33,8 @@ struct CaseSequence {
 
 class AttentionCase {
  public:
-  /// Sequence i continues the first shared[i] tokens (whole blocks) of sequence parents[i] (-1: none) to lengths[i]
-  /// tokens. Block numbers are drawn at random from twice as many as needed.
+  /// Sequence i continues the first shared[i] tokens (full blocks) of sequence parents[i] (-1: none) up to lengths[i]
+  /// tokens. Block numbers are random, from twice as many as needed.
   struct Branch {
     int parent = -1;
     int shared_len = 0;
@@ -91,7 +91,7 @@ class AttentionCase {
     return {n_layers, n_blocks, shape.block_len, shape.n_kv_heads, shape.head_dim, shape.kv_dtype};
   }
 
-  /// Writes number(...) to the positions that sequences use; all else becomes NaN.
+  /// Writes number(...) to all positions that sequences use; all others become NaN.
   using Fill = std::function<float(bool is_value, int kv_head, std::int32_t block, int offset, int dim)>;
   void fill(KvContents& contents, const Fill& number) const {
     contents.clear();
@@ -109,7 +109,7 @@ class AttentionCase {
               contents.set(is_value, head, block, offset, i, number(is_value, head, block, offset, i));
   }
 
-  /// The sequence and position whose key stands at a KV position: the first one that names the block.
+  /// The sequence and position whose key is at a KV position: the first one whose table has the block.
   std::pair<int, int> place_of(std::int32_t block, int offset) const {
     for (std::size_t s = 0; s < sequences.size(); ++s) {
       const auto& blocks = sequences[s].blocks;
@@ -119,7 +119,7 @@ class AttentionCase {
     return {-1, -1};
   }
 
-  /// Brings sequences that stand anywhere into the order that a plan wants.
+  /// Sorts sequences in the order that plans require.
   void order_depth_first() {
     std::vector<CaseSequence> ordered;
     for (const std::int32_t index : depth_first_order(sequence_rows()))
@@ -128,7 +128,7 @@ class AttentionCase {
     make_rows();
   }
 
-  /// A random legal work list: nested shared runs, cut at random multiples of `cut` and split in row tiles of at most
+  /// A random valid work list: nested shared runs, cut at random multiples of `cut` and split in row tiles of at most
   /// `max_tile` rows.
   AttentionPlan random_plan(int cut, int max_tile, bool share) {
     AttentionPlan plan;
@@ -139,7 +139,7 @@ class AttentionCase {
     return plan;
   }
 
-  /// Deals the pairs of items and KV heads to workers at random, some of whom get nothing.
+  /// Assigns the pairs of items and KV heads to workers at random; some workers get none.
   void deal_pairs(AttentionPlan& plan, int n_workers) {
     plan.pairs.resize(plan.items.size() * static_cast<std::size_t>(shape.n_kv_heads));
     std::iota(plan.pairs.begin(), plan.pairs.end(), 0);
@@ -231,7 +231,7 @@ class AttentionCase {
     return std::min(static_cast<int>(n) * shape.block_len, len);
   }
 
-  /// Covers positions from `begin` on for sequences [first, last), which share all blocks before it.
+  /// Covers the positions from `begin` on for sequences [first, last), which share all blocks before `begin`.
   void cover(AttentionPlan& plan, int first, int last, int begin, int cut, int max_tile, bool share) {
     const int n = last - first;
     const int common = common_len(first, last);
@@ -257,8 +257,8 @@ class AttentionCase {
   }
 };
 
-/// A random tree of up to `depth` levels below its roots, the branches in any order. A node takes any number of
-/// blocks, a context as little as nothing (a sequence that is a prefix of another).
+/// A random tree of up to `depth` levels below its roots, with the branches in any order. A node has any number of
+/// blocks; a context may be empty (a sequence that is a prefix of another one).
 inline std::vector<AttentionCase::Branch> random_branches(std::mt19937_64& random, int depth, int n_sequences, int max_rows) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   std::vector<AttentionCase::Branch> branches;
@@ -283,7 +283,7 @@ inline std::vector<AttentionCase::Branch> random_branches(std::mt19937_64& rando
   return branches;
 }
 
-/// The plan as a step of one layer group.
+/// The plan as a step with one layer group.
 inline StepInput make_step(const AttentionPlan& plan) {
   StepInput step;
   step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());

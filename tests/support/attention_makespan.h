@@ -1,5 +1,4 @@
-/// Runs a plan through the cost model instead of a device: workers that take (item, KV head) pairs in the plan's
-/// order.
+/// Runs a plan through the cost model instead of on a device: workers take (item, KV head) pairs in the plan's order.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +13,16 @@
 
 namespace baton::testing {
 
-/// Microseconds, by a device's costs.
+/// Microseconds, by a device's cost model.
 struct Makespan {
-  double mean_us = 0;            ///< all pairs' time over the workers
-  double greedy_us = 0;          ///< the last worker's end, if whoever is free takes the next pair
-  double dealt_us = 0;           ///< the same with the pairs that the plan deals to each worker
-  double snake_us = 0;           ///< the same if the pairs are dealt out round after round, there and back
-  std::int32_t most_states = 0;  ///< partial states of the row with most
+  double mean_us = 0;            ///< time of all pairs divided by the number of workers
+  double greedy_us = 0;          ///< end of the last worker if a free worker takes the next pair
+  double dealt_us = 0;           ///< the same with the pairs that the plan assigns to each worker
+  double snake_us = 0;           ///< the same if pairs are assigned round by round, back and forth
+  std::int32_t most_states = 0;  ///< most partial states of any row
 };
 
-/// A device of 132 blocks that take pairs at the same time, with figures near an H200's.
+/// A device of 132 blocks that take pairs concurrently, with costs close to an H200's.
 inline AttentionCosts costs_of_132_blocks() {
   AttentionCosts costs;
   costs.memory_bytes_per_us = 4.5e6;
@@ -60,7 +59,7 @@ inline double pair_us(const AttentionItem& item, const AttentionShape& shape, co
   return std::max(read_us, matmul_us) + costs.item_us + (direct ? 0 : state_bytes * share / costs.partial_bytes_per_us);
 }
 
-/// (item, KV head) pairs as they are started.
+/// The (item, KV head) pairs in the order in which they start.
 inline std::vector<std::pair<std::int32_t, std::int32_t>> pairs_in_order(const AttentionPlan& plan, std::int32_t n_kv_heads) {
   std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
   for (std::int32_t item = 0; item < plan.n_item_major; ++item)

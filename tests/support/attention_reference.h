@@ -1,4 +1,5 @@
-/// Attention in double precision, by the definition: plain softmax over a row's positions, no tiles, no work list.
+/// Attention in double precision by its definition: plain softmax over a row's positions, without tiles or a work
+/// list.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 
 namespace baton::reference {
 
-/// Keys and values as doubles, a token's [head_dim] together; tokens are converted when first asked for.
+/// Keys and values in double, one [head_dim] vector for each token; tokens are converted when first used.
 class Keys {
  public:
   explicit Keys(const KvContents& contents) : contents_(contents) {}
@@ -35,15 +36,15 @@ class Keys {
   std::unordered_map<std::int64_t, std::vector<double>> tokens_;
 };
 
-/// One row and head.
+/// The result for one row and head.
 struct HeadOutput {
   std::vector<double> out;  ///< [head_dim]; zeros if the row sees nothing
-  double score_size = 0;    ///< largest sum of |q_i k_i| * scale over its positions: what rounding of scores grows with
-  double value_size = 0;    ///< root of the sum of |weight value|^2: what rounding of weights grows with, were values to cancel
+  double score_size = 0;    ///< largest sum of |q_i k_i| * scale over its positions, for the error of scores
+  double value_size = 0;    ///< root of the sum of |weight value|^2, for the error of weights
 };
 
-/// q of one head, already rounded as the kernel rounds it. Positions [row.kv_lo, row.kv_hi) through the block table.
-/// Scores are bounded by `softcap` unless it is 0.
+/// q is one head, rounded as the kernel rounds it. Reads positions [row.kv_lo, row.kv_hi) through the block table.
+/// `softcap` bounds the scores unless it is 0.
 inline HeadOutput attention(Keys& keys, std::span<const double> q, int kv_head, const TokenRow& row,
                             std::span<const std::int32_t> blocks, double scale, double softcap) {
   const KvShape& shape = keys.shape();

@@ -22,14 +22,14 @@ namespace baton {
 using testing::test_backends;
 using testing::TestBackend;
 
-/// The type of queries over a storage: its own, bf16 over f8_e4m3.
+/// The dtype of queries for a storage: bf16 over f8_e4m3, otherwise the storage's own.
 constexpr DType query_dtype(DType stored) { return stored == DType::f8_e4m3 ? DType::bf16 : stored; }
 
 inline float rounded_to(DType dtype, float x) {
   return visit_float(dtype, [&]<class T>(T) { return static_cast<float>(T(x)); });
 }
 
-/// A case with its keys, values and queries [rows, n_heads, head_dim]; queries are numbers of query_dtype.
+/// A case with its keys, values and queries [rows, n_heads, head_dim]; queries are rounded to query_dtype.
 struct AttentionProblem {
   AttentionCase input;
   KvContents contents;
@@ -44,8 +44,8 @@ struct AttentionProblem {
     fill_normal();
   }
 
-  /// Queries, keys and values N(0, 1); keys and values times the given factors, values plus an offset. An 8-bit
-  /// storage gets scales that bring five standard deviations inside its range.
+  /// Queries, keys and values are N(0, 1). Keys and values are multiplied by the given factors, and an offset is added
+  /// to values. An 8-bit storage gets scales with which five standard deviations fit its range.
   void fill_normal(float key_factor = 1, float value_factor = 1, float value_offset = 0) {
     std::normal_distribution<float> normal;
     contents.set_scales(key_factor / 64, std::max(value_factor, value_offset / 5) / 64);
@@ -54,7 +54,7 @@ struct AttentionProblem {
     });
     set_queries([&](std::size_t) { return normal(input.random); });
   }
-  /// Keys and values of number(is_value, head, sequence, position, dim).
+  /// Sets keys and values to number(is_value, head, sequence, position, dim).
   template <class Number>
   void fill_places(float k_scale, float v_scale, const Number& number) {
     contents.set_scales(k_scale, v_scale);
@@ -65,13 +65,13 @@ struct AttentionProblem {
       return number(is_value, head, place.first, place.second + offset, dim);
     });
   }
-  /// Element i of all queries becomes number(i), rounded.
+  /// Sets element i of all queries to number(i), rounded.
   template <class Number>
   void set_queries(const Number& number) {
     q.resize(input.rows.size() * row_size());
     for (std::size_t i = 0; i < q.size(); ++i) q[i] = rounded_to(query_dtype(input.shape.kv_dtype), number(i));
   }
-  /// Stores key(dim) and value(dim) for a position of a sequence, all heads.
+  /// Stores key(dim) and value(dim) for a position of a sequence, in all heads.
   template <class Number>
   void set_token(int sequence, int position, bool is_value, const Number& number) {
     const int block_len = input.shape.block_len;
@@ -81,25 +81,24 @@ struct AttentionProblem {
       for (int i = 0; i < input.shape.head_dim; ++i) contents.set(is_value, head, block, position % block_len, i, number(i));
   }
 
-  /// Numbers of one row: n_heads * head_dim.
+  /// Elements of one row: n_heads * head_dim.
   std::size_t row_size() const { return static_cast<std::size_t>(input.shape.n_heads * input.shape.head_dim); }
   Shape q_shape() const { return {static_cast<std::int64_t>(input.rows.size()), input.shape.n_heads, input.shape.head_dim}; }
 };
 
-/// How attention is called; queries and outputs of another type than usual only where a test says which backend takes
-/// them.
+/// How attention is called. Tests set other dtypes of queries and outputs only for backends that accept them.
 struct AttentionCall {
-  bool merge = true;  ///< within attention; else by attention_merge
+  bool merge = true;  ///< inside attention; otherwise by attention_merge
   DType out = DType::f32;
   std::optional<DType> q = {};
 };
 
-/// A problem in the memory of a backend, with room for calls over it. Outputs and partial states are NaN before each
-/// call, and so is what lies behind them, which must stay so.
+/// A problem in a backend's memory, with room for calls over it. Outputs and partial states are NaN before each call,
+/// and so is the memory behind them, which must stay NaN.
 class AttentionMemory {
  public:
-  /// Nothing where the backend does not keep such a storage, which is said once. Block b of the problem becomes
-  /// numbers[b] of n_blocks; a storage too large to be touched is not poisoned.
+  /// Returns nothing if the backend does not support such a storage; this is logged once. Block b of the problem
+  /// becomes numbers[b] of n_blocks. A storage too large to be touched is not filled with NaN.
   static std::optional<AttentionMemory> make(Backend& backend, const AttentionProblem& problem, int n_layers = 1,
                                              int layer = 0) {
     return make(backend, problem, n_layers, layer, problem.input.n_blocks, KvContents::same_numbers(problem.input.n_blocks),
@@ -109,7 +108,7 @@ class AttentionMemory {
                                              std::int32_t n_blocks, const std::vector<std::int32_t>& numbers, bool poison) {
     KvShape shape = problem.contents.shape();
     shape.n_layers = n_layers;
-    // Every layer has scales of its own.
+    // Every layer has its own scales.
     for (std::vector<float>* scales : {&shape.k_scales, &shape.v_scales}) {
       if (scales->empty()) continue;
       const float own = scales->front();
@@ -129,7 +128,7 @@ class AttentionMemory {
     return AttentionMemory(backend, problem, std::move(*kv), layer);
   }
 
-  /// Makes room for plans of up to so many rows and partial states, and puts rows and queries there.
+  /// Makes room for plans of up to this many rows and partial states, and copies rows and queries there.
   void prepare(const AttentionPlan& plan, const AttentionCall& call, std::int32_t n_partials) {
     const CaseShape& shape = problem_->input.shape;
     const auto n_rows = static_cast<std::int64_t>(plan.rows.size());
@@ -159,14 +158,14 @@ class AttentionMemory {
     args_.merge = call.merge;
   }
 
-  /// Calls what `prepare` made ready, over an uploaded step.
+  /// Calls attention as `prepare` set it up, over an uploaded step.
   void enqueue(const StepView& step) {
     AttentionArgs args = args_;
     args.step = step;
     attention(*backend_, args);
     if (!args.merge) attention_merge(*backend_, {args.out, args.partials, step, 0});
   }
-  /// Waits, and gives the outputs as f32.
+  /// Waits and returns the outputs as f32.
   std::vector<float> outputs() {
     backend_->synchronize();
     const auto states = static_cast<std::size_t>(problem_->input.shape.head_dim) * state_bytes_;
@@ -182,9 +181,9 @@ class AttentionMemory {
     });
     return result;
   }
-  /// Outputs become NaN again.
+  /// Sets the outputs to NaN again.
   void poison_outputs() { fill_ones(out_); }
-  /// New rows, as many as before.
+  /// Replaces the rows by as many new ones.
   void set_rows(const std::vector<TokenRow>& rows) {
     const auto size = static_cast<std::int64_t>(rows.size() * sizeof(TokenRow));
     backend_->copy_from_host(rows_.view(DType::u8, {size}),
@@ -248,7 +247,8 @@ class AttentionMemory {
   AttentionArgs args_;
 };
 
-/// The dtypes that some backend here keeps keys and values in; what each does not take is said once.
+/// The dtypes in which at least one available backend stores keys and values. Logs once what each backend does not
+/// support.
 inline const std::vector<DType>& storage_dtypes() {
   static const std::vector<DType> dtypes = [] {
     std::vector<DType> taken;
@@ -266,7 +266,7 @@ inline const std::vector<DType>& storage_dtypes() {
   return dtypes;
 }
 
-/// The reference's outputs for all rows and heads.
+/// The reference outputs of all rows and heads.
 inline std::vector<reference::HeadOutput> reference_attention(const AttentionProblem& problem,
                                                               const std::vector<TokenRow>& rows) {
   const CaseShape& shape = problem.input.shape;
@@ -284,10 +284,10 @@ inline std::vector<reference::HeadOutput> reference_attention(const AttentionPro
   return result;
 }
 
-/// ||out - reference|| <= bound * ||reference|| for each row and head. The bound is 4e-3 for products in bf16 (weights rounded:
-/// 2^-8 each), 1e-3 in f16, 1e-5 in f32; plus 8 * 2^-24 times the size of the scores and of their bound (what f32 sums
-/// lose before the exponential); plus `extra`. Where values cancel, the size of what cancelled counts instead of
-/// ||reference||.
+/// Expects ||out - reference|| <= bound * ||reference|| for each row and head. The bound is 4e-3 for matmuls in bf16
+/// (weights are rounded by 2^-8 each), 1e-3 in f16, 1e-5 in f32; plus 8 * 2^-24 times the size of the scores and of
+/// the soft-cap (the error of f32 sums before the exponential); plus `extra`. If values cancel, the size of the
+/// cancelling values replaces ||reference||.
 inline void expect_close(const AttentionProblem& problem, const std::vector<reference::HeadOutput>& expected,
                          const std::vector<float>& out, const std::string& what, double extra = 0) {
   const auto dim = static_cast<std::size_t>(problem.input.shape.head_dim);
@@ -310,21 +310,21 @@ inline void expect_close(const AttentionProblem& problem, const std::vector<refe
   }
 }
 
-/// Numbers with the same bits; a NaN, which is what nobody wrote, is not one.
+/// Compares bits. A NaN means that nothing was written and never compares equal.
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0 &&
          std::none_of(a.begin(), a.end(), [](float x) { return std::isnan(x); });
 }
 
-/// For messages.
+/// For failure messages.
 inline std::string name_of(const TestBackend& on, const CaseShape& shape) {
   return on.name + ", " + std::string(to_string(shape.kv_dtype)) + ", heads " + std::to_string(shape.n_heads) + "/" +
          std::to_string(shape.n_kv_heads) + ", dim " + std::to_string(shape.head_dim) + ", block " +
          std::to_string(shape.block_len) + (shape.window > 0 ? ", window " + std::to_string(shape.window) : "");
 }
 
-/// Runs n_lists random work lists over a problem on every backend that takes it, with both ways of merging, and
-/// compares them with the reference and the two ways with each other.
+/// Runs n_lists random work lists over a problem on every backend that supports it, with both ways of merging.
+/// Compares the results with the reference and with each other.
 inline void check_problem(AttentionProblem& problem, int n_lists, int max_tile = 40) {
   std::vector<reference::HeadOutput> expected;
   for (const TestBackend& on : test_backends()) {

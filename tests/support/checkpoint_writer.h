@@ -1,4 +1,4 @@
-/// Writes safetensors files for tests, well-formed ones and the pieces of damaged ones.
+/// Writes safetensors files for tests: valid files, and the parts of damaged ones.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TensorToWrite {
   std::string bytes;
 };
 
-/// The file's bytes: header length, header, data.
+/// The bytes of a file: header length, header, data.
 inline std::string safetensors_with_header(std::string_view header, std::string_view data) {
   std::string file(8, '\0');
   const std::uint64_t length = header.size();

@@ -1,4 +1,4 @@
-/// The tile registers of AMX in plain code, for kernels that are templates over them (kernels/cpu/tiles.h).
+/// Emulates the AMX tile registers, for kernels that are templates over them (kernels/cpu/tiles.h).
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace baton::testing {
 
-/// Registers of the calling thread. A tile that has no shape, or shapes that do not fit each other, fail the test.
+/// Registers of the calling thread. The test fails if a tile has no shape or shapes do not match.
 struct EmulatedTiles {
   static void configure(const cpu::TileShapes& of) {
     shapes() = of;
@@ -37,7 +37,7 @@ struct EmulatedTiles {
       std::memcpy(static_cast<std::byte*>(to) + row * stride, tiles()[Tile][static_cast<std::size_t>(row)].data(),
                   row_bytes(Tile));
   }
-  /// Even and odd numbers of a row have a sum each, as on the processor.
+  /// Even and odd elements of a row have separate sums, as on the processor.
   template <int Sums, int A, int B>
   static void multiply_add() {
     const std::size_t n_words = row_bytes(A) / 4;

@@ -1,4 +1,4 @@
-/// The devices that tests of the engine run over, one test for each: the CPU, an asynchronous test device, CUDA.
+/// The devices that engine tests run on, one test for each: the CPU, an asynchronous test device, CUDA.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace baton::testing {
 
-/// A tiny engine on an asynchronous test device, which overwrites the blocks that the engine frees. Where making it
-/// fails, the test does. `device`, if asked for, lives as long as the engine.
+/// A tiny engine on an asynchronous test device, which overwrites the blocks that the engine frees. The test fails if
+/// it cannot be made. `device`, if given, is set to the device, which lives as long as the engine.
 inline std::unique_ptr<Engine> make_async_engine(EngineOptions options, std::int32_t n_blocks, Pace pace,
                                                  const ModelSpec& spec = tiny_spec(), AsyncBackend** device = nullptr) {
   auto backend = AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, pace);
@@ -32,7 +32,7 @@ inline std::unique_ptr<Engine> make_async_engine(EngineOptions options, std::int
   return std::move(*engine);
 }
 
-/// A test whose engines are on the device that GetParam names. Where CUDA is missing its tests are skipped, or fail if
+/// A test whose engines run on the device that GetParam names. Without CUDA its tests are skipped, or fail if
 /// BATON_REQUIRE names it.
 class EngineOnDevice : public ::testing::TestWithParam<const char*> {
  protected:
@@ -58,22 +58,23 @@ class EngineOnDevice : public ::testing::TestWithParam<const char*> {
     if (name == "async_random") return make_async_engine(options, n_blocks, Pace::random, spec);
     auto backend = make_backend("cuda", {.batch_invariant = options.batch_invariant});
     EXPECT_TRUE(backend) << backend.error().message;
-    options.kv_dtype = DType::bf16;  // attention on CUDA reads no f32
+    options.kv_dtype = DType::bf16;  // CUDA's attention does not read f32
     auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, spec);
     EXPECT_TRUE(engine) << engine.error().message;
     return std::move(*engine);
   }
 
-  /// How far a log-probability may be from another run's, whose batches were others: not at all on the CPU, where
-  /// tests that compare choose loads whose rows are summed alike; by roundings of a bf16 cache on CUDA.
+  /// Tolerance of a log-probability against a run with different batches. On the CPU it is 0: tests that compare
+  /// choose loads whose rows are summed in the same order. On CUDA it covers the rounding of a bf16 cache.
   float logprob_tolerance() const { return is_cuda() ? 0.05F : 0.0F; }
 
-  /// The same greedy tokens. On CUDA they may part where two tokens are as probable within the tolerance.
+  /// Expects the same greedy tokens. On CUDA they may diverge where two tokens are equally probable within the
+  /// tolerance.
   void expect_same_tokens(const Generated& got, const Generated& expected) const {
     ASSERT_EQ(got.tokens.size(), expected.tokens.size());
     expect_beginning(got, expected);
   }
-  /// What was generated before its end is a beginning of what is expected.
+  /// Expects a beginning of `expected`, as far as the sequence got.
   void expect_beginning(const Generated& got, const Generated& expected) const {
     ASSERT_LE(got.tokens.size(), expected.tokens.size());
     const auto parted = std::ranges::mismatch(got.tokens, expected.tokens).in1;
@@ -82,7 +83,8 @@ class EngineOnDevice : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(is_cuda()) << "another token at " << at;
     EXPECT_NEAR(got.logprobs.at(at), expected.logprobs.at(at), logprob_tolerance()) << "another token at " << at;
   }
-  /// The same sampled tokens. On CUDA only the first must be: what is drawn turns on the last bits of the logits.
+  /// Expects the same sampled tokens. On CUDA only the first must be equal: samples depend on the last bits of the
+  /// logits.
   void expect_same_draws(const Generated& got, const Generated& expected) const {
     const std::size_t n = is_cuda() ? std::min<std::size_t>(1, expected.tokens.size()) : expected.tokens.size();
     ASSERT_GE(got.tokens.size(), n);
@@ -98,7 +100,7 @@ inline std::string name_of_device(const ::testing::TestParamInfo<const char*>& i
 
 /// For most tests.
 inline auto engine_devices() { return ::testing::Values("cpu", "async", "cuda"); }
-/// For loads, in which the order of things matters most.
+/// For load tests, where the order of events matters most.
 inline auto engine_devices_at_each_pace() { return ::testing::Values("cpu", "async", "async_at_once", "async_random", "cuda"); }
 
 }  // namespace baton::testing

@@ -1,4 +1,4 @@
-/// Models of tests/goldens on a device, run step by step, and what was computed elsewhere to compare them with.
+/// Runs models of tests/goldens step by step on a device and compares with results computed elsewhere.
 #pragma once
 
 #include <cmath>
@@ -23,13 +23,13 @@
 
 namespace baton::testing {
 
-/// A model on a device (`change` may alter its spec before it is loaded), with a cache for one sequence whose blocks
-/// stand in reverse order. Layer groups share the block table.
+/// A model on a device (`change` may alter its spec before loading), with a cache for one sequence whose blocks are in
+/// reverse order. Layer groups share the block table.
 class GoldenModel {
  public:
   static constexpr std::int32_t kBlockLen = 16;
   static constexpr std::int32_t kBlocks = 128;
-  static constexpr std::int32_t kMaxSamples = 64;  ///< rows of a step whose logits are wanted
+  static constexpr std::int32_t kMaxSamples = 64;  ///< rows of a step whose logits are needed
 
   GoldenModel(const std::filesystem::path& folder, DType dtype, const std::string& device = "cpu",
               std::span<const Family> families = shipped_families(), const std::function<void(ModelSpec&)>& change = {}) {
@@ -59,7 +59,7 @@ class GoldenModel {
     results_ = std::move(*backend->allocate(kMaxSamples * sizeof(SampleResult)));
   }
 
-  /// Logits of every row of `tokens`, which follow `n_before` tokens of the sequence; or of the last.
+  /// Logits of every row of `tokens`, which follow `n_before` tokens of the sequence, or of the last row only.
   std::vector<float> run(std::span<const TokenId> tokens, std::int32_t n_before, bool every_row, SampleResult* sampled) {
     StepSequence sequence;
     const auto n_rows = static_cast<std::int32_t>(tokens.size());
@@ -82,7 +82,7 @@ class GoldenModel {
     return copy;
   }
 
-  /// The `n` most likely tokens behind `prompt`, one after the other.
+  /// Generates the `n` most likely tokens after `prompt`, one after the other.
   std::vector<TokenId> generate(std::span<const TokenId> prompt, std::size_t n) {
     std::vector<TokenId> generated;
     SampleResult sampled;
@@ -139,7 +139,7 @@ class Golden {
   std::map<std::string, StoredTensor, std::less<>> tensors_;
 };
 
-/// The devices of this machine that multiply bf16; one that is missing is said in a line.
+/// The devices of this machine that multiply bf16. A missing one is logged in one line.
 inline std::vector<std::string> devices_with_bf16() {
   std::vector<std::string> devices;
   for (const std::string device : {"cpu", "cuda"}) {

@@ -1,4 +1,4 @@
-/// Owned host tensors with random contents, and errors against float64.
+/// Host tensors that own their memory, with random contents, and errors against float64.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace baton::testing {
 
-/// Contiguous host memory with a dtype and a shape, filled with 0xff (NaN) at first.
+/// Contiguous host memory with a dtype and a shape, initialised with 0xff (NaN).
 struct HostTensor {
   DType dtype;
   Shape shape;
@@ -48,10 +48,10 @@ inline HostTensor random_tensor(std::mt19937& random, DType dtype, Shape shape) 
   return tensor;
 }
 
-/// Distance of 1 to the next number of the dtype.
+/// Distance from 1 to the next larger value of the dtype.
 inline double epsilon(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::f16 ? 0x1p-10 : 0x1p-23; }
 
-/// ||got - expected|| / ||expected||; the absolute norm where expected is 0. NaN never passes a bound.
+/// ||got - expected|| / ||expected||; the absolute norm if expected is 0. NaN never passes a bound.
 inline double relative_error(const HostTensor& got, std::span<const double> expected) {
   double difference = 0;
   double norm = 0;

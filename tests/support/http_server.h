@@ -1,4 +1,4 @@
-/// A small HTTP server on loopback for tests of clients: one thread, one request a connection.
+/// A small HTTP server on loopback for tests of clients: one thread, one request per connection.
 #pragma once
 
 #include <arpa/inet.h>
@@ -20,13 +20,13 @@ namespace baton::test {
 struct ServerRequest {
   std::string method;
   std::string target;
-  std::string head;  ///< request line and headers as they came
+  std::string head;  ///< request line and headers as received
 };
 
 struct ServerReply {
   int status = 200;
-  std::string headers = {};                   ///< whole lines, each ending in "\r\n"
-  std::string body = {};                      ///< what Content-Length says; not sent for HEAD
+  std::string headers = {};                   ///< complete lines, each ending in "\r\n"
+  std::string body = {};                      ///< its length is Content-Length; not sent for HEAD
   std::size_t cut_after = std::string::npos;  ///< bytes of the body after which the connection breaks
 };
 
@@ -49,7 +49,7 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer() {
-    ::shutdown(socket_, SHUT_RDWR);  // wakes accept
+    ::shutdown(socket_, SHUT_RDWR);  // ends a waiting accept
     thread_.join();
     ::close(socket_);
   }

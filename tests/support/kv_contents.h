@@ -1,4 +1,4 @@
-/// What one layer of a KV storage holds, on the host: written once by a test, then given to the storage of any
+/// The contents of one layer of a KV storage on the host: a test sets them once and copies them to the storage of any
 /// backend.
 #pragma once
 
@@ -13,8 +13,7 @@
 
 namespace baton {
 
-/// Blocks in the canonical form of one layer, the only one of their shape. What nobody wrote is 0xff, which is NaN in
-/// each dtype.
+/// Blocks in the canonical form of a single layer. Elements that were never set are 0xff, which is NaN in each dtype.
 class KvContents {
  public:
   explicit KvContents(const KvShape& shape)
@@ -23,21 +22,21 @@ class KvContents {
 
   const KvShape& shape() const { return shape_; }
   void clear() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff}); }
-  /// How much a stored number is worth; set before what is written with it.
+  /// The scale of stored values. Must be set before values are stored.
   void set_scales(float k_scale, float v_scale) {
-    if (shape_.dtype != DType::f8_e4m3) return;  // other dtypes store the number itself
+    if (shape_.dtype != DType::f8_e4m3) return;  // other dtypes store the value itself
     shape_.k_scales = {k_scale};
     shape_.v_scales = {v_scale};
   }
 
-  /// Stores `number`, rounded to the dtype (f8_e4m3: its quotient by the scale).
+  /// Stores `number`, rounded to the dtype (f8_e4m3: divided by the scale first).
   void set(bool is_value, int kv_head, std::int32_t block, int offset, int dim, float number) {
     visit_stored_float(shape_.dtype, [&]<class T>(T) {
       const T stored(shape_.dtype == DType::f8_e4m3 ? number / (is_value ? shape_.v_scale(0) : shape_.k_scale(0)) : number);
       std::memcpy(&bytes_[index(is_value, kv_head, block, offset, dim) * sizeof(T)], &stored, sizeof(T));
     });
   }
-  /// What attention reads there.
+  /// The value that attention reads there.
   double get(bool is_value, int kv_head, std::int32_t block, int offset, int dim) const {
     return visit_stored_float(shape_.dtype, [&]<class T>(T) {
       T stored;
@@ -47,7 +46,7 @@ class KvContents {
     });
   }
 
-  /// The blocks' numbers, each to its place in another numbering.
+  /// Moves every block to its number in another numbering.
   static std::vector<std::int32_t> same_numbers(std::int32_t n_blocks) {
     std::vector<std::int32_t> numbers(static_cast<std::size_t>(n_blocks));
     std::iota(numbers.begin(), numbers.end(), 0);

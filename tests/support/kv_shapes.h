@@ -1,4 +1,4 @@
-/// Which keys and values each backend keeps: element types and head sizes for tests that go over all of them.
+/// The keys and values that each backend stores: dtypes and head sizes for tests that try all of them.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ inline std::vector<DType> stored_dtypes(const TestBackend& test) {
   return test.is_cuda() ? std::vector{DType::bf16, DType::f16, DType::f8_e4m3} : std::vector{DType::f32, DType::bf16};
 }
 
-/// Head sizes with and without padding, each padded size among them.
+/// Head sizes with and without padding, including each padded size.
 inline std::vector<int> stored_head_dims(const TestBackend& test, DType dtype) {
   if (!test.is_cuda()) return {2, 8, 64, 66, 80, 96, 128, 256};
   if (dtype == DType::bf16) return {8, 40, 64, 80, 96, 112, 128, 160, 256};

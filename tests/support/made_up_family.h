@@ -1,6 +1,6 @@
-/// A family that no model has and Baton does not ship: layer norms with biases, parallel blocks, biases on every
-/// linear layer, partial rotation, plain GELU, and every other layer with a window. It shows what a new family
-/// takes: this file and its goldens (tools/goldens/made_up.py).
+/// A family that no real model has and that Baton does not ship: layer norms with biases, parallel blocks, biases on
+/// all linear layers, partial rotation, plain GELU, and a window in every second layer. A new family needs only this
+/// file and its goldens (tools/goldens/made_up.py).
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-/// Matrix products in float64.
+/// Matmuls in float64.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-/// Host tensors and their copies in the memory of a backend, for tests of operations.
+/// Host tensors and their copies in a backend's memory, for tests of operations.
 #pragma once
 
 #include <utility>

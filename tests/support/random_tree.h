@@ -11,13 +11,13 @@
 
 namespace baton::testing {
 
-/// Block tables and the sequences that view them; sequences stand in depth-first order.
+/// Block tables and the sequences that view them, in depth-first order.
 struct Batch {
   std::vector<std::vector<BlockId>> tables;
   std::vector<SequenceRows> sequences;
   std::int32_t n_blocks = 0;
 
-  /// Appends a sequence whose table begins with `shared` and goes on with fresh blocks up to kv_len.
+  /// Appends a sequence whose table begins with `shared` and continues with new blocks up to kv_len.
   void add(std::vector<BlockId> shared, std::int32_t kv_len, std::int32_t n_rows, std::int32_t block_len) {
     const auto n_needed = static_cast<std::size_t>((kv_len + block_len - 1) / block_len);
     while (shared.size() < n_needed) shared.push_back(BlockId{n_blocks++});
@@ -29,7 +29,7 @@ struct Batch {
     for (std::int32_t i = 0; i < n; ++i) made.push_back(BlockId{n_blocks++});
     return made;
   }
-  /// Renumbers blocks at random and brings the sequences into depth-first order.
+  /// Renumbers blocks at random and sorts the sequences in depth-first order.
   void finish(std::mt19937& random) {
     std::vector<std::int32_t> name(static_cast<std::size_t>(n_blocks));
     for (std::int32_t i = 0; i < n_blocks; ++i) name[static_cast<std::size_t>(i)] = i;
@@ -47,8 +47,8 @@ struct Batch {
   std::vector<std::pair<std::int32_t, std::int32_t>> lens;
 };
 
-/// `n` sequences of one row with `own_len` positions each behind a common prefix of `shared_len` (whole blocks), and
-/// one alone with `long_len`, if that is not 0.
+/// `n` sequences of one row that share a prefix of `shared_len` positions (full blocks) and have `own_len` of their
+/// own, and one sequence of `long_len` that shares nothing, unless that is 0.
 inline Batch prefix_batch(std::int32_t n, std::int32_t own_len, std::int32_t shared_len, std::int32_t block_len,
                           std::int32_t long_len = 0) {
   Batch batch;
@@ -60,7 +60,7 @@ inline Batch prefix_batch(std::int32_t n, std::int32_t own_len, std::int32_t sha
   return batch;
 }
 
-/// A tree of up to `max_depth` levels with up to `max_sequences` sequences of 1 to max_rows rows.
+/// A tree of at most `max_depth` levels and `max_sequences` sequences, each with 1 to max_rows rows.
 inline Batch random_batch(std::mt19937& random, int max_depth, int max_sequences, int max_rows, std::int32_t block_len) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   Batch batch;

@@ -1,4 +1,4 @@
-/// A backend that keeps what it is given in host memory and computes nothing: for tests of loading.
+/// A backend that stores packed weights in host memory and computes nothing, for tests of loading.
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 
 namespace baton::test {
 
-/// The matrix as it was handed over.
+/// The matrix as it was passed to pack_matrix.
 class RecordedMatrix : public PackedMatrix {
  public:
   std::string name;

@@ -1,4 +1,4 @@
-/// rope_append of rows at given positions and KV indices, on any backend, against double precision.
+/// Runs rope_append for rows at given positions and KV indices on any backend and compares with double precision.
 #pragma once
 
 #include <cmath>
@@ -39,7 +39,7 @@ struct RopeCase {
     shape.n_kv_heads = n_kv_heads;
     shape.head_dim = head_dim;
     shape.dtype = kv_dtype;
-    if (kv_dtype == DType::f8_e4m3) {  // in the layer that is used, and other ones in the other
+    if (kv_dtype == DType::f8_e4m3) {  // the tested layer has these scales, the other layer different ones
       shape.k_scales = {5 * k_scale, k_scale};
       shape.v_scales = {7 * v_scale, v_scale};
     }
@@ -59,7 +59,7 @@ inline HostTensor rows_tensor(const std::vector<TokenRow>& rows) {
   return tensor;
 }
 
-/// A step with nothing but KV indices, behind a section of `n_before` numbers.
+/// A step with only KV indices, after a section of `n_before` elements.
 inline StepInput kv_step(const std::vector<std::int64_t>& kv_indices, std::size_t n_before = 0) {
   StepInput step;
   step.header().n_rows = static_cast<std::int32_t>(kv_indices.size());
@@ -72,7 +72,7 @@ inline StepInput kv_step(const std::vector<std::int64_t>& kv_indices, std::size_
 inline constexpr int kPositions = 5000;
 inline constexpr int kLayer = 1;
 
-/// cos (or sin) of position * 10000^(-2i / rotary_dim), made once.
+/// cos (or sin) of position * 10000^(-2i / rotary_dim), computed once.
 inline const HostTensor& angles(int rotary_dim, bool is_sin) {
   static std::map<std::pair<int, bool>, HostTensor> tables;
   if (const auto found = tables.find({rotary_dim, is_sin}); found != tables.end()) return found->second;
@@ -92,7 +92,7 @@ inline HostTensor random_qkv(const RopeCase& shape, std::size_t n_rows) {
   return random_tensor(random, shape.qkv_dtype, {static_cast<std::int64_t>(n_rows), shape.width()});
 }
 
-/// Rows at given positions and KV indices, and what came out. The storage and q hold NaN before.
+/// Rows at given positions and KV indices, and their results. Storage and q are NaN before.
 class RopeRun {
  public:
   RopeRun(Backend& backend, const RopeCase& shape, std::vector<TokenRow> token_rows, std::vector<std::int64_t> at_indices,
@@ -126,7 +126,7 @@ class RopeRun {
           const std::vector<std::int64_t>& at_indices)
       : RopeRun(backend, shape, token_rows, at_indices, random_qkv(shape, token_rows.size())) {}
 
-  /// Number i of head `head` (of queries, then keys, then values) of a row as it went in.
+  /// Input element i of head `head` (queries, then keys, then values) of a row.
   double in(std::size_t row, int head, int i) const {
     return qkv.at(static_cast<std::int64_t>(row) * shape.width() + head * shape.head_dim + i);
   }
@@ -149,7 +149,7 @@ class RopeRun {
     }
     return found->second;
   }
-  /// Number i of a key or value in that form.
+  /// Element i of a key or value in this form.
   std::size_t index(bool is_value, int head, std::int64_t kv_index, int i) const {
     return (((2u * kLayer + is_value) * static_cast<std::size_t>(shape.n_kv_heads) + static_cast<std::size_t>(head)) *
                 static_cast<std::size_t>(shape.block_len) +
@@ -157,7 +157,7 @@ class RopeRun {
                static_cast<std::size_t>(shape.head_dim) +
            static_cast<std::size_t>(i);
   }
-  /// What the storage's layer holds at a KV index.
+  /// The storage's contents in the tested layer at a KV index.
   template <class T>
   T stored_as(bool is_value, int head, std::int64_t kv_index, int i) {
     T number;

@@ -1,4 +1,4 @@
-/// Sampling with hand-written metadata on a backend, and the exact distribution it asks for, in float64.
+/// Samples with hand-written metadata on a backend, and computes the exact distribution in float64.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 namespace baton::testing {
 
-/// A CPU with its best instruction set, and CUDA where there is one: what differs between instruction sets is tested
-/// elsewhere.
+/// A CPU with its best instruction set, and CUDA if it is available. Other tests cover the differences between
+/// instruction sets.
 inline std::vector<TestBackend> one_of_each_device() {
   std::vector<TestBackend> chosen;
   for (const TestBackend& on : test_backends())
@@ -39,7 +39,7 @@ struct AskedSample {
   std::vector<TokenId> allowed = {};
 };
 
-/// Samples from rows of logits, over a slot table of its own.
+/// Samples from rows of logits, with a slot table of its own.
 class Sampler {
  public:
   Sampler(Backend& backend, std::int32_t n_slots) : backend_(backend), slots_(static_cast<std::size_t>(n_slots)) {}
@@ -118,8 +118,8 @@ class Sampler {
   std::vector<SlotState> slots_;
 };
 
-/// Probabilities of all tokens, by the words of ops.h and nothing of a backend's ways; of temperature 0: 1 for the one
-/// chosen.
+/// Probabilities of all tokens by the definition in ops.h, without the methods of any backend. With temperature 0 the
+/// chosen token has probability 1.
 inline std::vector<double> exact_distribution(const std::vector<float>& logits, const AskedSample& asked, TokenId last_token,
                                               std::int32_t n_generated) {
   constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
@@ -175,7 +175,8 @@ inline std::vector<double> exact_distribution(const std::vector<float>& logits, 
   return kept;
 }
 
-/// Draws 20,000 tokens and compares their counts with `expected` by chi-square. `slot` is what each draw begins with.
+/// Samples 20,000 tokens and compares their counts with `expected` by chi-square. `slot` is the slot before each
+/// sample.
 inline void expect_drawn(Backend& backend, const std::vector<float>& logits, AskedSample asked,
                          const std::vector<double>& expected, const SlotState& slot = {}) {
   constexpr int kDraws = 20000;
@@ -195,7 +196,7 @@ inline void expect_drawn(Backend& backend, const std::vector<float>& logits, Ask
   }
   double chi_square = 0;
   double n_cells = 0;
-  double rare = 0;  // tokens that are expected fewer than five times are one cell
+  double rare = 0;  // tokens that are expected fewer than five times form one cell
   double rare_expected = 0;
   for (std::size_t id = 0; id < logits.size(); ++id) {
     if (expected[id] == 0) {
@@ -215,7 +216,7 @@ inline void expect_drawn(Backend& backend, const std::vector<float>& logits, Ask
     n_cells += 1;
     chi_square += std::pow(rare - rare_expected, 2) / rare_expected;
   }
-  // Mean n, variance 2n: five standard deviations over.
+  // The distribution has mean n and variance 2n: five standard deviations above the mean.
   const double n_free = n_cells - 1;
   EXPECT_LE(chi_square, n_free + 5 * std::sqrt(2.0 * n_free) + 5);
 }

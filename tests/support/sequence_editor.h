@@ -1,11 +1,11 @@
-/// Writes to the parts of a sequence, for tests that bring one into a state by hand.
+/// Gives tests write access to the parts of a sequence, to set up a state by hand.
 #pragma once
 
 #include "engine/sequence.h"
 
 namespace baton {
 
-/// The one class besides a part's writer that may change it. Only tests define it.
+/// The only class besides a part's writer that may change the part. Only tests define it.
 class SequenceEditor {
  public:
   static SequenceTask& task(Sequence& sequence) { return sequence.task.write(); }

@@ -1,5 +1,5 @@
-/// A device for tests of the scheduler: it sees every read of a block that holds something else, and makes tokens from
-/// all that came before.
+/// A simulated device for tests of the scheduler: it detects every read of a block with unexpected contents, and makes
+/// tokens from all tokens before them.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline std::unique_ptr<Sequence> make_sequence(std::int64_t id, std::vector<Toke
                                                const CacheScope& scope = {}) {
   SequenceTask task;
   task.id = SequenceId{id};
-  if (max_tokens > 0) task.request = RequestId{id};  // else a prefix prefill of the engine's own
+  if (max_tokens > 0) task.request = RequestId{id};  // otherwise a prefix prefill of the engine
   task.prompt_len = static_cast<std::int32_t>(prompt.size());
   task.max_len = task.prompt_len + max_tokens;
   task.scope = scope;
@@ -36,7 +36,7 @@ inline std::vector<TokenId> prompt_of(std::size_t n, TokenId first) {
   return tokens;
 }
 
-/// Outcomes that give `token` to everyone who is due one.
+/// Outcomes that give `token` to every sequence of the plan that expects one.
 inline std::vector<StepOutcome> give(const StepPlan& plan, TokenId token) {
   std::vector<StepOutcome> outcomes;
   for (const PlannedSequence& planned : plan.sequences) {
@@ -47,18 +47,18 @@ inline std::vector<StepOutcome> give(const StepPlan& plan, TokenId token) {
   return outcomes;
 }
 
-/// A device that stores, for each position, a hash of all tokens up to it, and makes the next token from it.
+/// Stores for each position a hash of all tokens up to it, and makes the next token from it.
 class SimulatedDevice {
  public:
   struct Row {
     std::int32_t slot, position;
     TokenId token;  ///< -1: the slot's last
     bool samples;
-    std::int32_t sample_slot;     ///< where sampling from the row is counted: its own for the row of a draft
-    std::vector<TokenId> drafts;  ///< of its sequence, up to the row
+    std::int32_t sample_slot;     ///< slot that counts samples from the row; a draft's row has its own
+    std::vector<TokenId> drafts;  ///< drafts of its sequence up to the row
     std::int32_t max_tokens;
     std::vector<GroupTable> tables;  ///< of each layer group, as of the plan
-    std::vector<TokenId> known;      ///< tokens of the sequence as of the plan, to check what is read
+    std::vector<TokenId> known;      ///< the sequence's tokens as of the plan, to check reads
   };
   struct Step {
     StepPlan plan;
@@ -93,7 +93,7 @@ class SimulatedDevice {
     for (const Row& row : step.rows) {
       Slot& slot = slots_[static_cast<std::size_t>(row.slot)];
       const TokenId token = row.token >= 0 ? row.token : slot.last;
-      if (slot.finished) {  // a dead row: it may write anything
+      if (slot.finished) {  // a dead row may write anything
         write(row, 0xdeadULL);
         continue;
       }
@@ -122,7 +122,7 @@ class SimulatedDevice {
     }
     std::vector<StepOutcome> outcomes;
     for (const PlannedSequence& planned : step.plan.sequences) {
-      if (planned.max_tokens > 0 && !outcome_of_slot.contains(planned.slot.value)) continue;  // it had ended before
+      if (planned.max_tokens > 0 && !outcome_of_slot.contains(planned.slot.value)) continue;  // had ended
       StepOutcome outcome = outcome_of_slot[planned.slot.value];
       outcome.id = planned.id;
       outcomes.push_back(outcome);
@@ -140,12 +140,12 @@ class SimulatedDevice {
   void write(const Row& row, std::uint64_t hash) {
     for (std::size_t g = 0; g < groups_.size(); ++g) at(row, g, row.position) = hash;
   }
-  /// Of all tokens before the row, as any group has it that sees the position before.
+  /// Hash of all tokens before the row, from any group in which the row sees the previous position.
   std::uint64_t hash_before(const Row& row) {
     const auto group = std::ranges::find_if(groups_, [](const CacheGroup& of) { return of.window != 1; });
     return row.position == 0 ? 1 : at(row, static_cast<std::size_t>(group - groups_.begin()), row.position - 1);
   }
-  /// Every group holds what the row sees.
+  /// Checks that every group holds the keys that the row sees.
   void check_keys(const Row& row) {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const std::int32_t first = groups_[g].has_window() ? std::max(0, row.position + 1 - groups_[g].window) : 0;
@@ -169,7 +169,7 @@ inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
       const std::int32_t position = planned.first_position + i;
       TokenId token = position < sequence.n_tokens() ? sequence.schedule->tokens[static_cast<std::size_t>(position)] : -1;
       const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
-      const std::int32_t place = i + 1 - (planned.n_rows - n_drafts);  // among the drafts, from 1 on
+      const std::int32_t place = i + 1 - (planned.n_rows - n_drafts);  // index among the drafts, from 1
       std::vector<TokenId> drafts;
       if (place > 0) drafts.assign(planned.drafts.begin(), planned.drafts.begin() + place);
       if (place > 0) token = drafts.back();

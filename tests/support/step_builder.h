@@ -1,4 +1,4 @@
-/// Steps packed by hand, for tests below the engine.
+/// Steps built by hand, for tests below the engine.
 #pragma once
 
 #include <span>
@@ -10,16 +10,16 @@
 
 namespace baton::testing {
 
-/// One sequence's rows in a step: `tokens` stand at the end of kv_len positions.
+/// One sequence's rows in a step: `tokens` are the last of its kv_len positions.
 struct StepSequence {
   SequenceRows rows;
   std::vector<TokenId> tokens;
-  bool logits_of_every_row = false;  ///< else of the last
+  bool logits_of_every_row = false;  ///< otherwise only of the last row
   SamplingMetadata sampling;         ///< row is filled in
 };
 
-/// Packs a step of one layer group for each of `shapes`, which have one block length and share the block tables.
-/// Sequences must stand in depth_first_order.
+/// Builds a step with a layer group for each of `shapes`, which have the same block length and share the block tables.
+/// Sequences must be in depth_first_order.
 inline StepInput pack_groups_step(std::span<const StepSequence> sequences, std::span<const AttentionShape> shapes,
                                   const AttentionPlanOptions& options, std::vector<std::int32_t> reset_slots = {}) {
   const std::int32_t block_len = shapes[0].block_len;

@@ -1,5 +1,5 @@
-/// The backends a test of operations runs over: the CPU with each instruction set of this machine, and CUDA where
-/// there is one.
+/// The backends that tests of operations run on: the CPU with each instruction set of this machine, and CUDA if
+/// available.
 #pragma once
 
 #include <cstdio>
@@ -15,7 +15,7 @@
 
 namespace baton::testing {
 
-/// BATON_CPU_ISA for one scope, and what it was before after it.
+/// Sets BATON_CPU_ISA for one scope and restores it.
 class CpuIsaScope {
  public:
   explicit CpuIsaScope(const std::string& isa) {
@@ -37,7 +37,7 @@ class CpuIsaScope {
   std::string before_;
 };
 
-/// One backend, which lives as long as the program.
+/// One backend. It lives until the program ends.
 struct TestBackend {
   std::string name;  ///< "cpu avx2", "cuda"
   std::string device;
@@ -45,7 +45,7 @@ struct TestBackend {
   Backend& backend;
 
   bool is_cuda() const { return device == "cuda"; }
-  /// Another one of this kind with other options.
+  /// Makes another backend of this kind with other options.
   Result<std::unique_ptr<Backend>> make(const BackendOptions& options) const {
     if (isa.empty()) return make_backend(device, options);
     const CpuIsaScope scope(isa);
@@ -53,7 +53,7 @@ struct TestBackend {
   }
 };
 
-/// Prints a line once a program: what a test leaves out, and why.
+/// Prints one line, once per program: what a test leaves out, and why.
 inline void say_once(const std::string& line) {
   static std::vector<std::string> said;
   for (const std::string& before : said)
@@ -63,21 +63,21 @@ inline void say_once(const std::string& line) {
   std::fflush(stdout);
 }
 
-/// BATON_REQUIRE=cpu,cuda names the devices without which a test fails.
+/// BATON_REQUIRE=cpu,cuda names devices that must be present; otherwise tests fail.
 inline bool is_required(const std::string& device) {
   const char* required = std::getenv("BATON_REQUIRE");
   return required != nullptr && ("," + std::string(required) + ",").find("," + device + ",") != std::string::npos;
 }
 
-/// Says once that a device is left out, and why; a failure of the test where BATON_REQUIRE names it.
+/// Logs once that a device is left out, and why. The test fails if BATON_REQUIRE names the device.
 inline void leave_out(const std::string& device, const std::string& reason) {
   if (is_required(device)) ADD_FAILURE() << "BATON_REQUIRE names " << device << ", but " << reason;
   say_once(device + ": skipped: " + reason);
 }
 
-/// All backends there are, made at the first call. The CPU with its best instruction set comes first: the library of
-/// its products is bound to the set it is first used with. A module or device that is missing is left out (leave_out);
-/// without any the test fails.
+/// All available backends, made at the first call. The CPU with its best instruction set comes first, because oneDNN
+/// keeps the set that it is first used with. A missing module or device is left out (leave_out). The test fails if
+/// there is none.
 inline const std::vector<TestBackend>& test_backends() {
   struct Owned {
     std::vector<std::unique_ptr<Backend>> backends;
@@ -97,7 +97,7 @@ inline const std::vector<TestBackend>& test_backends() {
       auto backend = make_backend("cpu", options);
       if (backend) {
         made.add("cpu " + isa, "cpu", isa, std::move(*backend));
-      } else if (backend.error().code != ErrorCode::unsupported) {  // this processor has not each set
+      } else if (backend.error().code != ErrorCode::unsupported) {  // not every processor has every set
         cpu_error = backend.error().message;
       }
     }

@@ -1,4 +1,4 @@
-/// An engine with a small random model, and requests run to their end on the test's thread.
+/// An engine with a small random model; requests run to their end on the test's thread.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace baton::testing {
 
-/// Wide keys and a narrow rest: attention is read from memory and shared as in a real model, and a step costs little.
+/// Wide keys and narrow layers otherwise: attention is read and shared as in a real model, and a step is cheap.
 inline ModelSpec tiny_spec() {
   auto spec = parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 48,
       "num_attention_heads": 4, "head_dim": 64, "intermediate_size": 80, "vocab_size": 160,
@@ -29,8 +29,8 @@ inline ModelSpec tiny_spec() {
   return std::move(*spec);
 }
 
-/// f32 but for the cache, of options.kv_dtype. The cache has the memory of `n_blocks` blocks of options.block_len
-/// tokens in each layer group. What fails to be allocated is the error.
+/// f32 except for the cache, which has options.kv_dtype. The cache has memory for `n_blocks` blocks of
+/// options.block_len tokens in each layer group. Returns the error of a failed allocation.
 inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,
                                                           std::int32_t n_blocks, const ModelSpec& spec = tiny_spec()) {
   BATON_TRY(ModelWeights weights, random_weights(spec, *backend, DType::f32, 11, 1));
@@ -41,7 +41,7 @@ inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backen
   return Engine::create(options, std::move(backend), std::move(model));
 }
 
-/// On the CPU, f32 throughout.
+/// On the CPU, everything in f32.
 inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks,
                                                 const ModelSpec& spec = tiny_spec()) {
   auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant});
@@ -52,7 +52,7 @@ inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int3
   return std::move(*engine);
 }
 
-/// What one sequence got.
+/// The results of one sequence.
 struct Generated {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
@@ -67,7 +67,7 @@ struct Generated {
 };
 using SequenceKey = std::pair<std::int64_t, std::int32_t>;  ///< request, index
 
-/// Adds events to what there is; fails the test on one that comes after the last.
+/// Appends events to the results. The test fails at an event after the last one.
 inline void collect(std::vector<Event> events, std::map<SequenceKey, Generated>& generated) {
   for (Event& event : events) {
     Generated& sequence = generated[{event.request.value, event.index}];
@@ -92,7 +92,7 @@ inline void collect(std::vector<Event> events, std::map<SequenceKey, Generated>&
   }
 }
 
-/// Steps until nothing is left, with check_invariants after every step.
+/// Steps until nothing is left. Calls check_invariants after every step.
 inline void run_to_end(Engine& engine, std::map<SequenceKey, Generated>& generated) {
   while (engine.step()) {
     engine.check_invariants();
@@ -101,7 +101,7 @@ inline void run_to_end(Engine& engine, std::map<SequenceKey, Generated>& generat
   EXPECT_TRUE(engine.is_idle());
 }
 
-/// Submits all at once and gives the results in order, sequence after sequence.
+/// Submits all requests at once and returns the results in order, one sequence after the other.
 inline std::vector<Generated> run_requests(Engine& engine, const std::vector<Request>& requests) {
   std::map<SequenceKey, Generated> generated;
   std::vector<SequenceKey> keys;
@@ -116,7 +116,7 @@ inline std::vector<Generated> run_requests(Engine& engine, const std::vector<Req
   return in_order;
 }
 
-/// Tokens that depend on `seed` alone, none of them special.
+/// Tokens that depend on `seed` only; none is special.
 inline std::vector<TokenId> random_prompt(std::uint32_t seed, std::size_t n) {
   std::vector<TokenId> tokens;
   std::uint32_t state = seed * 2654435761U + 12345U;
@@ -132,7 +132,7 @@ inline std::vector<TokenId> joined(std::vector<TokenId> first, const std::vector
   return first;
 }
 
-/// Greedy, with log-probabilities, without end-of-sequence.
+/// Greedy, with log-probabilities, without end-of-sequence ids.
 inline Request greedy(std::vector<TokenId> prompt, std::int32_t max_tokens) {
   Request request;
   request.prompt = std::move(prompt);

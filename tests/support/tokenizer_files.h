@@ -1,4 +1,4 @@
-/// Small tokenizer.json files, made in memory, and the tokenizers under tests/goldens and BATON_TEST_DATA.
+/// Small tokenizer.json files made in memory, and the tokenizers in tests/goldens and BATON_TEST_DATA.
 #pragma once
 
 #include <cstdio>
@@ -17,7 +17,7 @@
 
 namespace baton::test {
 
-/// A BPE `model`: `first_tokens` get the ids from 0, what the merges make the next ones.
+/// A BPE `model`: `first_tokens` get ids from 0 on, the results of merges the following ids.
 inline json::Value bpe_model(const std::vector<std::string>& first_tokens,
                              const std::vector<std::pair<std::string, std::string>>& merges) {
   json::Value model = {{"type", "BPE"}, {"vocab", json::Value::object()}, {"merges", json::Value::array()}};
@@ -33,8 +33,8 @@ inline json::Value bpe_model(const std::vector<std::string>& first_tokens,
   return model;
 }
 
-/// Byte-level BPE as GPT-2's: ids 0 to 255 are the bytes, then " the" and what leads to it, then <|end|> (special) and
-/// "tool".
+/// Byte-level BPE as in GPT-2: ids 0 to 255 are the bytes, then " the" and its intermediate merges, then <|end|>
+/// (special) and "tool".
 inline json::Value byte_level_tokenizer() {
   std::vector<std::string> alphabet;
   for (int byte = 0; byte < 256; ++byte)
@@ -49,8 +49,8 @@ inline json::Value byte_level_tokenizer() {
   return root;
 }
 
-/// Byte-fallback BPE as Llama 2's: <unk>, <s>, </s>, the bytes (3 to 258), "▁", some letters, "▁the" and what leads to
-/// it.
+/// Byte-fallback BPE as in Llama 2: <unk>, <s>, </s>, the bytes (3 to 258), "▁", some letters, "▁the" and its
+/// intermediate merges.
 inline json::Value byte_fallback_tokenizer() {
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(fmt::format("<0x{:02X}>", byte));
@@ -80,13 +80,13 @@ inline json::Value byte_fallback_tokenizer() {
   return root;
 }
 
-/// The folder of real tokenizers, or an empty path: then the test skips.
+/// The folder of real tokenizers. If the path is empty, the test is skipped.
 inline std::filesystem::path tokenizer_data() {
   const char* root = std::getenv("BATON_TEST_DATA");
   return root == nullptr ? std::filesystem::path() : std::filesystem::path(root) / "tokenizers";
 }
 
-/// What `zstd -dc` prints of a file.
+/// The output of `zstd -dc` for a file.
 inline std::string decompress(const std::filesystem::path& file) {
   FILE* pipe = ::popen(fmt::format("zstd -dc '{}'", file.string()).c_str(), "r");
   check(pipe != nullptr, "zstd does not start");
