@@ -4,7 +4,8 @@
     make_goldens.py llamas made_up tokenizers sentencepiece templates demo      (any of them; none means all but
                                                                                  sentencepiece)
 
-    llama_tiny_*/       tiny random checkpoints; golden.safetensors: input_ids, positions, logits, greedy_ids (float32)
+    llama_tiny_*/       tiny random checkpoints; golden.safetensors: input_ids, positions and logits of its last rows,
+                        greedy_ids (float32), max_positions where the longest sequence counts
     made_up_tiny/       the same for the made-up family of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
     sentencepiece/*/    tokenizer.model, tokenizer_config.json and cases.json [{text, add_special_tokens, ids}]

@@ -17,7 +17,7 @@ namespace baton {
 class Backend;
 class PackedMatrix;
 
-/// Rotation frequencies of RoPE: cos and sin of position * frequency_i, in f32.
+/// Rotations of RoPE: cos and sin of position * frequency_i, each times one factor of the model, in f32.
 ///
 ///     cos, sin  [n_positions, rotary_dim / 2] f32
 struct RopeTable {

@@ -8,6 +8,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "model/config_fields.h"
+#include "model/rope.h"
 
 namespace baton {
 namespace {
@@ -53,6 +54,7 @@ Result<ModelSpec> parse_model_spec(std::string_view text, std::string_view what,
     BATON_TRY(const Family* const family, find_family(families, root));
     BATON_TRY(ModelSpec spec, family->read(root));
     spec.family = family->name;
+    for (const RopeSpec& rope : spec.ropes) spec.max_position = scaled_max_position(rope, spec.max_position);
     group_layers(spec);
     return spec;
   });

@@ -11,15 +11,6 @@ namespace {
 
 using json::Value;
 
-/// Returns `rope_scaling` or `rope_parameters`, whichever is present; null if neither is.
-Result<const Value*> rope_object(const Value& root) {
-  const Value* rope = json::find(root, "rope_scaling");
-  if (rope == nullptr || rope->is_null()) rope = json::find(root, "rope_parameters");
-  if (rope == nullptr || rope->is_null()) return nullptr;
-  if (!rope->is_object()) return json::wrong_type("rope_parameters", "an object", *rope);
-  return rope;
-}
-
 Result<DType> read_dtype(const Value& root) {
   for (const std::string_view key : {"dtype", "torch_dtype"}) {  // Transformers 5, 4
     BATON_TRY(const auto name, json::get_optional<std::string>(root, key));
@@ -65,6 +56,11 @@ Result<double> optional_number(const Value& root, std::string_view key, double l
   return number;
 }
 
+Result<bool> optional_flag(const Value& root, std::string_view key, bool fallback) {
+  BATON_TRY(const auto found, json::get_optional<bool>(root, key));
+  return found.value_or(fallback);
+}
+
 Result<std::vector<TokenId>> token_ids(const Value& root, std::string_view key, std::int64_t n_vocab) {
   const Value* value = json::find(root, key);
   std::vector<TokenId> ids;
@@ -103,8 +99,7 @@ Result<void> read_model_fields(const Value& root, ModelSpec& spec) {
   BATON_TRY(spec.d_model, required_size(root, "hidden_size", kMaxWidth));
   BATON_TRY(spec.n_vocab, required_size(root, "vocab_size", kMaxVocab));
   BATON_TRY(spec.max_position, optional_size(root, "max_position_embeddings", kMaxPositions, 2048));
-  BATON_TRY(const auto tie, json::get_optional<bool>(root, "tie_word_embeddings"));
-  spec.tie_embeddings = tie.value_or(false);
+  BATON_TRY(spec.tie_embeddings, optional_flag(root, "tie_word_embeddings", false));
   BATON_TRY(spec.dtype, read_dtype(root));
   BATON_TRY(const auto bos, token_ids(root, "bos_token_id", spec.n_vocab));
   if (!bos.empty()) spec.bos_token_id = bos.front();
@@ -132,47 +127,6 @@ Result<void> read_heads(const Value& root, std::int32_t d_model, AttentionSpec& 
     return bad_value("num_attention_heads",
                      fmt::format("'num_attention_heads' * 'head_dim' must be at most {}, not {}", kMaxWidth, width));
   return {};
-}
-
-Result<void> read_rope(const Value& root, std::int32_t max_position, RopeSpec& spec) {
-  constexpr double kMaxTheta = 1e12;
-  BATON_TRY(spec.theta, optional_number(root, "rope_theta", 1, kMaxTheta, spec.theta));
-  BATON_TRY(const Value* const rope, rope_object(root));
-  if (rope == nullptr) return {};
-  BATON_TRY(spec.theta, optional_number(*rope, "rope_theta", 1, kMaxTheta, spec.theta));
-  BATON_TRY(auto type, json::get_optional<std::string>(*rope, "rope_type"));
-  if (!type) {
-    BATON_TRY(type, json::get_optional<std::string>(*rope, "type"));
-  }
-  if (!type || *type == "default") return {};
-
-  RopeScaling& scaling = spec.scaling;
-  if (*type == "linear") {
-    scaling.kind = RopeScaling::Kind::linear;
-  } else if (*type == "llama3") {
-    scaling.kind = RopeScaling::Kind::llama3;
-  } else {
-    return unsupported("rope_type", *type, "\"default\", \"linear\" or \"llama3\"");
-  }
-  if (json::find(*rope, "factor") == nullptr) return json::missing("factor");
-  BATON_TRY(scaling.factor, optional_number(*rope, "factor", 1, 1e6, 1));
-  if (scaling.kind == RopeScaling::Kind::linear) return {};
-  BATON_TRY(scaling.low_freq_factor, optional_number(*rope, "low_freq_factor", 1e-6, 1e6, scaling.low_freq_factor));
-  BATON_TRY(scaling.high_freq_factor, optional_number(*rope, "high_freq_factor", 1e-6, 1e6, scaling.high_freq_factor));
-  if (scaling.high_freq_factor <= scaling.low_freq_factor)
-    return bad_value("high_freq_factor",
-                     fmt::format("'high_freq_factor' must be larger than 'low_freq_factor', but they are {} and {}",
-                                 scaling.high_freq_factor, scaling.low_freq_factor));
-  BATON_TRY(scaling.original_max_position,
-            optional_size(*rope, "original_max_position_embeddings", kMaxPositions, max_position));
-  return {};
-}
-
-Result<double> rotary_factor(const Value& root) {
-  BATON_TRY(const double factor, optional_number(root, "partial_rotary_factor", 0, 1, 1));
-  BATON_TRY(const Value* const rope, rope_object(root));
-  if (rope == nullptr) return factor;
-  return optional_number(*rope, "partial_rotary_factor", 0, 1, factor);
 }
 
 }  // namespace baton::fields

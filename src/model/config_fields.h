@@ -31,6 +31,8 @@ Result<std::int32_t> optional_size(const json::Value& root, std::string_view key
 Result<std::int32_t> required_size(const json::Value& root, std::string_view key, std::int64_t most);
 /// A number in [least, most]; `fallback` if the field is absent or null.
 Result<double> optional_number(const json::Value& root, std::string_view key, double least, double most, double fallback);
+/// True or false; `fallback` if the field is absent or null.
+Result<bool> optional_flag(const json::Value& root, std::string_view key, bool fallback);
 /// Token ids, written as one number, a list or null; each in [0, n_vocab).
 Result<std::vector<TokenId>> token_ids(const json::Value& root, std::string_view key, std::int64_t n_vocab);
 
@@ -44,11 +46,5 @@ Result<void> expect_decoder(const json::Value& root);
 Result<void> read_model_fields(const json::Value& root, ModelSpec& spec);
 /// Reads n_heads, n_kv_heads and head_dim of `attention`.
 Result<void> read_heads(const json::Value& root, std::int32_t d_model, AttentionSpec& attention);
-/// Reads theta and scaling of `rope`: `rope_theta` and `rope_scaling` in Transformers 4, both inside `rope_parameters`
-/// in Transformers 5.
-Result<void> read_rope(const json::Value& root, std::int32_t max_position, RopeSpec& rope);
-/// The share of a head that is rotated, in [0, 1]: `partial_rotary_factor` of `rope_parameters` or of the config
-/// itself; 1 if neither has it.
-Result<double> rotary_factor(const json::Value& root);
 
 }  // namespace baton::fields

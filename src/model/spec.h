@@ -13,14 +13,20 @@
 
 namespace baton {
 
-/// How the rotation frequencies of RoPE are changed for contexts longer than the training contexts.
+/// How the rotations of RoPE are changed for contexts longer than the training contexts. The formulas are in rope.h.
 struct RopeScaling {
-  enum class Kind { none, linear, llama3 };
+  enum class Kind { none, linear, dynamic, llama3, yarn, longrope };
   Kind kind = Kind::none;
-  double factor = 1;                       ///< linear, llama3: frequencies are divided by it
+  double factor = 1;                       ///< of all but longrope: new length divided by original length; at least 1
   double low_freq_factor = 1;              ///< llama3
   double high_freq_factor = 4;             ///< llama3; larger than low_freq_factor
-  std::int32_t original_max_position = 0;  ///< llama3: context length in training, in tokens
+  std::int32_t original_max_position = 0;  ///< of all but linear: context length in training, in tokens
+  double beta_fast = 32;                   ///< yarn: pairs that turn more often within the original length are kept
+  double beta_slow = 1;                    ///< yarn: pairs that turn less often are divided by the factor; at most beta_fast
+  bool truncate = true;                    ///< yarn: round the range between the two to whole pairs
+  double attention_factor = 1;             ///< yarn, longrope: factor of cosines and sines
+  std::vector<double> short_factors = {};  ///< longrope: [rotary_dim / 2], divisors up to the original length
+  std::vector<double> long_factors = {};   ///< longrope: [rotary_dim / 2], divisors beyond it
 };
 
 /// A table of rotations; several layers may use it.
@@ -101,7 +107,7 @@ struct ModelSpec {
   std::string family;  ///< as in config.json's `architectures`
   std::int32_t d_model = 0;
   std::int32_t n_vocab = 0;
-  std::int32_t max_position = 0;  ///< context length in training, in tokens
+  std::int32_t max_position = 0;  ///< longest context, including the scaling of RoPE, in tokens
   std::vector<LayerSpec> layers;
   std::vector<RopeSpec> ropes;
   NormSpec final_norm;

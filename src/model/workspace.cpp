@@ -28,10 +28,12 @@ struct Widths {
   std::int64_t activated = 0;
 };
 
-/// Angles are position * frequency in f32, as in Transformers. Cosines and sines are computed in double and rounded.
+/// Angles are position * frequency in f32, as in Transformers. Cosines and sines are computed in double, rounded, and
+/// multiplied by the attention factor.
 Result<RopeTable> make_rope_table(const RopeSpec& spec, std::int64_t n_positions, Backend& backend,
                                   std::vector<Buffer>& buffers) {
-  const std::vector<float> frequencies = rope_frequencies(spec);
+  const std::vector<float> frequencies = rope_frequencies(spec, n_positions);
+  const auto factor = static_cast<float>(spec.scaling.attention_factor);
   const auto half = static_cast<std::int64_t>(frequencies.size());
   std::vector<float> cosines;
   std::vector<float> sines;
@@ -40,8 +42,8 @@ Result<RopeTable> make_rope_table(const RopeSpec& spec, std::int64_t n_positions
   for (std::int64_t position = 0; position < n_positions; ++position) {
     for (const float frequency : frequencies) {
       const float angle = static_cast<float>(position) * frequency;
-      cosines.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
-      sines.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
+      cosines.push_back(static_cast<float>(std::cos(static_cast<double>(angle))) * factor);
+      sines.push_back(static_cast<float>(std::sin(static_cast<double>(angle))) * factor);
     }
   }
   const Shape shape{n_positions, half};

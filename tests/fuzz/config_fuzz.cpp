@@ -21,8 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const baton::LayerSpec& layer : spec->layers)
     baton::check(layer.attention.n_heads % layer.attention.n_kv_heads == 0, "heads that do not divide");
   for (const baton::RopeSpec& rope : spec->ropes)
-    for (const float frequency : baton::rope_frequencies(rope))
-      baton::check(std::isfinite(frequency) && frequency >= 0, "a frequency that is not a number");
+    for (const std::int64_t n_positions : {std::int64_t{1}, std::int64_t{spec->max_position}})
+      for (const float frequency : baton::rope_frequencies(rope, n_positions))
+        baton::check(std::isfinite(frequency) && frequency >= 0, "a frequency that is not a number");
   for (const baton::ExpectedTensor& tensor : baton::expected_tensors(*spec))
     baton::check(tensor.shape.n_elements() > 0, "a tensor without elements");
   return 0;

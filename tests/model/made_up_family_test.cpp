@@ -42,7 +42,7 @@ TEST(MadeUpFamily, is_read_from_its_config_alone) {
 }
 
 TEST(MadeUpFamily, logits_and_greedy_tokens_equal_those_of_float64) {
-  GoldenModel model(folder(), DType::f32, "cpu", kFamilies);
+  GoldenModel model(folder(), DType::f32, {.families = kFamilies});
   const Golden golden(folder() / "golden.safetensors");
   const auto ids = golden.read<std::int32_t>("input_ids");
   const auto expected = golden.read<float>("logits");
@@ -61,7 +61,7 @@ TEST(MadeUpFamily, logits_and_greedy_tokens_equal_those_of_float64) {
 TEST(MadeUpFamily, bf16_stays_near_float64) {
   for (const std::string& device : testing::devices_with_bf16()) {
     SCOPED_TRACE(device);
-    GoldenModel model(folder(), DType::bf16, device, kFamilies);
+    GoldenModel model(folder(), DType::bf16, {.device = device, .families = kFamilies});
     const Golden golden(folder() / "golden.safetensors");
     const auto logits = model.run(golden.read<std::int32_t>("input_ids"), 0, true, nullptr);
     const double error = relative_error(logits, golden.read<float>("logits"));
@@ -77,7 +77,7 @@ TEST(MadeUpFamily, no_option_is_without_effect) {
   const auto ids = golden.read<std::int32_t>("input_ids");
   const auto expected = golden.read<float>("logits");
   const auto error_with = [&](const std::function<void(ModelSpec&)>& change) {
-    GoldenModel model(folder(), DType::f32, "cpu", kFamilies, change);
+    GoldenModel model(folder(), DType::f32, {.families = kFamilies, .change = change});
     return relative_error(model.run(ids, 0, true, nullptr), expected);
   };
   const auto in_layers = [](const std::function<void(LayerSpec&)>& change) {

@@ -1,6 +1,7 @@
 /// Runs models of tests/goldens step by step on a device and compares with results computed elsewhere.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -18,36 +19,45 @@
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/weights.h"
+#include "support/source_folder.h"
 #include "support/step_builder.h"
 #include "support/test_backends.h"
 
 namespace baton::testing {
 
-/// A model on a device (`change` may alter its spec before loading), with a cache for one sequence whose blocks are in
-/// reverse order. Layer groups share the block table.
+/// How a golden is loaded, besides its dtype.
+struct GoldenOptions {
+  std::string device = "cpu";
+  std::span<const Family> families = shipped_families();
+  std::function<void(ModelSpec&)> change = {};  ///< may alter the spec before loading
+  std::int32_t max_positions = 0;               ///< of the longest sequence; 0: as many as the cache holds
+};
+
+/// A model on a device, with a cache for one sequence whose blocks are in reverse order. Layer groups share the block
+/// table.
 class GoldenModel {
  public:
   static constexpr std::int32_t kBlockLen = 16;
   static constexpr std::int32_t kBlocks = 128;
   static constexpr std::int32_t kMaxSamples = 64;  ///< rows of a step whose logits are needed
 
-  GoldenModel(const std::filesystem::path& folder, DType dtype, const std::string& device = "cpu",
-              std::span<const Family> families = shipped_families(), const std::function<void(ModelSpec&)>& change = {}) {
-    auto spec = read_model_spec(folder, families);
+  GoldenModel(const std::filesystem::path& folder, DType dtype, const GoldenOptions& options = {}) {
+    auto spec = read_model_spec(folder, options.families);
     EXPECT_TRUE(spec) << spec.error().message;
-    if (change) change(*spec);
+    if (options.change) options.change(*spec);
     auto checkpoint = Checkpoint::open(folder);
     EXPECT_TRUE(checkpoint) << checkpoint.error().message;
-    auto made = make_backend(device, {.n_threads = 2});
+    auto made = make_backend(options.device, {.n_threads = 2});
     EXPECT_TRUE(made) << made.error().message;
     backend = std::move(*made);
     auto weights = load_weights(*spec, *checkpoint, *backend, dtype, 2);
     EXPECT_TRUE(weights) << weights.error().message;
     model = std::make_unique<Model>(*spec, std::move(*weights));
-    EXPECT_TRUE(model->prepare(*backend, {.max_rows = kBlocks * kBlockLen,
-                                          .max_samples = kMaxSamples,
-                                          .max_partials = 4096,
-                                          .max_positions = kBlocks * kBlockLen}));
+    EXPECT_TRUE(
+        model->prepare(*backend, {.max_rows = kBlocks * kBlockLen,
+                                  .max_samples = kMaxSamples,
+                                  .max_partials = 4096,
+                                  .max_positions = options.max_positions > 0 ? options.max_positions : kBlocks * kBlockLen}));
     shapes_ = model->attention_shapes(kBlockLen, dtype);
     for (const KvShape& shape : model->kv_shapes(kBlocks, kBlockLen, dtype)) {
       storages_.push_back(std::move(*backend->make_kv_storage(shape)));
@@ -126,6 +136,7 @@ class Golden {
   explicit Golden(const std::filesystem::path& file) : text_(read_file(file).value()) {
     tensors_ = parse_safetensors(std::as_bytes(std::span(text_)), file.string()).value();
   }
+  bool contains(std::string_view name) const { return tensors_.contains(name); }
   template <class T>
   std::vector<T> read(std::string_view name) const {
     const std::span<const std::byte> bytes = tensors_.find(name)->second.bytes;
@@ -138,6 +149,29 @@ class Golden {
   std::string text_;
   std::map<std::string, StoredTensor, std::less<>> tensors_;
 };
+
+/// A tiny checkpoint of tests/goldens and one file of what Transformers computes with it.
+struct GoldenCase {
+  std::string name;  ///< of folder and file, in letters, digits and underscores
+  std::filesystem::path folder;
+  std::filesystem::path file;
+};
+
+/// All of them: tests/goldens/FAMILY_tiny_*/golden*.safetensors, by name.
+inline std::vector<GoldenCase> golden_cases() {
+  namespace fs = std::filesystem;
+  std::vector<GoldenCase> cases;
+  for (const auto& folder : fs::directory_iterator(test::source_folder() / "tests/goldens")) {
+    if (folder.path().filename().string().find("_tiny_") == std::string::npos) continue;
+    for (const auto& file : fs::directory_iterator(folder)) {
+      const std::string stem = file.path().stem().string();
+      if (!stem.starts_with("golden")) continue;
+      cases.push_back({folder.path().filename().string() + stem.substr(std::string_view("golden").size()), folder, file});
+    }
+  }
+  std::ranges::sort(cases, {}, &GoldenCase::name);
+  return cases;
+}
 
 /// The devices of this machine that multiply bf16. A missing one is logged in one line.
 inline std::vector<std::string> devices_with_bf16() {

@@ -3,10 +3,11 @@
 /// file and its goldens (tools/goldens/made_up.py).
 #pragma once
 
-#include <cmath>
+#include <utility>
 
 #include "model/config_fields.h"
 #include "model/families/families.h"
+#include "model/rope_fields.h"
 
 namespace baton::testing {
 
@@ -46,11 +47,10 @@ inline Result<ModelSpec> read_made_up(const json::Value& config) {
   attention.softcap = static_cast<float>(softcap);
   BATON_TRY(const std::int32_t d_ff, fields::required_size(config, "intermediate_size", fields::kMaxFeedForward));
   layer.feed_forward = {.kind = FeedForwardSpec::Kind::gelu, .d_ff = d_ff, .has_bias = true};
-  RopeSpec rope;
-  BATON_TRY(const double rotated, fields::rotary_factor(config));
-  rope.rotary_dim = 2 * static_cast<std::int32_t>(std::lround(rotated * attention.head_dim / 2));
-  BATON_TRY_VOID(fields::read_rope(config, spec.max_position, rope));
-  spec.ropes = {rope};
+  BATON_TRY(
+      RopeSpec rope,
+      fields::read_rope(config, {.head_dim = attention.head_dim, .max_position = spec.max_position, .allows_partial = true}));
+  spec.ropes.push_back(std::move(rope));
   spec.layers.assign(static_cast<std::size_t>(n_layers), layer);
   BATON_TRY(const std::int32_t window, fields::required_size(config, "sliding_window", fields::kMaxPositions));
   for (std::size_t i = 1; i < spec.layers.size(); i += 2) spec.layers[i].attention.window = window;

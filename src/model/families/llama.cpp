@@ -2,8 +2,10 @@
 #include "model/families/llama.h"
 
 #include <cmath>
+#include <utility>
 
 #include "model/config_fields.h"
+#include "model/rope_fields.h"
 
 namespace baton {
 namespace {
@@ -27,10 +29,7 @@ constexpr TensorNames kNames = {.embedding = "model.embed_tokens",
 /// Refuses fields that change the arithmetic unless they have their neutral value.
 Result<void> refuse_unsupported(const Value& config) {
   BATON_TRY_VOID(fields::expect(config, "hidden_act", "silu"));
-  BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
-  BATON_TRY_VOID(fields::expect(config, "mlp_bias", false));
   BATON_TRY_VOID(fields::expect(config, "pretraining_tp", 1));
-  BATON_TRY_VOID(fields::expect(config, "partial_rotary_factor", 1.0));
   BATON_TRY_VOID(fields::expect_decoder(config));
   return fields::expect_null(config, "sliding_window");
 }
@@ -50,13 +49,14 @@ Result<ModelSpec> read_llama(const Value& config) {
   BATON_TRY(const double epsilon, fields::optional_number(config, "rms_norm_eps", 1e-12, 1, 1e-6));
   layer.norm.epsilon = static_cast<float>(epsilon);
   spec.final_norm = layer.norm;
+  BATON_TRY(layer.attention.has_qkv_bias, fields::optional_flag(config, "attention_bias", false));
+  layer.attention.has_out_bias = layer.attention.has_qkv_bias;
+  BATON_TRY(layer.feed_forward.has_bias, fields::optional_flag(config, "mlp_bias", false));
   spec.layers.assign(static_cast<std::size_t>(n_layers), layer);
 
-  RopeSpec rope{.rotary_dim = layer.attention.head_dim, .theta = 10000, .scaling = {}};
-  BATON_TRY_VOID(fields::read_rope(config, spec.max_position, rope));
-  BATON_TRY(const double rotated, fields::rotary_factor(config));
-  if (rotated != 1) return fields::unsupported("partial_rotary_factor", rotated, "1");
-  spec.ropes = {rope};
+  BATON_TRY(RopeSpec rope,
+            fields::read_rope(config, {.head_dim = layer.attention.head_dim, .max_position = spec.max_position}));
+  spec.ropes.push_back(std::move(rope));
   return spec;
 }
 
