@@ -1,4 +1,4 @@
-/// BatchBuilder: rows, orders and addresses of a step, and the accounts of who reads what.
+/// BatchBuilder: rows, sampling metadata and KV indices of a step, and the bytes that each sequence reads.
 #include "engine/batch_builder.h"
 
 #include <map>
@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::int32_t kBlockLen = 16;
 
-/// Sequences in the state in which a plan leaves them.
+/// Sequences in the state in which planning leaves them.
 struct Batch {
   std::map<SequenceId, Sequence> sequences;
   StepPlan plan;
 
-  /// A sequence of which `n_rows` rows end at position `kv_len`; `n_unknown` of its last tokens (0 or 1) are in
+  /// Adds a sequence whose `n_rows` rows end at position `kv_len`. `n_unknown` (0 or 1) of its last tokens are in
   /// flight.
   void add(std::vector<std::int32_t> blocks, std::int32_t kv_len, std::int32_t n_rows, std::int32_t n_unknown = 0,
            bool samples = true) {
@@ -66,7 +66,7 @@ std::vector<std::int32_t> joined(std::vector<std::int32_t> first, const std::vec
 
 TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
   Batch batch;
-  batch.add({5, 3}, 18, 18, 0, false);  // a chunk that only fills
+  batch.add({5, 3}, 18, 18, 0, false);  // a part of a prompt without a result
   batch.add({2}, 9, 1, 1);              // a decode row whose token is in flight
   batch.plan.reset_slots = {SlotId{10}};
   const BuiltStep built = batch.build(BatchBuilder({group_of(1)}, {}));
@@ -97,14 +97,14 @@ TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
 TEST(BatchBuilder, reads_results_in_the_order_of_the_plan) {
   Batch batch;
   batch.add({5, 3}, 18, 1, 1);
-  batch.add({4}, 9, 4, 0, false);  // a chunk of a prompt: no result
-  batch.add({2}, 9, 1, 1);         // its row stands before the others
+  batch.add({4}, 9, 4, 0, false);  // a part of a prompt: no result
+  batch.add({2}, 9, 1, 1);         // its row comes before the others
   batch.add({1}, 9, 1, 1);
   const BuiltStep built = batch.build(BatchBuilder({group_of(1)}, {}));
   std::vector<SampleResult> results(3);
   for (std::size_t i = 0; i < 3; ++i) results[i].token = static_cast<TokenId>(100 + i);
   const auto outcomes = read_results(batch.plan, built, results, [&](SequenceId id) -> const Sequence* {
-    return id == SequenceId{3} ? nullptr : &batch.sequences.at(id);  // the last one has ended
+    return id == SequenceId{3} ? nullptr : &batch.sequences.at(id);  // the third has ended
   });
   ASSERT_EQ(outcomes.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(outcomes[i].id, batch.plan.sequences[i].id);

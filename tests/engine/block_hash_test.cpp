@@ -1,4 +1,4 @@
-/// Block hashes: what they depend on, and that they are the same everywhere.
+/// Block hashes: what they depend on, and that they are the same on every machine.
 #include "engine/block_hash.h"
 
 #include <numeric>

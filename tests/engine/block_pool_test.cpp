@@ -1,4 +1,4 @@
-/// BlockPool: against a naive model, and its refusals.
+/// BlockPool: compared with a naive model, and its aborts.
 #include "engine/block_pool.h"
 
 #include <map>

@@ -66,7 +66,7 @@ TEST(CacheSize, refuses_absurd_options) {
   }
 }
 
-/// 20 sequences and 8 kept contexts of up to 100 blocks; a window of 160 tokens is 10 blocks, and one more where it
+/// 20 sequences and 8 kept contexts of up to 100 blocks. A window of 160 tokens takes 10 blocks, and one more where it
 /// begins.
 CacheSizeOptions options_of_two_groups() {
   return {.groups = {{.block_bytes = 1000}, {.block_bytes = 5000, .window = 160}},
@@ -104,7 +104,7 @@ TEST(CacheSize, shares_what_is_little_so_that_sequences_of_one_length_fill_all_g
 
 TEST(CacheSize, every_group_has_room_for_one_sequence_of_the_maximum_length) {
   CacheSizeOptions of = options_of_two_groups();
-  const std::int32_t n_alone = 31 + 11;  // 480 positions and one more block, and a window that it found
+  const std::int32_t n_alone = 31 + 11;  // 480 positions and one more block, and a window of found blocks
   of.kv_cache_bytes = 100 * 1000 + n_alone * 5000;
   auto groups = choose_cache_groups(of).value();
   EXPECT_EQ(groups[0].n_blocks, 100);

@@ -1,4 +1,5 @@
-/// Graphs: which there are, and that a replayed step gives what the launched one gives, on every backend.
+/// CapturedSteps: which graphs exist, and that replayed steps give the same results as launched ones, on every
+/// backend.
 #include "engine/captured_steps.h"
 
 #include <functional>
@@ -55,8 +56,8 @@ std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType k
   return std::move(*executor);
 }
 
-/// A step in which each of `n` sequences has `tokens` at the end of kv_len positions. `shares`: the first block is one
-/// for all, and read once, so that there are partial states.
+/// A step in which each of `n` sequences has `tokens` as the last of kv_len positions. With `shares` all have the same
+/// first block, which is read once, so there are partial states.
 StepInput step_of(const Executor& executor, DType kv_dtype, std::int32_t n, const std::vector<TokenId>& tokens,
                   std::int32_t kv_len, bool shares) {
   std::vector<std::vector<BlockId>> blocks(static_cast<std::size_t>(n));
@@ -78,7 +79,7 @@ StepInput step_of(const Executor& executor, DType kv_dtype, std::int32_t n, cons
   options.costs = executor.backend().tuning().attention_costs;
   options.deals_pairs = executor.backend().capabilities().deals_pairs;
   options.costs.item_us = options.costs.merge_us = options.costs.relay_us = 0;
-  options.costs.memory_bytes_per_us = options.costs.cache_bytes_per_us = 1;  // reading twice is never worth it
+  options.costs.memory_bytes_per_us = options.costs.cache_bytes_per_us = 1;  // a second read always costs more
   StepInput step =
       testing::pack_step(sequences, executor.model().attention_shapes(kBlockLen, kv_dtype)[0], options, std::move(resets));
   EXPECT_EQ(step.group(0).n_partials > 0, shares && n > 1);
@@ -90,7 +91,7 @@ void submit(Executor& executor, StepInput step) {
   executor.sample();
 }
 
-/// Prompts of `n` sequences, then decodes, of which there is always one more submitted than waited for.
+/// Prefills `n` prompts, then decodes. One more step is always submitted than waited for.
 std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t n) {
   std::vector<TokenId> tokens;
   const auto take = [&] {
@@ -113,7 +114,7 @@ std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t 
 void expect_tokens_of_launched_steps(const MakeBackend& make_backend, DType kv_dtype) {
   const auto launched = make_executor(make_backend, kv_dtype, false);
   const auto recorded = make_executor(make_backend, kv_dtype, true);
-  // As many rows as were captured, fewer, and more.
+  // As many rows as captured, fewer, and more.
   for (const std::int32_t n : {1, 6, 3, 5, 8, 2}) {
     SCOPED_TRACE(n);
     const auto expected = tokens_of(*launched, kv_dtype, n);

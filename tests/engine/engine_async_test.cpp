@@ -1,4 +1,4 @@
-/// Engine on an asynchronous device: what only a device that has not yet run what was enqueued can show.
+/// Engine on an asynchronous device: behaviour that shows only if the device has not yet run what was enqueued.
 #include "engine/engine.h"
 
 #include <chrono>
@@ -36,7 +36,7 @@ void wait_until(const Claim& claim) {
   while (!claim()) std::this_thread::yield();
 }
 
-/// An engine on its own thread, and the device that it runs on, which is held.
+/// An engine on its own thread, and its device, which is held.
 struct HeldEngine {
   explicit HeldEngine(const EngineOptions& options = {}, std::int32_t n_blocks = kBlocks) {
     engine = make_async_engine(options, n_blocks, Pace::late, testing::tiny_spec(), &device);
@@ -48,7 +48,7 @@ struct HeldEngine {
   void wait() const {
     wait_until([this] { return device->is_waited_for(); });
   }
-  /// The device goes on, until nothing is left.
+  /// Lets the device run until nothing is left.
   std::map<SequenceKey, Generated> finish() {
     device->release();
     std::map<SequenceKey, Generated> generated;
@@ -64,7 +64,7 @@ struct HeldEngine {
   AsyncBackend* device = nullptr;
 };
 
-/// A mixture that shares, preempts in a small cache, stops early, and samples with penalties.
+/// A mixture of requests that share, are preempted in a small cache, stop early, and sample with penalties.
 std::vector<Request> mixture() {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 12; ++i) {

@@ -1,4 +1,4 @@
-/// The engine plans within the bounds of a step: what one step could not hold waits, and answers stay the same.
+/// The engine plans within the bounds of a step: sequences that would exceed them wait, and answers stay the same.
 #include <gtest/gtest.h>
 
 #include "support/tiny_engine.h"
@@ -16,7 +16,7 @@ using testing::SequenceKey;
 constexpr std::int32_t kPromptLen = 200;
 constexpr std::int32_t kMaxTokens = 8;
 
-/// Requests behind one long prompt, each with penalties over all of it.
+/// Requests with the same long prompt, each with penalties over all of it.
 std::vector<Request> crowd(std::int32_t n) {
   std::vector<Request> requests;
   for (std::int32_t i = 0; i < n; ++i) {
@@ -27,7 +27,7 @@ std::vector<Request> crowd(std::int32_t n) {
   return requests;
 }
 
-/// Runs all at once; gives the tokens and the most sequences that ran at a time.
+/// Runs all requests at once. Returns their tokens and the most sequences that ran at a time.
 std::pair<std::vector<std::vector<TokenId>>, std::int64_t> run(const EngineOptions& options,
                                                                const std::vector<Request>& requests) {
   auto engine = make_tiny_engine(options, /*n_blocks=*/400);
@@ -58,7 +58,7 @@ TEST(EngineBounds, sequences_that_one_step_could_not_hold_wait_and_get_the_same_
     ASSERT_EQ(expected.size(), requests.size());
     EXPECT_GT(most_running, 3);
 
-    // Each sequence comes to 13 blocks, and its penalties to 208 entries.
+    // Each sequence reaches 13 blocks, and its penalties 208 entries.
     options.max_block_entries = 3 * 13 + 2;
     const auto [by_blocks, most_by_blocks] = run(options, requests);
     EXPECT_EQ(by_blocks, expected);

@@ -1,5 +1,5 @@
-/// Layer groups with windows in the engine: blocks are given back behind a window, prompts are found as far as every
-/// group holds them, and answers are those of an engine that shares nothing.
+/// Layer groups with windows in the engine: blocks behind a window are given back, prompts are found as far as every
+/// group holds them, and answers equal those of an engine that shares nothing.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ constexpr std::int32_t kBlockLen = 16;
 
 class EngineGroups : public testing::EngineOnDevice {
  protected:
-  /// The same greedy tokens, and log-probabilities within roundings for as long as the tokens are the same.
+  /// Expects the same greedy tokens and, while they are the same, log-probabilities within rounding errors.
   void expect_equal_answers(const std::vector<Generated>& got, const std::vector<Generated>& expected) const {
     ASSERT_EQ(got.size(), expected.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
@@ -35,7 +35,8 @@ class EngineGroups : public testing::EngineOnDevice {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, EngineGroups, testing::engine_devices(), testing::name_of_device);
 
-/// Four layers, of which every other one sees 40 keys: two groups. With `all_windows`, those see 70, and none all.
+/// Four layers; every second one has a window of 40 keys: two groups. With `all_windows` the others have a window of
+/// 70 keys.
 ModelSpec windowed_spec(bool all_windows = false) {
   ModelSpec spec = testing::tiny_spec();
   spec.layers.resize(4, spec.layers[0]);
@@ -45,7 +46,7 @@ ModelSpec windowed_spec(bool all_windows = false) {
   return spec;
 }
 
-/// As many blocks of a group as anybody holds.
+/// The most blocks of a group that sequences hold at once.
 std::int32_t n_held(const Engine& engine, int group) {
   return engine.info().cache_groups[static_cast<std::size_t>(group)].n_blocks -
          static_cast<std::int32_t>(engine.free_blocks(group).size());

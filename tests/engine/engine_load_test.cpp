@@ -1,4 +1,4 @@
-/// Random loads in tiny caches: every request ends, with exactly the tokens it gets alone.
+/// Random loads in tiny caches: every request ends with exactly the tokens that it gets when it runs alone.
 #include "engine/engine.h"
 
 #include <random>
@@ -39,7 +39,7 @@ Request random_request(std::mt19937& rng) {
   return request;
 }
 
-/// Cancelled sequences have a beginning of what they would have got.
+/// A cancelled sequence has the first of the tokens that it would have got.
 void expect_as_alone(Engine& engine, const std::map<std::int64_t, Request>& requests,
                      const std::map<SequenceKey, Generated>& generated) {
   for (const auto& [key, sequence] : generated) {
@@ -121,7 +121,7 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
   options.enable_prefix_caching = false;
   options.max_num_batched_tokens = 7;
   run_load({options, 20, 3}, 30, &n_preempted);
-  // On CUDA other tokens are drawn, some sequences end sooner, and fewer are preempted (5 on an H200).
+  // On CUDA other tokens are sampled: some sequences end sooner and fewer are preempted (5 on an H200).
   EXPECT_GT(n_preempted, is_cuda() ? 2 : 5) << "the load was too light to show anything";
 }
 
@@ -138,9 +138,9 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_drafti
   options.max_num_seqs = 12;
   options.enable_prefix_caching = false;
   options.max_num_batched_tokens = 14;
-  // A cache small enough that a busy machine, on which less is guessed, preempts too.
+  // The cache is so small that sequences are preempted even on a busy machine, where fewer drafts are made.
   run_load({options, 14, 5}, 120, &n_preempted);
-  // On CUDA other tokens are drawn, some sequences end sooner, and fewer are preempted (5 on an H200).
+  // On CUDA other tokens are sampled: some sequences end sooner and fewer are preempted (5 on an H200).
   EXPECT_GT(n_preempted, is_cuda() ? 2 : 5) << "the load was too light to show anything";
 }
 

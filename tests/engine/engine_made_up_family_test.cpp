@@ -1,5 +1,5 @@
-/// The engine with a model of two layer groups, one of them with a window (support/made_up_family.h): its tokens are
-/// those of the model's formulas in float64, cold and warm, alone and in a batch.
+/// The engine with a model of two layer groups, one with a window (support/made_up_family.h): its tokens equal those
+/// of the model's formulas in float64, cold and warm, alone and in a batch.
 #include <memory>
 #include <vector>
 
@@ -24,7 +24,7 @@ constexpr std::int32_t kBlocks = 64;
 
 std::filesystem::path folder() { return test::source_folder() / "tests/goldens/made_up_tiny"; }
 
-/// In float32, on the device that GetParam names; its cache holds kBlocks blocks of each group.
+/// In f32, on the device that GetParam names; the cache holds kBlocks blocks of each group.
 class MadeUpFamily : public ::testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Engine> make_engine(EngineOptions options) const {
@@ -64,7 +64,7 @@ TEST_P(MadeUpFamily, the_engine_gives_the_tokens_of_float64_cold_warm_and_in_a_b
   }
 }
 
-// Prompts that part at every place before, inside and behind a block and the window.
+// Prompts that diverge at every place before, inside and after a block and the window.
 TEST_P(MadeUpFamily, a_cached_prefix_of_any_length_changes_no_bit) {
   const auto warm = make_engine({.batch_invariant = true});
   run_requests(*warm, {greedy(prompt_, 8)});

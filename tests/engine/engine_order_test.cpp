@@ -1,4 +1,4 @@
-/// Engine: who goes first, who has no time left, and who is turned away.
+/// Engine: the order of requests, deadlines, and refused requests.
 #include "engine/engine.h"
 
 #include <thread>

@@ -1,4 +1,4 @@
-/// Sampling options through the engine, whose steps are planned before the tokens of the step before are known.
+/// Sampling options through the engine, which plans a step before it knows the tokens of the previous step.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -26,8 +26,7 @@ Request asked(std::uint32_t seed, std::size_t n_prompt, std::int32_t max_tokens)
   return request;
 }
 
-/// Each token must be the best of the most likely ones after penalties by what came before it, counted here from the
-/// start.
+/// Checks that each token is the best of the most likely ones after penalties, counted here from the beginning.
 void expect_penalised(const Request& request, const Generated& generated) {
   const SamplingParams& sampling = request.sampling;
   std::map<TokenId, int> answer;
@@ -36,15 +35,15 @@ void expect_penalised(const Request& request, const Generated& generated) {
   int n_moved = 0;
   for (std::size_t i = 0; i < generated.tokens.size(); ++i) {
     const std::vector<TokenLogprob>& top = generated.top[i];
-    // Logits are log-probabilities and a constant; with a repetition penalty their sign matters, so that one is left
-    // to others.
+    // These values are log-probabilities: logits without a constant. A repetition penalty depends on the logits' sign,
+    // so other tests cover it.
     const auto score = [&](const TokenLogprob& token) {
       const int count = answer[token.token];
       return token.logprob -
              (count > 0 ? sampling.presence_penalty + sampling.frequency_penalty * static_cast<float>(count) : 0);
     };
     const TokenLogprob& best = *std::ranges::max_element(top, {}, score);
-    if (score(best) < top.back().logprob) continue;  // one beyond the most likely may have won
+    if (score(best) < top.back().logprob) continue;  // a token outside the list may have won
     EXPECT_EQ(generated.tokens[i], best.token) << "at token " << i;
     n_moved += best.token != top[0].token ? 1 : 0;
     ++answer[generated.tokens[i]];
@@ -70,9 +69,9 @@ TEST_P(EngineSampling, penalties_count_the_token_in_flight) {
 
 TEST_P(EngineSampling, a_strong_penalty_repeats_nothing) {
   Request request = asked(1, 20, 100);
-  request.sampling.repetition_penalty = 1e6F;  // drives what is negative far down, and what is positive to 0
+  request.sampling.repetition_penalty = 1e6F;  // moves negative logits far down and positive ones to 0
   request.sampling.presence_penalty = 2;
-  request.sampling.logit_bias = {{1, 100}};  // would be chosen for ever; it does not stand in the prompt
+  request.sampling.logit_bias = {{1, 100}};  // would always be chosen; it is not in the prompt
   const auto engine = make_tiny_engine({}, 200);
   const std::vector<TokenId> tokens = run_requests(*engine, {request})[0].tokens;
   EXPECT_EQ(std::ranges::count(tokens, 1), 1);
@@ -104,7 +103,7 @@ TEST_P(EngineSampling, bad_words_of_any_length_do_not_come) {
   const auto engine = make_tiny_engine({}, 200);
   Request request = asked(7, 40, 80);
   std::vector<TokenId> tokens = run_requests(*engine, {request})[0].tokens;
-  // Forbids what is said, in pieces of one to four tokens, again and again.
+  // Repeatedly bans what was generated, in pieces of one to four tokens.
   for (std::size_t n = 1; n <= 12; ++n) {
     const auto len = static_cast<std::ptrdiff_t>(n % 4 + 1);
     request.sampling.bad_words.emplace_back(tokens.begin() + 10, tokens.begin() + 10 + len);
@@ -165,7 +164,7 @@ TEST_P(EngineSampling, gives_the_same_tokens_alone_and_in_a_batch_whatever_is_as
   }
 }
 
-/// The log-probability of each token of the prompt but the first, one request each.
+/// The log-probability of each token of the prompt but the first, from one request for each.
 std::vector<float> scores_one_by_one(Engine& engine, const std::vector<TokenId>& prompt) {
   std::vector<Request> requests;
   for (std::size_t n = 1; n < prompt.size(); ++n) {
@@ -236,7 +235,7 @@ TEST_P(EngineSampling, scores_each_token_once_through_preemptions) {
     expect_scores(got[i], requests[i].prompt, scores_one_by_one(*roomy, requests[i].prompt), logprob_tolerance());
 }
 
-/// A request with a random choice of options, all of which matter.
+/// A request with random options, all of which affect the result.
 Request random_request(std::mt19937& random) {
   const auto chance = [&](unsigned n) { return random() % n == 0; };
   const auto token = [&] { return static_cast<TokenId>(3 + random() % 157); };
@@ -302,7 +301,7 @@ TEST_P(EngineSampling, eight_sequences_of_a_prompt_share_its_blocks) {
   EXPECT_EQ(generated[0].stats.cached_tokens, 0);
   for (std::size_t i = 1; i < 8; ++i) {
     EXPECT_EQ(generated[i].stats.cached_tokens, whole_blocks) << i;
-    // A GPU re-reads so short a prompt from its L2.
+    // A GPU reads such a short prompt again from its L2.
     if (!is_cuda()) {
       EXPECT_EQ(generated[i].stats.largest_group, 8) << i;
     }

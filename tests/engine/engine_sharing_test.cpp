@@ -1,5 +1,5 @@
-/// The same answer, however prompts are shared: cold or warm, relay or paged, alone or in a batch, in chunks, after a
-/// preemption.
+/// Answers do not depend on how prompts are shared: cold or warm, relay or paged, alone or in a batch, in chunks,
+/// after a preemption.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using testing::run_requests;
 class EngineSharing : public testing::EngineOnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, EngineSharing, testing::engine_devices(), testing::name_of_device);
 
-/// Prompt a, and below it two nested levels; prompts b and c; four strangers.
+/// Prompt a with two nested levels below it, prompts b and c, and four prompts that share nothing.
 std::vector<Request> catalogue_load(std::int32_t max_tokens) {
   const auto a = random_prompt(1, 512), b = random_prompt(2, 272), c = random_prompt(3, 300);
   const auto a_tenant = joined(a, random_prompt(4, 256)), a_conversation = joined(a_tenant, random_prompt(5, 256));
@@ -48,7 +48,7 @@ TEST_P(EngineSharing, relays_every_shared_node_of_a_step_with_nested_levels_and_
   std::map<testing::SequenceKey, Generated> generated;
   const auto requests = catalogue_load(12);
   for (const Request& request : requests) ASSERT_TRUE(engine->submit(request));
-  // After three steps everyone decodes: those who waited for a fill came in the second.
+  // After three steps all sequences decode: those that waited for a prefix prefill were admitted in the second step.
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(engine->step());
     engine->check_invariants();
@@ -61,8 +61,8 @@ TEST_P(EngineSharing, relays_every_shared_node_of_a_step_with_nested_levels_and_
   ASSERT_TRUE(engine->step());
   collect(engine->wait_events(std::chrono::milliseconds(0)), generated);
   EXPECT_EQ(metrics.relay_groups.value(), 5);
-  // One decode step in bytes: keys and values of 2 layers of 4 heads of 64 floats. Nodes in whole blocks: a 512 tokens
-  // for 8, tenant 256 for 6, conversation 256 for 4, b 272 for 4, c 288 for 2.
+  // The bytes of one decode step: keys and values of 2 layers of 4 heads of 64 floats. Nodes have full blocks: a 512
+  // tokens for 8, tenant 256 for 6, conversation 256 for 4, b 272 for 4, c 288 for 2.
   constexpr std::int64_t kTokenBytes = 2 * 2 * 4 * 64 * 4;
   EXPECT_EQ(metrics.kv_bytes_saved.value() - saved, kTokenBytes * (7 * 512 + 5 * 256 + 3 * 256 + 3 * 272 + 1 * 288));
   EXPECT_GT(metrics.kv_bytes_requested.value() - requested, kTokenBytes * (512 + 256 + 256 + 272 + 288));

@@ -1,4 +1,4 @@
-/// Speculation through the engine: the tokens, log-probabilities and ends are those without it, one by one.
+/// Speculation through the engine: tokens, log-probabilities and ends equal those without it.
 #include <cmath>
 #include <random>
 
@@ -46,7 +46,7 @@ void expect_equal(const std::vector<Generated>& got, const std::vector<Generated
   }
 }
 
-/// The metrics and the sequences' own counts tell the same.
+/// The metrics agree with the sequences' own counts.
 std::int64_t n_accepted(const Engine& engine, const std::vector<Generated>& generated) {
   const EngineMetrics& metrics = engine.metrics();
   std::int64_t drafts = 0, accepted = 0, of_places = 0;
@@ -98,7 +98,7 @@ std::vector<Request> sampled_crowd() {
     SamplingParams& sampling = request.sampling;
     sampling.temperature = i % 3 == 0 ? 0 : 0.7F;
     sampling.seed = i;
-    sampling.allowed_ids = random_prompt(900 + i, 6);  // few, so that what comes has come before
+    sampling.allowed_ids = random_prompt(900 + i, 6);  // few, so that the text repeats
     sampling.n_top_logprobs = static_cast<std::int32_t>(rng() % 3) - 1;
     if (i % 2 == 0) sampling.repetition_penalty = 1.02F;
     if (i % 4 == 1) sampling.frequency_penalty = 0.01F, sampling.presence_penalty = 0.02F;
@@ -143,7 +143,7 @@ TEST_P(EngineSpeculation, goes_on_after_preemptions_and_in_small_steps) {
   }
   EngineOptions options{.batch_invariant = true, .max_model_len = 160};
   const auto roomy = make_tiny_engine(options, 200);
-  options.max_num_batched_tokens = 9;  // of which a batch of eight leaves one
+  options.max_num_batched_tokens = 9;  // a batch of eight leaves one of them
   const auto tight = make_tiny_engine(options, 16);
   const std::vector<Generated> expected = run_requests(*roomy, requests);
   const std::vector<Generated> got = run_requests(*tight, with(requests, kEager));
@@ -155,17 +155,17 @@ TEST_P(EngineSpeculation, goes_on_after_preemptions_and_in_small_steps) {
 
 TEST_P(EngineSpeculation, a_repetition_takes_fewer_steps) {
   Request request = greedy(random_prompt(1, 40), 60);
-  request.sampling.logit_bias = {{7, kMaxBias}};  // nothing else comes
+  request.sampling.logit_bias = {{7, kMaxBias}};  // only this token is sampled
   const auto engine = make_tiny_engine({}, 200);
   const Generated got = run_requests(*engine, with({request}, kEager))[0];
   EXPECT_EQ(got.tokens, std::vector<TokenId>(60, 7));
   EXPECT_LE(engine->metrics().steps.value(), 50) << "the first drafts, at least, are made at once and come true";
 }
 
-/// On an asynchronous device a sequence that waits for its own token takes nobody else out of the pipeline.
+/// On an asynchronous device a sequence that waits for its own token does not take others out of the pipeline.
 TEST(EngineSpeculationOnTheDevice, goes_on_with_a_step_in_flight_while_one_of_two_sequences_drafts) {
   Request repeating = greedy(random_prompt(1, 40), 60);
-  repeating.sampling.logit_bias = {{7, kMaxBias}};  // nothing else comes
+  repeating.sampling.logit_bias = {{7, kMaxBias}};  // only this token is sampled
   repeating.speculation = kEager;
   const Request other = greedy(random_prompt(2, 40), 60);
   testing::AsyncBackend* device = nullptr;
@@ -212,7 +212,7 @@ TEST_P(EngineSpeculation, refuses_what_is_out_of_range) {
   EXPECT_EQ(refused.error().param, "speculative_config");
 }
 
-/// Whose tokens another may find in the cache: only those that were kept.
+/// Another request may find tokens in the cache only if they were accepted.
 TEST_P(EngineSpeculation, caches_no_block_with_a_rejected_token) {
   if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   const EngineOptions options{.batch_invariant = true};

@@ -102,7 +102,7 @@ TEST_P(EngineTest, finds_the_tokens_it_generated_in_the_cache) {
   const Generated first = run_requests(*engine, {greedy(random_prompt(5, 20), 30)})[0];
   const auto conversation = joined(joined(random_prompt(5, 20), first.tokens), random_prompt(6, 8));
   EXPECT_EQ(run_requests(*engine, {greedy(conversation, 2)})[0].stats.cached_tokens,
-            48);  // 49 stored: the last token never was
+            48);  // 49 stored: the last token's keys are not
 }
 
 TEST_P(EngineTest, without_prefix_caching_computes_everything) {

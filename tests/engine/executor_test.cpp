@@ -1,4 +1,4 @@
-/// Executor: a step buffer is all it needs, and it runs when its results are asked for.
+/// Executor: it runs a step from its buffer alone, when the results are requested.
 #include "engine/executor.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend) {
 }
 std::unique_ptr<Executor> make_executor() { return make_executor(*make_backend("cpu", {.n_threads = 1})); }
 
-/// A step of one sequence in slot 3: `tokens` at the end of kv_len positions.
+/// A step of one sequence in slot 3: `tokens` are the last of its kv_len positions.
 StepInput step_of(const Executor& executor, std::span<const BlockId> blocks, std::vector<TokenId> tokens, std::int32_t kv_len,
                   bool resets) {
   testing::StepSequence sequence;
@@ -59,7 +59,7 @@ TEST(Executor, runs_steps_in_order_when_their_results_are_asked_for) {
   }
   EXPECT_EQ(executor->wait()[0].was_finished, 1) << "the row after the last token is dead";
 
-  // The same tokens, computed from what is known.
+  // The same tokens, computed from known tokens.
   auto prompt = testing::random_prompt(1, 15);
   for (std::size_t i = 0; i < 3; ++i) {
     submit(*executor, step_of(*executor, blocks, prompt, static_cast<std::int32_t>(prompt.size()), true));
@@ -68,7 +68,7 @@ TEST(Executor, runs_steps_in_order_when_their_results_are_asked_for) {
   }
 }
 
-/// What only sampling needs may come when the forward has run: it delays the sampling alone. With graphs and without.
+/// What only sampling needs may come after the forward has run: it delays only the sampling. With and without graphs.
 TEST(Executor, runs_a_forward_while_its_sampling_waits_for_the_host) {
   for (const bool captures : {false, true}) {
     SCOPED_TRACE(captures);
@@ -88,7 +88,7 @@ TEST(Executor, runs_a_forward_while_its_sampling_waits_for_the_host) {
                          : step_of(*executor, blocks, {kLastTokenOfSlot}, 15 + step, false);
       };
       executor->forward(input());
-      device.synchronize();  // the forward runs to its end; nobody has asked for the sampling yet
+      device.synchronize();  // the forward ends; sampling has not been requested yet
       const std::uint64_t n_run = device.n_run();
       EXPECT_EQ(device.n_enqueued(), n_run);
       executor->sample();
@@ -96,7 +96,7 @@ TEST(Executor, runs_a_forward_while_its_sampling_waits_for_the_host) {
       EXPECT_EQ(device.n_enqueued(), n_run + 2) << "the sampling, in one operation or graph, and the readback";
       submit(*reference, input());
       EXPECT_EQ(executor->wait()[0].token, reference->wait()[0].token);
-      const std::uint64_t n_graphs = !captures ? 0 : step == 0 ? 1 : 2;  // a prompt's forward has no graph
+      const std::uint64_t n_graphs = !captures ? 0 : step == 0 ? 1 : 2;  // the forward of a prompt has no graph
       EXPECT_EQ(device.n_replays() - n_replays, n_graphs);
       n_replays = device.n_replays();
     }

@@ -23,7 +23,7 @@ KvCache make_cache(std::vector<CacheGroup> groups, std::int32_t max_rows_in_flig
                   .enable_prefix_caching = caching});
 }
 
-/// Computes a prompt in chunks of 4 and ends; its blocks behind windows are given back on the way.
+/// Computes a prompt in chunks of 4 and ends. Blocks behind windows are given back on the way.
 void compute(KvCache& cache, const std::vector<TokenId>& tokens, std::int64_t step) {
   BlockTable table;
   const auto n = static_cast<std::int32_t>(tokens.size());
@@ -64,7 +64,8 @@ TEST(KvCacheGroups, a_second_request_finds_as_much_as_every_group_still_holds) {
   compute(cache, tokens, 0);
   BlockTable table;
   EXPECT_EQ(cache.find(table, tokens, 39, 2).n_ready, 9) << "nothing is dropped yet";
-  // Another prompt needs 6 blocks of the group with a window: those of positions 0 to 15 go, which were left first.
+  // Another prompt needs 6 blocks of the group with a window: the blocks of positions 0 to 15 are dropped, which were
+  // left first.
   compute(cache, count_up(100, 24), 2);
   EXPECT_EQ(cache.n_cached(0), 16);
   EXPECT_EQ(cache.n_cached(1), 12);
@@ -78,7 +79,7 @@ TEST(KvCacheGroups, a_second_request_finds_as_much_as_every_group_still_holds) {
   EXPECT_EQ(table.groups[1].first_block, 7);
   check_all(cache, {&table});
   cache.release(table, tokens, 36, 5);
-  // Who computes the dropped blocks again gives them back to the tree, where their entries still are.
+  // A sequence that computes dropped blocks again gives them to the tree, which still has their entries.
   compute(cache, other_end, 5);
   BlockTable again;
   EXPECT_EQ(cache.find(again, other_end, 12, 7).n_ready, 3);
@@ -120,7 +121,7 @@ TEST(KvCacheGroups, a_reserve_outlasts_a_cache_that_others_fill) {
   ASSERT_TRUE(cache.reserve(table, 100));
   EXPECT_EQ(table.groups[0].blocks.size(), 25u);
   EXPECT_EQ(table.groups[1].blocks.size(), 4u) << "what it will need is in reserve";
-  cache.begin(sharer, shared, 16, 2);  // holds what the table will leave behind
+  cache.begin(sharer, shared, 16, 2);  // holds blocks that the table will leave behind its window
   const auto strange = count_up(500, 60);
   std::vector<BlockTable> others(3);
   for (BlockTable& other : others) {
@@ -158,8 +159,8 @@ TEST(KvCacheGroups, a_pin_holds_the_window_of_its_end) {
   check_all(cache, {});
 }
 
-/// What the storage would hold: each block of each group the text up to its end. Whatever a sequence's next row sees
-/// must be in blocks that it holds.
+/// The contents that the storage would have: for each block of each group the text up to its end. A sequence must hold
+/// the blocks that its next row sees.
 struct RandomLoad {
   struct Live {
     BlockTable table;
@@ -168,7 +169,7 @@ struct RandomLoad {
     std::int32_t n_committed = 0;
     bool has_reserve = false;
   };
-  static constexpr std::int32_t kMaxRows = 6;  ///< of a step
+  static constexpr std::int32_t kMaxRows = 6;  ///< of one step
 
   RandomLoad(std::uint32_t seed, const std::vector<CacheGroup>& groups, bool caching)
       : rng(seed), groups(groups), cache(make_cache(groups, 2 * kMaxRows, caching)) {
@@ -180,7 +181,7 @@ struct RandomLoad {
     for (std::int32_t i = 0; i < end; ++i) text += std::to_string(live.tokens[static_cast<std::size_t>(i)]) + ",";
     return text;
   }
-  /// Full blocks that the row at n_committed sees, which a step in flight may compute.
+  /// Full blocks that the row at n_committed sees; a step in flight may be computing them.
   void check_window(const Live& live) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const GroupTable& table = live.table.groups[g];

@@ -152,8 +152,8 @@ TEST(KvCache, shortens_private_blocks_only) {
   check_all(cache, {&table});
 }
 
-/// What the storage would hold: who wrote each block last. A shared block must hold exactly the tokens its sharer
-/// believes in.
+/// The contents that the storage would have: the last writer of each block. A shared block must hold exactly the
+/// tokens that each of its sharers expects.
 struct RandomLoad {
   struct Live {
     BlockTable table;

@@ -1,4 +1,4 @@
-/// PlanSketch: what is given out of a step comes back when a sequence leaves it.
+/// PlanSketch: what a sequence took from a step is returned when the sequence is dropped.
 #include "engine/plan_sketch.h"
 
 #include <utility>
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-/// A prompt of 40 tokens in slot `id`, whose rows are scored.
+/// A sequence with a prompt of 40 tokens in slot `id`; its rows are scored.
 Sequence scored_prompt(std::int64_t id) {
   SequenceTask task;
   task.id = SequenceId{id};

@@ -15,7 +15,7 @@ using testing::greedy;
 using testing::joined;
 using testing::random_prompt;
 
-// 750 steps of 16 tokens: whoever cancels the prefill does so long before its end.
+// 750 steps of 16 tokens: a cancellation comes long before the end of the prefill.
 constexpr std::size_t kPrefixLen = 12'000;
 
 /// An engine that computes the prefix "shop" on its own thread, and a thread that waits for it.
@@ -99,7 +99,7 @@ TEST_P(PrefixPrefills, are_taken_over_by_a_request_that_waits_for_them) {
 }
 
 TEST(PrefixService, gives_up_the_pin_of_a_prefix_that_was_removed_while_it_was_computed) {
-  PrefixTree::Node* const node = reinterpret_cast<PrefixTree::Node*>(0x10);  // never looked at
+  PrefixTree::Node* const node = reinterpret_cast<PrefixTree::Node*>(0x10);  // never dereferenced
   std::mutex mutex;
   std::unique_lock lock(mutex);
   PrefixService prefixes(16);
@@ -114,7 +114,7 @@ TEST(PrefixService, gives_up_the_pin_of_a_prefix_that_was_removed_while_it_was_c
   EXPECT_TRUE(prefixes.remove("shop"));
   EXPECT_TRUE(prefixes.take_changes().has_cancelled);
   EXPECT_EQ(prefixes.cancelled(), std::vector{SequenceId{7}});
-  // It was done before the engine saw the removal.
+  // It was ready before the engine saw the removal.
   EXPECT_EQ(prefixes.take_ended(SequenceId{7}), &prefill);
   EXPECT_EQ(prefixes.take_ended(SequenceId{7}), nullptr);
   prefixes.end(prefill, KvCache::Pin{node, 3});
@@ -126,7 +126,7 @@ TEST(PrefixService, gives_up_the_pin_of_a_prefix_that_was_removed_while_it_was_c
 }
 
 TEST(PrefixService, keeps_a_prefix_until_it_is_removed) {
-  PrefixTree::Node* const node = reinterpret_cast<PrefixTree::Node*>(0x10);  // never looked at
+  PrefixTree::Node* const node = reinterpret_cast<PrefixTree::Node*>(0x10);  // never dereferenced
   std::mutex mutex;
   std::unique_lock lock(mutex);
   PrefixService prefixes(16);

@@ -1,4 +1,4 @@
-/// PrefixTree with several layer groups: by example, and against a naive model of single entries over random
+/// PrefixTree with several layer groups: by example, and compared with a naive model of single entries over random
 /// operations.
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,7 @@ Prompt count_up(TokenId first, std::size_t n_blocks) {
   return Prompt(tokens);
 }
 
-/// Inserts all entries of a prompt that the tree lacks, with block number entry + first_block in each group.
+/// Inserts all missing entries of a prompt; an entry has block number index + first_block in each group.
 PrefixTree::Node* insert_all(PrefixTree& tree, const Prompt& prompt, int n_groups, std::int32_t first_block = 0) {
   PrefixTree::Node* node = tree.root();
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(prompt.hashes.size()); ++i)
@@ -130,13 +130,13 @@ TEST(PrefixTreeGroups, forgets_entries_without_blocks_if_every_group_has_a_windo
   tree.check_invariants({});
 }
 
-/// The tree as a flat list: an entry is known by the text of everything before it.
+/// The tree as a flat list: an entry is identified by all the text up to it.
 struct NaiveTree {
   struct Block {
     std::int32_t number = -1;  ///< -1: dropped
     std::multiset<int> users;  ///< sequences
     std::multiset<int> pins;
-    std::tuple<bool, std::uint64_t, std::uint64_t> order;  ///< of dropping, while nobody uses it
+    std::tuple<bool, std::uint64_t, std::uint64_t> order;  ///< for dropping, while nobody uses it
   };
   struct Entry {
     std::vector<Block> blocks;
@@ -151,7 +151,7 @@ struct NaiveTree {
   double life_of_reuse = 0;
   std::size_t n_remembered = 0;
   std::map<std::string, Entry> entries;
-  std::vector<std::pair<std::string, std::uint32_t>> evicted;  ///< the last ones, with their reuses; recalled ones are empty
+  std::vector<std::pair<std::string, std::uint32_t>> evicted;  ///< latest, with reuse counts; empty: recalled
   std::uint64_t clock = 0;
   std::uint64_t serial = 0;
 
@@ -169,7 +169,7 @@ struct NaiveTree {
     const auto next = entries.upper_bound(path + "/");
     return next == entries.end() || next->first.compare(0, path.size() + 1, path + "/") != 0;
   }
-  /// First entry that a row behind n entries needs.
+  /// The first entry that a row after n entries needs.
   std::size_t first_needed(std::size_t g, std::size_t n) const {
     std::size_t first = n;
     const auto row = static_cast<std::int32_t>(n) * kBlockLen;
@@ -179,7 +179,7 @@ struct NaiveTree {
     }
     return first;
   }
-  /// The longest prefix whose entries are there, and in every group the blocks that the next row sees.
+  /// The longest prefix whose entries exist and in which every group has the blocks that the next row sees.
   std::size_t longest(const Path& path, std::int64_t step) const {
     std::size_t n_there = 0;
     while (n_there < path.size() && entries.contains(path[n_there]) && entries.at(path[n_there]).usable_from <= step) ++n_there;
@@ -212,8 +212,8 @@ struct NaiveTree {
     if (evicted.size() > n_remembered) evicted.erase(evicted.begin());
     entries.erase(path);
   }
-  /// Without a group that has all blocks: from this entry up, those at an end that nobody holds and that have no
-  /// block.
+  /// If every group has a window: from this entry upwards, removes entries at an end that have no block and that
+  /// nobody holds.
   void forget_empty(std::string path) {
     while (!has_full_group() && entries.contains(path) && is_leaf(path) && entries.at(path).holders.empty() &&
            std::ranges::all_of(entries.at(path).blocks, [](const Block& block) { return block.number < 0; })) {
@@ -221,8 +221,8 @@ struct NaiveTree {
       path = path.substr(0, path.rfind('/'));
     }
   }
-  /// Forgets `number` of a group if it is one that may go next. Without a window the whole entry goes: its blocks are
-  /// returned.
+  /// Drops block `number` of a group, which must be one that may go next. Without a window the whole entry goes.
+  /// Returns its blocks.
   std::optional<std::set<std::pair<int, std::int32_t>>> evict(std::size_t g, std::int32_t number) {
     auto found = entries.end();
     for (auto at = entries.begin(); at != entries.end(); ++at)
@@ -273,7 +273,7 @@ struct RandomOperations {
     naive.life_of_reuse = 0.7 * static_cast<double>(naive.n_remembered);
   }
 
-  /// A number that nobody uses; numbers are used again, as a pool does.
+  /// A block number that nobody uses; numbers are reused, as in a pool.
   std::optional<BlockId> free_block(std::size_t g) {
     for (std::int32_t i = 0; i < naive.groups[g].n_blocks; ++i) {
       const BlockId block{next_block[g]};
@@ -393,7 +393,7 @@ struct RandomOperations {
     tree.unpin(pin.node);
     if (pin.depth > 0) naive.forget_empty(pin.path[pin.depth - 1]);
   }
-  /// Somebody computed a prompt's blocks again, and gives them where they are dropped.
+  /// A sequence computed a prompt's blocks again and offers them in place of dropped ones.
   void fill_dropped(const Prompt& prompt, const NaiveTree::Path& path, std::int64_t step) {
     const std::size_t n_groups = naive.groups.size();
     const std::size_t first = path.empty() ? 0 : rng() % path.size();

@@ -1,4 +1,4 @@
-/// PrefixTree: by example, and against a naive model of single blocks over random operations.
+/// PrefixTree: by example, and compared with a naive model of single blocks over random operations.
 #include "engine/prefix_tree.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int32_t kBlockLen = 2;
 
-/// Tokens with their hashes, kept alive for a key.
+/// Tokens with their hashes, which a key refers to.
 struct Prompt {
   std::vector<TokenId> tokens;
   std::vector<BlockHash> hashes;
@@ -28,7 +28,7 @@ struct Prompt {
   PrefixKey key(std::size_t n_blocks) const { return {tokens, std::span(hashes).first(n_blocks)}; }
 };
 
-/// Inserts what is missing of a prompt under block numbers from `first_block` on; the reference is kept and returned.
+/// Inserts the missing entries of a prompt with block numbers from `first_block` on. Keeps and returns the reference.
 PrefixTree::Node* insert_all(PrefixTree& tree, const Prompt& prompt, std::int32_t first_block, std::int64_t usable_from = 0) {
   PrefixTree::Match match = tree.match(prompt.key(), PrefixTree::kAnyStep);
   tree.acquire(match.node);
@@ -205,7 +205,7 @@ TEST(PrefixTreeDeathTest, aborts_when_released_more_often_than_acquired) {
   EXPECT_DEATH(tree.release(node), "more often");
 }
 
-/// The tree as a flat list: a block is known by the text of everything before it and by its scope there.
+/// The tree as a flat list: a block is identified by all the text up to it and the scope there.
 struct NaiveTree {
   struct Block {
     std::int32_t number = 0;
@@ -215,7 +215,7 @@ struct NaiveTree {
     std::multiset<int> holders;  ///< sequences (positive) and pins (negative)
   };
   std::map<std::string, Block> blocks;
-  std::vector<std::pair<std::string, std::uint32_t>> evicted;  ///< the last ones, with their reuses; recalled ones are empty
+  std::vector<std::pair<std::string, std::uint32_t>> evicted;  ///< latest, with reuse counts; empty: recalled
   std::uint64_t clock = 0;
 
   static std::vector<std::string> paths(const CacheScope& scope, const std::vector<TokenId>& tokens) {
@@ -239,7 +239,7 @@ struct NaiveTree {
   std::int32_t n_evictable() const {
     return static_cast<std::int32_t>(std::ranges::count_if(blocks, [](const auto& b) { return b.second.holders.empty(); }));
   }
-  /// True if block `number` is one that may go next; it is gone then.
+  /// Returns whether block `number` may be evicted next, and removes it if so.
   bool evict(std::int32_t number, double life_of_reuse, std::size_t n_remembered) {
     const auto claim = [&](const Block& block) {
       return block.age + static_cast<std::uint64_t>(life_of_reuse * std::log2(1.0 + block.n_reuses));
@@ -257,7 +257,7 @@ struct NaiveTree {
     blocks.erase(at_fault);
     return true;
   }
-  /// The reuses that a block begins with: those of its last eviction, if that was lately, and one; no more than its
+  /// The reuse count of a new block: one more than at its last eviction, if that was recent, but not more than its
   /// parent's.
   std::uint32_t recall(const std::string& path, const std::string* parent) {
     std::uint32_t n_reuses = 0;
@@ -279,7 +279,7 @@ struct RunningSequence {
   int id = 0;
 };
 
-/// One random life: sequences that match, insert and end, pins, evictions.
+/// One random run: sequences that match, insert and end, pins, evictions.
 void run_random_operations(std::uint32_t seed, int n_rounds) {
   constexpr std::int32_t kCacheBlocks = 20;
   constexpr double kLife = 0.7;
@@ -299,7 +299,7 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
     const std::vector<std::string> paths = NaiveTree::paths(scope, tokens);
     switch (rng() % 6) {
       case 0:
-      case 1: {  // a sequence begins with what is cached
+      case 1: {  // a sequence begins with the cached blocks
         std::size_t n = 0, n_known = 0;
         while (n < paths.size() && naive.blocks.contains(paths[n]) && naive.blocks[paths[n]].usable_from <= step) ++n;
         while (n_known < paths.size() && naive.blocks.contains(paths[n_known])) ++n_known;
@@ -349,7 +349,7 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
         running.erase(running.begin() + static_cast<std::ptrdiff_t>(which));
         break;
       }
-      case 4: {  // a pin comes or goes
+      case 4: {  // a pin is added or removed
         if (pins.size() < 2) {
           const auto match = tree.match(prompt.key(), PrefixTree::kAnyStep);
           naive.touch(paths, static_cast<std::size_t>(match.n_blocks));
@@ -395,7 +395,7 @@ TEST(PrefixTree, of_a_very_long_chain_is_freed_without_deep_recursion) {
   PrefixTree::Node* pinned = nullptr;
   for (std::size_t i = 0; i < 2000; ++i) {
     node = tree.insert(node, prompt.key(), static_cast<std::int32_t>(i), std::vector{BlockId{static_cast<std::int32_t>(i)}}, 0);
-    tree.pin(node);  // so that each block becomes a node of its own
+    tree.pin(node);  // so that each block gets its own node
     pinned = node;
   }
   EXPECT_EQ(tree.depth(pinned), 2000);

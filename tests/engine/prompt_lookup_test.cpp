@@ -1,4 +1,4 @@
-/// Proposals from a sequence's own tokens, by hand and against a search from the start.
+/// Proposals from a sequence's own tokens: by example, and compared with an exhaustive search.
 #include "engine/prompt_lookup.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ TEST(PromptLookup, carries_a_repetition_on) {
   EXPECT_EQ(propose(same, {5, 5, 5}, 4), (Tokens{5, 5, 5, 5}));
 }
 
-/// The longest match before the end, the newest of these, found by looking at all places.
+/// The longest match before the end, and the newest of several, found by trying all places.
 Tokens searched(const Tokens& tokens, std::size_t min_len, std::size_t max_len, std::size_t n) {
   std::size_t best_len = min_len - 1, best = 0;
   for (std::size_t place = tokens.size() - 1; place >= 1; --place) {
@@ -66,7 +66,7 @@ TEST(PromptLookup, finds_what_a_search_finds_while_tokens_grow) {
   for (int round = 0; round < 60; ++round) {
     const std::int32_t min_len = 1 + static_cast<std::int32_t>(rng() % 3);
     const std::int32_t max_len = min_len + static_cast<std::int32_t>(rng() % 3);
-    // So many different tokens that no chain is longer than what is looked at.
+    // So many different tokens that no chain is longer than the search limit.
     const std::uint32_t n_different = min_len == 1 ? 60 : 12;
     PromptLookup lookup(min_len, max_len);
     Tokens tokens;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int32_t kRunLen = 32;
 
-/// Conversations: each turn repeats the one before and adds to it; all begin with the same run.
+/// Conversations: each turn contains the previous one and adds to it. All begin with the same run.
 Trace conversations(std::uint32_t seed, int n_requests, double gap_s) {
   std::mt19937 rng(seed);
   Trace trace{kRunLen, {}};
@@ -28,7 +28,8 @@ Trace conversations(std::uint32_t seed, int n_requests, double gap_s) {
   return trace;
 }
 
-/// Runs that were computed whole before, and do not hold the last token of the prompt: what a cache without end finds.
+/// Runs that were computed in full before and do not contain the last token of the prompt: the hits of an unbounded
+/// cache.
 std::int64_t ideal_runs(const Trace& trace) {
   std::set<std::int64_t> seen;
   std::int64_t n = 0;
@@ -78,7 +79,7 @@ TEST(Replay, gives_every_request_its_tokens) {
   EXPECT_EQ(report.prompt_tokens, n_prompt);
   EXPECT_GT(report.preemptions, 0) << "the cache was too large to show anything";
   EXPECT_LE(report.most_preemptions, kMaxPreemptions);
-  // Every token is computed once, but for those found, those computed again and the last ones.
+  // Every token is computed once, except those found in the cache, those computed again, and last tokens.
   EXPECT_EQ(report.rows, n_prompt - report.cached_tokens + n_tokens - 300 + report.recomputed_tokens);
 }
 

@@ -1,4 +1,4 @@
-/// Each limit of a request, by the field it names.
+/// Every limit of a request, and the field that its error names.
 #include "engine/request_check.h"
 
 #include <cmath>
@@ -21,7 +21,7 @@ Request valid() {
   return request;
 }
 
-/// The field that is refused after a change, "" if none is.
+/// The refused field after a change; "" if none is refused.
 std::string refused(const std::function<void(Request&)>& change) {
   Request request = valid();
   change(request);

@@ -1,4 +1,4 @@
-/// RunningBlocks: a block is known while a sequence that begins with it runs.
+/// RunningBlocks: a block is known while a sequence that begins with it is running.
 #include "engine/running_blocks.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-/// Sampling orders and results.
+/// Sampling metadata and results.
 #include "engine/sampler.h"
 
 #include <utility>
@@ -78,7 +78,7 @@ TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
   EXPECT_EQ(lists.counts, (std::vector<TokenCount>{{99, 9}, {4, 2}, {2, 1}}));
   EXPECT_EQ(sampling.counts_last_token, 0);
   SequenceEditor::schedule(sequence).tokens.push_back(7);
-  SequenceEditor::schedule(sequence).n_samples_in_flight = 2;  // this order's, and one whose token is not known
+  SequenceEditor::schedule(sequence).n_samples_in_flight = 2;  // this sample's, and one whose token is not known
   count_tokens(sequence);
   lists = {};
   sampling = make_sampling(sequence, 0, lists);

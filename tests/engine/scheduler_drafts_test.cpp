@@ -1,4 +1,4 @@
-/// Drafts in the scheduler: who waits for a token in flight, and who goes on meanwhile.
+/// Drafts in the scheduler: which sequences wait for a token in flight, and which continue meanwhile.
 #include <deque>
 #include <map>
 
@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::int32_t kPromptLen = 12;
 
-/// What stands at a position of a text that goes 1 2 3 1 2 3 ..., or of one that repeats nothing and is the sequence's
-/// own.
+/// The token at a position of a text that repeats 1 2 3 or, if not `repeats`, of a text of the sequence's own without
+/// repetition.
 TokenId token_of(std::int64_t id, bool repeats, std::int32_t position) {
   return repeats ? 1 + position % 3 : 1000 * (1 + static_cast<TokenId>(id)) + position;
 }
 
-/// A sequence whose drafts are proposed and accepted, or one that repeats nothing.
+/// A sequence whose drafts are proposed and accepted, or one without repetition.
 std::unique_ptr<Sequence> sequence_of(std::int64_t id, bool repeats, bool speculates) {
   SequenceTask task;
   task.id = SequenceId{id};
@@ -30,7 +30,7 @@ std::unique_ptr<Sequence> sequence_of(std::int64_t id, bool repeats, bool specul
   return std::make_unique<Sequence>(std::move(task), std::move(prompt));
 }
 
-/// Runs steps as the engine does, one planned ahead; each sequence goes on as its prompt does.
+/// Runs steps as the engine does, planned one ahead. Each sequence continues its prompt's pattern.
 class Steps {
  public:
   explicit Steps(bool drafters_wait_alone)
@@ -41,7 +41,7 @@ class Steps {
 
   void add(std::unique_ptr<Sequence> sequence) { scheduler_.add(std::move(sequence)); }
 
-  /// Plans `n` steps; rows of each sequence in each of them.
+  /// Plans `n` steps. Returns the rows of each sequence in each of them.
   std::vector<std::map<std::int64_t, std::int32_t>> run(int n) {
     std::vector<std::map<std::int64_t, std::int32_t>> rows;
     for (int i = 0; i < n; ++i) {
@@ -63,8 +63,8 @@ class Steps {
     return rows;
   }
 
-  int n_awaited = 0;  ///< plans before which the step in flight was committed
-  int n_ahead = 0;    ///< plans made while a step was in flight
+  int n_awaited = 0;  ///< plans for which the step in flight was committed first
+  int n_ahead = 0;    ///< plans made with a step in flight
 
  private:
   void commit() {

@@ -1,4 +1,4 @@
-/// Scheduler: random loads in tiny caches on a simulated device. Every promise of scheduler.h is looked at after every
+/// Scheduler: random loads in tiny caches on a simulated device. Checks every guarantee of scheduler.h after every
 /// step.
 #include "engine/scheduler.h"
 
@@ -34,8 +34,8 @@ struct LoadOptions {
   std::uint32_t mean_gap = 3;  ///< steps between arrivals
   std::int32_t max_drafts = 0;
   bool drafters_wait_alone = false;
-  std::vector<CacheGroup> groups = {};  ///< none: one of n_blocks, without a window
-  std::int32_t longest = 0;             ///< sequence; 0: what fills n_blocks
+  std::vector<CacheGroup> groups = {};  ///< empty: one of n_blocks, without a window
+  std::int32_t longest = 0;             ///< tokens of the longest sequence; 0: what n_blocks hold
   std::int32_t most_new_tokens = 20;
 };
 
@@ -72,7 +72,7 @@ class RandomLoad {
     if (options.with_pin) pin();
   }
 
-  /// Every sequence that is not cancelled ends with exactly the tokens that it gets alone; nothing is left over.
+  /// Every sequence that is not cancelled ends with exactly the tokens that it gets alone, and nothing is left over.
   void run(int n_sequences, LoadCounts* counts) {
     std::int64_t n_steps = 0;
     while (true) {
@@ -87,13 +87,13 @@ class RandomLoad {
       } else if (is_empty && !awaited) {
         ASSERT_EQ(scheduler_.n_running() + scheduler_.n_waiting(), 0) << "nothing is planned, nothing runs, and sequences wait";
         if (next_id_ == n_sequences) {
-          take();  // what was cancelled since the last step
+          take();  // sequences cancelled since the last step
           break;
         }
       }
       take();
-      // Every step that is not empty computes a row at least, and no row is computed more often than a sequence is
-      // admitted.
+      // Every step that is not empty computes at least one row, and a row is computed at most once for each admission
+      // of its sequence.
       ASSERT_LE(++n_steps,
                 100 + options_.mean_gap * static_cast<std::uint32_t>(n_sequences) * 4 + 2 * (kMaxPreemptions + 1) * n_rows_due_)
           << "it goes on for ever";
@@ -141,7 +141,7 @@ class RandomLoad {
     ++counts->n_cancelled;
   }
 
-  /// Plans a step and looks at it. True if it is empty.
+  /// Plans a step and checks it. Returns true if it is empty.
   bool plan(LoadCounts* counts) {
     std::set<SequenceId> decoding;
     for (const SequenceId id : scheduler_.unfinished()) {
@@ -175,7 +175,7 @@ class RandomLoad {
     return false;
   }
 
-  /// Nobody of a priority is passed by later ones without end, unless it waits for what is being filled.
+  /// Sequences of a priority are not overtaken without limit, unless they wait for a prefix that is being computed.
   void look_for_overtaking(const StepPlan& plan, LoadCounts* counts) {
     for (const SequenceId admitted : plan.admitted) {
       if (scheduler_.find(admitted)->schedule->n_admissions == 1)
@@ -194,7 +194,7 @@ class RandomLoad {
     }
   }
 
-  /// A sequence of the plan is inside the block that the waiting one needs next.
+  /// Whether a sequence of the plan has begun the block that the waiting one needs next.
   bool is_begun(const StepPlan& plan, const Sequence& waiting, std::int32_t n_match, std::size_t index) const {
     const auto end = static_cast<std::int32_t>(index + 1) * kBlockLen;
     if (end > n_match || !options_.caching) return false;
@@ -301,7 +301,7 @@ TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches)
   EXPECT_GT(counts.n_mixed_with_drafts, 100);
 }
 
-/// Layer groups with windows, in caches in which one long sequence just fits, and in some that hold a few.
+/// Layer groups with windows, in caches that just fit one long sequence and in caches that fit several.
 TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_give_back_what_is_behind_a_window) {
   LoadCounts counts;
   const LoadOptions loads[] = {

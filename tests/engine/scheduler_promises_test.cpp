@@ -1,4 +1,4 @@
-/// Scheduler: what it promises to those who wait and to those who run, by example.
+/// Scheduler: what it guarantees to waiting and running sequences, by example.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -72,7 +72,7 @@ TEST(SchedulerPromises, gives_the_long_prompt_what_was_kept_for_others_and_nobod
   KvCache cache(24, kBlockLen, false);
   Scheduler scheduler({.max_num_seqs = 8, .max_num_batched_tokens = 16}, cache);
   scheduler.add(make_sequence(0, prompt_of(60, 1), 4));
-  scheduler.add(make_sequence(1, prompt_of(60, 100), 4));  // has no room beside the first
+  scheduler.add(make_sequence(1, prompt_of(60, 100), 4));  // there is no room beside the first
   for (int step = 0; step < 3; ++step) {
     const StepPlan plan = scheduler.plan();
     ASSERT_EQ(plan.sequences.size(), 1u);
@@ -124,7 +124,7 @@ TEST(SchedulerPromises, admits_when_the_whole_prompt_fits_and_not_when_its_first
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 8}, cache);
   scheduler.add(make_sequence(0, prompt_of(16, 1), 4));   // 5 blocks
   scheduler.add(make_sequence(1, prompt_of(20, 50), 4));  // 6
-  scheduler.add(make_sequence(2, prompt_of(4, 90), 4));   // 2, but it came later
+  scheduler.add(make_sequence(2, prompt_of(4, 90), 4));   // 2, but it arrived later
   for (int step = 0; step < 3; ++step) {
     const StepPlan plan = scheduler.plan();
     EXPECT_EQ(plan.admitted.size(), step == 0 ? 1u : 0u);
@@ -139,7 +139,7 @@ TEST(SchedulerPromises, admits_when_the_whole_prompt_fits_and_not_when_its_first
 TEST(SchedulerPromises, counts_blocks_that_are_shared_once_at_admission) {
   KvCache cache(12, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 8, .max_num_batched_tokens = 64}, cache);
-  for (std::int64_t id = 0; id < 4; ++id) scheduler.add(make_sequence(id, prompt_of(25, 1), 2));  // 6 shared, 1 own each
+  for (std::int64_t id = 0; id < 4; ++id) scheduler.add(make_sequence(id, prompt_of(25, 1), 2));  // 6 shared, 1 own
   scheduler.plan();
   EXPECT_EQ(scheduler.n_deferred(), 3);
   const StepPlan second = scheduler.plan();
@@ -173,7 +173,7 @@ TEST(SchedulerPromises, computes_the_prefix_of_many_cold_requests_once_over_all_
 TEST(SchedulerPromises, computes_a_common_prefix_once_even_by_chunks_that_fill_no_block) {
   KvCache cache(400, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 32, .max_num_batched_tokens = 40, .max_prefill_tokens = 3}, cache);
-  scheduler.add(make_sequence(0, prompt_of(3, 900), 200));  // decodes all the time
+  scheduler.add(make_sequence(0, prompt_of(3, 900), 200));  // decodes in every step
   for (std::int64_t id = 1; id <= 5; ++id) scheduler.add(make_sequence(id, prompt_of(33, 1), 1));
   std::int32_t n_prefill = 0;
   for (int step = 0; step < 60; ++step) {
@@ -238,8 +238,7 @@ TEST(SchedulerPromises, preempts_nobody_for_a_third_time_however_many_come_that_
   bool has_ended = false;
   for (int step = 0; step < 2000 && !has_ended; ++step) {
     const Sequence& low = *scheduler.find(SequenceId{0});
-    const bool is_let_in =
-        low.schedule->n_preemptions < kMaxPreemptions || low.schedule->state == SequenceState::running;  // priority is strict
+    const bool is_let_in = low.schedule->n_preemptions < kMaxPreemptions || low.schedule->state == SequenceState::running;
     if (is_let_in && scheduler.n_running() + scheduler.n_waiting() < 3 && step % 7 == 0) add(next_id++, 0, 20);
     StepPlan next = scheduler.plan();
     scheduler.check_invariants();
@@ -281,7 +280,7 @@ TEST(SchedulerPromises, gives_a_settled_sequence_all_its_blocks_at_once_and_take
   scheduler.commit(in_flight, outcomes);
   EXPECT_EQ(scheduler.find(SequenceId{0})->schedule->table.blocks_of(0).size(), 5u) << "a shorter commit shortened its reserve";
   scheduler.check_invariants();
-  // The other outgrows what is left: it goes itself, though it is earlier in order.
+  // The other sequence needs more than is left. It is preempted itself, although it is earlier in the order.
   int n_preempted = 0;
   for (int step = 0; step < 30 && n_preempted == 0; ++step) {
     in_flight = scheduler.plan();
@@ -314,7 +313,7 @@ TEST(SchedulerPromises, admits_those_who_share_with_running_ones_together_but_ke
     const StepPlan plan = scheduler.plan();
     for (const SequenceId id : plan.admitted) order.push_back(id.value);
     auto outcomes = give(plan, 7);
-    for (std::size_t i = 0; i < outcomes.size(); ++i)  // one a step ends, so that there is always a sharer that runs
+    for (std::size_t i = 0; i < outcomes.size(); ++i)  // one ends in each step, so a sharer always runs
       if (i == 0 && !outcomes[i].tokens.empty())
         outcomes[i].finished = FinishReason::length;
       else

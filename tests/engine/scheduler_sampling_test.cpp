@@ -1,4 +1,4 @@
-/// What sampling asks of the scheduler: rows of prompts that are scored, and lists that a step carries.
+/// Sampling in the scheduler: prompt rows that are scored, and the lists of a step.
 #include <memory>
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::unique_ptr<Sequence> scored_sequence(std::int64_t id, std::int32_t prompt_l
   return std::make_unique<Sequence>(std::move(task), std::move(prompt));
 }
 
-/// Plans a step, marks its scores as enqueued as the engine does, and gives the rows of each sequence.
+/// Plans a step, marks its scores as enqueued as the engine does, and returns the rows of each sequence.
 std::vector<std::int32_t> plan_rows(Scheduler& scheduler, std::int32_t& n_scores) {
   const StepPlan plan = scheduler.plan();
   std::vector<std::int32_t> rows;
@@ -52,7 +52,7 @@ TEST(SchedulerSampling, a_step_takes_as_many_as_its_limit_for_all_sequences) {
   EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{10}));
   EXPECT_EQ(n_scores, 10);
   EXPECT_EQ(plan_rows(scheduler, n_scores), (std::vector<std::int32_t>{10}));
-  // Four scores of sequence 0 are left, whose last row scores nothing; 1 takes the other six, and 2 needs none.
+  // Sequence 0 has four scores left; its last row scores nothing. 1 takes the other six, and 2 needs none.
   const std::vector<std::int32_t> third = plan_rows(scheduler, n_scores);
   ASSERT_EQ(third.size(), 3u);
   EXPECT_EQ(third[0], 5);
@@ -93,7 +93,7 @@ TEST(SchedulerSampling, a_sequence_waits_while_a_step_could_not_carry_its_lists)
 
 TEST(SchedulerSampling, sequences_wait_while_a_step_could_not_list_their_blocks) {
   KvCache cache(100, 16, true);
-  // Each may come to 8 + 5 - 1 positions, so to one block; 4 sequences fit the slots, 2 the step.
+  // Each sequence may reach 8 + 5 - 1 positions, so one block; 4 sequences fit the slots, 2 the step.
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_block_entries = 2}, cache);
   for (std::int64_t id = 0; id < 4; ++id) scheduler.add(scored_sequence(id, 8, -1, static_cast<TokenId>(100 * id)));
   std::int32_t n_scores = 0;

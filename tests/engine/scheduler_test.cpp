@@ -1,4 +1,4 @@
-/// Scheduler: by example. What it promises: scheduler_promises_test.cpp; under random loads: scheduler_load_test.cpp.
+/// Scheduler, by example. Its guarantees: scheduler_promises_test.cpp; random loads: scheduler_load_test.cpp.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -164,7 +164,7 @@ TEST(Scheduler, gives_nobody_the_place_of_a_preempted_sequence_whose_token_is_no
     in_flight = std::move(next);
     next = scheduler.plan();
   }
-  scheduler.finish(SequenceId{0}, FinishReason::abort);  // room enough
+  scheduler.finish(SequenceId{0}, FinishReason::abort);  // there is enough room
   EXPECT_TRUE(scheduler.plan().is_empty());
   scheduler.commit(in_flight, give(in_flight, 7));
   const StepPlan again = scheduler.plan();
@@ -204,7 +204,7 @@ TEST(Scheduler, ends_a_fill_when_its_last_row_is_committed) {
   scheduler.commit(second, give(second, 0));
   EXPECT_EQ(scheduler.take_finished().size(), 1u);
   EXPECT_EQ(cache.n_cached(), 2);
-  scheduler.add(make_sequence(1, prompt_of(8, 1), 0));  // all there: ends without a row
+  scheduler.add(make_sequence(1, prompt_of(8, 1), 0));  // entirely cached: ends without a row
   EXPECT_TRUE(scheduler.plan().is_empty());
   EXPECT_EQ(scheduler.take_finished().size(), 1u);
   scheduler.check_invariants();

@@ -1,4 +1,4 @@
-/// Sequence: who may change its parts, and what its events tell of it.
+/// Sequence: who may change its parts, and what its events report.
 #include "engine/sequence.h"
 
 #include <type_traits>
@@ -20,7 +20,7 @@ constexpr bool is_read_only = !has_open_write<Part> && !std::is_move_assignable_
                               std::is_const_v<std::remove_reference_t<decltype(*std::declval<Part&>())>> &&
                               std::is_const_v<std::remove_pointer_t<decltype(std::declval<Part&>().operator->())>>;
 
-/// A part that anyone may change: what the test below must tell apart.
+/// A part that all code may change; the test below must detect it.
 struct OpenPart {
   int& write();
 };

@@ -1,4 +1,4 @@
-/// When drafting pays: pauses, probabilities, and what rows cost.
+/// When drafting pays: pauses, probabilities, and the cost of rows.
 #include "engine/speculation.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(RowCost, allows_all_drafts_where_rows_cost_nothing) {
 
 TEST(RowCost, asks_for_what_a_row_costs) {
   RowCost cost;
-  for (int i = 0; i < 100; ++i) {  // half of a step of 32 rows is for its rows
+  for (int i = 0; i < 100; ++i) {  // half of the time of a step with 32 rows is for its rows
     const int n_rows = 32 + i % 17;
     cost.observe(32, n_rows, 0.010 + 0.010 / 32 * n_rows);
   }

@@ -1,4 +1,4 @@
-/// Watchdog: stuck only while a step lasts too long, and what it tells.
+/// Watchdog: the engine is stuck only while a step takes too long, and the log says what it does.
 #include "engine/watchdog.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-/// Waits until it is so; a test that hangs here fails by its time limit.
+/// Waits until the condition holds. If it never does, the test's time limit ends the test.
 template <class Claim>
 void wait_until(const Claim& claim) {
   while (!claim()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
