@@ -1,4 +1,4 @@
-/// The attention benchmark on shapes small enough for a test: what it counts, not how fast it is.
+/// The attention benchmark on shapes small enough for a test: its counts, not its times.
 #include "apps/bench/attention_bench.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(AttentionBench, knows_what_each_line_of_the_tables_has_to_reach) {
   EXPECT_DOUBLE_EQ(*attention_goal_us(cases[10], 0, 24), 1.15 * 24 + 3);
   EXPECT_DOUBLE_EQ(attention_references(cases[10])->best_peer_us(), 32.1);
   EXPECT_DOUBLE_EQ(*attention_goal_us(cases[18], 0, 1.4), 7);
-  // 128 requests behind 32768 tokens are bound by products: 4 * 32 * 128 * 128 * (32768 + 512) flops at 600 TFLOP/s.
+  // 128 requests behind 32768 tokens are limited by matmuls: 4 * 32 * 128 * 128 * (32768 + 512) flops at 600 TFLOP/s.
   EXPECT_DOUBLE_EQ(*attention_goal_us(cases.back(), 0, 88.7), 1.25 * (4.0 * 32 * 128 * 128 * (32768 + 512) / 600e6) + 4);
   EXPECT_FALSE(attention_goal_us({"free", 32, 8, 128, 8, 512, 128}, 1, 1));
 }

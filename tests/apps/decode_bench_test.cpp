@@ -1,5 +1,5 @@
-/// The decode benchmark on a model small enough for a test: what each arm reads and what is counted, not how fast it
-/// is; and the shapes of bench/shapes.
+/// The decode benchmark on a model small enough for a test: what each arm reads and its counts, not its times. Also
+/// the shapes of bench/shapes.
 #include "apps/bench/decode_bench.h"
 
 #include <filesystem>
@@ -53,7 +53,7 @@ TEST_F(DecodeBench, counts_what_each_arm_reads) {
     EXPECT_GT(run.median(), 0);
     EXPECT_GE(run.step_ms, run.host_ms);
   }
-  // Five steps are timed; in the first of them a context is 512 shared tokens, one of its own and one generated.
+  // Five steps are timed. In the first of them a context has 512 shared tokens, one of its own and one generated.
   std::int64_t own = 0;
   for (int step = 0; step < 5; ++step) own += 2 + step;
   const std::int64_t each = (5 * 512 + own) * kTokenBytes;

@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-/// A program with the model flags, parsed from words.
+/// A program with the model flags, after parsing `words`.
 struct Parsed {
   ModelFlags options;
   CLI::App app{"test"};
@@ -39,7 +39,7 @@ TEST(Options, sizes_take_k_m_and_g) {
   }
 }
 
-/// What the parser says of words that it refuses.
+/// The parser's error for words that it refuses.
 std::string refusal(std::vector<std::string> words) {
   try {
     Parsed{std::move(words)};

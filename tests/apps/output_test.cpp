@@ -1,4 +1,4 @@
-/// Results on standard output, and what becomes of them on a full disk (apps/output.h).
+/// Results on standard output, and errors on a full disk (apps/output.h).
 #include "apps/output.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-/// Standard output goes to `path` as long as this lives.
+/// Redirects standard output to `path` during its lifetime.
 class OutputTo {
  public:
   explicit OutputTo(const char* path) : before_(::dup(STDOUT_FILENO)) {

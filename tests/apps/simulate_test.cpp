@@ -1,4 +1,4 @@
-/// `baton simulate` from its words to its numbers, and the real trace of BATON_TEST_DATA.
+/// `baton simulate` from its command line to its numbers, and the real trace of BATON_TEST_DATA.
 #include "apps/simulate.h"
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ class Simulate : public ::testing::Test {
   }
   ~Simulate() override { fs::remove_all(folder_); }
 
-  /// The exit code of `baton simulate TRACE --json ... WORDS`; -1 where the words are not understood.
+  /// The exit code of `baton simulate TRACE --json ... WORDS`; -1 if the words cannot be parsed.
   int run(const std::string& trace, std::vector<std::string> words) {
     EXPECT_TRUE(write_file(folder_ / "trace", trace));
     CLI::App app;
@@ -92,7 +92,7 @@ TEST_F(Simulate, says_in_a_sentence_what_is_wrong) {
   EXPECT_EQ(run(kTwoTurns, {"--step-ms", "0"}), -1);
 }
 
-/// The text of a .zst file; empty where there is no such file or no program zstd.
+/// The text of a .zst file; empty without this file or without the program zstd.
 std::string decompressed(const std::string& file) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(("zstd -dqc '" + file + "' 2>/dev/null").c_str(), "r"), ::pclose);
   std::string text;

@@ -1,4 +1,4 @@
-/// What `baton bench stream` accepts as a stream, and what it finds wrong (apps/bench/stream_check.h).
+/// The streams that `baton bench stream` accepts, and the faults that it finds (apps/bench/stream_check.h).
 #include "apps/bench/stream_check.h"
 
 #include <string>
@@ -31,7 +31,7 @@ const std::string kStop = frame(R"("choices":[{"index":0,"delta":{},"finish_reas
 std::string usage(int n_tokens) { return frame(fmt::format(R"("choices":[],"usage":{{"completion_tokens":{}}})", n_tokens)); }
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
-/// An answer of these events, each in a chunk of its own.
+/// An answer of these events, each in its own chunk.
 std::string answer(const std::vector<std::string>& events) {
   std::string bytes(kHead);
   for (const std::string& event : events) bytes += chunk(event);

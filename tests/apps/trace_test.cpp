@@ -1,4 +1,4 @@
-/// Traces as files have them.
+/// Parsing of trace files.
 #include "apps/trace.h"
 
 #include <string>

@@ -23,7 +23,7 @@ TEST(DType, bf16_keeps_nan_and_infinity) {
   EXPECT_EQ(static_cast<float>(BFloat16(std::numeric_limits<float>::max())), std::numeric_limits<float>::infinity());
 }
 
-/// Every finite non-negative number of f8_e4m3 by the definition, in the order of its codes.
+/// Every finite non-negative value of f8_e4m3 by the definition, in the order of its codes.
 std::vector<double> e4m3_numbers() {
   std::vector<double> numbers;
   for (int code = 0; code < 0x7f; ++code) {
@@ -34,7 +34,7 @@ std::vector<double> e4m3_numbers() {
   return numbers;
 }
 
-/// The nearest number by search; an even code on a tie, the largest beyond it.
+/// The nearest value, found by search; the even code on a tie, the largest value beyond it.
 int nearest_e4m3(const std::vector<double>& numbers, double magnitude) {
   int best = 0;
   for (int code = 1; code < 0x7f; ++code) {

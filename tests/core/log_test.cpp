@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-/// What `write_lines` puts on standard error while the level is `level`.
+/// What `write_lines` writes to standard error at this `level`.
 template <class WriteLines>
 std::string logged_at(log::Level level, const WriteLines& write_lines) {
   log::set_level(level);

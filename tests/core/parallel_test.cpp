@@ -34,7 +34,7 @@ TEST(Parallel, a_loop_sees_what_the_one_before_wrote) {
   const Parallel parallel(4);
   std::vector<std::int64_t> values(64, 0);
   for (int loop = 1; loop <= 20000; ++loop) {
-    // Each element is written by another part, and so mostly by another thread, than in the loop before.
+    // Each element is written by another part than in the loop before, and so usually by another thread.
     parallel.for_parts(8, [&](std::int64_t part, int) {
       for (std::size_t i = 0; i < 8; ++i) values[static_cast<std::size_t>((part + loop) % 8) * 8 + i]++;
     });
@@ -47,8 +47,7 @@ TEST(Parallel, a_thread_that_is_held_up_leaves_its_parts_to_the_others) {
   std::atomic<bool> is_held = true;
   std::vector<int> thread_of(100, -1);
   std::atomic<int> n_done = 0;
-  // The part that thread 1 (or 0) has ends only when all others are done, so both halves must have been run by the
-  // other one.
+  // The part of thread 1 (or 0) ends only when all others are done, so the other thread must have run both halves.
   parallel.for_parts(100, [&](std::int64_t part, int thread) {
     thread_of[static_cast<std::size_t>(part)] = thread;
     if (is_held.exchange(false))

@@ -33,7 +33,7 @@ baton::AttentionPlanOptions any_options(FuzzedDataProvider& input) {
   baton::AttentionPlanOptions options;
   options.relay = input.ConsumeIntegralInRange(0, 3) != 0;
   options.batch_invariant = input.ConsumeBool();
-  if (input.ConsumeBool()) {  // any shared position pays
+  if (input.ConsumeBool()) {  // sharing always pays
     options.costs.partial_bytes_per_us = 1e12;
     options.costs.item_us = 0;
   }
@@ -50,7 +50,7 @@ baton::AttentionPlanOptions any_options(FuzzedDataProvider& input) {
   return options;
 }
 
-/// Sequences behind prefixes that branch; none shares a block into which it writes.
+/// Sequences with prefixes that branch. No sequence shares a block that it writes to.
 baton::testing::Batch any_batch(FuzzedDataProvider& input, std::int32_t block_len) {
   baton::testing::Batch batch;
   std::vector<std::vector<BlockId>> prefixes{{}};
@@ -72,7 +72,7 @@ baton::testing::Batch any_batch(FuzzedDataProvider& input, std::int32_t block_le
   return batch;
 }
 
-/// Lets sequences give back blocks behind their window.
+/// Makes sequences give back blocks behind their window.
 void give_back(std::mt19937& random, const baton::AttentionShape& shape, baton::testing::Batch& batch) {
   if (shape.window == 0) return;
   for (baton::SequenceRows& sequence : batch.sequences) {
@@ -100,8 +100,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   };
   const baton::AttentionPlan plan = check_plan();
   if (!has_little_room || plan.n_partials == 0) return 0;
-  // With less room than the plan took there is another plan, which fits unless even one without sharing and cuts does
-  // not.
+  // With less room than this plan needed, the planner must find one that fits, unless even a plan without sharing and
+  // cuts does not.
   options.max_partials = plan.n_partials - 1;
   check_plan();
   return 0;

@@ -1,5 +1,5 @@
-/// Fuzzes what a stranger's connection reaches: bytes, cut into pieces, through the HTTP parser, and what comes out of
-/// it through the validation of requests. The first byte is the size of a piece.
+/// Fuzzes the code that a connection reaches: bytes, cut into pieces, go through the HTTP parser, and its requests
+/// through their validation. The first byte is the size of a piece.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace {
 
-/// Reads one request from the front of `bytes`; how many were not taken, nullopt when it is not whole or was refused.
+/// Reads one request from the front of `bytes`. Returns the number of unread bytes; nullopt if it is incomplete or
+/// refused.
 std::optional<baton::HttpRequest> read_request(std::string_view bytes, std::size_t piece, const baton::HttpLimits& limits) {
   baton::HttpParser parser(limits);
   std::string input;

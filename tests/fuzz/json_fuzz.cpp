@@ -1,5 +1,4 @@
-/// Fuzzes the JSON reader: any bytes give a value or an error, and what is printed of a value reads back as the same
-/// value.
+/// Fuzzes the JSON reader: any bytes give a value or an error, and a printed value reads back as the same value.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

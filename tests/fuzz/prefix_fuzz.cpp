@@ -1,5 +1,5 @@
-/// Fuzzes what a prefix is read from: bodies of /v1/prefixes and the files of --prefix and --prefix-folder. Any bytes
-/// give an error in words, or a definition that holds exactly one kind of content, a name and a lifetime within the
+/// Fuzzes the sources of prefixes: bodies of /v1/prefixes and the files of --prefix and --prefix-folder. Any bytes
+/// give an error message, or a definition that has exactly one kind of content, and a name and a lifetime within the
 /// limits.
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ void check_error(const baton::Result<T>& result) {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  baton::log::set_level(baton::log::Level::error);  // ignored fields are told one by one
+  baton::log::set_level(baton::log::Level::error);  // ignored fields are logged one by one
   return 0;
 }
 

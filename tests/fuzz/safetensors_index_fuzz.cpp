@@ -1,6 +1,5 @@
-/// Fuzzes checkpoints in several files: any bytes as model.safetensors.index.json and as two shards give an error in
-/// words, or tensors that lie in these shards. The input is the index, then the shards, each behind the bytes
-/// "\n--\n".
+/// Fuzzes checkpoints of several files: any bytes as model.safetensors.index.json and as two shards give an error
+/// message, or tensors inside these shards. The input is the index, then the shards, each after the bytes "\n--\n".
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +28,7 @@ std::string one_tensor(const std::string& name) {
   return file + header + "abcd";
 }
 
-/// The model's folder, and beside it a file that no index may reach. Both last as long as the process.
+/// The model's folder, and beside it a file that no index may reach. Both exist until the process ends.
 class ModelFolder {
  public:
   ModelFolder() {
@@ -73,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       continue;
     }
     const std::span bytes(tensor->data, tensor->size_bytes());
-    const std::vector<std::byte> copy(bytes.begin(), bytes.end());  // reads them: the sanitizer sees one outside of the file
+    const std::vector<std::byte> copy(bytes.begin(), bytes.end());  // a read outside the file fails
     baton::check(std::ranges::equal(copy, bytes), "a tensor changes while it is read");
     baton::check(checkpoint->load(name, tensor->shape).has_value(), "a tensor has another shape than its own");
   }

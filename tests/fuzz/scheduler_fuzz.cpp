@@ -1,6 +1,6 @@
 /// Fuzzes the scheduler: any sequence of commands (arrivals, cancellations, plans, commits) keeps the invariants, and
-/// every sequence that is not cancelled ends with the tokens that it gets alone. The simulated device sees reads of
-/// foreign blocks.
+/// every sequence that is not cancelled ends with the tokens that it gets alone. The simulated device detects reads of
+/// other sequences' blocks.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +66,7 @@ class Load {
     return options;
   }
 
-  /// One layer group without a window, and perhaps one with.
+  /// One layer group without a window, and possibly one with a window.
   static std::vector<baton::CacheGroup> any_groups(FuzzedDataProvider& input, std::int32_t n_blocks, std::int32_t n_rows) {
     std::vector<baton::CacheGroup> groups{{.n_blocks = n_blocks}};
     if (!input.ConsumeBool()) return groups;
@@ -160,7 +160,7 @@ class Load {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  GTEST_FLAG_SET(break_on_failure, true);  // the device's expectations end the program
+  GTEST_FLAG_SET(break_on_failure, true);  // a failed expectation of the device ends the program
   return 0;
 }
 

@@ -1,4 +1,4 @@
-/// Listing a folder, and being told of changes (io/folder_watch.h).
+/// Listing a folder and waiting for its changes (io/folder_watch.h).
 #include "io/folder_watch.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLong{20'000};  // never waited for
+constexpr milliseconds kLong{20'000};  // longer than any wait lasts
 
 class FolderWatchTest : public ::testing::Test {
  protected:
@@ -33,7 +33,7 @@ class FolderWatchTest : public ::testing::Test {
     for (const FolderFile& file : *files) all += file.name + " ";
     return all;
   }
-  /// Waits until what is waited for holds; an event may tell of less.
+  /// Waits until the condition holds; an event may come too early.
   template <class Holds>
   static bool waits_until(FolderWatch& watch, Holds holds) {
     const auto begin = std::chrono::steady_clock::now();
@@ -119,7 +119,7 @@ TEST_F(FolderWatchTest, follows_a_folder_that_is_replaced_or_comes_back) {
   EXPECT_TRUE(waits_until(watch, [&] { return !watch.is_told(); }));
   EXPECT_EQ(list_files(watched()).error().code, ErrorCode::not_found);
   fs::create_directory(watched());
-  watch.wait(kLong);  // finds it, and says so at once
+  watch.wait(kLong);  // notices the change and returns at once
   EXPECT_TRUE(watch.is_told());
 }
 

@@ -19,7 +19,7 @@ class HttpClient : public testing::Test {
  protected:
   void SetUp() override {
     std::filesystem::create_directories(folder_);
-    // proxies of the machine are not for loopback
+    // the machine's proxies must not be used for loopback
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }

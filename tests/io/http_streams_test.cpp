@@ -24,7 +24,7 @@ TEST(ServerSentEvents, finds_data_lines_whatever_the_cuts) {
   }
 }
 
-/// Answers `n` connections with their request's body, chunked.
+/// Answers `n` connections with the body of their request, chunked.
 class EchoServer {
  public:
   explicit EchoServer(int n) {

@@ -1,4 +1,4 @@
-/// Finding models: folders, the cache's layout, and downloads from a server on loopback.
+/// Finding models: folders, the layout of the cache, and downloads from a server on loopback.
 #include "io/hub.h"
 
 #include <algorithm>
@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
 
-/// What a hub serves of the model org/tiny.
+/// The files that the test hub serves for the model org/tiny.
 class FakeHub {
  public:
   std::map<std::string, std::string> files;
-  std::string token;                          ///< asked for if not empty
+  std::string token;                          ///< required if not empty
   std::size_t cut_after = std::string::npos;  ///< of the first reply with a body of weights
   bool ignores_range = false;
 
@@ -40,7 +40,7 @@ class FakeHub {
     const std::string name = request.target.substr(is_storage ? 9 : prefix.size());
     if (!files.contains(name)) return {.status = 404};
     const std::string& bytes = files[name];
-    if (name.ends_with(".safetensors") && !is_storage)  // as for large files: somewhere else, described here
+    if (name.ends_with(".safetensors") && !is_storage)  // as for large files: stored on another server
       return {.status = 302,
               .headers = "Location: /storage/" + name + "\r\nX-Linked-Etag: \"etag-" + name +
                          "\"\r\nX-Linked-Size: " + std::to_string(bytes.size()) + "\r\n"};
@@ -66,7 +66,7 @@ class Hub : public testing::Test {
     for (std::size_t i = 0; i < 300'000; ++i) weights_ += static_cast<char>(i * 31 >> 3);
     hub_.files = {
         {"config.json", "{\"a\":1}"}, {"tokenizer.json", "{}"}, {"model.safetensors", weights_}, {"README.md", "not wanted"}};
-    // proxies of the machine are not for loopback
+    // the machine's proxies must not be used for loopback
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
   }
   void TearDown() override { fs::remove_all(folder_); }

@@ -1,4 +1,4 @@
-/// The language of templates: small templates against what Jinja2 makes of them.
+/// The template language: small templates compared with Jinja2.
 #include <filesystem>
 #include <string>
 
@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-/// expressions.json holds the text, or the error, of Jinja2 for each template (tools/make_goldens.py). An error
-/// has to be an error here too, and those of Python's types say the same in the same words.
+/// expressions.json has Jinja2's text or error for each template (tools/make_goldens.py). An error must be an error
+/// here too; errors of Python's types must have the same text.
 TEST(Jinja, equals_jinja2_on_expressions_statements_and_errors) {
   const auto path = test::source_folder() / "tests/goldens/chat_templates/expressions.json";
   const json::Value file = json::parse_file(path).value();

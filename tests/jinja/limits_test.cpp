@@ -1,5 +1,4 @@
-/// What stops a template that would not stop: limits of memory, output, work, iterations and depth, each named in the
-/// error.
+/// Limits that stop endless templates: memory, output, work, iterations and depth. Each error names its limit.
 #include <string>
 
 #include <gtest/gtest.h>

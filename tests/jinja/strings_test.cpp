@@ -1,4 +1,4 @@
-/// Python's str on UTF-8: what the goldens of whole templates do not reach.
+/// Python's str on UTF-8: cases that the goldens of whole templates do not cover.
 #include "jinja/strings.h"
 
 #include <gtest/gtest.h>

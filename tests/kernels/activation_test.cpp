@@ -1,4 +1,4 @@
-/// Activations of feed-forward blocks against their formulas in float64, on every backend.
+/// Activations of feed-forward blocks compared with their formulas in float64, on every backend.
 #include <cmath>
 #include <random>
 #include <utility>
@@ -45,7 +45,7 @@ TEST(Gelu, equals_the_formula_from_one_end_to_the_other) {
   }
 }
 
-// Each number by itself, so that small results are not lost beside large ones.
+// Each element is compared by itself, so that errors of small results are visible beside large ones.
 TEST(Gelu, is_near_the_formula_in_both_tails) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);

@@ -1,6 +1,6 @@
-/// What must not change a single bit of attention: a second run, blocks of the grid and threads, block numbers, how
-/// states are merged, a graph, what other sequences do; what may change it within the tolerance; and the plans of
-/// plan_attention, relayed and not, against the reference and each other.
+/// Properties of attention. These must not change a bit: a second run, the number of blocks of the grid and of
+/// threads, block numbers, the way of merging, a captured graph, other sequences. Others may change it within the
+/// tolerance. Plans of plan_attention, with and without relay, are compared with the reference and with each other.
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Branch = AttentionCase::Branch;
 
-/// A node of three chunks and a part for sequences that go on differently, one of them a prefill.
+/// A node of three chunks and a part, for sequences that diverge after it; one of them is a prefill.
 const std::vector<Branch> kShared = {{-1, 0, 1100, 1},   {0, 768, 770, 1},  {0, 1024, 1030, 1},
                                      {2, 1024, 1400, 3}, {0, 768, 1290, 1}, {-1, 0, 515, 40}};
 
@@ -91,7 +91,7 @@ TEST(AttentionInvariance, a_large_batch_runs_again_and_again_with_the_same_bits)
       ASSERT_TRUE(graph) << graph.error().message;
       for (int i = 0; i < (on.is_cuda() ? 100 : 1); ++i) {
         memory->poison_outputs();
-        for (int j = 0; j < (on.is_cuda() ? 10 : 1); ++j) (*graph)->replay();  // without a wait between
+        for (int j = 0; j < (on.is_cuda() ? 10 : 1); ++j) (*graph)->replay();  // without waiting between them
         ASSERT_TRUE(same_bits(memory->outputs(), expected)) << name_of(on, problem.input.shape) << ", run " << i;
       }
     }
@@ -112,7 +112,7 @@ TEST(AttentionInvariance, any_number_of_workers_gives_the_same_bits) {
   });
 }
 
-/// Steps of the same five rows that share, diverge and end differently.
+/// Steps with the same five rows and different sharing and lengths.
 std::vector<AttentionCase> changing_steps(const CaseShape& shape) {
   const std::vector<std::vector<Branch>> steps = {
       {{-1, 0, 300, 1}, {0, 256, 259, 1}, {0, 256, 270, 1}, {0, 256, 400, 1}, {-1, 0, 5, 1}},
@@ -132,7 +132,7 @@ TEST(AttentionInvariance, a_recording_serves_other_lengths_groups_and_trees) {
     for (const auto& [merge, dealt] : {std::pair{true, false}, {true, true}, {false, true}})
       for (const TestBackend& on : test_backends()) {
         auto cases = changing_steps({.kv_dtype = dtype});
-        // One storage holds the blocks of every step, each full of numbers.
+        // One storage holds the blocks of all steps, each with all elements set.
         int n_blocks = 0;
         for (const AttentionCase& made : cases) n_blocks = std::max(n_blocks, made.n_blocks);
         AttentionCase whole({.kv_dtype = dtype}, {{-1, 0, 16 * n_blocks, 5}}, 1);
@@ -262,7 +262,7 @@ TEST(AttentionInvariance, plans_of_the_planner_equal_the_reference) {
 TEST(AttentionInvariance, members_of_a_group_may_come_in_any_order) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 12; ++i) {
-    const auto branches = random_branches(random, i % 5, 4 + 2 * i, 4);  // sharers stand among others
+    const auto branches = random_branches(random, i % 5, 4 + 2 * i, 4);  // sharers need not be neighbours
     for (const DType dtype : storage_dtypes()) {
       AttentionCase input({.n_heads = 4, .n_kv_heads = 1, .kv_dtype = dtype}, branches, static_cast<std::uint64_t>(i));
       input.order_depth_first();
@@ -279,8 +279,7 @@ TEST(AttentionInvariance, members_of_a_group_may_come_in_any_order) {
   }
 }
 
-/// for_each_path over the backends whose attention can be asked to give the same bits in any batch; who cannot says
-/// so.
+/// for_each_path over the backends that support batch-invariant attention; logs the others.
 template <class Body>
 void for_each_invariant_path(const CaseShape& shape, const Body& body) {
   for_each_path(shape, kShared, [&](AttentionProblem& problem, AttentionMemory&, const TestBackend& on) {
@@ -299,7 +298,7 @@ void for_each_invariant_path(const CaseShape& shape, const Body& body) {
 TEST(AttentionBatchInvariance, cuts_at_every_chunk_give_the_bits_of_whole_leaves) {
   for_each_invariant_path({}, [](AttentionProblem& problem, AttentionMemory& memory) {
     const auto expected = memory.run(leaves(problem));
-    // Every item is one chunk; the chunks of the shared node serve all rows, or any row tiles.
+    // Every item is one chunk. The chunks of the shared node are read for all rows, or for any row tiles.
     for (const int max_tile : {1, 2, 40}) {
       AttentionPlan cut;
       cut.rows = problem.input.rows;
@@ -348,7 +347,7 @@ TEST(AttentionBatchInvariance, its_plans_give_the_same_bits_with_relay_without_a
       ASSERT_FALSE(relayed_plan.stats.nodes.empty());
       const auto relayed = memory.run(relayed_plan);
       ASSERT_TRUE(same_bits(relayed, memory.run(plan_attention(sequences, shape, plan_options(false, true)))));
-      // Each sequence planned by itself, its rows moved to their place in the batch.
+      // Each sequence planned by itself; its rows are moved to their place in the batch.
       const std::size_t row_size = problem.row_size();
       for (std::size_t s = 0; s < sequences.size(); ++s) {
         AttentionPlan alone = plan_attention(std::span(&sequences[s], 1), shape, plan_options(true, true));

@@ -1,5 +1,5 @@
-/// The fold of partial states against the formula in double precision, and its edges: empty runs, rows without inputs,
-/// NaN; on every backend.
+/// Merging of partial states on every backend compared with the formula in double precision. Edge cases: empty runs,
+/// rows without inputs, NaN.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,8 +25,8 @@ struct Parts {
   std::vector<std::int32_t> offsets{0}, inputs;
 };
 
-/// Rows with the given numbers of states, whose inputs are scattered. Maxima are N(0, spread); a share of the states
-/// is empty, with NaN as o.
+/// Rows with the given numbers of states, whose inputs are scattered. Maxima are N(0, spread). Some states are empty,
+/// with NaN as o.
 Parts random_parts(const std::vector<int>& states_of_row, float spread, double empty_share, std::uint64_t seed,
                    int head_dim = 80) {
   Parts parts;
@@ -57,7 +57,7 @@ Buffer upload(Backend& backend, const std::vector<T>& numbers) {
   return std::move(*buffer);
 }
 
-/// Merges on a backend, over outputs that are `before`; gives them as f32.
+/// Merges on a backend, with outputs initialised to `before`. Returns them as f32.
 template <class T = float>
 std::vector<float> run_merge(Backend& backend, const Parts& parts, float before = std::nanf("")) {
   const auto n_rows = static_cast<std::int64_t>(parts.offsets.size()) - 1;
@@ -88,7 +88,7 @@ std::vector<float> run_merge(Backend& backend, const Parts& parts, float before 
   return result;
 }
 
-/// sum_p 2^(m_p - M) o_p / sum_p 2^(m_p - M) l_p, and 0 if all are empty.
+/// sum_p 2^(m_p - M) o_p / sum_p 2^(m_p - M) l_p; 0 if all states are empty.
 std::vector<double> reference_merge(const Parts& parts) {
   std::vector<double> out;
   const auto dim = static_cast<std::size_t>(parts.head_dim);
@@ -114,7 +114,8 @@ std::vector<double> reference_merge(const Parts& parts) {
   return out;
 }
 
-/// |got - reference| <= 16 eps n of the largest |o / l| a row of n states can give (two roundings and an exponential a fold).
+/// Expects |got - reference| <= 16 eps n times the largest |o / l| of a row of n states: two roundings and an exponential
+/// per fold.
 void expect_close(const std::vector<float>& got, const std::vector<double>& reference, int n_states, double eps) {
   ASSERT_EQ(got.size(), reference.size());
   for (std::size_t i = 0; i < got.size(); ++i)
@@ -168,7 +169,7 @@ TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
     SCOPED_TRACE(on.name);
     for (const float x : run_merge(on.backend, empty)) ASSERT_EQ(x, 0.0f);
     const auto expected = run_merge(on.backend, full);
-    for (const std::size_t place : {0, 1, 3}) {  // an empty state before, between and after
+    for (const std::size_t place : {0, 1, 3}) {  // an empty state first, in the middle and last
       Parts with_empty = full;
       with_empty.inputs.insert(with_empty.inputs.begin() + static_cast<std::ptrdiff_t>(place), 3);
       with_empty.offsets[1] = 4;
@@ -178,7 +179,7 @@ TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
         for (int k = 0; k < full.head_dim; ++k) with_empty.o.push_back(std::nanf(""));
       }
       const auto got = run_merge(on.backend, with_empty);
-      // CUDA cuts the sum into parts by the number of states, so the last bits may move there.
+      // CUDA splits the sum by the number of states, so the last bits may differ.
       const float loss = on.is_cuda() ? 1e-6f : 0.0f;
       for (std::size_t i = 0; i < got.size(); ++i)
         ASSERT_NEAR(got[i], expected[i], loss * std::max(1.0f, std::abs(expected[i])));

@@ -1,5 +1,5 @@
-/// The executor against attention in double precision: lengths, groups, trees, head shapes, windows, bounds of scores,
-/// dead rows and poison; over every backend and storage dtype. What numbers can do to it is in attention_values_test.
+/// Attention compared with double precision: lengths, groups, trees, head shapes, windows, soft-caps, dead rows and
+/// NaN in unused memory, on every backend and storage dtype. Difficult values: attention_values_test.
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"
@@ -12,7 +12,7 @@ using Branch = AttentionCase::Branch;
 const std::vector<Branch> kTree = {{-1, 0, 300, 1},  {0, 256, 259, 1}, {0, 256, 401, 1}, {2, 320, 333, 1},
                                    {2, 384, 513, 1}, {4, 512, 529, 1}, {-1, 0, 17, 1},   {-1, 0, 1, 1}};
 
-/// Few rows and keys, one of each kind of item: what a sanitizer runs over (--gtest_filter=AttentionSmall.*).
+/// Few rows and keys, with every kind of item, for sanitizer runs (--gtest_filter=AttentionSmall.*).
 TEST(AttentionSmall, equals_the_reference) {
   for (const int head_dim : {64, 80, 128, 256})
     for_each_dtype({.n_heads = 4, .n_kv_heads = 2, .head_dim = head_dim}, {{-1, 0, 70, 1}, {0, 32, 37, 3}, {-1, 0, 1, 1}}, 1,
@@ -137,7 +137,7 @@ TEST(Attention, one_read_serves_any_number_of_sequences) {
       for (const TestBackend& on : test_backends()) {
         auto memory = AttentionMemory::make(on.backend, problem);
         if (!memory) continue;
-        // The node in one item, however many rows that makes, and the contexts as leaves.
+        // The node is one item with any number of rows; the contexts are leaves.
         AttentionPlan plan;
         plan.rows = problem.input.rows;
         const auto n = static_cast<int>(problem.input.sequences.size());
@@ -268,8 +268,8 @@ TEST(Attention, outputs_may_be_16_bit) {
     const auto expected = reference_attention(problem, plan.rows);
     const DType own = query_dtype(problem.input.shape.kv_dtype);
     for (const DType dtype : {DType::bf16, DType::f16}) {
-      if (on.is_cuda() && dtype != own) continue;  // CUDA writes f32 or what it reads
-      // Outputs are rounded once more: at most 2^-8 (bf16) or 2^-11 (f16) of each element.
+      if (on.is_cuda() && dtype != own) continue;  // CUDA writes f32 or the dtype that it reads
+      // Outputs are rounded once more, by at most 2^-8 (bf16) or 2^-11 (f16) of each element.
       const double rounding = std::ldexp(1.0, dtype == DType::bf16 ? -8 : -11);
       for (const bool merge : {true, false})
         expect_close(problem, expected, memory.run(plan, {.merge = merge, .out = dtype}), std::string(to_string(dtype)),
@@ -295,7 +295,7 @@ TEST(Attention, a_cpu_takes_queries_of_any_type) {
 TEST(Attention, reaches_blocks_beyond_2_to_the_31_elements) {
   AttentionProblem problem({.n_heads = 1, .n_kv_heads = 1, .head_dim = 256}, {{-1, 0, 40, 1}});
   const AttentionPlan plan = problem.input.random_plan(16, 1, false);
-  constexpr int kManyBlocks = 280'000;  // of 16 KB; on a CPU only the pages that are touched exist
+  constexpr int kManyBlocks = 280'000;  // of 16 KB; on a CPU only touched pages take memory
   std::vector<std::int32_t> numbers;
   for (std::int32_t b = 0; b < problem.input.n_blocks; ++b) numbers.push_back(kManyBlocks - 1 - b);
   AttentionPlan far = plan;

@@ -1,4 +1,4 @@
-/// The loops run with emulated tiles everywhere, and with the processor's where it has AMX.
+/// The AMX attention loops, with emulated tiles on every processor and with real ones on processors with AMX.
 #include "kernels/cpu/attention_tiles.h"
 
 #include <cstring>
@@ -22,7 +22,7 @@ using baton::testing::HostTensor;
 using baton::testing::random_tensor;
 using baton::testing::relative_error;
 
-/// A chunk of random queries, keys, values and weights, and what a kernel writes. Tiles outside [first, end) are NaN.
+/// A chunk of random queries, keys, values and weights, and a kernel's results. Tiles outside [first, end) are NaN.
 struct Chunk {
   Chunk(std::mt19937& random, int n_rows, int head_dim, int first, int end)
       : q(random_tensor(random, DType::bf16, {n_rows, kStateRow * 2})),
@@ -95,7 +95,7 @@ void compare_with_float64(const std::string& name) {
             expected_o.push_back(sum);
           }
         }
-        // Sums of products of exact operands in f32: c = 4, growth = the root of their number.
+        // Sums of exact products in f32: c = 4, growth = the root of their number.
         EXPECT_LE(relative_error(scores, expected_scores), 4 * epsilon(DType::f32) * std::sqrt(head_dim)) << where;
         EXPECT_LE(relative_error(chunk.chunk_o, expected_o), 4 * epsilon(DType::f32) * std::sqrt(n_tokens)) << where;
       }

@@ -1,5 +1,5 @@
-/// What numbers can do to attention: large and equal logits, one key above all, prefix and context that outdo each
-/// other, offsets, denormals, NaN; over every backend and storage dtype, against attention in double precision.
+/// Attention with difficult values: large and equal logits, one dominant key, prefix and context of very different
+/// scores, offsets, denormals, NaN. On every backend and storage dtype, compared with double precision.
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"
@@ -47,7 +47,7 @@ TEST(AttentionValues, denormals_and_negative_zeros_are_numbers_like_others) {
   });
 }
 
-/// How far a weight may be from its value if the largest score is not subtracted exactly: what f32 loses of the score.
+/// The error of a weight if the largest score is not subtracted exactly: the f32 rounding error of the score.
 double score_loss(float score) { return 8 * std::ldexp(1.0, -24) * static_cast<double>(score); }
 
 TEST(AttentionValues, one_dominating_key_gives_its_value) {
@@ -109,7 +109,7 @@ TEST(AttentionValues, the_largest_score_may_come_last) {
     });
     problem.set_queries([&](std::size_t i) { return std::abs(problem.q[i]); });
     check_problem(problem, 4);
-    // And only there, in the last chunk's last token.
+    // Only the last chunk's last token has it.
     problem.fill_places(1, 1, [&](bool is_value, int, int, int t, int) {
       return normal(problem.input.random) + (!is_value && t == 1024 ? 20.0f : 0.0f);
     });
@@ -119,7 +119,7 @@ TEST(AttentionValues, the_largest_score_may_come_last) {
 
 TEST(AttentionValues, a_number_added_to_all_logits_changes_nothing) {
   for_each_dtype({.n_heads = 2, .n_kv_heads = 1}, {{-1, 0, 300, 1}, {0, 256, 530, 1}}, 1, [](AttentionProblem& problem) {
-    // Dimension 0 of queries is 1 and of keys the number; what is expected comes from the keys that have 0 there.
+    // Dimension 0 of queries is 1 and of keys the number. The expected result comes from the keys with 0 there.
     problem.set_queries([&](std::size_t i) { return i % 64 == 0 ? 1.0f : problem.q[i]; });
     std::vector<reference::HeadOutput> without;
     for (const float added : {0.0f, 64.0f, -400.0f}) {
@@ -127,7 +127,7 @@ TEST(AttentionValues, a_number_added_to_all_logits_changes_nothing) {
         for (int t = 0; t < problem.input.sequences[static_cast<std::size_t>(s)].kv_len; ++t) {
           const std::int32_t block =
               problem.input.sequences[static_cast<std::size_t>(s)].blocks[static_cast<std::size_t>(t / 16)];
-          problem.contents.set(false, 0, block, t % 16, 0, added);  // the same for all, if it is rounded
+          problem.contents.set(false, 0, block, t % 16, 0, added);  // the same for all, after rounding
         }
       auto expected = reference_attention(problem, problem.input.rows);
       if (without.empty()) without = expected;
@@ -143,7 +143,7 @@ TEST(AttentionValues, a_number_added_to_all_logits_changes_nothing) {
 
 TEST(AttentionValues, a_nan_key_that_a_row_sees_is_not_hidden) {
   for_each_dtype({.n_heads = 1, .n_kv_heads = 1}, {{-1, 0, 300, 2}}, 1, [](AttentionProblem& problem) {
-    problem.set_token(0, 299, false, [](int) { return std::nanf(""); });  // which only the second row sees
+    problem.set_token(0, 299, false, [](int) { return std::nanf(""); });  // only the second row sees it
     for (const TestBackend& on : test_backends()) {
       auto memory = AttentionMemory::make(on.backend, problem);
       if (!memory) continue;

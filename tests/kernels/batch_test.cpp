@@ -1,4 +1,4 @@
-/// A step's table of sections: what is appended is found again, in any number of layer groups, and bounds hold it.
+/// StepInput: appended sections are read back, with any number of layer groups, and bounds are enforced.
 #include "kernels/batch.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(StepInputDeathTest, aborts_on_elements_of_another_size_and_on_a_group_that_
   EXPECT_DEATH((void)step.view().group(1), "not in the step");
 }
 
-/// Bounds that differ from each other.
+/// Bounds that all differ.
 StepBounds small_bounds(std::int32_t n_groups) {
   return {.max_rows = 8,
           .max_samples = 5,
@@ -87,7 +87,8 @@ void append_zeros(StepInput& step, SectionKind kind, std::int64_t n, int group) 
   }
 }
 
-/// A step with every kind at its bound, and `n_over` more of one kind; of the lists, biases take all.
+/// A step with every kind at its bound, and `n_over` more elements of one kind; of the lists, biases use the whole
+/// bound.
 StepInput step_at(const StepBounds& bounds, SectionKind over, std::int64_t n_over) {
   StepInput step(bounds.n_groups);
   for (const SectionInfo& info : kSections) {

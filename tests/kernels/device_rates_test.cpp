@@ -1,4 +1,4 @@
-/// What the planner is told of CUDA devices (kernels/cuda/device_rates.h).
+/// The planner's rates of CUDA devices (kernels/cuda/device_rates.h).
 #include "kernels/cuda/device_rates.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(DeviceRates, an_h200_has_what_was_measured_on_one_whatever_clocks_it_report
 
 TEST(DeviceRates, other_devices_have_theirs) {
   // At most the peaks of the data sheets (3.35 and 2.04 TB/s and 300 GB/s; 989, 312 and 121 TFLOP/s), and at least a
-  // third.
+  // third of them.
   const auto within = [](double rate, double peak) { return rate < peak && rate > peak / 3; };
   EXPECT_TRUE(within(rates_of(kH100).memory_bytes_per_us, 3.35e6)) << rates_of(kH100).memory_bytes_per_us;
   EXPECT_TRUE(within(rates_of(kA100).memory_bytes_per_us, 2.04e6)) << rates_of(kA100).memory_bytes_per_us;

@@ -1,4 +1,4 @@
-/// Which instruction set is used: the processor's best, or a lower one by name.
+/// The choice of the instruction set: the processor's best, or a lower one by name.
 #include "kernels/cpu/isa.h"
 
 #include <cstdlib>

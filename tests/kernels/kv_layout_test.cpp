@@ -1,5 +1,5 @@
-/// The layout of keys and values on a CUDA device, which is arithmetic and needs no device: one place for each byte,
-/// panels, and the exchange of chunks that spares bank conflicts.
+/// The layout of keys and values on a CUDA device: each byte has one place, panels, and the swizzle that avoids bank
+/// conflicts. This is pure arithmetic and needs no device.
 #include "kernels/cuda/kv_layout.h"
 
 #include <set>
@@ -90,8 +90,8 @@ TEST(KvLayout, keeps_panels_whole_and_runs_of_tokens_together) {
     }
 }
 
-/// What wgmma and the bulk copies call 128-byte and 64-byte swizzle, by its definition on addresses: bits 4 to 6 (4
-/// and 5) are exclusive-ored with bits 7 to 9 (7 and 8).
+/// The 128-byte and 64-byte swizzle of wgmma and bulk copies, by its definition on addresses: bits 4 to 6 (4 and 5)
+/// are exclusive-ored with bits 7 to 9 (7 and 8).
 TEST(KvLayout, exchanges_chunks_as_the_hardware_does) {
   for (const KvLayout& layout : layouts())
     for (int token = 0; token < layout.block_len; ++token)
@@ -106,7 +106,7 @@ TEST(KvLayout, exchanges_chunks_as_the_hardware_does) {
       }
 }
 
-/// ldmatrix reads the same 16 bytes of eight tokens in a row, from token 0 or 8 of a 16-token run: they must lie in
+/// ldmatrix reads the same 16 bytes of eight consecutive tokens, from token 0 or 8 of a 16-token run. They must lie in
 /// different groups of four banks.
 TEST(KvLayout, spreads_eight_tokens_over_all_banks) {
   for (const KvLayout& layout : layouts())

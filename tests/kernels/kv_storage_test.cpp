@@ -1,5 +1,5 @@
-/// Keys and values against the canonical form on every backend: import, export, copies, far blocks, and what is
-/// refused.
+/// Keys and values compared with the canonical form on every backend: import, export, copies, high block numbers, and
+/// refused shapes.
 #include "kernels/kv_storage.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void import(KvStorage& kv, std::int32_t block, const std::vector<std::byte>& byt
   kv.import_block(BlockId{block}, {bytes.data(), DType::u8, {kv.shape().block_bytes()}});
 }
 
-/// Bytes that differ from block to block and place to place.
+/// Bytes that differ between blocks and between offsets.
 std::vector<std::byte> pattern(const KvShape& shape, int seed) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(shape.block_bytes()));
   std::uint32_t state = static_cast<std::uint32_t>(seed) * 2654435761u + 1;
@@ -136,9 +136,9 @@ TEST(KvStorage, filled_with_ones_it_holds_only_nan) {
 
 TEST(KvStorage, reaches_blocks_beyond_the_32_bit_element) {
   for (const TestBackend& test : test_backends()) {
-    if (!test.is_cuda() && &test != &test_backends().front()) continue;  // sets of instructions change nothing here
+    if (!test.is_cuda() && &test != &test_backends().front()) continue;  // the instruction set does not matter here
     for (const DType dtype : stored_dtypes(test)) {
-      const KvShape shape = kv_shape(2, 2200, 256, 8, 128, dtype);  // 2.3e9 numbers, of which a few are touched
+      const KvShape shape = kv_shape(2, 2200, 256, 8, 128, dtype);  // 2.3e9 elements, of which a few are touched
       const std::int64_t needed = shape.block_bytes() * shape.n_blocks + (std::int64_t{1} << 30);
       if (test.backend.free_memory_bytes() < needed) {
         say_once(test.name + ": far blocks skipped: " + std::to_string(needed >> 20) + " MiB are not free");
@@ -182,7 +182,7 @@ TEST(KvStorage, refuses_what_it_cannot_keep_by_name) {
       half_scaled.k_scales = {0.5F, INFINITY};
       refused(half_scaled, ErrorCode::unsupported, "layer 1");
     }
-    storage_of(test, kv_shape(1, 1, 16, 1, 64, DType::bf16))->fill_bytes(0);  // a refusal spoils nothing
+    storage_of(test, kv_shape(1, 1, 16, 1, 64, DType::bf16))->fill_bytes(0);  // still works after a refusal
     test.backend.synchronize();
   }
 }

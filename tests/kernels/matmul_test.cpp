@@ -25,7 +25,7 @@ std::vector<DType> matmul_dtypes(const TestBackend& test) {
   return {DType::f32};
 }
 
-/// A backend whose products are batch-invariant; null where it says that it has none.
+/// A backend with batch-invariant matmuls; null if it has no such mode.
 std::unique_ptr<Backend> invariant(const TestBackend& test) {
   auto backend = test.make({.n_threads = 2, .batch_invariant = true});
   if (backend) return std::move(*backend);
@@ -51,7 +51,7 @@ TEST(Matmul, equals_float64_for_every_number_of_rows) {
         ASSERT_TRUE(packed) << packed.error().message;
         for (const std::int64_t rows : {0, 1, 2, 3, 5, 8, 17, 31, 32, 33, 64, 100}) {
           const HostTensor x = random_tensor(random, dtype, {rows, k});
-          // Sums of k products of exact operands in f32: c = 4, growth = sqrt(k).
+          // Sums of k exact products in f32: c = 4, growth = sqrt(k).
           EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), matmul_reference(x, weight)),
                     4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
               << test.name << ' ' << to_string(dtype) << ' ' << rows << " rows, " << n << " x " << k;
@@ -61,7 +61,7 @@ TEST(Matmul, equals_float64_for_every_number_of_rows) {
   }
 }
 
-// On each path that adds it: few rows and many, outputs that products write themselves and others.
+// Every path that adds a bias: few rows and many, outputs that the matmul writes itself and others.
 TEST(Matmul, adds_the_bias) {
   for (const TestBackend& test : test_backends()) {
     std::mt19937 random(7);
@@ -71,7 +71,7 @@ TEST(Matmul, adds_the_bias) {
         const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
         ASSERT_TRUE(packed) << packed.error().message;
         for (const DType out_dtype : {DType::f32, DType::bf16, DType::f16}) {
-          if (!test.is_cuda() && out_dtype != DType::f32) continue;  // oneDNN has fast code for fewer pairs of dtypes
+          if (!test.is_cuda() && out_dtype != DType::f32) continue;  // oneDNN has no fast code for others
           for (const DType bias_dtype : {DType::f32, DType::bf16, DType::f16}) {
             const HostTensor bias = random_tensor(random, bias_dtype, {n});
             for (const std::int64_t rows : {0, 1, 2, 4, 9, 33}) {
@@ -115,7 +115,7 @@ TEST(Matmul, with_a_bias_a_row_is_the_same_bits_in_any_company) {
 
 TEST(Matmul, writes_every_float_dtype) {
   for (const TestBackend& test : test_backends()) {
-    if (!test.is_cuda()) continue;  // oneDNN has fast code for fewer pairs of dtypes
+    if (!test.is_cuda()) continue;  // oneDNN has fast code for fewer combinations of dtypes
     std::mt19937 random(4);
     for (const DType dtype : matmul_dtypes(test)) {
       const HostTensor weight = random_tensor(random, dtype, {56, 72});
@@ -130,8 +130,8 @@ TEST(Matmul, writes_every_float_dtype) {
   }
 }
 
-// Where few rows have kernels of their own: k of one access, of less and more than a thread's share of the block, and
-// more output columns than the blocks of a device take at once, once and several times.
+// Skinny matmuls: k of one access, of less and of more than a thread's share of the block; and more output columns
+// than all blocks of a device take at once, once and several times.
 TEST(Matmul, skinny_gemm_equal_float64_for_long_rows_and_many_columns) {
   struct Case {
     std::int64_t n, k;

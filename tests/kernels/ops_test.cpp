@@ -1,4 +1,4 @@
-/// The checks in front of every operation: what is wrong is named before a backend sees it.
+/// The argument checks of every operation: a violation is reported before a backend is called.
 #include <vector>
 
 #include <gtest/gtest.h>

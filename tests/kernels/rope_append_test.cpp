@@ -1,4 +1,5 @@
-/// Rotation in double precision, and where keys and values land in the storage, on every backend.
+/// rope_append on every backend: rotation compared with double precision, and the places of keys and values in the
+/// storage.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -16,14 +17,14 @@
 namespace baton::testing {
 namespace {
 
-/// Half the distance of numbers of a type, relative to the number; f8_e4m3 keeps steps of 2^-9 below 2^-6, f16 of
-/// 2^-24 below 2^-14.
+/// Half the distance between neighbouring values of a dtype, relative to the value. f8_e4m3 keeps steps of 2^-9 below
+/// 2^-6, f16 of 2^-24 below 2^-14.
 double eps_of(DType dtype) {
   return std::ldexp(1.0, dtype == DType::f32 ? -24 : dtype == DType::bf16 ? -8 : dtype == DType::f16 ? -11 : -4);
 }
 double smallest_error(DType dtype) { return dtype == DType::f8_e4m3 ? 0x1p-10 : dtype == DType::f16 ? 0x1p-25 : 0; }
 
-/// Two roundings of f32 products of numbers of about 4, then one to the type that is kept, in units of `scale`.
+/// Two f32 roundings of products of magnitude 4, then one rounding to the stored dtype, in units of `scale`.
 double bound(double expected, DType dtype, double scale = 1) {
   return std::ldexp(16.0, -24) + std::abs(expected) * eps_of(dtype) + scale * smallest_error(dtype);
 }
@@ -103,7 +104,7 @@ TEST(RopeAppend, stores_hundreds_of_rows_in_any_order_and_touches_nothing_else) 
       for (int row = 0; row < 301; ++row) rows.push_back({0, (row * 37) % kPositions, 0, 1});
       RopeRun run(test.backend, shape, rows, kv_indices);
       expect_rotated(describe(test, shape), run);
-      // What rows wrote, set back to ones, leaves ones everywhere.
+      // After the rows' positions are set back to ones, the whole storage is ones.
       std::map<std::int32_t, std::vector<std::byte>> left;
       for (int block = 0; block < shape.n_blocks; ++block) left[block] = run.block(block);
       const std::size_t element = size_bytes(kv_dtype);
@@ -149,7 +150,7 @@ TEST(RopeAppend, divides_by_the_scales_of_an_f8_storage) {
     }
 }
 
-/// All values an f8 code can come from: each number, each tie and its neighbours, over the largest, infinity and NaN.
+/// All values that matter for f8 codes: each value, each tie and its neighbours, beyond the largest, infinity and NaN.
 TEST(RopeAppend, rounds_to_f8_as_the_host_does) {
   std::vector<float> numbers = {449, 464, 1e6f, 3e38f, INFINITY, NAN, 0x1p-10f, 0x1p-11f, 1e-30f};
   for (int code = 0; code < 0x7e; ++code) {
@@ -187,11 +188,11 @@ TEST(RopeAppend, rounds_to_f8_as_the_host_does) {
 
 TEST(RopeAppend, reaches_kv_indices_beyond_the_32_bit_element) {
   for (const TestBackend& test : test_backends()) {
-    if (!test.is_cuda()) continue;  // poison for all of it would take the host's memory
+    if (!test.is_cuda()) continue;  // filling all of it with NaN would take the host's memory
     for (const DType kv_dtype : {DType::bf16, DType::f8_e4m3}) {
       RopeCase shape{8, 8, 128, 128, kv_dtype, DType::bf16, DType::bf16};
       shape.block_len = 256;
-      shape.n_blocks = 4400;  // 2.3e9 numbers in each layer
+      shape.n_blocks = 4400;  // 2.3e9 elements in each layer
       const KvShape kv = shape.kv_shape();
       const std::int64_t needed = kv.block_bytes() * kv.n_blocks + (std::int64_t{1} << 30);
       if (test.backend.free_memory_bytes() < needed) {
@@ -224,8 +225,8 @@ TEST(RopeAppend, gives_the_same_bits_for_any_number_of_threads) {
   }
 }
 
-/// Layouts pad a token's dimensions, and attention reads the padding: NaN that was there before must not reach a
-/// score. The first row sees itself alone, so its output is its value.
+/// The layout pads a token's dimensions, and attention reads the padding: NaN that was there before must not affect a
+/// score. The first row sees only itself, so its output is its value.
 TEST(RopeAppend, leaves_no_poison_where_attention_reads) {
   constexpr int kLen = 5;
   for (const TestBackend& test : test_backends())
@@ -280,7 +281,7 @@ TEST(RopeAppend, a_captured_graph_reads_slots_and_rows_of_the_step_that_is_there
         device_cos(test.backend, angles(64, false)), device_sin(test.backend, angles(64, true)),
         rows(test.backend, rows_tensor(kRows));
     const StepInput first = kv_step({0, 1, 2, 3});
-    // A captured launch keeps its rows; the step may have fewer. The CPU's calls have the shapes they were made with.
+    // A captured launch keeps its number of rows; the step may have fewer. The CPU's calls keep their captured shapes.
     StepInput second = kv_step({70, kNoKvIndex, 65, 80}, 11);
     if (test.is_cuda()) second.header().n_rows = 3;
     second.finish();

@@ -1,4 +1,4 @@
-/// What an order can ask for besides temperature, top_k, top_p and stop ids: min_p, penalties, lists, scored tokens.
+/// Sampling options other than temperature, top_k, top_p and stop ids: min_p, penalties, lists, scored tokens.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -39,7 +39,7 @@ TEST(SamplingOptions, min_p_keeps_what_is_likely_enough) {
     SCOPED_TRACE(on.name);
     AskedSample asked{.sampling = with_temperature(2)};
     asked.sampling.min_p = 0.25f;
-    const std::vector<float> logits{2, 0, -0.5f, -1, 4, kMinusInfinity};  // p / p_max at temperature 2: .37 .14 .11 .08 1 0
+    const std::vector<float> logits{2, 0, -0.5f, -1, 4, kMinusInfinity};  // p / p_max: .37 .14 .11 .08 1 0
     const std::vector<double> expected = exact_distribution(logits, asked, 0, 0);
     EXPECT_GT(expected[0], 0);
     EXPECT_EQ(expected[1], 0);
@@ -57,7 +57,7 @@ TEST(SamplingOptions, penalties_are_of_listed_tokens_and_of_the_one_in_flight) {
     asked.sampling.repetition_penalty = 1.3f;
     asked.sampling.presence_penalty = 0.4f;
     asked.sampling.frequency_penalty = 0.2f;
-    for (const TokenId last : {3, 5}) {  // listed and not
+    for (const TokenId last : {3, 5}) {  // in the list, and not in it
       for (const std::int32_t counts_last : {0, 1}) {
         asked.sampling.counts_last_token = counts_last;
         const SlotState slot{.last_token = last, .n_generated = 4};

@@ -1,4 +1,4 @@
-/// Backends sample alike: from the same logits and orders come the same tokens.
+/// All backends sample the same tokens from the same logits and sampling metadata.
 #include <algorithm>
 #include <limits>
 #include <random>
@@ -19,7 +19,7 @@ using testing::TestBackend;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr std::int32_t kSamples = 40;
 
-/// About one in `every` of the ids.
+/// About one of `every` ids.
 std::vector<TokenId> some_ids(std::mt19937& random, std::int32_t n_vocab, std::uint32_t every) {
   std::vector<TokenId> ids;
   for (TokenId id = 0; id < n_vocab; ++id)
@@ -63,7 +63,7 @@ AskedSample random_order(std::mt19937& random, std::int32_t slot, std::int32_t n
   return asked;
 }
 
-/// Logits with equal ones and forbidden ones among them.
+/// Logits, some equal and some forbidden.
 std::vector<std::vector<float>> random_rows(std::mt19937& random, std::int32_t n_vocab, float deviation, bool has_ties) {
   std::normal_distribution<float> normal(0, deviation);
   std::vector<std::vector<float>> rows(kSamples, std::vector<float>(static_cast<std::size_t>(n_vocab)));
@@ -119,8 +119,8 @@ TEST(SamplingParity, every_backend_gives_the_tokens_of_the_first) {
       }
     }
   }
-  // exp and log of two libraries differ in the last bits, so scores and shares nearer than 1e-6 may change places: a
-  // few in a million orders each, and logits that tie after rounding do not.
+  // exp and log of two libraries differ in the last bits, so scores and shares closer than 1e-6 may change places.
+  // This affects a few samples in a million, and no logits that tie after rounding.
   for (std::size_t b = 0; b < backends.size(); ++b)
     EXPECT_LE(n_different[b], 2) << backends[b].name << " of " << n_samples << " samples";
 }

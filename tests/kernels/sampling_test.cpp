@@ -1,4 +1,4 @@
-/// Sampling on each backend: what every one does (kernels/ops.h). What only some do is in sampling_options_test.cpp.
+/// Sampling options that every backend supports (kernels/ops.h). Others: sampling_options_test.cpp.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -143,7 +143,7 @@ TEST(Sampling, top_k_and_top_p_cut_with_ties_by_smaller_id) {
     expect_drawn(on.backend, logits, {.sampling = sampling}, {0, 0.5, 0.5, 0, 0, 0});
     sampling.top_k = 0;
     const double total = std::exp(1.0) + 3 * std::exp(3.0) + 1 + std::exp(2.0);
-    sampling.top_p = static_cast<float>(1.5 * std::exp(3.0) / total);  // ends inside the second of the three ties
+    sampling.top_p = static_cast<float>(1.5 * std::exp(3.0) / total);  // ends at the second of the three ties
     expect_drawn(on.backend, logits, {.sampling = sampling}, {0, 0.5, 0.5, 0, 0, 0});
     sampling.top_p = 1e-6f;
     expect_drawn(on.backend, logits, {.sampling = sampling}, {0, 1, 0, 0, 0, 0});
@@ -227,7 +227,7 @@ TEST(Sampling, top_k_over_the_vocabulary_and_one_token_left) {
   }
 }
 
-// Vectors of the Random123 distribution's known-answer file.
+// Test vectors from the known-answer file of the Random123 distribution.
 TEST(Philox, gives_the_published_numbers) {
   EXPECT_EQ(philox(0, {0, 0, 0, 0}), (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(0xffffffffffffffffull, {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}),

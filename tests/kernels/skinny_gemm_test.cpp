@@ -20,7 +20,7 @@ using baton::testing::matmul_reference;
 using baton::testing::random_tensor;
 using baton::testing::relative_error;
 
-/// A kernel this processor can run.
+/// A kernel that this processor can run.
 struct NamedKernel {
   std::string name;
   DType dtype;
@@ -36,8 +36,8 @@ std::vector<NamedKernel> kernels() {
   return found;
 }
 
-/// A weight in panels, as oneDNN packs it (contiguous), or with the panels of a step side by side, as it lies in [k,
-/// n].
+/// A weight in panels, either contiguous as oneDNN packs it, or with the panels of a step side by side as in a [k, n]
+/// matrix.
 struct Packed {
   std::vector<std::byte> bytes;
   PanelMatrix panels;
@@ -55,7 +55,7 @@ Packed pack(const HostTensor& weight, bool is_contiguous) {
   panels.n_steps = (k + per_word - 1) / per_word;
   panels.step_stride = is_contiguous ? kStepBytes : n * 4;
   panels.panel_stride = is_contiguous ? (panels.n_steps + 3) * kStepBytes : kStepBytes;
-  // What lies beyond column n is NaN: it must not reach the others.
+  // Memory beyond column n is NaN and must not affect the results.
   packed.bytes.resize(static_cast<std::size_t>((panels.n_steps + 3) * n_panels * kStepBytes), std::byte{0xff});
   panels.data = packed.bytes.data();
   for (std::int64_t column = 0; column < n; ++column)
@@ -71,7 +71,7 @@ Packed pack(const HostTensor& weight, bool is_contiguous) {
   return packed;
 }
 
-/// x W^T by the kernel, panels in two shares.
+/// x W^T by the kernel, with the panels in two parts.
 HostTensor run(const NamedKernel& kernel, const PanelMatrix& panels, const HostTensor& x) {
   const std::int64_t n_rows = x.shape[0];
   HostTensor out(DType::f32, {n_rows, panels.n});
@@ -98,11 +98,11 @@ TEST(SkinnyGemm, equal_float64_in_both_layouts_and_have_the_same_bits_in_any_com
       const HostTensor x = random_tensor(random, kernel.dtype, {kMaxSkinnyRows, k});
       const std::vector<double> expected = matmul_reference(x, weight);
       for (const bool is_contiguous : {true, false}) {
-        if (!is_contiguous && kernel.dtype != DType::f32) continue;  // pairs exist in panels alone
+        if (!is_contiguous && kernel.dtype != DType::f32) continue;  // pairs exist in panels only
         const std::string where = fmt::format("{} {} x {} in {}", kernel.name, n, k, is_contiguous ? "panels" : "rows");
         const Packed packed = pack(weight, is_contiguous);
         const HostTensor all = run(kernel, packed.panels, x);
-        // Sums of k products of exact operands in f32: c = 4, growth = sqrt(k).
+        // Sums of k exact products in f32: c = 4, growth = sqrt(k).
         EXPECT_LE(relative_error(all, expected), 4 * epsilon(DType::f32) * std::sqrt(static_cast<double>(k))) << where;
         for (std::int64_t n_rows = 1; n_rows < kMaxSkinnyRows; ++n_rows) {
           const HostTensor some = run(kernel, packed.panels, first_rows(x, n_rows));

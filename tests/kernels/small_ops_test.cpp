@@ -1,5 +1,5 @@
-/// The operations around attention and products: norms, embedding, gathered rows, collectives, loading of
-/// modules.
+/// All operations but attention, RoPE, matmuls, activations and sampling: norms, embedding, gathered rows,
+/// collectives. Also the loading of modules.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -44,7 +44,7 @@ void expect_rms_norm(Backend& backend, std::mt19937& random, DType dtype, std::i
   const OnDevice x(backend, before);
   const OnDevice out(backend, HostTensor(dtype, {rows, d}));
   rms_norm(backend, {x.view(), OnDevice(backend, delta).view(), OnDevice(backend, weight).view(), out.view(), 1e-5f});
-  // A sum of d squares and three roundings in f32, then one to the output's dtype.
+  // A sum of d squares and three roundings in f32, then one rounding to the output's dtype.
   EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(dtype))
       << to_string(dtype) << ' ' << rows << " x " << d;
   EXPECT_LE(relative_error(x.to_host(), expected_x), testing::epsilon(DType::f32));
@@ -119,14 +119,14 @@ TEST(RmsNorm, adds_two_deltas) {
   }
 }
 
-/// What layer_norm is given; the deltas and the bias may be left out.
+/// The inputs of layer_norm; the deltas and the bias are optional.
 struct LayerNormCase {
   DType dtype = DType::f32;
   std::int64_t rows = 0;
   std::int64_t d = 0;
   int n_deltas = 0;
   bool has_bias = false;
-  float mean = 0;  ///< about which x lies
+  float mean = 0;  ///< mean of x
 };
 
 void expect_layer_norm(Backend& backend, std::mt19937& random, const LayerNormCase& of) {
@@ -173,8 +173,8 @@ void expect_layer_norm(Backend& backend, std::mt19937& random, const LayerNormCa
   layer_norm(backend, args);
   SCOPED_TRACE(std::string(to_string(of.dtype)) + ' ' + std::to_string(of.rows) + " x " + std::to_string(of.d) + ", " +
                std::to_string(of.n_deltas) + " deltas");
-  // Two sums over d and a few roundings in f32, then one to the output's dtype. The mean is taken from x in f32, so
-  // that x's own size counts.
+  // Two sums over d and a few roundings in f32, then one rounding to the output's dtype. The mean is subtracted from x
+  // in f32, so the magnitude of x counts.
   const double size = std::max(1.0, static_cast<double>(std::abs(of.mean)));
   EXPECT_LE(relative_error(out.to_host(), expected),
             4 * testing::epsilon(of.dtype) + 4 * (size - 1) * testing::epsilon(DType::f32));
@@ -189,7 +189,7 @@ TEST(LayerNorm, equals_the_formula_and_updates_the_residual_stream) {
       for (const std::int64_t rows : {0, 1, 3, 17})
         for (const std::int64_t d : {2, 7, 64, 257, 2049, 8200})
           expect_layer_norm(test.backend, random, {dtype, rows, d, static_cast<int>(rows % 3), rows != 3, 0});
-    // A mean far above the spread: squares are summed about it, so that nothing is lost but in x itself.
+    // A mean far above the spread: squares are summed about the mean, so only the rounding of x itself matters.
     for (const std::int64_t d : {64, 8200}) expect_layer_norm(test.backend, random, {DType::f32, 3, d, 1, true, 100});
   }
 }
@@ -230,7 +230,7 @@ TEST(Embedding, copies_the_rows_of_the_table) {
   }
 }
 
-/// A decode step of three sequences in slots 0 to 2 after 20 tokens each.
+/// A decode step of three sequences in slots 0 to 2, each after 20 tokens.
 StepInput three_rows() {
   static const std::vector<std::vector<BlockId>> tables{
       {BlockId{0}, BlockId{1}}, {BlockId{2}, BlockId{3}}, {BlockId{4}, BlockId{5}}};
@@ -244,7 +244,7 @@ StepInput three_rows() {
   return testing::pack_step(sequences, {.n_heads = 2, .n_kv_heads = 1, .head_dim = 8}, {}, {2});
 }
 
-/// The slot table of three_rows, after whose last step slots 0 and 2 ended.
+/// The slot table of three_rows after a step in which slots 0 and 2 ended.
 HostTensor three_slots() {
   const std::vector<SlotState> slots{{.last_token = 42, .n_generated = 5, .finished = 1},
                                      {.last_token = 43},
@@ -296,7 +296,7 @@ TEST(GatherRows, takes_the_rows_of_the_samples) {
 
 TEST(Graphs, serve_the_steps_that_come_after_them) {
   for (const TestBackend& test : test_backends()) {
-    if (!test.is_cuda()) continue;  // a CPU reads a step where the caller keeps it
+    if (!test.is_cuda()) continue;  // a CPU reads a step in the caller's memory
     SCOPED_TRACE(test.name);
     std::mt19937 random(8);
     const HostTensor in = random_tensor(random, DType::f32, {3, 64});
@@ -309,7 +309,7 @@ TEST(Graphs, serve_the_steps_that_come_after_them) {
     EXPECT_TRUE(std::isnan(out.to_host().at(0))) << "graph runs nothing";
     StepInput second;
     second.header() = *first.view().header;
-    const std::vector<std::int32_t> moved(100, 0);  // so that the samples lie elsewhere
+    const std::vector<std::int32_t> moved(100, 0);  // moves the samples to another offset
     second.append(SectionKind::reset_slots, moved);
     std::vector<SamplingMetadata> samples(3);
     samples[0].row = 2;
@@ -379,7 +379,7 @@ TEST(Collectives, are_the_identity_in_a_world_of_one) {
 
 TEST(Allocate, says_what_was_asked_for_and_what_is_free) {
   for (const TestBackend& test : test_backends()) {
-    if (!test.is_cuda()) continue;  // a CPU promises memory that it does not have
+    if (!test.is_cuda()) continue;  // a CPU may promise memory that it does not have
     const auto too_much = test.backend.allocate(std::size_t{1} << 50);
     ASSERT_FALSE(too_much);
     EXPECT_EQ(too_much.error().code, ErrorCode::out_of_memory);
@@ -407,7 +407,7 @@ TEST(MakeBackend, a_cuda_device_that_does_not_exist_is_refused_by_its_number) {
   }
 }
 
-/// A GPU machine may have the CUDA module alone.
+/// A machine with a GPU may have the CUDA module only.
 bool has_cpu_module() {
   const auto names = backend_names();
   return std::find(names.begin(), names.end(), "cpu") != names.end();

@@ -1,4 +1,4 @@
-/// The loops run with emulated tiles everywhere, and with the processor's where it has AMX.
+/// The tile GEMM's loops, with emulated tiles on every processor and with real ones on processors with AMX.
 #include "kernels/cpu/tile_gemm.h"
 
 #include <cstring>
@@ -35,7 +35,7 @@ std::vector<NamedKernel> kernels() {
   return found;
 }
 
-/// A weight in panels. What lies beyond column n is NaN: it must not reach the others.
+/// A weight in panels. Memory beyond column n is NaN and must not affect the results.
 struct Packed {
   std::vector<std::byte> bytes;
   PanelMatrix panels;
@@ -57,7 +57,7 @@ Packed pack(const HostTensor& weight) {
   return packed;
 }
 
-/// The first `n_rows` rows of x W^T; rows of out are longer than n by some numbers, which must stay NaN.
+/// The first `n_rows` rows of x W^T. Rows of out are longer than n; the elements beyond n must stay NaN.
 HostTensor run(const NamedKernel& kernel, const PanelMatrix& panels, const HostTensor& x, std::int64_t n_rows, int n_threads) {
   constexpr std::int64_t kBeyond = 3;
   const std::int64_t stride = panels.n + kBeyond;
@@ -83,7 +83,7 @@ TEST(TileGemm, equals_float64_and_has_the_same_bits_in_any_company) {
       const Packed packed = pack(weight);
       const HostTensor all = run(kernel, packed.panels, x, kRows, 2);
       const std::string where = fmt::format("{} {} x {}", kernel.name, n, k);
-      // Sums of k products of exact operands in f32: c = 4, growth = sqrt(k).
+      // Sums of k exact products in f32: c = 4, growth = sqrt(k).
       EXPECT_LE(relative_error(all, matmul_reference(x, weight)), 4 * epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
           << where;
       for (const std::int64_t n_rows : {1, 2, 8, 15, 16, 17, 31, 32, 33, 48, 49, 64, 71}) {
@@ -95,7 +95,7 @@ TEST(TileGemm, equals_float64_and_has_the_same_bits_in_any_company) {
 }
 
 TEST(TileGemm, any_number_of_threads_multiplies_all_panels_and_rows) {
-  constexpr std::int64_t kRows = 530;  // more than a part takes, twice
+  constexpr std::int64_t kRows = 530;  // more than two parts take
   for (const NamedKernel& kernel : kernels()) {
     std::mt19937 random(2);
     const HostTensor weight = random_tensor(random, DType::bf16, {330, 32});

@@ -1,4 +1,4 @@
-/// A model's name and options become an engine that answers, and mistakes become errors (load/load_engine.h).
+/// Makes a working engine from a model's name and options, and reports mistakes as errors (load/load_engine.h).
 #include "load/load_engine.h"
 
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A copy of what load_text reads of the demo model.
+/// A copy of the files of the demo model that load_text reads.
 class LoadText : public ::testing::Test {
  protected:
   LoadText() {

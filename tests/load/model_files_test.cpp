@@ -1,4 +1,4 @@
-/// Which files a model's name stands for (load/model_files.h).
+/// The files that a model's name stands for (load/model_files.h).
 #include "load/model_files.h"
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// An empty folder as the current one.
+/// An empty folder as the current folder.
 class ModelFilesTest : public ::testing::Test {
  protected:
   ModelFilesTest() {
@@ -35,7 +35,7 @@ class ModelFilesTest : public ::testing::Test {
 };
 
 TEST_F(ModelFilesTest, knows_the_demo_model_by_the_name_that_the_server_gives_it) {
-  fs::create_directory("demo");  // no model
+  fs::create_directory("demo");  // not a model
   for (const char* name : {"", "demo"}) {
     const auto files = found(name);
     ASSERT_TRUE(files) << files.error().message;

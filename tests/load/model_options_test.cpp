@@ -1,4 +1,4 @@
-/// Which options of a model are refused before anything is loaded (load/model_options.h).
+/// Model options that are refused before anything is loaded (load/model_options.h).
 #include "load/model_options.h"
 
 #include <functional>
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-/// The field that is refused after `change`; empty: none.
+/// The field that is refused after `change`; empty if none is.
 std::string refused_after(const std::function<void(ModelOptions&)>& change) {
   ModelOptions options;
   change(options);

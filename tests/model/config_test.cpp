@@ -1,4 +1,4 @@
-/// config.json and generation_config.json: spellings, defaults, and a sentence for each absurd value.
+/// config.json and generation_config.json: spellings, defaults, and an error for each value out of range.
 #include "model/config.h"
 
 #include <cmath>

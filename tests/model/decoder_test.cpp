@@ -1,4 +1,4 @@
-/// Whole models against Transformers: tiny checkpoints and the demo model.
+/// Whole models compared with Transformers: tiny checkpoints and the demo model.
 #include "model/decoder.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ using testing::relative_error;
 
 namespace fs = std::filesystem;
 
-// bf16 activations and cache carry 8 bits: a few layers of products of some hundred terms stay within 2 percent. Weights
-// that are stored in more bits, as the demo's are, add 1 percent.
+// bf16 activations and cache have 8 bits: a few layers of matmuls over some hundred terms stay within 2 percent.
+// Weights stored with more bits, as the demo's are, add 1 percent.
 constexpr double kBf16Bound = 2e-2;
 constexpr double kBf16DemoBound = 3e-2;
 
@@ -31,7 +31,7 @@ class DecoderGolden : public ::testing::TestWithParam<testing::GoldenCase> {
     const std::int32_t max_positions = golden_.contains("max_positions") ? golden_.read<std::int32_t>("max_positions")[0] : 0;
     return GoldenModel(GetParam().folder, dtype, {.device = device, .max_positions = max_positions});
   }
-  /// The largest relative error of a row. `logits` are those of all rows of the prompt, or of the golden's alone.
+  /// The largest relative error of a row. `logits` has all rows of the prompt, or only the golden's.
   double row_error(std::span<const float> logits) const {
     const std::size_t n_rows = positions_.size();
     const std::size_t n_vocab = expected_.size() / n_rows;
@@ -50,7 +50,7 @@ class DecoderGolden : public ::testing::TestWithParam<testing::GoldenCase> {
   const std::vector<float> expected_ = golden_.read<float>("logits");
 };
 
-// float32 weights, cache and arithmetic against Transformers in float32: the bound of the issue, row by row.
+// float32 weights, cache and arithmetic, compared with Transformers in float32 row by row.
 TEST_P(DecoderGolden, logits_equal_those_of_transformers_in_float32) {
   GoldenModel model = load(DType::f32);
   const auto n_first = static_cast<std::int32_t>(ids_.size() - positions_.size());
@@ -89,8 +89,8 @@ TEST_P(DecoderGolden, bf16_stays_near_float32) {
 INSTANTIATE_TEST_SUITE_P(Goldens, DecoderGolden, ::testing::ValuesIn(testing::golden_cases()),
                          [](const auto& of) { return of.param.name; });
 
-/// The trained model behind a catalogue of about 1,840 tokens: logits within `bound` of those of Transformers in
-/// float32, and the same greedy tokens. The golden's positions are the last ones of each prompt.
+/// The trained model with a catalogue of about 1,840 tokens: logits within `bound` of those of Transformers in
+/// float32, and the same greedy tokens. The golden has the last positions of each prompt.
 void expect_the_demo_golden(const std::string& device, DType dtype, double bound) {
   const fs::path source = test::source_folder();
   GoldenModel model(source / "models/demo", dtype, {.device = device});

@@ -1,4 +1,4 @@
-/// A linear layer is its weight and its bias, on every device.
+/// Linear layers with and without bias, on every device.
 #include "model/linear.h"
 
 #include <random>

@@ -1,5 +1,5 @@
-/// A model of a family that Baton does not ship, made of the options that Llama does without
-/// (support/made_up_family.h), against its formulas in float64 (tools/goldens/made_up.py).
+/// A model of a family that Baton does not ship, with options that Llama does not use (support/made_up_family.h),
+/// compared with its formulas in float64 (tools/goldens/made_up.py).
 #include "support/made_up_family.h"
 
 #include <functional>
@@ -71,7 +71,7 @@ TEST(MadeUpFamily, bf16_stays_near_float64) {
   }
 }
 
-// Each option counts: without it the logits are others, so that none is read and then ignored.
+// Each option matters: without it the logits differ, so no option is read and then ignored.
 TEST(MadeUpFamily, no_option_is_without_effect) {
   const Golden golden(folder() / "golden.safetensors");
   const auto ids = golden.read<std::int32_t>("input_ids");

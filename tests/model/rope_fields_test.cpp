@@ -1,4 +1,4 @@
-/// The fields of a config.json that describe rotations: spellings, which counts before which, derived factors, errors.
+/// The fields of a config.json that describe rotations: spellings, precedence, derived factors, errors.
 #include "model/rope_fields.h"
 
 #include <string>

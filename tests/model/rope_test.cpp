@@ -1,4 +1,4 @@
-/// Rotation frequencies against those of Transformers 5.17 and 5.23 (modeling_rope_utils.py).
+/// Rotation frequencies compared with those of Transformers 5.17 and 5.23 (modeling_rope_utils.py).
 #include "model/rope.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ RopeSpec rope_with(double theta, RopeScaling scaling) { return {.rotary_dim = 16
 
 void expect_close(const std::vector<float>& found, const std::vector<float>& expected) {
   ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i] / expected[i], 1, 3e-7) << i;  // a few roundings of f32
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i] / expected[i], 1, 3e-7) << i;  // f32 roundings
 }
 
 TEST(Rope, frequencies_fall_as_powers_of_theta) {

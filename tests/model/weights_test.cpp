@@ -1,4 +1,4 @@
-/// Loading of checkpoints into a backend: what must be there, how it is fused, what errors say.
+/// Loading of checkpoints to a backend: required tensors, fusing, error messages.
 #include "model/weights.h"
 
 #include <cmath>
@@ -49,10 +49,10 @@ class Weights : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  /// Makes the tensors that spec_ expects.
+  /// Makes the tensors that the spec expects.
   void write_tensors() {
     tensors_.clear();
-    float next = 0;  // every element of every tensor is another small number, exact in bf16
+    float next = 0;  // all elements are different small numbers, exact in bf16
     for (const ExpectedTensor& tensor : expected_tensors(spec_)) {
       std::vector<float> values(static_cast<std::size_t>(tensor.shape.n_elements()));
       for (float& value : values) value = static_cast<float>(static_cast<int>(next = std::fmod(next + 1, 251)) - 125);
@@ -191,7 +191,7 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
   for (const char* name : {"BF16", "F16"}) {
     TensorToWrite& k = tensor("model.layers.0.self_attn.k_proj.weight");
     TensorToWrite& norm = tensor("model.norm.weight");
-    const std::vector<float> k_values = written("model.layers.0.self_attn.q_proj.weight");  // the first of them
+    const std::vector<float> k_values = written("model.layers.0.self_attn.q_proj.weight");  // the fused matrix
     for (TensorToWrite* stored : {&k, &norm}) {
       const std::size_t n = static_cast<std::size_t>(
           std::accumulate(stored->shape.begin(), stored->shape.end(), std::int64_t{1}, std::multiplies<>()));
@@ -224,7 +224,7 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
 }
 
 TEST_F(Weights, conversion_to_bf16_rounds_to_nearest_even) {
-  const float values[] = {1.00390625f, 1.01171875f, -1.003907f, 3.0f, 0.1f, -0.0f};  // tie to 1.0, tie to 1.015625, above a tie
+  const float values[] = {1.00390625f, 1.01171875f, -1.003907f, 3.0f, 0.1f, -0.0f};  // two ties, one above a tie
   std::memcpy(tensor("model.embed_tokens.weight").bytes.data(), values, sizeof(values));
   const auto weights = load(DType::bf16);
   ASSERT_TRUE(weights) << weights.error().message;
@@ -279,12 +279,12 @@ TEST_F(Weights, random_weights_repeat_with_their_seed_and_have_the_variance_of_t
     sum += value;
     sum_of_squares += static_cast<double>(value) * value;
   }
-  const double n = static_cast<double>(values.size());  // 32,000: standard errors of mean and variance are 0.0007 and 0.5%
+  const double n = static_cast<double>(values.size());  // 32,000: standard errors 0.0007 (mean) and 0.5% (variance)
   EXPECT_NEAR(sum / n, 0, 0.004);
   EXPECT_NEAR(sum_of_squares / n * 64, 1, 0.03);
 }
 
-/// Counts the threads of this process while weights are packed.
+/// Counts this process's threads while weights are packed.
 class ThreadCountingBackend : public test::RecordingBackend {
  public:
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override {
@@ -315,7 +315,7 @@ TEST_F(Weights, are_loaded_and_made_with_the_threads_asked_for) {
 }
 
 TEST_F(Weights, take_the_memory_that_was_foretold) {
-  spec_.d_model = 64;  // rows of whole cache lines: nothing is padded
+  spec_.d_model = 64;  // rows fill whole cache lines, so nothing is padded
   for (const bool ties : {false, true}) {
     spec_.tie_embeddings = ties;
     for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -1,4 +1,4 @@
-/// What a step's memory is sized by.
+/// The sizes of a step's memory.
 #include "model/workspace.h"
 
 #include <cmath>

@@ -31,7 +31,7 @@ AttentionPlanOptions options_of(bool relay, bool invariant = false) {
   return options;
 }
 
-/// Costs with which any shared position pays.
+/// Costs with which sharing any position pays.
 AttentionPlanOptions eager_options(bool invariant = false) {
   AttentionPlanOptions options = options_of(true, invariant);
   options.costs.partial_bytes_per_us = 1e12;
@@ -44,7 +44,7 @@ void expect_valid(const AttentionPlan& plan, const Batch& batch, const Attention
   EXPECT_FALSE(fault.has_value()) << *fault << '\n' << to_string(plan);
 }
 
-/// Two nested levels (base prompt, tenant prompt), another prompt, and strangers: the picture of a step.
+/// Two nested levels (base prompt, tenant prompt), another prompt, and sequences that share nothing.
 Batch tenants_batch(std::mt19937& random) {
   Batch batch;
   const std::vector<BlockId> base = batch.fresh_blocks(32);
@@ -117,8 +117,7 @@ TEST(AttentionPlan, random_trees_give_valid_plans_in_every_mode) {
   }
 }
 
-/// The batch after its sequences gave back blocks behind their windows, all or some; what their tables say there is
-/// junk.
+/// The batch after some or all of its sequences gave back blocks behind their windows; these table entries are junk.
 Batch without_heads(const Batch& batch, std::int32_t window, bool gives_all, std::mt19937& random) {
   Batch made = batch;
   made.tables.clear();
@@ -264,7 +263,7 @@ AttentionPlan plan_of(const Batch& batch, const AttentionShape& shape, const Att
   return plan;
 }
 
-/// One thread of the CPU that bench/results/cpu-attention.md was measured on.
+/// One thread of the CPU in bench/results/cpu-attention.md.
 AttentionCosts costs_of_one_thread() {
   AttentionCosts costs;
   costs.memory_bytes_per_us = 20e3;
@@ -292,7 +291,7 @@ TEST(AttentionPlan, on_a_cpu_relays_grouped_heads_only_where_that_was_measured_t
 
 TEST(AttentionPlan, prices_reads_again_by_the_cache_while_they_stay_in_it) {
   const AttentionCosts costs = costs_of_132_blocks();
-  // Two reads at the same time at twice memory's rate take as long as one from memory.
+  // Two concurrent reads at twice the memory's rate take as long as one read from memory.
   const AttentionPlan cached = plan_of(prefix_batch(2, 128, 8192, kBlockLen), llama_8b(), costs);
   EXPECT_TRUE(cached.stats.nodes.empty()) << to_string(cached);
   // 32768 positions of 4 KiB are more than the cache holds.
@@ -391,7 +390,7 @@ TEST(AttentionPlan, says_of_every_node_whether_it_was_relayed_and_why_not) {
 struct BalanceCase {
   AttentionShape shape;
   std::int32_t n_requests, own_len, shared_len, long_len;
-  double most;  ///< the last worker's end over the evenly shared time
+  double most;  ///< the last worker's end divided by the mean
 };
 
 TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
@@ -453,9 +452,9 @@ TEST(AttentionPlan, cuts_no_more_than_balance_needs) {
   EXPECT_EQ(most_states(64, 1024), 0);
   EXPECT_EQ(most_states(32, 2048), 2);
   EXPECT_EQ(most_states(8, 8192), 8);
-  // 65 contexts of 130 pairs: 132 workers take them whole.
+  // 65 contexts of 130 pairs: the 132 workers take them uncut.
   EXPECT_EQ(most_states(65, 1024), 0);
-  // Of 70, those that find no worker are cut small and the rest stays whole.
+  // Of 70 contexts, those without a free worker are cut small and the others stay whole.
   const AttentionPlan plan = plan_of(prefix_batch(70, 1000, 0, kBlockLen), shape, costs_of_132_blocks());
   std::int64_t n_direct = 0;
   for (const AttentionItem& item : plan.items) n_direct += item.flags & AttentionItem::direct;
@@ -511,7 +510,7 @@ TEST(AttentionPlan, a_read_serves_as_many_token_rows_as_its_query_rows_allow) {
   const AttentionPlan plan = plan_of(prefix_batch(70, 128, 8192, kBlockLen), llama_8b(), costs_of_132_blocks());
   EXPECT_EQ(rows_a_read(costs_of_132_blocks(), llama_8b()), 32);
   EXPECT_EQ(rows_a_read(AttentionCosts{}, llama_8b()), AttentionCosts{}.row_tile);
-  // 70 rows are three reads, and the three reads of a piece stand together.
+  // 70 rows take three reads, and the three reads of a piece are adjacent.
   for (std::size_t i = 0; plan.items[i].n_sequences > 1; i += 3) {
     EXPECT_EQ(plan.items[i].n_rows, 32);
     EXPECT_EQ(plan.items[i + 1].n_rows, 32);
@@ -540,8 +539,8 @@ TEST(AttentionPlanner, keeps_nothing_of_the_step_before) {
   }
 }
 
-/// The next step of sequences that decode: each has one token more and takes a block where it needs one. Now and then
-/// one ends and another one begins in its place.
+/// The next step of decoding sequences: each has one more token and takes a block if it needs one. Sometimes a
+/// sequence ends and another one begins in its place.
 void decode_on(Batch& batch, std::mt19937& random) {
   for (std::size_t i = 0; i < batch.tables.size(); ++i) {
     auto& [kv_len, n_rows] = batch.lens[i];

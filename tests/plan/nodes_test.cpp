@@ -31,7 +31,7 @@ std::vector<NodeReport> reports_of(const testing::Batch& batch, const AttentionP
   return tree;
 }
 
-/// Forty behind 1024 positions, ten of them behind 512 more.
+/// Forty sequences behind 1024 positions, ten of them behind 512 more.
 testing::Batch nested() {
   testing::Batch batch;
   const std::vector<BlockId> base = batch.fresh_blocks(64);
@@ -55,7 +55,7 @@ TEST(AttentionNodes, a_parent_saves_only_the_reads_that_its_children_leave) {
   EXPECT_EQ(both[0].choice, NodeChoice::relayed);
   EXPECT_EQ(both[1].choice, NodeChoice::relayed);
   EXPECT_EQ(both[1].depth, 1);
-  // Without the inner node all forty would read the outer one, with it thirty-one do.
+  // Without the inner node forty sequences would read the outer one; with it thirty-one do.
   options.costs.item_us = 1;
   testing::Batch flat;
   const std::vector<BlockId> base = flat.fresh_blocks(64);
@@ -69,7 +69,7 @@ TEST(AttentionNodes, rows_that_merge_anyway_cost_one_state_and_others_two) {
   AttentionPlanOptions options;
   options.costs.item_us = 0;
   options.costs.n_workers = 1;
-  options.costs.memory_bytes_per_us = 1;  // so that any read is worth a state
+  options.costs.memory_bytes_per_us = 1;  // any read costs more than a partial state
   options.costs.cache_bytes_per_us = 1;
   const auto nodes = reports_of(nested(), options);
   ASSERT_EQ(nodes.size(), 2u);

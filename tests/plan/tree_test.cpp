@@ -28,7 +28,7 @@ TEST(AttentionTree, sorts_tables_as_a_lexicographic_sort_that_keeps_equal_ones_i
   std::mt19937 random(1);
   TableSorter sorter;
   for (int round = 0; round < 500; ++round) {
-    const int n_values = 1 + static_cast<int>(random() % 4);  // few, so that beginnings and whole tables coincide
+    const int n_values = 1 + static_cast<int>(random() % 4);  // few, so that prefixes and whole tables coincide
     std::vector<std::vector<BlockId>> tables(random() % 40);
     for (auto& table : tables) {
       if (&table != &tables.front() && random() % 2 == 0) {
@@ -38,7 +38,7 @@ TEST(AttentionTree, sorts_tables_as_a_lexicographic_sort_that_keeps_equal_ones_i
       for (std::size_t i = random() % 6; i > 0; --i)
         table.push_back(BlockId{static_cast<std::int32_t>(random() % static_cast<unsigned>(n_values))});
     }
-    // As many tables come again: as they are, one block longer, one of them with another block, two exchanged.
+    // The same number of tables again: unchanged, one block longer, one with another block, two exchanged.
     for (int again = 0; again < 4; ++again) {
       const std::vector<std::span<const BlockId>> views(tables.begin(), tables.end());
       const std::span<const std::int32_t> order = sorter.sort(views);
@@ -66,7 +66,7 @@ TEST(AttentionTree, has_a_node_for_each_longest_run_that_several_share) {
     std::vector<std::int32_t> common(random() % 12);
     for (std::int32_t& len : common) len = 16 * static_cast<std::int32_t>(random() % 5);
     builder.build(common, nodes);
-    // Any interval of neighbours that share more than what they share with the sequences beside them is a node.
+    // Every interval of neighbours that share more with each other than with the sequences beside them is a node.
     const auto n = static_cast<std::int32_t>(common.size()) + 1;
     std::size_t n_expected = 0;
     for (std::int32_t first = 0; first < n; ++first)

@@ -1,4 +1,4 @@
-/// One choice from events to text and the reason of its end (server/answer_choice.h).
+/// One choice: its events become text and a finish reason (server/answer_choice.h).
 #include "server/answer_choice.h"
 
 #include <gtest/gtest.h>

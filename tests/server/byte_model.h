@@ -1,4 +1,4 @@
-/// A served model whose tokens are bytes: text in tests is what it looks like.
+/// A served model whose tokens are bytes, so that tests can write tokens as text.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@
 
 namespace baton {
 
-/// Requests for "/echo" are answered at once with their method and body; all others wait for the test.
+/// Requests for "/echo" are answered at once with their method and body; all others wait for the test's answer.
 class HttpFixture {
  public:
   explicit HttpFixture(const HttpLimits& limits = {}, HttpAddress address = {.host = "127.0.0.1", .port = 0}) {

@@ -1,4 +1,4 @@
-/// Requests from bytes, whole and in pieces, good and bad (server/http_parser.h).
+/// Requests parsed from bytes, whole and in pieces, valid and invalid (server/http_parser.h).
 #include "server/http_parser.h"
 
 #include <memory>
@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-/// Gives `bytes` to a parser in pieces of `piece` bytes, as a session does.
+/// Feeds `bytes` to a parser in pieces of `piece` bytes, as a session does.
 std::unique_ptr<HttpParser> parsed(std::string_view bytes, std::size_t piece, const HttpLimits& limits = {}) {
   auto parser = std::make_unique<HttpParser>(limits);
   std::string input;

@@ -1,4 +1,4 @@
-/// Addresses, TLS, Unix sockets and the end of a server (server/http_server.h).
+/// Addresses, TLS, Unix sockets and the shutdown of a server (server/http_server.h).
 #include "server/http_server.h"
 
 #include <sys/stat.h>
@@ -65,7 +65,7 @@ TEST(HttpServer, serves_a_unix_socket_replaces_a_stale_one_and_removes_its_own) 
     EXPECT_TRUE(second.error().message.starts_with("cannot listen on the socket " + path)) << second.error().message;
   }
   EXPECT_FALSE(std::filesystem::exists(path));
-  // What a killed server leaves behind: a socket file that nobody listens on.
+  // A killed server leaves a socket file that nobody listens on.
   const int left_over = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -95,7 +95,7 @@ TEST(HttpServer, tells_who_comes_beyond_the_limit_that_it_is_full) {
   const std::string answer = third.read_to_end();
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n")) << answer;
   EXPECT_NE(answer.find("2 connections are open, which is this server's limit"), std::string::npos) << answer;
-  EXPECT_EQ(first.get("/echo").status, 200);  // who is in stays in
+  EXPECT_EQ(first.get("/echo").status, 200);  // an open connection stays open
 }
 
 TEST(HttpServer, lets_an_answer_in_hand_finish_when_it_stops) {
@@ -129,7 +129,7 @@ TEST(HttpServer, stops_although_an_answer_never_comes) {
   EXPECT_EQ(fixture.next_gone(), id);
 }
 
-/// Writes a key and a certificate signed by itself.
+/// Writes a key and a self-signed certificate.
 void write_certificate(const std::string& key_file, const std::string& certificate_file) {
   EVP_PKEY* const key = EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256");
   X509* const certificate = X509_new();

@@ -1,4 +1,4 @@
-/// Connections over real sockets: order, keeping alive, limits, slowness and leaving (server/http_session.h).
+/// Connections over real sockets: order, keep-alive, limits, slow clients and disconnects (server/http_session.h).
 #include "server/http_session.h"
 
 #include <gtest/gtest.h>

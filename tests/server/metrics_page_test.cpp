@@ -1,4 +1,4 @@
-/// Names, labels and arithmetic of /metrics (server/metrics_page.h).
+/// Names, labels and values of /metrics (server/metrics_page.h).
 #include "server/metrics_page.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(MetricsPage, counts_what_the_engine_did_under_the_names_that_dashboards_kno
 TEST(MetricsPage, counts_drafts) {
   const auto engine = short_engine();
   Request request = testing::greedy(testing::random_prompt(1, 20), 30);
-  request.sampling.logit_bias = {{7, kMaxBias}};  // nothing else comes
+  request.sampling.logit_bias = {{7, kMaxBias}};  // only this token is sampled
   request.speculation = {.n_tokens = 3, .lookup_max = 1, .lookup_min = 1};
   testing::run_requests(*engine, {request});
   const MetricsPage page(*engine, "demo");

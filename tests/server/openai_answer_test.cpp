@@ -1,4 +1,4 @@
-/// Responses and frames from events (server/openai_answer.h), text for text.
+/// Responses and frames made from events (server/openai_answer.h), as exact texts.
 #include "server/openai_answer.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-/// Events of one sequence that says `text`, one byte for each token.
+/// Events of one sequence whose text is `text`, one byte per token.
 Event says(std::string_view text, std::int32_t index = 0) {
   Event event;
   event.index = index;
@@ -128,7 +128,7 @@ TEST_F(OpenaiAnswer, escapes_each_text_between_what_its_frames_have_in_common) {
   GenerationRequest request;
   request.is_stream = true;
   request.n = 2;
-  // Names that hold what the text's place is found by.
+  // Names that contain the text by which the frame writer finds the place of a choice's text.
   Answer answer({true, "chatcmpl-\x01", 1700, "\x01", "\\u0001\""}, request, {{ten_tokens(), {}}}, tokenizer_);
   answer.take(0, says("a"));
   for (const std::int32_t index : {0, 1, 0}) {

@@ -1,4 +1,4 @@
-/// What is written of an answer's choices (server/openai_frames.h). Whole answers are in openai_answer_test.
+/// The JSON of an answer's choices (server/openai_frames.h). Whole answers: openai_answer_test.
 #include "server/openai_frames.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-/// Both shapes of log-probabilities (server/openai_logprobs.h).
+/// Both forms of log-probabilities (server/openai_logprobs.h).
 #include "server/openai_logprobs.h"
 
 #include <limits>

@@ -1,4 +1,4 @@
-/// Fields that say how tokens are chosen (server/openai_sampling.h).
+/// Sampling fields of a request (server/openai_sampling.h).
 #include "server/openai_sampling.h"
 
 #include <gtest/gtest.h>

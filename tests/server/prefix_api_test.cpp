@@ -1,4 +1,4 @@
-/// Prefixes over HTTP: request and response text, and what the engine holds then (server/prefix_api.h,
+/// Prefixes over HTTP: request and response texts, and the engine's state after them (server/prefix_api.h,
 /// server/routes.h).
 #include "server/prefix_api.h"
 

@@ -1,5 +1,4 @@
-/// A folder whose files are prefixes (server/prefix_folder.h), looked at when the test says so and as of the time it
-/// says.
+/// A folder whose files are prefixes (server/prefix_folder.h). The test decides when to look at it, and at which time.
 #include "server/prefix_folder.h"
 
 #include <fcntl.h>
@@ -32,7 +31,7 @@ class PrefixFolderTest : public ::testing::Test {
 
   fs::path folder() const { return root_ / "prompts"; }
   void write(const std::string& name, std::string_view text) const { std::ofstream(folder() / name) << text; }
-  /// Lets `time` pass, looks, and does what is to be done. True where something is still to settle.
+  /// Advances the time by `time`, looks, and applies all changes. Returns true if some file has changed too recently.
   bool look(milliseconds time) {
     now_ += time;
     const bool is_unsettled = made_->look(now_);
@@ -40,7 +39,7 @@ class PrefixFolderTest : public ::testing::Test {
     }
     return is_unsettled;
   }
-  /// Looks until files that came or went have been dealt with.
+  /// Looks until all added and deleted files have been handled.
   void settle() {
     look(milliseconds(0));
     look(PrefixFolder::kSettleTime);
@@ -132,8 +131,7 @@ TEST_F(PrefixFolderTest, a_file_that_is_put_in_the_place_of_another_is_never_gon
 }
 
 TEST_F(PrefixFolderTest, follows_the_links_of_a_mounted_config_map) {
-  // As a kubelet writes it: shop.txt -> ..data/shop.txt, ..data -> ..1, and an update puts another ..data in its
-  // place.
+  // As a kubelet writes it: shop.txt -> ..data/shop.txt, ..data -> ..1; an update replaces ..data.
   const auto version = [&](const char* name, std::string_view text) {
     fs::create_directory(folder() / name);
     write(std::string(name) + "/shop.txt", text);

@@ -1,4 +1,4 @@
-/// A client over a plain loopback socket, for tests that send what no HTTP library would.
+/// A client over a plain loopback socket, for tests that send requests which no HTTP library would send.
 #pragma once
 
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@
 
 namespace baton {
 
-/// One response as it came over the wire.
+/// One response as received.
 struct RawResponse {
   int status = 0;
   std::string head;  ///< status line and headers
@@ -26,7 +26,7 @@ struct RawResponse {
   bool has(std::string_view text) const { return head.find(text) != std::string::npos; }
 };
 
-/// A connection. Reads give up after ten seconds, which fails the test and never decides its result.
+/// A connection. A read fails the test after ten seconds; this never decides the test's result otherwise.
 class RawClient {
  public:
   explicit RawClient(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -53,7 +53,7 @@ class RawClient {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
 
-  /// False when the server has closed the connection.
+  /// False if the server has closed the connection.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -63,7 +63,7 @@ class RawClient {
     return true;
   }
 
-  /// Reads until what was read holds `end`; then returns it up to there.
+  /// Reads until the data contains `end`. Returns the data up to there.
   std::string read_until(std::string_view end) {
     std::size_t found;
     while ((found = input_.find(end)) == std::string::npos)
@@ -80,7 +80,7 @@ class RawClient {
     }
     return std::exchange(input_, {});
   }
-  /// Whether the server closes without sending more.
+  /// Whether the server closes the connection without sending more.
   bool is_closed_by_server() { return read_to_end().empty() && is_at_end_; }
 
   /// The next response. `has_body` is false for answers to HEAD.
@@ -99,7 +99,7 @@ class RawClient {
     }
     return response;
   }
-  /// The data of the next chunk, empty for the last.
+  /// The data of the next chunk; empty for the last one.
   std::string read_chunk() {
     const std::string size = read_until("\r\n");
     std::string data = read_bytes(static_cast<std::size_t>(std::strtoll(size.c_str(), nullptr, 16)));

@@ -1,4 +1,4 @@
-/// Endpoints over HTTP, request and response text, against an engine with a small random model (server/routes.h).
+/// Endpoints over HTTP: request and response texts, with an engine with a small random model (server/routes.h).
 #include "server/routes.h"
 
 #include <regex>
@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-/// One server for all tests of this file: they only ask.
+/// One server for all tests of this file.
 class Routes : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { fixture_ = std::make_unique<ServerFixture>().release(); }
@@ -21,7 +21,7 @@ class Routes : public ::testing::Test {
   }
   static RawResponse get(std::string_view path) { return fixture_->get(path); }
 
-  /// The body with what differs from call to call replaced.
+  /// The body, with parts that differ between calls replaced.
   static std::string normalized(std::string body) {
     body = std::regex_replace(body, std::regex(R"x("(chatcmpl|cmpl)-[0-9a-f]{32}")x"), "\"$1-ID\"");
     return std::regex_replace(body, std::regex(R"x("created":\d+)x"), "\"created\":TIME");
@@ -154,7 +154,7 @@ TEST_F(Routes, give_n_choices_that_a_seed_repeats) {
 TEST_F(Routes, stop_at_a_stop_string) {
   const std::string body = R"({"prompt": "AB", "max_tokens": 8, "temperature": 0, "ignore_eos": true)";
   const std::string text = json_of(post("/v1/completions", body + "}"))["choices"][0]["text"];
-  // A piece of the text that starts with a plain letter, found in what this model happens to say.
+  // A piece of the text that begins with a letter, taken from what this model generates.
   const auto letter = std::ranges::find_if(text, [](char c) { return c > ' ' && c <= '~' && c != '"' && c != '\\'; });
   ASSERT_NE(letter, text.end()) << "the random model says nothing printable: choose another prompt";
   const std::string stop(1, *letter);

@@ -54,7 +54,7 @@ class ServerFixture {
     return RawClient(server->port()).post(path, body, headers);
   }
 
-  /// Waits for what other threads bring about; ten seconds without it fail the test.
+  /// Waits for an effect of other threads; the test fails after ten seconds.
   static void wait_until(const std::function<bool()>& holds, std::source_location where = std::source_location::current()) {
     for (int i = 0; i < 10'000; ++i) {
       if (holds()) return;

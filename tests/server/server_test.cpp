@@ -1,4 +1,4 @@
-/// Start, drain and end (server/server.h).
+/// Start, drain and shutdown (server/server.h).
 #include "server/server.h"
 
 #include <csignal>

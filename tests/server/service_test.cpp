@@ -1,4 +1,4 @@
-/// What happens to jobs whose clients leave, stall or ask for too much (server/service.h), over HTTP.
+/// Jobs whose clients disconnect, do not read or ask for too much (server/service.h), over HTTP.
 #include "server/service.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ std::string endless(bool is_stream) {
          (is_stream ? "true}" : "false}");
 }
 
-/// Everything a job took is given back: the blocks in use are those the prefix pins.
+/// Waits until a job has given back everything: the blocks in use are those that the prefix pins.
 void expect_nothing_left(const ServerFixture& fixture) {
   const std::int64_t n_blocks = fixture.server->prefixes().find("shop")->info.n_pinned_tokens / 16;
   EXPECT_GT(n_blocks, 0);
@@ -77,7 +77,7 @@ TEST(Service, the_io_thread_does_not_wait_while_an_answer_is_written) {
   std::string prompt;
   for (int i = 0; i < 1800; ++i) prompt += (i == 0 ? "" : ",") + std::to_string(32 + i % 90);
   RawClient large = fixture.client();
-  // Some hundred thousand log-probabilities: decoding and writing them takes a while.
+  // Several hundred thousand log-probabilities: decoding and writing them takes a while.
   large.send_post("/v1/completions", R"({"prompt": [)" + prompt +
                                          R"(], "max_tokens": 1, "n": 12, "echo": true, "logprobs": 20, "temperature": 0})");
   std::thread reader([&] { EXPECT_EQ(large.read_response().status, 200); });

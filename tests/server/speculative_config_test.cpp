@@ -1,4 +1,4 @@
-/// speculative_config: what it means, and what is refused by name (server/speculative_config.h).
+/// speculative_config: accepted values, and errors that name the field (server/speculative_config.h).
 #include "server/speculative_config.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-/// Tests of byte-pair encoding, against a naive model that applies the best merge of the whole word again and again.
+/// Tests of byte-pair encoding, compared with a naive model that repeatedly applies the best merge in the whole word.
 #include "text/bpe.h"
 
 #include <random>

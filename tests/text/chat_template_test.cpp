@@ -1,4 +1,4 @@
-/// Chat templates: the contract of ChatTemplate, and real templates against what Jinja2 rendered.
+/// Chat templates: the contract of ChatTemplate, and real templates compared with Jinja2's results.
 #include "text/chat_template.h"
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ json::Value from(std::string_view text) {
   return value ? *value : json::Value();
 }
 
-/// The context whose fields `variables` holds.
+/// The context with the fields of `variables`.
 ChatTemplate::Context context_of(const json::Value& variables) {
   ChatTemplate::Context context;
   context.extra = variables;
@@ -161,7 +161,8 @@ TEST(ChatTemplate, refuses_messages_nested_too_deeply) {
   EXPECT_EQ(text.error().code, ErrorCode::invalid_request);
 }
 
-/// Checks a golden's text, or that it is an error (whose message, where the template raises it, is the golden's).
+/// Checks a golden: the text, or that there is an error. If the template raises the error, its message is the
+/// golden's.
 void expect_golden(const json::Value& golden, const Result<std::string>& text, const std::string& name) {
   if (golden.contains("expected")) {
     EXPECT_EQ(text ? *text : "error: " + text.error().message, golden["expected"].get<std::string>()) << name;
@@ -175,7 +176,7 @@ void expect_golden(const json::Value& golden, const Result<std::string>& text, c
   }
 }
 
-/// Written by tools/make_goldens.py with jinja2, set up as Transformers does.
+/// tools/make_goldens.py writes it with jinja2, configured as in Transformers.
 TEST(ChatTemplate, equals_jinja2_on_every_committed_case) {
   const json::Value file = read_golden("cases.json");
   std::tm day = {};
@@ -215,8 +216,7 @@ std::string digest_of(std::string_view text) {
   return hex;
 }
 
-/// real_templates.json holds the digest of Jinja2's text, or its error, for each of 55 templates with six
-/// conversations.
+/// real_templates.json has the digest of Jinja2's text, or its error, for each of 55 templates with six conversations.
 TEST(ChatTemplate, equals_jinja2_on_real_templates) {
   if (data_folder().empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
   const json::Value file = read_golden("real_templates.json");

@@ -1,4 +1,4 @@
-/// The demo model's template and tokenizer against Transformers: rendered chats, prompt ids, answers.
+/// The demo model's template and tokenizer compared with Transformers: rendered chats, prompt ids, answers.
 #include <cstring>
 #include <filesystem>
 

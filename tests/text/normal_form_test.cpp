@@ -1,4 +1,4 @@
-/// Tests of the normalisation forms: a few cases by hand, and Unicode's own vectors.
+/// Tests of the normalisation forms: a few cases by hand, and Unicode's own test file.
 #include "text/normal_form.h"
 
 #include <array>
@@ -51,7 +51,7 @@ TEST(NormalForm, leaves_other_text_alone) {
 
 TEST(NormalForm, keeps_zero_bytes) { EXPECT_EQ(normalized(std::string("\0e\u0301\0", 5), c), std::string("\0é\0", 4)); }
 
-/// The lines of Debian's copy of NormalizationTest.txt, empty where the package unicode-data is not installed.
+/// The lines of Debian's copy of NormalizationTest.txt; empty if the package unicode-data is not installed.
 std::vector<std::string> read_vectors() {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("bzip2 -dc /usr/share/unicode/NormalizationTest.txt.bz2", "r"),
                                                    pclose);
@@ -76,7 +76,8 @@ std::array<std::string, 5> columns_of(const std::string& line) {
   return columns;
 }
 
-/// Conformance as NormalizationTest.txt defines it: 1. for each line; 2. what Part 1 does not list is in every form.
+/// Conformance as NormalizationTest.txt defines it: 1. for each line; 2. a character that Part 1 does not list is
+/// unchanged.
 TEST(NormalForm, conforms_to_unicodes_vectors) {
   const std::vector<std::string> lines = read_vectors();
   if (lines.empty()) GTEST_SKIP() << "Debian's packages unicode-data and bzip2 are not installed";

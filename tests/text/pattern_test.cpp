@@ -1,4 +1,4 @@
-/// Tests of patterns: matches, and Oniguruma's meaning of what PCRE2 reads differently.
+/// Tests of patterns: matches, and Oniguruma's meaning of constructs that PCRE2 reads differently.
 #include "text/pattern.h"
 
 #include <gtest/gtest.h>

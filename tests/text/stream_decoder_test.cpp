@@ -1,4 +1,4 @@
-/// Tests of streamed text: pieces are whole, equal the text as a whole, and end at stop strings.
+/// Tests of streamed text: pieces are whole characters, equal the whole text when joined, and end at stop strings.
 #include "text/stream_decoder.h"
 
 #include <random>
@@ -82,7 +82,7 @@ TEST(StreamDecoder, behind_a_prompt_gives_what_is_added_to_its_text) {
   std::mt19937 random(5);
   int n_spaces_kept = 0;
   for (int round = 0; round < 1000; ++round) {
-    // Byte tokens at the seam could be one character; text tokens are whole by themselves.
+    // Byte tokens on both sides of the cut could be one character; text tokens are complete by themselves.
     Ids all = random_ids(random, tokenizer);
     std::erase_if(all, [&](TokenId id) { return tokenizer.token_text(id).starts_with("<0x"); });
     const std::size_t n_prompt = all.empty() ? 0 : random() % all.size();

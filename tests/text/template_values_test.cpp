@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-/// What `source` writes, or the error.
+/// The output of `source`, or its error.
 std::string rendered(const std::string& source) {
   const auto body = jinja::parse(source, {});
   if (!body) return body.error().message;

@@ -1,4 +1,4 @@
-/// Tests of decoders: whole texts, texts as they come, and the bytes of single tokens.
+/// Tests of decoders: whole texts, streamed texts, and the bytes of single tokens.
 #include "text/token_decoder.h"
 
 #include <random>
