@@ -69,6 +69,7 @@ TESTED_THROUGH = {
     "src/apps/serving.cpp": "tests/e2e/test_generate.py",
     "src/apps/serve.cpp": "tests/e2e/test_openai_client.py",
     "src/apps/version.cpp": "tests/e2e/test_programs.py",
+    "src/model/families/*.cpp": "tests/model/families_test.cpp",
     "src/kernels/cpu/attention_*.cpp": "tests/kernels/attention_test.cpp",
     "src/kernels/cpu/activation.cpp": "tests/kernels/small_ops_test.cpp",
     "src/kernels/cpu/backend.cpp": "tests/kernels/small_ops_test.cpp",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
 
-    make_goldens.py llamas made_up tokenizers sentencepiece templates demo      (any of them; none means all but
+    make_goldens.py llamas families made_up tokenizers sentencepiece templates demo      (any of them; none means all but
                                                                                  sentencepiece)
 
-    llama_tiny_*/       tiny random checkpoints; golden.safetensors: input_ids, positions and logits of its last rows,
+    *_tiny_*/           tiny random checkpoints; golden.safetensors: input_ids, positions and logits of its last rows,
                         greedy_ids (float32), max_positions where the longest sequence counts
     made_up_tiny/       the same for the made-up family of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests/goldens"
-PARTS = ("llamas", "made_up", "tokenizers", "templates", "demo")
+PARTS = ("llamas", "families", "made_up", "tokenizers", "templates", "demo")
 
 
 def main() -> int:
@@ -55,6 +55,10 @@ def main() -> int:
         from goldens.tiny_llamas import write_tiny_llamas
 
         write_tiny_llamas(GOLDENS)
+    if "families" in parts:
+        from goldens.tiny_families import write_tiny_families
+
+        write_tiny_families(GOLDENS)
     if "made_up" in parts:
         from goldens.made_up import write_made_up
 

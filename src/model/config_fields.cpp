@@ -95,11 +95,19 @@ Result<void> expect_decoder(const Value& root) {
   return expect_null(root, "quantization_config");
 }
 
-Result<void> read_model_fields(const Value& root, ModelSpec& spec) {
+Result<FeedForwardSpec::Kind> read_gelu(const Value& root, std::string_view key, FeedForwardSpec::Kind fallback) {
+  BATON_TRY(const auto name, json::get_optional<std::string>(root, key));
+  if (!name) return fallback;
+  if (*name == "gelu") return FeedForwardSpec::Kind::gelu;
+  if (*name == "gelu_new" || *name == "gelu_pytorch_tanh" || *name == "gelu_fast") return FeedForwardSpec::Kind::gelu_tanh;
+  return unsupported(key, *name, R"("gelu", "gelu_new", "gelu_fast" or "gelu_pytorch_tanh")");
+}
+
+Result<void> read_model_fields(const Value& root, const Defaults& defaults, ModelSpec& spec) {
   BATON_TRY(spec.d_model, required_size(root, "hidden_size", kMaxWidth));
   BATON_TRY(spec.n_vocab, required_size(root, "vocab_size", kMaxVocab));
-  BATON_TRY(spec.max_position, optional_size(root, "max_position_embeddings", kMaxPositions, 2048));
-  BATON_TRY(spec.tie_embeddings, optional_flag(root, "tie_word_embeddings", false));
+  BATON_TRY(spec.max_position, optional_size(root, "max_position_embeddings", kMaxPositions, defaults.max_position));
+  BATON_TRY(spec.tie_embeddings, optional_flag(root, "tie_word_embeddings", defaults.tie_embeddings));
   BATON_TRY(spec.dtype, read_dtype(root));
   BATON_TRY(const auto bos, token_ids(root, "bos_token_id", spec.n_vocab));
   if (!bos.empty()) spec.bos_token_id = bos.front();
@@ -107,25 +115,52 @@ Result<void> read_model_fields(const Value& root, ModelSpec& spec) {
   return {};
 }
 
-Result<void> read_heads(const Value& root, std::int32_t d_model, AttentionSpec& attention) {
+Result<void> read_heads(const Value& root, const Defaults& defaults, std::int32_t d_model, AttentionSpec& attention) {
   BATON_TRY(attention.n_heads, required_size(root, "num_attention_heads", kMaxHeads));
-  BATON_TRY(attention.n_kv_heads, optional_size(root, "num_key_value_heads", kMaxHeads, attention.n_heads));
+  const bool is_absent = json::find(root, "num_key_value_heads") == nullptr;
+  const std::int32_t n_kv_heads = is_absent && defaults.n_kv_heads > 0 ? defaults.n_kv_heads : attention.n_heads;
+  BATON_TRY(attention.n_kv_heads, optional_size(root, "num_key_value_heads", kMaxHeads, n_kv_heads));
   if (attention.n_heads % attention.n_kv_heads != 0)
     return bad_value("num_key_value_heads",
                      fmt::format("'num_attention_heads' must be a multiple of 'num_key_value_heads', but they are {} and {}",
                                  attention.n_heads, attention.n_kv_heads));
-  const Value* head_dim = json::find(root, "head_dim");
-  if ((head_dim == nullptr || head_dim->is_null()) && d_model % attention.n_heads != 0)
+  const Value* found = json::find(root, "head_dim");
+  const bool has_head_dim = (found != nullptr && !found->is_null()) || defaults.head_dim > 0;
+  if (!has_head_dim && d_model % attention.n_heads != 0)
     return bad_value("hidden_size",
                      fmt::format("'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', "
                                  "but they are {} and {}",
                                  d_model, attention.n_heads));
-  BATON_TRY(attention.head_dim, optional_size(root, "head_dim", kMaxHeadDim, d_model / attention.n_heads));
+  const std::int32_t head_dim = defaults.head_dim > 0 ? defaults.head_dim : d_model / attention.n_heads;
+  BATON_TRY(attention.head_dim, optional_size(root, "head_dim", kMaxHeadDim, head_dim));
   if (attention.head_dim % 2 != 0)
     return bad_value("head_dim", fmt::format("'head_dim' must be even, not {}", attention.head_dim));
   if (const std::int64_t width = std::int64_t{attention.n_heads} * attention.head_dim; width > kMaxWidth)
     return bad_value("num_attention_heads",
                      fmt::format("'num_attention_heads' * 'head_dim' must be at most {}, not {}", kMaxWidth, width));
+  return {};
+}
+
+Result<std::int32_t> read_window(const Value& root, std::int32_t fallback) {
+  const Value* found = json::find(root, "sliding_window");
+  if (found == nullptr) return fallback;
+  if (found->is_null()) return 0;
+  return required_size(root, "sliding_window", kMaxPositions);
+}
+
+Result<void> read_windows(const Value& root, std::int32_t window, const std::function<bool(std::size_t)>& is_sliding,
+                          ModelSpec& spec) {
+  BATON_TRY(const auto types, json::get_optional<std::vector<std::string>>(root, "layer_types"));
+  if (types && types->size() != spec.layers.size())
+    return bad_value("layer_types", fmt::format("'layer_types' must name the types of {} layers, not of {}", spec.layers.size(),
+                                                types->size()));
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    if (types && (*types)[i] != "sliding_attention" && (*types)[i] != "full_attention")
+      return unsupported("layer_types", (*types)[i], "\"full_attention\" or \"sliding_attention\"");
+    if (!(types ? (*types)[i] == "sliding_attention" : is_sliding(i))) continue;
+    if (window == 0) return json::missing("sliding_window");
+    spec.layers[i].attention.window = window;
+  }
   return {};
 }
 

@@ -3,7 +3,9 @@
 /// unsupported (a value that would change the arithmetic in a way that Baton does not compute).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,9 +44,29 @@ Result<void> expect_null(const json::Value& root, std::string_view key);
 /// Refuses encoders, cross attention and quantised weights.
 Result<void> expect_decoder(const json::Value& root);
 
+/// gelu or gelu_tanh: the activation that `key` names; `fallback` if the field is absent or null.
+Result<FeedForwardSpec::Kind> read_gelu(const json::Value& root, std::string_view key, FeedForwardSpec::Kind fallback);
+
+/// What a family's fields mean if they are absent, as in Transformers.
+struct Defaults {
+  std::int32_t n_kv_heads = 0;  ///< 0: as many as query heads
+  std::int32_t head_dim = 0;    ///< 0: d_model / n_heads
+  std::int32_t max_position = 2048;
+  double epsilon = 1e-6;
+  double theta = 10000;
+  bool tie_embeddings = false;
+};
+
 /// Reads n_vocab, d_model, max_position, tie_embeddings, dtype and the special tokens of `spec`.
-Result<void> read_model_fields(const json::Value& root, ModelSpec& spec);
+Result<void> read_model_fields(const json::Value& root, const Defaults& defaults, ModelSpec& spec);
 /// Reads n_heads, n_kv_heads and head_dim of `attention`.
-Result<void> read_heads(const json::Value& root, std::int32_t d_model, AttentionSpec& attention);
+Result<void> read_heads(const json::Value& root, const Defaults& defaults, std::int32_t d_model, AttentionSpec& attention);
+
+/// `sliding_window` in tokens: 0 if it is null, `fallback` if it is absent.
+Result<std::int32_t> read_window(const json::Value& root, std::int32_t fallback);
+/// Gives the sliding layers of `spec` the window `window`, which may be 0 if no layer slides. `layer_types` says which
+/// layers slide; if it is absent, `is_sliding` says it of a layer's index.
+Result<void> read_windows(const json::Value& root, std::int32_t window, const std::function<bool(std::size_t)>& is_sliding,
+                          ModelSpec& spec);
 
 }  // namespace baton::fields

@@ -36,9 +36,8 @@ TEST(MadeUpFamily, is_read_from_its_config_alone) {
   std::int64_t n = 0;
   for (const ExpectedTensor& tensor : expected_tensors(*spec)) n += tensor.shape.n_elements();
   EXPECT_EQ(spec->n_parameters(), n);
-  EXPECT_EQ(read_model_spec(folder()).error().message,
-            (folder() / "config.json").string() +
-                ": the architecture 'MadeUpForCausalLM' is not supported; known are: LlamaForCausalLM");
+  const std::string refused = read_model_spec(folder()).error().message;
+  EXPECT_NE(refused.find("the architecture 'MadeUpForCausalLM' is not supported; known are: "), std::string::npos) << refused;
 }
 
 TEST(MadeUpFamily, logits_and_greedy_tokens_equal_those_of_float64) {

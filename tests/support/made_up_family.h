@@ -31,7 +31,7 @@ inline Result<ModelSpec> read_made_up(const json::Value& config) {
   ModelSpec spec;
   spec.names = kMadeUpNames;
   spec.has_lm_head_bias = true;
-  BATON_TRY_VOID(fields::read_model_fields(config, spec));
+  BATON_TRY_VOID(fields::read_model_fields(config, {}, spec));
   BATON_TRY(const std::int32_t n_layers, fields::required_size(config, "num_hidden_layers", fields::kMaxLayers));
   LayerSpec layer;
   layer.is_parallel = true;
@@ -40,7 +40,7 @@ inline Result<ModelSpec> read_made_up(const json::Value& config) {
   spec.final_norm = layer.norm;
   AttentionSpec& attention = layer.attention;
   attention.has_qkv_bias = attention.has_out_bias = true;
-  BATON_TRY_VOID(fields::read_heads(config, spec.d_model, attention));
+  BATON_TRY_VOID(fields::read_heads(config, {}, spec.d_model, attention));
   BATON_TRY(const double scale, fields::optional_number(config, "attention_multiplier", 1e-6, 1e6, 1));
   attention.scale = static_cast<float>(scale);
   BATON_TRY(const double softcap, fields::optional_number(config, "attn_logit_softcapping", 0, 1e6, 0));

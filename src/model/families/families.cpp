@@ -8,11 +8,14 @@
 #include <fmt/format.h>
 
 #include "model/families/llama.h"
+#include "model/families/mistral.h"
+#include "model/families/phi.h"
+#include "model/families/qwen.h"
 
 namespace baton {
 namespace {
 
-constexpr std::array kFamilies = {kLlamaFamily};
+constexpr std::array kFamilies = {kLlamaFamily, kMistralFamily, kMinistralFamily, kQwen2Family, kPhiFamily};
 
 tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name) {
   std::string known;

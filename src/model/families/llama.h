@@ -1,12 +1,33 @@
 /// Llama 1, 2 and 3.x, and what is laid out as they are: CodeLlama, OpenLLaMA, TinyLlama.
 #pragma once
 
+#include "model/config_fields.h"
 #include "model/families/families.h"
 
 namespace baton {
 
-/// RMS norms, rotary attention with grouped heads, a gated feed-forward block, and the biases that the config states.
-/// The defaults are those of Transformers' LlamaConfig.
+/// The names of a Llama's tensors, which most families share.
+inline constexpr TensorNames kLlamaNames = {.embedding = "model.embed_tokens",
+                                            .attention_norm = "model.layers.{}.input_layernorm",
+                                            .q = "model.layers.{}.self_attn.q_proj",
+                                            .k = "model.layers.{}.self_attn.k_proj",
+                                            .v = "model.layers.{}.self_attn.v_proj",
+                                            .attention_out = "model.layers.{}.self_attn.o_proj",
+                                            .feed_forward_norm = "model.layers.{}.post_attention_layernorm",
+                                            .gate = "model.layers.{}.mlp.gate_proj",
+                                            .up = "model.layers.{}.mlp.up_proj",
+                                            .down = "model.layers.{}.mlp.down_proj",
+                                            .final_norm = "model.norm",
+                                            .lm_head = "lm_head",
+                                            .ignored_suffix = ".rotary_emb.inv_freq"};
+
+/// What the families laid out as Llama have in common: RMS norms before both blocks, rotary attention with grouped
+/// heads, a gated feed-forward block with SiLU, no biases, no windows, equal layers. The rotation is ropes[0].
+Result<ModelSpec> read_llama_layout(const json::Value& config, const fields::Defaults& defaults);
+/// Gives all layers the biases of `attention_bias` (queries, keys, values and output) and `mlp_bias`.
+Result<void> read_llama_biases(const json::Value& config, ModelSpec& spec);
+
+/// The layout, and the biases that the config states. The defaults are those of Transformers' LlamaConfig.
 Result<ModelSpec> read_llama(const json::Value& config);
 
 inline constexpr Family kLlamaFamily{.name = "LlamaForCausalLM", .model_type = "llama", .read = read_llama};

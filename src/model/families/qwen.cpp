@@ -1,0 +1,31 @@
+/// config.json of a Qwen to its spec.
+#include "model/families/qwen.h"
+
+#include "model/families/llama.h"
+
+namespace baton {
+namespace {
+
+/// `sliding_window` counts if `use_sliding_window` is set; without `layer_types` the layers from `max_window_layers` on
+/// have it.
+Result<void> read_qwen_windows(const json::Value& config, ModelSpec& spec) {
+  BATON_TRY(const bool uses_window, fields::optional_flag(config, "use_sliding_window", false));
+  std::int32_t window = 0;
+  if (uses_window) {
+    BATON_TRY(window, fields::read_window(config, 4096));
+  }
+  BATON_TRY(const double first, fields::optional_number(config, "max_window_layers", 0, fields::kMaxLayers, 28));
+  return fields::read_windows(
+      config, window, [=](std::size_t i) { return window > 0 && static_cast<double>(i) >= first; }, spec);
+}
+
+}  // namespace
+
+Result<ModelSpec> read_qwen2(const json::Value& config) {
+  BATON_TRY(ModelSpec spec, read_llama_layout(config, {.n_kv_heads = 32, .max_position = 32768}));
+  for (LayerSpec& layer : spec.layers) layer.attention.has_qkv_bias = true;
+  BATON_TRY_VOID(read_qwen_windows(config, spec));
+  return spec;
+}
+
+}  // namespace baton

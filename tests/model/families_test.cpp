@@ -1,0 +1,122 @@
+/// Each family's config.json to its spec: fields, defaults and refusals that logits of the goldens do not show.
+#include "model/families/families.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "io/json.h"
+#include "model/config.h"
+
+namespace baton {
+namespace {
+
+/// A config of `architecture` with sizes, 8 layers and `fields` in the place of its own.
+json::Value config_of(std::string_view architecture, std::string_view fields = "{}") {
+  json::Value config = json::parse(R"({"hidden_size":64,"intermediate_size":172,"num_hidden_layers":8,"num_attention_heads":8,
+      "num_key_value_heads":4,"vocab_size":512})",
+                                   "the test")
+                           .value();
+  config["architectures"] = json::Value::array({architecture});
+  const json::Value more = json::parse(fields, "the test").value();
+  for (const auto& [key, value] : more.items()) config[key] = value;
+  return config;
+}
+
+ModelSpec spec_of(std::string_view architecture, std::string_view fields = "{}") {
+  auto spec = parse_model_spec(json::dump(config_of(architecture, fields)), "config.json");
+  EXPECT_TRUE(spec) << spec.error().message;
+  return spec ? std::move(*spec) : ModelSpec{};
+}
+
+std::string error_of(std::string_view architecture, std::string_view fields) {
+  const auto spec = parse_model_spec(json::dump(config_of(architecture, fields)), "config.json");
+  return spec ? "no error" : spec.error().message;
+}
+
+std::vector<std::int32_t> windows(const ModelSpec& spec) {
+  std::vector<std::int32_t> windows;
+  for (const LayerSpec& layer : spec.layers) windows.push_back(layer.attention.window);
+  return windows;
+}
+
+TEST(Families, have_names_of_their_own) {
+  for (const Family& one : shipped_families())
+    for (const Family& other : shipped_families())
+      EXPECT_EQ(&one == &other, one.name == other.name || one.model_type == other.model_type) << one.name << other.name;
+}
+
+TEST(Mistral, has_one_window_in_all_layers_or_none) {
+  EXPECT_EQ(windows(spec_of("MistralForCausalLM", R"({"sliding_window":4096})")), std::vector<std::int32_t>(8, 4096));
+  EXPECT_EQ(windows(spec_of("MistralForCausalLM", R"({"sliding_window":null})")), std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(windows(spec_of("MistralForCausalLM")), std::vector<std::int32_t>(8, 4096)) << "Transformers' default";
+  EXPECT_EQ(spec_of("MistralForCausalLM").max_position, 131072);
+  EXPECT_EQ(error_of("MistralForCausalLM", R"({"num_hidden_layers":2,"layer_types":["full_attention","sliding_attention"]})"),
+            "config.json: 'layer_types' is [\"full_attention\",\"sliding_attention\"], which is not supported; supported is "
+            "\"sliding_attention\" in all layers of a Mistral with 'sliding_window'");
+  EXPECT_EQ(error_of("MistralForCausalLM", R"({"attention_bias":true})"),
+            "config.json: 'attention_bias' is true, which is not supported; supported is false");
+}
+
+TEST(Mistral, has_eight_kv_heads_by_default) {
+  json::Value config = config_of("MistralForCausalLM", R"({"num_attention_heads":16})");
+  config.erase("num_key_value_heads");
+  EXPECT_EQ(parse_model_spec(json::dump(config), "it")->layers[0].attention.n_kv_heads, 8);
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(parse_model_spec(json::dump(config), "it")->layers[0].attention.n_kv_heads, 16);
+}
+
+TEST(Ministral, has_windows_in_the_layers_whose_types_say_so) {
+  const std::string types =
+      R"("num_hidden_layers":4,"layer_types":["full_attention","sliding_attention","sliding_attention","sliding_attention"])";
+  const ModelSpec spec = spec_of("MinistralForCausalLM", R"({"sliding_window":32,)" + types + "}");
+  EXPECT_EQ(windows(spec), (std::vector<std::int32_t>{0, 32, 32, 32}));
+  EXPECT_EQ(spec.n_groups(), 2);
+  EXPECT_EQ(error_of("MinistralForCausalLM", R"({"sliding_window":null,)" + types + "}"),
+            "config.json: 'sliding_window' is missing");
+  EXPECT_EQ(error_of("MinistralForCausalLM", R"({"layer_types":["full_attention"]})"),
+            "config.json: 'layer_types' must name the types of 8 layers, not of 1");
+  EXPECT_EQ(error_of("MinistralForCausalLM", R"({"num_hidden_layers":1,"layer_types":["chunked_attention"]})"),
+            "config.json: 'layer_types' is \"chunked_attention\", which is not supported; supported is \"full_attention\" or "
+            "\"sliding_attention\"");
+}
+
+TEST(Qwen2, has_a_window_from_max_window_layers_on_if_it_uses_one) {
+  const ModelSpec plain = spec_of("Qwen2ForCausalLM", R"({"sliding_window":64,"max_window_layers":2})");
+  EXPECT_EQ(windows(plain), std::vector<std::int32_t>(8, 0));
+  EXPECT_TRUE(plain.layers[7].attention.has_qkv_bias);
+  EXPECT_FALSE(plain.layers[7].attention.has_out_bias || plain.layers[7].feed_forward.has_bias);
+  EXPECT_EQ(plain.max_position, 32768);
+  EXPECT_EQ(windows(spec_of("Qwen2ForCausalLM", R"({"sliding_window":64,"max_window_layers":6,"use_sliding_window":true})")),
+            (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 64, 64}));
+  EXPECT_EQ(windows(spec_of("Qwen2ForCausalLM", R"({"sliding_window":64,"max_window_layers":0,"use_sliding_window":true,
+                            "num_hidden_layers":2,"layer_types":["sliding_attention","full_attention"]})")),
+            (std::vector<std::int32_t>{64, 0}));
+  EXPECT_EQ(windows(spec_of("Qwen2ForCausalLM", R"({"sliding_window":null,"max_window_layers":0,"use_sliding_window":true})")),
+            std::vector<std::int32_t>(8, 0));
+}
+
+TEST(Phi, has_layer_norms_parallel_blocks_and_a_bias_everywhere) {
+  const ModelSpec spec = spec_of("PhiForCausalLM", R"({"hidden_size":512})");
+  const LayerSpec& layer = spec.layers[3];
+  EXPECT_TRUE(layer.is_parallel);
+  EXPECT_EQ(layer.norm.kind, NormSpec::Kind::layer);
+  EXPECT_EQ(layer.norm.epsilon, 1e-5f);
+  EXPECT_TRUE(layer.norm.has_bias && layer.attention.has_qkv_bias && layer.attention.has_out_bias &&
+              layer.feed_forward.has_bias);
+  EXPECT_TRUE(spec.has_lm_head_bias && spec.final_norm.has_bias);
+  EXPECT_EQ(layer.feed_forward.kind, FeedForwardSpec::Kind::gelu_tanh);
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 32) << "half a head by default";
+  EXPECT_EQ(spec_of("PhiForCausalLM", R"({"hidden_size":640,"partial_rotary_factor":0.4})").ropes[0].rotary_dim, 32);
+  EXPECT_EQ(spec_of("PhiForCausalLM", R"({"hidden_act":"gelu"})").layers[0].feed_forward.kind, FeedForwardSpec::Kind::gelu);
+  EXPECT_EQ(
+      error_of("PhiForCausalLM", R"({"hidden_act":"relu"})"),
+      "config.json: 'hidden_act' is \"relu\", which is not supported; supported is \"gelu\", \"gelu_new\", \"gelu_fast\" or "
+      "\"gelu_pytorch_tanh\"");
+  EXPECT_EQ(error_of("PhiForCausalLM", R"({"qk_layernorm":true})"),
+            "config.json: 'qk_layernorm' is true, which is not supported; supported is false");
+}
+
+}  // namespace
+}  // namespace baton
