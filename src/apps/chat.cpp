@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/interrupt.h"
 #include "apps/output.h"
 #include "apps/progress.h"
 #include "apps/serving.h"
@@ -22,8 +22,6 @@
 
 namespace baton {
 namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
 
 constexpr const char* kHelp =
     "/reset forgets the conversation, /stats shows the last answer's numbers, /help shows this, Ctrl-C stops an answer, Ctrl-D "
@@ -76,8 +74,8 @@ class Conversation {
       flush_output();
     };
     for (bool is_open = true; is_open;) {
-      if (interrupted != 0) {
-        interrupted = 0;
+      if (was_interrupted()) {
+        clear_interrupt();
         engine_.cancel(id);
       }
       engine_.step();
@@ -160,7 +158,7 @@ int chat_main(ChatOptions options) {
     fmt::print(stderr, "baton chat: {}\n", chosen.error().message);
     return 2;
   }
-  std::signal(SIGINT, [](int) { interrupted = 1; });
+  watch_interrupts();
   if (const auto done = run(std::move(options)); !done) {
     fmt::print(stderr, "baton chat: {}\n", done.error().message);
     return 1;

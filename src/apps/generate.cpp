@@ -2,7 +2,6 @@
 #include "apps/generate.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -14,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/interrupt.h"
 #include "apps/output.h"
 #include "apps/progress.h"
 #include "apps/serving.h"
@@ -26,8 +26,6 @@
 
 namespace baton {
 namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
 
 /// One line of the input and its answer so far.
 struct Line {
@@ -143,7 +141,7 @@ class Run {
       if (!id) return fail(id.error().code, fmt::format("{}: {}", json::dump(lines_[i].id), id.error().message));
       places_.emplace(*id, i);
     }
-    while (n_finished_ < lines_.size() && interrupted == 0) {
+    while (n_finished_ < lines_.size() && !was_interrupted()) {
       engine_.step();
       for (const Event& event : engine_.wait_events(std::chrono::milliseconds(0))) take(event);
       if (!print_ready()) return fail(ErrorCode::io, "stopped, because answers cannot be written");
@@ -246,12 +244,12 @@ Result<void> run(const GenerateOptions& options) {
 
 int generate_main(const GenerateOptions& options) {
   use_log_level(options.model);
-  std::signal(SIGINT, [](int) { interrupted = 1; });
+  watch_interrupts();
   if (const auto done = run(options); !done) {
     fmt::print(stderr, "baton generate: {}\n", done.error().message);
     return 1;
   }
-  return interrupted != 0 ? 1 : 0;
+  return was_interrupted() ? 1 : 0;
 }
 
 }  // namespace baton

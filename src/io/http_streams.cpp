@@ -8,14 +8,14 @@
 namespace baton {
 namespace {
 
-struct Transfer {
+struct StreamTransfer {
   std::size_t index = 0;
   const HttpPiece* on_piece = nullptr;
   std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> handle{nullptr, curl_easy_cleanup};
 };
 
 std::size_t take_piece(char* bytes, std::size_t size, std::size_t count, void* user) {
-  const auto* transfer = static_cast<const Transfer*>(user);
+  const auto* transfer = static_cast<const StreamTransfer*>(user);
   (*transfer->on_piece)(transfer->index, {bytes, size * count});
   return size * count;
 }
@@ -27,9 +27,9 @@ std::vector<HttpOutcome> http_post_streams(std::span<const HttpPost> posts, doub
   const std::unique_ptr<CURLM, decltype(&curl_multi_cleanup)> multi(curl_multi_init(), curl_multi_cleanup);
   const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(
       curl_slist_append(nullptr, "Content-Type: application/json"), curl_slist_free_all);
-  std::vector<Transfer> transfers(posts.size());
+  std::vector<StreamTransfer> transfers(posts.size());
   for (std::size_t i = 0; i < posts.size(); ++i) {
-    Transfer& transfer = transfers[i];
+    StreamTransfer& transfer = transfers[i];
     transfer.index = i;
     transfer.on_piece = &on_piece;
     transfer.handle.reset(curl_easy_init());
@@ -51,7 +51,7 @@ std::vector<HttpOutcome> http_post_streams(std::span<const HttpPost> posts, doub
     int n_left = 0;
     while (const CURLMsg* message = curl_multi_info_read(multi.get(), &n_left)) {
       if (message->msg != CURLMSG_DONE) continue;
-      Transfer* transfer = nullptr;
+      StreamTransfer* transfer = nullptr;
       curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
       HttpOutcome& outcome = outcomes[transfer->index];
       curl_easy_getinfo(message->easy_handle, CURLINFO_RESPONSE_CODE, &outcome.status);
@@ -59,7 +59,7 @@ std::vector<HttpOutcome> http_post_streams(std::span<const HttpPost> posts, doub
     }
     if (n_running > 0) curl_multi_poll(multi.get(), nullptr, 0, 100, nullptr);
   }
-  for (Transfer& transfer : transfers) curl_multi_remove_handle(multi.get(), transfer.handle.get());
+  for (StreamTransfer& transfer : transfers) curl_multi_remove_handle(multi.get(), transfer.handle.get());
   return outcomes;
 }
 

@@ -15,8 +15,6 @@
 namespace baton {
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
 
 /// A tile: token rows that read a run together, and the part of the run that they see.

@@ -8,7 +8,7 @@ namespace baton {
 namespace {
 
 constexpr std::int32_t kLimitLevels = 1024;
-constexpr std::int32_t kMostLevels = 4 * kLimitLevels;
+constexpr std::int32_t kMostCutLevels = 4 * kLimitLevels;
 
 std::int32_t n_stages(const CutRun& run) { return (run.n_keys + kCutGrain - 1) / kCutGrain; }
 
@@ -28,7 +28,7 @@ double run_us(const CutRun& run, std::int32_t n_pieces) {
 }  // namespace
 
 std::int32_t RunCutter::in_levels(double us) const {
-  return std::clamp(static_cast<std::int32_t>(us / level_us_ + 0.5), 1, kMostLevels);
+  return std::clamp(static_cast<std::int32_t>(us / level_us_ + 0.5), 1, kMostCutLevels);
 }
 
 /// Whether n_pairs more pairs of `cost` each all end below the limit.
@@ -48,8 +48,8 @@ void RunCutter::place(std::int64_t n_pairs, std::int32_t cost) {
     while (n_at_[static_cast<std::size_t>(lowest_)] == 0) ++lowest_;
     std::int32_t& n_lowest = n_at_[static_cast<std::size_t>(lowest_)];
     const std::int32_t to = lowest_ + cost;
-    if (to > kMostLevels) {  // beyond the levels that are counted: the limit is exceeded anyway
-      highest_ = kMostLevels;
+    if (to > kMostCutLevels) {  // beyond the levels that are counted: the limit is exceeded anyway
+      highest_ = kMostCutLevels;
       return;
     }
     const auto n = static_cast<std::int32_t>(std::min<std::int64_t>(n_lowest, n_pairs));
@@ -62,7 +62,7 @@ void RunCutter::place(std::int64_t n_pairs, std::int32_t cost) {
 
 bool RunCutter::try_limit(std::span<CutRun> runs, double limit_us, std::int32_t n_rounds, bool must_fit) {
   level_us_ = limit_us / kLimitLevels;
-  n_at_.assign(kMostLevels + 1, 0);
+  n_at_.assign(kMostCutLevels + 1, 0);
   n_at_[0] = n_workers_;
   lowest_ = 0;
   highest_ = 0;

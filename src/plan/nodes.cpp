@@ -7,8 +7,6 @@
 namespace baton {
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 /// Number of leading blocks that every row of a sequence sees completely, so that sharing them needs no causal mask.
 std::int32_t n_shareable_blocks(const SequenceRows& sequence, std::int32_t block_len) {
   return (sequence.kv_len - sequence.n_rows + 1) / block_len;

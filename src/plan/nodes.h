@@ -11,6 +11,9 @@
 
 namespace baton {
 
+/// `index`, which is not negative, as the type that containers take.
+inline std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
 /// A step's sequences and their rows.
 struct LaidOutRows {
   std::span<const SequenceRows> sequences;

@@ -9,7 +9,7 @@ namespace baton {
 namespace {
 
 constexpr std::int32_t kEvenLevels = 1024;
-constexpr std::int32_t kMostLevels = 3 * kEvenLevels;
+constexpr std::int32_t kMostPairLevels = 3 * kEvenLevels;
 
 /// Calls body(item, head) in the order in which pairs start.
 template <class Body>
@@ -24,9 +24,9 @@ void for_each_pair(std::int32_t n_items, std::int32_t n_item_major, std::int32_t
 /// Loads beyond the counted levels stay at the highest level.
 class LowestLoad {
  public:
-  /// `first_at` [kMostLevels + 1], `next` [n_workers]: memory of the lists. All workers stand at level 0, in order.
+  /// `first_at` [kMostPairLevels + 1], `next` [n_workers]: memory of the lists. All workers stand at level 0, in order.
   LowestLoad(std::vector<std::int32_t>& first_at, std::vector<std::int32_t>& next) {
-    first_at.assign(kMostLevels + 1, -1);
+    first_at.assign(kMostPairLevels + 1, -1);
     std::iota(next.begin(), next.end(), 1);
     next.back() = -1;
     first_at_ = first_at.data();
@@ -40,10 +40,10 @@ class LowestLoad {
     const std::int32_t taken = worker_;
     worker_ = next_[taken];
     std::int32_t to = lowest_ + cost;
-    if (to >= kMostLevels) {
-      to = kMostLevels;
+    if (to >= kMostPairLevels) {
+      to = kMostPairLevels;
       // The highest level may be the lowest too: there its list is the one that is taken from.
-      if (lowest_ == kMostLevels) {
+      if (lowest_ == kMostPairLevels) {
         next_[taken] = std::exchange(worker_, taken);
         return taken;
       }
@@ -70,7 +70,7 @@ double PairDealer::deal(std::span<const double> item_us, std::int32_t n_item_maj
   const double level_us = std::max(even_us / kEvenLevels, 1e-12);
   cost_of_.resize(item_us.size());
   for (std::size_t i = 0; i < item_us.size(); ++i)
-    cost_of_[i] = static_cast<std::int32_t>(std::clamp(item_us[i] / level_us + 0.5, 1.0, 1.0 * kMostLevels));
+    cost_of_[i] = static_cast<std::int32_t>(std::clamp(item_us[i] / level_us + 0.5, 1.0, 1.0 * kMostPairLevels));
   next_.resize(static_cast<std::size_t>(n_workers));
   LowestLoad workers(first_at_, next_);
   worker_of_.resize(item_us.size() * static_cast<std::size_t>(n_kv_heads));

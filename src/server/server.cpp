@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAgain{50};
+constexpr std::chrono::milliseconds kDrainPoll{50};
 constexpr std::chrono::milliseconds kAbortTimeout{2'000};
 constexpr std::int64_t kFlushMs = 2'000;
 
@@ -72,7 +72,7 @@ void Server::begin_shutdown() {
 /// Waits for running requests. False if the timeout or a second call ended the wait.
 bool Server::drain() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.shutdown_timeout_ms);
-  while (!service_->wait_until_empty(kLookAgain)) {
+  while (!service_->wait_until_empty(kDrainPoll)) {
     const std::scoped_lock lock(mutex_);
     if (n_shutdown_calls_ > 1 || std::chrono::steady_clock::now() >= deadline) return false;
   }

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxCachedWords = 16384;
 
 constexpr std::size_t kMaxMerges = std::size_t{1} << 24;
 
-tl::unexpected<Error> damaged(std::string message) {
+tl::unexpected<Error> invalid_bpe(std::string message) {
   return fail(ErrorCode::invalid_data, "tokenizer.json: the BPE model: " + std::move(message));
 }
 
@@ -50,10 +50,10 @@ Result<void> Bpe::read_options(const json::Value& model) {
 
 Result<void> Bpe::read_vocabulary(const json::Value& model) {
   const json::Value* vocab = json::find(model, "vocab");
-  if (vocab == nullptr || !vocab->is_object()) return damaged("'vocab' must be an object");
+  if (vocab == nullptr || !vocab->is_object()) return invalid_bpe("'vocab' must be an object");
   for (auto entry = vocab->begin(); entry != vocab->end(); ++entry) {
     auto id = json::to_int64(entry.value(), entry.key(), 0, kMaxTokenId);
-    if (!id) return damaged("'vocab': " + id.error().message);
+    if (!id) return invalid_bpe("'vocab': " + id.error().message);
     vocabulary_.insert(entry.key(), static_cast<TokenId>(*id));
   }
   // A vocabulary that has every byte may name an unknown token that only the added tokens contain. It is never needed.
@@ -88,20 +88,20 @@ Result<std::optional<Bpe::Merge>> Bpe::read_merge(const json::Value& value, std:
     if (both.starts_with("#version")) return std::optional<Merge>();
     const std::size_t space = both.find(' ');
     if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos)
-      return damaged(fmt::format("merge {} '{}' is not two tokens with a space between them", rank, both));
+      return invalid_bpe(fmt::format("merge {} '{}' is not two tokens with a space between them", rank, both));
     left = both.substr(0, space);
     right = both.substr(space + 1);
   } else if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
     left = value[0].get_ref<const std::string&>();
     right = value[1].get_ref<const std::string&>();
   } else {
-    return damaged(fmt::format("merge {} is neither a string nor a pair of strings", rank));
+    return invalid_bpe(fmt::format("merge {} is neither a string nor a pair of strings", rank));
   }
   const std::optional<TokenId> left_id = vocabulary_.id_of(left);
   const std::optional<TokenId> right_id = vocabulary_.id_of(right);
   const std::optional<TokenId> merged = vocabulary_.id_of(std::string(left) + std::string(right));
   if (!left_id || !right_id || !merged)
-    return damaged(fmt::format("merge {} ('{}' and '{}') or what it makes is not in the vocabulary", rank, left, right));
+    return invalid_bpe(fmt::format("merge {} ('{}' and '{}') or what it makes is not in the vocabulary", rank, left, right));
   return std::optional<Merge>(Merge{pair_of(*left_id, *right_id), rank, *merged});
 }
 
@@ -111,8 +111,8 @@ Result<void> Bpe::read_merges(const json::Value& model, const std::function<bool
     is_special_[id] = is_special(vocabulary_.text_of(static_cast<TokenId>(id)));
 
   const json::Value* list = json::find(model, "merges");
-  if (list == nullptr || !list->is_array()) return damaged("'merges' must be a list");
-  if (list->size() > kMaxMerges) return damaged(fmt::format("{} merges; at most {} are read", list->size(), kMaxMerges));
+  if (list == nullptr || !list->is_array()) return invalid_bpe("'merges' must be a list");
+  if (list->size() > kMaxMerges) return invalid_bpe(fmt::format("{} merges; at most {} are read", list->size(), kMaxMerges));
   merges_.assign(std::bit_ceil(2 * list->size() + 2), Merge{kNoPair, 0, -1});
   std::uint32_t rank = 0;
   for (const json::Value& value : *list) {

@@ -11,7 +11,7 @@ namespace baton {
 
 namespace {
 
-constexpr std::string_view kRole = "normalizer";
+constexpr std::string_view kNormalizer = "normalizer";
 
 std::optional<unicode::NormalForm> normal_form_of(std::string_view type) {
   if (type == "NFC") return unicode::NormalForm::c;
@@ -30,9 +30,9 @@ Result<Normalizer> Normalizer::from_json(const json::Value& value) {
 }
 
 Result<void> Normalizer::add(const json::Value& value, int depth) {
-  BATON_TRY(const std::string type, component::type_of(value, kRole, depth, steps_.size()));
+  BATON_TRY(const std::string type, component::type_of(value, kNormalizer, depth, steps_.size()));
   if (type == "Sequence") {
-    BATON_TRY(const json::Value* members, component::members_of(value, kRole, "normalizers"));
+    BATON_TRY(const json::Value* members, component::members_of(value, kNormalizer, "normalizers"));
     for (const json::Value& member : *members) BATON_TRY_VOID(add(member, depth + 1));
   } else if (type == "Prepend") {
     BATON_TRY(std::string text, component::get<std::string>(value, "Prepend", "prepend"));
@@ -50,7 +50,7 @@ Result<void> Normalizer::add(const json::Value& value, int depth) {
   } else if (const auto form = normal_form_of(type)) {
     steps_.emplace_back(*form);
   } else {
-    return component::unsupported(kRole, type);
+    return component::unsupported(kNormalizer, type);
   }
   return {};
 }

@@ -11,10 +11,10 @@ namespace baton {
 
 namespace {
 
-constexpr std::string_view kRole = "post_processor";
+constexpr std::string_view kPostProcessor = "post_processor";
 constexpr std::size_t kMaxTokens = 64;
 
-tl::unexpected<Error> damaged(std::string_view message) {
+tl::unexpected<Error> invalid_template(std::string_view message) {
   return fail(ErrorCode::invalid_data, fmt::format("tokenizer.json: TemplateProcessing: {}", message));
 }
 
@@ -22,50 +22,50 @@ tl::unexpected<Error> damaged(std::string_view message) {
 Result<std::vector<TokenId>> ids_of(const json::Value& processor, const std::string& name) {
   const json::Value* tokens = json::find(processor, "special_tokens");
   const json::Value* entry = tokens == nullptr ? nullptr : json::find(*tokens, name);
-  if (entry == nullptr) return damaged(fmt::format("'{}' is not among its special_tokens", name));
-  return component::get<std::vector<TokenId>>(*entry, kRole, "ids");
+  if (entry == nullptr) return invalid_template(fmt::format("'{}' is not among its special_tokens", name));
+  return component::get<std::vector<TokenId>>(*entry, kPostProcessor, "ids");
 }
 
 /// Puts the ids of the template around those that the processor has so far.
 Result<void> add_template(const json::Value& value, PostProcessor& processor) {
   const json::Value* single = json::find(value, "single");
-  if (single == nullptr || !single->is_array()) return damaged("'single' must be a list");
+  if (single == nullptr || !single->is_array()) return invalid_template("'single' must be a list");
   std::vector<TokenId> before;
   std::vector<TokenId> after;
   bool is_after = false;
   for (const json::Value& item : *single) {
     if (const json::Value* sequence = json::find(item, "Sequence")) {
       const json::Value* id = json::find(*sequence, "id");
-      if (is_after || id == nullptr || *id != "A") return damaged("'single' must hold the sequence A once");
+      if (is_after || id == nullptr || *id != "A") return invalid_template("'single' must hold the sequence A once");
       is_after = true;
       continue;
     }
     const json::Value* special = json::find(item, "SpecialToken");
-    if (special == nullptr) return damaged("an item of 'single' is neither Sequence nor SpecialToken");
-    BATON_TRY(const std::string name, component::get<std::string>(*special, kRole, "id"));
+    if (special == nullptr) return invalid_template("an item of 'single' is neither Sequence nor SpecialToken");
+    BATON_TRY(const std::string name, component::get<std::string>(*special, kPostProcessor, "id"));
     BATON_TRY(const std::vector<TokenId> ids, ids_of(value, name));
     std::vector<TokenId>& side = is_after ? after : before;
     side.insert(side.end(), ids.begin(), ids.end());
-    if (side.size() > kMaxTokens) return damaged(fmt::format("more than {} tokens on one side", kMaxTokens));
+    if (side.size() > kMaxTokens) return invalid_template(fmt::format("more than {} tokens on one side", kMaxTokens));
   }
-  if (!is_after) return damaged("'single' must hold the sequence A once");
+  if (!is_after) return invalid_template("'single' must hold the sequence A once");
   processor.before.insert(processor.before.begin(), before.begin(), before.end());
   processor.after.insert(processor.after.end(), after.begin(), after.end());
   if (processor.before.size() > kMaxTokens || processor.after.size() > kMaxTokens)
-    return damaged(fmt::format("more than {} tokens on one side", kMaxTokens));
+    return invalid_template(fmt::format("more than {} tokens on one side", kMaxTokens));
   return {};
 }
 
 Result<void> add(const json::Value& value, int depth, PostProcessor& processor) {
-  BATON_TRY(const std::string type, component::type_of(value, kRole, depth, 0));
+  BATON_TRY(const std::string type, component::type_of(value, kPostProcessor, depth, 0));
   if (type == "Sequence") {
-    BATON_TRY(const json::Value* members, component::members_of(value, kRole, "processors"));
+    BATON_TRY(const json::Value* members, component::members_of(value, kPostProcessor, "processors"));
     for (const json::Value& member : *members) BATON_TRY_VOID(add(member, depth + 1, processor));
     return {};
   }
   if (type == "TemplateProcessing") return add_template(value, processor);
   if (type == "ByteLevel") return {};
-  return component::unsupported(kRole, type);
+  return component::unsupported(kPostProcessor, type);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace baton {
 
 namespace {
 
-constexpr std::string_view kRole = "pre_tokenizer";
+constexpr std::string_view kPreTokenizer = "pre_tokenizer";
 
 // The words of GPT-2's byte-level BPE.
 constexpr std::string_view kByteLevelWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -26,7 +26,7 @@ Result<SplitBehavior> behavior_of(const json::Value& value, std::string_view com
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  return component::unsupported(kRole, std::string(component) + " behavior " + name);
+  return component::unsupported(kPreTokenizer, std::string(component) + " behavior " + name);
 }
 
 }  // namespace
@@ -38,9 +38,9 @@ Result<PreTokenizer> PreTokenizer::from_json(const json::Value& value) {
 }
 
 Result<void> PreTokenizer::add(const json::Value& value, int depth) {
-  BATON_TRY(const std::string type, component::type_of(value, kRole, depth, steps_.size()));
+  BATON_TRY(const std::string type, component::type_of(value, kPreTokenizer, depth, steps_.size()));
   if (type == "Sequence") {
-    BATON_TRY(const json::Value* members, component::members_of(value, kRole, "pretokenizers"));
+    BATON_TRY(const json::Value* members, component::members_of(value, kPreTokenizer, "pretokenizers"));
     for (const json::Value& member : *members) BATON_TRY_VOID(add(member, depth + 1));
     return {};
   }
@@ -70,7 +70,7 @@ Result<void> PreTokenizer::add(const json::Value& value, int depth) {
     BATON_TRY(std::string delimiter, component::get<std::string>(value, "CharDelimiterSplit", "delimiter"));
     return add_split(Pattern::literal(std::move(delimiter)), SplitBehavior::removed, false);
   }
-  return component::unsupported(kRole, type);
+  return component::unsupported(kPreTokenizer, type);
 }
 
 Result<void> PreTokenizer::add_split(Result<Pattern> pattern, SplitBehavior behavior, bool invert) {
@@ -104,7 +104,7 @@ Result<void> PreTokenizer::add_metaspace(const json::Value& value) {
   } else if (scheme == "never") {
     step.prepend = Metaspace::Prepend::never;
   } else {
-    return component::unsupported(kRole, "Metaspace prepend_scheme " + scheme);
+    return component::unsupported(kPreTokenizer, "Metaspace prepend_scheme " + scheme);
   }
   steps_.push_back(std::move(step));
   if (is_split) return add_split(Pattern::literal(std::move(replacement)), SplitBehavior::merged_with_next, false);

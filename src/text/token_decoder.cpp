@@ -11,7 +11,7 @@ namespace baton {
 
 namespace {
 
-constexpr std::string_view kRole = "decoder";
+constexpr std::string_view kDecoder = "decoder";
 constexpr int kMaxStrip = 1024;
 
 /// The byte that "<0xNN>" stands for.
@@ -73,9 +73,9 @@ TokenDecoder TokenDecoder::for_sentencepiece(bool adds_space) {
 }
 
 Result<void> TokenDecoder::add(const json::Value& value, int depth) {
-  BATON_TRY(const std::string type, component::type_of(value, kRole, depth, steps_.size()));
+  BATON_TRY(const std::string type, component::type_of(value, kDecoder, depth, steps_.size()));
   if (type != "Sequence") return add_step(type, value);
-  BATON_TRY(const json::Value* members, component::members_of(value, kRole, "decoders"));
+  BATON_TRY(const json::Value* members, component::members_of(value, kDecoder, "decoders"));
   for (const json::Value& member : *members) BATON_TRY_VOID(add(member, depth + 1));
   return {};
 }
@@ -84,7 +84,8 @@ Result<void> TokenDecoder::add_step(std::string_view type, const json::Value& va
   Step step;
   step.is_fused = is_fused_;
   const bool is_done_after_fuse = type == "Fuse" || type == "Replace" || type == "Strip";
-  if (is_fused_ && !is_done_after_fuse) return component::unsupported(kRole, fmt::format("{} after Fuse or ByteLevel", type));
+  if (is_fused_ && !is_done_after_fuse)
+    return component::unsupported(kDecoder, fmt::format("{} after Fuse or ByteLevel", type));
   if (type == "Fuse") {
     is_fused_ = true;
   } else if (type == "ByteFallback") {
@@ -98,7 +99,7 @@ Result<void> TokenDecoder::add_step(std::string_view type, const json::Value& va
     if (pattern == nullptr) return fail(ErrorCode::invalid_data, "decoder Replace: no pattern");
     BATON_TRY(step.pattern, Pattern::from_json(*pattern, "decoder Replace"));
     if (is_fused_ && step.pattern->as_literal() == nullptr)
-      return component::unsupported(kRole, "Replace of a Regex after Fuse or ByteLevel");
+      return component::unsupported(kDecoder, "Replace of a Regex after Fuse or ByteLevel");
     BATON_TRY(step.content, component::get<std::string>(value, "Replace", "content"));
   } else if (type == "Strip") {
     step.kind = Step::Kind::strip;
@@ -118,7 +119,7 @@ Result<void> TokenDecoder::add_step(std::string_view type, const json::Value& va
     step.strips_first = scheme != "never";
     step.pattern = Pattern::literal(step.content);
   } else {
-    return component::unsupported(kRole, type);
+    return component::unsupported(kDecoder, type);
   }
   steps_.push_back(std::move(step));
   return {};

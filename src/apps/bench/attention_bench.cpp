@@ -16,7 +16,6 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 16;
 /// Size of the keys and values of all rotated layers: several times a last-level cache, and more than four times an
 /// H200's L2.
 constexpr AttentionRotation kCpuRotation{128LL << 20, 1, 1};
@@ -82,7 +81,7 @@ std::vector<AttentionBenchCase> planning_cases() {
 
 void print_head(const AttentionBenchOptions& options, const AttentionBenchReport& report, const std::string& command) {
   print_output("{}\n{} ({}), blocks of {} tokens in random order, random normal data\n", command, report.device,
-               report.features, kBlockLen);
+               report.features, kBenchBlockLen);
   if (report.is_asynchronous) {
     print_output(
         "One layer's attention and merge, us: median of {} replays of a captured graph ± half their range, arms interleaved; "
@@ -115,9 +114,9 @@ Result<std::vector<AttentionBenchCase>> cases_of(const AttentionBenchOptions& op
   for (const std::int32_t requests : free.requests)
     for (const std::int32_t own : free.own)
       for (const std::int32_t shared : free.shared) {
-        if (shared % kBlockLen != 0)
+        if (shared % kBenchBlockLen != 0)
           return fail(ErrorCode::invalid_request,
-                      fmt::format("--shared {}: prefixes are whole blocks of {} tokens", shared, kBlockLen), "shared");
+                      fmt::format("--shared {}: prefixes are whole blocks of {} tokens", shared, kBenchBlockLen), "shared");
         if (free.n_groups > requests)
           return fail(ErrorCode::invalid_request,
                       fmt::format("--groups {}: more than the {} requests", free.n_groups, requests), "groups");

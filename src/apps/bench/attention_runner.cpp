@@ -17,14 +17,13 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 16;
 constexpr int kMostLayers = 256;
 /// Room for the step of any case; captured graphs find it at one address.
 constexpr std::size_t kStepBytes = 64 << 20;
 constexpr int kPlanningRuns = 200;
 
-std::int32_t n_shared_blocks(const AttentionBenchCase& of) { return of.shared_len / kBlockLen; }
-std::int32_t n_own_blocks(const AttentionBenchCase& of) { return (of.own_len + kBlockLen - 1) / kBlockLen; }
+std::int32_t n_shared_blocks(const AttentionBenchCase& of) { return of.shared_len / kBenchBlockLen; }
+std::int32_t n_own_blocks(const AttentionBenchCase& of) { return (of.own_len + kBenchBlockLen - 1) / kBenchBlockLen; }
 
 /// The block tables of all requests, over blocks in random order.
 std::vector<std::vector<BlockId>> block_tables(const AttentionBenchCase& of) {
@@ -58,7 +57,7 @@ std::vector<SequenceRows> in_order(std::span<const SequenceRows> sequences) {
 }
 
 AttentionShape shape_of(const AttentionBenchCase& of, DType kv_dtype) {
-  return {of.n_heads, of.n_kv_heads, of.head_dim, static_cast<std::int32_t>(size_bytes(kv_dtype)), 0, kBlockLen};
+  return {of.n_heads, of.n_kv_heads, of.head_dim, static_cast<std::int32_t>(size_bytes(kv_dtype)), 0, kBenchBlockLen};
 }
 
 void pack(StepInput& step, const AttentionPlan& plan) {
@@ -157,7 +156,8 @@ Result<AttentionCaseRunner> AttentionCaseRunner::make(Backend& backend, const At
 
 Result<void> AttentionCaseRunner::fill(std::int32_t n_blocks) {
   const AttentionBenchCase& of = run_.of;
-  BATON_TRY(kv_, backend_->make_kv_storage({run_.n_layers, n_blocks, kBlockLen, of.n_kv_heads, of.head_dim, run_.kv_dtype}));
+  BATON_TRY(kv_,
+            backend_->make_kv_storage({run_.n_layers, n_blocks, kBenchBlockLen, of.n_kv_heads, of.head_dim, run_.kv_dtype}));
   NormalElements elements(run_.kv_dtype);
   std::vector<std::byte> block(static_cast<std::size_t>(kv_->shape().block_bytes()));
   for (std::int32_t i = 0; i < n_blocks; ++i) {

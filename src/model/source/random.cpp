@@ -7,11 +7,6 @@
 #include "core/split_mix.h"
 
 namespace baton {
-namespace {
-
-constexpr std::int64_t kGrain = 1 << 16;  // least number of elements for one thread
-
-}  // namespace
 
 Result<void> RandomSource::read(const ExpectedTensor& tensor, TensorView out) {
   const std::uint64_t key = split_mix(seed_, n_read_++);
@@ -21,7 +16,7 @@ Result<void> RandomSource::read(const ExpectedTensor& tensor, TensorView out) {
       return std::fill(elements.begin(), elements.end(),
                        static_cast<To>(tensor.kind == ExpectedTensor::Kind::norm ? 1.0f : 0.0f));
     const float half_width = std::sqrt(3.0f / static_cast<float>(out.shape[1]));
-    parallel_.for_ranges(out.shape.n_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_.for_ranges(out.shape.n_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const auto bits =
             static_cast<std::int32_t>(split_mix(key, static_cast<std::uint64_t>(i)) >> 40);  // 24 bits: exact in f32

@@ -15,14 +15,12 @@
 namespace baton {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 16;  // least number of elements for one thread
-
 /// Converts the elements of `in` to the dtype of `out`, which has the same shape; both are float. `in` may be
 /// unaligned.
 void convert(const Parallel& parallel, ConstTensorView in, TensorView out) {
   visit_float(in.dtype, [&]<class From>(From) {
     visit_float(out.dtype, [&]<class To>(To) {
-      parallel.for_ranges(in.shape.n_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      parallel.for_ranges(in.shape.n_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
         const std::byte* from = in.data + static_cast<std::size_t>(begin) * sizeof(From);
         To* to = out.elements<To>().data() + begin;
         if constexpr (std::is_same_v<From, To>) {

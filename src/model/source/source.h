@@ -9,6 +9,9 @@
 
 namespace baton {
 
+/// Elements that a thread fills or converts at least.
+inline constexpr std::int64_t kElementsPerTask = 1 << 16;
+
 /// A tensor that a source must hold.
 struct ExpectedTensor {
   enum class Kind : std::uint8_t { matrix, norm, bias };
