@@ -1,17 +1,17 @@
 /// Host time of a step of the engine, on a device that computes nothing: plan, build, commit, publish.
 ///
-/// `decode` has so many sequences that decode, each with 1056 to 1264 positions, of which `shared` are a common
-/// prefix. `blocked` has 256 of them, and so many requests more that wait for room in the cache. `turnover` has so
-/// many that end after 64 tokens each and are replaced, so that some begin and end in each step. Llama-3-8B's heads
-/// (32 / 8, d = 128) on 132 blocks. Counters are medians over the steps, in microseconds:
+/// `decode` has this many decoding sequences, each with 1056 to 1264 positions, of which `shared` are a common prefix.
+/// `blocked` has 256 of them and this many requests that wait for room in the cache. `turnover` has this many
+/// sequences that end after 64 tokens each and are replaced, so that some begin and end in each step. Llama-3-8B's
+/// heads (32 / 8, d = 128) on 132 blocks. Counters are medians over the steps, in microseconds:
 ///
 ///     plan       scheduler
-///     build      batch builder, attention planning included, and what the executor does to submit
-///     attention  of build: order, plan and pack of attention, measured over the same lengths on its own
-///     commit     results read, and applied by the scheduler
-///     publish    metrics, events, what has ended, and what came in
-///     all        the whole step; `least` is the shortest one, which other programs on the machine disturb least
-///     faults     page faults a step: memory that the step touches and the process did not have
+///     build      batch builder, including attention planning, and the executor's submission
+///     attention  part of build: order, plan and packing of attention, measured alone over the same lengths
+///     commit     reading of results, and their application by the scheduler
+///     publish    metrics, events, ended requests and new requests
+///     all        the whole step; `least` is the shortest one, which other programs disturb least
+///     faults     page faults per step: memory that the process touches for the first time
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -40,7 +40,7 @@ constexpr std::int32_t kPromptLen = 1056;
 constexpr std::int32_t kPrefixLen = 1024;
 constexpr std::int32_t kMaxTokens = 4096;
 
-/// Heads of Llama-3-8B; nothing else of a model costs the host time.
+/// Heads of Llama-3-8B; no other property of a model affects the host time.
 ModelSpec spec() {
   auto spec = parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 16,
       "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 16, "vocab_size": 64,
@@ -54,7 +54,7 @@ double us(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::micro>(end - begin).count();
 }
 
-/// Pages that this process touched for the first time since they were mapped.
+/// Number of pages that this process has touched for the first time.
 std::int64_t n_page_faults() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -70,7 +70,7 @@ double median(std::vector<double>& values) {
 
 class HostSteps {
  public:
-  /// An engine whose cache holds `n_blocks` blocks.
+  /// Makes an engine whose cache holds `n_blocks` blocks.
   HostSteps(std::int32_t n_sequences, std::int64_t n_blocks) {
     auto backend = std::make_unique<bench::NullBackend>();
     backend_ = backend.get();
@@ -99,7 +99,7 @@ class HostSteps {
     check(engine_->submit(std::move(request)).has_value(), "host_step_bench: refused");
   }
 
-  /// One step, with its parts in mind; how many requests ended.
+  /// Runs one step and times its parts. Returns the number of ended requests.
   int step() {
     const double backend_us_before = backend_->own_us();
     const Clock::time_point begin = Clock::now();
@@ -111,7 +111,7 @@ class HostSteps {
     return n_ended;
   }
 
-  /// Steps until all that can run decode.
+  /// Steps until all sequences that can run decode.
   void warm_up(std::int32_t n_sequences) {
     while (engine_->metrics().num_requests_running.value() < n_sequences) step();
     for (int i = 0; i < 20; ++i) step();
@@ -137,7 +137,7 @@ class HostSteps {
   double total_us = 0;  ///< of the last step
 
  private:
-  /// The parts of a step that planned one and committed the one before.
+  /// The parts of a step that planned one step and committed the previous one.
   void note(Clock::time_point begin, Clock::time_point end, double backend_us) {
     total_us = us(begin, end) - backend_us;
     using What = StepRecord::What;

@@ -1,12 +1,12 @@
-/// Decoding with speculation and without, run by run in turn: the 110M shape with random weights, whose sampled tokens
-/// repeat nothing (drafts cannot come true), whose greedy tokens repeat what they may, or which says one token for
-/// ever (all come true).
+/// Decoding with and without speculation, runs in turn: the 110M shape with random weights. Its sampled tokens do not
+/// repeat (no draft is accepted), its greedy tokens repeat at times, and with a bias it generates one token throughout
+/// (all drafts are accepted).
 ///
-/// Arguments: requests, tokens of each. Each has 64 prompt tokens of its own. An iteration is a run of each arm;
-/// `without` and `with` are the medians of tokens a second from the last first token on, `ratio` the median of with
-/// over without of the iterations, `least` and `most` the ends of these, `best` the ratio of the best runs of the arms
-/// (what others do on the machine only slows); `accepted` is the share of drafts that came true, `drafts` their number
-/// for each token.
+/// Arguments: requests, tokens of each. Each has 64 prompt tokens of its own. An iteration is one run of each arm.
+/// `without` and `with` are the medians of tokens per second from the time when the last request has its first token.
+/// `ratio` is the median over the iterations of with / without, `least` and `most` its range, and `best` the ratio of
+/// the arms' best runs (other programs on the machine can only slow a run down). `accepted` is the share of accepted
+/// drafts, `drafts` their number per token.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -51,7 +51,8 @@ class Runner {
     engine_ = std::move(*engine);
   }
 
-  /// Tokens a second behind the last first token. Every run has other tokens, and its twin of the other arm the same.
+  /// Tokens per second after the last first token. Every run has other tokens; the other arm's run has the same
+  /// tokens.
   double run(Load load, std::int32_t n_requests, std::int32_t n_new, std::int32_t run, bool speculates) {
     for (std::int32_t i = 0; i < n_requests; ++i)
       check(engine_->submit(request(load, i, n_new, run, speculates)).has_value(), "submit");

@@ -1,8 +1,8 @@
-/// The executor alone: one item of R rows over a run of keys (what relay does to a node), and one leaf a row (what it
-/// replaces).
+/// The attention kernel alone: one item of R rows over a run of keys (a relayed node), and one leaf per row (what the
+/// node replaces).
 ///
-/// Arguments: rows, positions of the run, query heads of a KV head, head_dim, storage (0 f32, 1 bf16). 8 KV heads;
-/// blocks in scattered order.
+/// Arguments: rows, positions of the run, query heads per KV head, head_dim, storage (0 f32, 1 bf16). 8 KV heads;
+/// blocks in random order.
 #include <algorithm>
 #include <memory>
 #include <random>

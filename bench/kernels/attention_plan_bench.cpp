@@ -1,9 +1,8 @@
-/// Host time of a step's attention: order, plan, packing, for requests of one row behind a shared prefix and for
-/// others.
+/// Host time of a step's attention: order, plan, packing, for requests of one row, with and without a shared prefix.
 ///
-/// Arguments: requests, positions of each one's own, shared positions. Llama-3-8B's heads (32 / 8, d = 128) on 132
-/// blocks. The counter `bytes` is the packed plan. `apart` has lengths of its own for each request; `paged` shares
-/// nothing.
+/// Arguments: requests, own positions of each, shared positions. Llama-3-8B's heads (32 / 8, d = 128) on 132 blocks.
+/// The counter `bytes` is the size of the packed plan. In `apart` requests have different lengths; in `paged` nothing
+/// is shared.
 #include <random>
 #include <vector>
 
@@ -23,7 +22,7 @@ testing::Batch batch_of(const benchmark::State& state) {
                                static_cast<std::int32_t>(state.range(2)), kBlockLen);
 }
 
-/// Requests of many lengths behind four prefixes of two levels.
+/// Requests of many lengths with four prefixes of two levels.
 testing::Batch tenants_of(const benchmark::State& state) {
   std::mt19937 random(3);
   testing::Batch batch;

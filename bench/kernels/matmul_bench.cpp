@@ -1,8 +1,7 @@
-/// Products of a step's rows with the weights of a layer, bf16, where weights come from memory as they do in a step.
+/// Matmuls of a step's rows with the weights of a layer in bf16, with weights from memory as in a step.
 ///
-/// Arguments: rows, n, k. Copies of the weight, together larger than any cache, take turns. weight_bytes is the rate
-/// at which weights are read, flops that of the products: the smaller the share of either limit, the more is left to
-/// gain.
+/// Arguments: rows, n, k. Copies of the weight, together larger than any cache, are used in turn. weight_bytes is the
+/// rate at which weights are read, flops the rate of the matmuls.
 #include <memory>
 #include <random>
 #include <vector>
@@ -47,7 +46,7 @@ void products(benchmark::State& state) {
   state.counters["flops"] = benchmark::Counter(static_cast<double>(2 * rows * n * k), per_second);
 }
 
-/// n, k: the four products of a layer of the 110M shape and of TinyLlama-1.1B.
+/// n, k: the four matmuls of a layer of the 110M shape and of TinyLlama-1.1B.
 void shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"rows", "n", "k"});
   for (const auto& [n, k] : std::vector<std::pair<std::int64_t, std::int64_t>>{

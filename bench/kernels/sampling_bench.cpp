@@ -1,8 +1,8 @@
-/// Sampling of a whole batch: one call for all its orders, whatever each asks for.
+/// Sampling of a whole batch: one call for all samples.
 ///
-/// Arguments: orders, vocabulary. Logits are normal with deviation 2.5, and 30 tokens stand out of them, as in a row
-/// of a model: the nucleus of 0.95 is some ten tokens. In `top_p_flat` none stands out, and the nucleus is hundreds.
-/// Logits may change in the call, so each iteration begins with a fresh copy, which is not timed.
+/// Arguments: samples, vocabulary. Logits are normal with deviation 2.5, except 30 larger ones, as in a row of a
+/// model: the nucleus of 0.95 has about ten tokens. `top_p_flat` has no larger ones, and the nucleus has hundreds of
+/// tokens. The call may change the logits, so each iteration begins with a fresh copy, which is not timed.
 #include <random>
 #include <vector>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int32_t kCounted = 200;  // tokens of a penalty's list
 
-/// What each order asks for.
+/// The sampling parameters of every sample.
 enum class Asked { greedy, temperature, top_k, top_p, top_p_flat, min_p, penalties, logprobs };
 
 SamplingMetadata order_for(Asked asked, std::int32_t row) {

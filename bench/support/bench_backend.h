@@ -11,8 +11,8 @@
 
 namespace baton::bench {
 
-/// The backend of $BATON_BENCH_DEVICE (cpu where it is not set), made once; null, and the benchmark is skipped with
-/// the reason, where there is none.
+/// The backend of $BATON_BENCH_DEVICE (default: cpu), made once. Null if it cannot be made; the benchmark is then
+/// skipped with the reason.
 inline Backend* backend_for(benchmark::State& state) {
   static const auto made = [] {
     const char* device = std::getenv("BATON_BENCH_DEVICE");

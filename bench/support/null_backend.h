@@ -1,4 +1,4 @@
-/// A device that computes nothing and has every result at once: what is left of a step is the host's time.
+/// A device that computes nothing and returns every result at once, so that only the host's time remains.
 #pragma once
 
 #include <chrono>
@@ -15,12 +15,12 @@
 
 namespace baton::bench {
 
-/// Every token is 0; a sequence ends when it has its tokens. Memory is the host's and zeroed; a KV storage has none.
+/// Every token is 0; a sequence ends at its max_tokens. Memory is the host's and zeroed; a KV storage has no memory.
 class NullBackend final : public Backend {
  public:
   static constexpr std::int64_t kMemoryBytes = std::int64_t{64} << 30;
 
-  /// Microseconds that the calls of this backend took so far: not the engine's time.
+  /// Microseconds that calls of this backend took so far; they do not count as the engine's time.
   double own_us() const { return own_us_; }
 
   BackendInfo info() const override {
@@ -128,7 +128,7 @@ class NullBackend final : public Backend {
   };
 
   std::vector<std::int32_t> n_generated_;  ///< of each slot
-  std::vector<std::int32_t> results_;      ///< of each sample of the last step, how many tokens it is over its end
+  std::vector<std::int32_t> results_;      ///< of each sample of the last step: tokens beyond its end
   double own_us_ = 0;
 };
 

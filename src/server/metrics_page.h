@@ -17,7 +17,7 @@ class MetricsPage {
   MetricsPage(const Engine& engine, std::string model_name);
   ~MetricsPage();
 
-  /// `handler` is a route, not a path, so that there are few.
+  /// `handler` is a route, not a path, to limit the number of label values.
   void observe_request(std::string_view handler, std::string_view method, int status, double seconds);
 
   /// Counts a time that the I/O thread waited for a lock.

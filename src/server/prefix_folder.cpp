@@ -17,7 +17,7 @@ namespace baton {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{50};         // while a file is changing
-constexpr std::chrono::milliseconds kLongestStart{15'000};  // longest time that changing files delay the start of the server
+constexpr std::chrono::milliseconds kLongestStart{15'000};  // changing files delay the start at most this long
 
 /// Files that are prefixes, or are meant to be.
 bool is_candidate(std::string_view name) {
@@ -188,7 +188,7 @@ void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition>
   wishes_.insert_or_assign(name, Wish{std::move(definition)});
   without_room_.erase(name);
   unfilled_.erase(name);
-  prefixes_.make_way(engine_, newer);  // under the lock, so that the definition just added is not the one that is cancelled
+  prefixes_.make_way(engine_, newer);  // inside the lock: must not cancel the new definition
   wished_.notify_one();
 }
 

@@ -33,10 +33,10 @@ class PrefixFolder {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kSettleTime{200};
-  static constexpr std::chrono::milliseconds kGoneTime{500};  ///< a file must be missing this long: editors replace files
+  static constexpr std::chrono::milliseconds kGoneTime{500};  ///< missing this long, a file is gone
   static constexpr std::chrono::milliseconds kLongestWrite{
       10'000};  ///< a file that some program keeps open for writing is read after this time without a change
-  static constexpr std::chrono::milliseconds kLookTime{2'000};  ///< between looks if the system does not report changes
+  static constexpr std::chrono::milliseconds kLookTime{2'000};  ///< between looks without change events
 
   /// The arguments must outlive it. The computing thread calls `on_registered` after a prefix was added.
   PrefixFolder(std::filesystem::path folder, const ServedModel& model, Engine& engine, Prefixes& prefixes,

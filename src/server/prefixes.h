@@ -1,4 +1,4 @@
-/// Registered prefixes by name: what requests need of them, how long they live, and how much of them is pinned.
+/// Registered prefixes by name: their texts and ids, lifetimes and pinned tokens.
 #pragma once
 
 #include <array>
@@ -46,14 +46,14 @@ class Prefixes {
   /// One version of a prefix. Its contents do not change; its counters are guarded.
   struct Entry {
     PrefixDefinition definition;
-    std::string text;                              ///< see prefix_text; empty where there are tokens
+    std::string text;                              ///< see prefix_text; empty if given as tokens
     EncodedHead chat_head;                         ///< of the rendered conversation
     EncodedHead text_head;                         ///< of the text, if it contains special tokens
-    std::array<std::vector<TokenId>, 2> text_ids;  ///< ids of the text alone: without special tokens around it, and with them
+    std::array<std::vector<TokenId>, 2> text_ids;  ///< ids of the text, without and with special tokens
     PrefixInfo info;
     std::int64_t created = 0;  ///< Unix time in seconds
     std::optional<Clock::time_point> expires = {};
-    std::string engine_name;  ///< differs between two versions of one name, which exist together while one replaces the other
+    std::string engine_name;  ///< has the version: two versions exist during a replacement
 
     std::int64_t n_hits = 0;  ///< requests that named it
     std::int64_t n_uses = 0;
