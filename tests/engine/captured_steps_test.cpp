@@ -33,7 +33,7 @@ TEST(CapturedSteps, stand_as_close_as_the_algorithms_of_products) {
 
 using MakeBackend = std::function<Result<std::unique_ptr<Backend>>()>;
 
-std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType kv_dtype, bool records) {
+std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType kv_dtype, bool captures) {
   auto backend = make_backend();
   EXPECT_TRUE(backend) << backend.error().message;
   const ModelSpec spec = testing::tiny_spec();
@@ -48,7 +48,7 @@ std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType k
   EXPECT_TRUE(executor) << executor.error().message;
   EXPECT_TRUE(
       (*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = kMaxSamples * kBlocksEach}}, kBlockLen, kv_dtype));
-  if (records) {
+  if (captures) {
     const auto n_graphs = (*executor)->capture_steps(kCapturedRows);
     EXPECT_TRUE(n_graphs) << n_graphs.error().message;
     EXPECT_EQ(*n_graphs, 3 * CapturedSteps::sizes(kCapturedRows).size());
@@ -113,13 +113,13 @@ std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t 
 
 void expect_tokens_of_launched_steps(const MakeBackend& make_backend, DType kv_dtype) {
   const auto launched = make_executor(make_backend, kv_dtype, false);
-  const auto recorded = make_executor(make_backend, kv_dtype, true);
+  const auto captured = make_executor(make_backend, kv_dtype, true);
   // As many rows as captured, fewer, and more.
   for (const std::int32_t n : {1, 6, 3, 5, 8, 2}) {
     SCOPED_TRACE(n);
     const auto expected = tokens_of(*launched, kv_dtype, n);
     EXPECT_EQ(expected.size(), static_cast<std::size_t>(n * (kDecodes + 1)));
-    EXPECT_EQ(tokens_of(*recorded, kv_dtype, n), expected);
+    EXPECT_EQ(tokens_of(*captured, kv_dtype, n), expected);
   }
 }
 

@@ -159,7 +159,7 @@ TEST_P(EngineSpeculation, a_repetition_takes_fewer_steps) {
   const auto engine = make_tiny_engine({}, 200);
   const Generated got = run_requests(*engine, with({request}, kEager))[0];
   EXPECT_EQ(got.tokens, std::vector<TokenId>(60, 7));
-  EXPECT_LE(engine->metrics().steps.value(), 50) << "the first drafts, at least, are made at once and come true";
+  EXPECT_LE(engine->metrics().steps.value(), 50) << "at least the first drafts are made at once and accepted";
 }
 
 /// On an asynchronous device a sequence that waits for its own token does not take others out of the pipeline.

@@ -120,15 +120,15 @@ TEST(Sampling, draws_the_maximum_of_log_p_and_noise_at_every_length_of_a_row) {
       sampler.slot(0) = {.last_token = 0, .n_generated = n_generated};
       const float max = *std::ranges::max_element(logits);
       const float scale = 1.0f / sampling.temperature;
-      TokenId loudest = -1;
-      float loudest_score = 0;
+      TokenId best = -1;
+      float best_score = 0;
       for (TokenId id = 0; id < static_cast<TokenId>(n); ++id) {
         const float score = (logits[static_cast<std::size_t>(id)] - max) * scale + gumbel_noise(sampling.seed, n_generated, id);
-        if (loudest >= 0 && !(score > loudest_score)) continue;
-        loudest = id;
-        loudest_score = score;
+        if (best >= 0 && !(score > best_score)) continue;
+        best = id;
+        best_score = score;
       }
-      ASSERT_EQ(sampler.run_one(logits, sampling).token, loudest) << n << " tokens";
+      ASSERT_EQ(sampler.run_one(logits, sampling).token, best) << n << " tokens";
     }
   }
 }

@@ -27,7 +27,7 @@ class AsyncBackend::Readback final : public AsyncReadback {
   }
   void enqueue(ConstTensorView device) override {
     check(!is_pending_, "AsyncReadback: enqueued again before anybody waited");
-    check(backend_.recorded_ == nullptr, "AsyncReadback: enqueued while operations are captured");
+    check(backend_.captured_ == nullptr, "AsyncReadback: enqueued while operations are captured");
     n_bytes_ = device.size_bytes();
     check(n_bytes_ <= arrived_.size(), "AsyncReadback: more than it was made for");
     std::memset(shown_.data(), kNothing, shown_.size());
@@ -61,7 +61,7 @@ class AsyncBackend::Graph final : public CapturedGraph {
  public:
   Graph(AsyncBackend& backend, std::vector<Operation> operations) : backend_(backend), operations_(std::move(operations)) {}
   void replay() override {
-    check(backend_.recorded_ == nullptr, "CapturedGraph: replayed while operations are captured");
+    check(backend_.captured_ == nullptr, "CapturedGraph: replayed while operations are captured");
     ++backend_.n_replays_;
     for (const Operation& operation : operations_)
       backend_.enqueue([backend = &backend_, operation] { operation(backend->now(/*is_replay=*/true)); });
@@ -160,7 +160,7 @@ bool AsyncBackend::is_waited_for() const {
 }
 
 Result<void> AsyncBackend::may_fail() {
-  check(recorded_ == nullptr, "AsyncBackend: memory is asked for while operations are captured");
+  check(captured_ == nullptr, "AsyncBackend: memory is asked for while operations are captured");
   if (n_calls_until_failure_ >= 0 && n_calls_until_failure_-- == 0)
     return fail(ErrorCode::out_of_memory, "the test lets this call fail");
   return {};
@@ -174,8 +174,8 @@ void AsyncBackend::enqueue(std::function<void()> work) {
 
 /// Adds an operation to the queue, or to the graph that is being captured.
 void AsyncBackend::launch(Operation operation) {
-  if (recorded_ != nullptr) {
-    recorded_->push_back(std::move(operation));
+  if (captured_ != nullptr) {
+    captured_->push_back(std::move(operation));
     return;
   }
   enqueue([this, operation = std::move(operation)] { operation(now(/*is_replay=*/false)); });
@@ -288,7 +288,7 @@ Result<void> AsyncBackend::reserve_steps(std::size_t size_bytes) {
 }
 
 StepView AsyncBackend::upload_step(const StepInput& step) {
-  check(recorded_ == nullptr, "upload_step: while operations are captured");
+  check(captured_ == nullptr, "upload_step: while operations are captured");
   check(step.bytes().size() <= step_.size(), "upload_step: the step is larger than its buffer on the device");
   overwrite_blocks(step);
   if (uploads_.size() >= kValidUploads) {
@@ -309,17 +309,17 @@ StepView AsyncBackend::upload_step(const StepInput& step) {
 }
 
 void AsyncBackend::synchronize() {
-  check(recorded_ == nullptr, "synchronize: while operations are captured");
+  check(captured_ == nullptr, "synchronize: while operations are captured");
   run_until(n_enqueued_);
 }
 
 Result<std::unique_ptr<CapturedGraph>> AsyncBackend::capture(std::function<void()> operations) {
   BATON_TRY_VOID(may_fail());
-  std::vector<Operation> recorded;
-  recorded_ = &recorded;
+  std::vector<Operation> operations_of_graph;
+  captured_ = &operations_of_graph;
   operations();
-  recorded_ = nullptr;
-  return std::make_unique<Graph>(*this, std::move(recorded));
+  captured_ = nullptr;
+  return std::make_unique<Graph>(*this, std::move(operations_of_graph));
 }
 
 double AsyncBackend::time_us(const std::function<void()>& operations) {

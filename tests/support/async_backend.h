@@ -141,7 +141,7 @@ class AsyncBackend final : public Backend {
   std::uint64_t n_run_ = 0;
   std::deque<std::unique_ptr<Upload>> uploads_;  ///< newest last
   std::vector<std::byte> step_;                  ///< the device's copy, at one address
-  std::vector<Operation>* recorded_ = nullptr;   ///< operations of the graph while it is captured
+  std::vector<Operation>* captured_ = nullptr;   ///< operations of the graph while it is captured
   std::vector<Storage*> storages_;               ///< by layer group
   std::function<std::vector<BlockId>(int group)> free_blocks_;
   int n_calls_until_failure_ = -1;
