@@ -43,8 +43,8 @@ double dynamic_theta(const RopeSpec& spec, std::int64_t n_positions) {
   return spec.theta * std::pow(growth, dim / (dim - 2));
 }
 
-/// The weight of the divided frequency for each pair: 0 for pairs that turn more than beta_fast times, 1 for pairs that
-/// turn less than beta_slow times.
+/// The weight of the divided frequency for each pair: 0 for pairs that turn more than beta_fast times, 1 for pairs
+/// that turn less than beta_slow times.
 class YarnRamp {
  public:
   explicit YarnRamp(const RopeSpec& spec) {

@@ -16,12 +16,12 @@ namespace baton {
 ///               if n > original
 ///     llama3    frequencies with wavelengths above original / low are divided by the factor, those with wavelengths
 ///               below original / high are kept, those between are interpolated
-///     yarn      pairs that turn more than beta_fast times within the original length are kept, those that turn less than
-///               beta_slow times are divided by the factor, those between are interpolated
+///     yarn      pairs that turn more than beta_fast times within the original length are kept, those that turn less
+///               than beta_slow times are divided by the factor, those between are interpolated
 ///     longrope  each pair is divided by a factor of its own: the long factor if n > original, otherwise the short one
 ///
-/// `n_positions` is n, the length of the longest sequence that will be computed with these frequencies. Transformers uses
-/// the length of the current sequence. Baton caches rotated keys, so it chooses the frequencies once.
+/// `n_positions` is n, the length of the longest sequence that will be computed with these frequencies. Transformers
+/// uses the length of the current sequence. Baton caches rotated keys, so it chooses the frequencies once.
 /// Sources: arXiv:2104.09864 (RoPE), 2306.15595 (linear), 2309.00071 (dynamic, yarn), 2402.13753 (longrope), the Llama
 /// 3.1 release (llama3).
 std::vector<float> rope_frequencies(const RopeSpec& spec, std::int64_t n_positions);

@@ -22,7 +22,7 @@ struct RopeScaling {
   double high_freq_factor = 4;             ///< llama3; larger than low_freq_factor
   std::int32_t original_max_position = 0;  ///< of all but linear: context length in training, in tokens
   double beta_fast = 32;                   ///< yarn: pairs that turn more often within the original length are kept
-  double beta_slow = 1;                    ///< yarn: pairs that turn less often are divided by the factor; at most beta_fast
+  double beta_slow = 1;                    ///< yarn: pairs that turn less often are divided; at most beta_fast
   bool truncate = true;                    ///< yarn: round the range between the two to whole pairs
   double attention_factor = 1;             ///< yarn, longrope: factor of cosines and sines
   std::vector<double> short_factors = {};  ///< longrope: [rotary_dim / 2], divisors up to the original length

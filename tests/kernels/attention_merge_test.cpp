@@ -114,8 +114,8 @@ std::vector<double> reference_merge(const Parts& parts) {
   return out;
 }
 
-/// Expects |got - reference| <= 16 eps n times the largest |o / l| of a row of n states: two roundings and an exponential
-/// per fold.
+/// Expects |got - reference| <= 16 eps n times the largest |o / l| of a row of n states: two roundings and an
+/// exponential per fold.
 void expect_close(const std::vector<float>& got, const std::vector<double>& reference, int n_states, double eps) {
   ASSERT_EQ(got.size(), reference.size());
   for (std::size_t i = 0; i < got.size(); ++i)

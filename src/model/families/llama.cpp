@@ -1,4 +1,4 @@
-/// config.json of a Llama to its spec.
+/// Reads a Llama's config.json.
 #include "model/families/llama.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-/// Llama 1, 2 and 3.x, and what is laid out as they are: CodeLlama, OpenLLaMA, TinyLlama.
+/// Llama 1, 2 and 3.x, and models with the same layout: CodeLlama, OpenLLaMA, TinyLlama.
 #pragma once
 
 #include "model/config_fields.h"

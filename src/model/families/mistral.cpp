@@ -1,4 +1,4 @@
-/// config.json of a Mistral or a Ministral to its spec.
+/// Reads the config.json of a Mistral or a Ministral.
 #include "model/families/mistral.h"
 
 #include <algorithm>

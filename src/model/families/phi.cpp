@@ -1,4 +1,4 @@
-/// config.json of a Phi to its spec.
+/// Reads a Phi's config.json.
 #include "model/families/phi.h"
 
 #include <cmath>

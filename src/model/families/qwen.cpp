@@ -1,4 +1,4 @@
-/// config.json of a Qwen to its spec.
+/// Reads a Qwen's config.json.
 #include "model/families/qwen.h"
 
 #include "model/families/llama.h"
@@ -6,8 +6,8 @@
 namespace baton {
 namespace {
 
-/// `sliding_window` counts if `use_sliding_window` is set; without `layer_types` the layers from `max_window_layers` on
-/// have it.
+/// Reads the sliding windows. `sliding_window` counts if `use_sliding_window` is set. Without `layer_types` the layers
+/// from `max_window_layers` on have it.
 Result<void> read_qwen_windows(const json::Value& config, ModelSpec& spec) {
   BATON_TRY(const bool uses_window, fields::optional_flag(config, "use_sliding_window", false));
   std::int32_t window = 0;
