@@ -12,6 +12,7 @@
 
 #include "core/result.h"
 #include "io/json.h"
+#include "model/rope_fields.h"
 #include "model/spec.h"
 
 namespace baton::fields {
@@ -53,8 +54,8 @@ struct Defaults {
   std::int32_t head_dim = 0;    ///< 0: d_model / n_heads
   std::int32_t max_position = 2048;
   double epsilon = 1e-6;
-  double theta = 10000;
   bool tie_embeddings = false;
+  RopeContext rope = {};  ///< its head_dim and max_position do not count
 };
 
 /// Reads n_vocab, d_model, max_position, tie_embeddings, dtype and the special tokens of `spec`.

@@ -145,9 +145,7 @@ Result<void> read_longrope(const Value& parameters, const RopeSpec& spec, RopeSc
   return {};
 }
 
-/// `original` is the config's own original length, which counts before that of `parameters`.
-Result<RopeScaling> read_scaling(const Value& parameters, const RopeContext& context, std::optional<std::int32_t> original,
-                                 const RopeSpec& spec) {
+Result<RopeScaling> read_scaling(const Value& parameters, const RopeContext& context, const RopeSpec& spec) {
   RopeScaling scaling;
   BATON_TRY(scaling.kind, kind_of(parameters, context));
   if (scaling.kind == ScalingKind::none) return scaling;
@@ -161,10 +159,9 @@ Result<RopeScaling> read_scaling(const Value& parameters, const RopeContext& con
     scaling.original_max_position = context.max_position;
     return scaling;
   }
-  const std::int32_t fallback = context.original_max_position > 0 ? context.original_max_position : context.max_position;
   BATON_TRY(scaling.original_max_position,
-            optional_size(parameters, "original_max_position_embeddings", kMaxPositions, fallback));
-  if (original) scaling.original_max_position = *original;
+            optional_size(parameters, "original_max_position_embeddings", kMaxPositions, context.max_position));
+  if (context.original_max_position > 0) scaling.original_max_position = context.original_max_position;
   if (scaling.kind == ScalingKind::llama3) {
     BATON_TRY(scaling.factor, factor_of(parameters));
     BATON_TRY_VOID(read_llama3(parameters, scaling));
@@ -179,9 +176,14 @@ Result<RopeScaling> read_scaling(const Value& parameters, const RopeContext& con
   return scaling;
 }
 
-Result<RopeSpec> read_rotation(const Value* parameters, const RopeContext& context, std::optional<std::int32_t> original) {
+}  // namespace
+
+Result<RopeSpec> read_rope_parameters(const Value* parameters, const RopeContext& context) {
   const Value none = Value::object();
   const Value& object = parameters == nullptr ? none : *parameters;
+  for (const std::string_view type : {"full_attention", "sliding_attention"})
+    if (json::find(object, type) != nullptr)
+      return unsupported("rope_parameters", object, "one rotation of all layers for this architecture");
   RopeSpec spec;
   BATON_TRY(spec.theta, optional_number(object, "rope_theta", 1, kMaxTheta, context.theta));
   BATON_TRY(const double share, optional_number(object, "partial_rotary_factor", 0, 1, context.rotary_factor));
@@ -191,29 +193,22 @@ Result<RopeSpec> read_rotation(const Value* parameters, const RopeContext& conte
     return bad_value("partial_rotary_factor",
                      fmt::format("'partial_rotary_factor' must leave an even number of a head's {} elements, not {}",
                                  context.head_dim, spec.rotary_dim));
-  BATON_TRY(spec.scaling, read_scaling(object, context, original, spec));
+  BATON_TRY(spec.scaling, read_scaling(object, context, spec));
   return spec;
 }
-
-}  // namespace
 
 Result<RopeSpec> read_rope(const Value& config, const RopeContext& context) {
   RopeContext with_own = context;
   BATON_TRY(with_own.theta, optional_number(config, "rope_theta", 1, kMaxTheta, context.theta));
   BATON_TRY(with_own.rotary_factor, optional_number(config, "partial_rotary_factor", 0, 1, context.rotary_factor));
-  std::optional<std::int32_t> original;
   if (const Value* own = json::find(config, "original_max_position_embeddings"); own != nullptr && !own->is_null()) {
-    BATON_TRY(original, required_size(config, "original_max_position_embeddings", kMaxPositions));
+    BATON_TRY(with_own.original_max_position, required_size(config, "original_max_position_embeddings", kMaxPositions));
   }
   BATON_TRY(const Value* parameters, optional_object(config, "rope_scaling"));
   if (parameters == nullptr) {
     BATON_TRY(parameters, optional_object(config, "rope_parameters"));
   }
-  return read_rotation(parameters, with_own, original);
-}
-
-Result<RopeSpec> read_rope_parameters(const Value* parameters, const RopeContext& context) {
-  return read_rotation(parameters, context, std::nullopt);
+  return read_rope_parameters(parameters, with_own);
 }
 
 }  // namespace baton::fields

@@ -91,10 +91,12 @@ struct TensorNames {
   std::string_view q;                  ///< [n_heads * head_dim, d_model]
   std::string_view k;                  ///< [n_kv_heads * head_dim, d_model]
   std::string_view v;                  ///< [n_kv_heads * head_dim, d_model]
+  std::string_view qkv = {};           ///< q, k and v in one tensor; if not empty, the three names are
   std::string_view attention_out;      ///< [d_model, n_heads * head_dim]
   std::string_view feed_forward_norm;  ///< [d_model]
   std::string_view gate;               ///< [d_ff, d_model]; only if the feed-forward block is gated
   std::string_view up;                 ///< [d_ff, d_model]
+  std::string_view gate_up = {};       ///< gate and up in one tensor; if not empty, the two names are
   std::string_view down;               ///< [d_model, d_ff]
   std::string_view final_norm;         ///< [d_model]
   std::string_view lm_head;            ///< [n_vocab, d_model]; absent if the embeddings are tied

@@ -86,13 +86,21 @@ LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
   const Namer make(d, index);
   LayerTensors made;
   made.attention_norm = make.norm(layer.norm, names.attention_norm);
-  made.qkv = make.linear({{names.q, attention.q_width()}, {names.k, attention.kv_width()}, {names.v, attention.kv_width()}}, d,
-                         attention.has_qkv_bias);
+  made.qkv =
+      names.qkv.empty()
+          ? make.linear({{names.q, attention.q_width()}, {names.k, attention.kv_width()}, {names.v, attention.kv_width()}}, d,
+                        attention.has_qkv_bias)
+          : make.linear({{names.qkv, attention.qkv_width()}}, d, attention.has_qkv_bias);
   made.attention_out = make.linear({{names.attention_out, d}}, attention.q_width(), attention.has_out_bias);
   if (!layer.is_parallel) made.feed_forward_norm = make.norm(layer.norm, names.feed_forward_norm);
   const Part up{names.up, feed_forward.d_ff};
-  made.up = feed_forward.is_gated() ? make.linear({{names.gate, feed_forward.d_ff}, up}, d, feed_forward.has_bias)
-                                    : make.linear({up}, d, feed_forward.has_bias);
+  if (!feed_forward.is_gated()) {
+    made.up = make.linear({up}, d, feed_forward.has_bias);
+  } else if (names.gate_up.empty()) {
+    made.up = make.linear({{names.gate, feed_forward.d_ff}, up}, d, feed_forward.has_bias);
+  } else {
+    made.up = make.linear({{names.gate_up, feed_forward.up_width()}}, d, feed_forward.has_bias);
+  }
   made.down = make.linear({{names.down, d}}, feed_forward.d_ff, feed_forward.has_bias);
   return made;
 }

@@ -118,5 +118,25 @@ TEST(Phi, has_layer_norms_parallel_blocks_and_a_bias_everywhere) {
             "config.json: 'qk_layernorm' is true, which is not supported; supported is false");
 }
 
+TEST(Phi3, has_fused_tensors_one_window_and_longrope_under_three_names) {
+  const ModelSpec spec = spec_of("Phi3ForCausalLM");
+  EXPECT_EQ(windows(spec), std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(spec.max_position, 4096);
+  EXPECT_EQ(spec.layers[0].norm.epsilon, 1e-5f);
+  EXPECT_EQ(spec.names.qkv, "model.layers.{}.self_attn.qkv_proj");
+  EXPECT_EQ(windows(spec_of("Phi3ForCausalLM", R"({"sliding_window":2047})")), std::vector<std::int32_t>(8, 2047));
+  EXPECT_EQ(spec_of("Phi3ForCausalLM", R"({"hidden_size":512,"partial_rotary_factor":0.75})").ropes[0].rotary_dim, 48);
+  for (const char* type : {"su", "yarn", "longrope"}) {
+    const ModelSpec longer =
+        spec_of("Phi3ForCausalLM", R"({"max_position_embeddings":131072,"rope_scaling":{"type":")" + std::string(type) +
+                                       R"(","short_factor":[1,1,1,1],"long_factor":[2,2,2,2]}})");
+    EXPECT_EQ(longer.ropes.at(0).scaling.kind, RopeScaling::Kind::longrope);
+    EXPECT_EQ(longer.ropes.at(0).scaling.original_max_position, 4096) << "Transformers' default";
+    EXPECT_NEAR(longer.ropes.at(0).scaling.attention_factor, 1.1902380714238083, 1e-12);
+  }
+  EXPECT_EQ(error_of("Phi3ForCausalLM", R"({"lm_head_bias":true})"),
+            "config.json: 'lm_head_bias' is true, which is not supported; supported is false");
+}
+
 }  // namespace
 }  // namespace baton

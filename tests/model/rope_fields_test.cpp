@@ -90,7 +90,8 @@ TEST(RopeFields, longrope_has_a_divisor_for_each_pair) {
   const auto with = [&](const std::string& more) { return R"({"rope_scaling":{"type":"longrope",)" + factors + more + "}}"; };
   EXPECT_EQ(read_good(with(R"(,"attention_factor":1.5)"), context).scaling.attention_factor, 1.5);
   EXPECT_EQ(read_good(with(R"(,"factor":1)"), context).scaling.attention_factor, 1);
-  EXPECT_EQ(read_good(with(R"(,"original_max_position_embeddings":131072)"), context).scaling.attention_factor, 1);
+  EXPECT_EQ(read_good(with(R"(,"original_max_position_embeddings":8)"), context).scaling.original_max_position, 4096)
+      << "the config's own length counts";
 }
 
 TEST(RopeFields, a_part_of_a_head_is_rotated_where_the_family_can) {
@@ -112,6 +113,10 @@ TEST(RopeFields, errors_name_the_field) {
   EXPECT_EQ(with(R"("rope_type":"proportional")"),
             "'rope_type' is \"proportional\", which is not supported; supported is \"default\", \"linear\", \"dynamic\", "
             "\"llama3\", \"yarn\" or \"longrope\"");
+  EXPECT_EQ(
+      error_of(R"({"rope_parameters":{"full_attention":{"rope_theta":1000}}})"),
+      "'rope_parameters' is {\"full_attention\":{\"rope_theta\":1000}}, which is not supported; supported is one rotation "
+      "of all layers for this architecture");
   EXPECT_EQ(error_of(R"({"rope_parameters":[1]})"), "'rope_parameters' must be an object, not a list");
   EXPECT_EQ(error_of(R"({"rope_scaling":"linear"})"), "'rope_scaling' must be an object, not a string");
   EXPECT_EQ(with(R"("type":"linear")"), "'factor' is missing");

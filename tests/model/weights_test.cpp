@@ -1,6 +1,7 @@
 /// Loading of checkpoints to a backend: required tensors, fusing, error messages.
 #include "model/weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -157,6 +158,25 @@ TEST_F(Weights, biases_are_stacked_as_their_matrices_and_offsets_are_added_to_no
   EXPECT_EQ(to_floats(layer.attention_norm.weight), norm);
   EXPECT_EQ(to_floats(layer.attention_norm.bias), written(prefix + "input_layernorm.bias"));
   EXPECT_EQ(layer.feed_forward_norm.weight.data, nullptr) << "a parallel block has one norm";
+}
+
+TEST_F(Weights, fused_tensors_are_taken_as_they_are) {
+  spec_.names.q = spec_.names.k = spec_.names.v = spec_.names.gate = spec_.names.up = "";
+  spec_.names.qkv = "model.layers.{}.self_attn.qkv_proj";
+  spec_.names.gate_up = "model.layers.{}.mlp.gate_up_proj";
+  for (LayerSpec& layer : spec_.layers) layer.attention.has_qkv_bias = true;
+  write_tensors();
+  EXPECT_EQ(tensor("model.layers.1.self_attn.qkv_proj.weight").shape, (std::vector<std::int64_t>{16, 6}));
+  EXPECT_EQ(tensor("model.layers.1.mlp.gate_up_proj.weight").shape, (std::vector<std::int64_t>{10, 6}));
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const LayerWeights& layer = weights->layers[1];
+  EXPECT_EQ(values_of(layer.qkv.weight()), written("model.layers.1.self_attn.qkv_proj.weight"));
+  EXPECT_EQ(to_floats(layer.qkv.bias()), written("model.layers.1.self_attn.qkv_proj.bias"));
+  EXPECT_EQ(values_of(layer.up.weight()), written("model.layers.1.mlp.gate_up_proj.weight"));
+  tensors_.erase(std::ranges::find(tensors_, "model.layers.0.self_attn.qkv_proj.bias", &TensorToWrite::name));
+  EXPECT_EQ(error_of_load(),
+            "the checkpoint lacks tensor 'model.layers.0.self_attn.qkv_proj.bias' of the 17 that LlamaForCausalLM has");
 }
 
 TEST_F(Weights, tied_embeddings_are_the_output_layer) {

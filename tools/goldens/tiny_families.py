@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .tiny_models import N_VOCAB, TinyModel, write_tiny_model
+from .tiny_models import BOTH_SIDES, N_VOCAB, TinyModel, write_tiny_model
 
 _WINDOW = 21
 
@@ -66,6 +66,30 @@ TINY_FAMILIES = (
     TinyModel(
         "phi_tiny_parallel",
         _config("PhiForCausalLM", "phi", (2, 2, 80), rope_theta=10000.0, partial_rotary_factor=0.4, tie_word_embeddings=False),
+    ),
+    TinyModel(
+        "phi3_tiny_fused",
+        _config("Phi3ForCausalLM", "phi3", (2, 2, 96), rope_theta=10000.0, rope_scaling=None, sliding_window=_WINDOW),
+    ),
+    TinyModel(
+        "phi3_tiny_longrope",
+        _config(
+            "Phi3ForCausalLM",
+            "phi3",
+            (2, 1, 64),
+            hidden_size=128,
+            num_hidden_layers=1,
+            max_position_embeddings=320,
+            original_max_position_embeddings=80,
+            rope_theta=10000.0,
+            partial_rotary_factor=0.75,
+            rope_scaling={
+                "type": "longrope",
+                "short_factor": [round(1 + i / 48, 4) for i in range(24)],
+                "long_factor": [round(1 + i / 3, 4) for i in range(24)],
+            },
+        ),
+        goldens=BOTH_SIDES,
     ),
 )
 

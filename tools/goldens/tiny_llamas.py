@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .tiny_models import N_VOCAB, Golden, TinyModel, write_tiny_model
+from .tiny_models import BOTH_SIDES, N_VOCAB, TinyModel, write_tiny_model
 
 
 def _llama(heads: tuple[int, int, int], rope: dict, dtype: str = "bfloat16", **fields: object) -> dict:
@@ -50,8 +50,6 @@ _LONGROPE = {
     "long_factor": [round(1 + i / 4, 4) for i in range(32)],
     "original_max_position_embeddings": 80,
 }
-# Both sides of an original length of 80 tokens.
-_BOTH_SIDES = (Golden("golden.safetensors", 16, 80), Golden("golden_long.safetensors", 88, 152))
 
 _OLD = {"rope_theta": 10000.0}
 _NEW = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
@@ -74,13 +72,13 @@ TINY_LLAMAS = (
     TinyModel(
         "llama_tiny_dynamic",
         _llama((2, 1, 64), {"rope_parameters": _DYNAMIC}, max_position_embeddings=80, num_hidden_layers=1),
-        goldens=_BOTH_SIDES,
+        goldens=BOTH_SIDES,
     ),
     TinyModel("llama_tiny_yarn", _llama((2, 1, 64), {**_OLD, "rope_scaling": _YARN}, num_hidden_layers=1)),
     TinyModel(
         "llama_tiny_longrope",
         _llama((2, 1, 64), {"rope_parameters": _LONGROPE}, max_position_embeddings=320, num_hidden_layers=1),
-        goldens=_BOTH_SIDES,
+        goldens=BOTH_SIDES,
     ),
 )
 

@@ -28,6 +28,10 @@ class Golden:
     max_positions: int = 0
 
 
+# Both sides of an original length of 80 tokens.
+BOTH_SIDES = (Golden("golden.safetensors", 16, 80), Golden("golden_long.safetensors", 88, 152))
+
+
 @dataclass(frozen=True)
 class TinyModel:
     """One checkpoint: its config.json, how its weights are stored, and its goldens."""

@@ -10,12 +10,13 @@
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
 #include "model/families/phi.h"
+#include "model/families/phi3.h"
 #include "model/families/qwen.h"
 
 namespace baton {
 namespace {
 
-constexpr std::array kFamilies = {kLlamaFamily, kMistralFamily, kMinistralFamily, kQwen2Family, kPhiFamily};
+constexpr std::array kFamilies = {kLlamaFamily, kMistralFamily, kMinistralFamily, kQwen2Family, kPhiFamily, kPhi3Family};
 
 tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name) {
   std::string known;

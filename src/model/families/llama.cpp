@@ -4,15 +4,12 @@
 #include <cmath>
 #include <utility>
 
-#include "model/rope_fields.h"
-
 namespace baton {
 
 using json::Value;
 
-Result<ModelSpec> read_llama_layout(const Value& config, const fields::Defaults& defaults) {
+Result<ModelSpec> read_llama_layers(const Value& config, const fields::Defaults& defaults) {
   BATON_TRY_VOID(fields::expect_decoder(config));
-  BATON_TRY_VOID(fields::expect(config, "hidden_act", "silu"));
   ModelSpec spec;
   spec.names = kLlamaNames;
   BATON_TRY_VOID(fields::read_model_fields(config, defaults, spec));
@@ -25,9 +22,20 @@ Result<ModelSpec> read_llama_layout(const Value& config, const fields::Defaults&
   layer.norm.epsilon = static_cast<float>(epsilon);
   spec.final_norm = layer.norm;
   spec.layers.assign(static_cast<std::size_t>(n_layers), layer);
-  BATON_TRY(RopeSpec rope,
-            fields::read_rope(
-                config, {.head_dim = layer.attention.head_dim, .max_position = spec.max_position, .theta = defaults.theta}));
+  return spec;
+}
+
+fields::RopeContext rope_context(const fields::Defaults& defaults, const ModelSpec& spec) {
+  fields::RopeContext context = defaults.rope;
+  context.head_dim = spec.layers.front().attention.head_dim;
+  context.max_position = spec.max_position;
+  return context;
+}
+
+Result<ModelSpec> read_llama_layout(const Value& config, const fields::Defaults& defaults) {
+  BATON_TRY_VOID(fields::expect(config, "hidden_act", "silu"));
+  BATON_TRY(ModelSpec spec, read_llama_layers(config, defaults));
+  BATON_TRY(RopeSpec rope, fields::read_rope(config, rope_context(defaults, spec)));
   spec.ropes.push_back(std::move(rope));
   return spec;
 }

@@ -24,6 +24,10 @@ inline constexpr TensorNames kLlamaNames = {.embedding = "model.embed_tokens",
 /// What the families laid out as Llama have in common: RMS norms before both blocks, rotary attention with grouped
 /// heads, a gated feed-forward block with SiLU, no biases, no windows, equal layers. The rotation is ropes[0].
 Result<ModelSpec> read_llama_layout(const json::Value& config, const fields::Defaults& defaults);
+/// The same without the rotation, whatever the config's activation is.
+Result<ModelSpec> read_llama_layers(const json::Value& config, const fields::Defaults& defaults);
+/// What a config says of rotation, for the heads of `spec`.
+fields::RopeContext rope_context(const fields::Defaults& defaults, const ModelSpec& spec);
 /// Gives all layers the biases of `attention_bias` (queries, keys, values and output) and `mlp_bias`.
 Result<void> read_llama_biases(const json::Value& config, ModelSpec& spec);
 
