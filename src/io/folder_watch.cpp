@@ -88,7 +88,7 @@ void FolderWatch::take(std::uint32_t what, const std::string& name) {
   }
 }
 
-/// What has happened since.
+/// Reads the events since the last call.
 void FolderWatch::take_events() {
   alignas(inotify_event) std::array<char, 16'384> buffer{};
   while (true) {

@@ -25,7 +25,7 @@ constexpr std::size_t kMaxBodyBytes = std::size_t{64} << 20;
 constexpr int kMaxRedirects = 5;
 constexpr int kMaxAttempts = 5;
 
-/// A libcurl handle with what all requests share.
+/// A libcurl handle with the options that all requests share.
 class Transfer {
  public:
   Transfer(const std::string& url, const std::string& token)

@@ -38,7 +38,7 @@ std::string dump_pretty(const Value& value);
 /// The field, or nullptr where `object` is no object or has no such key. A field that is null is found.
 const Value* find(const Value& object, std::string_view key);
 
-/// "a string", "an integer", "null"...: what the value is, as error messages say it.
+/// The type of the value for error messages: "a string", "an integer", "null"...
 std::string_view describe_type(const Value& value);
 
 /// The error of a value of the wrong type: "'key' must be a string, not an integer".

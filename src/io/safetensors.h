@@ -1,5 +1,5 @@
 /// Checkpoints in the safetensors format, memory-mapped: every offset, shape and size in their headers is checked
-/// before a byte of a tensor is handed out, because model files come from strangers.
+/// before a byte of a tensor is used, because model files come from strangers.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace baton {
 
-/// One tensor as its file describes it. `bytes` has as many bytes as shape and dtype need wherever we know the dtype.
+/// One tensor as its file describes it. If the dtype is known, `bytes` has the size that it and the shape require.
 struct StoredTensor {
   std::string dtype;                ///< the format's name: "F32", "BF16", "F8_E4M3"...
   std::vector<std::int64_t> shape;  ///< any rank, each size >= 0

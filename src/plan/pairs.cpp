@@ -24,7 +24,7 @@ void for_each_pair(std::int32_t n_items, std::int32_t n_item_major, std::int32_t
 /// Loads beyond the counted levels stay at the highest level.
 class LowestLoad {
  public:
-  /// `first_at` [kMostPairLevels + 1], `next` [n_workers]: memory of the lists. All workers begin at level 0, in order.
+  /// `first_at` [kMostPairLevels + 1], `next` [n_workers]: memory of the lists. All workers begin at level 0 in order.
   LowestLoad(std::vector<std::int32_t>& first_at, std::vector<std::int32_t>& next) {
     first_at.assign(kMostPairLevels + 1, -1);
     std::iota(next.begin(), next.end(), 1);

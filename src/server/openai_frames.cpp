@@ -184,7 +184,7 @@ std::string AnswerWriter::text_frame(std::size_t index) {
     return frame(list_of(text_choice(index, text)), content_.request.continuous_usage, /*has_stats=*/false);
   Written& written = written_[index];
   if (written.front.empty()) {
-    // The last place where it stands is the text's: ids and names come before, and nothing of a client's behind.
+    // Its last occurrence is the text: ids and names come before, and nothing of a client's follows.
     constexpr std::string_view kText = "\x01", kWritten = "\"\\u0001\"";
     const std::string example = frame(list_of(text_choice(index, kText)), /*has_usage=*/false, /*has_stats=*/false);
     const std::size_t at = example.rfind(kWritten);

@@ -1,4 +1,4 @@
-/// Finds out what shall be registered, and registers it.
+/// Finds the prefixes to register, and registers them.
 #include "server/prefix_folder.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::milliseconds kLookAgain{50};         // while a file is changing
 constexpr std::chrono::milliseconds kLongestStart{15'000};  // changing files delay the start at most this long
 
-/// Files that are prefixes, or are meant to be.
+/// Whether a file is a prefix file, by its name.
 bool is_candidate(std::string_view name) {
   constexpr std::string_view kPassedOver[] = {".swp", ".swo", ".swx", ".tmp", ".bak", ".part"};
   if (name.starts_with('.') || name.starts_with('#') || name.ends_with('~') || name.find('.') == std::string_view::npos)
@@ -27,7 +27,7 @@ bool is_candidate(std::string_view name) {
   return std::ranges::none_of(kPassedOver, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-/// As `sha256sum FILE | cut -c 1-12` prints it.
+/// The output of `sha256sum FILE | cut -c 1-12`.
 std::string version_of(std::string_view bytes) {
   constexpr std::ptrdiff_t kShownBytes = 6;
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};

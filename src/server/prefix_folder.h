@@ -64,7 +64,7 @@ class PrefixFolder {
     std::string refusal = {};  // why its contents are not served
   };
   using Files = std::map<std::string, File>;
-  /// What shall be registered under a name; no definition: nothing.
+  /// The definition to register under a name; no definition: none.
   struct Wish {
     std::optional<PrefixDefinition> definition;
     std::int64_t n_removed = 0;  // Prefixes::n_removed at the time when there was no room for it

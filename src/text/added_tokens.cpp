@@ -29,7 +29,7 @@ Result<AddedToken> AddedToken::from_json(const json::Value& value, std::optional
 
 void AddedTokens::Index::insert(const std::string& spelling, std::size_t token) {
   if (spelling.empty()) return;
-  tokens[spelling] = token;  // of two that the normalizer makes equal the last counts
+  tokens[spelling] = token;  // if the normalizer makes two equal, the last counts
   std::vector<std::size_t>& known = lengths[static_cast<unsigned char>(spelling.front())];
   const auto place = std::ranges::lower_bound(known, spelling.size(), std::greater<>());
   if (place == known.end() || *place != spelling.size()) known.insert(place, spelling.size());
@@ -120,7 +120,7 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const I
   return parts;
 }
 
-/// Whether `text` ends with the beginning of a token that is not there as a whole.
+/// Whether `text` ends with an incomplete token.
 bool AddedTokens::may_grow(std::string_view text) const {
   return std::ranges::any_of(raw_.tokens, [&](const auto& token) {
     const std::string_view spelling = token.first;
@@ -136,7 +136,7 @@ std::size_t AddedTokens::last_sure_cut(std::string_view text) const {
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     if (!part->id) continue;
     const std::string_view head = text.substr(0, part->range.end);
-    // What ends with a space may be another token's, which takes the spaces beside it along.
+    // The spaces at the end may belong to a following token that strips the spaces before it.
     const char last = head.back();
     if (static_cast<unsigned char>(last) >= 0x80 || unicode::is_space(static_cast<char32_t>(last))) continue;
     const bool is_plain = std::ranges::any_of(tokens_, [&](const AddedToken& token) {

@@ -87,7 +87,7 @@ class AddedTokens {
   Index normalized_;
   std::unordered_map<TokenId, std::string> normalized_texts_;  // where they differ from the contents
   std::vector<bool> is_special_;                               // by id
-  std::optional<Pattern> word_;                                // one character of a word; only where a token is_single_word
+  std::optional<Pattern> word_;                                // a word character; only if a token is_single_word
 };
 
 }  // namespace baton

@@ -13,7 +13,7 @@ namespace baton {
 
 namespace {
 
-// Words of ordinary text repeat; long ones do not, and the table of a call stays small.
+// Words of ordinary text repeat, but long ones do not; leaving them out keeps the table small.
 constexpr std::size_t kMaxCachedWordBytes = 64;
 constexpr std::size_t kMaxCachedWords = 16384;
 

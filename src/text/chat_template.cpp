@@ -37,7 +37,7 @@ Result<std::string> ChatTemplate::render(const Context& context) const {
   };
   BATON_TRY_VOID(set_json("messages", context.messages));
   BATON_TRY_VOID(set_json("tools", context.tools));
-  variables->set("documents", jinja::Value::none());  // as Transformers: defined, and none unless given
+  variables->set("documents", jinja::Value::none());  // as in Transformers: defined, and none unless given
   variables->set("add_generation_prompt", jinja::Value::boolean(context.add_generation_prompt));
   variables->set("bos_token", jinja::Value::string(context.bos_token));
   variables->set("eos_token", jinja::Value::string(context.eos_token));

@@ -33,7 +33,7 @@ std::string normalized(std::string_view text, NormalForm form) {
   const auto n_bytes = static_cast<utf8proc_ssize_t>(text.size());
   std::vector<utf8proc_int32_t> characters(text.size() + 1);  // one more for the 0 that utf8proc_reencode writes
   utf8proc_ssize_t n = utf8proc_decompose(bytes, n_bytes, characters.data(), n_bytes, options);
-  if (n > n_bytes) {  // few characters have more parts than bytes
+  if (n > n_bytes) {  // rare: characters with more parts than bytes
     characters.resize(static_cast<std::size_t>(n) + 1);
     n = utf8proc_decompose(bytes, n_bytes, characters.data(), n, options);
   }

@@ -6,7 +6,7 @@
 
 namespace baton::unicode {
 
-/// Forms C and D spell the same text with as few and as many characters as there are; KC and KD also replace
+/// Forms C and D spell the same text with as few and as many characters as possible; KC and KD also replace
 /// compatibility characters, as ligatures and full-width letters, by plain ones.
 enum class NormalForm { c, d, kc, kd };
 

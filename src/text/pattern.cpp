@@ -239,7 +239,7 @@ Result<Pattern> Pattern::regex(std::string_view expression) {
   }
   Pattern pattern;
   pattern.code_.reset(compiled.code.release());
-  // Where there is no JIT compiler the interpreter gives the same matches.
+  // Without a JIT compiler the interpreter gives the same matches.
   pcre2_jit_compile(pattern.code_.get(), PCRE2_JIT_COMPLETE);
   return pattern;
 }

@@ -90,7 +90,7 @@ Result<void> PreTokenizer::add_byte_level(const json::Value& value) {
 
 Result<void> PreTokenizer::add_metaspace(const json::Value& value) {
   BATON_TRY(std::string replacement, component::get<std::string>(value, "Metaspace", "replacement"));
-  // Files older than prepend_scheme say add_prefix_space.
+  // Files older than prepend_scheme have add_prefix_space.
   BATON_TRY(const bool add_prefix_space, component::get_or<bool>(value, "Metaspace", "add_prefix_space", true));
   BATON_TRY(const std::string scheme,
             component::get_or<std::string>(value, "Metaspace", "prepend_scheme", add_prefix_space ? "always" : "never"));
@@ -118,7 +118,7 @@ struct Cut {
   bool is_match = false;
 };
 
-/// The matches and what lies between them, in order, covering `length` bytes.
+/// The matches and the ranges between them, in order, covering `length` bytes.
 std::vector<Cut> cover(const std::vector<TextRange>& matches, std::size_t length, bool invert) {
   std::vector<Cut> cuts;
   cuts.reserve(2 * matches.size() + 1);

@@ -17,12 +17,12 @@ class SentencePieceProcessor;
 
 namespace baton {
 
-/// What stands in front of a text, as Transformers' LlamaTokenizer has it.
+/// How a text begins, as in Transformers' LlamaTokenizer.
 struct SentencePieceOptions {
   /// Each run of text between special tokens is a text of its own, so the model puts its space in front of each.
   /// Otherwise only the beginning of the input gets one.
   bool is_legacy = true;
-  bool adds_prefix_space = true;  ///< where it is not legacy: whether the beginning of the input gets a space
+  bool adds_prefix_space = true;  ///< if not legacy: whether the beginning of the input gets a space
 };
 
 /// A SentencePiece model: its own normaliser, pieces and segmentation. Immutable. Thread: any.
@@ -40,11 +40,11 @@ class SentencePieceModel {
   /// before it. Control pieces (<s>, </s>) are never produced from text.
   void encode(std::string_view text, bool begins_input, std::vector<TokenId>& out) const;
 
-  /// The space that is left out where it begins the input and a special token follows; -1: none is.
+  /// The space piece that is left out if it begins the input and a special token follows; -1: none.
   TokenId dropped_space() const { return dropped_space_; }
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// A control piece or the unknown one.
+  /// Whether the piece is a control piece or the unknown piece.
   bool is_special(TokenId id) const;
   /// Whether the beginning of the input gets a space, which decoding takes away.
   bool adds_space() const { return adds_space_; }

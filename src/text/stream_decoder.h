@@ -49,7 +49,7 @@ class StreamDecoder {
   bool include_stop_ = false;
   bool skip_special_tokens_ = false;
   std::int32_t n_before_stops_ = 0;  // number of tokens whose text is not searched for stop strings
-  bool may_stop_ = false;            // a token behind those has given text
+  bool may_stop_ = false;            // a token after those has given text
   bool is_stopped_ = false;
   std::string pending_;  // decoded, not emitted
 };

@@ -46,7 +46,7 @@ std::string_view strip(std::string_view text, std::string_view character, int st
   return text;
 }
 
-/// How many bytes at the end of `text` are a beginning of `literal`, but not the whole of it.
+/// Number of bytes at the end of `text` that are an incomplete beginning of `literal`.
 std::size_t length_of_beginning(std::string_view text, std::string_view literal) {
   for (std::size_t length = std::min(text.size(), literal.size() - 1); length > 0; --length)
     if (text.ends_with(literal.substr(0, length))) return length;

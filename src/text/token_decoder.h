@@ -33,11 +33,11 @@ class TokenDecoder {
   struct Step {
     enum class Kind { join_by_space, replace, byte_fallback, fuse, strip, byte_level, metaspace } kind = Kind::fuse;
     std::optional<Pattern> pattern = std::nullopt;  // replace
-    std::string content = {};   // replace: what comes in its place; strip: the character; metaspace: the replacement
-    int start = 0;              // strip: at most so many characters from the front
-    int stop = 0;               // strip: and from the back
-    bool strips_first = false;  // metaspace: the first token loses its replacement
-    bool is_fused = false;      // the tokens before this step are parts of one text
+    std::string content = {};                       // replace, metaspace: the replacement; strip: the character
+    int start = 0;                                  // strip: at most so many characters from the front
+    int stop = 0;                                   // strip: and from the back
+    bool strips_first = false;                      // metaspace: the first token loses its replacement
+    bool is_fused = false;                          // the tokens before this step are parts of one text
   };
 
  public:
@@ -53,7 +53,7 @@ class TokenDecoder {
    private:
     struct State {
       bool is_first = true;
-      std::string held;               // replace, strip: text that may be changed by what follows; byte_fallback: bytes
+      std::string held;               // replace, strip: text that later text may change; byte_fallback: bytes
       int n_stripped = 0;             // strip, fused
       bool is_front_done = false;     // strip, fused
       unicode::Utf8Stream utf8 = {};  // byte_level

@@ -122,7 +122,7 @@ const Vocabulary& Tokenizer::model_vocabulary() const {
 }
 
 Result<void> Tokenizer::add_token(AddedToken token) {
-  // A token that the model has too keeps the model's id.
+  // A token that the model also has keeps the model's id.
   if (const std::optional<TokenId> id = model_vocabulary().id_of(token.content)) token.id = *id;
   return added_tokens_.add(std::move(token), normalizer_);
 }

@@ -31,7 +31,7 @@ Result<json::Value> parse_object(std::string_view text, std::string_view what) {
   return value;
 }
 
-/// The text of a token given as a string or as {"content": ...}; empty where there is none.
+/// The text of a token given as a string or as {"content": ...}; empty if absent.
 std::string token_text(const json::Value* value) {
   if (value == nullptr) return {};
   const json::Value* text = value->is_object() ? json::find(*value, "content") : value;

@@ -8,7 +8,7 @@
 
 namespace baton::unicode {
 
-/// What stands for bytes that are no character.
+/// Replaces bytes that are not a character.
 inline constexpr char32_t kReplacement = 0xFFFD;
 inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
 
