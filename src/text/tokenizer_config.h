@@ -20,8 +20,8 @@ struct TokenizerConfig {
   /// All tokens named by a role (bos, eos, unk, pad, sep, cls, mask, additional), some twice: they are special.
   std::vector<std::string> special_tokens;
   std::vector<AddedToken> added_tokens;  ///< added_tokens_decoder
-  /// Set if the file has the field and the tokenizer class uses it (the Llama and Gemma classes): whether texts get the
-  /// beginning or end token, whatever the post-processor says.
+  /// Set if the file has the field and the tokenizer class uses it (the Llama and Gemma classes): whether texts get
+  /// the beginning or end token, whatever the post-processor says.
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
   SentencePieceOptions sentencepiece;  ///< for tokenizer.model; Transformers' defaults where the file says nothing
