@@ -218,7 +218,15 @@ TEST(Config, values_that_change_the_arithmetic_are_refused_by_name) {
   EXPECT_EQ(error_with("sliding_window", "4096"),
             "config.json: 'sliding_window' is 4096, which is not supported; supported is null");
   EXPECT_EQ(error_with("quantization_config", R"({"quant_method":"awq"})"),
-            "config.json: 'quantization_config' is {\"quant_method\":\"awq\"}, which is not supported; supported is null");
+            "config.json: the weights are quantised with 'awq' ('quantization_config'), which is not supported; supported are "
+            "float32, bfloat16 and float16");
+  for (const char* scheme : {"gptq", "fp8", "bitsandbytes", "compressed-tensors", "mxfp4"})
+    EXPECT_NE(error_with("quantization_config", "{\"quant_method\":\"" + std::string(scheme) + "\"}")
+                  .find("quantised with '" + std::string(scheme) + "'"),
+              std::string::npos);
+  EXPECT_NE(error_with("quantization_config", R"({"load_in_4bit":true})").find("quantised with 'bitsandbytes'"),
+            std::string::npos);
+  EXPECT_EQ(error_with("quantization_config", "null"), "no error");
   EXPECT_EQ(error_with("partial_rotary_factor", "0.5"),
             "config.json: 'partial_rotary_factor' is 0.5, which is not supported; supported is 1");
   EXPECT_EQ(

@@ -1,13 +1,20 @@
 /// Each family's config.json to its spec: fields, defaults and refusals that logits of the goldens do not show.
 #include "model/families/families.h"
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "io/file.h"
 #include "io/json.h"
+#include "kernels/backend.h"
 #include "model/config.h"
+#include "model/families/refusals.h"
+#include "support/source_folder.h"
 
 namespace baton {
 namespace {
@@ -45,6 +52,66 @@ TEST(Families, have_names_of_their_own) {
   for (const Family& one : shipped_families())
     for (const Family& other : shipped_families())
       EXPECT_EQ(&one == &other, one.name == other.name || one.model_type == other.model_type) << one.name << other.name;
+}
+
+/// The tables of docs/models.md.
+std::string tables() {
+  std::string devices;
+  for (const std::string_view device : kBackendNames) devices += (devices.empty() ? "" : ", ") + std::string(device);
+  std::string text = "\n| models | `architectures` | `model_type` | weights | devices |\n|---|---|---|---|---|\n";
+  for (const Family& family : shipped_families())
+    text += fmt::format("| {} | `{}` | `{}` | safetensors: float32, bfloat16, float16 | {} |\n", family.models, family.name,
+                        family.model_type, devices);
+  text += "\nRefused by name:\n\n| `architectures` | `model_type` | what Baton does not compute |\n|---|---|---|\n";
+  for (const RefusedFamily& family : refused_families())
+    text += fmt::format("| `{}` | `{}` | {} |\n", family.name, family.model_type, family.missing);
+  return text + "\n";
+}
+
+// With BATON_WRITE_DOCS in the environment the page is written instead of compared.
+TEST(Families, are_those_of_the_page_for_users) {
+  const std::filesystem::path page = test::source_folder() / "docs/models.md";
+  const std::string text = read_file(page).value();
+  constexpr std::string_view kBegin = "<!-- families: written by tests/model/families_test.cpp -->\n";
+  constexpr std::string_view kEnd = "<!-- end of families -->";
+  const std::size_t begin = text.find(kBegin) + kBegin.size();
+  const std::size_t end = text.find(kEnd);
+  ASSERT_LE(begin, end);
+  ASSERT_NE(end, std::string::npos);
+  if (std::getenv("BATON_WRITE_DOCS") != nullptr) {
+    ASSERT_TRUE(write_file(page, text.substr(0, begin) + tables() + text.substr(end)));
+  } else {
+    EXPECT_EQ(text.substr(begin, end - begin), tables()) << "BATON_WRITE_DOCS=1 model_families_test writes it";
+  }
+}
+
+TEST(Families, that_are_refused_say_what_is_missing) {
+  const auto refused = [](std::string_view architecture, std::string_view fields = "{}") {
+    return error_of(architecture, fields);
+  };
+  const auto sentence = [](std::string_view architecture, std::string_view missing) {
+    return "config.json: the architecture '" + std::string(architecture) + "' is not supported: Baton does not compute " +
+           std::string(missing);
+  };
+  EXPECT_EQ(refused("GptOssForCausalLM"), sentence("GptOssForCausalLM", "attention sinks and experts in MXFP4"));
+  EXPECT_EQ(refused("Qwen3NextForCausalLM"), sentence("Qwen3NextForCausalLM", "Gated DeltaNet layers (linear attention)"));
+  EXPECT_EQ(refused("DeepseekV3ForCausalLM"), sentence("DeepseekV3ForCausalLM", "multi-head latent attention (MLA)"));
+  EXPECT_EQ(refused("T5ForConditionalGeneration"), sentence("T5ForConditionalGeneration", "an encoder"));
+  for (const RefusedFamily& family : refused_families()) {
+    EXPECT_EQ(refused(family.name), sentence(family.name, family.missing));
+    for (const Family& shipped : shipped_families()) EXPECT_NE(shipped.name, family.name);
+  }
+  // Architectures without a reason of their own, by the fields of their configs.
+  EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":512,"n_routed_experts":256})"),
+            sentence("NewForCausalLM", "multi-head latent attention (MLA)"));
+  EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":null,"num_experts":64})"),
+            sentence("NewForCausalLM", "experts (mixture of experts)"));
+  EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{},"vision_config":{}})"),
+            sentence("NewForConditionalGeneration", "images or sound"));
+  EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{"linear_num_key_heads":16},"vision_config":{}})"),
+            sentence("NewForConditionalGeneration", "Gated DeltaNet layers (linear attention)"));
+  EXPECT_EQ(refused("NewModel", R"({"is_encoder_decoder":true})"), sentence("NewModel", "an encoder"));
+  EXPECT_NE(refused("NewForCausalLM").find("known are: LlamaForCausalLM, "), std::string::npos);
 }
 
 TEST(Mistral, has_one_window_in_all_layers_or_none) {

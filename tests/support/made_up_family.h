@@ -57,6 +57,6 @@ inline Result<ModelSpec> read_made_up(const json::Value& config) {
   return spec;
 }
 
-inline constexpr Family kMadeUpFamily{.name = "MadeUpForCausalLM", .model_type = "made_up", .read = read_made_up};
+inline constexpr Family kMadeUpFamily{.name = "MadeUpForCausalLM", .model_type = "made_up", .models = "", .read = read_made_up};
 
 }  // namespace baton::testing

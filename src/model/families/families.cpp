@@ -12,13 +12,17 @@
 #include "model/families/phi.h"
 #include "model/families/phi3.h"
 #include "model/families/qwen.h"
+#include "model/families/refusals.h"
 
 namespace baton {
 namespace {
 
 constexpr std::array kFamilies = {kLlamaFamily, kMistralFamily, kMinistralFamily, kQwen2Family, kPhiFamily, kPhi3Family};
 
-tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name) {
+tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name, const json::Value& config) {
+  if (const std::string_view missing = missing_part(name, config); !missing.empty())
+    return fail(ErrorCode::unsupported,
+                fmt::format("the architecture '{}' is not supported: Baton does not compute {}", name, missing));
   std::string known;
   for (const Family& family : families) known += (known.empty() ? "" : ", ") + std::string(family.name);
   return fail(ErrorCode::unsupported, fmt::format("the architecture '{}' is not supported; known are: {}", name, known));
@@ -33,12 +37,12 @@ Result<const Family*> find_family(std::span<const Family> families, const json::
   if (names && !names->empty()) {
     for (const Family& family : families)
       if (family.name == names->front()) return &family;
-    return unknown_family(families, names->front());
+    return unknown_family(families, names->front(), config);
   }
   BATON_TRY(const auto model_type, json::get<std::string>(config, "model_type"));
   for (const Family& family : families)
     if (family.model_type == model_type) return &family;
-  return unknown_family(families, model_type);
+  return unknown_family(families, model_type, config);
 }
 
 }  // namespace baton

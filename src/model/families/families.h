@@ -14,6 +14,7 @@ namespace baton {
 struct Family {
   std::string_view name;        ///< as in config.json's `architectures`
   std::string_view model_type;  ///< as in config.json's `model_type`
+  std::string_view models;      ///< the models people know, for documents
   /// Reads all of the spec but `family` and the layer groups from a JSON object. Errors name the field, its value and
   /// the accepted values. A value that would change the arithmetic in a way that the spec cannot express is refused
   /// (unsupported).
@@ -24,7 +25,7 @@ struct Family {
 std::span<const Family> shipped_families();
 
 /// Finds the family that `config` names first in `architectures`, otherwise by its `model_type`. The error
-/// (unsupported) lists the known families.
+/// (unsupported) says what Baton lacks for it, or lists the known families.
 Result<const Family*> find_family(std::span<const Family> families, const json::Value& config);
 
 }  // namespace baton

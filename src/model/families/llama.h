@@ -34,6 +34,9 @@ Result<void> read_llama_biases(const json::Value& config, ModelSpec& spec);
 /// The layout, and the biases that the config states. The defaults are those of Transformers' LlamaConfig.
 Result<ModelSpec> read_llama(const json::Value& config);
 
-inline constexpr Family kLlamaFamily{.name = "LlamaForCausalLM", .model_type = "llama", .read = read_llama};
+inline constexpr Family kLlamaFamily{.name = "LlamaForCausalLM",
+                                     .model_type = "llama",
+                                     .models = "Llama 1, 2 and 3.x, CodeLlama, OpenLLaMA, TinyLlama",
+                                     .read = read_llama};
 
 }  // namespace baton

@@ -10,7 +10,9 @@ Result<ModelSpec> read_mistral(const json::Value& config);
 /// `layer_types` says which layers have the window. The defaults are those of Transformers' MinistralConfig.
 Result<ModelSpec> read_ministral(const json::Value& config);
 
-inline constexpr Family kMistralFamily{.name = "MistralForCausalLM", .model_type = "mistral", .read = read_mistral};
-inline constexpr Family kMinistralFamily{.name = "MinistralForCausalLM", .model_type = "ministral", .read = read_ministral};
+inline constexpr Family kMistralFamily{
+    .name = "MistralForCausalLM", .model_type = "mistral", .models = "Mistral", .read = read_mistral};
+inline constexpr Family kMinistralFamily{
+    .name = "MinistralForCausalLM", .model_type = "ministral", .models = "Ministral", .read = read_ministral};
 
 }  // namespace baton

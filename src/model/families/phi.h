@@ -9,6 +9,7 @@ namespace baton {
 /// every linear layer. The defaults are those of Transformers' PhiConfig.
 Result<ModelSpec> read_phi(const json::Value& config);
 
-inline constexpr Family kPhiFamily{.name = "PhiForCausalLM", .model_type = "phi", .read = read_phi};
+inline constexpr Family kPhiFamily{
+    .name = "PhiForCausalLM", .model_type = "phi", .models = "Phi 1, 1.5 and 2", .read = read_phi};
 
 }  // namespace baton

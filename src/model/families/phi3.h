@@ -9,6 +9,7 @@ namespace baton {
 /// are those of Transformers' Phi3Config.
 Result<ModelSpec> read_phi3(const json::Value& config);
 
-inline constexpr Family kPhi3Family{.name = "Phi3ForCausalLM", .model_type = "phi3", .read = read_phi3};
+inline constexpr Family kPhi3Family{
+    .name = "Phi3ForCausalLM", .model_type = "phi3", .models = "Phi-3, Phi-3.5, Phi-4", .read = read_phi3};
 
 }  // namespace baton

@@ -9,6 +9,7 @@ namespace baton {
 /// those of Transformers' Qwen2Config.
 Result<ModelSpec> read_qwen2(const json::Value& config);
 
-inline constexpr Family kQwen2Family{.name = "Qwen2ForCausalLM", .model_type = "qwen2", .read = read_qwen2};
+inline constexpr Family kQwen2Family{
+    .name = "Qwen2ForCausalLM", .model_type = "qwen2", .models = "Qwen2, Qwen2.5", .read = read_qwen2};
 
 }  // namespace baton

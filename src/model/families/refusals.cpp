@@ -1,0 +1,70 @@
+/// The list of refusals.h.
+#include "model/families/refusals.h"
+
+#include <array>
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kLatentAttention = "multi-head latent attention (MLA)";
+constexpr std::string_view kDeltaNet = "Gated DeltaNet layers (linear attention)";
+constexpr std::string_view kExperts = "experts (mixture of experts)";
+constexpr std::string_view kImages = "images or sound";
+constexpr std::string_view kEncoder = "an encoder";
+
+constexpr auto kRefused = std::to_array<RefusedFamily>({
+    {"GptOssForCausalLM", "gpt_oss", "attention sinks and experts in MXFP4"},
+    {"Qwen3NextForCausalLM", "qwen3_next", kDeltaNet},
+    {"Qwen3_5ForCausalLM", "qwen3_5_text", kDeltaNet},
+    {"Qwen3_5ForConditionalGeneration", "qwen3_5", kDeltaNet},
+    {"Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", kDeltaNet},
+    {"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", kDeltaNet},
+    {"DeepseekV2ForCausalLM", "deepseek_v2", kLatentAttention},
+    {"DeepseekV3ForCausalLM", "deepseek_v3", kLatentAttention},
+    {"MixtralForCausalLM", "mixtral", kExperts},
+    {"Qwen2MoeForCausalLM", "qwen2_moe", kExperts},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", kExperts},
+    {"Ministral3ForCausalLM", "ministral3", "queries that are scaled by their position"},
+    {"Gemma3nForConditionalGeneration", "gemma3n", "alternating updates and embeddings in each layer"},
+    {"T5ForConditionalGeneration", "t5", kEncoder},
+    {"BartForConditionalGeneration", "bart", kEncoder},
+    {"WhisperForConditionalGeneration", "whisper", kEncoder},
+});
+
+/// A field that only architectures with this part have.
+struct Marker {
+  std::string_view key;
+  std::string_view missing;
+};
+constexpr auto kMarkers = std::to_array<Marker>({
+    {"kv_lora_rank", kLatentAttention},
+    {"linear_num_key_heads", kDeltaNet},
+    {"mamba_d_state", "state-space layers (Mamba)"},
+    {"ssm_state_size", "state-space layers (Mamba)"},
+    {"num_local_experts", kExperts},
+    {"num_experts", kExperts},
+    {"n_routed_experts", kExperts},
+    {"vision_config", kImages},
+    {"audio_config", kImages},
+});
+
+bool has(const json::Value& config, std::string_view key) {
+  const json::Value* found = json::find(config, key);
+  return found != nullptr && !found->is_null() && *found != false && *found != 0;
+}
+
+}  // namespace
+
+std::span<const RefusedFamily> refused_families() { return kRefused; }
+
+std::string_view missing_part(std::string_view name, const json::Value& config) {
+  for (const RefusedFamily& family : kRefused)
+    if (family.name == name || family.model_type == name) return family.missing;
+  if (has(config, "is_encoder_decoder")) return kEncoder;
+  const json::Value* const text = json::find(config, "text_config");
+  for (const auto& [key, missing] : kMarkers)
+    if (has(config, key) || (text != nullptr && has(*text, key))) return missing;
+  return {};
+}
+
+}  // namespace baton
