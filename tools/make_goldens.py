@@ -6,7 +6,7 @@
 
     *_tiny_*/           tiny random checkpoints; golden.safetensors: input_ids, positions and logits of its last rows,
                         greedy_ids (float32), max_positions where the longest sequence counts
-    made_up_tiny/       the same for the made-up family of the tests, by NumPy in float64
+    made_up_*tiny/      the same for the made-up families of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
     sentencepiece/*/    tokenizer.model, tokenizer_config.json and cases.json [{text, add_special_tokens, ids}]
     chat_templates/     cases.json: template, context, expected text or error
@@ -61,8 +61,10 @@ def main() -> int:
         write_tiny_families(GOLDENS)
     if "made_up" in parts:
         from goldens.made_up import write_made_up
+        from goldens.made_up_norms import write_made_up_norms
 
         write_made_up(GOLDENS)
+        write_made_up_norms(GOLDENS)
     if "demo" in parts:
         from goldens.demo_cases import write_demo
 

@@ -87,6 +87,7 @@ class NullBackend final : public Backend {
   void attention_merge(const AttentionMergeArgs&) override {}
   void gelu(const GeluArgs&) override {}
   void gated_activation(const GatedActivationArgs&) override {}
+  void scale_logits(const ScaleLogitsArgs&) override {}
   void sample(const SampleArgs&) override {}
   void all_reduce(TensorView) override {}
   void all_gather(TensorView, ConstTensorView) override {}

@@ -180,6 +180,7 @@ class Backend {
   virtual void attention_merge(const AttentionMergeArgs& args) = 0;
   virtual void gelu(const GeluArgs& args) = 0;
   virtual void gated_activation(const GatedActivationArgs& args) = 0;
+  virtual void scale_logits(const ScaleLogitsArgs& args) = 0;
   virtual void sample(const SampleArgs& args) = 0;
   virtual void all_reduce(TensorView x) = 0;
   virtual void all_gather(TensorView out, ConstTensorView part) = 0;

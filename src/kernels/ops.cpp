@@ -49,20 +49,36 @@ template <class Args>
 void check_norm(const Args& args) {
   check(args.x.shape.rank() == 2, "norm: x [rows, d]");
   check_dtype(args.x, DType::f32, "norm x");
-  check(args.second_delta.data == nullptr || args.delta.data != nullptr, "norm: a second delta without a first");
-  for (const ConstTensorView& delta : {args.delta, args.second_delta}) {
+  const Deltas& deltas = args.deltas;
+  check(deltas.second.data == nullptr || deltas.first.data != nullptr, "norm: a second delta without a first");
+  for (const ConstTensorView& delta : {deltas.first, deltas.second}) {
     if (delta.data == nullptr) continue;
     check_float(delta, "norm delta");
-    check_dtype(delta, args.delta.dtype, "norm second delta");
+    check_dtype(delta, deltas.first.dtype, "norm second delta");
     check_shape(delta, args.x.shape, "norm delta");
     check(!overlap(delta, args.out), "norm: out overlaps delta");
   }
-  check_float(args.weight, "norm weight");
-  check_shape(args.weight, {args.x.shape[1]}, "norm weight");
+  if (args.weight.data != nullptr) {
+    check_float(args.weight, "norm weight");
+    check_shape(args.weight, {args.x.shape[1]}, "norm weight");
+  }
   check_float(args.out, "norm out");
   check_shape(args.out, args.x.shape, "norm out");
   check(!overlap(args.x, args.out), "norm: out overlaps x");
   check(args.eps >= 0, "norm: eps is negative");
+}
+
+/// The weights of the norms of queries and keys, both over a head or both over all heads.
+void check_head_norms(const RopeAppendArgs& args, std::int64_t n_kv_heads) {
+  check((args.q_norm.data == nullptr) == (args.k_norm.data == nullptr), "rope_append: q_norm without k_norm or the reverse");
+  if (args.q_norm.data == nullptr) return;
+  check_dtype(args.q_norm, DType::f32, "rope_append q_norm");
+  check_dtype(args.k_norm, DType::f32, "rope_append k_norm");
+  const std::int64_t head_dim = args.q.shape[2];
+  const bool is_of_heads = args.q_norm.shape == Shape{head_dim} && args.k_norm.shape == Shape{head_dim};
+  check_shape(args.q_norm, {is_of_heads ? head_dim : args.q.shape[1] * head_dim}, "rope_append q_norm");
+  check_shape(args.k_norm, {is_of_heads ? head_dim : n_kv_heads * head_dim}, "rope_append k_norm");
+  check(args.norm_eps >= 0, "rope_append: norm_eps is negative");
 }
 
 }  // namespace
@@ -88,11 +104,20 @@ void embedding(Backend& backend, const EmbeddingArgs& args) {
 
 void rms_norm(Backend& backend, const RmsNormArgs& args) {
   check_norm(args);
+  if (const Deltas& deltas = args.deltas; deltas.norm_weight.data != nullptr) {
+    check((deltas.first.data != nullptr || args.x.shape[0] == 0) && deltas.second.data == nullptr,
+          "rms_norm: the norm of a delta needs one delta");
+    check_dtype(deltas.norm_weight, DType::f32, "rms_norm: weight of the delta's norm");
+    check_shape(deltas.norm_weight, {args.x.shape[1]}, "rms_norm: weight of the delta's norm");
+    check(deltas.norm_eps >= 0, "rms_norm: eps of the delta's norm is negative");
+  }
   backend.rms_norm(args);
 }
 
 void layer_norm(Backend& backend, const LayerNormArgs& args) {
   check_norm(args);
+  check(args.weight.data != nullptr, "layer_norm: no weight");
+  check(args.deltas.norm_weight.data == nullptr, "layer_norm: the norm of a delta");
   if (args.bias.data != nullptr) {
     check_dtype(args.bias, args.weight.dtype, "layer_norm bias");
     check_shape(args.bias, args.weight.shape, "layer_norm bias");
@@ -133,11 +158,14 @@ void rope_append(Backend& backend, const RopeAppendArgs& args) {
   check_shape(args.q, {n_rows, args.q.shape[1], kv.head_dim}, "rope_append q");
   check_shape(args.qkv, {n_rows, (args.q.shape[1] + 2LL * kv.n_kv_heads) * kv.head_dim}, "rope_append qkv");
   check_shape(args.rows, {n_rows, sizeof(TokenRow)}, "rope_append rows");
-  check(args.rope.cos.shape.rank() == 2 && args.rope.cos.shape == args.rope.sin.shape,
-        "rope_append: cos and sin [n_positions, rotary_dim / 2]");
-  check(2 * args.rope.cos.shape[1] <= kv.head_dim, "rope_append: the rotary dimension exceeds the head's");
-  check_dtype(args.rope.cos, DType::f32, "rope_append cos");
-  check_dtype(args.rope.sin, DType::f32, "rope_append sin");
+  if (args.rope.cos.data != nullptr) {
+    check(args.rope.cos.shape.rank() == 2 && args.rope.cos.shape == args.rope.sin.shape,
+          "rope_append: cos and sin [n_positions, rotary_dim / 2]");
+    check(2 * args.rope.cos.shape[1] <= kv.head_dim, "rope_append: the rotary dimension exceeds the head's");
+    check_dtype(args.rope.cos, DType::f32, "rope_append cos");
+    check_dtype(args.rope.sin, DType::f32, "rope_append sin");
+  }
+  check_head_norms(args, kv.n_kv_heads);
   check(!overlap(args.q, args.qkv), "rope_append: q overlaps qkv");
   backend.rope_append(args);
 }
@@ -186,6 +214,13 @@ void gated_activation(Backend& backend, const GatedActivationArgs& args) {
   check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "gated_activation gate_up");
   check(!overlap(args.gate_up, args.out), "gated_activation: out overlaps gate_up");
   backend.gated_activation(args);
+}
+
+void scale_logits(Backend& backend, const ScaleLogitsArgs& args) {
+  check(args.logits.shape.rank() == 2, "scale_logits: logits [n_samples, n_vocab]");
+  check_dtype(args.logits, DType::f32, "scale_logits logits");
+  check(args.softcap >= 0, "scale_logits: the soft-cap is negative");
+  backend.scale_logits(args);
 }
 
 void sample(Backend& backend, const SampleArgs& args) {

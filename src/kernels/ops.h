@@ -38,30 +38,45 @@ struct ResolveRowsArgs {
 };
 void resolve_rows(Backend& backend, const ResolveRowsArgs& args);
 
-/// out[r] = table[token_ids[r]].
+/// out[r] = table[token_ids[r]] * scale.
 ///
 ///     out  [rows, d] f32     table  [n_vocab, d] float     token_ids  [rows] i32, each in [0, n_vocab)
 struct EmbeddingArgs {
   TensorView out;
   ConstTensorView table;
   ConstTensorView token_ids;
+  float scale = 1;
 };
 void embedding(Backend& backend, const EmbeddingArgs& args);
 
-/// Root-mean-square norm of the residual stream, after adding the outputs of the previous blocks to it:
+/// Outputs of the previous blocks. A norm adds them to the residual stream x before it reads it:
 ///
-///     x[r] += delta[r] + second_delta[r]     out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight
+///     x[r] += scale * (first[r] + second[r])                                                  without norm_weight
+///     x[r] += scale * (first[r] / sqrt(mean(first[r]^2) + norm_eps) * norm_weight)            with it: a post-norm
 ///
-///     x  [rows, d] f32, updated in place     weight  [d] float     out  [rows, d] float; no overlap with the others
-///     delta, second_delta  [rows, d] of the same float dtype, or null data: not added. second_delta needs delta
+///     first, second  [rows, d] of the same float dtype, or null data: not added. second needs first
+///     norm_weight    [d] f32, or null data; rms_norm only, and not with second
+struct Deltas {
+  ConstTensorView first;
+  ConstTensorView second;
+  float scale = 1;
+  ConstTensorView norm_weight;
+  float norm_eps = 1e-5f;
+};
+
+/// Root-mean-square norm of the residual stream, after adding the outputs of the previous blocks to it (Deltas):
+///
+///     out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight
+///
+///     x  [rows, d] f32, updated in place     out  [rows, d] float; no overlap with the others
+///     weight  [d] float, or null data: out = x
 /// Sums in f32. Source: arXiv:1910.07467.
 struct RmsNormArgs {
   TensorView x;
-  ConstTensorView delta;
+  Deltas deltas;
   ConstTensorView weight;
   TensorView out;
   float eps = 1e-5f;
-  ConstTensorView second_delta = {};
 };
 void rms_norm(Backend& backend, const RmsNormArgs& args);
 
@@ -73,12 +88,11 @@ void rms_norm(Backend& backend, const RmsNormArgs& args);
 /// Sums in f32; the sum of squares is computed after the mean. Source: arXiv:1607.06450.
 struct LayerNormArgs {
   TensorView x;
-  ConstTensorView delta;
+  Deltas deltas;
   ConstTensorView weight;
   ConstTensorView bias;
   TensorView out;
   float eps = 1e-5f;
-  ConstTensorView second_delta = {};
 };
 void layer_norm(Backend& backend, const LayerNormArgs& args);
 
@@ -111,8 +125,12 @@ void matmul(Backend& backend, const MatmulArgs& args);
 ///     qkv  [rows, (n_heads + 2 n_kv_heads) * head_dim] float: queries, keys, values of each row, heads contiguous
 ///     q    [rows, n_heads, head_dim] float out: rotated queries
 ///     (a_i, a_{i + h}) -> (a_i cos - a_{i+h} sin, a_{i+h} cos + a_i sin),  h = rotary_dim / 2, at the row's position
-/// Keys are rotated in f32 and rounded once to the storage's dtype. Row r is stored at kv_indices[r] of `layer`;
-/// kNoKvIndex stores nothing. Source: arXiv:2104.09864 in the half-split order of Llama checkpoints.
+///     q_norm, k_norm  f32, or null data, both or neither: an RMS norm before the rotation, over each head where they
+///                     are [head_dim], over all heads of a row where they are [n_heads * head_dim] and [n_kv_heads *
+///                     head_dim];   a_i -> a_i / sqrt(mean(a^2) + norm_eps) * norm_i,  sums in f32
+/// A rope without data rotates nothing. Keys are rotated in f32 and rounded once to the storage's dtype. Row r is
+/// stored at kv_indices[r] of `layer`; kNoKvIndex stores nothing. Source: arXiv:2104.09864 in the half-split order of
+/// Llama checkpoints.
 struct RopeAppendArgs {
   ConstTensorView qkv;
   TensorView q;
@@ -122,6 +140,9 @@ struct RopeAppendArgs {
   int group = 0;
   int layer = 0;  ///< index in the group's storage
   KvStorage* kv = nullptr;
+  ConstTensorView q_norm = {};
+  ConstTensorView k_norm = {};
+  float norm_eps = 1e-6f;
 };
 void rope_append(Backend& backend, const RopeAppendArgs& args);
 
@@ -216,6 +237,16 @@ struct GatedActivationArgs {
   GateKind kind = GateKind::silu;
 };
 void gated_activation(Backend& backend, const GatedActivationArgs& args);
+
+/// Changes logits in place before anything reads them: x = scale x, then x = softcap tanh(x / softcap) if softcap > 0
+///
+///     logits  [n_samples, n_vocab] f32
+struct ScaleLogitsArgs {
+  TensorView logits;
+  float scale = 1;
+  float softcap = 0;
+};
+void scale_logits(Backend& backend, const ScaleLogitsArgs& args);
 
 /// Samples the next token of every sample, updates its SlotState, and reports log-probabilities.
 ///

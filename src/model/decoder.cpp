@@ -7,6 +7,24 @@
 #include "model/weights.h"
 
 namespace baton {
+namespace {
+
+/// The norms that LayerSpec and AttentionSpec allow.
+void check_norms(const LayerSpec& layer) {
+  const auto is_plain_rms = [](const NormSpec& norm) { return norm.kind == NormSpec::Kind::rms && !norm.has_bias; };
+  check(!layer.has_post_norms || (is_plain_rms(layer.norm) && !layer.is_parallel),
+        "Model: post-norms must be RMS norms without a bias, and not in a parallel block");
+  check(layer.attention.qk_norm == QkNorm::none || is_plain_rms(layer.attention.qk_norm_spec),
+        "Model: norms of queries and keys must be RMS norms without a bias");
+}
+
+/// The factor of the embeddings, as the weights' dtype rounds it if the spec says so.
+float embedding_scale(const ModelSpec& spec, DType dtype) {
+  if (!spec.rounds_embedding_scale) return spec.embedding_scale;
+  return visit_float(dtype, [&]<class T>(T) { return static_cast<float>(static_cast<T>(spec.embedding_scale)); });
+}
+
+}  // namespace
 
 Model::Model(ModelSpec spec, ModelWeights weights)
     : spec_(std::move(spec)), weights_(std::make_unique<ModelWeights>(std::move(weights))) {
@@ -23,6 +41,7 @@ Model::Model(ModelSpec spec, ModelWeights weights)
               layer.attention.head_dim == first.head_dim && layer.attention.window == first.window,
           "Model: layers of one group have different attention");
   }
+  for (const LayerSpec& layer : spec_.layers) check_norms(layer);
   for (const LayerSpec* first : first_of_group_) check(first != nullptr, "Model: a layer group without a layer");
 }
 
@@ -85,8 +104,8 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
                       kv_of_group};
 
   resolve_rows(backend, {step, slots, token_ids, rows});
-  embedding(backend, {run.x, weights_->embedding, token_ids});
-  Deltas added;  // the first layer has nothing to add
+  embedding(backend, {run.x, weights_->embedding, token_ids, embedding_scale(spec_, weights_->dtype)});
+  Deltas added;  // nothing before the first layer
   for (std::size_t i = 0; i < spec_.layers.size(); ++i)
     added = run_layer(run, spec_.layers[i], weights_->layers[i], index_in_group_[i], added);
   const TensorView logits = work.logits.view(DType::f32, {n_samples, spec_.n_vocab});
@@ -95,6 +114,8 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   run_norm(run, spec_.final_norm, weights_->final_norm, added);
   gather_rows(backend, {step, run.normed, gathered});
   weights_->lm_head.apply(backend, gathered, logits);
+  if (spec_.logits_scale != 1 || spec_.logits_softcap > 0)
+    scale_logits(backend, {logits, spec_.logits_scale, spec_.logits_softcap});
   return logits;
 }
 

@@ -21,8 +21,10 @@ ConstTensorView attention_block(const LayerStep& step, const LayerSpec& layer, c
   const PartialStates partials{work.partial_o.view(DType::f32, {work.max_partials, spec.n_heads, spec.head_dim}),
                                work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),
                                work.partial_l.view(DType::f32, {work.max_partials, spec.n_heads})};
+  const RopeTable rope = spec.rope == AttentionSpec::kNoRope ? RopeTable{} : work.ropes[static_cast<std::size_t>(spec.rope)];
   weights.qkv.apply(backend, step.normed, qkv);
-  rope_append(backend, {qkv, q, work.ropes[static_cast<std::size_t>(spec.rope)], rows, step.view, layer.group, index, kv});
+  rope_append(backend, {qkv, q, rope, rows, step.view, layer.group, index, kv, weights.q_norm.weight, weights.k_norm.weight,
+                        spec.qk_norm_spec.epsilon});
   attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
                       /*merge=*/true});
   weights.attention_out.apply(backend, {attended.data, work.dtype, {n_rows, spec.q_width()}}, delta);
@@ -60,21 +62,21 @@ ConstTensorView feed_forward_block(const LayerStep& step, const FeedForwardSpec&
 }  // namespace
 
 void run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& weights, const Deltas& added) {
-  switch (spec.kind) {
-    case NormSpec::Kind::rms:
-      return rms_norm(step.backend, {step.x, added.first, weights.weight, step.normed, spec.epsilon, added.second});
-    case NormSpec::Kind::layer:
-      return layer_norm(step.backend,
-                        {step.x, added.first, weights.weight, weights.bias, step.normed, spec.epsilon, added.second});
-  }
+  if (spec.kind == NormSpec::Kind::rms || weights.weight.data == nullptr)
+    return rms_norm(step.backend, {step.x, added, weights.weight, step.normed, spec.epsilon});
+  return layer_norm(step.backend, {step.x, added, weights.weight, weights.bias, step.normed, spec.epsilon});
 }
 
 Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeights& weights, int index, const Deltas& added) {
   run_norm(step, spec.norm, weights.attention_norm, added);
   const ConstTensorView attended = attention_block(step, spec, weights, index);
-  if (spec.is_parallel) return {attended, feed_forward_block(step, spec.feed_forward, weights, step.work.second_delta)};
-  run_norm(step, spec.norm, weights.feed_forward_norm, {attended, {}});
-  return {feed_forward_block(step, spec.feed_forward, weights, step.work.delta), {}};
+  const float scale = spec.residual_scale;
+  if (spec.is_parallel)
+    return {attended, feed_forward_block(step, spec.feed_forward, weights, step.work.second_delta), scale, {}};
+  run_norm(step, spec.norm, weights.feed_forward_norm,
+           {attended, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon});
+  const ConstTensorView fed = feed_forward_block(step, spec.feed_forward, weights, step.work.delta);
+  return {fed, {}, scale, weights.feed_forward_post_norm.weight, spec.norm.epsilon};
 }
 
 }  // namespace baton

@@ -21,18 +21,12 @@ struct LayerStep {
   std::span<KvStorage* const> kv_of_group;
 };
 
-/// What the blocks of a layer add to the residual stream, each [rows, d_model]. The next norm adds them, which saves a
-/// pass over memory. Both are without data before the first layer; the second has data after a parallel block only.
-struct Deltas {
-  ConstTensorView first;
-  ConstTensorView second;
-};
-
-/// Adds `added` to the residual stream and writes the norm of the sum to step.normed.
+/// Adds `added` to the residual stream and writes the norm of the sum to step.normed; without weights, the sum itself.
 void run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& weights, const Deltas& added);
 
-/// Runs a layer. `added` is what the previous layer adds to the residual stream. Returns what this layer adds, valid
-/// until the next call. `index` is the layer's index in its group.
+/// Runs a layer. `added` is what the previous layer adds to the residual stream (nothing before the first layer): the
+/// next norm adds it, which saves a pass over memory. Returns what this layer adds, valid until the next call. `index`
+/// is the layer's index in its group.
 Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeights& weights, int index, const Deltas& added);
 
 }  // namespace baton

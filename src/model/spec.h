@@ -36,7 +36,7 @@ struct RopeSpec {
   RopeScaling scaling;
 };
 
-/// The norm before a block of a layer, or before the output layer.
+/// A norm: before or after a block of a layer, of queries and keys, or before the output layer.
 struct NormSpec {
   enum class Kind { rms, layer };
   Kind kind = Kind::rms;
@@ -45,20 +45,30 @@ struct NormSpec {
   bool has_bias = false;    ///< layer norm only
 };
 
+/// RMS norms of queries and keys before the rotation, over each head or over all heads of a row.
+enum class QkNorm { none, head, width };
+
 struct AttentionSpec {
+  static constexpr std::int32_t kNoRope = -1;
+
   std::int32_t n_heads = 0;  ///< query heads, a multiple of n_kv_heads
   std::int32_t n_kv_heads = 0;
   std::int32_t head_dim = 0;
   std::int32_t window = 0;  ///< a row sees its last `window` positions, including its own; 0: all
   float scale = 0;          ///< factor of query times key
   float softcap = 0;        ///< bound of the scaled scores; 0: no bound
-  std::int32_t rope = 0;    ///< index into ModelSpec::ropes
+  std::int32_t rope = 0;    ///< index into ModelSpec::ropes; kNoRope: queries and keys are not rotated
+  QkNorm qk_norm = QkNorm::none;
+  NormSpec qk_norm_spec;  ///< Kind::rms without a bias
   bool has_qkv_bias = false;
   bool has_out_bias = false;
 
   std::int64_t q_width() const { return std::int64_t{n_heads} * head_dim; }
   std::int64_t kv_width() const { return std::int64_t{n_kv_heads} * head_dim; }
   std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  /// Widths of the norms' weights; 0 without norms.
+  std::int64_t q_norm_width() const { return qk_norm == QkNorm::none ? 0 : qk_norm == QkNorm::head ? head_dim : q_width(); }
+  std::int64_t k_norm_width() const { return qk_norm == QkNorm::none ? 0 : qk_norm == QkNorm::head ? head_dim : kv_width(); }
 };
 
 struct FeedForwardSpec {
@@ -73,10 +83,13 @@ struct FeedForwardSpec {
   std::int64_t up_width() const { return (is_gated() ? 2 : 1) * std::int64_t{d_ff}; }
 };
 
-/// Attention, then feed-forward, each after its norm and each added to the residual stream. In a parallel block both
-/// read the output of one norm, and the layer has no second norm.
+/// Attention, then feed-forward: x += residual_scale * post_norm(block(pre_norm(x))) for each. In a parallel block both
+/// read the output of one pre-norm, and the layer has no second one and no post-norms.
 struct LayerSpec {
-  NormSpec norm;
+  NormSpec norm;                ///< of all norms of the layer but those of queries and keys
+  bool has_pre_norms = true;    ///< without them the blocks read the residual stream itself
+  bool has_post_norms = false;  ///< of Kind::rms without a bias
+  float residual_scale = 1;
   bool is_parallel = false;
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
@@ -86,21 +99,25 @@ struct LayerSpec {
 /// Names of a checkpoint's tensors without their last part (".weight", ".bias"); "{}" stands for the layer number. A
 /// name that the spec does not need is empty. The views refer to string literals.
 struct TensorNames {
-  std::string_view embedding;          ///< [n_vocab, d_model]
-  std::string_view attention_norm;     ///< [d_model]; of both blocks in a parallel block
-  std::string_view q;                  ///< [n_heads * head_dim, d_model]
-  std::string_view k;                  ///< [n_kv_heads * head_dim, d_model]
-  std::string_view v;                  ///< [n_kv_heads * head_dim, d_model]
-  std::string_view qkv = {};           ///< q, k and v in one tensor; if not empty, the three names are
-  std::string_view attention_out;      ///< [d_model, n_heads * head_dim]
-  std::string_view feed_forward_norm;  ///< [d_model]
-  std::string_view gate;               ///< [d_ff, d_model]; only if the feed-forward block is gated
-  std::string_view up;                 ///< [d_ff, d_model]
-  std::string_view gate_up = {};       ///< gate and up in one tensor; if not empty, the two names are
-  std::string_view down;               ///< [d_model, d_ff]
-  std::string_view final_norm;         ///< [d_model]
-  std::string_view lm_head;            ///< [n_vocab, d_model]; absent if the embeddings are tied
-  std::string_view ignored_suffix;     ///< tensors whose names end so hold values that are computed anyway
+  std::string_view embedding;                    ///< [n_vocab, d_model]
+  std::string_view attention_norm;               ///< [d_model], the pre-norm; of both blocks in a parallel block
+  std::string_view q;                            ///< [n_heads * head_dim, d_model]
+  std::string_view k;                            ///< [n_kv_heads * head_dim, d_model]
+  std::string_view v;                            ///< [n_kv_heads * head_dim, d_model]
+  std::string_view qkv = {};                     ///< q, k and v in one tensor; if not empty, the three names are
+  std::string_view q_norm = {};                  ///< [head_dim] or [n_heads * head_dim]
+  std::string_view k_norm = {};                  ///< [head_dim] or [n_kv_heads * head_dim]
+  std::string_view attention_out;                ///< [d_model, n_heads * head_dim]
+  std::string_view attention_post_norm = {};     ///< [d_model]
+  std::string_view feed_forward_norm;            ///< [d_model], the pre-norm
+  std::string_view feed_forward_post_norm = {};  ///< [d_model]
+  std::string_view gate;                         ///< [d_ff, d_model]; only if the feed-forward block is gated
+  std::string_view up;                           ///< [d_ff, d_model]
+  std::string_view gate_up = {};                 ///< gate and up in one tensor; if not empty, the two names are
+  std::string_view down;                         ///< [d_model, d_ff]
+  std::string_view final_norm;                   ///< [d_model]
+  std::string_view lm_head;                      ///< [n_vocab, d_model]; absent if the embeddings are tied
+  std::string_view ignored_suffix;               ///< tensors whose names end so hold values that are computed anyway
 };
 
 /// A decoder. All sizes are positive and so small that their products fit 63 bits; there is at least one layer. Layers
@@ -115,6 +132,10 @@ struct ModelSpec {
   NormSpec final_norm;
   bool tie_embeddings = false;  ///< the output layer's matrix is the embedding table
   bool has_lm_head_bias = false;
+  float embedding_scale = 1;
+  bool rounds_embedding_scale = false;  ///< the scale is rounded to the weights' dtype first
+  float logits_scale = 1;
+  float logits_softcap = 0;  ///< bound of the scaled logits; 0: no bound
   TensorNames names;
   DType dtype = DType::f32;  ///< dtype that the checkpoint's config states; f32 if it states none
   std::optional<TokenId> bos_token_id;

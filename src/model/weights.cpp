@@ -31,10 +31,11 @@ struct NormTensors {
   float weight_offset = 0;
 };
 
+/// Norms that the layer does not have are missing.
 struct LayerTensors {
-  NormTensors attention_norm;
+  std::optional<NormTensors> attention_norm, q_norm, k_norm, attention_post_norm;
   LinearTensors qkv, attention_out;
-  std::optional<NormTensors> feed_forward_norm;
+  std::optional<NormTensors> feed_forward_norm, feed_forward_post_norm;
   LinearTensors up, down;
 };
 
@@ -54,12 +55,12 @@ struct Part {
 /// Names the tensors of layer `layer`. Names of tensors outside the layers have no "{}", so any number does for them.
 class Namer {
  public:
-  Namer(std::int64_t d_model, std::size_t layer) : d_model_(d_model), layer_(layer) {}
+  explicit Namer(std::size_t layer) : layer_(layer) {}
 
-  NormTensors norm(const NormSpec& spec, std::string_view name) const {
+  NormTensors norm(const NormSpec& spec, std::string_view name, std::int64_t n) const {
     const std::string stem = tensor_name(name, layer_);
-    NormTensors made{{stem + ".weight", {d_model_}, ExpectedTensor::Kind::norm}, std::nullopt, spec.weight_offset};
-    if (spec.has_bias) made.bias = {stem + ".bias", {d_model_}, ExpectedTensor::Kind::bias};
+    NormTensors made{{stem + ".weight", {n}, ExpectedTensor::Kind::norm}, std::nullopt, spec.weight_offset};
+    if (spec.has_bias) made.bias = {stem + ".bias", {n}, ExpectedTensor::Kind::bias};
     return made;
   }
   LinearTensors linear(std::initializer_list<Part> parts, std::int64_t k, bool has_bias) const {
@@ -73,7 +74,6 @@ class Namer {
   }
 
  private:
-  std::int64_t d_model_;
   std::size_t layer_;
 };
 
@@ -83,16 +83,24 @@ LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
   const FeedForwardSpec& feed_forward = layer.feed_forward;
   const TensorNames& names = spec.names;
   const std::int64_t d = spec.d_model;
-  const Namer make(d, index);
+  const Namer make(index);
   LayerTensors made;
-  made.attention_norm = make.norm(layer.norm, names.attention_norm);
+  if (layer.has_pre_norms) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
   made.qkv =
       names.qkv.empty()
           ? make.linear({{names.q, attention.q_width()}, {names.k, attention.kv_width()}, {names.v, attention.kv_width()}}, d,
                         attention.has_qkv_bias)
           : make.linear({{names.qkv, attention.qkv_width()}}, d, attention.has_qkv_bias);
+  if (attention.qk_norm != QkNorm::none) {
+    made.q_norm = make.norm(attention.qk_norm_spec, names.q_norm, attention.q_norm_width());
+    made.k_norm = make.norm(attention.qk_norm_spec, names.k_norm, attention.k_norm_width());
+  }
   made.attention_out = make.linear({{names.attention_out, d}}, attention.q_width(), attention.has_out_bias);
-  if (!layer.is_parallel) made.feed_forward_norm = make.norm(layer.norm, names.feed_forward_norm);
+  if (layer.has_post_norms) {
+    made.attention_post_norm = make.norm(layer.norm, names.attention_post_norm, d);
+    made.feed_forward_post_norm = make.norm(layer.norm, names.feed_forward_post_norm, d);
+  }
+  if (layer.has_pre_norms && !layer.is_parallel) made.feed_forward_norm = make.norm(layer.norm, names.feed_forward_norm, d);
   const Part up{names.up, feed_forward.d_ff};
   if (!feed_forward.is_gated()) {
     made.up = make.linear({up}, d, feed_forward.has_bias);
@@ -106,14 +114,14 @@ LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
 }
 
 LinearTensors embedding_tensors(const ModelSpec& spec) {
-  return Namer(spec.d_model, 0).linear({{spec.names.embedding, spec.n_vocab}}, spec.d_model, false);
+  return Namer(0).linear({{spec.names.embedding, spec.n_vocab}}, spec.d_model, false);
 }
 NormTensors final_norm_tensors(const ModelSpec& spec) {
-  return Namer(spec.d_model, 0).norm(spec.final_norm, spec.names.final_norm);
+  return Namer(0).norm(spec.final_norm, spec.names.final_norm, spec.d_model);
 }
 /// The embedding's weight if the embeddings are tied.
 LinearTensors lm_head_tensors(const ModelSpec& spec) {
-  LinearTensors made = Namer(spec.d_model, 0).linear({{spec.names.lm_head, spec.n_vocab}}, spec.d_model, spec.has_lm_head_bias);
+  LinearTensors made = Namer(0).linear({{spec.names.lm_head, spec.n_vocab}}, spec.d_model, spec.has_lm_head_bias);
   if (spec.tie_embeddings) made.weights.clear();
   return made;
 }
@@ -152,12 +160,14 @@ class Loader {
       LayerWeights& layer = weights.layers.emplace_back();
       BATON_TRY(layer.attention_norm, norm(tensors.attention_norm));
       BATON_TRY(layer.qkv, linear(tensors.qkv));
+      BATON_TRY(layer.q_norm, norm(tensors.q_norm));
+      BATON_TRY(layer.k_norm, norm(tensors.k_norm));
       BATON_TRY(layer.attention_out, linear(tensors.attention_out));
-      if (tensors.feed_forward_norm) {
-        BATON_TRY(layer.feed_forward_norm, norm(*tensors.feed_forward_norm));
-      }
+      BATON_TRY(layer.attention_post_norm, norm(tensors.attention_post_norm));
+      BATON_TRY(layer.feed_forward_norm, norm(tensors.feed_forward_norm));
       BATON_TRY(layer.up, linear(tensors.up));
       BATON_TRY(layer.down, linear(tensors.down));
+      BATON_TRY(layer.feed_forward_post_norm, norm(tensors.feed_forward_post_norm));
     }
     BATON_TRY(weights.final_norm, norm(final_norm_tensors(spec_)));
     const LinearTensors lm_head_parts = lm_head_tensors(spec_);
@@ -231,11 +241,12 @@ class Loader {
     return ConstTensorView(device);
   }
 
-  Result<NormWeights> norm(const NormTensors& tensors) {
+  Result<NormWeights> norm(const std::optional<NormTensors>& tensors) {
     NormWeights made;
-    BATON_TRY(made.weight, vectors({&tensors.weight, 1}, DType::f32, tensors.weight_offset));
-    if (tensors.bias) {
-      BATON_TRY(made.bias, vectors({&*tensors.bias, 1}, DType::f32, 0));
+    if (!tensors) return made;
+    BATON_TRY(made.weight, vectors({&tensors->weight, 1}, DType::f32, tensors->weight_offset));
+    if (tensors->bias) {
+      BATON_TRY(made.bias, vectors({&*tensors->bias, 1}, DType::f32, 0));
     }
     return made;
   }
@@ -273,9 +284,10 @@ void check_dtype(DType dtype) {
   check(dtype == DType::f32 || dtype == DType::bf16, "weights: matrices are packed as f32 or bf16");
 }
 
-void append(std::vector<ExpectedTensor>& all, const NormTensors& norm) {
-  all.push_back(norm.weight);
-  if (norm.bias) all.push_back(*norm.bias);
+void append(std::vector<ExpectedTensor>& all, const std::optional<NormTensors>& norm) {
+  if (!norm) return;
+  all.push_back(norm->weight);
+  if (norm->bias) all.push_back(*norm->bias);
 }
 
 void append(std::vector<ExpectedTensor>& all, const LinearTensors& linear) {
@@ -306,10 +318,14 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
     const LayerTensors layer = layer_tensors(spec, i);
     append(expected, layer.attention_norm);
     append(expected, layer.qkv);
+    append(expected, layer.q_norm);
+    append(expected, layer.k_norm);
     append(expected, layer.attention_out);
-    if (layer.feed_forward_norm) append(expected, *layer.feed_forward_norm);
+    append(expected, layer.attention_post_norm);
+    append(expected, layer.feed_forward_norm);
     append(expected, layer.up);
     append(expected, layer.down);
+    append(expected, layer.feed_forward_post_norm);
   }
   append(expected, final_norm_tensors(spec));
   append(expected, lm_head_tensors(spec));

@@ -16,17 +16,20 @@ namespace baton {
 
 struct NormWeights {
   ConstTensorView weight;  ///< [d_model] f32, including NormSpec::weight_offset
-  ConstTensorView bias;    ///< [d_model] f32, or no data
+  ConstTensorView bias;    ///< [width] f32, or no data
 };
 
-/// One decoder layer, in the backend's memory.
+/// One decoder layer, in the backend's memory. Norms that the layer does not have are empty.
 struct LayerWeights {
-  NormWeights attention_norm;     ///< of both blocks in a parallel block
-  Linear qkv;                     ///< d_model to queries, keys, values
-  Linear attention_out;           ///< n_heads * head_dim to d_model
+  NormWeights attention_norm;  ///< of both blocks in a parallel block
+  Linear qkv;                  ///< d_model to queries, keys, values
+  NormWeights q_norm, k_norm;  ///< AttentionSpec::q_norm_width and k_norm_width wide
+  Linear attention_out;        ///< n_heads * head_dim to d_model
+  NormWeights attention_post_norm;
   NormWeights feed_forward_norm;  ///< empty in a parallel block
   Linear up;                      ///< d_model to d_ff; if the block is gated, to gate and then up
   Linear down;                    ///< d_ff to d_model
+  NormWeights feed_forward_post_norm;
 };
 
 /// All weights of a model. `buffers` own the memory that the views refer to.

@@ -35,10 +35,21 @@ TEST(OpsDeathTest, biases_and_second_deltas_must_fit) {
                "layer_norm bias has shape .*7.*expected .*8");
   EXPECT_DEATH(layer_norm(backend, {x.view(), {}, weight.view(), half_bias.view(), out.view()}),
                "layer_norm bias must be float32, is float16");
-  EXPECT_DEATH(layer_norm(backend, {x.view(), {}, weight.view(), {}, out.view(), 1e-5f, delta.view()}),
-               "norm: a second delta without a first");
-  EXPECT_DEATH(rms_norm(backend, {x.view(), delta.view(), weight.view(), out.view(), 1e-5f, half_delta.view()}),
-               "norm second delta must be float32, is bfloat16");
+  EXPECT_DEATH(
+      layer_norm(backend, {x.view(), {.first = {}, .second = delta.view(), .norm_weight = {}}, weight.view(), {}, out.view()}),
+      "norm: a second delta without a first");
+  EXPECT_DEATH(
+      rms_norm(backend,
+               {x.view(), {.first = delta.view(), .second = half_delta.view(), .norm_weight = {}}, weight.view(), out.view()}),
+      "norm second delta must be float32, is bfloat16");
+  Deltas normed{.first = delta.view(), .second = {}, .norm_weight = short_bias.view()};
+  EXPECT_DEATH(rms_norm(backend, {x.view(), normed, weight.view(), out.view()}), "delta's norm has shape .*7.*expected .*8");
+  normed.norm_weight = weight.view();
+  EXPECT_DEATH(layer_norm(backend, {x.view(), normed, weight.view(), {}, out.view()}), "layer_norm: the norm of a delta");
+  normed.second = delta.view();
+  EXPECT_DEATH(rms_norm(backend, {x.view(), normed, weight.view(), out.view()}), "the norm of a delta needs one delta");
+  EXPECT_DEATH(layer_norm(backend, {x.view(), {}, {}, {}, out.view()}), "layer_norm: no weight");
+  EXPECT_DEATH(scale_logits(backend, {x.view(), 1, -1}), "the soft-cap is negative");
   HostTensor wide(DType::f32, {3, 9});
   EXPECT_DEATH(gelu(backend, {wide.view(), out.view()}), "gelu in has shape .*9.*expected .*8");
   EXPECT_DEATH(gelu(backend, {x.view(), x.view()}), "gelu: out overlaps in");

@@ -24,9 +24,11 @@ double eps_of(DType dtype) {
 }
 double smallest_error(DType dtype) { return dtype == DType::f8_e4m3 ? 0x1p-10 : dtype == DType::f16 ? 0x1p-25 : 0; }
 
-/// Two f32 roundings of products of magnitude 4, then one rounding to the stored dtype, in units of `scale`.
-double bound(double expected, DType dtype, double scale = 1) {
-  return std::ldexp(16.0, -24) + std::abs(expected) * eps_of(dtype) + scale * smallest_error(dtype);
+/// Two f32 roundings of products of magnitude 4, with a norm its sum and two more products; then one rounding to the
+/// stored dtype, in units of `scale`.
+double bound(const RopeCase& shape, double expected, DType dtype, double scale = 1) {
+  const double in_f32 = std::ldexp(shape.norm == HeadNorm::none ? 16.0 : 64.0, -24);
+  return in_f32 + std::abs(expected) * eps_of(dtype) + scale * smallest_error(dtype);
 }
 
 void expect_rotated(const std::string& what, RopeRun& run) {
@@ -35,13 +37,13 @@ void expect_rotated(const std::string& what, RopeRun& run) {
     for (int i = 0; i < shape.head_dim; ++i) {
       for (int head = 0; head < shape.n_heads; ++head) {
         const double expected = run.rotated(row, head, i);
-        ASSERT_NEAR(run.query(row, head, i), expected, bound(expected, shape.q_dtype)) << what << ", row " << row;
+        ASSERT_NEAR(run.query(row, head, i), expected, bound(shape, expected, shape.q_dtype)) << what << ", row " << row;
       }
       if (run.kv_indices[row] == kNoKvIndex) continue;
       for (int head = 0; head < shape.n_kv_heads; ++head) {
         const double key = run.rotated(row, shape.n_heads + head, i);
         ASSERT_NEAR(run.stored(false, head, run.kv_indices[row], i), key,
-                    bound(key, shape.kv_dtype, static_cast<double>(shape.k_scale)))
+                    bound(shape, key, shape.kv_dtype, static_cast<double>(shape.k_scale)))
             << what << ", row " << row << ", head " << head << ", dimension " << i;
         const auto value = static_cast<float>(run.in(row, shape.n_heads + shape.n_kv_heads + head, i));
         visit_stored_float(shape.kv_dtype, [&]<class T>(T) {
@@ -76,6 +78,61 @@ TEST(RopeAppend, rotates_queries_and_keys_and_stores_them_at_their_kv_indices) {
           expect_rotated(describe(test, shape), run);
         }
       }
+}
+
+TEST(RopeAppend, norms_queries_and_keys_over_a_head_or_all_heads_before_it_rotates) {
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test))
+      for (const int head_dim : stored_head_dims(test, kv_dtype))
+        for (const HeadNorm norm : {HeadNorm::head, HeadNorm::width}) {
+          RopeCase shape{4, 2, head_dim, head_dim, kv_dtype, DType::f32, DType::f32};
+          shape.norm = norm;
+          for (const auto& [n_heads, n_kv_heads, rotary_dim, in, out] : {std::tuple{4, 2, head_dim, DType::f32, DType::f32},
+                                                                         {9, 1, head_dim / 2 / 2 * 2, DType::bf16, DType::bf16},
+                                                                         {3, 3, head_dim, DType::f16, DType::f16},
+                                                                         {1, 1, head_dim, DType::bf16, DType::f32}}) {
+            shape.n_heads = n_heads;
+            shape.n_kv_heads = n_kv_heads;
+            shape.rotary_dim = std::max(2, rotary_dim);
+            shape.qkv_dtype = in;
+            shape.q_dtype = out;
+            RopeRun run(test.backend, shape, kRows, kKvIndices);
+            expect_rotated(describe(test, shape), run);
+          }
+        }
+}
+
+TEST(RopeAppend, rotates_nothing_without_a_table) {
+  for (const TestBackend& test : test_backends())
+    for (const HeadNorm norm : {HeadNorm::none, HeadNorm::head, HeadNorm::width})
+      for (const int head_dim : {64, 80}) {
+        RopeCase shape{6, 2, head_dim, head_dim, DType::bf16, DType::bf16, DType::bf16};
+        shape.norm = norm;
+        shape.has_rope = false;
+        RopeRun run(test.backend, shape, {{0, 0, 0, 1}, {0, 1, 0, 2}, {1, kPositions, 0, 1}, {2, 4999, 0, 5000}}, kKvIndices);
+        expect_rotated(describe(test, shape), run);
+      }
+}
+
+TEST(RopeAppend, a_row_with_norms_is_the_same_bits_in_any_company) {
+  for (const TestBackend& test : test_backends())
+    for (const HeadNorm norm : {HeadNorm::head, HeadNorm::width}) {
+      RopeCase shape{8, 2, 80, 80, DType::bf16, DType::bf16, DType::bf16};
+      shape.norm = norm;
+      const HostTensor qkv = random_qkv(shape, 4);
+      RopeRun together(test.backend, shape, kRows, {0, 33, 64, 127}, qkv);
+      for (std::size_t row = 0; row < 4; ++row) {
+        HostTensor own(qkv.dtype, {1, shape.width()});
+        const auto begin = static_cast<std::int64_t>(row);
+        std::memcpy(own.bytes.data(), qkv.view().rows(begin, begin + 1).data, own.bytes.size());
+        RopeRun alone(test.backend, shape, {kRows[row]}, {together.kv_indices[row]}, own);
+        EXPECT_EQ(std::memcmp(alone.q.bytes.data(), together.q.view().rows(begin, begin + 1).data, alone.q.bytes.size()), 0);
+        for (int head = 0; head < 2; ++head)
+          for (int i = 0; i < shape.head_dim; ++i)
+            ASSERT_EQ(alone.stored(false, head, alone.kv_indices[0], i), together.stored(false, head, alone.kv_indices[0], i))
+                << describe(test, shape);
+      }
+    }
 }
 
 TEST(RopeAppend, copies_the_dimensions_beyond_the_rotated_ones) {

@@ -1,4 +1,4 @@
-/// All operations but attention, RoPE, matmuls, activations and sampling: norms, embedding, gathered rows,
+/// All operations but attention, RoPE, matmuls, norms, activations, logits and sampling: embedding, gathered rows,
 /// collectives. Also the loading of modules.
 #include <cmath>
 #include <cstdlib>
@@ -25,192 +25,7 @@ using testing::TestBackend;
 
 constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16};
 
-void expect_rms_norm(Backend& backend, std::mt19937& random, DType dtype, std::int64_t rows, std::int64_t d) {
-  const HostTensor before = random_tensor(random, DType::f32, {rows, d});
-  const HostTensor delta = random_tensor(random, dtype, {rows, d});
-  const HostTensor weight = random_tensor(random, dtype, {d});
-  std::vector<double> expected;
-  std::vector<double> expected_x;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    double squares = 0;
-    for (std::int64_t i = 0; i < d; ++i) {
-      expected_x.push_back(static_cast<float>(before.at(r * d + i) + delta.at(r * d + i)));
-      squares += expected_x.back() * expected_x.back();
-    }
-    for (std::int64_t i = 0; i < d; ++i)
-      expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] / std::sqrt(squares / static_cast<double>(d) + 1e-5) *
-                         weight.at(i));
-  }
-  const OnDevice x(backend, before);
-  const OnDevice out(backend, HostTensor(dtype, {rows, d}));
-  rms_norm(backend, {x.view(), OnDevice(backend, delta).view(), OnDevice(backend, weight).view(), out.view(), 1e-5f});
-  // A sum of d squares and three roundings in f32, then one rounding to the output's dtype.
-  EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(dtype))
-      << to_string(dtype) << ' ' << rows << " x " << d;
-  EXPECT_LE(relative_error(x.to_host(), expected_x), testing::epsilon(DType::f32));
-}
-
-TEST(RmsNorm, equals_the_formula_and_updates_the_residual_stream) {
-  for (const TestBackend& test : test_backends()) {
-    SCOPED_TRACE(test.name);
-    std::mt19937 random(1);
-    for (const DType dtype : kFloats)
-      for (const std::int64_t rows : {0, 1, 3, 17})
-        for (const std::int64_t d : {1, 7, 64, 257, 2049, 8200}) expect_rms_norm(test.backend, random, dtype, rows, d);
-  }
-}
-
-TEST(RmsNorm, without_a_delta_leaves_the_stream_alone) {
-  for (const TestBackend& test : test_backends()) {
-    SCOPED_TRACE(test.name);
-    std::mt19937 random(2);
-    const HostTensor before = random_tensor(random, DType::f32, {3, 64});
-    const OnDevice x(test.backend, before);
-    const OnDevice weight(test.backend, random_tensor(random, DType::f32, {64}));
-    const OnDevice out(test.backend, HostTensor(DType::f32, {3, 64}));
-    rms_norm(test.backend, {x.view(), {}, weight.view(), out.view(), 1e-5f});
-    EXPECT_EQ(x.to_host().bytes, before.bytes);
-  }
-}
-
-TEST(RmsNorm, a_row_is_the_same_bits_in_any_company) {
-  for (const TestBackend& test : test_backends()) {
-    SCOPED_TRACE(test.name);
-    std::mt19937 random(7);
-    const HostTensor before = random_tensor(random, DType::f32, {40, 192});
-    const OnDevice x(test.backend, before);
-    const OnDevice weight(test.backend, random_tensor(random, DType::f32, {192}));
-    const OnDevice all(test.backend, HostTensor(DType::f32, {40, 192}));
-    const OnDevice one(test.backend, HostTensor(DType::f32, {1, 192}));
-    rms_norm(test.backend, {x.view(), {}, weight.view(), all.view(), 1e-5f});
-    rms_norm(test.backend, {x.view().rows(23, 24), {}, weight.view(), one.view(), 1e-5f});
-    const HostTensor together = all.to_host();
-    EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), together.view().rows(23, 24).data, 192 * 4), 0);
-  }
-}
-
-TEST(RmsNorm, adds_two_deltas) {
-  for (const TestBackend& test : test_backends()) {
-    SCOPED_TRACE(test.name);
-    std::mt19937 random(12);
-    for (const DType dtype : kFloats)
-      for (const std::int64_t d : {7, 64, 2049, 8200}) {
-        const HostTensor before = random_tensor(random, DType::f32, {3, d});
-        const HostTensor first = random_tensor(random, dtype, {3, d});
-        const HostTensor second = random_tensor(random, dtype, {3, d});
-        const HostTensor weight = random_tensor(random, DType::f32, {d});
-        std::vector<double> expected_x;
-        for (std::int64_t i = 0; i < 3 * d; ++i) expected_x.push_back(before.at(i) + first.at(i) + second.at(i));
-        const OnDevice x(test.backend, before);
-        const OnDevice out(test.backend, HostTensor(DType::f32, {3, d}));
-        rms_norm(test.backend, {x.view(), OnDevice(test.backend, first).view(), OnDevice(test.backend, weight).view(),
-                                out.view(), 1e-5f, OnDevice(test.backend, second).view()});
-        EXPECT_LE(relative_error(x.to_host(), expected_x), testing::epsilon(DType::f32)) << to_string(dtype) << ' ' << d;
-        std::vector<double> expected;
-        for (std::int64_t r = 0; r < 3; ++r) {
-          double squares = 0;
-          for (std::int64_t i = 0; i < d; ++i) squares += std::pow(expected_x[static_cast<std::size_t>(r * d + i)], 2);
-          for (std::int64_t i = 0; i < d; ++i)
-            expected.push_back(expected_x[static_cast<std::size_t>(r * d + i)] /
-                               std::sqrt(squares / static_cast<double>(d) + 1e-5) * weight.at(i));
-        }
-        EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(DType::f32)) << to_string(dtype) << ' ' << d;
-      }
-  }
-}
-
-/// The inputs of layer_norm; the deltas and the bias are optional.
-struct LayerNormCase {
-  DType dtype = DType::f32;
-  std::int64_t rows = 0;
-  std::int64_t d = 0;
-  int n_deltas = 0;
-  bool has_bias = false;
-  float mean = 0;  ///< mean of x
-};
-
-void expect_layer_norm(Backend& backend, std::mt19937& random, const LayerNormCase& of) {
-  HostTensor before = random_tensor(random, DType::f32, {of.rows, of.d});
-  for (std::int64_t i = 0; i < of.rows * of.d; ++i) before.set(i, static_cast<float>(before.at(i)) + of.mean);
-  const std::vector<HostTensor> deltas = {random_tensor(random, of.dtype, {of.rows, of.d}),
-                                          random_tensor(random, of.dtype, {of.rows, of.d})};
-  const HostTensor weight = random_tensor(random, of.dtype, {of.d});
-  const HostTensor bias = random_tensor(random, of.dtype, {of.d});
-  std::vector<double> expected;
-  std::vector<double> expected_x;
-  for (std::int64_t r = 0; r < of.rows; ++r) {
-    double sum = 0;
-    for (std::int64_t i = 0; i < of.d; ++i) {
-      double x = before.at(r * of.d + i);
-      double added = 0;
-      for (int n = 0; n < of.n_deltas; ++n) added += deltas[static_cast<std::size_t>(n)].at(r * of.d + i);
-      x = static_cast<float>(x + static_cast<float>(added));
-      expected_x.push_back(x);
-      sum += x;
-    }
-    const double mean = sum / static_cast<double>(of.d);
-    double squares = 0;
-    for (std::int64_t i = 0; i < of.d; ++i) squares += std::pow(expected_x[static_cast<std::size_t>(r * of.d + i)] - mean, 2);
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(of.d) + 1e-5);
-    for (std::int64_t i = 0; i < of.d; ++i)
-      expected.push_back((expected_x[static_cast<std::size_t>(r * of.d + i)] - mean) * factor * weight.at(i) +
-                         (of.has_bias ? bias.at(i) : 0.0));
-  }
-  const OnDevice x(backend, before);
-  const OnDevice first(backend, deltas[0]);
-  const OnDevice second(backend, deltas[1]);
-  const OnDevice biases(backend, bias);
-  const OnDevice out(backend, HostTensor(of.dtype, {of.rows, of.d}));
-  LayerNormArgs args;
-  args.x = x.view();
-  if (of.n_deltas > 0) args.delta = first.view();
-  if (of.n_deltas > 1) args.second_delta = second.view();
-  const OnDevice weights(backend, weight);
-  args.weight = weights.view();
-  if (of.has_bias) args.bias = biases.view();
-  args.out = out.view();
-  args.eps = 1e-5f;
-  layer_norm(backend, args);
-  SCOPED_TRACE(std::string(to_string(of.dtype)) + ' ' + std::to_string(of.rows) + " x " + std::to_string(of.d) + ", " +
-               std::to_string(of.n_deltas) + " deltas");
-  // Two sums over d and a few roundings in f32, then one rounding to the output's dtype. The mean is subtracted from x
-  // in f32, so the magnitude of x counts.
-  const double size = std::max(1.0, static_cast<double>(std::abs(of.mean)));
-  EXPECT_LE(relative_error(out.to_host(), expected),
-            4 * testing::epsilon(of.dtype) + 4 * (size - 1) * testing::epsilon(DType::f32));
-  EXPECT_LE(relative_error(x.to_host(), expected_x), testing::epsilon(DType::f32));
-}
-
-TEST(LayerNorm, equals_the_formula_and_updates_the_residual_stream) {
-  for (const TestBackend& test : test_backends()) {
-    SCOPED_TRACE(test.name);
-    std::mt19937 random(13);
-    for (const DType dtype : kFloats)
-      for (const std::int64_t rows : {0, 1, 3, 17})
-        for (const std::int64_t d : {2, 7, 64, 257, 2049, 8200})
-          expect_layer_norm(test.backend, random, {dtype, rows, d, static_cast<int>(rows % 3), rows != 3, 0});
-    // A mean far above the spread: squares are summed about the mean, so only the rounding of x itself matters.
-    for (const std::int64_t d : {64, 8200}) expect_layer_norm(test.backend, random, {DType::f32, 3, d, 1, true, 100});
-  }
-}
-
-TEST(LayerNorm, a_row_is_the_same_bits_in_any_company) {
-  for (const TestBackend& test : test_backends()) {
-    SCOPED_TRACE(test.name);
-    std::mt19937 random(14);
-    const OnDevice x(test.backend, random_tensor(random, DType::f32, {40, 192}));
-    const OnDevice weight(test.backend, random_tensor(random, DType::f32, {192}));
-    const OnDevice bias(test.backend, random_tensor(random, DType::f32, {192}));
-    const OnDevice all(test.backend, HostTensor(DType::f32, {40, 192}));
-    const OnDevice one(test.backend, HostTensor(DType::f32, {1, 192}));
-    layer_norm(test.backend, {x.view(), {}, weight.view(), bias.view(), all.view(), 1e-5f});
-    layer_norm(test.backend, {x.view().rows(23, 24), {}, weight.view(), bias.view(), one.view(), 1e-5f});
-    const HostTensor together = all.to_host();
-    EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), together.view().rows(23, 24).data, 192 * 4), 0);
-  }
-}
-
-TEST(Embedding, copies_the_rows_of_the_table) {
+TEST(Embedding, copies_the_rows_of_the_table_and_scales_them) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(4);
@@ -225,6 +40,10 @@ TEST(Embedding, copies_the_rows_of_the_table) {
         const HostTensor got = out.to_host();
         for (std::int64_t r = 0; r < 3; ++r)
           for (std::int64_t i = 0; i < d; ++i) EXPECT_EQ(got.at(r * d + i), table.at(wanted[r] * d + i));
+        embedding(test.backend, {out.view(), OnDevice(test.backend, table).view(), OnDevice(test.backend, ids).view(), 55.5f});
+        const HostTensor scaled = out.to_host();
+        for (std::int64_t i = 0; i < 3 * d; ++i)
+          EXPECT_EQ(static_cast<float>(scaled.at(i)), 55.5f * static_cast<float>(got.at(i)));
       }
     }
   }

@@ -371,8 +371,8 @@ void AsyncBackend::rms_norm(const RmsNormArgs& args) {
   launch([this, args](const Moment& moment) {
     RmsNormArgs current = args;
     moment.narrow(current.x);
-    moment.narrow(current.delta);
-    moment.narrow(current.second_delta);
+    moment.narrow(current.deltas.first);
+    moment.narrow(current.deltas.second);
     moment.narrow(current.out);
     baton::rms_norm(*inner_, current);
   });
@@ -382,8 +382,8 @@ void AsyncBackend::layer_norm(const LayerNormArgs& args) {
   launch([this, args](const Moment& moment) {
     LayerNormArgs current = args;
     moment.narrow(current.x);
-    moment.narrow(current.delta);
-    moment.narrow(current.second_delta);
+    moment.narrow(current.deltas.first);
+    moment.narrow(current.deltas.second);
     moment.narrow(current.out);
     baton::layer_norm(*inner_, current);
   });
@@ -459,6 +459,14 @@ void AsyncBackend::gated_activation(const GatedActivationArgs& args) {
     moment.narrow(current.gate_up);
     moment.narrow(current.out);
     baton::gated_activation(*inner_, current);
+  });
+}
+
+void AsyncBackend::scale_logits(const ScaleLogitsArgs& args) {
+  launch([this, args](const Moment& moment) {
+    ScaleLogitsArgs current = args;
+    if (moment.is_replay) current.logits = current.logits.rows(0, moment.step.n_samples());
+    baton::scale_logits(*inner_, current);
   });
 }
 

@@ -94,6 +94,7 @@ class AsyncBackend final : public Backend {
   void attention_merge(const AttentionMergeArgs& args) override;
   void gelu(const GeluArgs& args) override;
   void gated_activation(const GatedActivationArgs& args) override;
+  void scale_logits(const ScaleLogitsArgs& args) override;
   void sample(const SampleArgs& args) override;
   void all_reduce(TensorView x) override;
   void all_gather(TensorView out, ConstTensorView part) override;

@@ -71,6 +71,7 @@ class RecordingBackend : public Backend {
   void attention_merge(const AttentionMergeArgs&) override { not_here(); }
   void gelu(const GeluArgs&) override { not_here(); }
   void gated_activation(const GatedActivationArgs&) override { not_here(); }
+  void scale_logits(const ScaleLogitsArgs&) override { not_here(); }
   void sample(const SampleArgs&) override { not_here(); }
   void all_reduce(TensorView) override { not_here(); }
   void all_gather(TensorView, ConstTensorView) override { not_here(); }

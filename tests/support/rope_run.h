@@ -17,6 +17,9 @@
 
 namespace baton::testing {
 
+/// Over what the norm of queries and keys runs.
+enum class HeadNorm { none, head, width };
+
 struct RopeCase {
   int n_heads = 4;
   int n_kv_heads = 2;
@@ -29,6 +32,8 @@ struct RopeCase {
   float v_scale = 1;
   int block_len = 32;
   int n_blocks = 4;
+  HeadNorm norm = HeadNorm::none;
+  bool has_rope = true;
 
   int width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
   KvShape kv_shape() const {
@@ -50,7 +55,10 @@ struct RopeCase {
 inline std::string describe(const TestBackend& test, const RopeCase& shape) {
   return test.name + ", head_dim " + std::to_string(shape.head_dim) + ", rotary_dim " + std::to_string(shape.rotary_dim) +
          ", " + std::string(to_string(shape.qkv_dtype)) + " to " + std::string(to_string(shape.q_dtype)) + " and " +
-         std::string(to_string(shape.kv_dtype));
+         std::string(to_string(shape.kv_dtype)) +
+         (shape.norm == HeadNorm::none   ? ""
+          : shape.norm == HeadNorm::head ? ", norms of heads"
+                                         : ", norms of rows");
 }
 
 inline HostTensor rows_tensor(const std::vector<TokenRow>& rows) {
@@ -71,6 +79,7 @@ inline StepInput kv_step(const std::vector<std::int64_t>& kv_indices, std::size_
 
 inline constexpr int kPositions = 5000;
 inline constexpr int kLayer = 1;
+inline constexpr float kNormEps = 1e-3f;  // large enough to be missed
 
 /// cos (or sin) of position * 10000^(-2i / rotary_dim), computed once.
 inline const HostTensor& angles(int rotary_dim, bool is_sin) {
@@ -92,6 +101,15 @@ inline HostTensor random_qkv(const RopeCase& shape, std::size_t n_rows) {
   return random_tensor(random, shape.qkv_dtype, {static_cast<std::int64_t>(n_rows), shape.width()});
 }
 
+/// Random weights of the norm of `n_heads` heads, about 1; without elements if there is none.
+inline HostTensor norm_weight(const RopeCase& shape, int n_heads, std::uint32_t seed) {
+  const int n = shape.norm == HeadNorm::none ? 0 : shape.norm == HeadNorm::head ? shape.head_dim : n_heads * shape.head_dim;
+  std::mt19937 random(seed);
+  HostTensor weight = random_tensor(random, DType::f32, {n});
+  for (int i = 0; i < n; ++i) weight.set(i, 1 + 0.25f * static_cast<float>(weight.at(i)));
+  return weight;
+}
+
 /// Rows at given positions and KV indices, and their results. Storage and q are NaN before.
 class RopeRun {
  public:
@@ -102,6 +120,8 @@ class RopeRun {
         kv_indices(std::move(at_indices)),
         cos(angles(shape.rotary_dim, false)),
         sin(angles(shape.rotary_dim, true)),
+        q_norm(norm_weight(shape, shape.n_heads, 5)),
+        k_norm(norm_weight(shape, shape.n_kv_heads, 6)),
         qkv(qkv_of_rows),
         q(shape.q_dtype, {static_cast<std::int64_t>(rows.size()), shape.n_heads, shape.head_dim}) {
     auto made = backend.make_kv_storage(shape.kv_shape());
@@ -109,17 +129,23 @@ class RopeRun {
     kv = std::move(*made);
     kv->fill_bytes(0xff);
     const OnDevice device_qkv(backend, qkv), device_q(backend, q), device_cos(backend, cos), device_sin(backend, sin),
-        device_rows(backend, rows_tensor(rows));
+        device_rows(backend, rows_tensor(rows)), device_q_norm(backend, q_norm), device_k_norm(backend, k_norm);
     const StepInput step = kv_step(kv_indices);
     const StepView view = backend.upload_step(step);
-    rope_append(backend, {device_qkv.view(),
-                          device_q.view(),
-                          {device_cos.view(), device_sin.view()},
-                          device_rows.view(),
-                          view,
-                          0,
-                          kLayer,
-                          kv.get()});
+    RopeAppendArgs args;
+    args.qkv = device_qkv.view();
+    args.q = device_q.view();
+    if (shape.has_rope) args.rope = {device_cos.view(), device_sin.view()};
+    args.rows = device_rows.view();
+    args.step = view;
+    args.layer = kLayer;
+    args.kv = kv.get();
+    if (shape.norm != HeadNorm::none) {
+      args.q_norm = device_q_norm.view();
+      args.k_norm = device_k_norm.view();
+      args.norm_eps = kNormEps;
+    }
+    rope_append(backend, args);
     q = device_q.to_host();
   }
   RopeRun(Backend& backend, const RopeCase& shape, const std::vector<TokenRow>& token_rows,
@@ -130,12 +156,23 @@ class RopeRun {
   double in(std::size_t row, int head, int i) const {
     return qkv.at(static_cast<std::int64_t>(row) * shape.width() + head * shape.head_dim + i);
   }
+  /// The same with its norm: of a query's or key's head.
+  double normed(std::size_t row, int head, int i) const {
+    if (shape.norm == HeadNorm::none) return in(row, head, i);
+    const bool is_key = head >= shape.n_heads;
+    const int first_head = shape.norm == HeadNorm::head ? head : is_key ? shape.n_heads : 0;
+    const int n_heads = shape.norm == HeadNorm::head ? 1 : is_key ? shape.n_kv_heads : shape.n_heads;
+    double squares = 0;
+    for (int of_run = 0; of_run < n_heads * shape.head_dim; ++of_run) squares += std::pow(in(row, first_head, of_run), 2);
+    const double factor = 1 / std::sqrt(squares / (n_heads * shape.head_dim) + static_cast<double>(kNormEps));
+    return in(row, head, i) * factor * (is_key ? k_norm : q_norm).at((head - first_head) * shape.head_dim + i);
+  }
   double rotated(std::size_t row, int head, int i) const {
     const int half = shape.rotary_dim / 2;
-    if (i >= shape.rotary_dim) return in(row, head, i);
+    if (!shape.has_rope || i >= shape.rotary_dim) return normed(row, head, i);
     const std::int64_t angle = static_cast<std::int64_t>(rows[row].position) * half + i % half;
-    return i < half ? in(row, head, i) * cos.at(angle) - in(row, head, i + half) * sin.at(angle)
-                    : in(row, head, i) * cos.at(angle) + in(row, head, i - half) * sin.at(angle);
+    return i < half ? normed(row, head, i) * cos.at(angle) - normed(row, head, i + half) * sin.at(angle)
+                    : normed(row, head, i) * cos.at(angle) + normed(row, head, i - half) * sin.at(angle);
   }
   double query(std::size_t row, int head, int i) const {
     return q.at((static_cast<std::int64_t>(row) * shape.n_heads + head) * shape.head_dim + i);
@@ -178,6 +215,7 @@ class RopeRun {
   std::unique_ptr<KvStorage> kv;
   const HostTensor& cos;
   const HostTensor& sin;
+  HostTensor q_norm, k_norm;
   HostTensor qkv, q;
 
  private:

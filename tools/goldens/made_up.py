@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,7 @@ CONFIG = {
 }
 
 Weights = dict[str, np.ndarray]
+Logits = Callable[[Weights, np.ndarray], np.ndarray]
 
 
 def _weights(random: np.random.Generator) -> Weights:
@@ -137,8 +139,10 @@ def logits_of(weights: Weights, ids: np.ndarray) -> np.ndarray:
     return _linear(weights, "lm_head", _norm(weights, "transformer.ln_f", x))
 
 
-def _golden(weights: Weights, random: np.random.Generator) -> tuple[dict[str, np.ndarray], float]:
-    ids = random.integers(3, N_VOCAB, N_PROMPT)
+def _golden(
+    logits_of: Logits, n_vocab: int, weights: Weights, random: np.random.Generator
+) -> tuple[dict[str, np.ndarray], float]:
+    ids = random.integers(3, n_vocab, N_PROMPT)
     ids[0] = 1
     logits = logits_of(weights, ids)
     greedy, gap = ids, math.inf
@@ -155,15 +159,15 @@ def _golden(weights: Weights, random: np.random.Generator) -> tuple[dict[str, np
     return tensors, gap
 
 
-def write_made_up(goldens: Path) -> None:
-    """Writes the folder `made_up_tiny`: config.json, weights, golden.safetensors."""
-    folder = goldens / "made_up_tiny"
+def write_folder(folder: Path, config: dict, weights_of: Callable[[np.random.Generator], Weights], logits_of: Logits) -> None:
+    """Writes a checkpoint with its golden: config.json, weights, golden.safetensors. The seed is the first one that leaves a
+    gap at every greedy step."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for seed in range(20):
         random = np.random.default_rng(seed)
-        weights = _weights(random)
-        tensors, gap = _golden(weights, random)
+        weights = weights_of(random)
+        tensors, gap = _golden(logits_of, config["vocab_size"], weights, random)
         if gap < MIN_GAP:
             continue
         save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
@@ -171,3 +175,8 @@ def write_made_up(goldens: Path) -> None:
         print(f"{folder.name}: seed {seed}, smallest gap of a greedy step {gap:.4f}")
         return
     raise RuntimeError(f"{folder.name}: no seed of 20 leaves a gap of {MIN_GAP} at every greedy step")
+
+
+def write_made_up(goldens: Path) -> None:
+    """Writes the folder `made_up_tiny`."""
+    write_folder(goldens / "made_up_tiny", CONFIG, _weights, logits_of)

@@ -19,6 +19,7 @@
 #include "kernels/cpu/collectives.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/kv_storage.h"
+#include "kernels/cpu/logits.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pages.h"
@@ -188,6 +189,7 @@ void CpuBackend::attention(const AttentionArgs& args) { cpu::attention(parallel_
 void CpuBackend::attention_merge(const AttentionMergeArgs& args) { cpu::attention_merge(parallel_, args); }
 void CpuBackend::gelu(const GeluArgs& args) { cpu::gelu(parallel_, args); }
 void CpuBackend::gated_activation(const GatedActivationArgs& args) { cpu::gated_activation(parallel_, args); }
+void CpuBackend::scale_logits(const ScaleLogitsArgs& args) { cpu::scale_logits(parallel_, args); }
 void CpuBackend::sample(const SampleArgs& args) { cpu::sample(parallel_, args); }
 void CpuBackend::all_reduce(TensorView x) { cpu::all_reduce(x); }
 void CpuBackend::all_gather(TensorView out, ConstTensorView part) { cpu::all_gather(out, part); }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
 
@@ -39,7 +40,9 @@ void embedding(const Parallel& parallel, const EmbeddingArgs& args) {
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int32_t id = ids[static_cast<std::size_t>(r)];
       check(id >= 0 && id < args.table.shape[0], "embedding: a token id outside the vocabulary");
-      load_f32(args.table, id * d, d, args.out.elements<float>().data() + r * d);
+      float* const out = args.out.elements<float>().data() + r * d;
+      load_f32(args.table, id * d, d, out);
+      if (args.scale != 1) scale_and_cap(out, args.scale, 0, d);
     }
   });
 }

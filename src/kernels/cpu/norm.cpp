@@ -13,16 +13,22 @@ namespace {
 /// Least number of rows for one thread.
 constexpr std::int64_t kGrain = 4;
 
-/// Adds row `r` of the deltas that have data to `x`. `row` and `second` have room for one row.
-template <class Args>
-void add_deltas(const Args& args, std::int64_t r, float* x, std::vector<float>& row, std::vector<float>& second) {
-  const std::int64_t d = args.x.shape[1];
-  if (args.delta.data == nullptr) return;
-  load_f32(args.delta, r * d, d, row.data());
-  if (args.second_delta.data != nullptr) {
+/// Adds row `r` of the deltas that have data to `x`, [d]. `row` and `second` have room for one row.
+void add_deltas(const Deltas& deltas, std::int64_t d, std::int64_t r, float* x, std::vector<float>& row,
+                std::vector<float>& second) {
+  if (deltas.first.data == nullptr) return;
+  load_f32(deltas.first, r * d, d, row.data());
+  if (deltas.second.data != nullptr) {
     second.resize(row.size());
-    load_f32(args.second_delta, r * d, d, second.data());
+    load_f32(deltas.second, r * d, d, second.data());
     add_to(row.data(), second.data(), d);
+  }
+  if (deltas.norm_weight.data != nullptr) {
+    const float mean = sum_of_squares(row.data(), d) / static_cast<float>(d);
+    scale_by_weight(row.data(), deltas.scale / std::sqrt(mean + deltas.norm_eps), deltas.norm_weight.elements<float>().data(),
+                    d, row.data());
+  } else if (deltas.scale != 1) {
+    scale_and_cap(row.data(), deltas.scale, 0, d);
   }
   add_to(x, row.data(), d);
 }
@@ -35,10 +41,14 @@ void rms_norm(const Parallel& parallel, const RmsNormArgs& args) {
     std::vector<float> weight(static_cast<std::size_t>(d));
     std::vector<float> row(static_cast<std::size_t>(d));
     std::vector<float> second;
-    load_f32(args.weight, 0, d, weight.data());
+    if (args.weight.data != nullptr) load_f32(args.weight, 0, d, weight.data());
     for (std::int64_t r = begin; r < end; ++r) {
       float* x = args.x.elements<float>().data() + r * d;
-      add_deltas(args, r, x, row, second);
+      add_deltas(args.deltas, d, r, x, row, second);
+      if (args.weight.data == nullptr) {
+        store_f32(x, d, args.out, r * d);
+        continue;
+      }
       const float mean = sum_of_squares(x, d) / static_cast<float>(d);
       scale_by_weight(x, 1.0f / std::sqrt(mean + args.eps), weight.data(), d, row.data());
       store_f32(row.data(), d, args.out, r * d);
@@ -57,7 +67,7 @@ void layer_norm(const Parallel& parallel, const LayerNormArgs& args) {
     if (args.bias.data != nullptr) load_f32(args.bias, 0, d, bias.data());
     for (std::int64_t r = begin; r < end; ++r) {
       float* x = args.x.elements<float>().data() + r * d;
-      add_deltas(args, r, x, row, second);
+      add_deltas(args.deltas, d, r, x, row, second);
       const float mean = sum_of(x, d) / static_cast<float>(d);
       subtract(x, mean, d, row.data());
       const float variance = sum_of_squares(row.data(), d) / static_cast<float>(d);

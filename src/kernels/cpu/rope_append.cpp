@@ -1,23 +1,33 @@
 /// Rotates each row's heads in f32 and rounds queries to q's dtype, keys and values to the storage's dtype.
 #include "kernels/cpu/rope_append.h"
 
-#include <array>
+#include <cmath>
+#include <vector>
 
+#include "kernels/cpu/elements.h"
 #include "kernels/cpu/kv_storage.h"
+#include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
 namespace {
 
-/// Loads the head at `from` as f32 and rotates it by the angles of one position.
-template <class T>
-void rotate(const T* from, const float* cos, const float* sin, int half, int head_dim, float* to) {
-  for (int i = 0; i < half; ++i) {
-    const auto a = static_cast<float>(from[i]);
-    const auto b = static_cast<float>(from[i + half]);
-    to[i] = a * cos[i] - b * sin[i];
-    to[i + half] = b * cos[i] + a * sin[i];
+/// x = x / sqrt(mean(x^2) + eps) * weight, over each run of `run` numbers of the n numbers at `x`. `weight` has the
+/// weights of one run.
+void normalize(float* x, std::int64_t n, std::int64_t run, const ConstTensorView& weight, float eps) {
+  for (float* from = x; from < x + n; from += run) {
+    const float mean = sum_of_squares(from, run) / static_cast<float>(run);
+    scale_by_weight(from, 1.0f / std::sqrt(mean + eps), weight.elements<float>().data(), run, from);
   }
-  for (int i = 2 * half; i < head_dim; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+/// Rotates the head at `x` in place by the angles of one position.
+void rotate(float* x, const float* cos, const float* sin, int half) {
+  for (int i = 0; i < half; ++i) {
+    const float a = x[i];
+    const float b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
 }
 
 }  // namespace
@@ -28,38 +38,36 @@ void rope_append(const Parallel& parallel, const RopeAppendArgs& args) {
   const auto* rows = reinterpret_cast<const TokenRow*>(args.rows.data);
   const std::int64_t n_heads = args.q.shape[1];
   const std::int64_t n_kv_heads = kv.shape().n_kv_heads;
-  const auto head_dim = static_cast<int>(args.q.shape[2]);
+  const std::int64_t head_dim = args.q.shape[2];
   check(head_dim <= kMaxHeadDim, "rope_append: head_dim is over the largest");
-  const auto half = static_cast<int>(args.rope.cos.shape[1]);
-  const auto cos = args.rope.cos.elements<float>();
-  const auto sin = args.rope.sin.elements<float>();
+  const std::int64_t q_width = n_heads * head_dim;
+  const std::int64_t kv_width = n_kv_heads * head_dim;
+  const bool has_rope = args.rope.cos.data != nullptr;
+  const int half = has_rope ? static_cast<int>(args.rope.cos.shape[1]) : 0;
+  const auto* cos = reinterpret_cast<const float*>(args.rope.cos.data);
+  const auto* sin = reinterpret_cast<const float*>(args.rope.sin.data);
   parallel.for_ranges(args.q.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
-    visit_float(args.qkv.dtype, [&]<class In>(In) {
-      visit_float(args.q.dtype, [&]<class Out>(Out) {
-        std::array<float, kMaxHeadDim> key;
-        std::array<float, kMaxHeadDim> value;
-        for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t position = rows[row].position;
-          check(position >= 0 && position < args.rope.cos.shape[0], "rope_append: a position beyond the table of angles");
-          const float* row_cos = cos.data() + position * half;
-          const float* row_sin = sin.data() + position * half;
-          const In* from = reinterpret_cast<const In*>(args.qkv.data) + row * (n_heads + 2 * n_kv_heads) * head_dim;
-          Out* to = reinterpret_cast<Out*>(args.q.data) + row * n_heads * head_dim;
-          for (std::int64_t head = 0; head < n_heads; ++head) {
-            rotate(from + head * head_dim, row_cos, row_sin, half, head_dim, key.data());
-            for (int i = 0; i < head_dim; ++i) to[head * head_dim + i] = Out(key[static_cast<std::size_t>(i)]);
-          }
-          const std::int64_t kv_index = kv_indices[static_cast<std::size_t>(row)];
-          if (kv_index == kNoKvIndex) continue;
-          for (std::int64_t head = 0; head < n_kv_heads; ++head) {
-            rotate(from + (n_heads + head) * head_dim, row_cos, row_sin, half, head_dim, key.data());
-            const In* v = from + (n_heads + n_kv_heads + head) * head_dim;
-            for (int i = 0; i < head_dim; ++i) value[static_cast<std::size_t>(i)] = static_cast<float>(v[i]);
-            kv.write_token(args.layer, static_cast<int>(head), kv_index, key.data(), value.data());
-          }
-        }
-      });
-    });
+    std::vector<float> qkv(static_cast<std::size_t>(q_width + 2 * kv_width));
+    float* const q = qkv.data();
+    float* const k = q + q_width;
+    float* const v = k + kv_width;
+    for (std::int64_t row = begin; row < end; ++row) {
+      load_f32(args.qkv, row * (q_width + 2 * kv_width), q_width + 2 * kv_width, q);
+      if (args.q_norm.data != nullptr) {
+        normalize(q, q_width, args.q_norm.shape[0], args.q_norm, args.norm_eps);
+        normalize(k, kv_width, args.k_norm.shape[0], args.k_norm, args.norm_eps);
+      }
+      if (has_rope) {
+        const std::int64_t position = rows[row].position;
+        check(position >= 0 && position < args.rope.cos.shape[0], "rope_append: a position beyond the table of angles");
+        for (float* head = q; head < v; head += head_dim) rotate(head, cos + position * half, sin + position * half, half);
+      }
+      store_f32(q, q_width, args.q, row * q_width);
+      const std::int64_t kv_index = kv_indices[static_cast<std::size_t>(row)];
+      if (kv_index == kNoKvIndex) continue;
+      for (std::int64_t head = 0; head < n_kv_heads; ++head)
+        kv.write_token(args.layer, static_cast<int>(head), kv_index, k + head * head_dim, v + head * head_dim);
+    }
   });
 }
 

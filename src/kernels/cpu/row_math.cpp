@@ -132,6 +132,13 @@ void GeluTanhOf(float* x, std::int64_t n) {
   Transform(x, n, [](auto d, auto v) { return GeluTanh(d, v); });
 }
 
+void ScaleAndCap(float* x, float scale, float cap, std::int64_t n) {
+  Transform(x, n, [scale, cap](auto d, auto v) {
+    const auto scaled = hn::Mul(v, hn::Set(d, scale));
+    return cap > 0 ? hn::Mul(hn::Tanh(d, hn::Div(scaled, hn::Set(d, cap))), hn::Set(d, cap)) : scaled;
+  });
+}
+
 MaxAndNan FindMaxAndNan(const float* x, std::int64_t n) {
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -310,6 +317,7 @@ HWY_EXPORT(AddTo);
 HWY_EXPORT(SiluTimes);
 HWY_EXPORT(GeluOf);
 HWY_EXPORT(GeluTanhOf);
+HWY_EXPORT(ScaleAndCap);
 HWY_EXPORT(FindMaxAndNan);
 HWY_EXPORT(SumOfExp);
 HWY_EXPORT(MaxOfBlocks);
@@ -328,6 +336,7 @@ void silu_times(const float* gate, const float* up, std::int64_t n, float* out) 
 }
 void gelu_of(float* x, std::int64_t n) { HWY_DYNAMIC_DISPATCH(GeluOf)(x, n); }
 void gelu_tanh_of(float* x, std::int64_t n) { HWY_DYNAMIC_DISPATCH(GeluTanhOf)(x, n); }
+void scale_and_cap(float* x, float scale, float cap, std::int64_t n) { HWY_DYNAMIC_DISPATCH(ScaleAndCap)(x, scale, cap, n); }
 MaxAndNan max_and_nan(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(FindMaxAndNan)(x, n); }
 double sum_of_exp(const float* x, std::int64_t n, float shift, float scale) {
   return HWY_DYNAMIC_DISPATCH(SumOfExp)(x, n, shift, scale);

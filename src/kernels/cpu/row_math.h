@@ -21,6 +21,9 @@ void silu_times(const float* gate, const float* up, std::int64_t n, float* out);
 void gelu_of(float* x, std::int64_t n);
 void gelu_tanh_of(float* x, std::int64_t n);
 
+/// x[i] = scale * x[i], and then cap * tanh(x[i] / cap) if cap > 0.
+void scale_and_cap(float* x, float scale, float cap, std::int64_t n);
+
 struct MaxAndNan {
   float max;  ///< of the numbers that are not NaN; -infinity if there are none
   bool has_nan;

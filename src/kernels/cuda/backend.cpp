@@ -13,6 +13,7 @@
 #include "kernels/cuda/collectives.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/kv_storage.h"
+#include "kernels/cuda/logits.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rope_append.h"
 
@@ -394,6 +395,7 @@ void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
 void CudaBackend::gelu(const GeluArgs& args) { cuda::gelu(device(), args); }
 void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gated_activation(device(), args); }
+void CudaBackend::scale_logits(const ScaleLogitsArgs& args) { cuda::scale_logits(device(), args); }
 void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), sampling_, args); }
 void CudaBackend::all_reduce(TensorView x) { cuda::all_reduce(device(), x); }
 void CudaBackend::all_gather(TensorView out, ConstTensorView part) { cuda::all_gather(device(), out, part); }

@@ -52,13 +52,15 @@ __global__ void __launch_bounds__(kResolveThreads) resolve_rows_kernel(const Res
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kCopyThreads)
-    embedding_kernel(float* out, const T* table, const std::int32_t* token_ids, std::int64_t n_vocab, std::int64_t d) {
+__global__ void __launch_bounds__(kCopyThreads) embedding_kernel(float* out, const T* table, const std::int32_t* token_ids,
+                                                                 std::int64_t n_vocab, std::int64_t d, float scale) {
   const std::int64_t id = token_ids[blockIdx.x];
   if (id < 0 || id >= n_vocab) __trap();
   for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < d; i += kCopyThreads * N) {
     float values[N];
     load_f32(table + id * d + i, values);
+#pragma unroll
+    for (int j = 0; j < N; ++j) values[j] *= scale;
     store_f32(values, out + blockIdx.x * d + i);
   }
 }
@@ -100,7 +102,7 @@ void embedding(const Device& device, const EmbeddingArgs& args) {
     const auto run = [&](auto* kernel) {
       kernel<<<n_rows, kCopyThreads, 0, device.stream>>>(
           reinterpret_cast<float*>(args.out.data), reinterpret_cast<const T*>(args.table.data),
-          reinterpret_cast<const std::int32_t*>(args.token_ids.data), args.table.shape[0], d);
+          reinterpret_cast<const std::int32_t*>(args.token_ids.data), args.table.shape[0], d, args.scale);
     };
     run(rows_are_aligned(d, args.out, args.table) ? embedding_kernel<T, kElementsAtOnce> : embedding_kernel<T, 1>);
   });

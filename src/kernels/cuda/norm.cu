@@ -14,17 +14,22 @@ constexpr int kThreads = 512;
 /// to 8192 elements is read from memory once.
 constexpr int kHeld = 4;
 
-enum class Kind { rms, layer };
+/// post is an RMS norm whose delta may have a norm of its own and whose weight may be missing. It is a kind of its own
+/// so that the others need no registers for that.
+enum class Kind { rms, layer, post };
 
 struct NormParams {
   float* x;
-  const void* delta;         ///< of type Delta, or null
-  const void* second_delta;  ///< of type Delta, or null
-  const void* weight;
-  const void* bias;  ///< of type Weight, or null
+  const void* delta;          ///< of type Delta, or null
+  const void* second_delta;   ///< of type Delta, or null
+  const float* delta_weight;  ///< or null
+  const void* weight;         ///< of type Weight; for Kind::post or null
+  const void* bias;           ///< of type Weight, or null
   void* out;
   std::int64_t d;
   float eps;
+  float delta_scale;
+  float delta_eps;
 };
 
 template <Kind kKind, class Delta, class Weight, class Out, int N>
@@ -42,10 +47,21 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const NormParams para
   float values[kHeld][N] = {};
   float weights[kHeld][N];
   float added[kHeld][N] = {};
+  float delta_weights[kHeld][N];
+  const auto load_weights = [&](std::int64_t i, float(&of_out)[N], float(&of_delta)[N]) {
+    if constexpr (kKind == Kind::post) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) of_out[j] = of_delta[j] = 1;
+      if (params.weight != nullptr) load_f32(weight + i, of_out);
+      if (params.delta_weight != nullptr) load_f32(params.delta_weight + i, of_delta);
+    } else {
+      load_f32(weight + i, of_out);
+    }
+  };
 #pragma unroll
   for (int h = 0; h < kHeld; ++h) {
     const std::int64_t i = first + h * kStep;
-    if (i < params.d) load_f32(weight + i, weights[h]);
+    if (i < params.d) load_weights(i, weights[h], delta_weights[h]);
   }
   wait_for_kernel_before();
   const auto add_second = [&](std::int64_t i, float(&sum)[N]) {
@@ -62,28 +78,51 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const NormParams para
     load_f32(x + i, values[h]);
     if (params.delta != nullptr) load_f32(delta + i, added[h]);
   }
+  float delta_factor = params.delta_scale;
+  if constexpr (kKind == Kind::post) {
+    if (params.delta_weight != nullptr) {
+      float squares = 0;
+#pragma unroll
+      for (int h = 0; h < kHeld; ++h)
+#pragma unroll
+        for (int j = 0; j < N; ++j) squares += added[h][j] * added[h][j];
+      for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
+        float more[N];
+        load_f32(delta + i, more);
+#pragma unroll
+        for (int j = 0; j < N; ++j) squares += more[j] * more[j];
+      }
+      delta_factor /= sqrtf(sum_over_block(squares) / static_cast<float>(params.d) + params.delta_eps);
+    }
+  }
   float sum = 0;  // of squares for an RMS norm, of the elements for a layer norm
-  const auto add = [&](std::int64_t i, float(&value)[N], float(&more)[N]) {
+  const auto add = [&](std::int64_t i, float(&value)[N], float(&more)[N], const float(&of_delta)[N]) {
     add_second(i, more);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      value[j] += more[j];
-      if constexpr (kKind == Kind::rms)
-        sum += value[j] * value[j];
+      if constexpr (kKind == Kind::post)
+        value[j] += more[j] * delta_factor * of_delta[j];
       else
+        value[j] += delta_factor * more[j];
+      if constexpr (kKind == Kind::layer)
         sum += value[j];
+      else
+        sum += value[j] * value[j];
     }
     if (params.delta != nullptr) store_f32(value, x + i);
   };
 #pragma unroll
   for (int h = 0; h < kHeld; ++h)
-    if (first + h * kStep < params.d) add(first + h * kStep, values[h], added[h]);
+    if (first + h * kStep < params.d) add(first + h * kStep, values[h], added[h], delta_weights[h]);
   for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
     float value[N];
     float more[N] = {};
+    float unused[N];
+    float of_delta[N];
     load_f32(x + i, value);
     if (params.delta != nullptr) load_f32(delta + i, more);
-    add(i, value, more);
+    load_weights(i, unused, of_delta);
+    add(i, value, more, of_delta);
   }
   sum = sum_over_block(sum);
   float mean = 0;
@@ -104,9 +143,10 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const NormParams para
     }
     sum = sum_over_block(squares);
   }
-  const float factor = 1.0f / sqrtf(sum / static_cast<float>(params.d) + params.eps);
+  float factor = 1.0f / sqrtf(sum / static_cast<float>(params.d) + params.eps);
+  if (kKind == Kind::post && params.weight == nullptr) factor = 1;
   const auto scale = [&](std::int64_t i, float(&value)[N], const float(&by)[N]) {
-    if constexpr (kKind == Kind::rms) {
+    if constexpr (kKind != Kind::layer) {
 #pragma unroll
       for (int j = 0; j < N; ++j) value[j] = value[j] * factor * by[j];
     } else {
@@ -123,8 +163,9 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const NormParams para
   for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
     float value[N];
     float by[N];
+    float unused[N];
     load_f32(x + i, value);  // written by this thread
-    load_f32(weight + i, by);
+    load_weights(i, by, unused);
     scale(i, value, by);
   }
 }
@@ -134,20 +175,24 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
   const auto n_rows = static_cast<unsigned>(args.x.shape[0]);
   const std::int64_t d = args.x.shape[1];
   if (n_rows == 0 || d == 0) return;
-  const bool has_delta = args.delta.data != nullptr;
-  const NormParams params{reinterpret_cast<float*>(args.x.data),
-                          args.delta.data,
-                          args.second_delta.data,
-                          args.weight.data,
-                          bias.data,
-                          args.out.data,
-                          d,
-                          args.eps};
+  const Deltas& deltas = args.deltas;
+  const NormParams params{.x = reinterpret_cast<float*>(args.x.data),
+                          .delta = deltas.first.data,
+                          .second_delta = deltas.second.data,
+                          .delta_weight = reinterpret_cast<const float*>(deltas.norm_weight.data),
+                          .weight = args.weight.data,
+                          .bias = bias.data,
+                          .out = args.out.data,
+                          .d = d,
+                          .eps = args.eps,
+                          .delta_scale = deltas.scale,
+                          .delta_eps = deltas.norm_eps};
   const auto is_ready = [&](const ConstTensorView& tensor) { return tensor.data == nullptr || rows_are_aligned(d, tensor); };
-  const bool is_aligned = rows_are_aligned(d, args.x, args.weight, args.out) && is_ready(args.delta) &&
-                          is_ready(args.second_delta) && is_ready(bias);
-  visit_element(has_delta ? args.delta.dtype : DType::f32, [&](auto delta) {
-    visit_element(args.weight.dtype, [&](auto weight) {
+  const bool is_aligned = rows_are_aligned(d, args.x, args.out) && is_ready(deltas.first) && is_ready(deltas.second) &&
+                          is_ready(deltas.norm_weight) && is_ready(args.weight) && is_ready(bias);
+  const auto dtype_of = [](const ConstTensorView& tensor) { return tensor.data == nullptr ? DType::f32 : tensor.dtype; };
+  visit_element(dtype_of(deltas.first), [&](auto delta) {
+    visit_element(dtype_of(args.weight), [&](auto weight) {
       visit_element(args.out.dtype, [&](auto out) {
         using Delta = decltype(delta);
         using Weight = decltype(weight);
@@ -162,7 +207,12 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
 
 }  // namespace
 
-void rms_norm(const Device& device, const RmsNormArgs& args) { launch_norm<Kind::rms>(device, args, {}, "rms_norm"); }
+void rms_norm(const Device& device, const RmsNormArgs& args) {
+  if (args.deltas.norm_weight.data != nullptr || args.weight.data == nullptr)
+    launch_norm<Kind::post>(device, args, {}, "rms_norm");
+  else
+    launch_norm<Kind::rms>(device, args, {}, "rms_norm");
+}
 
 void layer_norm(const Device& device, const LayerNormArgs& args) {
   launch_norm<Kind::layer>(device, args, args.bias, "layer_norm");

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/kv_storage.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -16,6 +17,9 @@ namespace {
 constexpr int kChunkDims = 8;
 /// Small, so that one row of a decode step is spread over several multiprocessors.
 constexpr int kThreads = 128;
+
+/// Over what the RMS norm of queries and keys runs.
+enum class HeadNorm { none, head, width };
 
 struct Params {
   const void* qkv;
@@ -36,9 +40,13 @@ struct Params {
   std::int64_t n_kv_positions;
   std::int32_t n_heads;
   std::int32_t head_dim;
-  std::int32_t half;       ///< of the rotary dimension
-  std::int32_t q_chunks;   ///< of one head of q
-  std::int32_t kv_chunks;  ///< of one head of keys or values, with padding
+  std::int32_t half;          ///< of the rotary dimension
+  std::int32_t q_chunks;      ///< of one head of q; as many as kv_chunks with HeadNorm::head
+  std::int32_t kv_chunks;     ///< of one head of keys or values, with padding
+  std::int32_t block_chunks;  ///< chunks of one block: kThreads, or whole heads with HeadNorm::head
+  const float* q_norm;
+  const float* k_norm;
+  float norm_eps;
 };
 
 __device__ float load(const void* from, DType dtype, std::int64_t index) {
@@ -152,9 +160,68 @@ __device__ void load_head(const Params& p, std::int64_t head_begin, int dim, flo
   }
 }
 
-/// x_i cos - x_{i+half} sin in the first half of the rotary dimension, x_i cos + x_{i-half} sin in the second.
+/// 1 / sqrt(mean square + eps) of the `n` numbers of qkv from `begin`, computed by the whole block. `of_warps` has
+/// room for one number of each warp.
 template <bool kWholeChunks>
-__device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int position, float (&x)[kChunkDims]) {
+__device__ float norm_factor_of_width(const Params& p, std::int64_t begin, int n, float* of_warps) {
+  float sum = 0;
+  if constexpr (kWholeChunks) {
+    for (int i = static_cast<int>(threadIdx.x) * kChunkDims; i < n; i += kThreads * kChunkDims) {
+      float x[kChunkDims];
+      load_chunk(p.qkv, p.qkv_dtype, begin + i, x);
+#pragma unroll
+      for (int j = 0; j < kChunkDims; ++j) sum += x[j] * x[j];
+    }
+  } else {
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+      const float x = load(p.qkv, p.qkv_dtype, begin + i);
+      sum += x * x;
+    }
+  }
+  sum = block_join(sum, of_warps, [](float a, float b) { return a + b; });
+  return 1.0f / sqrtf(sum / static_cast<float>(n) + p.norm_eps);
+}
+
+/// The same of the head of which this thread holds the chunk `x` and its neighbours from `first_thread` on the others.
+/// The whole block calls it; `of_threads` holds one number of each thread.
+__device__ float norm_factor_of_head(const Params& p, const float (&x)[kChunkDims], int first_thread, float* of_threads) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kChunkDims; ++i) sum += x[i] * x[i];
+  of_threads[threadIdx.x] = sum;
+  __syncthreads();
+  float total = 0;
+  for (int i = 0; i < p.kv_chunks && first_thread + i < kThreads; ++i) total += of_threads[first_thread + i];
+  return 1.0f / sqrtf(total / static_cast<float>(p.head_dim) + p.norm_eps);
+}
+
+/// The norm of one head: each number times `factor` and the weight of its dimension.
+struct Norm {
+  float factor;
+  const float* weight;  ///< [head_dim]
+};
+
+/// Applies the norm to the numbers dim to dim + 7 of a head that are below head_dim.
+template <bool kWholeChunks>
+__device__ void apply(const Params& p, const Norm& norm, int dim, float (&x)[kChunkDims]) {
+  if constexpr (kWholeChunks) {
+    if (dim >= p.head_dim) return;
+    float weight[kChunkDims];
+    load_chunk(norm.weight, DType::f32, dim, weight);
+#pragma unroll
+    for (int i = 0; i < kChunkDims; ++i) x[i] = x[i] * norm.factor * weight[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kChunkDims; ++i)
+      if (dim + i < p.head_dim) x[i] = x[i] * norm.factor * norm.weight[dim + i];
+  }
+}
+
+/// x_i cos - x_{i+half} sin in the first half of the rotary dimension, x_i cos + x_{i-half} sin in the second. `x` has
+/// its norm already; the numbers it is joined with get it here.
+template <bool kWholeChunks, HeadNorm kNorm>
+__device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int position, const Norm& norm,
+                       float (&x)[kChunkDims]) {
   const float* row_cos = p.cos + static_cast<std::int64_t>(position) * p.half;
   const float* row_sin = p.sin + static_cast<std::int64_t>(position) * p.half;
   if constexpr (kWholeChunks) {
@@ -162,7 +229,9 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int po
     const bool is_first = dim < p.half;
     const int angle = is_first ? dim : dim - p.half;
     float other[kChunkDims], cos[kChunkDims], sin[kChunkDims];
-    load_chunk(p.qkv, p.qkv_dtype, head_begin + (is_first ? dim + p.half : dim - p.half), other);
+    const int other_dim = is_first ? dim + p.half : dim - p.half;
+    load_chunk(p.qkv, p.qkv_dtype, head_begin + other_dim, other);
+    if constexpr (kNorm != HeadNorm::none) apply<kWholeChunks>(p, norm, other_dim, other);
     load_chunk(row_cos, DType::f32, angle, cos);
     load_chunk(row_sin, DType::f32, angle, sin);
 #pragma unroll
@@ -174,7 +243,9 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int po
       if (d >= 2 * p.half) continue;
       const bool is_first = d < p.half;
       const int angle = is_first ? d : d - p.half;
-      const float other = load(p.qkv, p.qkv_dtype, head_begin + (is_first ? d + p.half : d - p.half));
+      const int other_dim = is_first ? d + p.half : d - p.half;
+      float other = load(p.qkv, p.qkv_dtype, head_begin + other_dim);
+      if constexpr (kNorm != HeadNorm::none) other = other * norm.factor * norm.weight[other_dim];
       x[i] = x[i] * row_cos[angle] + other * (is_first ? -row_sin[angle] : row_sin[angle]);
     }
   }
@@ -182,42 +253,75 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int po
 
 /// Grid: x is the row; y and the threads cover its chunks: queries, then keys, then values, head by head.
 /// kWholeChunks: head_dim and half are multiples of 8 and all pointers are aligned to 16 bytes.
-template <bool kWholeChunks>
+template <bool kWholeChunks, HeadNorm kNorm>
 __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_constant__ Params p) {
-  let_next_kernel_start();  // attention prefetches older keys meanwhile
+  __shared__ float sums[kThreads];  // of norms only
+  let_next_kernel_start();          // attention prefetches older keys meanwhile
   wait_for_kernel_before();
   const auto row = static_cast<std::int64_t>(blockIdx.x);
-  const auto chunk = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
-  const int n_query_chunks = p.n_heads * p.q_chunks;
-  if (chunk >= n_query_chunks + 2 * p.layout.n_kv_heads * p.kv_chunks) return;
   if (row >= reinterpret_cast<const StepHeader*>(p.step)->n_rows) return;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int first_chunk = static_cast<int>(blockIdx.y) * (kNorm == HeadNorm::head ? p.block_chunks : kThreads);
+  const int chunk = first_chunk + thread;
+  const int n_query_chunks = p.n_heads * p.q_chunks;
+  bool exists = chunk < n_query_chunks + 2 * p.layout.n_kv_heads * p.kv_chunks;
+  if (kNorm == HeadNorm::none && !exists) return;  // with a norm the whole block meets
   const bool is_query = chunk < n_query_chunks;
   const int chunks = is_query ? p.q_chunks : p.kv_chunks;
   const int of_kind = is_query ? chunk : chunk - n_query_chunks;
   const int head = of_kind / chunks;  // of queries, or of keys and then values
   const int dim = of_kind % chunks * kChunkDims;
   const int n_heads_in = p.n_heads + 2 * p.layout.n_kv_heads;
-  const std::int64_t head_begin = (row * n_heads_in + (is_query ? head : p.n_heads + head)) * p.head_dim;
+  const std::int64_t row_begin = row * n_heads_in * p.head_dim;
+  const std::int64_t head_begin = row_begin + (is_query ? head : p.n_heads + head) * static_cast<std::int64_t>(p.head_dim);
+  if constexpr (kNorm == HeadNorm::head) exists = exists && thread < p.block_chunks && !(is_query && dim >= p.head_dim);
   std::int64_t kv_index = kNoKvIndex;
-  if (!is_query) {
+  if (exists && !is_query) {
     const auto& section = *reinterpret_cast<const Section*>(p.step + p.kv_indices_at);
     kv_index = reinterpret_cast<const std::int64_t*>(p.step + section.offset)[row];
-    if (kv_index == kNoKvIndex) return;
-    if (kv_index < 0 || kv_index >= p.n_kv_positions) __trap();
+    exists = kv_index != kNoKvIndex;
+    if (exists && (kv_index < 0 || kv_index >= p.n_kv_positions)) __trap();
   }
-  float x[kChunkDims];
-  load_head<kWholeChunks>(p, head_begin, dim, x);
-  if (is_query || head < p.layout.n_kv_heads) {
-    const int position = p.rows[row].position;
-    if (position < 0 || position >= p.n_positions) __trap();
-    rotate<kWholeChunks>(p, head_begin, dim, position, x);
+  if (kNorm == HeadNorm::none && !exists) return;
+  float x[kChunkDims] = {};
+  if (exists) load_head<kWholeChunks>(p, head_begin, dim, x);
+  const bool is_value = !is_query && head >= p.layout.n_kv_heads;
+  Norm norm{1, is_query ? p.q_norm : p.k_norm};
+  if constexpr (kNorm == HeadNorm::head) {
+    norm.factor = norm_factor_of_head(p, x, thread - dim / kChunkDims, sums);
+  } else if constexpr (kNorm == HeadNorm::width) {
+    const int end_of_keys = n_query_chunks + p.layout.n_kv_heads * p.kv_chunks;
+    if (first_chunk < n_query_chunks) {
+      const float factor = norm_factor_of_width<kWholeChunks>(p, row_begin, p.n_heads * p.head_dim, sums);
+      if (is_query) norm.factor = factor;
+    }
+    if (first_chunk < end_of_keys && first_chunk + kThreads > n_query_chunks) {
+      const std::int64_t keys = row_begin + static_cast<std::int64_t>(p.n_heads) * p.head_dim;
+      const float factor = norm_factor_of_width<kWholeChunks>(p, keys, p.layout.n_kv_heads * p.head_dim, sums);
+      if (!is_query) norm.factor = factor;
+    }
+    norm.weight += head * p.head_dim;
+  }
+  if (!exists) return;
+  if (!is_value) {
+    if constexpr (kNorm != HeadNorm::none) apply<kWholeChunks>(p, norm, dim, x);
+    if (p.half > 0) {
+      const int position = p.rows[row].position;
+      if (position < 0 || position >= p.n_positions) __trap();
+      rotate<kWholeChunks, kNorm>(p, head_begin, dim, position, norm, x);
+    }
   }
   if (is_query) {
     store_query<kWholeChunks>(p, (row * p.n_heads + head) * p.head_dim, dim, x);
   } else {
-    const int part = head < p.layout.n_kv_heads ? 0 : 1;
+    const int part = is_value ? 1 : 0;
     store_key_or_value(p, kv_index, part, head - part * p.layout.n_kv_heads, dim, x);
   }
+}
+
+template <HeadNorm kNorm>
+auto* kernel_for(bool whole_chunks) {
+  return whole_chunks ? rope_append_kernel<true, kNorm> : rope_append_kernel<false, kNorm>;
 }
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
@@ -232,7 +336,12 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
   check(kv_indices.count == header.n_rows, "rope_append: not one KV slot a row");
   const KvLayout layout = kv.layout();
   const auto head_dim = static_cast<int>(args.q.shape[2]);
-  const auto half = static_cast<int>(args.rope.cos.shape[1]);
+  const bool has_rope = args.rope.cos.data != nullptr;
+  const int half = has_rope ? static_cast<int>(args.rope.cos.shape[1]) : 0;
+  const HeadNorm norm = args.q_norm.data == nullptr                                            ? HeadNorm::none
+                        : args.q_norm.shape[0] == head_dim && args.k_norm.shape[0] == head_dim ? HeadNorm::head
+                                                                                               : HeadNorm::width;
+  const int kv_chunks = layout.row_bytes / static_cast<int>(size_bytes(kv.shape().dtype)) / kChunkDims;
   const Params params{
       .qkv = args.qkv.data,
       .q = args.q.data,
@@ -243,7 +352,7 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
       .v_scale = kv.shape().v_scale(args.layer),
       .cos = reinterpret_cast<const float*>(args.rope.cos.data),
       .sin = reinterpret_cast<const float*>(args.rope.sin.data),
-      .n_positions = args.rope.cos.shape[0],
+      .n_positions = has_rope ? args.rope.cos.shape[0] : 0,
       .rows = reinterpret_cast<const TokenRow*>(args.rows.data),
       .step = args.step.data,
       .kv_indices_at = reinterpret_cast<const std::byte*>(&kv_indices) - reinterpret_cast<const std::byte*>(&header),
@@ -253,14 +362,22 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
       .n_heads = static_cast<std::int32_t>(args.q.shape[1]),
       .head_dim = head_dim,
       .half = half,
-      .q_chunks = (head_dim + kChunkDims - 1) / kChunkDims,
-      .kv_chunks = layout.row_bytes / static_cast<int>(size_bytes(kv.shape().dtype)) / kChunkDims,
+      .q_chunks = norm == HeadNorm::head ? kv_chunks : (head_dim + kChunkDims - 1) / kChunkDims,
+      .kv_chunks = kv_chunks,
+      .block_chunks = norm == HeadNorm::head ? kThreads / kv_chunks * kv_chunks : kThreads,
+      .q_norm = reinterpret_cast<const float*>(args.q_norm.data),
+      .k_norm = reinterpret_cast<const float*>(args.k_norm.data),
+      .norm_eps = args.norm_eps,
   };
   const int n_chunks = params.n_heads * params.q_chunks + 2 * layout.n_kv_heads * params.kv_chunks;
-  const dim3 grid(static_cast<unsigned>(header.n_rows), static_cast<unsigned>((n_chunks + kThreads - 1) / kThreads));
+  const dim3 grid(static_cast<unsigned>(header.n_rows),
+                  static_cast<unsigned>((n_chunks + params.block_chunks - 1) / params.block_chunks));
   const bool whole_chunks = head_dim % kChunkDims == 0 && half % kChunkDims == 0 && is_aligned(params.qkv) &&
-                            is_aligned(params.q) && is_aligned(params.cos) && is_aligned(params.sin);
-  const auto kernel = whole_chunks ? rope_append_kernel<true> : rope_append_kernel<false>;
+                            is_aligned(params.q) && is_aligned(params.cos) && is_aligned(params.sin) &&
+                            is_aligned(params.q_norm) && is_aligned(params.k_norm);
+  const auto kernel = norm == HeadNorm::none   ? kernel_for<HeadNorm::none>(whole_chunks)
+                      : norm == HeadNorm::head ? kernel_for<HeadNorm::head>(whole_chunks)
+                                               : kernel_for<HeadNorm::width>(whole_chunks);
   launch_overlapped(device, kernel, grid, kThreads, 0, "rope_append", params);
 }
 
