@@ -22,6 +22,7 @@
 #include "apps/options.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
+#include "apps/tokenize.h"
 #include "io/json.h"
 #include "server/speculative_config.h"
 
@@ -244,6 +245,28 @@ void add_generate_options(CLI::App& app, GenerateOptions& options) {
                  "For lines that say none (else 16 for a prompt, what the context has left for messages)")
       ->check(CLI::PositiveNumber)
       ->group("Prompts");
+}
+
+/// The flags of programs that read a tokenizer or a configuration and no weights. `names`: of the model's flag.
+void add_name_options(CLI::App& app, const char* names, ModelOptions& options, const char* help) {
+  row(app, "Options", names, options.model, help)->default_str("");
+  row(app, "Options", "--revision", options.revision, "Branch, tag or commit of the model");
+  row(app, "Options", "--download-dir", options.download_dir, "Folder for downloaded files (default: the Hugging Face cache)");
+}
+
+void add_tokenize_options(CLI::App& app, TokenizeOptions& options) {
+  add_name_options(app, "MODEL,--model,--tokenizer", options.model,
+                   "Folder, Hugging Face id, tokenizer.json or tokenizer.model; 'demo' or nothing: the demo model");
+  row(app, "Options", "--threads", options.model.threads, "Threads; 0: as many as affinity and quota allow")
+      ->check(CLI::Range(0, 4096));
+  app.add_flag("--no-special-tokens", options.no_special_tokens, "Put no beginning or end token around texts");
+  app.add_flag("--decode", options.decode, "Lists of ids in, texts out");
+  app.add_flag("--skip-special-tokens", options.skip_special_tokens, "With --decode: leave special tokens out of the texts");
+  app.footer(
+      "Examples:\n"
+      "  echo '\"Hello\"' | baton tokenize MODEL\n"
+      "  baton tokenize MODEL --no-special-tokens < texts.jsonl > ids.jsonl\n"
+      "  baton tokenize MODEL --decode --skip-special-tokens < ids.jsonl");
 }
 
 void add_chat_options(CLI::App& app, ChatOptions& options) {

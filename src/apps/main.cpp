@@ -21,6 +21,7 @@
 #include "apps/output.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
+#include "apps/tokenize.h"
 #include "apps/version.h"
 #include "core/log.h"
 
@@ -35,6 +36,7 @@ constexpr const char* kIntroduction =
     "  baton serve MODEL --prefix shop=prompt.txt  an OpenAI-compatible server with a registered prompt\n"
     "  baton generate MODEL --prompts file.jsonl   answers for a file of prompts\n"
     "  baton chat MODEL                            talk to a model on the terminal\n"
+    "  baton tokenize MODEL < texts.jsonl          token ids of texts, and texts of token ids\n"
     "  baton bench attention                       what relayed attention does on this machine\n"
     "  baton bench stream http://127.0.0.1:8000    what many streams cost a running server\n"
     "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
@@ -95,12 +97,13 @@ struct CommandOptions {
   AttentionBenchOptions attention_bench;
   StreamBenchOptions stream_bench;
   SimulateOptions simulate;
+  TokenizeOptions tokenize;
   std::string command_line;
 };
 
 /// Adds all subcommands; `options` must outlive the parser.
 std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
-  auto& [serve, generate, chat, demo, decode_bench, attention_bench, stream_bench, simulate, command_line] = options;
+  auto& [serve, generate, chat, demo, decode_bench, attention_bench, stream_bench, simulate, tokenize, command_line] = options;
   std::vector<Command> commands;
   const auto add = [&](CLI::App& parent, const char* name, const char* help, const auto& add_options,
                        std::function<int()> body) {
@@ -125,6 +128,9 @@ std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
   add(
       app, "simulate", "Replay a trace of requests through scheduler and cache, without a model, in seconds",
       [&](CLI::App& sub) { add_simulate_options(sub, simulate); }, [&] { return simulate_main(simulate, command_line); });
+  add(
+      app, "tokenize", "Texts to token ids and back: JSON lines in, JSON lines out",
+      [&](CLI::App& sub) { add_tokenize_options(sub, tokenize); }, [&] { return tokenize_main(tokenize); });
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
   add(

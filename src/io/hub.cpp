@@ -26,10 +26,13 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
-/// Files that Baton reads beside the weights; only config.json is required.
-constexpr std::array<std::string_view, 8> kSmallFiles = {"config.json",        "generation_config.json", "tokenizer.json",
-                                                         "tokenizer.model",    "tokenizer_config.json",  "chat_template.jinja",
-                                                         "chat_template.json", "special_tokens_map.json"};
+/// Files that Baton reads beside the weights, the tokenizers last: where one of them is, the others are too. Only
+/// config.json is required.
+constexpr std::array<std::string_view, 9> kSmallFiles = {
+    "config.json",         "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+    "chat_template.jinja", "chat_template.json",     "tekken.json",           "tokenizer.model",
+    "tokenizer.json"};
+constexpr std::array<std::string_view, 3> kTokenizers = {"tokenizer.json", "tokenizer.model", "tekken.json"};
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -92,8 +95,11 @@ Result<std::set<std::string>> shards_of(const fs::path& index) {
   return shards;
 }
 
-bool has_all_files(const fs::path& snapshot) {
+/// Whether a snapshot has the files of a model, or those that its text side needs.
+bool has_all_files(const fs::path& snapshot, bool wants_weights) {
   if (!is_there(snapshot / "config.json")) return false;
+  if (!wants_weights && std::ranges::any_of(kTokenizers, [&](std::string_view name) { return is_there(snapshot / name); }))
+    return true;
   if (is_there(snapshot / kWeights)) return true;
   if (!is_there(snapshot / kIndex)) return false;
   const auto shards = shards_of(snapshot / kIndex);
@@ -125,7 +131,9 @@ class Download {
     for (const std::string_view file : kSmallFiles) {
       if (files_.contains(std::string(file))) BATON_TRY_VOID(fetch(std::string(file)));
     }
-    if (files_.contains(std::string(kWeights))) {
+    if (!options_.wants_weights) {
+      // The revision is noted too: a model without its weights is found as incomplete when they are wanted.
+    } else if (files_.contains(std::string(kWeights))) {
       BATON_TRY_VOID(fetch(std::string(kWeights)));
     } else {
       BATON_TRY_VOID(fetch(std::string(kIndex)));
@@ -176,7 +184,7 @@ class Download {
     }
     for (const std::string_view needed :
          {std::string_view("config.json"), files_.contains(std::string(kWeights)) ? kWeights : kIndex})
-      if (!files_.contains(std::string(needed)))
+      if (!files_.contains(std::string(needed)) && (options_.wants_weights || needed == "config.json"))
         return fail(ErrorCode::not_found, fmt::format("{} has no {} at {}; weights must be in the safetensors format", model_,
                                                       needed, options_.endpoint));
     return {};
@@ -266,7 +274,7 @@ Result<fs::path> find_model(std::string_view model, std::string_view revision, c
   const fs::path repository = options.cache / folder;
   if (const auto commit = cached_commit(repository, revision)) {
     const fs::path snapshot = repository / "snapshots" / *commit;
-    if (has_all_files(snapshot)) return snapshot;
+    if (has_all_files(snapshot, options.wants_weights)) return snapshot;
   }
   const std::string tried =
       fmt::format("model {} (revision {}) was not found: there is no such folder, no whole copy in the cache {}", model,

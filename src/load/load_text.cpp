@@ -2,7 +2,9 @@
 #include "load/load_text.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "core/log.h"
@@ -24,6 +26,13 @@ SamplingDefaults defaults_of(const GenerationConfig& generation) {
 }
 
 }  // namespace
+
+Result<Tokenizer> load_tokenizer(const ModelOptions& options, const HubProgress& progress) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(options.model, ignored)) return Tokenizer::load_file(options.model);
+  BATON_TRY(const ModelFiles files, find_text_files(options, progress));
+  return Tokenizer::load(files.folder);
+}
 
 Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options) {
   BATON_TRY_VOID(check_model_options(options));

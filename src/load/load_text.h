@@ -20,6 +20,10 @@ struct TextSide {
   std::int32_t n_vocab = 0;                   ///< of the model's logits; the tokenizer may have more or fewer tokens
 };
 
+/// The tokenizer of `options.model`, which may also be a tokenizer's file. Neither weights nor a configuration are
+/// needed. Errors: those of the files.
+Result<Tokenizer> load_tokenizer(const ModelOptions& options, const HubProgress& progress);
+
 /// Reads tokenizer, template and sampling defaults. A tokenizer with more tokens than the model is logged. Errors:
 /// those of the files; invalid_request names a field of `options`.
 Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options);

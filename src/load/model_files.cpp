@@ -18,7 +18,9 @@ Result<fs::path> shared_folder(std::string_view what) {
   return fail(ErrorCode::not_found, fmt::format("there is no model in {}", folder.string()));
 }
 
-Result<ModelFiles> find_model_files(const ModelOptions& options, const HubProgress& progress) {
+namespace {
+
+Result<ModelFiles> find_files(const ModelOptions& options, bool wants_weights, const HubProgress& progress) {
   constexpr const char* kDemo = "demo";
   std::error_code ignored;
   // As with every name, a folder with that name wins.
@@ -28,8 +30,19 @@ Result<ModelFiles> find_model_files(const ModelOptions& options, const HubProgre
   }
   HubOptions hub = hub_options_from_environment();
   if (!options.download_dir.empty()) hub.cache = options.download_dir;
+  hub.wants_weights = wants_weights;
   BATON_TRY(fs::path folder, find_model(options.model, options.revision, hub, progress));
   return ModelFiles{options.model, std::move(folder), false};
+}
+
+}  // namespace
+
+Result<ModelFiles> find_model_files(const ModelOptions& options, const HubProgress& progress) {
+  return find_files(options, /*wants_weights=*/true, progress);
+}
+
+Result<ModelFiles> find_text_files(const ModelOptions& options, const HubProgress& progress) {
+  return find_files(options, /*wants_weights=*/false, progress);
 }
 
 }  // namespace baton

@@ -22,6 +22,9 @@ struct ModelFiles {
 /// name and for "demo", which the server gives it, unless there is a folder ./demo with a config.json.
 Result<ModelFiles> find_model_files(const ModelOptions& options, const HubProgress& progress);
 
+/// The same without weights: what tokenizer, chat templates and configuration need.
+Result<ModelFiles> find_text_files(const ModelOptions& options, const HubProgress& progress);
+
 /// A folder with a config.json among the data beside the program: "models/demo", "shapes/110m". The build folder is
 /// laid out as an installation is.
 Result<std::filesystem::path> shared_folder(std::string_view what);

@@ -69,6 +69,14 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   return fail(ErrorCode::not_found, fmt::format("{}: neither tokenizer.json nor tokenizer.model is there", folder.string()));
 }
 
+Result<Tokenizer> Tokenizer::load_file(const std::filesystem::path& file) {
+  BATON_TRY(const std::string bytes, read_file(file));
+  const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
+  if (begin != std::string::npos && bytes[begin] == '{') return from_tokenizer_json(bytes, {});
+  BATON_TRY(SentencePieceModel model, SentencePieceModel::from_bytes(bytes, file.string(), {}));
+  return from_sentencepiece(std::move(model), {});
+}
+
 Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json) {
   BATON_TRY(TokenizerConfig config, TokenizerConfig::from_json(tokenizer_config_json));
   return from_tokenizer_json(tokenizer_json, std::move(config));

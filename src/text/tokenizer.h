@@ -40,6 +40,10 @@ class Tokenizer {
   /// invalid_data (a damaged file), unsupported (names the component that Baton does not support).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
+  /// The tokenizer of one file, with nothing from the files beside it: a tokenizer.json (its text begins with "{") or a
+  /// SentencePiece model.
+  static Result<Tokenizer> load_file(const std::filesystem::path& file);
+
   /// The same from the files' texts; `tokenizer_config_json` may be empty.
   static Result<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
 

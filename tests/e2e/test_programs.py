@@ -23,11 +23,14 @@ def test_version_names_the_commit_and_the_backends():
     assert "backend cpu" in done.stdout
 
 
-@pytest.mark.parametrize("program", [["serve"], ["generate"], ["chat"], ["demo"], ["bench", "attention"], ["bench", "decode"]])
+PROGRAMS = ["serve", "generate", "chat", "demo", "tokenize", "bench attention", "bench decode"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_every_program_explains_itself(program):
-    done = run(*program, "--help")
+    done = run(*program.split(), "--help")
     assert done.returncode == 0, done.stderr
-    assert "Usage: baton " + " ".join(program) in done.stdout
+    assert "Usage: baton " + program in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [["fly"], ["serve", "--fly"], ["generate", "--attention", "half"], []])
@@ -102,3 +105,23 @@ def test_bench_decode_reads_less_with_relay(tmp_path: pathlib.Path):
     assert done.returncode == 0, done.stdout + done.stderr
     read = {one["arm"]: one["kv_bytes_requested"] for one in json.loads(numbers.read_text())["runs"]}
     assert read["relay"] < read["paged"]
+
+
+def test_tokenize_encodes_many_lines_and_decodes_them_again():
+    texts = [f"What does item {i} cost? ü€" for i in range(20000)]
+    lines = "".join(json.dumps(text) + "\n" for text in texts)
+    encoded = run("tokenize", "demo", text=lines)
+    assert encoded.returncode == 0, encoded.stderr
+    ids = [json.loads(line) for line in encoded.stdout.splitlines()]
+    assert len(ids) == len(texts)
+    assert all(isinstance(one, int) for line in ids for one in line)
+    decoded = run("tokenize", "--tokenizer", str(ROOT / "models/demo"), "--decode", "--skip-special-tokens", text=encoded.stdout)
+    assert decoded.returncode == 0, decoded.stderr
+    assert [json.loads(line) for line in decoded.stdout.splitlines()] == texts
+
+
+def test_tokenize_names_the_line_that_is_wrong():
+    done = run("tokenize", "demo", text='"right"\n{"not": "a text"}\n')
+    assert done.returncode == 1
+    assert done.stderr == "baton tokenize: line 2: the text must be a string, not an object\n"
+    assert len(done.stdout.splitlines()) == 1

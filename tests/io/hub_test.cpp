@@ -194,6 +194,22 @@ TEST_F(Hub, downloads_the_shards_of_an_index) {
   EXPECT_EQ(read_file(snapshot() / "2.safetensors").value(), "two");
 }
 
+TEST_F(Hub, weights_are_left_where_they_are_not_wanted_and_come_later) {
+  hub_.files["tokenizer_config.json"] = "{}";
+  test::HttpServer server(hub_);
+  HubOptions text_only = options(server.url());
+  text_only.wants_weights = false;
+  EXPECT_EQ(find_model("org/tiny", "main", text_only, {}).value(), snapshot());
+  EXPECT_TRUE(fs::exists(snapshot() / "tokenizer_config.json"));
+  EXPECT_FALSE(fs::exists(snapshot() / "model.safetensors"));
+  EXPECT_FALSE(find_model("org/tiny", "main", offline(), {}));
+  HubOptions offline_text = offline();
+  offline_text.wants_weights = false;
+  EXPECT_EQ(find_model("org/tiny", "main", offline_text, {}).value(), snapshot());
+  EXPECT_EQ(find_model("org/tiny", "main", options(server.url()), {}).value(), snapshot());
+  EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
+}
+
 TEST_F(Hub, errors_name_what_was_tried) {
   const std::string tried =
       "model org/tiny (revision main) was not found: there is no such folder, no whole copy in the cache " +
