@@ -84,7 +84,7 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
     BATON_TRY(weights, random_weights(spec, *backend, dtype, options.seed, options.threads));
   } else {
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
-    BATON_TRY(spec.tie_embeddings, ties_embeddings(spec, checkpoint));
+    BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
     BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
     BATON_TRY(weights, load_weights(spec, checkpoint, *backend, dtype, options.threads));
   }

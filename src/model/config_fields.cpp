@@ -71,6 +71,11 @@ Result<std::int32_t> required_size(const Value& root, std::string_view key, std:
   return optional_size(root, key, most, present);
 }
 
+Result<std::int32_t> size_or_default(const Value& root, std::string_view key, std::int64_t most, std::int32_t default_size) {
+  if (default_size == 0) return required_size(root, key, most);
+  return optional_size(root, key, most, default_size);
+}
+
 Result<double> optional_number(const Value& root, std::string_view key, double least, double most, double fallback) {
   BATON_TRY(const auto found, json::get_optional<double>(root, key));
   const double number = found.value_or(fallback);
@@ -127,8 +132,8 @@ Result<FeedForwardSpec::Kind> read_gelu(const Value& root, std::string_view key,
 }
 
 Result<void> read_model_fields(const Value& root, const Defaults& defaults, ModelSpec& spec) {
-  BATON_TRY(spec.d_model, required_size(root, "hidden_size", kMaxWidth));
-  BATON_TRY(spec.n_vocab, required_size(root, "vocab_size", kMaxVocab));
+  BATON_TRY(spec.d_model, size_or_default(root, "hidden_size", kMaxWidth, defaults.d_model));
+  BATON_TRY(spec.n_vocab, size_or_default(root, "vocab_size", kMaxVocab, defaults.n_vocab));
   BATON_TRY(spec.max_position, optional_size(root, "max_position_embeddings", kMaxPositions, defaults.max_position));
   BATON_TRY(spec.tie_embeddings, optional_flag(root, "tie_word_embeddings", defaults.tie_embeddings));
   BATON_TRY(spec.dtype, read_dtype(root));
@@ -139,7 +144,7 @@ Result<void> read_model_fields(const Value& root, const Defaults& defaults, Mode
 }
 
 Result<void> read_heads(const Value& root, const Defaults& defaults, std::int32_t d_model, AttentionSpec& attention) {
-  BATON_TRY(attention.n_heads, required_size(root, "num_attention_heads", kMaxHeads));
+  BATON_TRY(attention.n_heads, size_or_default(root, "num_attention_heads", kMaxHeads, defaults.n_heads));
   const bool is_absent = json::find(root, "num_key_value_heads") == nullptr;
   const std::int32_t n_kv_heads = is_absent && defaults.n_kv_heads > 0 ? defaults.n_kv_heads : attention.n_heads;
   BATON_TRY(attention.n_kv_heads, optional_size(root, "num_key_value_heads", kMaxHeads, n_kv_heads));

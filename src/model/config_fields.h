@@ -45,11 +45,20 @@ Result<void> expect_null(const json::Value& root, std::string_view key);
 /// Refuses encoders, cross attention and quantised weights.
 Result<void> expect_decoder(const json::Value& root);
 
+/// A size as optional_size reads it with the fallback `default_size`, or required_size if that is 0.
+Result<std::int32_t> size_or_default(const json::Value& root, std::string_view key, std::int64_t most,
+                                     std::int32_t default_size);
+
 /// gelu or gelu_tanh: the activation that `key` names; `fallback` if the field is absent or null.
 Result<FeedForwardSpec::Kind> read_gelu(const json::Value& root, std::string_view key, FeedForwardSpec::Kind fallback);
 
 /// What a family's fields mean if they are absent, as in Transformers.
 struct Defaults {
+  std::int32_t n_vocab = 0;  ///< 0: required, as the next four
+  std::int32_t d_model = 0;
+  std::int32_t n_layers = 0;
+  std::int32_t d_ff = 0;
+  std::int32_t n_heads = 0;
   std::int32_t n_kv_heads = 0;  ///< 0: as many as query heads
   std::int32_t head_dim = 0;    ///< 0: d_model / n_heads
   std::int32_t max_position = 2048;

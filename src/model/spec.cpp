@@ -29,6 +29,14 @@ std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
 
 }  // namespace
 
+std::string checkpoint_name(const TensorNames& names, std::string_view name, std::size_t layer) {
+  constexpr std::string_view kModel = "model.";
+  std::string full(name);
+  if (!names.root.empty() && name.starts_with(kModel)) full.replace(0, kModel.size(), names.root);
+  if (const std::size_t place = full.find("{}"); place != std::string::npos) full.replace(place, 2, std::to_string(layer));
+  return full;
+}
+
 std::int64_t ModelSpec::n_parameters() const {
   const std::int64_t table = std::int64_t{d_model} * n_vocab;
   std::int64_t n = (tie_embeddings ? 1 : 2) * table + norm_parameters(final_norm, d_model) + (has_lm_head_bias ? n_vocab : 0);

@@ -2,6 +2,7 @@
 /// it, and weights.h derives from it which tensors a checkpoint must hold.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -117,7 +118,17 @@ struct TensorNames {
   std::string_view down;                         ///< [d_model, d_ff]
   std::string_view final_norm;                   ///< [d_model]
   std::string_view lm_head;                      ///< [n_vocab, d_model]; absent if the embeddings are tied
+  std::string_view root = {};                    ///< in the place of the leading "model." of a name; empty: no other
   std::string_view ignored_suffix;               ///< tensors whose names end so hold values that are computed anyway
+};
+
+/// The name in a checkpoint of `name`, one of `names`, for layer `layer` (any number outside the layers).
+std::string checkpoint_name(const TensorNames& names, std::string_view name, std::size_t layer);
+
+/// Where a checkpoint keeps a model that is part of a larger one.
+struct TensorRoot {
+  std::string_view model;    ///< in the place of the leading "model." of a name
+  std::string_view lm_head;  ///< in the place of TensorNames::lm_head
 };
 
 /// A decoder. All sizes are positive and so small that their products fit 63 bits; there is at least one layer. Layers
@@ -137,7 +148,8 @@ struct ModelSpec {
   float logits_scale = 1;
   float logits_softcap = 0;  ///< bound of the scaled logits; 0: no bound
   TensorNames names;
-  DType dtype = DType::f32;  ///< dtype that the checkpoint's config states; f32 if it states none
+  std::vector<TensorRoot> other_roots;  ///< where the tensors may be instead
+  DType dtype = DType::f32;             ///< dtype that the checkpoint's config states; f32 if it states none
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;  ///< each in [0, n_vocab)
 

@@ -39,13 +39,6 @@ struct LayerTensors {
   LinearTensors up, down;
 };
 
-/// Replaces "{}" in `pattern` with the layer number.
-std::string tensor_name(std::string_view pattern, std::size_t layer) {
-  const std::size_t place = pattern.find("{}");
-  if (place == std::string_view::npos) return std::string(pattern);
-  return fmt::format("{}{}{}", pattern.substr(0, place), layer, pattern.substr(place + 2));
-}
-
 /// One matrix of a LinearTensors: its name without the last part, and its number of rows.
 struct Part {
   std::string_view name;
@@ -55,10 +48,10 @@ struct Part {
 /// Names the tensors of layer `layer`. Names of tensors outside the layers have no "{}", so any number does for them.
 class Namer {
  public:
-  explicit Namer(std::size_t layer) : layer_(layer) {}
+  Namer(const TensorNames& names, std::size_t layer) : names_(names), layer_(layer) {}
 
   NormTensors norm(const NormSpec& spec, std::string_view name, std::int64_t n) const {
-    const std::string stem = tensor_name(name, layer_);
+    const std::string stem = checkpoint_name(names_, name, layer_);
     NormTensors made{{stem + ".weight", {n}, ExpectedTensor::Kind::norm}, std::nullopt, spec.weight_offset};
     if (spec.has_bias) made.bias = {stem + ".bias", {n}, ExpectedTensor::Kind::bias};
     return made;
@@ -66,7 +59,7 @@ class Namer {
   LinearTensors linear(std::initializer_list<Part> parts, std::int64_t k, bool has_bias) const {
     LinearTensors made;
     for (const auto& [name, n] : parts) {
-      const std::string stem = tensor_name(name, layer_);
+      const std::string stem = checkpoint_name(names_, name, layer_);
       made.weights.push_back({stem + ".weight", {n, k}, ExpectedTensor::Kind::matrix});
       if (has_bias) made.biases.push_back({stem + ".bias", {n}, ExpectedTensor::Kind::bias});
     }
@@ -74,6 +67,7 @@ class Namer {
   }
 
  private:
+  const TensorNames& names_;
   std::size_t layer_;
 };
 
@@ -83,7 +77,7 @@ LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
   const FeedForwardSpec& feed_forward = layer.feed_forward;
   const TensorNames& names = spec.names;
   const std::int64_t d = spec.d_model;
-  const Namer make(index);
+  const Namer make(names, index);
   LayerTensors made;
   if (layer.has_pre_norms) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
   made.qkv =
@@ -114,14 +108,14 @@ LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
 }
 
 LinearTensors embedding_tensors(const ModelSpec& spec) {
-  return Namer(0).linear({{spec.names.embedding, spec.n_vocab}}, spec.d_model, false);
+  return Namer(spec.names, 0).linear({{spec.names.embedding, spec.n_vocab}}, spec.d_model, false);
 }
 NormTensors final_norm_tensors(const ModelSpec& spec) {
-  return Namer(0).norm(spec.final_norm, spec.names.final_norm, spec.d_model);
+  return Namer(spec.names, 0).norm(spec.final_norm, spec.names.final_norm, spec.d_model);
 }
 /// The embedding's weight if the embeddings are tied.
 LinearTensors lm_head_tensors(const ModelSpec& spec) {
-  LinearTensors made = Namer(0).linear({{spec.names.lm_head, spec.n_vocab}}, spec.d_model, spec.has_lm_head_bias);
+  LinearTensors made = Namer(spec.names, 0).linear({{spec.names.lm_head, spec.n_vocab}}, spec.d_model, spec.has_lm_head_bias);
   if (spec.tie_embeddings) made.weights.clear();
   return made;
 }

@@ -58,7 +58,7 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype);
 
 /// Checks all shapes before it loads anything. Then fuses q, k, v and gate, up, converts to `dtype` (f32 or bf16;
 /// norms to f32) and packs, with `n_threads` threads (0: as many as are available). Reads each tensor once and
-/// releases its pages. `spec.tie_embeddings` must be the result of ties_embeddings. Errors: those of
+/// releases its pages. `spec` must be fitted to the checkpoint (fit_to_checkpoint). Errors: those of
 /// SafetensorsSource::verify; out_of_memory.
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
                                   int n_threads);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
+#include "model/source/safetensors.h"
 #include "support/golden_model.h"
 #include "support/tiny_engine.h"
 
@@ -28,6 +29,7 @@ class EngineGoldens : public ::testing::TestWithParam<testing::GoldenCase> {
     ModelSpec spec = read_model_spec(GetParam().folder).value();
     spec.max_position = std::max(spec.max_position, max_model_len);
     const Checkpoint checkpoint = Checkpoint::open(GetParam().folder).value();
+    EXPECT_TRUE(fit_to_checkpoint(spec, checkpoint));
     auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant}).value();
     auto weights = load_weights(spec, checkpoint, *backend, DType::f32, 1);
     EXPECT_TRUE(weights) << weights.error().message;

@@ -205,5 +205,145 @@ TEST(Phi3, has_fused_tensors_one_window_and_longrope_under_three_names) {
             "config.json: 'lm_head_bias' is true, which is not supported; supported is false");
 }
 
+TEST(Qwen3, has_norms_of_heads_and_the_biases_that_its_config_says) {
+  const ModelSpec spec = spec_of("Qwen3ForCausalLM");
+  EXPECT_EQ(spec.layers[0].attention.head_dim, 128) << "Transformers' default";
+  EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::head);
+  EXPECT_FALSE(spec.layers[0].attention.has_qkv_bias || spec.layers[0].attention.has_out_bias);
+  const ModelSpec biased = spec_of("Qwen3ForCausalLM", R"({"attention_bias":true,"head_dim":64})");
+  EXPECT_TRUE(biased.layers[0].attention.has_qkv_bias && biased.layers[0].attention.has_out_bias);
+  EXPECT_EQ(biased.layers[0].attention.head_dim, 64);
+}
+
+TEST(Olmo2, has_norms_behind_its_blocks_and_of_whole_rows_of_heads) {
+  const ModelSpec spec = spec_of("Olmo2ForCausalLM");
+  EXPECT_FALSE(spec.layers[0].has_pre_norms);
+  EXPECT_TRUE(spec.layers[0].has_post_norms);
+  EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::width);
+  EXPECT_EQ(spec.layers[0].norm.epsilon, 1e-5f);
+  EXPECT_EQ(error_of("Olmo2ForCausalLM", R"({"clip_qkv":8})"),
+            "config.json: 'clip_qkv' is 8, which is not supported; supported is null");
+}
+
+TEST(Granite, has_four_factors) {
+  const ModelSpec spec = spec_of("GraniteForCausalLM", R"({"embedding_multiplier":12,"logits_scaling":16,
+      "residual_multiplier":0.22,"attention_multiplier":0.015625})");
+  EXPECT_EQ(spec.embedding_scale, 12);
+  EXPECT_FALSE(spec.rounds_embedding_scale);
+  EXPECT_EQ(spec.logits_scale, 1.0f / 16);
+  EXPECT_EQ(spec.layers[7].residual_scale, 0.22f);
+  EXPECT_EQ(spec.layers[7].attention.scale, 0.015625f);
+  EXPECT_EQ(spec_of("GraniteForCausalLM").layers[0].attention.scale, 1) << "Transformers' default";
+  EXPECT_EQ(error_of("GraniteForCausalLM", R"({"logits_scaling":0})"),
+            "config.json: 'logits_scaling' must be from 1e-06 to 1000000, not 0");
+}
+
+TEST(SmolLm3, leaves_every_fourth_layer_unrotated_or_those_that_its_config_lists) {
+  const auto rotated = [](const ModelSpec& spec) {
+    std::vector<bool> rotated;
+    for (const LayerSpec& layer : spec.layers) rotated.push_back(layer.attention.rope != AttentionSpec::kNoRope);
+    return rotated;
+  };
+  const ModelSpec spec = spec_of("SmolLM3ForCausalLM");
+  EXPECT_EQ(rotated(spec), (std::vector<bool>{true, true, true, false, true, true, true, false}));
+  EXPECT_TRUE(spec.tie_embeddings);
+  EXPECT_EQ(spec.ropes[0].theta, 2000000);
+  EXPECT_EQ(rotated(spec_of("SmolLM3ForCausalLM", R"({"num_hidden_layers":3,"no_rope_layers":[0,1,0]})")),
+            (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(
+      windows(spec_of("SmolLM3ForCausalLM",
+                      R"({"num_hidden_layers":3,"no_rope_layers":[0,1,0],"use_sliding_window":true,"sliding_window":16})")),
+      (std::vector<std::int32_t>{16, 0, 16}));
+  EXPECT_EQ(error_of("SmolLM3ForCausalLM", R"({"no_rope_layers":[0,1,0]})"),
+            "config.json: 'no_rope_layers' must hold a number for each of 8 layers, not 3");
+}
+
+TEST(Gemma2, has_four_norms_soft_caps_and_a_window_in_every_other_layer) {
+  const ModelSpec spec = spec_of("Gemma2ForCausalLM");
+  EXPECT_EQ(windows(spec), (std::vector<std::int32_t>{4096, 0, 4096, 0, 4096, 0, 4096, 0}));
+  const LayerSpec& layer = spec.layers[0];
+  EXPECT_TRUE(layer.has_pre_norms && layer.has_post_norms);
+  EXPECT_EQ(layer.norm.weight_offset, 1);
+  EXPECT_EQ(spec.final_norm.weight_offset, 1);
+  EXPECT_EQ(layer.feed_forward.kind, FeedForwardSpec::Kind::gated_gelu_tanh);
+  EXPECT_EQ(layer.attention.head_dim, 256);
+  EXPECT_EQ(layer.attention.scale, 1.0f / 16) << "of query_pre_attn_scalar, not of the head size";
+  EXPECT_EQ(layer.attention.softcap, 50);
+  EXPECT_EQ(spec.logits_softcap, 30);
+  EXPECT_EQ(spec.embedding_scale, 8);
+  EXPECT_TRUE(spec.rounds_embedding_scale && spec.tie_embeddings);
+  EXPECT_EQ(layer.attention.qk_norm, QkNorm::none);
+  const ModelSpec uncapped = spec_of(
+      "Gemma2ForCausalLM", R"({"attn_logit_softcapping":null,"final_logit_softcapping":null,"query_pre_attn_scalar":64})");
+  EXPECT_EQ(uncapped.layers[0].attention.softcap, 0);
+  EXPECT_EQ(uncapped.logits_softcap, 0);
+  EXPECT_EQ(uncapped.layers[0].attention.scale, 0.125f);
+  EXPECT_EQ(error_of("Gemma2ForCausalLM", R"({"use_bidirectional_attention":true})"),
+            "config.json: 'use_bidirectional_attention' is true, which is not supported; supported is false");
+}
+
+TEST(Gemma3, has_norms_of_heads_five_windows_of_six_and_two_rotations) {
+  const ModelSpec spec = spec_of("Gemma3ForCausalLM", R"({"sliding_window":512,"rope_theta":500000,"rope_local_base_freq":2000,
+      "rope_scaling":{"rope_type":"linear","factor":8}})");
+  EXPECT_EQ(windows(spec), (std::vector<std::int32_t>{512, 512, 512, 512, 512, 0, 512, 512}));
+  EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::head);
+  EXPECT_EQ(spec.layers[0].attention.qk_norm_spec.weight_offset, 1);
+  EXPECT_EQ(spec.layers[0].attention.softcap, 0);
+  EXPECT_EQ(spec.logits_softcap, 0);
+  ASSERT_EQ(spec.ropes.size(), 2u);
+  EXPECT_EQ(spec.ropes[0].theta, 500000);
+  EXPECT_EQ(spec.ropes[0].scaling.factor, 8);
+  EXPECT_EQ(spec.ropes[1].theta, 2000);
+  EXPECT_EQ(spec.ropes[1].scaling.kind, RopeScaling::Kind::none);
+  for (const LayerSpec& layer : spec.layers) EXPECT_EQ(layer.attention.rope, layer.attention.window > 0 ? 1 : 0);
+
+  const ModelSpec later = spec_of("Gemma3ForCausalLM", R"({"rope_parameters":{"full_attention":{"rope_theta":7000,
+      "rope_type":"linear","factor":4},"sliding_attention":{"rope_theta":300}}})");
+  EXPECT_EQ(later.ropes[0].theta, 7000);
+  EXPECT_EQ(later.ropes[0].scaling.factor, 4);
+  EXPECT_EQ(later.ropes[1].theta, 300);
+  EXPECT_EQ(spec_of("Gemma3ForCausalLM").ropes[0].theta, 1000000) << "Transformers' default";
+  EXPECT_EQ(spec_of("Gemma3ForCausalLM").ropes[1].theta, 10000) << "Transformers' default";
+  EXPECT_EQ(error_of("Gemma3ForCausalLM", R"({"rope_parameters":{"rope_theta":7000}})"),
+            "config.json: 'rope_parameters' is {\"rope_theta\":7000}, which is not supported; supported is an object for "
+            "\"full_attention\" and for \"sliding_attention\"");
+}
+
+TEST(TextModels, are_read_from_the_configs_of_models_that_take_images) {
+  const auto whole = [](std::string_view architecture, std::string_view fields) {
+    json::Value config = json::parse(fields, "the test").value();
+    config["architectures"] = json::Value::array({architecture});
+    return parse_model_spec(json::dump(config), "config.json");
+  };
+  const auto gemma = whole("Gemma3ForConditionalGeneration", R"({"torch_dtype":"bfloat16","eos_token_id":[1,106],
+      "vision_config":{"hidden_size":1152},"text_config":{"hidden_size":2560,"intermediate_size":10240,"num_hidden_layers":34,
+      "model_type":"gemma3_text","rope_scaling":{"factor":8.0,"rope_type":"linear"},"sliding_window":1024}})");
+  ASSERT_TRUE(gemma) << gemma.error().message;
+  EXPECT_EQ(gemma->family, "Gemma3ForConditionalGeneration");
+  EXPECT_EQ(gemma->n_vocab, 262208) << "Transformers' default";
+  EXPECT_EQ(gemma->layers.size(), 34u);
+  EXPECT_EQ(gemma->layers[0].attention.n_heads, 8);
+  EXPECT_EQ(gemma->dtype, DType::bf16);
+  EXPECT_EQ(gemma->eos_token_ids, (std::vector<TokenId>{1, 106}));
+  EXPECT_TRUE(gemma->tie_embeddings);
+  EXPECT_EQ(gemma->other_roots.size(), 2u);
+  const std::string sizes = R"("hidden_size":64,"intermediate_size":172,"num_hidden_layers":2,"num_attention_heads":8,
+      "vocab_size":512})";
+  const auto mistral =
+      whole("Mistral3ForConditionalGeneration",
+            R"({"vision_config":{},"text_config":{"model_type":"mistral","sliding_window":null,)" + sizes + "}");
+  ASSERT_TRUE(mistral) << mistral.error().message;
+  EXPECT_EQ(mistral->layers[0].attention.window, 0);
+  EXPECT_EQ(
+      whole("Mistral3ForConditionalGeneration", R"({"text_config":{"model_type":"ministral3",)" + sizes + "}").error().message,
+      "config.json: 'model_type' is \"ministral3\", which is not supported; supported is \"mistral\"");
+  EXPECT_EQ(whole("Gemma3ForConditionalGeneration", "{}").error().message, "config.json: 'text_config' is missing");
+  EXPECT_EQ(whole("Gemma3ForConditionalGeneration", R"({"text_config":{},"quantization_config":{"quant_method":"awq"}})")
+                .error()
+                .message,
+            "config.json: the weights are quantised with 'awq' ('quantization_config'), which is not supported; supported are "
+            "float32, bfloat16 and float16");
+}
+
 }  // namespace
 }  // namespace baton

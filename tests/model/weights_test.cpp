@@ -74,7 +74,7 @@ class Weights : public testing::Test {
   Result<ModelWeights> load(DType dtype) {
     EXPECT_TRUE(write_file(folder_ / "model.safetensors", safetensors_file(tensors_)));
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(folder_));
-    BATON_TRY(spec_.tie_embeddings, ties_embeddings(spec_, checkpoint));
+    BATON_TRY_VOID(fit_to_checkpoint(spec_, checkpoint));
     return load_weights(spec_, checkpoint, backend_, dtype, 1);
   }
   std::string error_of_load() {
@@ -270,7 +270,36 @@ TEST_F(Weights, errors_name_the_tensor_and_both_shapes) {
 TEST_F(Weights, tensors_that_nobody_expects_do_no_harm) {
   tensors_.push_back(f32_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {1}));
   tensors_.push_back({"surprise", "F64", {1}, std::string(8, 'x')});
+  tensors_.push_back(f32_tensor("model.layers.0.self_attn.q_proj.bias", {8}, std::vector<float>(8)));
+  testing::internal::CaptureStderr();
   EXPECT_EQ(error_of_load(), "no error");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("event=unused_tensors count=2 names=model.layers.0.self_attn.q_proj.bias,surprise"), std::string::npos)
+      << said;
+}
+
+TEST_F(Weights, tensors_of_a_part_of_a_larger_model_are_found_under_its_names) {
+  for (const TensorRoot& root :
+       {TensorRoot{"language_model.model.", "language_model.lm_head"}, TensorRoot{"model.language_model.", "lm_head"}}) {
+    spec_ = small_spec();
+    write_tensors();
+    spec_.other_roots = {{"language_model.model.", "language_model.lm_head"}, {"model.language_model.", "lm_head"}};
+    const std::vector<float> up = written("model.layers.1.mlp.up_proj.weight");
+    const std::vector<float> head = written("lm_head.weight");
+    for (TensorToWrite& tensor : tensors_)
+      tensor.name = tensor.name == "lm_head.weight" ? std::string(root.lm_head) + ".weight"
+                                                    : std::string(root.model) + tensor.name.substr(6);
+    const auto weights = load(DType::f32);
+    ASSERT_TRUE(weights) << weights.error().message;
+    const auto& loaded = values_of(weights->layers[1].up.weight());
+    EXPECT_EQ(std::vector<float>(loaded.end() - 30, loaded.end()), up);
+    EXPECT_EQ(values_of(weights->lm_head.weight()), head);
+  }
+  spec_ = small_spec();
+  spec_.other_roots = {{"language_model.model.", "language_model.lm_head"}};
+  EXPECT_EQ(error_of_load(),
+            "the checkpoint lacks tensor 'model.embed_tokens.weight' and 19 others of the 21 that LlamaForCausalLM has")
+      << "the names of the model alone, where no root has the embedding";
 }
 
 TEST_F(Weights, tensors_at_odd_offsets_are_read) {

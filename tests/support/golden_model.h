@@ -18,6 +18,7 @@
 #include "io/safetensors.h"
 #include "model/config.h"
 #include "model/decoder.h"
+#include "model/source/safetensors.h"
 #include "model/weights.h"
 #include "support/source_folder.h"
 #include "support/step_builder.h"
@@ -47,6 +48,7 @@ class GoldenModel {
     if (options.change) options.change(*spec);
     auto checkpoint = Checkpoint::open(folder);
     EXPECT_TRUE(checkpoint) << checkpoint.error().message;
+    EXPECT_TRUE(fit_to_checkpoint(*spec, *checkpoint));
     auto made = make_backend(options.device, {.n_threads = 2});
     EXPECT_TRUE(made) << made.error().message;
     backend = std::move(*made);

@@ -91,6 +91,114 @@ TINY_FAMILIES = (
         ),
         goldens=BOTH_SIDES,
     ),
+    TinyModel(
+        "qwen3_tiny_norms",
+        _config(
+            "Qwen3ForCausalLM",
+            "qwen3",
+            (2, 1, 128),
+            rope_theta=1000000.0,
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+    ),
+    TinyModel(
+        "olmo2_tiny_postnorms",
+        _config("Olmo2ForCausalLM", "olmo2", (2, 2, 64), rope_theta=500000.0, attention_bias=False),
+    ),
+    TinyModel(
+        "granite_tiny_multipliers",
+        _config(
+            "GraniteForCausalLM",
+            "granite",
+            (2, 1, 64),
+            **_ROPE,
+            tie_word_embeddings=False,
+            embedding_multiplier=3.0,
+            logits_scaling=8.0,
+            residual_multiplier=0.6,
+            attention_multiplier=0.0625,
+        ),
+    ),
+    TinyModel(
+        "smollm3_tiny_nope",
+        _config(
+            "SmolLM3ForCausalLM",
+            "smollm3",
+            (2, 1, 64),
+            num_hidden_layers=3,
+            rope_theta=2000000.0,
+            no_rope_layers=[1, 0, 1],
+            use_sliding_window=False,
+            sliding_window=None,
+        ),
+    ),
+    TinyModel(
+        "gemma2_tiny_softcaps",
+        _config(
+            "Gemma2ForCausalLM",
+            "gemma2",
+            (2, 1, 256),
+            **_ROPE,
+            hidden_activation="gelu_pytorch_tanh",
+            query_pre_attn_scalar=64,
+            sliding_window=_WINDOW,
+            attn_logit_softcapping=2.0,
+            final_logit_softcapping=3.0,
+        ),
+    ),
+    TinyModel(
+        "gemma3_tiny_text",
+        _config(
+            "Gemma3ForCausalLM",
+            "gemma3_text",
+            (2, 1, 64),
+            num_hidden_layers=3,
+            rope_theta=1000000.0,
+            rope_local_base_freq=10000.0,
+            rope_scaling={"rope_type": "linear", "factor": 8.0},
+            sliding_window_pattern=3,
+            sliding_window=_WINDOW,
+            query_pre_attn_scalar=64,
+        ),
+    ),
+    TinyModel(
+        "gemma3_tiny_images",
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "model_type": "gemma3",
+            "dtype": "bfloat16",
+            "tie_word_embeddings": True,
+            "bos_token_id": 1,
+            "eos_token_id": [2, 3],
+            "mm_tokens_per_image": 1,
+            "text_config": {
+                key: value
+                for key, value in _config(
+                    "",
+                    "gemma3_text",
+                    (2, 1, 64),
+                    layer_types=["sliding_attention", "full_attention"],
+                    rope_parameters={
+                        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                        "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000000.0},
+                    },
+                    sliding_window=_WINDOW,
+                    query_pre_attn_scalar=48,
+                ).items()
+                if key not in ("architectures", "dtype", "tie_word_embeddings", "eos_token_id")
+            },
+            "vision_config": {
+                "model_type": "siglip_vision_model",
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_attention_heads": 2,
+                "num_hidden_layers": 1,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+        },
+    ),
 )
 
 

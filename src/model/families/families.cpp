@@ -7,17 +7,23 @@
 
 #include <fmt/format.h>
 
+#include "model/families/gemma.h"
+#include "model/families/granite.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
+#include "model/families/olmo2.h"
 #include "model/families/phi.h"
 #include "model/families/phi3.h"
 #include "model/families/qwen.h"
 #include "model/families/refusals.h"
+#include "model/families/smollm3.h"
 
 namespace baton {
 namespace {
 
-constexpr std::array kFamilies = {kLlamaFamily, kMistralFamily, kMinistralFamily, kQwen2Family, kPhiFamily, kPhi3Family};
+constexpr std::array kFamilies = {
+    kLlamaFamily, kMistralFamily, kMinistralFamily, kMistral3Family,         kQwen2Family,   kQwen3Family, kPhiFamily,
+    kPhi3Family,  kGemma2Family,  kGemma3Family,    kGemma3WithImagesFamily, kGraniteFamily, kOlmo2Family, kSmolLm3Family};
 
 tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name, const json::Value& config) {
   if (const std::string_view missing = missing_part(name, config); !missing.empty())

@@ -13,11 +13,13 @@ Result<ModelSpec> read_llama_layers(const Value& config, const fields::Defaults&
   ModelSpec spec;
   spec.names = kLlamaNames;
   BATON_TRY_VOID(fields::read_model_fields(config, defaults, spec));
-  BATON_TRY(const std::int32_t n_layers, fields::required_size(config, "num_hidden_layers", fields::kMaxLayers));
+  BATON_TRY(const std::int32_t n_layers,
+            fields::size_or_default(config, "num_hidden_layers", fields::kMaxLayers, defaults.n_layers));
   LayerSpec layer;
   BATON_TRY_VOID(fields::read_heads(config, defaults, spec.d_model, layer.attention));
   layer.attention.scale = 1.0f / std::sqrt(static_cast<float>(layer.attention.head_dim));
-  BATON_TRY(layer.feed_forward.d_ff, fields::required_size(config, "intermediate_size", fields::kMaxFeedForward));
+  BATON_TRY(layer.feed_forward.d_ff,
+            fields::size_or_default(config, "intermediate_size", fields::kMaxFeedForward, defaults.d_ff));
   BATON_TRY(const double epsilon, fields::optional_number(config, "rms_norm_eps", 1e-12, 1, defaults.epsilon));
   layer.norm.epsilon = static_cast<float>(epsilon);
   spec.final_norm = layer.norm;

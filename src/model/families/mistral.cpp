@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "model/families/llama.h"
+#include "model/families/text_model.h"
 
 namespace baton {
 namespace {
@@ -26,6 +27,12 @@ Result<ModelSpec> read_mistral(const json::Value& config) {
                                window > 0 ? "\"sliding_attention\" in all layers of a Mistral with 'sliding_window'"
                                           : "\"full_attention\" in all layers of a Mistral without 'sliding_window'");
   return spec;
+}
+
+Result<ModelSpec> read_mistral3(const json::Value& config) {
+  BATON_TRY(const auto text, json::get<json::Value>(config, "text_config"));
+  BATON_TRY_VOID(fields::expect(text, "model_type", "mistral"));
+  return read_text_model(config, read_mistral);
 }
 
 Result<ModelSpec> read_ministral(const json::Value& config) {

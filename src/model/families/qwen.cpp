@@ -28,4 +28,18 @@ Result<ModelSpec> read_qwen2(const json::Value& config) {
   return spec;
 }
 
+Result<ModelSpec> read_qwen3(const json::Value& config) {
+  BATON_TRY(ModelSpec spec, read_llama_layout(config, {.n_kv_heads = 32, .head_dim = 128, .max_position = 32768}));
+  spec.names.q_norm = "model.layers.{}.self_attn.q_norm";
+  spec.names.k_norm = "model.layers.{}.self_attn.k_norm";
+  BATON_TRY(const bool has_biases, fields::optional_flag(config, "attention_bias", false));
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.qk_norm = QkNorm::head;
+    layer.attention.qk_norm_spec = layer.norm;
+    layer.attention.has_qkv_bias = layer.attention.has_out_bias = has_biases;
+  }
+  BATON_TRY_VOID(read_qwen_windows(config, spec));
+  return spec;
+}
+
 }  // namespace baton

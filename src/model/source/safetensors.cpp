@@ -37,18 +37,23 @@ void convert(const Parallel& parallel, ConstTensorView in, TensorView out) {
   });
 }
 
+/// The name of a weight outside the layers.
+std::string weight_name(const TensorNames& names, std::string_view name) { return checkpoint_name(names, name, 0) + ".weight"; }
+
 void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, const TensorNames& names) {
   std::set<std::string_view> used;
   for (const ExpectedTensor& tensor : expected) used.insert(tensor.name);
-  const std::string lm_head = std::string(names.lm_head) + ".weight";  // also in some checkpoints with tied embeddings
+  const std::string lm_head = weight_name(names, names.lm_head);  // also in some checkpoints with tied embeddings
+  constexpr std::size_t kMaxNames = 8;
   std::size_t n_unused = 0;
-  std::string first;
+  std::string named;
   for (const std::string& name : checkpoint.names()) {
     if (used.contains(name) || name == lm_head) continue;
     if (!names.ignored_suffix.empty() && name.ends_with(names.ignored_suffix)) continue;
-    if (n_unused++ == 0) first = name;
+    if (n_unused++ < kMaxNames) named += (named.empty() ? "" : ",") + name;
   }
-  if (n_unused > 0) log::warning("event=unused_tensors count={} first={}", n_unused, first);
+  if (n_unused > 0)
+    log::warning("event=unused_tensors count={} names={}{}", n_unused, named, n_unused > kMaxNames ? ",..." : "");
 }
 
 /// Logs one line for each stored dtype whose matrices lose significand bits.
@@ -63,6 +68,27 @@ void log_conversions(std::span<const ExpectedTensor> expected, const Checkpoint&
       log::warning("event=weights_converted from={} to={} tensors={} effect=\"{} bits of each significand become 8\"",
                    to_string(stored), to_string(dtype), n_tensors, stored == DType::f16 ? 11 : 24);
   }
+}
+
+/// Whether the output layer is the embedding. If the spec says so and the checkpoint holds another output layer, it is
+/// not.
+Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  const std::string head_name = weight_name(spec.names, spec.names.lm_head);
+  const std::string embedding_name = weight_name(spec.names, spec.names.embedding);
+  if (!spec.tie_embeddings || !checkpoint.contains(head_name)) return spec.tie_embeddings;
+  const Shape shape{spec.n_vocab, spec.d_model};
+  BATON_TRY(const ConstTensorView head, checkpoint.load(head_name, shape));
+  BATON_TRY(const ConstTensorView embedding, checkpoint.load(embedding_name, shape));
+  const bool is_same = head.dtype == embedding.dtype && std::memcmp(head.data, embedding.data, head.size_bytes()) == 0;
+  if (is_same) {
+    checkpoint.drop_pages(head);
+    return true;
+  }
+  log::warning(
+      "event=output_layer_not_tied tensor={} reason=\"config.json ties it to {}, and the checkpoint holds another: both are "
+      "used, each as it is\"",
+      head_name, embedding_name);
+  return false;
 }
 
 }  // namespace
@@ -99,23 +125,17 @@ Result<void> SafetensorsSource::read(const ExpectedTensor& tensor, TensorView ou
   return {};
 }
 
-Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  const std::string head_name = std::string(spec.names.lm_head) + ".weight";
-  const std::string embedding_name = std::string(spec.names.embedding) + ".weight";
-  if (!spec.tie_embeddings || !checkpoint.contains(head_name)) return spec.tie_embeddings;
-  const Shape shape{spec.n_vocab, spec.d_model};
-  BATON_TRY(const ConstTensorView head, checkpoint.load(head_name, shape));
-  BATON_TRY(const ConstTensorView embedding, checkpoint.load(embedding_name, shape));
-  const bool is_same = head.dtype == embedding.dtype && std::memcmp(head.data, embedding.data, head.size_bytes()) == 0;
-  if (is_same) {
-    checkpoint.drop_pages(head);
-    return true;
+Result<void> fit_to_checkpoint(ModelSpec& spec, const Checkpoint& checkpoint) {
+  for (const TensorRoot& root : spec.other_roots) {
+    TensorNames names = spec.names;
+    names.root = root.model;
+    names.lm_head = root.lm_head;
+    if (!checkpoint.contains(weight_name(names, names.embedding))) continue;
+    spec.names = names;
+    break;
   }
-  log::warning(
-      "event=output_layer_not_tied tensor={} reason=\"config.json ties it to {}, and the checkpoint holds another: both are "
-      "used, each as it is\"",
-      head_name, embedding_name);
-  return false;
+  BATON_TRY(spec.tie_embeddings, ties_embeddings(spec, checkpoint));
+  return {};
 }
 
 }  // namespace baton

@@ -41,9 +41,9 @@ class SafetensorsSource final : public WeightSource {
   const Parallel& parallel_;
 };
 
-/// Whether the checkpoint's output layer is its embedding. The answer is that of `spec`, with one exception: if the
-/// spec says yes and the checkpoint holds a different output layer, that layer is used, with a warning, as in
+/// Fits `spec` to the checkpoint. Its names become those of the one of its roots that has the embedding. If the spec ties
+/// the embeddings and the checkpoint holds a different output layer, that layer is used, with a warning, as in
 /// Transformers 5. Errors: those of reading the two tensors.
-Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint);
+Result<void> fit_to_checkpoint(ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace baton

@@ -1,0 +1,125 @@
+/// config.json of a Gemma to its spec.
+#include "model/families/gemma.h"
+
+#include <cmath>
+#include <utility>
+
+#include "model/families/llama.h"
+#include "model/families/text_model.h"
+
+namespace baton {
+namespace {
+
+constexpr fields::Defaults kGemma2Defaults{.n_vocab = 256000,
+                                           .d_model = 2304,
+                                           .n_layers = 26,
+                                           .d_ff = 9216,
+                                           .n_heads = 8,
+                                           .n_kv_heads = 4,
+                                           .head_dim = 256,
+                                           .max_position = 8192,
+                                           .tie_embeddings = true};
+constexpr fields::Defaults kGemma3Defaults{.n_vocab = 262208,
+                                           .d_model = 2304,
+                                           .n_layers = 26,
+                                           .d_ff = 9216,
+                                           .n_heads = 8,
+                                           .n_kv_heads = 4,
+                                           .head_dim = 256,
+                                           .max_position = 131072,
+                                           .tie_embeddings = true};
+constexpr std::int32_t kGemmaWindow = 4096;  // if the field is absent
+
+/// The bound of a soft-cap: 0 if the field is null, `fallback` if it is absent.
+Result<float> read_softcap(const json::Value& config, std::string_view key, float fallback) {
+  const json::Value* found = json::find(config, key);
+  if (found == nullptr) return fallback;
+  if (found->is_null()) return 0.0f;
+  BATON_TRY(const double bound, fields::optional_number(config, key, 1e-6, 1e6, 1));
+  return static_cast<float>(bound);
+}
+
+/// What Gemma 2 and 3 share; without windows and rotations.
+Result<ModelSpec> read_gemma_layers(const json::Value& config, const fields::Defaults& defaults, float scores_bound,
+                                    float logits_bound) {
+  BATON_TRY_VOID(fields::expect(config, "use_bidirectional_attention", false));
+  BATON_TRY(ModelSpec spec, read_llama_layers(config, defaults));
+  spec.names.attention_post_norm = "model.layers.{}.post_attention_layernorm";
+  spec.names.feed_forward_norm = "model.layers.{}.pre_feedforward_layernorm";
+  spec.names.feed_forward_post_norm = "model.layers.{}.post_feedforward_layernorm";
+  spec.embedding_scale = std::sqrt(static_cast<float>(spec.d_model));
+  spec.rounds_embedding_scale = true;
+  BATON_TRY(spec.logits_softcap, read_softcap(config, "final_logit_softcapping", logits_bound));
+  BATON_TRY(const float softcap, read_softcap(config, "attn_logit_softcapping", scores_bound));
+  BATON_TRY(const double scalar, fields::optional_number(config, "query_pre_attn_scalar", 1e-6, 1e6, 256));
+  BATON_TRY(const bool has_biases, fields::optional_flag(config, "attention_bias", false));
+  BATON_TRY(const FeedForwardSpec::Kind gelu, fields::read_gelu(config, "hidden_activation", FeedForwardSpec::Kind::gelu_tanh));
+  spec.final_norm.weight_offset = 1;
+  for (LayerSpec& layer : spec.layers) {
+    layer.norm.weight_offset = 1;
+    layer.has_post_norms = true;
+    layer.attention.softcap = softcap;
+    layer.attention.scale = static_cast<float>(1 / std::sqrt(scalar));
+    layer.attention.has_qkv_bias = layer.attention.has_out_bias = has_biases;
+    layer.feed_forward.kind =
+        gelu == FeedForwardSpec::Kind::gelu ? FeedForwardSpec::Kind::gated_gelu : FeedForwardSpec::Kind::gated_gelu_tanh;
+  }
+  return spec;
+}
+
+/// ropes[0] for layers that see all positions, ropes[1] for those with a window. Transformers 5 has one object for each
+/// type of layer in `rope_parameters`; in 4, `rope_scaling` is of the first only.
+Result<void> read_gemma3_ropes(const json::Value& config, ModelSpec& spec) {
+  fields::RopeContext full = rope_context(kGemma3Defaults, spec);
+  fields::RopeContext sliding = full;
+  BATON_TRY(full.theta, fields::optional_number(config, "rope_theta", 1, 1e12, 1000000));
+  BATON_TRY(sliding.theta, fields::optional_number(config, "rope_local_base_freq", 1, 1e12, 10000));
+  const json::Value* parameters = json::find(config, "rope_parameters");
+  const json::Value none = json::Value::object();
+  if (parameters == nullptr || parameters->is_null()) parameters = &none;
+  if (!parameters->is_object()) return json::wrong_type("rope_parameters", "an object", *parameters);
+  for (const auto& [key, value] : parameters->items())
+    if (key != "full_attention" && key != "sliding_attention")
+      return fields::unsupported("rope_parameters", *parameters,
+                                 "an object for \"full_attention\" and for \"sliding_attention\"");
+  const json::Value* of_full = json::find(*parameters, "full_attention");
+  if (const json::Value* scaling = json::find(config, "rope_scaling"); scaling != nullptr && !scaling->is_null())
+    of_full = scaling;
+  BATON_TRY(RopeSpec first, fields::read_rope_parameters(of_full, full));
+  BATON_TRY(RopeSpec second, fields::read_rope_parameters(json::find(*parameters, "sliding_attention"), sliding));
+  spec.ropes = {std::move(first), std::move(second)};
+  for (LayerSpec& layer : spec.layers) layer.attention.rope = layer.attention.window > 0 ? 1 : 0;
+  return {};
+}
+
+}  // namespace
+
+Result<ModelSpec> read_gemma2(const json::Value& config) {
+  BATON_TRY(ModelSpec spec, read_gemma_layers(config, kGemma2Defaults, 50, 30));
+  BATON_TRY(const std::int32_t window, fields::read_window(config, kGemmaWindow));
+  BATON_TRY_VOID(fields::read_windows(
+      config, window, [](std::size_t i) { return i % 2 == 0; }, spec));
+  BATON_TRY(RopeSpec rope, fields::read_rope(config, rope_context(kGemma2Defaults, spec)));
+  spec.ropes.push_back(std::move(rope));
+  return spec;
+}
+
+Result<ModelSpec> read_gemma3(const json::Value& config) {
+  BATON_TRY(ModelSpec spec, read_gemma_layers(config, kGemma3Defaults, 0, 0));
+  BATON_TRY(const std::int32_t window, fields::read_window(config, kGemmaWindow));
+  BATON_TRY(const std::int32_t period, fields::optional_size(config, "sliding_window_pattern", fields::kMaxLayers, 6));
+  BATON_TRY_VOID(fields::read_windows(
+      config, window, [period](std::size_t i) { return (i + 1) % static_cast<std::size_t>(period) != 0; }, spec));
+  spec.names.q_norm = "model.layers.{}.self_attn.q_norm";
+  spec.names.k_norm = "model.layers.{}.self_attn.k_norm";
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.qk_norm = QkNorm::head;
+    layer.attention.qk_norm_spec = layer.norm;
+  }
+  BATON_TRY_VOID(read_gemma3_ropes(config, spec));
+  return spec;
+}
+
+Result<ModelSpec> read_gemma3_with_images(const json::Value& config) { return read_text_model(config, read_gemma3); }
+
+}  // namespace baton
