@@ -1,8 +1,8 @@
 /// Turns a plan into the buffer that a step runs from, and reports what attention reads for each sequence.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,16 +35,19 @@ struct BuiltStep {
   std::vector<Range> samples_of = {};
   /// The drafts that each sample assumes to be accepted; views into the plan.
   std::vector<std::span<const TokenId>> drafts_of_sample = {};
-  std::vector<SequenceReads> reads = {};  ///< of each sequence, in batch order
+  std::vector<SequenceReads> reads = {};  ///< of each sequence, in plan order
   std::vector<RelayNode> nodes = {};      ///< shared reads of the layer group that has the most of them
   std::int64_t kv_bytes_requested = 0;    ///< sums over reads
   std::int64_t kv_bytes_saved = 0;
+
+  /// Begins another step in the same memory.
+  void restart();
 };
 
-/// Converts a step's results to outcomes, in plan order. `find_live` returns null for a sequence that has ended; such
-/// a sequence gets no outcome.
-std::vector<StepOutcome> read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
-                                      const std::function<const Sequence*(SequenceId)>& find_live);
+/// Converts a step's results to `outcomes`, in plan order. `sequences` are those of the plan; one that is null or has
+/// ended gets no outcome.
+void read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
+                  std::span<Sequence* const> sequences, std::vector<StepOutcome>& outcomes);
 
 /// Lays out sequences depth first over the tree of their block tables and plans each layer group's attention from that
 /// order. The same plan and sequences give the same buffer: only memory is kept between steps. Thread: engine only.
@@ -57,14 +60,19 @@ class BatchBuilder {
   /// Sets whether the steps built from now on read shared nodes once for all their sequences.
   void set_relay(bool relay) { options_.relay = relay; }
 
-  /// Builds the step. `find` returns the sequence of an id in the plan, in the state that planning left it in. Updates
-  /// the sequences' token counts and counts the prompt tokens that the step scores, so it must be called once for each
-  /// plan.
-  BuiltStep build(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find);
+  /// Builds the step. `sequences` are those of the plan, in its order, in the state that planning left them in. Updates
+  /// their token counts and their number of scored prompt tokens: call it once for a plan.
+  BuiltStep build(const StepPlan& plan, std::span<Sequence* const> sequences);
+  /// Takes back a step that was committed, with its input: a later step is built in its memory. Keeps the memory of at
+  /// most kMostSpares steps, and none that is more than four times as large as the last step and 64 KB.
+  void reuse(BuiltStep ended);
 
  private:
   struct Work;
-  void lay_out(const StepPlan& plan, const std::function<Sequence&(SequenceId)>& find, BuiltStep& built);
+  static constexpr std::size_t kMostSpares = 2;
+
+  BuiltStep take_spare();
+  void lay_out(const StepPlan& plan, std::span<Sequence* const> sequences, BuiltStep& built);
   void add_group(const StepPlan& plan, int group, BuiltStep& built);
   void add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built);
 
@@ -73,6 +81,7 @@ class BatchBuilder {
   AttentionPlanOptions options_;
   AttentionPlanner planner_;
   std::unique_ptr<Work> work_;
+  std::vector<BuiltStep> spares_;
 };
 
 }  // namespace baton

@@ -123,6 +123,7 @@ std::span<const SampleResult> Executor::wait() {
   const Clock::time_point now = Clock::now();
   last_step_seconds_ = std::chrono::duration<double>(now - std::max(step.enqueued, last_end_)).count();
   last_end_ = now;
+  ended_input_ = std::move(step.input);
   in_flight_.pop_front();
   return {reinterpret_cast<const SampleResult*>(bytes.data()), bytes.size() / sizeof(SampleResult)};
 }

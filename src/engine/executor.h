@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -51,6 +52,8 @@ class Executor {
   /// Waits for the oldest step in flight. Returns its results in the order of its samples, valid until the next sample
   /// or wait.
   std::span<const SampleResult> wait();
+  /// The memory of the step of the last wait, for another step; only once for each wait.
+  StepInput take_input() { return std::move(ended_input_); }
   /// Seconds that the step of the last wait took, from its enqueue or, if later, the end of the step before it.
   double last_step_seconds() const { return last_step_seconds_; }
   std::size_t n_in_flight() const { return in_flight_.size(); }
@@ -88,6 +91,7 @@ class Executor {
   std::size_t n_enqueued_ = 0;
   std::unique_ptr<CapturedSteps> captured_steps_;  ///< null: every operation of a step is launched separately
   std::deque<InFlight> in_flight_;
+  StepInput ended_input_;
   Clock::time_point last_end_;
   double last_step_seconds_ = 0;
 };

@@ -17,12 +17,18 @@ std::int32_t sum_over(int n_groups, const OfGroup& of_group) {
   return sum;
 }
 
+std::int32_t n_entries_of(const BlockTable& table) {
+  return static_cast<std::int32_t>(
+      std::ranges::min(table.groups, {}, [](const GroupTable& group) { return group.blocks.size(); }).blocks.size());
+}
+
 }  // namespace
 
 KvCache::KvCache(const KvCacheOptions& options)
     : block_len_(options.block_len), max_rows_in_flight_(options.max_rows_in_flight), groups_(options.groups) {
   check(block_len_ > 0 && !groups_.empty(), "KvCache: no layer group, or the block length is not positive");
   for (const CacheGroup& group : groups_) pools_.emplace_back(group.n_blocks);
+  has_windows_ = std::ranges::any_of(groups_, &CacheGroup::has_window);
   if (options.enable_prefix_caching) tree_.emplace(block_len_, groups_, options.life_of_reuse);
 }
 
@@ -57,12 +63,6 @@ std::int32_t KvCache::n_lacking(const BlockTable& table, int group, std::int32_t
       0, n_lacking(group, n_entries, n_entries - of.first_block, n_positions) - static_cast<std::int32_t>(of.spare.size()));
 }
 
-bool KvCache::covers(const BlockTable& table, std::int32_t n_positions) const {
-  return std::ranges::all_of(table.groups, [&](const GroupTable& group) {
-    return static_cast<std::int32_t>(group.blocks.size()) >= n_blocks_for(n_positions);
-  });
-}
-
 PrefixKey KvCache::key_of(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const {
   check(n_tokens >= 0 && static_cast<std::size_t>(n_tokens) <= tokens.size(), "KvCache: more tokens asked for than there are");
   const auto n = static_cast<std::size_t>(n_tokens);
@@ -84,7 +84,7 @@ void KvCache::begin(BlockTable& table, std::span<const TokenId> tokens, std::int
   tree_->count_reuse(match.node);
   tree_->acquire(match.node);
   table.node = match.node;
-  table.n_cached_blocks = table.n_found_blocks = match.n_blocks;
+  table.n_entries = table.n_cached_blocks = table.n_found_blocks = match.n_blocks;
   for (int g = 0; g < n_groups(); ++g) {
     GroupTable& group = table.groups[at(g)];
     group.first_block = groups_[at(g)].first_block_seen(match.n_blocks * block_len_, block_len_);
@@ -122,8 +122,8 @@ void KvCache::give_back(int group, BlockId block, bool is_behind_window) {
     tree_->unhold(group, block, is_behind_window);
 }
 
-bool KvCache::extend(BlockTable& table, std::int32_t n_positions) {
-  check(!table.is_empty(), "KvCache: extend before begin");
+/// Makes the table cover `n_positions`, see extend.
+bool KvCache::add_blocks(BlockTable& table, std::int32_t n_positions) {
   const auto n_from_pool = [&](int g) {
     const GroupTable& group = table.groups[at(g)];
     return n_blocks_for(n_positions) - static_cast<std::int32_t>(group.blocks.size() + group.spare.size());
@@ -142,6 +142,7 @@ bool KvCache::extend(BlockTable& table, std::int32_t n_positions) {
       }
     }
   }
+  table.n_entries = n_entries_of(table);
   return true;
 }
 
@@ -161,6 +162,7 @@ bool KvCache::reserve(BlockTable& table, std::int32_t n_positions) {
     std::vector<BlockId>& to = groups_[at(g)].has_window() ? group.spare : group.blocks;
     for (std::int32_t i = 0; i < n; ++i) to.push_back(take(g));
   }
+  table.n_entries = n_entries_of(table);
   return true;
 }
 
@@ -173,9 +175,11 @@ void KvCache::shorten(BlockTable& table, std::int32_t n_positions) {
       blocks.pop_back();
     }
   }
+  table.n_entries = n_entries_of(table);
 }
 
-void KvCache::free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len) {
+/// free_behind_window, where there are windows.
+void KvCache::free_unseen(BlockTable& table, std::int32_t position, std::int32_t prompt_len) {
   // A request with the same prompt matches all but its last token, which must be computed.
   const std::int32_t n_matched = (prompt_len - 1) / block_len_ * block_len_;
   for (int g = 0; g < n_groups(); ++g) {
@@ -209,9 +213,10 @@ std::vector<BlockId> KvCache::blocks_to_publish(const BlockTable& table, std::in
   return blocks;
 }
 
-void KvCache::publish(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from) {
+/// publish, where there is a full entry that the tree may lack.
+void KvCache::publish_full(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled,
+                           std::int64_t usable_from) {
   const std::int32_t n_full = n_filled / block_len_;
-  if (!tree_ || n_full <= table.n_cached_blocks) return;
   const PrefixKey key = key_of(table, tokens, n_filled);
   const std::int32_t first = table.n_cached_blocks;
   const std::vector<BlockId> blocks = blocks_to_publish(table, first, n_full);
@@ -230,7 +235,7 @@ void KvCache::publish(BlockTable& table, std::span<const TokenId> tokens, std::i
 /// Offers the table's blocks of full entries from `first` on to the tree, which takes those that its entries lack.
 void KvCache::offer(BlockTable& table, const PrefixKey& key, std::int32_t first, std::int64_t usable_from) {
   const auto n_full = static_cast<std::int32_t>(key.hashes.size());
-  if (first >= n_full || std::ranges::none_of(groups_, &CacheGroup::has_window)) return;
+  if (first >= n_full || !has_windows_) return;
   for (const GroupBlock& taken : tree_->fill_dropped(key, first, blocks_to_publish(table, first, n_full), usable_from))
     pools_[at(taken.group)].retain(taken.block);
   table.n_offered_blocks = n_full;
@@ -262,7 +267,7 @@ void KvCache::release(BlockTable& table, std::span<const TokenId> tokens, std::i
     for (const BlockId block : group.spare) pools_[at(g)].release(block);
   }
   table.groups.clear();
-  table.n_cached_blocks = table.n_found_blocks = table.n_offered_blocks = 0;
+  table.n_entries = table.n_cached_blocks = table.n_found_blocks = table.n_offered_blocks = 0;
   table.node = nullptr;
 }
 
@@ -283,6 +288,7 @@ void KvCache::unpin(const Pin& pin) {
 /// Checks the invariants of one table.
 void KvCache::check_table(const BlockTable& table) const {
   check(table.groups.size() == groups_.size(), "KvCache: a table has another number of groups");
+  check(table.n_entries == n_entries_of(table), "KvCache: a table's entries are counted wrong");
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupTable& group = table.groups[g];
     const auto n_entries = static_cast<std::int32_t>(group.blocks.size());

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/check.h"
 #include "core/ids.h"
 #include "engine/block_hash.h"
 #include "engine/block_pool.h"
@@ -30,14 +31,15 @@ struct GroupTable {
 /// reserve), and a private entry may hold a block that the tree holds too (it replaced a dropped one). A waiting
 /// sequence has no blocks but may keep its hashes.
 struct BlockTable {
-  CacheScope scope;
   std::vector<GroupTable> groups;  ///< empty before begin and after release
+  std::int32_t n_entries = 0;      ///< of the group that has fewest
   std::int32_t n_cached_blocks = 0;
   std::int32_t n_found_blocks = 0;    ///< how many of these `begin` found
   std::int32_t n_offered_blocks = 0;  ///< entries whose blocks were offered to the tree in place of dropped ones
   bool has_reserve = false;
   PrefixTree::Node* node = nullptr;  ///< null before begin and after release
   std::vector<BlockHash> hashes;     ///< of the first full blocks of the sequence's tokens
+  CacheScope scope;
 
   bool is_empty() const { return groups.empty(); }
   std::span<const BlockId> blocks_of(int group) const {
@@ -104,7 +106,7 @@ class KvCache {
   /// most until it covers `n_positions`.
   std::int32_t n_lacking(int group, std::int32_t n_entries, std::int32_t n_held, std::int32_t n_positions) const;
   std::int32_t n_lacking(const BlockTable& table, int group, std::int32_t n_positions) const;
-  bool covers(const BlockTable& table, std::int32_t n_positions) const;
+  bool covers(const BlockTable& table, std::int32_t n_positions) const { return table.n_entries >= n_blocks_for(n_positions); }
 
   /// Looks up what `begin` would find for the first `n_match` tokens, and the blocks after it that are being computed.
   /// Stores hashes in `table` and changes nothing else.
@@ -115,7 +117,10 @@ class KvCache {
   void begin(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step);
   /// Adds private blocks until the table covers `n_positions`, and evicts cached blocks for them. Returns false, and
   /// changes nothing, if there are not enough.
-  bool extend(BlockTable& table, std::int32_t n_positions);
+  bool extend(BlockTable& table, std::int32_t n_positions) {
+    check(!table.is_empty(), "KvCache: extend before begin");
+    return covers(table, n_positions) || add_blocks(table, n_positions);
+  }
   /// Takes all blocks that a newly begun table can need at once until it covers `n_positions`, so that extend does not
   /// fail up to there. In a group with a window the table keeps them until release and publishes none of them earlier.
   /// Returns false, and changes nothing, if there are not enough.
@@ -125,11 +130,15 @@ class KvCache {
   /// Gives back the blocks that no row from `position` on sees. No enqueued step may have a row before `position`. The
   /// tree keeps longer what the row after the first `prompt_len` tokens sees, because the prompt may be asked for
   /// again.
-  void free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len);
+  void free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len) {
+    if (has_windows_) free_unseen(table, position, prompt_len);
+  }
   /// Inserts the table's private entries that `n_filled` tokens fill into the tree, for steps from `usable_from` on.
   /// Stops at an entry that the tree already has: this entry and those after it stay private until release. If the
   /// tree's entry lacks the block of a group with a window, the tree takes the table's block.
-  void publish(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
+  void publish(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from) {
+    if (tree_ && n_filled >= (table.n_cached_blocks + 1) * block_len_) publish_full(table, tokens, n_filled, usable_from);
+  }
   /// Ends the table's use of its blocks. Full entries of the first `n_filled` tokens that the tree lacks are inserted;
   /// the other blocks are freed.
   void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
@@ -150,6 +159,9 @@ class KvCache {
   static std::size_t at(int group) { return static_cast<std::size_t>(group); }
   PrefixKey key_of(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const;
   std::int32_t n_held_at_once(int group) const { return groups_[at(group)].n_held_at_once(max_rows_in_flight_, block_len_); }
+  bool add_blocks(BlockTable& table, std::int32_t n_positions);
+  void free_unseen(BlockTable& table, std::int32_t position, std::int32_t prompt_len);
+  void publish_full(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
   void make_free(int group, std::int32_t n_blocks);
   BlockId take(int group);
   void give_back(int group, BlockId block, bool is_behind_window);
@@ -160,6 +172,7 @@ class KvCache {
   std::int32_t block_len_;
   std::int32_t max_rows_in_flight_;
   std::vector<CacheGroup> groups_;
+  bool has_windows_ = false;
   std::vector<BlockPool> pools_;  ///< of each group
   std::optional<PrefixTree> tree_;
 };

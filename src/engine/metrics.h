@@ -36,12 +36,14 @@ class Histogram {
   explicit Histogram(std::vector<double> bounds) : snapshot_{std::move(bounds), {}, 0} {
     snapshot_.counts.resize(snapshot_.bounds.size() + 1);
   }
-  void observe(double value) {
+  void observe(double value) { observe(value, 1); }
+  /// Observes the same value `n` times.
+  void observe(double value, std::int64_t n) {
     const std::scoped_lock lock(mutex_);
     std::size_t bucket = 0;
     while (bucket < snapshot_.bounds.size() && value > snapshot_.bounds[bucket]) ++bucket;
-    snapshot_.counts[bucket]++;
-    snapshot_.sum += value;
+    snapshot_.counts[bucket] += n;
+    snapshot_.sum += value * static_cast<double>(n);
   }
   Snapshot snapshot() const {
     const std::scoped_lock lock(mutex_);

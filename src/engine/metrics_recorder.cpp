@@ -2,7 +2,9 @@
 #include "engine/metrics_recorder.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -13,10 +15,14 @@ double seconds_between(MetricsRecorder::Time from, MetricsRecorder::Time to) {
 
 }  // namespace
 
-EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache) {
-  EngineState state{plan.step, {}, scheduler.n_running(), scheduler.n_waiting(), cache.n_used(), cache.n_blocks()};
-  for (const PlannedSequence& planned : plan.sequences)
-    state.rows.push_back({scheduler.find(planned.id)->task->request, planned.id, planned.first_position, planned.n_rows});
+EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache, EngineState memory) {
+  memory.rows.clear();
+  EngineState state{plan.step,      std::move(memory.rows), scheduler.n_running(), scheduler.n_waiting(),
+                    cache.n_used(), cache.n_blocks()};
+  for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
+    const PlannedSequence& planned = plan.sequences[i];
+    state.rows.push_back({scheduler.members()[i]->task->request, planned.id, planned.first_position, planned.n_rows});
+  }
   return state;
 }
 
@@ -71,11 +77,23 @@ void MetricsRecorder::generated(Sequence& sequence, const StepOutcome& outcome, 
     sequence.report.write().prefill_ms = 1e3 * seconds_between(sequence.report->first_step, now);
     metrics_.time_to_first_token_seconds.observe(seconds_between(sequence.task->submitted, now));
   } else {
-    metrics_.inter_token_latency_seconds.observe(seconds_between(sequence.report->last_token, now));
+    const double gap_s = seconds_between(sequence.report->last_token, now);
+    if (gap_s != gap_s_) count_gaps();
+    gap_s_ = gap_s;
+    ++n_gaps_;
   }
   sequence.report.write().last_token = now;
   sequence.report.write().completion_tokens += n_tokens;
-  metrics_.generation_tokens.add(n_tokens);
+  n_generated_ += n_tokens;
+}
+
+void MetricsRecorder::count_gaps() {
+  if (n_gaps_ > 0) metrics_.inter_token_latency_seconds.observe(gap_s_, std::exchange(n_gaps_, 0));
+}
+
+void MetricsRecorder::count_generated() {
+  count_gaps();
+  if (n_generated_ > 0) metrics_.generation_tokens.add(std::exchange(n_generated_, 0));
 }
 
 void MetricsRecorder::finished(const Sequence& sequence, Time now) {

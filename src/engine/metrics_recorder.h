@@ -10,8 +10,8 @@
 
 namespace baton {
 
-/// The state to log if the step does not end.
-EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache);
+/// The state to log if the step does not end. `plan` is the last one of the scheduler; `memory` is used again.
+EngineState state_of(const StepPlan& plan, const Scheduler& scheduler, const KvCache& cache, EngineState memory);
 
 /// Every number is written in one place. Times are seconds in metrics and milliseconds in statistics. Prefix prefills
 /// are not requests: only their steps and bytes are counted. Thread: engine only; any thread may read `metrics()`.
@@ -35,15 +35,24 @@ class MetricsRecorder {
   /// A step was committed.
   void ran(const StepPlan& plan, const BuiltStep& built);
   void read(Sequence& sequence, const SequenceReads& reads);
-  /// A step gave a sequence tokens, or the stop token that ended it.
+  /// A step gave a sequence tokens, or the stop token that ended it. The
+  /// counters know of it after count_generated.
   void generated(Sequence& sequence, const StepOutcome& outcome, Time now);
+  /// Adds what `generated` was told since the last call to the counters: they are shared with other threads, so all
+  /// sequences of a step are added at once.
+  void count_generated();
   void finished(const Sequence& sequence, Time now);
   void update_gauges(const Scheduler& scheduler, const KvCache& cache);
 
  private:
   void verified(std::int32_t n_drafts, std::int32_t n_accepted);
 
+  void count_gaps();
+
   EngineMetrics metrics_;
+  std::int64_t n_generated_ = 0;  ///< tokens that are not counted yet
+  double gap_s_ = 0;              ///< between two tokens of a sequence; those of a step mostly are the same
+  std::int64_t n_gaps_ = 0;       ///< such gaps that are not counted yet
 };
 
 }  // namespace baton

@@ -15,7 +15,8 @@ namespace baton {
 /// its sequence.
 struct PlanSketch {
   StepPlan plan;
-  std::vector<Sequence*> members;  ///< the sequences of plan.sequences, in the same order
+  std::vector<Sequence*> members;          ///< the sequences of plan.sequences, in the same order
+  std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of those that prefill
   std::int32_t budget = 0;
   std::int32_t max_scores = 0;                ///< prompt rows that may still be scored, or drafts that may be verified
   std::int64_t max_list_entries = 0;          ///< of drafts

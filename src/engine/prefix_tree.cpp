@@ -212,6 +212,7 @@ void PrefixTree::remember(const BlockHash& hash, std::uint32_t n_reuses) {
 
 /// The reuse count of a newly computed block: one more than before if it was evicted recently, else 0.
 std::uint32_t PrefixTree::recall(const BlockHash& hash) {
+  if (evicted_.empty()) return 0;
   const auto at = evicted_.find(hash);
   if (at == evicted_.end()) return 0;
   const std::uint32_t n_reuses = at->second.n_reuses + 1;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/short_vector.h"
 #include "engine/speculation.h"
 #include "kernels/batch.h"
 
@@ -129,7 +130,7 @@ struct SequenceStats {
 struct Event {
   RequestId request;
   std::int32_t index = 0;           ///< the sequence's index in the request
-  std::vector<TokenOutput> tokens;  ///< new tokens, in order, without the stop token
+  ShortVector<TokenOutput> tokens;  ///< new tokens, in order, without the stop token
   std::optional<FinishReason> finished;
   /// The token that ended the sequence, with its log-probabilities: a sampled stop id or end-of-sequence id. It counts
   /// as generated (in completion_tokens) but is not part of the text.

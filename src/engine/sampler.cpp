@@ -32,15 +32,36 @@ Range append_bans(const std::vector<std::vector<TokenId>>& bad_words, std::span<
   return range;
 }
 
-/// The sampling metadata that all tokens of a sequence have in common.
+/// The sampling metadata of a sample, without its slot, its counts and what is banned.
 SamplingMetadata make_common_sampling(const Sequence& sequence, std::int32_t row, SamplingLists& lists) {
+  check(!sequence.is_prefill_only() && sequence.schedule->slot.is_valid(),
+        "make_sampling: the sequence generates nothing, or does not run");
+  const std::optional<ConstantSampling>& known = sequence.sampling->constant;
+  SamplingMetadata metadata = known ? known->metadata : constant_sampling(sequence).metadata;
+  metadata.row = row;
+  if (known && !known->has_lists) {
+    metadata.biases.first = static_cast<std::int32_t>(lists.biases.size());
+    metadata.allowed.first = static_cast<std::int32_t>(lists.allowed_ids.size());
+    return metadata;
+  }
+  const SamplingParams& sampling = sequence.task->sampling;
+  metadata.biases = append(lists.biases, std::span<const TokenBias>(sampling.logit_bias));
+  metadata.allowed = append(lists.allowed_ids, std::span<const TokenId>(sampling.allowed_ids));
+  return metadata;
+}
+
+std::span<const TokenId> answer_of(const Sequence& sequence) {
+  return std::span(sequence.schedule->tokens).subspan(static_cast<std::size_t>(sequence.task->prompt_len));
+}
+
+}  // namespace
+
+ConstantSampling constant_sampling(const Sequence& sequence) {
   const SamplingParams& sampling = sequence.task->sampling;
   check(sampling.seed.has_value(), "make_sampling: a sequence without a seed");
   check(sequence.task->stop_ids.size() <= kMaxStopIds, "make_sampling: too many stop ids");
-  check(!sequence.is_prefill_only() && sequence.schedule->slot.is_valid(),
-        "make_sampling: the sequence generates nothing, or does not run");
-  SamplingMetadata metadata;
-  metadata.row = row;
+  ConstantSampling constant;
+  SamplingMetadata& metadata = constant.metadata;
   metadata.temperature = sampling.temperature;
   metadata.top_k = sampling.top_k;
   metadata.top_p = sampling.top_p;
@@ -54,18 +75,13 @@ SamplingMetadata make_common_sampling(const Sequence& sequence, std::int32_t row
   metadata.repetition_penalty = sampling.repetition_penalty;
   metadata.presence_penalty = sampling.presence_penalty;
   metadata.frequency_penalty = sampling.frequency_penalty;
-  metadata.biases = append(lists.biases, std::span<const TokenBias>(sampling.logit_bias));
-  metadata.allowed = append(lists.allowed_ids, std::span<const TokenId>(sampling.allowed_ids));
-  return metadata;
+  constant.has_lists = !sampling.logit_bias.empty() || !sampling.bad_words.empty() || !sampling.allowed_ids.empty();
+  return constant;
 }
-
-std::span<const TokenId> answer_of(const Sequence& sequence) {
-  return std::span(sequence.schedule->tokens).subspan(static_cast<std::size_t>(sequence.task->prompt_len));
-}
-
-}  // namespace
 
 void count_tokens(const Sequence& sequence, TokenCounts& counts) {
+  const std::optional<ConstantSampling>& known = sequence.sampling->constant;
+  if (known && !known->metadata.has_penalties()) return;
   const SamplingParams& sampling = sequence.task->sampling;
   const bool lists_prompt = sampling.repetition_penalty != 1;
   if (!lists_prompt && sampling.presence_penalty == 0 && sampling.frequency_penalty == 0) return;
@@ -82,7 +98,10 @@ SamplingMetadata make_sampling(const Sequence& sequence, std::int32_t row, Sampl
   check(n_unknown <= 1, "make_sampling: more than one token is unknown");
   metadata.counts_last_token = n_unknown;
   metadata.counts = append(lists.counts, sequence.sampling->counts.list());
-  metadata.bans = append_bans(sequence.task->sampling.bad_words, answer_of(sequence), n_unknown > 0, lists.bans);
+  const std::optional<ConstantSampling>& known = sequence.sampling->constant;
+  metadata.bans.first = static_cast<std::int32_t>(lists.bans.size());
+  if (!known || known->has_lists)
+    metadata.bans = append_bans(sequence.task->sampling.bad_words, answer_of(sequence), n_unknown > 0, lists.bans);
   return metadata;
 }
 
@@ -112,17 +131,16 @@ SamplingMetadata make_scoring(const Sequence& sequence, std::int32_t row, std::i
   return metadata;
 }
 
-std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result) {
-  if (result.was_finished != 0) return std::nullopt;
-  StepOutcome outcome;
+bool read_result(const Sequence& sequence, const SampleResult& result, StepOutcome& outcome) {
+  if (result.was_finished != 0) return false;
   outcome.id = sequence.task->id;
   if (result.finished == FinishedBy::not_a_number) {
     outcome.finished = FinishReason::error;
-    return outcome;
+    return true;
   }
   if (result.finished == FinishedBy::nothing_allowed) {
     outcome.finished = FinishReason::stop;
-    return outcome;
+    return true;
   }
   const bool is_scored = result.rank > 0;
   TokenOutput output;
@@ -136,10 +154,19 @@ std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleRes
   if (result.finished == FinishedBy::stop_id) {
     outcome.finished = FinishReason::stop;
     outcome.stop_token = std::move(output);
-    return outcome;
+    return true;
   }
   if (result.finished == FinishedBy::length) outcome.finished = FinishReason::length;
-  (is_scored ? outcome.prompt_scores : outcome.tokens).push_back(std::move(output));
+  if (is_scored)
+    outcome.prompt_scores.push_back(std::move(output));
+  else
+    outcome.tokens.push_back(std::move(output));
+  return true;
+}
+
+std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result) {
+  std::optional<StepOutcome> outcome(std::in_place);
+  if (!read_result(sequence, result, *outcome)) outcome.reset();
   return outcome;
 }
 

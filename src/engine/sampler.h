@@ -31,6 +31,10 @@ struct SamplingLists {
 /// Brings `counts`, which the sequence's penalties need, up to date with its tokens.
 void count_tokens(const Sequence& sequence, TokenCounts& counts);
 
+/// What all samples of a sequence have in common. Aborts if the sequence's parameters were not checked
+/// (check_request).
+ConstantSampling constant_sampling(const Sequence& sequence);
+
 /// The sampling metadata for the logits of batch row `row`; appends its lists to `lists`. The host does not yet know a
 /// token that a step in flight samples: the sampler counts it on the device, and a bad word whose last token but one
 /// it may be is banned on that condition. Aborts if the sequence's parameters were not checked (check_request).
@@ -46,6 +50,8 @@ SamplingMetadata make_scoring(const Sequence& sequence, std::int32_t row, std::i
 
 /// The outcome of a sequence from its result; nothing if the sequence had ended before the step.
 std::optional<StepOutcome> read_result(const Sequence& sequence, const SampleResult& result);
+/// The same, into an empty outcome. False if the sequence had ended before the step.
+bool read_result(const Sequence& sequence, const SampleResult& result, StepOutcome& outcome);
 /// Appends the outcome of a later row of the same sequence and step. A draft's row is ignored unless all drafts up to
 /// that row were accepted. `drafts` are the sequence's drafts up to the row, none for other rows.
 void join(StepOutcome& outcome, StepOutcome next, std::span<const TokenId> drafts);

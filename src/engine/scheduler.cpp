@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +16,10 @@ namespace {
 
 /// Whether a sequence holds, from its admission on, all blocks that it can ever need.
 bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
+
+void prefetch_ahead(const std::vector<Sequence*>& sequences, std::size_t i) {
+  if (i + kPrefetchDistance < sequences.size()) sequences[i + kPrefetchDistance]->prefetch();
+}
 
 }  // namespace
 
@@ -53,7 +56,10 @@ struct Scheduler::PendingBlocks {
 };
 
 Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache)
-    : options_(options), cache_(cache), running_blocks_(options.max_num_seqs) {
+    : options_(options),
+      cache_(cache),
+      of_slot_(static_cast<std::size_t>(std::max(options.max_num_seqs, 0)), nullptr),
+      running_blocks_(options.max_num_seqs) {
   check(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0 && options.max_prefill_tokens >= 0,
         "Scheduler: the limits must be positive");
   for (std::int32_t slot = options.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
@@ -86,8 +92,23 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   sequences_.emplace(id, std::move(sequence));
 }
 
+const Sequence* Scheduler::find(const PlannedSequence& planned) const {
+  const Sequence* sequence = holder_of(planned.slot);
+  return sequence != nullptr && sequence->task->id == planned.id ? sequence : find(planned.id);
+}
+
+void Scheduler::reuse(StepPlan plan) {
+  plan.sequences.clear();
+  plan.reset_slots.clear();
+  plan.admitted.clear();
+  spare_sequences_ = std::move(plan.sequences);
+}
+
 StepPlan Scheduler::plan() {
   PlanSketch sketch;
+  sketch.plan.sequences = std::move(spare_sequences_);
+  sketch.members = std::move(members_);
+  sketch.members.clear();
   sketch.plan.step = next_step_++;
   sketch.budget = options_.max_num_batched_tokens;
   sketch.max_scores = options_.max_scores;
@@ -96,12 +117,13 @@ StepPlan Scheduler::plan() {
     for (const auto& [rank, sequence] : running_) running_order_.push_back(sequence);
   }
   sketch.reserve(running_order_.size());
-  plan_running(sketch, running_order_, /*decodes=*/true);
+  plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;
   if (sketch.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
     sketch.budget = std::min(sketch.budget, options_.max_prefill_tokens);
-  plan_running(sketch, running_order_, /*decodes=*/false);
+  plan_prefills(sketch);
   for (std::size_t i = 0; i < sketch.members.size(); ++i) {
+    prefetch_ahead(sketch.members, i);
     apply(*sketch.members[i], sketch.plan.sequences[i]);
     begin_slot_anew(*sketch.members[i], sketch.plan);
   }
@@ -112,25 +134,46 @@ StepPlan Scheduler::plan() {
     top_up(sketch);
     plan_drafts(sketch);
   }
+  members_ = std::move(sketch.members);
   return std::move(sketch.plan);
 }
 
-/// Plans rows of the running sequences: decodes (one row left) or prefill (several). `running` is their order before
-/// the plan; some of them may have been preempted since.
-void Scheduler::plan_running(PlanSketch& sketch, std::span<Sequence* const> running, bool decodes) {
-  for (Sequence* const& entry : running) {
-    Sequence& sequence = *entry;
+/// Plans the rows of running sequences that decode (one row left), and lists those that prefill (several rows left).
+/// The order of the running sequences is that before the plan; some of them may be preempted meanwhile.
+void Scheduler::plan_decodes(PlanSketch& sketch) {
+  for (std::size_t i = 0; i < running_order_.size(); ++i) {
+    prefetch_ahead(running_order_, i);
+    Sequence& sequence = *running_order_[i];
     const std::int32_t n_left = sequence.n_rows_left();
-    if (sequence.schedule->state != SequenceState::running || n_left == 0 || (n_left == 1) != decodes) continue;
+    if (sequence.schedule->state != SequenceState::running || n_left == 0) continue;
+    if (n_left > 1) {
+      sketch.prefills.push_back(i);
+      continue;
+    }
     if (sketch.budget == 0) return;
-    if (decodes && sits_out(sequence)) continue;
-    const bool has_others = !waiting_.empty() || &entry != &running.back();
+    if (!sits_out(sequence)) add_rows(sketch, sequence, n_left);
+  }
+}
+
+/// Plans the rows of the listed sequences that prefill.
+void Scheduler::plan_prefills(PlanSketch& sketch) {
+  for (const std::size_t i : sketch.prefills) {
+    Sequence& sequence = *running_order_[i];
+    if (sequence.schedule->state != SequenceState::running) continue;
+    if (sketch.budget == 0) return;
+    const std::int32_t n_left = sequence.n_rows_left();
+    const bool has_others = !waiting_.empty() || i + 1 != running_order_.size();
     const std::int32_t n_kept = has_others ? sketch.n_kept_behind(n_left) : 0;
     sketch.budget -= n_kept;
-    const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.schedule->n_planned, n_left);
-    if (n_rows > 0 && make_room(sketch, sequence, sequence.schedule->n_planned + n_rows)) sketch.add(sequence, n_rows);
+    add_rows(sketch, sequence, n_left);
     sketch.budget += n_kept;
   }
+}
+
+/// Plans as many of the sequence's `n_left` rows as the step has room for.
+void Scheduler::add_rows(PlanSketch& sketch, Sequence& sequence, std::int32_t n_left) {
+  const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.schedule->n_planned, n_left);
+  if (n_rows > 0 && make_room(sketch, sequence, sequence.schedule->n_planned + n_rows)) sketch.add(sequence, n_rows);
 }
 
 /// Gives rows that were kept for others and not used to the prompts in the step, as far as there are blocks.
@@ -188,6 +231,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   running_blocks_.remove(schedule.slot, schedule.table.hashes);
   cache_.release(schedule.table, schedule.tokens, sequence.n_filled(), next_step_);
   free_slots_.push_back(schedule.slot);
+  of_slot_[static_cast<std::size_t>(schedule.slot.value)] = nullptr;
   schedule.slot = SlotId{};
   schedule.is_slot_behind = false;
   running_.erase(rank_of(sequence));
@@ -214,6 +258,7 @@ void Scheduler::publish(Sequence& sequence) {
 
 /// Admits waiting sequences in order, as far as row budget, slots and blocks allow.
 void Scheduler::plan_waiting(PlanSketch& sketch) {
+  if (waiting_.empty()) return;
   PendingBlocks pending{cache_.block_len(), {}, {}};
   for (const Sequence* sequence : sketch.members) pending.add(*sequence);
   for (auto head = waiting_.cbegin(); head != waiting_.cend();) {
@@ -327,6 +372,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
 
   schedule.slot = free_slots_.back();
   free_slots_.pop_back();
+  of_slot_[static_cast<std::size_t>(schedule.slot.value)] = &sequence;
   waiting_.erase(rank_of(sequence));
   running_.emplace(rank_of(sequence), &sequence);
   is_order_stale_ = true;
@@ -359,7 +405,10 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
   for (const StepOutcome& outcome : outcomes) {
     planned = std::ranges::find(planned, plan.sequences.end(), outcome.id, &PlannedSequence::id);
     check(planned != plan.sequences.end(), "Scheduler: a result of a sequence that is not in the step, or not in its order");
-    Sequence* sequence = find(outcome.id);
+    const auto next = static_cast<std::size_t>(planned - plan.sequences.begin()) + kPrefetchDistance;
+    if (next < plan.sequences.size())
+      if (const Sequence* coming = holder_of(plan.sequences[next].slot)) coming->prefetch_next_token();
+    Sequence* sequence = find(*planned);
     if (sequence == nullptr || sequence->schedule->state == SequenceState::finished) continue;
     SequenceSchedule& schedule = sequence->schedule.write();
     const auto n_drafts = static_cast<std::int32_t>(planned->drafts.size());
@@ -367,7 +416,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
         n_drafts > 0 ? n_drafts - outcome.n_accepted : planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());
     for (const TokenOutput& token : outcome.tokens) schedule.tokens.push_back(token.token);
     schedule.n_samples_in_flight -= planned->max_tokens;
-    schedule.stop_token = outcome.stop_token;
+    if (outcome.stop_token) schedule.stop_token = outcome.stop_token;
     if (n_drafts > 0) take_drafts(*sequence, n_drafts, outcome);
     check(n_missing >= 0 && sequence->n_tokens() <= sequence->task->max_len && schedule.n_samples_in_flight >= 0,
           "Scheduler: more tokens than were planned");
@@ -425,49 +474,6 @@ std::vector<SequenceId> Scheduler::unfinished() const {
   }
   std::ranges::sort(ids);
   return ids;
-}
-
-void Scheduler::check_invariants() const {
-  std::vector<const BlockTable*> tables;
-  std::int32_t n_speculating = 0;
-  std::int64_t n_list_entries = 0;
-  std::int64_t n_block_entries = 0;
-  std::set<SlotId> slots(free_slots_.begin(), free_slots_.end());
-  check(slots.size() == free_slots_.size(), "Scheduler: a slot is free twice");
-  for (const auto& [id, sequence] : sequences_) {
-    const SequenceSchedule& schedule = *sequence->schedule;
-    check(running_.contains(rank_of(*sequence)) == (schedule.state == SequenceState::running) &&
-              waiting_.contains(rank_of(*sequence)) == (schedule.state == SequenceState::waiting),
-          "Scheduler: a sequence stands in another list than its state says");
-    check(schedule.n_preemptions <= kMaxPreemptions && schedule.n_overtaken <= kMaxOvertaken,
-          "Scheduler: a sequence was preempted or overtaken too often");
-    check(sequence->n_tokens() >= sequence->task->prompt_len && sequence->n_tokens_bound() <= sequence->task->max_len,
-          "Scheduler: a sequence is too long");
-    if (schedule.state != SequenceState::running) {
-      check(schedule.table.is_empty() && schedule.table.node == nullptr && !schedule.slot.is_valid(),
-            "Scheduler: a sequence that does not run holds a slot or blocks");
-      continue;
-    }
-    check(slots.insert(schedule.slot).second, "Scheduler: a slot is held twice, or held and free");
-    check(schedule.n_committed <= schedule.n_planned && schedule.n_planned <= sequence->max_positions(),
-          "Scheduler: a sequence's positions are out of order");
-    check(cache_.covers(schedule.table, schedule.n_planned), "Scheduler: a block table does not cover what is planned");
-    check(running_blocks_.n_counted(schedule.slot) == schedule.table.hashes.size(),
-          "Scheduler: a running sequence is counted for other blocks than it has");
-    tables.push_back(&schedule.table);
-    n_speculating += schedule.speculation ? 1 : 0;
-    n_list_entries += sequence->n_list_entries();
-    n_block_entries += cache_.n_blocks_for(sequence->max_positions());
-  }
-  check(n_speculating == n_speculating_, "Scheduler: the running sequences that may draft are counted wrong");
-  check(n_list_entries == n_list_entries_ && n_block_entries == n_block_entries_ &&
-            n_list_entries <= options_.max_list_entries && n_block_entries <= options_.max_block_entries,
-        "Scheduler: the running sequences need more of a step than it holds, or are counted wrong");
-  check(static_cast<std::int32_t>(slots.size()) == options_.max_num_seqs, "Scheduler: a slot is lost");
-  check(is_order_stale_ || std::ranges::equal(running_, running_order_, {}, [](const auto& entry) { return entry.second; }),
-        "Scheduler: the order of the running sequences is stale");
-  check(!running_.empty() || running_blocks_.is_empty(), "Scheduler: blocks of sequences that do not run are counted");
-  cache_.check_invariants(tables);
 }
 
 }  // namespace baton

@@ -71,7 +71,7 @@ struct StepPlan {
 /// The result of a step for one of its sequences: up to max_tokens tokens, or its end.
 struct StepOutcome {
   SequenceId id;
-  std::vector<TokenOutput> tokens;  ///< without the stop token
+  ShortVector<TokenOutput> tokens;  ///< without the stop token
   std::optional<FinishReason> finished;
   std::optional<TokenOutput> stop_token;        ///< see Event::stop_token
   std::vector<TokenOutput> prompt_scores = {};  ///< of the prompt's next tokens
@@ -80,6 +80,9 @@ struct StepOutcome {
 };
 
 struct PlanSketch;
+
+/// Loops over the sequences of a step prefetch the one that comes so many later.
+inline constexpr std::int32_t kPrefetchDistance = 6;
 
 /// Continuous batching with a token budget and chunked prefill. It guarantees:
 ///
@@ -124,6 +127,8 @@ class Scheduler {
   /// Whether the steps in flight should be committed before the next plan, because drafts need the tokens they sample.
   bool awaits_commit();
   StepPlan plan();
+  /// Takes back a plan that was committed: the next one is made in its memory (at most max_num_seqs entries).
+  void reuse(StepPlan plan);
   /// Applies the results of `plan`. Outcomes are in the order of plan.sequences, at most one for each; outcomes of
   /// sequences that have ended or are unknown are skipped. A sequence that got fewer tokens than its plan's max_tokens
   /// is shortened by the difference, and by its rejected drafts; no later step of it may have been planned in that
@@ -137,6 +142,13 @@ class Scheduler {
   /// Returns null for an unknown id. A finished sequence is known until take_finished.
   Sequence* find(SequenceId id);
   const Sequence* find(SequenceId id) const;
+  /// The same, faster while the sequence has the slot of the plan.
+  Sequence* find(const PlannedSequence& planned) {
+    return const_cast<Sequence*>(static_cast<const Scheduler*>(this)->find(planned));
+  }
+  const Sequence* find(const PlannedSequence& planned) const;
+  /// The sequences of the last plan, in its order. Valid until one of them is taken by take_finished.
+  std::span<Sequence* const> members() const { return members_; }
   std::vector<std::unique_ptr<Sequence>> take_finished();
 
   std::int32_t n_running() const { return static_cast<std::int32_t>(running_.size()); }
@@ -161,7 +173,13 @@ class Scheduler {
   struct PendingBlocks;
   static Rank rank_of(const Sequence& sequence) { return {sequence.task->priority, sequence.task->id}; }
 
-  void plan_running(PlanSketch& sketch, std::span<Sequence* const> running, bool decodes);
+  const Sequence* holder_of(SlotId slot) const {
+    const auto at = static_cast<std::size_t>(slot.value);
+    return at < of_slot_.size() ? of_slot_[at] : nullptr;
+  }
+  void plan_decodes(PlanSketch& sketch);
+  void plan_prefills(PlanSketch& sketch);
+  void add_rows(PlanSketch& sketch, Sequence& sequence, std::int32_t n_left);
   void plan_waiting(PlanSketch& sketch);
   void top_up(PlanSketch& sketch);
   void plan_drafts(PlanSketch& sketch);
@@ -194,6 +212,9 @@ class Scheduler {
   Queue running_;
   std::vector<Sequence*> running_order_;  ///< the sequences of running_ in order; out of date if is_order_stale_
   bool is_order_stale_ = false;
+  std::vector<Sequence*> of_slot_;  ///< the running sequence of each slot; null: it is free
+  std::vector<Sequence*> members_;  ///< of the last plan
+  std::vector<PlannedSequence> spare_sequences_;
   RunningBlocks running_blocks_;
   Queue waiting_;
   std::vector<SequenceId> finished_;

@@ -46,6 +46,7 @@ bool Scheduler::awaits_commit() {
 
 /// Whether a decoding sequence has no row in the step being planned, so that it can draft in the next one.
 bool Scheduler::sits_out(Sequence& sequence) {
+  if (n_speculating_ == 0) return false;
   SequenceSchedule& schedule = sequence.schedule.write();
   if (!options_.drafters_wait_alone || schedule.n_samples_in_flight == 0 || !schedule.speculation ||
       !schedule.speculation->is_active(sequence.n_tokens_bound()))
@@ -56,7 +57,7 @@ bool Scheduler::sits_out(Sequence& sequence) {
 
 /// Gives the remaining rows of the step to drafts, an equal share to each sequence that may draft.
 void Scheduler::plan_drafts(PlanSketch& sketch) {
-  if (options_.max_drafts == 0 || sketch.budget == 0 || sketch.max_scores == 0) return;
+  if (n_speculating_ == 0 || options_.max_drafts == 0 || sketch.budget == 0 || sketch.max_scores == 0) return;
   sketch.max_list_entries = options_.max_list_entries - n_list_entries_;
   std::vector<std::size_t> able;
   for (std::size_t i = 0; i < static_cast<std::size_t>(sketch.plan.n_decodes); ++i)

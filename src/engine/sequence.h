@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "engine/request.h"
 #include "engine/speculation.h"
 #include "engine/token_counts.h"
+#include "kernels/batch.h"
 
 namespace baton {
 
@@ -33,31 +35,35 @@ inline std::int32_t max_list_entries(const SamplingParams& sampling, std::int32_
 
 /// What a sequence was asked to do. It does not change after construction.
 struct SequenceTask {
-  SequenceId id;                  ///< ascending in the order of arrival
-  RequestId request;              ///< -1: none, the sequence computes a registered prefix
-  std::int32_t index = 0;         ///< which of the request's sequences
-  SamplingParams sampling;        ///< with its own seed
-  std::vector<TokenId> stop_ids;  ///< all ids that end it: the model's (unless ignored) and the request's
-  std::int32_t prompt_len = 0;
-  std::int32_t max_len = 0;                         ///< most tokens it may have; prompt_len if it generates nothing
-  std::int32_t priority = 0;                        ///< lower is earlier
+  SamplingParams sampling;                          ///< with its own seed
+  std::vector<TokenId> stop_ids;                    ///< all ids that end it: the model's (unless ignored) and the request's
   CacheScope scope;                                 ///< decides which blocks it may share
   std::optional<SpeculationOptions> speculation;    ///< absent: it does not draft
   std::chrono::steady_clock::time_point submitted;  ///< the request's arrival
   std::optional<std::chrono::steady_clock::time_point> deadline;  ///< it then ends with the tokens it has
+  // Every step reads these of every running sequence. They stand beside what it reads of SequenceSchedule.
+  SequenceId id;           ///< ascending in the order of arrival
+  RequestId request;       ///< -1: none, the sequence computes a registered prefix
+  std::int32_t index = 0;  ///< which of the request's sequences
+  std::int32_t prompt_len = 0;
+  std::int32_t max_len = 0;   ///< most tokens it may have; prompt_len if it generates nothing
+  std::int32_t priority = 0;  ///< lower is earlier
 };
 
-/// The state of a sequence: its tokens, its progress through steps, its blocks, its end.
+/// The state of a sequence: its tokens, its progress through steps, its blocks, its end. The fields that every step
+/// reads come first.
 struct SequenceSchedule {
   SequenceState state = SequenceState::waiting;
   SlotId slot;                           ///< while running
-  std::vector<TokenId> tokens;           ///< the prompt and the committed tokens, without the stop token
   std::int32_t n_planned = 0;            ///< positions whose keys all enqueued steps will have stored (upper bound)
   std::int32_t n_committed = 0;          ///< positions whose keys are stored as of the last commit
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
   std::int32_t n_drafts_in_flight = 0;   ///< drafts among these; while there are any, no other step has rows of it
   std::int32_t n_before_slot = 0;        ///< tokens generated before its slot was reset (preemption, accepted draft)
   bool is_slot_behind = false;           ///< its slot lacks accepted drafts: it is reset with the next row
+  std::vector<TokenId> tokens;           ///< the prompt and the committed tokens, without the stop token
+  BlockTable table;
+  std::optional<FinishReason> finished;
   std::int32_t n_admissions = 0;
   std::int32_t n_preemptions = 0;
   std::int32_t n_lost = 0;                 ///< positions that were stored when it was preempted
@@ -66,15 +72,21 @@ struct SequenceSchedule {
   std::int32_t n_drafts = 0;               ///< verified drafts
   std::int32_t n_accepted = 0;             ///< accepted drafts
   std::optional<Speculation> speculation;  ///< absent: it does not draft
-  BlockTable table;
-  std::optional<FinishReason> finished;
-  std::optional<TokenOutput> stop_token;  ///< the token that ended it, see Event::stop_token
+  std::optional<TokenOutput> stop_token;   ///< the token that ended it, see Event::stop_token
+};
+
+/// What all samples of a sequence have in common.
+struct ConstantSampling {
+  SamplingMetadata metadata;  ///< without row, slot, counts and ranges of lists
+  bool has_lists = false;     ///< it has biases, bad words or allowed ids
 };
 
 /// What the samples of a sequence need in addition to its tokens.
 struct SequenceSampling {
-  TokenCounts counts;         ///< the token counts for its penalties, see count_tokens
   std::int32_t n_scored = 0;  ///< positions whose next token of the prompt is scored once every enqueued step has run
+  /// What all its samples have in common (constant_sampling); absent before its first sample.
+  std::optional<ConstantSampling> constant;
+  TokenCounts counts;  ///< the token counts for its penalties, see count_tokens
 };
 
 /// Measurements of a sequence. SequenceStats explains the fields that both have.
@@ -122,8 +134,22 @@ class Sequence {
 
   WrittenBy<SequenceTask, void> task;  ///< set by the constructor and constant afterwards
   WrittenBy<SequenceSchedule, Scheduler> schedule;
-  WrittenBy<SequenceSampling, BatchBuilder> sampling;
   WrittenBy<SequenceReport, MetricsRecorder> report;
+  WrittenBy<SequenceSampling, BatchBuilder> sampling;
+
+  // Loops over thousands of sequences call these a few sequences ahead: little of a sequence is in the processor's
+  // caches then. They change nothing.
+  /// What the scheduler reads of it in every step.
+  void prefetch() const { prefetch_lines(&task->id, 256); }
+  /// What a step's events tell of it; its table, and where its next token goes. The scheduler's part must be there.
+  void prefetch_report() const {
+    prefetch_lines(&schedule->n_cached, 64);
+    prefetch_lines(&*report, sizeof(SequenceReport));
+  }
+  void prefetch_table() const { __builtin_prefetch(schedule->table.groups.data()); }
+  void prefetch_next_token() const { __builtin_prefetch(schedule->tokens.data() + schedule->tokens.size()); }
+  /// What a sample of it is made of.
+  void prefetch_sampling() const { prefetch_lines(&*sampling, sizeof(SequenceSampling)); }
 
   /// Whether it generates nothing: it computes a registered prefix, or scores its prompt.
   bool is_prefill_only() const { return task->max_len == task->prompt_len; }
@@ -131,11 +157,11 @@ class Sequence {
   bool is_prefix_prefill() const { return is_prefill_only() && !task->request.is_valid(); }
   /// Whether the logits of the row at `position` score the prompt's next token, which no enqueued step does.
   bool scores_row(std::int32_t position) const {
-    return task->sampling.n_prompt_logprobs >= 0 && position >= sampling->n_scored && position + 1 < task->prompt_len;
+    return position + 1 < task->prompt_len && task->sampling.n_prompt_logprobs >= 0 && position >= sampling->n_scored;
   }
   /// Number of the `n_rows` rows from `first` on whose logits score a token.
   std::int32_t n_scores(std::int32_t first, std::int32_t n_rows) const {
-    if (task->sampling.n_prompt_logprobs < 0) return 0;
+    if (first + 1 >= task->prompt_len || task->sampling.n_prompt_logprobs < 0) return 0;
     return std::max(0, std::min(first + n_rows, task->prompt_len - 1) - std::max(first, sampling->n_scored));
   }
   /// Number of leading tokens whose blocks may come from the cache. The last token must be computed for its logits,
@@ -176,6 +202,10 @@ class Sequence {
   std::int32_t max_positions() const { return is_prefill_only() ? task->prompt_len : task->max_len - 1; }
 
  private:
+  static void prefetch_lines(const void* first, std::size_t n_bytes) {
+    constexpr std::size_t kLine = 64;
+    for (std::size_t at = 0; at < n_bytes; at += kLine) __builtin_prefetch(static_cast<const std::byte*>(first) + at);
+  }
   static SequenceSchedule waiting(const SequenceTask& task, std::vector<TokenId> prompt) {
     SequenceSchedule schedule;
     schedule.tokens = std::move(prompt);

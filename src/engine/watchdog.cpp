@@ -73,9 +73,11 @@ void Watchdog::record(StepRecord::What what, std::int64_t step) {
   records_.push_back({what, step, Clock::now()});
 }
 
-void Watchdog::planned(EngineState state) {
+EngineState Watchdog::planned(EngineState state) {
   const std::scoped_lock lock(mutex_);
-  previous_ = std::exchange(state_, std::move(state));
+  std::swap(state_, state);
+  std::swap(previous_, state);
+  return state;
 }
 
 bool Watchdog::is_stuck() const {

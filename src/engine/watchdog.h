@@ -56,7 +56,8 @@ class Watchdog {
   void begin_step();
   void end_step();
   void record(StepRecord::What what, std::int64_t step);
-  void planned(EngineState state);
+  /// Takes the state of a new plan. Returns that of two plans before, whose memory may serve again.
+  EngineState planned(EngineState state);
 
   bool is_stuck() const;
   /// The last few dozen records, oldest first.

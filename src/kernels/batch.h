@@ -325,6 +325,15 @@ class StepInput {
   }
 
   /// Reserves memory for a step of `size_bytes`, so that appending does not move it.
+  /// Begins another step, of as many layer groups, in the same memory.
+  void restart() {
+    const auto n_groups = header_.n_groups;
+    header_ = {};
+    header_.n_groups = n_groups;
+    groups_.assign(static_cast<std::size_t>(n_groups), {});
+    bytes_.resize(sizeof(StepHeader) + groups_.size() * sizeof(LayerGroupHeader));
+  }
+  std::size_t capacity_bytes() const { return bytes_.capacity(); }
   void reserve(std::size_t size_bytes) { bytes_.reserve(size_bytes); }
 
   StepHeader& header() { return header_; }

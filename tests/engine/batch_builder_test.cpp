@@ -43,9 +43,12 @@ struct Batch {
     plan.sequences.push_back({id, schedule.slot, kv_len - n_rows, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
   }
-  BuiltStep build(BatchBuilder builder) {
-    return builder.build(plan, [this](SequenceId id) -> Sequence& { return sequences.at(id); });
+  std::vector<Sequence*> in_plan_order() {
+    std::vector<Sequence*> listed;
+    for (const PlannedSequence& planned : plan.sequences) listed.push_back(&sequences.at(planned.id));
+    return listed;
   }
+  BuiltStep build(BatchBuilder builder) { return builder.build(plan, in_plan_order()); }
 };
 
 LayerGroup group_of(std::int32_t n_layers, std::int32_t window = 0) {
@@ -103,9 +106,10 @@ TEST(BatchBuilder, reads_results_in_the_order_of_the_plan) {
   const BuiltStep built = batch.build(BatchBuilder({group_of(1)}, {}));
   std::vector<SampleResult> results(3);
   for (std::size_t i = 0; i < 3; ++i) results[i].token = static_cast<TokenId>(100 + i);
-  const auto outcomes = read_results(batch.plan, built, results, [&](SequenceId id) -> const Sequence* {
-    return id == SequenceId{3} ? nullptr : &batch.sequences.at(id);  // the third has ended
-  });
+  std::vector<Sequence*> sequences = batch.in_plan_order();
+  sequences[3] = nullptr;  // the last one has ended
+  std::vector<StepOutcome> outcomes(7);
+  read_results(batch.plan, built, results, sequences, outcomes);
   ASSERT_EQ(outcomes.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(outcomes[i].id, batch.plan.sequences[i].id);
   EXPECT_EQ(outcomes[0].tokens.at(0).token, 102) << "the blocks of the others have smaller numbers";
@@ -195,10 +199,46 @@ TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
       rows.push_back({planned.slot, batch.sequences.at(reads.id).schedule->table.blocks_of(0),
                       planned.first_position + planned.n_rows, planned.n_rows});
     }
-    const AttentionPlan plan = plan_attention(rows, group.shape, options);
+    std::vector<SequenceRows> ordered;
+    for (const std::int32_t index : depth_first_order(rows)) ordered.push_back(rows[static_cast<std::size_t>(index)]);
+    const AttentionPlan plan = plan_attention(ordered, group.shape, options);
     EXPECT_EQ(built.kv_bytes_requested, 3 * plan.stats.kv_bytes_requested);
     EXPECT_EQ(built.kv_bytes_requested + built.kv_bytes_saved, 3 * plan.stats.kv_bytes_plain);
   }
+}
+
+TEST(BatchBuilder, builds_the_same_step_in_the_memory_of_another) {
+  BatchBuilder reusing({group_of(2), group_of(1, 100)}, {});
+  for (const std::int32_t n : {1, 40, 3, 40, 200, 7}) {
+    Batch batch;
+    for (std::int32_t i = 0; i < n; ++i) batch.add(joined(numbers(0, 64), {100 + i}), 64 * kBlockLen + 1 + i % 9, 1, i % 2);
+    const BuiltStep fresh = batch.build(BatchBuilder({group_of(2), group_of(1, 100)}, {}));
+    for (int again = 0; again < 2; ++again) {
+      BuiltStep built = reusing.build(batch.plan, batch.in_plan_order());
+      EXPECT_TRUE(std::ranges::equal(built.input.bytes(), fresh.input.bytes()));
+      EXPECT_EQ(built.kv_bytes_requested, fresh.kv_bytes_requested);
+      EXPECT_EQ(built.kv_bytes_saved, fresh.kv_bytes_saved);
+      EXPECT_EQ(built.nodes.size(), fresh.nodes.size());
+      EXPECT_EQ(built.reads.size(), fresh.reads.size());
+      EXPECT_EQ(built.drafts_of_sample.size(), fresh.drafts_of_sample.size());
+      reusing.reuse(std::move(built));
+    }
+  }
+}
+
+TEST(BatchBuilder, drops_memory_that_small_steps_do_not_need) {
+  BatchBuilder builder({group_of(1)}, {});
+  const auto capacity_after = [&](std::int32_t n) {
+    Batch batch;
+    for (std::int32_t i = 0; i < n; ++i) batch.add(numbers(64 * i, 64), 64 * kBlockLen, 1);
+    BuiltStep built = builder.build(batch.plan, batch.in_plan_order());
+    const std::size_t capacity = built.input.capacity_bytes();
+    builder.reuse(std::move(built));
+    return capacity;
+  };
+  EXPECT_GT(capacity_after(2000), 400u << 10);
+  capacity_after(1);  // in the large step's memory, which goes with it
+  EXPECT_LE(capacity_after(1), 64u << 10);
 }
 
 TEST(BatchBuilderDeathTest, aborts_on_a_row_whose_token_nobody_samples) {

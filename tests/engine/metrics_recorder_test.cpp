@@ -57,6 +57,8 @@ TEST(MetricsRecorder, times_the_first_token_from_submission_and_the_others_from_
   accounts.generated(sequence, token, start + milliseconds(13));
   accounts.generated(sequence, StepOutcome{SequenceId{0}, {}, FinishReason::stop, TokenOutput{2, {}, {}}},
                      start + milliseconds(15));
+  EXPECT_EQ(accounts.metrics().generation_tokens.value(), 0) << "all sequences of a step are counted at once";
+  accounts.count_generated();
   EXPECT_DOUBLE_EQ(sequence.stats().prefill_ms, 5);
   EXPECT_EQ(sequence.stats().completion_tokens, 3) << "the stop token was generated too";
   EXPECT_EQ(accounts.metrics().generation_tokens.value(), 3);
@@ -95,6 +97,7 @@ TEST(MetricsRecorder, parts_a_request_into_queue_prefill_and_decode) {
   accounts.generated(sequence, token, start + milliseconds(300));
   accounts.generated(sequence, token, start + milliseconds(350));
   accounts.generated(sequence, token, start + milliseconds(400));
+  accounts.count_generated();
   SequenceEditor::schedule(sequence).finished = FinishReason::deadline;
   accounts.finished(sequence, start + milliseconds(500));
   const EngineMetrics& metrics = accounts.metrics();

@@ -1,0 +1,122 @@
+/// The engine's queues, its steps in flight and its threads: what engine.cpp and engine_step.cpp implement.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "engine/engine.h"
+#include "engine/engine_parts.h"
+#include "engine/event_queue.h"
+#include "engine/executor.h"
+#include "engine/in_flight.h"
+#include "engine/inbox.h"
+#include "engine/kv_cache.h"
+#include "engine/metrics_recorder.h"
+#include "engine/prefix_service.h"
+#include "engine/request_check.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/watchdog.h"
+
+namespace baton {
+
+class Engine::Impl {
+ public:
+  Impl(const EngineOptions& options, EngineParts parts);
+
+  // Any thread.
+  Result<RequestId> submit(Request request);
+  void post(FinishCommand command);
+  Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
+  Result<void> remove_prefix(const std::string& name);
+  std::vector<PrefixInfo> prefixes() const;
+  void begin_drain();
+  bool is_draining() const;
+  bool is_idle() const;
+  const Watchdog& watchdog() const { return watchdog_; }
+  const EngineInfo& info() const { return info_; }
+  const EngineMetrics& metrics() const { return metrics_recorder_.metrics(); }
+  EventQueue& events() { return events_; }
+
+  // The owner's thread.
+  void start();
+  void stop();
+  bool step();
+  void set_relay(bool relay) { builder_.set_relay(relay); }
+  void check_invariants() const;
+  const KvCache& cache() const { return cache_; }
+
+ private:
+  void run();
+  bool drain();
+  void take(const SubmitCommand& command);
+  void take(const FinishCommand& command);
+  void take(PrefixPrefill& prefill);
+  SequenceId add(std::unique_ptr<Sequence> sequence);
+  bool plan_next();
+  void commit_oldest();
+  void tell_of(const BuiltStep& built);
+  void emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {});
+  void retire();
+  void publish();
+  void end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin);
+  void expire();
+  void end(SequenceId id, FinishReason reason);
+  void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
+  RequestLimits limits() const {
+    return {info_.max_model_len, n_vocab_, eos_token_ids_, options_.speculation, bounds_.max_list_entries};
+  }
+
+  const EngineOptions options_;
+  const EngineInfo info_;
+  const std::vector<TokenId> eos_token_ids_;
+  const std::int32_t n_vocab_;
+  const StepBounds bounds_;
+
+  // Engine thread only.
+  KvCache cache_;
+  Scheduler scheduler_;
+  BatchBuilder builder_;
+  std::unique_ptr<Executor> executor_;
+  MetricsRecorder metrics_recorder_;
+  std::deque<StepInFlight> in_flight_;
+  std::map<RequestId, LiveRequest> requests_;
+  std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
+  SequenceId next_sequence_{0};
+  // Collected during a step and published at its end.
+  std::vector<Event> news_;
+  // Of the step being committed; their memory is kept.
+  std::vector<Sequence*> committing_;  ///< in plan order; null: it is gone
+  std::vector<StepOutcome> outcomes_;
+  EngineState state_;            ///< memory for the next plan's
+  std::int64_t n_retired_ = 0;   ///< sequences that ended
+  std::int64_t n_unqueued_ = 0;  ///< requests that no longer wait in the queue
+
+  mutable std::mutex mutex_;
+  std::condition_variable inbox_filled_;
+  // Guarded by mutex_.
+  Inbox inbox_;
+  std::int64_t next_request_ = 0;
+  std::int64_t n_queued_requests_ = 0;
+  std::int64_t n_unfinished_ = 0;  ///< sequences and prefix prefills, from submit to their last event
+  bool is_draining_ = false;
+  bool is_stopping_ = false;
+  bool has_thread_ = false;
+  PrefixService prefixes_;
+
+  EventQueue events_;
+  Watchdog watchdog_;
+  std::thread thread_;
+};
+
+}  // namespace baton

@@ -1,0 +1,223 @@
+/// The step loop: what one step takes in, plans, commits and publishes.
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "core/check.h"
+#include "engine/cache_size.h"
+#include "engine/engine_impl.h"
+
+namespace baton {
+
+bool Engine::Impl::step() {
+  watchdog_.begin_step();
+  const bool took = drain();
+  expire();
+  const bool awaited = !in_flight_.empty() && scheduler_.awaits_commit();
+  while (awaited && !in_flight_.empty()) commit_oldest();
+  const bool planned = plan_next();
+  const std::size_t n_kept = planned ? 1 : 0;
+  const bool ran = awaited || in_flight_.size() > n_kept;
+  while (in_flight_.size() > n_kept) commit_oldest();
+  retire();
+  publish();
+  watchdog_.end_step();
+  return took || planned || ran;
+}
+
+/// Ends the sequences whose deadline has passed.
+void Engine::Impl::expire() {
+  const auto now = Sequence::Clock::now();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const SequenceId id = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    end(id, FinishReason::deadline);
+  }
+}
+
+/// Ends a sequence and emits its final event. Does nothing if it has ended already: the first reason counts.
+void Engine::Impl::end(SequenceId id, FinishReason reason) {
+  const Sequence* sequence = scheduler_.find(id);
+  if (sequence == nullptr || sequence->schedule->finished) return;
+  scheduler_.finish(id, reason);
+  emit(*sequence, {});
+}
+
+bool Engine::Impl::drain() {
+  Inbox inbox;
+  PrefixService::Changes prefixes;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::swap(inbox, inbox_);
+    prefixes = prefixes_.take_changes();
+  }
+  for (const SubmitCommand& command : inbox.submits) take(command);
+  for (PrefixPrefill* prefill : prefixes.begun) take(*prefill);
+  for (const FinishCommand& command : inbox.finishes) take(command);
+  for (const KvCache::Pin& pin : prefixes.unpins) cache_.unpin(pin);
+  if (prefixes.has_cancelled) {
+    const std::scoped_lock lock(mutex_);
+    for (const SequenceId id : prefixes_.cancelled()) scheduler_.finish(id, FinishReason::abort);
+  }
+  return !inbox.is_empty() || !prefixes.is_empty();
+}
+
+SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
+  const SequenceId id = sequence->task->id;
+  next_sequence_ = SequenceId{id.value + 1};
+  scheduler_.add(std::move(sequence));
+  return id;
+}
+
+void Engine::Impl::take(const SubmitCommand& command) {
+  LiveRequest& request = requests_[command.id];
+  metrics_recorder_.arrived(command.request.n_sequences);
+  const SequenceOrigin origin{command.id, next_sequence_, command.submitted};
+  for (auto& sequence : make_sequences(command.request, origin, limits(), options_.seed)) {
+    const auto deadline = sequence->task->deadline;
+    request.sequences.push_back(add(std::move(sequence)));
+    if (deadline) deadlines_.insert({*deadline, request.sequences.back()});
+    ++request.n_unfinished;
+  }
+}
+
+void Engine::Impl::take(const FinishCommand& command) {
+  const auto at = requests_.find(command.request);
+  if (at == requests_.end()) return;
+  for (const SequenceId id : at->second.sequences) {
+    const Sequence* sequence = scheduler_.find(id);
+    if (sequence != nullptr && (!command.index || *command.index == sequence->task->index)) end(id, command.reason);
+  }
+}
+
+void Engine::Impl::take(PrefixPrefill& prefill) {
+  auto sequence = make_prefix_prefill(prefill.tokens, info_.block_len, next_sequence_);
+  if (sequence->task->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
+  prefixes_.started(add(std::move(sequence)), prefill);
+}
+
+/// Plans, builds and submits the next step; false if there is nothing to run.
+bool Engine::Impl::plan_next() {
+  record(StepRecord::What::plan_begin, scheduler_.next_step());
+  StepPlan plan = scheduler_.plan();
+  record(StepRecord::What::plan_end, plan.step);
+  const auto now = Sequence::Clock::now();
+  for (const SequenceId id : plan.admitted) {
+    Sequence& sequence = *scheduler_.find(id);
+    metrics_recorder_.admitted(sequence, now);
+    const auto request = requests_.find(sequence.task->request);
+    if (request != requests_.end() && std::exchange(request->second.is_queued, false)) ++n_unqueued_;
+  }
+  if (plan.is_empty()) return false;
+  BuiltStep built = builder_.build(plan, scheduler_.members());
+  state_ = watchdog_.planned(state_of(plan, scheduler_, cache_, std::move(state_)));
+  executor_->forward(std::move(built.input));
+  executor_->sample();
+  in_flight_.push_back({std::move(plan), std::move(built)});
+  return true;
+}
+
+/// Waits for the oldest step, applies its results and emits its events.
+void Engine::Impl::commit_oldest() {
+  StepInFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  record(StepRecord::What::run_begin, step.plan.step);
+  const std::span<const SampleResult> results = executor_->wait();
+  scheduler_.took(step.plan, executor_->last_step_seconds());
+  record(StepRecord::What::run_end, step.plan.step);
+  committing_.clear();
+  for (const PlannedSequence& planned : step.plan.sequences) committing_.push_back(scheduler_.find(planned));
+  // A sequence that was finished from outside after this step was planned has already had its last event.
+  read_results(step.plan, step.built, results, committing_, outcomes_);
+  record(StepRecord::What::commit_begin, step.plan.step);
+  scheduler_.commit(step.plan, outcomes_);
+  record(StepRecord::What::commit_end, step.plan.step);
+
+  metrics_recorder_.ran(step.plan, step.built);
+  tell_of(step.built);
+  step.built.input = executor_->take_input();
+  builder_.reuse(std::move(step.built));
+  scheduler_.reuse(std::move(step.plan));
+}
+
+/// Records what the committed step read and generated, and emits the events of its outcomes.
+void Engine::Impl::tell_of(const BuiltStep& built) {
+  const auto now = Sequence::Clock::now();
+  news_.reserve(news_.size() + outcomes_.size());
+  auto outcome = outcomes_.begin();
+  for (std::size_t i = 0; i < committing_.size(); ++i) {
+    if (i + kPrefetchDistance < committing_.size() && committing_[i + kPrefetchDistance] != nullptr) {
+      committing_[i + kPrefetchDistance]->prefetch();
+      committing_[i + kPrefetchDistance]->prefetch_report();
+    }
+    Sequence* sequence = committing_[i];
+    if (sequence == nullptr) continue;
+    metrics_recorder_.read(*sequence, built.reads[i]);
+    if (outcome == outcomes_.end() || outcome->id != sequence->task->id) continue;
+    metrics_recorder_.generated(*sequence, *outcome, now);
+    if (!outcome->tokens.empty() || !outcome->prompt_scores.empty() || sequence->schedule->finished)
+      emit(*sequence, std::move(outcome->tokens), std::move(outcome->prompt_scores));
+    ++outcome;
+  }
+  metrics_recorder_.count_generated();
+}
+
+void Engine::Impl::emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores) {
+  if (sequence.is_prefix_prefill()) return;
+  Event& event = news_.emplace_back();
+  event.request = sequence.task->request;
+  event.index = sequence.task->index;
+  event.tokens = std::move(tokens);
+  event.finished = sequence.schedule->finished;
+  if (event.finished) event.stop_token = sequence.schedule->stop_token;
+  event.stats = sequence.stats();
+  event.prompt_scores = std::move(prompt_scores);
+}
+
+/// Removes finished sequences, and requests without sequences.
+void Engine::Impl::retire() {
+  const auto now = Sequence::Clock::now();
+  for (const auto& sequence : scheduler_.take_finished()) {
+    metrics_recorder_.finished(*sequence, now);
+    if (sequence->task->deadline) deadlines_.erase({*sequence->task->deadline, sequence->task->id});
+    if (PrefixPrefill* prefill = prefixes_.take_ended(sequence->task->id)) {
+      end_prefix_prefill(*prefill, sequence->schedule->finished == FinishReason::length
+                                       ? pin_beside(cache_, prefill->tokens, info_.max_model_len, options_.max_pinned_blocks)
+                                       : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being computed"));
+      continue;
+    }
+    const auto request = requests_.find(sequence->task->request);
+    check(request != requests_.end(), "Engine: a sequence without a request");
+    ++n_retired_;
+    request->second.n_generated = std::max(request->second.n_generated, sequence->report->completion_tokens);
+    if (--request->second.n_unfinished > 0) continue;
+    metrics_recorder_.request_ended(request->second.n_generated);
+    if (request->second.is_queued) ++n_unqueued_;
+    requests_.erase(request);
+  }
+}
+
+/// Pushes the events before it updates the counts, so that a caller who sees an idle engine finds all its events.
+void Engine::Impl::publish() {
+  metrics_recorder_.update_gauges(scheduler_, cache_);
+  events_.push(std::exchange(news_, {}));
+  const std::scoped_lock lock(mutex_);
+  n_unfinished_ -= std::exchange(n_retired_, 0);
+  n_queued_requests_ -= std::exchange(n_unqueued_, 0);
+}
+
+/// Updates the gauges first, so that the caller who waits for the prefix finds its blocks counted.
+void Engine::Impl::end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
+  metrics_recorder_.update_gauges(scheduler_, cache_);
+  const std::scoped_lock lock(mutex_);
+  --n_unfinished_;
+  prefixes_.end(prefill, std::move(pin));
+}
+
+void Engine::Impl::check_invariants() const {
+  scheduler_.check_invariants();
+  check(executor_->n_in_flight() == in_flight_.size(), "Engine: the executor holds other steps than are in flight");
+}
+
+}  // namespace baton
