@@ -2,6 +2,7 @@
 #include "plan/cuts.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace baton {
@@ -31,13 +32,29 @@ std::int32_t RunCutter::in_levels(double us) const {
   return std::clamp(static_cast<std::int32_t>(us / level_us_ + 0.5), 1, kMostCutLevels);
 }
 
+/// The lowest level from `from` on at which workers are. There must be one.
+std::int32_t RunCutter::next_level(std::int32_t from) const {
+  auto word = static_cast<std::size_t>(from) / 64;
+  std::uint64_t bits = has_some_[word] >> (from % 64) << (from % 64);
+  while (bits == 0) bits = has_some_[++word];
+  return static_cast<std::int32_t>(word * 64) + std::countr_zero(bits);
+}
+
+void RunCutter::add(std::int32_t level, std::int32_t n) {
+  n_at_[static_cast<std::size_t>(level)] += n;
+  has_some_[static_cast<std::size_t>(level) / 64] |= std::uint64_t{1} << (level % 64);
+}
+
+void RunCutter::remove(std::int32_t level, std::int32_t n) {
+  if ((n_at_[static_cast<std::size_t>(level)] -= n) == 0)
+    has_some_[static_cast<std::size_t>(level) / 64] &= ~(std::uint64_t{1} << (level % 64));
+}
+
 /// Whether n_pairs more pairs of `cost` each all end below the limit.
 bool RunCutter::fits(std::int64_t n_pairs, std::int32_t cost) const {
   std::int64_t capacity = 0;
-  for (std::int32_t level = lowest_; level + cost <= kLimitLevels; ++level) {
-    const std::int32_t n = n_at_[static_cast<std::size_t>(level)];
-    if (n == 0) continue;
-    capacity += static_cast<std::int64_t>(n) * ((kLimitLevels - level) / cost);
+  for (std::int32_t level = next_level(lowest_); level + cost <= kLimitLevels; level = next_level(level + 1)) {
+    capacity += static_cast<std::int64_t>(n_at_[static_cast<std::size_t>(level)]) * ((kLimitLevels - level) / cost);
     if (capacity >= n_pairs) return true;
   }
   return false;
@@ -45,16 +62,15 @@ bool RunCutter::fits(std::int64_t n_pairs, std::int32_t cost) const {
 
 void RunCutter::place(std::int64_t n_pairs, std::int32_t cost) {
   while (n_pairs > 0) {
-    while (n_at_[static_cast<std::size_t>(lowest_)] == 0) ++lowest_;
-    std::int32_t& n_lowest = n_at_[static_cast<std::size_t>(lowest_)];
+    lowest_ = next_level(lowest_);
     const std::int32_t to = lowest_ + cost;
     if (to > kMostCutLevels) {  // beyond the levels that are counted: the limit is exceeded anyway
       highest_ = kMostCutLevels;
       return;
     }
-    const auto n = static_cast<std::int32_t>(std::min<std::int64_t>(n_lowest, n_pairs));
-    n_lowest -= n;
-    n_at_[static_cast<std::size_t>(to)] += n;
+    const auto n = static_cast<std::int32_t>(std::min<std::int64_t>(n_at_[static_cast<std::size_t>(lowest_)], n_pairs));
+    remove(lowest_, n);
+    add(to, n);
     highest_ = std::max(highest_, to);
     n_pairs -= n;
   }
@@ -62,14 +78,18 @@ void RunCutter::place(std::int64_t n_pairs, std::int32_t cost) {
 
 bool RunCutter::try_limit(std::span<CutRun> runs, double limit_us, std::int32_t n_rounds, bool must_fit) {
   level_us_ = limit_us / kLimitLevels;
-  n_at_.assign(kMostCutLevels + 1, 0);
-  n_at_[0] = n_workers_;
+  n_at_.resize(kMostCutLevels + 1);
+  std::fill(n_at_.begin(), n_at_.begin() + highest_ + 1, 0);
+  // The bit behind the levels ends every search.
+  has_some_.assign(kMostCutLevels / 64 + 2, 0);
+  has_some_.back() = 1;
+  add(0, n_workers_);
   lowest_ = 0;
   highest_ = 0;
   for (CutRun& run : runs) {
     const std::int32_t stages = n_stages(run);
     const std::int32_t most = std::clamp(run.max_pieces, 1, stages);
-    while (n_at_[static_cast<std::size_t>(lowest_)] == 0) ++lowest_;
+    lowest_ = next_level(lowest_);
     const double room_us = std::min(limit_us / n_rounds, (kLimitLevels - lowest_) * level_us_);
     run.n_pieces = 1;
     while (run.n_pieces < most) {

@@ -45,7 +45,12 @@ class RunCutter {
 
   std::int32_t n_workers_ = 1;
   double level_us_ = 1;
-  std::vector<std::int32_t> n_at_;  ///< number of workers at each level of load
+  std::int32_t next_level(std::int32_t from) const;
+  void add(std::int32_t level, std::int32_t n);
+  void remove(std::int32_t level, std::int32_t n);
+
+  std::vector<std::int32_t> n_at_;       ///< number of workers at each level of load
+  std::vector<std::uint64_t> has_some_;  ///< a bit for each level: workers are at it
   std::int32_t lowest_ = 0;
   std::int32_t highest_ = 0;
 };
