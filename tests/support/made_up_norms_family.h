@@ -70,6 +70,6 @@ inline Result<ModelSpec> read_made_up_norms(const json::Value& config) {
 }
 
 inline constexpr Family kMadeUpNormsFamily{
-    .name = "MadeUpNormsForCausalLM", .model_type = "made_up_norms", .read = read_made_up_norms};
+    .name = "MadeUpNormsForCausalLM", .model_type = "made_up_norms", .models = "", .read = read_made_up_norms};
 
 }  // namespace baton::testing
