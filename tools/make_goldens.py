@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
 
-    make_goldens.py llamas families made_up tokenizers sentencepiece templates demo      (any of them; none means all but
-                                                                                 sentencepiece)
+    make_goldens.py llamas families made_up tokenizers sentencepiece sentencepiece_unigram templates demo
+
+    (any of them; none means all but sentencepiece)
 
     *_tiny_*/           tiny random checkpoints; golden.safetensors: input_ids, positions and logits of its last rows,
                         greedy_ids (float32), max_positions where the longest sequence counts
     made_up_*tiny/      the same for the made-up families of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
-    sentencepiece/*/    tokenizer.model, tokenizer_config.json and cases.json [{text, add_special_tokens, ids}]
+    sentencepiece/*/    tokenizer.model, tokenizer_config.json and cases.json [{text, add_special_tokens, ids}]; by
+                        sentencepiece_unigram: unigram/ tokenizer.model and cases.json {encode: [...], decode: [...]}
     chat_templates/     cases.json: template, context, expected text or error
     demo/               golden.safetensors and chats.json of models/demo
 
-Needs PyTorch (a CPU will do), Transformers 5, tokenizers, safetensors and Jinja2; sentencepiece needs Transformers 4,
-made_up NumPy and safetensors alone.
+Needs PyTorch (a CPU will do), Transformers 5, tokenizers, SentencePiece, safetensors and Jinja2; sentencepiece needs
+Transformers 4, made_up NumPy and safetensors alone.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests/goldens"
-PARTS = ("llamas", "families", "made_up", "tokenizers", "templates", "demo")
+PARTS = ("llamas", "families", "made_up", "tokenizers", "sentencepiece_unigram", "templates", "demo")
 
 
 def main() -> int:
@@ -43,6 +45,10 @@ def main() -> int:
         from goldens.sentencepiece_cases import write_sentencepiece
 
         write_sentencepiece(GOLDENS)
+    if "sentencepiece_unigram" in parts:
+        from goldens.sentencepiece_unigram import write_sentencepiece_unigram
+
+        write_sentencepiece_unigram(GOLDENS)
     if "templates" in parts:
         from goldens.template_cases import write_templates
         from goldens.template_expressions import write_expressions, write_real_templates

@@ -27,14 +27,6 @@ Result<AddedToken> AddedToken::from_json(const json::Value& value, std::optional
   return token;
 }
 
-void AddedTokens::Index::insert(const std::string& spelling, std::size_t token) {
-  if (spelling.empty()) return;
-  tokens[spelling] = token;  // if the normalizer makes two equal, the last counts
-  std::vector<std::size_t>& known = lengths[static_cast<unsigned char>(spelling.front())];
-  const auto place = std::ranges::lower_bound(known, spelling.size(), std::greater<>());
-  if (place == known.end() || *place != spelling.size()) known.insert(place, spelling.size());
-}
-
 Result<void> AddedTokens::add(AddedToken token, const Normalizer& normalizer) {
   if (token.content.empty() || vocabulary_.id_of(token.content)) return {};
   if (!vocabulary_.insert(token.content, token.id))
@@ -50,10 +42,11 @@ Result<void> AddedTokens::add(AddedToken token, const Normalizer& normalizer) {
   }
   if (token.is_normalized) {
     const std::string text = normalizer.normalize(token.content);
-    normalized_.insert(text, tokens_.size());
+    // Of two that the normalizer makes equal the last counts.
+    if (!text.empty()) normalized_.insert(text, static_cast<std::int32_t>(tokens_.size()));
     if (text != token.content) normalized_texts_[token.id] = text;
   } else {
-    raw_.insert(token.content, tokens_.size());
+    raw_.insert(token.content, static_cast<std::int32_t>(tokens_.size()));
   }
   tokens_.push_back(std::move(token));
   return {};
@@ -68,17 +61,6 @@ bool AddedTokens::is_special(TokenId id) const {
   return id >= 0 && static_cast<std::size_t>(id) < is_special_.size() && is_special_[static_cast<std::size_t>(id)];
 }
 
-const AddedToken* AddedTokens::find_longest(std::string_view text, const Index& index, std::size_t& length) const {
-  for (const std::size_t candidate : index.lengths[static_cast<unsigned char>(text.front())]) {
-    if (candidate > text.size()) continue;
-    const auto found = index.tokens.find(text.substr(0, candidate));
-    if (found == index.tokens.end()) continue;
-    length = candidate;
-    return &tokens_[found->second];
-  }
-  return nullptr;
-}
-
 bool AddedTokens::is_whole_word(std::string_view text, TextRange range) const {
   const auto is_word = [&](std::string_view character) { return !word_->find_all(character).empty(); };
   const std::string_view before = unicode::last_character(text.substr(0, range.begin));
@@ -87,18 +69,18 @@ bool AddedTokens::is_whole_word(std::string_view text, TextRange range) const {
          (after.empty() || !is_word(after.substr(0, unicode::decode_front(after).n_bytes)));
 }
 
-std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const Index& index, bool with_special,
+std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const ByteTrie& spellings, bool with_special,
                                                   std::size_t from) const {
   std::vector<Part> parts;
   std::size_t done = from;
   for (std::size_t at = from; at < text.size();) {
-    std::size_t length = 0;
-    const AddedToken* token = find_longest(text.substr(at), index, length);
-    if (token == nullptr) {
+    const ByteTrie::Match match = spellings.longest(text.substr(at));
+    if (match.value == ByteTrie::kNone) {
       ++at;
       continue;
     }
-    TextRange range{at, at + length};
+    const AddedToken* token = &tokens_[static_cast<std::size_t>(match.value)];
+    TextRange range{at, at + match.length};
     at = range.end;
     if (token->is_special && !with_special) continue;
     if (token->is_single_word && !is_whole_word(text, range)) continue;
@@ -122,8 +104,8 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const I
 
 /// Whether `text` ends with an incomplete token.
 bool AddedTokens::may_grow(std::string_view text) const {
-  return std::ranges::any_of(raw_.tokens, [&](const auto& token) {
-    const std::string_view spelling = token.first;
+  return std::ranges::any_of(tokens_, [&](const AddedToken& token) {
+    const std::string_view spelling = token.is_normalized ? std::string_view() : token.content;
     for (std::size_t n = 1; n < spelling.size(); ++n) {
       if (text.ends_with(spelling.substr(0, n))) return true;
     }

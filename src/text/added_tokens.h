@@ -1,7 +1,6 @@
 /// Tokens added to a model's vocabulary, and how they are found in a text.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include "core/ids.h"
 #include "core/result.h"
 #include "io/json.h"
+#include "text/byte_trie.h"
 #include "text/normalizer.h"
 #include "text/pattern.h"
 #include "text/vocabulary.h"
@@ -64,27 +64,14 @@ class AddedTokens {
   std::size_t size() const { return tokens_.size(); }
 
  private:
-  /// The spellings to look for, by their first byte and then by length, the longest first.
-  struct Index {
-    struct Hash {
-      using is_transparent = void;
-      std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-    };
-    std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> tokens;  // spelling -> place in tokens_
-    std::array<std::vector<std::size_t>, 256> lengths;
-
-    void insert(const std::string& spelling, std::size_t token);
-  };
-
-  std::vector<Part> split(std::string_view text, const Index& index, bool with_special, std::size_t from) const;
+  std::vector<Part> split(std::string_view text, const ByteTrie& spellings, bool with_special, std::size_t from) const;
   bool may_grow(std::string_view text) const;
-  const AddedToken* find_longest(std::string_view text, const Index& index, std::size_t& length) const;
   bool is_whole_word(std::string_view text, TextRange range) const;
 
   std::vector<AddedToken> tokens_;
   Vocabulary vocabulary_;
-  Index raw_;
-  Index normalized_;
+  ByteTrie raw_;  // spelling -> place in tokens_
+  ByteTrie normalized_;
   std::unordered_map<TokenId, std::string> normalized_texts_;  // where they differ from the contents
   std::vector<bool> is_special_;                               // by id
   std::optional<Pattern> word_;                                // a word character; only if a token is_single_word

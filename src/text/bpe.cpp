@@ -13,9 +13,8 @@ namespace baton {
 
 namespace {
 
-// Words of ordinary text repeat, but long ones do not; leaving them out keeps the table small.
-constexpr std::size_t kMaxCachedWordBytes = 64;
-constexpr std::size_t kMaxCachedWords = 16384;
+// For shorter words it is faster to look at all pairs again than to keep a heap of them.
+constexpr std::size_t kFewSymbols = 32;
 
 constexpr std::size_t kMaxMerges = std::size_t{1} << 24;
 
@@ -30,17 +29,48 @@ Result<Bpe> Bpe::from_json(const json::Value& model, const std::function<bool(st
   BATON_TRY_VOID(bpe.read_options(model));
   BATON_TRY_VOID(bpe.read_vocabulary(model));
   BATON_TRY_VOID(bpe.read_merges(model, is_special));
+  bpe.prepare();
   return bpe;
+}
+
+Result<Bpe> Bpe::from_ranks(std::span<const std::string> tokens, TokenId first_id) {
+  Bpe bpe;
+  bpe.ignore_merges_ = true;
+  for (std::size_t rank = 0; rank < tokens.size(); ++rank)
+    if (!bpe.vocabulary_.insert(tokens[rank], first_id + static_cast<TokenId>(rank)))
+      return fail(ErrorCode::invalid_data, fmt::format("token {} is there twice, or its id is over {}", rank, kMaxTokenId));
+  bpe.is_special_.resize(static_cast<std::size_t>(bpe.vocabulary_.n_ids()));
+  std::vector<Merge> merges;
+  for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
+    const std::string_view token = tokens[rank];
+    for (std::size_t cut = unicode::decode_front(token).n_bytes; cut < token.size();
+         cut += unicode::decode_front(token.substr(cut)).n_bytes) {
+      const std::optional<TokenId> left = bpe.vocabulary_.id_of(token.substr(0, cut));
+      const std::optional<TokenId> right = left ? bpe.vocabulary_.id_of(token.substr(cut)) : std::nullopt;
+      if (right)
+        merges.push_back({pair_of(*left, *right), static_cast<std::uint32_t>(rank), first_id + static_cast<TokenId>(rank)});
+    }
+  }
+  bpe.merges_.assign(std::bit_ceil(2 * merges.size() + 2), Merge{kNoPair, 0, -1});
+  for (const Merge& merge : merges) bpe.place_of(merge.pair) = merge;
+  bpe.prepare();
+  return bpe;
+}
+
+/// The tables that follow from the vocabulary.
+void Bpe::prepare() {
+  for (unsigned byte = 0; byte < 256; ++byte)
+    byte_tokens_[byte] = vocabulary_.id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
+  for (std::size_t c = 0; c < characters_.size(); ++c)
+    characters_[c] = vocabulary_.id_of(unicode::to_utf8(static_cast<char32_t>(c))).value_or(-1);
 }
 
 Result<void> Bpe::read_options(const json::Value& model) {
   constexpr std::string_view kRole = "BPE";
   BATON_TRY(const double dropout, component::get_or<double>(model, kRole, "dropout", 0));
   if (dropout != 0) return component::unsupported("BPE option", "dropout");
-  for (const std::string_view affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    BATON_TRY(const std::string text, component::get_or<std::string>(model, kRole, affix, std::string()));
-    if (!text.empty()) return component::unsupported("BPE option", affix);
-  }
+  BATON_TRY(prefix_, component::get_or<std::string>(model, kRole, "continuing_subword_prefix", std::string()));
+  BATON_TRY(suffix_, component::get_or<std::string>(model, kRole, "end_of_word_suffix", std::string()));
   BATON_TRY(unk_token_, component::get_or<std::string>(model, kRole, "unk_token", std::string()));
   BATON_TRY(fuse_unk_, component::get_or<bool>(model, kRole, "fuse_unk", false));
   BATON_TRY(byte_fallback_, component::get_or<bool>(model, kRole, "byte_fallback", false));
@@ -58,8 +88,6 @@ Result<void> Bpe::read_vocabulary(const json::Value& model) {
   }
   // A vocabulary that has every byte may name an unknown token that only the added tokens contain. It is never needed.
   unk_id_ = vocabulary_.id_of(unk_token_).value_or(-1);
-  for (unsigned byte = 0; byte < 256; ++byte)
-    byte_tokens_[byte] = vocabulary_.id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
   return {};
 }
 
@@ -99,7 +127,8 @@ Result<std::optional<Bpe::Merge>> Bpe::read_merge(const json::Value& value, std:
   }
   const std::optional<TokenId> left_id = vocabulary_.id_of(left);
   const std::optional<TokenId> right_id = vocabulary_.id_of(right);
-  const std::optional<TokenId> merged = vocabulary_.id_of(std::string(left) + std::string(right));
+  if (right.size() < prefix_.size()) return invalid_bpe(fmt::format("merge {}: '{}' is shorter than the prefix", rank, right));
+  const std::optional<TokenId> merged = vocabulary_.id_of(std::string(left) + std::string(right.substr(prefix_.size())));
   if (!left_id || !right_id || !merged)
     return invalid_bpe(fmt::format("merge {} ('{}' and '{}') or what it makes is not in the vocabulary", rank, left, right));
   return std::optional<Merge>(Merge{pair_of(*left_id, *right_id), rank, *merged});
@@ -124,7 +153,18 @@ Result<void> Bpe::read_merges(const json::Value& model, const std::function<bool
   return {};
 }
 
-void Bpe::split_characters(std::string_view word, std::vector<Scratch::Symbol>& symbols) const {
+std::optional<TokenId> Bpe::id_of_character(std::string_view character) const {
+  const auto first = static_cast<unsigned char>(character[0]);
+  // Up to U+01FF a character is of one or two bytes; with a prefix or suffix it is of more.
+  std::size_t code = characters_.size();
+  if (character.size() == 1) code = first;
+  if (character.size() == 2) code = ((first & 0x1Fu) << 6) | (static_cast<unsigned char>(character[1]) & 0x3Fu);
+  if (code >= characters_.size() || !prefix_.empty() || !suffix_.empty()) return vocabulary_.id_of(character);
+  return characters_[code] < 0 ? std::nullopt : std::optional(characters_[code]);
+}
+
+void Bpe::split_characters(std::string_view word, Scratch& scratch) const {
+  auto& symbols = scratch.symbols_;
   symbols.clear();
   const auto add = [&](TokenId id) { symbols.push_back({id, 0, 0}); };
   bool is_unk_pending = false;
@@ -132,10 +172,19 @@ void Bpe::split_characters(std::string_view word, std::vector<Scratch::Symbol>& 
     if (is_unk_pending) add(unk_id_);
     is_unk_pending = false;
   };
-  while (!word.empty()) {
-    const std::string_view character = word.substr(0, unicode::decode_front(word).n_bytes);
-    word.remove_prefix(character.size());
-    if (const std::optional<TokenId> id = vocabulary_.id_of(character)) {
+  for (std::size_t at = 0; at < word.size();) {
+    std::string_view character = word.substr(at, unicode::decode_front(word.substr(at)).n_bytes);
+    const std::size_t begin = at;
+    at += character.size();
+    const bool has_prefix = begin > 0 && !prefix_.empty();
+    const bool has_suffix = at == word.size() && !suffix_.empty();
+    if (has_prefix || has_suffix) {
+      scratch.character_ = has_prefix ? prefix_ : std::string();
+      scratch.character_ += character;
+      if (has_suffix) scratch.character_ += suffix_;
+      character = scratch.character_;
+    }
+    if (const std::optional<TokenId> id = id_of_character(character)) {
       flush_unk();
       add(*id);
       continue;
@@ -158,7 +207,31 @@ void Bpe::split_characters(std::string_view word, std::vector<Scratch::Symbol>& 
   }
 }
 
-void Bpe::merge_all(Scratch& scratch) const {
+/// Merges in a list without gaps: symbols_ shrinks.
+void Bpe::merge_few(Scratch& scratch) const {
+  auto& symbols = scratch.symbols_;
+  auto& merges = scratch.merges_;  // of each symbol with the next
+  merges.clear();
+  for (std::size_t i = 0; i + 1 < symbols.size(); ++i) merges.push_back(find_merge(symbols[i].id, symbols[i + 1].id));
+  while (true) {
+    const Merge* best = nullptr;
+    std::size_t place = 0;
+    for (std::size_t i = 0; i < merges.size(); ++i) {
+      if (merges[i] == nullptr || (best != nullptr && merges[i]->rank >= best->rank)) continue;
+      best = merges[i];
+      place = i;
+    }
+    if (best == nullptr) break;
+    symbols[place].id = best->merged;
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(place) + 1);
+    merges.erase(merges.begin() + static_cast<std::ptrdiff_t>(place));
+    if (place > 0) merges[place - 1] = find_merge(symbols[place - 1].id, symbols[place].id);
+    if (place < merges.size()) merges[place] = find_merge(symbols[place].id, symbols[place + 1].id);
+  }
+}
+
+/// Merges in a linked list: symbols that are merged away get kDead.
+void Bpe::merge_many(Scratch& scratch) const {
   auto& symbols = scratch.symbols_;
   auto& heap = scratch.heap_;
   const auto at = [&](std::int32_t position) -> Scratch::Symbol& { return symbols[static_cast<std::size_t>(position)]; };
@@ -203,23 +276,14 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& 
       return;
     }
   }
-  const bool is_cacheable = word.size() <= kMaxCachedWordBytes;
-  std::string key;
-  if (is_cacheable) {
-    key = word;
-    if (const auto found = scratch.words_.find(key); found != scratch.words_.end()) {
-      out.insert(out.end(), found->second.begin(), found->second.end());
-      return;
-    }
-  }
-  split_characters(word, scratch.symbols_);
-  merge_all(scratch);
-  const std::size_t first_new = out.size();
+  split_characters(word, scratch);
+  const auto is_few = scratch.symbols_.size() <= kFewSymbols;
+  if (is_few)
+    merge_few(scratch);
+  else
+    merge_many(scratch);
   for (const Scratch::Symbol& symbol : scratch.symbols_)
-    if (symbol.next != kDead) out.push_back(symbol.id);
-  if (is_cacheable && scratch.words_.size() < kMaxCachedWords)
-    scratch.words_.emplace(std::move(key),
-                           std::vector<TokenId>(out.begin() + static_cast<std::ptrdiff_t>(first_new), out.end()));
+    if (is_few || symbol.next != kDead) out.push_back(symbol.id);
 }
 
 }  // namespace baton

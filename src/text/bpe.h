@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/ids.h"
@@ -20,10 +19,17 @@ namespace baton {
 
 /// The `model` of a tokenizer.json when it is a BPE: characters, then merges by rank, leftmost first. Characters that
 /// are not in the vocabulary become their bytes (byte_fallback), the unknown token, or nothing, in this order of
-/// preference. Immutable. Thread: any, each with its own Scratch.
+/// preference. The last character of a word is looked up with end_of_word_suffix behind it, all but the first with
+/// continuing_subword_prefix in front. Immutable. Thread: any, each with its own Scratch.
 class Bpe {
+  struct Merge {
+    std::uint64_t pair;
+    std::uint32_t rank;
+    TokenId merged;
+  };
+
  public:
-  /// Working memory and the words seen before, kept by one caller between calls to encode.
+  /// Working memory, kept by one caller between calls to encode.
   class Scratch {
    private:
     friend class Bpe;
@@ -43,12 +49,18 @@ class Bpe {
     };
     std::vector<Symbol> symbols_;
     std::vector<Candidate> heap_;
-    std::unordered_map<std::string, std::vector<TokenId>> words_;
+    std::vector<const Merge*> merges_;
+    std::string character_;
   };
 
   /// Tokens whose text `is_special` are never produced from text, unless they are single characters. Errors:
-  /// invalid_data; unsupported, with the option's name (dropout, continuing_subword_prefix, end_of_word_suffix).
+  /// invalid_data; unsupported, with the option's name (dropout).
   static Result<Bpe> from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
+
+  /// The encoding of tiktoken: neighbours whose bytes together are a token are merged, the smallest id first, and a word
+  /// that is a token stays whole. `tokens` spell bytes by GPT-2's characters and get the ids from `first_id`. Errors:
+  /// invalid_data for a token that occurs twice or an id over kMaxTokenId.
+  static Result<Bpe> from_ranks(std::span<const std::string> tokens, TokenId first_id);
 
   /// Appends the tokens of `word` (valid UTF-8) to `out`. Time O(n log n) in its length.
   void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
@@ -56,11 +68,6 @@ class Bpe {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
-  struct Merge {
-    std::uint64_t pair;
-    std::uint32_t rank;
-    TokenId merged;
-  };
   static constexpr std::uint64_t kNoPair = ~std::uint64_t{0};
   static constexpr std::int32_t kDead = -2;
 
@@ -75,13 +82,19 @@ class Bpe {
   const Merge* find_merge(TokenId left, TokenId right) const;
   Merge& place_of(std::uint64_t pair);
 
-  void split_characters(std::string_view word, std::vector<Scratch::Symbol>& symbols) const;
-  void merge_all(Scratch& scratch) const;
+  void prepare();
+  std::optional<TokenId> id_of_character(std::string_view character) const;
+  void split_characters(std::string_view word, Scratch& scratch) const;
+  void merge_few(Scratch& scratch) const;
+  void merge_many(Scratch& scratch) const;
 
   Vocabulary vocabulary_;
   std::vector<Merge> merges_;  // a hash table with linear probing; its size is a power of two, at most half of it used
   std::vector<bool> is_special_;
   std::array<TokenId, 256> byte_tokens_{};  // -1 where the vocabulary has no <0xNN>
+  std::array<TokenId, 512> characters_{};   // of the first characters of Unicode; -1 where they are no tokens
+  std::string prefix_;                      // continuing_subword_prefix
+  std::string suffix_;                      // end_of_word_suffix
   std::string unk_token_;
   TokenId unk_id_ = -1;
   bool fuse_unk_ = false;

@@ -7,6 +7,8 @@
 #include <utf8proc.h>
 
 #include "core/check.h"
+#include "text/character_tables.h"
+#include "text/unicode.h"
 
 namespace baton::unicode {
 
@@ -41,6 +43,28 @@ std::string normalized(std::string_view text, NormalForm form) {
   n = utf8proc_reencode(characters.data(), n, options);
   check(n >= 0, utf8proc_errmsg(n));
   return std::string(reinterpret_cast<const char*>(characters.data()), static_cast<std::size_t>(n));
+}
+
+std::string normalized_by_unicode_9(std::string_view text, NormalForm form) {
+  // A character that the form does not know is one that nothing is joined to or moved across.
+  std::string out;
+  std::size_t done = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte < 0xDF) {
+      at += byte < 0x80 ? 1 : 2;
+      continue;
+    }
+    const Step step = decode_front(text.substr(at));
+    if (is_beyond_normalization(step.code_point)) {
+      out += normalized(text.substr(done, at - done), form);
+      out += text.substr(at, step.n_bytes);
+      done = at + step.n_bytes;
+    }
+    at += step.n_bytes;
+  }
+  if (done == 0) return normalized(text, form);
+  return out += normalized(text.substr(done), form);
 }
 
 }  // namespace baton::unicode

@@ -14,4 +14,7 @@ enum class NormalForm { c, d, kc, kd };
 /// version that utf8proc knows.
 std::string normalized(std::string_view text, NormalForm form);
 
+/// The same of Unicode 9, as the `tokenizers` library has it: marks and compositions added later stay as they are.
+std::string normalized_by_unicode_9(std::string_view text, NormalForm form);
+
 }  // namespace baton::unicode

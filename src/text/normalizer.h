@@ -13,8 +13,8 @@
 
 namespace baton {
 
-/// A list of rewriting steps: Prepend, Replace, Strip, NFC, NFD, NFKC, NFKD and Sequence of these; empty for null.
-/// Immutable. Thread: any.
+/// A list of rewriting steps: Prepend, Replace, Strip, StripAccents, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, BertNormalizer,
+/// ByteLevel and Sequence of these; empty for null. Immutable. Thread: any.
 class Normalizer {
  public:
   Normalizer() = default;
@@ -36,9 +36,14 @@ class Normalizer {
     bool left = true;
     bool right = true;
   };
-  using Step = std::variant<Prepend, Replace, Strip, unicode::NormalForm>;
+  /// What is done to each character on its own. `bert_accents` are nonspacing marks, `accents` marks of all kinds.
+  enum class Characters { lowercase, nmt, accents, bert_accents, bert_clean, chinese, bytes };
+  using Step = std::variant<Prepend, Replace, Strip, unicode::NormalForm, Characters>;
 
   Result<void> add(const json::Value& value, int depth);
+  Result<void> add_replace(const json::Value& value);
+  Result<void> add_bert(const json::Value& value);
+  static std::string rewrite(std::string_view text, Characters step);
 
   std::vector<Step> steps_;
 };

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "text/character_tables.h"
 #include "text/unicode.h"
 
 namespace baton {
@@ -206,6 +207,26 @@ class Translator {
   std::string out_;
 };
 
+/// `text` with characters that are newer than PCRE2's tables replaced by older ones of their kind; empty where it has none.
+/// No byte moves.
+std::string without_new_characters(std::string_view text) {
+  std::string replaced;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte < 0xE0) {
+      ++at;
+      continue;
+    }
+    const unicode::Step step = unicode::decode_front(text.substr(at));
+    if (const char32_t known = unicode::known_to_regex(step.code_point); known != step.code_point) {
+      if (replaced.empty()) replaced = text;
+      replaced.replace(at, step.n_bytes, unicode::to_utf8(known));
+    }
+    at += step.n_bytes;
+  }
+  return replaced;
+}
+
 template <class T, void (*free_function)(T*)>
 struct FreeBy {
   void operator()(T* pointer) const { free_function(pointer); }
@@ -294,7 +315,8 @@ void Pattern::find_all_regex(std::string_view text, std::vector<TextRange>& matc
 std::vector<TextRange> Pattern::find_all(std::string_view text) const {
   std::vector<TextRange> matches;
   if (code_ != nullptr) {
-    find_all_regex(text, matches);
+    const std::string replaced = without_new_characters(text);
+    find_all_regex(replaced.empty() ? text : std::string_view(replaced), matches);
   } else if (!literal_.empty()) {
     for (std::size_t at = text.find(literal_); at != std::string_view::npos; at = text.find(literal_, at + literal_.size()))
       matches.push_back({at, at + literal_.size()});

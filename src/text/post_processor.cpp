@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "text/component.h"
+#include "text/vocabulary.h"
 
 namespace baton {
 
@@ -56,6 +57,23 @@ Result<void> add_template(const json::Value& value, PostProcessor& processor) {
   return {};
 }
 
+/// `cls` before the text and `sep` behind it: ["token", id].
+Result<void> add_ends(const json::Value& value, std::string_view type, PostProcessor& processor) {
+  const auto id_of = [&](std::string_view key) -> Result<TokenId> {
+    const json::Value* pair = json::find(value, key);
+    const auto id = pair != nullptr && pair->is_array() && pair->size() == 2 ? json::to_int64((*pair)[1], key, 0, kMaxTokenId)
+                                                                             : Result<std::int64_t>(json::missing(key));
+    if (!id)
+      return fail(ErrorCode::invalid_data, fmt::format("tokenizer.json: {}: '{}' must be a token and its id", type, key));
+    return static_cast<TokenId>(*id);
+  };
+  BATON_TRY(const TokenId cls, id_of("cls"));
+  BATON_TRY(const TokenId sep, id_of("sep"));
+  processor.before.insert(processor.before.begin(), cls);
+  processor.after.push_back(sep);
+  return {};
+}
+
 Result<void> add(const json::Value& value, int depth, PostProcessor& processor) {
   BATON_TRY(const std::string type, component::type_of(value, kPostProcessor, depth, 0));
   if (type == "Sequence") {
@@ -64,6 +82,7 @@ Result<void> add(const json::Value& value, int depth, PostProcessor& processor) 
     return {};
   }
   if (type == "TemplateProcessing") return add_template(value, processor);
+  if (type == "BertProcessing" || type == "RobertaProcessing") return add_ends(value, type, processor);
   if (type == "ByteLevel") return {};
   return component::unsupported(kPostProcessor, type);
 }

@@ -12,8 +12,8 @@
 
 namespace baton {
 
-/// The ids that TemplateProcessing (for single texts), ByteLevel (changes nothing) and Sequences of these put before
-/// and after a text's ids; nothing for null. Thread: any.
+/// The ids that TemplateProcessing (for single texts), BertProcessing, RobertaProcessing, ByteLevel (changes nothing) and
+/// Sequences of these put before and after a text's ids; nothing for null. Thread: any.
 struct PostProcessor {
   std::vector<TokenId> before;
   std::vector<TokenId> after;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "text/character_tables.h"
 #include "text/component.h"
 #include "text/unicode.h"
 
@@ -17,7 +18,7 @@ constexpr std::string_view kPreTokenizer = "pre_tokenizer";
 
 // The words of GPT-2's byte-level BPE.
 constexpr std::string_view kByteLevelWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kPunctuation = R"([\p{P}\x{21}-\x{2F}\x{3A}-\x{40}\x{5B}-\x{60}\x{7B}-\x{7E}])";
+constexpr std::size_t kMaxFixedLength = std::size_t{1} << 20;
 
 Result<SplitBehavior> behavior_of(const json::Value& value, std::string_view component, std::string_view otherwise) {
   BATON_TRY(const std::string name, component::get_or<std::string>(value, component, "behavior", std::string(otherwise)));
@@ -53,24 +54,46 @@ Result<void> PreTokenizer::add(const json::Value& value, int depth) {
     BATON_TRY(const bool invert, component::get_or<bool>(value, "Split", "invert", false));
     return add_split(Pattern::from_json(*pattern, "pre_tokenizer Split"), behavior, invert);
   }
-  if (type == "Digits") {
-    BATON_TRY(const bool individual, component::get_or<bool>(value, "Digits", "individual_digits", false));
-    return add_split(Pattern::regex(R"(\p{N})"), individual ? SplitBehavior::isolated : SplitBehavior::contiguous, false);
-  }
-  if (type == "Punctuation") {
-    BATON_TRY(const SplitBehavior behavior, behavior_of(value, "Punctuation", "Isolated"));
-    return add_split(Pattern::regex(kPunctuation), behavior, false);
-  }
   if (type == "Whitespace") {
     const std::string words_and_others = fmt::format(R"([{0}]+|[^{0}\s]+)", kRustWordClass);
     return add_split(Pattern::regex(words_and_others), SplitBehavior::removed, true);
   }
-  if (type == "WhitespaceSplit") return add_split(Pattern::regex(R"(\s)"), SplitBehavior::removed, false);
   if (type == "CharDelimiterSplit") {
     BATON_TRY(std::string delimiter, component::get<std::string>(value, "CharDelimiterSplit", "delimiter"));
     return add_split(Pattern::literal(std::move(delimiter)), SplitBehavior::removed, false);
   }
-  return component::unsupported(kPreTokenizer, type);
+  if (type == "UnicodeScripts") {
+    steps_.emplace_back(std::in_place_type<Scripts>);
+    return {};
+  }
+  if (type == "FixedLength") {
+    BATON_TRY(const auto length, component::get_or<std::uint64_t>(value, "FixedLength", "length", 5));
+    if (length == 0 || length > kMaxFixedLength)
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("pre_tokenizer FixedLength: length is {}, must be 1 to {}", length, kMaxFixedLength));
+    steps_.push_back(FixedLength{length});
+    return {};
+  }
+  return add_set(type, value);
+}
+
+/// The steps that cut at single characters.
+Result<void> PreTokenizer::add_set(std::string_view type, const json::Value& value) {
+  if (type == "Digits") {
+    BATON_TRY(const bool individual, component::get_or<bool>(value, "Digits", "individual_digits", false));
+    steps_.push_back(SplitSet{unicode::is_numeric, individual ? SplitBehavior::isolated : SplitBehavior::contiguous});
+  } else if (type == "Punctuation") {
+    BATON_TRY(const SplitBehavior behavior, behavior_of(value, "Punctuation", "Isolated"));
+    steps_.push_back(SplitSet{unicode::is_punctuation, behavior});
+  } else if (type == "WhitespaceSplit") {
+    steps_.push_back(SplitSet{unicode::is_space, SplitBehavior::removed});
+  } else if (type == "BertPreTokenizer") {
+    steps_.push_back(SplitSet{unicode::is_space, SplitBehavior::removed});
+    steps_.push_back(SplitSet{unicode::is_punctuation, SplitBehavior::isolated});
+  } else {
+    return component::unsupported(kPreTokenizer, type);
+  }
+  return {};
 }
 
 Result<void> PreTokenizer::add_split(Result<Pattern> pattern, SplitBehavior behavior, bool invert) {
@@ -176,18 +199,74 @@ void rewrite_words(PieceList& words, Rewrite rewrite) {
 
 }  // namespace
 
-void PreTokenizer::apply(const Split& step, PieceList& words) {
+namespace {
+
+/// Cuts every word at the ranges that `cut(word)` says, which may be empty.
+template <class CutWord>
+void cut_words(PieceList& words, CutWord cut) {
   std::vector<PieceList::Piece> pieces;
   pieces.reserve(words.pieces.size());
   for (const PieceList::Piece& piece : words.pieces) {
     const std::size_t offset = piece.range.begin;
     const std::string_view word = std::string_view(words.text).substr(offset, piece.range.end - offset);
-    for (const TextRange& range : join_cuts(cover(step.pattern.find_all(word), word.size(), step.invert), step.behavior)) {
+    for (const TextRange& range : cut(word)) {
       if (range.begin == range.end) continue;
       pieces.push_back({{offset + range.begin, offset + range.end}, piece.begins_input && range.begin == 0});
     }
   }
   words.pieces = std::move(pieces);
+}
+
+}  // namespace
+
+void PreTokenizer::apply(const Split& step, PieceList& words) {
+  cut_words(words, [&](std::string_view word) {
+    return join_cuts(cover(step.pattern.find_all(word), word.size(), step.invert), step.behavior);
+  });
+}
+
+void PreTokenizer::apply(const SplitSet& step, PieceList& words) {
+  cut_words(words, [&](std::string_view word) {
+    std::vector<TextRange> matches;
+    for (std::size_t at = 0; at < word.size();) {
+      const unicode::Step character = unicode::decode_front(word.substr(at));
+      if (step.contains(character.code_point)) matches.push_back({at, at + character.n_bytes});
+      at += character.n_bytes;
+    }
+    return join_cuts(cover(matches, word.size(), false), step.behavior);
+  });
+}
+
+void PreTokenizer::apply(const Scripts&, PieceList& words) {
+  cut_words(words, [](std::string_view word) {
+    std::vector<TextRange> ranges;
+    int last = -1;
+    for (std::size_t at = 0; at < word.size();) {
+      const unicode::Step character = unicode::decode_front(word.substr(at));
+      const int script = unicode::script_of(character.code_point);
+      if (script != unicode::kAnyScript && script != last) {
+        if (!ranges.empty()) ranges.back().end = at;
+        ranges.push_back({at, word.size()});
+        last = script;
+      }
+      at += character.n_bytes;
+    }
+    return ranges;
+  });
+}
+
+void PreTokenizer::apply(const FixedLength& step, PieceList& words) {
+  cut_words(words, [&](std::string_view word) {
+    std::vector<TextRange> ranges;
+    for (std::size_t at = 0; at < word.size();) {
+      std::size_t end = at;
+      for (std::size_t i = 0; i < step.n_characters && end < word.size(); ++i)
+        end += unicode::decode_front(word.substr(end)).n_bytes;
+      ranges.push_back({at, end});
+      at = end;
+    }
+    return ranges;
+  });
 }
 
 void PreTokenizer::apply(const PrefixSpace&, PieceList& words) {

@@ -26,7 +26,8 @@ struct PieceList {
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 /// A list of cutting steps: ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit,
-/// CharDelimiterSplit and Sequence of these; empty for null. Immutable. Thread: any.
+/// CharDelimiterSplit, BertPreTokenizer, UnicodeScripts, FixedLength and Sequence of these; empty for null. Immutable.
+/// Thread: any.
 class PreTokenizer {
  public:
   PreTokenizer() = default;
@@ -42,20 +43,33 @@ class PreTokenizer {
     SplitBehavior behavior = SplitBehavior::isolated;
     bool invert = false;
   };
+  /// Cuts at the characters of a set.
+  struct SplitSet {
+    bool (*contains)(char32_t) = nullptr;
+    SplitBehavior behavior = SplitBehavior::isolated;
+  };
+  struct Scripts {};  // where the script changes; leading spaces are dropped
+  struct FixedLength {
+    std::size_t n_characters = 0;
+  };
   struct PrefixSpace {};   // a space before words that do not begin with one
   struct ByteAlphabet {};  // every byte becomes the character that stands for it
   struct Metaspace {
     std::string replacement;
     enum class Prepend { always, first, never } prepend = Prepend::always;
   };
-  using Step = std::variant<Split, PrefixSpace, ByteAlphabet, Metaspace>;
+  using Step = std::variant<Split, SplitSet, Scripts, FixedLength, PrefixSpace, ByteAlphabet, Metaspace>;
 
   Result<void> add(const json::Value& value, int depth);
+  Result<void> add_set(std::string_view type, const json::Value& value);
   Result<void> add_byte_level(const json::Value& value);
   Result<void> add_metaspace(const json::Value& value);
   Result<void> add_split(Result<Pattern> pattern, SplitBehavior behavior, bool invert);
 
   static void apply(const Split& step, PieceList& words);
+  static void apply(const SplitSet& step, PieceList& words);
+  static void apply(const Scripts& step, PieceList& words);
+  static void apply(const FixedLength& step, PieceList& words);
   static void apply(const PrefixSpace& step, PieceList& words);
   static void apply(const ByteAlphabet& step, PieceList& words);
   static void apply(const Metaspace& step, PieceList& words);

@@ -26,6 +26,7 @@ void StreamDecoder::follow(std::span<const TokenId> prompt) {
   if (last == prompt.rend()) return;
   std::string before;
   stream_.push(tokenizer_.token_text(*last), before);
+  stream_.drop_held();
 }
 
 StreamDecoder::Piece StreamDecoder::push(TokenId id) {

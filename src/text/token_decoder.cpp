@@ -2,6 +2,7 @@
 #include "text/token_decoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -38,6 +39,21 @@ std::string bytes_of_characters(std::string_view token) {
     rest.remove_prefix(step.n_bytes);
   }
   return bytes;
+}
+
+std::string replaced(std::string_view text, std::string_view old, std::string_view with) {
+  return Pattern::literal(std::string(old)).replace_all(text, with);
+}
+
+/// Takes the spaces away that a WordPiece tokenizer puts before punctuation and contractions, in the library's order.
+std::string cleaned_up(std::string text, bool contracts_do_not) {
+  if (text.find(' ') == std::string::npos) return text;
+  constexpr std::pair<std::string_view, std::string_view> kRules[] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [old, with] : kRules)
+    if (contracts_do_not || old != " do not") text = replaced(text, old, with);
+  return text;
 }
 
 std::string_view strip(std::string_view text, std::string_view character, int start, int stop) {
@@ -119,11 +135,54 @@ Result<void> TokenDecoder::add_step(std::string_view type, const json::Value& va
     step.strips_first = scheme != "never";
     step.pattern = Pattern::literal(step.content);
   } else {
+    return add_word_step(type, value, std::move(step));
+  }
+  steps_.push_back(std::move(step));
+  return {};
+}
+
+Result<void> TokenDecoder::add_word_step(std::string_view type, const json::Value& value, Step step) {
+  if (type == "BPEDecoder") {
+    step.kind = Step::Kind::word_end;
+    BATON_TRY(step.content, component::get_or<std::string>(value, type, "suffix", "</w>"));
+    if (step.content.empty()) return fail(ErrorCode::invalid_data, "decoder BPEDecoder: the suffix is empty");
+  } else if (type == "WordPiece") {
+    step.kind = Step::Kind::word_piece;
+    BATON_TRY(step.content, component::get_or<std::string>(value, type, "prefix", "##"));
+    BATON_TRY(step.cleans_up, component::get_or<bool>(value, type, "cleanup", true));
+  } else if (type == "CTC") {
+    step.kind = Step::Kind::ctc;
+    BATON_TRY(step.content, component::get_or<std::string>(value, type, "pad_token", "<pad>"));
+    BATON_TRY(step.delimiter, component::get_or<std::string>(value, type, "word_delimiter_token", "|"));
+    BATON_TRY(step.cleans_up, component::get_or<bool>(value, type, "cleanup", true));
+  } else {
     return component::unsupported(kDecoder, type);
   }
   steps_.push_back(std::move(step));
   return {};
 }
+
+namespace {
+
+/// What a WordPiece decoder makes of a token.
+std::string word_piece_text(std::string_view token, bool is_first, std::string_view prefix, bool cleans_up) {
+  std::string text(token);
+  if (!is_first) {
+    if (token.starts_with(prefix))
+      text.erase(0, prefix.size());
+    else
+      text.insert(0, 1, ' ');
+  }
+  return cleans_up ? cleaned_up(std::move(text), true) : text;
+}
+
+/// What a CTC decoder makes of a token.
+std::string ctc_text(std::string_view token, std::string_view pad, std::string_view delimiter, bool cleans_up) {
+  std::string text = replaced(token, pad, "");
+  return cleans_up ? replaced(cleaned_up(std::move(text), true), delimiter, " ") : text;
+}
+
+}  // namespace
 
 std::string TokenDecoder::bytes_of(std::string_view token) const {
   std::string text(token);
@@ -141,6 +200,10 @@ std::string TokenDecoder::bytes_of(std::string_view token) const {
         break;
       case Step::Kind::byte_level: return bytes_of_characters(text);
       case Step::Kind::metaspace: text = step.pattern->replace_all(text, " "); break;
+      case Step::Kind::word_end: text = replaced(text, step.content, " "); break;
+      case Step::Kind::word_piece: text = word_piece_text(text, /*is_first=*/false, step.content, step.cleans_up); break;
+      case Step::Kind::ctc: text = ctc_text(text, step.content, step.delimiter, step.cleans_up); break;
+      case Step::Kind::clean_up: break;
     }
   }
   return text;
@@ -149,6 +212,18 @@ std::string TokenDecoder::bytes_of(std::string_view token) const {
 TokenDecoder::Stream::Stream(const TokenDecoder& decoder) : decoder_(decoder), states_(decoder.steps_.size()) {}
 
 void TokenDecoder::Stream::push(std::string_view token, std::string& out) { feed(0, token, out); }
+
+void TokenDecoder::Stream::drop_held() {
+  for (std::size_t step = 0; step < states_.size(); ++step) {
+    std::string& held = states_[step].held;
+    switch (decoder_.steps_[step].kind) {
+      // The end of a word is a space as soon as there is a next token.
+      case Step::Kind::word_end: held = held.empty() ? "" : decoder_.steps_[step].content; break;
+      case Step::Kind::ctc: break;
+      default: held.clear();
+    }
+  }
+}
 
 void TokenDecoder::Stream::finish(std::string& out) {
   for (std::size_t step = 0; step < states_.size(); ++step) flush(step, out);
@@ -188,6 +263,22 @@ void TokenDecoder::Stream::feed(std::size_t index, std::string_view token, std::
     case Step::Kind::metaspace:
       feed(index + 1, step.pattern->replace_all(token, is_first && step.strips_first ? "" : " "), out);
       break;
+    case Step::Kind::word_end:
+      if (!state.held.empty()) feed(index + 1, replaced(std::exchange(state.held, {}), step.content, " "), out);
+      if (token.find(step.content) == std::string_view::npos)
+        feed(index + 1, token, out);
+      else
+        state.held = token;
+      break;
+    case Step::Kind::word_piece: feed(index + 1, word_piece_text(token, is_first, step.content, step.cleans_up), out); break;
+    case Step::Kind::ctc:
+      if (is_first || token != state.held) {
+        state.held = token;
+        const std::string text = ctc_text(token, step.content, step.delimiter, step.cleans_up);
+        if (!text.empty()) feed(index + 1, text, out);
+      }
+      break;
+    case Step::Kind::clean_up: feed_clean_up(index, token, out); break;
   }
 }
 
@@ -225,6 +316,23 @@ void TokenDecoder::Stream::feed_strip(std::size_t index, std::string_view token,
   feed(index + 1, certain, out);
 }
 
+/// No rule reaches over a space behind a character that is neither space nor apostrophe, so what stands before the last
+/// such space is final.
+void TokenDecoder::Stream::feed_clean_up(std::size_t index, std::string_view token, std::string& out) {
+  std::string& held = states_[index].held;
+  const std::size_t n_known = held.size();
+  held += token;
+  std::size_t cut = 0;
+  for (std::size_t at = held.size(); at-- > std::max<std::size_t>(n_known, 1);) {
+    if (held[at] != ' ' || held[at - 1] == ' ' || held[at - 1] == '\'') continue;
+    cut = at;
+    break;
+  }
+  if (cut == 0) return;
+  feed(index + 1, cleaned_up(held.substr(0, cut), false), out);
+  held.erase(0, cut);
+}
+
 /// A run of bytes is one text if it is valid UTF-8 as a whole; otherwise each byte becomes U+FFFD. So the run is held
 /// back until it ends.
 void TokenDecoder::Stream::end_bytes(std::size_t index, std::string& out) {
@@ -251,10 +359,18 @@ void TokenDecoder::Stream::flush(std::size_t index, std::string& out) {
       if (!text.empty()) feed(index + 1, text, out);
       break;
     }
+    case Step::Kind::word_end:
+      if (!state.held.empty()) feed(index + 1, replaced(state.held, step.content, ""), out);
+      break;
+    case Step::Kind::clean_up:
+      if (!state.held.empty()) feed(index + 1, cleaned_up(state.held, false), out);
+      break;
     case Step::Kind::join_by_space:
     case Step::Kind::fuse:
     case Step::Kind::strip:
-    case Step::Kind::metaspace: break;
+    case Step::Kind::metaspace:
+    case Step::Kind::word_piece:
+    case Step::Kind::ctc: break;
   }
 }
 

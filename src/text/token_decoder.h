@@ -13,8 +13,8 @@
 
 namespace baton {
 
-/// A list of steps: Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace and Sequence of these; null joins tokens
-/// by spaces. Immutable. Thread: any.
+/// A list of steps: Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace, BPEDecoder, WordPiece, CTC and Sequence of
+/// these; null joins tokens by spaces. Immutable. Thread: any.
 class TokenDecoder {
  public:
   TokenDecoder() = default;
@@ -26,18 +26,37 @@ class TokenDecoder {
   /// text is dropped.
   static TokenDecoder for_sentencepiece(bool adds_space);
 
+  /// Adds Transformers' clean_up_tokenization_spaces: no space before punctuation and contractions.
+  void clean_up_spaces() { steps_.push_back({.kind = Step::Kind::clean_up, .is_fused = true}); }
+
   /// The bytes that a token's text adds when other tokens came before it.
   std::string bytes_of(std::string_view token) const;
 
  private:
   struct Step {
-    enum class Kind { join_by_space, replace, byte_fallback, fuse, strip, byte_level, metaspace } kind = Kind::fuse;
+    enum class Kind {
+      join_by_space,
+      replace,
+      byte_fallback,
+      fuse,
+      strip,
+      byte_level,
+      metaspace,
+      word_end,
+      word_piece,
+      ctc,
+      clean_up
+    } kind = Kind::fuse;
     std::optional<Pattern> pattern = std::nullopt;  // replace
-    std::string content = {};                       // replace, metaspace: the replacement; strip: the character
-    int start = 0;                                  // strip: at most so many characters from the front
-    int stop = 0;                                   // strip: and from the back
-    bool strips_first = false;                      // metaspace: the first token loses its replacement
-    bool is_fused = false;                          // the tokens before this step are parts of one text
+    // replace: what comes in its place; strip: the character; metaspace: the replacement; word_end: the suffix;
+    // word_piece: the prefix; ctc: the padding
+    std::string content = {};
+    std::string delimiter = {};  // ctc: between words
+    int start = 0;               // strip: at most so many characters from the front
+    int stop = 0;                // strip: and from the back
+    bool strips_first = false;   // metaspace: the first token loses its replacement
+    bool cleans_up = false;      // word_piece, ctc
+    bool is_fused = false;       // the tokens before this step are parts of one text
   };
 
  public:
@@ -47,13 +66,17 @@ class TokenDecoder {
     explicit Stream(const TokenDecoder& decoder);
     /// Adds a token and appends to `out` the text that is final from now on: whole characters.
     void push(std::string_view token, std::string& out);
+    /// Forgets text that is held back: what follows is decoded as behind the tokens so far, without their text.
+    void drop_held();
     /// Ends the text: appends the text that was held back; incomplete bytes become U+FFFD.
     void finish(std::string& out);
 
    private:
     struct State {
       bool is_first = true;
-      std::string held;               // replace, strip: text that later text may change; byte_fallback: bytes
+      // replace, strip, clean_up: text that may be changed by what follows; byte_fallback: bytes; word_end: a token;
+      // ctc: the token before
+      std::string held;
       int n_stripped = 0;             // strip, fused
       bool is_front_done = false;     // strip, fused
       unicode::Utf8Stream utf8 = {};  // byte_level
@@ -62,6 +85,7 @@ class TokenDecoder {
     void feed(std::size_t step, std::string_view token, std::string& out);
     void feed_replace(std::size_t step, std::string_view token, std::string& out);
     void feed_strip(std::size_t step, std::string_view token, std::string& out);
+    void feed_clean_up(std::size_t step, std::string_view token, std::string& out);
     void end_bytes(std::size_t step, std::string& out);
     void flush(std::size_t step, std::string& out);
 
@@ -72,6 +96,7 @@ class TokenDecoder {
  private:
   Result<void> add(const json::Value& value, int depth);
   Result<void> add_step(std::string_view type, const json::Value& value);
+  Result<void> add_word_step(std::string_view type, const json::Value& value, Step step);
 
   std::vector<Step> steps_;
   bool is_fused_ = false;  // while steps are added: whether the next gets one text

@@ -9,11 +9,14 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "text/component.h"
+#include "text/tekken.h"
 #include "text/unicode.h"
 
 namespace baton {
 
 namespace {
+
+constexpr std::size_t kMaxKeptTextBytes = std::size_t{1} << 20;
 
 tl::unexpected<Error> damaged(std::string message) {
   return fail(ErrorCode::invalid_data, "tokenizer.json: " + std::move(message));
@@ -37,64 +40,103 @@ Result<std::vector<AddedToken>> added_tokens_of(const json::Value& root) {
   return tokens;
 }
 
-Result<Bpe> read_model(const json::Value& root, const std::vector<AddedToken>& added, const TokenizerConfig& config) {
-  const json::Value& model = field_or_null(root, "model");
-  if (!model.is_object()) return damaged("there is no 'model'");
-  // Files of the first releases give no type; those with merges are BPE.
-  const bool has_merges = json::find(model, "merges") != nullptr;
-  BATON_TRY(const std::string type,
-            component::get_or<std::string>(model, "model", "type", has_merges ? "BPE" : "without type"));
-  if (type != "BPE") return component::unsupported("model", type);
-
-  std::set<std::string, std::less<>> special(config.special_tokens.begin(), config.special_tokens.end());
-  for (const auto* tokens : {&added, &config.added_tokens})
-    for (const AddedToken& token : *tokens)
-      if (token.is_special) special.insert(token.content);
-  return Bpe::from_json(model, [&](std::string_view text) { return special.contains(text); });
+/// BPE files of the first releases give no type; those with merges are BPE, a list of pieces is Unigram's.
+std::string type_without_name(const json::Value& model) {
+  const json::Value* vocab = json::find(model, "vocab");
+  if (json::find(model, "merges") != nullptr) return "BPE";
+  if (vocab != nullptr && vocab->is_array()) return "Unigram";
+  return json::find(model, "max_input_chars_per_word") != nullptr ? "WordPiece" : "without type";
 }
 
 }  // namespace
 
-Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
-  BATON_TRY(TokenizerConfig config, TokenizerConfig::load(folder));
-  std::error_code error;
-  if (std::filesystem::exists(folder / "tokenizer.json", error)) {
-    BATON_TRY(const std::string text, read_file(folder / "tokenizer.json"));
-    return from_tokenizer_json(text, std::move(config));
-  }
-  if (std::filesystem::exists(folder / "tokenizer.model", error)) {
-    BATON_TRY(SentencePieceModel model, SentencePieceModel::load(folder / "tokenizer.model", config.sentencepiece));
-    return from_sentencepiece(std::move(model), std::move(config));
-  }
-  return fail(ErrorCode::not_found, fmt::format("{}: neither tokenizer.json nor tokenizer.model is there", folder.string()));
+Result<Tokenizer::Model> Tokenizer::read_model(const json::Value& root, const std::vector<AddedToken>& added,
+                                               const TokenizerConfig& config) {
+  const json::Value& model = field_or_null(root, "model");
+  if (!model.is_object()) return damaged("there is no 'model'");
+  BATON_TRY(const std::string type, component::get_or<std::string>(model, "model", "type", type_without_name(model)));
+  std::set<std::string, std::less<>> special(config.special_tokens.begin(), config.special_tokens.end());
+  for (const auto* tokens : {&added, &config.added_tokens})
+    for (const AddedToken& token : *tokens)
+      if (token.is_special) special.insert(token.content);
+  const auto is_special = [&](std::string_view text) { return special.contains(text); };
+  if (type == "BPE") return Bpe::from_json(model, is_special);
+  if (type == "Unigram") return Unigram::from_json(model, is_special);
+  if (type == "WordPiece") return WordPiece::from_json(model, is_special);
+  return component::unsupported("model", type);
 }
 
-Result<Tokenizer> Tokenizer::load_file(const std::filesystem::path& file) {
-  BATON_TRY(const std::string bytes, read_file(file));
-  const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
-  if (begin != std::string::npos && bytes[begin] == '{') return from_tokenizer_json(bytes, {});
-  BATON_TRY(SentencePieceModel model, SentencePieceModel::from_bytes(bytes, file.string(), {}));
-  return from_sentencepiece(std::move(model), {});
+Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
+  std::error_code error;
+  BATON_TRY(TokenizerConfig config, TokenizerConfig::load(folder));
+  for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"})
+    if (std::filesystem::exists(folder / name, error)) return from_file(folder / name, std::move(config));
+  return fail(ErrorCode::not_found,
+              fmt::format("{}: neither tokenizer.json nor tekken.json nor tokenizer.model is there", folder.string()));
 }
+
+Result<Tokenizer> Tokenizer::from_file(const std::filesystem::path& file, TokenizerConfig config) {
+  BATON_TRY(const std::string bytes, read_file(file));
+  // A SentencePiece model begins with the tag of its first field, which no JSON does.
+  const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
+  if (begin != std::string::npos && bytes[begin] == '{') return from_any_json(bytes, file.string(), std::move(config));
+  BATON_TRY(SentencePieceModel model, SentencePieceModel::from_bytes(bytes, file.string(), config.sentencepiece));
+  return from_sentencepiece(std::move(model), std::move(config));
+}
+
+Result<Tokenizer> Tokenizer::load_file(const std::filesystem::path& file) { return from_file(file, {}); }
 
 Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json) {
   BATON_TRY(TokenizerConfig config, TokenizerConfig::from_json(tokenizer_config_json));
-  return from_tokenizer_json(tokenizer_json, std::move(config));
+  return from_any_json(tokenizer_json, "tokenizer.json", std::move(config));
 }
 
-Result<Tokenizer> Tokenizer::from_tokenizer_json(std::string_view text, TokenizerConfig config) {
-  auto root = json::parse(text, "tokenizer.json");
+Result<Tokenizer> Tokenizer::from_any_json(std::string_view text, std::string_view what, TokenizerConfig config) {
+  const auto root = json::parse(text, what);
   if (!root) return fail(ErrorCode::invalid_data, root.error().message);
   if (!root->is_object()) return damaged("must be an object");
-  BATON_TRY(std::vector<AddedToken> added, added_tokens_of(*root));
-  BATON_TRY(Bpe model, read_model(*root, added, config));
+  const bool is_tekken = json::find(*root, "model") == nullptr && json::find(*root, "config") != nullptr;
+  return is_tekken ? from_tekken(*root, std::move(config)) : from_tokenizer_json(*root, std::move(config));
+}
+
+Result<Tokenizer> Tokenizer::from_tokenizer_json(const json::Value& root, TokenizerConfig config) {
+  BATON_TRY(std::vector<AddedToken> added, added_tokens_of(root));
+  BATON_TRY(Model model, read_model(root, added, config));
 
   Tokenizer tokenizer(std::move(model), std::move(config));
-  BATON_TRY(tokenizer.normalizer_, Normalizer::from_json(field_or_null(*root, "normalizer")));
-  BATON_TRY(tokenizer.pre_tokenizer_, PreTokenizer::from_json(field_or_null(*root, "pre_tokenizer")));
-  BATON_TRY(tokenizer.post_processor_, PostProcessor::from_json(field_or_null(*root, "post_processor")));
-  BATON_TRY(tokenizer.decoder_, TokenDecoder::from_json(field_or_null(*root, "decoder")));
+  BATON_TRY(tokenizer.normalizer_, Normalizer::from_json(field_or_null(root, "normalizer")));
+  BATON_TRY(tokenizer.pre_tokenizer_, PreTokenizer::from_json(field_or_null(root, "pre_tokenizer")));
+  BATON_TRY(tokenizer.post_processor_, PostProcessor::from_json(field_or_null(root, "post_processor")));
+  BATON_TRY(tokenizer.decoder_, TokenDecoder::from_json(field_or_null(root, "decoder")));
+  // Transformers heeds the option for words that were cut at spaces and punctuation, not for BPE.
+  if (tokenizer.config_.clean_up_tokenization_spaces && !std::holds_alternative<Bpe>(tokenizer.model_))
+    tokenizer.decoder_.clean_up_spaces();
   for (AddedToken& token : added) BATON_TRY_VOID(tokenizer.add_token(std::move(token)));
+  BATON_TRY_VOID(tokenizer.add_tokens_of_config());
+  BATON_TRY_VOID(tokenizer.set_ends());
+  return tokenizer;
+}
+
+Result<Tokenizer> Tokenizer::from_tekken(const json::Value& root, TokenizerConfig config) {
+  BATON_TRY(const Tekken tekken, Tekken::from_json(root));
+  auto model = Bpe::from_ranks(tekken.tokens, static_cast<TokenId>(tekken.special_tokens.size()));
+  if (!model) return fail(model.error().code, "tekken.json: vocab: " + model.error().message);
+  const auto name = [&](std::string& token, const char* otherwise) {
+    if (token.empty() && std::ranges::find(tekken.special_tokens, otherwise) != tekken.special_tokens.end()) token = otherwise;
+  };
+  name(config.bos_token, "<s>");
+  name(config.eos_token, "</s>");
+
+  Tokenizer tokenizer(std::move(*model), std::move(config));
+  const json::Value byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const json::Value split = {{"type", "Split"}, {"pattern", {{"Regex", tekken.pattern}}}, {"behavior", "Isolated"}};
+  BATON_TRY(tokenizer.pre_tokenizer_,
+            PreTokenizer::from_json({{"type", "Sequence"}, {"pretokenizers", json::Value::array({split, byte_level})}}));
+  BATON_TRY(tokenizer.decoder_, TokenDecoder::from_json(byte_level));
+  for (std::size_t id = 0; id < tekken.special_tokens.size(); ++id)
+    BATON_TRY_VOID(tokenizer.added_tokens_.add(
+        {.content = tekken.special_tokens[id], .id = static_cast<TokenId>(id), .is_special = true, .is_normalized = false},
+        tokenizer.normalizer_));
   BATON_TRY_VOID(tokenizer.add_tokens_of_config());
   BATON_TRY_VOID(tokenizer.set_ends());
   return tokenizer;
@@ -172,26 +214,34 @@ Result<void> Tokenizer::set_ends() {
   return {};
 }
 
-void Tokenizer::encode_normalized(std::string_view text, bool begins_input, Bpe::Scratch& scratch,
-                                  std::vector<TokenId>& out) const {
-  if (const auto* model = std::get_if<SentencePieceModel>(&model_)) return model->encode(text, begins_input, out);
-  const Bpe& bpe = std::get<Bpe>(model_);
-  const PieceList words = pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}});
-  for (const PieceList::Piece& piece : words.pieces)
-    bpe.encode(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), scratch, out);
+void Tokenizer::encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const {
+  if (const auto known = scratch.words.find(word)) {
+    out.insert(out.end(), known->begin(), known->end());
+    return;
+  }
+  const std::size_t n_before = out.size();
+  if (const auto* bpe = std::get_if<Bpe>(&model_))
+    bpe->encode(word, scratch.bpe, out);
+  else if (const auto* unigram = std::get_if<Unigram>(&model_))
+    unigram->encode(word, scratch.unigram, out);
+  else
+    std::get<WordPiece>(model_).encode(word, out);
+  scratch.words.insert(word, std::span(out).subspan(n_before));
 }
 
-/// `head` is empty or at the beginning of `text`.
-std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_special, const EncodedHead& head) const {
-  std::string repaired;
-  if (!unicode::is_valid_utf8(text)) {
-    repaired = unicode::to_valid_utf8(text);
-    text = repaired;
-  }
+void Tokenizer::encode_normalized(std::string_view text, bool begins_input, EncodeScratch& scratch,
+                                  std::vector<TokenId>& out) const {
+  if (const auto* model = std::get_if<SentencePieceModel>(&model_)) return model->encode(text, begins_input, out);
+  const PieceList words = pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}});
+  for (const PieceList::Piece& piece : words.pieces)
+    encode_word(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), scratch, out);
+}
+
+/// Appends the ids of `text`, which is valid UTF-8, from the byte `from` on.
+void Tokenizer::encode_parts(std::string_view text, bool with_special, std::size_t from, EncodeScratch& scratch,
+                             std::vector<TokenId>& out) const {
   const auto* const sentencepiece = std::get_if<SentencePieceModel>(&model_);
-  std::vector<TokenId> out = head.ids;
-  Bpe::Scratch scratch;
-  for (const AddedTokens::Part& part : added_tokens_.split_raw(text, with_special, head.text.size())) {
+  for (const AddedTokens::Part& part : added_tokens_.split_raw(text, with_special, from)) {
     if (part.id) {
       if (part.range.begin == 0 && sentencepiece != nullptr) sentencepiece->encode({}, /*begins_input=*/true, out);
       out.push_back(*part.id);
@@ -211,6 +261,20 @@ std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_spe
   }
   if (sentencepiece != nullptr && out.size() > 1 && out[0] == sentencepiece->dropped_space() && is_special(out[1]))
     out.erase(out.begin());
+}
+
+/// `head` is empty or at the beginning of `text`.
+std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_special, const EncodedHead& head) const {
+  std::string repaired;
+  if (!unicode::is_valid_utf8(text)) {
+    repaired = unicode::to_valid_utf8(text);
+    text = repaired;
+  }
+  std::vector<TokenId> out = head.ids;
+  std::unique_ptr<EncodeScratch> scratch = scratches_->take();
+  encode_parts(text, with_special, head.text.size(), *scratch, out);
+  // Long texts make memory grow that short ones do not need.
+  if (text.size() <= kMaxKeptTextBytes) scratches_->give_back(std::move(scratch));
   return out;
 }
 

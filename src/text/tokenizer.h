@@ -1,7 +1,9 @@
-/// The tokenizer: text to token ids and back, by Hugging Face's tokenizer.json or SentencePiece's tokenizer.model.
+/// The tokenizer: text to token ids and back, by Hugging Face's tokenizer.json, Mistral's tekken.json or SentencePiece's
+/// tokenizer.model.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,9 +19,12 @@
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
+#include "text/scratch_pool.h"
 #include "text/sentencepiece_model.h"
 #include "text/token_decoder.h"
 #include "text/tokenizer_config.h"
+#include "text/unigram.h"
+#include "text/word_piece.h"
 
 namespace baton {
 
@@ -29,19 +34,20 @@ struct EncodedHead {
   std::vector<TokenId> ids;
 };
 
-/// A model's tokenizer: normaliser, pre-tokeniser, merges, post-processor and decoder, and the tokens added to the
-/// vocabulary. Ids equal those of Hugging Face `tokenizers` for the same files.
+/// A model's tokenizer: normaliser, pre-tokeniser, model (BPE, Unigram or WordPiece), post-processor and decoder, and the
+/// tokens added to the vocabulary. Ids equal those of Hugging Face `tokenizers` for the same files.
 ///
-/// Immutable and move-only; views it returns live as long as it does. Thread: any, several at once.
+/// Immutable but for the words it remembers, and move-only; views it returns live as long as it does. Thread: any,
+/// several at once.
 class Tokenizer {
  public:
-  /// Reads tokenizer.json, or tokenizer.model where there is none, and beside it, as far as they exist:
-  /// tokenizer_config.json, special_tokens_map.json, chat_template.jinja, chat_template.json. Errors: not_found,
-  /// invalid_data (a damaged file), unsupported (names the component that Baton does not support).
+  /// Reads tokenizer.json of a folder, where there is none tekken.json, where there is none tokenizer.model; and beside
+  /// it, as far as they exist: tokenizer_config.json, special_tokens_map.json, chat_template.jinja, chat_template.json.
+  /// Errors: not_found, invalid_data (a damaged file), unsupported (names the component that Baton does not support).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
-  /// The tokenizer of one file, with nothing from the files beside it: a tokenizer.json (its text begins with "{") or a
-  /// SentencePiece model.
+  /// The tokenizer of one file, with nothing from the files beside it: a tokenizer.json or tekken.json (their text begins
+  /// with "{") or a SentencePiece model.
   static Result<Tokenizer> load_file(const std::filesystem::path& file);
 
   /// The same from the files' texts; `tokenizer_config_json` may be empty.
@@ -90,11 +96,15 @@ class Tokenizer {
   const TokenDecoder& decoder() const { return decoder_; }
 
  private:
-  using Model = std::variant<Bpe, SentencePieceModel>;
+  using Model = std::variant<Bpe, Unigram, WordPiece, SentencePieceModel>;
 
   Tokenizer(Model model, TokenizerConfig config) : model_(std::move(model)), config_(std::move(config)) {}
 
-  static Result<Tokenizer> from_tokenizer_json(std::string_view text, TokenizerConfig config);
+  static Result<Tokenizer> from_file(const std::filesystem::path& file, TokenizerConfig config);
+  static Result<Tokenizer> from_any_json(std::string_view text, std::string_view what, TokenizerConfig config);
+  static Result<Tokenizer> from_tokenizer_json(const json::Value& root, TokenizerConfig config);
+  static Result<Tokenizer> from_tekken(const json::Value& root, TokenizerConfig config);
+  static Result<Model> read_model(const json::Value& root, const std::vector<AddedToken>& added, const TokenizerConfig& config);
   static Result<Tokenizer> from_sentencepiece(SentencePieceModel model, TokenizerConfig config);
 
   const Vocabulary& model_vocabulary() const;
@@ -102,7 +112,10 @@ class Tokenizer {
   Result<void> add_tokens_of_config();
   Result<void> set_ends();
   std::vector<TokenId> encode_text(std::string_view text, bool with_special, const EncodedHead& head) const;
-  void encode_normalized(std::string_view text, bool begins_input, Bpe::Scratch& scratch, std::vector<TokenId>& out) const;
+  void encode_parts(std::string_view text, bool with_special, std::size_t from, EncodeScratch& scratch,
+                    std::vector<TokenId>& out) const;
+  void encode_normalized(std::string_view text, bool begins_input, EncodeScratch& scratch, std::vector<TokenId>& out) const;
+  void encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const;
 
   Model model_;
   TokenizerConfig config_;
@@ -113,6 +126,7 @@ class Tokenizer {
   TokenDecoder decoder_;
   std::optional<TokenId> bos_;
   std::optional<TokenId> eos_;
+  std::unique_ptr<ScratchPool> scratches_ = std::make_unique<ScratchPool>();
 };
 
 }  // namespace baton

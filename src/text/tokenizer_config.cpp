@@ -116,6 +116,7 @@ Result<TokenizerConfig> TokenizerConfig::from_json(std::string_view text) {
   read_roles(object, config);
   BATON_TRY_VOID(read_added_tokens(object, config));
   config.chat_template = chat_template_of(object);
+  BATON_TRY(config.clean_up_tokenization_spaces, component::get_or<bool>(object, kFile, "clean_up_tokenization_spaces", false));
   BATON_TRY(config.sentencepiece, sentencepiece_options(object));
   if (heeds_add_tokens(object)) {
     BATON_TRY(config.add_bos_token, component::get_optional<bool>(object, kFile, "add_bos_token"));

@@ -24,6 +24,7 @@ struct TokenizerConfig {
   /// the beginning or end token, whatever the post-processor says.
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
+  bool clean_up_tokenization_spaces = false;
   SentencePieceOptions sentencepiece;  ///< for tokenizer.model; Transformers' defaults where the file says nothing
   std::string chat_template;           ///< of several, the one named "default"
 

@@ -105,6 +105,37 @@ bool is_space(char32_t c) {
 
 namespace {
 
+struct Shift {
+  char32_t first;
+  char32_t last;
+  char32_t lowercase_of_first;
+};
+
+// Capital letters that Unicode has had since version 16, which utf8proc does not know.
+constexpr Shift kNewCapitals[] = {
+    {0x1C89, 0x1C89, 0x1C8A},    {0xA7CB, 0xA7CB, 0x264},     {0xA7CC, 0xA7CC, 0xA7CD}, {0xA7CE, 0xA7CE, 0xA7CF},
+    {0xA7D2, 0xA7D2, 0xA7D3},    {0xA7D4, 0xA7D4, 0xA7D5},    {0xA7DA, 0xA7DA, 0xA7DB}, {0xA7DC, 0xA7DC, 0x19B},
+    {0x10D50, 0x10D65, 0x10D70}, {0x16EA0, 0x16EB8, 0x16EBB},
+};
+
+}  // namespace
+
+void append_lowercase(std::string& out, char32_t c) {
+  if (c < 0x80) {
+    out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c));
+    return;
+  }
+  if (c == 0x130) {  // the only letter whose lower case is two characters
+    out += "i\u0307";
+    return;
+  }
+  for (const Shift& shift : kNewCapitals)
+    if (c >= shift.first && c <= shift.last) return append_utf8(out, shift.lowercase_of_first + (c - shift.first));
+  append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+}
+
+namespace {
+
 // Bytes that are printable in Latin-1 stand for themselves; the others are numbered from U+0100 in their order.
 constexpr bool stands_for_itself(unsigned byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;

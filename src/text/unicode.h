@@ -36,6 +36,9 @@ std::string_view last_character(std::string_view text);
 /// The property White_Space: separators of utf8proc's categories, and the control characters that are spaces.
 bool is_space(char32_t code_point);
 
+/// Appends the lower case of a character: of one alone, so that a final sigma is any sigma (Unicode 17, chapter 3.13).
+void append_lowercase(std::string& out, char32_t code_point);
+
 /// GPT-2's alphabet: the printable character that stands for a byte, and back (nullopt for all other characters).
 char32_t character_of_byte(unsigned char byte);
 std::optional<unsigned char> byte_of_character(char32_t code_point);

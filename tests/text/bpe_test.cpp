@@ -119,6 +119,34 @@ TEST(Bpe, merges_never_make_special_tokens) {
   EXPECT_EQ(tokens(*bpe, "<s>"), (Texts{"<s", ">"}));
 }
 
+TEST(Bpe, marks_the_end_of_a_word_and_what_continues_one) {
+  json::Value model = test::bpe_model({"a", "@a", "@a</w>", "a</w>"}, {});
+  model["end_of_word_suffix"] = "</w>";
+  model["continuing_subword_prefix"] = "@";
+  model["vocab"]["aa</w>"] = 4;
+  model["merges"] = json::Value::array({"@a @a</w>"});
+  model["vocab"]["@aa</w>"] = 5;
+  const auto bpe = make(model);
+  ASSERT_TRUE(bpe) << bpe.error().message;
+  EXPECT_EQ(tokens(*bpe, "a"), (Texts{"a</w>"}));
+  EXPECT_EQ(tokens(*bpe, "aa"), (Texts{"a", "@a</w>"}));
+  EXPECT_EQ(tokens(*bpe, "aaaa"), (Texts{"a", "@a", "@aa</w>"}));
+}
+
+TEST(Bpe, of_ranks_merges_whatever_is_a_token_the_smallest_first) {
+  const std::vector<std::string> ranks = {"a", "b", "Ġ", "ab", "ba", "Ġa", "abba"};
+  const auto bpe = Bpe::from_ranks(ranks, 10);
+  ASSERT_TRUE(bpe);
+  EXPECT_EQ(tokens(*bpe, "ab"), (Texts{"ab"}));
+  EXPECT_EQ(tokens(*bpe, "abba"), (Texts{"abba"}));
+  EXPECT_EQ(tokens(*bpe, "Ġabba"), (Texts{"Ġ", "abba"}));
+  EXPECT_EQ(tokens(*bpe, "Ġaa"), (Texts{"Ġa", "a"}));
+  EXPECT_EQ(tokens(*bpe, "bab"), (Texts{"b", "ab"}));
+  EXPECT_EQ(bpe->vocabulary().id_of("Ġa"), 15);
+  const std::vector<std::string> twice = {"a", "a"};
+  EXPECT_EQ(Bpe::from_ranks(twice, 0).error().code, ErrorCode::invalid_data);
+}
+
 TEST(Bpe, damaged_models_are_errors_that_say_what) {
   const json::Value good = test::bpe_model({"a", "b"}, {{"a", "b"}});
   const auto message_with = [&](const char* key, const json::Value& value) {
@@ -137,7 +165,8 @@ TEST(Bpe, damaged_models_are_errors_that_say_what) {
   EXPECT_NE(message_with("vocab", {{"a", -1}}), "none");
   EXPECT_NE(message_with("vocab", {{"a", 1e18}}), "none");
   EXPECT_EQ(message_with("dropout", 0.1), "tokenizer.json: the BPE option dropout is not supported");
-  EXPECT_EQ(message_with("end_of_word_suffix", "</w>"), "tokenizer.json: the BPE option end_of_word_suffix is not supported");
+  EXPECT_EQ(message_with("continuing_subword_prefix", "##"),
+            "tokenizer.json: the BPE model: merge 0: 'b' is shorter than the prefix");
 }
 
 }  // namespace

@@ -36,8 +36,32 @@ TEST(Normalizer, brings_text_into_unicodes_forms) {
   EXPECT_EQ(normalize({{"type", "NFKD"}}, "éﬁ"), "e\u0301fi");
 }
 
+// What `tokenizers` 0.23 makes of these texts.
+TEST(Normalizer, rewrites_single_characters) {
+  EXPECT_EQ(normalize({{"type", "Lowercase"}}, "ÀΣİꟜ"), "àσi\u0307ƛ");
+  EXPECT_EQ(normalize({{"type", "Nmt"}}, "a\x01\u200Bb\uFEFF\tc"), "a b  c");
+  EXPECT_EQ(normalize({{"type", "StripAccents"}}, "e\u0301n\u0303é"), "ené");
+  EXPECT_EQ(normalize({{"type", "ByteLevel"}}, " é\n"), "ĠÃ©Ċ");
+}
+
+TEST(Normalizer, bert_cleans_isolates_and_strips_as_far_as_it_is_asked) {
+  const std::string text("Héllo\t\0世界\u200BÀ", 19);
+  EXPECT_EQ(normalize({{"type", "BertNormalizer"}}, text), "hello  世  界 a");
+  EXPECT_EQ(normalize({{"type", "BertNormalizer"}, {"lowercase", false}}, text), "Héllo  世  界 À");
+  EXPECT_EQ(normalize({{"type", "BertNormalizer"}, {"strip_accents", false}}, text), "héllo  世  界 à");
+  EXPECT_EQ(
+      normalize({{"type", "BertNormalizer"}, {"clean_text", false}, {"handle_chinese_chars", false}, {"lowercase", false}},
+                text),
+      text);
+}
+
+TEST(Normalizer, leaves_marks_alone_that_are_newer_than_unicode_9) {
+  EXPECT_EQ(normalize({{"type", "NFC"}}, "e\u0898\u0301"), "e\u0898\u0301") << "U+0898 is of Unicode 14";
+  EXPECT_EQ(normalize({{"type", "NFC"}}, "e\u0301\u0898"), "é\u0898");
+}
+
 TEST(Normalizer, names_what_it_does_not_do) {
-  EXPECT_EQ(normalize({{"type", "Nmt"}}, ""), "error: tokenizer.json: the normalizer Nmt is not supported");
+  EXPECT_EQ(normalize({{"type", "Precompiled"}}, ""), "error: tokenizer.json: the normalizer Precompiled is not supported");
   EXPECT_EQ(normalize({{"type", "Prepend"}}, "").substr(0, 6), "error:");
   EXPECT_EQ(normalize(3, "").substr(0, 6), "error:");
 }

@@ -1,6 +1,7 @@
 /// Tests of post-processors.
 #include "text/post_processor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace baton {
@@ -34,13 +35,24 @@ TEST(PostProcessor, a_sequence_wraps_from_the_inside) {
   EXPECT_EQ(processor->before, (std::vector<TokenId>{2, 3, 1}));
 }
 
+TEST(PostProcessor, bert_and_roberta_say_what_stands_at_both_ends) {
+  for (const char* type : {"BertProcessing", "RobertaProcessing"}) {
+    const auto processor = PostProcessor::from_json({{"type", type}, {"cls", {"[CLS]", 2}}, {"sep", {"[SEP]", 3}}});
+    ASSERT_TRUE(processor) << processor.error().message;
+    EXPECT_EQ(processor->before, (std::vector<TokenId>{2}));
+    EXPECT_EQ(processor->after, (std::vector<TokenId>{3}));
+    EXPECT_EQ(PostProcessor::from_json({{"type", type}, {"cls", {"[CLS]", 2}}, {"sep", {"[SEP]", -3}}}).error().message,
+              fmt::format("tokenizer.json: {}: 'sep' must be a token and its id", type));
+  }
+}
+
 TEST(PostProcessor, refuses_templates_that_lose_the_text_and_unknown_components) {
   json::Value lost = around(json::Value::array({special("<s>")}), json::Value::array());
   lost["single"].erase(1);
   EXPECT_FALSE(PostProcessor::from_json(lost));
   EXPECT_FALSE(PostProcessor::from_json(around(json::Value::array({special("<who>")}), json::Value::array())));
-  EXPECT_EQ(PostProcessor::from_json({{"type", "BertProcessing"}}).error().message,
-            "tokenizer.json: the post_processor BertProcessing is not supported");
+  EXPECT_EQ(PostProcessor::from_json({{"type", "Unknown"}}).error().message,
+            "tokenizer.json: the post_processor Unknown is not supported");
   EXPECT_TRUE(PostProcessor::from_json(nullptr)->before.empty());
 }
 

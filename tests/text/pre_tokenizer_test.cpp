@@ -63,6 +63,18 @@ TEST(PreTokenizer, metaspace_prepends_as_its_scheme_says) {
   EXPECT_EQ(split({{"type", "Metaspace"}, {"replacement", "▁"}, {"add_prefix_space", false}}, "a b"), "a|▁b");
 }
 
+// What `tokenizers` 0.23 makes of these texts.
+TEST(PreTokenizer, cuts_where_scripts_change_every_so_many_characters_and_as_bert_does) {
+  EXPECT_EQ(split({{"type", "UnicodeScripts"}}, " どこで生れ。Yes カ1"), "どこで生れ|。|Yes |カ|1");
+  EXPECT_EQ(split({{"type", "FixedLength"}, {"length", 5}}, "Hello wörld"), "Hello| wörl|d");
+  EXPECT_EQ(split({{"type", "BertPreTokenizer"}}, "Hey, 世 man!?"), "Hey|,|世|man|!|?");
+}
+
+TEST(PreTokenizer, knows_letters_and_digits_that_are_newer_than_pcre2) {
+  EXPECT_EQ(split({{"type", "ByteLevel"}, {"add_prefix_space", false}}, "a\U00016D40 \u1C89a"), "aðĸµĢ|Ġá²īa");
+  EXPECT_EQ(split({{"type", "Digits"}, {"individual_digits", true}}, "a\U00010D40"), "a|\U00010D40");
+}
+
 TEST(PreTokenizer, a_sequence_applies_each_to_what_the_one_before_left) {
   const json::Value value = {{"type", "Sequence"},
                              {"pretokenizers",
@@ -72,8 +84,8 @@ TEST(PreTokenizer, a_sequence_applies_each_to_what_the_one_before_left) {
 }
 
 TEST(PreTokenizer, names_what_it_does_not_do) {
-  EXPECT_EQ(split({{"type", "BertPreTokenizer"}}, ""),
-            "error: tokenizer.json: the pre_tokenizer BertPreTokenizer is not supported");
+  EXPECT_EQ(split({{"type", "Sudachi"}}, ""), "error: tokenizer.json: the pre_tokenizer Sudachi is not supported");
+  EXPECT_EQ(split({{"type", "FixedLength"}, {"length", 0}}, "").substr(0, 6), "error:");
   EXPECT_EQ(split({{"type", "Split"}}, "").substr(0, 6), "error:");
 }
 

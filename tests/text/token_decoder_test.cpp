@@ -76,8 +76,51 @@ TEST(TokenDecoder, gives_the_bytes_of_tokens_in_mid_text) {
   EXPECT_EQ(TokenDecoder::for_sentencepiece(true).bytes_of("▁"), " ");
 }
 
+// What `tokenizers` 0.23 makes of these tokens.
+TEST(TokenDecoder, joins_words_by_their_ends_their_beginnings_and_their_delimiters) {
+  EXPECT_EQ(decode({{"type", "BPEDecoder"}}, {"the</w>", "ca", "t</w>"}), "the cat");
+  EXPECT_EQ(decode({{"type", "WordPiece"}}, {"he", "##llo", ",", "i", "'m"}), "hello, i'm");
+  EXPECT_EQ(decode({{"type", "WordPiece"}, {"cleanup", false}}, {"he", "##llo", ","}), "hello ,");
+  EXPECT_EQ(decode({{"type", "CTC"}}, {"<pad>", "h", "h", "e", "l", "<pad>", "l", "o", "|", "|", "x"}), "hello x");
+}
+
+TEST(TokenDecoder, the_end_of_a_word_behind_a_prompt_is_a_space) {
+  const auto decoder = TokenDecoder::from_json({{"type", "BPEDecoder"}});
+  ASSERT_TRUE(decoder);
+  TokenDecoder::Stream stream(*decoder);
+  std::string prompt;
+  stream.push("the</w>", prompt);
+  stream.drop_held();
+  std::string out;
+  stream.push("cat</w>", out);
+  stream.finish(out);
+  EXPECT_EQ(out, " cat");
+}
+
+TEST(TokenDecoder, cleans_up_spaces_as_transformers_does_however_the_text_comes) {
+  auto decoder = TokenDecoder::from_json({{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "never"}});
+  ASSERT_TRUE(decoder);
+  decoder->clean_up_spaces();
+  const std::string text = "a▁.▁b▁!▁c▁?d▁,▁it▁'s▁do▁n't▁we▁'▁ve▁▁.▁'▁'s▁x▁'▁'▁'m▁I▁'re▁";
+  const std::string expected = "a. b! c?d, it's don't we've .''s x'''m I're ";
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    TokenDecoder::Stream stream(*decoder);
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+      std::size_t n = 1 + random() % 9;
+      while (at + n < text.size() && (static_cast<unsigned char>(text[at + n]) & 0xC0) == 0x80) ++n;
+      stream.push(text.substr(at, n), out);
+      at += n;
+    }
+    stream.finish(out);
+    ASSERT_EQ(out, expected);
+  }
+}
+
 TEST(TokenDecoder, names_what_it_does_not_do) {
-  EXPECT_EQ(decode({{"type", "CTC"}}, {}), "error: tokenizer.json: the decoder CTC is not supported");
+  EXPECT_EQ(decode({{"type", "Unknown"}}, {}), "error: tokenizer.json: the decoder Unknown is not supported");
+  EXPECT_EQ(decode({{"type", "BPEDecoder"}, {"suffix", ""}}, {}), "error: decoder BPEDecoder: the suffix is empty");
   EXPECT_EQ(decode(sequence({{{"type", "Fuse"}}, {{"type", "ByteFallback"}}}), {}),
             "error: tokenizer.json: the decoder ByteFallback after Fuse or ByteLevel is not supported");
   EXPECT_EQ(decode(sequence({{{"type", "Fuse"}}, {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", ""}}}), {}),

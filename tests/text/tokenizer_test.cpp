@@ -109,8 +109,8 @@ TEST(Tokenizer, the_configuration_adds_tokens) {
 TEST(Tokenizer, damaged_and_unsupported_files_are_errors_that_name_what) {
   const auto error_of = [](const json::Value& root) { return Tokenizer::from_json(json::dump(root), "").error(); };
   json::Value root = test::byte_level_tokenizer();
-  root["model"]["type"] = "WordPiece";
-  EXPECT_EQ(error_of(root).message, "tokenizer.json: the model WordPiece is not supported");
+  root["model"]["type"] = "WordLevel";
+  EXPECT_EQ(error_of(root).message, "tokenizer.json: the model WordLevel is not supported");
   EXPECT_EQ(error_of(root).code, ErrorCode::unsupported);
   EXPECT_EQ(error_of({{"added_tokens", 3}}).code, ErrorCode::invalid_data);
   EXPECT_EQ(error_of(json::Value::array()).code, ErrorCode::invalid_data);
@@ -177,6 +177,22 @@ TEST(Tokenizer, equals_the_goldens_of_sentencepiece_legacy_and_not) {
     }
   }
   EXPECT_GT(n_cases, 400);
+}
+
+TEST(Tokenizer, equals_the_goldens_of_a_unigram_model_with_byte_fallback) {
+  const std::filesystem::path folder = test::source_folder() / "tests/goldens/sentencepiece/unigram";
+  const auto tokenizer = Tokenizer::load(folder);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const auto cases = json::parse_file(folder / "cases.json");
+  ASSERT_TRUE(cases);
+  for (const json::Value& one : cases->at("encode"))
+    EXPECT_EQ(tokenizer->encode(one.at("text").get<std::string>(), false), one.at("ids").get<Ids>()) << one.dump();
+  for (const json::Value& one : cases->at("decode")) {
+    const Ids ids = one.at("ids").get<Ids>();
+    EXPECT_EQ(tokenizer->decode(ids, false), one.at("text").get<std::string>()) << one.dump();
+    EXPECT_EQ(streamed(*tokenizer, ids, false), one.at("text").get<std::string>());
+  }
+  EXPECT_GT(cases->at("encode").size() + cases->at("decode").size(), 150u);
 }
 
 // The strings of llama.cpp's vectors, and the ids that Hugging Face's tokenizers give without special tokens.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Iterable
@@ -13,8 +14,7 @@ N_VOCAB = 600
 
 # The pre-tokenizer pattern that Llama 3 tokenizer files carry.
 LLAMA3_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 CORPUS = (
@@ -173,9 +173,7 @@ def _llama2() -> Tokenizer:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
-    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
     return tokenizer
 
 
@@ -193,6 +191,104 @@ def _added_tokens() -> Tokenizer:
     return tokenizer
 
 
+def _unigram() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    return tokenizer
+
+
+def _unigram_bytes() -> Tokenizer:
+    data = json.loads(_unigram().to_str())
+    pieces = data["model"]["vocab"]
+    data["model"]["vocab"] = pieces[:3] + [[f"<0x{byte:02X}>", -20.0] for byte in range(256)] + pieces[3:]
+    data["model"]["byte_fallback"] = True
+    tokenizer = Tokenizer.from_str(json.dumps(data))
+    tokenizer.normalizer = None
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 1))
+    return tokenizer
+
+
+def _bert() -> Tokenizer:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=40))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=N_VOCAB, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
+
+
+def _word_ends() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>", continuing_subword_prefix="@"))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.UnicodeScripts(),
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.FixedLength(7),
+            pre_tokenizers.Punctuation(),
+        ]
+    )
+    tokenizer.decoder = decoders.BPEDecoder()
+    trainer = trainers.BpeTrainer(
+        vocab_size=N_VOCAB,
+        special_tokens=["<unk>"],
+        end_of_word_suffix="</w>",
+        continuing_subword_prefix="@",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    return tokenizer
+
+
+def _write_tekken(folder: Path) -> Tokenizer:
+    """Writes a tekken.json, with room for more special tokens and more tokens than it says, and what Transformers makes of it."""
+    from transformers.integrations.mistral.tokenizer import MistralConverter
+
+    vocab = json.loads(_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), []).to_str())["model"]["vocab"]
+    byte_of = {character: byte for byte, character in _bytes_to_characters().items()}
+    tokens = [bytes(byte_of[c] for c in token) for token, _ in sorted(vocab.items(), key=lambda item: item[1])]
+    tokens = [bytes([byte]) for byte in range(256)] + [token for token in tokens if len(token) > 1]
+    special = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
+    root = {
+        "config": {
+            "pattern": LLAMA3_PATTERN,
+            "num_vocab_tokens": len(tokens),
+            "default_vocab_size": len(tokens) - 5,
+            "default_num_special_tokens": 8,
+            "version": "v3",
+        },
+        "vocab": [
+            {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": token.decode(errors="replace")}
+            for rank, token in enumerate(tokens)
+        ],
+        "special_tokens": [{"rank": rank, "token_str": token, "is_control": True} for rank, token in enumerate(special)],
+    }
+    (folder / "tekken.json").write_text(json.dumps(root, indent=0) + "\n")
+    return MistralConverter(str(folder / "tekken.json")).converted()
+
+
+def _bytes_to_characters() -> dict[int, str]:
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {byte: chr(byte) for byte in plain} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
+
+
 def _id_lists(tokenizer: Tokenizer) -> Iterable[list[int]]:
     rng = random.Random(7)
     for length in (1, 1, 1, 2, 2, 3, 3, 4, 5, 8, 13, 21):
@@ -204,33 +300,48 @@ def _id_lists(tokenizer: Tokenizer) -> Iterable[list[int]]:
         yield whole[cut:]
 
 
+_MAKERS = {
+    "gpt2": _gpt2,
+    "llama3": _llama3,
+    "llama2": _llama2,
+    "digits": _digits,
+    "added_tokens": _added_tokens,
+    "unigram": _unigram,
+    "unigram_bytes": _unigram_bytes,
+    "bert": _bert,
+    "word_ends": _word_ends,
+}
+_WITH_ENDS = ("llama2", "llama3", "unigram", "unigram_bytes", "bert")
+
+
+def _write_cases(folder: Path, tokenizer: Tokenizer) -> None:
+    def decoded(ids: list[int]) -> dict:
+        return {
+            "ids": ids,
+            "decoded": tokenizer.decode(ids, skip_special_tokens=False),
+            "decoded_skip_special": tokenizer.decode(ids, skip_special_tokens=True),
+        }
+
+    encode = [
+        {"text": text, "add_special_tokens": flag, **decoded(tokenizer.encode(text, add_special_tokens=flag).ids)}
+        for text in TEXTS
+        for flag in ((False, True) if folder.name in _WITH_ENDS else (False,))
+    ]
+    cases = {"encode": encode, "decode": [decoded(ids) for ids in _id_lists(tokenizer)]}
+    lines = ",\n".join(
+        f'"{key}": [\n' + ",\n".join(json.dumps(case) for case in cases[key]) + "\n]" for key in ("encode", "decode")
+    )
+    (folder / "cases.json").write_text("{\n" + lines + "\n}\n")
+    print(f"tokenizers/{folder.name}: {tokenizer.get_vocab_size()} tokens, {len(encode)} texts, {len(cases['decode'])} id lists")
+
+
 def write_tokenizers(goldens: Path) -> None:
-    """Writes tokenizers/NAME/tokenizer.json and cases.json: encode cases, and decode cases of ids no text gives."""
-    makers = {"gpt2": _gpt2, "llama3": _llama3, "llama2": _llama2, "digits": _digits, "added_tokens": _added_tokens}
-    for name, make in makers.items():
+    """Writes tokenizers/NAME/tokenizer.json (or tekken.json) and cases.json: encode cases, and decode cases of ids no text gives."""
+    for name, make in _MAKERS.items():
         folder = goldens / "tokenizers" / name
         folder.mkdir(parents=True, exist_ok=True)
         make().save(str(folder / "tokenizer.json"))
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-
-        def decoded(ids: list[int], tokenizer: Tokenizer = tokenizer) -> dict:
-            return {
-                "ids": ids,
-                "decoded": tokenizer.decode(ids, skip_special_tokens=False),
-                "decoded_skip_special": tokenizer.decode(ids, skip_special_tokens=True),
-            }
-
-        encode = [
-            {"text": text, "add_special_tokens": flag, **decoded(tokenizer.encode(text, add_special_tokens=flag).ids)}
-            for text in TEXTS
-            for flag in ((False, True) if name in ("llama2", "llama3") else (False,))
-        ]
-        cases = {"encode": encode, "decode": [decoded(ids) for ids in _id_lists(tokenizer)]}
-        lines = ",\n".join(
-            f'"{key}": [\n' + ",\n".join(json.dumps(case) for case in cases[key]) + "\n]"
-            for key in ("encode", "decode")
-        )
-        (folder / "cases.json").write_text("{\n" + lines + "\n}\n")
-        print(
-            f"tokenizers/{name}: {tokenizer.get_vocab_size()} tokens, {len(encode)} texts, {len(cases['decode'])} id lists"
-        )
+        _write_cases(folder, Tokenizer.from_file(str(folder / "tokenizer.json")))
+    folder = goldens / "tokenizers/tekken"
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_cases(folder, _write_tekken(folder))
