@@ -2,6 +2,8 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -43,6 +45,7 @@ struct LayerTensors {
 struct Part {
   std::string_view name;
   std::int64_t n;
+  std::int32_t interleaved_dim = 0;
 };
 
 /// Names the tensors of layer `layer`. Names of tensors outside the layers have no "{}", so any number does for them.
@@ -58,10 +61,10 @@ class Namer {
   }
   LinearTensors linear(std::initializer_list<Part> parts, std::int64_t k, bool has_bias) const {
     LinearTensors made;
-    for (const auto& [name, n] : parts) {
+    for (const auto& [name, n, interleaved_dim] : parts) {
       const std::string stem = checkpoint_name(names_, name, layer_);
-      made.weights.push_back({stem + ".weight", {n, k}, ExpectedTensor::Kind::matrix});
-      if (has_bias) made.biases.push_back({stem + ".bias", {n}, ExpectedTensor::Kind::bias});
+      made.weights.push_back({stem + ".weight", {n, k}, ExpectedTensor::Kind::matrix, interleaved_dim});
+      if (has_bias) made.biases.push_back({stem + ".bias", {n}, ExpectedTensor::Kind::bias, interleaved_dim});
     }
     return made;
   }
@@ -80,11 +83,14 @@ LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
   const Namer make(names, index);
   LayerTensors made;
   if (layer.has_pre_norms) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
-  made.qkv =
-      names.qkv.empty()
-          ? make.linear({{names.q, attention.q_width()}, {names.k, attention.kv_width()}, {names.v, attention.kv_width()}}, d,
-                        attention.has_qkv_bias)
-          : make.linear({{names.qkv, attention.qkv_width()}}, d, attention.has_qkv_bias);
+  const bool is_rotated = attention.rope != AttentionSpec::kNoRope;
+  const bool is_interleaved = is_rotated && spec.ropes[static_cast<std::size_t>(attention.rope)].is_interleaved;
+  const std::int32_t pairs = is_interleaved ? attention.head_dim : 0;
+  made.qkv = names.qkv.empty() ? make.linear({{names.q, attention.q_width(), pairs},
+                                              {names.k, attention.kv_width(), pairs},
+                                              {names.v, attention.kv_width()}},
+                                             d, attention.has_qkv_bias)
+                               : make.linear({{names.qkv, attention.qkv_width()}}, d, attention.has_qkv_bias);
   if (attention.qk_norm != QkNorm::none) {
     made.q_norm = make.norm(attention.qk_norm_spec, names.q_norm, attention.q_norm_width());
     made.k_norm = make.norm(attention.qk_norm_spec, names.k_norm, attention.k_norm_width());
@@ -134,6 +140,22 @@ std::size_t all_vector_bytes(std::span<const ExpectedTensor> tensors) {
 }
 
 /// Loads tensors from a source to the backend. `staging_` holds one matrix, its parts stacked.
+/// Reorders the rows [n] or [n, k] of heads of `dim` rows: rows 2i first, then rows 2i + 1.
+void part_pairs(const TensorView& rows, std::int32_t dim) {
+  const auto n_heads = static_cast<std::size_t>(rows.shape[0] / dim);
+  const auto half = static_cast<std::size_t>(dim / 2);
+  const std::size_t row_bytes = rows.size_bytes() / static_cast<std::size_t>(rows.shape[0]);
+  std::vector<std::byte> head(row_bytes * 2 * half);
+  for (std::size_t h = 0; h < n_heads; ++h) {
+    std::byte* const data = rows.data + h * head.size();
+    std::memcpy(head.data(), data, head.size());
+    for (std::size_t i = 0; i < half; ++i) {
+      std::memcpy(data + i * row_bytes, head.data() + 2 * i * row_bytes, row_bytes);
+      std::memcpy(data + (half + i) * row_bytes, head.data() + (2 * i + 1) * row_bytes, row_bytes);
+    }
+  }
+}
+
 class Loader {
  public:
   Loader(const ModelSpec& spec, Backend& backend, DType dtype, WeightSource& source)
@@ -199,7 +221,9 @@ class Loader {
     BATON_TRY(const TensorView whole, stage(dtype, shape));
     std::int64_t begin = 0;
     for (const ExpectedTensor& part : parts) {
-      BATON_TRY_VOID(source_.read(part, whole.rows(begin, begin + part.shape[0])));
+      const TensorView rows = whole.rows(begin, begin + part.shape[0]);
+      BATON_TRY_VOID(source_.read(part, rows));
+      if (part.interleaved_dim > 0) part_pairs(rows, part.interleaved_dim);
       begin += part.shape[0];
     }
     return whole;

@@ -1,8 +1,10 @@
 /// Each family's config.json to its spec: fields, defaults and refusals that logits of the goldens do not show.
 #include "model/families/families.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "kernels/backend.h"
 #include "model/config.h"
 #include "model/families/refusals.h"
+#include "model/rope.h"
+#include "support/golden_model.h"
 #include "support/source_folder.h"
 
 namespace baton {
@@ -309,6 +313,24 @@ TEST(Gemma3, has_norms_of_heads_five_windows_of_six_and_two_rotations) {
             "\"full_attention\" and for \"sliding_attention\"");
 }
 
+TEST(Cohere2, rotates_neighbouring_elements_in_layers_with_a_window) {
+  const ModelSpec spec = spec_of("Cohere2ForCausalLM");
+  EXPECT_EQ(windows(spec), (std::vector<std::int32_t>{4096, 4096, 4096, 0, 4096, 4096, 4096, 0}));
+  EXPECT_TRUE(spec.ropes[0].is_interleaved);
+  for (const LayerSpec& layer : spec.layers) {
+    EXPECT_EQ(layer.attention.rope, layer.attention.window > 0 ? 0 : AttentionSpec::kNoRope);
+    EXPECT_TRUE(layer.is_parallel);
+    EXPECT_EQ(layer.norm.kind, NormSpec::Kind::layer);
+    EXPECT_FALSE(layer.norm.has_bias);
+  }
+  EXPECT_EQ(spec.logits_scale, 0.0625f);
+  EXPECT_TRUE(spec.tie_embeddings);
+  EXPECT_EQ(error_of("Cohere2ForCausalLM", R"({"head_dim":16})"),
+            "config.json: 'head_dim' is 16, which is not supported; supported is 'hidden_size' / 'num_attention_heads'");
+  EXPECT_EQ(error_of("Cohere2ForCausalLM", R"({"use_qk_norm":true})"),
+            "config.json: 'use_qk_norm' is true, which is not supported; supported is false");
+}
+
 TEST(TextModels, are_read_from_the_configs_of_models_that_take_images) {
   const auto whole = [](std::string_view architecture, std::string_view fields) {
     json::Value config = json::parse(fields, "the test").value();
@@ -343,6 +365,30 @@ TEST(TextModels, are_read_from_the_configs_of_models_that_take_images) {
                 .message,
             "config.json: the weights are quantised with 'awq' ('quantization_config'), which is not supported; supported are "
             "float32, bfloat16 and float16");
+}
+
+// Three random changes of characters at most: an error, or a spec inside the limits that the rest of the program relies on.
+TEST(Families, random_damage_of_a_config_gives_an_error_or_a_sound_spec) {
+  std::mt19937 random(7);
+  for (const testing::GoldenCase& golden : testing::golden_cases()) {
+    SCOPED_TRACE(golden.name);
+    const std::string whole = read_file(golden.folder / "config.json").value();
+    for (int round = 0; round < 600; ++round) {
+      std::string text = whole;
+      for (unsigned i = 0; i <= random() % 3; ++i)
+        text[random() % text.size()] = static_cast<char>("0123456789-.e,:{}[]\"nul "[random() % 24]);
+      const auto spec = parse_model_spec(text, "it");
+      if (!spec) continue;
+      ASSERT_FALSE(spec->layers.empty());
+      ASSERT_GT(spec->n_parameters(), 0);
+      for (const LayerSpec& layer : spec->layers) {
+        ASSERT_EQ(layer.attention.n_heads % layer.attention.n_kv_heads, 0);
+        ASSERT_LT(layer.attention.rope, static_cast<std::int32_t>(spec->ropes.size()));
+      }
+      for (const RopeSpec& rope : spec->ropes)
+        for (const float frequency : rope_frequencies(rope, spec->max_position)) ASSERT_TRUE(std::isfinite(frequency));
+    }
+  }
 }
 
 }  // namespace

@@ -134,6 +134,22 @@ TINY_FAMILIES = (
         ),
     ),
     TinyModel(
+        "cohere2_tiny_interleaved",
+        _config(
+            "Cohere2ForCausalLM",
+            "cohere2",
+            (1, 1, 64),
+            hidden_size=64,
+            num_hidden_layers=2,
+            rope_theta=10000.0,
+            attention_bias=True,
+            tie_word_embeddings=False,
+            logit_scale=0.25,
+            sliding_window=_WINDOW,
+            sliding_window_pattern=2,
+        ),
+    ),
+    TinyModel(
         "gemma2_tiny_softcaps",
         _config(
             "Gemma2ForCausalLM",

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "model/families/cohere2.h"
 #include "model/families/gemma.h"
 #include "model/families/granite.h"
 #include "model/families/llama.h"
@@ -22,8 +23,9 @@ namespace baton {
 namespace {
 
 constexpr std::array kFamilies = {
-    kLlamaFamily, kMistralFamily, kMinistralFamily, kMistral3Family,         kQwen2Family,   kQwen3Family, kPhiFamily,
-    kPhi3Family,  kGemma2Family,  kGemma3Family,    kGemma3WithImagesFamily, kGraniteFamily, kOlmo2Family, kSmolLm3Family};
+    kLlamaFamily,  kMistralFamily, kMinistralFamily, kMistral3Family,         kQwen2Family,   kQwen3Family, kPhiFamily,
+    kPhi3Family,   kGemma2Family,  kGemma3Family,    kGemma3WithImagesFamily, kGraniteFamily, kOlmo2Family, kSmolLm3Family,
+    kCohere2Family};
 
 tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name, const json::Value& config) {
   if (const std::string_view missing = missing_part(name, config); !missing.empty())

@@ -18,6 +18,7 @@ struct ExpectedTensor {
   std::string name;
   Shape shape;
   Kind kind = Kind::matrix;
+  std::int32_t interleaved_dim = 0;  ///< rows of heads of this size are stored as RopeSpec::is_interleaved says; 0: not
 };
 
 /// Supplies the tensors of one model. Thread: the one that loads.
