@@ -55,6 +55,8 @@ Result<ModelSpec> parse_model_spec(std::string_view text, std::string_view what,
     BATON_TRY(ModelSpec spec, family->read(root));
     spec.family = family->name;
     for (const RopeSpec& rope : spec.ropes) spec.max_position = scaled_max_position(rope, spec.max_position);
+    for (LayerSpec& layer : spec.layers)  // a window that no context exceeds would only cost a layer group
+      if (layer.attention.window >= spec.max_position) layer.attention.window = 0;
     group_layers(spec);
     return spec;
   });

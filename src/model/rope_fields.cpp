@@ -148,10 +148,10 @@ Result<void> read_longrope(const Value& parameters, const RopeSpec& spec, RopeSc
 Result<RopeScaling> read_scaling(const Value& parameters, const RopeContext& context, const RopeSpec& spec) {
   RopeScaling scaling;
   BATON_TRY(scaling.kind, kind_of(parameters, context));
-  if (scaling.kind == ScalingKind::none) return scaling;
   for (const std::string_view key : kForeignKeys) {
     BATON_TRY_VOID(expect_null(parameters, key));
   }
+  if (scaling.kind == ScalingKind::none) return scaling;
   if (scaling.kind == ScalingKind::linear || scaling.kind == ScalingKind::dynamic) {
     BATON_TRY(scaling.factor, factor_of(parameters));
     if (scaling.kind == ScalingKind::linear) return scaling;

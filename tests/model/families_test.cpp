@@ -130,6 +130,15 @@ TEST(Mistral, has_one_window_in_all_layers_or_none) {
             "config.json: 'attention_bias' is true, which is not supported; supported is false");
 }
 
+TEST(Mistral, has_no_window_that_no_context_exceeds) {
+  const auto windows_with = [](std::string_view window) {
+    return windows(
+        spec_of("MistralForCausalLM", R"({"max_position_embeddings":4096,"sliding_window":)" + std::string(window) + "}"));
+  };
+  EXPECT_EQ(windows_with("4095"), std::vector<std::int32_t>(8, 4095));
+  EXPECT_EQ(windows_with("4096"), std::vector<std::int32_t>(8, 0));
+}
+
 TEST(Mistral, has_eight_kv_heads_by_default) {
   json::Value config = config_of("MistralForCausalLM", R"({"num_attention_heads":16})");
   config.erase("num_key_value_heads");

@@ -130,6 +130,8 @@ TEST(RopeFields, errors_name_the_field) {
             "'attention_factor' must be above 0 and at most 1000000, not 0");
   EXPECT_EQ(with(R"("type":"yarn","factor":8,"llama_4_scaling_beta":0.1)"),
             "'llama_4_scaling_beta' is 0.1, which is not supported; supported is null");
+  EXPECT_EQ(with(R"("type":"default","mrope_section":[1,1,2])"),
+            "'mrope_section' is [1,1,2], which is not supported; supported is null");
   EXPECT_EQ(with(R"("type":"longrope","long_factor":[1,1,1,1])"), "'short_factor' is missing");
   EXPECT_EQ(with(R"("type":"longrope","short_factor":[1,1,1],"long_factor":[1,1,1,1])"),
             "'short_factor' must hold 4 numbers, one for two rotated elements of a head, not 3");

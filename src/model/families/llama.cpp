@@ -53,7 +53,6 @@ Result<void> read_llama_biases(const Value& config, ModelSpec& spec) {
 }
 
 Result<ModelSpec> read_llama(const Value& config) {
-  BATON_TRY_VOID(fields::expect(config, "pretraining_tp", 1));
   BATON_TRY_VOID(fields::expect_null(config, "sliding_window"));
   BATON_TRY(ModelSpec spec, read_llama_layout(config, {}));
   BATON_TRY_VOID(read_llama_biases(config, spec));
