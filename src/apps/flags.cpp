@@ -96,7 +96,7 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       ->group("Cache and scheduler");
   row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens in a block of the cache")
       ->check(CLI::IsMember({16, 32, 64, 128, 256}));
-  row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float32")
+  row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32")
       ->check(CLI::IsMember(choices(kDtypeNames)));
   parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
              "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
@@ -131,7 +131,7 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   row(app, "Model", "--download-dir", options.download_dir, "Folder for downloaded models (default: the Hugging Face cache)");
   row(app, "Model", "--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
       ->check(CLI::IsMember(choices(kLoadFormats)));
-  row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float32")
+  row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float16, float32")
       ->check(CLI::IsMember(choices(kDtypeNames)));
   row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt plus answer in tokens; 0: the model's limit")
       ->check(CLI::NonNegativeNumber);

@@ -42,7 +42,8 @@ struct BackendInfo {
 
 /// What a backend can do, and what it expects of other code. Constant.
 struct BackendCapabilities {
-  bool has_bf16_matmul = false;      ///< bf16 matrices can be packed; otherwise weights are packed as f32
+  bool has_bf16_matmul = false;      ///< bf16 matrices can be packed
+  bool has_f16_matmul = false;       ///< f16 matrices can be packed
   bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is accepted
   bool is_asynchronous = false;      ///< operations are enqueued and run later; otherwise they run when called
   bool shares_host_memory = false;   ///< its memory is the host's, which everything else on the machine uses too
@@ -164,8 +165,8 @@ class Backend {
   /// Runs `operations`, waits, and returns their time in microseconds by the device's clock.
   virtual double time_us(const std::function<void()>& operations) = 0;
 
-  /// Packs a host matrix [n, k] (any float dtype) for multiplication by x of `dtype` (f32 or bf16). Reads `weight`
-  /// once, from front to back.
+  /// Packs a host matrix [n, k] (any float dtype) for multiplication by x of `dtype`: f32, or bf16 or f16 as
+  /// capabilities() says. Reads `weight` once, from front to back.
   virtual Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) = 0;
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
 

@@ -18,8 +18,10 @@ namespace {
 
 Result<DType> weight_dtype(const ModelOptions& options, const ModelSpec& spec, const Backend& backend) {
   const bool has_bf16 = backend.capabilities().has_bf16_matmul;
+  const bool has_f16 = backend.capabilities().has_f16_matmul;
   if (options.dtype == "auto") {
     if (spec.dtype == DType::f32) return DType::f32;
+    if (spec.dtype == DType::f16 && has_f16) return DType::f16;
     if (has_bf16) return DType::bf16;
     log::info("dtype=float32 reason=\"this processor has no bf16 products ({})\"", backend.info().features);
     return DType::f32;
@@ -30,7 +32,21 @@ Result<DType> weight_dtype(const ModelOptions& options, const ModelSpec& spec, c
                 fmt::format("--dtype {}: this processor has no bf16 products ({}); use float32", options.dtype,
                             backend.info().features),
                 "dtype");
+  if (asked == DType::f16 && !has_f16)
+    return fail(ErrorCode::unsupported,
+                fmt::format("--dtype {}: device {} has no float16 products; use {}", options.dtype, backend.info().name,
+                            has_bf16 ? "bfloat16 or float32" : "float32"),
+                "dtype");
   return asked;
+}
+
+/// Attention writes its result in the cache's dtype or in float32, and the next product takes the weights'.
+Result<void> check_kv_dtype(const ModelOptions& options, DType kv, DType weights) {
+  if (kv == weights || kv == DType::f32 || weights == DType::f32) return {};
+  return fail(ErrorCode::unsupported,
+              fmt::format("--kv-cache-dtype {}: with weights in {} the cache must be {} or float32", options.kv_cache_dtype,
+                          to_string(weights), to_string(weights)),
+              "kv_cache_dtype");
 }
 
 EngineOptions engine_options(const ModelOptions& options, DType weights) {
@@ -78,6 +94,8 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
   BATON_TRY(std::unique_ptr<Backend> backend,
             make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
   BATON_TRY(const DType dtype, weight_dtype(options, spec, *backend));
+  EngineOptions made = engine_options(options, dtype);
+  BATON_TRY_VOID(check_kv_dtype(options, made.kv_dtype, dtype));
   ModelWeights weights;
   if (options.load_format == "dummy") {
     BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
@@ -88,7 +106,6 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
     BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
     BATON_TRY(weights, load_weights(spec, checkpoint, *backend, dtype, options.threads));
   }
-  EngineOptions made = engine_options(options, dtype);
   BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
   made.eos_token_ids = generation.eos_token_ids;
   const std::size_t weight_bytes = weights.size_bytes();

@@ -14,7 +14,8 @@ namespace baton {
 
 /// The allowed values of the text options.
 inline constexpr auto kLoadFormats = std::to_array<std::string_view>({"auto", "safetensors", "dummy"});
-inline constexpr auto kDtypeNames = std::to_array<std::string_view>({"auto", "bfloat16", "bf16", "float32", "float"});
+inline constexpr auto kDtypeNames =
+    std::to_array<std::string_view>({"auto", "bfloat16", "bf16", "float16", "half", "float32", "float"});
 inline constexpr auto kAttentionNames = std::to_array<std::string_view>({"relay", "paged"});
 inline constexpr auto kGenerationConfigs = std::to_array<std::string_view>({"auto", "vllm"});
 

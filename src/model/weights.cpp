@@ -299,7 +299,7 @@ class Loader {
 };
 
 void check_dtype(DType dtype) {
-  check(dtype == DType::f32 || dtype == DType::bf16, "weights: matrices are packed as f32 or bf16");
+  check(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "weights: matrices are packed as f32, bf16 or f16");
 }
 
 void append(std::vector<ExpectedTensor>& all, const std::optional<NormTensors>& norm) {

@@ -56,7 +56,7 @@ struct WeightBytes {
 };
 WeightBytes weight_bytes(const ModelSpec& spec, DType dtype);
 
-/// Checks all shapes before it loads anything. Then fuses q, k, v and gate, up, converts to `dtype` (f32 or bf16;
+/// Checks all shapes before it loads anything. Then fuses q, k, v and gate, up, converts to `dtype` (f32, bf16 or f16;
 /// norms to f32) and packs, with `n_threads` threads (0: as many as are available). Reads each tensor once and
 /// releases its pages. `spec` must be fitted to the checkpoint (fit_to_checkpoint). Errors: those of
 /// SafetensorsSource::verify; out_of_memory.

@@ -1,6 +1,7 @@
-/// The engine with a model of two layer groups, one with a window (support/made_up_family.h): its tokens equal those
-/// of the model's formulas in float64, cold and warm, alone and in a batch.
+/// The engine with models of two layer groups, one with a window (support/made_up_family.h, made_up_norms_family.h): its
+/// tokens equal those of the formulas in float64, cold and warm, alone and in a batch.
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "support/async_backend.h"
 #include "support/golden_model.h"
 #include "support/made_up_family.h"
+#include "support/made_up_norms_family.h"
 #include "support/source_folder.h"
 #include "support/tiny_engine.h"
 
@@ -19,24 +21,22 @@ using testing::Generated;
 using testing::greedy;
 using testing::run_requests;
 
-constexpr Family kFamilies[] = {testing::kMadeUpFamily};
+constexpr Family kFamilies[] = {testing::kMadeUpFamily, testing::kMadeUpNormsFamily};
 constexpr std::int32_t kBlocks = 64;
 
-std::filesystem::path folder() { return test::source_folder() / "tests/goldens/made_up_tiny"; }
-
-/// In f32, on the device that GetParam names; the cache holds kBlocks blocks of each group.
-class MadeUpFamily : public ::testing::TestWithParam<const char*> {
+/// In f32, on the device and with the golden that GetParam names; the cache holds kBlocks blocks of each group.
+class MadeUpFamily : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   std::unique_ptr<Engine> make_engine(EngineOptions options) const {
     std::unique_ptr<Backend> backend;
-    if (std::string(GetParam()) == "async") {
+    if (std::string(std::get<0>(GetParam())) == "async") {
       backend = testing::AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, testing::Pace::late)
                     .value();
     } else {
       backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant}).value();
     }
-    const ModelSpec spec = read_model_spec(folder(), kFamilies).value();
-    const Checkpoint checkpoint = Checkpoint::open(folder()).value();
+    const ModelSpec spec = read_model_spec(folder_, kFamilies).value();
+    const Checkpoint checkpoint = Checkpoint::open(folder_).value();
     auto weights = load_weights(spec, checkpoint, *backend, DType::f32, 1);
     EXPECT_TRUE(weights) << weights.error().message;
     auto model = std::make_unique<Model>(spec, std::move(*weights));
@@ -48,7 +48,8 @@ class MadeUpFamily : public ::testing::TestWithParam<const char*> {
     return std::move(*engine);
   }
 
-  const testing::Golden golden_{folder() / "golden.safetensors"};
+  const std::filesystem::path folder_ = test::source_folder() / "tests/goldens" / std::get<1>(GetParam());
+  const testing::Golden golden_{folder_ / "golden.safetensors"};
   const std::vector<TokenId> prompt_ = golden_.read<std::int32_t>("input_ids");
   const std::vector<TokenId> expected_ = golden_.read<std::int32_t>("greedy_ids");
 };
@@ -81,8 +82,10 @@ TEST_P(MadeUpFamily, a_cached_prefix_of_any_length_changes_no_bit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, MadeUpFamily, ::testing::Values("cpu", "async"),
-                         [](const auto& of) { return std::string(of.param); });
+INSTANTIATE_TEST_SUITE_P(Devices, MadeUpFamily,
+                         ::testing::Combine(::testing::Values("cpu", "async"),
+                                            ::testing::Values("made_up_tiny", "made_up_norms_tiny")),
+                         [](const auto& of) { return std::string(std::get<0>(of.param)) + "_" + std::get<1>(of.param); });
 
 }  // namespace
 }  // namespace baton

@@ -56,7 +56,7 @@ TEST(Attention, every_backend_takes_the_storages_it_promises) {
         on.is_cuda() ? std::vector{DType::bf16, DType::f16, DType::f8_e4m3} : std::vector{DType::f32, DType::bf16};
     for (const DType dtype : promised)
       for (const int head_dim : {64, 80, 96, 128, 256}) {
-        if (head_dim != 64 && head_dim != 128 && (dtype == DType::f16 || dtype == DType::f8_e4m3)) continue;
+        if (head_dim != 64 && head_dim != 128 && dtype == DType::f8_e4m3) continue;
         const auto kv = on.backend.make_kv_storage({1, 1, 16, 1, head_dim, dtype});
         EXPECT_TRUE(kv) << on.name << ": " << kv.error().message;
       }
@@ -205,6 +205,16 @@ TEST(Attention, bounds_the_scores_if_asked_with_and_without_windows) {
                          problem.softcap = softcap;
                          check_problem(problem, 2);
                        });
+}
+
+TEST(Attention, bounds_the_scores_inside_windows_for_every_head_size_and_many_queries_a_key) {
+  for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const int group : {1, 8, 16})
+      for_each_dtype({.n_heads = group, .n_kv_heads = 1, .head_dim = head_dim, .window = 100},
+                     {{-1, 0, 300, 1}, {0, 256, 330, 20}}, 1, [](AttentionProblem& problem) {
+                       problem.softcap = 30;
+                       check_problem(problem, 1);
+                     });
 }
 
 TEST(Attention, reads_its_own_layer) {

@@ -139,29 +139,33 @@ TEST(Matmul, skinny_gemm_equal_float64_for_long_rows_and_many_columns) {
   };
   const std::vector<std::int64_t> few{1, 2, 3, 4, 5};
   for (const TestBackend& test : test_backends()) {
-    if (!test.backend.capabilities().has_bf16_matmul) continue;
+    const BackendCapabilities capabilities = test.backend.capabilities();
+    std::vector<DType> dtypes;
+    if (capabilities.has_bf16_matmul) dtypes.push_back(DType::bf16);
+    if (capabilities.has_f16_matmul) dtypes.push_back(DType::f16);
     std::mt19937 random(6);
-    for (const Case& of : {Case{4, 8, few},
-                           {12, 2048, few},
-                           {8, 8200, few},
-                           {1204, 2056, {1, 4}},
-                           {6000, 72, few},
-                           {3300, 2056, {1}},
-                           {1100, 8200, {1}}}) {
-      const HostTensor weight = random_tensor(random, DType::bf16, {of.n, of.k});
-      const auto packed = test.backend.pack_matrix(weight.view(), DType::bf16, "w");
-      ASSERT_TRUE(packed) << packed.error().message;
-      for (const std::int64_t rows : of.rows) {
-        SCOPED_TRACE(test.name + ", " + std::to_string(rows) + " rows, " + std::to_string(of.n) + " x " + std::to_string(of.k));
-        const HostTensor x = random_tensor(random, DType::bf16, {rows, of.k});
-        const std::vector<double> expected = matmul_reference(x, weight);
-        const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(of.k));
-        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), expected), sums);
-        if (!test.backend.capabilities().rounds_matmul_outputs) continue;
-        EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::bf16), expected),
-                  sums + testing::epsilon(DType::bf16));
+    for (const DType dtype : dtypes)
+      for (const Case& of : {Case{4, 8, few},
+                             {12, 2048, few},
+                             {8, 8200, few},
+                             {1204, 2056, {1, 4}},
+                             {6000, 72, few},
+                             {3300, 2056, {1}},
+                             {1100, 8200, {1}}}) {
+        const HostTensor weight = random_tensor(random, dtype, {of.n, of.k});
+        const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
+        ASSERT_TRUE(packed) << packed.error().message;
+        for (const std::int64_t rows : of.rows) {
+          SCOPED_TRACE(test.name + ", " + std::string(to_string(dtype)) + ", " + std::to_string(rows) + " rows, " +
+                       std::to_string(of.n) + " x " + std::to_string(of.k));
+          const HostTensor x = random_tensor(random, dtype, {rows, of.k});
+          const std::vector<double> expected = matmul_reference(x, weight);
+          const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(of.k));
+          EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, DType::f32), expected), sums);
+          if (!capabilities.rounds_matmul_outputs) continue;
+          EXPECT_LE(testing::relative_error(run(test.backend, **packed, x, dtype), expected), sums + testing::epsilon(dtype));
+        }
       }
-    }
   }
 }
 

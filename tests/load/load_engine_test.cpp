@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/backend.h"
+
 namespace baton {
 namespace {
 
@@ -57,6 +59,14 @@ TEST(LoadEngine, mistakes_are_errors_that_name_the_field) {
   ModelOptions options = small_options();
   options.dtype = "int8";
   EXPECT_EQ(loaded(options).error().param, "dtype");
+  options.dtype = "float16";  // a CPU does not multiply it
+  EXPECT_EQ(loaded(options).error().param, "dtype");
+  EXPECT_NE(loaded(options).error().message.find("device cpu has no float16 products"), std::string::npos);
+  if (make_backend("cpu", {}).value()->capabilities().has_bf16_matmul) {
+    options.dtype = "bfloat16";
+    options.kv_cache_dtype = "float16";
+    EXPECT_EQ(loaded(options).error().param, "kv_cache_dtype");
+  }
   options = small_options();
   options.speculation.n_tokens = 1000;
   EXPECT_EQ(loaded(options).error().param, "speculative_config");

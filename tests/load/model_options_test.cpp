@@ -34,7 +34,7 @@ TEST(ModelOptions, other_words_and_numbers_out_of_range_are_refused_by_name) {
   EXPECT_EQ(refused_after([](auto& o) { o.load_format = "gguf"; }), "load_format");
   EXPECT_EQ(refused_after([](auto& o) { o.dtype = "int8"; }), "dtype");
   EXPECT_EQ(refused_after([](auto& o) { o.attention = ""; }), "attention");
-  EXPECT_EQ(refused_after([](auto& o) { o.kv_cache_dtype = "float16"; }), "kv_cache_dtype");
+  EXPECT_EQ(refused_after([](auto& o) { o.kv_cache_dtype = "int8"; }), "kv_cache_dtype");
   EXPECT_EQ(refused_after([](auto& o) { o.generation_config = "none"; }), "generation_config");
   EXPECT_EQ(refused_after([](auto& o) { o.threads = -1; }), "threads");
   EXPECT_EQ(refused_after([](auto& o) { o.step_timeout_s = 1e9; }), "step_timeout");
@@ -46,7 +46,7 @@ TEST(ModelOptions, other_words_and_numbers_out_of_range_are_refused_by_name) {
   ModelOptions options;
   options.dtype = "int8";
   EXPECT_EQ(check_model_options(options).error().message,
-            "dtype must be one of auto, bfloat16, bf16, float32, float, got 'int8'");
+            "dtype must be one of auto, bfloat16, bf16, float16, half, float32, float, got 'int8'");
 }
 
 }  // namespace

@@ -86,6 +86,19 @@ TEST_P(DecoderGolden, bf16_stays_near_float32) {
   }
 }
 
+// f16 carries three bits more than bf16.
+TEST_P(DecoderGolden, f16_stays_near_float32) {
+  for (const std::string& device : testing::devices_with_f16()) {
+    GoldenModel model = load(DType::f16, device);
+    const auto n_first = static_cast<std::int32_t>(ids_.size() - positions_.size());
+    if (n_first > 0) model.run(std::span(ids_).first(static_cast<std::size_t>(n_first)), 0, false, nullptr);
+    const double error = row_error(model.run(std::span(ids_).last(positions_.size()), n_first, true, nullptr));
+    EXPECT_LE(error, kBf16Bound / 4);
+    EXPECT_GT(error, 1e-6) << "f16 that equals float32 was not computed in f16";
+    testing::say_once(device + ", " + GetParam().name + " in f16: relative error " + std::to_string(error));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Goldens, DecoderGolden, ::testing::ValuesIn(testing::golden_cases()),
                          [](const auto& of) { return of.param.name; });
 

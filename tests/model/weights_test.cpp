@@ -249,7 +249,7 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
         std::memcpy(stored->bytes.data() + 2 * i, &bits, 2);
       }
     }
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       testing::internal::CaptureStderr();
       const auto weights = load(dtype);
       const std::string said = testing::internal::GetCapturedStderr();
@@ -257,7 +257,12 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
       EXPECT_EQ(said.find("event=weights_converted from=float16 to=bfloat16 tensors=1 ") != std::string::npos,
                 dtype == DType::bf16 && k.dtype == "F16")
           << said;
+      EXPECT_EQ(said.find("event=weights_converted from=bfloat16 to=float16 tensors=1 ") != std::string::npos,
+                dtype == DType::f16 && k.dtype == "BF16")
+          << said;
       EXPECT_EQ(said.find("event=weights_converted from=float32 to=bfloat16 ") != std::string::npos, dtype == DType::bf16)
+          << said;
+      EXPECT_EQ(said.find("event=weights_converted from=float32 to=float16 ") != std::string::npos, dtype == DType::f16)
           << said;
       EXPECT_EQ(weights->dtype, dtype);
       EXPECT_EQ(weights->embedding.dtype, dtype);

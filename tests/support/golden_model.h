@@ -176,19 +176,21 @@ inline std::vector<GoldenCase> golden_cases() {
 }
 
 /// The devices of this machine that multiply bf16. A missing one is logged in one line.
-inline std::vector<std::string> devices_with_bf16() {
+inline std::vector<std::string> devices_with(bool BackendCapabilities::*can_multiply, const std::string& dtype) {
   std::vector<std::string> devices;
   for (const std::string device : {"cpu", "cuda"}) {
     const auto probe = make_backend(device, {.n_threads = 1});
     if (!probe) {
       say_once(device + ": skipped: " + probe.error().message);
-    } else if (!(*probe)->capabilities().has_bf16_matmul) {
-      say_once(device + ": skipped: this processor has no bf16 products");
+    } else if (!((*probe)->capabilities().*can_multiply)) {
+      say_once(device + ": skipped: it has no " + dtype + " products");
     } else {
       devices.push_back(device);
     }
   }
   return devices;
 }
+inline std::vector<std::string> devices_with_bf16() { return devices_with(&BackendCapabilities::has_bf16_matmul, "bf16"); }
+inline std::vector<std::string> devices_with_f16() { return devices_with(&BackendCapabilities::has_f16_matmul, "f16"); }
 
 }  // namespace baton::testing

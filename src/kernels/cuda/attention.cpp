@@ -39,7 +39,9 @@ std::optional<Variant> find_variant(DType dtype, int padded_dim) {
   }
   if (dtype == DType::f16) {
     if (padded_dim == 64) return variant<__half, 64, false>();
+    if (padded_dim == 96) return variant<__half, 96, false>();
     if (padded_dim == 128) return variant<__half, 128, false>();
+    if (padded_dim == 256) return variant<__half, 256, false>();
   }
   if (dtype == DType::f8_e4m3) {
     if (padded_dim == 64) return variant<__nv_bfloat16, 64, true>();
@@ -56,7 +58,7 @@ std::string attention_obstacle(const Device& device, const KvShape& kv) {
   const auto variant = find_variant(kv.dtype, padded_head_dim(kv.head_dim));
   if (!variant)
     return fmt::format(
-        "a KV cache of {} with heads of {} on CUDA: bfloat16 takes heads of up to 256, float16 and float8_e4m3 up to 64 and "
+        "a KV cache of {} with heads of {} on CUDA: bfloat16 and float16 take heads of up to 256, float8_e4m3 up to 64 and "
         "from 104 to 128",
         to_string(kv.dtype), kv.head_dim);
   if (variant->n_stages(device) < 2)

@@ -248,7 +248,11 @@ BackendInfo CudaBackend::info() const {
 }
 
 BackendCapabilities CudaBackend::capabilities() const {
-  return {.has_bf16_matmul = true, .is_asynchronous = true, .rounds_matmul_outputs = true, .deals_pairs = true};
+  return {.has_bf16_matmul = true,
+          .has_f16_matmul = true,
+          .is_asynchronous = true,
+          .rounds_matmul_outputs = true,
+          .deals_pairs = true};
 }
 
 BackendTuning CudaBackend::tuning() const {

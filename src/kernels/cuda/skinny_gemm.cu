@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -33,8 +35,8 @@ constexpr int kStep = kThreads * kChunk;
 constexpr int kMaxRows = 4;
 
 struct SkinnyGemmParams {
-  const __nv_bfloat16* x;
-  const __nv_bfloat16* weight;
+  const std::uint16_t* x;  ///< 16-bit floats, as the weight's
+  const std::uint16_t* weight;
   const void* bias;  ///< [n] of out's type, or null
   void* out;
   int n;
@@ -42,7 +44,7 @@ struct SkinnyGemmParams {
 };
 
 /// Loads 16 bytes that are read only once.
-__device__ __forceinline__ uint4 load_once(const __nv_bfloat16* from) {
+__device__ __forceinline__ uint4 load_once(const std::uint16_t* from) {
   uint4 words;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
@@ -50,12 +52,19 @@ __device__ __forceinline__ uint4 load_once(const __nv_bfloat16* from) {
   return words;
 }
 
+/// T is the type of the eight numbers.
+template <class T>
 __device__ __forceinline__ void unpack(const uint4& words, float (&to)[kChunk]) {
   const std::uint32_t word[] = {words.x, words.y, words.z, words.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    to[2 * i] = __uint_as_float(word[i] << 16);
-    to[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      to[2 * i] = __uint_as_float(word[i] << 16);
+      to[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+    } else {
+      to[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(word[i])));
+      to[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(word[i] >> 16)));
+    }
   }
 }
 
@@ -95,10 +104,11 @@ __device__ __forceinline__ void load_group(const SkinnyGemmParams& p, const Plac
   }
 }
 
-template <class Out, int kRows>
+/// T is the type of x and of the weight.
+template <class T, class Out, int kRows>
 __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const __grid_constant__ SkinnyGemmParams p) {
   constexpr int kValues = kGroup * kRows;
-  extern __shared__ __align__(16) __nv_bfloat16 x_rows[];
+  extern __shared__ __align__(16) std::uint16_t x_rows[];
   __shared__ float of_warps[2][kWarps][kValues];
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpSize;
@@ -138,11 +148,11 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           float x[kChunk];
-          unpack(*reinterpret_cast<const uint4*>(x_rows + r * p.k + at), x);
+          unpack<T>(*reinterpret_cast<const uint4*>(x_rows + r * p.k + at), x);
 #pragma unroll
           for (int i = 0; i < kGroup; ++i) {
             float weight[kChunk];
-            unpack(held[ahead][i], weight);
+            unpack<T>(held[ahead][i], weight);
 #pragma unroll
             for (int j = 0; j < kChunk; ++j) sums[i * kRows + r] = fmaf(weight[j], x[j], sums[i * kRows + r]);
           }
@@ -186,8 +196,8 @@ bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const C
   const std::int64_t n = weight.shape[0];
   const std::int64_t k = weight.shape[1];
   const auto most_shared = static_cast<std::int64_t>(device.max_shared_bytes) + kReservedBytes;
-  return has_kernel(x.shape[0]) && x.dtype == DType::bf16 && weight.dtype == DType::bf16 &&
-         (out.dtype == DType::bf16 || out.dtype == DType::f32) && n % kGroup == 0 && n <= 1 << 24 && k % kChunk == 0 &&
+  return has_kernel(x.shape[0]) && (x.dtype == DType::bf16 || x.dtype == DType::f16) && weight.dtype == x.dtype &&
+         (out.dtype == x.dtype || out.dtype == DType::f32) && n % kGroup == 0 && n <= 1 << 24 && k % kChunk == 0 &&
          k <= 1 << 20 && kResidents * (shared_bytes_of(x.shape[0], k) + kOthersBytes) <= most_shared && is_aligned(x.data) &&
          is_aligned(weight.data);
 }
@@ -196,8 +206,8 @@ void multiply_skinny(const Device& device, const ConstTensorView& x, const Const
                      const TensorView& out) {
   check(can_multiply_skinny(device, x, weight, out), "multiply_skinny: a product that it does not take");
   check(bias.data == nullptr || bias.dtype == out.dtype, "multiply_skinny: a bias of another dtype than out's");
-  const SkinnyGemmParams params{reinterpret_cast<const __nv_bfloat16*>(x.data),
-                                reinterpret_cast<const __nv_bfloat16*>(weight.data),
+  const SkinnyGemmParams params{reinterpret_cast<const std::uint16_t*>(x.data),
+                                reinterpret_cast<const std::uint16_t*>(weight.data),
                                 bias.data,
                                 out.data,
                                 static_cast<int>(weight.shape[0]),
@@ -208,17 +218,20 @@ void multiply_skinny(const Device& device, const ConstTensorView& x, const Const
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "skinny_gemm");
     launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kThreads, shared_bytes, "skinny_gemm", params);
   };
-  const auto launch_for = [&]<class Out>(Out) {
+  const auto launch_for = [&]<class T, class Out>(T, Out) {
     switch (x.shape[0]) {
-      case 1: return launch(skinny_gemm_kernel<Out, 1>);
-      case 2: return launch(skinny_gemm_kernel<Out, 2>);
-      default: return launch(skinny_gemm_kernel<Out, kMaxRows>);
+      case 1: return launch(skinny_gemm_kernel<T, Out, 1>);
+      case 2: return launch(skinny_gemm_kernel<T, Out, 2>);
+      default: return launch(skinny_gemm_kernel<T, Out, kMaxRows>);
     }
   };
-  if (out.dtype == DType::f32)
-    launch_for(float{});
+  const auto launch_of = [&]<class T>(T zero) {
+    return out.dtype == DType::f32 ? launch_for(zero, float{}) : launch_for(zero, zero);
+  };
+  if (x.dtype == DType::bf16)
+    launch_of(__nv_bfloat16{});
   else
-    launch_for(__nv_bfloat16{});
+    launch_of(__half{});
 }
 
 }  // namespace baton::cuda

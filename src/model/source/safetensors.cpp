@@ -56,17 +56,27 @@ void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& chec
     log::warning("event=unused_tensors count={} names={}{}", n_unused, named, n_unused > kMaxNames ? ",..." : "");
 }
 
-/// Logs one line for each stored dtype whose matrices lose significand bits.
+/// What a conversion loses; empty if it loses nothing.
+std::string_view loss_of(DType from, DType to) {
+  if (to == DType::bf16 && from == DType::f16) return "11 bits of each significand become 8";
+  if (to == DType::bf16 && from == DType::f32) return "24 bits of each significand become 8";
+  if (to == DType::f16 && from == DType::f32) return "24 bits of each significand become 11, the largest number 65504";
+  if (to == DType::f16 && from == DType::bf16) return "the largest number becomes 65504";
+  return {};
+}
+
+/// Logs one line for each stored dtype whose matrices lose something.
 void log_conversions(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, DType dtype) {
-  if (dtype != DType::bf16) return;
-  for (const DType stored : {DType::f16, DType::f32}) {
+  for (const DType stored : {DType::f16, DType::bf16, DType::f32}) {
+    const std::string_view loss = loss_of(stored, dtype);
+    if (loss.empty()) continue;
     const auto n_tensors = std::ranges::count_if(expected, [&](const ExpectedTensor& tensor) {
       const auto found = checkpoint.load(tensor.name, tensor.shape);
       return tensor.kind == ExpectedTensor::Kind::matrix && found && found->dtype == stored;
     });
     if (n_tensors > 0)
-      log::warning("event=weights_converted from={} to={} tensors={} effect=\"{} bits of each significand become 8\"",
-                   to_string(stored), to_string(dtype), n_tensors, stored == DType::f16 ? 11 : 24);
+      log::warning("event=weights_converted from={} to={} tensors={} effect=\"{}\"", to_string(stored), to_string(dtype),
+                   n_tensors, loss);
   }
 }
 
