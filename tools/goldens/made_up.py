@@ -139,9 +139,7 @@ def logits_of(weights: Weights, ids: np.ndarray) -> np.ndarray:
     return _linear(weights, "lm_head", _norm(weights, "transformer.ln_f", x))
 
 
-def _golden(
-    logits_of: Logits, n_vocab: int, weights: Weights, random: np.random.Generator
-) -> tuple[dict[str, np.ndarray], float]:
+def _golden(logits_of: Logits, n_vocab: int, weights: Weights, random: np.random.Generator) -> tuple[dict[str, np.ndarray], float]:
     ids = random.integers(3, n_vocab, N_PROMPT)
     ids[0] = 1
     logits = logits_of(weights, ids)
