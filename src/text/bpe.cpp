@@ -148,7 +148,9 @@ Result<void> Bpe::read_merges(const json::Value& model, const std::function<bool
     BATON_TRY(const std::optional<Merge> merge, read_merge(value, rank));
     if (!merge) continue;
     ++rank;
-    if (!is_special_[static_cast<std::size_t>(merge->merged)]) place_of(merge->pair) = *merge;
+    if (is_special_[static_cast<std::size_t>(merge->merged)]) continue;
+    place_of(merge->pair) = *merge;
+    if (!ignore_merges_) add_joint(vocabulary_.text_of(left_of(merge->pair)), vocabulary_.text_of(right_of(merge->pair)));
   }
   return {};
 }
@@ -161,6 +163,30 @@ std::optional<TokenId> Bpe::id_of_character(std::string_view character) const {
   if (character.size() == 2) code = ((first & 0x1Fu) << 6) | (static_cast<unsigned char>(character[1]) & 0x3Fu);
   if (code >= characters_.size() || !prefix_.empty() || !suffix_.empty()) return vocabulary_.id_of(character);
   return characters_[code] < 0 ? std::nullopt : std::optional(characters_[code]);
+}
+
+void Bpe::add_joint(std::string_view left, std::string_view right) {
+  if (left.empty() || right.empty()) return;  // no character becomes such a token
+  const std::uint64_t last = unicode::decode_front(unicode::last_character(left)).code_point;
+  joints_.insert((last << 32) | unicode::decode_front(right).code_point);
+}
+
+std::size_t Bpe::length_of_first_part(std::string_view word) const {
+  // Whole words are looked up first, or a character depends on where in the word it stands.
+  if (ignore_merges_ || !prefix_.empty() || !suffix_.empty()) return word.size();
+  std::string_view before = word.substr(0, unicode::decode_front(word).n_bytes);
+  std::uint64_t code_before = unicode::decode_front(word).code_point;
+  for (std::size_t at = before.size(); at < word.size();) {
+    const unicode::Step step = unicode::decode_front(word.substr(at));
+    const std::string_view character = word.substr(at, step.n_bytes);
+    // Characters that are no tokens become bytes or are joined to other unknown ones.
+    if (!joints_.contains((code_before << 32) | step.code_point) && id_of_character(before) && id_of_character(character))
+      return at;
+    before = character;
+    code_before = step.code_point;
+    at += step.n_bytes;
+  }
+  return word.size();
 }
 
 void Bpe::split_characters(std::string_view word, Scratch& scratch) const {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "core/ids.h"
@@ -62,6 +63,10 @@ class Bpe {
   /// invalid_data for a token that occurs twice or an id over kMaxTokenId.
   static Result<Bpe> from_ranks(std::span<const std::string> tokens, TokenId first_id);
 
+  /// The length of the first part of `word` (valid UTF-8, not empty) behind which no merge reaches, so that encoding the
+  /// part and the rest gives the same tokens: a text that was not cut into words falls into words that repeat.
+  std::size_t length_of_first_part(std::string_view word) const;
+
   /// Appends the tokens of `word` (valid UTF-8) to `out`. Time O(n log n) in its length.
   void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
 
@@ -75,6 +80,9 @@ class Bpe {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) | static_cast<std::uint32_t>(right);
   }
 
+  static TokenId left_of(std::uint64_t pair) { return static_cast<TokenId>(pair >> 32); }
+  static TokenId right_of(std::uint64_t pair) { return static_cast<TokenId>(pair & 0xFFFFFFFFu); }
+
   Result<void> read_options(const json::Value& model);
   Result<void> read_vocabulary(const json::Value& model);
   Result<void> read_merges(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
@@ -83,6 +91,7 @@ class Bpe {
   Merge& place_of(std::uint64_t pair);
 
   void prepare();
+  void add_joint(std::string_view left, std::string_view right);
   std::optional<TokenId> id_of_character(std::string_view character) const;
   void split_characters(std::string_view word, Scratch& scratch) const;
   void merge_few(Scratch& scratch) const;
@@ -91,10 +100,11 @@ class Bpe {
   Vocabulary vocabulary_;
   std::vector<Merge> merges_;  // a hash table with linear probing; its size is a power of two, at most half of it used
   std::vector<bool> is_special_;
-  std::array<TokenId, 256> byte_tokens_{};  // -1 where the vocabulary has no <0xNN>
-  std::array<TokenId, 512> characters_{};   // of the first characters of Unicode; -1 where they are no tokens
-  std::string prefix_;                      // continuing_subword_prefix
-  std::string suffix_;                      // end_of_word_suffix
+  std::array<TokenId, 256> byte_tokens_{};    // -1 where the vocabulary has no <0xNN>
+  std::array<TokenId, 512> characters_{};     // of the first characters of Unicode; -1 where they are no tokens
+  std::unordered_set<std::uint64_t> joints_;  // last character of a merge's left side << 32 | first one of its right side
+  std::string prefix_;                        // continuing_subword_prefix
+  std::string suffix_;                        // end_of_word_suffix
   std::string unk_token_;
   TokenId unk_id_ = -1;
   bool fuse_unk_ = false;

@@ -215,6 +215,17 @@ Result<void> Tokenizer::set_ends() {
 }
 
 void Tokenizer::encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const {
+  const auto* const bpe = std::get_if<Bpe>(&model_);
+  while (bpe != nullptr && word.size() > WordCache::kMaxWordBytes) {
+    const std::size_t length = bpe->length_of_first_part(word);
+    if (length == word.size()) break;
+    encode_part(word.substr(0, length), scratch, out);
+    word.remove_prefix(length);
+  }
+  encode_part(word, scratch, out);
+}
+
+void Tokenizer::encode_part(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const {
   if (const auto known = scratch.words.find(word)) {
     out.insert(out.end(), known->begin(), known->end());
     return;

@@ -116,6 +116,7 @@ class Tokenizer {
                     std::vector<TokenId>& out) const;
   void encode_normalized(std::string_view text, bool begins_input, EncodeScratch& scratch, std::vector<TokenId>& out) const;
   void encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const;
+  void encode_part(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const;
 
   Model model_;
   TokenizerConfig config_;

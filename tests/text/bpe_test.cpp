@@ -84,6 +84,20 @@ TEST(Bpe, equals_the_naive_model_on_random_words) {
   }
 }
 
+TEST(Bpe, cuts_a_word_where_no_merge_reaches) {
+  json::Value model = test::bpe_model({"_", "a", "b", "é", "<unk>"}, {{"a", "b"}, {"_", "ab"}, {"_", "_"}});
+  model["unk_token"] = "<unk>";
+  const auto bpe = make(model);
+  ASSERT_TRUE(bpe);
+  EXPECT_EQ(bpe->length_of_first_part("_ab_ab"), 3u);
+  EXPECT_EQ(bpe->length_of_first_part("__a"), 3u);
+  EXPECT_EQ(bpe->length_of_first_part("éa"), 2u);
+  EXPECT_EQ(bpe->length_of_first_part("xxa"), 3u) << "unknown characters may be joined";
+  EXPECT_EQ(bpe->length_of_first_part("a"), 1u);
+  model["ignore_merges"] = true;
+  EXPECT_EQ(make(model)->length_of_first_part("éa"), 3u);
+}
+
 TEST(Bpe, encodes_a_word_of_a_million_characters) {
   const auto bpe = make(test::bpe_model({"a"}, {{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
   ASSERT_TRUE(bpe);
