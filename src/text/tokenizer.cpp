@@ -101,6 +101,8 @@ Result<Tokenizer> Tokenizer::from_any_json(std::string_view text, std::string_vi
 
 Result<Tokenizer> Tokenizer::from_tokenizer_json(const json::Value& root, TokenizerConfig config) {
   BATON_TRY(std::vector<AddedToken> added, added_tokens_of(root));
+  config.add_bos_token.reset();
+  config.add_eos_token.reset();
   BATON_TRY(Model model, read_model(root, added, config));
 
   Tokenizer tokenizer(std::move(model), std::move(config));
@@ -198,8 +200,7 @@ Result<void> Tokenizer::set_ends() {
   bos_ = id_of(config_.bos_token);
   eos_ = id_of(config_.eos_token);
   if (config_.add_bos_token || config_.add_eos_token) {
-    post_processor_ = {};
-    if (config_.add_bos_token.value_or(true)) {
+    if (config_.add_bos_token.value_or(false)) {
       if (!bos_) return fail(ErrorCode::invalid_data, "tokenizer_config.json: add_bos_token without a known bos_token");
       post_processor_.before = {*bos_};
     }

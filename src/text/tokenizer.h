@@ -54,8 +54,8 @@ class Tokenizer {
   static Result<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
 
   /// The ids of `text`. Tokens added to the vocabulary, special ones too, are recognised where the text spells them.
-  /// `add_special_tokens` puts the beginning and end that the post-processor (or add_bos_token, add_eos_token) asks
-  /// for around them. Bytes that are not UTF-8 are read as U+FFFD.
+  /// `add_special_tokens` puts the beginning and end around them that the post-processor asks for, or, where the file has
+  /// none by its kind, add_bos_token and add_eos_token. Bytes that are not UTF-8 are read as U+FFFD.
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
 
   /// The longest beginning of `text` that ends with an added token (such as a role token of a chat template) at which

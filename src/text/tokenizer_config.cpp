@@ -2,7 +2,6 @@
 #include "text/tokenizer_config.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -100,13 +99,6 @@ Result<SentencePieceOptions> sentencepiece_options(const json::Value& object) {
   return SentencePieceOptions{is_legacy.value_or(true), adds_space.value_or(true)};
 }
 
-/// The classes of Transformers that build their post-processor from add_bos_token and add_eos_token.
-bool heeds_add_tokens(const json::Value& object) {
-  const std::string name = class_of(object);
-  constexpr std::array<std::string_view, 3> kClasses = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"};
-  return std::ranges::find(kClasses, name) != kClasses.end();
-}
-
 }  // namespace
 
 Result<TokenizerConfig> TokenizerConfig::from_json(std::string_view text) {
@@ -118,10 +110,8 @@ Result<TokenizerConfig> TokenizerConfig::from_json(std::string_view text) {
   config.chat_template = chat_template_of(object);
   BATON_TRY(config.clean_up_tokenization_spaces, component::get_or<bool>(object, kFile, "clean_up_tokenization_spaces", false));
   BATON_TRY(config.sentencepiece, sentencepiece_options(object));
-  if (heeds_add_tokens(object)) {
-    BATON_TRY(config.add_bos_token, component::get_optional<bool>(object, kFile, "add_bos_token"));
-    BATON_TRY(config.add_eos_token, component::get_optional<bool>(object, kFile, "add_eos_token"));
-  }
+  BATON_TRY(config.add_bos_token, component::get_optional<bool>(object, kFile, "add_bos_token"));
+  BATON_TRY(config.add_eos_token, component::get_optional<bool>(object, kFile, "add_eos_token"));
   return config;
 }
 

@@ -20,8 +20,8 @@ struct TokenizerConfig {
   /// All tokens named by a role (bos, eos, unk, pad, sep, cls, mask, additional), some twice: they are special.
   std::vector<std::string> special_tokens;
   std::vector<AddedToken> added_tokens;  ///< added_tokens_decoder
-  /// Set if the file has the field and the tokenizer class uses it (the Llama and Gemma classes): whether texts get
-  /// the beginning or end token, whatever the post-processor says.
+  /// Whether texts get the beginning or end token. As in Transformers 5, only a tokenizer that is no tokenizer.json uses
+  /// them: there the post-processor says what stands around texts.
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
   bool clean_up_tokenization_spaces = false;

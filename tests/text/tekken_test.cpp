@@ -40,6 +40,19 @@ TEST(Tekken, a_tokenizer_puts_the_special_tokens_first) {
   EXPECT_EQ(tokenizer->n_vocab(), 7);
 }
 
+// Transformers 5.17 gives these ids.
+TEST(Tekken, add_bos_token_and_add_eos_token_count) {
+  json::Value root = file();
+  root["special_tokens"].push_back({{"rank", 2}, {"token_str", "</s>"}});
+  const auto encode = [&](const char* config) {
+    const auto tokenizer = Tokenizer::from_json(json::dump(root), config);
+    return tokenizer ? tokenizer->encode("a", true) : std::vector<TokenId>{-1};
+  };
+  EXPECT_EQ(encode("{}"), (std::vector<TokenId>{4}));
+  EXPECT_EQ(encode(R"({"add_bos_token": true})"), (std::vector<TokenId>{1, 4}));
+  EXPECT_EQ(encode(R"({"add_eos_token": true})"), (std::vector<TokenId>{4, 2}));
+}
+
 TEST(Tekken, is_found_in_a_folder_and_read_as_a_file) {
   const std::filesystem::path folder = test::source_folder() / "tests/goldens/tokenizers/tekken";
   Result<Tokenizer> both[] = {Tokenizer::load(folder), Tokenizer::load_file(folder / "tekken.json")};

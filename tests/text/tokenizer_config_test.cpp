@@ -29,13 +29,12 @@ TEST(TokenizerConfig, reads_tokens_as_strings_and_as_objects) {
   EXPECT_EQ(config->added_tokens[0].id, 7);
 }
 
-TEST(TokenizerConfig, add_bos_token_counts_for_the_classes_that_heed_it) {
-  EXPECT_EQ(TokenizerConfig::from_json(R"({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": true})")->add_bos_token,
-            true);
-  EXPECT_EQ(TokenizerConfig::from_json(R"({"tokenizer_class": "GemmaTokenizer", "add_bos_token": false})")->add_bos_token,
-            false);
-  EXPECT_EQ(TokenizerConfig::from_json(R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true})")->add_bos_token,
-            std::nullopt);
+TEST(TokenizerConfig, reads_the_ends_of_texts_and_whether_spaces_are_cleaned_up) {
+  const auto config = TokenizerConfig::from_json(R"({"add_eos_token": false, "clean_up_tokenization_spaces": true})");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->add_bos_token, std::nullopt);
+  EXPECT_EQ(config->add_eos_token, false);
+  EXPECT_TRUE(config->clean_up_tokenization_spaces);
 }
 
 TEST(TokenizerConfig, of_several_templates_the_default_counts) {

@@ -85,15 +85,27 @@ TEST(Tokenizer, ids_that_are_no_tokens_are_passed_over) {
   EXPECT_EQ(tokenizer.token_text(100000), "");
 }
 
-TEST(Tokenizer, llama_classes_heed_add_bos_token) {
+// Transformers 5.17 gives these ids.
+TEST(Tokenizer, the_post_processor_of_a_tokenizer_json_counts_whatever_add_bos_token_says) {
   json::Value root = test::byte_fallback_tokenizer();
-  root["post_processor"] = nullptr;
-  EXPECT_EQ(make(root).encode("a", true), (Ids{259, 264}));
   const char* both = R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>",
-                         "add_bos_token": true, "add_eos_token": true})";
-  EXPECT_EQ(make(root, both).encode("a", true), (Ids{1, 259, 264, 2}));
-  EXPECT_EQ(make(root, both).encode("a", false), (Ids{259, 264}));
-  EXPECT_FALSE(Tokenizer::from_json(json::dump(root), R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true})"));
+                         "add_bos_token": false, "add_eos_token": true})";
+  EXPECT_EQ(make(root, both).encode("a", true), (Ids{1, 259, 264}));
+  root["post_processor"] = nullptr;
+  EXPECT_EQ(make(root, both).encode("a", true), (Ids{259, 264}));
+}
+
+TEST(Tokenizer, cleans_up_spaces_where_asked_but_not_behind_bpe) {
+  const char* config = R"({"clean_up_tokenization_spaces": true})";
+  json::Value root;
+  root["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", json::Value::array()}};
+  for (const char* piece : {"<unk>", "▁a", "▁."}) root["model"]["vocab"].push_back(json::Value::array({piece, -1}));
+  root["decoder"] = {{"type", "Metaspace"}, {"replacement", "▁"}};
+  EXPECT_EQ(make(root, "").decode(Ids{1, 2}, false), "a .");
+  EXPECT_EQ(make(root, config).decode(Ids{1, 2}, false), "a.");
+  EXPECT_EQ(streamed(make(root, config), Ids{1, 2, 1}, false), "a. a");
+  const Tokenizer bpe = make(test::byte_level_tokenizer(), config);
+  EXPECT_EQ(bpe.decode(bpe.encode("a .", false), false), "a .");
 }
 
 TEST(Tokenizer, the_configuration_adds_tokens) {
