@@ -1,7 +1,7 @@
 """Random texts through `baton tokenize` and through the package `tokenizers`: the same ids, and the same text of random ids.
 
 The tokenizers are those of tests/goldens/tokenizers and, where BATON_TEST_DATA names the folder of real ones, its. As many texts
-as BATON_TOKENIZER_TEXTS says for each of them (10,000 where it is not set).
+as BATON_TOKENIZER_TEXTS says for each of them (1,000 where it is not set).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from goldens.real_tokenizers import real_tokenizers  # noqa: E402
 
 GOLDENS = ROOT / "tests/goldens/tokenizers"
 DATA = os.environ.get("BATON_TEST_DATA")
-N_TEXTS = int(os.environ.get("BATON_TOKENIZER_TEXTS", "10000"))
+N_TEXTS = int(os.environ.get("BATON_TOKENIZER_TEXTS", "1000"))
 BATCH = 10_000
 
 # Parts of Unicode, as often drawn from as they stand here; the last is all of it.
