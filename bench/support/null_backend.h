@@ -74,6 +74,15 @@ class NullBackend final : public Backend {
     matrix->dtype = dtype;
     return matrix;
   }
+  Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view,
+                                                      const ReadExpert&) override {
+    auto experts = std::make_unique<PackedExperts>();
+    experts->n_experts = shape[0];
+    experts->n = shape[1];
+    experts->k = shape[2];
+    experts->dtype = dtype;
+    return experts;
+  }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override { return std::make_unique<Storage>(shape); }
 
   void resolve_rows(const ResolveRowsArgs&) override {}
@@ -85,6 +94,9 @@ class NullBackend final : public Backend {
   void rope_append(const RopeAppendArgs&) override {}
   void attention(const AttentionArgs&) override {}
   void attention_merge(const AttentionMergeArgs&) override {}
+  void route_experts(const RouteExpertsArgs&) override {}
+  void grouped_matmul(const GroupedMatmulArgs&) override {}
+  void combine_experts(const CombineExpertsArgs&) override {}
   void gelu(const GeluArgs&) override {}
   void gated_activation(const GatedActivationArgs&) override {}
   void scale_logits(const ScaleLogitsArgs&) override {}

@@ -107,6 +107,21 @@ class PackedMatrix {
   std::size_t size_bytes = 0;
 };
 
+/// Weights [n, k] of several experts, in the layout that the backend multiplies fastest. The x of a grouped_matmul
+/// must have `dtype`.
+class PackedExperts {
+ public:
+  virtual ~PackedExperts() = default;
+  std::int64_t n_experts = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  DType dtype = DType::f32;
+  std::size_t size_bytes = 0;
+};
+
+/// Reads the weight of one expert into host memory, where it stays until the next call.
+using ReadExpert = std::function<Result<ConstTensorView>(std::int64_t expert)>;
+
 /// Operations that were captured once and can be replayed on the same memory: a CUDA graph or, on a backend without
 /// graphs, the calls themselves. Sizes that the operations took from their arguments are fixed. Memory that they read,
 /// including the step's sections, may change between replays.
@@ -168,6 +183,10 @@ class Backend {
   /// Packs a host matrix [n, k] (any float dtype) for multiplication by x of `dtype`: f32, or bf16 or f16 as
   /// capabilities() says. Reads `weight` once, from front to back.
   virtual Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) = 0;
+  /// Packs weights of `shape` [n_experts, n, k] for grouped_matmul. Calls `read` once for each expert, in order; it
+  /// returns [n, k] of `dtype`. Errors: those of `read` and of pack_matrix.
+  virtual Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
+                                                              const ReadExpert& read) = 0;
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
 
   virtual void resolve_rows(const ResolveRowsArgs& args) = 0;
@@ -179,6 +198,9 @@ class Backend {
   virtual void rope_append(const RopeAppendArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void attention_merge(const AttentionMergeArgs& args) = 0;
+  virtual void route_experts(const RouteExpertsArgs& args) = 0;
+  virtual void grouped_matmul(const GroupedMatmulArgs& args) = 0;
+  virtual void combine_experts(const CombineExpertsArgs& args) = 0;
   virtual void gelu(const GeluArgs& args) = 0;
   virtual void gated_activation(const GatedActivationArgs& args) = 0;
   virtual void scale_logits(const ScaleLogitsArgs& args) = 0;

@@ -81,6 +81,20 @@ void check_head_norms(const RopeAppendArgs& args, std::int64_t n_kv_heads) {
   check(args.norm_eps >= 0, "rope_append: norm_eps is negative");
 }
 
+void check_choices(const ExpertChoices& choices, std::int64_t n_rows, std::int64_t n_experts) {
+  check(choices.experts.shape.rank() == 2, "expert choices: experts [rows, n_chosen]");
+  const std::int64_t n_chosen = choices.experts.shape[1];
+  check(n_chosen >= 1 && n_chosen <= kMaxExpertsPerRow && n_chosen <= n_experts && n_experts <= kMaxExperts,
+        "expert choices: more experts than a row or a layer may have");
+  for (const TensorView& of_row : {choices.experts, choices.weights, choices.places})
+    check_shape(of_row, {n_rows, n_chosen}, "expert choices of rows");
+  check_shape(choices.rows, {n_rows * n_chosen}, "expert choices: rows");
+  check_shape(choices.offsets, {n_experts + 1}, "expert choices: offsets");
+  check_dtype(choices.weights, DType::f32, "expert weights");
+  for (const TensorView& indices : {choices.experts, choices.places, choices.rows, choices.offsets})
+    check_dtype(indices, DType::i32, "expert choices");
+}
+
 }  // namespace
 
 void resolve_rows(Backend& backend, const ResolveRowsArgs& args) {
@@ -196,6 +210,45 @@ void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
   check_partials(args.partials, args.out.shape[1], args.out.shape[2], n_partials);
   check(!overlap(args.out, args.partials.o), "attention_merge: out overlaps the partial states");
   backend.attention_merge(args);
+}
+
+void route_experts(Backend& backend, const RouteExpertsArgs& args) {
+  check(args.logits.shape.rank() == 2, "route_experts: logits [rows, n_experts]");
+  check_dtype(args.logits, DType::f32, "route_experts logits");
+  check(args.logits.shape[0] >= args.step.header->n_rows, "route_experts: fewer rows than the step has");
+  check_choices(args.choices, args.logits.shape[0], args.logits.shape[1]);
+  backend.route_experts(args);
+}
+
+void grouped_matmul(Backend& backend, const GroupedMatmulArgs& args) {
+  check(args.experts != nullptr, "grouped_matmul: no weights");
+  const PackedExperts& experts = *args.experts;
+  check(args.x.shape.rank() == 2 && args.out.shape.rank() == 2, "grouped_matmul: x [n, k], out [places, n]");
+  check_dtype(args.x, experts.dtype, "grouped_matmul x");
+  check_shape(args.x, {args.x.shape[0], experts.k}, "grouped_matmul x");
+  check_float(args.out, "grouped_matmul out");
+  check_shape(args.out, {args.out.shape[0], experts.n}, "grouped_matmul out");
+  check_dtype(args.offsets, DType::i32, "grouped_matmul offsets");
+  check_shape(args.offsets, {experts.n_experts + 1}, "grouped_matmul offsets");
+  if (args.rows.data != nullptr) {
+    check_dtype(args.rows, DType::i32, "grouped_matmul rows");
+    check_shape(args.rows, {args.out.shape[0]}, "grouped_matmul rows");
+  } else {
+    check_shape(args.x, {args.out.shape[0], experts.k}, "grouped_matmul x without rows");
+  }
+  check(!overlap(args.x, args.out), "grouped_matmul: out overlaps x");
+  backend.grouped_matmul(args);
+}
+
+void combine_experts(Backend& backend, const CombineExpertsArgs& args) {
+  check(args.out.shape.rank() == 2, "combine_experts: out [rows, d]");
+  check(args.choices.offsets.shape.rank() == 1, "combine_experts: offsets [n_experts + 1]");
+  check_choices(args.choices, args.out.shape[0], args.choices.offsets.shape[0] - 1);
+  check_float(args.in, "combine_experts in");
+  check_float(args.out, "combine_experts out");
+  check_shape(args.in, {args.choices.rows.shape[0], args.out.shape[1]}, "combine_experts in");
+  check(!overlap(args.in, args.out), "combine_experts: out overlaps in");
+  backend.combine_experts(args);
 }
 
 void gelu(Backend& backend, const GeluArgs& args) {

@@ -15,6 +15,7 @@
 namespace baton {
 
 class Backend;
+class PackedExperts;
 class PackedMatrix;
 
 /// Rotations of RoPE: cos and sin of position * frequency_i, each times one factor of the model, in f32.
@@ -207,6 +208,74 @@ struct AttentionMergeArgs {
   int group = 0;
 };
 void attention_merge(Backend& backend, const AttentionMergeArgs& args);
+
+/// Most experts of a layer, and most experts that compute one row.
+inline constexpr std::int32_t kMaxExperts = 512;
+inline constexpr std::int32_t kMaxExpertsPerRow = 32;
+
+/// The experts that compute each row. A choice is a pair (row, one of its experts); the place of a choice is its index
+/// among all choices sorted by expert, and by row for each expert. Written by route_experts.
+///
+///     experts  [rows, n_chosen] i32, the most likely one first     weights  [rows, n_chosen] f32
+///     places   [rows, n_chosen] i32
+///     rows     [rows * n_chosen] i32: the row of the choice at each place
+///     offsets  [n_experts + 1] i32: expert e has the places [offsets[e], offsets[e + 1])
+struct ExpertChoices {
+  TensorView experts;
+  TensorView weights;
+  TensorView places;
+  TensorView rows;
+  TensorView offsets;
+};
+
+/// Chooses experts for each row of the step, and sorts the choices by expert:
+///
+///     experts[r]     the n_chosen experts with the largest logits, in this order; with ties the smaller index first
+///     weights[r, c]  exp(logits[r, experts[r, c]]) / sum of exp(logits[r, e]) over all experts e, or the chosen ones
+///
+///     logits  [rows, n_experts] f32, the router's; rows are the step's or, in a captured graph, at least as many
+/// The softmax over the chosen experts equals the softmax over all, divided by the sum of the chosen shares. A NaN
+/// counts as the smallest logit. Rows behind the step's have no choices: experts and places are -1, weights 0.
+/// Sources: arXiv:1701.06538, arXiv:2401.04088.
+enum class ExpertSoftmax { all, chosen };
+struct RouteExpertsArgs {
+  StepView step;
+  ConstTensorView logits;
+  ExpertChoices choices;
+  ExpertSoftmax softmax = ExpertSoftmax::all;
+};
+void route_experts(Backend& backend, const RouteExpertsArgs& args);
+
+/// The linear layers of several experts, each for the choices of its own:
+///
+///     out[p] = x[rows[p]] W_e^T   for the places p of expert e, [offsets[e], offsets[e + 1])
+///
+///     x        [rows, k] of the dtype W was packed for     experts  W [n_experts, n, k], by Backend::pack_experts
+///     rows     [places] i32, or null data: row p of x, which then is [places, k]     offsets  [n_experts + 1] i32
+///     out      [places, n] float; places from offsets[n_experts] on are not written; no overlap with x
+/// Offsets begin with 0 and do not decrease. The device reads them; nothing depends on them before that. Sums in f32.
+/// With BackendOptions::batch_invariant a place of out has the same bits whatever the other places are.
+struct GroupedMatmulArgs {
+  ConstTensorView x;
+  ConstTensorView rows;
+  ConstTensorView offsets;
+  const PackedExperts* experts = nullptr;
+  TensorView out;
+};
+void grouped_matmul(Backend& backend, const GroupedMatmulArgs& args);
+
+/// The weighted sum of what the experts of a row computed, in the order of its choices:
+///
+///     out[r] = sum over c of weights[r, c] * in[places[r, c]]
+///
+///     in  [rows * n_chosen, d] float     out  [rows, d] float; no overlap
+/// In f32. A row without choices gives 0.
+struct CombineExpertsArgs {
+  ConstTensorView in;
+  ExpertChoices choices;
+  TensorView out;
+};
+void combine_experts(Backend& backend, const CombineExpertsArgs& args);
 
 /// Activation of a feed-forward block without a gate: out[r, i] = gelu(in[r, i]).
 ///

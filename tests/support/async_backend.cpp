@@ -59,17 +59,24 @@ class AsyncBackend::Readback final : public AsyncReadback {
 
 class AsyncBackend::Graph final : public CapturedGraph {
  public:
-  Graph(AsyncBackend& backend, std::vector<Operation> operations) : backend_(backend), operations_(std::move(operations)) {}
+  Graph(AsyncBackend& backend, std::vector<Operation> operations, std::int32_t n_rows)
+      : backend_(backend), operations_(std::move(operations)), n_rows_(n_rows) {}
   void replay() override {
     check(backend_.captured_ == nullptr, "CapturedGraph: replayed while operations are captured");
     ++backend_.n_replays_;
     for (const Operation& operation : operations_)
-      backend_.enqueue([backend = &backend_, operation] { operation(backend->now(/*is_replay=*/true)); });
+      backend_.enqueue([backend = &backend_, operation, n_rows = n_rows_] {
+        Moment moment = backend->now();
+        moment.is_replay = true;
+        moment.captured_rows = n_rows;
+        operation(moment);
+      });
   }
 
  private:
   AsyncBackend& backend_;
   std::vector<Operation> operations_;
+  std::int32_t n_rows_;
 };
 
 /// The CPU's storage. Host accesses wait for the operations so far, as on a device.
@@ -178,7 +185,7 @@ void AsyncBackend::launch(Operation operation) {
     captured_->push_back(std::move(operation));
     return;
   }
-  enqueue([this, operation = std::move(operation)] { operation(now(/*is_replay=*/false)); });
+  enqueue([this, operation = std::move(operation)] { operation(now()); });
 }
 
 bool AsyncBackend::take_permission(bool waits) {
@@ -215,9 +222,7 @@ void AsyncBackend::run_until(std::uint64_t serial) {
   }
 }
 
-AsyncBackend::Moment AsyncBackend::now(bool is_replay) const {
-  return {{reinterpret_cast<const StepHeader*>(step_.data()), step_.data()}, is_replay};
-}
+AsyncBackend::Moment AsyncBackend::now() const { return {{reinterpret_cast<const StepHeader*>(step_.data()), step_.data()}}; }
 
 BackendInfo AsyncBackend::info() const {
   BackendInfo info = inner_->info();
@@ -319,7 +324,8 @@ Result<std::unique_ptr<CapturedGraph>> AsyncBackend::capture(std::function<void(
   captured_ = &operations_of_graph;
   operations();
   captured_ = nullptr;
-  return std::make_unique<Graph>(*this, std::move(operations_of_graph));
+  const std::int32_t n_rows = uploads_.empty() ? 0 : reinterpret_cast<const StepHeader*>(uploads_.back()->bytes.data())->n_rows;
+  return std::make_unique<Graph>(*this, std::move(operations_of_graph), n_rows);
 }
 
 double AsyncBackend::time_us(const std::function<void()>& operations) {
@@ -333,6 +339,12 @@ double AsyncBackend::time_us(const std::function<void()>& operations) {
 Result<std::unique_ptr<PackedMatrix>> AsyncBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
   BATON_TRY_VOID(may_fail());
   return inner_->pack_matrix(weight, dtype, name);
+}
+
+Result<std::unique_ptr<PackedExperts>> AsyncBackend::pack_experts(const Shape& shape, DType dtype, std::string_view name,
+                                                                  const ReadExpert& read) {
+  BATON_TRY_VOID(may_fail());
+  return inner_->pack_experts(shape, dtype, name, read);
 }
 
 Result<std::unique_ptr<KvStorage>> AsyncBackend::make_kv_storage(const KvShape& shape) {
@@ -441,6 +453,36 @@ void AsyncBackend::attention_merge(const AttentionMergeArgs& args) {
     current.step = moment.step;
     moment.narrow(current.out);
     baton::attention_merge(*inner_, current);
+  });
+}
+
+void AsyncBackend::route_experts(const RouteExpertsArgs& args) {
+  launch([this, args](const Moment& moment) {
+    RouteExpertsArgs current = args;
+    current.step = moment.step;
+    moment.narrow(current.logits);
+    moment.narrow(current.choices);
+    baton::route_experts(*inner_, current);
+  });
+}
+
+void AsyncBackend::grouped_matmul(const GroupedMatmulArgs& args) {
+  launch([this, args](const Moment& moment) {
+    GroupedMatmulArgs current = args;
+    moment.narrow(current.x);
+    moment.narrow(current.rows);
+    moment.narrow(current.out);
+    baton::grouped_matmul(*inner_, current);
+  });
+}
+
+void AsyncBackend::combine_experts(const CombineExpertsArgs& args) {
+  launch([this, args](const Moment& moment) {
+    CombineExpertsArgs current = args;
+    moment.narrow(current.in);
+    moment.narrow(current.choices);
+    moment.narrow(current.out);
+    baton::combine_experts(*inner_, current);
   });
 }
 

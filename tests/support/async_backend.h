@@ -81,6 +81,8 @@ class AsyncBackend final : public Backend {
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
+  Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
+                                                      const ReadExpert& read) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
 
   void resolve_rows(const ResolveRowsArgs& args) override;
@@ -92,6 +94,9 @@ class AsyncBackend final : public Backend {
   void rope_append(const RopeAppendArgs& args) override;
   void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
+  void route_experts(const RouteExpertsArgs& args) override;
+  void grouped_matmul(const GroupedMatmulArgs& args) override;
+  void combine_experts(const CombineExpertsArgs& args) override;
   void gelu(const GeluArgs& args) override;
   void gated_activation(const GatedActivationArgs& args) override;
   void scale_logits(const ScaleLogitsArgs& args) override;
@@ -107,11 +112,16 @@ class AsyncBackend final : public Backend {
   struct Moment {
     StepView step;
     bool is_replay = false;
+    std::int32_t captured_rows = 0;  ///< of the step that a replay was captured for
 
-    /// Rows that a captured operation must compute, of those it was captured for.
+    /// Rows that a captured operation must compute, of those it was captured for. A tensor may have several rows for
+    /// each row of the step.
     template <class View>
     void narrow(View& tensor) const {
-      if (is_replay && tensor.data != nullptr) tensor = tensor.rows(0, step.header->n_rows);
+      if (is_replay && tensor.data != nullptr) tensor = tensor.rows(0, tensor.shape[0] / captured_rows * step.header->n_rows);
+    }
+    void narrow(ExpertChoices& choices) const {
+      for (TensorView* of_rows : {&choices.experts, &choices.weights, &choices.places, &choices.rows}) narrow(*of_rows);
     }
   };
   using Operation = std::function<void(const Moment&)>;
@@ -131,7 +141,7 @@ class AsyncBackend final : public Backend {
   bool take_permission(bool waits);
   void run_some();
   void run_until(std::uint64_t serial);
-  Moment now(bool is_replay) const;
+  Moment now() const;
   void overwrite_blocks(const StepInput& step);
 
   std::unique_ptr<Backend> inner_;

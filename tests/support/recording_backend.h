@@ -27,6 +27,13 @@ inline std::vector<float> to_floats(const ConstTensorView& tensor) {
   return values;
 }
 
+/// The matrices as they were read for pack_experts.
+class RecordedExperts : public PackedExperts {
+ public:
+  std::string name;
+  std::vector<std::vector<float>> values;  ///< [n, k] of each expert
+};
+
 class RecordingBackend : public Backend {
  public:
   BackendInfo info() const override { return {}; }
@@ -53,6 +60,23 @@ class RecordingBackend : public Backend {
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
 
+  Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
+                                                      const ReadExpert& read) override {
+    auto experts = std::make_unique<RecordedExperts>();
+    experts->n_experts = shape[0];
+    experts->n = shape[1];
+    experts->k = shape[2];
+    experts->dtype = dtype;
+    experts->size_bytes = TensorView{nullptr, dtype, shape}.size_bytes();
+    experts->name = std::string(name);
+    for (std::int64_t e = 0; e < shape[0]; ++e) {
+      BATON_TRY(const ConstTensorView weight, read(e));
+      check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
+      experts->values.push_back(to_floats(weight));
+    }
+    return std::unique_ptr<PackedExperts>(std::move(experts));
+  }
+
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t) override { not_here(); }
   Result<void> reserve_steps(std::size_t) override { not_here(); }
   StepView upload_step(const StepInput&) override { not_here(); }
@@ -69,6 +93,9 @@ class RecordingBackend : public Backend {
   void rope_append(const RopeAppendArgs&) override { not_here(); }
   void attention(const AttentionArgs&) override { not_here(); }
   void attention_merge(const AttentionMergeArgs&) override { not_here(); }
+  void route_experts(const RouteExpertsArgs&) override { not_here(); }
+  void grouped_matmul(const GroupedMatmulArgs&) override { not_here(); }
+  void combine_experts(const CombineExpertsArgs&) override { not_here(); }
   void gelu(const GeluArgs&) override { not_here(); }
   void gated_activation(const GatedActivationArgs&) override { not_here(); }
   void scale_logits(const ScaleLogitsArgs&) override { not_here(); }
@@ -83,6 +110,11 @@ class RecordingBackend : public Backend {
 /// The values of a matrix that a RecordingBackend packed.
 inline const std::vector<float>& values_of(const PackedMatrix& matrix) {
   return dynamic_cast<const RecordedMatrix&>(matrix).values;
+}
+
+/// The values of one of the experts that a RecordingBackend packed.
+inline const std::vector<float>& values_of(const PackedExperts& experts, std::size_t expert) {
+  return dynamic_cast<const RecordedExperts&>(experts).values.at(expert);
 }
 
 }  // namespace baton::test

@@ -18,6 +18,8 @@
 #include "kernels/cpu/bias.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cpu/experts.h"
+#include "kernels/cpu/grouped_matmul.h"
 #include "kernels/cpu/kv_storage.h"
 #include "kernels/cpu/logits.h"
 #include "kernels/cpu/norm.h"
@@ -170,6 +172,23 @@ Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView we
   return matmuls_.pack(weight, dtype, name);
 }
 
+Result<std::unique_ptr<PackedExperts>> CpuBackend::pack_experts(const Shape& shape, DType dtype, std::string_view name,
+                                                                const ReadExpert& read) {
+  auto experts = std::make_unique<CpuExperts>();
+  experts->n_experts = shape[0];
+  experts->n = shape[1];
+  experts->k = shape[2];
+  experts->dtype = dtype;
+  for (std::int64_t e = 0; e < shape[0]; ++e) {
+    BATON_TRY(const ConstTensorView weight, read(e));
+    check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
+    BATON_TRY(std::unique_ptr<PackedMatrix> matrix, pack_matrix(weight, dtype, name));
+    experts->size_bytes += matrix->size_bytes;
+    experts->of_expert.push_back(std::move(matrix));
+  }
+  return std::unique_ptr<PackedExperts>(std::move(experts));
+}
+
 Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& shape) {
   BATON_TRY(std::unique_ptr<KvStorage> storage, CpuKvStorage::make(shape));
   return storage;
@@ -187,6 +206,9 @@ void CpuBackend::matmul(const MatmulArgs& args) {
 void CpuBackend::rope_append(const RopeAppendArgs& args) { cpu::rope_append(parallel_, args); }
 void CpuBackend::attention(const AttentionArgs& args) { cpu::attention(parallel_, isa_, args); }
 void CpuBackend::attention_merge(const AttentionMergeArgs& args) { cpu::attention_merge(parallel_, args); }
+void CpuBackend::route_experts(const RouteExpertsArgs& args) { cpu::route_experts(parallel_, args); }
+void CpuBackend::grouped_matmul(const GroupedMatmulArgs& args) { cpu::grouped_matmul(parallel_, matmuls_, args); }
+void CpuBackend::combine_experts(const CombineExpertsArgs& args) { cpu::combine_experts(parallel_, args); }
 void CpuBackend::gelu(const GeluArgs& args) { cpu::gelu(parallel_, args); }
 void CpuBackend::gated_activation(const GatedActivationArgs& args) { cpu::gated_activation(parallel_, args); }
 void CpuBackend::scale_logits(const ScaleLogitsArgs& args) { cpu::scale_logits(parallel_, args); }

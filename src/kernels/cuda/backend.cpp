@@ -12,6 +12,8 @@
 #include "kernels/cuda/attention_merge.h"
 #include "kernels/cuda/collectives.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/experts.h"
+#include "kernels/cuda/grouped_matmul.h"
 #include "kernels/cuda/kv_storage.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/norm.h"
@@ -378,6 +380,15 @@ Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(ConstTensorView w
   return matmuls_->pack(weight, dtype, name);
 }
 
+Result<std::unique_ptr<PackedExperts>> CudaBackend::pack_experts(const Shape& shape, DType dtype, std::string_view name,
+                                                                 const ReadExpert& read) {
+  const TensorView weights{nullptr, dtype, shape};
+  device();
+  BATON_TRY(std::byte* const data, device_memory(weights.size_bytes(), name));
+  Buffer buffer(data, weights.size_bytes(), [](std::byte* address, std::size_t) { cudaFree(address); });
+  return cuda::pack_experts(device_, std::move(buffer), shape, dtype, read);
+}
+
 Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
   const std::string obstacle = attention_obstacle(device_, shape);
   if (!obstacle.empty()) return fail(ErrorCode::unsupported, obstacle);
@@ -397,6 +408,9 @@ void CudaBackend::matmul(const MatmulArgs& args) {
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
 void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_blocks_, args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
+void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }
+void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args); }
+void CudaBackend::combine_experts(const CombineExpertsArgs& args) { cuda::combine_experts(device(), args); }
 void CudaBackend::gelu(const GeluArgs& args) { cuda::gelu(device(), args); }
 void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gated_activation(device(), args); }
 void CudaBackend::scale_logits(const ScaleLogitsArgs& args) { cuda::scale_logits(device(), args); }

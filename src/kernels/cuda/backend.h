@@ -40,6 +40,8 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
+  Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
+                                                      const ReadExpert& read) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
 
   void resolve_rows(const ResolveRowsArgs& args) override;
@@ -51,6 +53,9 @@ class CudaBackend final : public Backend {
   void rope_append(const RopeAppendArgs& args) override;
   void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
+  void route_experts(const RouteExpertsArgs& args) override;
+  void grouped_matmul(const GroupedMatmulArgs& args) override;
+  void combine_experts(const CombineExpertsArgs& args) override;
   void gelu(const GeluArgs& args) override;
   void gated_activation(const GatedActivationArgs& args) override;
   void scale_logits(const ScaleLogitsArgs& args) override;
