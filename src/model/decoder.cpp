@@ -18,6 +18,13 @@ void check_norms(const LayerSpec& layer) {
         "Model: norms of queries and keys must be RMS norms without a bias");
 }
 
+/// The experts that FeedForwardSpec allows.
+void check_experts(const FeedForwardSpec& spec) {
+  if (!spec.has_experts()) return;
+  check(spec.n_experts_per_row >= 1 && spec.n_experts_per_row <= spec.n_experts && !spec.has_bias,
+        "Model: experts have no biases, and a row has at least one and at most all of them");
+}
+
 /// The factor of the embeddings, as the weights' dtype rounds it if the spec says so.
 float embedding_scale(const ModelSpec& spec, DType dtype) {
   if (!spec.rounds_embedding_scale) return spec.embedding_scale;
@@ -41,7 +48,10 @@ Model::Model(ModelSpec spec, ModelWeights weights)
               layer.attention.head_dim == first.head_dim && layer.attention.window == first.window,
           "Model: layers of one group have different attention");
   }
-  for (const LayerSpec& layer : spec_.layers) check_norms(layer);
+  for (const LayerSpec& layer : spec_.layers) {
+    check_norms(layer);
+    check_experts(layer.feed_forward);
+  }
   for (const LayerSpec* first : first_of_group_) check(first != nullptr, "Model: a layer group without a layer");
 }
 

@@ -43,9 +43,33 @@ void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorVie
   }
 }
 
+/// The feed-forward block with experts, as feed_forward_block.
+ConstTensorView experts_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
+                              const Buffer& out) {
+  const Workspace& work = step.work;
+  Backend& backend = step.backend;
+  const std::int64_t n_rows = step.x.shape[0];
+  const std::int64_t n_places = n_rows * spec.n_experts_per_row;
+  const TensorView logits = work.router_logits.view(DType::f32, {n_rows, spec.n_experts});
+  const ExpertChoices choices = work.expert_choices(spec, n_rows);
+  const TensorView up = work.up.view(work.matmul_dtype, {n_places, spec.up_width()});
+  const TensorView activated = work.activated.view(work.dtype, {n_places, spec.d_ff});
+  const TensorView of_experts = work.expert_out.view(work.matmul_dtype, {n_places, step.x.shape[1]});
+  const TensorView delta = out.view(work.matmul_dtype, step.x.shape);
+  weights.router.apply(backend, step.normed, logits);
+  route_experts(backend, {step.view, logits, choices, spec.weighs_chosen_experts ? ExpertSoftmax::chosen : ExpertSoftmax::all});
+  weights.expert_up.apply(backend, step.normed, choices, /*is_sorted=*/false, up);
+  activate(step, spec.kind, up, activated);
+  weights.expert_down.apply(backend, activated, choices, /*is_sorted=*/true, of_experts);
+  combine_experts(backend, {of_experts, choices, delta});
+  all_reduce(backend, delta);
+  return delta;
+}
+
 /// The feed-forward block: computes from step.normed, into `out`, what it adds to the residual stream.
 ConstTensorView feed_forward_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
                                    const Buffer& out) {
+  if (spec.has_experts()) return experts_block(step, spec, weights, out);
   const Workspace& work = step.work;
   Backend& backend = step.backend;
   const std::int64_t n_rows = step.x.shape[0];

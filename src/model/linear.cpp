@@ -21,4 +21,18 @@ void Linear::apply(Backend& backend, const ConstTensorView& x, const TensorView&
   matmul(backend, {x, &weight(), out, bias_});
 }
 
+GroupedLinear::GroupedLinear(std::unique_ptr<PackedExperts> weights) : weights_(std::move(weights)) {
+  check(weights_ != nullptr, "GroupedLinear: no weights");
+}
+
+const PackedExperts& GroupedLinear::weights() const {
+  check(weights_ != nullptr, "GroupedLinear: it has no weights");
+  return *weights_;
+}
+
+void GroupedLinear::apply(Backend& backend, const ConstTensorView& x, const ExpertChoices& choices, bool is_sorted,
+                          const TensorView& out) const {
+  grouped_matmul(backend, {x, is_sorted ? ConstTensorView{} : ConstTensorView(choices.rows), choices.offsets, &weights(), out});
+}
+
 }  // namespace baton

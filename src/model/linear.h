@@ -37,4 +37,25 @@ class Linear {
   ConstTensorView bias_;
 };
 
+/// The linear layers of several experts, without biases: each multiplies the rows that chose its expert. Move-only.
+class GroupedLinear {
+ public:
+  GroupedLinear() = default;
+  explicit GroupedLinear(std::unique_ptr<PackedExperts> weights);
+
+  /// Writes out [places, n_out] in the order of the sorted choices. x is [rows, n_in] of the dtype that the weights
+  /// were packed for, or, with `is_sorted`, [places, n_in] in that order; see grouped_matmul in kernels/ops.h.
+  void apply(Backend& backend, const ConstTensorView& x, const ExpertChoices& choices, bool is_sorted,
+             const TensorView& out) const;
+
+  bool is_empty() const { return weights_ == nullptr; }
+  /// W [n_experts, n_out, n_in].
+  const PackedExperts& weights() const;
+  /// Size of the weights on the backend.
+  std::size_t size_bytes() const { return is_empty() ? 0 : weights_->size_bytes; }
+
+ private:
+  std::unique_ptr<PackedExperts> weights_;
+};
+
 }  // namespace baton

@@ -20,7 +20,9 @@ std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
   const int n_pre_norms = !layer.has_pre_norms ? 0 : layer.is_parallel ? 1 : 2;
   std::int64_t n = (n_pre_norms + (layer.has_post_norms ? 2 : 0)) * norm_parameters(layer.norm, d_model);
   n += attention.q_norm_width() + attention.k_norm_width();
-  n += d_model * (attention.qkv_width() + attention.q_width() + feed_forward.up_width() + feed_forward.d_ff);
+  n += d_model * (attention.qkv_width() + attention.q_width());
+  const std::int64_t n_blocks = feed_forward.has_experts() ? feed_forward.n_experts : 1;
+  n += d_model * (n_blocks * (feed_forward.up_width() + feed_forward.d_ff) + feed_forward.n_experts);
   if (attention.has_qkv_bias) n += attention.qkv_width();
   if (attention.has_out_bias) n += d_model;
   if (feed_forward.has_bias) n += feed_forward.up_width() + d_model;

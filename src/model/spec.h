@@ -75,13 +75,22 @@ struct AttentionSpec {
   std::int64_t k_norm_width() const { return qk_norm == QkNorm::none ? 0 : qk_norm == QkNorm::head ? head_dim : kv_width(); }
 };
 
+/// A feed-forward block, or several of which each row passes through some.
 struct FeedForwardSpec {
   /// gated_*: down(f(gate(x)) * up(x)), the others down(f(up(x))). gelu is exact, gelu_tanh its tanh approximation.
   enum class Kind { gated_silu, gated_gelu, gated_gelu_tanh, gelu, gelu_tanh };
   Kind kind = Kind::gated_silu;
-  std::int32_t d_ff = 0;
-  bool has_bias = false;  ///< of all its matrices
+  std::int32_t d_ff = 0;  ///< of each expert
+  bool has_bias = false;  ///< of all its matrices; experts have none
+  /// 0: one block for all rows. Otherwise a router, a matrix without a bias, gives each row a logit for each expert;
+  /// the block's output is the weighted sum of the outputs of the experts with the largest logits.
+  std::int32_t n_experts = 0;
+  std::int32_t n_experts_per_row = 0;  ///< at most n_experts
+  bool weighs_chosen_experts = false;  ///< weights are the softmax over the row's experts; otherwise over all
 
+  bool has_experts() const { return n_experts > 0; }
+  /// Feed-forward blocks that a row passes through.
+  std::int64_t blocks_per_row() const { return has_experts() ? n_experts_per_row : 1; }
   bool is_gated() const { return kind != Kind::gelu && kind != Kind::gelu_tanh; }
   /// Width of the first matrix's output: up, or gate and up.
   std::int64_t up_width() const { return (is_gated() ? 2 : 1) * std::int64_t{d_ff}; }
@@ -100,8 +109,8 @@ struct LayerSpec {
   std::int32_t group = 0;  ///< layer group, see group_layers
 };
 
-/// Names of a checkpoint's tensors without their last part (".weight", ".bias"); "{}" stands for the layer number. A
-/// name that the spec does not need is empty. The views refer to string literals.
+/// Names of a checkpoint's tensors without their last part (".weight", ".bias"); "{}" stands for the layer number, a
+/// second one for the expert's. A name that the spec does not need is empty. The views refer to string literals.
 struct TensorNames {
   std::string_view embedding;                    ///< [n_vocab, d_model]
   std::string_view attention_norm;               ///< [d_model], the pre-norm; of both blocks in a parallel block
@@ -119,6 +128,10 @@ struct TensorNames {
   std::string_view up;                           ///< [d_ff, d_model]
   std::string_view gate_up = {};                 ///< gate and up in one tensor; if not empty, the two names are
   std::string_view down;                         ///< [d_model, d_ff]
+  std::string_view router = {};                  ///< [n_experts, d_model]
+  std::string_view expert_gate = {};             ///< [d_ff, d_model]
+  std::string_view expert_up = {};               ///< [d_ff, d_model]
+  std::string_view expert_down = {};             ///< [d_model, d_ff]
   std::string_view final_norm;                   ///< [d_model]
   std::string_view lm_head;                      ///< [n_vocab, d_model]; absent if the embeddings are tied
   std::string_view root = {};                    ///< in the place of the leading "model." of a name; empty: no other

@@ -38,7 +38,9 @@ struct LayerTensors {
   std::optional<NormTensors> attention_norm, q_norm, k_norm, attention_post_norm;
   LinearTensors qkv, attention_out;
   std::optional<NormTensors> feed_forward_norm, feed_forward_post_norm;
-  LinearTensors up, down;
+  LinearTensors up, down;                             ///< empty with experts
+  LinearTensors router;                               ///< empty without experts
+  std::vector<LinearTensors> expert_up, expert_down;  ///< by expert
 };
 
 /// One matrix of a LinearTensors: its name without the last part, and its number of rows.
@@ -74,6 +76,26 @@ class Namer {
   std::size_t layer_;
 };
 
+/// `pattern` with the expert's number in the place of its last "{}"; the first one stands for the layer's.
+std::string expert_name(std::string_view pattern, std::int32_t expert) {
+  const std::size_t place = pattern.rfind("{}");
+  if (place == std::string_view::npos) return std::string(pattern);
+  return fmt::format("{}{}{}", pattern.substr(0, place), expert, pattern.substr(place + 2));
+}
+
+void add_experts(const Namer& make, const TensorNames& names, const FeedForwardSpec& spec, std::int64_t d_model,
+                 LayerTensors& layer) {
+  layer.router = make.linear({{names.router, spec.n_experts}}, d_model, false);
+  for (std::int32_t expert = 0; expert < spec.n_experts; ++expert) {
+    const std::string gate = spec.is_gated() ? expert_name(names.expert_gate, expert) : "";
+    const std::string up = expert_name(names.expert_up, expert);
+    const std::string down = expert_name(names.expert_down, expert);
+    layer.expert_up.push_back(spec.is_gated() ? make.linear({{gate, spec.d_ff}, {up, spec.d_ff}}, d_model, false)
+                                              : make.linear({{up, spec.d_ff}}, d_model, false));
+    layer.expert_down.push_back(make.linear({{down, d_model}}, spec.d_ff, false));
+  }
+}
+
 LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
   const LayerSpec& layer = spec.layers[index];
   const AttentionSpec& attention = layer.attention;
@@ -101,6 +123,10 @@ LayerTensors layer_tensors(const ModelSpec& spec, std::size_t index) {
     made.feed_forward_post_norm = make.norm(layer.norm, names.feed_forward_post_norm, d);
   }
   if (layer.has_pre_norms && !layer.is_parallel) made.feed_forward_norm = make.norm(layer.norm, names.feed_forward_norm, d);
+  if (feed_forward.has_experts()) {
+    add_experts(make, names, feed_forward, d, made);
+    return made;
+  }
   const Part up{names.up, feed_forward.d_ff};
   if (!feed_forward.is_gated()) {
     made.up = make.linear({up}, d, feed_forward.has_bias);
@@ -181,8 +207,15 @@ class Loader {
       BATON_TRY(layer.attention_out, linear(tensors.attention_out));
       BATON_TRY(layer.attention_post_norm, norm(tensors.attention_post_norm));
       BATON_TRY(layer.feed_forward_norm, norm(tensors.feed_forward_norm));
-      BATON_TRY(layer.up, linear(tensors.up));
-      BATON_TRY(layer.down, linear(tensors.down));
+      if (tensors.expert_up.empty()) {
+        BATON_TRY(layer.up, linear(tensors.up));
+        BATON_TRY(layer.down, linear(tensors.down));
+      } else {
+        BATON_TRY(std::unique_ptr<PackedMatrix> router, packed(tensors.router));
+        layer.router = Linear(std::move(router));
+        BATON_TRY(layer.expert_up, experts(tensors.expert_up));
+        BATON_TRY(layer.expert_down, experts(tensors.expert_down));
+      }
       BATON_TRY(layer.feed_forward_post_norm, norm(tensors.feed_forward_post_norm));
     }
     BATON_TRY(weights.final_norm, norm(final_norm_tensors(spec_)));
@@ -245,6 +278,20 @@ class Loader {
     BATON_TRY(std::unique_ptr<PackedMatrix> weight, packed(tensors));
     BATON_TRY(const ConstTensorView bias, bias_of(tensors, matmul_dtype_));
     return Linear(std::move(weight), bias);
+  }
+
+  /// Loads the same layer of all experts, one expert at a time.
+  Result<GroupedLinear> experts(std::span<const LinearTensors> tensors) {
+    const auto read = [&](std::int64_t expert) -> Result<ConstTensorView> {
+      BATON_TRY(const TensorView whole, stacked(tensors[static_cast<std::size_t>(expert)].weights, dtype_));
+      return ConstTensorView(whole);
+    };
+    std::int64_t n = 0;
+    for (const ExpectedTensor& part : tensors.front().weights) n += part.shape[0];
+    const Shape shape{static_cast<std::int64_t>(tensors.size()), n, tensors.front().weights.front().shape[1]};
+    BATON_TRY(std::unique_ptr<PackedExperts> weights,
+              backend_.pack_experts(shape, dtype_, tensors.front().weights.front().name, read));
+    return GroupedLinear(std::move(weights));
   }
 
   /// Loads vectors as one vector of `dtype`, with `offset` added to each element.
@@ -325,7 +372,8 @@ std::size_t ModelWeights::size_bytes() const {
   std::size_t total = lm_head.size_bytes();
   for (const Buffer& buffer : buffers) total += buffer.size_bytes();
   for (const LayerWeights& layer : layers)
-    total += layer.qkv.size_bytes() + layer.attention_out.size_bytes() + layer.up.size_bytes() + layer.down.size_bytes();
+    total += layer.qkv.size_bytes() + layer.attention_out.size_bytes() + layer.up.size_bytes() + layer.down.size_bytes() +
+             layer.router.size_bytes() + layer.expert_up.size_bytes() + layer.expert_down.size_bytes();
   return total;
 }
 
@@ -343,6 +391,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
     append(expected, layer.feed_forward_norm);
     append(expected, layer.up);
     append(expected, layer.down);
+    append(expected, layer.router);
+    for (const LinearTensors& expert : layer.expert_up) append(expected, expert);
+    for (const LinearTensors& expert : layer.expert_down) append(expected, expert);
     append(expected, layer.feed_forward_post_norm);
   }
   append(expected, final_norm_tensors(spec));
@@ -356,10 +407,13 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype) {
   std::int64_t largest = table;
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerTensors layer = layer_tensors(spec, i);
-    for (const LinearTensors* linear : {&layer.qkv, &layer.attention_out, &layer.up, &layer.down}) {
-      held += n_elements(*linear);
-      largest = std::max(largest, n_elements(*linear));
-    }
+    const auto add = [&](const LinearTensors& linear) {
+      held += n_elements(linear);
+      largest = std::max(largest, n_elements(linear));
+    };
+    for (const LinearTensors* linear : {&layer.qkv, &layer.attention_out, &layer.up, &layer.down, &layer.router}) add(*linear);
+    for (const LinearTensors& expert : layer.expert_up) add(expert);
+    for (const LinearTensors& expert : layer.expert_down) add(expert);
   }
   const auto size = static_cast<std::int64_t>(size_bytes(dtype));
   return {held * size + static_cast<std::int64_t>(all_vector_bytes(expected_tensors(spec))), largest * size};

@@ -29,6 +29,9 @@ struct LayerWeights {
   NormWeights feed_forward_norm;  ///< empty in a parallel block
   Linear up;                      ///< d_model to d_ff; if the block is gated, to gate and then up
   Linear down;                    ///< d_ff to d_model
+  Linear router;                  ///< d_model to n_experts; only with experts, which then replace up and down
+  GroupedLinear expert_up;        ///< as up, of each expert
+  GroupedLinear expert_down;      ///< as down, of each expert
   NormWeights feed_forward_post_norm;
 };
 

@@ -17,8 +17,11 @@ struct Widths {
       q = std::max(q, layer.attention.q_width());
       qkv = std::max(qkv, layer.attention.qkv_width());
       heads = std::max<std::int64_t>(heads, layer.attention.n_heads);
-      up = std::max(up, layer.feed_forward.up_width());
-      activated = std::max<std::int64_t>(activated, layer.feed_forward.d_ff);
+      const FeedForwardSpec& feed_forward = layer.feed_forward;
+      up = std::max(up, feed_forward.blocks_per_row() * feed_forward.up_width());
+      activated = std::max(activated, feed_forward.blocks_per_row() * feed_forward.d_ff);
+      experts = std::max<std::int64_t>(experts, feed_forward.n_experts);
+      chosen = std::max<std::int64_t>(chosen, feed_forward.n_experts_per_row);
     }
   }
   std::int64_t q = 0;
@@ -26,6 +29,8 @@ struct Widths {
   std::int64_t heads = 0;
   std::int64_t up = 0;
   std::int64_t activated = 0;
+  std::int64_t experts = 0;
+  std::int64_t chosen = 0;
 };
 
 /// Angles are position * frequency in f32, as in Transformers. Cosines and sines are computed in double, rounded, and
@@ -88,6 +93,15 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->attended, allocate(rows * widths.q, dtype));
   BATON_TRY(made->up, allocate(rows * widths.up, product));
   BATON_TRY(made->activated, allocate(rows * widths.activated, dtype));
+  if (widths.experts > 0) {
+    BATON_TRY(made->router_logits, allocate(rows * widths.experts, DType::f32));
+    BATON_TRY(made->experts, allocate(rows * widths.chosen, DType::i32));
+    BATON_TRY(made->expert_weights, allocate(rows * widths.chosen, DType::f32));
+    BATON_TRY(made->expert_places, allocate(rows * widths.chosen, DType::i32));
+    BATON_TRY(made->expert_rows, allocate(rows * widths.chosen, DType::i32));
+    BATON_TRY(made->expert_offsets, allocate(widths.experts + 1, DType::i32));
+    BATON_TRY(made->expert_out, allocate(rows * widths.chosen * spec.d_model, product));
+  }
   BATON_TRY(made->gathered, allocate(static_cast<std::int64_t>(bounds.max_samples) * spec.d_model, dtype));
   BATON_TRY(made->logits, allocate(static_cast<std::int64_t>(bounds.max_samples) * spec.n_vocab, DType::f32));
   BATON_TRY(made->partial_o, allocate(bounds.max_partials * widths.q, DType::f32));
@@ -98,6 +112,12 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
     made->ropes.push_back(table);
   }
   return made;
+}
+
+ExpertChoices Workspace::expert_choices(const FeedForwardSpec& spec, std::int64_t n_rows) const {
+  const Shape of_rows{n_rows, spec.n_experts_per_row};
+  return {experts.view(DType::i32, of_rows), expert_weights.view(DType::f32, of_rows), expert_places.view(DType::i32, of_rows),
+          expert_rows.view(DType::i32, {of_rows.n_elements()}), expert_offsets.view(DType::i32, {spec.n_experts + 1})};
 }
 
 }  // namespace baton

@@ -25,8 +25,14 @@ struct Workspace {
   Buffer x;     ///< the residual stream
   Buffer normed, delta, qkv, q, attended, up, activated, gathered, logits;
   Buffer second_delta;  ///< of the feed-forward block in a parallel block; empty without such layers
+  /// Of layers with experts, empty without such layers: the router's logits, ExpertChoices, and what the experts
+  /// compute for each choice. `up` and `activated` have a row for each choice.
+  Buffer router_logits, experts, expert_weights, expert_places, expert_rows, expert_offsets, expert_out;
   Buffer partial_o, partial_m, partial_l;
   std::vector<RopeTable> ropes;  ///< one for each of ModelSpec::ropes, with max_positions positions
+
+  /// The choices of `n_rows` rows in a layer with experts.
+  ExpertChoices expert_choices(const FeedForwardSpec& spec, std::int64_t n_rows) const;
 
   std::vector<Buffer> rope_buffers;
 };

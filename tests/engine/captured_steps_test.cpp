@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -33,10 +34,16 @@ TEST(CapturedSteps, stand_as_close_as_the_algorithms_of_products) {
 
 using MakeBackend = std::function<Result<std::unique_ptr<Backend>>()>;
 
-std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, DType kv_dtype, bool captures) {
+/// The tiny model, and one in whose second layer each row passes through two of five experts.
+std::vector<ModelSpec> specs() {
+  std::vector<ModelSpec> specs(2, testing::tiny_spec());
+  specs[1].layers[1].feed_forward = {.d_ff = 64, .n_experts = 5, .n_experts_per_row = 2, .weighs_chosen_experts = true};
+  return specs;
+}
+
+std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, const ModelSpec& spec, DType kv_dtype, bool captures) {
   auto backend = make_backend();
   EXPECT_TRUE(backend) << backend.error().message;
-  const ModelSpec spec = testing::tiny_spec();
   auto weights = random_weights(spec, **backend, DType::f32, 11, 1);
   EXPECT_TRUE(weights) << weights.error().message;
   auto executor = Executor::create(std::move(*backend), std::make_unique<Model>(spec, std::move(*weights)),
@@ -111,9 +118,10 @@ std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t 
   return tokens;
 }
 
-void expect_tokens_of_launched_steps(const MakeBackend& make_backend, DType kv_dtype) {
-  const auto launched = make_executor(make_backend, kv_dtype, false);
-  const auto captured = make_executor(make_backend, kv_dtype, true);
+void expect_tokens_of_launched_steps(const MakeBackend& make_backend, const ModelSpec& spec, DType kv_dtype) {
+  SCOPED_TRACE(spec.layers.back().feed_forward.has_experts() ? "experts" : "one block");
+  const auto launched = make_executor(make_backend, spec, kv_dtype, false);
+  const auto captured = make_executor(make_backend, spec, kv_dtype, true);
   // As many rows as captured, fewer, and more.
   for (const std::int32_t n : {1, 6, 3, 5, 8, 2}) {
     SCOPED_TRACE(n);
@@ -126,7 +134,9 @@ void expect_tokens_of_launched_steps(const MakeBackend& make_backend, DType kv_d
 TEST(CapturedSteps, give_the_tokens_of_steps_that_are_launched) {
   for (const testing::TestBackend& test : testing::test_backends()) {
     SCOPED_TRACE(test.name);
-    expect_tokens_of_launched_steps([&] { return test.make({.n_threads = 1}); }, test.is_cuda() ? DType::bf16 : DType::f32);
+    for (const ModelSpec& spec : specs())
+      expect_tokens_of_launched_steps([&] { return test.make({.n_threads = 1}); }, spec,
+                                      test.is_cuda() ? DType::bf16 : DType::f32);
   }
 }
 
@@ -136,7 +146,7 @@ TEST(CapturedSteps, give_them_on_an_asynchronous_device_at_each_pace) {
     const MakeBackend make = [&]() -> Result<std::unique_ptr<Backend>> {
       return testing::AsyncBackend::make({.n_threads = 1}, pace);
     };
-    expect_tokens_of_launched_steps(make, DType::f32);
+    for (const ModelSpec& spec : specs()) expect_tokens_of_launched_steps(make, spec, DType::f32);
   }
 }
 

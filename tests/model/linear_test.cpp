@@ -1,6 +1,7 @@
 /// Linear layers with and without bias, on every device.
 #include "model/linear.h"
 
+#include <cstring>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -41,6 +42,45 @@ TEST(Linear, multiplies_and_adds_its_bias) {
           expected.push_back(sum);
         }
       EXPECT_LE(testing::relative_error(out.to_host(), expected), 16 * testing::epsilon(DType::f32)) << has_bias;
+    }
+  }
+}
+
+TEST(GroupedLinear, multiplies_the_rows_of_each_expert_before_and_after_they_are_sorted) {
+  for (const testing::TestBackend& test : testing::test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(5);
+    const HostTensor weights = testing::random_tensor(random, DType::f32, {2, 24, 24});
+    auto packed =
+        test.backend.pack_experts(weights.shape, DType::f32, "w", [&](std::int64_t expert) -> Result<ConstTensorView> {
+          return ConstTensorView{weights.view().rows(expert, expert + 1).data, DType::f32, {24, 24}};
+        });
+    ASSERT_TRUE(packed) << packed.error().message;
+    const GroupedLinear linear(std::move(*packed));
+    const HostTensor x = testing::random_tensor(random, DType::f32, {3, 24});
+    const auto integers = [](std::initializer_list<std::int32_t> values) {
+      HostTensor tensor(DType::i32, {static_cast<std::int64_t>(values.size())});
+      std::memcpy(tensor.bytes.data(), values.begin(), tensor.bytes.size());
+      return tensor;
+    };
+    const OnDevice rows(test.backend, integers({2, 0, 1}));  // row 2 by expert 0, rows 0 and 1 by expert 1
+    const OnDevice offsets(test.backend, integers({0, 1, 3}));
+    ExpertChoices choices;
+    choices.rows = rows.view();
+    choices.offsets = offsets.view();
+    const OnDevice device_x(test.backend, x);
+    for (const bool is_sorted : {false, true}) {
+      const OnDevice out(test.backend, HostTensor(DType::f32, {3, 24}));
+      linear.apply(test.backend, device_x.view(), choices, is_sorted, out.view());
+      std::vector<double> expected;
+      for (std::int64_t place = 0; place < 3; ++place)
+        for (std::int64_t i = 0; i < 24; ++i) {
+          double sum = 0;
+          const std::int64_t row = is_sorted ? place : (place + 2) % 3;
+          for (std::int64_t j = 0; j < 24; ++j) sum += x.at(row * 24 + j) * weights.at(((place > 0 ? 24 : 0) + i) * 24 + j);
+          expected.push_back(sum);
+        }
+      EXPECT_LE(testing::relative_error(out.to_host(), expected), 16 * testing::epsilon(DType::f32)) << is_sorted;
     }
   }
 }

@@ -131,6 +131,37 @@ TEST_F(Weights, queries_keys_values_and_gate_up_are_stacked) {
   EXPECT_EQ(weights->size_bytes(), n_matrix_elements * 4 + 5 * 64);
 }
 
+TEST_F(Weights, experts_have_tensors_of_their_own_and_a_router) {
+  spec_.names.router = "model.layers.{}.moe.gate";
+  spec_.names.expert_gate = "model.layers.{}.moe.experts.{}.w1";
+  spec_.names.expert_up = "model.layers.{}.moe.experts.{}.w3";
+  spec_.names.expert_down = "model.layers.{}.moe.experts.{}.w2";
+  spec_.layers[1].feed_forward = {.d_ff = 4, .n_experts = 3, .n_experts_per_row = 2};
+  write_tensors();
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_TRUE(weights->layers[0].router.is_empty() && weights->layers[0].expert_up.is_empty());
+  const LayerWeights& layer = weights->layers[1];
+  EXPECT_TRUE(layer.up.is_empty() && layer.down.is_empty());
+  EXPECT_EQ(values_of(layer.router.weight()), written("model.layers.1.moe.gate.weight"));
+  EXPECT_EQ(layer.expert_up.weights().n_experts, 3);
+  EXPECT_EQ(layer.expert_up.weights().n, 8);
+  EXPECT_EQ(layer.expert_down.weights().k, 4);
+  for (const std::size_t expert : {0U, 1U, 2U}) {
+    const std::string name = "model.layers.1.moe.experts." + std::to_string(expert);
+    EXPECT_EQ(values_of(layer.expert_up.weights(), expert),
+              joined({written(name + ".w1.weight"), written(name + ".w3.weight")}));
+    EXPECT_EQ(values_of(layer.expert_down.weights(), expert), written(name + ".w2.weight"));
+  }
+  const WeightBytes bytes = weight_bytes(spec_, DType::f32);
+  EXPECT_EQ(static_cast<std::size_t>(bytes.held), weights->size_bytes());
+  EXPECT_EQ(bytes.staged, 16 * 6 * 4) << "one expert at a time: the largest is the matrix of queries, keys and values";
+  tensor("model.layers.1.moe.experts.2.w3.weight").name = "other";
+  EXPECT_EQ(error_of_load(),
+            "the checkpoint lacks tensor 'model.layers.1.moe.experts.2.w3.weight' of the 28 that "
+            "LlamaForCausalLM has");
+}
+
 TEST_F(Weights, biases_are_stacked_as_their_matrices_and_offsets_are_added_to_norms) {
   spec_.tie_embeddings = true;
   spec_.has_lm_head_bias = true;

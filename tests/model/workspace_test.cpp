@@ -51,6 +51,23 @@ TEST(Workspace, buffers_hold_the_widest_layer) {
   EXPECT_EQ((*made)->qkv.size_bytes(), 8u * (6 + 2 * 2) * 4 * 4);
   EXPECT_EQ((*made)->partial_o.size_bytes(), 4u * 6 * 4 * 4);
   EXPECT_EQ((*made)->logits.size_bytes(), 2u * 7 * 4);
+  EXPECT_EQ((*made)->router_logits.size_bytes() + (*made)->expert_out.size_bytes(), 0u) << "no experts";
+}
+
+TEST(Workspace, a_row_has_room_for_each_of_its_experts) {
+  ModelSpec spec = small_spec();
+  spec.layers[1].feed_forward = {.d_ff = 6, .n_experts = 9, .n_experts_per_row = 4};
+  test::RecordingBackend backend;
+  const auto made = Workspace::make(spec, DType::f32, backend, kBounds);
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ((*made)->up.size_bytes(), 8u * 4 * 2 * 6 * 4) << "wider than the dense layers' 2 * 10";
+  EXPECT_EQ((*made)->activated.size_bytes(), 8u * 4 * 6 * 4);
+  EXPECT_EQ((*made)->expert_out.size_bytes(), 8u * 4 * 16 * 4);
+  EXPECT_EQ((*made)->router_logits.size_bytes(), 8u * 9 * 4);
+  const ExpertChoices choices = (*made)->expert_choices(spec.layers[1].feed_forward, 5);
+  EXPECT_EQ(choices.places.shape, (Shape{5, 4}));
+  EXPECT_EQ(choices.rows.shape, (Shape{20}));
+  EXPECT_EQ(choices.offsets.shape, (Shape{10}));
 }
 
 }  // namespace
