@@ -109,7 +109,7 @@ TEST(Families, that_are_refused_say_what_is_missing) {
   EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":512,"n_routed_experts":256})"),
             sentence("NewForCausalLM", "multi-head latent attention (MLA)"));
   EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":null,"num_experts":64})"),
-            sentence("NewForCausalLM", "experts (mixture of experts)"));
+            sentence("NewForCausalLM", "its experts (only those of Mixtral and Qwen3-MoE)"));
   EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{},"vision_config":{}})"),
             sentence("NewForConditionalGeneration", "images or sound"));
   EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{"linear_num_key_heads":16},"vision_config":{}})"),
@@ -175,6 +175,60 @@ TEST(Qwen2, has_a_window_from_max_window_layers_on_if_it_uses_one) {
             (std::vector<std::int32_t>{64, 0}));
   EXPECT_EQ(windows(spec_of("Qwen2ForCausalLM", R"({"sliding_window":null,"max_window_layers":0,"use_sliding_window":true})")),
             std::vector<std::int32_t>(8, 0));
+}
+
+std::vector<std::int32_t> experts(const ModelSpec& spec) {
+  std::vector<std::int32_t> experts;
+  for (const LayerSpec& layer : spec.layers) experts.push_back(layer.feed_forward.n_experts);
+  return experts;
+}
+
+TEST(Mixtral, has_experts_in_all_layers_whose_weights_sum_to_one) {
+  const ModelSpec spec = spec_of("MixtralForCausalLM");
+  EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 8)) << "Transformers' default";
+  EXPECT_EQ(windows(spec), std::vector<std::int32_t>(8, 0));
+  const FeedForwardSpec& block = spec.layers[7].feed_forward;
+  EXPECT_EQ(block.n_experts_per_row, 2);
+  EXPECT_EQ(block.d_ff, 172);
+  EXPECT_TRUE(block.weighs_chosen_experts);
+  EXPECT_FALSE(block.has_bias);
+  EXPECT_EQ(spec.max_position, 131072);
+  EXPECT_EQ(spec.ropes[0].theta, 1e6);
+  const ModelSpec small =
+      spec_of("MixtralForCausalLM", R"({"num_local_experts":4,"num_experts_per_tok":3,"sliding_window":64})");
+  EXPECT_EQ(experts(small), std::vector<std::int32_t>(8, 4));
+  EXPECT_EQ(small.layers[0].feed_forward.n_experts_per_row, 3);
+  EXPECT_EQ(windows(small), std::vector<std::int32_t>(8, 64));
+  // Of each layer: attention, a router, experts, two norms; then table, output layer and norm.
+  EXPECT_EQ(small.n_parameters(), 8 * (64 * (64 + 2 * 32) + 64 * 64 + 64 * 4 + 4 * 3 * 64 * 172 + 2 * 64) + 2 * 512 * 64 + 64);
+  EXPECT_EQ(error_of("MixtralForCausalLM", R"({"num_local_experts":4,"num_experts_per_tok":5})"),
+            "config.json: 'num_experts_per_tok' must be from 1 to 4, not 5");
+  EXPECT_EQ(error_of("MixtralForCausalLM", R"({"num_local_experts":513})"),
+            "config.json: 'num_local_experts' must be from 1 to 512, not 513");
+  EXPECT_EQ(error_of("MixtralForCausalLM", R"({"hidden_act":"gelu"})"),
+            "config.json: 'hidden_act' is \"gelu\", which is not supported; supported is \"silu\"");
+}
+
+TEST(Qwen3Moe, has_experts_in_the_layers_that_its_fields_choose) {
+  const ModelSpec spec = spec_of("Qwen3MoeForCausalLM");
+  EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 128)) << "Transformers' default";
+  EXPECT_EQ(spec.layers[0].feed_forward.n_experts_per_row, 8);
+  EXPECT_EQ(spec.layers[0].feed_forward.d_ff, 768);
+  EXPECT_FALSE(spec.layers[0].feed_forward.weighs_chosen_experts);
+  EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::head);
+  EXPECT_FALSE(spec.layers[0].attention.has_qkv_bias || spec.layers[0].attention.has_out_bias);
+  EXPECT_EQ(windows(spec), std::vector<std::int32_t>(8, 0)) << "a window that is not used";
+  const std::string_view four = R"({"num_experts":4,"num_experts_per_tok":1,"moe_intermediate_size":40,"norm_topk_prob":true,
+      "decoder_sparse_step":3,"mlp_only_layers":[5],"use_sliding_window":true,"sliding_window":32,"attention_bias":true})";
+  const ModelSpec mixed = spec_of("Qwen3MoeForCausalLM", four);
+  EXPECT_EQ(experts(mixed), (std::vector<std::int32_t>{0, 0, 4, 0, 0, 0, 0, 0}));
+  EXPECT_TRUE(mixed.layers[2].feed_forward.weighs_chosen_experts);
+  EXPECT_EQ(mixed.layers[2].feed_forward.d_ff, 40);
+  EXPECT_EQ(mixed.layers[3].feed_forward.d_ff, 172);
+  EXPECT_EQ(windows(mixed), std::vector<std::int32_t>(8, 32));
+  EXPECT_TRUE(mixed.layers[0].attention.has_qkv_bias && mixed.layers[0].attention.has_out_bias);
+  EXPECT_EQ(experts(spec_of("Qwen3MoeForCausalLM", R"({"num_local_experts":16})")), std::vector<std::int32_t>(8, 16))
+      << "as Transformers 5 writes it";
 }
 
 TEST(Phi, has_layer_norms_parallel_blocks_and_a_bias_everywhere) {

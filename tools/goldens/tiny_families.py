@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .tiny_models import BOTH_SIDES, N_VOCAB, TinyModel, write_tiny_model
+from .tiny_models import BOTH_SIDES, N_VOCAB, Golden, TinyModel, write_tiny_model
 
 _WINDOW = 21
 
@@ -34,6 +34,10 @@ def _config(architecture: str, model_type: str, heads: tuple[int, int, int], **f
 
 _ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 
+# Models with experts have short prompts, because each row is a chance of a choice that bf16 makes otherwise.
+_FEW_ROWS = (Golden(n_prompt=24),)
+_MANY_SEEDS = 2000
+
 TINY_FAMILIES = (
     TinyModel(
         "mistral_tiny_window",
@@ -62,6 +66,58 @@ TINY_FAMILIES = (
             sliding_window=_WINDOW,
             max_window_layers=1,
         ),
+    ),
+    TinyModel(
+        "mixtral_tiny_experts",
+        _config(
+            "MixtralForCausalLM",
+            "mixtral",
+            (2, 1, 64),
+            hidden_size=64,
+            intermediate_size=96,
+            rope_theta=1000000.0,
+            sliding_window=None,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+        ),
+        goldens=_FEW_ROWS,
+        n_seeds=_MANY_SEEDS,
+    ),
+    TinyModel(
+        "qwen3_moe_tiny_shares",
+        _config(
+            "Qwen3MoeForCausalLM",
+            "qwen3_moe",
+            (2, 1, 64),
+            hidden_size=64,
+            rope_theta=1000000.0,
+            moe_intermediate_size=32,
+            num_experts=8,
+            num_experts_per_tok=3,
+            norm_topk_prob=False,
+            mlp_only_layers=[0],
+        ),
+        goldens=(Golden(n_prompt=14),),
+        n_seeds=_MANY_SEEDS,
+    ),
+    TinyModel(
+        "qwen3_moe_tiny_sparse_steps",
+        _config(
+            "Qwen3MoeForCausalLM",
+            "qwen3_moe",
+            (2, 1, 128),
+            hidden_size=64,
+            **_ROPE,
+            use_sliding_window=True,
+            sliding_window=_WINDOW,
+            decoder_sparse_step=2,
+            moe_intermediate_size=96,
+            num_local_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+        ),
+        goldens=_FEW_ROWS,
+        n_seeds=_MANY_SEEDS,
     ),
     TinyModel(
         "phi_tiny_parallel",

@@ -12,20 +12,22 @@
 #include "model/families/granite.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
+#include "model/families/mixtral.h"
 #include "model/families/olmo2.h"
 #include "model/families/phi.h"
 #include "model/families/phi3.h"
 #include "model/families/qwen.h"
+#include "model/families/qwen3_moe.h"
 #include "model/families/refusals.h"
 #include "model/families/smollm3.h"
 
 namespace baton {
 namespace {
 
-constexpr std::array kFamilies = {
-    kLlamaFamily,  kMistralFamily, kMinistralFamily, kMistral3Family,         kQwen2Family,   kQwen3Family, kPhiFamily,
-    kPhi3Family,   kGemma2Family,  kGemma3Family,    kGemma3WithImagesFamily, kGraniteFamily, kOlmo2Family, kSmolLm3Family,
-    kCohere2Family};
+constexpr std::array kFamilies = {kLlamaFamily,   kMistralFamily, kMinistralFamily,        kMistral3Family, kMixtralFamily,
+                                  kQwen2Family,   kQwen3Family,   kQwen3MoeFamily,         kPhiFamily,      kPhi3Family,
+                                  kGemma2Family,  kGemma3Family,  kGemma3WithImagesFamily, kGraniteFamily,  kOlmo2Family,
+                                  kSmolLm3Family, kCohere2Family};
 
 tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name, const json::Value& config) {
   if (const std::string_view missing = missing_part(name, config); !missing.empty())

@@ -1,0 +1,30 @@
+/// Reads a Mixtral's config.json.
+#include "model/families/mixtral.h"
+
+#include "model/families/experts.h"
+#include "model/families/llama.h"
+
+namespace baton {
+namespace {
+
+constexpr fields::Defaults kMixtralDefaults{.n_kv_heads = 8, .max_position = 131072, .epsilon = 1e-5, .rope = {.theta = 1e6}};
+
+}  // namespace
+
+Result<ModelSpec> read_mixtral(const json::Value& config) {
+  BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
+  BATON_TRY(ModelSpec spec, read_llama_layout(config, kMixtralDefaults));
+  spec.names.router = "model.layers.{}.block_sparse_moe.gate";
+  spec.names.expert_gate = "model.layers.{}.block_sparse_moe.experts.{}.w1";
+  spec.names.expert_up = "model.layers.{}.block_sparse_moe.experts.{}.w3";
+  spec.names.expert_down = "model.layers.{}.block_sparse_moe.experts.{}.w2";
+  BATON_TRY(const std::int32_t window, fields::read_window(config, 0));
+  for (LayerSpec& layer : spec.layers) {
+    BATON_TRY_VOID(read_experts(config, layer.feed_forward, 8, 2));
+    layer.feed_forward.weighs_chosen_experts = true;
+    layer.attention.window = window;
+  }
+  return spec;
+}
+
+}  // namespace baton
