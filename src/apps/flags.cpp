@@ -20,6 +20,7 @@
 #include "apps/demo.h"
 #include "apps/generate.h"
 #include "apps/options.h"
+#include "apps/render.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
 #include "apps/tokenize.h"
@@ -138,8 +139,8 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   row(app, "Model", "--chat-template", options.chat_template, "File with a chat template that replaces the model's")
       ->check(CLI::ExistingFile);
   row(app, "Model", "--generation-config", options.generation_config,
-      "auto: the model's generation_config.json sets sampling defaults; vllm: it is ignored")
-      ->check(CLI::IsMember(choices(kGenerationConfigs)));
+      "auto: the model's generation_config.json sets sampling defaults; a folder: that folder's does; vllm: none does")
+      ->check(CLI::IsMember(choices(kGenerationConfigs)) | CLI::ExistingDirectory);
   row(app, "Model", "--seed", options.seed, "Seed for requests without one");
 
   row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember(choices(kBackendNames)));
@@ -267,6 +268,22 @@ void add_tokenize_options(CLI::App& app, TokenizeOptions& options) {
       "  echo '\"Hello\"' | baton tokenize MODEL\n"
       "  baton tokenize MODEL --no-special-tokens < texts.jsonl > ids.jsonl\n"
       "  baton tokenize MODEL --decode --skip-special-tokens < ids.jsonl");
+}
+
+void add_render_options(CLI::App& app, RenderOptions& options) {
+  add_name_options(app, "MODEL,--model", options.model,
+                   "Folder or Hugging Face id of the model; 'demo' or nothing: the demo model");
+  row(app, "Options", "--chat-template", options.model.chat_template, "File with a chat template that replaces the model's")
+      ->check(CLI::ExistingFile);
+  row(app, "Options", "--threads", options.model.threads, "Threads; 0: as many as affinity and quota allow")
+      ->check(CLI::Range(0, 4096));
+  app.add_flag("--tokens", options.tokens, "Write token ids in place of the text");
+  app.footer(
+      "A line in: {\"messages\": [...], \"tools\"?: [...], \"documents\"?: [...], \"chat_template_kwargs\"?: {...},\n"
+      "  \"add_generation_prompt\"?: true, \"continue_final_message\"?: false, \"chat_template\"?: name or template}\n"
+      "Examples:\n"
+      "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | baton render MODEL\n"
+      "  baton render MODEL --tokens < conversations.jsonl > ids.jsonl");
 }
 
 void add_chat_options(CLI::App& app, ChatOptions& options) {

@@ -19,6 +19,7 @@
 #include "apps/generate.h"
 #include "apps/options.h"
 #include "apps/output.h"
+#include "apps/render.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
 #include "apps/tokenize.h"
@@ -37,6 +38,7 @@ constexpr const char* kIntroduction =
     "  baton generate MODEL --prompts file.jsonl   answers for a file of prompts\n"
     "  baton chat MODEL                            talk to a model on the terminal\n"
     "  baton tokenize MODEL < texts.jsonl          token ids of texts, and texts of token ids\n"
+    "  baton render MODEL < conversations.jsonl    conversations as the model reads them\n"
     "  baton bench attention                       what relayed attention does on this machine\n"
     "  baton bench stream http://127.0.0.1:8000    what many streams cost a running server\n"
     "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
@@ -98,12 +100,14 @@ struct CommandOptions {
   StreamBenchOptions stream_bench;
   SimulateOptions simulate;
   TokenizeOptions tokenize;
+  RenderOptions render;
   std::string command_line;
 };
 
 /// Adds all subcommands; `options` must outlive the parser.
 std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
-  auto& [serve, generate, chat, demo, decode_bench, attention_bench, stream_bench, simulate, tokenize, command_line] = options;
+  auto& [serve, generate, chat, demo, decode_bench, attention_bench, stream_bench, simulate, tokenize, render, command_line] =
+      options;
   std::vector<Command> commands;
   const auto add = [&](CLI::App& parent, const char* name, const char* help, const auto& add_options,
                        std::function<int()> body) {
@@ -131,6 +135,9 @@ std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
   add(
       app, "tokenize", "Texts to token ids and back: JSON lines in, JSON lines out",
       [&](CLI::App& sub) { add_tokenize_options(sub, tokenize); }, [&] { return tokenize_main(tokenize); });
+  add(
+      app, "render", "Conversations to prompts, by the model's chat template: JSON lines in, JSON lines out",
+      [&](CLI::App& sub) { add_render_options(sub, render); }, [&] { return render_main(render); });
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
   add(

@@ -62,7 +62,9 @@ struct SamplingDefaults {
   std::optional<float> temperature = {};
   std::optional<float> top_p = {};
   std::optional<std::int32_t> top_k = {};
+  std::optional<float> min_p = {};
   std::optional<float> repetition_penalty = {};
+  std::optional<std::int32_t> max_tokens = {};  ///< also the limit of requests that ask for more
 };
 
 struct Request {

@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "io/safetensors.h"
+#include "load/generation_config.h"
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/source/safetensors.h"
@@ -106,7 +107,7 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
     BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
     BATON_TRY(weights, load_weights(spec, checkpoint, *backend, dtype, options.threads));
   }
-  BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
+  BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
   made.eos_token_ids = generation.eos_token_ids;
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(spec, std::move(weights));

@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "io/file.h"
+#include "load/generation_config.h"
 #include "model/config.h"
 
 namespace baton {
@@ -21,6 +22,8 @@ SamplingDefaults defaults_of(const GenerationConfig& generation) {
   if (samples && generation.temperature) defaults.temperature = static_cast<float>(*generation.temperature);
   if (generation.top_p) defaults.top_p = static_cast<float>(*generation.top_p);
   if (generation.top_k) defaults.top_k = std::max(0, *generation.top_k);
+  if (generation.min_p) defaults.min_p = static_cast<float>(*generation.min_p);
+  defaults.max_tokens = generation.max_new_tokens;
   if (generation.repetition_penalty) defaults.repetition_penalty = static_cast<float>(*generation.repetition_penalty);
   return defaults;
 }
@@ -41,7 +44,10 @@ Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options)
   if (tokenizer.n_vocab() > spec.n_vocab)
     log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(), spec.n_vocab,
                  spec.n_vocab);
-  std::string source = tokenizer.chat_template();
+  // Requests have no tools yet, so the default template is the only one that they get.
+  const TemplateSources& sources = tokenizer.chat_templates();
+  const auto own = sources.find("default");
+  std::string source = own == sources.end() ? std::string() : own->second;
   if (!options.chat_template.empty()) {
     BATON_TRY(source, read_file(options.chat_template));
   }
@@ -50,8 +56,8 @@ Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options)
     BATON_TRY(chat_template, ChatTemplate::parse(std::move(source)));
   }
   SamplingDefaults defaults;
-  if (options.generation_config == "auto") {
-    BATON_TRY(const GenerationConfig generation, read_generation_config(files.folder));
+  if (options.generation_config != "vllm") {
+    BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
     defaults = defaults_of(generation);
   }
   return TextSide{std::move(tokenizer), std::move(chat_template), defaults, spec.n_vocab};

@@ -21,13 +21,23 @@ Result<GenerationConfig> read_generation_fields(const Value& root) {
   BATON_TRY(config.temperature, json::get_optional<double>(root, "temperature"));
   BATON_TRY(config.top_p, json::get_optional<double>(root, "top_p"));
   BATON_TRY(config.top_k, json::get_optional<std::int32_t>(root, "top_k"));
+  BATON_TRY(config.min_p, json::get_optional<double>(root, "min_p"));
   BATON_TRY(config.repetition_penalty, json::get_optional<double>(root, "repetition_penalty"));
+  BATON_TRY(config.max_new_tokens, json::get_optional<std::int32_t>(root, "max_new_tokens"));
   if (config.temperature && *config.temperature < 0)
     return fields::bad_value("temperature", fmt::format("'temperature' must be at least 0, not {}", *config.temperature));
   if (config.top_p && !(*config.top_p > 0 && *config.top_p <= 1))
     return fields::bad_value("top_p", fmt::format("'top_p' must be above 0 and at most 1, not {}", *config.top_p));
   if (config.top_k && *config.top_k < -1)
     return fields::bad_value("top_k", fmt::format("'top_k' must be at least -1, not {}", *config.top_k));
+  if (config.min_p && !(*config.min_p >= 0 && *config.min_p <= 1))
+    return fields::bad_value("min_p", fmt::format("'min_p' must be from 0 to 1, not {}", *config.min_p));
+  if (config.repetition_penalty && !(*config.repetition_penalty > 0))
+    return fields::bad_value("repetition_penalty",
+                             fmt::format("'repetition_penalty' must be above 0, not {}", *config.repetition_penalty));
+  if (config.max_new_tokens && *config.max_new_tokens < 1)
+    return fields::bad_value("max_new_tokens",
+                             fmt::format("'max_new_tokens' must be at least 1, not {}", *config.max_new_tokens));
   BATON_TRY(config.eos_token_ids, fields::token_ids(root, "eos_token_id", fields::kMaxVocab));
   return config;
 }

@@ -21,8 +21,10 @@ struct GenerationConfig {
   std::optional<double> temperature;
   std::optional<double> top_p;
   std::optional<std::int32_t> top_k;  ///< 0 and -1: off
-  std::optional<double> repetition_penalty;
-  std::vector<TokenId> eos_token_ids;  ///< in addition to ModelSpec's; each >= 0
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;    ///< above 0
+  std::optional<std::int32_t> max_new_tokens;  ///< at least 1
+  std::vector<TokenId> eos_token_ids;          ///< in addition to ModelSpec's; each >= 0
 };
 
 /// Reads FOLDER/config.json with the family that it names. Unknown fields are ignored. Errors begin with the file's

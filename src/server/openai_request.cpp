@@ -46,12 +46,13 @@ Result<void> parse_stop(const Value& body, GenerationRequest& request) {
   return {};
 }
 
-Result<void> parse_end(const Value& body, const RequestBounds& limits, std::optional<std::int32_t> default_max_tokens,
-                       GenerationRequest& request) {
+Result<void> parse_end(const Value& body, const RequestBounds& limits, const SamplingDefaults& defaults,
+                       std::optional<std::int32_t> default_max_tokens, GenerationRequest& request) {
   SamplingParams& sampling = request.sampling;
   BATON_TRY(const auto newer, integer_field(body, "max_completion_tokens", 0, kMaxInt));
   BATON_TRY(const auto older, integer_field(body, "max_tokens", 0, kMaxInt));
   sampling.max_tokens = newer ? newer : older ? older : default_max_tokens;
+  if (defaults.max_tokens) sampling.max_tokens = std::min(sampling.max_tokens.value_or(kMaxInt), *defaults.max_tokens);
   BATON_TRY(const auto min_tokens, integer_field(body, "min_tokens", 0, kMaxInt));
   sampling.min_tokens = min_tokens.value_or(0);
   if (sampling.max_tokens && sampling.min_tokens > *sampling.max_tokens)
@@ -199,7 +200,7 @@ Result<GenerationRequest> parse_generation_fields(const Value& body, const Sampl
   GenerationRequest request;
   BATON_TRY_VOID(parse_names(body, request));
   BATON_TRY_VOID(parse_sampling_fields(body, defaults, limits, request));
-  BATON_TRY_VOID(parse_end(body, limits, default_max_tokens, request));
+  BATON_TRY_VOID(parse_end(body, limits, defaults, default_max_tokens, request));
   BATON_TRY_VOID(parse_stream(body, request));
   BATON_TRY(const auto n, integer_field(body, "n", 1, kMaxSequencesPerRequest));
   request.n = n.value_or(1);

@@ -36,7 +36,7 @@ Result<void> parse_cuts(const Value& body, const SamplingDefaults& defaults, Sam
   sampling.top_p = top_p ? *top_p : defaults.top_p.value_or(1.0f);
   BATON_TRY(const auto top_k, integer_field(body, "top_k", -1, std::numeric_limits<std::int32_t>::max()));
   sampling.top_k = std::max(0, top_k ? *top_k : defaults.top_k.value_or(0));
-  BATON_TRY(sampling.min_p, number_field(body, "min_p", 0, 1, 0));
+  BATON_TRY(sampling.min_p, number_field(body, "min_p", 0, 1, defaults.min_p.value_or(0.0f)));
   return {};
 }
 

@@ -27,8 +27,7 @@ Result<std::string> render_with(const ServedModel& model, const json::Value& mes
   message["role"] = "user";
   message["content"] = std::string(user);
   context.add_generation_prompt = true;
-  context.bos_token = model.tokenizer.bos_text();
-  context.eos_token = model.tokenizer.eos_text();
+  context.role_tokens = model.tokenizer.role_tokens();
   return model.chat_template->render(context);
 }
 

@@ -19,24 +19,6 @@ Error not_served(std::string_view what, std::string_view name, std::string_view 
           std::string(param)};
 }
 
-/// Removes what the template wrote after the last message's content, so that the model continues that message.
-Result<std::string> cut_after_last_message(std::string text, const json::Value& messages) {
-  const json::Value* content = json::find(messages.back(), "content");
-  if (content != nullptr && content->is_string()) {
-    std::string_view said = content->get_ref<const std::string&>();
-    // Templates trim contents.
-    while (!said.empty() && (said.back() == ' ' || said.back() == '\n')) said.remove_suffix(1);
-    const auto found = said.empty() ? std::string::npos : text.rfind(said);
-    if (found != std::string::npos) {
-      text.resize(found + said.size());
-      return text;
-    }
-  }
-  return fail(ErrorCode::invalid_request,
-              "'continue_final_message' needs a last message with a text that the chat template writes out",
-              "continue_final_message");
-}
-
 }  // namespace
 
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes) {
@@ -87,16 +69,14 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   context.messages = !prefix ? json::Value(json::Value::array()) : prefix->definition.messages;
   for (const json::Value& message : request.messages) context.messages.push_back(message);
   context.add_generation_prompt = request.add_generation_prompt;
-  context.bos_token = model.tokenizer.bos_text();
-  context.eos_token = model.tokenizer.eos_text();
+  if (request.continue_final_message) context.continued_field = "content";
+  context.role_tokens = model.tokenizer.role_tokens();
   context.extra = request.template_variables;
   auto text = model.chat_template->render(context);
   if (!text) {
     text.error().code = ErrorCode::invalid_request;
-    text.error().param = "messages";
-    return text;
+    if (text.error().param.empty()) text.error().param = "messages";
   }
-  if (request.continue_final_message) return cut_after_last_message(std::move(*text), request.messages);
   return text;
 }
 

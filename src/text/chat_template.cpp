@@ -2,7 +2,10 @@
 #include "text/chat_template.h"
 
 #include <ctime>
+#include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
@@ -10,6 +13,44 @@
 #include "text/template_values.h"
 
 namespace baton {
+
+namespace {
+
+/// What Transformers puts behind the continued text to find its end. A template that trims texts removes the space.
+constexpr std::string_view kMark = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+tl::unexpected<Error> no_continuation(std::string_view field, std::string_view why) {
+  return fail(ErrorCode::invalid_request,
+              fmt::format("'continue_final_message' needs a last message whose '{}' {}", field, why), "continue_final_message");
+}
+
+/// The messages with the mark behind the field of the last one: a text, or the last text of a list of parts.
+Result<json::Value> with_mark(json::Value messages, const std::string& field) {
+  json::Value* last = messages.is_array() && !messages.empty() ? &messages.back() : nullptr;
+  if (last == nullptr || !last->is_object() || !last->contains(field)) return no_continuation(field, "is a text");
+  json::Value* continued = &(*last)[field];
+  for (std::size_t i = continued->is_array() ? continued->size() : 0; i > 0; --i) {
+    if (json::Value& part = (*continued)[i - 1]; part.is_object() && part.contains("text")) {
+      continued = &part["text"];
+      break;
+    }
+  }
+  if (!continued->is_string()) return no_continuation(field, "is a text");
+  continued->get_ref<std::string&>() += kMark;
+  return messages;
+}
+
+/// The text before the mark; without the spaces before it if the template trimmed the field.
+Result<std::string> cut_at_mark(std::string text, std::string_view field) {
+  const std::size_t found = text.rfind(kMark.substr(0, kMark.size() - 1));
+  if (found == std::string::npos) return no_continuation(field, "the chat template writes out");
+  const bool is_trimmed = !std::string_view(text).substr(found).starts_with(kMark);
+  const std::string_view before = std::string_view(text).substr(0, found);
+  text.resize(is_trimmed ? jinja::strip(before, /*left=*/false, /*right=*/true).size() : found);
+  return text;
+}
+
+}  // namespace
 
 struct ChatTemplate::Tree {
   jinja::Body body;
@@ -27,6 +68,13 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source) {
 }
 
 Result<std::string> ChatTemplate::render(const Context& context) const {
+  if (context.continued_field.empty()) return render_messages(context, context.messages);
+  BATON_TRY(const json::Value marked, with_mark(context.messages, context.continued_field));
+  BATON_TRY(std::string text, render_messages(context, marked));
+  return cut_at_mark(std::move(text), context.continued_field);
+}
+
+Result<std::string> ChatTemplate::render_messages(const Context& context, const json::Value& messages) const {
   jinja::Arena arena(jinja::Limits{}, read_template_json);
   const auto now = std::chrono::system_clock::to_time_t(context.now.value_or(std::chrono::system_clock::now()));
   jinja::Scope* variables = arena.scope(jinja::global_scope(arena, now));
@@ -35,12 +83,12 @@ Result<std::string> ChatTemplate::render(const Context& context) const {
     variables->set(name, converted);
     return {};
   };
-  BATON_TRY_VOID(set_json("messages", context.messages));
+  // As in Transformers, tools and documents are defined, and none unless given.
+  BATON_TRY_VOID(set_json("messages", messages));
   BATON_TRY_VOID(set_json("tools", context.tools));
-  variables->set("documents", jinja::Value::none());  // as in Transformers: defined, and none unless given
+  BATON_TRY_VOID(set_json("documents", context.documents));
   variables->set("add_generation_prompt", jinja::Value::boolean(context.add_generation_prompt));
-  variables->set("bos_token", jinja::Value::string(context.bos_token));
-  variables->set("eos_token", jinja::Value::string(context.eos_token));
+  for (const auto& [name, token] : context.role_tokens) variables->set(name, jinja::Value::string(token));
   if (!context.extra.is_null() && !context.extra.is_object())
     return fail(ErrorCode::invalid_request, "the variables of a chat template must be an object", "chat_template_kwargs");
   for (auto field = context.extra.begin(); field != context.extra.end(); ++field)

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,8 +24,11 @@ class ChatTemplate {
   struct Context {
     json::Value messages;
     bool add_generation_prompt = false;
-    std::string bos_token, eos_token;
-    json::Value tools = nullptr;                ///< null if there are none
+    std::map<std::string, std::string, std::less<>> role_tokens = {};  ///< bos_token, eos_token...
+    json::Value tools = nullptr;                                       ///< null if there are none
+    json::Value documents = nullptr;                                   ///< null if there are none
+    /// The field of the last message that the model goes on with ("content"); the text ends there. Empty: none.
+    std::string continued_field = {};
     json::Value extra = json::Value::object();  ///< more variables (chat_template_kwargs); they win over those above
     /// The time that strftime_now shows, in local time; absent: now.
     std::optional<std::chrono::system_clock::time_point> now = std::nullopt;
@@ -32,8 +37,9 @@ class ChatTemplate {
   /// Errors name the line: invalid_data for what is not a template, unsupported for what Baton does not support.
   static Result<ChatTemplate> parse(std::string source);
 
-  /// Errors: invalid_request with the template's own message (raise_exception) or with line and construct; too_large
-  /// over a limit of output, memory, work or nesting.
+  /// Errors: invalid_request with the template's own message (raise_exception) or with line and construct, and with
+  /// the parameter continue_final_message where the template does not write the continued field out; too_large over a
+  /// limit of output, memory, work or nesting.
   Result<std::string> render(const Context& context) const;
 
   ChatTemplate(ChatTemplate&&) noexcept;
@@ -43,6 +49,7 @@ class ChatTemplate {
  private:
   struct Tree;
   explicit ChatTemplate(std::unique_ptr<const Tree> tree);
+  Result<std::string> render_messages(const Context& context, const json::Value& messages) const;
   std::unique_ptr<const Tree> tree_;
 };
 

@@ -199,6 +199,8 @@ Result<void> Tokenizer::add_tokens_of_config() {
 Result<void> Tokenizer::set_ends() {
   bos_ = id_of(config_.bos_token);
   eos_ = id_of(config_.eos_token);
+  if (!config_.bos_token.empty()) config_.role_tokens.emplace("bos_token", config_.bos_token);
+  if (!config_.eos_token.empty()) config_.role_tokens.emplace("eos_token", config_.eos_token);
   if (config_.add_bos_token || config_.add_eos_token) {
     if (config_.add_bos_token.value_or(false)) {
       if (!bos_) return fail(ErrorCode::invalid_data, "tokenizer_config.json: add_bos_token without a known bos_token");

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -86,11 +88,10 @@ class Tokenizer {
 
   std::optional<TokenId> bos() const { return bos_; }
   std::optional<TokenId> eos() const { return eos_; }
-  /// bos_token and eos_token as chat templates see them; empty if the model has none.
-  const std::string& bos_text() const { return config_.bos_token; }
-  const std::string& eos_text() const { return config_.eos_token; }
-  /// The source of the chat template, of several the one named "default"; empty where there is none.
-  const std::string& chat_template() const { return config_.chat_template; }
+  /// The tokens with a name, as chat templates see them: bos_token, eos_token, pad_token...
+  const std::map<std::string, std::string, std::less<>>& role_tokens() const { return config_.role_tokens; }
+  /// The sources of the chat templates by name; empty if there are none.
+  const TemplateSources& chat_templates() const { return config_.chat_templates; }
 
   /// Joins token texts; for StreamDecoder.
   const TokenDecoder& decoder() const { return decoder_; }

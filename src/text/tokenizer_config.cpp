@@ -37,18 +37,27 @@ std::string token_text(const json::Value* value) {
   return text != nullptr && text->is_string() ? text->get_ref<const std::string&>() : std::string();
 }
 
+/// Adds the tokens of an object of names and tokens; names that are there keep their token.
+void read_role(const json::Value& object, std::string_view role, TokenizerConfig& config) {
+  std::string text = token_text(json::find(object, role));
+  if (text.empty()) return;
+  config.special_tokens.push_back(text);
+  config.role_tokens.emplace(role, std::move(text));
+}
+
 void read_roles(const json::Value& object, TokenizerConfig& config) {
-  const auto add = [&](std::string text) {
-    if (!text.empty()) config.special_tokens.push_back(std::move(text));
-  };
-  if (config.bos_token.empty()) config.bos_token = token_text(json::find(object, "bos_token"));
-  if (config.eos_token.empty()) config.eos_token = token_text(json::find(object, "eos_token"));
   for (const std::string_view role :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-    add(token_text(json::find(object, role)));
+    read_role(object, role, config);
+  if (config.bos_token.empty()) config.bos_token = token_text(json::find(object, "bos_token"));
+  if (config.eos_token.empty()) config.eos_token = token_text(json::find(object, "eos_token"));
+  // Names of the model's own, as image_token.
+  if (const json::Value* own = json::find(object, "extra_special_tokens"); own != nullptr && own->is_object())
+    for (auto entry = own->begin(); entry != own->end(); ++entry) read_role(*own, entry.key(), config);
   const json::Value* additional = json::find(object, "additional_special_tokens");
   if (additional == nullptr || !additional->is_array()) return;
-  for (const json::Value& token : *additional) add(token_text(&token));
+  for (const json::Value& token : *additional)
+    if (std::string text = token_text(&token); !text.empty()) config.special_tokens.push_back(std::move(text));
 }
 
 Result<void> read_added_tokens(const json::Value& object, TokenizerConfig& config) {
@@ -63,21 +72,6 @@ Result<void> read_added_tokens(const json::Value& object, TokenizerConfig& confi
                   fmt::format("{}: added_tokens_decoder: '{}' is no id from 0 to {}", kFile, key, kMaxTokenId));
     BATON_TRY(AddedToken token, AddedToken::from_json(entry.value(), id));
     config.added_tokens.push_back(std::move(token));
-  }
-  return {};
-}
-
-/// `chat_template`: a string, or a list of {"name", "template"}.
-std::string chat_template_of(const json::Value& object) {
-  const json::Value* value = json::find(object, "chat_template");
-  if (value == nullptr) return {};
-  if (value->is_string()) return value->get_ref<const std::string&>();
-  if (!value->is_array()) return {};
-  for (const json::Value& entry : *value) {
-    const json::Value* name = json::find(entry, "name");
-    const json::Value* text = json::find(entry, "template");
-    if (name != nullptr && *name == "default" && text != nullptr && text->is_string())
-      return text->get_ref<const std::string&>();
   }
   return {};
 }
@@ -107,7 +101,7 @@ Result<TokenizerConfig> TokenizerConfig::from_json(std::string_view text) {
   BATON_TRY(const json::Value object, parse_object(text, kFile));
   read_roles(object, config);
   BATON_TRY_VOID(read_added_tokens(object, config));
-  config.chat_template = chat_template_of(object);
+  BATON_TRY(config.chat_templates, template_sources(object, kFile));
   BATON_TRY(config.clean_up_tokenization_spaces, component::get_or<bool>(object, kFile, "clean_up_tokenization_spaces", false));
   BATON_TRY(config.sentencepiece, sentencepiece_options(object));
   BATON_TRY(config.add_bos_token, component::get_optional<bool>(object, kFile, "add_bos_token"));
@@ -125,16 +119,17 @@ Result<TokenizerConfig> TokenizerConfig::load(const std::filesystem::path& folde
     read_roles(map, config);
   }
 
-  // A template in a separate file is the newer form and wins.
-  BATON_TRY(std::string jinja, read_if_there(folder / "chat_template.jinja"));
-  if (!jinja.empty()) {
-    config.chat_template = std::move(jinja);
+  // Templates in files of their own are the newer form and win; chat_template.json is that of processors.
+  BATON_TRY(TemplateSources files, read_template_files(folder));
+  if (!files.empty()) {
+    config.chat_templates = std::move(files);
     return config;
   }
   BATON_TRY(const std::string template_json, read_if_there(folder / "chat_template.json"));
   if (!template_json.empty()) {
     BATON_TRY(const json::Value object, parse_object(template_json, "chat_template.json"));
-    if (std::string source = chat_template_of(object); !source.empty()) config.chat_template = std::move(source);
+    BATON_TRY(TemplateSources sources, template_sources(object, "chat_template.json"));
+    if (!sources.empty()) config.chat_templates = std::move(sources);
   }
   return config;
 }

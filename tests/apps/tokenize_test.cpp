@@ -1,9 +1,6 @@
 /// `baton tokenize` from its command line to its lines (apps/tokenize.h).
 #include "apps/tokenize.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -13,38 +10,21 @@
 #include <CLI/CLI.hpp>
 
 #include "io/file.h"
+#include "support/program_run.h"
 #include "support/source_folder.h"
 #include "text/tokenizer.h"
 
 namespace baton {
 namespace {
 
-struct Ended {
-  int code = 0;
-  std::string out;
-  std::string error;
-};
-
 /// Runs the program with `words` and with `text` on standard input.
-Ended run(std::vector<std::string> words, const std::string& text) {
+test::ProgramEnd run(std::vector<std::string> words, const std::string& text) {
   TokenizeOptions options;
   CLI::App app{"test"};
   add_tokenize_options(app, options);
   std::ranges::reverse(words);
   app.parse(words);
-  const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) / "baton_tokenize_test";
-  EXPECT_TRUE(write_file(file, text));
-  const int before = ::dup(STDIN_FILENO);
-  const int input = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  ::dup2(input, STDIN_FILENO);
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  Ended ended{tokenize_main(options), "", ""};
-  ended.out = testing::internal::GetCapturedStdout();
-  ended.error = testing::internal::GetCapturedStderr();
-  ::dup2(before, STDIN_FILENO);
-  for (const int one : {before, input}) ::close(one);
-  return ended;
+  return test::run_program(text, [&] { return tokenize_main(options); });
 }
 
 const std::string kDemo = (test::source_folder() / "models/demo").string();
@@ -56,13 +36,13 @@ TEST(Tokenize, lines_become_ids_and_ids_become_lines) {
        {std::vector<std::string>{kDemo}, {"--tokenizer", kDemo}, {"--tokenizer", kDemo + "/tokenizer.json"}, {"demo"}, {}}) {
     std::vector<std::string> words = model;
     words.push_back("--no-special-tokens");
-    const Ended encoded = run(words, texts);
+    const test::ProgramEnd encoded = run(words, texts);
     ASSERT_EQ(encoded.code, 0) << encoded.error;
     EXPECT_EQ(encoded.out.substr(0, encoded.out.find('\n')),
               json::dump(json::Value(tokenizer.encode("What does it cost?", false))));
     words = model;
     words.push_back("--decode");
-    const Ended decoded = run(words, encoded.out);
+    const test::ProgramEnd decoded = run(words, encoded.out);
     EXPECT_EQ(decoded.code, 0) << decoded.error;
     EXPECT_EQ(decoded.out, "\"What does it cost?\"\n\"\"\n\"Grüße\\n\"\n");
   }
@@ -81,7 +61,7 @@ TEST(Tokenize, special_tokens_are_put_around_texts_and_left_out_of_them) {
   EXPECT_EQ(run({folder.string(), "--no-special-tokens"}, "\"ab\"").out, "[0,1]\n");
   EXPECT_EQ(run({folder.string(), "--decode"}, "[2,0]").out, "\"<s> a\"\n") << "without a decoder, tokens are joined by spaces";
   EXPECT_EQ(run({folder.string(), "--decode", "--skip-special-tokens"}, "[2,0]").out, "\"a\"\n");
-  const Ended unknown = run({folder.string(), "--decode"}, "[0]\n[0, 3]\n");
+  const test::ProgramEnd unknown = run({folder.string(), "--decode"}, "[0]\n[0, 3]\n");
   EXPECT_EQ(unknown.code, 1);
   EXPECT_EQ(unknown.out, "\"a\"\n");
   EXPECT_EQ(unknown.error, "baton tokenize: line 2: the id 3 is no token of this tokenizer, whose largest id is 2\n");
@@ -98,7 +78,7 @@ TEST(Tokenize, a_line_of_another_kind_is_refused_by_its_number) {
 TEST(Tokenize, flags_that_contradict_each_other_and_models_that_do_not_exist_are_refused) {
   EXPECT_EQ(run({kDemo, "--skip-special-tokens"}, "").code, 2);
   EXPECT_EQ(run({kDemo, "--decode", "--no-special-tokens"}, "").code, 2);
-  const Ended absent = run({"/no/such/folder"}, "");
+  const test::ProgramEnd absent = run({"/no/such/folder"}, "");
   EXPECT_EQ(absent.code, 1);
   EXPECT_NE(absent.error.find("/no/such/folder"), std::string::npos) << absent.error;
 }

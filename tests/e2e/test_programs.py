@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
+import urllib.request
 
 import pytest
 from conftest import BINARY, ROOT
@@ -23,7 +24,7 @@ def test_version_names_the_commit_and_the_backends():
     assert "backend cpu" in done.stdout
 
 
-PROGRAMS = ["serve", "generate", "chat", "demo", "tokenize", "bench attention", "bench decode"]
+PROGRAMS = ["serve", "generate", "chat", "demo", "tokenize", "render", "bench attention", "bench decode"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -125,3 +126,13 @@ def test_tokenize_names_the_line_that_is_wrong():
     assert done.returncode == 1
     assert done.stderr == "baton tokenize: line 2: the text must be a string, not an object\n"
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_render_shows_what_the_server_computes(server, questions):
+    messages = questions[0]["messages"]
+    done = run("render", "demo", "--tokens", text=json.dumps({"messages": messages}) + "\n")
+    assert done.returncode == 0, done.stderr
+    with urllib.request.urlopen(f"{server.url}/tokenize", data=json.dumps({"messages": messages}).encode()) as answer:
+        assert json.loads(done.stdout)["prompt_token_ids"] == json.load(answer)["tokens"]
+    text = run("render", "demo", text=json.dumps({"messages": messages}) + "\n")
+    assert messages[-1]["content"] in json.loads(text.stdout)["prompt"]

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "load/generation_config.h"
+
 namespace baton {
 namespace {
 
@@ -42,11 +44,51 @@ TEST_F(LoadText, sampling_defaults_are_those_of_the_generation_config) {
   EXPECT_EQ(with->defaults.top_p, 0.25f);
   EXPECT_EQ(with->defaults.top_k, 0) << "-1 is off";
   EXPECT_EQ(with->defaults.repetition_penalty, 2.0f);
+  EXPECT_FALSE(with->defaults.min_p);
+  EXPECT_FALSE(with->defaults.max_tokens);
   ModelOptions options;
   options.generation_config = "vllm";
   EXPECT_FALSE(load_text(files_, options)->defaults.temperature);
   write("generation_config.json", R"({"do_sample": false, "temperature": 0.5})");
   EXPECT_EQ(load_text(files_, {})->defaults.temperature, 0.0f) << "greedy, whatever the temperature";
+}
+
+TEST_F(LoadText, sampling_defaults_can_come_from_another_folder) {
+  write("generation_config.json", R"({"temperature": 0.5, "top_p": 0.5})");
+  const fs::path other = files_.folder / "other";
+  fs::create_directory(other);
+  ModelOptions options;
+  options.generation_config = other.string();
+  const auto absent = load_text(files_, options);
+  ASSERT_FALSE(absent);
+  EXPECT_EQ(absent.error().param, "generation_config");
+  std::ofstream(other / "generation_config.json") << R"({"temperature": 0.25, "min_p": 0.125, "max_new_tokens": 7})";
+  const auto text = load_text(files_, options);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(text->defaults.temperature, 0.25f);
+  EXPECT_FALSE(text->defaults.top_p);
+  EXPECT_EQ(text->defaults.min_p, 0.125f);
+  EXPECT_EQ(text->defaults.max_tokens, 7);
+  EXPECT_EQ(load_generation_config(files_, options)->max_new_tokens, 7);
+  options.generation_config = "vllm";
+  EXPECT_EQ(load_generation_config(files_, options)->top_p, 0.5) << "the model's, for its end tokens";
+  options.generation_config = "neither";
+  EXPECT_FALSE(load_text(files_, options));
+}
+
+TEST_F(LoadText, a_tokenizer_is_a_folder_or_a_file) {
+  ModelOptions options;
+  options.model = files_.folder.string();
+  const auto folder = load_tokenizer(options, {});
+  ASSERT_TRUE(folder) << folder.error().message;
+  EXPECT_TRUE(folder->chat_templates().contains("default"));
+  options.model = (files_.folder / "tokenizer.json").string();
+  const auto file = load_tokenizer(options, {});
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->encode("a mug", false), folder->encode("a mug", false));
+  EXPECT_TRUE(file->chat_templates().empty()) << "nothing beside the file is read";
+  options.model = write("broken.json", "{").string();
+  EXPECT_FALSE(load_tokenizer(options, {}));
 }
 
 TEST_F(LoadText, a_template_file_takes_the_place_of_the_models) {

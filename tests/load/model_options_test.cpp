@@ -23,7 +23,6 @@ TEST(ModelOptions, defaults_and_every_listed_word_are_taken) {
   EXPECT_TRUE(check_model_options({}));
   for (const auto word : kLoadFormats) EXPECT_EQ(refused_after([&](auto& o) { o.load_format = word; }), "");
   for (const auto word : kAttentionNames) EXPECT_EQ(refused_after([&](auto& o) { o.attention = word; }), "");
-  for (const auto word : kGenerationConfigs) EXPECT_EQ(refused_after([&](auto& o) { o.generation_config = word; }), "");
   for (const auto word : kDtypeNames) {
     EXPECT_EQ(refused_after([&](auto& o) { o.dtype = word, o.kv_cache_dtype = word; }), "");
     EXPECT_TRUE(word == "auto" || dtype_from_name(word)) << word;
@@ -35,7 +34,6 @@ TEST(ModelOptions, other_words_and_numbers_out_of_range_are_refused_by_name) {
   EXPECT_EQ(refused_after([](auto& o) { o.dtype = "int8"; }), "dtype");
   EXPECT_EQ(refused_after([](auto& o) { o.attention = ""; }), "attention");
   EXPECT_EQ(refused_after([](auto& o) { o.kv_cache_dtype = "int8"; }), "kv_cache_dtype");
-  EXPECT_EQ(refused_after([](auto& o) { o.generation_config = "none"; }), "generation_config");
   EXPECT_EQ(refused_after([](auto& o) { o.threads = -1; }), "threads");
   EXPECT_EQ(refused_after([](auto& o) { o.step_timeout_s = 1e9; }), "step_timeout");
   EXPECT_EQ(refused_after([](auto& o) { o.gpu_memory_utilization = 1.5; }), "gpu_memory_utilization");

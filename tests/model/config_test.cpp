@@ -270,7 +270,7 @@ TEST(Config, reads_the_models_of_the_goldens) {
 
 TEST(GenerationConfig, reads_what_is_there) {
   const auto config = parse_generation_config(
-      R"({"bos_token_id":1,"eos_token_id":[1,2],"do_sample":true,"temperature":0.6,"top_p":0.9,"top_k":40,"repetition_penalty":1.1})",
+      R"({"bos_token_id":1,"eos_token_id":[1,2],"do_sample":true,"temperature":0.6,"top_p":0.9,"top_k":40,"repetition_penalty":1.1,"min_p":0.05,"max_new_tokens":9})",
       "it");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->do_sample, true);
@@ -278,6 +278,8 @@ TEST(GenerationConfig, reads_what_is_there) {
   EXPECT_EQ(config->top_p, 0.9);
   EXPECT_EQ(config->top_k, 40);
   EXPECT_EQ(config->repetition_penalty, 1.1);
+  EXPECT_EQ(config->min_p, 0.05);
+  EXPECT_EQ(config->max_new_tokens, 9);
   EXPECT_EQ(config->eos_token_ids, (std::vector<TokenId>{1, 2}));
 }
 
@@ -292,6 +294,9 @@ TEST(GenerationConfig, refuses_values_out_of_range) {
   const auto error = [](std::string_view text) { return parse_generation_config(text, "it").error().message; };
   EXPECT_EQ(error(R"({"temperature":-1})"), "it: 'temperature' must be at least 0, not -1");
   EXPECT_EQ(error(R"({"top_p":0})"), "it: 'top_p' must be above 0 and at most 1, not 0");
+  EXPECT_EQ(error(R"({"min_p":2})"), "it: 'min_p' must be from 0 to 1, not 2");
+  EXPECT_EQ(error(R"({"repetition_penalty":0})"), "it: 'repetition_penalty' must be above 0, not 0");
+  EXPECT_EQ(error(R"({"max_new_tokens":0})"), "it: 'max_new_tokens' must be at least 1, not 0");
   EXPECT_EQ(error(R"({"top_k":-5})"), "it: 'top_k' must be at least -1, not -5");
   EXPECT_EQ(error(R"({"eos_token_id":-1})"), "it: 'eos_token_id' must be token ids from 0 to 4194303, not -1");
 }

@@ -51,6 +51,18 @@ TEST(OpenaiRequest, has_the_defaults_of_the_dialect) {
   EXPECT_FALSE(conversation.add_special_tokens);
 }
 
+TEST(OpenaiRequest, the_models_longest_answer_is_a_limit_and_the_default_of_chats) {
+  const SamplingDefaults defaults = {.min_p = 0.25f, .max_tokens = 100};
+  EXPECT_EQ(completion(R"("n": 1)", defaults).generation.sampling.max_tokens, 16);
+  EXPECT_EQ(completion(R"("max_tokens": 7)", defaults).generation.sampling.max_tokens, 7);
+  EXPECT_EQ(completion(R"("max_tokens": 700)", defaults).generation.sampling.max_tokens, 100);
+  EXPECT_EQ(completion(R"("n": 1)", defaults).generation.sampling.min_p, 0.25f);
+  EXPECT_EQ(completion(R"("min_p": 0)", defaults).generation.sampling.min_p, 0.0f);
+  const auto chat = parse_chat_request(body_of(R"({"messages": [{"role": "user", "content": "a"}]})"), defaults, kLimits);
+  ASSERT_TRUE(chat) << chat.error().message;
+  EXPECT_EQ(chat->generation.sampling.max_tokens, 100);
+}
+
 TEST(OpenaiRequest, takes_the_models_defaults_where_the_request_says_nothing) {
   const SamplingDefaults defaults = {.temperature = 0.6f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1.1f};
   const SamplingParams unsaid = completion(R"("temperature": null)", defaults).generation.sampling;

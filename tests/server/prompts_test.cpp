@@ -154,8 +154,8 @@ TEST_F(Prompts, goes_on_with_the_last_message_when_asked) {
   const ChatRequest request =
       chat_of(R"({"messages": [{"role": "user", "content": "Mugs?"}, {"role": "assistant", "content": "We have "}],
       "add_generation_prompt": false, "continue_final_message": true, "chat_template_kwargs": {"suffix": "[end]"}})");
-  EXPECT_EQ(*render_chat(model_, none_, request), "[user]Mugs?[assistant]We have");
-  const ChatRequest nothing = chat_of(R"({"messages": [{"role": "assistant", "content": ""}],
+  EXPECT_EQ(*render_chat(model_, none_, request), "[user]Mugs?[assistant]We have ");
+  const ChatRequest nothing = chat_of(R"({"messages": [{"role": "assistant", "content": null}],
       "add_generation_prompt": false, "continue_final_message": true})");
   EXPECT_EQ(render_chat(model_, none_, nothing).error().param, "continue_final_message");
 }

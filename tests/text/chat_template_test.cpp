@@ -80,8 +80,7 @@ TEST(ChatTemplate, renders_messages_with_the_whitespace_rules_of_transformers) {
 
 TEST(ChatTemplate, passes_tokens_tools_and_further_variables) {
   ChatTemplate::Context context;
-  context.bos_token = "<s>";
-  context.eos_token = "</s>";
+  context.role_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   context.extra = from(R"({"enable_thinking": false, "eos_token": "<end>"})");
   const auto chat_template =
       ChatTemplate::parse("{{ bos_token }}|{{ eos_token }}|{{ tools is none }}|{{ enable_thinking }}|{{ nothing }}");
@@ -89,6 +88,51 @@ TEST(ChatTemplate, passes_tokens_tools_and_further_variables) {
   EXPECT_EQ(chat_template->render(context).value(), "<s>|<end>|True|False|");
   context.tools = from(R"([{"b": 1, "a": "<é>"}])");
   EXPECT_EQ(ChatTemplate::parse("{{ tools | tojson }}")->render(context).value(), R"([{"b": 1, "a": "<é>"}])");
+}
+
+TEST(ChatTemplate, passes_documents_or_none) {
+  const auto chat_template = ChatTemplate::parse(
+      "{% if documents is none %}none{% else %}{% for d in documents %}{{ d.title }}: {{ d.text }}.{% endfor %}{% endif %}");
+  ASSERT_TRUE(chat_template.has_value());
+  ChatTemplate::Context context;
+  EXPECT_EQ(chat_template->render(context).value(), "none");
+  context.documents = from(R"([{"title": "A", "text": "one"}, {"title": "B", "text": "two"}])");
+  EXPECT_EQ(chat_template->render(context).value(), "A: one.B: two.");
+}
+
+/// The text that ends behind `field` of the last of `messages`.
+std::string continued(const std::string& source, std::string_view messages, const std::string& field) {
+  ChatTemplate::Context context;
+  context.messages = from(messages);
+  context.continued_field = field;
+  const auto text = ChatTemplate::parse(source)->render(context);
+  if (text) return *text;
+  EXPECT_EQ(text.error().param, "continue_final_message");
+  return "error: " + text.error().message;
+}
+
+TEST(ChatTemplate, the_last_message_is_continued_where_the_template_writes_it) {
+  const std::string plain = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<end>{% endfor %}";
+  const std::string trims = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}<end>{% endfor %}";
+  const std::string_view messages = R"([{"role": "u", "content": "We have"}, {"role": "a", "content": "We have "}])";
+  EXPECT_EQ(continued(plain, messages, "content"), "[u]We have<end>[a]We have ");
+  EXPECT_EQ(continued(trims, messages, "content"), "[u] We have<end>[a] We have");
+  EXPECT_EQ(continued(plain, R"([{"role": "a", "content": ""}])", "content"), "[a]");
+  // A template that writes only the part behind the reasoning.
+  EXPECT_EQ(continued("{{ messages[0].content.split('</think>')[-1] }}!", R"([{"content": "x</think>y"}])", "content"), "y");
+  EXPECT_EQ(continued("{% for p in messages[0].content %}{{ p.text }};{% endfor %}",
+                      R"([{"content": [{"text": "a"}, {"text": "b"}, {"image": 1}]}])", "content"),
+            "a;b");
+  EXPECT_EQ(continued("{{ messages[0].thinking }}!", R"([{"thinking": "so", "content": "x"}])", "thinking"), "so");
+}
+
+TEST(ChatTemplate, a_last_message_that_cannot_be_continued_is_an_error) {
+  const std::string plain = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  for (const char* messages : {R"([])", R"([{"role": "a"}])", R"([{"content": null}])", R"([{"content": [{"image": 1}]}])"})
+    EXPECT_EQ(continued(plain, messages, "content"),
+              "error: 'continue_final_message' needs a last message whose 'content' is a text");
+  EXPECT_EQ(continued("{{ messages[0].role }}", R"([{"role": "a", "content": "x"}])", "content"),
+            "error: 'continue_final_message' needs a last message whose 'content' the chat template writes out");
 }
 
 TEST(ChatTemplate, hands_the_message_of_raise_exception_to_the_caller_unchanged) {

@@ -18,7 +18,7 @@ const std::filesystem::path kSource = test::source_folder();
 
 TEST(DemoText, chats_render_and_tokenize_as_in_transformers) {
   const Tokenizer tokenizer = Tokenizer::load(kSource / "models/demo").value();
-  const ChatTemplate chat_template = ChatTemplate::parse(tokenizer.chat_template()).value();
+  const ChatTemplate chat_template = ChatTemplate::parse(tokenizer.chat_templates().at("default")).value();
   const std::string catalogue = read_file(kSource / "models/demo/catalogue.txt").value();
   const json::Value chats = json::parse_file(kSource / "tests/goldens/demo/chats.json").value();
   const std::string golden = read_file(kSource / "tests/goldens/demo/golden.safetensors").value();
@@ -38,8 +38,7 @@ TEST(DemoText, chats_render_and_tokenize_as_in_transformers) {
     ChatTemplate::Context context;
     context.messages = messages;
     context.add_generation_prompt = true;
-    context.bos_token = tokenizer.bos_text();
-    context.eos_token = tokenizer.eos_text();
+    context.role_tokens = tokenizer.role_tokens();
     const auto rendered = chat_template.render(context);
     ASSERT_TRUE(rendered) << rendered.error().message;
     EXPECT_EQ(*rendered, chats[i]["rendered"].get<std::string>());

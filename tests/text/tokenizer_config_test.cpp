@@ -37,12 +37,13 @@ TEST(TokenizerConfig, reads_the_ends_of_texts_and_whether_spaces_are_cleaned_up)
   EXPECT_TRUE(config->clean_up_tokenization_spaces);
 }
 
-TEST(TokenizerConfig, of_several_templates_the_default_counts) {
-  EXPECT_EQ(TokenizerConfig::from_json(R"({"chat_template": "T"})")->chat_template, "T");
-  EXPECT_EQ(TokenizerConfig::from_json(
-                R"({"chat_template": [{"name": "tool_use", "template": "A"}, {"name": "default", "template": "B"}]})")
-                ->chat_template,
-            "B");
+TEST(TokenizerConfig, tokens_have_the_names_that_templates_use) {
+  const auto config = TokenizerConfig::from_json(
+      R"({"bos_token": "<s>", "pad_token": {"content": "<pad>"}, "unk_token": null, "extra_special_tokens": {"image_token": "<i>"}})");
+  ASSERT_TRUE(config) << config.error().message;
+  const std::map<std::string, std::string, std::less<>> expected = {
+      {"bos_token", "<s>"}, {"image_token", "<i>"}, {"pad_token", "<pad>"}};
+  EXPECT_EQ(config->role_tokens, expected);
 }
 
 TEST(TokenizerConfig, damaged_files_are_errors) {
@@ -61,14 +62,14 @@ TEST(TokenizerConfig, a_folder_gives_the_map_and_the_templates_file) {
   ASSERT_TRUE(write_file(folder / "special_tokens_map.json", R"({"eos_token": "</s>"})"));
   ASSERT_TRUE(write_file(folder / "tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "old"})"));
   ASSERT_TRUE(write_file(folder / "chat_template.json", R"({"chat_template": "json"})"));
-  EXPECT_EQ(TokenizerConfig::load(folder)->chat_template, "json");
+  EXPECT_EQ(TokenizerConfig::load(folder)->chat_templates, (TemplateSources{{"default", "json"}}));
   ASSERT_TRUE(write_file(folder / "chat_template.jinja", "new"));
   const auto config = TokenizerConfig::load(folder);
   std::filesystem::remove_all(folder);
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->bos_token, "<s>");
   EXPECT_EQ(config->eos_token, "</s>");
-  EXPECT_EQ(config->chat_template, "new");
+  EXPECT_EQ(config->chat_templates, (TemplateSources{{"default", "new"}}));
 }
 
 }  // namespace

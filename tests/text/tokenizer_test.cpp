@@ -60,7 +60,7 @@ TEST(Tokenizer, byte_fallback_prepends_falls_back_and_strips) {
   EXPECT_EQ(tokenizer.decode(Ids{1, 268, 259, 263}, true), "the c");
   EXPECT_EQ(tokenizer.bos(), 1);
   EXPECT_EQ(tokenizer.eos(), 2);
-  EXPECT_EQ(tokenizer.eos_text(), "</s>");
+  EXPECT_EQ(tokenizer.role_tokens().at("eos_token"), "</s>");
 }
 
 TEST(Tokenizer, added_tokens_in_normalized_text_keep_their_space) {
@@ -296,7 +296,7 @@ TEST(Tokenizer, llama_2s_sentencepiece_model_equals_llama_cpps_vectors) {
   }
   EXPECT_EQ(tokenizer->encode("Hello<s></s> world", true), (Ids{1, 15043, 1, 2, 29871, 3186}));
   EXPECT_EQ(tokenizer->encode_plain("<s>"), (Ids{529, 29879, 29958}));
-  EXPECT_EQ(tokenizer->bos_text(), "<s>");
+  EXPECT_EQ(tokenizer->role_tokens().at("bos_token"), "<s>");
   EXPECT_EQ(tokenizer->n_vocab(), 32000);
 }
 
@@ -308,7 +308,7 @@ TEST(Tokenizer, phi_and_the_stories_model_load_with_their_configurations) {
   ASSERT_TRUE(phi_3) << phi_3.error().message;
   EXPECT_EQ(phi_3->encode("<|user|>Hi<|end|>", true), (Ids{1, 32010, 6324, 32007}));
   EXPECT_EQ(phi_3->eos(), 32000);
-  EXPECT_NE(phi_3->chat_template().find("<|assistant|>"), std::string::npos);
+  EXPECT_NE(phi_3->chat_templates().at("default").find("<|assistant|>"), std::string::npos);
 
   const auto phi_2 = Tokenizer::from_json(test::decompress(data / "phi-2/tokenizer.json.zst"),
                                           *read_file(data / "phi-2/tokenizer_config.json"));
