@@ -43,7 +43,7 @@ SEAMS = [
     (r"#\s*include\s*<boost/beast", r"server/http\w*\.(h|cpp)", "Boost.Beast belongs to server/http*"),
     (r"#\s*include\s*<boost/(?!beast)", r"server/.*", "Boost belongs to server"),
     (r"#\s*include\s*<prometheus/", r"server/.*", "prometheus-cpp belongs to server"),
-    (r"#\s*include\s*<openssl/", r"server/.*", "OpenSSL belongs to server"),
+    (r"#\s*include\s*<openssl/", r"server/.*|io/checksum\.cpp", "OpenSSL belongs to server and io/checksum"),
     (r"#\s*include\s*<CLI/", r"apps/.*", "CLI11 belongs to apps"),
     (r"#\s*include\s*<yaml-cpp/", r"apps/.*", "yaml-cpp belongs to apps"),
     (r"#\s*include\s*<spdlog/", r"core/log\.(h|cpp)", "spdlog belongs to core/log"),

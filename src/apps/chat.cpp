@@ -114,7 +114,7 @@ Result<void> choose_prefix(ChatOptions& options) {
 }
 
 Result<void> run(ChatOptions options) {
-  BATON_TRY(const ModelFiles files, find_model_files(options.model, show_download));
+  BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   if (files.is_demo && options.prefix.empty() && options.model.prefixes.empty() && options.system.empty()) {
     options.model.prefixes.push_back("shop=" + (files.folder / "catalogue.txt").string());
     options.prefix = "shop";

@@ -134,7 +134,7 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
   model_options.device = options.device;
   model_options.threads = options.threads;
   model_options.max_num_seqs = options.n_questions;
-  BATON_TRY(const ModelFiles files, find_model_files(model_options, show_download));
+  BATON_TRY(const ModelFiles files, find_model_files(model_options, download_bar()));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, model_options));
   BATON_TRY(ServedModel served, load_served_model(files, model_options, *engine));
   BATON_TRY(PrefixDefinition catalogue, read_prefix(kPrefixName, files.folder / "catalogue.txt"));
@@ -248,7 +248,7 @@ json::Value to_json(const ArmResult& result) {
 
 /// True if all conditions of the demo hold.
 Result<bool> run(const DemoOptions& options) {
-  BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}, show_download));
+  BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}, download_bar()));
   BATON_TRY(const BackendCapabilities can, capabilities_of(options));
   BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));
   print_output(

@@ -16,9 +16,11 @@
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
 #include "apps/bench/stream_bench.h"
+#include "apps/cached_models.h"
 #include "apps/chat.h"
 #include "apps/demo.h"
 #include "apps/generate.h"
+#include "apps/info.h"
 #include "apps/options.h"
 #include "apps/render.h"
 #include "apps/serve.h"
@@ -256,8 +258,9 @@ void add_name_options(CLI::App& app, const char* names, ModelOptions& options, c
 }
 
 void add_tokenize_options(CLI::App& app, TokenizeOptions& options) {
-  add_name_options(app, "MODEL,--model,--tokenizer", options.model,
-                   "Folder, Hugging Face id, tokenizer.json or tokenizer.model; 'demo' or nothing: the demo model");
+  add_name_options(
+      app, "MODEL,--model,--tokenizer", options.model,
+      "Folder, Hugging Face id, tokenizer.json, tekken.json or tokenizer.model; 'demo' or nothing: the demo model");
   row(app, "Options", "--threads", options.model.threads, "Threads; 0: as many as affinity and quota allow")
       ->check(CLI::Range(0, 4096));
   app.add_flag("--no-special-tokens", options.no_special_tokens, "Put no beginning or end token around texts");
@@ -284,6 +287,43 @@ void add_render_options(CLI::App& app, RenderOptions& options) {
       "Examples:\n"
       "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | baton render MODEL\n"
       "  baton render MODEL --tokens < conversations.jsonl > ids.jsonl");
+}
+
+void add_info_options(CLI::App& app, InfoOptions& options) {
+  add_name_options(app, "MODEL,--model", options.model,
+                   "Folder or Hugging Face id of the model; 'demo' or nothing: the demo model");
+  parsed_row(app, "Memory", "--memory", options.memory_bytes,
+             "Memory for weights and cache, with K, M or G; default: what is free on the device",
+             [](const std::string& text) { return parse_bytes(text, "--memory"); });
+  row(app, "Memory", "--device", options.model.device, "cpu or cuda")->check(CLI::IsMember(choices(kBackendNames)));
+  row(app, "Memory", "--gpu-memory-utilization", options.model.gpu_memory_utilization,
+      "Share of the memory that the weights leave for the cache; on a host without --memory at most a quarter")
+      ->check(CLI::Range(0.01, 1.0));
+  row(app, "Memory", "--kv-cache-dtype", options.model.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32")
+      ->check(CLI::IsMember(choices(kDtypeNames)));
+  row(app, "Memory", "--context", options.context_len, "Tokens of a context; 0: the model's longest, at most 8192")
+      ->check(CLI::NonNegativeNumber);
+  row(app, "Sharing", "--requests", options.workload.n_requests, "Requests at once")->check(CLI::Range(1, 1 << 20));
+  row(app, "Sharing", "--shared", options.workload.shared_len, "Tokens they share")->check(CLI::Range(0, 1 << 24));
+  row(app, "Sharing", "--own", options.workload.own_len, "Tokens of each behind them")->check(CLI::Range(1, 1 << 24));
+  app.add_flag("--json", options.as_json, "Write one JSON object");
+  app.footer(
+      "Examples:\n"
+      "  baton info meta-llama/Llama-3.2-1B-Instruct --memory 80G\n"
+      "  baton info FOLDER --requests 256 --shared 8000 --own 200 --json");
+}
+
+void add_pull_options(CLI::App& app, PullOptions& options) {
+  add_name_options(app, "MODEL,--model", options.model, "Hugging Face id of the model: ORG/NAME");
+  app.footer(
+      "HF_HOME or HF_HUB_CACHE name the cache, HF_TOKEN opens private models, HF_ENDPOINT is another hub.\n"
+      "Example:\n"
+      "  baton pull meta-llama/Llama-3.2-1B-Instruct --revision main");
+}
+
+void add_list_options(CLI::App& app, ListOptions& options) {
+  row(app, "Options", "--download-dir", options.download_dir, "Folder of the models (default: the Hugging Face cache)");
+  app.add_flag("--json", options.as_json, "Write a JSON list");
 }
 
 void add_chat_options(CLI::App& app, ChatOptions& options) {

@@ -217,7 +217,7 @@ void report_exactness(const std::vector<Line>& lines) {
 }
 
 Result<void> run(const GenerateOptions& options) {
-  BATON_TRY(const ModelFiles files, find_model_files(options.model, show_download));
+  BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
   BATON_TRY(const ServedModel model, load_served_model(files, options.model, *engine));
   BATON_TRY(const Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));

@@ -14,9 +14,11 @@
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
 #include "apps/bench/stream_bench.h"
+#include "apps/cached_models.h"
 #include "apps/chat.h"
 #include "apps/demo.h"
 #include "apps/generate.h"
+#include "apps/info.h"
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/render.h"
@@ -39,6 +41,8 @@ constexpr const char* kIntroduction =
     "  baton chat MODEL                            talk to a model on the terminal\n"
     "  baton tokenize MODEL < texts.jsonl          token ids of texts, and texts of token ids\n"
     "  baton render MODEL < conversations.jsonl    conversations as the model reads them\n"
+    "  baton info MODEL                            sizes, what fits in memory, what sharing saves\n"
+    "  baton pull ORG/NAME                         download a model; baton list shows what is there\n"
     "  baton bench attention                       what relayed attention does on this machine\n"
     "  baton bench stream http://127.0.0.1:8000    what many streams cost a running server\n"
     "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
@@ -101,13 +105,16 @@ struct CommandOptions {
   SimulateOptions simulate;
   TokenizeOptions tokenize;
   RenderOptions render;
+  InfoOptions info;
+  PullOptions pull;
+  ListOptions list;
   std::string command_line;
 };
 
 /// Adds all subcommands; `options` must outlive the parser.
 std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
-  auto& [serve, generate, chat, demo, decode_bench, attention_bench, stream_bench, simulate, tokenize, render, command_line] =
-      options;
+  auto& [serve, generate, chat, demo, decode_bench, attention_bench, stream_bench, simulate, tokenize, render, info, pull, list,
+         command_line] = options;
   std::vector<Command> commands;
   const auto add = [&](CLI::App& parent, const char* name, const char* help, const auto& add_options,
                        std::function<int()> body) {
@@ -138,6 +145,15 @@ std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
   add(
       app, "render", "Conversations to prompts, by the model's chat template: JSON lines in, JSON lines out",
       [&](CLI::App& sub) { add_render_options(sub, render); }, [&] { return render_main(render); });
+  add(
+      app, "info", "What a model is and needs: sizes, KV bytes a token, what fits, what sharing saves",
+      [&](CLI::App& sub) { add_info_options(sub, info); }, [&] { return info_main(info); });
+  add(
+      app, "pull", "Download a model into the Hugging Face cache", [&](CLI::App& sub) { add_pull_options(sub, pull); },
+      [&] { return pull_main(pull); });
+  add(
+      app, "list", "The models in the Hugging Face cache", [&](CLI::App& sub) { add_list_options(sub, list); },
+      [&] { return list_main(list); });
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
   add(

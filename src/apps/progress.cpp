@@ -5,17 +5,68 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace baton {
 
-void show_download(std::string_view file, std::uint64_t received, std::uint64_t total) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\033[K{}  {:.1f} of {:.1f} MB", file, static_cast<double>(received) / 1e6,
-             static_cast<double>(total) / 1e6);
-  if (received == total && total > 0) fmt::print(stderr, "\n");
-  std::fflush(stderr);
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::int64_t kBarWidth = 24;
+
+/// "[======          ]", filled to done / total.
+std::string bar_text(double done, double total) {
+  const auto filled =
+      total > 0 ? std::clamp<std::int64_t>(static_cast<std::int64_t>(kBarWidth * done / total), 0, kBarWidth) : kBarWidth;
+  return fmt::format("[{}{}]", std::string(static_cast<std::size_t>(filled), '='),
+                     std::string(static_cast<std::size_t>(kBarWidth - filled), ' '));
+}
+
+/// What is known of the download under way.
+struct Downloads {
+  bool is_terminal = false;
+  Clock::time_point begin = {};
+  Clock::time_point shown = {};
+  std::uint64_t bytes_at_begin = 0;  ///< that an earlier run had left
+  int number = 0;                    ///< of the file
+
+  void update(const HubTransfer& transfer) {
+    const auto now = Clock::now();
+    const std::uint64_t received = transfer.done_bytes + transfer.file_received;
+    if (number == 0) {
+      begin = shown = now;
+      bytes_at_begin = received;
+    }
+    const bool is_new = std::exchange(number, transfer.number) != transfer.number;
+    const bool is_last = transfer.number == transfer.n_files && transfer.file_received == transfer.file_bytes;
+    const auto pause = is_terminal ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
+    if (now - shown < pause && !(is_terminal && (is_new || is_last))) return;
+    shown = now;
+    const double seconds = std::chrono::duration<double>(now - begin).count();
+    const double rate = seconds > 0 ? static_cast<double>(received - std::min(received, bytes_at_begin)) / seconds : 0;
+    const double left = static_cast<double>(transfer.total_bytes - std::min(transfer.total_bytes, received));
+    const std::string line =
+        fmt::format("{} of {} {}  {:.1f} of {:.1f} MB, {:.1f} MB/s{}", transfer.number, transfer.n_files, transfer.file,
+                    static_cast<double>(received) / 1e6, static_cast<double>(transfer.total_bytes) / 1e6, rate / 1e6,
+                    rate > 0 && left > 0 ? fmt::format(", {:.0f} s left", left / rate) : "");
+    if (is_terminal) {
+      fmt::print(stderr, "\r\033[K{} {}{}", bar_text(static_cast<double>(received), static_cast<double>(transfer.total_bytes)),
+                 line, is_last ? "\n" : "");
+    } else {
+      fmt::print(stderr, "{}\n", line);
+    }
+    std::fflush(stderr);
+  }
+};
+
+}  // namespace
+
+HubProgress download_bar() {
+  return [downloads = Downloads{.is_terminal = isatty(STDERR_FILENO) != 0}](const HubTransfer& transfer) mutable {
+    downloads.update(transfer);
+  };
 }
 
 Progress::Progress(std::string title, std::string unit, std::int64_t total)
@@ -46,10 +97,7 @@ void Progress::update(std::int64_t done) {
     fmt::print(stderr, "{}\n", line());
     return;
   }
-  constexpr std::int64_t kWidth = 24;
-  const std::int64_t filled = total_ > 0 ? std::min(kWidth, kWidth * done_ / total_) : kWidth;
-  fmt::print(stderr, "\r\033[K[{}{}] {}", std::string(static_cast<std::size_t>(filled), '='),
-             std::string(static_cast<std::size_t>(kWidth - filled), ' '), line());
+  fmt::print(stderr, "\r\033[K{} {}", bar_text(static_cast<double>(done_), static_cast<double>(total_)), line());
   std::fflush(stderr);
 }
 

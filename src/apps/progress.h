@@ -4,12 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <string_view>
+
+#include "io/hub.h"
 
 namespace baton {
 
-/// Redraws a line that says how much of a file has been downloaded; nothing without a terminal. See HubProgress.
-void show_download(std::string_view file, std::uint64_t received, std::uint64_t total);
+/// Shows downloads: on a terminal a bar of the file with rate and remaining time, otherwise a line every few seconds.
+HubProgress download_bar();
 
 class Progress {
  public:

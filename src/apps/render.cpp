@@ -104,7 +104,7 @@ Result<std::string> render_line(const json::Value& line, const Tokenizer& tokeni
 }
 
 Result<void> render_lines(const RenderOptions& options) {
-  BATON_TRY(const Tokenizer tokenizer, load_tokenizer(options.model, show_download));
+  BATON_TRY(const Tokenizer tokenizer, load_tokenizer(options.model, download_bar()));
   TemplateSources sources = tokenizer.chat_templates();
   if (!options.model.chat_template.empty()) {
     BATON_TRY(std::string source, read_file(options.model.chat_template));

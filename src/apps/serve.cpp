@@ -56,7 +56,7 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY(const std::unique_ptr<Server> server, Server::bind(server_options(options)));
   if (options.host.empty() && options.uds.empty() && options.api_keys.empty())
     log::warning("event=open_to_all reason=\"no --host and no --api-key: every interface, every caller\"");
-  BATON_TRY(const ModelFiles files, find_model_files(options.model, show_download));
+  BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
   BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   if (!options.served_model_names.empty()) model.names = options.served_model_names;

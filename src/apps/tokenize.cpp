@@ -42,7 +42,7 @@ Result<std::string> decode_line(const Tokenizer& tokenizer, const json::Value& l
 }
 
 Result<void> tokenize_lines(const TokenizeOptions& options) {
-  BATON_TRY(const Tokenizer tokenizer, load_tokenizer(options.model, show_download));
+  BATON_TRY(const Tokenizer tokenizer, load_tokenizer(options.model, download_bar()));
   return convert_json_lines(STDIN_FILENO, options.model.threads, [&](const json::Value& line) {
     return options.decode ? decode_line(tokenizer, line, options.skip_special_tokens)
                           : encode_line(tokenizer, line, !options.no_special_tokens);

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.server
 import json
+import os
 import pathlib
 import subprocess
+import threading
 import urllib.request
 
 import pytest
@@ -24,7 +28,7 @@ def test_version_names_the_commit_and_the_backends():
     assert "backend cpu" in done.stdout
 
 
-PROGRAMS = ["serve", "generate", "chat", "demo", "tokenize", "render", "bench attention", "bench decode"]
+PROGRAMS = ["serve", "generate", "chat", "demo", "tokenize", "render", "info", "pull", "list", "bench attention", "bench decode"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -136,3 +140,87 @@ def test_render_shows_what_the_server_computes(server, questions):
         assert json.loads(done.stdout)["prompt_token_ids"] == json.load(answer)["tokens"]
     text = run("render", "demo", text=json.dumps({"messages": messages}) + "\n")
     assert messages[-1]["content"] in json.loads(text.stdout)["prompt"]
+
+
+def test_info_knows_the_demo_model():
+    done = run("info", "demo", "--memory", "1G", "--json")
+    assert done.returncode == 0, done.stderr
+    info = json.loads(done.stdout)
+    assert info["architecture"] == "LlamaForCausalLM"
+    assert info["chat_templates"] == ["default"]
+    assert info["fits"]["tokens"] > 0
+    assert info["sharing"]["kv_bytes_shared"] < info["sharing"]["kv_bytes_apart"]
+    table = run("info", "demo")
+    assert table.returncode == 0, table.stderr
+    assert "times less with relayed attention" in table.stdout
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """A hub that has the demo model as org/demo."""
+
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    folder = ROOT / "models/demo"
+
+    def do_HEAD(self):
+        """Answer without the body."""
+        self.answer(with_body=False)
+
+    def do_GET(self):
+        """Answer with the body."""
+        self.answer(with_body=True)
+
+    def answer(self, *, with_body: bool):
+        """Answer with the list of files, a file or 404."""
+        names = [file.name for file in self.folder.iterdir() if file.is_file()]
+        name = self.path.removeprefix(f"/org/demo/resolve/{self.commit}/")
+        headers = {}
+        if self.path == "/api/models/org/demo/revision/main":
+            body = json.dumps({"sha": self.commit, "siblings": [{"rfilename": name} for name in names]}).encode()
+        elif name in names:
+            body = (self.folder / name).read_bytes()
+            headers["ETag"] = f'"{hashlib.sha256(body).hexdigest()}"'
+        else:
+            return self.send_error(404)
+        self.send_response(200)
+        for key, value in (headers | {"Content-Length": str(len(body))}).items():
+            self.send_header(key, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+        return None
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+def test_pull_downloads_a_model_that_list_and_the_other_programs_find(tmp_path: pathlib.Path):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    plain = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    online = plain | {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
+    offline = online | {"HF_HUB_OFFLINE": "1"}
+
+    def run_in(environment: dict, *arguments: str, text: str = "") -> subprocess.CompletedProcess:
+        command = [BINARY, *arguments]
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=100, check=False, env=environment)
+
+    missing = run_in(offline, "pull", "org/demo")
+    assert missing.returncode == 1
+    assert "HF_HUB_OFFLINE" in missing.stderr
+    tokenized = run_in(online, "tokenize", "org/demo", text='"a mug"\n')
+    assert tokenized.returncode == 0, tokenized.stderr
+    (listed,) = json.loads(run_in(offline, "list", "--json").stdout)
+    assert listed["missing"] == "weights"
+    pulled = run_in(online, "pull", "org/demo")
+    assert pulled.returncode == 0, pulled.stderr
+    server.shutdown()
+    folder = pathlib.Path(pulled.stdout.strip())
+    assert (folder / "model.safetensors").read_bytes() == (ROOT / "models/demo/model.safetensors").read_bytes()
+    (listed,) = json.loads(run_in(offline, "list", "--json").stdout)
+    assert (listed["name"], listed["complete"], listed["revisions"]) == ("org/demo", True, ["main"])
+    assert listed["architecture"] == "LlamaForCausalLM"
+    assert "complete" in run_in(offline, "list").stdout
+    again = run_in(offline, "pull", "org/demo")
+    assert again.stdout == pulled.stdout
+    assert run_in(offline, "info", "org/demo").returncode == 0
+    assert run_in(online, "pull").returncode == 2

@@ -4,59 +4,22 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "io/checksum.h"
 #include "io/file.h"
-#include "support/http_server.h"
+#include "support/fake_hub.h"
 
 namespace baton {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
+using test::FakeHub;
 
-/// The files that the test hub serves for the model org/tiny.
-class FakeHub {
- public:
-  std::map<std::string, std::string> files;
-  std::string token;                          ///< required if not empty
-  std::size_t cut_after = std::string::npos;  ///< of the first reply with a body of weights
-  bool ignores_range = false;
-
-  test::ServerReply operator()(const test::ServerRequest& request) {
-    if (!token.empty() && request.head.find("Authorization: Bearer " + token + "\r\n") == std::string::npos)
-      return {.status = 401};
-    if (request.target.starts_with("/api/models/org/tiny/revision/")) {
-      if (!request.target.ends_with("/main") && !request.target.ends_with("/refs%2Fpr%2F1")) return {.status = 404};
-      std::string list;
-      for (const auto& [name, bytes] : files) list += (list.empty() ? "" : ",") + ("{\"rfilename\":\"" + name + "\"}");
-      return {.body = std::string("{\"sha\":\"") + kCommit + "\",\"siblings\":[" + list + "]}"};
-    }
-    const std::string prefix = std::string("/org/tiny/resolve/") + kCommit + "/";
-    const bool is_storage = request.target.starts_with("/storage/");
-    if (!request.target.starts_with(prefix) && !is_storage) return {.status = 404};
-    const std::string name = request.target.substr(is_storage ? 9 : prefix.size());
-    if (!files.contains(name)) return {.status = 404};
-    const std::string& bytes = files[name];
-    if (name.ends_with(".safetensors") && !is_storage)  // as for large files: stored on another server
-      return {.status = 302,
-              .headers = "Location: /storage/" + name + "\r\nX-Linked-Etag: \"etag-" + name +
-                         "\"\r\nX-Linked-Size: " + std::to_string(bytes.size()) + "\r\n"};
-    test::ServerReply reply{.headers = "ETag: W/\"etag-" + name + "\"\r\n", .body = bytes};
-    if (const std::size_t range = request.head.find("Range: bytes="); range != std::string::npos && !ignores_range) {
-      reply.status = 206;
-      const std::size_t begin = std::stoull(request.head.substr(range + 13));
-      reply.headers += "Content-Range: bytes " + std::to_string(begin) + "-" + std::to_string(bytes.size() - 1) + "/" +
-                       std::to_string(bytes.size()) + "\r\n";
-      reply.body = bytes.substr(begin);
-    }
-    if (name.ends_with(".safetensors") && request.method == "GET")
-      reply.cut_after = std::exchange(cut_after, std::string::npos);
-    return reply;
-  }
-};
+constexpr const char* kCommit = test::kHubCommit;
 
 class Hub : public testing::Test {
  protected:
@@ -135,12 +98,14 @@ TEST_F(Hub, downloads_into_the_cache_and_then_needs_no_network) {
     HubOptions with_token = options(server.url());
     with_token.token = "secret";
     std::map<std::string, std::uint64_t> received;
-    const auto found =
-        find_model("org/tiny", "main", with_token, [&](std::string_view file, std::uint64_t now, std::uint64_t total) {
-          EXPECT_LE(now, total);
-          EXPECT_GE(now, received[std::string(file)]);
-          received[std::string(file)] = now;
-        });
+    const auto found = find_model("org/tiny", "main", with_token, [&](const HubTransfer& transfer) {
+      EXPECT_LE(transfer.file_received, transfer.file_bytes);
+      EXPECT_LE(transfer.done_bytes + transfer.file_bytes, transfer.total_bytes);
+      EXPECT_EQ(transfer.n_files, 3);
+      EXPECT_EQ(transfer.total_bytes, 9 + weights_.size());
+      EXPECT_GE(transfer.file_received, received[std::string(transfer.file)]);
+      received[std::string(transfer.file)] = transfer.file_received;
+    });
     ASSERT_TRUE(found) << found.error().message;
     EXPECT_EQ(*found, snapshot());
     EXPECT_EQ(received, (std::map<std::string, std::uint64_t>{
@@ -175,10 +140,9 @@ TEST_F(Hub, goes_on_with_what_an_earlier_run_left) {
   put(folder_ / "hub/models--org--tiny/blobs/etag-model.safetensors.incomplete", weights_.substr(0, 200'000));
   test::HttpServer server(hub_);
   std::uint64_t least = weights_.size();
-  ASSERT_TRUE(
-      find_model("org/tiny", "refs/pr/1", options(server.url()), [&](std::string_view file, std::uint64_t now, std::uint64_t) {
-        if (file == "model.safetensors") least = std::min(least, now);
-      }));
+  ASSERT_TRUE(find_model("org/tiny", "refs/pr/1", options(server.url()), [&](const HubTransfer& transfer) {
+    if (transfer.file == "model.safetensors") least = std::min(least, transfer.file_received);
+  }));
   EXPECT_GT(least, 200'000u);
   EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
   EXPECT_EQ(find_model("org/tiny", "refs/pr/1", offline(), {}).value(), snapshot());
@@ -208,6 +172,106 @@ TEST_F(Hub, weights_are_left_where_they_are_not_wanted_and_come_later) {
   EXPECT_EQ(find_model("org/tiny", "main", offline_text, {}).value(), snapshot());
   EXPECT_EQ(find_model("org/tiny", "main", options(server.url()), {}).value(), snapshot());
   EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
+}
+
+TEST_F(Hub, only_files_that_baton_reads_are_downloaded) {
+  for (const char* name : {"chat_template.jinja", "additional_chat_templates/rag.jinja", "additional_chat_templates/notes.md",
+                           "tekken.json", "pytorch_model.bin", "consolidated.safetensors", "original/config.json"})
+    hub_.files[name] = name;
+  test::HttpServer server(hub_);
+  ASSERT_TRUE(find_model("org/tiny", "main", options(server.url()), {}));
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(snapshot()))
+    if (fs::is_regular_file(entry.path())) names.push_back(entry.path().lexically_relative(snapshot()).string());
+  std::ranges::sort(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"additional_chat_templates/rag.jinja", "chat_template.jinja", "config.json",
+                                             "model.safetensors", "tekken.json", "tokenizer.json"}));
+  EXPECT_EQ(read_file(snapshot() / "additional_chat_templates/rag.jinja").value(), "additional_chat_templates/rag.jinja");
+}
+
+TEST_F(Hub, a_file_that_does_not_have_its_checksum_is_refused_and_removed) {
+  const fs::path weights = folder_ / "weights";
+  put(weights, weights_);
+  const std::string sha = sha256_of_file(weights).value();
+  hub_.etags = {{"model.safetensors", sha}, {"tokenizer.json", "9e26dfeeb6e641a33dae4961196235bdb965b21b"}};
+  {
+    FakeHub damaged = hub_;
+    damaged.files["model.safetensors"][1000] ^= 1;
+    test::HttpServer server(damaged);
+    const std::string said = message(find_model("org/tiny", "main", options(server.url()), {}));
+    EXPECT_NE(said.find(sha + " was announced; the file was removed: try again"), std::string::npos) << said;
+    EXPECT_FALSE(fs::exists(folder_ / "hub/models--org--tiny/blobs" / (sha + ".incomplete")));
+    EXPECT_FALSE(fs::exists(snapshot() / "model.safetensors"));
+  }
+  test::HttpServer server(hub_);
+  EXPECT_EQ(message(find_model("org/tiny", "main", options(server.url()), {})), "no error");
+  EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
+  EXPECT_TRUE(fs::exists(folder_ / "hub/.locks/models--org--tiny" / (sha + ".lock")));
+  hub_.files["tokenizer.json"] = "[]";
+  fs::remove_all(folder_ / "hub");
+  test::HttpServer other(hub_);
+  EXPECT_NE(message(find_model("org/tiny", "main", options(other.url()), {})).find("the git blob of"), std::string::npos);
+}
+
+TEST_F(Hub, two_downloads_at_once_share_one_file) {
+  test::HttpServer server(hub_);
+  const auto find = [&] { EXPECT_EQ(message(find_model("org/tiny", "main", options(server.url()), {})), "no error"); };
+  std::thread other(find);
+  find();
+  other.join();
+  EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
+  const auto requests = server.requests();
+  EXPECT_EQ(std::ranges::count_if(
+                requests,
+                [](const auto& request) { return request.method == "GET" && request.target == "/storage/model.safetensors"; }),
+            1);
+}
+
+TEST_F(Hub, pull_asks_which_commit_a_branch_stands_for_now) {
+  test::HttpServer server(hub_);
+  constexpr const char* kOld = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+  const fs::path repository = folder_ / "hub/models--org--tiny";
+  put(repository / "refs/main", kOld);
+  put(repository / "snapshots" / kOld / "config.json", "{}");
+  put(repository / "snapshots" / kOld / "model.safetensors", "old");
+  EXPECT_EQ(find_model("org/tiny", "main", options(server.url()), {}).value(), repository / "snapshots" / kOld);
+  EXPECT_EQ(pull_model("org/tiny", "main", offline(), {}).value(), repository / "snapshots" / kOld);
+  EXPECT_EQ(pull_model("org/tiny", "main", options(server.url()), {}).value(), snapshot());
+  EXPECT_EQ(find_model("org/tiny", "main", offline(), {}).value(), snapshot());
+  const std::size_t n_requests = server.requests().size();
+  EXPECT_EQ(pull_model("org/tiny", "main", options(server.url()), {}).value(), snapshot());
+  EXPECT_EQ(server.requests().size(), n_requests + 1) << "nothing is missing";
+  EXPECT_FALSE(pull_model("../x", "main", options(server.url()), {}));
+  EXPECT_FALSE(pull_model("org/tiny", "v2", offline(), {}));
+}
+
+TEST_F(Hub, list_names_snapshots_their_sizes_and_what_they_lack) {
+  EXPECT_TRUE(list_cached_models(folder_ / "none").empty());
+  const fs::path cache = folder_ / "hub";
+  put(cache / "models--org--tiny/refs/main", kCommit);
+  put(cache / "models--org--tiny/refs/pr/1", kCommit);
+  put(cache / "models--org--tiny/blobs/weights", "12345");
+  put(snapshot() / "config.json", "{}");
+  fs::create_symlink("../../blobs/weights", snapshot() / "model.safetensors");
+  constexpr const char* kOther = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+  const fs::path sharded = cache / "models--name" / "snapshots" / kOther;
+  put(sharded / "config.json", "{}");
+  put(sharded / "model.safetensors.index.json", R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
+  put(sharded / "2.safetensors", "x");
+  put(cache / "models--org--other/snapshots" / kOther / "tokenizer.json", "{}");
+  put(cache / "datasets--org--data/snapshots" / kOther / "config.json", "{}");
+  const std::vector<CachedModel> models = list_cached_models(cache);
+  ASSERT_EQ(models.size(), 3u);
+  EXPECT_EQ(models[0].name, "name");
+  EXPECT_EQ(models[0].missing, "1 of 2 shards");
+  EXPECT_TRUE(models[0].revisions.empty());
+  EXPECT_EQ(models[1].name, "org/other");
+  EXPECT_EQ(models[1].missing, "config.json");
+  EXPECT_EQ(models[2].name, "org/tiny");
+  EXPECT_EQ(models[2].missing, "");
+  EXPECT_EQ(models[2].size_bytes, 7u);
+  EXPECT_EQ(models[2].revisions, (std::vector<std::string>{"main", "pr/1"}));
+  EXPECT_EQ(models[2].snapshot, snapshot());
 }
 
 TEST_F(Hub, errors_name_what_was_tried) {

@@ -235,7 +235,7 @@ double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
   BATON_TRY(const ModelFiles files,
-            options.shape.empty() ? find_model_files(options.model, show_download) : find_shape(options.shape));
+            options.shape.empty() ? find_model_files(options.model, download_bar()) : find_shape(options.shape));
   BATON_TRY(const ModelSpec spec, read_model_spec(files.folder));
   BATON_TRY(std::unique_ptr<Engine> engine, load_engine(files, model_options_of(options)));
   Runner runner(std::move(engine), spec.n_vocab, options);

@@ -1,0 +1,22 @@
+/// Checksums of downloaded files.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+
+namespace baton {
+
+/// The SHA-256 of a file's bytes, as 64 hexadecimal digits. Errors: not_found, io.
+Result<std::string> sha256_of_file(const std::filesystem::path& path);
+
+/// The number under which git stores a file: SHA-1 of "blob SIZE", a NUL byte and the bytes, as 40 hexadecimal digits.
+Result<std::string> git_blob_of_file(const std::filesystem::path& path);
+
+/// Compares a file with the etag under which a hub announces it: a SHA-256 (large files), a git blob (small ones), or
+/// neither, which says nothing about the bytes. Errors: invalid_data with both sums; those of the sums.
+Result<void> check_against_etag(const std::filesystem::path& path, std::string_view etag);
+
+}  // namespace baton

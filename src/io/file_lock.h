@@ -1,0 +1,26 @@
+/// A lock that processes hold by a file.
+#pragma once
+
+#include <filesystem>
+
+#include "core/result.h"
+
+namespace baton {
+
+/// An exclusive lock (flock), held while the object lives and released when its process ends, however it ends. The
+/// file stays. Move-only.
+class FileLock {
+ public:
+  /// Waits until the lock is free. The folder of `path` is made. Errors: io.
+  static Result<FileLock> acquire(const std::filesystem::path& path);
+
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+
+ private:
+  explicit FileLock(int file) : file_(file) {}
+  int file_;
+};
+
+}  // namespace baton

@@ -1,0 +1,217 @@
+/// One file after another: small ones first, then the weights.
+#include "io/hub_download.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+#include "io/checksum.h"
+#include "io/file.h"
+#include "io/file_lock.h"
+#include "io/http_client.h"
+#include "io/hub_files.h"
+#include "io/json.h"
+
+namespace baton::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<void> make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return fail(ErrorCode::io, fmt::format("cannot make the folder {}: {}", folder.string(), error.message()));
+  return {};
+}
+
+tl::unexpected<Error> bad_status(const std::string& url, long status) {
+  const std::string_view hint = status == 401 || status == 403
+                                    ? " (private or gated: set HF_TOKEN, accept the model's conditions)"
+                                : status == 404 ? " (there is no such model or revision)"
+                                                : "";
+  return fail(status == 404 ? ErrorCode::not_found : ErrorCode::unavailable,
+              fmt::format("{}: HTTP status {}{}", url, status, hint));
+}
+
+/// What the endpoint announces about one file.
+struct RemoteFile {
+  std::string url;
+  std::string etag;
+  std::uint64_t size_bytes = 0;
+};
+
+Result<RemoteFile> ask_for_file(std::string url, const std::string& token) {
+  BATON_TRY(const HttpReply head, http_head(url, token));
+  if (head.status >= 400) return bad_status(url, head.status);
+  // Large files are redirected to another server; the first one knows their etag and size.
+  const auto header = [&](const char* linked, const char* plain) -> std::string {
+    for (const char* name : {linked, plain})
+      if (const auto found = head.headers.find(name); found != head.headers.end()) return found->second;
+    return "";
+  };
+  std::string etag = header("x-linked-etag", "etag");
+  if (etag.starts_with("W/")) etag.erase(0, 2);
+  std::erase(etag, '"');
+  const std::string size_text = header("x-linked-size", "content-length");
+  if (!is_safe_name(etag) || size_text.empty() || size_text.size() > 18 ||
+      size_text.find_first_not_of("0123456789") != std::string::npos)
+    return fail(ErrorCode::invalid_data, fmt::format("{}: the reply names no etag and size", url));
+  return RemoteFile{std::move(url), std::move(etag), std::stoull(size_text)};
+}
+
+class Download {
+ public:
+  Download(std::string_view model, const HubOptions& options, const HubProgress& progress)
+      : model_(model), repository_(repository_of(options.cache, model)), options_(options), progress_(progress) {}
+
+  Result<fs::path> run(std::string_view revision) {
+    BATON_TRY_VOID(ask_for_commit(revision));
+    log::info("event=download model={} commit={} endpoint={}", model_, commit_, options_.endpoint);
+    BATON_TRY_VOID(make_folder(snapshot()));
+    BATON_TRY_VOID(make_folder(repository_ / "blobs"));
+    std::vector<std::string> names = small_files_of(files_);
+    if (options_.wants_weights) {
+      const bool is_single = files_.contains(std::string(kWeights));
+      if (!is_single) BATON_TRY_VOID(fetch({std::string(kIndex)}));
+      if (is_single) {
+        names.emplace_back(kWeights);
+      } else {
+        BATON_TRY(const auto shards, shards_of(snapshot() / kIndex));
+        names.insert(names.end(), shards.begin(), shards.end());
+      }
+    }
+    BATON_TRY_VOID(fetch(names));
+    if (!is_commit(revision)) {  // written last, so that a revision in the cache is complete
+      const fs::path ref = repository_ / "refs" / revision;
+      BATON_TRY_VOID(make_folder(ref.parent_path()));
+      BATON_TRY_VOID(write_file(ref, commit_));
+    }
+    return snapshot();
+  }
+
+ private:
+  fs::path snapshot() const { return repository_ / "snapshots" / commit_; }
+
+  /// Sets commit_ and files_.
+  Result<void> ask_for_commit(std::string_view revision) {
+    std::string escaped;
+    for (const char c : revision) escaped += c == '/' ? "%2F" : std::string(1, c);
+    const std::string url = fmt::format("{}/api/models/{}/revision/{}", options_.endpoint, model_, escaped);
+    BATON_TRY(const HttpReply reply, http_get(url, options_.token));
+    if (reply.status != 200) return bad_status(url, reply.status);
+    BATON_TRY(const json::Value info, json::parse(reply.body, url));
+    BATON_TRY(commit_, json::get<std::string>(info, "sha"));
+    if (!is_commit(commit_)) return fail(ErrorCode::invalid_data, fmt::format("{}: 'sha' is not a commit", url));
+    BATON_TRY(const auto siblings, json::get<std::vector<json::Value>>(info, "siblings"));
+    for (const json::Value& sibling : siblings) {
+      BATON_TRY(std::string name, json::get<std::string>(sibling, "rfilename"));
+      files_.insert(std::move(name));
+    }
+    for (const std::string_view needed :
+         {std::string_view("config.json"), files_.contains(std::string(kWeights)) ? kWeights : kIndex})
+      if (!files_.contains(std::string(needed)) && (options_.wants_weights || needed == "config.json"))
+        return fail(ErrorCode::not_found, fmt::format("{} has no {} at {}; weights must be in the safetensors format", model_,
+                                                      needed, options_.endpoint));
+    return {};
+  }
+
+  /// Asks for the sizes of the files that are missing, then downloads them.
+  Result<void> fetch(const std::vector<std::string>& names) {
+    std::vector<std::pair<std::string, RemoteFile>> missing;
+    HubTransfer transfer;
+    std::uint64_t to_download = 0;
+    for (const std::string& name : names) {
+      if (is_there(snapshot() / name)) continue;
+      BATON_TRY(RemoteFile remote,
+                ask_for_file(fmt::format("{}/{}/resolve/{}/{}", options_.endpoint, model_, commit_, name), options_.token));
+      transfer.total_bytes += remote.size_bytes;
+      std::error_code error;
+      const auto held = fs::file_size(repository_ / "blobs" / (remote.etag + ".incomplete"), error);
+      const bool is_held = is_there(repository_ / "blobs" / remote.etag);
+      to_download += is_held ? 0 : remote.size_bytes - (error ? 0 : std::min<std::uint64_t>(held, remote.size_bytes));
+      missing.emplace_back(name, std::move(remote));
+    }
+    BATON_TRY_VOID(check_disk(to_download));
+    transfer.n_files = static_cast<int>(missing.size());
+    for (const auto& [name, remote] : missing) {
+      ++transfer.number;
+      transfer.file = name;
+      transfer.file_bytes = remote.size_bytes;
+      BATON_TRY_VOID(fetch_one(name, remote, transfer));
+      transfer.done_bytes += remote.size_bytes;
+    }
+    return {};
+  }
+
+  Result<void> check_disk(std::uint64_t to_download) const {
+    std::error_code error;
+    const fs::space_info space = fs::space(repository_, error);
+    if (error || space.available >= to_download) return {};
+    return fail(ErrorCode::too_large,
+                fmt::format("{}: {} bytes ({:.1f} GB) are missing, and {} has {} bytes ({:.1f} GB) left", model_, to_download,
+                            static_cast<double>(to_download) / 1e9, repository_.string(), space.available,
+                            static_cast<double>(space.available) / 1e9));
+  }
+
+  /// Downloads one file to the blobs, compares it with its checksum and links it into the snapshot.
+  Result<void> fetch_one(const std::string& name, const RemoteFile& remote, HubTransfer& transfer) {
+    const fs::path locks = options_.cache / ".locks" / repository_.filename();
+    BATON_TRY(const FileLock lock, FileLock::acquire(locks / (remote.etag + ".lock")));
+    const fs::path blob = repository_ / "blobs" / remote.etag;
+    if (!is_there(blob)) {
+      const fs::path incomplete = blob.string() + ".incomplete";
+      BATON_TRY_VOID(
+          http_download(remote.url, options_.token, incomplete, remote.size_bytes, [&](std::uint64_t received, std::uint64_t) {
+            transfer.file_received = received;
+            if (progress_) progress_(transfer);
+          }));
+      std::error_code error;
+      if (auto same = check_against_etag(incomplete, remote.etag); !same) {
+        if (same.error().code == ErrorCode::invalid_data) {
+          fs::remove(incomplete, error);  // it would be continued, and stay wrong
+          same.error().message += "; the file was removed: try again";
+        }
+        return fail(same.error().code, fmt::format("{}: {}", remote.url, same.error().message));
+      }
+      fs::rename(incomplete, blob, error);
+      if (error) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", blob.string(), error.message()));
+    }
+    return link(snapshot() / name, blob, name);
+  }
+
+  static Result<void> link(const fs::path& target, const fs::path& blob, std::string_view name) {
+    BATON_TRY_VOID(make_folder(target.parent_path()));
+    fs::path up = "../..";
+    for (const char c : name)
+      if (c == '/') up /= "..";
+    std::error_code error;
+    fs::remove(target, error);  // a link that leads nowhere
+    fs::create_symlink(up / "blobs" / blob.filename(), target, error);
+    if (error) fs::rename(blob, target, error);  // file systems without links hold the files themselves
+    if (error) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", target.string(), error.message()));
+    return {};
+  }
+
+  const std::string model_;
+  const fs::path repository_;
+  const HubOptions& options_;
+  const HubProgress& progress_;
+  std::string commit_;
+  std::set<std::string> files_;
+};
+
+}  // namespace
+
+Result<fs::path> download(std::string_view model, std::string_view revision, const HubOptions& options,
+                          const HubProgress& progress) {
+  return Download(model, options, progress).run(revision);
+}
+
+}  // namespace baton::hub

@@ -1,0 +1,124 @@
+/// Sums over a model's layers and over the headers of its files.
+#include "load/model_info.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "model/source/safetensors.h"
+#include "model/weights.h"
+#include "text/tokenizer.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
+  std::vector<KvGroup> groups(static_cast<std::size_t>(spec.n_groups()));
+  for (const LayerSpec& layer : spec.layers) {
+    KvGroup& group = groups[static_cast<std::size_t>(layer.group)];
+    const AttentionSpec& attention = layer.attention;
+    ++group.n_layers;
+    group.n_kv_heads = attention.n_kv_heads;
+    group.head_dim = attention.head_dim;
+    group.window = attention.window;
+    group.bytes_per_token += 2 * attention.kv_width() * static_cast<std::int64_t>(size_bytes(kv_dtype));
+  }
+  return groups;
+}
+
+/// Sets what the headers of the weights say.
+void read_weights(const fs::path& folder, ModelInfo& info) {
+  const auto checkpoint = Checkpoint::open(folder);
+  if (!checkpoint) {
+    std::error_code ignored;
+    const bool has_files =
+        fs::exists(folder / "model.safetensors", ignored) || fs::exists(folder / "model.safetensors.index.json", ignored);
+    if (has_files) info.weights_fault = checkpoint.error().message;
+    return;
+  }
+  for (const std::string& name : checkpoint->names()) {
+    const auto tensor = checkpoint->load(name);
+    if (!tensor) {
+      info.weights_fault = tensor.error().message;
+    } else {
+      info.stored_bytes[std::string(to_string(tensor->dtype))] += static_cast<std::int64_t>(tensor->size_bytes());
+    }
+  }
+  if (!info.weights_fault.empty()) return;
+  ModelSpec fitted = info.spec;
+  if (const auto fits = fit_to_checkpoint(fitted, *checkpoint); !fits) {
+    info.weights_fault = fits.error().message;
+  } else {
+    info.spec = std::move(fitted);
+  }
+}
+
+std::string kind_of_tokenizer(const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::exists(folder / "tokenizer.json", ignored)) {
+    const auto root = json::parse_file(folder / "tokenizer.json");
+    const json::Value* model = root ? json::find(*root, "model") : nullptr;
+    const json::Value* type = model != nullptr ? json::find(*model, "type") : nullptr;
+    return fmt::format("{} (tokenizer.json)", type != nullptr && type->is_string() ? type->get<std::string>() : "BPE");
+  }
+  if (fs::exists(folder / "tokenizer.model", ignored)) return "SentencePiece (tokenizer.model)";
+  if (fs::exists(folder / "tekken.json", ignored)) return "Tekken (tekken.json)";
+  return "";
+}
+
+void read_tokenizer(const fs::path& folder, ModelInfo& info) {
+  info.tokenizer = kind_of_tokenizer(folder);
+  if (info.tokenizer.empty()) return;
+  const auto tokenizer = Tokenizer::load(folder);
+  if (!tokenizer) {
+    info.tokenizer_fault = tokenizer.error().message;
+    return;
+  }
+  info.n_tokens = tokenizer->n_vocab();
+  for (const auto& [name, source] : tokenizer->chat_templates()) info.templates.push_back(name);
+}
+
+/// The tokens of a context of `len` that a group keeps.
+std::int64_t kept(const KvGroup& group, std::int64_t len) {
+  return group.window == 0 ? len : std::min<std::int64_t>(len, group.window);
+}
+
+}  // namespace
+
+Result<ModelInfo> read_model_info(const fs::path& folder, std::string_view kv_cache_dtype) {
+  ModelInfo info;
+  BATON_TRY(info.spec, read_model_spec(folder));
+  info.kv_dtype = kv_cache_dtype == "auto" ? info.spec.dtype : dtype_from_name(kv_cache_dtype).value();
+  info.groups = groups_of(info.spec, info.kv_dtype);
+  read_weights(folder, info);
+  info.weight_bytes = weight_bytes(info.spec, info.spec.dtype).held;
+  read_tokenizer(folder, info);
+  BATON_TRY(info.generation, read_generation_config(folder));
+  return info;
+}
+
+std::int64_t context_bytes(const std::vector<KvGroup>& groups, std::int64_t len) {
+  std::int64_t bytes = 0;
+  for (const KvGroup& group : groups) bytes += group.bytes_per_token * kept(group, len);
+  return bytes;
+}
+
+SharingBytes sharing_bytes(const std::vector<KvGroup>& groups, const SharedWorkload& workload) {
+  const std::int64_t n = workload.n_requests, shared = workload.shared_len, own = workload.own_len;
+  SharingBytes bytes;
+  for (const KvGroup& group : groups) {
+    const std::int64_t whole = kept(group, shared + own);
+    const std::int64_t apart = kept(group, own);
+    bytes.apart += group.bytes_per_token * n * whole;
+    bytes.shared += group.bytes_per_token * (whole - apart + n * apart);  // a window may not reach all that is shared
+  }
+  return bytes;
+}
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+/// What a model needs, from its configuration and the headers of its weights: nothing is loaded.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/result.h"
+#include "model/config.h"
+#include "model/spec.h"
+
+namespace baton {
+
+/// The layers with one window and one KV shape, and what they keep of each token.
+struct KvGroup {
+  std::int32_t n_layers = 0;
+  std::int32_t n_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t window = 0;           ///< tokens; 0: all
+  std::int64_t bytes_per_token = 0;  ///< keys and values of all its layers
+};
+
+struct ModelInfo {
+  ModelSpec spec;
+  DType kv_dtype = DType::f32;
+  std::vector<KvGroup> groups;
+  /// Bytes of the stored tensors by number format ("BF16"); empty if there are no weights, only a configuration.
+  std::map<std::string, std::int64_t> stored_bytes;
+  std::string weights_fault;      ///< why the weights that are there cannot be read; empty if they can
+  std::int64_t weight_bytes = 0;  ///< memory for the weights in the configuration's dtype
+  std::string tokenizer;          ///< "BPE (tokenizer.json)"...; empty if there is none
+  std::string tokenizer_fault;    ///< why Baton cannot load it; empty if it can
+  std::int32_t n_tokens = 0;      ///< of the tokenizer
+  std::vector<std::string> templates;
+  GenerationConfig generation;
+};
+
+/// Reads `folder`. `kv_cache_dtype` is a name of kDtypeNames. Errors: those of the configuration; a tokenizer or weights
+/// that cannot be read are facts, not errors.
+Result<ModelInfo> read_model_info(const std::filesystem::path& folder, std::string_view kv_cache_dtype);
+
+/// KV bytes of one context of `len` tokens: of each group at most a window's.
+std::int64_t context_bytes(const std::vector<KvGroup>& groups, std::int64_t len);
+
+/// What requests behind one shared prompt store and read.
+struct SharedWorkload {
+  std::int32_t n_requests = 64;
+  std::int32_t shared_len = 2048;  ///< tokens they share
+  std::int32_t own_len = 256;      ///< tokens of each behind them
+};
+/// Bytes that are kept when all of them run, and that one decode step reads.
+struct SharingBytes {
+  std::int64_t apart = 0;   ///< each request has its whole context for itself
+  std::int64_t shared = 0;  ///< the shared prompt is kept once, and read once for all
+};
+SharingBytes sharing_bytes(const std::vector<KvGroup>& groups, const SharedWorkload& workload);
+
+}  // namespace baton

@@ -1,0 +1,67 @@
+/// `baton info` from its command line to its numbers (apps/info.h).
+#include "apps/info.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+#include "io/json.h"
+#include "support/program_run.h"
+#include "support/source_folder.h"
+
+namespace baton {
+namespace {
+
+test::ProgramEnd run(std::vector<std::string> words) {
+  InfoOptions options;
+  CLI::App app{"test"};
+  add_info_options(app, options);
+  std::ranges::reverse(words);
+  app.parse(words);
+  return test::run_program("", [&] { return info_main(options); });
+}
+
+const std::string kTiny = (test::source_folder() / "tests/goldens/llama_tiny_gqa64").string();
+
+TEST(Info, json_has_the_numbers_of_the_model_and_of_the_memory) {
+  const test::ProgramEnd end = run({kTiny, "--json", "--memory", "1G", "--context", "100", "--gpu-memory-utilization", "0.5"});
+  ASSERT_EQ(end.code, 0) << end.error;
+  const json::Value info = json::parse(end.out, "info").value();
+  EXPECT_EQ(info["architecture"], "LlamaForCausalLM");
+  EXPECT_EQ(info["fits"]["memory_bytes"], 1 << 30);
+  const auto weights = info["weight_bytes"].get<std::int64_t>();
+  EXPECT_EQ(info["fits"]["cache_bytes"], ((1 << 30) - weights) / 2);
+  EXPECT_EQ(info["fits"]["tokens"].get<std::int64_t>(),
+            info["fits"]["cache_bytes"].get<std::int64_t>() / info["kv_bytes_per_token"].get<std::int64_t>());
+  EXPECT_EQ(info["sharing"]["requests"], 64);
+  EXPECT_EQ(info["sharing"]["kv_bytes_shared"].get<std::int64_t>(),
+            info["kv_bytes_per_token"].get<std::int64_t>() * (2048 + 64 * 256));
+}
+
+TEST(Info, the_table_says_what_fits) {
+  const test::ProgramEnd end = run({kTiny, "--memory", "1G", "--requests", "8", "--shared", "1000", "--own", "10"});
+  ASSERT_EQ(end.code, 0) << end.error;
+  for (const char* text : {"LlamaForCausalLM", "float32", "tokenizer            none",
+                           "8 requests with 1,000 shared and 10 own", "7.5 times less with relayed attention", "a cache of"})
+    EXPECT_NE(end.out.find(text), std::string::npos) << text << "\n" << end.out;
+  EXPECT_NE(run({kTiny, "--memory", "1K"}).out.find("nothing: the weights need"), std::string::npos);
+}
+
+TEST(Info, the_memory_of_the_device_is_asked_for) {
+  const test::ProgramEnd end = run({"demo", "--json"});
+  ASSERT_EQ(end.code, 0) << end.error;
+  EXPECT_GT(json::parse(end.out, "info").value()["fits"]["memory_bytes"], 0);
+}
+
+TEST(Info, a_model_that_does_not_exist_is_an_error) {
+  const test::ProgramEnd end = run({"/no/such/folder"});
+  EXPECT_EQ(end.code, 1);
+  EXPECT_NE(end.error.find("/no/such/folder"), std::string::npos) << end.error;
+  EXPECT_THROW(run({"--memory", "much"}), CLI::ParseError);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,84 @@
+/// Numbers of a model from its files' headers (load/model_info.h).
+#include "load/model_info.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "support/source_folder.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kGoldens = test::source_folder() / "tests/goldens";
+
+TEST(ModelInfo, is_read_from_the_configuration_and_the_headers) {
+  const auto info = read_model_info(kGoldens / "llama_tiny_gqa64", "auto");
+  ASSERT_TRUE(info) << info.error().message;
+  ASSERT_EQ(info->groups.size(), 1u);
+  const AttentionSpec& attention = info->spec.layers[0].attention;
+  const auto n_layers = static_cast<std::int64_t>(info->spec.layers.size());
+  EXPECT_EQ(info->groups[0].n_layers, n_layers);
+  EXPECT_EQ(info->groups[0].bytes_per_token, n_layers * 2 * attention.n_kv_heads * attention.head_dim * 4);
+  EXPECT_EQ(info->stored_bytes, (std::map<std::string, std::int64_t>{{"float32", info->spec.n_parameters() * 4}}));
+  EXPECT_EQ(info->weights_fault, "");
+  EXPECT_EQ(info->tokenizer, "");
+  EXPECT_EQ(read_model_info(kGoldens / "llama_tiny_gqa64", "bfloat16")->groups[0].bytes_per_token,
+            info->groups[0].bytes_per_token / 2);
+}
+
+TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "baton_model_info_test";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  EXPECT_FALSE(read_model_info(folder, "auto")) << "there is no config.json";
+  fs::copy(kGoldens / "llama_tiny_gqa64/config.json", folder);
+  const auto info = read_model_info(folder, "auto");
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_TRUE(info->stored_bytes.empty());
+  EXPECT_EQ(info->weights_fault, "");
+  EXPECT_GE(info->weight_bytes, info->spec.n_parameters() * 4);
+  std::ofstream(folder / "model.safetensors") << "damaged";
+  std::ofstream(folder / "tokenizer.json") << R"({"model": {"type": "Strange"}})";
+  const auto damaged = read_model_info(folder, "auto");
+  ASSERT_TRUE(damaged) << damaged.error().message;
+  EXPECT_NE(damaged->weights_fault, "");
+  EXPECT_EQ(damaged->tokenizer, "Strange (tokenizer.json)");
+  EXPECT_NE(damaged->tokenizer_fault, "");
+  fs::remove_all(folder);
+}
+
+TEST(ModelInfo, the_demo_model_has_a_tokenizer_and_a_template) {
+  const auto info = read_model_info(test::source_folder() / "models/demo", "auto");
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_EQ(info->tokenizer, "BPE (tokenizer.json)");
+  EXPECT_EQ(info->tokenizer_fault, "");
+  EXPECT_GT(info->n_tokens, 0);
+  EXPECT_EQ(info->templates, std::vector<std::string>{"default"});
+}
+
+TEST(ModelInfo, a_context_keeps_at_most_a_window) {
+  const std::vector<KvGroup> groups = {{.n_layers = 1, .window = 0, .bytes_per_token = 10},
+                                       {.n_layers = 5, .window = 100, .bytes_per_token = 50}};
+  EXPECT_EQ(context_bytes(groups, 1), 60);
+  EXPECT_EQ(context_bytes(groups, 100), 6000);
+  EXPECT_EQ(context_bytes(groups, 1000), 10 * 1000 + 50 * 100);
+}
+
+TEST(ModelInfo, sharing_keeps_the_shared_tokens_once_as_far_as_a_window_sees_them) {
+  const std::vector<KvGroup> whole = {{.n_layers = 1, .window = 0, .bytes_per_token = 1}};
+  const SharedWorkload workload{.n_requests = 64, .shared_len = 2048, .own_len = 256};
+  EXPECT_EQ(sharing_bytes(whole, workload).apart, 64 * (2048 + 256));
+  EXPECT_EQ(sharing_bytes(whole, workload).shared, 2048 + 64 * 256);
+  const std::vector<KvGroup> window = {{.n_layers = 1, .window = 1000, .bytes_per_token = 1}};
+  EXPECT_EQ(sharing_bytes(window, workload).apart, 64 * 1000);
+  EXPECT_EQ(sharing_bytes(window, workload).shared, 744 + 64 * 256) << "744 of the shared tokens are in the window";
+  const std::vector<KvGroup> narrow = {{.n_layers = 1, .window = 100, .bytes_per_token = 1}};
+  EXPECT_EQ(sharing_bytes(narrow, workload).shared, sharing_bytes(narrow, workload).apart) << "none is";
+}
+
+}  // namespace
+}  // namespace baton
