@@ -1,9 +1,12 @@
 /// The text side of a folder: which template, and which sampling defaults (load/load_text.h).
 #include "load/load_text.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "load/generation_config.h"
@@ -28,7 +31,7 @@ class LoadText : public ::testing::Test {
     return files_.folder / name;
   }
 
-  const ModelFiles files_{"copy", fs::path(::testing::TempDir()) / "baton_load_text_test", false};
+  const ModelFiles files_{"copy", fs::path(::testing::TempDir()) / fmt::format("baton_load_text_test_{}", ::getpid()), false};
 };
 
 TEST_F(LoadText, sampling_defaults_are_those_of_the_generation_config) {

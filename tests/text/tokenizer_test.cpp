@@ -306,7 +306,8 @@ TEST(Tokenizer, phi_and_the_stories_model_load_with_their_configurations) {
   const auto phi_3 = Tokenizer::from_json(test::decompress(data / "phi-3/tokenizer.json.zst"),
                                           *read_file(data / "phi-3/tokenizer_config.json"));
   ASSERT_TRUE(phi_3) << phi_3.error().message;
-  EXPECT_EQ(phi_3->encode("<|user|>Hi<|end|>", true), (Ids{1, 32010, 6324, 32007}));
+  // The file's post-processor adds no token, and Transformers 5 lets it decide although the configuration has add_bos_token.
+  EXPECT_EQ(phi_3->encode("<|user|>Hi<|end|>", true), (Ids{32010, 6324, 32007}));
   EXPECT_EQ(phi_3->eos(), 32000);
   EXPECT_NE(phi_3->chat_templates().at("default").find("<|assistant|>"), std::string::npos);
 
