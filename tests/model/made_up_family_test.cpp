@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "model/layer.h"
+#include "support/float64_golden.h"
 #include "support/golden_model.h"
 #include "support/source_folder.h"
 
@@ -40,35 +41,9 @@ TEST(MadeUpFamily, is_read_from_its_config_alone) {
   EXPECT_NE(refused.find("the architecture 'MadeUpForCausalLM' is not supported; known are: "), std::string::npos) << refused;
 }
 
-TEST(MadeUpFamily, logits_and_greedy_tokens_equal_those_of_float64) {
-  GoldenModel model(folder(), DType::f32, {.families = kFamilies});
-  const Golden golden(folder() / "golden.safetensors");
-  const auto ids = golden.read<std::int32_t>("input_ids");
-  const auto expected = golden.read<float>("logits");
-  // float32 in four layers; the same bound as for Llamas.
-  EXPECT_LE(relative_error(model.run(ids, 0, true, nullptr), expected), 1e-4) << "prefill in one step";
-  std::vector<float> parts;
-  for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 17}, {17, 18}, {18, ids.size()}}) {
-    const auto part = model.run(std::span(ids).subspan(begin, end - begin), static_cast<std::int32_t>(begin), true, nullptr);
-    parts.insert(parts.end(), part.begin(), part.end());
-  }
-  EXPECT_LE(relative_error(parts, expected), 1e-4) << "prefill in three steps";
-  const auto greedy = golden.read<std::int32_t>("greedy_ids");
-  EXPECT_EQ(model.generate(ids, greedy.size()), greedy);
-}
+TEST(MadeUpFamily, logits_and_greedy_tokens_equal_those_of_float64) { testing::expect_float64_golden(folder(), kFamilies); }
 
-TEST(MadeUpFamily, bf16_stays_near_float64) {
-  for (const std::string& device : testing::devices_with_bf16()) {
-    SCOPED_TRACE(device);
-    GoldenModel model(folder(), DType::bf16, {.device = device, .families = kFamilies});
-    const Golden golden(folder() / "golden.safetensors");
-    const auto logits = model.run(golden.read<std::int32_t>("input_ids"), 0, true, nullptr);
-    const double error = relative_error(logits, golden.read<float>("logits"));
-    EXPECT_LE(error, 3e-2);
-    EXPECT_GT(error, 1e-5) << "bf16 that equals float64 was not computed in bf16";
-    testing::say_once(device + ", made_up_tiny: relative error " + std::to_string(error));
-  }
-}
+TEST(MadeUpFamily, bf16_stays_near_float64) { testing::expect_bf16_near_float64(folder(), kFamilies); }
 
 // Each option matters: without it the logits differ, so no option is read and then ignored.
 TEST(MadeUpFamily, no_option_is_without_effect) {

@@ -19,15 +19,12 @@ constexpr fields::Defaults kGemma2Defaults{.n_vocab = 256000,
                                            .head_dim = 256,
                                            .max_position = 8192,
                                            .tie_embeddings = true};
-constexpr fields::Defaults kGemma3Defaults{.n_vocab = 262208,
-                                           .d_model = 2304,
-                                           .n_layers = 26,
-                                           .d_ff = 9216,
-                                           .n_heads = 8,
-                                           .n_kv_heads = 4,
-                                           .head_dim = 256,
-                                           .max_position = 131072,
-                                           .tie_embeddings = true};
+constexpr fields::Defaults kGemma3Defaults = [] {
+  fields::Defaults defaults = kGemma2Defaults;
+  defaults.n_vocab = 262208;
+  defaults.max_position = 131072;
+  return defaults;
+}();
 constexpr std::int32_t kGemmaWindow = 4096;  // if the field is absent
 
 /// The bound of a soft-cap: 0 if the field is null, `fallback` if it is absent.
