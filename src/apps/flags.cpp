@@ -1,5 +1,5 @@
 /// The flags of every program as rows: names, help, limits; and their names in the environment. CLI11 takes seconds to
-/// compile, so only this file and main.cpp include it.
+/// compile, so only main.cpp and the files of flags include it.
 #include <algorithm>
 #include <cctype>
 #include <limits>

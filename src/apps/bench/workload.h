@@ -30,6 +30,7 @@ struct Workload {
   std::string name;  ///< of the dataset, with its parameters: "prefix_repetition 256 + 256, 10 prefixes"
   std::vector<WorkloadRequest> requests;
   bool has_arrivals = false;
+  std::int32_t n_dropped = 0;  ///< requests of the dataset that are longer than the model's limit and left out
 
   std::int64_t prompt_tokens() const {  ///< of the requests' own `prompt` fields
     std::int64_t sum = 0;
