@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Experiment 3: offline throughput against the length of the system prompt, ShareGPT lengths (the RelayAttention
+paper's figure 7).
+
+    bench/experiments/experiment_03_offline.py --device cuda
+
+1,000 requests with ShareGPT's prompt and answer lengths behind one system prompt, Llama-2-7B shape, all there at the
+begin, caches cold.
+"""
+
+import sys
+
+import harness
+from harness import ARMS, Experiment
+from offline_jobs import SHAREGPT_OUTPUT, SHAREGPT_OWN, estimated, throughput_job
+from workloads import SHAREGPT, data_file
+
+SHAPE = "llama-2-7b"
+
+
+def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs):
+    def dataset():
+        flags = ["--dataset-name", "sharegpt", "--dataset-path", data_file(SHAREGPT, settings.data)]
+        flags += ["--num-prompts", n_requests, "--prefix-len", shared]
+        return flags if settings.is_full else [*flags, "--output-len", settings.pick(0, 32, 8)]
+
+    point = {"dataset": "sharegpt", "shared": shared, "requests": n_requests}
+    seconds = estimated(shape, n_requests, shared, SHAREGPT_OWN, SHAREGPT_OUTPUT, arms, runs) if settings.is_full else 20
+    return throughput_job(settings, name, shape, dataset, point, seconds, arms, runs)
+
+
+def jobs(settings):
+    n_requests = settings.pick(1000, 32, 8)
+    lengths = settings.pick([2048, 1024, 512, 0, 256, 128, 64], [0, 512, 2048], [256])
+    made = [sharegpt_job(settings, f"all-{shared}", SHAPE, shared, n_requests, ARMS, 1) for shared in lengths]
+    if settings.scale != "smoke":
+        # More repetitions of the two arms whose ratio matters most.
+        made += [sharegpt_job(settings, f"more-{shared}", SHAPE, shared, n_requests, ARMS[:2], 2) for shared in lengths]
+    return made
+
+
+EXPERIMENT = Experiment(3, "offline", "offline throughput against the length of the system prompt", jobs)
+
+if __name__ == "__main__":
+    sys.exit(harness.main(EXPERIMENT))

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Experiment 4: time to answer MMLU's questions behind 1, 3 and 5 solved ones (the RelayAttention paper's table 3).
+
+    bench/experiments/experiment_04_mmlu.py --device cuda
+
+A subject's solved questions are the system prompt of all its questions; the answer is one token, A, B, C or D. All
+arms must give equal answers. With random weights accuracy is chance; it is printed because it means something with
+real ones.
+"""
+
+import sys
+
+import harness
+from harness import ARMS, Experiment, Job
+from offline_jobs import load_seconds, model_arguments, model_name, numbers_of
+from workloads import LLAMA2_TOKENIZER, MMLU, data_file
+
+SHAPE = "llama-2-7b"
+SUBJECTS = "high_school_us_history,high_school_world_history,security_studies"
+
+
+def mmlu_job(settings, shots):
+    runs = settings.runs or settings.pick(2, 1)
+    # The subjects with the longest solved questions show the most; all 57 would keep the unshared arm for minutes.
+    subjects = settings.pick(SUBJECTS, "abstract_algebra", "abstract_algebra")
+
+    def run(runner):
+        arguments = ["bench", "mmlu", *model_arguments(settings, SHAPE), "--dataset-path", data_file(MMLU, settings.data)]
+        arguments += ["--num-shots", shots, "--subjects", subjects, "--arms", ",".join(ARMS), "--runs", runs]
+        if settings.is_full:
+            arguments += ["--tokenizer", data_file(LLAMA2_TOKENIZER, settings.data).parent, "--max-num-batched-tokens", 16384]
+        if settings.scale == "smoke":
+            arguments += ["--num-prompts", 10]
+        report = runner.report(arguments)
+        for entry in report["arms"]:
+            point = {"model": model_name(settings, SHAPE), "shots": entry.get("num_shots", shots), "subjects": subjects}
+            numbers = numbers_of(entry, "subjects") | {key: report.get(key) for key in ("equal_answers", "unequal_answers")}
+            runner.add(point, entry["arm"], numbers, entry.get("error"))
+            runner.say(f"{shots} shots, {entry['arm']}: {entry.get('elapsed_time', float('nan')):.1f} s")
+
+    return Job(f"shots-{shots}", settings.pick(load_seconds(SHAPE) + 30 + 25 * shots, 30, 10), run)
+
+
+def jobs(settings):
+    return [mmlu_job(settings, shots) for shots in settings.pick([5, 3, 1], [1, 5], [1])]
+
+
+EXPERIMENT = Experiment(4, "mmlu", "MMLU, 1, 3 and 5 solved questions in front", jobs)
+
+if __name__ == "__main__":
+    sys.exit(harness.main(EXPERIMENT))

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Runs the experiments 1 to 10, one job a GPU at a time, within a given time, and goes on where the last call ended.
+
+    bench/experiments/run_all.py --quick                                          on a CPU, the demo model
+    bench/experiments/run_all.py --device cuda --gpus 4 --minutes 9 --resume \\
+        --plan bench/experiments/h200.plan --pack "$OUT/results.tar.gz"            on a host with four GPUs, call after call
+
+Each GPU has a worker. A worker takes the first job of the plan whose estimate fits the time that is left, and runs it
+with CUDA_VISIBLE_DEVICES and its own share of the processor's cores (taskset). Rows are written when an arm ends, so
+that a call that is cut loses only the jobs under way. A plan has a line NN:GLOB for each experiment or group of jobs,
+in order; # begins a comment.
+"""
+
+import argparse
+import importlib
+import os
+import shutil
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import harness
+import machine
+
+MODULES = sorted(path.stem for path in Path(__file__).resolve().parent.glob("experiment_*.py"))
+
+
+def all_experiments():
+    return [importlib.import_module(name).EXPERIMENT for name in MODULES]
+
+
+def read_plan(path):
+    lines = (line.partition("#")[0].strip() for line in Path(path).read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line]
+
+
+def pack(results, target):
+    """Archives the result files: a machine may give few files back."""
+    part = target.with_name(target.name + ".part")
+    with tarfile.open(part, "w:gz") as archive:
+        for path in sorted(results.glob("experiment_*.json")):
+            archive.add(path, path.name)
+    part.replace(target)
+
+
+def runners_of(settings, arguments, deadline):
+    cores = sorted(os.sched_getaffinity(0))
+    commit = machine.commit_of(settings.binary)
+    n_workers = arguments.gpus if settings.device == "cuda" else 1
+    share = max(1, len(cores) // n_workers)
+    described = machine.describe(settings.device, share)
+    make = harness.PrintingRunner if arguments.dry_run else harness.Runner
+    runners = []
+    for index in range(n_workers):
+        mine = cores[index * share : (index + 1) * share]
+        is_cuda = settings.device == "cuda"
+        environment = {"CUDA_VISIBLE_DEVICES": str(index)} if is_cuda else {}
+        prefix = ["taskset", "-c", ",".join(map(str, mine))] if is_cuda and shutil.which("taskset") else []
+        runners.append(make(settings, described, commit, f"gpu{index} " if is_cuda else "", environment, prefix, deadline))
+    return runners
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Runs the experiments 1 to 10")
+    harness.add_options(parser)
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this host to use, a worker each (default: 1)")
+    parser.add_argument("--minutes", type=float, help="end within so many minutes")
+    parser.add_argument("--plan", help="file with a line NN:GLOB for each group of jobs, in order")
+    parser.add_argument("--pack", type=Path, help="archive of the result files, rewritten after each job")
+    arguments = parser.parse_args()
+    settings = harness.settings_of(arguments)
+    budget = arguments.minutes * 60 if arguments.minutes else arguments.budget_seconds
+    deadline = time.monotonic() + budget if budget else None
+    runners = runners_of(settings, arguments, deadline)
+    patterns = arguments.only or (read_plan(arguments.plan) if arguments.plan else [])
+    pairs = harness.select(all_experiments(), settings, patterns, arguments.resume, runners[0].machine, runners[0].commit)
+    total = sum(job.seconds for _, job in pairs)
+    print(f"{len(pairs)} jobs, about {total / 60:.0f} minutes of {len(runners)} workers; {runners[0].machine['device']}, "
+          f"commit {runners[0].commit}", flush=True)
+
+    def after_each():
+        if arguments.pack and not arguments.dry_run:
+            pack(settings.results, arguments.pack)
+
+    try:
+        ended, tried, left = harness.work(runners, pairs, after_each)
+    finally:
+        for runner in runners:
+            runner.close()
+        after_each()
+    print(f"{ended} of {tried} jobs done, {left} left", flush=True)
+    return 0 if arguments.dry_run or ended == tried else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""A server for the length of a job, and `baton bench serve` against it."""
+
+import contextlib
+import json
+import socket
+import statistics
+import time
+import urllib.error
+import urllib.request
+
+from harness import CommandFailed, OutOfTime
+from result_rows import REPOSITORY
+from workloads import model_folder
+
+ARM_FLAGS = {
+    "relay": [],
+    "paged": ["--attention", "paged"],
+    "unshared": ["--attention", "paged", "--no-enable-prefix-caching"],
+}
+READY_SECONDS = 120
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def served_model(settings, shape):
+    """Arguments of `baton serve` for the model: random weights in the shape, or the demo model in the small scales."""
+    if settings.is_full:
+        return [model_folder(shape, settings.data), "--load-format", "dummy"]
+    return [REPOSITORY / "models" / "demo"]
+
+
+@contextlib.contextmanager
+def server(runner, shape, arm, flags=()):
+    """Runs `baton serve` in an arm and gives (its URL, its command line). Errors: CommandFailed if it ends before
+    it is ready."""
+    settings, port = runner.settings, free_port()
+    arguments = ["serve", *served_model(settings, shape), "--device", settings.device, "--host", "127.0.0.1", "--port", port]
+    arguments += ["--served-model-name", "bench", "--log-level", "warning", *ARM_FLAGS[arm], *flags]
+    with (runner.scratch / "server.log").open("w+", encoding="utf-8", errors="replace") as log:
+        process = runner.start(arguments, log)
+        command = runner.command
+        try:
+            wait_until_ready(runner, process, f"http://127.0.0.1:{port}/health", log)
+            yield f"http://127.0.0.1:{port}", command
+        finally:
+            runner.stop(process)
+
+
+def wait_until_ready(runner, process, url, log):
+    end = time.monotonic() + READY_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            log.seek(0)
+            raise CommandFailed("baton serve ended: " + " / ".join(log.read().splitlines()[-2:]))
+        if runner.seconds_left() <= 0:
+            raise OutOfTime("while the server loaded")
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError), urllib.request.urlopen(url, timeout=2):
+            return
+        time.sleep(0.2)
+    raise CommandFailed(f"baton serve was not ready within {READY_SECONDS} s")
+
+
+def latency_a_token(report):
+    """Seconds of each request's whole latency, divided by its output tokens: the papers' normalised latency."""
+    each = []
+    for ttft, gaps, n_output in zip(report["ttfts"], report["itls"], report["output_lens"], strict=True):
+        if n_output > 0:
+            each.append((ttft + sum(gaps)) / n_output)
+    return each
+
+
+DETAILS = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors", "start_times")
+
+
+def load(runner, url, arguments):
+    """One `baton bench serve`; returns its numbers, with the normalised latency in place of the requests' own times."""
+    folder = runner.scratch / "serve"
+    folder.mkdir(exist_ok=True)
+    path = folder / "result.json"
+    path.unlink(missing_ok=True)
+    saved = ["--save-result", "--save-detailed", "--result-dir", folder, "--result-filename", path.name]
+    begin = time.monotonic()
+    runner.run(["bench", "serve", "--base-url", url, "--model", "bench", *arguments, *saved])
+    runner.begin = begin
+    report = json.loads(path.read_text(encoding="utf-8"))
+    numbers = {key: value for key, value in report.items() if key not in DETAILS}
+    if all(key in report for key in ("ttfts", "itls", "output_lens")) and (each := latency_a_token(report)):
+        numbers["mean_latency_per_output_token_s"] = statistics.fmean(each)
+        numbers["median_latency_per_output_token_s"] = statistics.median(each)
+        numbers["stdev_of_mean_latency_s"] = statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else None
+    return numbers

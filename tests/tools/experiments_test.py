@@ -1,0 +1,171 @@
+"""Tests of bench/experiments: rows and their files, going on where a run ended, failures, time limits, the plan."""
+
+import json
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench" / "experiments"))
+
+import harness  # noqa: E402
+import result_rows  # noqa: E402
+import run_all  # noqa: E402
+import serving  # noqa: E402
+import workloads  # noqa: E402
+
+MACHINE = {"device": "a machine"}
+# Stands for the program: writes what the test put beside it where --output-json says, or fails, or sleeps.
+PROGRAM = """
+import json, sys, time
+arguments = sys.argv[1:]
+if "fail" in arguments:
+    print("first line\\nthe last words")
+    sys.exit(3)
+if "sleep" in arguments:
+    time.sleep(60)
+with open(arguments[arguments.index("--output-json") + 1], "w") as file:
+    json.dump({"arms": [{"arm": "relay", "elapsed_times": [1, 2]}]}, file)
+"""
+
+
+def job_of(name, *arguments, seconds=1):
+    def run(runner):
+        for entry in runner.report(list(arguments))["arms"]:
+            runner.add({"shared": 64}, entry["arm"], {"elapsed_times": entry["elapsed_times"]}, entry.get("error"))
+
+    return harness.Job(name, seconds, run)
+
+
+class ExperimentsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        program = self.folder / "program.py"
+        program.write_text(PROGRAM, encoding="utf-8")
+        self.settings = harness.Settings(binary=(sys.executable, str(program)), results=self.folder / "results")
+
+    def work(self, jobs, deadline=None):
+        experiment = harness.Experiment(42, "test", "a test", lambda settings: jobs)
+        runner = harness.Runner(self.settings, MACHINE, "c0ffee", deadline=deadline)
+        self.addCleanup(runner.close)
+        counts = harness.work([runner], [(experiment, job) for job in jobs])
+        return counts, result_rows.load(self.settings.results / "experiment_42_test.json")
+
+    def test_a_job_writes_a_row_for_each_arm(self):
+        counts, rows = self.work([job_of("one", "bench", "throughput")])
+        self.assertEqual(counts, (1, 1, 0))
+        self.assertEqual(len(rows), 1)
+        self.assertEqual(rows[0]["numbers"], {"elapsed_times": [1, 2]})
+        self.assertEqual((rows[0]["experiment"], rows[0]["job"], rows[0]["arm"]), (42, "one", "relay"))
+        self.assertEqual((rows[0]["commit"], rows[0]["machine"]), ("c0ffee", MACHINE))
+        self.assertEqual(rows[0]["command"], "baton bench throughput")
+        self.assertNotIn("error", rows[0])
+
+    def test_a_failed_command_is_a_row_and_the_next_job_runs(self):
+        counts, rows = self.work([job_of("bad", "fail"), job_of("good")])
+        self.assertEqual(counts, (1, 2, 0))
+        self.assertEqual([row["job"] for row in rows], ["bad", "good"])
+        self.assertIn("the last words", rows[0]["error"])
+
+    def test_a_command_ends_with_the_time_of_the_run_and_writes_nothing(self):
+        begin = time.monotonic()
+        counts, rows = self.work([job_of("slow", "sleep", seconds=0.1)], deadline=begin + 1)
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual((counts, rows), ((0, 1, 0), []))
+
+    def test_a_job_that_does_not_fit_the_time_is_left(self):
+        counts, rows = self.work([job_of("long", seconds=1000), job_of("short")], deadline=time.monotonic() + 60)
+        self.assertEqual(counts, (1, 1, 1))
+        self.assertEqual([row["job"] for row in rows], ["short"])
+
+    def test_resume_skips_what_is_final_for_this_machine_and_commit(self):
+        def row(job, machine="a machine", commit="c0ffee", **more):
+            return {"job": job, "machine": {"device": machine}, "commit": commit, "numbers": {}, **more}
+
+        rows = [
+            row("done"),
+            row("other machine", machine="b"),
+            row("other commit", commit="decaf"),
+            row("crashed", error="signal 11"),
+            row("too large") | {"error": "out of memory", "numbers": {"bytes_needed": 5}},
+            row("half"),
+            row("half", error="timeout"),
+        ]
+        self.assertEqual(result_rows.finished_jobs(rows, MACHINE, "c0ffee"), {"done", "too large"})
+
+    def test_rows_appended_by_many_threads_are_all_there(self):
+        path = self.folder / "rows.json"
+
+        def append_ten(number):
+            for row in range(10):
+                result_rows.append(path, {"thread": number, "row": row})
+
+        threads = [threading.Thread(target=append_ten, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(result_rows.load(path)), 40)
+        self.assertEqual(len(path.read_text(encoding="utf-8").splitlines()), 42)
+
+    def test_merging_a_file_adds_only_what_is_new(self):
+        path, other = self.folder / "a.json", self.folder / "b.json"
+        result_rows.append(path, {"row": 1})
+        for number in (1, 2):
+            result_rows.append(other, {"row": number})
+        self.assertEqual(result_rows.merge(path, other), 1)
+        self.assertEqual(result_rows.merge(path, other), 0)
+        self.assertEqual(result_rows.load(path), [{"row": 1}, {"row": 2}])
+
+    def test_each_scale_has_jobs_with_names_of_their_own(self):
+        for scale in harness.SCALES:
+            settings = harness.Settings(scale=scale)
+            for experiment in run_all.all_experiments():
+                names = [job.name for job in experiment.jobs(settings)]
+                self.assertTrue(names, f"experiment {experiment.number} has no job at scale {scale}")
+                self.assertEqual(len(names), len(set(names)), f"experiment {experiment.number}, {scale}")
+
+    def test_each_line_of_the_plan_names_a_job_and_the_plan_has_all_experiments(self):
+        settings = harness.Settings(device="cuda", results=self.folder)
+        experiments = run_all.all_experiments()
+        seen = set()
+        for line in run_all.read_plan(ROOT / "bench" / "experiments" / "h200.plan"):
+            chosen = harness.select(experiments, settings, [line])
+            self.assertTrue(chosen, f"{line} matches no job")
+            seen |= {(experiment.number, job.name) for experiment, job in chosen}
+        everything = {(experiment.number, job.name) for experiment, job in harness.select(experiments, settings)}
+        self.assertEqual(everything - seen, set())
+
+    def test_nested_requests_share_as_their_levels_say(self):
+        requests = workloads.nested_requests(32, [(1, 10), (4, 20), (8, 30)], own=5, output_len=3, n_vocab=1000)
+        self.assertEqual({(len(prompt), output) for prompt, output in requests}, {(65, 3)})
+        for length, count in ((10, 1), (30, 4), (60, 8), (65, 32)):
+            self.assertEqual(len({tuple(prompt[:length]) for prompt, _ in requests}), count)
+
+    def test_strangers_share_nothing(self):
+        requests = workloads.mixed_requests(20, 0.25, shared=16, own=4, output_len=1, n_vocab=1000)
+        begins = [tuple(prompt[:16]) for prompt, _ in requests]
+        self.assertEqual(len(set(begins)), 6)
+        self.assertEqual(max(begins.count(begin) for begin in begins), 15)
+
+    def test_normalised_latency_is_the_whole_latency_by_output_tokens(self):
+        report = {"ttfts": [1.0, 0.5], "itls": [[0.5, 0.5], []], "output_lens": [4, 1]}
+        self.assertEqual(serving.latency_a_token(report), [0.5, 0.5])
+
+    def test_numbers_are_rounded_and_other_values_kept(self):
+        value = {"a": [0.123456789, 12345678.9, 7, "x", None, True], "b": {"c": 1e-9}}
+        self.assertEqual(result_rows.rounded(value), {"a": [0.1234568, 12345680.0, 7, "x", None, True], "b": {"c": 1e-9}})
+
+    def test_rows_are_one_a_line(self):
+        text = result_rows.dump([{"a": 1}, {"b": [2, 3]}])
+        self.assertEqual(text, '[\n{"a": 1},\n{"b": [2, 3]}\n]\n')
+        self.assertEqual(json.loads(text), [{"a": 1}, {"b": [2, 3]}])
+
+
+if __name__ == "__main__":
+    unittest.main()
