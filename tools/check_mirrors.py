@@ -62,6 +62,7 @@ TESTED_THROUGH = {
     "src/server/prefix_definition.cpp": "tests/server/prefix_api_test.cpp",
     "src/apps/bench/attention_*.cpp": "tests/apps/attention_bench_test.cpp",
     "src/apps/bench/dataset_*.cpp": "tests/apps/dataset_test.cpp",
+    "src/apps/bench/engine_flags.cpp": "tests/apps/options_test.cpp",
     "src/apps/bench/read_rate.cpp": "tests/apps/attention_bench_test.cpp",
     "src/apps/bench/decode_bench.cpp": "tests/e2e/test_programs.py",
     "src/apps/bench/stream_bench.cpp": "tests/e2e/test_streams.py",

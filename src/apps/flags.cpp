@@ -1,4 +1,4 @@
-/// The flags of every program as rows: names, help, limits; and their names in the environment. CLI11 takes seconds to
+/// The flags of programs as rows: names, help, limits; and their names in the environment. CLI11 takes seconds to
 /// compile, so only main.cpp and the files of flags include it.
 #include <algorithm>
 #include <cctype>
@@ -14,7 +14,6 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/bench/attention_bench.h"
-#include "apps/bench/decode_bench.h"
 #include "apps/bench/stream_bench.h"
 #include "apps/cached_models.h"
 #include "apps/chat.h"
@@ -430,33 +429,6 @@ void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) 
       ->capture_default_str();
   app.add_flag("--explain", options.explain, "Print the plan of each case: what was relayed, and by which costs");
   app.add_option("--json", options.json_file, "File for the numbers");
-}
-
-void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
-  add_model_options(app, options.model);
-  // The arms and their numbers of requests decide these; nothing here reads texts.
-  for (const char* flag : {"--attention", "--max-num-seqs", "--max-num-queued-reqs", "--enable-prefix-caching", "--prefix",
-                           "--max-pinned-blocks", "--chat-template", "--generation-config"})
-    app.remove_option(app.get_option(flag));
-  const auto row = [&](const char* flag, auto& value, const char* help) {
-    return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
-  };
-  row("--shape", options.shape,
-      "With random weights in place of a model: a name of bench/shapes, or a folder with a config.json");
-  row("--shared", options.shared, "Tokens of the shared prompt")->check(CLI::Range(0, 1 << 20));
-  row("--own", options.own, "Prompt tokens of each request behind it (at least one is sent)")->check(CLI::Range(0, 1 << 20));
-  row("--new", options.n_new, "Tokens each request generates; the first is not timed")->check(CLI::Range(2, 1 << 20));
-  row("--requests", options.requests, "Numbers of requests at once")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(1, 4096));
-  row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
-  row("--arms", options.arms,
-      "relay: the shared prompt is read once a step; paged: by each request; unshared: each has a copy of its own")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember({"relay", "paged", "unshared"}));
-  row("--json", options.json_file, "File for the numbers");
 }
 
 void add_stream_bench_options(CLI::App& app, StreamBenchOptions& options) {

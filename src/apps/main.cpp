@@ -93,81 +93,98 @@ Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::
   return {};
 }
 
+/// The values given to the subcommands of `bench`.
+struct BenchCommandOptions {
+  AttentionBenchOptions attention;
+  DecodeBenchOptions decode;
+  StreamBenchOptions stream;
+};
+
 /// The values given to the subcommands. The parser writes them while it reads the command line.
 struct CommandOptions {
   ServeCommandOptions serve;
   GenerateOptions generate;
   ChatOptions chat;
   DemoOptions demo;
-  DecodeBenchOptions decode_bench;
-  AttentionBenchOptions attention_bench;
-  StreamBenchOptions stream_bench;
   SimulateOptions simulate;
   TokenizeOptions tokenize;
   RenderOptions render;
   InfoOptions info;
   PullOptions pull;
   ListOptions list;
+  BenchCommandOptions bench;
   std::string command_line;
 };
 
+/// Adds a subcommand: its flags, and the function that runs it.
+template <class AddOptions>
+void add_command(std::vector<Command>& commands, CLI::App& parent, const char* name, const char* help,
+                 const AddOptions& add_options, std::function<int()> body) {
+  CLI::App* made = parent.add_subcommand(name, help);
+  made->allow_extras();
+  add_options(*made);
+  name_environment_variables(*made);
+  commands.push_back({made, std::move(body)});
+}
+
+void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCommandOptions& options,
+                        const std::string& command_line) {
+  const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
+    add_command(commands, bench, name, help, add_options, std::move(body));
+  };
+  auto& [attention, decode, stream] = options;
+  add(
+      "attention", "The attention of one layer and step: shared prompts read once against read by each request",
+      [&](CLI::App& sub) { add_attention_bench_options(sub, attention); },
+      [&] { return attention_bench_main(attention, command_line); });
+  add(
+      "decode", "Tokens a second of many requests behind one shared prompt",
+      [&](CLI::App& sub) { add_decode_bench_options(sub, decode); }, [&] { return decode_bench_main(decode, command_line); });
+  add(
+      "stream", "Many clients that read streams of a running server, and what they cost it",
+      [&](CLI::App& sub) { add_stream_bench_options(sub, stream); }, [&] { return stream_bench_main(stream, command_line); });
+}
+
 /// Adds all subcommands; `options` must outlive the parser.
 std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
-  auto& [serve, generate, chat, demo, decode_bench, attention_bench, stream_bench, simulate, tokenize, render, info, pull, list,
-         command_line] = options;
+  auto& [serve, generate, chat, demo, simulate, tokenize, render, info, pull, list, bench_options, command_line] = options;
   std::vector<Command> commands;
-  const auto add = [&](CLI::App& parent, const char* name, const char* help, const auto& add_options,
-                       std::function<int()> body) {
-    CLI::App* made = parent.add_subcommand(name, help);
-    made->allow_extras();
-    add_options(*made);
-    name_environment_variables(*made);
-    commands.push_back({made, std::move(body)});
+  const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
+    add_command(commands, app, name, help, add_options, std::move(body));
   };
   add(
-      app, "serve", "Serve a model over HTTP, compatible with OpenAI's API",
-      [&](CLI::App& sub) { add_serve_options(sub, serve); }, [&] { return serve_main(serve); });
+      "serve", "Serve a model over HTTP, compatible with OpenAI's API", [&](CLI::App& sub) { add_serve_options(sub, serve); },
+      [&] { return serve_main(serve); });
   add(
-      app, "generate", "Answer a file of prompts: JSON lines in, JSON lines out",
+      "generate", "Answer a file of prompts: JSON lines in, JSON lines out",
       [&](CLI::App& sub) { add_generate_options(sub, generate); }, [&] { return generate_main(generate); });
   add(
-      app, "chat", "Talk to a model on the terminal", [&](CLI::App& sub) { add_chat_options(sub, chat); },
+      "chat", "Talk to a model on the terminal", [&](CLI::App& sub) { add_chat_options(sub, chat); },
       [&] { return chat_main(chat); });
   add(
-      app, "demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention",
+      "demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention",
       [&](CLI::App& sub) { add_demo_options(sub, demo); }, [&] { return demo_main(demo); });
   add(
-      app, "simulate", "Replay a trace of requests through scheduler and cache, without a model, in seconds",
+      "simulate", "Replay a trace of requests through scheduler and cache, without a model, in seconds",
       [&](CLI::App& sub) { add_simulate_options(sub, simulate); }, [&] { return simulate_main(simulate, command_line); });
   add(
-      app, "tokenize", "Texts to token ids and back: JSON lines in, JSON lines out",
+      "tokenize", "Texts to token ids and back: JSON lines in, JSON lines out",
       [&](CLI::App& sub) { add_tokenize_options(sub, tokenize); }, [&] { return tokenize_main(tokenize); });
   add(
-      app, "render", "Conversations to prompts, by the model's chat template: JSON lines in, JSON lines out",
+      "render", "Conversations to prompts, by the model's chat template: JSON lines in, JSON lines out",
       [&](CLI::App& sub) { add_render_options(sub, render); }, [&] { return render_main(render); });
   add(
-      app, "info", "What a model is and needs: sizes, KV bytes a token, what fits, what sharing saves",
+      "info", "What a model is and needs: sizes, KV bytes a token, what fits, what sharing saves",
       [&](CLI::App& sub) { add_info_options(sub, info); }, [&] { return info_main(info); });
   add(
-      app, "pull", "Download a model into the Hugging Face cache", [&](CLI::App& sub) { add_pull_options(sub, pull); },
+      "pull", "Download a model into the Hugging Face cache", [&](CLI::App& sub) { add_pull_options(sub, pull); },
       [&] { return pull_main(pull); });
   add(
-      app, "list", "The models in the Hugging Face cache", [&](CLI::App& sub) { add_list_options(sub, list); },
+      "list", "The models in the Hugging Face cache", [&](CLI::App& sub) { add_list_options(sub, list); },
       [&] { return list_main(list); });
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
-  add(
-      *bench, "attention", "The attention of one layer and step: shared prompts read once against read by each request",
-      [&](CLI::App& sub) { add_attention_bench_options(sub, attention_bench); },
-      [&] { return attention_bench_main(attention_bench, command_line); });
-  add(
-      *bench, "decode", "Tokens a second of many requests behind one shared prompt",
-      [&](CLI::App& sub) { add_decode_bench_options(sub, decode_bench); },
-      [&] { return decode_bench_main(decode_bench, command_line); });
-  add(
-      *bench, "stream", "Many clients that read streams of a running server, and what they cost it",
-      [&](CLI::App& sub) { add_stream_bench_options(sub, stream_bench); },
-      [&] { return stream_bench_main(stream_bench, command_line); });
+  add_bench_commands(commands, *bench, bench_options, command_line);
   return commands;
 }
 

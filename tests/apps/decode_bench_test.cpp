@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "apps/bench/decode_report.h"
+#include "apps/bench/machine_report.h"
 #include "model/config.h"
 #include "support/source_folder.h"
 
@@ -97,22 +98,24 @@ TEST_F(DecodeBench, prints_command_machine_and_each_arm) {
   const auto report = run_decode_bench(options_);
   ASSERT_TRUE(report) << report.error().message;
   const std::string text = decode_text(*report, options_, "the command");
-  EXPECT_TRUE(text.starts_with("the command\nbaton ")) << text;
+  EXPECT_TRUE(text.starts_with("the command\n" + machine_line(report->engine) + "\n")) << text;
+  EXPECT_TRUE(machine_line(report->engine).starts_with("baton ")) << text;
   for (const char* part : {"1 thread (", "| 2 | relay | ", "| 2 | paged | ", "| 2 | unshared | ",
                            "512 shared tokens, 1 own, 6 new", "medians of 2 interleaved runs", ": 5 steps are timed"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   const json::Value written = decode_json(*report, options_, "the command");
   EXPECT_EQ(written["command"], "the command");
+  EXPECT_EQ(written["weight_dtype"], "float32");
   EXPECT_EQ(written["runs"].size(), 3u);
   EXPECT_EQ(written["runs"][1]["arm"], "paged");
   EXPECT_EQ(written["runs"][1]["tokens_per_s"].size(), 2u);
 }
 
 TEST(Shapes, have_the_parameters_of_the_models_they_are_named_after) {
-  const std::map<std::string, double> billions{{"110m", 0.1095},      {"tinyllama-1.1b", 1.100}, {"phi-2", 2.78},
-                                               {"llama-2-7b", 6.738}, {"mistral-7b", 7.242},     {"llama-3-8b", 8.030},
-                                               {"llama-30b", 32.529}, {"codellama-34b", 33.744}, {"qwen3-8b", 8.191},
-                                               {"gemma-2-9b", 9.242}, {"qwen3-30b-a3b", 30.532}};
+  const std::map<std::string, double> billions{{"110m", 0.1095},        {"tinyllama-1.1b", 1.100}, {"phi-2", 2.78},
+                                               {"llama-2-7b", 6.738},   {"mistral-7b", 7.242},     {"llama-3-8b", 8.030},
+                                               {"llama-2-13b", 13.016}, {"llama-30b", 32.529},     {"codellama-34b", 33.744},
+                                               {"qwen3-8b", 8.191},     {"gemma-2-9b", 9.242},     {"qwen3-30b-a3b", 30.532}};
   std::size_t n_found = 0;
   for (const auto& entry : fs::directory_iterator(test::source_folder() / "bench/shapes")) {
     if (!entry.is_directory()) continue;

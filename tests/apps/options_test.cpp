@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
+#include "apps/bench/decode_bench.h"
 #include "core/log.h"
 
 namespace baton {
@@ -124,6 +125,24 @@ TEST(Options, the_command_line_wins_over_the_file) {
   EXPECT_FALSE(with_config_file({"--config", file}));
   std::ofstream(file) << "a: [1\n";
   EXPECT_FALSE(with_config_file({"--config", file}));
+}
+
+TEST(Options, of_benchmarks_leave_out_what_their_arms_decide) {
+  DecodeBenchOptions options;
+  CLI::App app{"test"};
+  app.allow_extras();
+  add_decode_bench_options(app, options);
+  std::vector<std::string> words{"--arms", "paged,unshared", "--shape", "110m", "--max-num-batched-tokens", "64"};
+  std::reverse(words.begin(), words.end());
+  app.parse(words);
+  EXPECT_EQ(options.arms, (std::vector<std::string>{"paged", "unshared"}));
+  EXPECT_EQ(options.shape, "110m");
+  EXPECT_EQ(options.model.max_num_batched_tokens, 64);
+  for (const char* flag : {"--attention", "--no-enable-prefix-caching", "--max-num-seqs", "--prefix"})
+    EXPECT_FALSE(refuse_unknown_flags(app, {flag})) << flag;
+  CLI::App other{"test"};
+  add_decode_bench_options(other, options);
+  EXPECT_THROW(other.parse("--arms cascade", false), CLI::ParseError);
 }
 
 }  // namespace

@@ -5,16 +5,18 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <span>
 
 #include <fmt/format.h>
 
+#include "apps/bench/arms.h"
+#include "apps/bench/bench_model.h"
 #include "apps/bench/decode_report.h"
+#include "apps/bench/engine_steps.h"
 #include "apps/bench/statistics.h"
 #include "apps/output.h"
-#include "apps/progress.h"
 #include "io/file.h"
 #include "load/load_engine.h"
-#include "model/config.h"
 
 namespace baton {
 namespace {
@@ -49,7 +51,7 @@ class Runner {
     Request request = make_request(0, 16);
     request.prompt = made_up_tokens(16, 1, n_vocab_);
     BATON_TRY_VOID(engine_->submit(std::move(request)));
-    BATON_TRY_VOID(step_to_end({}));
+    BATON_TRY_VOID(step_to_end(*engine_));
     if (options_.shared == 0) return 0;
     fmt::print(stderr, "prefilling {} shared tokens\n", options_.shared);
     const auto begin = Clock::now();
@@ -61,28 +63,28 @@ class Runner {
   /// nothing else.
   Result<double> fill(const std::string& arm, std::int32_t n_requests) {
     const std::int32_t block_len = engine_->info().block_len;
-    if (arm != "unshared" && n_cacheable() == options_.shared / block_len * block_len) return 0;
+    if (has_shared_prompts(arm) && n_cacheable() == options_.shared / block_len * block_len) return 0;
     const auto begin = Clock::now();
     std::int64_t n_tokens = 0;
     for (std::int32_t i = 0; i < n_requests; ++i) {
       Request request = request_of(arm, i, 1);
       n_tokens += static_cast<std::int64_t>(request.prompt.size());
       BATON_TRY_VOID(engine_->submit(std::move(request)));
-      BATON_TRY_VOID(step_to_end({}));
-      if (arm == "unshared") fmt::print(stderr, "unshared: prefilled {} of {} prompts\n", i + 1, n_requests);
+      BATON_TRY_VOID(step_to_end(*engine_));
+      if (!has_shared_prompts(arm)) fmt::print(stderr, "unshared: prefilled {} of {} prompts\n", i + 1, n_requests);
     }
     return static_cast<double>(n_tokens) / seconds_since(begin);
   }
 
   /// Runs as many requests as `result` says once.
   Result<void> run(DecodeRun& result) {
-    engine_->set_relay(result.arm == "relay");
+    engine_->set_relay(has_relay(result.arm));
     Watched watched;
     for (std::int32_t i = 0; i < result.n_requests; ++i) {
       BATON_TRY(const RequestId id, engine_->submit(request_of(result.arm, i, options_.n_new)));
       watched.n_tokens[id] = 0;
     }
-    BATON_TRY_VOID(step_to_end(&watched));
+    BATON_TRY_VOID(watch(watched));
     if (watched.n_cached < result.n_requests * n_cacheable() || watched.n_timed == 0)
       return fail(ErrorCode::out_of_memory,
                   fmt::format("the KV cache of {} tokens does not hold what {} requests need in the {} arm: give it more "
@@ -128,7 +130,7 @@ class Runner {
   /// Requests of the unshared arm must not share blocks.
   Request request_of(const std::string& arm, std::int32_t index, std::int32_t n_new) const {
     Request request = make_request(index, n_new);
-    if (arm == "unshared") request.scope.salt = fmt::format("request {}", index);
+    if (!has_shared_prompts(arm)) request.scope.salt = fmt::format("request {}", index);
     return request;
   }
 
@@ -139,36 +141,35 @@ class Runner {
     return (options_.shared + std::max(options_.own, 1) - 1) / block_len * block_len;
   }
 
-  /// Steps until nothing is left to do. Adds the steps' counts to `watched` if there is one.
-  Result<void> step_to_end(Watched* watched) {
-    std::size_t n_without_token = watched == nullptr ? 1 : watched->n_tokens.size();
-    while (engine_->step()) {
+  /// Steps until nothing is left to do. Adds the steps' counts to `watched`.
+  Result<void> watch(Watched& watched) {
+    std::size_t n_without_token = watched.n_tokens.size();
+    const auto after_step = [&](std::span<const Event> events) -> Result<void> {
       const bool is_timing = n_without_token == 0;
-      for (const Event& event : engine_->wait_events(std::chrono::milliseconds(0))) {
-        if (event.finished == FinishReason::error)
-          return fail(ErrorCode::internal, "a sequence ended with a NaN among its logits");
-        if (watched == nullptr) continue;
-        std::int32_t& count = watched->n_tokens[event.request];
+      for (const Event& event : events) {
+        std::int32_t& count = watched.n_tokens[event.request];
         if (count == 0 && !event.tokens.empty()) --n_without_token;
         count += static_cast<std::int32_t>(event.tokens.size());
-        if (is_timing) watched->n_timed += static_cast<std::int64_t>(event.tokens.size());
-        if (event.finished) watched->n_cached += event.stats.cached_tokens;
+        if (is_timing) watched.n_timed += static_cast<std::int64_t>(event.tokens.size());
+        if (event.finished) watched.n_cached += event.stats.cached_tokens;
       }
-      if (watched == nullptr || n_without_token > 0) continue;
+      if (n_without_token > 0) return {};
       const EngineMetrics& metrics = engine_->metrics();
       if (!is_timing) {
-        watched->begin = watched->end = Clock::now();
-        watched->kv_bytes_requested = -metrics.kv_bytes_requested.value();
-        watched->kv_bytes_saved = -metrics.kv_bytes_saved.value();
-      } else if (watched->n_timed == static_cast<std::int64_t>(watched->n_tokens.size()) * (watched->n_steps + 1)) {
+        watched.begin = watched.end = Clock::now();
+        watched.kv_bytes_requested = -metrics.kv_bytes_requested.value();
+        watched.kv_bytes_saved = -metrics.kv_bytes_saved.value();
+      } else if (watched.n_timed == static_cast<std::int64_t>(watched.n_tokens.size()) * (watched.n_steps + 1)) {
         // A step that gave each request a token; the last call of step() gives none.
-        watched->end = Clock::now();
-        ++watched->n_steps;
+        watched.end = Clock::now();
+        ++watched.n_steps;
       }
-    }
-    if (watched != nullptr && n_without_token == 0) {
-      watched->kv_bytes_requested += engine_->metrics().kv_bytes_requested.value();
-      watched->kv_bytes_saved += engine_->metrics().kv_bytes_saved.value();
+      return {};
+    };
+    BATON_TRY_VOID(step_to_end(*engine_, after_step));
+    if (n_without_token == 0) {
+      watched.kv_bytes_requested += engine_->metrics().kv_bytes_requested.value();
+      watched.kv_bytes_saved += engine_->metrics().kv_bytes_saved.value();
     }
     return {};
   }
@@ -194,26 +195,8 @@ class Runner {
   std::vector<TokenId> shared_;
 };
 
-/// The folder of a shape: a path, or a name of bench/shapes.
-Result<ModelFiles> find_shape(const std::string& shape) {
-  if (std::filesystem::is_directory(shape)) return ModelFiles{shape, shape, false};
-  auto folder = shared_folder("shapes/" + shape);
-  if (folder) return ModelFiles{shape, std::move(*folder), false};
-  std::vector<std::string> names;
-  std::error_code error;
-  if (const auto known = shared_folder("shapes/110m"); known) {
-    for (const auto& entry : std::filesystem::directory_iterator(known->parent_path(), error))
-      if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  }
-  std::ranges::sort(names);
-  return fail(ErrorCode::not_found, fmt::format("--shape {}: neither a folder nor one of {}", shape, fmt::join(names, ", ")),
-              "shape");
-}
-
 /// The engine's options: room for the longest run, and all first tokens in one step.
-ModelOptions model_options_of(const DecodeBenchOptions& options) {
-  ModelOptions model = options.model;
-  if (!options.shape.empty()) model.load_format = "dummy";
+ModelOptions model_options_of(const DecodeBenchOptions& options, ModelOptions model) {
   model.max_num_seqs = *std::ranges::max_element(options.requests);
   model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_size);
   if (model.max_model_len == 0) model.max_model_len = options.shared + std::max(options.own, 1) + options.n_new;
@@ -234,19 +217,17 @@ double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
-  BATON_TRY(const ModelFiles files,
-            options.shape.empty() ? find_model_files(options.model, download_bar()) : find_shape(options.shape));
-  BATON_TRY(const ModelSpec spec, read_model_spec(files.folder));
-  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(files, model_options_of(options)));
-  Runner runner(std::move(engine), spec.n_vocab, options);
+  BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
+  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(model.files, model_options_of(options, model.options)));
+  Runner runner(std::move(engine), model.spec.n_vocab, options);
   DecodeBenchReport report;
-  report.model = files.name;
+  report.model = model.files.name;
   report.engine = runner.engine().info();
   BATON_TRY(report.prefill_tokens_per_s, runner.prefill());
   const std::int32_t most = *std::ranges::max_element(options.requests);
   for (const std::string& arm : options.arms) {
     BATON_TRY(const double filled, runner.fill(arm, most));
-    if (arm == "unshared") report.unshared_tokens_per_s = filled;
+    if (!has_shared_prompts(arm)) report.unshared_tokens_per_s = filled;
   }
   for (const std::int32_t n_requests : options.requests) {
     const std::size_t first = report.runs.size();

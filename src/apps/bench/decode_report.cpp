@@ -5,15 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "apps/bench/machine_report.h"
 #include "apps/bench/markdown_table.h"
-#include "apps/version.h"
 
 namespace baton {
 namespace {
-
-std::string machine_of(const DecodeBenchReport& report) {
-  return fmt::format("{}: {} ({})", version_line(), report.engine.backend.device, report.engine.backend.features);
-}
 
 /// The other arm's run beside `run`; null if there is none.
 const DecodeRun* beside(const DecodeBenchReport& report, const DecodeRun& run, const std::string& arm) {
@@ -38,7 +34,7 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
     table.add({std::to_string(run.n_requests), run.arm, fmt::format("{:.1f}", run.median()),
                fmt::format("{:.0f}%", 100 * run.spread()), over_paged(report, run), fmt::format("{:.2f}", run.step_ms),
                fmt::format("{:.2f}", run.host_ms), gigabytes(run.kv_bytes_requested), gigabytes(run.kv_bytes_saved)});
-  std::string text = fmt::format("{}\n{}\n\n{}\n", command, machine_of(report), table.text());
+  std::string text = fmt::format("{}\n{}\n\n{}\n", command, machine_line(report.engine), table.text());
   text += fmt::format("{}, {} weights, {} KV; {} shared tokens, {} own, {} new.\n", report.model,
                       to_string(report.engine.weight_dtype), to_string(report.engine.kv_dtype), options.shared,
                       std::max(options.own, 1), options.n_new);
@@ -65,19 +61,14 @@ json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOption
                     {"host_ms", run.host_ms},
                     {"kv_bytes_requested", run.kv_bytes_requested},
                     {"kv_bytes_saved", run.kv_bytes_saved}});
-  return {{"command", command},
-          {"version", version_line()},
-          {"device", report.engine.backend.device},
-          {"features", report.engine.backend.features},
-          {"model", report.model},
-          {"weight_dtype", to_string(report.engine.weight_dtype)},
-          {"kv_dtype", to_string(report.engine.kv_dtype)},
-          {"shared", options.shared},
-          {"own", std::max(options.own, 1)},
-          {"new", options.n_new},
-          {"prefill_tokens_per_s", report.prefill_tokens_per_s},
-          {"unshared_prefill_tokens_per_s", report.unshared_tokens_per_s},
-          {"runs", runs}};
+  json::Value value = report_head(command, report.model, report.engine);
+  value.update({{"shared", options.shared},
+                {"own", std::max(options.own, 1)},
+                {"new", options.n_new},
+                {"prefill_tokens_per_s", report.prefill_tokens_per_s},
+                {"unshared_prefill_tokens_per_s", report.unshared_tokens_per_s},
+                {"runs", runs}});
+  return value;
 }
 
 }  // namespace baton

@@ -1,0 +1,56 @@
+/// The flags of the benchmarks that run an engine themselves.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/bench/arms.h"
+#include "apps/bench/decode_bench.h"
+#include "apps/options.h"
+
+namespace baton {
+namespace {
+
+/// The flags of the model but those that the arms decide and those that only texts need; and --shape.
+void add_bench_model_options(CLI::App& app, ModelFlags& model, std::string& shape) {
+  add_model_options(app, model);
+  for (const char* flag : {"--attention", "--max-num-queued-reqs", "--enable-prefix-caching", "--prefix", "--max-pinned-blocks",
+                           "--chat-template", "--generation-config"})
+    app.remove_option(app.get_option(flag));
+  app.add_option("--shape", shape,
+                 "With random weights in place of a model: a name of bench/shapes, or a folder with a config.json")
+      ->group("Model");
+}
+
+void add_arms(CLI::App& app, std::vector<std::string>& arms) {
+  app.add_option("--arms", arms,
+                 "relay: a shared prompt is read once a step; paged: by each request; unshared: each has a copy of its own")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(choices(kArmNames)))
+      ->capture_default_str()
+      ->group("Arms");
+}
+
+}  // namespace
+
+void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
+  add_bench_model_options(app, options.model, options.shape);
+  app.remove_option(app.get_option("--max-num-seqs"));  // the numbers of requests decide it
+  const auto row = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
+  };
+  row("--shared", options.shared, "Tokens of the shared prompt")->check(CLI::Range(0, 1 << 20));
+  row("--own", options.own, "Prompt tokens of each request behind it (at least one is sent)")->check(CLI::Range(0, 1 << 20));
+  row("--new", options.n_new, "Tokens each request generates; the first is not timed")->check(CLI::Range(2, 1 << 20));
+  row("--requests", options.requests, "Numbers of requests at once")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 4096));
+  row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
+  add_arms(app, options.arms);
+  row("--json", options.json_file, "File for the numbers");
+}
+
+}  // namespace baton

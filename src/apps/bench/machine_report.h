@@ -1,0 +1,19 @@
+/// What every report of a benchmark says: program, commit, machine and model.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/engine.h"
+#include "io/json.h"
+
+namespace baton {
+
+/// "baton 0.1.0 (commit 0123abc): AMD EPYC, 2 threads (avx512_bf16)".
+std::string machine_line(const EngineInfo& engine);
+
+/// The first keys of a report: command, version, device, features, model, weight_dtype, kv_dtype. Without an engine,
+/// which could not be made, only those that are known are not null.
+json::Value report_head(const std::string& command, const std::string& model, const std::optional<EngineInfo>& engine);
+
+}  // namespace baton
