@@ -14,6 +14,7 @@
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
 #include "apps/bench/stream_bench.h"
+#include "apps/bench/throughput_bench.h"
 #include "apps/cached_models.h"
 #include "apps/chat.h"
 #include "apps/demo.h"
@@ -44,6 +45,7 @@ constexpr const char* kIntroduction =
     "  baton info MODEL                            sizes, what fits in memory, what sharing saves\n"
     "  baton pull ORG/NAME                         download a model; baton list shows what is there\n"
     "  baton bench attention                       what relayed attention does on this machine\n"
+    "  baton bench throughput                      requests and tokens a second of a whole dataset\n"
     "  baton bench stream http://127.0.0.1:8000    what many streams cost a running server\n"
     "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
 
@@ -97,6 +99,7 @@ Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::
 struct BenchCommandOptions {
   AttentionBenchOptions attention;
   DecodeBenchOptions decode;
+  ThroughputBenchOptions throughput;
   StreamBenchOptions stream;
 };
 
@@ -132,7 +135,7 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
   const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
     add_command(commands, bench, name, help, add_options, std::move(body));
   };
-  auto& [attention, decode, stream] = options;
+  auto& [attention, decode, throughput, stream] = options;
   add(
       "attention", "The attention of one layer and step: shared prompts read once against read by each request",
       [&](CLI::App& sub) { add_attention_bench_options(sub, attention); },
@@ -140,6 +143,10 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
   add(
       "decode", "Tokens a second of many requests behind one shared prompt",
       [&](CLI::App& sub) { add_decode_bench_options(sub, decode); }, [&] { return decode_bench_main(decode, command_line); });
+  add(
+      "throughput", "Requests and tokens a second of a dataset whose requests are all there at once",
+      [&](CLI::App& sub) { add_throughput_bench_options(sub, throughput); },
+      [&] { return throughput_bench_main(throughput, command_line); });
   add(
       "stream", "Many clients that read streams of a running server, and what they cost it",
       [&](CLI::App& sub) { add_stream_bench_options(sub, stream); }, [&] { return stream_bench_main(stream, command_line); });

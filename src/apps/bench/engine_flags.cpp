@@ -7,6 +7,7 @@
 
 #include "apps/bench/arms.h"
 #include "apps/bench/decode_bench.h"
+#include "apps/bench/throughput_bench.h"
 #include "apps/options.h"
 
 namespace baton {
@@ -33,6 +34,30 @@ void add_arms(CLI::App& app, std::vector<std::string>& arms) {
       ->group("Arms");
 }
 
+/// The flags of OfflineBenchOptions.
+void add_offline_bench_options(CLI::App& app, OfflineBenchOptions& options) {
+  add_bench_model_options(app, options.model, options.shape);
+  app.remove_option(app.get_option("--seed"));  // the dataset's
+  app.add_option("--tokenizer", options.tokenizer,
+                 "Folder or file of the tokenizer, for datasets of text (default: the model's; shapes have none)")
+      ->group("Model");
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->capture_default_str()
+        ->group("Arms");
+  };
+  add_arms(app, options.arms);
+  row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
+  row("--num-warmups", options.n_warmups,
+      "Requests that run before the first timed run (default: a quarter of them all, at most --max-num-seqs)")
+      ->check(CLI::NonNegativeNumber);
+  row("--time-limit-s", options.time_limit_s,
+      "Seconds after which a run is cut; it then counts the requests that have finished; 0: no limit")
+      ->check(CLI::NonNegativeNumber);
+  row("--output-json,--json", options.json_file, "File for the numbers");
+}
+
 }  // namespace
 
 void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
@@ -51,6 +76,16 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
   row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
   add_arms(app, options.arms);
   row("--json", options.json_file, "File for the numbers");
+}
+
+void add_throughput_bench_options(CLI::App& app, ThroughputBenchOptions& options) {
+  add_offline_bench_options(app, options);
+  add_dataset_options(app, options.dataset);
+  app.footer(
+      "Examples:\n"
+      "  baton bench throughput --num-prompts 64 --input-len 128 --output-len 32 --prefix-len 512\n"
+      "  baton bench throughput --shape llama-2-7b --device cuda --dataset-name sharegpt --dataset-path ShareGPT_stat.csv \\\n"
+      "    --prefix-len 1024 --time-limit-s 100 --output-json throughput.json");
 }
 
 }  // namespace baton

@@ -1,0 +1,85 @@
+/// What `baton bench throughput` and `baton bench mmlu` have in common: one engine, a workload, and the arms in turn.
+///
+/// All arms use one engine, so they have the same weights, cache size and requests. Runs are interleaved: each round runs
+/// every arm once. No run finds cached blocks of another, because each has a salt of its own; blocks of earlier runs are
+/// evicted as room is needed, as blocks of earlier requests are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/bench/bench_model.h"
+#include "apps/bench/offline_run.h"
+#include "apps/bench/workload.h"
+#include "apps/options.h"
+#include "core/result.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+
+namespace baton {
+
+struct OfflineBenchOptions {
+  ModelFlags model;       ///< limits of a step are those of offline use
+  std::string shape;      ///< see find_bench_model
+  std::string tokenizer;  ///< folder or file, for datasets of text; empty: the model's
+  std::vector<std::string> arms{"relay", "paged", "unshared"};
+  std::int32_t n_runs = 3;
+  /// Requests that run before the first timed run; absent: a quarter of them all, at most max_num_seqs.
+  std::optional<std::int32_t> n_warmups;
+  double time_limit_s = 0;  ///< of a run; 0: none
+  std::string json_file;
+
+  OfflineBenchOptions();
+};
+
+/// The runs of one arm. Of the answers, only the first run's are kept.
+struct ArmRuns {
+  std::string arm;
+  std::vector<OfflineResult> runs;
+
+  /// Medians over the runs.
+  double seconds() const;
+  double requests_per_s() const;
+  double tokens_per_s() const;  ///< prompt and output tokens
+  double output_tokens_per_s() const;
+  double spread() const;  ///< of the requests a second: (largest - smallest) / median
+  bool is_cut() const;    ///< at least one run was
+};
+
+/// Answers of the first runs, compared over all arms.
+EqualAnswers compare_arms(const std::vector<ArmRuns>& arms);
+
+/// The arm of that name; null if there is none.
+const ArmRuns* find_arm(const std::vector<ArmRuns>& arms, const std::string& arm);
+
+/// The tokenizer for a dataset: --tokenizer's, otherwise that of the model; absent if the model has none.
+Result<std::optional<Tokenizer>> bench_tokenizer(const OfflineBenchOptions& options);
+
+/// The engine of a benchmark and its runs.
+class OfflineBench {
+ public:
+  /// Loads the model with room for contexts of `longest` tokens unless the options say how long contexts may be. Errors:
+  /// those of load_engine.
+  static Result<OfflineBench> load(const OfflineBenchOptions& options, const BenchModel& model, std::int64_t longest);
+
+  /// Warms up with relayed and with paged attention, as far as the arms use them; then runs every arm n_runs times.
+  /// Errors: those of run_offline.
+  Result<std::vector<ArmRuns>> run(const Workload& workload);
+
+  EngineInfo info() const { return engine_->info(); }
+
+ private:
+  OfflineBench(const OfflineBenchOptions& options, std::unique_ptr<Engine> engine)
+      : options_(&options), engine_(std::move(engine)) {}
+  Result<OfflineResult> run_once(const Workload& workload, const std::string& arm, const std::string& title);
+  Result<void> warm_up(const Workload& workload);
+
+  const OfflineBenchOptions* options_;
+  std::unique_ptr<Engine> engine_;
+  std::int32_t n_salts_ = 0;  ///< runs that have begun
+};
+
+}  // namespace baton
