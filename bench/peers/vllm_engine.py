@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""vLLM on the points of experiment 11: whole offline jobs, and steps behind a shared prompt. Random weights.
+
+    bench/peers/vllm_engine.py --shape llama-3-8b --points gsp-64x16,gsp-4x64,decode-8b-128-2048
+    bench/peers/vllm_engine.py --shape llama-2-7b --points sharegpt-2048 --arm vllm-cascade --data FOLDER
+    bench/peers/vllm_engine.py --list
+
+One call loads one engine with the settings of one arm and does its points one after the other; a point that fails is a
+row that says so, and the next one is tried. The requests are those of `baton bench throughput` (drawn_requests.py),
+given as token ids, greedy, of fixed output lengths; at most 256 sequences at once and 16,384 batched tokens, CUDA graphs
+on, as in Baton's arms.
+
+    vllm                    prefix caching on, its defaults: FlashAttention-3, asynchronous scheduling
+    vllm-cascade            its cascade attention on; only its first model runner has it
+    vllm-no-prefix-caching  what Baton calls unshared
+    vllm-flashinfer         FlashInfer's kernels, if the package is there; the machine compiles them, which takes minutes
+    vllm-flashinfer-cascade
+
+job: seconds from the first request handed over to the last answer; the prefix cache is emptied before each run.
+decode: milliseconds a step while all requests are running and their prompts are cached. Machine and packages:
+vllm_pack.py.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+
+import drawn_requests
+import engine_points
+from engine_points import DECODE_NEW, DECODE_OWN, MAX_BATCHED_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS
+from peer_rows import ROOT, Rows, failure
+
+ARMS = {
+    "vllm": {},
+    "vllm-cascade": {"cascade": True},
+    "vllm-no-prefix-caching": {"prefix_caching": False},
+    "vllm-flashinfer": {"backend": "FLASHINFER"},
+    "vllm-flashinfer-cascade": {"backend": "FLASHINFER", "cascade": True},
+}
+GRAPH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1}
+GPU_GB = 117.0  # of an H200, for weights and KV; the rest is for activations, graphs and the CUDA context
+LEAST_STEPS = 20
+
+
+def environment(arm):
+    """What vLLM reads when it is imported."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
+    os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if ARMS[arm].get("cascade"):
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+
+
+class Engine:
+    """One vLLM engine. A prompt is a list of token ids."""
+
+    def __init__(self, shape, arm, kv_gb):
+        from vllm import LLM, SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        self.sampling, self.kinds, settings = SamplingParams, RequestOutputKind, ARMS[arm]
+        more = {"attention_backend": settings["backend"]} if "backend" in settings else {}
+        if settings.get("cascade"):
+            more["disable_cascade_attn"] = False
+        self.llm = LLM(
+            model=str(engine_points.shape_folder(shape)),
+            skip_tokenizer_init=True,
+            load_format="dummy",
+            dtype="bfloat16",
+            max_model_len=MAX_MODEL_LEN,
+            max_num_seqs=MAX_NUM_SEQS,
+            max_num_batched_tokens=MAX_BATCHED_TOKENS,
+            kv_cache_memory_bytes=int(1e9 * kv_gb),
+            enable_prefix_caching=settings.get("prefix_caching", True),
+            seed=0,
+            compilation_config={"cudagraph_capture_sizes": GRAPH_SIZES},
+            **more,
+        )
+        self.engine, self.n_sent = self.llm.llm_engine, 0
+
+    def stop(self):
+        """Ends the engine's process, so that its memory is free for the next one, and then this one at once."""
+        import multiprocessing
+
+        sys.stdout.flush()
+        stopper = threading.Thread(target=self.engine.engine_core.shutdown, daemon=True)
+        stopper.start()
+        stopper.join(10)
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join(10)
+        os._exit(0)
+
+    def settings(self):
+        """What the engine decided, for the row."""
+        of = self.engine.vllm_config
+        return {
+            "v2_runner": bool(of.use_v2_model_runner),
+            "cascade": not of.model_config.disable_cascade_attn,
+            "prefix_caching": bool(of.cache_config.enable_prefix_caching),
+            "block_size": of.cache_config.block_size,
+            "cudagraph_mode": str(of.compilation_config.cudagraph_mode).rpartition(".")[2],
+            "attention_backend": str(of.attention_config.backend).rpartition(".")[2],
+            "asynchronous": bool(of.scheduler_config.async_scheduling),
+            "max_num_batched_tokens": of.scheduler_config.max_num_batched_tokens,
+        }
+
+    def greedy(self, n_tokens, kind):
+        return self.sampling(temperature=0, max_tokens=n_tokens, ignore_eos=True, detokenize=False, output_kind=kind)
+
+    def forget(self):
+        """Empties the prefix cache, so that the run after it finds nothing."""
+        if not self.llm.reset_prefix_cache():
+            raise RuntimeError("vLLM did not empty its prefix cache")
+
+    def whole(self, requests):
+        """Runs [(prompt, output_len)]. Returns (seconds, prompt tokens found in the cache or None)."""
+        prompts = [{"prompt_token_ids": prompt} for prompt, _ in requests]
+        sampling = [self.greedy(n, self.kinds.FINAL_ONLY) for _, n in requests]
+        begin = time.perf_counter()
+        answers = self.llm.generate(prompts, sampling, use_tqdm=False)
+        seconds = time.perf_counter() - begin
+        for (_, wanted), answer in zip(requests, answers, strict=True):
+            if len(answer.outputs[0].token_ids) != wanted:
+                raise RuntimeError(f"an answer has {len(answer.outputs[0].token_ids)} tokens in place of {wanted}")
+        cached = [answer.num_cached_tokens for answer in answers]
+        return seconds, None if None in cached else sum(cached)
+
+    def step_ms(self, prompts, n_new):
+        """Milliseconds a step over the longest run of steps that gave a token to every request, its ends left out.
+        Errors: RuntimeError if it is short."""
+        sampling = self.greedy(n_new, self.kinds.DELTA)
+        for prompt in prompts:
+            self.engine.add_request(str(self.n_sent), {"prompt_token_ids": prompt}, sampling)
+            self.n_sent += 1
+        events = []
+        while self.engine.has_unfinished_requests():
+            outputs = self.engine.step()
+            n_tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
+            if n_tokens:
+                events.append((time.perf_counter(), n_tokens))
+        best = run = (0, 0)
+        for i, (_, n_tokens) in enumerate(events):
+            run = (run[0], i) if n_tokens == len(prompts) else (i + 1, i + 1)
+            best = max(best, run, key=lambda of: of[1] - of[0])
+        first, last = best[0] + 3, best[1] - 2
+        if last - first < LEAST_STEPS:
+            raise RuntimeError(f"only {last - first} of {len(events)} steps gave every request a token")
+        return (events[last][0] - events[first][0]) / (last - first) * 1e3
+
+
+def spread(values):
+    return round((max(values) - min(values)) / statistics.median(values), 4)
+
+
+def measure_job(engine, point, options, is_late):
+    """The numbers of `baton bench throughput` for an arm."""
+    requests = engine_points.requests_of(point, options.data)
+    times, cached = [], None
+    while len(times) < options.runs and not (times and is_late(1.1 * max(times))):
+        engine.forget()
+        seconds, cached = engine.whole(requests)
+        times.append(round(seconds, 4))
+    n_in, n_out, middle = sum(len(p) for p, _ in requests), sum(n for _, n in requests), statistics.median(times)
+    return {
+        "elapsed_time": middle,
+        "elapsed_times": times,
+        "spread": spread(times),
+        "num_requests": len(requests),
+        "total_input_tokens": n_in,
+        "total_output_tokens": n_out,
+        "total_num_tokens": n_in + n_out,
+        "requests_per_second": len(requests) / middle,
+        "tokens_per_second": (n_in + n_out) / middle,
+        "output_tokens_per_second": n_out / middle,
+        "prefix_hit_rate": None if cached is None else cached / n_in,
+    }
+
+
+def measure_decode(engine, point, options, is_late):
+    """The numbers of `baton bench decode` for an arm, by the time between steps, and by the difference of two whole runs."""
+    n_requests, shared = point.about["requests"], point.about["shared"]
+    vocabulary = engine_points.n_vocab(point.shape)
+    requests = drawn_requests.random_requests(vocabulary, n_requests, DECODE_OWN, 1, 7, prefix_len=shared)
+    prompts = [prompt for prompt, _ in requests]
+    if n_requests > 1:
+        engine.whole(requests[:1])  # the shared prompt first, as a cache would have it
+    engine.whole([(prompt, 2) for prompt in prompts])
+    steps, differences = [], []
+    while len(steps) < max(3, options.runs) and not (steps and is_late(10)):
+        steps.append(round(engine.step_ms(prompts, DECODE_NEW + 12), 4))
+        long, short = (engine.whole([(prompt, n) for prompt in prompts])[0] for n in (DECODE_NEW + 8, 8))
+        differences.append(round((long - short) / DECODE_NEW * 1e3, 4))
+    rates = [round(n_requests / ms * 1e3, 2) for ms in steps]
+    return {
+        "tokens_per_s": rates,
+        "median_tokens_per_s": statistics.median(rates),
+        "spread": spread(rates),
+        "step_ms": statistics.median(steps),
+        "step_ms_of_runs": steps,
+        "step_ms_by_difference": differences,
+    }
+
+
+def measure(engine, rows, point, options, deadline):
+    rows.begins()
+    measurer = measure_job if point.kind == "job" else measure_decode
+    try:
+        numbers = measurer(engine, point, options, lambda more: time.monotonic() + more > deadline)
+        rows.add(point.name, point.in_row, options.arm, numbers | {"settings": engine.settings()})
+        shown = {key: numbers[key] for key in ("elapsed_times", "step_ms_of_runs", "step_ms_by_difference") if key in numbers}
+        print(f"{options.arm} {point.name}: {shown}", flush=True)
+    except Exception as error:  # whatever vLLM says of one point, the next one is tried
+        rows.add(point.name, point.in_row, options.arm, {}, failure(error))
+        print(f"{options.arm} {point.name} FAILED: {failure(error)}", flush=True)
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=sorted(PARAMETERS_GB), help="folder of bench/shapes")
+    parser.add_argument("--points", default="", help="names, separated by commas; other shapes' are passed over (default: all)")
+    parser.add_argument("--arm", choices=ARMS, default="vllm")
+    parser.add_argument("--runs", type=int, default=2, help="runs of a job; a decode point has at least 3")
+    parser.add_argument("--seconds", type=float, default=600, help="no point and no repetition begins later than this")
+    parser.add_argument("--kv-gb", type=float, help="memory for keys and values (default: what 117 GB leave beside the weights)")
+    parser.add_argument("--data", help="folder with ShareGPT_stat.csv (default: BATON_TEST_DATA)")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help="folder of experiment_11_peers.json")
+    parser.add_argument("--list", action="store_true", help="print the points and end")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_options()
+    deadline = time.monotonic() + options.seconds
+    if options.list:
+        for point in engine_points.POINTS.values():
+            print(f"{point.name:24} {point.shape:12} {point.kind:7} {point.about}")
+        return
+    if not options.shape:
+        sys.exit("vllm_engine.py: --shape is missing")
+    try:
+        points = engine_points.chosen([name for name in options.points.split(",") if name], options.shape)
+    except KeyError as name:
+        sys.exit(f"vllm_engine.py: --points {name}: no such point; --list prints them")
+    if not points:
+        print(f"vllm_engine.py: no point of {options.shape} in {options.points}")
+        return
+    environment(options.arm)
+    begin = time.monotonic()
+    import vllm
+
+    kv_gb = options.kv_gb or GPU_GB - PARAMETERS_GB[options.shape]
+    rows = Rows(options.results / "experiment_11_peers.json", 11, f"vllm {vllm.__version__}")
+    try:
+        engine = Engine(options.shape, options.arm, kv_gb)
+    except Exception as error:
+        rows.add("load", {"model": options.shape}, options.arm, {}, failure(error))
+        raise
+    print(f"{options.arm} {options.shape}: engine in {time.monotonic() - begin:.0f} s, {engine.settings()}", flush=True)
+    warm_up = drawn_requests.random_requests(engine_points.n_vocab(options.shape), 64, 300, 16, 99, prefix_len=128)
+    engine.whole(warm_up)
+    for point in points:
+        if time.monotonic() > deadline:
+            print(f"{options.arm} {point.name}: left out, the {options.seconds:.0f} s are over", flush=True)
+            continue
+        measure(engine, rows, point, options, deadline)
+    engine.stop()
+
+
+if __name__ == "__main__":
+    main()
