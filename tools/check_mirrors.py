@@ -61,7 +61,6 @@ TESTED_THROUGH = {
     "src/jinja/*.cpp": "tests/text/chat_template_test.cpp",
     "src/server/prefix_definition.cpp": "tests/server/prefix_api_test.cpp",
     "src/apps/bench/attention_*.cpp": "tests/apps/attention_bench_test.cpp",
-    "src/apps/bench/dataset_*.cpp": "tests/apps/dataset_test.cpp",
     "src/apps/bench/engine_flags.cpp": "tests/apps/options_test.cpp",
     "src/apps/bench/read_rate.cpp": "tests/apps/attention_bench_test.cpp",
     "src/apps/bench/decode_bench.cpp": "tests/e2e/test_programs.py",

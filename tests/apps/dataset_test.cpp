@@ -335,8 +335,7 @@ TEST(Dataset, flags_that_a_dataset_does_not_read_are_refused) {
   add_dataset_options(app, options);
   for (const CLI::Option* option : app.get_options()) {
     const std::string flag = option->get_name();
-    if (flag == "--help" || flag == "--dataset-name" || flag == "--seed" || flag == "--prefix-len" || flag == "--output-len")
-      continue;
+    if (flag == "--help" || flag == "--dataset-name" || flag == "--seed" || flag == "--prefix-len") continue;
     bool is_refused = false;
     for (const std::string_view name : kDatasetNames) {
       DatasetOptions given = dataset(std::string(name));

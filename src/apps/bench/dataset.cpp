@@ -25,6 +25,8 @@ Maker maker_of(std::string_view name) {
   if (name == "prefix_repetition") return prefix_repetition_workload;
   if (name == "generated-shared-prefix") return generated_shared_prefix_workload;
   if (name == "multi-turn") return multi_turn_workload;
+  if (name == "mmlu") return mmlu_workload;
+  if (name == "custom") return custom_workload;
   if (name == "azure" || name == "mooncake") return trace_workload;
   return nullptr;
 }
@@ -37,9 +39,11 @@ struct FlagOfDatasets {
 
 const std::initializer_list<FlagOfDatasets>& flags_of_datasets() {
   static const std::initializer_list<FlagOfDatasets> flags{
-      {"--dataset-path", {"sharegpt", "azure", "mooncake"}},
-      {"--num-prompts", {"random", "sharegpt", "prefix_repetition", "azure", "mooncake"}},
+      {"--dataset-path", {"sharegpt", "mmlu", "azure", "mooncake", "custom"}},
+      {"--num-prompts", {"random", "sharegpt", "prefix_repetition", "mmlu", "azure", "mooncake", "custom"}},
       {"--input-len", {"random"}},
+      {"--output-len",
+       {"random", "sharegpt", "prefix_repetition", "generated-shared-prefix", "multi-turn", "azure", "mooncake", "custom"}},
       {"--random-input-len", {"random"}},
       {"--random-output-len", {"random"}},
       {"--random-range-ratio", {"random"}},
@@ -60,7 +64,9 @@ const std::initializer_list<FlagOfDatasets>& flags_of_datasets() {
       {"--user-history-prompt", {"multi-turn"}},
       {"--question-len", {"multi-turn"}},
       {"--answer-len", {"multi-turn"}},
-      {"--speedup", {"azure", "mooncake"}},
+      {"--num-shots", {"mmlu"}},
+      {"--subjects", {"mmlu"}},
+      {"--speedup", {"azure", "mooncake", "custom"}},
   };
   return flags;
 }
@@ -154,6 +160,12 @@ std::string_view text_of(const MappedFile& file) {
 
 tl::unexpected<Error> bad_dataset_line(const DatasetOptions& options, std::int64_t line, std::string_view reason) {
   return fail(ErrorCode::invalid_data, fmt::format("{}, line {}: {}", options.path, line, reason));
+}
+
+tl::unexpected<Error> needs_tokenizer(const DatasetOptions& options) {
+  return fail(ErrorCode::invalid_request,
+              fmt::format("the dataset {} has text, and there is no tokenizer: --tokenizer names a folder or a tokenizer.json",
+                          options.name));
 }
 
 void set_shared_lens(Workload& workload) {

@@ -21,8 +21,8 @@ class App;
 
 namespace baton {
 
-inline constexpr std::array<std::string_view, 7> kDatasetNames{
-    "random", "sharegpt", "prefix_repetition", "generated-shared-prefix", "multi-turn", "azure", "mooncake"};
+inline constexpr std::array<std::string_view, 9> kDatasetNames{
+    "random", "sharegpt", "prefix_repetition", "generated-shared-prefix", "multi-turn", "mmlu", "azure", "mooncake", "custom"};
 
 /// The values of the flags of add_dataset_options. Names and defaults are those of vLLM, SGLang (gsp) and LMCache
 /// (multi-turn). Lengths are in tokens.

@@ -31,13 +31,17 @@ void add_dataset_options(CLI::App& app, DatasetOptions& options) {
   };
   row("--dataset-name", options.name, "Where requests come from")->check(CLI::IsMember(choices(kDatasetNames)));
   row("--dataset-path", options.path,
-      "sharegpt: ShareGPT_stat.csv (prompt and response lengths; tokens are drawn); azure: a table "
-      "TIMESTAMP,ContextTokens,GeneratedTokens; mooncake: JSON lines {timestamp, input_length, output_length, hash_ids}");
+      "sharegpt: ShareGPT_stat.csv (prompt and response lengths; tokens are drawn) or the conversations' JSON (text); mmlu: "
+      "the "
+      "folder with dev/ and test/; azure: a table TIMESTAMP,ContextTokens,GeneratedTokens; mooncake: JSON lines {timestamp, "
+      "input_length, output_length, hash_ids}; custom: JSON lines {prompt | prompt_token_ids | messages, output_len or "
+      "max_tokens (256), arrival_s}");
   count("--num-prompts", options.num_prompts, "Requests; 0: all of a file", 0);
   row("--seed", options.seed, "Seed of tokens, lengths, samples and order");
   length("--prefix-len", options.prefix_len, "Tokens of one system prompt in front of every request", 0);
   length("--input-len", options.input_len, "The same as --random-input-len", 0);
-  length("--output-len", options.output_len, "Tokens that every request generates, in place of the dataset's number", 1);
+  length("--output-len", options.output_len, "Tokens that every request generates, in place of the dataset's number (not mmlu)",
+         1);
 
   length("--random-input-len", options.random_input_len, "random: prompt tokens", 0);
   length("--random-output-len", options.random_output_len, "random: tokens to generate", 1);
@@ -65,7 +69,10 @@ void add_dataset_options(CLI::App& app, DatasetOptions& options) {
   length("--question-len", options.question_len, "multi-turn: tokens of each question", 1);
   length("--answer-len", options.answer_len, "multi-turn: tokens of each answer", 1);
 
-  row("--speedup", options.speedup, "azure, mooncake: arrivals this many times as fast as in the trace")
+  row("--num-shots", options.num_shots, "mmlu: solved questions in front of each question")->check(CLI::Range(0, 100));
+  row("--subjects", options.subjects, "mmlu: names separated by commas (default: all)");
+
+  row("--speedup", options.speedup, "azure, mooncake, custom: arrivals this many times as fast as in the trace")
       ->check(CLI::Range(1e-6, 1e6));
 }
 

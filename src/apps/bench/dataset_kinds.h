@@ -25,8 +25,13 @@ Result<Workload> generated_shared_prefix_workload(const DatasetSource& source);
 Result<Workload> multi_turn_workload(const DatasetSource& source);
 
 /// Lengths of a file, with drawn tokens (dataset_lengths.cpp).
-Result<Workload> sharegpt_workload(const DatasetSource& source);
+Result<Workload> sharegpt_workload(const DatasetSource& source);  ///< or of text, if the file is the JSON
 Result<Workload> trace_workload(const DatasetSource& source);
+
+/// Text (dataset_text.cpp, dataset_mmlu.cpp).
+Result<Workload> sharegpt_text_workload(const DatasetSource& source, std::string_view text);
+Result<Workload> custom_workload(const DatasetSource& source);
+Result<Workload> mmlu_workload(const DatasetSource& source);
 
 /// Whether vLLM's benchmark, and the RelayAttention authors' after it, take a ShareGPT request with these lengths.
 /// `is_given_output`: --output-len was given, and short outputs count too.
@@ -39,6 +44,9 @@ std::string_view text_of(const MappedFile& file);
 
 /// The error of a line of --dataset-path, from 1.
 tl::unexpected<Error> bad_dataset_line(const DatasetOptions& options, std::int64_t line, std::string_view reason);
+
+/// The error of a dataset that reads text, without a tokenizer.
+tl::unexpected<Error> needs_tokenizer(const DatasetOptions& options);
 
 /// Sets every shared_len to the longest beginning that the prompt has in common with another request's.
 void set_shared_lens(Workload& workload);

@@ -57,8 +57,10 @@ bool is_sharegpt_request(std::int64_t prompt_len, std::int64_t output_len, bool 
 
 Result<Workload> sharegpt_workload(const DatasetSource& source) {
   const DatasetOptions& options = source.options;
-  BATON_TRY(const MappedFile file, open_dataset_file(options, "ShareGPT_stat.csv, a table of prompt and response lengths"));
+  BATON_TRY(const MappedFile file, open_dataset_file(options, "ShareGPT_stat.csv (lengths) or the conversations' JSON (text)"));
   std::string_view table = text_of(file);
+  if (const std::size_t first = table.find_first_not_of(" \t\r\n"); first != std::string_view::npos && table[first] == '[')
+    return sharegpt_text_workload(source, table);
   std::vector<PairOfLengths> usable;
   for (std::int64_t number = 1; !table.empty(); ++number) {
     const std::size_t end = std::min(table.find('\n'), table.size());
