@@ -25,9 +25,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
 from peer_rows import ROOT, Rows, failure
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DEVICE, HEAD_DIM = "cuda", 128
 W1_LINES = [(2**i, 65536 >> i) for i in range(8, -1, -1)] + [(1, 131072)]  # requests, own context

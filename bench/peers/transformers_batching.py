@@ -18,10 +18,9 @@ import statistics
 import time
 from pathlib import Path
 
+import engine_points
 import torch
 import transformers
-
-import engine_points
 from peer_rows import ROOT, Rows, failure
 
 POINTS = ("one-prompt-0", "one-prompt-1024", "one-prompt-2048")
