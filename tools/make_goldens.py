@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
 
-    make_goldens.py llamas families made_up tokenizers sentencepiece sentencepiece_unigram templates demo
+    make_goldens.py llamas families made_up tokenizers auto_tokenizers sentencepiece sentencepiece_unigram templates demo
 
     (any of them; none means all but sentencepiece)
 
@@ -9,6 +9,7 @@
                         greedy_ids (float32), max_positions where the longest sequence counts
     made_up_*tiny/      the same for the made-up families of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
+    auto_tokenizers/*/  what AutoTokenizer reads of a folder, and cases.json [{text, ids, ids_with_ends, decoded}]
     sentencepiece/*/    tokenizer.model, tokenizer_config.json and cases.json [{text, add_special_tokens, ids}]; by
                         sentencepiece_unigram: unigram/ tokenizer.model and cases.json {encode: [...], decode: [...]}
     chat_templates/     cases.json: template, context, expected text or error
@@ -29,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests/goldens"
-PARTS = ("llamas", "families", "made_up", "tokenizers", "sentencepiece_unigram", "templates", "demo")
+PARTS = ("llamas", "families", "made_up", "tokenizers", "auto_tokenizers", "sentencepiece_unigram", "templates", "demo")
 
 
 def main() -> int:
@@ -41,6 +42,10 @@ def main() -> int:
         from goldens.tokenizer_cases import write_tokenizers
 
         write_tokenizers(GOLDENS)
+    if "auto_tokenizers" in parts:
+        from goldens.auto_tokenizer_cases import write_auto_tokenizers
+
+        write_auto_tokenizers(GOLDENS)
     if "sentencepiece" in parts:
         from goldens.sentencepiece_cases import write_sentencepiece
 

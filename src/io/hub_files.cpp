@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 6> kSettings = {"config.json",           
                                                        "tokenizer_config.json", "special_tokens_map.json",
                                                        "chat_template.jinja",   "chat_template.json"};
 constexpr std::array<std::string_view, 3> kTokenizers = {"tekken.json", "tokenizer.model", "tokenizer.json"};
+// A tokenizer only where there is none of these.
+constexpr std::array<std::string_view, 3> kVocabularies = {"vocab.json", "merges.txt", "added_tokens.json"};
 constexpr std::string_view kTemplateFolder = "additional_chat_templates/";
 
 bool consists_of(std::string_view text, std::string_view also) {
@@ -63,7 +65,10 @@ std::vector<std::string> small_files_of(const std::set<std::string>& files) {
     if (view.starts_with(kTemplateFolder) && view.ends_with(".jinja") && is_safe_name(view.substr(kTemplateFolder.size())))
       found.push_back(name);
   }
+  const std::size_t n_before = found.size();
   for (const std::string_view name : kTokenizers) take(name);
+  if (found.size() == n_before)
+    for (const std::string_view name : kVocabularies) take(name);
   return found;
 }
 
@@ -85,7 +90,8 @@ Result<std::set<std::string>> shards_of(const fs::path& index) {
 
 bool has_all_files(const fs::path& snapshot, bool wants_weights) {
   if (!is_there(snapshot / "config.json")) return false;
-  if (!wants_weights && std::ranges::any_of(kTokenizers, [&](std::string_view name) { return is_there(snapshot / name); }))
+  const auto has = [&](std::string_view name) { return is_there(snapshot / name); };
+  if (!wants_weights && (std::ranges::any_of(kTokenizers, has) || (has(kVocabularies[0]) && has(kVocabularies[1]))))
     return true;
   if (is_there(snapshot / kWeights)) return true;
   if (!is_there(snapshot / kIndex)) return false;

@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "text/component.h"
 #include "text/tekken.h"
+#include "text/tokenizer_class.h"
 #include "text/unicode.h"
 
 namespace baton {
@@ -71,8 +72,23 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   BATON_TRY(TokenizerConfig config, TokenizerConfig::load(folder));
   for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"})
     if (std::filesystem::exists(folder / name, error)) return from_file(folder / name, std::move(config));
-  return fail(ErrorCode::not_found,
-              fmt::format("{}: neither tokenizer.json nor tekken.json nor tokenizer.model is there", folder.string()));
+  if (std::filesystem::exists(folder / "vocab.json", error) && std::filesystem::exists(folder / "merges.txt", error))
+    return from_vocab_and_merges(folder, std::move(config));
+  return fail(
+      ErrorCode::not_found,
+      fmt::format("{}: neither tokenizer.json nor tekken.json nor tokenizer.model nor vocab.json and merges.txt is there",
+                  folder.string()));
+}
+
+Result<Tokenizer> Tokenizer::from_vocab_and_merges(const std::filesystem::path& folder, TokenizerConfig config) {
+  BATON_TRY(json::Value vocab, json::parse_file(folder / "vocab.json"));
+  BATON_TRY(const std::string merges, read_file(folder / "merges.txt"));
+  json::Value added;
+  if (std::error_code error; std::filesystem::exists(folder / "added_tokens.json", error)) {
+    BATON_TRY(added, json::parse_file(folder / "added_tokens.json"));
+  }
+  BATON_TRY(const json::Value root, root_for_class(std::move(vocab), merges, added, config));
+  return from_tokenizer_json(root, std::move(config));
 }
 
 Result<Tokenizer> Tokenizer::from_file(const std::filesystem::path& file, TokenizerConfig config) {
@@ -92,17 +108,19 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::str
 }
 
 Result<Tokenizer> Tokenizer::from_any_json(std::string_view text, std::string_view what, TokenizerConfig config) {
-  const auto root = json::parse(text, what);
+  auto root = json::parse(text, what);
   if (!root) return fail(ErrorCode::invalid_data, root.error().message);
   if (!root->is_object()) return damaged("must be an object");
   const bool is_tekken = json::find(*root, "model") == nullptr && json::find(*root, "config") != nullptr;
-  return is_tekken ? from_tekken(*root, std::move(config)) : from_tokenizer_json(*root, std::move(config));
+  if (is_tekken) return from_tekken(*root, std::move(config));
+  config.add_bos_token.reset();
+  config.add_eos_token.reset();
+  rebuild_for_class(*root, config);
+  return from_tokenizer_json(*root, std::move(config));
 }
 
 Result<Tokenizer> Tokenizer::from_tokenizer_json(const json::Value& root, TokenizerConfig config) {
   BATON_TRY(std::vector<AddedToken> added, added_tokens_of(root));
-  config.add_bos_token.reset();
-  config.add_eos_token.reset();
   BATON_TRY(Model model, read_model(root, added, config));
 
   Tokenizer tokenizer(std::move(model), std::move(config));

@@ -1,5 +1,5 @@
-/// The tokenizer: text to token ids and back, by Hugging Face's tokenizer.json, Mistral's tekken.json or SentencePiece's
-/// tokenizer.model.
+/// The tokenizer: text to token ids and back, by Hugging Face's tokenizer.json, Mistral's tekken.json, SentencePiece's
+/// tokenizer.model, or vocab.json and merges.txt.
 #pragma once
 
 #include <filesystem>
@@ -43,8 +43,10 @@ struct EncodedHead {
 /// several at once.
 class Tokenizer {
  public:
-  /// Reads tokenizer.json of a folder, where there is none tekken.json, where there is none tokenizer.model; and beside
-  /// it, as far as they exist: tokenizer_config.json, special_tokens_map.json, chat_template.jinja, chat_template.json.
+  /// Reads tokenizer.json of a folder, where there is none tekken.json, where there is none tokenizer.model, where there is
+  /// none vocab.json and merges.txt; and beside it, as far as they exist: tokenizer_config.json, special_tokens_map.json,
+  /// the type of the model in config.json, chat_template.jinja, chat_template.json. The class that Transformers 5 takes
+  /// for these may replace parts of a tokenizer.json (see rebuild_for_class).
   /// Errors: not_found, invalid_data (a damaged file), unsupported (names the component that Baton does not support).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
@@ -102,6 +104,7 @@ class Tokenizer {
   Tokenizer(Model model, TokenizerConfig config) : model_(std::move(model)), config_(std::move(config)) {}
 
   static Result<Tokenizer> from_file(const std::filesystem::path& file, TokenizerConfig config);
+  static Result<Tokenizer> from_vocab_and_merges(const std::filesystem::path& folder, TokenizerConfig config);
   static Result<Tokenizer> from_any_json(std::string_view text, std::string_view what, TokenizerConfig config);
   static Result<Tokenizer> from_tokenizer_json(const json::Value& root, TokenizerConfig config);
   static Result<Tokenizer> from_tekken(const json::Value& root, TokenizerConfig config);

@@ -2,6 +2,7 @@
 #include "text/tokenizer_config.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -39,6 +40,8 @@ std::string token_text(const json::Value* value) {
 
 /// Adds the tokens of an object of names and tokens; names that are there keep their token.
 void read_role(const json::Value& object, std::string_view role, TokenizerConfig& config) {
+  if (const json::Value* value = json::find(object, role); value != nullptr && value->is_null())
+    config.null_roles.emplace(role);
   std::string text = token_text(json::find(object, role));
   if (text.empty()) return;
   config.special_tokens.push_back(text);
@@ -76,21 +79,59 @@ Result<void> read_added_tokens(const json::Value& object, TokenizerConfig& confi
   return {};
 }
 
-/// The tokenizer class of Transformers, without "Fast".
+/// The tokenizer class that a file names, without "Fast".
 std::string class_of(const json::Value& object) {
   std::string name = token_text(json::find(object, "tokenizer_class"));
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
   return name;
 }
 
-/// `legacy` and `add_prefix_space` of the class that heeds them, or of a file that names no class.
-Result<SentencePieceOptions> sentencepiece_options(const json::Value& object) {
-  SentencePieceOptions options;
-  const std::string name = class_of(object);
-  if (!name.empty() && name != "LlamaTokenizer") return options;
-  BATON_TRY(const auto is_legacy, component::get_optional<bool>(object, kFile, "legacy"));
-  BATON_TRY(const auto adds_space, component::get_optional<bool>(object, kFile, "add_prefix_space"));
-  return SentencePieceOptions{is_legacy.value_or(true), adds_space.value_or(true)};
+/// What Transformers 5 has registered for a model's type.
+struct Registered {
+  std::string_view model_type;
+  std::string_view tokenizer_class;  // empty: tokenizer.json as it is, whatever class the files name
+  bool overrules = false;            // the class that the files name
+};
+
+constexpr std::array<Registered, 17> kRegistered = {{
+    {"mistral", ""},
+    {"mistral3", ""},
+    {"ministral", ""},
+    {"ministral3", ""},
+    {"mixtral", ""},
+    {"phi3", ""},
+    {"olmo2", ""},
+    {"granite", ""},
+    {"gpt2", "GPT2Tokenizer"},
+    {"phi", "GPT2Tokenizer"},
+    {"qwen2", "Qwen2Tokenizer", true},
+    {"qwen3", "Qwen2Tokenizer"},
+    {"qwen3_moe", "Qwen2Tokenizer"},
+    {"gemma2", "GemmaTokenizer"},
+    {"gemma3", "GemmaTokenizer"},
+    {"gemma3_text", "GemmaTokenizer"},
+    {"cohere2", "CohereTokenizer"},
+}};
+
+/// The class that Transformers 5 takes for a model's type and the class that the files name.
+std::string class_in_charge(std::string_view model_type, std::string named) {
+  const auto* const found = std::ranges::find(kRegistered, model_type, &Registered::model_type);
+  if (found == kRegistered.end()) return named;
+  const bool is_named = !named.empty() && !found->tokenizer_class.empty() && !found->overrules;
+  return is_named ? named : std::string(found->tokenizer_class);
+}
+
+/// Reads `legacy` and `add_prefix_space` where the class that the file names, if any, heeds them.
+Result<void> read_spaces(const json::Value& object, TokenizerConfig& config) {
+  static constexpr std::array<std::string_view, 6> kHeeding = {
+      "", "LlamaTokenizer", "CodeLlamaTokenizer", "GPT2Tokenizer", "CodeGenTokenizer", "Qwen2Tokenizer"};
+  const std::string& name = config.tokenizer_class;
+  if (std::ranges::find(kHeeding, name) == kHeeding.end()) return {};
+  BATON_TRY(config.legacy, component::get_optional<bool>(object, kFile, "legacy"));
+  BATON_TRY(config.adds_prefix_space, component::get_optional<bool>(object, kFile, "add_prefix_space"));
+  if (name.empty() || name == "LlamaTokenizer")
+    config.sentencepiece = {config.legacy.value_or(true), config.adds_prefix_space.value_or(true)};
+  return {};
 }
 
 }  // namespace
@@ -103,7 +144,8 @@ Result<TokenizerConfig> TokenizerConfig::from_json(std::string_view text) {
   BATON_TRY_VOID(read_added_tokens(object, config));
   BATON_TRY(config.chat_templates, template_sources(object, kFile));
   BATON_TRY(config.clean_up_tokenization_spaces, component::get_or<bool>(object, kFile, "clean_up_tokenization_spaces", false));
-  BATON_TRY(config.sentencepiece, sentencepiece_options(object));
+  config.tokenizer_class = class_of(object);
+  BATON_TRY_VOID(read_spaces(object, config));
   BATON_TRY(config.add_bos_token, component::get_optional<bool>(object, kFile, "add_bos_token"));
   BATON_TRY(config.add_eos_token, component::get_optional<bool>(object, kFile, "add_eos_token"));
   return config;
@@ -112,6 +154,13 @@ Result<TokenizerConfig> TokenizerConfig::from_json(std::string_view text) {
 Result<TokenizerConfig> TokenizerConfig::load(const std::filesystem::path& folder) {
   BATON_TRY(const std::string text, read_if_there(folder / kFile));
   BATON_TRY(TokenizerConfig config, from_json(text));
+
+  BATON_TRY(const std::string model_text, read_if_there(folder / "config.json"));
+  if (!model_text.empty()) {
+    BATON_TRY(const json::Value model, parse_object(model_text, "config.json"));
+    std::string named = config.tokenizer_class.empty() ? class_of(model) : config.tokenizer_class;
+    config.tokenizer_class = class_in_charge(token_text(json::find(model, "model_type")), std::move(named));
+  }
 
   BATON_TRY(const std::string map_text, read_if_there(folder / "special_tokens_map.json"));
   if (!map_text.empty()) {

@@ -189,6 +189,24 @@ TEST_F(Hub, only_files_that_baton_reads_are_downloaded) {
   EXPECT_EQ(read_file(snapshot() / "additional_chat_templates/rag.jinja").value(), "additional_chat_templates/rag.jinja");
 }
 
+TEST_F(Hub, a_vocabulary_is_downloaded_where_there_is_no_other_tokenizer) {
+  for (const char* name : {"vocab.json", "merges.txt"}) hub_.files[name] = name;
+  {
+    test::HttpServer server(hub_);
+    ASSERT_TRUE(find_model("org/tiny", "main", options(server.url()), {}));
+    EXPECT_FALSE(fs::exists(snapshot() / "vocab.json")) << "tokenizer.json is there";
+  }
+  hub_.files.erase("tokenizer.json");
+  fs::remove_all(folder_);
+  test::HttpServer server(hub_);
+  ASSERT_TRUE(find_model("org/tiny", "main", options(server.url()), {}));
+  EXPECT_EQ(read_file(snapshot() / "vocab.json").value(), "vocab.json");
+  EXPECT_EQ(read_file(snapshot() / "merges.txt").value(), "merges.txt");
+  HubOptions offline_text = offline();
+  offline_text.wants_weights = false;
+  EXPECT_EQ(find_model("org/tiny", "main", offline_text, {}).value(), snapshot());
+}
+
 TEST_F(Hub, a_file_that_does_not_have_its_checksum_is_refused_and_removed) {
   const fs::path weights = folder_ / "weights";
   put(weights, weights_);

@@ -46,6 +46,27 @@ TEST(TokenizerConfig, tokens_have_the_names_that_templates_use) {
   EXPECT_EQ(config->role_tokens, expected);
 }
 
+TEST(TokenizerConfig, the_type_of_the_model_may_overrule_the_class) {
+  const auto folder = std::filesystem::temp_directory_path() / ("baton_tokenizer_class_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const auto class_of = [&](std::string_view config, std::string_view tokenizer_config) {
+    EXPECT_TRUE(write_file(folder / "config.json", config) && write_file(folder / "tokenizer_config.json", tokenizer_config));
+    return TokenizerConfig::load(folder).value().tokenizer_class;
+  };
+  const std::string_view llama = R"({"tokenizer_class": "LlamaTokenizerFast"})";
+  EXPECT_EQ(class_of(R"({"model_type": "llama"})", llama), "LlamaTokenizer");
+  EXPECT_EQ(class_of(R"({"model_type": "something_new"})", llama), "LlamaTokenizer");
+  EXPECT_EQ(class_of(R"({"model_type": "llama", "tokenizer_class": "LlamaTokenizer"})", "{}"), "LlamaTokenizer");
+  EXPECT_EQ(class_of(R"({"model_type": "llama"})", "{}"), "");
+  EXPECT_EQ(class_of(R"({"model_type": "mistral"})", llama), "");
+  EXPECT_EQ(class_of(R"({"model_type": "phi"})", llama), "LlamaTokenizer");
+  EXPECT_EQ(class_of(R"({"model_type": "phi"})", "{}"), "GPT2Tokenizer");
+  EXPECT_EQ(class_of(R"({"model_type": "qwen2"})", llama), "Qwen2Tokenizer");
+  std::filesystem::remove(folder / "config.json");
+  EXPECT_EQ(TokenizerConfig::load(folder)->tokenizer_class, "LlamaTokenizer");
+  std::filesystem::remove_all(folder);
+}
+
 TEST(TokenizerConfig, damaged_files_are_errors) {
   for (const char* text : {"{", "[]", R"({"added_tokens_decoder": {"x": {"content": "a"}}})",
                            R"({"added_tokens_decoder": {"-1": {"content": "a"}}})", R"({"added_tokens_decoder": {"1": 3}})",
