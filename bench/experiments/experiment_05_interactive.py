@@ -51,8 +51,8 @@ def interactive_job(settings, shared, arm, rates):
                 runner.command = f"{server_command}; {shlex.join(map(str, ['baton', 'bench', 'serve', *arguments]))}"
                 point = {"model": model_name(settings, SHAPE), "dataset": "sharegpt", "shared": shared, "rate": rate}
                 runner.add(point | {"requests": n_requests}, arm, numbers)
-                latency = numbers.get("mean_latency_per_output_token_s", float("nan"))
-                runner.say(f"{arm}, {rate}/s: {numbers['request_throughput']:.2f} requests/s, {1e3 * latency:.1f} ms a token")
+                latency_ms = 1e3 * numbers["latency_per_token_s"]
+                runner.say(f"{arm}, {rate}/s: {numbers['request_throughput']:.2f} requests/s, {latency_ms:.1f} ms a token")
 
     seconds = load_seconds(SHAPE) + 10 + len(rates) * (arrival_seconds + 20) if settings.is_full else 20
     name = f"{arm}-{shared}-rates-{'-'.join(map(str, rates))}"

@@ -91,7 +91,7 @@ def step_jobs(settings):
 def mooncake_job(settings):
     """The first requests of Mooncake's conversations, all there at the begin: what real prefixes give. Requests
     longer than the shape's context are left out by the tool, which says how many."""
-    n_requests = settings.pick(200, 20, 4)
+    n_requests = settings.pick(120, 20, 4)
     longest = settings.pick(16384, 4096)
 
     def run(runner):
@@ -102,7 +102,7 @@ def mooncake_job(settings):
         point = {"part": "Mooncake conversations", "requests": n_requests}
         throughput_job(settings, "mooncake", SHAPE, lambda: dataset, point, 0, ARMS, 1).run(runner)
 
-    return Job("mooncake", settings.pick(300, 20, 10), run)
+    return Job("mooncake", settings.pick(200, 20, 10), run)
 
 
 def azure_job(settings, arm):

@@ -165,7 +165,7 @@ class Runner:
         result_rows.append(self.settings.results / self.experiment.file_name, row)
 
     def do(self, experiment, job):
-        """Runs a job. Returns whether it came to its end; a failure is a row that says so."""
+        """Runs a job. Returns whether it came to its end, None if its data is missing; a failure is a row."""
         self.experiment, self.job, self.begin = experiment, job, time.monotonic()
         self.begins()
         try:
@@ -175,7 +175,7 @@ class Runner:
             return False
         except MissingData as error:
             self.say(f"left out: {error}")
-            return False
+            return None
         except (CommandFailed, OSError, KeyError, ValueError) as error:
             self.say(f"FAILED: {error!r}")
             self.add({}, "-", {}, error=str(error)[-600:])
@@ -235,7 +235,8 @@ class Queue:
 
 
 def work(runners, pairs, after_each=lambda: None):
-    """Deals the jobs to the runners, a thread each. Returns (jobs that ended well, jobs tried, jobs left)."""
+    """Deals the jobs to the runners, a thread each. Returns (jobs that ended well, jobs tried with their data there,
+    jobs left)."""
     queue, ended = Queue(pairs), []
 
     def loop(runner):
@@ -248,7 +249,7 @@ def work(runners, pairs, after_each=lambda: None):
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(ended), len(ended), len(queue.pairs)
+    return ended.count(True), len(ended) - ended.count(None), len(queue.pairs)
 
 
 def add_options(parser):

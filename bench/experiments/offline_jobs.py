@@ -13,8 +13,9 @@ SHAPES = {
     "llama-30b": (32.53, 1_597_440),
     "codellama-34b": (33.74, 196_608),
 }
-SHAREGPT_OWN, SHAREGPT_OUTPUT = 220, 245  # tokens, means of the data that vLLM's filter leaves
+SHAREGPT_OWN, SHAREGPT_OUTPUT = 251, 231  # tokens, means of what vLLM's filter leaves (experiment 0)
 MAX_NUM_SEQS = 256
+ARM_SECONDS = 100  # a run is cut then, and counts what has finished
 READ_BYTES_PER_S = 3.6e12
 PREFILL_FLOPS = 38_000 * 2 * 8.03e9  # measured on an H200 (targets: 38,000 tokens/s of Llama-3-8B)
 GPU_KV_BYTES = 118e9  # what 0.9 of an H200 leaves for weights and keys and values
@@ -60,6 +61,7 @@ def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, ru
     def run(runner):
         arguments = ["bench", "throughput", *model_arguments(settings, shape), *dataset(), "--arms", ",".join(arms), "--runs", runs]
         arguments += ["--max-num-seqs", max_num_seqs, "--max-num-batched-tokens", batched]
+        arguments += ["--time-limit-s", ARM_SECONDS]
         report = runner.report(arguments)
         about = {"model": model_name(settings, shape), **point}
         for entry in report["arms"]:
@@ -75,7 +77,7 @@ def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, ru
 
 def estimated(shape, n_requests, shared, own, output, arms, runs):
     """Seconds of a throughput job: loading, a warm-up and every run."""
-    one = sum(offline_seconds(shape, n_requests, shared, own, output, arm) for arm in arms)
+    one = sum(min(ARM_SECONDS, offline_seconds(shape, n_requests, shared, own, output, arm)) for arm in arms)
     return load_seconds(shape) + 5 + 1.15 * runs * one
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import socket
-import statistics
 import time
 import urllib.error
 import urllib.request
@@ -64,32 +63,14 @@ def wait_until_ready(runner, process, url, log):
     raise CommandFailed(f"baton serve was not ready within {READY_SECONDS} s")
 
 
-def latency_a_token(report):
-    """Seconds of each request's whole latency, divided by its output tokens: the papers' normalised latency."""
-    each = []
-    for ttft, gaps, n_output in zip(report["ttfts"], report["itls"], report["output_lens"], strict=True):
-        if n_output > 0:
-            each.append((ttft + sum(gaps)) / n_output)
-    return each
-
-
-DETAILS = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors", "start_times")
-
-
 def load(runner, url, arguments):
-    """One `baton bench serve`; returns its numbers, with the normalised latency in place of the requests' own times."""
+    """One `baton bench serve` at one rate; returns its numbers."""
     folder = runner.scratch / "serve"
     folder.mkdir(exist_ok=True)
     path = folder / "result.json"
     path.unlink(missing_ok=True)
-    saved = ["--save-result", "--save-detailed", "--result-dir", folder, "--result-filename", path.name]
     begin = time.monotonic()
+    saved = ["--save-result", "--result-dir", folder, "--result-filename", path.name]
     runner.run(["bench", "serve", "--base-url", url, "--model", "bench", *arguments, *saved])
     runner.begin = begin
-    report = json.loads(path.read_text(encoding="utf-8"))
-    numbers = {key: value for key, value in report.items() if key not in DETAILS}
-    if all(key in report for key in ("ttfts", "itls", "output_lens")) and (each := latency_a_token(report)):
-        numbers["mean_latency_per_output_token_s"] = statistics.fmean(each)
-        numbers["median_latency_per_output_token_s"] = statistics.median(each)
-        numbers["stdev_of_mean_latency_s"] = statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else None
-    return numbers
+    return json.loads(path.read_text(encoding="utf-8"))

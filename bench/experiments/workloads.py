@@ -78,9 +78,9 @@ def made_up_tokens(rng, length, n_vocab):
 
 
 def write_requests(path, requests):
-    """JSON lines {prompt: [ids], output_len} for --dataset-name custom."""
+    """JSON lines {prompt_token_ids, output_len} for --dataset-name custom."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"prompt": prompt, "output_len": output_len}) for prompt, output_len in requests]
+    lines = [json.dumps({"prompt_token_ids": prompt, "output_len": output_len}) for prompt, output_len in requests]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

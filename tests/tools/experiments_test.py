@@ -14,7 +14,6 @@ sys.path.insert(0, str(ROOT / "bench" / "experiments"))
 import harness  # noqa: E402
 import result_rows  # noqa: E402
 import run_all  # noqa: E402
-import serving  # noqa: E402
 import workloads  # noqa: E402
 
 MACHINE = {"device": "a machine"}
@@ -71,6 +70,14 @@ class ExperimentsTest(unittest.TestCase):
         self.assertEqual(counts, (1, 2, 0))
         self.assertEqual([row["job"] for row in rows], ["bad", "good"])
         self.assertIn("the last words", rows[0]["error"])
+
+    def test_a_job_without_its_data_is_left_out_and_no_failure(self):
+        def run(runner):
+            workloads.data_file("no/such.file", self.folder)
+
+        counts, rows = self.work([harness.Job("no data", 1, run), job_of("good")])
+        self.assertEqual(counts, (1, 1, 0))
+        self.assertEqual([row["job"] for row in rows], ["good"])
 
     def test_a_command_ends_with_the_time_of_the_run_and_writes_nothing(self):
         begin = time.monotonic()
@@ -152,10 +159,6 @@ class ExperimentsTest(unittest.TestCase):
         begins = [tuple(prompt[:16]) for prompt, _ in requests]
         self.assertEqual(len(set(begins)), 6)
         self.assertEqual(max(begins.count(begin) for begin in begins), 15)
-
-    def test_normalised_latency_is_the_whole_latency_by_output_tokens(self):
-        report = {"ttfts": [1.0, 0.5], "itls": [[0.5, 0.5], []], "output_lens": [4, 1]}
-        self.assertEqual(serving.latency_a_token(report), [0.5, 0.5])
 
     def test_numbers_are_rounded_and_other_values_kept(self):
         value = {"a": [0.123456789, 12345678.9, 7, "x", None, True], "b": {"c": 1e-9}}
