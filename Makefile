@@ -5,14 +5,15 @@ PREFIX ?= /usr/local
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 TEST_SECONDS ?= 180
-VENV_REQUIREMENTS := tools/lint_requirements.txt $(wildcard tests/e2e/requirements.txt)
+VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt $(wildcard tests/e2e/requirements.txt)
 SOAK := $(wildcard tests/e2e/soak.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e asan tsan fuzz bench format lint install clean
+.PHONY: help build demo test e2e asan tsan fuzz bench bench-quick report format lint install clean
+BENCH_SCALE ?= quick
 
 help:  ## list the targets
-	@awk -F ':.*## ' -v soak='$(SOAK)' '/^[a-z0-9]+:.*## / && ($$1 != "soak" || soak) { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' -v soak='$(SOAK)' '/^[a-z0-9-]+:.*## / && ($$1 != "soak" || soak) { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PRESET=$(PRESET) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS) NO_INSTALL=1 (never install packages)"
 
 build:  ## the program: build/PRESET/bin/baton (asks before it installs missing packages)
@@ -58,6 +59,16 @@ bench:  ## micro-benchmarks (bench/*/*_bench.cpp), then baton bench attention
 	@packaging/compile $(PRESET) all bench_programs
 	@for program in $(BUILD)/bench/*_bench; do [ ! -x $$program ] || $$program || exit 1; done
 	@$(BUILD)/bin/baton bench attention $(BENCH_FLAGS)
+
+bench-quick: build build/venv/.ready  ## the papers' experiments, small, with the demo model: under 10 minutes, build/bench-quick
+	@rm -rf build/bench-$(BENCH_SCALE)
+	@bench/experiments/run_all.py --baton $(BUILD)/bin/baton --$(BENCH_SCALE) --results build/bench-$(BENCH_SCALE)
+	@build/venv/bin/python bench/report/draw.py --results build/bench-$(BENCH_SCALE) --out build/bench-$(BENCH_SCALE)/figures
+	@bench/report/fill.py --results build/bench-$(BENCH_SCALE) --print offline attention losses
+
+report: build/venv/.ready  ## the figures and tables of docs/report, from bench/results
+	@build/venv/bin/python bench/report/draw.py
+	@bench/report/fill.py
 
 format:  ## rewrite the sources as .clang-format says
 	@packaging/install-packages lint

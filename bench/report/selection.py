@@ -1,0 +1,152 @@
+"""Which rows of bench/results a figure or a table shows, and their numbers.
+
+Of each experiment one machine is shown: an H200 if there are rows of one, otherwise the GPU or the processor with the
+most rows. Of each point the rows of one commit of Baton are shown, the one measured last, with the repetitions of all
+its jobs together, and the last rows of every other program.
+"""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments"))
+
+import result_rows  # noqa: E402
+
+PUBLISHED = "published_relayattention.json"
+
+
+class Measured:
+    """The rows of one arm at one point, measured by one commit on one machine."""
+
+    def __init__(self, point, arm, rows):
+        self.point, self.arm, self.rows = point, arm, rows
+
+    def __getitem__(self, key):
+        """The median of a number over the rows; a KeyError if no row has it."""
+        return statistics.median(row["numbers"][key] for row in self.rows if row["numbers"].get(key) is not None)
+
+    def get(self, key, default=None):
+        values = [row["numbers"][key] for row in self.rows if row["numbers"].get(key) is not None]
+        return statistics.median(values) if values and not isinstance(values[0], str | dict | list | bool) else default
+
+    def raw(self, key, default=None):
+        """A value that is no number, of the last row."""
+        return next((row["numbers"][key] for row in reversed(self.rows) if row["numbers"].get(key) is not None), default)
+
+    def repetitions(self, key):
+        """The values of all rows' lists, in order."""
+        return [value for row in self.rows for value in row["numbers"].get(key, [])]
+
+    def rates(self, count):
+        """A rate for each repetition of an offline run: `count` (num_requests, total_output_tokens) by its
+        seconds. Of runs that were cut, the rate that the tool gave."""
+        rates = []
+        for row in self.rows:
+            numbers = row["numbers"]
+            if numbers.get("cut"):
+                rates.append(numbers["requests_per_second" if count == "num_requests" else "output_tokens_per_second"])
+            else:
+                rates += [numbers[count] / seconds for seconds in numbers["elapsed_times"]]
+        return rates
+
+    def rate(self, count="total_output_tokens"):
+        return statistics.median(self.rates(count))
+
+
+def spread(values):
+    """(largest - smallest) / median; None for fewer than two values."""
+    return (max(values) - min(values)) / statistics.median(values) if len(values) > 1 else None
+
+
+def rank(device, n_rows):
+    return ("H200" in device, "NVIDIA" in device, n_rows)
+
+
+def is_other_program(row):
+    """Whether a row is a peer's: it has a program's name and version where Baton's rows have a commit."""
+    return " " in row["commit"]
+
+
+class Results:
+    """The rows of one experiment on the machine that is shown."""
+
+    def __init__(self, rows):
+        self.failures = []
+        counts = {}
+        for row in rows:
+            counts[row["machine"]["device"]] = counts.get(row["machine"]["device"], 0) + 1
+        self.device = max(counts, key=lambda device: rank(device, counts[device])) if counts else ""
+        self.rows = [row for row in rows if row["machine"]["device"] == self.device]
+        self.is_gpu = "NVIDIA" in self.device
+        self.measured = list(self._measured())
+
+    def __bool__(self):
+        return bool(self.measured)
+
+    def _measured(self):
+        points = {}
+        for row in self.rows:
+            points.setdefault(json.dumps(row["point"], sort_keys=True), []).append(row)
+        for rows in points.values():
+            in_time = sorted(rows, key=lambda row: row["date"])
+            last = {row["arm"]: row["commit"] for row in in_time if is_other_program(row)}
+            commit = next((row["commit"] for row in reversed(in_time) if not is_other_program(row)), None)
+            arms = {}
+            for row in rows:
+                if row["commit"] != last.get(row["arm"], commit):
+                    continue
+                if "error" in row:
+                    self.failures.append(row)
+                else:
+                    arms.setdefault(row["arm"], []).append(row)
+            for arm, of_arm in arms.items():
+                yield Measured(of_arm[0]["point"], arm, of_arm)
+
+    def find(self, arm=None, **point):
+        """The measurements of an arm whose points have these values."""
+        return [
+            one
+            for one in self.measured
+            if (arm is None or one.arm == arm) and all(one.point.get(key) == value for key, value in point.items())
+        ]
+
+    def one(self, arm, **point):
+        found = self.find(arm, **point)
+        return found[0] if found else None
+
+    def values(self, key):
+        """The values of a parameter over all points, ascending."""
+        found = {one.point[key] for one in self.measured if one.point.get(key) is not None}
+        return sorted(found)
+
+    def about(self):
+        """Machine, date and commit, as they stand under each figure."""
+        dates = sorted({row["date"][:10] for row in self.rows})
+        rows = [row for one in self.measured for row in one.rows]
+        commits = sorted({row["commit"] for row in rows if not is_other_program(row)})
+        others = sorted({row["commit"] for row in rows if is_other_program(row)})
+        when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+        driver = self.rows[-1]["machine"].get("driver")
+        programs = ", ".join([f"Baton {commit}" for commit in commits] + others)
+        return f"{self.device}{f', driver {driver}' if driver else ''}; {when}; {programs}"
+
+
+def load(folder, number, name):
+    return Results(result_rows.load(Path(folder) / f"experiment_{number:02}_{name}.json"))
+
+
+class Published:
+    """The RelayAttention authors' figures."""
+
+    def __init__(self, folder):
+        self.rows = [row for row in result_rows.load(Path(folder) / PUBLISHED) if "experiment" in row]
+
+    def find(self, experiment, **values):
+        rows = (row for row in self.rows if row["experiment"] == experiment)
+        return [row for row in rows if all(row.get(key) == value for key, value in values.items())]
+
+    def one(self, experiment, key, **values):
+        found = self.find(experiment, **values)
+        return found[0][key] if found else None

@@ -1,0 +1,145 @@
+"""Tests of bench/report: which rows are shown, the theory's numbers, and that docs/report says what bench/results say."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench" / "report"))
+sys.path.insert(0, str(ROOT / "bench" / "experiments"))
+
+import fill  # noqa: E402
+import quantities  # noqa: E402
+import result_rows  # noqa: E402
+import selection  # noqa: E402
+import tables  # noqa: E402
+
+
+def row(arm, device="NVIDIA H200", commit="c1", date="2026-11-22T10:00:00Z", point=None, **numbers):
+    point = {"model": "llama-2-7b", "shared": 2048, "requests": 100} if point is None else point
+    return {
+        "experiment": 3,
+        "job": "job",
+        "point": point,
+        "arm": arm,
+        "numbers": numbers,
+        "command": "baton bench",
+        "commit": commit,
+        "machine": {"device": device},
+        "date": date,
+        "seconds": 1,
+    }
+
+
+def offline_row(arm, seconds, **more):
+    return row(arm, elapsed_times=seconds, num_requests=100, total_output_tokens=1000, **more)
+
+
+class Selection(unittest.TestCase):
+    def test_an_h200_is_shown_where_a_cpu_has_more_rows(self):
+        rows = [row("relay", device="a CPU") for _ in range(3)] + [row("relay", us=5)]
+        results = selection.Results(rows)
+        self.assertEqual(results.device, "NVIDIA H200")
+        self.assertEqual([one["us"] for one in results.measured], [5])
+
+    def test_a_point_is_shown_by_the_last_commit_with_all_its_repetitions(self):
+        rows = [
+            offline_row("relay", [10], commit="old", date="2026-11-21T10:00:00Z"),
+            offline_row("paged", [50], commit="old", date="2026-11-21T10:00:00Z"),
+            offline_row("relay", [4, 5], commit="new"),
+            offline_row("relay", [8], commit="new"),
+        ]
+        results = selection.Results(rows)
+        self.assertEqual([one.arm for one in results.measured], ["relay"])
+        self.assertEqual(results.one("relay").rates("num_requests"), [25, 20, 12.5])
+        self.assertEqual(results.one("relay").rate("num_requests"), 20)
+
+    def test_other_programs_stand_beside_baton_whatever_their_version(self):
+        rows = [row("relay", us=5), row("vllm", us=7, commit="vllm 0.24.0", date="2026-11-22T12:00:00Z")]
+        self.assertEqual({one.arm for one in selection.Results(rows).measured}, {"relay", "vllm"})
+
+    def test_a_point_that_did_not_run_is_a_failure_and_no_measurement(self):
+        failed = row("unshared", bytes_needed=200, bytes_available=100) | {"error": "does not fit"}
+        results = selection.Results([offline_row("relay", [1]), failed])
+        self.assertEqual([one.arm for one in results.measured], ["relay"])
+        self.assertIn("needs 200 bytes, 100 available", tables.failures(results))
+
+    def test_a_cut_run_counts_by_the_rate_of_the_tool(self):
+        cut = offline_row("unshared", [100], cut=True, requests_per_second=0.5)
+        self.assertEqual(selection.Results([cut]).one("unshared").rates("num_requests"), [0.5])
+
+    def test_spread_is_the_range_by_the_median(self):
+        self.assertEqual(selection.spread([9, 10, 12]), 0.3)
+        self.assertIsNone(selection.spread([9]))
+
+
+class Theory(unittest.TestCase):
+    def test_eq_10_is_the_papers(self):
+        self.assertAlmostEqual(quantities.eq_10(64, 128, 32), 1.42, places=2)
+        self.assertAlmostEqual(quantities.eq_10(8192, 128, 32), 21.28, places=2)
+
+    def test_bytes_of_multi_head_attention(self):
+        point = {"heads": 52, "kv_heads": 52, "head_dim": 128, "shared": 8192, "own": 128, "requests": 32}
+        relay, unshared = (quantities.bytes_read(arm, point)[0] for arm in ("relay", "unshared"))
+        self.assertAlmostEqual(unshared / relay, (8192 + 128 + 2) / (8192 / 32 + 128 + 2))
+        self.assertEqual(quantities.bytes_read("paged", point), (relay, 31 * 8192 * 2 * 52 * 128 * 2))
+
+    def test_a_prefix_in_the_l2_is_read_again_faster_than_from_memory(self):
+        point = {"heads": 32, "kv_heads": 8, "head_dim": 128, "shared": 2048, "own": 128, "requests": 32}
+        distinct, again = quantities.bytes_read("paged", point)
+        self.assertAlmostEqual(quantities.model_us("paged", point, 4.5e6), distinct / 4.5e6 + again / 9.6e6)
+        point["shared"] = 16384
+        distinct, again = quantities.bytes_read("paged", point)
+        self.assertAlmostEqual(quantities.model_us("paged", point, 4.5e6), (distinct + again) / 4.5e6)
+
+    def test_the_sustained_rate_lies_between_the_rates_around_the_limit(self):
+        def measured(*pairs):
+            rows = [row("relay", point={"rate": rate}, latency_per_token_s=latency) for rate, latency in pairs]
+            return selection.Results(rows).measured
+
+        rate, exceeded = quantities.sustained_rate(measured((4, 0.01), (8, 0.1), (12, 1.0)), 0.1**0.5)
+        self.assertAlmostEqual(rate, 10)
+        self.assertTrue(exceeded)
+        self.assertEqual(quantities.sustained_rate(measured((4, 0.01), (8, 0.02)), 0.5), (8, False))
+        self.assertEqual(quantities.sustained_rate(measured((4, 0.9)), 0.5), (None, True))
+
+
+class Report(unittest.TestCase):
+    def test_the_report_says_what_the_results_say(self):
+        text = (ROOT / "docs" / "report" / "README.md").read_text(encoding="utf-8")
+        written = fill.filled(text, ROOT / "bench" / "results", ROOT / "docs" / "report" / "figures")
+        self.assertEqual(written, text, "run bench/report/fill.py")
+
+    def test_each_table_is_in_the_report(self):
+        text = (ROOT / "docs" / "report" / "README.md").read_text(encoding="utf-8")
+        named = [match[1] for match in fill.PART.findall(text) if not match[1].startswith("figure-")]
+        self.assertEqual(sorted(named), sorted([*tables.BLOCKS, *tables.WHOLE]))
+
+    def test_each_figure_of_the_report_exists_and_is_shown(self):
+        folder = ROOT / "docs" / "report"
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        for path in (folder / "figures").glob("*.svg"):
+            self.assertIn(f"](figures/{path.name})", text)
+
+    def test_a_changed_number_is_noticed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = "<!-- generated: cost -->\n?\n<!-- end -->\n"
+            path = Path(folder) / "experiment_03_offline.json"
+            result_rows.append(path, offline_row("relay", [1]))
+            written = fill.filled(text, Path(folder), Path(folder))
+            self.assertEqual(fill.filled(written, Path(folder), Path(folder)), written)
+            changed = written.replace("0.833", "0.800")
+            self.assertNotEqual(fill.filled(changed, Path(folder), Path(folder)), changed)
+            self.assertIn("| 2048 | 0.833 | - | - |", written)
+
+    def test_a_loss_is_listed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "experiment_03_offline.json"
+            for arm, seconds in (("relay", [2, 2]), ("paged", [1, 1])):
+                result_rows.append(path, offline_row(arm, seconds))
+            self.assertIn("| 3 | model llama-2-7b, shared 2048, requests 100 | 0.500 | 0% |", tables.losses(Path(folder)))
+
+
+if __name__ == "__main__":
+    unittest.main()
