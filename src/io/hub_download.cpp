@@ -17,7 +17,7 @@
 #include "io/file_lock.h"
 #include "io/http_client.h"
 #include "io/hub_files.h"
-#include "io/json.h"
+#include "io/hub_replies.h"
 
 namespace baton::hub {
 namespace {
@@ -31,39 +31,9 @@ Result<void> make_folder(const fs::path& folder) {
   return {};
 }
 
-tl::unexpected<Error> bad_status(const std::string& url, long status) {
-  const std::string_view hint = status == 401 || status == 403
-                                    ? " (private or gated: set HF_TOKEN, accept the model's conditions)"
-                                : status == 404 ? " (there is no such model or revision)"
-                                                : "";
-  return fail(status == 404 ? ErrorCode::not_found : ErrorCode::unavailable,
-              fmt::format("{}: HTTP status {}{}", url, status, hint));
-}
-
-/// What the endpoint announces about one file.
-struct RemoteFile {
-  std::string url;
-  std::string etag;
-  std::uint64_t size_bytes = 0;
-};
-
 Result<RemoteFile> ask_for_file(std::string url, const std::string& token) {
   BATON_TRY(const HttpReply head, http_head(url, token));
-  if (head.status >= 400) return bad_status(url, head.status);
-  // Large files are redirected to another server; the first one knows their etag and size.
-  const auto header = [&](const char* linked, const char* plain) -> std::string {
-    for (const char* name : {linked, plain})
-      if (const auto found = head.headers.find(name); found != head.headers.end()) return found->second;
-    return "";
-  };
-  std::string etag = header("x-linked-etag", "etag");
-  if (etag.starts_with("W/")) etag.erase(0, 2);
-  std::erase(etag, '"');
-  const std::string size_text = header("x-linked-size", "content-length");
-  if (!is_safe_name(etag) || size_text.empty() || size_text.size() > 18 ||
-      size_text.find_first_not_of("0123456789") != std::string::npos)
-    return fail(ErrorCode::invalid_data, fmt::format("{}: the reply names no etag and size", url));
-  return RemoteFile{std::move(url), std::move(etag), std::stoull(size_text)};
+  return remote_file_of(std::move(url), head);
 }
 
 class Download {
@@ -105,15 +75,9 @@ class Download {
     for (const char c : revision) escaped += c == '/' ? "%2F" : std::string(1, c);
     const std::string url = fmt::format("{}/api/models/{}/revision/{}", options_.endpoint, model_, escaped);
     BATON_TRY(const HttpReply reply, http_get(url, options_.token));
-    if (reply.status != 200) return bad_status(url, reply.status);
-    BATON_TRY(const json::Value info, json::parse(reply.body, url));
-    BATON_TRY(commit_, json::get<std::string>(info, "sha"));
-    if (!is_commit(commit_)) return fail(ErrorCode::invalid_data, fmt::format("{}: 'sha' is not a commit", url));
-    BATON_TRY(const auto siblings, json::get<std::vector<json::Value>>(info, "siblings"));
-    for (const json::Value& sibling : siblings) {
-      BATON_TRY(std::string name, json::get<std::string>(sibling, "rfilename"));
-      files_.insert(std::move(name));
-    }
+    BATON_TRY(RemoteModel remote, remote_model_of(url, reply));
+    commit_ = std::move(remote.commit);
+    files_ = std::move(remote.files);
     for (const std::string_view needed :
          {std::string_view("config.json"), files_.contains(std::string(kWeights)) ? kWeights : kIndex})
       if (!files_.contains(std::string(needed)) && (options_.wants_weights || needed == "config.json"))
