@@ -1,6 +1,8 @@
 /// Reads config.json and generation_config.json.
 #include "model/config.h"
 
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,14 +17,23 @@ namespace {
 
 using json::Value;
 
+/// A number that has a float32 neither infinite nor 0 unless it is 0: sampling computes in float32.
+Result<std::optional<double>> sampling_number(const Value& root, std::string_view key) {
+  BATON_TRY(const auto number, json::get_optional<double>(root, key));
+  using Limits = std::numeric_limits<float>;
+  if (number && *number != 0 && !(std::abs(*number) >= Limits::min() && std::abs(*number) <= Limits::max()))
+    return fields::bad_value(key, fmt::format("'{}' must be a number that float32 holds, not {}", key, *number));
+  return number;
+}
+
 Result<GenerationConfig> read_generation_fields(const Value& root) {
   GenerationConfig config;
   BATON_TRY(config.do_sample, json::get_optional<bool>(root, "do_sample"));
-  BATON_TRY(config.temperature, json::get_optional<double>(root, "temperature"));
-  BATON_TRY(config.top_p, json::get_optional<double>(root, "top_p"));
+  BATON_TRY(config.temperature, sampling_number(root, "temperature"));
+  BATON_TRY(config.top_p, sampling_number(root, "top_p"));
   BATON_TRY(config.top_k, json::get_optional<std::int32_t>(root, "top_k"));
-  BATON_TRY(config.min_p, json::get_optional<double>(root, "min_p"));
-  BATON_TRY(config.repetition_penalty, json::get_optional<double>(root, "repetition_penalty"));
+  BATON_TRY(config.min_p, sampling_number(root, "min_p"));
+  BATON_TRY(config.repetition_penalty, sampling_number(root, "repetition_penalty"));
   BATON_TRY(config.max_new_tokens, json::get_optional<std::int32_t>(root, "max_new_tokens"));
   if (config.temperature && *config.temperature < 0)
     return fields::bad_value("temperature", fmt::format("'temperature' must be at least 0, not {}", *config.temperature));

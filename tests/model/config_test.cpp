@@ -298,6 +298,9 @@ TEST(GenerationConfig, refuses_values_out_of_range) {
   EXPECT_EQ(error(R"({"repetition_penalty":0})"), "it: 'repetition_penalty' must be above 0, not 0");
   EXPECT_EQ(error(R"({"max_new_tokens":0})"), "it: 'max_new_tokens' must be at least 1, not 0");
   EXPECT_EQ(error(R"({"top_k":-5})"), "it: 'top_k' must be at least -1, not -5");
+  EXPECT_EQ(error(R"({"temperature":1e300})"), "it: 'temperature' must be a number that float32 holds, not 1e+300");
+  EXPECT_EQ(error(R"({"repetition_penalty":1e-60})"),
+            "it: 'repetition_penalty' must be a number that float32 holds, not 1e-60");
   EXPECT_EQ(error(R"({"eos_token_id":-1})"), "it: 'eos_token_id' must be token ids from 0 to 4194303, not -1");
 }
 
