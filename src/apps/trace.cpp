@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,10 +16,13 @@ namespace baton {
 namespace {
 
 constexpr std::int64_t kMaxTokens = 1 << 26;
+constexpr double kMaxTime_s = 1e12;  // a double counts microseconds up to there
 
 tl::unexpected<Error> bad_line(std::string_view what, std::int64_t line, std::string_view reason) {
   return fail(ErrorCode::invalid_data, fmt::format("{}, line {}: {}", what, line, reason));
 }
+
+bool is_time(double seconds) { return std::abs(seconds) <= kMaxTime_s; }  // also not of NaN
 
 Result<std::int32_t> count_field(const json::Value& object, std::string_view key) {
   const json::Value* value = json::find(object, key);
@@ -31,6 +36,7 @@ Result<TraceRequest> parse_object(std::string_view line) {
   TraceRequest request;
   BATON_TRY(const double timestamp_ms, json::get<double>(object, "timestamp"));
   request.arrival_s = timestamp_ms / 1e3;
+  if (!is_time(request.arrival_s)) return fail(ErrorCode::invalid_data, "'timestamp' is no time");
   BATON_TRY(request.prompt_len, count_field(object, "input_length"));
   BATON_TRY(request.output_len, count_field(object, "output_length"));
   BATON_TRY(auto runs, json::get_optional<std::vector<std::int64_t>>(object, "hash_ids"));
@@ -97,7 +103,8 @@ Result<TraceRequest> parse_row(std::string_view line, const Columns& columns) {
   TraceRequest request;
   if (fields.size() <= std::max({columns.time, columns.prompt, columns.output}))
     return fail(ErrorCode::invalid_data, "fewer fields than columns");
-  if (!read_time(fields[columns.time], request.arrival_s)) return fail(ErrorCode::invalid_data, "TIMESTAMP is no time");
+  if (!read_time(fields[columns.time], request.arrival_s) || !is_time(request.arrival_s))
+    return fail(ErrorCode::invalid_data, "TIMESTAMP is no time");
   const bool has_lengths =
       read_number(fields[columns.prompt], request.prompt_len) && read_number(fields[columns.output], request.output_len);
   if (!has_lengths || request.prompt_len < 0 || request.output_len < 0 || request.prompt_len > kMaxTokens ||

@@ -49,6 +49,13 @@ TEST(Trace, names_the_line_at_fault) {
   EXPECT_NE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,2,3\n", "x").error().message.find("no time"),
             std::string::npos);
   EXPECT_FALSE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,99999999999\n", "x"));
+  for (const char* time : {"nan", "inf", "-inf", "2023-11-16 18:15:nan", "2023-11-16 18:15:1e308"})
+    EXPECT_NE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\n" + std::string(time) + ",2,3\n", "x")
+                  .error()
+                  .message.find("no time"),
+              std::string::npos)
+        << time;
+  EXPECT_FALSE(parse_trace("{\"timestamp\": 1e300, \"input_length\": 6, \"output_length\": 5}", "x"));
   EXPECT_NE(parse_trace("\n", "x").error().message.find("no requests"), std::string::npos);
 }
 
