@@ -131,7 +131,8 @@ void print_weights(const ModelInfo& info) {
   std::vector<std::string> stored;
   for (const auto& [dtype, bytes] : info.stored_bytes) stored.push_back(fmt::format("{} as {}", bytes_text(bytes), dtype));
   const std::string in_memory = fmt::format("{} in memory as {}", bytes_text(info.weight_bytes), to_string(info.spec.dtype));
-  print_row("weights", stored.empty() ? "no files; " + in_memory : fmt::format("{}; {}", fmt::join(stored, ", "), in_memory));
+  if (stored.empty() && info.weights_fault.empty()) stored.emplace_back("no files");
+  print_row("weights", stored.empty() ? in_memory : fmt::format("{}; {}", fmt::join(stored, ", "), in_memory));
   if (!info.weights_fault.empty()) print_row("", "not readable: " + info.weights_fault);
 }
 

@@ -2,18 +2,22 @@
 #include "apps/info.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
+#include "io/file.h"
 #include "io/json.h"
 #include "support/program_run.h"
 #include "support/source_folder.h"
 
 namespace baton {
 namespace {
+
+namespace fs = std::filesystem;
 
 test::ProgramEnd run(std::vector<std::string> words) {
   InfoOptions options;
@@ -48,6 +52,20 @@ TEST(Info, the_table_says_what_fits) {
                            "8 requests with 1,000 shared and 10 own", "7.5 times less with relayed attention", "a cache of"})
     EXPECT_NE(end.out.find(text), std::string::npos) << text << "\n" << end.out;
   EXPECT_NE(run({kTiny, "--memory", "1K"}).out.find("nothing: the weights need"), std::string::npos);
+}
+
+TEST(Info, weights_that_cannot_be_read_are_told_from_weights_that_are_not_there) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "baton_info_test";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  fs::copy(fs::path(kTiny) / "config.json", folder);
+  EXPECT_NE(run({folder.string(), "--memory", "1G"}).out.find("no files"), std::string::npos);
+  ASSERT_TRUE(write_file(folder / "model.safetensors", "damaged"));
+  const test::ProgramEnd end = run({folder.string(), "--memory", "1G"});
+  EXPECT_EQ(end.code, 0);
+  EXPECT_EQ(end.out.find("no files"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("not readable: "), std::string::npos) << end.out;
+  fs::remove_all(folder);
 }
 
 TEST(Info, the_memory_of_the_device_is_asked_for) {
