@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,50 +11,32 @@
 
 #include "core/check.h"
 #include "io/safetensors.h"
+#include "support/checkpoint_writer.h"
+#include "support/fuzz_parts.h"
 
 namespace {
 
-namespace fs = std::filesystem;
-
-void write(const fs::path& path, std::string_view bytes) { std::ofstream(path, std::ios::binary) << bytes; }
-
-/// A safetensors file with one tensor of four bytes.
-std::string one_tensor(const std::string& name) {
-  const std::string header = R"({")" + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
-  std::string file(8, '\0');
-  file[0] = static_cast<char>(header.size());
-  return file + header + "abcd";
-}
-
-/// The model's folder, and beside it a file that no index may reach. Both exist until the process ends.
-class ModelFolder {
- public:
+/// The model's folder, and beside it a file that no index may reach.
+struct ModelFolder {
   ModelFolder() {
-    std::string pattern = (fs::temp_directory_path() / "baton_index_fuzz_XXXXXX").string();
-    baton::check(mkdtemp(pattern.data()) != nullptr, "no temporary folder");
-    parent_ = pattern;
-    write(parent_ / "outside.safetensors", one_tensor("outside"));
-    fs::create_directory(path());
+    parent.write("outside.safetensors", baton::test::safetensors_file({baton::test::f32_tensor("outside", {1}, {1.0f})}));
+    std::filesystem::create_directory(path());
   }
-  ~ModelFolder() { fs::remove_all(parent_); }
-  fs::path path() const { return parent_ / "model"; }
+  std::filesystem::path path() const { return parent.path() / "model"; }
 
- private:
-  fs::path parent_;
+  baton::test::FuzzFolder parent;
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const ModelFolder folder;
-  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  std::string_view rest = baton::test::fuzz_text(data, size);
   std::size_t n_shard_bytes = 0;
   for (const char* name : {"model.safetensors.index.json", "a.safetensors", "b.safetensors"}) {
-    constexpr std::string_view kEnd = "\n--\n";
-    const std::size_t end = std::min(rest.find(kEnd), rest.size());
-    write(folder.path() / name, rest.substr(0, end));
-    if (std::string_view(name).ends_with(".safetensors")) n_shard_bytes += end;
-    rest.remove_prefix(std::min(end + kEnd.size(), rest.size()));
+    const std::string_view part = baton::test::take_part(rest);
+    folder.parent.write(std::filesystem::path("model") / name, part);
+    if (std::string_view(name).ends_with(".safetensors")) n_shard_bytes += part.size();
   }
   const auto checkpoint = baton::Checkpoint::open(folder.path());
   if (!checkpoint) {
