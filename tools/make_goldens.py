@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
 
-    make_goldens.py llamas families made_up tokenizers auto_tokenizers sentencepiece sentencepiece_unigram templates demo
+    make_goldens.py llamas families bf16 made_up tokenizers auto_tokenizers sentencepiece sentencepiece_unigram templates demo
 
     (any of them; none means all but sentencepiece)
 
     *_tiny_*/           tiny random checkpoints; golden.safetensors: input_ids, positions and logits of its last rows,
                         greedy_ids (float32), max_positions where the longest sequence counts
-    made_up_*tiny/      the same for the made-up families of the tests, by NumPy in float64
+                        by bf16: bf16.safetensors beside each golden.safetensors, what Transformers computes in bfloat16
+    made_up_*tiny/      the same as golden.safetensors for the made-up families of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
     auto_tokenizers/*/  what AutoTokenizer reads of a folder, and cases.json [{text, ids, ids_with_ends, decoded}]
     sentencepiece/*/    tokenizer.model, tokenizer_config.json and cases.json [{text, add_special_tokens, ids}]; by
@@ -30,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests/goldens"
-PARTS = ("llamas", "families", "made_up", "tokenizers", "auto_tokenizers", "sentencepiece_unigram", "templates", "demo")
+PARTS = ("llamas", "families", "bf16", "made_up", "tokenizers", "auto_tokenizers", "sentencepiece_unigram", "templates", "demo")
 
 
 def main() -> int:
@@ -70,6 +71,10 @@ def main() -> int:
         from goldens.tiny_families import write_tiny_families
 
         write_tiny_families(GOLDENS)
+    if "bf16" in parts:  # after the checkpoints
+        from goldens.tiny_bf16 import write_tiny_bf16
+
+        write_tiny_bf16(GOLDENS)
     if "made_up" in parts:
         from goldens.made_up import write_made_up
         from goldens.made_up_norms import write_made_up_norms

@@ -157,6 +157,7 @@ struct GoldenCase {
   std::string name;  ///< of folder and file, in letters, digits and underscores
   std::filesystem::path folder;
   std::filesystem::path file;
+  std::filesystem::path bf16_file;  ///< the same in bf16 (tools/goldens/tiny_bf16.py)
 };
 
 /// All of them: tests/goldens/FAMILY_tiny_*/golden*.safetensors, by name.
@@ -168,7 +169,8 @@ inline std::vector<GoldenCase> golden_cases() {
     for (const auto& file : fs::directory_iterator(folder)) {
       const std::string stem = file.path().stem().string();
       if (!stem.starts_with("golden")) continue;
-      cases.push_back({folder.path().filename().string() + stem.substr(std::string_view("golden").size()), folder, file});
+      const std::string end = stem.substr(std::string_view("golden").size());  // "", "_long"
+      cases.push_back({folder.path().filename().string() + end, folder, file, folder.path() / ("bf16" + end + ".safetensors")});
     }
   }
   std::ranges::sort(cases, {}, &GoldenCase::name);
