@@ -13,6 +13,7 @@ import sys
 import harness
 from harness import Experiment, Job
 from offline_jobs import attention_rows, decode_job, load_seconds
+from workloads import longer_shape
 
 LINES = [(256, 256), (128, 512), (64, 1024), (32, 2048), (16, 4096), (8, 8192), (4, 16384), (2, 32768), (1, 65536), (1, 131072)]
 HEADS = ["--heads", 16, "--kv-heads", 2, "--head-dim", 128]
@@ -46,7 +47,7 @@ def jobs(settings):
     # One load for each length: the engine's cache and longest context are set by it.
     curve = [
         decode_job(settings, f"curve-{length}", shape, [1], 0, length - settings.pick(64, 16), {"context": length},
-                   load_seconds(shape) + 25 + length / 2500, ["paged"])
+                   load_seconds(shape) + 25 + length / 2500, ["paged"], folder=lambda: longer_shape(shape, 1 << 17))
         for length in lengths
     ]
     return [table_job(settings), *curve]

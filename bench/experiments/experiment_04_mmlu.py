@@ -12,7 +12,7 @@ import sys
 
 import harness
 from harness import ARMS, Experiment, Job
-from offline_jobs import load_seconds, model_arguments, model_name, numbers_of
+from offline_jobs import ARM_SECONDS, load_seconds, model_arguments, model_name, numbers_of
 from workloads import LLAMA2_TOKENIZER, MMLU, data_file
 
 SHAPE = "llama-2-7b"
@@ -26,16 +26,19 @@ def mmlu_job(settings, shots):
 
     def run(runner):
         arguments = ["bench", "mmlu", *model_arguments(settings, SHAPE), "--dataset-path", data_file(MMLU, settings.data)]
+        arguments += ["--time-limit-s", ARM_SECONDS]
         arguments += ["--num-shots", shots, "--subjects", subjects, "--arms", ",".join(ARMS), "--runs", runs]
         if settings.is_full:
             arguments += ["--tokenizer", data_file(LLAMA2_TOKENIZER, settings.data).parent, "--max-num-batched-tokens", 16384]
         if settings.scale == "smoke":
             arguments += ["--num-prompts", 10]
         report = runner.report(arguments)
-        for entry in report["arms"]:
-            point = {"model": model_name(settings, SHAPE), "shots": entry.get("num_shots", shots), "subjects": subjects}
-            numbers = numbers_of(entry, "subjects") | {key: report.get(key) for key in ("equal_answers", "unequal_answers")}
-            runner.add(point, entry["arm"], numbers, entry.get("error"))
+        # One element for the one number of shots; without it the model did not fit, and "arms" says so.
+        answered = report["shots"][0] if "shots" in report else report
+        point = {"model": model_name(settings, SHAPE), "shots": shots, "subjects": subjects}
+        for entry in answered["arms"]:
+            equal = {key: answered.get(key) for key in ("num_unequal_answers", "num_compared_answers")}
+            runner.add(point, entry["arm"], numbers_of(entry) | equal, entry.get("error"))
             runner.say(f"{shots} shots, {entry['arm']}: {entry.get('elapsed_time', float('nan')):.1f} s")
 
     return Job(f"shots-{shots}", settings.pick(load_seconds(SHAPE) + 30 + 25 * shots, 30, 10), run)

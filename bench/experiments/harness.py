@@ -229,7 +229,7 @@ class Queue:
     def take(self, seconds_left):
         with self.lock:
             for index, (_, job) in enumerate(self.pairs):
-                if job.seconds <= seconds_left:
+                if 1.15 * job.seconds <= seconds_left:
                     return self.pairs.pop(index)
         return None
 

@@ -22,7 +22,7 @@ GPU_KV_BYTES = 118e9  # what 0.9 of an H200 leaves for weights and keys and valu
 
 
 def load_seconds(shape):
-    return 8 + 0.5 * SHAPES[shape][0]
+    return 8 + 0.8 * SHAPES[shape][0]
 
 
 def offline_seconds(shape, n_requests, shared, own, output, arm):
@@ -81,14 +81,16 @@ def estimated(shape, n_requests, shared, own, output, arms, runs):
     return load_seconds(shape) + 5 + 1.15 * runs * one
 
 
-def decode_job(settings, name, shape, requests, shared, own, point, seconds, arms=("relay", "paged"), new=None, extra=()):
-    """One `baton bench decode`: steps alone, prompts in the cache before the clock starts."""
+def decode_job(settings, name, shape, requests, shared, own, point, seconds, arms=("relay", "paged"), new=None, folder=None):
+    """One `baton bench decode`: steps alone, prompts in the cache before the clock starts. `folder` gives the path of the
+    shape where it is not one of bench/shapes."""
     runs = settings.runs or settings.pick(3, 2, 1)
     new = new or settings.pick(64, 16, 4)
 
     def run(runner):
-        arguments = ["bench", "decode", *model_arguments(settings, shape), "--requests", ",".join(map(str, requests))]
-        arguments += ["--shared", shared, "--own", own, "--new", new, "--runs", runs, "--arms", ",".join(arms), *extra]
+        of_model = model_arguments(settings, folder() if folder else shape)
+        arguments = ["bench", "decode", *of_model, "--requests", ",".join(map(str, requests))]
+        arguments += ["--shared", shared, "--own", own, "--new", new, "--runs", runs, "--arms", ",".join(arms)]
         report = runner.report(arguments, flag="--json")
         for entry in report["runs"]:
             about = {"model": model_name(settings, shape), "shared": shared, "own": own, "new": new}

@@ -56,7 +56,7 @@ def runners_of(settings, arguments, deadline):
         mine = cores[index * share : (index + 1) * share]
         is_cuda = settings.device == "cuda"
         environment = {"CUDA_VISIBLE_DEVICES": str(index)} if is_cuda else {}
-        prefix = ["taskset", "-c", ",".join(map(str, mine))] if is_cuda and shutil.which("taskset") else []
+        prefix = ["taskset", "-c", ",".join(map(str, mine))] if is_cuda and mine and shutil.which("taskset") else []
         runners.append(make(settings, described, commit, f"gpu{index} " if is_cuda else "", environment, prefix, deadline))
     return runners
 

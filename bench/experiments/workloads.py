@@ -2,6 +2,8 @@
 
 The data is not in the repository. `--data` or BATON_TEST_DATA names its folder; a file is taken as it is or, if only
 FILE.zst is there, unpacked by the program zstd into build/bench-data. Where to get each file: docs/benchmarks.md.
+
+    bench/experiments/workloads.py FOLDER      copies all of it to FOLDER, unpacked, to be carried to another machine
 """
 
 import json
@@ -9,6 +11,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from result_rows import REPOSITORY
@@ -72,6 +75,16 @@ def model_folder(shape, folder=None):
     return target
 
 
+def longer_shape(shape, positions):
+    """A folder with the shape's config.json that allows so many positions; nothing else depends on their number."""
+    target = REPOSITORY / "build" / "bench-models" / f"{shape}-{positions}"
+    target.mkdir(parents=True, exist_ok=True)
+    config = json.loads((REPOSITORY / "bench" / "shapes" / shape / "config.json").read_text(encoding="utf-8"))
+    config["max_position_embeddings"] = positions
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return target
+
+
 def made_up_tokens(rng, length, n_vocab):
     """Ids that every tokenizer has as ordinary tokens."""
     return [rng.randrange(300, n_vocab) for _ in range(length)]
@@ -104,3 +117,21 @@ def mixed_requests(n_requests, stranger_share, shared, own, output_len, n_vocab,
     prompts += [prefix + made_up_tokens(rng, own, n_vocab) for _ in range(n_requests - n_strangers)]
     rng.shuffle(prompts)
     return [(prompt, output_len) for prompt in prompts]
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("workloads.py FOLDER")
+    target = Path(sys.argv[1])
+    for name in ALL:
+        source = data_file(name)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target / name, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(source, target / name)
+    print(f"{target}: {len(ALL)} files and folders, {sum(path.stat().st_size for path in target.rglob('*')) / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -34,6 +34,7 @@ FIGURES = [
     ("05_interactive", 5, "interactive", figures_serving.interactive_latency),
     ("06_synthetic", 6, "synthetic", figures_offline.synthetic_throughput),
     ("07_models", 7, "models", figures_offline.model_speedups),
+    ("08_ablations", 8, "ablations", figures_offline.ablation_rates),
     ("09_beyond_jobs", 9, "beyond", figures_offline.beyond_jobs),
     ("09_beyond_steps", 9, "beyond", figures_offline.beyond_steps),
     ("10_prompt_phase", 10, "prompt_phase", figures_offline.prompt_phase),

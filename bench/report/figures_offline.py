@@ -104,6 +104,21 @@ def model_speedups(results, published):
     return finish(figure, axes, 2)
 
 
+def ablation_rates(results, _published):
+    names = list(dict.fromkeys(one.arm for one in results.measured))
+    point = results.measured[0].point
+    title = f"Lessons of issue 421, alone: {point['model']}, {point['requests']} requests, ShareGPT lengths, nothing shared"
+    figure, axes = panels(title, results.about(), 2, width=4.6)
+    found = [results.one(name) for name in names]
+    bars(axes[0], names, [("requests/s", COLORS["relay"], [one.rate("num_requests") for one in found])])
+    axes[0].set_ylabel("requests/s")
+    bars(axes[1], names, [("device busy", COLORS["paged"], [100 * one.get("device_busy_share", 0) for one in found])])
+    axes[1].set_ylabel("device busy, percent of the time")
+    for axis in axes:
+        axis.tick_params(axis="x", labelsize=7, rotation=15)
+    return finish(figure, axes)
+
+
 def prompt_phase(results, _published):
     owns, lengths = results.values("own"), results.values("shared")
     model = results.measured[0].point["model"]

@@ -19,9 +19,10 @@ from quantities import (
 )
 from selection import spread
 
-LENGTHS, ATTENTION, FLASH, OFFLINE = (0, "lengths"), (1, "attention"), (2, "flash_decoding"), (3, "offline")
+LENGTHS, ATTENTION, COUNTERS = (0, "lengths"), (1, "attention"), (1, "attention_counters")
+FLASH, OFFLINE = (2, "flash_decoding"), (3, "offline")
 MMLU, INTERACTIVE, SYNTHETIC, MODELS = (4, "mmlu"), (5, "interactive"), (6, "synthetic"), (7, "models")
-BEYOND, PROMPT_PHASE, PEERS = (9, "beyond"), (10, "prompt_phase"), (11, "peers")
+ABLATIONS, BEYOND, PROMPT_PHASE, PEERS = (8, "ablations"), (9, "beyond"), (10, "prompt_phase"), (11, "peers")
 
 
 NOT_MEASURED = "Not measured yet."
@@ -91,6 +92,23 @@ def attention(results, published):
                   "unshared / relay", "Eq. 10", "byte model", "the paper, A100", "spread"]  # fmt: skip
         blocks.append(f"{heads_text(kind)}; {requests} requests, own context {own}:\n\n{markdown(header, rows)}")
     return with_notes("\n\n".join(blocks), results)
+
+
+def counters(results, _published):
+    """What the multiprocessors read from the L2 and what came from memory, by Nsight Compute."""
+    rows = []
+    for one in results.measured:
+        point = one.point
+        l2, memory = (statistics.median(one.repetitions(key)) for key in ("l2_read_bytes", "memory_bytes"))
+        us = statistics.median(one.repetitions("kernel_ns")) / 1e3
+        case = f"{point['requests']} x ({point['shared']} + {point['own']}), {point['heads']} / {point['kv_heads']} heads"
+        rows.append([case, one.arm,
+                     number(one["asked_bytes"] / 1e6, 1), number(l2 / one["asked_bytes"]), number(memory / 1e6, 1),
+                     number(memory / one["distinct_bytes"]), number(one["query_bytes"] / point["requests"] / 1e3, 1),
+                     number(us, 1), number(memory / us / 1e6)])  # fmt: skip
+    header = ["requests x (shared + own)", "arm", "asked by the plan, MB", "L2 reads / asked", "from memory, MB",
+              "memory / distinct", "query and output KB a request", "kernel, us", "memory, TB/s"]  # fmt: skip
+    return with_notes(markdown(header, rows), results)
 
 
 def starred(value):
@@ -174,7 +192,7 @@ def mmlu(results, _published):
         seconds = [one and one["elapsed_time"] for one in found]
         whole = next(one for one in found if one)
         ratios = [number(other / seconds[0]) if other and seconds[0] else "-" for other in seconds[1:]]
-        unequal = whole.raw("unequal_answers")
+        unequal = whole.raw("num_unequal_answers")
         rows.append([str(shots), number(whole.get("num_requests"), 0), *(number(value) for value in seconds), *ratios,
                      "-" if unequal is None else str(unequal), percent(whole.get("accuracy"))])  # fmt: skip
     header = ["solved questions", "questions", "relay, s", "paged, s", "unshared, s", "paged / relay", "unshared / relay",
@@ -240,6 +258,20 @@ def models(results, published):
                 cells = [model, str(shared), str(found[0].point["requests"])]
                 rows.append([*cells, *offline_row(results, **point), "; ".join(them) or "-"])
     header = ["shape", "system prompt", "requests", *OFFLINE_HEADER, "the paper"]
+    return with_notes(markdown(header, rows), results)
+
+
+def ablations(results, _published):
+    baton = results.one("baton")
+    rows = []
+    for arm in dict.fromkeys(one.arm for one in results.measured):
+        one = results.one(arm)
+        quotient = one.rate("num_requests") / baton.rate("num_requests") if baton and one is not baton else None
+        steps = one.get("steps")
+        step_ms = 1e3 * one["elapsed_time"] / steps if steps else None
+        rows.append([arm, number(one.rate("num_requests")), number(quotient), percent(spread(one.rates("num_requests"))),
+                     number(step_ms), percent(one.get("device_busy_share"))])  # fmt: skip
+    header = ["", "requests/s", "over Baton as it is", "spread", "ms a step", "device busy"]
     return with_notes(markdown(header, rows), results)
 
 
@@ -373,6 +405,7 @@ def lengths(results, _published):
 BLOCKS = {
     "lengths": (LENGTHS, lengths),
     "attention": (ATTENTION, attention),
+    "attention-counters": (COUNTERS, counters),
     "flash-decoding": (FLASH, flash_decoding),
     "context-curve": (FLASH, context_curve),
     "offline": (OFFLINE, offline),
@@ -382,6 +415,7 @@ BLOCKS = {
     "interactive-rates": (INTERACTIVE, interactive_rates),
     "synthetic": (SYNTHETIC, synthetic),
     "models": (MODELS, models),
+    "ablations": (ABLATIONS, ablations),
     "beyond-jobs": (BEYOND, beyond_jobs),
     "beyond-steps": (BEYOND, beyond_steps),
     "traces": (BEYOND, traces),
