@@ -97,6 +97,66 @@ TEST(AttentionBench, makes_cases_of_free_shapes) {
   EXPECT_FALSE(cases_of(options)) << "32 heads over 5";
 }
 
+TEST(AttentionBench, counts_what_a_tree_shares_on_each_level) {
+  AttentionBenchOptions options;
+  options.n_runs = 1;
+  options.free.n_heads = options.free.n_kv_heads = 4;
+  options.free.head_dim = 64;
+  options.free.trees = {"2,4,16_1024,2048,40", "3_100"};
+  const auto cases = cases_of(options);
+  ASSERT_TRUE(cases) << cases.error().message;
+  const auto report = run_attention_bench(options, *cases);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->runs.size(), 2u);
+  const AttentionBenchRun& run = report->runs[0];
+  const std::int64_t token_bytes = 2 * 4 * 64 * 2;
+  EXPECT_EQ(run.distinct_bytes, token_bytes * (2 * 1024 + 4 * 2048 + 16 * 40));
+  EXPECT_EQ(run.plain_bytes, token_bytes * 16 * (1024 + 2048 + 40));
+  ASSERT_EQ(run.arms.size(), 2u);
+  EXPECT_EQ(run.arms[0].kv_bytes, run.plain_bytes);
+  EXPECT_EQ(run.arms[1].kv_bytes, run.distinct_bytes);
+  EXPECT_EQ(report->runs[1].arms.size(), 1u) << "nothing is shared";
+  EXPECT_NE(attention_tables(*report).find("| 16 | 40 | 2 x 1024 + 4 x 2048 |"), std::string::npos);
+  EXPECT_NE(attention_tables(*report).find("| 3 | 100 | 0 |"), std::string::npos);
+  const json::Value written = attention_json(*report, "command");
+  EXPECT_EQ(written["runs"][0]["tree"][1]["nodes"], 4);
+  EXPECT_EQ(written["runs"][0]["tree"][1]["len"], 2048);
+  EXPECT_EQ(written["runs"][0]["shared"], 3072);
+  EXPECT_FALSE(written["runs"][1].contains("tree"));
+}
+
+TEST(AttentionBench, has_pats_twenty_trees_with_four_head_shapes) {
+  const auto cases = attention_bench_cases({"pat"});
+  ASSERT_EQ(cases.size(), 80u);
+  EXPECT_EQ(cases[0].table, "PAT 32/32");
+  EXPECT_EQ(cases[79].table, "PAT 64/8");
+  EXPECT_EQ(shared_text(cases[5]), "32 + 8 x 512");
+  EXPECT_EQ(cases[5].distinct_tokens(), 32 + 8 * 512 + 512 * 256);
+  EXPECT_EQ(cases[5].plain_tokens(), 512 * (32 + 512 + 256));
+  EXPECT_EQ(shared_text(cases[19]), "0");
+  EXPECT_EQ(cases[19].n_requests, 256);
+  EXPECT_EQ(cases[19].own_len, 4096);
+  for (const AttentionBenchCase& of : cases) {
+    EXPECT_FALSE(attention_goal_us(of, 1, 1));
+    EXPECT_EQ(of.own_len % kBenchBlockLen, 0);
+  }
+}
+
+TEST(AttentionBench, refuses_trees_that_no_blocks_can_hold) {
+  const auto error_of = [](const char* tree) {
+    AttentionBenchOptions options;
+    options.free.trees = {tree};
+    const auto cases = cases_of(options);
+    return cases ? "" : cases.error().message;
+  };
+  EXPECT_EQ(error_of("1,8_16,7"), "");
+  EXPECT_NE(error_of("1,8_17,7").find("whole blocks of 16 tokens, and 17 is not"), std::string::npos);
+  EXPECT_NE(error_of("3,8_16,7").find("8 nodes cannot be divided equally among 3"), std::string::npos);
+  for (const char* tree :
+       {"", "_", "1,8", "1,8_16", "1,8_16,", "1,0_16,7", "1,8_16,7,", "1;8_16;7", "1,8_16,-7", "1,8_16,99999999"})
+    EXPECT_NE(error_of(tree).find("COUNTS_LENGTHS"), std::string::npos) << tree;
+}
+
 TEST(AttentionBench, runs_the_arms_it_is_asked_for) {
   AttentionBenchOptions options;
   options.n_runs = 1;

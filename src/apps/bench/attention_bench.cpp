@@ -40,7 +40,7 @@ std::optional<std::string> memory_obstacle(const Backend& backend, const Attenti
   const std::int64_t needed = bytes * rotation.n_layers(bytes) + rotation.bytes;
   if (needed <= backend.free_memory_bytes()) return std::nullopt;
   return fmt::format("{}: {} requests, {} shared, {} own: needs {} MiB of keys and values", of.table, of.n_requests,
-                     of.shared_len, of.own_len, needed >> 20);
+                     shared_text(of), of.own_len, needed >> 20);
 }
 
 /// Read rates of the run: on CUDA for each case's bytes and for long reads, on a CPU the best of many reads.
@@ -106,11 +106,15 @@ void print_head(const AttentionBenchOptions& options, const AttentionBenchReport
 
 Result<std::vector<AttentionBenchCase>> cases_of(const AttentionBenchOptions& options) {
   const AttentionFreeShape& free = options.free;
-  if (free.requests.empty()) return attention_bench_cases(options.tables);
+  if (free.requests.empty() && free.trees.empty()) return attention_bench_cases(options.tables);
   if (free.n_heads % free.n_kv_heads != 0)
     return fail(ErrorCode::invalid_request,
                 fmt::format("--heads {} is not a multiple of --kv-heads {}", free.n_heads, free.n_kv_heads), "heads");
   std::vector<AttentionBenchCase> cases;
+  for (const std::string& tree : free.trees) {
+    BATON_TRY(auto levels, parse_attention_tree(tree, kBenchBlockLen));
+    cases.push_back(tree_case("free", {free.n_heads, free.n_kv_heads, free.head_dim}, std::move(levels)));
+  }
   for (const std::int32_t requests : free.requests)
     for (const std::int32_t own : free.own)
       for (const std::int32_t shared : free.shared) {

@@ -26,6 +26,7 @@ struct AttentionFreeShape {
   std::vector<std::int32_t> shared{0};
   std::vector<std::int32_t> own{512};
   std::int32_t n_groups = 1;
+  std::vector<std::string> trees;  ///< in place of requests, shared, own and n_groups; see parse_attention_tree
 };
 
 struct AttentionBenchOptions {
@@ -43,7 +44,7 @@ struct AttentionBenchOptions {
   std::string json_file;
 };
 
-/// The cases that the options select: the free shape if it has requests, otherwise the tables. Errors: a shape that no
+/// The cases that the options select: the free shape if it has requests or trees, otherwise the tables. Errors: a shape that no
 /// plan allows.
 Result<std::vector<AttentionBenchCase>> cases_of(const AttentionBenchOptions& options);
 

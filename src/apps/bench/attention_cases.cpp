@@ -1,9 +1,13 @@
-/// The cases of the workloads W1, W2 and W3 (docs/workloads.md), and other programs' times for them.
+/// The cases of the workloads W1, W2, W3 and pat (docs/workloads.md), and other programs' times for them.
 #include "apps/bench/attention_cases.h"
 
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace baton {
 namespace {
@@ -60,7 +64,39 @@ constexpr std::array<LlamaLine, 24> kLlama{{
     {128, 512, 2048, 184.9, 102.5}, {128, 512, 8192, 509.9, 135.3}, {128, 512, 32768, 1823.2, 266.7},
 }};
 
+/// The head shapes of PAT's kernel benchmark.
+constexpr std::array<AttentionHeads, 4> kPatHeads{{{32, 32, 128}, {16, 8, 128}, {32, 8, 128}, {64, 8, 128}}};
+
 }  // namespace
+
+std::vector<AttentionLevel> AttentionBenchCase::shared_levels() const {
+  if (!tree.empty() || shared_len == 0) return tree;
+  return {{n_groups, shared_len}};
+}
+
+std::int64_t AttentionBenchCase::distinct_tokens() const {
+  std::int64_t tokens = static_cast<std::int64_t>(n_requests) * own_len;
+  for (const AttentionLevel& level : shared_levels()) tokens += static_cast<std::int64_t>(level.n_nodes) * level.len;
+  return tokens;
+}
+
+AttentionBenchCase tree_case(std::string table, const AttentionHeads& heads, std::vector<AttentionLevel> levels) {
+  const AttentionLevel requests = levels.back();
+  levels.pop_back();
+  AttentionBenchCase made{std::move(table), heads.n_heads, heads.n_kv_heads, heads.head_dim, requests.n_nodes, 0, requests.len};
+  for (const AttentionLevel& level : levels) made.shared_len += level.len;
+  if (!levels.empty()) made.n_groups = levels.front().n_nodes;
+  made.tree = std::move(levels);
+  return made;
+}
+
+std::string shared_text(const AttentionBenchCase& of) {
+  std::string text;
+  for (const AttentionLevel& level : of.shared_levels())
+    text += (text.empty() ? "" : " + ") +
+            (level.n_nodes > 1 ? fmt::format("{} x {}", level.n_nodes, level.len) : std::to_string(level.len));
+  return text.empty() ? "0" : text;
+}
 
 std::vector<AttentionBenchCase> attention_bench_cases(const std::vector<std::string>& tables) {
   std::vector<AttentionBenchCase> cases;
@@ -71,6 +107,11 @@ std::vector<AttentionBenchCase> attention_bench_cases(const std::vector<std::str
     for (const RelayFigureLine& line : kRelayFigure) cases.push_back({"W2", 52, 52, 128, 32, line.shared_len, 128});
   if (wanted("W3"))
     for (const LlamaLine& line : kLlama) cases.push_back({"W3", 32, 8, 128, line.n_requests, line.shared_len, line.own_len});
+  if (wanted("pat"))
+    for (const AttentionHeads& heads : kPatHeads)
+      for (const std::string_view tree : pat_trees())
+        cases.push_back(tree_case(fmt::format("PAT {}/{}", heads.n_heads, heads.n_kv_heads), heads,
+                                  parse_attention_tree(tree, kBenchBlockLen).value()));
   return cases;
 }
 

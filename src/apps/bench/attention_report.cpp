@@ -18,6 +18,10 @@ constexpr const char* kTitles[][2] = {
     {"W1", "The Flash-Decoding table: 16 query heads, 2 KV heads, d = 128, nothing shared"},
     {"W2", "The RelayAttention figure: Llama-30B attention, 52 heads, d = 128"},
     {"W3", "Llama-3-8B attention: 32 query heads, 8 KV heads, d = 128"},
+    {"PAT 32/32", "PAT's trees: 32 query heads, 32 KV heads, d = 128"},
+    {"PAT 16/8", "PAT's trees: 16 query heads, 8 KV heads, d = 128"},
+    {"PAT 32/8", "PAT's trees: 32 query heads, 8 KV heads, d = 128"},
+    {"PAT 64/8", "PAT's trees: 64 query heads, 8 KV heads, d = 128"},
     {"free", "Shapes given by flags"},
 };
 
@@ -46,7 +50,7 @@ std::string cpu_table(const AttentionBenchReport& report, const std::string& tab
     const AttentionArmRun& best = run->best();
     const double us = best.median_us();
     const double floor_us = report.floor_us(*run);
-    out.add({std::to_string(run->of.n_requests), std::to_string(run->of.own_len), std::to_string(run->of.shared_len),
+    out.add({std::to_string(run->of.n_requests), std::to_string(run->of.own_len), shared_text(run->of),
              with_spread(run->arm("paged"), 0), with_spread(run->arm("relay"), 0), paged_over_relay(*run),
              fmt::format("{:.0f}", floor_us), fmt::format("{:.2f}", us / floor_us),
              fmt::format("{:.1f}", static_cast<double>(best.kv_bytes) / us / 1e3),
@@ -101,8 +105,7 @@ std::string cuda_table(const AttentionBenchReport& report, const std::string& ta
     const Verdict verdict = judge(report, *run);
     std::vector<std::string> cells{std::to_string(run->of.n_requests),
                                    std::to_string(run->of.own_len),
-                                   run->of.n_groups > 1 ? fmt::format("{} x {}", run->of.n_groups, run->of.shared_len)
-                                                        : std::to_string(run->of.shared_len),
+                                   shared_text(run->of),
                                    with_spread(paged, 2),
                                    with_spread(run->arm("relay"), 2),
                                    paged_over_relay(*run),
@@ -135,13 +138,18 @@ std::string dtypes_of(const std::vector<const AttentionBenchRun*>& runs) {
 
 std::string case_text(const AttentionBenchCase& of) {
   return fmt::format("{}: {} requests, {} shared by {}, {} own, {} heads, {} KV heads, d = {}", of.table, of.n_requests,
-                     of.n_groups > 1 ? fmt::format("{} x {}", of.n_groups, of.shared_len) : std::to_string(of.shared_len),
-                     of.n_groups > 1 ? "each group" : "all", of.own_len, of.n_heads, of.n_kv_heads, of.head_dim);
+                     shared_text(of),
+                     of.tree.size() > 1 ? "levels"
+                     : of.n_groups > 1  ? "each group"
+                                        : "all",
+                     of.own_len, of.n_heads, of.n_kv_heads, of.head_dim);
 }
 
 json::Value case_json(const AttentionBenchCase& of) {
-  return {{"table", of.table},         {"heads", of.n_heads}, {"kv_heads", of.n_kv_heads}, {"head_dim", of.head_dim},
-          {"requests", of.n_requests}, {"own", of.own_len},   {"shared", of.shared_len},   {"groups", of.n_groups}};
+  json::Value value{{"table", of.table},         {"heads", of.n_heads}, {"kv_heads", of.n_kv_heads}, {"head_dim", of.head_dim},
+                    {"requests", of.n_requests}, {"own", of.own_len},   {"shared", of.shared_len},   {"groups", of.n_groups}};
+  for (const AttentionLevel& level : of.tree) value["tree"].push_back({{"nodes", level.n_nodes}, {"len", level.len}});
+  return value;
 }
 
 json::Value run_json(const AttentionBenchReport& report, const AttentionBenchRun& run) {

@@ -22,24 +22,31 @@ constexpr int kMostLayers = 256;
 constexpr std::size_t kStepBytes = 64 << 20;
 constexpr int kPlanningRuns = 200;
 
-std::int32_t n_shared_blocks(const AttentionBenchCase& of) { return of.shared_len / kBenchBlockLen; }
 std::int32_t n_own_blocks(const AttentionBenchCase& of) { return (of.own_len + kBenchBlockLen - 1) / kBenchBlockLen; }
+
+std::int32_t n_blocks_of(const AttentionBenchCase& of) {
+  std::int32_t n_blocks = of.n_requests * n_own_blocks(of);
+  for (const AttentionLevel& level : of.shared_levels()) n_blocks += level.n_nodes * (level.len / kBenchBlockLen);
+  return n_blocks;
+}
 
 /// The block tables of all requests, over blocks in random order.
 std::vector<std::vector<BlockId>> block_tables(const AttentionBenchCase& of) {
-  const std::int32_t n_shared = n_shared_blocks(of);
-  const std::int32_t n_own = n_own_blocks(of);
-  std::vector<BlockId> blocks(static_cast<std::size_t>(of.n_groups * n_shared + of.n_requests * n_own));
+  std::vector<BlockId> blocks(static_cast<std::size_t>(n_blocks_of(of)));
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = BlockId{static_cast<std::int32_t>(i)};
   std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1));
-  std::vector<std::vector<BlockId>> tables;
-  for (std::int32_t request = 0; request < of.n_requests; ++request) {
-    const auto group = static_cast<std::ptrdiff_t>(request) * of.n_groups / of.n_requests;
-    const auto shared = blocks.begin() + group * n_shared;
-    std::vector<BlockId>& table = tables.emplace_back(shared, shared + n_shared);
-    const auto own = blocks.begin() + of.n_groups * n_shared + static_cast<std::ptrdiff_t>(request) * n_own;
-    table.insert(table.end(), own, own + n_own);
-  }
+  std::vector<std::vector<BlockId>> tables(static_cast<std::size_t>(of.n_requests));
+  auto next = blocks.cbegin();
+  const auto append_level = [&](std::int32_t n_nodes, std::int32_t n_blocks) {
+    for (std::int32_t request = 0; request < of.n_requests; ++request) {
+      const auto node = static_cast<std::int64_t>(request) * n_nodes / of.n_requests;
+      std::vector<BlockId>& table = tables[static_cast<std::size_t>(request)];
+      table.insert(table.end(), next + node * n_blocks, next + (node + 1) * n_blocks);
+    }
+    next += static_cast<std::ptrdiff_t>(n_nodes) * n_blocks;
+  };
+  for (const AttentionLevel& level : of.shared_levels()) append_level(level.n_nodes, level.len / kBenchBlockLen);
+  append_level(of.n_requests, n_own_blocks(of));
   return tables;
 }
 
@@ -147,7 +154,7 @@ Result<AttentionCaseRunner> AttentionCaseRunner::make(Backend& backend, const At
                                                       const AttentionRotation& rotation, const std::vector<std::string>& arms) {
   AttentionCaseRunner runner(backend, of, kv_dtype, rotation);
   BATON_TRY_VOID(backend.reserve_steps(kStepBytes));
-  BATON_TRY_VOID(runner.fill(of.n_groups * n_shared_blocks(of) + of.n_requests * n_own_blocks(of)));
+  BATON_TRY_VOID(runner.fill(n_blocks_of(of)));
   const auto wanted = [&](const char* arm) { return std::find(arms.begin(), arms.end(), arm) != arms.end(); };
   if (wanted("paged") || of.shared_len == 0) BATON_TRY_VOID(runner.add_arm("paged"));
   if (wanted("relay") && of.shared_len > 0) BATON_TRY_VOID(runner.add_arm("relay"));

@@ -15,9 +15,6 @@
 
 namespace baton {
 
-/// Positions in a block of the KV cache.
-inline constexpr std::int32_t kBenchBlockLen = 16;
-
 /// The results of one arm for a case.
 struct AttentionArmRun {
   std::string arm;            ///< relay or paged
