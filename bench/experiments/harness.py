@@ -7,6 +7,7 @@ workers: one, or one for each GPU.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import fnmatch
@@ -98,7 +99,8 @@ class Runner:
 
     def say(self, text):
         now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")
-        print(f"{now} {self.worker}{self.experiment.number:02} {self.job.name}: {text}", flush=True)
+        with contextlib.suppress(BrokenPipeError):  # nobody reads any more; the results are still wanted
+            print(f"{now} {self.worker}{self.experiment.number:02} {self.job.name}: {text}", flush=True)
 
     def begins(self):
         self.say(f"begins, about {self.job.seconds:.0f} s")
@@ -176,7 +178,7 @@ class Runner:
         except MissingData as error:
             self.say(f"left out: {error}")
             return None
-        except (CommandFailed, OSError, KeyError, ValueError) as error:
+        except Exception as error:  # whatever a job meets, the next one runs
             self.say(f"FAILED: {error!r}")
             self.add({}, "-", {}, error=str(error)[-600:])
             return False

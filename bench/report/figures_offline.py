@@ -1,6 +1,6 @@
 """Figures of the experiments that run whole jobs: 3, 4, 6, 7, 10 and parts of 9."""
 
-from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES, part, ratio
+from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES, part, published_ratio, ratio
 from style import COLORS, MARKERS, OTHER_COLORS, bars, finish, line, log_ticks, panels, plain_y
 
 
@@ -28,14 +28,11 @@ def offline_throughput(results, published):
     for over in ("paged", "unshared"):
         ratios = [ratio(results, over, shared=shared) for shared in lengths]
         line(axes[1], places, ratios, f"Baton, relay over {over}", COLORS[over], marker=MARKERS[over])
-        them = []
-        for shared in lengths:
-            both = [published.one(3, "requests_per_second", shared=shared, arm=arm) for arm in ("relay", over)]
-            them.append(both[0] / both[1] if all(both) else None)
+        them = [published_ratio(published, 3, over, shared=shared) for shared in lengths]
         if results.is_gpu:
             line(axes[1], places, them, f"the paper, relay over {PUBLISHED_NAMES[over]}", COLORS[over], dashed=True)
     axes[1].axhline(1, color="#999999", linewidth=0.8)
-    axes[1].set_ylabel("requests/s of relay over those of the other arm")
+    axes[1].set_ylabel("ratio of requests/s")
     axes[1].set_ylim(bottom=0)
     for axis in axes:
         axis.set_xscale("log", base=2)
@@ -93,9 +90,9 @@ def model_speedups(results, published):
         for over, color in (("paged", OTHER_COLORS[4]), ("unshared", OTHER_COLORS[0])):
             them = []
             for model in models:
-                rows = {row["arm"]: row for row in published.find(7, model=MODEL_NAMES.get(model, model), shared=shared)}
-                both = [rows.get(arm, {}).get("requests_per_second") for arm in ("relay", over)]
-                them.append(both[0] / both[1] if all(both) else None)
+                name = MODEL_NAMES.get(model, model)
+                of_gpus = [published_ratio(published, 7, over, model=name, shared=shared, gpu=gpu) for gpu in ("A100", "A40")]
+                them.append(next((value for value in of_gpus if value), None))
             series.append((f"the paper, over {PUBLISHED_NAMES[over]}, A40 or A100", color, them))
         bars(axis, models, [one for one in series if any(one[2])])
         axis.axhline(1, color="#999999", linewidth=0.8)

@@ -93,3 +93,10 @@ def sustained_rates(results):
         }
         for shared in results.values("shared")
     }
+
+
+def published_ratio(published, experiment, over, **values):
+    """The ratio of the relay arm's requests a second to those of another arm in the authors' figures; None without
+    both."""
+    both = [published.one(experiment, "requests_per_second", arm=arm, **values) for arm in ("relay", over)]
+    return both[0] / both[1] if all(both) else None

@@ -81,6 +81,8 @@ class Results:
         self.rows = [row for row in rows if row["machine"]["device"] == self.device]
         self.is_gpu = "NVIDIA" in self.device
         self.measured = list(self._measured())
+        ran = {(row["job"], row["commit"]) for row in self.rows if "error" not in row}
+        self.failures = [row for row in self.failures if (row["job"], row["commit"]) not in ran or row["arm"] != "-"]
 
     def __bool__(self):
         return bool(self.measured)

@@ -111,7 +111,7 @@ def bars(axis, groups, series, labels=True):
         heights = [value or 0 for value in values]
         drawn = axis.bar(places, heights, width * 0.92, color=color, label=name)
         if labels:
-            texts = [f"{value:.3g}" if value else "-" for value in values]
+            texts = ["-" if not value else f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in values]
             axis.bar_label(drawn, texts, fontsize=6.5, padding=1.5)
     axis.set_xticks(range(len(groups)), groups, fontsize=8)
     axis.grid(axis="x", visible=False)

@@ -14,6 +14,7 @@ from quantities import (
     heads_text,
     model_us,
     part,
+    published_ratio,
     ratio,
     sustained_rates,
 )
@@ -155,11 +156,6 @@ def offline_row(results, **point):
 
 
 OFFLINE_HEADER = ["relay, requests/s", "paged", "unshared", "relay / paged", "relay / unshared", "spread"]
-
-
-def published_ratio(published, experiment, over, **values):
-    both = [published.one(experiment, "requests_per_second", arm=arm, **values) for arm in ("relay", over)]
-    return both[0] / both[1] if all(both) else None
 
 
 def offline(results, published):
