@@ -36,6 +36,7 @@ FIGURES = [
     ("07_models", 7, "models", figures_offline.model_speedups),
     ("08_ablations", 8, "ablations", figures_offline.ablation_rates),
     ("09_beyond_jobs", 9, "beyond", figures_offline.beyond_jobs),
+    ("09_trees", 9, "trees", figures_attention.tree_speedups),
     ("09_beyond_steps", 9, "beyond", figures_offline.beyond_steps),
     ("10_prompt_phase", 10, "prompt_phase", figures_offline.prompt_phase),
     ("11_peers", 11, "peers", figures_offline.beside_peers),

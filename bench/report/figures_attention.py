@@ -1,7 +1,7 @@
 """Figures of experiments 1 and 2: attention alone, and tokens per second against context."""
 
 from quantities import ARMS, WEIGHT_BYTES, decode_bound, eq_10, head_kinds, heads_text, model_us
-from style import COLORS, FLOOR_COLOR, MARKERS, MODEL_COLOR, OTHER_COLORS, finish, line, log_ticks, panels, plain_y
+from style import COLORS, FLOOR_COLOR, MARKERS, MODEL_COLOR, OTHER_COLORS, bars, finish, line, log_ticks, panels, plain_y
 
 
 def selected(kind, requests, own):
@@ -77,6 +77,28 @@ def attention_speedup(results, published):
         axis.set_xlabel("shared prefix, tokens")
         axis.set_ylabel("speed-up (log)")
     return finish(figure, axes, 3)
+
+
+def tree_speedups(results, _published):
+    """Speed-up of relay over paged for PAT's trees, a panel for each head shape."""
+    kinds = head_kinds(results)
+    trees = list(dict.fromkeys(one.point["tree"] for one in results.measured))
+    title = "Attention over PAT's trees of shared prefixes: time of paged over time of relay"
+    figure, axes = panels(title, results.about(), 2, -(-len(kinds) // 2), 5.0)
+    for axis, kind in zip(axes, kinds, strict=False):
+        ratios = []
+        for tree in trees:
+            which = {"tree": tree, "heads": kind[0], "kv_heads": kind[1]}
+            relay, paged = results.one("relay", **which), results.one("paged", **which)
+            ratios.append(paged["median_us"] / relay["median_us"] if relay and paged else None)
+        bars(axis, trees, [("time of paged / time of relay", COLORS["paged"], ratios)])
+        axis.tick_params(axis="x", labelsize=5.5, rotation=60)
+        axis.axhline(1, color="#999999", linewidth=0.8)
+        axis.set_title(heads_text(kind))
+        axis.set_ylabel("speed-up of relay")
+    for axis in axes[len(kinds) :]:
+        axis.set_visible(False)
+    return finish(figure, axes)
 
 
 REFERENCES = {"FlashAttention-2": 0, "eager": 3, "FlashInfer": 2, "cuDNN": 4, "Flash-Decoding, A100": 1}

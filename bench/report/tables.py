@@ -23,7 +23,8 @@ from selection import spread
 LENGTHS, ATTENTION, COUNTERS = (0, "lengths"), (1, "attention"), (1, "attention_counters")
 FLASH, OFFLINE = (2, "flash_decoding"), (3, "offline")
 MMLU, INTERACTIVE, SYNTHETIC, MODELS = (4, "mmlu"), (5, "interactive"), (6, "synthetic"), (7, "models")
-ABLATIONS, BEYOND, PROMPT_PHASE, PEERS = (8, "ablations"), (9, "beyond"), (10, "prompt_phase"), (11, "peers")
+ABLATIONS, BEYOND, TREES = (8, "ablations"), (9, "beyond"), (9, "trees")
+PROMPT_PHASE, PEERS = (10, "prompt_phase"), (11, "peers")
 
 
 NOT_MEASURED = "Not measured yet."
@@ -109,6 +110,25 @@ def counters(results, _published):
                      number(us, 1), number(memory / us / 1e6)])  # fmt: skip
     header = ["requests x (shared + own)", "arm", "asked by the plan, MB", "L2 reads / asked", "from memory, MB",
               "memory / distinct", "query and output KB a request", "kernel, us", "memory, TB/s"]  # fmt: skip
+    return with_notes(markdown(header, rows), results)
+
+
+def trees(results, _published):
+    """PAT's trees: relay, and in brackets paged over relay and the share of the floor, a column for each head shape."""
+    kinds = head_kinds(results)
+    rows = []
+    for tree in dict.fromkeys(one.point["tree"] for one in results.measured):
+        cells = []
+        for kind in kinds:
+            which = {"tree": tree, "heads": kind[0], "kv_heads": kind[1]}
+            relay, paged = results.one("relay", **which), results.one("paged", **which)
+            if not relay:
+                cells.append(number(paged and paged["median_us"], 1))
+                continue
+            us = relay["median_us"]
+            cells.append(f"{us:,.1f} ({paged['median_us'] / us:.2f}; {100 * relay['floor_us'] / us:.0f}%)")
+        rows.append([tree, *cells])
+    header = ["tree", *(f"{kind[0]} / {kind[1]} heads, us" for kind in kinds)]
     return with_notes(markdown(header, rows), results)
 
 
@@ -351,15 +371,15 @@ def losses(folder):
                 shown = {key: value for key, value in relay.point.items() if key not in ("dataset", "output", "new")}
                 point = ", ".join(f"{key} {value}" for key, value in shown.items())
                 rows.append([f"{number_of}", point, number(quotient, 3), percent(max(spreads))])
-    results = selection.load(folder, *ATTENTION)
-    for relay in results.find("relay"):
-        paged = next((one for one in results.find("paged") if one.point == relay.point), None)
-        n_cells += paged is not None
-        if paged and paged["median_us"] < relay["median_us"]:
-            keys = ("heads", "kv_heads", "requests", "own", "shared")
-            point = ", ".join(f"{key} {relay.point[key]}" for key in keys)
-            spreads = percent(max(relay["spread"], paged["spread"]))
-            rows.append(["1", point, number(paged["median_us"] / relay["median_us"], 3), spreads])
+    for number_of, stem in (ATTENTION, TREES):
+        results = selection.load(folder, number_of, stem)
+        for relay in results.find("relay"):
+            paged = next((one for one in results.find("paged") if one.point == relay.point), None)
+            n_cells += paged is not None
+            if paged and paged["median_us"] < relay["median_us"]:
+                point = ", ".join(f"{key} {relay.point[key]}" for key in ("heads", "kv_heads", "tree"))
+                spreads = percent(max(relay["spread"], paged["spread"]))
+                rows.append([f"{number_of}", point, number(paged["median_us"] / relay["median_us"], 3), spreads])
     if n_cells == 0:
         return NOT_MEASURED
     told = f"{len(rows)} of {n_cells} cells."
@@ -413,6 +433,7 @@ BLOCKS = {
     "models": (MODELS, models),
     "ablations": (ABLATIONS, ablations),
     "beyond-jobs": (BEYOND, beyond_jobs),
+    "trees": (TREES, trees),
     "beyond-steps": (BEYOND, beyond_steps),
     "traces": (BEYOND, traces),
     "prompt-phase": (PROMPT_PHASE, prompt_phase),
