@@ -88,12 +88,20 @@ Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, DType 
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
+Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options) {
   BATON_TRY_VOID(check_model_options(options));
+  return make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant});
+}
+
+Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {
+  BATON_TRY(std::unique_ptr<Backend> backend, open_device(options));
+  return load_engine(files, options, std::move(backend));
+}
+
+Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
+                                            std::unique_ptr<Backend> backend) {
+  const auto begin = std::chrono::steady_clock::now();
   BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
-  BATON_TRY(std::unique_ptr<Backend> backend,
-            make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant}));
   BATON_TRY(const DType dtype, weight_dtype(options, spec, *backend));
   EngineOptions made = engine_options(options, dtype);
   BATON_TRY_VOID(check_kv_dtype(options, made.kv_dtype, dtype));

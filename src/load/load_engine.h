@@ -15,4 +15,11 @@ namespace baton {
 /// device; invalid_request names a field of `options`; out_of_memory.
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options);
 
+/// The device that `options` names. Errors: unsupported and unavailable; invalid_request names a field.
+Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options);
+
+/// As above, on a device that the caller has opened with open_device, and may have put another backend around.
+Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
+                                            std::unique_ptr<Backend> backend);
+
 }  // namespace baton
