@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "apps/bench/ablation_bench.h"
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
 #include "apps/bench/stream_bench.h"
@@ -97,6 +98,7 @@ Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::
 
 /// The values given to the subcommands of `bench`.
 struct BenchCommandOptions {
+  AblationBenchOptions ablation;
   AttentionBenchOptions attention;
   DecodeBenchOptions decode;
   ThroughputBenchOptions throughput;
@@ -135,7 +137,11 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
   const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
     add_command(commands, bench, name, help, add_options, std::move(body));
   };
-  auto& [attention, decode, throughput, stream] = options;
+  auto& [ablation, attention, decode, throughput, stream] = options;
+  add(
+      "ablation", "What each lesson of vLLM's issue 421 is worth, alone",
+      [&](CLI::App& sub) { add_ablation_bench_options(sub, ablation); },
+      [&] { return ablation_bench_main(ablation, command_line); });
   add(
       "attention", "The attention of one layer and step: shared prompts read once against read by each request",
       [&](CLI::App& sub) { add_attention_bench_options(sub, attention); },

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/bench/ablation_bench.h"
 #include "apps/bench/arms.h"
 #include "apps/bench/decode_bench.h"
 #include "apps/bench/throughput_bench.h"
@@ -86,6 +87,26 @@ void add_throughput_bench_options(CLI::App& app, ThroughputBenchOptions& options
       "  baton bench throughput --num-prompts 64 --input-len 128 --output-len 32 --prefix-len 512\n"
       "  baton bench throughput --shape llama-2-7b --device cuda --dataset-name sharegpt --dataset-path ShareGPT_stat.csv \\\n"
       "    --prefix-len 1024 --time-limit-s 100 --output-json throughput.json");
+}
+
+void add_ablation_bench_options(CLI::App& app, AblationBenchOptions& options) {
+  add_offline_bench_options(app, options);
+  app.remove_option(app.get_option("--arms"));
+  app.remove_option(app.get_option("--num-warmups"));  // each arm runs as many as a step takes
+  app.add_option("--arms", options.arms,
+                 "baton: as it is; sample-each: a sampling call for each sequence; copy-each: each result is copied alone; "
+                 "detokenize-on-step: the thread that steps makes the text; all: the three together")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(choices(kAblationArms)))
+      ->capture_default_str()
+      ->group("Arms");
+  add_dataset_options(app, options.dataset);
+  app.footer(
+      "The lessons are those of vLLM's issue 421.\n"
+      "Example:\n"
+      "  baton bench ablation --shape llama-2-13b --device cuda --tokenizer tokenizer.json \\\n"
+      "    --dataset-name sharegpt --dataset-path ShareGPT_stat.csv --num-prompts 1000 --runs 1");
 }
 
 }  // namespace baton

@@ -61,6 +61,21 @@ EqualAnswers compare_arms(const std::vector<ArmRuns>& arms) {
   return compare_answers(runs);
 }
 
+Result<std::vector<ArmRuns>> run_interleaved(
+    const std::vector<std::string>& arms, std::int32_t n_runs,
+    const std::function<Result<OfflineResult>(const std::string& arm, const std::string& title)>& run) {
+  std::vector<ArmRuns> made;
+  for (const std::string& arm : arms) made.push_back({arm, {}});
+  for (std::int32_t round = 0; round < n_runs; ++round) {
+    for (ArmRuns& arm : made) {
+      BATON_TRY(OfflineResult result, run(arm.arm, fmt::format("{}, run {} of {}:", arm.arm, round + 1, n_runs)));
+      if (round > 0) result.answers.clear();
+      arm.runs.push_back(std::move(result));
+    }
+  }
+  return made;
+}
+
 const ArmRuns* find_arm(const std::vector<ArmRuns>& arms, const std::string& arm) {
   const auto at = std::ranges::find(arms, arm, &ArmRuns::arm);
   return at == arms.end() ? nullptr : &*at;
@@ -76,11 +91,15 @@ Result<std::optional<Tokenizer>> bench_tokenizer(const OfflineBenchOptions& opti
   return tl::unexpected(std::move(tokenizer.error()));
 }
 
-Result<OfflineBench> OfflineBench::load(const OfflineBenchOptions& options, const BenchModel& model, std::int64_t longest) {
+ModelOptions offline_model_options(const BenchModel& model, std::int64_t longest) {
   ModelOptions made = model.options;
   if (made.max_model_len == 0)
     made.max_model_len = static_cast<std::int32_t>(std::clamp<std::int64_t>(longest, 2, model.spec.max_position));
-  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(model.files, made));
+  return made;
+}
+
+Result<OfflineBench> OfflineBench::load(const OfflineBenchOptions& options, const BenchModel& model, std::int64_t longest) {
+  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(model.files, offline_model_options(model, longest)));
   return OfflineBench(options, std::move(engine));
 }
 
@@ -108,17 +127,8 @@ Result<void> OfflineBench::warm_up(const Workload& workload) {
 
 Result<std::vector<ArmRuns>> OfflineBench::run(const Workload& workload) {
   BATON_TRY_VOID(warm_up(workload));
-  std::vector<ArmRuns> arms;
-  for (const std::string& arm : options_->arms) arms.push_back({arm, {}});
-  for (std::int32_t round = 0; round < options_->n_runs; ++round) {
-    for (ArmRuns& arm : arms) {
-      const std::string title = fmt::format("{}, run {} of {}:", arm.arm, round + 1, options_->n_runs);
-      BATON_TRY(OfflineResult result, run_once(workload, arm.arm, title));
-      if (round > 0) result.answers.clear();
-      arm.runs.push_back(std::move(result));
-    }
-  }
-  return arms;
+  return run_interleaved(options_->arms, options_->n_runs,
+                         [&](const std::string& arm, const std::string& title) { return run_once(workload, arm, title); });
 }
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,17 +53,25 @@ struct ArmRuns {
 /// Answers of the first runs, compared over all arms.
 EqualAnswers compare_arms(const std::vector<ArmRuns>& arms);
 
+/// Runs every arm `n_runs` times, interleaved: each round runs every arm once.
+Result<std::vector<ArmRuns>> run_interleaved(
+    const std::vector<std::string>& arms, std::int32_t n_runs,
+    const std::function<Result<OfflineResult>(const std::string& arm, const std::string& title)>& run);
+
 /// The arm of that name; null if there is none.
 const ArmRuns* find_arm(const std::vector<ArmRuns>& arms, const std::string& arm);
 
 /// The tokenizer for a dataset: --tokenizer's, otherwise that of the model; absent if the model has none.
 Result<std::optional<Tokenizer>> bench_tokenizer(const OfflineBenchOptions& options);
 
+/// The options of the engine: those given, with room for contexts of `longest` tokens unless they say how long contexts
+/// may be.
+ModelOptions offline_model_options(const BenchModel& model, std::int64_t longest);
+
 /// The engine of a benchmark and its runs.
 class OfflineBench {
  public:
-  /// Loads the model with room for contexts of `longest` tokens unless the options say how long contexts may be. Errors:
-  /// those of load_engine.
+  /// Loads the model with offline_model_options. Errors: those of load_engine.
   static Result<OfflineBench> load(const OfflineBenchOptions& options, const BenchModel& model, std::int64_t longest);
 
   /// Warms up with relayed and with paged attention, as far as the arms use them; then runs every arm n_runs times.

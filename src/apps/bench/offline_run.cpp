@@ -77,7 +77,10 @@ class OfflineRun {
       const auto at = running_.find(event.request);
       if (at == running_.end()) continue;
       std::vector<TokenId>& answer = result_.answers[at->second];
-      for (const TokenOutput& token : event.tokens) answer.push_back(token.token);
+      for (const TokenOutput& token : event.tokens) {
+        answer.push_back(token.token);
+        if (options_.on_token) options_.on_token(at->second, token.token);
+      }
       if (!event.finished) continue;
       BATON_TRY_VOID(finish(event, at->second));
     }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct OfflineRunOptions {
   double time_limit_s = 0;  ///< the run is cut after so many seconds; 0: no limit
   std::string title;        ///< of the progress line
   bool shows_progress = true;
+  /// Called for each generated token, on the thread that steps. May be empty.
+  std::function<void(std::size_t request, TokenId token)> on_token = {};
 };
 
 /// What one run of a workload in one arm did. Counts of tokens are those of finished requests unless they say otherwise.
