@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs peers of Baton on one GPU, one step after the other, and leaves JSON and a log in $OUT.
 #
-#   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER [--seconds 500] STEP...
+#   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] STEP...
 #
 # A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer)
 #           transformers:POINT,POINT        continuous batching of Transformers
@@ -9,9 +9,9 @@
 #           flashinfer:W1,W2,W3             FlashInfer's attention; compiles first
 #           fa3:W2,W3                       FlashAttention-3's, from vLLM
 #
-# FOLDER holds the archives of vllm_pack.py and flashinfer_pack.py, and ShareGPT_stat.csv.xz for the sharegpt points. They are unpacked
-# once into /tmp/site; several calls, each with its own CUDA_VISIBLE_DEVICES, may run at once. A step that fails or that
-# runs out of time is said in the log, and the next one begins. Steps left when the time is over are named.
+# The folders hold the archives of vllm_pack.py and flashinfer_pack.py, and ShareGPT_stat.csv.xz for the sharegpt points.
+# They are unpacked once below /tmp; several calls, each with its own CUDA_VISIBLE_DEVICES, may run at once. A step that
+# fails or that runs out of time is said in the log, and the next one begins. Steps left when the time is over are named.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 pack= seconds=540
@@ -23,7 +23,11 @@ while [[ ${1:-} == --* ]]; do
   esac
   shift 2
 done
-[[ -n $pack && -d $pack ]] || { echo "run_peers.sh: --pack '$pack' is no folder" >&2; exit 2; }
+[[ -n $pack ]] || { echo "run_peers.sh: --pack is missing" >&2; exit 2; }
+IFS=: read -ra packs <<<"$pack"
+for folder in "${packs[@]}"; do
+  [[ -d $folder ]] || { echo "run_peers.sh: --pack $folder is no folder" >&2; exit 2; }
+done
 [[ -n ${OUT:-} ]] || { echo "run_peers.sh: OUT names no folder for results" >&2; exit 2; }
 (( $# )) || { echo "run_peers.sh: no step given" >&2; exit 2; }
 
@@ -36,26 +40,30 @@ say() { echo "$(date +%T) gpu$gpu $*" | tee -a "$log"; }
 unpack() {
   exec 9>"$site/.lock"
   flock 9
-  local archive
-  for archive in "$pack"/*.tar.xz; do
-    [[ -e $archive && ! -e $site/.$(basename "$archive").done ]] || continue
-    tar -xJf "$archive" -C "$site" --no-same-owner || { say "$archive does not unpack"; exit 1; }
-    touch "$site/.$(basename "$archive").done"
+  local archive name folder pack
+  for archive in $(find "${packs[@]}" -maxdepth 1 -name '*.tar.xz' | sort); do
+    name=$(basename "$archive" .tar.xz) folder=$site
+    [[ $name == *flashinfer* ]] && folder=/tmp/$name
+    [[ -e $archive && ! -e $site/.$name.done ]] || continue
+    mkdir -p "$folder"
+    tar -xJf "$archive" -C "$folder" --no-same-owner || { say "$archive does not unpack"; exit 1; }
+    touch "$site/.$name.done"
   done
-  if [[ -e $pack/ShareGPT_stat.csv.xz && ! -e $site/data/ShareGPT_stat.csv ]]; then
+  for pack in "${packs[@]}"; do
+    [[ -e $pack/ShareGPT_stat.csv.xz && ! -e $site/data/ShareGPT_stat.csv ]] || continue
     mkdir -p "$site/data" && xz -dc "$pack/ShareGPT_stat.csv.xz" >"$site/data/ShareGPT_stat.csv"
-  fi
+  done
   exec 9>&-
 }
 unpack
 say "unpacked after $SECONDS s; $(nvidia-smi -i "$gpu" --query-gpu=name,driver_version,memory.used --format=csv,noheader 2>&1 | head -1)"
 
-export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
+export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
 export BATON_TEST_DATA=${BATON_TEST_DATA:-$site/data}
 # A cache for each GPU: two engines that compile the same graph at once must not share files.
 export VLLM_CACHE_ROOT=/tmp/peers_cache/$gpu/vllm TORCHINDUCTOR_CACHE_DIR=/tmp/peers_cache/$gpu/inductor
 export TRITON_CACHE_DIR=/tmp/peers_cache/$gpu/triton FLASHINFER_WORKSPACE_BASE=/tmp/peers_cache/flashinfer
-export FLASHINFER_CUDA_ARCH_LIST=9.0a MAX_JOBS=${MAX_JOBS:-8}
+export FLASHINFER_CUDA_ARCH_LIST=9.0a MAX_JOBS=${MAX_JOBS:-6}
 
 for step in "$@"; do
   left=$((seconds - SECONDS))
@@ -72,12 +80,16 @@ for step in "$@"; do
     fa3) command=(flashinfer_attention.py --library fa3 --tables "$first" --seconds $((left - 10))) ;;
     *) say "$step: no such step"; continue ;;
   esac
+  # FlashInfer stands in folders of its own: vLLM's other arms must not find it.
+  path=$site
+  [[ $kind == vllm-flashinfer ]] && path=/tmp/flashinfer:$site
+  [[ $kind == flashinfer ]] && path=$([[ -d /tmp/site_flashinfer ]] && echo /tmp/site_flashinfer || echo "/tmp/flashinfer:$site")
   say "begins: $step"
   begin=$SECONDS
-  timeout -k 10 "$left" python3 "$here/${command[0]}" "${command[@]:1}" --results "$OUT" >>"$log" 2>&1
+  PYTHONPATH=$path timeout -k 10 "$left" python3 "$here/${command[0]}" "${command[@]:1}" --results "$OUT" >>"$log" 2>&1
   code=$?
   say "ended with $code after $((SECONDS - begin)) s: $step"
   ((code == 0)) || tail -n 4 "$log" | cut -c1-300
 done
-grep -E "^(vllm|transformers|FlashAttention|cuDNN|eager|torch relay|no sharing|fi_|fa3_)" "$log" | cut -c1-220
+grep -E "^(vllm|transformers|FlashAttention|FlashInfer|cuDNN|eager|torch relay|no sharing|compiled)" "$log" | cut -c1-220
 say "all done after $SECONDS s"

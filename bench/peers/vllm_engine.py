@@ -14,7 +14,7 @@ on, as in Baton's arms.
     vllm-cascade            its cascade attention on; only its first model runner has it
     vllm-no-prefix-caching  what Baton calls unshared
     vllm-flashinfer         FlashInfer's kernels, if the package is there; the machine compiles them, which takes minutes
-    vllm-flashinfer-cascade
+                            (no cascade: vLLM 0.24.0 switches it off for FlashInfer)
 
 job: seconds from the first request handed over to the last answer; the prefix cache is emptied before each run.
 decode: milliseconds a step while all requests are running and their prompts are cached. Machine and packages:
@@ -39,7 +39,6 @@ ARMS = {
     "vllm-cascade": {"cascade": True},
     "vllm-no-prefix-caching": {"prefix_caching": False},
     "vllm-flashinfer": {"backend": "FLASHINFER"},
-    "vllm-flashinfer-cascade": {"backend": "FLASHINFER", "cascade": True},
 }
 GRAPH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1}
