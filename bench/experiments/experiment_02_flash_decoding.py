@@ -42,7 +42,7 @@ def table_job(settings):
 
 
 def jobs(settings):
-    lengths = settings.pick([512, 2048, 8192, 16384, 32768, 65536], [256, 1024, 2048], [256])
+    lengths = settings.pick([512, 4096, 16384, 32768, 65536], [256, 1024, 2048], [256])
     shape = "codellama-34b"
     # One load for each length: the engine's cache and longest context are set by it.
     curve = [

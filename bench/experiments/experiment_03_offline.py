@@ -35,7 +35,7 @@ def jobs(settings):
     made = [sharegpt_job(settings, f"all-{shared}", SHAPE, shared, n_requests, ARMS, 1) for shared in lengths]
     if settings.scale != "smoke":
         # More repetitions of the two arms whose ratio matters most.
-        made += [sharegpt_job(settings, f"more-{shared}", SHAPE, shared, n_requests, ARMS[:2], 2) for shared in lengths]
+        made += [sharegpt_job(settings, f"more-{shared}", SHAPE, shared, n_requests, ARMS[:2], 1) for shared in lengths]
     return made
 
 

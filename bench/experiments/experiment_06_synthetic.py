@@ -23,7 +23,7 @@ def synthetic_job(settings, own, output, shared, n_requests, arms, runs):
 
 
 def jobs(settings):
-    lengths = settings.pick([(64, 128, 1000), (128, 256, 500), (256, 512, 256)], [(64, 32, 24)], [(64, 8, 8)])
+    lengths = settings.pick([(64, 128, 1000), (128, 256, 400), (256, 512, 200)], [(64, 32, 24)], [(64, 8, 8)])
     shared = settings.pick([2048, 512, 1024, 128], [256, 1024], [256])
     return [
         synthetic_job(settings, own, output, prefix, n_requests, ARMS, 1)

@@ -13,7 +13,7 @@ import harness
 from experiment_03_offline import sharegpt_job
 from harness import ARMS, Experiment
 
-REQUESTS = {"llama-3-8b": 500, "llama-2-13b": 250, "phi-2": 500, "mistral-7b": 500, "qwen3-8b": 500, "llama-30b": 100}
+REQUESTS = {"llama-3-8b": 500, "llama-2-13b": 200, "phi-2": 500, "mistral-7b": 500, "qwen3-8b": 500, "llama-30b": 64}
 
 
 def jobs(settings):

@@ -64,7 +64,7 @@ def stranger_jobs(settings):
     """Requests behind one prompt, mixed with requests that share nothing."""
     n_requests, shared, own, output = settings.pick((256, 2048, 128, 128), (24, 512, 32, 16), (8, 128, 16, 4))
     vocabulary = LLAMA3_VOCABULARY if settings.is_full else DEMO_VOCABULARY
-    for share in settings.pick([0, 0.25, 0.5, 0.75, 1], [0, 0.5, 1], [0.5]):
+    for share in settings.pick([0, 0.5, 0.75, 1], [0, 0.5, 1], [0.5]):
         point = {"part": "strangers", "share": share, "requests": n_requests, "shared": shared, "own": own, "output": output}
         seconds = estimated(SHAPE, n_requests, shared, own, output, ["paged", "unshared"], 2) if settings.is_full else 10
 

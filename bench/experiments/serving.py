@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 
 from harness import CommandFailed, OutOfTime
+from offline_jobs import MAX_NUM_SEQS
 from result_rows import REPOSITORY
 from workloads import model_folder
 
@@ -33,12 +34,13 @@ def served_model(settings, shape):
 
 
 @contextlib.contextmanager
-def server(runner, shape, arm, flags=()):
+def server(runner, shape, arm):
     """Runs `baton serve` in an arm and gives (its URL, its command line). Errors: CommandFailed if it ends before
     it is ready."""
     settings, port = runner.settings, free_port()
     arguments = ["serve", *served_model(settings, shape), "--device", settings.device, "--host", "127.0.0.1", "--port", port]
-    arguments += ["--served-model-name", "bench", "--log-level", "warning", *ARM_FLAGS[arm], *flags]
+    arguments += ["--served-model-name", "bench", "--log-level", "warning", *ARM_FLAGS[arm]]
+    arguments += ["--max-num-seqs", MAX_NUM_SEQS] if settings.is_full else []
     with (runner.scratch / "server.log").open("w+", encoding="utf-8", errors="replace") as log:
         process = runner.start(arguments, log)
         command = runner.command
