@@ -187,9 +187,12 @@ class Runner:
 
 
 class PrintingRunner(Runner):
-    """Prints the first command of each job in place of running it."""
+    """Prints the first command of each job in place of running it, and writes nothing."""
 
     def begins(self):
+        pass
+
+    def add(self, point, arm, numbers, error=None):
         pass
 
     def start(self, arguments, log):

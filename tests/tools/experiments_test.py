@@ -120,6 +120,14 @@ class ExperimentsTest(unittest.TestCase):
         self.assertEqual(len(result_rows.load(path)), 40)
         self.assertEqual(len(path.read_text(encoding="utf-8").splitlines()), 42)
 
+    def test_a_dry_run_runs_and_writes_nothing(self):
+        job = harness.Job("writes", 1, lambda runner: runner.add({}, "relay", {}))
+        experiment = harness.Experiment(42, "test", "a test", lambda settings: [job])
+        runner = harness.PrintingRunner(self.settings, MACHINE, "c0ffee")
+        self.addCleanup(runner.close)
+        harness.work([runner], [(experiment, job), (experiment, job_of("fails", "fail"))])
+        self.assertFalse(self.settings.results.exists())
+
     def test_merging_a_file_adds_only_what_is_new(self):
         path, other = self.folder / "a.json", self.folder / "b.json"
         result_rows.append(path, {"row": 1})
