@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from result_rows import REPOSITORY
+from result_rows import REPOSITORY, locked
 
 UNPACKED = REPOSITORY / "build" / "bench-data"
 SHAREGPT = "sharegpt/ShareGPT_stat.csv"
@@ -39,7 +39,7 @@ def data_folder(given=None):
 
 
 def unpack(packed, target):
-    """Unpacks a .zst file, or a .tar.zst into the folder that `target` is in."""
+    """Unpacks a .zst file, or a .tar.zst into the folder that `target` is in. The caller holds the lock."""
     if not shutil.which("zstd"):
         raise MissingData(f"{packed}: the program zstd is needed to unpack it")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,11 +57,12 @@ def data_file(name, folder=None):
     if (source / name).exists():
         return source / name
     target = UNPACKED / name
-    if not target.exists():
-        packed = source / PACKED.get(name, name + ".zst")
-        if not packed.exists():
-            raise MissingData(f"{source} has neither {name} nor {packed.relative_to(source)} (docs/benchmarks.md)")
-        unpack(packed, target)
+    packed = source / PACKED.get(name, name + ".zst")
+    with locked(UNPACKED):  # several workers may want it at once
+        if not target.exists():
+            if not packed.exists():
+                raise MissingData(f"{source} has neither {name} nor {packed.relative_to(source)} (docs/benchmarks.md)")
+            unpack(packed, target)
     return target
 
 

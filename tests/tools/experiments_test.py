@@ -1,11 +1,14 @@
 """Tests of bench/experiments: rows and their files, going on where a run ended, failures, time limits, the plan."""
 
 import json
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,6 +158,23 @@ class ExperimentsTest(unittest.TestCase):
             seen |= {(experiment.number, job.name) for experiment, job in chosen}
         everything = {(experiment.number, job.name) for experiment, job in harness.select(experiments, settings)}
         self.assertEqual(everything - seen, set())
+
+    @unittest.skipUnless(shutil.which("zstd"), "the program zstd is not here")
+    def test_several_workers_unpack_a_file_once(self):
+        source = self.folder / "data" / "set"
+        source.mkdir(parents=True)
+        (source / "table.csv").write_text("1,2\n" * 100_000, encoding="utf-8")
+        subprocess.run(["zstd", "-q", "--rm", source / "table.csv"], check=True)
+        found, unpacked = [], self.folder / "unpacked"
+        with unittest.mock.patch.object(workloads, "UNPACKED", unpacked):
+            take = lambda: found.append(workloads.data_file("set/table.csv", source.parent))  # noqa: E731
+            threads = [threading.Thread(target=take) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(found, [unpacked / "set" / "table.csv"] * 8)
+        self.assertEqual(len(found[0].read_text(encoding="utf-8")), 400_000)
 
     def test_nested_requests_share_as_their_levels_say(self):
         requests = workloads.nested_requests(32, [(1, 10), (4, 20), (8, 30)], own=5, output_len=3, n_vocab=1000)
