@@ -75,4 +75,6 @@ def load(runner, url, arguments):
     saved = ["--save-result", "--result-dir", folder, "--result-filename", path.name]
     runner.run(["bench", "serve", "--base-url", url, "--model", "bench", *arguments, *saved])
     runner.begin = begin
-    return json.loads(path.read_text(encoding="utf-8"))
+    report = json.loads(path.read_text(encoding="utf-8"))
+    # Names, flags and paths stand in the row's command.
+    return {key: value for key, value in report.items() if key == "first_errors" or isinstance(value, int | float)}
