@@ -17,11 +17,13 @@ import os
 import shutil
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 
 import harness
 import machine
+import result_rows
 
 MODULES = sorted(path.stem for path in Path(__file__).resolve().parent.glob("experiment_*.py"))
 
@@ -42,6 +44,14 @@ def pack(results, target):
         for path in sorted(results.glob("experiment_*.json")):
             archive.add(path, path.name)
     part.replace(target)
+
+
+def merge(archive, results):
+    """Adds the rows of an archive that pack() made to the result files, those that are not there yet."""
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+        for path in sorted(Path(folder).glob("experiment_*.json")):
+            print(f"{path.name}: {result_rows.merge(results / path.name, path)} rows added")
 
 
 def runners_of(settings, arguments, deadline):
@@ -68,7 +78,11 @@ def main():
     parser.add_argument("--minutes", type=float, help="end within so many minutes")
     parser.add_argument("--plan", help="file with a line NN:GLOB for each group of jobs, in order")
     parser.add_argument("--pack", type=Path, help="archive of the result files, rewritten after each job")
+    parser.add_argument("--merge", type=Path, help="add the rows of such an archive to --results, and end")
     arguments = parser.parse_args()
+    if arguments.merge:
+        merge(arguments.merge, arguments.results)
+        return 0
     settings = harness.settings_of(arguments)
     budget = arguments.minutes * 60 if arguments.minutes else arguments.budget_seconds
     deadline = time.monotonic() + budget if budget else None

@@ -1,5 +1,7 @@
 """Tests of bench/experiments: rows and their files, going on where a run ended, failures, time limits, the plan."""
 
+import contextlib
+import io
 import json
 import shutil
 import subprocess
@@ -139,6 +141,16 @@ class ExperimentsTest(unittest.TestCase):
         self.assertEqual(result_rows.merge(path, other), 1)
         self.assertEqual(result_rows.merge(path, other), 0)
         self.assertEqual(result_rows.load(path), [{"row": 1}, {"row": 2}])
+
+    def test_an_archive_of_results_is_merged_once(self):
+        there, here = self.folder / "there", self.folder / "here"
+        result_rows.append(there / "experiment_42_test.json", {"row": 1})
+        result_rows.append(here / "experiment_42_test.json", {"row": 0})
+        run_all.pack(there, self.folder / "results.tar.gz")
+        for _ in range(2):
+            with contextlib.redirect_stdout(io.StringIO()):
+                run_all.merge(self.folder / "results.tar.gz", here)
+        self.assertEqual(result_rows.load(here / "experiment_42_test.json"), [{"row": 0}, {"row": 1}])
 
     def test_each_scale_has_jobs_with_names_of_their_own(self):
         for scale in harness.SCALES:
