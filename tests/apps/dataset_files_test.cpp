@@ -124,6 +124,18 @@ TEST(PublishedDatasets, mmlu_has_all_questions_of_57_subjects_behind_five_solved
   std::string letters;
   for (const TokenId id : workload->requests[0].choices) letters += tokenizer->token_text(id);
   EXPECT_EQ(letters, "▁A▁B▁C▁D");
+
+  // The authors' five solved questions have 379 to 2,895 tokens. Behind them every question of a subject begins with
+  // the same words.
+  options.mmlu_prompt = "relay-attention";
+  options.num_prompts = 0;
+  for (const auto& [subject, n_tokens] :
+       std::map<std::string, std::int32_t>{{"world_religions", 379 + 28}, {"high_school_european_history", 2895 + 30}}) {
+    options.subjects = subject;
+    const auto theirs = make_workload(options, {.tokenizer = &*tokenizer});
+    ASSERT_TRUE(theirs) << theirs.error().message;
+    EXPECT_EQ(std::ranges::min(theirs->requests, {}, &WorkloadRequest::shared_len).shared_len, n_tokens);
+  }
 }
 
 }  // namespace

@@ -313,6 +313,27 @@ TEST(Dataset, requests_longer_than_the_model_takes_are_left_out_with_the_turns_b
   EXPECT_EQ(lengths->n_dropped, 1);
 }
 
+TEST(Dataset, more_tokens_than_memory_holds_are_refused_before_they_are_made) {
+  DatasetOptions options = dataset("random");
+  options.num_prompts = 10'000'000;
+  EXPECT_NE(error_of(options).find("10240000000 prompt tokens"), std::string::npos);
+  options.num_prompts = 1000;
+  options.prefix_len = 4'000'000;
+  EXPECT_NE(error_of(options).find("4001024000 prompt tokens"), std::string::npos);
+  options = dataset("prefix_repetition");
+  options.num_prompts = 10'000'000;
+  EXPECT_NE(error_of(options).find("prompt tokens"), std::string::npos);
+  options = dataset("multi-turn");
+  options.num_users = 1'000'000;
+  EXPECT_NE(error_of(options).find("3160000000 prompt tokens"), std::string::npos);
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += "{\"timestamp\": 0, \"input_length\": 60000000, \"output_length\": 5}\n";
+  const TestFile file(lines);
+  options = dataset("mooncake");
+  options.path = file.path();
+  EXPECT_NE(error_of(options).find("1200000000 prompt tokens"), std::string::npos);
+}
+
 TEST(Dataset, flags_that_a_dataset_does_not_read_are_refused) {
   const auto parsed = [](std::vector<std::string> words) {
     DatasetOptions options;

@@ -107,6 +107,20 @@ TEST_F(Mmlu, takes_shots_subjects_and_samples) {
   EXPECT_TRUE(std::ranges::is_sorted(sample->requests, {}, &WorkloadRequest::subject));
 }
 
+TEST_F(Mmlu, asks_in_the_form_of_the_relay_attention_authors) {
+  options_.mmlu_prompt = "relay-attention";
+  options_.subjects = "zoology";
+  const auto workload = make_workload(options_, with_tokenizer());
+  ASSERT_TRUE(workload) << workload.error().message;
+  const std::string lead =
+      "There is a single choice question about zoology. Answer the question by replying A, B, C or D.\nQuestion: ";
+  EXPECT_EQ(text_of_prompt(workload->requests[0]), lead + "Which purrs?\nA. cat\nB. dog\nC. fish\nD. bee\nAnswer: \nA\n\n" +
+                                                       lead + "Which swims?\nA. cat\nB. dog\nC. fish\nD. bee\nAnswer: \n");
+  EXPECT_EQ(demo_tokenizer().decode(workload->requests[0].choices, false), "ABCD");
+  options_.mmlu_prompt = "cot";
+  EXPECT_NE(error_of(options_).find("--mmlu-prompt cot: not one of hendrycks, relay-attention"), std::string::npos);
+}
+
 TEST_F(Mmlu, refuses_by_name) {
   EXPECT_NE(error_of(options_, {.n_vocab = 1000}).find("--tokenizer"), std::string::npos);
   options_.num_shots = 3;

@@ -17,6 +17,8 @@
 namespace baton {
 namespace {
 
+constexpr std::int64_t kMostPromptTokens = 1 << 30;
+
 using Maker = Result<Workload> (*)(const DatasetSource&);
 
 Maker maker_of(std::string_view name) {
@@ -65,6 +67,7 @@ const std::initializer_list<FlagOfDatasets>& flags_of_datasets() {
       {"--question-len", {"multi-turn"}},
       {"--answer-len", {"multi-turn"}},
       {"--num-shots", {"mmlu"}},
+      {"--mmlu-prompt", {"mmlu"}},
       {"--subjects", {"mmlu"}},
       {"--speedup", {"azure", "mooncake", "custom"}},
   };
@@ -81,9 +84,11 @@ Result<void> refuse_unread_flags(const DatasetOptions& options) {
 
 /// Puts one prompt of prefix_len tokens in front of every request but later turns. A beginning-of-text token stays
 /// first.
-void add_system_prompt(Workload& workload, const DatasetSource& source) {
+Result<void> add_system_prompt(Workload& workload, const DatasetSource& source) {
   const std::int32_t prefix_len = source.options.prefix_len;
-  if (prefix_len == 0) return;
+  if (prefix_len == 0) return {};
+  const auto n_requests = static_cast<std::int64_t>(workload.requests.size());
+  BATON_TRY_VOID(check_workload_size(workload.prompt_tokens() + n_requests * prefix_len));
   std::vector<TokenId> prefix;
   source.tokens.append(prefix, DatasetStream::system_prompt, 0, prefix_len);
   const std::optional<TokenId> bos = source.context.tokenizer == nullptr ? std::nullopt : source.context.tokenizer->bos();
@@ -94,6 +99,7 @@ void add_system_prompt(Workload& workload, const DatasetSource& source) {
     if (workload.requests.size() > 1) request.shared_len = std::max(request.shared_len, n_before) + prefix_len;
   }
   workload.name += fmt::format(", behind a system prompt of {}", prefix_len);
+  return {};
 }
 
 /// Leaves out requests that are longer than `max_len`, and the turns that follow them.
@@ -132,7 +138,7 @@ Result<Workload> make_workload(const DatasetOptions& options, const DatasetConte
   BATON_TRY(Workload workload, maker(source));
   if (workload.requests.empty())
     return fail(ErrorCode::invalid_request, fmt::format("the dataset {} has no requests", workload.name));
-  add_system_prompt(workload, source);
+  BATON_TRY_VOID(add_system_prompt(workload, source));
   for (const WorkloadRequest& request : workload.requests)
     if (request.prompt.empty() || request.output_len < 1)
       return fail(ErrorCode::invalid_request,
@@ -142,6 +148,12 @@ Result<Workload> make_workload(const DatasetOptions& options, const DatasetConte
     return fail(ErrorCode::too_large, fmt::format("all {} requests of {} are longer than {} tokens, the model's limit",
                                                   workload.n_dropped, workload.name, context.max_model_len));
   return workload;
+}
+
+Result<void> check_workload_size(std::int64_t n_prompt_tokens) {
+  if (n_prompt_tokens <= kMostPromptTokens) return {};
+  return fail(ErrorCode::too_large,
+              fmt::format("the requests have {} prompt tokens; at most {} are made", n_prompt_tokens, kMostPromptTokens));
 }
 
 Result<MappedFile> open_dataset_file(const DatasetOptions& options, std::string_view needed) {

@@ -24,6 +24,9 @@ namespace baton {
 inline constexpr std::array<std::string_view, 9> kDatasetNames{
     "random", "sharegpt", "prefix_repetition", "generated-shared-prefix", "multi-turn", "mmlu", "azure", "mooncake", "custom"};
 
+/// The words around MMLU's questions: Hendrycks' own, or those of the RelayAttention authors' benchmark (their table 3).
+inline constexpr std::array<std::string_view, 2> kMmluPrompts{"hendrycks", "relay-attention"};
+
 /// The values of the flags of add_dataset_options. Names and defaults are those of vLLM, SGLang (gsp) and LMCache
 /// (multi-turn). Lengths are in tokens.
 struct DatasetOptions {
@@ -59,9 +62,10 @@ struct DatasetOptions {
   std::int32_t question_len = 32;
   std::int32_t answer_len = 100;
 
-  std::int32_t num_shots = 5;  ///< mmlu: solved questions in front of each question
-  std::string subjects = {};   ///< mmlu: names separated by commas; empty: all
-  double speedup = 1;          ///< azure, mooncake: arrivals are divided by this
+  std::int32_t num_shots = 5;             ///< mmlu: solved questions in front of each question
+  std::string mmlu_prompt = "hendrycks";  ///< one of kMmluPrompts
+  std::string subjects = {};              ///< mmlu: names separated by commas; empty: all
+  double speedup = 1;                     ///< azure, mooncake: arrivals are divided by this
 
   /// The flags that were given ("--num-prompts"); make_workload refuses those that the dataset does not read.
   std::set<std::string, std::less<>> given = {};

@@ -22,8 +22,9 @@ struct SharedPromptGroups {
 };
 
 /// Request i belongs to group i % n_groups.
-std::vector<WorkloadRequest> grouped_requests(const DatasetTokens& tokens, const SharedPromptGroups& groups,
-                                              std::int32_t n_requests) {
+Result<std::vector<WorkloadRequest>> grouped_requests(const DatasetTokens& tokens, const SharedPromptGroups& groups,
+                                                      std::int32_t n_requests) {
+  BATON_TRY_VOID(check_workload_size(n_requests * (std::int64_t{groups.shared_len} + groups.own_len)));
   std::vector<WorkloadRequest> requests(static_cast<std::size_t>(n_requests));
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const std::uint64_t group = i % static_cast<std::uint64_t>(groups.n_groups);
@@ -58,6 +59,8 @@ Result<Workload> random_workload(const DatasetSource& source) {
   workload.name = fmt::format("random {} + {}", input_len, output_len);
   if (options.random_prefix_len > 0) workload.name += fmt::format(" behind {}", options.random_prefix_len);
   if (ratio > 0) workload.name += fmt::format(", range ratio {}", ratio);
+  const std::int64_t most_len = std::int64_t{options.random_prefix_len} + high_of(input_len, ratio);
+  BATON_TRY_VOID(check_workload_size(options.num_prompts * most_len));
   for (std::int32_t i = 0; i < options.num_prompts; ++i) {
     WorkloadRequest& request = workload.requests.emplace_back();
     const auto number = static_cast<std::uint64_t>(i);
@@ -82,7 +85,8 @@ Result<Workload> prefix_repetition_workload(const DatasetSource& source) {
   Workload workload;
   workload.name = fmt::format("prefix_repetition {} + {} + {}, {} prefixes", groups.shared_len, groups.own_len,
                               groups.output_len, groups.n_groups);
-  workload.requests = in_random_order(source.tokens, grouped_requests(source.tokens, groups, options.num_prompts));
+  BATON_TRY(auto requests, grouped_requests(source.tokens, groups, options.num_prompts));
+  workload.requests = in_random_order(source.tokens, std::move(requests));
   return workload;
 }
 
@@ -97,7 +101,7 @@ Result<Workload> generated_shared_prefix_workload(const DatasetSource& source) {
   Workload workload;
   workload.name = fmt::format("generated-shared-prefix {} x {}, {} + {} + {}", groups.n_groups, options.gsp_prompts_per_group,
                               groups.shared_len, groups.own_len, groups.output_len);
-  std::vector<WorkloadRequest> requests = grouped_requests(source.tokens, groups, n_requests);
+  BATON_TRY(std::vector<WorkloadRequest> requests, grouped_requests(source.tokens, groups, n_requests));
   if (!options.gsp_ordered) {
     workload.requests = in_random_order(source.tokens, std::move(requests));
     return workload;
@@ -118,6 +122,8 @@ Result<Workload> multi_turn_workload(const DatasetSource& source) {
   workload.name = fmt::format("multi-turn {} users x {} turns, system {}, history {}, question {}, answer {}",
                               options.num_users, options.num_turns, options.shared_system_prompt, options.user_history_prompt,
                               options.question_len, answer_len);
+  const std::int64_t first_len = std::int64_t{options.shared_system_prompt} + options.user_history_prompt;
+  BATON_TRY_VOID(check_workload_size(options.num_users * (first_len + std::int64_t{options.num_turns} * options.question_len)));
   const auto n_users = static_cast<std::size_t>(options.num_users);
   for (std::int32_t turn = 0; turn < options.num_turns; ++turn) {
     for (std::size_t user = 0; user < n_users; ++user) {

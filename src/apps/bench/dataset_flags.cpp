@@ -70,6 +70,8 @@ void add_dataset_options(CLI::App& app, DatasetOptions& options) {
   length("--answer-len", options.answer_len, "multi-turn: tokens of each answer", 1);
 
   row("--num-shots", options.num_shots, "mmlu: solved questions in front of each question")->check(CLI::Range(0, 100));
+  row("--mmlu-prompt", options.mmlu_prompt, "mmlu: words around the questions, Hendrycks' or the RelayAttention authors'")
+      ->check(CLI::IsMember(choices(kMmluPrompts)));
   row("--subjects", options.subjects, "mmlu: names separated by commas (default: all)");
 
   row("--speedup", options.speedup, "azure, mooncake, custom: arrivals this many times as fast as in the trace")

@@ -37,6 +37,9 @@ Result<Workload> mmlu_workload(const DatasetSource& source);
 /// `is_given_output`: --output-len was given, and short outputs count too.
 bool is_sharegpt_request(std::int64_t prompt_len, std::int64_t output_len, bool is_given_output);
 
+/// Refuses a workload whose tokens would take more than 4 GiB (too_large), before they are made.
+Result<void> check_workload_size(std::int64_t n_prompt_tokens);
+
 /// The file of --dataset-path. Errors: invalid_request without a path, saying what is `needed`; a compressed file (zstd,
 /// gzip) is refused.
 Result<MappedFile> open_dataset_file(const DatasetOptions& options, std::string_view needed);

@@ -92,6 +92,9 @@ Result<Workload> trace_workload(const DatasetSource& source) {
   BATON_TRY(Trace trace, parse_trace(text_of(file), options.path));
   if (options.num_prompts > 0 && trace.requests.size() > static_cast<std::size_t>(options.num_prompts))
     trace.requests.resize(static_cast<std::size_t>(options.num_prompts));
+  std::int64_t n_tokens = 0;
+  for (const TraceRequest& request : trace.requests) n_tokens += std::max(request.prompt_len, 1);
+  BATON_TRY_VOID(check_workload_size(n_tokens));
   Workload workload;
   workload.name = options.name;
   if (options.speedup != 1) workload.name += fmt::format(", {} times as fast", options.speedup);

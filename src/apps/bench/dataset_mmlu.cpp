@@ -19,7 +19,6 @@ namespace {
 constexpr std::string_view kLetters = "ABCD";
 constexpr std::string_view kTestSuffix = "_test.csv";
 constexpr std::int64_t kQuestionsAtATime = 16;
-constexpr std::string_view kAnswerCue = "Answer:";
 
 struct CsvRow {
   std::int64_t line = 1;  ///< on which it begins
@@ -61,12 +60,32 @@ Result<std::vector<CsvRow>> parse_csv(std::string_view text, std::string_view wh
   return rows;
 }
 
+/// The words around the questions of a subject.
+struct MmluPrompt {
+  std::string intro;               ///< once, in front of the solved questions
+  std::string lead;                ///< in front of each question
+  std::string_view cue;            ///< behind the choices
+  std::string_view before_letter;  ///< between the cue and an answer
+};
+
+MmluPrompt prompt_of(const DatasetOptions& options, const std::string& subject) {
+  std::string title = subject;
+  std::ranges::replace(title, '_', ' ');
+  if (options.mmlu_prompt == "hendrycks")
+    return {fmt::format("The following are multiple choice questions (with answers) about {}.\n\n", title), "", "Answer:", " "};
+  // The answers of the RelayAttention authors' solved questions stand on lines of their own.
+  return {"",
+          fmt::format("There is a single choice question about {}. Answer the question by replying A, B, C or D.\nQuestion: ",
+                      title),
+          "Answer: \n", ""};
+}
+
 struct MmluQuestion {
   std::string text;  ///< question and choices, and the cue for the answer
   std::size_t right = 0;
 };
 
-Result<std::vector<MmluQuestion>> read_questions(const std::filesystem::path& path) {
+Result<std::vector<MmluQuestion>> read_questions(const std::filesystem::path& path, std::string_view cue) {
   BATON_TRY(const std::string text, read_file(path));
   BATON_TRY(const std::vector<CsvRow> rows, parse_csv(text, path.string()));
   std::vector<MmluQuestion> questions;
@@ -77,7 +96,7 @@ Result<std::vector<MmluQuestion>> read_questions(const std::filesystem::path& pa
                   fmt::format("{}, line {}: not a question, four choices and a letter from A to D", path.string(), row.line));
     MmluQuestion& question = questions.emplace_back(MmluQuestion{row.fields[0], right});
     for (std::size_t i = 0; i < kLetters.size(); ++i) question.text += fmt::format("\n{}. {}", kLetters[i], row.fields[1 + i]);
-    question.text += fmt::format("\n{}", kAnswerCue);
+    question.text += fmt::format("\n{}", cue);
   }
   return questions;
 }
@@ -111,30 +130,29 @@ Result<std::vector<std::string>> choose_subjects(const DatasetOptions& options) 
 }
 
 /// The text that all questions of a subject stand behind.
-Result<std::string> solved_questions(const DatasetOptions& options, const std::string& subject) {
-  std::string title = subject;
-  std::ranges::replace(title, '_', ' ');
-  std::string text = fmt::format("The following are multiple choice questions (with answers) about {}.\n\n", title);
-  if (options.num_shots == 0) return text;
+Result<std::string> shared_text_of(const DatasetOptions& options, const std::string& subject) {
+  const MmluPrompt prompt = prompt_of(options, subject);
+  if (options.num_shots == 0) return prompt.intro + prompt.lead;
+  std::string text = prompt.intro;
   const std::filesystem::path path = std::filesystem::path(options.path) / "dev" / (subject + "_dev.csv");
-  BATON_TRY(const std::vector<MmluQuestion> solved, read_questions(path));
+  BATON_TRY(const std::vector<MmluQuestion> solved, read_questions(path, prompt.cue));
   if (solved.size() < static_cast<std::size_t>(options.num_shots))
     return fail(ErrorCode::invalid_request,
                 fmt::format("--num-shots {}: {} has {} questions", options.num_shots, path.string(), solved.size()));
   for (std::size_t i = 0; i < static_cast<std::size_t>(options.num_shots); ++i)
-    text += fmt::format("{} {}\n\n", solved[i].text, kLetters[solved[i].right]);
-  return text;
+    text += fmt::format("{}{}{}{}\n\n", prompt.lead, solved[i].text, prompt.before_letter, kLetters[solved[i].right]);
+  return text + prompt.lead;
 }
 
-/// The tokens of the letters as they stand behind "Answer:", with the space.
-Result<std::vector<TokenId>> letter_tokens(const Tokenizer& tokenizer) {
-  const std::vector<TokenId> cue = tokenizer.encode(kAnswerCue, false);
+/// The tokens of the letters as they stand behind the cue, with the space if there is one.
+Result<std::vector<TokenId>> letter_tokens(const Tokenizer& tokenizer, const MmluPrompt& prompt) {
+  const std::vector<TokenId> cue = tokenizer.encode(prompt.cue, false);
   std::vector<TokenId> letters;
   for (const char letter : kLetters) {
-    const std::vector<TokenId> ids = tokenizer.encode(fmt::format("{} {}", kAnswerCue, letter), false);
+    const std::vector<TokenId> ids = tokenizer.encode(fmt::format("{}{}{}", prompt.cue, prompt.before_letter, letter), false);
     if (ids.size() != cue.size() + 1 || !std::equal(cue.begin(), cue.end(), ids.begin()))
       return fail(ErrorCode::unsupported,
-                  fmt::format("the tokenizer does not write the answer {} as one token behind \"{}\"", letter, kAnswerCue));
+                  fmt::format("the tokenizer does not write the answer {} as one token behind \"{}\"", letter, prompt.cue));
     letters.push_back(ids.back());
   }
   return letters;
@@ -151,8 +169,12 @@ Result<Workload> mmlu_workload(const DatasetSource& source) {
   if (options.path.empty())
     return fail(ErrorCode::invalid_request, "the dataset mmlu needs --dataset-path: the folder with dev/ and test/");
   if (source.context.tokenizer == nullptr) return needs_tokenizer(options);
+  if (std::ranges::find(kMmluPrompts, options.mmlu_prompt) == kMmluPrompts.end())
+    return fail(ErrorCode::invalid_request,
+                fmt::format("--mmlu-prompt {}: not one of {}", options.mmlu_prompt, fmt::join(kMmluPrompts, ", ")));
+  const MmluPrompt prompt = prompt_of(options, "");
   const Tokenizer& tokenizer = *source.context.tokenizer;
-  BATON_TRY(const std::vector<TokenId> letters, letter_tokens(tokenizer));
+  BATON_TRY(const std::vector<TokenId> letters, letter_tokens(tokenizer, prompt));
   BATON_TRY(const std::vector<std::string> subjects, choose_subjects(options));
 
   struct Place {
@@ -162,9 +184,9 @@ Result<Workload> mmlu_workload(const DatasetSource& source) {
   std::vector<Place> places;
   std::vector<std::string> shared(subjects.size());
   for (std::size_t i = 0; i < subjects.size(); ++i) {
-    BATON_TRY(shared[i], solved_questions(options, subjects[i]));
-    BATON_TRY(auto questions,
-              read_questions(std::filesystem::path(options.path) / "test" / (subjects[i] + std::string(kTestSuffix))));
+    BATON_TRY(shared[i], shared_text_of(options, subjects[i]));
+    const std::string name = subjects[i] + std::string(kTestSuffix);
+    BATON_TRY(auto questions, read_questions(std::filesystem::path(options.path) / "test" / name, prompt.cue));
     for (MmluQuestion& question : questions) places.push_back({i, std::move(question)});
   }
   std::vector<std::size_t> sample = source.tokens.order_of(places.size());
