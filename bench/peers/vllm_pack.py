@@ -34,7 +34,7 @@ LEFT_OUT = [
     "vllm/_moe_C*", "vllm/_flashmla*", "vllm/_qutlass*", "vllm/_rust_tool*", "vllm/vllm-rs", "vllm/benchmarks",
     "vllm/vllm_flash_attn/_vllm_fa2*", "vllm/third_party/deep_gemm", "vllm/third_party/fmha_sm100",
     "vllm/model_executor/layers/fused_moe/configs/*.json",
-    "xgrammar/lib", "xgrammar/include", "tvm_ffi/include", "tvm_ffi/lib/libtvm_ffi_testing.so", "*/tests", "*/_tests",
+    "xgrammar/lib", "xgrammar/include", "tvm_ffi/include", "*/tests", "*/_tests",
 ]  # fmt: skip
 CORE_KERNELS = re.compile(
     r"vllm::(activation_kernel|act_and_mul_kernel|rotary_embedding_kernel|rms_norm_kernel|merge_attn_states_kernel"
