@@ -41,5 +41,22 @@ TEST(ServerCounters, tell_how_long_the_io_thread_waited) {
   EXPECT_EQ(ServerCounters().io_wait_within_s(0.999), 0);
 }
 
+TEST(ServerCounters, of_the_prefix_cache_have_two_names_and_a_line_for_each_engine) {
+  const ServerCounters counters = ServerCounters::of_page(
+      "vllm:prefix_cache_queries_total{engine=\"0\"} 100\nvllm:prefix_cache_queries_total{engine=\"1\"} 50\n"
+      "vllm:prefix_cache_hits_total{engine=\"0\"} 30\nvllm:prefix_cache_hits_total{engine=\"1\"} 0\n"
+      "vllm:gpu_prefix_cache_hits_total{engine=\"0\"} 30\nbaton:kv_bytes_requested_total 5e9\n");
+  EXPECT_EQ(counters.prefix_queries, 150);
+  EXPECT_EQ(counters.prefix_hits, 30);
+  EXPECT_EQ(counters.kv_bytes_requested, 5e9);
+  EXPECT_FALSE(counters.kv_bytes_saved);
+  EXPECT_EQ(ServerCounters::of_page("vllm:gpu_prefix_cache_hits_total{engine=\"0\"} 7\n").prefix_hits, 7);
+  ServerCounters before = counters;
+  before.prefix_hits = 10;
+  EXPECT_EQ(counters.since(before).prefix_hits, 20);
+  EXPECT_FALSE(counters.since(before).kv_bytes_saved);
+  EXPECT_FALSE(ServerCounters::of_page(kPage).prefix_hits);
+}
+
 }  // namespace
 }  // namespace baton

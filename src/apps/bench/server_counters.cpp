@@ -6,18 +6,21 @@
 #include <limits>
 #include <numeric>
 
-#include "io/http_client.h"
+#include "apps/bench/http_exchange.h"
 
 namespace baton {
 namespace {
 
-/// The lines with this name, without the name: "{labels} value".
+constexpr double kTimeoutS = 30;
+
+/// The lines with this name, without the name: "{labels} value" or " value".
 std::vector<std::string_view> lines_of(std::string_view page, std::string_view name) {
   std::vector<std::string_view> lines;
   while (!page.empty()) {
     const std::string_view line = page.substr(0, page.find('\n'));
     page.remove_prefix(std::min(page.size(), line.size() + 1));
-    if (line.starts_with(name) && line.substr(name.size()).starts_with('{')) lines.push_back(line.substr(name.size()));
+    const std::string_view rest = line.starts_with(name) ? line.substr(name.size()) : std::string_view();
+    if (rest.starts_with('{') || rest.starts_with(' ')) lines.push_back(rest);
   }
   return lines;
 }
@@ -30,6 +33,19 @@ double value_of(std::string_view page, std::string_view name) {
   return lines.empty() ? 0 : value_of_line(lines.front());
 }
 
+/// The sum over the lines with the first of these names that the page has: a server with several engines has a line for
+/// each.
+std::optional<double> sum_of(std::string_view page, std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    const auto lines = lines_of(page, name);
+    if (lines.empty()) continue;
+    double sum = 0;
+    for (const std::string_view line : lines) sum += value_of_line(line);
+    return sum;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ServerCounters ServerCounters::of_page(std::string_view page) {
@@ -38,6 +54,10 @@ ServerCounters ServerCounters::of_page(std::string_view page) {
   counters.tokens = value_of(page, "vllm:generation_tokens_total");
   counters.gap_sum_s = value_of(page, "vllm:inter_token_latency_seconds_sum");
   counters.n_gaps = value_of(page, "vllm:inter_token_latency_seconds_count");
+  counters.prefix_queries = sum_of(page, {"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"});
+  counters.prefix_hits = sum_of(page, {"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"});
+  counters.kv_bytes_requested = sum_of(page, {"baton:kv_bytes_requested_total"});
+  counters.kv_bytes_saved = sum_of(page, {"baton:kv_bytes_saved_total"});
   double n_before = 0;
   for (const std::string_view line : lines_of(page, "baton:io_lock_wait_seconds_bucket")) {
     constexpr std::string_view kBound = "le=\"";
@@ -56,6 +76,11 @@ ServerCounters ServerCounters::since(const ServerCounters& before) const {
   added.tokens -= before.tokens;
   added.gap_sum_s -= before.gap_sum_s;
   added.n_gaps -= before.n_gaps;
+  for (const auto field : {&ServerCounters::prefix_queries, &ServerCounters::prefix_hits, &ServerCounters::kv_bytes_requested,
+                           &ServerCounters::kv_bytes_saved}) {
+    std::optional<double>& value = added.*field;
+    if (value) *value -= (before.*field).value_or(0);
+  }
   for (std::size_t i = 0; i < std::min(io_waits.size(), before.io_waits.size()); ++i) added.io_waits[i] -= before.io_waits[i];
   return added;
 }
@@ -70,9 +95,9 @@ double ServerCounters::io_wait_within_s(double share) const {
   return 0;
 }
 
-Result<ServerCounters> read_server_counters(const std::string& url) {
-  BATON_TRY(const HttpReply reply, http_get(url + "/metrics", ""));
-  return ServerCounters::of_page(reply.body);
+Result<ServerCounters> read_server_counters(const ServerAddress& address, std::span<const std::string> headers) {
+  BATON_TRY(const HttpExchange page, exchange_http(address, http_request(address, "GET", "/metrics", headers, ""), kTimeoutS));
+  return ServerCounters::of_page(page.status == 200 ? page.body : "");
 }
 
 }  // namespace baton

@@ -1,10 +1,13 @@
 /// Counters of a running server, read from its /metrics page.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "apps/bench/connections.h"
 #include "core/result.h"
 
 namespace baton {
@@ -20,6 +23,12 @@ struct ServerCounters {
   std::vector<double> io_wait_bounds_s;
   std::vector<double> io_waits;
 
+  /// Prompt tokens looked up in the prefix cache and found there, by Baton's and vLLM's names; absent: not counted.
+  std::optional<double> prefix_queries;
+  std::optional<double> prefix_hits;
+  std::optional<double> kv_bytes_requested;  ///< that plans read; absent: not counted
+  std::optional<double> kv_bytes_saved;
+
   static ServerCounters of_page(std::string_view page);
 
   /// The increase since `before`.
@@ -29,7 +38,7 @@ struct ServerCounters {
   double io_wait_within_s(double share) const;
 };
 
-/// Reads the counters of the server at `url`, "http://host:port". Errors: those of http_get.
-Result<ServerCounters> read_server_counters(const std::string& url);
+/// Reads the counters of a server; `headers` are sent with the request. Errors: those of exchange_http.
+Result<ServerCounters> read_server_counters(const ServerAddress& address, std::span<const std::string> headers);
 
 }  // namespace baton

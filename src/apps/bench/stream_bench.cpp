@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/bench/http_exchange.h"
 #include "apps/bench/markdown_table.h"
 #include "apps/bench/server_counters.h"
 #include "apps/bench/statistics.h"
@@ -28,27 +29,6 @@ namespace {
 
 constexpr std::string_view kEngineThread = "engine";  ///< first part of its threads' names
 constexpr int kBuiltInPrompts = 1024;
-
-struct Place {
-  std::string host;
-  std::uint16_t port = 80;
-};
-
-Result<Place> place_of(const std::string& url) {
-  constexpr std::string_view kScheme = "http://";
-  const std::string_view rest = std::string_view(url).substr(std::min(url.size(), kScheme.size()));
-  const std::size_t colon = rest.rfind(':');
-  Place place{std::string(rest.substr(0, colon)), 80};
-  bool is_good = url.starts_with(kScheme) && !place.host.empty() && rest.find('/') == std::string_view::npos;
-  if (is_good && colon != std::string_view::npos) {
-    const std::string port(rest.substr(colon + 1));
-    const long number = std::strtol(port.c_str(), nullptr, 10);
-    is_good = number > 0 && number < 65536 && port == std::to_string(number);
-    place.port = static_cast<std::uint16_t>(number);
-  }
-  if (!is_good) return fail(ErrorCode::invalid_request, fmt::format("the URL must be http://HOST:PORT, not '{}'", url));
-  return place;
-}
 
 /// The request body for a line of a prompts file.
 Result<json::Value> body_of_line(const json::Value& line, const std::string& where, bool is_chat) {
@@ -92,7 +72,7 @@ Result<std::vector<json::Value>> read_bodies(const StreamBenchOptions& options) 
   return bodies;
 }
 
-Result<std::vector<std::string>> make_requests(const StreamBenchOptions& options, const std::string& host) {
+Result<std::vector<std::string>> make_requests(const StreamBenchOptions& options, const ServerAddress& address) {
   BATON_TRY(std::vector<json::Value> bodies, read_bodies(options));
   std::vector<std::string> requests;
   for (json::Value& body : bodies) {
@@ -102,10 +82,8 @@ Result<std::vector<std::string>> make_requests(const StreamBenchOptions& options
     body["max_tokens"] = options.max_tokens;
     body["min_tokens"] = options.max_tokens;  // all answers have the same length
     if (!options.text_only) body["return_token_ids"] = true;
-    const std::string text = json::dump(body);
-    requests.push_back(
-        fmt::format("POST /v1/{} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
-                    options.is_chat ? "chat/completions" : "completions", host, text.size(), text));
+    requests.push_back(http_request(address, "POST", options.is_chat ? "/v1/chat/completions" : "/v1/completions",
+                                    {"Content-Type: application/json"}, json::dump(body)));
   }
   return requests;
 }
@@ -135,16 +113,14 @@ struct Report {
 };
 
 Result<Report> measure(const StreamBenchOptions& options) {
-  BATON_TRY(const Place place, place_of(options.url));
   StreamLoad load;
-  load.host = place.host;
-  load.port = place.port;
+  BATON_TRY(load.address, parse_server_address(options.url));
   load.n_clients = options.n_clients;
   load.seconds = options.seconds;
   load.n_requests = options.n_requests;
   load.expected = {options.is_chat, !options.text_only};
-  BATON_TRY(load.requests, make_requests(options, place.host));
-  BATON_TRY(const ServerCounters before, read_server_counters(options.url));
+  BATON_TRY(load.requests, make_requests(options, load.address));
+  BATON_TRY(const ServerCounters before, read_server_counters(load.address, {}));
   std::map<std::string, ThreadTime> threads_before;
   if (options.server_pid != 0) {
     BATON_TRY(threads_before, thread_times(options.server_pid));
@@ -159,7 +135,7 @@ Result<Report> measure(const StreamBenchOptions& options) {
     BATON_TRY(const auto threads_after, thread_times(options.server_pid));
     report.threads = time_between(threads_before, threads_after);
   }
-  BATON_TRY(const ServerCounters after, read_server_counters(options.url));
+  BATON_TRY(const ServerCounters after, read_server_counters(load.address, {}));
   report.counters = after.since(before);
   return report;
 }

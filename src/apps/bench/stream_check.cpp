@@ -1,7 +1,7 @@
-/// Splits HTTP chunks into events and events into frames, and checks each frame.
+/// Splits the body into events and events into frames, and checks each frame.
 #include "apps/bench/stream_check.h"
 
-#include <charconv>
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -18,15 +18,6 @@ std::int64_t integer_of(const json::Value* value) {
   return value != nullptr && value->is_number_integer() ? value->get<std::int64_t>() : -1;
 }
 
-/// The number after a header's name in a response head; 0 if the header is missing.
-std::size_t content_length(std::string_view head) {
-  constexpr std::string_view kName = "\r\nContent-Length: ";
-  const std::size_t at = head.find(kName);
-  std::size_t length = 0;
-  if (at != std::string_view::npos) std::from_chars(head.data() + at + kName.size(), head.data() + head.size(), length);
-  return length;
-}
-
 }  // namespace
 
 void StreamCheck::blame(std::string fault) {
@@ -35,54 +26,30 @@ void StreamCheck::blame(std::string fault) {
 
 std::int64_t StreamCheck::push(std::string_view bytes) {
   const std::int64_t before = n_frames_;
-  input_.append(bytes);
-  while (fault_.empty() && !is_done_ && (has_head_ ? take_chunk() : take_head())) {
-  }
-  input_.erase(0, read_);
-  read_ = 0;
-  if (is_done_ && !input_.empty()) blame("bytes follow the end of the answer");
+  response_.push(bytes, [this](std::string_view piece) { take_body(piece); });
+  if (!response_.fault().empty()) blame(response_.fault());
+  if (!response_.is_done() || !fault_.empty()) return n_frames_ - before;
+  if (response_.status() != 200)
+    blame(fmt::format("{}: {}", response_.status_line(), refusal_));
+  else if (!is_stream_of_chunks() || phase_ != Phase::over || !events_.empty())
+    blame("the stream ended before [DONE]");
+  else if (response_.has_more())
+    blame("bytes follow the end of the answer");
+  is_done_ = true;
   return n_frames_ - before;
 }
 
-/// Returns false if more bytes are needed.
-bool StreamCheck::take_head() {
-  const std::size_t end = input_.find("\r\n\r\n");
-  if (end == std::string::npos) return false;
-  const std::string_view head(input_.data(), end + 2);
-  if (head.starts_with("HTTP/1.1 200 ")) {
-    has_head_ = true;
-    read_ = end + 4;
-    if (head.find("\r\nTransfer-Encoding: chunked\r\n") == std::string_view::npos) blame("the answer is not sent in chunks");
-    if (head.find("\r\nContent-Type: text/event-stream") == std::string_view::npos) blame("the answer is no event stream");
-    return true;
-  }
-  const std::size_t length = content_length(head);
-  if (input_.size() < end + 4 + length) return false;
-  blame(fmt::format("{}: {}", head.substr(0, head.find("\r\n")), std::string_view(input_).substr(end + 4, kShown)));
-  return false;
+bool StreamCheck::is_stream_of_chunks() {
+  if (!response_.is_chunked()) blame("the answer is not sent in chunks");
+  if (!response_.header("content-type").starts_with("text/event-stream")) blame("the answer is no event stream");
+  return fault_.empty();
 }
 
-bool StreamCheck::take_chunk() {
-  const std::size_t line_end = input_.find("\r\n", read_);
-  if (line_end == std::string::npos) return false;
-  std::size_t size = 0;
-  const char* const first = input_.data() + read_;
-  const char* const last = input_.data() + line_end;
-  if (std::from_chars(first, last, size, 16).ptr != last || first == last) {
-    blame("a chunk has no size");
-    return false;
-  }
-  const std::size_t begin = line_end + 2;
-  if (input_.size() < begin + size + 2) return false;
-  if (std::string_view(input_).substr(begin + size, 2) != "\r\n") blame("a chunk is longer than its size");
-  read_ = begin + size + 2;
-  if (size > 0) {
-    take_events(std::string_view(input_).substr(begin, size));
-    return true;
-  }
-  is_done_ = true;
-  if (phase_ != Phase::over || !events_.empty()) blame("the stream ended before [DONE]");
-  return true;
+void StreamCheck::take_body(std::string_view piece) {
+  if (response_.status() != 200)
+    refusal_.append(piece.substr(0, kShown - std::min(kShown, refusal_.size())));
+  else if (fault_.empty() && is_stream_of_chunks())
+    take_events(piece);
 }
 
 void StreamCheck::take_events(std::string_view bytes) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "apps/bench/response_reader.h"
 #include "io/json.h"
 
 namespace baton {
@@ -37,8 +38,8 @@ class StreamCheck {
  private:
   enum class Phase { role, text, usage, mark, over };
 
-  bool take_head();
-  bool take_chunk();
+  void take_body(std::string_view piece);
+  bool is_stream_of_chunks();
   void take_events(std::string_view bytes);
   void take_data(std::string_view data);
   void take_frame(const json::Value& frame);
@@ -47,9 +48,8 @@ class StreamCheck {
   void blame(std::string fault);
 
   StreamExpectation expected_;
-  std::string input_;  // unread from read_ on
-  std::size_t read_ = 0;
-  bool has_head_ = false;
+  ResponseReader response_;
+  std::string refusal_;  // the beginning of the body of a status that is not 200
   bool is_done_ = false;
   std::string events_;  // an incomplete event
   Phase phase_ = Phase::role;

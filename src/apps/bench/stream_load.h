@@ -1,4 +1,4 @@
-/// Many clients that read streamed answers at the same time on one thread, at little cost: plain sockets and epoll.
+/// Many clients that read streamed answers at the same time on one thread, at little cost.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/connections.h"
 #include "apps/bench/stream_check.h"
 #include "core/result.h"
 
 namespace baton {
 
 struct StreamLoad {
-  std::string host;
-  std::uint16_t port = 0;
+  ServerAddress address;
   std::int32_t n_clients = 0;
   double seconds = 0;                 ///< no request begins after this time; running ones end
   std::int64_t n_requests = 0;        ///< number of requests; 0: no limit
