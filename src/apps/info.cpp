@@ -60,7 +60,8 @@ std::string bytes_text(std::int64_t bytes) {
 /// 1234567 as 1,234,567.
 std::string grouped(std::int64_t number) {
   std::string text = std::to_string(number);
-  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), ",");
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<std::size_t>(at), 1, ',');
   return text;
 }
 

@@ -14,6 +14,7 @@
 #include "apps/bench/ablation_bench.h"
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
+#include "apps/bench/serve_bench.h"
 #include "apps/bench/stream_bench.h"
 #include "apps/bench/throughput_bench.h"
 #include "apps/cached_models.h"
@@ -48,6 +49,7 @@ constexpr const char* kIntroduction =
     "  baton bench attention                       what relayed attention does on this machine\n"
     "  baton bench throughput                      requests and tokens a second of a whole dataset\n"
     "  baton bench stream http://127.0.0.1:8000    what many streams cost a running server\n"
+    "  baton bench serve --request-rate 1,2,4      latencies and throughput of a running server under load\n"
     "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
 
 /// The subcommand chosen on the command line, and the function that runs it.
@@ -103,6 +105,7 @@ struct BenchCommandOptions {
   DecodeBenchOptions decode;
   ThroughputBenchOptions throughput;
   StreamBenchOptions stream;
+  ServeBenchOptions serve;
 };
 
 /// The values given to the subcommands. The parser writes them while it reads the command line.
@@ -137,7 +140,7 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
   const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
     add_command(commands, bench, name, help, add_options, std::move(body));
   };
-  auto& [ablation, attention, decode, throughput, stream] = options;
+  auto& [ablation, attention, decode, throughput, stream, serve] = options;
   add(
       "ablation", "What each lesson of vLLM's issue 421 is worth, alone",
       [&](CLI::App& sub) { add_ablation_bench_options(sub, ablation); },
@@ -156,6 +159,9 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
   add(
       "stream", "Many clients that read streams of a running server, and what they cost it",
       [&](CLI::App& sub) { add_stream_bench_options(sub, stream); }, [&] { return stream_bench_main(stream, command_line); });
+  add(
+      "serve", "A load of requests on a running server, by rate or trace: throughput, latencies, goodput",
+      [&](CLI::App& sub) { add_serve_bench_options(sub, serve); }, [&] { return serve_bench_main(serve, command_line); });
 }
 
 /// Adds all subcommands; `options` must outlive the parser.

@@ -28,7 +28,20 @@ def test_version_names_the_commit_and_the_backends():
     assert "backend cpu" in done.stdout
 
 
-PROGRAMS = ["serve", "generate", "chat", "demo", "tokenize", "render", "info", "pull", "list", "bench attention", "bench decode"]
+PROGRAMS = [
+    "serve",
+    "generate",
+    "chat",
+    "demo",
+    "tokenize",
+    "render",
+    "info",
+    "pull",
+    "list",
+    "bench attention",
+    "bench decode",
+    "bench serve",
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -28,11 +28,11 @@ inline ProgramEnd run_program(const std::string& text, const std::function<int()
   const int before = ::dup(STDIN_FILENO);
   const int input = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   ::dup2(input, STDIN_FILENO);
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
   ProgramEnd end{body(), "", ""};
-  end.out = testing::internal::GetCapturedStdout();
-  end.error = testing::internal::GetCapturedStderr();
+  end.out = ::testing::internal::GetCapturedStdout();
+  end.error = ::testing::internal::GetCapturedStderr();
   ::dup2(before, STDIN_FILENO);
   for (const int one : {before, input}) ::close(one);
   std::filesystem::remove(file);

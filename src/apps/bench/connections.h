@@ -59,14 +59,15 @@ class Connections {
     Clock::time_point at;    ///< when the wait ended that brought it
   };
 
-  /// Looks up the host; of several addresses it takes the first that accepts a connection. Errors: not_found (no such host), invalid_request (more connections than open files are allowed).
+  /// Looks up the host; of several addresses it takes the first that accepts a connection. Errors: not_found (no such
+  /// host), invalid_request (more connections than open files are allowed).
   static Result<Connections> create(const ServerAddress& address, std::size_t n_connections);
 
   std::size_t size() const { return connections_.size(); }
   bool is_open(std::size_t index) const { return connections_[index].socket.number() >= 0; }
 
-  /// Sends `request`, whose bytes must stay until the answer has begun, and connects first if the connection is not open.
-  /// A failure is reported by the next wait.
+  /// Sends `request`, whose bytes must stay until the answer has begun. Connects first if the connection is not open. A
+  /// failure is reported by the next wait.
   void send(std::size_t index, std::string_view request);
   void close(std::size_t index);
 

@@ -26,7 +26,7 @@ class ResponseReader {
 
   int status() const { return status_; }
   std::string_view status_line() const;
-  /// The value of a header, without regard to capitals; empty if the response does not have it. `name` is in lower case.
+  /// The value of a header, in any case; empty if the response does not have it. `name` is in lower case.
   std::string_view header(std::string_view name) const;
   bool is_chunked() const;
   /// Whether another request may be sent on the connection.
