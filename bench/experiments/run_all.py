@@ -49,8 +49,9 @@ def pack(results, target):
 def merge(archive, results):
     """Adds the rows of an archive that pack() made to the result files, those that are not there yet."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
-        for path in sorted(Path(folder).glob("experiment_*.json")):
+        for member in packed.getmembers():
+            path = Path(folder) / Path(member.name).name
+            path.write_bytes(packed.extractfile(member).read())
             print(f"{path.name}: {result_rows.merge(results / path.name, path)} rows added")
 
 
