@@ -109,12 +109,13 @@ def tree_text(case):
     return f"{','.join(map(str, nodes))}_{','.join(map(str, lengths))}"
 
 
-def attention_rows(runner, report, arm_names=None):
+def attention_rows(runner, report, arm_names=None, is_of_trees=False):
     """Writes a row for each arm of each case of an attention report. `arm_names` renames arms."""
     for case in report["runs"]:
         point = {key: case[key] for key in ("heads", "kv_heads", "head_dim", "requests", "own", "shared", "groups")}
         point |= {"table": case["table"], "kv_dtype": case["kv_dtype"]}
-        point["tree"] = tree_text(case)
+        if is_of_trees:
+            point["tree"] = tree_text(case)
         about = ("distinct_bytes", "plain_bytes", "query_bytes", "flops", "floor_us", "read_us", "references")
         shared_numbers = {key: case[key] for key in about if key in case}
         shared_numbers["read_bytes_per_us"] = report["read_bytes_per_us"]

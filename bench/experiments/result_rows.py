@@ -69,13 +69,18 @@ def append(path, row):
         write_atomically(path, dump([*load(path), row]))
 
 
+def measurement(row):
+    """What tells measurements apart, however their points are written."""
+    return json.dumps([row.get(key) for key in ("job", "arm", "date", "numbers", "error")], sort_keys=True)
+
+
 def merge(path, other):
     """Adds the rows of the file `other` that `path` does not have. Returns how many were added."""
     path = Path(path)
     with locked(path.parent):
         rows = load(path)
-        known = {json.dumps(row, sort_keys=True) for row in rows}
-        added = [row for row in load(other) if json.dumps(row, sort_keys=True) not in known]
+        known = {measurement(row) for row in rows}
+        added = [row for row in load(other) if measurement(row) not in known]
         if added:
             write_atomically(path, dump(rows + added))
     return len(added)

@@ -164,7 +164,8 @@ def context_curve(results, _published):
         speed = one["median_tokens_per_s"]
         rows.append([str(one.point["context"]), number(speed, 1), percent(spread(one.repetitions("tokens_per_s"))),
                      number(bound, 1), percent(speed / bound if bound else None)])  # fmt: skip
-    return markdown(["context", "tokens/s", "spread", "bound, tokens/s", "share of the bound"], rows)
+    header = ["context", "tokens/s", "spread", "bound, tokens/s", "share of the bound"]
+    return markdown(header, rows) if rows else ""
 
 
 def offline_row(results, **point):
@@ -377,7 +378,8 @@ def losses(folder):
             paged = next((one for one in results.find("paged") if one.point == relay.point), None)
             n_cells += paged is not None
             if paged and paged["median_us"] < relay["median_us"]:
-                point = ", ".join(f"{key} {relay.point[key]}" for key in ("heads", "kv_heads", "tree"))
+                lengths_of = ("tree",) if "tree" in relay.point else ("requests", "shared", "own")
+                point = ", ".join(f"{key} {relay.point[key]}" for key in ("heads", "kv_heads", *lengths_of))
                 spreads = percent(max(relay["spread"], paged["spread"]))
                 rows.append([f"{number_of}", point, number(paged["median_us"] / relay["median_us"], 3), spreads])
     if n_cells == 0:
@@ -443,7 +445,7 @@ BLOCKS = {
 
 def goal_row(text, goal, value, note=""):
     reached = "-" if value is None else "yes" if value >= goal else "no"
-    return [text, number(goal), number(value), reached, note]
+    return [text, number(goal), number(value, 3), reached, note]
 
 
 def goals(folder, _published):

@@ -135,22 +135,22 @@ class ExperimentsTest(unittest.TestCase):
 
     def test_merging_a_file_adds_only_what_is_new(self):
         path, other = self.folder / "a.json", self.folder / "b.json"
-        result_rows.append(path, {"row": 1})
-        for number in (1, 2):
-            result_rows.append(other, {"row": number})
+        result_rows.append(path, {"job": "1", "point": {}})
+        for number in "12":
+            result_rows.append(other, {"job": number, "point": {"written": "otherwise"}})
         self.assertEqual(result_rows.merge(path, other), 1)
         self.assertEqual(result_rows.merge(path, other), 0)
-        self.assertEqual(result_rows.load(path), [{"row": 1}, {"row": 2}])
+        self.assertEqual([row["job"] for row in result_rows.load(path)], ["1", "2"])
 
     def test_an_archive_of_results_is_merged_once(self):
         there, here = self.folder / "there", self.folder / "here"
-        result_rows.append(there / "experiment_42_test.json", {"row": 1})
-        result_rows.append(here / "experiment_42_test.json", {"row": 0})
+        result_rows.append(there / "experiment_42_test.json", {"job": "1"})
+        result_rows.append(here / "experiment_42_test.json", {"job": "0"})
         run_all.pack(there, self.folder / "results.tar.gz")
         for _ in range(2):
             with contextlib.redirect_stdout(io.StringIO()):
                 run_all.merge(self.folder / "results.tar.gz", here)
-        self.assertEqual(result_rows.load(here / "experiment_42_test.json"), [{"row": 0}, {"row": 1}])
+        self.assertEqual(result_rows.load(here / "experiment_42_test.json"), [{"job": "0"}, {"job": "1"}])
 
     def test_each_scale_has_jobs_with_names_of_their_own(self):
         for scale in harness.SCALES:
