@@ -44,14 +44,24 @@ def attention_job(settings, name, heads, batch):
     return Job(name, settings.pick(25 + batch, 20, 5), run)
 
 
+def tables_job(settings):
+    """The cases that bench/peers/flashinfer_attention.py runs with other libraries."""
+
+    def run(runner):
+        attention_rows(runner, runner.report(["bench", "attention", "--device", settings.device, "--tables", "W2,W3"], "--json"))
+
+    return Job("tables-W2-W3", 60, run)
+
+
 def jobs(settings):
     batches = settings.pick([32, 4, 16, 8], [4, 16], [4])
     kinds = HEADS if settings.is_full else SMALL_HEADS
-    return [
+    made = [
         attention_job(settings, f"{name.replace(' ', '-')}-batch-{batch}", heads, batch)
         for batch in batches
         for name, heads in kinds.items()
     ]
+    return [*made, tables_job(settings)] if settings.is_full else made
 
 
 EXPERIMENT = Experiment(1, "attention", "attention against the length of the shared prefix", jobs)

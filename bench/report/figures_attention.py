@@ -10,6 +10,7 @@ def selected(kind, requests, own):
 
 def attention_latency(results, published):
     """Time against prefix length, a panel for each batch, multi-head attention."""
+    results = results.of_table("free")
     kind, own = head_kinds(results)[0], results.values("own")[0]
     batches, lengths = results.values("requests"), results.values("shared")
     title = f"Attention of one layer: {heads_text(kind)}; own context {own} tokens"
@@ -35,6 +36,7 @@ def attention_latency(results, published):
 
 def attention_speedup(results, published):
     """Speed-up of relayed over unshared attention with Eq. 10 and the byte model, and over paged."""
+    results = results.of_table("free")
     kinds, own = head_kinds(results), results.values("own")[0]
     batches, lengths = results.values("requests"), results.values("shared")
     chosen = [batches[0], batches[-1]] if len(batches) > 1 else batches
@@ -106,9 +108,9 @@ REFERENCES = {"FlashAttention-2": 0, "eager": 3, "FlashInfer": 2, "cuDNN": 4, "F
 
 def flash_decoding_table(results):
     """The Flash-Decoding table: time of each line, Baton's and the quoted ones."""
-    cases = sorted({(one.point["requests"], one.point["own"]) for one in results.find("split")}, reverse=True)
-    cases = [case for case in cases if results.one("split", requests=case[0], own=case[1])]
-    kind = head_kinds(type(results)([row for one in results.find("split") for row in one.rows]))[0]
+    cases = {(one.point["requests"], one.point["own"]) for one in results.find("split")}
+    cases = sorted(cases, key=lambda case: (-case[0], case[1]))
+    kind = head_kinds(results)[0]
     title = f"The Flash-Decoding table: {heads_text(kind)}, nothing shared"
     figure, axes = panels(title, results.about(), 2, width=4.6, height=3.6)
     axis, places = axes[0], list(range(len(cases)))

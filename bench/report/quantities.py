@@ -59,8 +59,9 @@ def sustained_rate(measured, limit_s):
 
 
 def head_kinds(results):
-    """The distinct head counts, multi-head first."""
-    kinds = {(one.point["heads"], one.point["kv_heads"], one.point["head_dim"]) for one in results.measured}
+    """The distinct head counts of Baton's cases, multi-head first."""
+    arms = (*ARMS, "split")
+    kinds = {(one.point["heads"], one.point["kv_heads"], one.point["head_dim"]) for one in results.measured if one.arm in arms}
     return sorted(kinds, key=lambda kind: (kind[0] != kind[1], -kind[0]))
 
 
@@ -93,6 +94,31 @@ def sustained_rates(results):
         }
         for shared in results.values("shared")
     }
+
+
+PLAIN_PEERS = ("FlashInfer decode", "FlashInfer decode, tensor cores", "FlashInfer XQA", "FlashInfer BatchAttention",
+               "FlashAttention-3")  # fmt: skip
+SHARING_PEERS = ("FlashInfer cascade", "FlashInfer fa2 + decode", "FlashInfer fa3 + decode",
+                 "FlashInfer fa3 + decode, tensor cores", "FlashAttention-3 cascade", "torch relay")  # fmt: skip
+CASE = ("heads", "kv_heads", "requests", "own", "shared")
+
+
+def case_of(point):
+    return {key: point[key] for key in CASE}
+
+
+def fastest(results, arms, point):
+    """The fastest of these arms at a case of attention: (name, microseconds), or None."""
+    found = [(one["median_us"], one.arm) for arm in arms for one in results.find(arm, **case_of(point))]
+    return min(found)[::-1] if found else None
+
+
+def paged_over_plain(results, shared, heads=52):
+    """The time of Baton's paged attention over that of the fastest plain decode of another library, 32 requests, own
+    context 128; None without both."""
+    paged = results.one("paged", heads=heads, requests=32, own=128, shared=shared)
+    plain = fastest(results, PLAIN_PEERS, paged.point) if paged else None
+    return paged["median_us"] / plain[1] if plain else None
 
 
 def published_ratio(published, experiment, over, **values):

@@ -119,9 +119,13 @@ class Results:
         return found[0] if found else None
 
     def values(self, key):
-        """The values of a parameter over all points, ascending."""
-        found = {one.point[key] for one in self.measured if one.point.get(key) is not None}
-        return sorted(found)
+        """The values of a parameter over all points of Baton, ascending."""
+        ours = (one for one in self.measured if not is_other_program(one.rows[0]))
+        return sorted({one.point[key] for one in ours if one.point.get(key) is not None})
+
+    def of_table(self, *tables):
+        """The rows of attention benchmarks whose table is one of these."""
+        return Results([row for row in self.rows if row["point"].get("table") in tables])
 
     def about(self):
         """Machine, date and commit, as they stand under each figure."""

@@ -3,16 +3,13 @@
 import statistics
 
 import selection
+import tables_attention
+from markdown_parts import markdown, number, percent, with_notes
 from quantities import (
     ARMS,
     MODEL_NAMES,
     PUBLISHED_NAMES,
-    WEIGHT_BYTES,
-    decode_bound,
-    eq_10,
-    head_kinds,
-    heads_text,
-    model_us,
+    paged_over_plain,
     part,
     published_ratio,
     ratio,
@@ -28,144 +25,6 @@ PROMPT_PHASE, PEERS = (10, "prompt_phase"), (11, "peers")
 
 
 NOT_MEASURED = "Not measured yet."
-
-
-def markdown(header, rows):
-    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
-    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
-
-
-def number(value, digits=2, unit=""):
-    return "-" if value is None else f"{value:,.{digits}f}{unit}"
-
-
-def percent(share):
-    return "-" if share is None else f"{100 * share:.0f}%"
-
-
-def about(results):
-    """The line under a table: machine, date, commit, one of the commands."""
-    command = results.measured[0].rows[0]["command"]
-    return f"{results.about()}. For example: `{command}`."
-
-
-def failures(results):
-    """Lines for points that did not run."""
-    lines = []
-    for row in results.failures:
-        needed, there = row["numbers"].get("bytes_needed"), row["numbers"].get("bytes_available")
-        memory = f" (needs {needed:,} bytes, {there:,} available)" if needed and there else ""
-        lines.append(f"- did not run: {row['job']}, {row['arm']}: {row['error']}{memory}")
-    return "\n".join(dict.fromkeys(lines))
-
-
-def with_notes(table, results):
-    return "\n\n".join(text for text in (table, failures(results), about(results)) if text)
-
-
-def attention(results, published):
-    blocks = []
-    for kind in head_kinds(results):
-        requests, own = results.values("requests")[-1], results.values("own")[0]
-        rows = []
-        for shared in results.values("shared"):
-            which = {"heads": kind[0], "kv_heads": kind[1], "requests": requests, "own": own, "shared": shared}
-            found = {arm: results.one(arm, **which) for arm in ARMS}
-            if not found["relay"]:
-                continue
-            relay = found["relay"]
-            rate = relay["read_bytes_per_us"]
-            us = {arm: one and one["median_us"] for arm, one in found.items()}
-            model = model_us("unshared", relay.point, rate) / model_us("relay", relay.point, rate)
-            published_us = [
-                published.one(1, "us", requests=requests, own=own, shared=shared, arm=arm) if kind[0] == 52 else None
-                for arm in ("unshared", "relay")
-            ]
-            rows.append([
-                str(shared), *(number(us[arm], 1) for arm in ARMS), number(relay["floor_us"], 1),
-                percent(relay["floor_us"] / us["relay"]),
-                number(us["paged"] / us["relay"]) if us["paged"] else "-",
-                number(us["unshared"] / us["relay"]) if us["unshared"] else "-",
-                number(eq_10(shared, own, requests)), number(model),
-                number(published_us[0] / published_us[1]) if all(published_us) else "-",
-                percent(relay.get("spread")),
-            ])  # fmt: skip
-        header = ["shared", "relay, us", "paged, us", "unshared, us", "floor, us", "floor / relay", "paged / relay",
-                  "unshared / relay", "Eq. 10", "byte model", "the paper, A100", "spread"]  # fmt: skip
-        blocks.append(f"{heads_text(kind)}; {requests} requests, own context {own}:\n\n{markdown(header, rows)}")
-    return with_notes("\n\n".join(blocks), results)
-
-
-def counters(results, _published):
-    """What the multiprocessors read from the L2 and what came from memory, by Nsight Compute."""
-    rows = []
-    for one in results.measured:
-        point = one.point
-        l2, memory = (statistics.median(one.repetitions(key)) for key in ("l2_read_bytes", "memory_bytes"))
-        us = statistics.median(one.repetitions("kernel_ns")) / 1e3
-        case = f"{point['requests']} x ({point['shared']} + {point['own']}), {point['heads']} / {point['kv_heads']} heads"
-        rows.append([case, one.arm,
-                     number(one["asked_bytes"] / 1e6, 1), number(l2 / one["asked_bytes"]), number(memory / 1e6, 1),
-                     number(memory / one["distinct_bytes"]), number(one["query_bytes"] / point["requests"] / 1e3, 1),
-                     number(us, 1), number(memory / us / 1e6)])  # fmt: skip
-    header = ["requests x (shared + own)", "arm", "asked by the plan, MB", "L2 reads / asked", "from memory, MB",
-              "memory / distinct", "query and output KB a request", "kernel, us", "memory, TB/s"]  # fmt: skip
-    return with_notes(markdown(header, rows), results)
-
-
-def trees(results, _published):
-    """PAT's trees: relay, and in brackets paged over relay and the share of the floor, a column for each head shape."""
-    kinds = head_kinds(results)
-    rows = []
-    for tree in dict.fromkeys(one.point["tree"] for one in results.measured):
-        cells = []
-        for kind in kinds:
-            which = {"tree": tree, "heads": kind[0], "kv_heads": kind[1]}
-            relay, paged = results.one("relay", **which), results.one("paged", **which)
-            if not relay:
-                cells.append(number(paged and paged["median_us"], 1))
-                continue
-            us = relay["median_us"]
-            cells.append(f"{us:,.1f} ({paged['median_us'] / us:.2f}; {100 * relay['floor_us'] / us:.0f}%)")
-        rows.append([tree, *cells])
-    header = ["tree", *(f"{kind[0]} / {kind[1]} heads, us" for kind in kinds)]
-    return with_notes(markdown(header, rows), results)
-
-
-def starred(value):
-    return "-" if value is None else number(value, 1) + "*"
-
-
-def flash_decoding(results, _published):
-    rows = []
-    for one in sorted(results.find("split"), key=lambda one: -one.point["requests"]):
-        case = {"requests": one.point["requests"], "own": one.point["own"]}
-        unsplit = results.one("unsplit", **case)
-        quoted = one.raw("references") or {}
-        names = ("FlashAttention-2", "eager", "FlashInfer", "cuDNN", "Flash-Decoding, A100")
-        others = {name: results.one(name, **case) for name in names}
-        times = [number(others[name]["median_us"], 1) if others[name] else starred(quoted.get(name)) for name in names]
-        rows.append([f"{case['requests']} x {case['own']}", number(one["median_us"], 1), percent(one.get("spread")),
-                     number(unsplit and unsplit["median_us"], 1), number(one.get("read_us", one["floor_us"]), 1),
-                     *times])  # fmt: skip
-    header = ["requests x context", "Baton, us", "spread", "unsplit, us", "read, us", "FlashAttention-2", "eager", "FlashInfer",
-              "cuDNN", "Flash-Decoding, A100"]  # fmt: skip
-    note = "*: quoted. The A100's are the Flash-Decoding authors'; the others were measured on an H200 on 2026-11-20."
-    return with_notes(f"{markdown(header, rows)}\n\n{note}", results)
-
-
-def context_curve(results, _published):
-    found = sorted((one for one in results.measured if "context" in one.point), key=lambda one: one.point["context"])
-    read = max((one["read_bytes_per_us"] for one in results.find("split")), default=None)
-    rows = []
-    for one in found:
-        weights = WEIGHT_BYTES.get(one.point["model"])
-        bound = decode_bound(one, weights, read) if weights and read and results.is_gpu else None
-        speed = one["median_tokens_per_s"]
-        rows.append([str(one.point["context"]), number(speed, 1), percent(spread(one.repetitions("tokens_per_s"))),
-                     number(bound, 1), percent(speed / bound if bound else None)])  # fmt: skip
-    header = ["context", "tokens/s", "spread", "bound, tokens/s", "share of the bound"]
-    return markdown(header, rows) if rows else ""
 
 
 def offline_row(results, **point):
@@ -422,10 +281,11 @@ def lengths(results, _published):
 
 BLOCKS = {
     "lengths": (LENGTHS, lengths),
-    "attention": (ATTENTION, attention),
-    "attention-counters": (COUNTERS, counters),
-    "flash-decoding": (FLASH, flash_decoding),
-    "context-curve": (FLASH, context_curve),
+    "attention": (ATTENTION, tables_attention.attention),
+    "attention-peers": (ATTENTION, tables_attention.attention_peers),
+    "attention-counters": (COUNTERS, tables_attention.counters),
+    "flash-decoding": (FLASH, tables_attention.flash_decoding),
+    "context-curve": (FLASH, tables_attention.context_curve),
     "offline": (OFFLINE, offline),
     "cost": (OFFLINE, cost),
     "mmlu": (MMLU, mmlu),
@@ -435,7 +295,7 @@ BLOCKS = {
     "models": (MODELS, models),
     "ablations": (ABLATIONS, ablations),
     "beyond-jobs": (BEYOND, beyond_jobs),
-    "trees": (TREES, trees),
+    "trees": (TREES, tables_attention.trees),
     "beyond-steps": (BEYOND, beyond_steps),
     "traces": (BEYOND, traces),
     "prompt-phase": (PROMPT_PHASE, prompt_phase),
@@ -451,10 +311,14 @@ def goal_row(text, goal, value, note=""):
 def goals(folder, _published):
     """What was asked of Llama-2-7B with ShareGPT lengths, and what came out."""
     offline_results, interactive_results = selection.load(folder, *OFFLINE), selection.load(folder, *INTERACTIVE)
+    attention_results = selection.load(folder, *ATTENTION)
     rows = []
     for shared, goal in ((512, 1.2), (1024, 1.45), (2048, 1.95)):
         value = ratio(offline_results, "paged", shared=shared)
-        rows.append(goal_row(f"offline, relay over paged, system prompt of {shared}", goal, value))
+        distance = paged_over_plain(attention_results, shared)
+        told = f"{distance:.2f} times as long as" if distance else "1.28 to 1.41 times as long as (on another day)"
+        note = f"paged attention alone takes {told} the fastest plain decode of other libraries"
+        rows.append(goal_row(f"offline, relay over paged, system prompt of {shared}", goal, value, note))
     over = [ratio(offline_results, "unshared", shared=shared) for shared in offline_results.values("shared")]
     best = max((value for value in over if value), default=None)
     rows.append(goal_row("offline, relay over unshared, best point", 4.36, best))

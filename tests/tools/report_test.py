@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "bench" / "report"))
 sys.path.insert(0, str(ROOT / "bench" / "experiments"))
 
 import fill  # noqa: E402
+import markdown_parts  # noqa: E402
 import quantities  # noqa: E402
 import result_rows  # noqa: E402
 import selection  # noqa: E402
@@ -63,7 +64,7 @@ class Selection(unittest.TestCase):
         failed = row("unshared", bytes_needed=200, bytes_available=100) | {"error": "does not fit"}
         results = selection.Results([offline_row("relay", [1]), failed])
         self.assertEqual([one.arm for one in results.measured], ["relay"])
-        self.assertIn("needs 200 bytes, 100 available", tables.failures(results))
+        self.assertIn("needs 200 bytes, 100 available", markdown_parts.failures(results))
 
     def test_a_cut_run_counts_by_the_rate_of_the_tool(self):
         cut = offline_row("unshared", [100], cut=True, requests_per_second=0.5)

@@ -1,0 +1,34 @@
+"""Markdown of tables, and what stands under them."""
+
+
+def markdown(header, rows):
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
+
+
+def number(value, digits=2, unit=""):
+    return "-" if value is None else f"{value:,.{digits}f}{unit}"
+
+
+def percent(share):
+    return "-" if share is None else f"{100 * share:.0f}%"
+
+
+def about(results):
+    """The line under a table: machine, date, commit, one of the commands."""
+    command = results.measured[0].rows[0]["command"]
+    return f"{results.about()}. For example: `{command}`."
+
+
+def failures(results):
+    """Lines for points that did not run."""
+    lines = []
+    for row in results.failures:
+        needed, there = row["numbers"].get("bytes_needed"), row["numbers"].get("bytes_available")
+        memory = f" (needs {needed:,} bytes, {there:,} available)" if needed and there else ""
+        lines.append(f"- did not run: {row['job']}, {row['arm']}: {row['error']}{memory}")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def with_notes(table, results):
+    return "\n\n".join(text for text in (table, failures(results), about(results)) if text)
