@@ -282,7 +282,7 @@ TEST_F(Custom, names_the_line_at_fault) {
   expect("{\"prompt\": \"a\", \"arrival_s\": 4}", "arrival_s");
   expect("{\"messages\": {}}", "messages");
   expect("[1, 2]", "object");
-  expect("{oops", "not JSON");
+  expect("{oops", "the line is not valid JSON");
   EXPECT_NE(error_with("{\"prompt\": \"a\"}", {.n_vocab = 1000}).find("--tokenizer"), std::string::npos);
 }
 

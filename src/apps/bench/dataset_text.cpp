@@ -53,7 +53,7 @@ Result<std::vector<std::string_view>> elements_of(std::string_view text) {
 /// The first two texts of a conversation; nothing if it has fewer.
 Result<std::optional<std::pair<std::string, std::string>>> first_turns(std::string_view text) {
   using Turns = std::optional<std::pair<std::string, std::string>>;
-  BATON_TRY(const json::Value entry, json::parse(text, "not JSON"));
+  BATON_TRY(const json::Value entry, json::parse(text, "the entry"));
   BATON_TRY(const auto turns, json::get_optional<std::vector<json::Value>>(entry, "conversations"));
   if (!turns || turns->size() < 2) return Turns{};
   BATON_TRY(std::string prompt, json::get<std::string>((*turns)[0], "value"));
@@ -73,7 +73,7 @@ class CustomLines {
     bool has_arrival = false;
   };
   Result<Line> read(std::string_view text) {
-    BATON_TRY(const json::Value line, json::parse(text, "not JSON"));
+    BATON_TRY(const json::Value line, json::parse(text, "the line"));
     if (!line.is_object())
       return fail(ErrorCode::invalid_data, fmt::format("the line must be an object, not {}", json::describe_type(line)));
     for (auto field = line.begin(); field != line.end(); ++field)
