@@ -12,21 +12,21 @@ import sys
 
 import harness
 from harness import ARMS, Experiment
-from offline_jobs import SHAREGPT_OUTPUT, SHAREGPT_OWN, estimated, throughput_job
+from offline_jobs import ARM_SECONDS, SHAREGPT_OUTPUT, SHAREGPT_OWN, estimated, throughput_job
 from workloads import SHAREGPT, data_file
 
 SHAPE = "llama-2-7b"
 
 
-def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs):
+def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs, limit=ARM_SECONDS):
     def dataset():
         flags = ["--dataset-name", "sharegpt", "--dataset-path", data_file(SHAREGPT, settings.data)]
         flags += ["--num-prompts", n_requests, "--prefix-len", shared]
         return flags if settings.is_full else [*flags, "--output-len", settings.pick(0, 32, 8)]
 
     point = {"dataset": "sharegpt", "shared": shared, "requests": n_requests}
-    seconds = estimated(shape, n_requests, shared, SHAREGPT_OWN, SHAREGPT_OUTPUT, arms, runs) if settings.is_full else 20
-    return throughput_job(settings, name, shape, dataset, point, seconds, arms, runs)
+    seconds = estimated(shape, n_requests, shared, SHAREGPT_OWN, SHAREGPT_OUTPUT, arms, runs, limit) if settings.is_full else 20
+    return throughput_job(settings, name, shape, dataset, point, seconds, arms, runs, limit)
 
 
 def jobs(settings):
@@ -36,6 +36,9 @@ def jobs(settings):
     if settings.scale != "smoke":
         # More repetitions of the two arms whose ratio matters most.
         made += [sharegpt_job(settings, f"more-{shared}", SHAPE, shared, n_requests, ARMS[:2], 1) for shared in lengths]
+    if settings.is_full:
+        # The one arm of this experiment that takes longer than a run may, to its end.
+        made.append(sharegpt_job(settings, "whole-2048", SHAPE, 2048, n_requests, ("relay", "unshared"), 1, limit=0))
     return made
 
 

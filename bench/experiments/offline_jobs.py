@@ -53,15 +53,16 @@ def numbers_of(entry, *dropped):
     return {key: value for key, value in entry.items() if key not in {"arm", "error", *dropped}}
 
 
-def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, runs=None, max_num_seqs=MAX_NUM_SEQS):
-    """One `baton bench throughput`: its arms interleaved on one engine. `dataset` gives the flags of the requests."""
+def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, runs=None, limit=ARM_SECONDS):
+    """One `baton bench throughput`: its arms interleaved on one engine. `dataset` gives the flags of the requests;
+    `limit` cuts a run after so many seconds, 0 never."""
     runs = settings.runs or runs or settings.pick(2, 2, 1)
     batched = settings.pick(16384, 2048)
 
     def run(runner):
         arguments = ["bench", "throughput", *model_arguments(settings, shape), *dataset(), "--arms", ",".join(arms), "--runs", runs]
-        arguments += ["--max-num-seqs", max_num_seqs, "--max-num-batched-tokens", batched]
-        arguments += ["--time-limit-s", ARM_SECONDS]
+        arguments += ["--max-num-seqs", MAX_NUM_SEQS, "--max-num-batched-tokens", batched]
+        arguments += ["--time-limit-s", limit]
         report = runner.report(arguments)
         about = {"model": model_name(settings, shape), **point}
         for entry in report["arms"]:
@@ -75,9 +76,9 @@ def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, ru
     return Job(name, seconds, run)
 
 
-def estimated(shape, n_requests, shared, own, output, arms, runs):
+def estimated(shape, n_requests, shared, own, output, arms, runs, limit=ARM_SECONDS):
     """Seconds of a throughput job: loading, a warm-up and every run."""
-    one = sum(min(ARM_SECONDS, offline_seconds(shape, n_requests, shared, own, output, arm)) for arm in arms)
+    one = sum(min(limit or float("inf"), offline_seconds(shape, n_requests, shared, own, output, arm)) for arm in arms)
     return load_seconds(shape) + 5 + 1.15 * runs * one
 
 

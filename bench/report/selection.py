@@ -104,7 +104,8 @@ class Results:
                 else:
                     arms.setdefault(row["arm"], []).append(row)
             for arm, of_arm in arms.items():
-                yield Measured(of_arm[0]["point"], arm, of_arm)
+                whole = [row for row in of_arm if not row["numbers"].get("cut")]
+                yield Measured(of_arm[0]["point"], arm, whole or of_arm)  # a cut run counts where none came to its end
 
     def find(self, arm=None, **point):
         """The measurements of an arm whose points have these values."""

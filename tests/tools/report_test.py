@@ -70,6 +70,11 @@ class Selection(unittest.TestCase):
         cut = offline_row("unshared", [100], cut=True, requests_per_second=0.5)
         self.assertEqual(selection.Results([cut]).one("unshared").rates("num_requests"), [0.5])
 
+    def test_a_cut_run_does_not_count_beside_a_whole_one(self):
+        cut = offline_row("unshared", [100], cut=True, requests_per_second=0.5)
+        self.assertEqual(selection.Results([cut, offline_row("unshared", [200])]).one("unshared").rates("num_requests"), [0.5])
+        self.assertIsNone(selection.Results([cut, offline_row("unshared", [200])]).one("unshared").raw("cut"))
+
     def test_spread_is_the_range_by_the_median(self):
         self.assertEqual(selection.spread([9, 10, 12]), 0.3)
         self.assertIsNone(selection.spread([9]))
