@@ -1,8 +1,16 @@
 /// Loads on a whole server in this process, and on servers that fail (apps/bench/serve_load.h).
 #include "apps/bench/serve_load.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -129,6 +137,82 @@ TEST(ServeLoad, talks_to_chat_servers) {
   const ServeLoadResult result = run(load);
   EXPECT_EQ(n_complete(result), 3U);
   EXPECT_GT(result.requests[0].times.prompt_len, 12);  // the template's tokens, as the server counts them
+}
+
+/// A server that answers the first `n_answers` requests of each connection, and closes it when the next one comes.
+class ShortPatience {
+ public:
+  explicit ShortPatience(int n_answers) : n_answers_(n_answers), socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(socket_, 8), 0);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~ShortPatience() {
+    ::shutdown(socket_, SHUT_RDWR);  // ends a waiting accept
+    thread_.join();
+    ::close(socket_);
+  }
+  ShortPatience(const ShortPatience&) = delete;
+  ShortPatience& operator=(const ShortPatience&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  int n_connections() const { return n_connections_; }
+
+ private:
+  void serve() {
+    const std::string body = "data: {\"choices\":[{\"text\":\"x\",\"finish_reason\":\"length\"}]}\n\n";
+    const std::string answer =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+        body;
+    for (int client; (client = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; ::close(client)) {
+      ++n_connections_;
+      char request[4096];  // the requests of these tests are short and come in one piece
+      for (int i = 0; ::recv(client, request, sizeof(request), 0) > 0 && i < n_answers_; ++i)
+        ::send(client, answer.data(), answer.size(), MSG_NOSIGNAL);
+    }
+  }
+
+  const int n_answers_;
+  const int socket_;
+  std::uint16_t port_ = 0;
+  std::atomic<int> n_connections_ = 0;
+  std::thread thread_;
+};
+
+TEST(ServeLoad, sends_again_what_a_server_cut_on_a_connection_that_it_had_kept) {
+  const Workload workload = some_requests(5);
+  const ShortPatience server(2);
+  ServeLoad load = load_on(server.port(), workload);
+  load.max_concurrency = 1;
+  EXPECT_EQ(n_complete(run(load)), 5U);
+  EXPECT_EQ(server.n_connections(), 3);
+}
+
+TEST(ServeLoad, does_not_send_again_what_a_server_cut_on_a_new_connection) {
+  const Workload workload = some_requests(2);
+  const ShortPatience server(0);
+  ServeLoad load = load_on(server.port(), workload);
+  load.max_concurrency = 1;
+  for (const ServedRequest& request : run(load).requests)
+    EXPECT_EQ(request.error, "the server closed the connection before the answer's end");
+  EXPECT_EQ(server.n_connections(), 2);
+}
+
+TEST(ServeLoad, ends_requests_that_take_too_long) {
+  const test::HttpServer server([](const test::ServerRequest&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    return test::ServerReply{};
+  });
+  const Workload workload = some_requests(1);
+  ServeLoad load = load_on(parse_server_address(server.url())->port, workload);
+  load.timeout_s = 0.2;
+  EXPECT_EQ(run(load).requests[0].error, "no whole answer within 0.2 s");
 }
 
 /// The errors of two requests, one after another, to a server that answers with `reply`.
