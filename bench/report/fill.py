@@ -6,17 +6,19 @@
     bench/report/fill.py --print offline cost     some parts, for other results (--results DIR) or prices (--price-per-hour)
 
 A part stands between <!-- generated: NAME --> and <!-- end -->; tables.py has the names. figure-NAME is a link to
-docs/report/figures/NAME.svg, so draw.py goes first.
+docs/report/figures/NAME.svg, so draw.py goes first; finding-NAME are sentences of findings.py.
 """
 
 import argparse
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import findings  # noqa: E402
 import selection  # noqa: E402
 import tables  # noqa: E402
 
@@ -35,7 +37,12 @@ def filled(text, folder, figures):
 
     def part(match):
         kind, _, name = match.group(2).partition("-")
-        new = figure(name, figures) if kind == "figure" else tables.block(match.group(2), folder, published)
+        if kind == "figure":
+            new = figure(name, figures)
+        elif kind == "finding":
+            new = textwrap.fill(findings.finding(name, folder), 118, break_long_words=False, break_on_hyphens=False)
+        else:
+            new = tables.block(match.group(2), folder, published)
         return f"{match.group(1)}{new}\n{match.group(3)}"
 
     return PART.sub(part, text)

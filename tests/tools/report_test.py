@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "bench" / "report"))
 sys.path.insert(0, str(ROOT / "bench" / "experiments"))
 
 import fill  # noqa: E402
+import findings  # noqa: E402
 import markdown_parts  # noqa: E402
 import quantities  # noqa: E402
 import result_rows  # noqa: E402
@@ -120,6 +121,9 @@ class Report(unittest.TestCase):
     def test_each_table_is_in_the_report(self):
         text = (ROOT / "docs" / "report" / "README.md").read_text(encoding="utf-8")
         named = [match[1] for match in fill.PART.findall(text) if not match[1].startswith("figure-")]
+        found = [name.removeprefix("finding-") for name in named if name.startswith("finding-")]
+        self.assertEqual(sorted(found), sorted(findings.FINDINGS))
+        named = [name for name in named if not name.startswith("finding-")]
         self.assertEqual(sorted(named), sorted([*tables.BLOCKS, *tables.WHOLE]))
 
     def test_each_figure_of_the_report_exists_and_is_shown(self):
@@ -138,6 +142,15 @@ class Report(unittest.TestCase):
             changed = written.replace("0.833", "0.800")
             self.assertNotEqual(fill.filled(changed, Path(folder), Path(folder)), changed)
             self.assertIn("| 2048 | 0.833 | - | - |", written)
+
+    def test_findings_say_what_was_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "experiment_11_peers.json"
+            for arm, name, seconds in (("relay", "a", 2), ("vllm", "a", 3), ("relay", "b", 2), ("vllm", "b", 1)):
+                result_rows.append(path, row(arm, point={"name": name}, elapsed_times=[seconds]))
+            told = findings.finding("peers", Path(folder))
+            self.assertEqual(told, "Relay is ahead of every other engine in 1 of 2 points. Behind: b (vllm: 0.50 of Baton's time).")
+            self.assertEqual(findings.finding("offline", Path(folder)), "")
 
     def test_a_loss_is_listed(self):
         with tempfile.TemporaryDirectory() as folder:
