@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "text/base64.h"
 #include "text/character_tables.h"
 #include "text/component.h"
 #include "text/unicode.h"
@@ -44,6 +45,8 @@ Result<void> Normalizer::add(const json::Value& value, int depth) {
     BATON_TRY(const bool left, component::get_or<bool>(value, "Strip", "strip_left", true));
     BATON_TRY(const bool right, component::get_or<bool>(value, "Strip", "strip_right", true));
     steps_.push_back(Strip{left, right});
+  } else if (type == "Precompiled") {
+    return add_precompiled(value);
   } else if (type == "BertNormalizer") {
     return add_bert(value);
   } else if (type == "Lowercase") {
@@ -68,6 +71,15 @@ Result<void> Normalizer::add_replace(const json::Value& value) {
   BATON_TRY(Pattern pattern, Pattern::from_json(*pattern_value, "normalizer Replace"));
   BATON_TRY(std::string content, component::get<std::string>(value, "Replace", "content"));
   steps_.push_back(Replace{std::move(pattern), std::move(content)});
+  return {};
+}
+
+Result<void> Normalizer::add_precompiled(const json::Value& value) {
+  BATON_TRY(const std::string base64, component::get<std::string>(value, "Precompiled", "precompiled_charsmap"));
+  const std::optional<std::string> bytes = bytes_of_base64(base64);
+  if (!bytes) return fail(ErrorCode::invalid_data, "normalizer Precompiled: precompiled_charsmap is not base64");
+  BATON_TRY(Charsmap map, Charsmap::from_bytes(*bytes));
+  steps_.emplace_back(std::move(map));
   return {};
 }
 
@@ -169,6 +181,8 @@ std::string Normalizer::normalize(std::string_view text) const {
       out = std::string(strip(out, sides->left, sides->right));
     } else if (const auto* characters = std::get_if<Characters>(&step)) {
       out = rewrite(out, *characters);
+    } else if (const auto* map = std::get_if<Charsmap>(&step)) {
+      out = map->normalize(out);
     } else {
       out = unicode::normalized_by_unicode_9(out, std::get<unicode::NormalForm>(step));
     }

@@ -8,13 +8,14 @@
 
 #include "core/result.h"
 #include "io/json.h"
+#include "text/charsmap.h"
 #include "text/normal_form.h"
 #include "text/pattern.h"
 
 namespace baton {
 
-/// A list of rewriting steps: Prepend, Replace, Strip, StripAccents, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, BertNormalizer,
-/// ByteLevel and Sequence of these; empty for null. Immutable. Thread: any.
+/// A list of rewriting steps: Prepend, Replace, Strip, StripAccents, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled,
+/// BertNormalizer, ByteLevel and Sequence of these; empty for null. Immutable. Thread: any.
 class Normalizer {
  public:
   Normalizer() = default;
@@ -38,10 +39,11 @@ class Normalizer {
   };
   /// What is done to each character on its own. `bert_accents` are nonspacing marks, `accents` marks of all kinds.
   enum class Characters { lowercase, nmt, accents, bert_accents, bert_clean, chinese, bytes };
-  using Step = std::variant<Prepend, Replace, Strip, unicode::NormalForm, Characters>;
+  using Step = std::variant<Prepend, Replace, Strip, unicode::NormalForm, Characters, Charsmap>;
 
   Result<void> add(const json::Value& value, int depth);
   Result<void> add_replace(const json::Value& value);
+  Result<void> add_precompiled(const json::Value& value);
   Result<void> add_bert(const json::Value& value);
   static std::string rewrite(std::string_view text, Characters step);
 

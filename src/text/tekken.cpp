@@ -2,11 +2,13 @@
 #include "text/tekken.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "text/base64.h"
 #include "text/component.h"
 #include "text/unicode.h"
 #include "text/vocabulary.h"
@@ -21,38 +23,56 @@ tl::unexpected<Error> invalid_tekken(std::string message) {
   return fail(ErrorCode::invalid_data, "tekken.json: " + std::move(message));
 }
 
-int digit_of_base64(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  if (c == '+') return 62;
-  return c == '/' ? 63 : -1;
+/// The bytes of base64, each as GPT-2's character; nullopt where it is not base64.
+std::optional<std::string> characters_of_base64(std::string_view text) {
+  const std::optional<std::string> bytes = bytes_of_base64(text);
+  if (!bytes) return std::nullopt;
+  std::string characters;
+  for (const char byte : *bytes) unicode::append_utf8(characters, unicode::character_of_byte(static_cast<unsigned char>(byte)));
+  return characters;
 }
 
-/// The bytes of base64 (RFC 4648, section 4), each as GPT-2's character; nullopt where it is not base64.
-std::optional<std::string> characters_of_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return std::nullopt;
-  const std::size_t n_padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
-  text.remove_suffix(n_padding);
-  std::string characters;
-  std::uint32_t bits = 0;
-  int n_bits = 0;
-  for (const char c : text) {
-    const int digit = digit_of_base64(c);
-    if (digit < 0) return std::nullopt;
-    bits = (bits << 6) | static_cast<std::uint32_t>(digit);
-    n_bits += 6;
-    if (n_bits < 8) continue;
-    n_bits -= 8;
-    unicode::append_utf8(characters, unicode::character_of_byte(static_cast<unsigned char>(bits >> n_bits)));
-  }
-  return characters;
+/// The special tokens of the first files, which did not list them, by id. Source: mistral-common, tekken.py.
+constexpr std::array<std::string_view, 20> kFirstSpecialTokens = {"<unk>",
+                                                                  "<s>",
+                                                                  "</s>",
+                                                                  "[INST]",
+                                                                  "[/INST]",
+                                                                  "[AVAILABLE_TOOLS]",
+                                                                  "[/AVAILABLE_TOOLS]",
+                                                                  "[TOOL_RESULTS]",
+                                                                  "[/TOOL_RESULTS]",
+                                                                  "[TOOL_CALLS]",
+                                                                  "[IMG]",
+                                                                  "<pad>",
+                                                                  "[IMG_BREAK]",
+                                                                  "[IMG_END]",
+                                                                  "[PREFIX]",
+                                                                  "[MIDDLE]",
+                                                                  "[SUFFIX]",
+                                                                  "[SYSTEM_PROMPT]",
+                                                                  "[/SYSTEM_PROMPT]",
+                                                                  "[TOOL_CONTENT]"};
+
+/// The list of a file that has none: files of version v7 and older mean kFirstSpecialTokens.
+Result<json::Value> first_special_tokens(const json::Value& config) {
+  BATON_TRY(const auto version, component::get<std::string>(config, kTekken, "version"));
+  if (version != "v1" && version != "v2" && version != "v3" && version != "v7")
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format("tekken.json: a file of version {} without 'special_tokens' is not supported; v1 to v7 are", version));
+  json::Value list = json::Value::array();
+  for (const std::string_view token : kFirstSpecialTokens) list.push_back({{"rank", list.size()}, {"token_str", token}});
+  return list;
 }
 
 Result<std::vector<std::string>> special_tokens_of(const json::Value& root, const json::Value& config) {
   const json::Value* list = json::find(root, "special_tokens");
-  if (list == nullptr || list->is_null())
-    return fail(ErrorCode::unsupported, "tekken.json: a file without 'special_tokens' is not supported");
+  json::Value first;
+  if (list == nullptr || list->is_null()) {
+    BATON_TRY(first, first_special_tokens(config));
+    list = &first;
+  }
   if (!list->is_array()) return invalid_tekken("'special_tokens' must be a list");
   BATON_TRY(const auto n_declared, component::get_optional<std::int64_t>(config, kTekken, "default_num_special_tokens"));
   const std::int64_t n_special = n_declared.value_or(static_cast<std::int64_t>(list->size()));

@@ -15,7 +15,8 @@ struct Tekken {
   std::vector<std::string> special_tokens;  ///< by id; `<SPECIAL_i>` where the file leaves room for more
   std::vector<std::string> tokens;          ///< by rank; their bytes are spelled by GPT-2's characters
 
-  /// Errors: invalid_data, with the field's name; unsupported for a file without special_tokens, as the first ones were.
+  /// A file of version v1 to v7 without special_tokens, as the first ones were, has those of mistral-common. Errors:
+  /// invalid_data, with the field's name; unsupported for a later file without special_tokens.
   static Result<Tekken> from_json(const json::Value& root);
 };
 

@@ -46,7 +46,8 @@ std::string type_without_name(const json::Value& model) {
   const json::Value* vocab = json::find(model, "vocab");
   if (json::find(model, "merges") != nullptr) return "BPE";
   if (vocab != nullptr && vocab->is_array()) return "Unigram";
-  return json::find(model, "max_input_chars_per_word") != nullptr ? "WordPiece" : "without type";
+  if (json::find(model, "max_input_chars_per_word") != nullptr) return "WordPiece";
+  return vocab != nullptr && json::find(model, "unk_token") != nullptr ? "WordLevel" : "without type";
 }
 
 }  // namespace
@@ -64,6 +65,7 @@ Result<Tokenizer::Model> Tokenizer::read_model(const json::Value& root, const st
   if (type == "BPE") return Bpe::from_json(model, is_special);
   if (type == "Unigram") return Unigram::from_json(model, is_special);
   if (type == "WordPiece") return WordPiece::from_json(model, is_special);
+  if (type == "WordLevel") return WordLevel::from_json(model, is_special);
   return component::unsupported("model", type);
 }
 
@@ -256,8 +258,10 @@ void Tokenizer::encode_part(std::string_view word, EncodeScratch& scratch, std::
     bpe->encode(word, scratch.bpe, out);
   else if (const auto* unigram = std::get_if<Unigram>(&model_))
     unigram->encode(word, scratch.unigram, out);
+  else if (const auto* word_piece = std::get_if<WordPiece>(&model_))
+    word_piece->encode(word, out);
   else
-    std::get<WordPiece>(model_).encode(word, out);
+    std::get<WordLevel>(model_).encode(word, out);
   scratch.words.insert(word, std::span(out).subspan(n_before));
 }
 

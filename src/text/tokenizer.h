@@ -26,6 +26,7 @@
 #include "text/token_decoder.h"
 #include "text/tokenizer_config.h"
 #include "text/unigram.h"
+#include "text/word_level.h"
 #include "text/word_piece.h"
 
 namespace baton {
@@ -36,7 +37,7 @@ struct EncodedHead {
   std::vector<TokenId> ids;
 };
 
-/// A model's tokenizer: normaliser, pre-tokeniser, model (BPE, Unigram or WordPiece), post-processor and decoder, and the
+/// A model's tokenizer: normaliser, pre-tokeniser, model (BPE, Unigram, WordPiece or WordLevel), post-processor and decoder, and the
 /// tokens added to the vocabulary. Ids equal those of Hugging Face `tokenizers` for the same files.
 ///
 /// Immutable but for the words it remembers, and move-only; views it returns live as long as it does. Thread: any,
@@ -99,7 +100,7 @@ class Tokenizer {
   const TokenDecoder& decoder() const { return decoder_; }
 
  private:
-  using Model = std::variant<Bpe, Unigram, WordPiece, SentencePieceModel>;
+  using Model = std::variant<Bpe, Unigram, WordPiece, WordLevel, SentencePieceModel>;
 
   Tokenizer(Model model, TokenizerConfig config) : model_(std::move(model)), config_(std::move(config)) {}
 

@@ -61,7 +61,10 @@ TEST(Normalizer, leaves_marks_alone_that_are_newer_than_unicode_9) {
 }
 
 TEST(Normalizer, names_what_it_does_not_do) {
-  EXPECT_EQ(normalize({{"type", "Precompiled"}}, ""), "error: tokenizer.json: the normalizer Precompiled is not supported");
+  EXPECT_EQ(normalize({{"type", "Mamba"}}, ""), "error: tokenizer.json: the normalizer Mamba is not supported");
+  EXPECT_EQ(normalize({{"type", "Precompiled"}}, ""), "error: Precompiled: 'precompiled_charsmap' is missing");
+  EXPECT_EQ(normalize({{"type", "Precompiled"}, {"precompiled_charsmap", "a*=="}}, ""),
+            "error: normalizer Precompiled: precompiled_charsmap is not base64");
   EXPECT_EQ(normalize({{"type", "Prepend"}}, "").substr(0, 6), "error:");
   EXPECT_EQ(normalize(3, "").substr(0, 6), "error:");
 }

@@ -62,6 +62,29 @@ TEST(Tekken, is_found_in_a_folder_and_read_as_a_file) {
   }
 }
 
+// Source: mistral-common, tekken.py.
+TEST(Tekken, the_first_files_have_the_special_tokens_of_their_time) {
+  json::Value root = file();
+  root.erase("special_tokens");
+  root["config"]["default_num_special_tokens"] = 22;
+  root["config"].erase("default_vocab_size");
+  root["config"]["version"] = "v3";
+  const auto tekken = Tekken::from_json(root);
+  ASSERT_TRUE(tekken) << tekken.error().message;
+  ASSERT_EQ(tekken->special_tokens.size(), 22u);
+  EXPECT_EQ(tekken->special_tokens[0], "<unk>");
+  EXPECT_EQ(tekken->special_tokens[4], "[/INST]");
+  EXPECT_EQ(tekken->special_tokens[10], "[IMG]");
+  EXPECT_EQ(tekken->special_tokens[19], "[TOOL_CONTENT]");
+  EXPECT_EQ(tekken->special_tokens[20], "<SPECIAL_20>");
+  root["config"]["default_num_special_tokens"] = 19;
+  EXPECT_EQ(Tekken::from_json(root).error().message, "tekken.json: 20 special_tokens, but default_num_special_tokens is 19");
+  root["config"]["version"] = "v11";
+  EXPECT_EQ(Tekken::from_json(root).error().message,
+            "tekken.json: a file of version v11 without 'special_tokens' is not supported; v1 to v7 are");
+  EXPECT_EQ(Tekken::from_json(root).error().code, ErrorCode::unsupported);
+}
+
 TEST(Tekken, damaged_files_are_errors_that_name_the_field) {
   const auto message_with = [](const char* pointer, const json::Value& value) {
     json::Value root = file();
@@ -79,7 +102,6 @@ TEST(Tekken, damaged_files_are_errors_that_name_the_field) {
             "tekken.json: 2 special_tokens, but default_num_special_tokens is 1");
   EXPECT_EQ(message_with("/special_tokens/0/rank", 0), "tekken.json: special_tokens: rank 0 ('<unk>') is not the next one");
   EXPECT_EQ(message_with("/special_tokens/0/rank", 5), "tekken.json: special_tokens: rank 5 ('<s>') is not the next one");
-  EXPECT_EQ(message_with("/special_tokens", nullptr), "tekken.json: a file without 'special_tokens' is not supported");
   EXPECT_NE(message_with("/config/pattern", 1), "none");
   json::Value twice = file();
   twice["vocab"][1]["token_bytes"] = "YQ==";

@@ -123,8 +123,8 @@ TEST(Tokenizer, the_configuration_adds_tokens) {
 TEST(Tokenizer, damaged_and_unsupported_files_are_errors_that_name_what) {
   const auto error_of = [](const json::Value& root) { return Tokenizer::from_json(json::dump(root), "").error(); };
   json::Value root = test::byte_level_tokenizer();
-  root["model"]["type"] = "WordLevel";
-  EXPECT_EQ(error_of(root).message, "tokenizer.json: the model WordLevel is not supported");
+  root["model"]["type"] = "Mamba";
+  EXPECT_EQ(error_of(root).message, "tokenizer.json: the model Mamba is not supported");
   EXPECT_EQ(error_of(root).code, ErrorCode::unsupported);
   EXPECT_EQ(error_of({{"added_tokens", 3}}).code, ErrorCode::invalid_data);
   EXPECT_EQ(error_of(json::Value::array()).code, ErrorCode::invalid_data);

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import random
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from goldens.charsmap import compiled
 
 N_VOCAB = 600
 
@@ -115,6 +118,12 @@ TEXTS = (
     "word swordfish word, word1 _word",
     "Tool Tools tool",
     "unknowable zyxwvut qqqq",
+)
+
+# Clusters of characters, for the map of Precompiled.
+_CLUSTERS = (
+    "e\u0301e\u0301\u0302e\u0308\u0308\u0308 n\u0303 a\r\nb\r \u00a9\u0308 \u00a9\u200d\u2600\u0308",
+    "\u0915\u094d\u0915\u0308 \u0915\u0308 \u0600a \u1100\u1161\u0308 \u1161\u0308 \u0301 e\u200d",
 )
 
 
@@ -256,6 +265,45 @@ def _word_ends() -> Tokenizer:
     return tokenizer
 
 
+def _map_of_characters() -> bytes:
+    """Rules like those of SentencePiece's nmt_nfkc, and some that show which beginning of a cluster counts."""
+    codes = [*range(0xA0, 0x180), 0x3000, 0x3002, *range(0x2460, 0x2480), *range(0xFB00, 0xFB05), *range(0xFF01, 0xFF5F)]
+    rules = {chr(code).encode(): unicodedata.normalize("NFKC", chr(code)) for code in codes}
+    rules = {key: text for key, text in rules.items() if key.decode() != text}
+    for letter in "eaounOc":
+        for mark in "\u0300\u0301\u0302\u0308\u0327":
+            rules[(letter + mark).encode()] = unicodedata.normalize("NFC", letter + mark)
+    # The shorter key wins, although the longer one is there, and the mark is lost.
+    rules |= {
+        b"n": "n",
+        "n\u0303".encode(): "\u00f1",
+        b"\t": " ",
+        b"\r\n": " ",
+        b"\r": "",
+        "\u200b".encode(): "",
+        "ß".encode(): "ss",
+    }
+    rules |= {"\u00a9".encode(): "(c)", "\u0915".encode(): "ka", "\u2600".encode(): "sun", "\u1100".encode(): "g"}
+    return compiled(rules)
+
+
+def _precompiled() -> Tokenizer:
+    tokenizer = _unigram()
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Precompiled(_map_of_characters()), normalizers.Strip(left=False), normalizers.Replace(Regex(" {2,}"), "▁")]
+    )
+    return tokenizer
+
+
+def _word_level() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.WordLevelTrainer(vocab_size=N_VOCAB, special_tokens=["[UNK]", "<s>"], show_progress=False)
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    return tokenizer
+
+
 def _write_tekken(folder: Path) -> Tokenizer:
     """Writes a tekken.json, with room for more special tokens and more tokens than it says, and what Transformers makes of it."""
     from transformers.integrations.mistral.tokenizer import MistralConverter
@@ -310,8 +358,10 @@ _MAKERS = {
     "unigram_bytes": _unigram_bytes,
     "bert": _bert,
     "word_ends": _word_ends,
+    "precompiled": _precompiled,
+    "word_level": _word_level,
 }
-_WITH_ENDS = ("llama2", "llama3", "unigram", "unigram_bytes", "bert")
+_WITH_ENDS = ("llama2", "llama3", "unigram", "unigram_bytes", "bert", "precompiled")
 
 
 def _write_cases(folder: Path, tokenizer: Tokenizer) -> None:
@@ -324,7 +374,7 @@ def _write_cases(folder: Path, tokenizer: Tokenizer) -> None:
 
     encode = [
         {"text": text, "add_special_tokens": flag, **decoded(tokenizer.encode(text, add_special_tokens=flag).ids)}
-        for text in TEXTS
+        for text in (*TEXTS, *(_CLUSTERS if folder.name == "precompiled" else ()))
         for flag in ((False, True) if folder.name in _WITH_ENDS else (False,))
     ]
     cases = {"encode": encode, "decode": [decoded(ids) for ids in _id_lists(tokenizer)]}
