@@ -32,15 +32,22 @@ SamplingDefaults defaults_of(const GenerationConfig& generation) {
 
 Result<Tokenizer> load_tokenizer(const ModelOptions& options, const HubProgress& progress) {
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(options.model, ignored)) return Tokenizer::load_file(options.model);
-  BATON_TRY(const ModelFiles files, find_text_files(options, progress));
-  return Tokenizer::load(files.folder);
+  const bool is_file = std::filesystem::is_regular_file(options.model, ignored);
+  std::filesystem::path folder;
+  if (!is_file) {
+    BATON_TRY(const ModelFiles files, find_text_files(options, progress));
+    folder = files.folder;
+  }
+  BATON_TRY(Tokenizer tokenizer, is_file ? Tokenizer::load_file(options.model) : Tokenizer::load(folder));
+  tokenizer.use_threads(options.threads, Tokenizer::kLongTextBytes);
+  return tokenizer;
 }
 
 Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options) {
   BATON_TRY_VOID(check_model_options(options));
   BATON_TRY(const ModelSpec spec, read_model_spec(files.folder));
   BATON_TRY(Tokenizer tokenizer, Tokenizer::load(files.folder));
+  tokenizer.use_threads(options.threads, Tokenizer::kLongTextBytes);
   if (tokenizer.n_vocab() > spec.n_vocab)
     log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(), spec.n_vocab,
                  spec.n_vocab);

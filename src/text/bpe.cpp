@@ -171,13 +171,16 @@ void Bpe::add_joint(std::string_view left, std::string_view right) {
   joints_.insert((last << 32) | unicode::decode_front(right).code_point);
 }
 
-std::size_t Bpe::length_of_first_part(std::string_view word) const {
+std::size_t Bpe::next_cut(std::string_view word, std::size_t from) const {
   // Whole words are looked up first, or a character depends on where in the word it stands.
   if (ignore_merges_ || !prefix_.empty() || !suffix_.empty()) return word.size();
-  std::string_view before = word.substr(0, unicode::decode_front(word).n_bytes);
-  std::uint64_t code_before = unicode::decode_front(word).code_point;
-  for (std::size_t at = before.size(); at < word.size();) {
-    const unicode::Step step = unicode::decode_front(word.substr(at));
+  while (from < word.size() && (static_cast<unsigned char>(word[from]) & 0xC0) == 0x80) ++from;
+  if (from >= word.size()) return word.size();
+  unicode::Step step = unicode::decode_front(word.substr(from));
+  std::string_view before = word.substr(from, step.n_bytes);
+  std::uint64_t code_before = step.code_point;
+  for (std::size_t at = from + before.size(); at < word.size();) {
+    step = unicode::decode_front(word.substr(at));
     const std::string_view character = word.substr(at, step.n_bytes);
     // Characters that are no tokens become bytes or are joined to other unknown ones.
     if (!joints_.contains((code_before << 32) | step.code_point) && id_of_character(before) && id_of_character(character))

@@ -63,9 +63,10 @@ class Bpe {
   /// invalid_data for a token that occurs twice or an id over kMaxTokenId.
   static Result<Bpe> from_ranks(std::span<const std::string> tokens, TokenId first_id);
 
-  /// The length of the first part of `word` (valid UTF-8, not empty) behind which no merge reaches, so that encoding the
-  /// part and the rest gives the same tokens: a text that was not cut into words falls into words that repeat.
-  std::size_t length_of_first_part(std::string_view word) const;
+  /// The first place behind the byte `from` of `word` (valid UTF-8) over which no merge reaches, so that encoding what is
+  /// before and behind it gives the same tokens: a text that was not cut into words falls into words that repeat. The
+  /// length of `word` where there is none.
+  std::size_t next_cut(std::string_view word, std::size_t from) const;
 
   /// Appends the tokens of `word` (valid UTF-8) to `out`. Time O(n log n) in its length.
   void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;

@@ -274,7 +274,10 @@ Result<Pattern> Pattern::from_json(const json::Value& value, std::string_view co
   return fail(ErrorCode::invalid_data, fmt::format("{}: the pattern must be a String or a Regex", component));
 }
 
-void Pattern::find_all_regex(std::string_view text, std::vector<TextRange>& matches) const {
+/// Appends the matches from the byte `from` on, up to the first that ends at `until` or behind it. `from` is the end of the
+/// last one of `matches`, if there is any.
+Pattern::ScanEnd Pattern::scan(std::string_view text, std::size_t from, std::size_t until,
+                               std::vector<TextRange>& matches) const {
   const Owned<pcre2_match_data, pcre2_match_data_free> data(pcre2_match_data_create(1, nullptr));
   const Owned<pcre2_match_context, pcre2_match_context_free> context(pcre2_match_context_create(nullptr));
   check(data != nullptr && context != nullptr, "out of memory for a match");
@@ -282,7 +285,6 @@ void Pattern::find_all_regex(std::string_view text, std::vector<TextRange>& matc
   pcre2_set_heap_limit(context.get(), kMatchHeapKib);
 
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.empty() ? "" : text.data());
-  std::size_t from = 0;
   while (from <= text.size()) {
     std::uint32_t options = PCRE2_NO_UTF_CHECK;
     int status = pcre2_match(code_.get(), subject, text.size(), from, options, data.get(), context.get());
@@ -291,36 +293,101 @@ void Pattern::find_all_regex(std::string_view text, std::vector<TextRange>& matc
       options |= PCRE2_NO_JIT;
       status = pcre2_match(code_.get(), subject, text.size(), from, options, data.get(), context.get());
     }
-    if (status == PCRE2_ERROR_NOMATCH) return;
-    if (status < 0) {
-      log::warning("event=regex_gave_up code={} at_byte={} text_bytes={}", status, from, text.size());
-      return;
-    }
+    if (status == PCRE2_ERROR_NOMATCH) return ScanEnd::reached;
+    if (status < 0) return ScanEnd::gave_up;
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data.get());
     const TextRange match{offsets[0], offsets[1]};
     // \K can put the start after the end, or a look-behind's match before the last one: neither is a match for
     // splitting.
-    if (match.begin > match.end || match.begin < (matches.empty() ? 0 : matches.back().end)) return;
+    if (match.begin > match.end || match.begin < (matches.empty() ? 0 : matches.back().end)) return ScanEnd::reached;
     const bool is_empty_after_match = match.begin == match.end && !matches.empty() && matches.back().end == match.end;
     if (is_empty_after_match) {
-      if (from == text.size()) return;
+      if (from == text.size()) return ScanEnd::reached;
       from += unicode::decode_front(text.substr(from)).n_bytes;
     } else {
       from = match.end;
       matches.push_back(match);
+      if (from >= until) return ScanEnd::stopped;
     }
   }
+  return ScanEnd::reached;
 }
 
-std::vector<TextRange> Pattern::find_all(std::string_view text) const {
-  std::vector<TextRange> matches;
-  if (code_ != nullptr) {
-    const std::string replaced = without_new_characters(text);
-    find_all_regex(replaced.empty() ? text : std::string_view(replaced), matches);
-  } else if (!literal_.empty()) {
-    for (std::size_t at = text.find(literal_); at != std::string_view::npos; at = text.find(literal_, at + literal_.size()))
-      matches.push_back({at, at + literal_.size()});
+/// The same from the beginning to the end of the text, in parallel.
+Pattern::ScanEnd Pattern::scan_apart(std::string_view text, const Parallel& parallel, std::vector<TextRange>& matches) const {
+  struct Part {
+    std::size_t begin = 0;
+    std::vector<TextRange> matches;
+    ScanEnd end = ScanEnd::reached;
+  };
+  constexpr std::size_t kPartsForThread = 4;
+  constexpr int kMaxTries = 32;
+  std::vector<Part> parts(kPartsForThread * static_cast<std::size_t>(parallel.n_threads()));
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    std::size_t begin = text.size() / parts.size() * i;
+    while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) ++begin;
+    parts[i].begin = begin;
   }
+  const auto end_of = [&](std::size_t i) { return i + 1 < parts.size() ? parts[i + 1].begin : text.size() + 1; };
+  parallel.for_parts(static_cast<std::int64_t>(parts.size()), [&](std::int64_t part, int) {
+    const auto i = static_cast<std::size_t>(part);
+    parts[i].end = scan(text, parts[i].begin, end_of(i), parts[i].matches);
+  });
+
+  matches = std::move(parts[0].matches);
+  ScanEnd end = parts[0].end;
+  int n_tries = 0;
+  for (std::size_t i = 1; end == ScanEnd::stopped && i < parts.size();) {
+    const std::size_t at = matches.back().end;
+    const auto found = std::ranges::lower_bound(parts[i].matches, at, {}, &TextRange::end);
+    if (found != parts[i].matches.end() && found->end == at) {
+      matches.insert(matches.end(), found + 1, parts[i].matches.end());
+      end = parts[i].end;
+      n_tries = 0;
+      ++i;
+    } else if (at >= end_of(i)) {
+      n_tries = 0;
+      ++i;
+    } else {
+      // Two scans that do not meet soon may never do so.
+      end = scan(text, at, ++n_tries > kMaxTries ? end_of(i) : at + 1, matches);
+    }
+  }
+  return end == ScanEnd::stopped ? scan(text, matches.back().end, text.size() + 1, matches) : end;
+}
+
+namespace {
+
+/// Where the literal stands.
+std::vector<TextRange> places_of(std::string_view literal, std::string_view text) {
+  std::vector<TextRange> places;
+  if (literal.empty()) return places;
+  for (std::size_t at = text.find(literal); at != std::string_view::npos; at = text.find(literal, at + literal.size()))
+    places.push_back({at, at + literal.size()});
+  return places;
+}
+
+void warn_of_giving_up(const std::vector<TextRange>& matches, std::string_view text) {
+  log::warning("event=regex_gave_up at_byte={} text_bytes={}", matches.empty() ? 0 : matches.back().end, text.size());
+}
+
+}  // namespace
+
+std::vector<TextRange> Pattern::find_all(std::string_view text) const {
+  if (code_ == nullptr) return places_of(literal_, text);
+  std::vector<TextRange> matches;
+  const std::string replaced = without_new_characters(text);
+  const ScanEnd end = scan(replaced.empty() ? text : std::string_view(replaced), 0, text.size() + 1, matches);
+  if (end == ScanEnd::gave_up) warn_of_giving_up(matches, text);
+  return matches;
+}
+
+std::vector<TextRange> Pattern::find_all(std::string_view text, const Parallel& parallel) const {
+  if (code_ == nullptr) return places_of(literal_, text);
+  std::vector<TextRange> matches;
+  const std::string replaced = without_new_characters(text);
+  const ScanEnd end = scan_apart(replaced.empty() ? text : std::string_view(replaced), parallel, matches);
+  if (end == ScanEnd::gave_up) warn_of_giving_up(matches, text);
   return matches;
 }
 

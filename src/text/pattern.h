@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/parallel.h"
 #include "core/result.h"
 #include "io/json.h"
 
@@ -40,6 +41,9 @@ class Pattern {
   /// The matches in valid UTF-8, left to right, not overlapping; an empty match never follows another match directly.
   /// An expression that needs more than 10^6 steps or 64 MiB at one place matches nothing from there on.
   std::vector<TextRange> find_all(std::string_view text) const;
+  /// The same matches, found by several threads that begin at different places. What is found behind the end of a match
+  /// depends on nothing before it, so a thread's matches count from the first end on that a scan from the front reaches.
+  std::vector<TextRange> find_all(std::string_view text, const Parallel& parallel) const;
 
   /// `text` with every match replaced by `content`, taken literally.
   std::string replace_all(std::string_view text, std::string_view content) const;
@@ -52,7 +56,10 @@ class Pattern {
     void operator()(pcre2_real_code_8* code) const;
   };
 
-  void find_all_regex(std::string_view text, std::vector<TextRange>& matches) const;
+  /// Whether a scan stopped before the end of the text, reached it, or gave up.
+  enum class ScanEnd { stopped, reached, gave_up };
+  ScanEnd scan(std::string_view text, std::size_t from, std::size_t until, std::vector<TextRange>& matches) const;
+  ScanEnd scan_apart(std::string_view text, const Parallel& parallel, std::vector<TextRange>& matches) const;
 
   std::string literal_;
   std::unique_ptr<pcre2_real_code_8, FreeCode> code_;

@@ -225,6 +225,12 @@ void PreTokenizer::apply(const Split& step, PieceList& words) {
   });
 }
 
+void PreTokenizer::apply(const Split& step, PieceList& words, const Parallel& parallel) {
+  cut_words(words, [&](std::string_view word) {
+    return join_cuts(cover(step.pattern.find_all(word, parallel), word.size(), step.invert), step.behavior);
+  });
+}
+
 void PreTokenizer::apply(const SplitSet& step, PieceList& words) {
   cut_words(words, [&](std::string_view word) {
     std::vector<TextRange> matches;
@@ -299,6 +305,45 @@ void PreTokenizer::apply(const Metaspace& step, PieceList& words) {
 PieceList PreTokenizer::split(PieceList words) const {
   for (const Step& step : steps_) std::visit([&](const auto& concrete) { apply(concrete, words); }, step);
   return words;
+}
+
+std::vector<PieceList> grouped(PieceList words, std::size_t n_groups) {
+  std::vector<PieceList> groups;
+  const std::size_t n_bytes = words.text.size() / std::max<std::size_t>(n_groups, 1) + 1;
+  for (const PieceList::Piece& piece : words.pieces) {
+    if (groups.empty() || groups.back().text.size() >= n_bytes) groups.emplace_back();
+    PieceList& group = groups.back();
+    const std::size_t begin = group.text.size();
+    group.text.append(words.text, piece.range.begin, piece.range.end - piece.range.begin);
+    group.pieces.push_back({{begin, group.text.size()}, piece.begins_input});
+  }
+  return groups;
+}
+
+/// The number of steps up to the first one that cuts.
+std::size_t PreTokenizer::n_first_steps() const {
+  const auto cuts = [](const Step& step) {
+    return !std::holds_alternative<PrefixSpace>(step) && !std::holds_alternative<ByteAlphabet>(step) &&
+           !std::holds_alternative<Metaspace>(step);
+  };
+  const auto first = std::ranges::find_if(steps_, cuts);
+  return static_cast<std::size_t>(first - steps_.begin()) + (first == steps_.end() ? 0 : 1);
+}
+
+std::vector<PieceList> PreTokenizer::begin(PieceList words, std::size_t n_groups, const Parallel& parallel) const {
+  for (std::size_t i = 0; i < n_first_steps(); ++i) {
+    if (const auto* split = std::get_if<Split>(&steps_[i]))
+      apply(*split, words, parallel);
+    else
+      std::visit([&](const auto& concrete) { apply(concrete, words); }, steps_[i]);
+  }
+  return grouped(std::move(words), n_groups);
+}
+
+PieceList PreTokenizer::finish(PieceList group) const {
+  for (std::size_t i = n_first_steps(); i < steps_.size(); ++i)
+    std::visit([&](const auto& concrete) { apply(concrete, group); }, steps_[i]);
+  return group;
 }
 
 }  // namespace baton

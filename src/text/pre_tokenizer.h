@@ -22,6 +22,9 @@ struct PieceList {
   std::vector<Piece> pieces;
 };
 
+/// The same words in at most `n_groups` lists of about as many bytes each, in order.
+std::vector<PieceList> grouped(PieceList words, std::size_t n_groups);
+
 /// What happens to the matches at which a pattern cuts the text.
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
@@ -36,6 +39,11 @@ class PreTokenizer {
 
   /// Cuts `words` by every step in turn. The text is valid UTF-8 before and after. Never yields empty words.
   PieceList split(PieceList words) const;
+
+  /// The first half of split for a long text: applies the steps up to the first one that cuts, and groups the words.
+  /// finish of each group gives, one after another, what split gives: the later steps look at one word at a time.
+  std::vector<PieceList> begin(PieceList words, std::size_t n_groups, const Parallel& parallel) const;
+  PieceList finish(PieceList group) const;
 
  private:
   struct Split {
@@ -66,7 +74,9 @@ class PreTokenizer {
   Result<void> add_metaspace(const json::Value& value);
   Result<void> add_split(Result<Pattern> pattern, SplitBehavior behavior, bool invert);
 
+  std::size_t n_first_steps() const;
   static void apply(const Split& step, PieceList& words);
+  static void apply(const Split& step, PieceList& words, const Parallel& parallel);
   static void apply(const SplitSet& step, PieceList& words);
   static void apply(const Scripts& step, PieceList& words);
   static void apply(const FixedLength& step, PieceList& words);

@@ -240,7 +240,7 @@ Result<void> Tokenizer::set_ends() {
 void Tokenizer::encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const {
   const auto* const bpe = std::get_if<Bpe>(&model_);
   while (bpe != nullptr && word.size() > WordCache::kMaxWordBytes) {
-    const std::size_t length = bpe->length_of_first_part(word);
+    const std::size_t length = bpe->next_cut(word, 0);
     if (length == word.size()) break;
     encode_part(word.substr(0, length), scratch, out);
     word.remove_prefix(length);
@@ -265,12 +265,74 @@ void Tokenizer::encode_part(std::string_view word, EncodeScratch& scratch, std::
   scratch.words.insert(word, std::span(out).subspan(n_before));
 }
 
+void Tokenizer::encode_words(const PieceList& words, EncodeScratch& scratch, std::vector<TokenId>& out) const {
+  for (const PieceList::Piece& piece : words.pieces)
+    encode_word(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), scratch, out);
+}
+
 void Tokenizer::encode_normalized(std::string_view text, bool begins_input, EncodeScratch& scratch,
                                   std::vector<TokenId>& out) const {
   if (const auto* model = std::get_if<SentencePieceModel>(&model_)) return model->encode(text, begins_input, out);
-  const PieceList words = pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}});
-  for (const PieceList::Piece& piece : words.pieces)
-    encode_word(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), scratch, out);
+  if (team_ != nullptr && text.size() >= team_->least_bytes) {
+    const std::unique_lock lock(team_->is_busy, std::try_to_lock);
+    if (lock.owns_lock()) return encode_long(text, begins_input, out);
+  }
+  encode_words(pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}}), scratch, out);
+}
+
+namespace {
+
+/// The words cut where no merge reaches, so that none has many more than `n_bytes`.
+PieceList cut_long_words(const Bpe& bpe, PieceList words, std::size_t n_bytes) {
+  std::vector<PieceList::Piece> pieces;
+  for (PieceList::Piece piece : words.pieces) {
+    while (piece.range.end - piece.range.begin > n_bytes) {
+      const std::string_view word = std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin);
+      const std::size_t cut = piece.range.begin + bpe.next_cut(word, n_bytes);
+      pieces.push_back({{piece.range.begin, cut}, piece.begins_input});
+      piece = {{cut, piece.range.end}, false};
+    }
+    if (piece.range.begin < piece.range.end) pieces.push_back(piece);
+  }
+  words.pieces = std::move(pieces);
+  return words;
+}
+
+}  // namespace
+
+/// By the threads of team_, which the caller has locked.
+void Tokenizer::encode_long(std::string_view text, bool begins_input, std::vector<TokenId>& out) const {
+  constexpr std::size_t kGroupsForThread = 4;
+  const Parallel& parallel = team_->parallel;
+  const auto n_threads = static_cast<std::size_t>(parallel.n_threads());
+  const std::size_t n_groups = kGroupsForThread * n_threads;
+  PieceList words{std::string(text), {{{0, text.size()}, begins_input}}};
+  std::vector<PieceList> groups = pre_tokenizer_.begin(std::move(words), n_groups, parallel);
+  const bool is_whole = groups.size() == 1;
+  if (is_whole) {
+    // Nothing cuts the text into words, but a BPE still falls into parts.
+    PieceList finished = pre_tokenizer_.finish(std::move(groups[0]));
+    if (const auto* bpe = std::get_if<Bpe>(&model_))
+      finished = cut_long_words(*bpe, std::move(finished), finished.text.size() / n_groups + 1);
+    groups = grouped(std::move(finished), n_groups);
+  }
+
+  std::vector<std::unique_ptr<EncodeScratch>> scratches(n_threads);
+  std::vector<std::vector<TokenId>> ids(groups.size());
+  parallel.for_parts(static_cast<std::int64_t>(groups.size()), [&](std::int64_t part, int thread) {
+    const auto i = static_cast<std::size_t>(part);
+    auto& scratch = scratches[static_cast<std::size_t>(thread)];
+    if (scratch == nullptr) scratch = scratches_->take();
+    encode_words(is_whole ? groups[i] : pre_tokenizer_.finish(std::move(groups[i])), *scratch, ids[i]);
+  });
+  for (const std::vector<TokenId>& some : ids) out.insert(out.end(), some.begin(), some.end());
+  for (std::unique_ptr<EncodeScratch>& scratch : scratches)
+    if (scratch != nullptr && text.size() <= kMaxKeptTextBytes) scratches_->give_back(std::move(scratch));
+}
+
+void Tokenizer::use_threads(int n_threads, std::size_t least_bytes) {
+  if (n_threads == 0) n_threads = n_available_threads();
+  team_.reset(n_threads <= 1 ? nullptr : new Team{.parallel = Parallel(n_threads), .least_bytes = least_bytes, .is_busy = {}});
 }
 
 /// Appends the ids of `text`, which is valid UTF-8, from the byte `from` on.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/parallel.h"
 #include "core/result.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
@@ -57,6 +59,13 @@ class Tokenizer {
 
   /// The same from the files' texts; `tokenizer_config_json` may be empty.
   static Result<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
+
+  /// Lets so many threads (0: n_available_threads) encode a text together where at least `least_bytes` of it lie between
+  /// two added tokens. The ids do not change. One text at a time is encoded so, others meanwhile by their callers alone.
+  /// Before the tokenizer is shared.
+  void use_threads(int n_threads, std::size_t least_bytes);
+  /// Below this, starting threads takes longer than they save.
+  static constexpr std::size_t kLongTextBytes = std::size_t{64} << 10;
 
   /// The ids of `text`. Tokens added to the vocabulary, special ones too, are recognised where the text spells them.
   /// `add_special_tokens` puts the beginning and end around them that the post-processor asks for, or, where the file has
@@ -120,8 +129,17 @@ class Tokenizer {
   void encode_parts(std::string_view text, bool with_special, std::size_t from, EncodeScratch& scratch,
                     std::vector<TokenId>& out) const;
   void encode_normalized(std::string_view text, bool begins_input, EncodeScratch& scratch, std::vector<TokenId>& out) const;
+  void encode_long(std::string_view text, bool begins_input, std::vector<TokenId>& out) const;
+  void encode_words(const PieceList& words, EncodeScratch& scratch, std::vector<TokenId>& out) const;
   void encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const;
   void encode_part(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const;
+
+  /// The threads for one long text.
+  struct Team {
+    Parallel parallel;
+    std::size_t least_bytes = 0;
+    std::mutex is_busy;
+  };
 
   Model model_;
   TokenizerConfig config_;
@@ -132,6 +150,7 @@ class Tokenizer {
   TokenDecoder decoder_;
   std::optional<TokenId> bos_;
   std::optional<TokenId> eos_;
+  std::unique_ptr<Team> team_;
   std::unique_ptr<ScratchPool> scratches_ = std::make_unique<ScratchPool>();
 };
 

@@ -89,13 +89,17 @@ TEST(Bpe, cuts_a_word_where_no_merge_reaches) {
   model["unk_token"] = "<unk>";
   const auto bpe = make(model);
   ASSERT_TRUE(bpe);
-  EXPECT_EQ(bpe->length_of_first_part("_ab_ab"), 3u);
-  EXPECT_EQ(bpe->length_of_first_part("__a"), 3u);
-  EXPECT_EQ(bpe->length_of_first_part("éa"), 2u);
-  EXPECT_EQ(bpe->length_of_first_part("xxa"), 3u) << "unknown characters may be joined";
-  EXPECT_EQ(bpe->length_of_first_part("a"), 1u);
+  EXPECT_EQ(bpe->next_cut("_ab_ab", 0), 3u);
+  EXPECT_EQ(bpe->next_cut("__a", 0), 3u);
+  EXPECT_EQ(bpe->next_cut("éa", 0), 2u);
+  EXPECT_EQ(bpe->next_cut("xxa", 0), 3u) << "unknown characters may be joined";
+  EXPECT_EQ(bpe->next_cut("a", 0), 1u);
+  EXPECT_EQ(bpe->next_cut("_ab_ab", 2), 3u);
+  EXPECT_EQ(bpe->next_cut("_ab_ab", 3), 6u);
+  EXPECT_EQ(bpe->next_cut("aéa", 2), 4u) << "from inside a character";
+  EXPECT_EQ(bpe->next_cut("aéa", 9), 4u);
   model["ignore_merges"] = true;
-  EXPECT_EQ(make(model)->length_of_first_part("éa"), 3u);
+  EXPECT_EQ(make(model)->next_cut("éa", 0), 3u);
 }
 
 TEST(Bpe, encodes_a_word_of_a_million_characters) {

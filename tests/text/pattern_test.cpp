@@ -1,6 +1,8 @@
 /// Tests of patterns: matches, and Oniguruma's meaning of constructs that PCRE2 reads differently.
 #include "text/pattern.h"
 
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "core/log.h"
@@ -25,6 +27,23 @@ TEST(Pattern, finds_literals_without_overlap) {
   EXPECT_EQ(Pattern::literal("aa").find_all("aaaaa"), expected);
   EXPECT_TRUE(Pattern::literal("").find_all("aaa").empty());
   EXPECT_EQ(Pattern::literal(" ").replace_all(" a b ", "▁"), "▁a▁b▁");
+}
+
+TEST(Pattern, several_threads_find_the_matches_of_one) {
+  const Parallel parallel(3);
+  std::mt19937 random(5);
+  const std::vector<std::string> parts = {"a", "b", "ab", " ", "  ", "\n", "1", "22", "é", "的", "'s", "."};
+  for (const char* expression : {R"('s| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", R"(...)", R"((?<=a)b)", R"(\b\w+)",
+                                 R"(x*)", R"(a*?)", R"((?=b))", R"(^a|$)", R"(z)", R"([\s\S]*)", R"(a\Kb)", R"((?<=(a))b?)"}) {
+    const auto pattern = Pattern::regex(expression);
+    ASSERT_TRUE(pattern) << pattern.error().message;
+    for (std::size_t length = 0; length < 300; length += 7) {
+      std::string text;
+      for (std::size_t i = 0; i < length; ++i) text += parts[random() % parts.size()];
+      ASSERT_EQ(pattern->find_all(text, parallel), pattern->find_all(text)) << expression << " in '" << text << "'";
+    }
+  }
+  EXPECT_EQ(Pattern::literal("aa").find_all("aaaaa", parallel), Pattern::literal("aa").find_all("aaaaa"));
 }
 
 TEST(Pattern, knows_unicode_classes) {
