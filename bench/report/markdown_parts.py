@@ -1,5 +1,7 @@
 """Markdown of tables, and what stands under them."""
 
+import textwrap
+
 
 def markdown(header, rows):
     lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
@@ -14,10 +16,15 @@ def percent(share):
     return "-" if share is None else f"{100 * share:.0f}%"
 
 
+def wrapped_command(command):
+    """A command as an indented block of lines that end before column 120."""
+    lines = textwrap.wrap(command, 108, break_long_words=False, break_on_hyphens=False)
+    return " \\\n".join(["    " + lines[0], *("      " + line for line in lines[1:])])
+
+
 def about(results):
-    """The line under a table: machine, date, commit, one of the commands."""
-    command = results.measured[0].rows[0]["command"]
-    return f"{results.about()}. For example: `{command}`."
+    """What stands under a table: machine, date, commit, one of the commands."""
+    return f"{results.about()}. For example:\n\n{wrapped_command(results.measured[0].rows[0]['command'])}"
 
 
 def failures(results):
