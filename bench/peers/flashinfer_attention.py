@@ -2,7 +2,7 @@
 """FlashInfer's and FlashAttention-3's decode attention on W1, W2 and W3 (docs/workloads.md), beside `baton bench attention`.
 
     bench/peers/flashinfer_attention.py --tables W2,W1,W3                    needs flashinfer_pack.py's archive
-    bench/peers/flashinfer_attention.py --library fa3 --tables W2,W3         FlashAttention-3 as vLLM calls it (vllm_pack.py)
+    bench/peers/flashinfer_attention.py --library fa3 --tables W2,W3         FlashAttention-3 as vLLM calls it (engine_pack.py)
 
 Pages of 16 tokens, scattered. The prefix is stored once: plain variants read its pages for each request, cascades read
 it once and merge. Calls are recorded in a CUDA graph, over layers of at least 256 MiB in all; times are microseconds

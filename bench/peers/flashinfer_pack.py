@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Fetches FlashInfer and packs the part that attention of a Llama on a Hopper GPU needs, to be carried without a network.
 
-    bench/peers/flashinfer_pack.py --out FOLDER                             for flashinfer_attention.py, 9 MiB
-    bench/peers/flashinfer_pack.py --out FOLDER --version 0.6.12            the one that vLLM 0.24.0 takes, 4 MiB
+    bench/peers/flashinfer_pack.py --out FOLDER                             for flashinfer_attention.py, 12 MiB
+    bench/peers/flashinfer_pack.py --out FOLDER --version 0.6.12            the one that vLLM 0.24.0 takes, 5 MiB
 
 FlashInfer compiles its kernels where they run, so that machine must have nvcc, ninja and PyTorch. Left out is the source
 of kernels for other GPUs, of products, mixtures of experts, normalisation and communication. bench/peers/run_peers.sh
-unpacks: 0.6.12 beside vLLM in /tmp/site, other versions into /tmp/site_flashinfer, with the apache-tvm-ffi that they
-want. Here: pip with PyPI, tar, xz. The packages are never committed.
+unpacks 0.6.12 into /tmp/flashinfer and other versions into /tmp/site_flashinfer, with the apache-tvm-ffi that they want.
+Here: pip with PyPI, tar, xz. The packages are never committed.
 """
 
 import argparse
@@ -19,8 +19,9 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-VLLM_VERSION = "0.6.12"  # shares its apache-tvm-ffi with xgrammar, which breaks with a newer one
-TVM_FFI = "apache-tvm-ffi==0.1.12"
+VLLM_VERSION = "0.6.12"
+TVM_FFI = {VLLM_VERSION: "0.1.9"}  # vLLM's xgrammar wants this one; other versions of FlashInfer take the one below
+NEWEST_TVM_FFI = "0.1.12"
 PLATFORMS = [f"manylinux{v}_x86_64" for v in (1, 2010, 2014, *(f"_2_{n}" for n in range(5, 40)))] + ["any"]
 SOURCES = [
     "batch_decode*", "batch_prefill*", "batch_attention*", "cascade.cu", "flashinfer_cascade_binding.cu", "page.cu",
@@ -33,7 +34,7 @@ PYTHON_ONLY = (".cu", ".cuh", ".h", ".json", ".md", ".so")  # left out outside o
 
 def download(version, folder):
     folder.mkdir(parents=True, exist_ok=True)
-    names = [f"flashinfer-python=={version}"] + ([] if version == VLLM_VERSION else [TVM_FFI])
+    names = [f"flashinfer-python=={version}", f"apache-tvm-ffi=={TVM_FFI.get(version, NEWEST_TVM_FFI)}"]
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--implementation", "cp",
                "--python-version", "3.12", "-d", folder, *names]  # fmt: skip
     for abi in ("cp312", "abi3", "none"):

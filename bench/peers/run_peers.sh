@@ -4,12 +4,13 @@
 #   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] STEP...
 #
 # A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer)
+#           sglang:SHAPE:POINT,POINT        (sglang, sglang-flashinfer, sglang-no-radix-cache)
 #           transformers:POINT,POINT        continuous batching of Transformers
 #           torch:W1,W2                     PyTorch's attention
 #           flashinfer:W1,W2,W3             FlashInfer's attention; compiles first
 #           fa3:W2,W3                       FlashAttention-3's, from vLLM
 #
-# The folders hold the archives of vllm_pack.py and flashinfer_pack.py, and ShareGPT_stat.csv.xz for the sharegpt points.
+# The folders hold the archives of engine_pack.py and flashinfer_pack.py, and ShareGPT_stat.csv.xz for the sharegpt points.
 # They are unpacked once below /tmp; several calls, each with its own CUDA_VISIBLE_DEVICES, may run at once. A step that
 # fails or that runs out of time is said in the log, and the next one begins. Steps left when the time is over are named.
 set -u
@@ -44,6 +45,7 @@ unpack() {
   for archive in $(find "${packs[@]}" -maxdepth 1 -name '*.tar.xz' | sort); do
     name=$(basename "$archive" .tar.xz) folder=$site
     [[ $name == *flashinfer* ]] && folder=/tmp/$name
+    [[ $name == sglang* ]] && folder=/tmp/site_sglang
     [[ -e $archive && ! -e $site/.$name.done ]] || continue
     mkdir -p "$folder"
     tar -xJf "$archive" -C "$folder" --no-same-owner || { say "$archive does not unpack"; exit 1; }
@@ -74,15 +76,17 @@ for step in "$@"; do
   IFS=: read -r kind first second <<<"$step"
   case $kind in
     vllm | vllm-*) command=(vllm_engine.py --arm "$kind" --shape "$first" --points "$second" --seconds $((left - 10))) ;;
+    sglang | sglang-*) command=(sglang_engine.py --arm "$kind" --shape "$first" --points "$second" --seconds $((left - 10))) ;;
     transformers) command=(transformers_batching.py --points "$first" --seconds $((left - 10))) ;;
     torch) command=(torch_attention.py --tables "$first") ;;
     flashinfer) command=(flashinfer_attention.py --library flashinfer --tables "$first" --seconds $((left - 10))) ;;
     fa3) command=(flashinfer_attention.py --library fa3 --tables "$first" --seconds $((left - 10))) ;;
     *) say "$step: no such step"; continue ;;
   esac
-  # FlashInfer stands in folders of its own: vLLM's other arms must not find it.
+  # FlashInfer and SGLang stand in folders of their own: vLLM's other arms must not find them.
   path=$site
   [[ $kind == vllm-flashinfer ]] && path=/tmp/flashinfer:$site
+  [[ $kind == sglang* ]] && path=/tmp/site_sglang:/tmp/flashinfer:$site
   [[ $kind == flashinfer ]] && path=$([[ -d /tmp/site_flashinfer ]] && echo /tmp/site_flashinfer || echo "/tmp/flashinfer:$site")
   say "begins: $step"
   begin=$SECONDS
@@ -91,5 +95,5 @@ for step in "$@"; do
   say "ended with $code after $((SECONDS - begin)) s: $step"
   ((code == 0)) || tail -n 4 "$log" | cut -c1-300
 done
-grep -E "^(vllm|transformers|FlashAttention|FlashInfer|cuDNN|eager|torch relay|no sharing|compiled)" "$log" | cut -c1-220
+grep -E "^(vllm|sglang|transformers|FlashAttention|FlashInfer|cuDNN|eager|torch relay|no sharing|compiled)" "$log" | cut -c1-220
 say "all done after $SECONDS s"

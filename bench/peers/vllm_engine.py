@@ -18,21 +18,17 @@ on, as in Baton's arms.
 
 job: seconds from the first request handed over to the last answer; the prefix cache is emptied before each run.
 decode: milliseconds a step while all requests are running and their prompts are cached. Machine and packages:
-vllm_pack.py.
+engine_pack.py.
 """
 
-import argparse
 import os
-import statistics
 import sys
 import threading
 import time
-from pathlib import Path
 
-import drawn_requests
+import engine_measure
 import engine_points
-from engine_points import DECODE_NEW, DECODE_OWN, MAX_BATCHED_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS
-from peer_rows import ROOT, Rows, failure
+from engine_points import MAX_BATCHED_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS
 
 ARMS = {
     "vllm": {},
@@ -41,8 +37,6 @@ ARMS = {
     "vllm-flashinfer": {"backend": "FLASHINFER"},
 }
 GRAPH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
-PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1}
-GPU_GB = 117.0  # of an H200, for weights and KV; the rest is for activations, graphs and the CUDA context
 LEAST_STEPS = 20
 
 
@@ -154,122 +148,12 @@ class Engine:
         return (events[last][0] - events[first][0]) / (last - first) * 1e3
 
 
-def spread(values):
-    return round((max(values) - min(values)) / statistics.median(values), 4)
-
-
-def measure_job(engine, point, options, is_late):
-    """The numbers of `baton bench throughput` for an arm."""
-    requests = engine_points.requests_of(point, options.data)
-    times, cached = [], None
-    while len(times) < options.runs and not (times and is_late(1.1 * max(times))):
-        engine.forget()
-        seconds, cached = engine.whole(requests)
-        times.append(round(seconds, 4))
-    n_in, n_out, middle = sum(len(p) for p, _ in requests), sum(n for _, n in requests), statistics.median(times)
-    return {
-        "elapsed_time": middle,
-        "elapsed_times": times,
-        "spread": spread(times),
-        "num_requests": len(requests),
-        "total_input_tokens": n_in,
-        "total_output_tokens": n_out,
-        "total_num_tokens": n_in + n_out,
-        "requests_per_second": len(requests) / middle,
-        "tokens_per_second": (n_in + n_out) / middle,
-        "output_tokens_per_second": n_out / middle,
-        "prefix_hit_rate": None if cached is None else cached / n_in,
-    }
-
-
-def measure_decode(engine, point, options, is_late):
-    """The numbers of `baton bench decode` for an arm, by the time between steps, and by the difference of two whole runs."""
-    n_requests, shared = point.about["requests"], point.about["shared"]
-    vocabulary = engine_points.n_vocab(point.shape)
-    requests = drawn_requests.random_requests(vocabulary, n_requests, DECODE_OWN, 1, 7, prefix_len=shared)
-    prompts = [prompt for prompt, _ in requests]
-    if n_requests > 1:
-        engine.whole(requests[:1])  # the shared prompt first, as a cache would have it
-    engine.whole([(prompt, 2) for prompt in prompts])
-    steps, differences = [], []
-    while len(steps) < max(3, options.runs) and not (steps and is_late(10)):
-        steps.append(round(engine.step_ms(prompts, DECODE_NEW + 12), 4))
-        long, short = (engine.whole([(prompt, n) for prompt in prompts])[0] for n in (DECODE_NEW + 8, 8))
-        differences.append(round((long - short) / DECODE_NEW * 1e3, 4))
-    rates = [round(n_requests / ms * 1e3, 2) for ms in steps]
-    return {
-        "tokens_per_s": rates,
-        "median_tokens_per_s": statistics.median(rates),
-        "spread": spread(rates),
-        "step_ms": statistics.median(steps),
-        "step_ms_of_runs": steps,
-        "step_ms_by_difference": differences,
-    }
-
-
-def measure(engine, rows, point, options, deadline):
-    rows.begins()
-    measurer = measure_job if point.kind == "job" else measure_decode
-    try:
-        numbers = measurer(engine, point, options, lambda more: time.monotonic() + more > deadline)
-        rows.add(point.name, point.in_row, options.arm, numbers | {"settings": engine.settings()})
-        shown = {key: numbers[key] for key in ("elapsed_times", "step_ms_of_runs", "step_ms_by_difference") if key in numbers}
-        print(f"{options.arm} {point.name}: {shown}", flush=True)
-    except Exception as error:  # whatever vLLM says of one point, the next one is tried
-        rows.add(point.name, point.in_row, options.arm, {}, failure(error))
-        print(f"{options.arm} {point.name} FAILED: {failure(error)}", flush=True)
-
-
-def parse_options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=sorted(PARAMETERS_GB), help="folder of bench/shapes")
-    parser.add_argument("--points", default="", help="names, separated by commas; other shapes' are passed over (default: all)")
-    parser.add_argument("--arm", choices=ARMS, default="vllm")
-    parser.add_argument("--runs", type=int, default=2, help="runs of a job; a decode point has at least 3")
-    parser.add_argument("--seconds", type=float, default=600, help="no point and no repetition begins later than this")
-    parser.add_argument("--kv-gb", type=float, help="memory for keys and values (default: what 117 GB leave beside the weights)")
-    parser.add_argument("--data", help="folder with ShareGPT_stat.csv (default: BATON_TEST_DATA)")
-    parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help="folder of experiment_11_peers.json")
-    parser.add_argument("--list", action="store_true", help="print the points and end")
-    return parser.parse_args()
-
-
 def main():
-    options = parse_options()
-    deadline = time.monotonic() + options.seconds
-    if options.list:
-        for point in engine_points.POINTS.values():
-            print(f"{point.name:24} {point.shape:12} {point.kind:7} {point.about}")
-        return
-    if not options.shape:
-        sys.exit("vllm_engine.py: --shape is missing")
-    try:
-        points = engine_points.chosen([name for name in options.points.split(",") if name], options.shape)
-    except KeyError as name:
-        sys.exit(f"vllm_engine.py: --points {name}: no such point; --list prints them")
-    if not points:
-        print(f"vllm_engine.py: no point of {options.shape} in {options.points}")
-        return
+    options = engine_measure.parse_options("vllm_engine.py", __doc__, ARMS)
     environment(options.arm)
-    begin = time.monotonic()
     import vllm
 
-    kv_gb = options.kv_gb or GPU_GB - PARAMETERS_GB[options.shape]
-    rows = Rows(options.results / "experiment_11_peers.json", 11, f"vllm {vllm.__version__}")
-    try:
-        engine = Engine(options.shape, options.arm, kv_gb)
-    except Exception as error:
-        rows.add("load", {"model": options.shape}, options.arm, {}, failure(error))
-        raise
-    print(f"{options.arm} {options.shape}: engine in {time.monotonic() - begin:.0f} s, {engine.settings()}", flush=True)
-    warm_up = drawn_requests.random_requests(engine_points.n_vocab(options.shape), 64, 300, 16, 99, prefix_len=128)
-    engine.whole(warm_up)
-    for point in points:
-        if time.monotonic() > deadline:
-            print(f"{options.arm} {point.name}: left out, the {options.seconds:.0f} s are over", flush=True)
-            continue
-        measure(engine, rows, point, options, deadline)
-    engine.stop()
+    engine_measure.run(options, f"vllm {vllm.__version__}", lambda: Engine(options.shape, options.arm, options.kv_gb))
 
 
 if __name__ == "__main__":
