@@ -1,4 +1,5 @@
-/// Text to ids, in bytes of text per second on one thread: `text` as a whole, `lines` one by one.
+/// Text to ids, in bytes of text per second: `text` as a whole and `lines` one by one on one thread, in processor time;
+/// `threads` as a whole on all threads, in real time.
 ///
 /// Of every NAME.json in the folder that BATON_BENCH_TOKENIZERS names, on every NAME.txt beside it; where it is not set,
 /// of the goldens on the demo's catalogue. bench/peers/tokenizers_package.py sets it and compares.
@@ -35,12 +36,14 @@ std::vector<std::string> lines_of(std::string_view text) {
 class LazyTokenizer {
  public:
   explicit LazyTokenizer(fs::path file) : file_(std::move(file)) {}
-  const Tokenizer& get() {
+  /// `n_threads`: of a long text; 0 for all that are available.
+  const Tokenizer& get(int n_threads) {
     if (!tokenizer_) {
       auto loaded = Tokenizer::load_file(file_);
       check(loaded.has_value(), loaded ? "" : loaded.error().message);
       tokenizer_ = std::move(*loaded);
     }
+    tokenizer_->use_threads(n_threads, Tokenizer::kLongTextBytes);
     return *tokenizer_;
   }
 
@@ -93,11 +96,13 @@ int register_all() {
     for (const NamedFile& text : texts) {
       const std::string whole = read_file(text.path).value();
       const std::string name = "encode/" + file.name + "/" + text.name;
-      benchmark::RegisterBenchmark((name + "/text").c_str(),
-                                   [tokenizer, whole](benchmark::State& state) { encode(state, tokenizer->get(), {whole}); });
-      benchmark::RegisterBenchmark((name + "/lines").c_str(), [tokenizer, lines = lines_of(whole)](benchmark::State& state) {
-        encode(state, tokenizer->get(), lines);
-      });
+      const auto add = [&](const char* way, std::vector<std::string> pieces, int n_threads) {
+        return benchmark::RegisterBenchmark((name + way).c_str(),
+                                            [=](benchmark::State& state) { encode(state, tokenizer->get(n_threads), pieces); });
+      };
+      add("/text", {whole}, 1);
+      add("/lines", lines_of(whole), 1);
+      add("/threads", {whole}, 0)->UseRealTime();
     }
   }
   return 0;
