@@ -64,14 +64,15 @@ TEST(LatencyStatistics, totals_count_complete_requests_only) {
   EXPECT_DOUBLE_EQ(totals.latency_per_token, (1.0 / 3 + 3.5 / 2) / 2);
 }
 
-TEST(LatencyStatistics, peaks_are_of_seconds_from_the_first_request_on) {
-  // Seconds from 10.5: the first request's chunks come at 0.25, 0.75, 1.25, the second's at 1.5, the third's at 3.25.
-  const std::vector<RequestTimes> requests{request(10.5, 0.25, {0.5, 0.5}, 3), request(11.5, 0.5, {}, 1),
-                                           request(13.5, 0.25, {}, 1)};
+TEST(LatencyStatistics, peaks_are_of_seconds_and_of_moments) {
+  // Times from 10.5: the first request's chunks come at 0.25, 0.75, 1.25, the second's at 1.5, the third's at 1.75.
+  const std::vector<RequestTimes> requests{request(10.5, 0.25, {0.5, 0.5}, 3), request(11.75, 0.25, {}, 1),
+                                           request(11.75, 0.5, {}, 1)};
   const LoadTotals totals = totals_of(requests, {});
-  EXPECT_EQ(totals.max_output_tokens_per_s, 2);
-  EXPECT_EQ(totals.max_concurrent_requests, 2);
+  EXPECT_EQ(totals.max_output_tokens_per_s, 3);
+  EXPECT_EQ(totals.max_concurrent_requests, 2);  // the first ends when the others begin
   EXPECT_EQ(totals_of({}, {}).max_concurrent_requests, 0);
+  EXPECT_EQ(totals_of({}, {}).max_output_tokens_per_s, 0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -22,8 +23,6 @@ void count_second(std::vector<std::int64_t>& seconds, double at) {
   if (second >= seconds.size()) seconds.resize(second + 1);
   ++seconds[second];
 }
-
-std::int64_t largest(const std::vector<std::int64_t>& values) { return values.empty() ? 0 : *std::ranges::max_element(values); }
 
 }  // namespace
 
@@ -59,8 +58,8 @@ LoadTotals totals_of(std::span<const RequestTimes> requests, const ServiceLevels
   double begin = std::numeric_limits<double>::infinity();
   for (const RequestTimes& request : requests)
     if (request.is_complete) begin = std::min(begin, request.sent);
-  std::vector<std::int64_t> tokens;  // by second
-  std::vector<std::int64_t> concurrent;
+  std::vector<std::int64_t> tokens;             // by second
+  std::vector<std::pair<double, int>> changes;  // of the number under way; at the same time the ends come first
   for (const RequestTimes& request : requests) {
     if (!request.is_complete) continue;
     ++totals.completed;
@@ -72,11 +71,15 @@ LoadTotals totals_of(std::span<const RequestTimes> requests, const ServiceLevels
     double at = sent + request.ttft;
     count_second(tokens, at);
     for (const double gap : request.gaps) count_second(tokens, at += gap);
-    for (double second = std::floor(sent); second <= sent + request.e2e; ++second) count_second(concurrent, second);
+    changes.emplace_back(sent, 1);
+    changes.emplace_back(sent + request.e2e, -1);
   }
   totals.latency_per_token /= static_cast<double>(std::max<std::int64_t>(totals.completed, 1));
-  totals.max_output_tokens_per_s = largest(tokens);
-  totals.max_concurrent_requests = largest(concurrent);
+  if (!tokens.empty()) totals.max_output_tokens_per_s = *std::ranges::max_element(tokens);
+  std::ranges::sort(changes);
+  std::int64_t n_under_way = 0;
+  for (const auto& [at, change] : changes)
+    totals.max_concurrent_requests = std::max(totals.max_concurrent_requests, n_under_way += change);
   return totals;
 }
 

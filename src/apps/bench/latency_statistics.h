@@ -54,7 +54,7 @@ struct LoadTotals {
   std::int64_t good = 0;  ///< requests that met the service levels
   /// Most chunks with tokens that arrived within one second, seconds counted from the first request's sending.
   std::int64_t max_output_tokens_per_s = 0;
-  std::int64_t max_concurrent_requests = 0;  ///< most requests that were under way in one of these seconds
+  std::int64_t max_concurrent_requests = 0;  ///< most requests under way at the same moment
   double latency_per_token = 0;  ///< mean over requests of e2e / output_len, in seconds: the papers' normalised latency
 };
 
