@@ -77,6 +77,21 @@ data: [DONE]
 
 )",
      2, " a b", 2},
+    {"Baton, with token ids: the prompt's first, the end in a chunk of its own",
+     R"(data: {"id":"cmpl-1","object":"text_completion","model":"demo","choices":[{"index":0,"text":"","logprobs":null,"prompt_token_ids":[100,200],"finish_reason":null}]}
+
+data: {"id":"cmpl-1","object":"text_completion","model":"demo","choices":[{"index":0,"text":".","logprobs":null,"token_ids":[19],"finish_reason":null,"stop_reason":null}]}
+
+data: {"id":"cmpl-1","object":"text_completion","model":"demo","choices":[{"index":0,"text":"","logprobs":null,"token_ids":[5],"finish_reason":null,"stop_reason":null}]}
+
+data: {"id":"cmpl-1","object":"text_completion","model":"demo","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length","stop_reason":null}]}
+
+data: {"id":"cmpl-1","object":"text_completion","model":"demo","choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4}}
+
+data: [DONE]
+
+)",
+     2, ".", 2},
     {"a reasoning model, role and text in one chunk, no usage, no space after the colon, CRLF",
      "data:{\"choices\":[{\"delta\":{\"role\":\"assistant\",\"reasoning_content\":\"Hm\"}}]}\r\n\r\n"
      ": a comment\r\n\r\n"

@@ -85,7 +85,8 @@ void CompletionStream::take_choice(const json::Value& choice) {
     n_ids = ids->size();
   }
   const std::string_view reason = string_or_empty(found(&choice, "finish_reason"));
-  const bool begins = is_chat && found(delta, "role") != nullptr && n_chunks_ == 0;
+  const bool begins =
+      n_chunks_ == 0 && (found(&choice, "prompt_token_ids") != nullptr || (is_chat && found(delta, "role") != nullptr));
   const bool is_part = text != nullptr && reason.empty() && !begins;
   if (n_ids > 0 || !string_or_empty(text).empty() || is_part) ++n_chunks_;
   text_ += string_or_empty(text);

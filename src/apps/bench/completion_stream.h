@@ -18,8 +18,8 @@ namespace baton {
 class CompletionStream {
  public:
   /// Takes bytes of the body, however they are cut. Returns how many chunks with tokens they completed. A chunk has
-  /// tokens if it has ids or text, or an empty text that neither ends the answer nor begins the message: half a
-  /// character.
+  /// tokens if it has ids or text, or an empty text that neither ends the answer nor begins it (with the role, or the
+  /// prompt's ids): half a character.
   int push(std::string_view bytes);
   /// The body has ended in order. An answer that no chunk ended has an error.
   void finish();
