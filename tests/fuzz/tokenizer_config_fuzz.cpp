@@ -1,6 +1,8 @@
-/// Fuzzes the files beside a tokenizer: any bytes as tokenizer_config.json, special_tokens_map.json and
-/// chat_template.json give an error or a tokenizer, and each of its chat templates can be chosen by its name. The input
-/// is the three files with "\n--\n" between them; an empty one does not exist.
+/// Fuzzes the files beside a tokenizer, and the vocabulary in files of its own: any bytes give an error or a tokenizer, and
+/// each of its chat templates can be chosen by its name. The input is tokenizer_config.json, special_tokens_map.json,
+/// chat_template.json, config.json, vocab.json, merges.txt and added_tokens.json with "\n--\n" between them; an empty one
+/// does not exist. Where vocab.json does not exist, there is a tokenizer.json with byte fallback if config.json exists, and
+/// else one of bytes.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,9 +17,12 @@
 
 namespace {
 
-struct ModelFolder : baton::test::FuzzFolder {
-  ModelFolder() { write("tokenizer.json", baton::json::dump(baton::test::byte_level_tokenizer())); }
-};
+/// The tokenizer.json that belongs to the other files; empty for none.
+std::string tokenizer_json(bool has_config, bool has_vocab) {
+  static const std::string of_bytes = baton::json::dump(baton::test::byte_level_tokenizer());
+  static const std::string with_fallback = baton::json::dump(baton::test::byte_fallback_tokenizer());
+  return has_vocab ? std::string() : has_config ? with_fallback : of_bytes;
+}
 
 void check_choice(const baton::TemplateSources& sources) {
   for (const bool has_tools : {false, true}) {
@@ -35,10 +40,17 @@ void check_choice(const baton::TemplateSources& sources) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const ModelFolder folder;
+  static const baton::test::FuzzFolder folder;
   std::string_view rest = baton::test::fuzz_text(data, size);
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "chat_template.json"})
-    folder.write_or_remove(name, baton::test::take_part(rest));
+  bool has_config = false, has_vocab = false;
+  for (const std::string_view name : {"tokenizer_config.json", "special_tokens_map.json", "chat_template.json", "config.json",
+                                      "vocab.json", "merges.txt", "added_tokens.json"}) {
+    const std::string_view part = baton::test::take_part(rest);
+    folder.write_or_remove(name, part);
+    if (name == "config.json") has_config = !part.empty();
+    if (name == "vocab.json") has_vocab = !part.empty();
+  }
+  folder.write_or_remove("tokenizer.json", tokenizer_json(has_config, has_vocab));
   const auto tokenizer = baton::Tokenizer::load(folder.path());
   if (!tokenizer) {
     baton::check(!tokenizer.error().message.empty(), "an error without words");
