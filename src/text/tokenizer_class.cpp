@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -86,10 +87,11 @@ Result<json::Value> merges_of(std::string_view text) {
 /// Adds the tokens of an added_tokens.json: special are those with a role.
 Result<void> read_added(const json::Value& added, TokenizerConfig& config) {
   if (!config.added_tokens.empty() || !added.is_object()) return {};
+  const std::unordered_set<std::string_view> special(config.special_tokens.begin(), config.special_tokens.end());
   for (auto entry = added.begin(); entry != added.end(); ++entry) {
     const auto id = json::to_int64(entry.value(), entry.key(), 0, kMaxTokenId);
     if (!id) return fail(ErrorCode::invalid_data, "added_tokens.json: " + id.error().message);
-    const bool is_special = std::ranges::find(config.special_tokens, entry.key()) != config.special_tokens.end();
+    const bool is_special = special.contains(entry.key());
     config.added_tokens.push_back(
         {.content = entry.key(), .id = static_cast<TokenId>(*id), .is_special = is_special, .is_normalized = !is_special});
   }
