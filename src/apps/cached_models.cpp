@@ -103,7 +103,7 @@ int pull_main(const PullOptions& options) {
     return 2;
   }
   if (const auto done = pull(options); !done) {
-    fmt::print(stderr, "baton pull: {}\n", done.error().message);
+    print_error("baton pull", done.error());
     return 1;
   }
   return 0;

@@ -142,7 +142,7 @@ Result<void> run(ChatOptions options) {
     } else if (line.starts_with("/")) {
       fmt::print(stderr, "unknown command {}; {}", line, kHelp);
     } else if (auto answered = conversation.answer(line); !answered) {
-      fmt::print(stderr, "baton chat: {}\n", answered.error().message);
+      print_error("baton chat", answered.error());
       if (!is_terminal) return fail(answered.error().code, "stopped");
     }
     if (!flush_output()) return fail(ErrorCode::io, "stopped, because answers cannot be written");
@@ -155,12 +155,12 @@ Result<void> run(ChatOptions options) {
 int chat_main(ChatOptions options) {
   use_log_level(options.model);
   if (const auto chosen = choose_prefix(options); !chosen) {
-    fmt::print(stderr, "baton chat: {}\n", chosen.error().message);
+    print_error("baton chat", chosen.error());
     return 2;
   }
   watch_interrupts();
   if (const auto done = run(std::move(options)); !done) {
-    fmt::print(stderr, "baton chat: {}\n", done.error().message);
+    print_error("baton chat", done.error());
     return 1;
   }
   return 0;

@@ -303,7 +303,7 @@ int demo_main(const DemoOptions& options) {
   log::set_level(log::Level::warning);
   const auto good = run(options);
   if (!good) {
-    fmt::print(stderr, "baton demo: {}\n", good.error().message);
+    print_error("baton demo", good.error());
     return 1;
   }
   return *good ? 0 : 1;

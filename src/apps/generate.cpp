@@ -246,7 +246,7 @@ int generate_main(const GenerateOptions& options) {
   use_log_level(options.model);
   watch_interrupts();
   if (const auto done = run(options); !done) {
-    fmt::print(stderr, "baton generate: {}\n", done.error().message);
+    print_error("baton generate", done.error());
     return 1;
   }
   return was_interrupted() ? 1 : 0;

@@ -13,6 +13,7 @@
 
 #include "apps/output.h"
 #include "apps/progress.h"
+#include "core/one_line.h"
 #include "engine/cache_size.h"
 #include "io/json.h"
 #include "kernels/backend.h"
@@ -126,7 +127,10 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Fit& f
   return value;
 }
 
-void print_row(std::string_view title, const std::string& text) { print_output("{:<20} {}\n", title, text); }
+/// Names of tensors, templates and components come from the files.
+void print_row(std::string_view title, const std::string& text) {
+  print_output("{:<20} {}\n", title, one_line(text, kMaxMessageBytes));
+}
 
 void print_weights(const ModelInfo& info) {
   std::vector<std::string> stored;
@@ -203,7 +207,7 @@ Result<void> show_info(const InfoOptions& options) {
 
 int info_main(const InfoOptions& options) {
   if (const auto done = show_info(options); !done) {
-    fmt::print(stderr, "baton info: {}\n", done.error().message);
+    print_error("baton info", done.error());
     return 1;
   }
   return 0;

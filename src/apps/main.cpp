@@ -217,11 +217,11 @@ int run(int argc, char** argv) {
 
   auto words = words_of(argc, argv);
   if (!words) {
-    fmt::print(stderr, "baton: {}\n", words.error().message);
+    print_error("baton", words.error());
     return 2;
   }
   if (auto known = refuse_unknown_command(app, *words); !known) {
-    fmt::print(stderr, "baton: {}\n", known.error().message);
+    print_error("baton", known.error());
     return 2;
   }
   options.command_line = join_words(*words);

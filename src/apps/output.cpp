@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/one_line.h"
+
 namespace baton {
 namespace {
 
@@ -15,6 +17,10 @@ void report_failure() { fmt::print(stderr, "baton: cannot write to standard outp
 void write_output(std::string_view text) {
   if (std::ferror(stdout) != 0) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) < text.size()) report_failure();
+}
+
+void print_error(std::string_view program, const Error& error) {
+  fmt::print(stderr, "{}: {}\n", program, one_line(error.message, kMaxMessageBytes));
 }
 
 bool flush_output() {

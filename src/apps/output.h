@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "core/result.h"
+
 namespace baton {
 
 /// Writes `text` to standard output. The first write that fails is reported on standard error; later ones do nothing.
@@ -19,5 +21,8 @@ template <class... Args>
 void print_output(fmt::format_string<Args...> format, Args&&... args) {
   write_output(fmt::format(format, std::forward<Args>(args)...));
 }
+
+/// Prints "PROGRAM: MESSAGE" on standard error, as one line: messages quote names and texts from files of strangers.
+void print_error(std::string_view program, const Error& error);
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "apps/json_lines.h"
+#include "apps/output.h"
 #include "apps/progress.h"
 #include "apps/render_line.h"
 #include "io/file.h"
@@ -41,7 +42,7 @@ Result<void> render_lines(const RenderOptions& options) {
 
 int render_main(const RenderOptions& options) {
   if (const auto done = render_lines(options); !done) {
-    fmt::print(stderr, "baton render: {}\n", done.error().message);
+    print_error("baton render", done.error());
     return 1;
   }
   return 0;

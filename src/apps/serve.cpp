@@ -82,11 +82,11 @@ Result<void> run(const ServeCommandOptions& options) {
 int serve_main(const ServeCommandOptions& options) {
   use_log_level(options.model);
   if (const auto good = check_names(options); !good) {
-    fmt::print(stderr, "baton serve: {}\n", good.error().message);
+    print_error("baton serve", good.error());
     return 2;
   }
   if (const auto done = run(options); !done) {
-    fmt::print(stderr, "baton serve: {}\n", done.error().message);
+    print_error("baton serve", done.error());
     return 1;
   }
   return 0;

@@ -126,7 +126,7 @@ Result<void> run(const SimulateOptions& options, const std::string& command) {
 
 int simulate_main(const SimulateOptions& options, const std::string& command) {
   if (const auto done = run(options, command); !done) {
-    fmt::print(stderr, "baton simulate: {}\n", done.error().message);
+    print_error("baton simulate", done.error());
     return 1;
   }
   return 0;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "apps/json_lines.h"
+#include "apps/output.h"
 #include "apps/progress.h"
 #include "load/load_text.h"
 
@@ -61,7 +62,7 @@ int tokenize_main(const TokenizeOptions& options) {
     return 2;
   }
   if (const auto done = tokenize_lines(options); !done) {
-    fmt::print(stderr, "baton tokenize: {}\n", done.error().message);
+    print_error("baton tokenize", done.error());
     return 1;
   }
   return 0;

@@ -4,6 +4,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "core/one_line.h"
+
 namespace baton::log {
 namespace {
 
@@ -42,6 +44,6 @@ Result<Level> level_from_name(std::string_view name) {
 
 bool is_enabled(Level level) { return logger().should_log(spdlog_level(level)); }
 
-void write(Level level, std::string_view line) { logger().log(spdlog_level(level), line); }
+void write(Level level, std::string_view line) { logger().log(spdlog_level(level), one_line(line, kMaxMessageBytes)); }
 
 }  // namespace baton::log

@@ -32,6 +32,12 @@ class OutputTo {
   int before_;
 };
 
+TEST(Output, an_error_is_one_line_whatever_it_quotes) {
+  testing::internal::CaptureStderr();
+  print_error("baton info", {ErrorCode::invalid_data, "tensor 'a\nb\x1b[2J'"});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "baton info: tensor 'a\\nb\\x1b[2J'\n");
+}
+
 TEST(Output, is_written_when_it_is_flushed) {
   testing::internal::CaptureStdout();
   print_output("{} of {}\n", 1, 2);

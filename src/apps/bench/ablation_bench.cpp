@@ -211,7 +211,7 @@ AblationBenchOptions::AblationBenchOptions() { arms.assign(kAblationArms.begin()
 int ablation_bench_main(const AblationBenchOptions& options, const std::string& command) {
   use_log_level(options.model);
   const auto failed = [](const Error& error) {
-    fmt::print(stderr, "baton bench ablation: {}\n", error.message);
+    print_error("baton bench ablation", error);
     return 1;
   };
   const auto report = run_ablation_bench(options);

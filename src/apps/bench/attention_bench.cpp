@@ -170,7 +170,7 @@ Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& op
 
 int attention_bench_main(const AttentionBenchOptions& options, const std::string& command) {
   const auto failed = [](const Error& error) {
-    fmt::print(stderr, "baton bench attention: {}\n", error.message);
+    print_error("baton bench attention", error);
     return 1;
   };
   const auto cases = cases_of(options);

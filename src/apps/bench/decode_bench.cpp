@@ -248,7 +248,7 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
 int decode_bench_main(const DecodeBenchOptions& options, const std::string& command) {
   use_log_level(options.model);
   const auto failed = [](const Error& error) {
-    fmt::print(stderr, "baton bench decode: {}\n", error.message);
+    print_error("baton bench decode", error);
     return 1;
   };
   const auto report = run_decode_bench(options);

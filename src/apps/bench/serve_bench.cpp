@@ -314,7 +314,7 @@ Workload workload_of_load(const Workload& workload, std::uint64_t seed, std::siz
 
 int serve_bench_main(const ServeBenchOptions& options, const std::string& command) {
   const auto failed = [](const Error& error, int code) {
-    fmt::print(stderr, "baton bench serve: {}\n", error.message);
+    print_error("baton bench serve", error);
     return code;
   };
   auto checked = check_serve_options(options);

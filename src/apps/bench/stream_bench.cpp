@@ -224,7 +224,7 @@ json::Value to_json(const Report& report, const StreamBenchOptions& options, con
 int stream_bench_main(const StreamBenchOptions& options, const std::string& command) {
   auto report = measure(options);
   if (!report) {
-    fmt::print(stderr, "baton bench stream: {}\n", report.error().message);
+    print_error("baton bench stream", report.error());
     return 1;
   }
   print_output("{}\n{}\n\n", command, version_line());
@@ -232,7 +232,7 @@ int stream_bench_main(const StreamBenchOptions& options, const std::string& comm
   print_costs(*report);
   if (!options.json_file.empty()) {
     if (auto written = write_file(options.json_file, json::dump_pretty(to_json(*report, options, command))); !written) {
-      fmt::print(stderr, "baton bench stream: {}\n", written.error().message);
+      print_error("baton bench stream", written.error());
       return 1;
     }
   }

@@ -40,7 +40,7 @@ Result<ThroughputReport> run_throughput_bench(const ThroughputBenchOptions& opti
 int throughput_bench_main(const ThroughputBenchOptions& options, const std::string& command) {
   use_log_level(options.model);
   const auto failed = [](const Error& error) {
-    fmt::print(stderr, "baton bench throughput: {}\n", error.message);
+    print_error("baton bench throughput", error);
     return 1;
   };
   const auto report = run_throughput_bench(options);

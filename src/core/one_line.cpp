@@ -1,0 +1,60 @@
+/// Escapes and shortens text.
+#include "core/one_line.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include <fmt/format.h>
+
+namespace baton {
+namespace {
+
+/// The bytes of the character at the beginning of `text`; 0 if it is not UTF-8 or a control character.
+std::size_t printable_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
+  const std::uint32_t first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const std::size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
+  std::uint32_t character = first & (0xffU >> (size + 1));
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80U) return 0;
+    character = character << 6 | (byte(i) & 0x3fU);
+  }
+  const std::uint32_t least = size == 4 ? 0x10000 : size == 3 ? 0x800 : 0xa0;  // below 0xa0 are control characters
+  const bool is_surrogate = character >= 0xd800 && character < 0xe000;
+  return character >= least && character <= 0x10ffff && !is_surrogate ? size : 0;
+}
+
+/// The largest number of bytes up to `size` that does not cut a character of valid UTF-8.
+std::size_t cut_before(std::string_view text, std::size_t size) {
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0U) == 0x80U) --size;
+  return size;
+}
+
+}  // namespace
+
+std::string one_line(std::string_view text, std::size_t max_bytes) {
+  constexpr std::string_view kGap = " ... ";
+  std::string line;
+  while (!text.empty()) {
+    const std::size_t size = printable_bytes(text);
+    if (size > 0) {
+      line += text.substr(0, size);
+    } else {
+      const char c = text[0];
+      line += c == '\n'   ? "\\n"
+              : c == '\r' ? "\\r"
+              : c == '\t' ? "\\t"
+                          : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+    text.remove_prefix(std::max<std::size_t>(1, size));
+  }
+  if (line.size() <= max_bytes) return line;
+  const std::size_t n_end = (max_bytes - kGap.size()) / 3;
+  const std::size_t begin = cut_before(line, max_bytes - kGap.size() - n_end);
+  const std::size_t end = cut_before(line, line.size() - n_end + 3);  // not longer for a character of four bytes
+  return line.substr(0, begin).append(kGap).append(line.substr(end));
+}
+
+}  // namespace baton

@@ -1,0 +1,17 @@
+/// Text of unknown origin as one line for a terminal or a log.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace baton {
+
+/// The most bytes of an error message and of a line of the log.
+inline constexpr std::size_t kMaxMessageBytes = 2000;
+
+/// `text` with control characters and bytes that are not UTF-8 written as \n, \r, \t or \xNN. A result of more than
+/// `max_bytes` (at least 100) keeps its beginning and its end, with " ... " between them.
+std::string one_line(std::string_view text, std::size_t max_bytes);
+
+}  // namespace baton

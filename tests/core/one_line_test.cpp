@@ -1,0 +1,44 @@
+/// Messages with text of strangers stay one line that a terminal shows as it is.
+#include "core/one_line.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+std::string escaped(std::string_view text) { return one_line(text, kMaxMessageBytes); }
+
+TEST(OneLine, keeps_what_is_printable) {
+  for (const char* text : {"", "a \\ 'b'", "é", "Ġthe ▁x", "😀", "\u00a0"}) EXPECT_EQ(escaped(text), text);
+}
+
+TEST(OneLine, escapes_control_characters_and_what_is_not_utf8) {
+  EXPECT_EQ(escaped("a\nb\r\tc"), "a\\nb\\r\\tc");
+  EXPECT_EQ(escaped(std::string_view("\0\x1b[2J\x7f", 6)), "\\x00\\x1b[2J\\x7f");
+  EXPECT_EQ(escaped("\xc2\x9b"), "\\xc2\\x9b") << "a terminal reads U+009B as an escape";
+  EXPECT_EQ(escaped("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(escaped("\xc0\xaf"), "\\xc0\\xaf") << "longer than needed";
+  EXPECT_EQ(escaped("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
+  EXPECT_EQ(escaped("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "above U+10FFFF";
+  EXPECT_EQ(escaped("\xe2\x82"), "\\xe2\\x82") << "cut off";
+}
+
+TEST(OneLine, a_long_text_keeps_its_beginning_and_its_end) {
+  EXPECT_EQ(escaped(std::string(2000, 'a')).size(), 2000u);
+  const std::string line = escaped("begin " + std::string(100'000, 'a') + " end");
+  EXPECT_LE(line.size(), 2000u);
+  EXPECT_GE(line.size(), 1990u);
+  EXPECT_TRUE(line.starts_with("begin aaa") && line.ends_with("aaa end"));
+  for (std::size_t n = 100; n < 110; ++n) {  // never within a character
+    std::string text;
+    while (text.size() < 300) text += "😀";
+    const std::string cut = one_line(text, n);
+    EXPECT_LE(cut.size(), n);
+    EXPECT_EQ(escaped(cut), cut);
+  }
+}
+
+}  // namespace
+}  // namespace baton
