@@ -1,0 +1,458 @@
+"""Files of strangers: a model's folder with one damaged or hostile file ends a program with one error line, in seconds and in
+little memory, whatever the file holds. Nothing crashes, nothing runs on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import threading
+from collections.abc import Callable
+
+import pytest
+from conftest import BINARY, ROOT
+
+SECONDS = 10
+MEMORY_BYTES = 1 << 30
+MESSAGE_BYTES = 2100  # of an error line, with the program's name
+CHECKPOINT = ROOT / "tests/goldens/llama_tiny_sharded"
+FIRST_SHARD = "model-00001-of-00002.safetensors"
+SECOND_SHARD = "model-00002-of-00002.safetensors"
+INDEX = "model.safetensors.index.json"
+DEEP = 100_000
+
+
+def byte_level_tokenizer() -> dict:
+    """A tokenizer.json whose 256 tokens are the bytes, spelled as GPT-2 does."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    spelling = {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    return {
+        "model": {"type": "BPE", "vocab": {spelling[byte]: byte for byte in range(256)}, "merges": []},
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A whole model: two shards with their index, a tokenizer and a chat template."""
+    for file in ("config.json", FIRST_SHARD, SECOND_SHARD, INDEX):
+        shutil.copy(CHECKPOINT / file, tmp_path)
+    write_json(tmp_path / "tokenizer.json", byte_level_tokenizer())
+    write_json(tmp_path / "tokenizer_config.json", {"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})
+    return tmp_path
+
+
+def write_json(path: pathlib.Path, value: object) -> None:
+    path.write_text(json.dumps(value))
+
+
+def changed_json(path: pathlib.Path, change: Callable[[dict], object]) -> None:
+    value = json.loads(path.read_text())
+    change(value)
+    write_json(path, value)
+
+
+class End:
+    """How a program ended."""
+
+    def __init__(self, program: str, folder: pathlib.Path, *flags: str, text: str = "") -> None:
+        """Run `baton PROGRAM FOLDER` with `text` on standard input, for at most SECONDS."""
+        with subprocess.Popen(
+            [BINARY, program, str(folder), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            outputs = {}
+
+            def read(name: str) -> None:
+                outputs[name] = getattr(process, name).read().decode()
+
+            readers = [threading.Thread(target=read, args=[name]) for name in ("stdout", "stderr")]
+            timer = threading.Timer(SECONDS, process.kill)
+            for thread in (*readers, timer):
+                thread.start()
+            try:
+                process.stdin.write(text.encode())
+                process.stdin.close()
+            except BrokenPipeError:
+                pass  # it ended before it read all
+            _, status, usage = os.wait4(process.pid, 0)
+            is_over_time = not timer.is_alive()
+            timer.cancel()
+            for thread in readers:
+                thread.join()
+            process.returncode = self.code = os.waitstatus_to_exitcode(status)
+        self.out, self.error = outputs["stdout"], outputs["stderr"]
+        self.peak_bytes = usage.ru_maxrss * 1024
+        assert not is_over_time, f"{program}: not ended after {SECONDS} s"
+        assert self.code in (0, 1), f"{program} ended with {self.code}: {self.error[-2000:]}"
+        assert self.peak_bytes < MEMORY_BYTES, f"{program} took {self.peak_bytes} bytes"
+        errors = [line for line in self.error.splitlines() if line.startswith("baton")]
+        assert len(errors) == self.code, self.error[-2000:]
+        self.message = errors[0] if errors else ""
+        assert len(self.message.encode()) <= MESSAGE_BYTES, self.message
+        assert self.message.isprintable(), self.message
+
+
+def fails(program: str, folder: pathlib.Path, *words: str, text: str = "") -> None:
+    """Run it and expect one error line that has all `words`."""
+    end = End(program, folder, text=text)
+    assert end.code == 1, end.out[:2000]
+    for word in words:
+        assert word in end.message, end.message
+
+
+def generate_fails(folder: pathlib.Path, *words: str) -> None:
+    """Expect that the model is not loaded, and that `baton info` names the same fault without an error."""
+    fails("generate", folder, *words, text='{"prompt": "a", "max_tokens": 1}\n')
+    info = End("info", folder, "--memory", "1G")
+    assert info.code == 0, info.error
+    for word in words:
+        assert word in info.out, info.out
+
+
+def test_the_folder_is_sound_before_it_is_damaged(folder):
+    end = End("generate", folder, text='{"prompt": "a", "max_tokens": 3}\n')
+    assert end.code == 0, end.error
+    assert End("render", folder, text='{"messages": [{"content": "x"}]}\n').out == '{"prompt":"x"}\n'
+    assert End("tokenize", folder, text='"ab"\n').out == "[97,98]\n"
+    assert "not readable" not in End("info", folder).out
+
+
+# --- weights
+
+
+def header_of(path: pathlib.Path) -> tuple[dict, bytes]:
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def write_shard(path: pathlib.Path, header: dict | bytes, data: bytes) -> None:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def changed_header(path: pathlib.Path, change: Callable[[dict], object]) -> None:
+    header, data = header_of(path)
+    change(header)
+    write_shard(path, header, data)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 8, 100, -1, -5000])
+def test_a_truncated_shard(folder, kept):
+    data = (folder / SECOND_SHARD).read_bytes()
+    (folder / SECOND_SHARD).write_bytes(data[:kept])
+    generate_fails(folder, SECOND_SHARD)
+
+
+@pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**40])
+def test_a_header_of_impossible_length(folder, length):
+    (folder / FIRST_SHARD).write_bytes(struct.pack("<Q", length) + b"{}")
+    generate_fails(folder, FIRST_SHARD)
+
+
+@pytest.mark.parametrize("text", [b"[" * DEEP, b'{"a":' * DEEP, b"\xff" * 50, b"[]", b'{"a": {"dtype": "BF16"}}'])
+def test_a_header_that_is_none(folder, text):
+    write_shard(folder / FIRST_SHARD, text, b"")
+    generate_fails(folder, FIRST_SHARD)
+
+
+NAME = "model.layers.0.mlp.up_proj.weight"
+ENTRIES = {
+    "another dtype": {"dtype": "I64"},
+    "a quantised dtype": {"dtype": "F8_E4M3"},
+    "an unknown dtype": {"dtype": "Q4_0"},
+    "a dtype that is no text": {"dtype": 7},
+    "a negative size": {"shape": [-80, -48]},
+    "sizes whose product overflows": {"shape": [2**32, 2**32]},
+    "a size that is no integer": {"shape": [80.5, 48]},
+    "another shape": {"shape": [48, 80]},
+    "a thousand dimensions": {"shape": [1] * 1000},
+    "offsets behind the end": {"data_offsets": [0, 2**62]},
+    "offsets that run backwards": {"data_offsets": [100, 50]},
+    "negative offsets": {"data_offsets": [-8, 8]},
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES.keys())
+def test_a_tensor_with(folder, entry):
+    for shard in (FIRST_SHARD, SECOND_SHARD):
+        if NAME in header_of(folder / shard)[0]:
+            changed_header(folder / shard, lambda header: header[NAME].update(entry))
+    fails("generate", folder, NAME, text='{"prompt": "a"}\n')
+    End("info", folder)
+
+
+INDEX_CHANGES = {
+    "a file that is not there": lambda index: index["weight_map"].update({NAME: "model-00003-of-00002.safetensors"}),
+    "a file in another folder": lambda index: index["weight_map"].update({NAME: "../model.safetensors"}),
+    "an absolute path": lambda index: index["weight_map"].update({NAME: "/etc/passwd"}),
+    "a shard that does not hold the tensor": lambda index: index["weight_map"].update(
+        dict.fromkeys(index["weight_map"], FIRST_SHARD)
+    ),
+    "a file that is no text": lambda index: index["weight_map"].update({NAME: 3}),
+    "no weight map": lambda index: index.pop("weight_map"),
+    "an empty weight map": lambda index: index.update({"weight_map": {}}),
+    "a tensor too few": lambda index: index["weight_map"].pop(NAME),
+}
+
+
+@pytest.mark.parametrize("change", INDEX_CHANGES.values(), ids=INDEX_CHANGES.keys())
+def test_an_index_with(folder, change):
+    changed_json(folder / INDEX, change)
+    fails("generate", folder, text='{"prompt": "a"}\n')
+    End("info", folder)
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP, '{"weight_map":' * DEEP, "", "\0", "null"])
+def test_an_index_that_is_none(folder, text):
+    (folder / INDEX).write_text(text)
+    generate_fails(folder, INDEX)
+
+
+# --- configurations
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * DEEP, '{"architectures":' * DEEP, "", "{", "7", "\0\0", "\ud800".encode("utf-16", "surrogatepass").decode("latin-1")],
+)
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer_config.json"])
+def test_a_configuration_that_is_none(folder, file, text):
+    (folder / file).write_text(text)
+    if file == "tokenizer_config.json" and text == "":
+        return
+    fails("generate", folder, file, text='{"prompt": "a"}\n')
+    End("info", folder)
+
+
+CONFIG_VALUES = {
+    "num_hidden_layers": [10**9, -1, 0, 2**63, 1e300, "2", None, [2]],
+    "vocab_size": [2**31, 2**62, 0, "x"],
+    "hidden_size": [2**31, 2**62, 0, -48, 1.5],
+    "intermediate_size": [2**40, 0],
+    "num_attention_heads": [10**9, 0, 7],
+    "num_key_value_heads": [0, 3, 10**9],
+    "head_dim": [2**31, 0, 63],
+    "max_position_embeddings": [2**40, 0, -1],
+    "rms_norm_eps": [1e300, -1, "small"],
+    "rope_theta": [1e300, 0, -1],
+    "architectures": [["Strange" * 1000], [[["x"]]], {"a": 1}],
+    "rope_scaling": [{"type": "yarn", "factor": 1e300}, {"rope_type": ["x"]}, {"type": "strange"}, 7],
+    "quantization_config": [{"quant_method": "gptq"}, 7],
+    "eos_token_id": [-1, 2**40, ["x"], {"a": 1}],
+    "dtype": [7, "float8"],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in CONFIG_VALUES.items() for value in values])
+def test_a_configuration_with_a_value_out_of_range(folder, key, value):
+    changed_json(folder / "config.json", lambda config: config.update({key: value}))
+    fails("generate", folder, text='{"prompt": "a"}\n')
+    End("info", folder)
+
+
+# --- tokenizers
+
+CATASTROPHIC = ["(a+)+$", "(a|a)*b", "(?:(?:a|aa)+)+$", "(x+x+)+y|(a*)*c", r"(.*a){30}b", r"(?=(a+))\1*b"]
+
+
+@pytest.mark.parametrize("pattern", CATASTROPHIC)
+@pytest.mark.parametrize("place", ["pre_tokenizer", "normalizer", "decoder"])
+def test_a_pattern_that_takes_exponential_time(folder, pattern, place):
+    regex = {"Regex": pattern}
+    component = {"type": "Replace", "pattern": regex, "content": "z"}
+    if place == "pre_tokenizer":
+        component = {"type": "Split", "pattern": regex, "behavior": "Isolated", "invert": False}
+    changed_json(folder / "tokenizer.json", lambda root: root.update({place: component}))
+    text = "a" * 100_000 + "!"
+    if place == "decoder":
+        End("tokenize", folder, "--decode", text=json.dumps([97] * 100_000 + [33]) + "\n")
+    else:
+        End("tokenize", folder, text=json.dumps(text) + "\n")
+
+
+BAD_PATTERNS = [
+    "(",
+    "((((a{1,9999}){1,9999}){1,9999}){1,9999})",
+    "(" * DEEP + ")" * DEEP,
+    "(?<=a*)b",
+    r"\p{Strange}",
+    "[z-a]",
+    "a" * 10**6,
+]
+
+
+@pytest.mark.parametrize("pattern", BAD_PATTERNS, ids=range(len(BAD_PATTERNS)))
+def test_a_pattern_that_is_none_or_too_large(folder, pattern):
+    component = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    changed_json(folder / "tokenizer.json", lambda root: root.update({"pre_tokenizer": component}))
+    End("tokenize", folder, text='"a"\n')
+
+
+N_MANY = 100_000
+
+
+def many_special(root: dict) -> None:
+    root["added_tokens"] = [{"id": 256 + i, "content": f"<|{i}|>", "special": True} for i in range(N_MANY)]
+
+
+def control_characters(root: dict) -> None:
+    root["model"]["type"] = "\x1b[2J\nbaton tokenize: no error\x9b1m"
+
+
+def repetitive_merges(root: dict) -> None:
+    vocab, merges, piece = root["model"]["vocab"], root["model"]["merges"], "a"
+    for _ in range(16):
+        merges.append(f"{piece} {piece}")
+        piece += piece
+        vocab[piece] = len(vocab)
+
+
+TOKENIZERS = {
+    "100,000 special tokens": (many_special, 0),
+    "repetitive merges": (repetitive_merges, 0),
+    "a merge of unknown tokens": (lambda root: root["model"]["merges"].append("x yy"), 1),
+    "a negative id": (lambda root: root["model"]["vocab"].update({"a": -1}), 1),
+    "an id of 2^31": (lambda root: root["model"]["vocab"].update({"a": 2**31}), 1),
+    "an id that is no number": (lambda root: root["model"]["vocab"].update({"a": [1]}), 1),
+    "two tokens of one id": (lambda root: root["model"]["vocab"].update({"a": 98}), None),
+    "an added token without a text": (lambda root: root.update({"added_tokens": [{"id": 300, "content": ""}]}), None),
+    "an added token that is no object": (lambda root: root.update({"added_tokens": [7]}), 1),
+    "10,000 nested normalizers": (
+        lambda root: root.update({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 10_000}}),
+        None,
+    ),
+    "an unknown component": (lambda root: root.update({"decoder": {"type": "Strange" * 10_000}}), 1),
+    "a padding of 2^40": (lambda root: root.update({"padding": {"strategy": {"Fixed": 2**40}}}), None),
+    "a post-processor of unknown ids": (
+        lambda root: root.update({"post_processor": {"type": "BertProcessing", "sep": ["x", 2**40], "cls": ["y", -1]}}),
+        1,
+    ),
+    "control characters in a name": (control_characters, 1),
+    "no model": (lambda root: root.pop("model"), 1),
+}
+
+
+@pytest.mark.parametrize(("change", "code"), TOKENIZERS.values(), ids=TOKENIZERS.keys())
+def test_a_tokenizer_with(folder, change, code):
+    changed_json(folder / "tokenizer.json", change)
+    end = End("tokenize", folder, text=json.dumps("a" * 200_000 + "<|5|>") + "\n")
+    assert code is None or end.code == code, end.error
+
+
+def test_many_tokens_with_roles(folder):
+    tokens = [f"<|{i}|>" for i in range(N_MANY)]
+    write_json(folder / "vocab.json", byte_level_tokenizer()["model"]["vocab"])
+    (folder / "tokenizer.json").unlink()
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    write_json(folder / "added_tokens.json", {token: 256 + i for i, token in enumerate(tokens)})
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "Qwen2Tokenizer", "additional_special_tokens": tokens})
+    assert End("tokenize", folder, text='"a<|7|>"\n').out == "[97,263]\n"
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tekken.json", "tokenizer.model"])
+@pytest.mark.parametrize(
+    "data", [b"[" * DEEP, b'{"model":' * DEEP, b"", b"\x0a\xff\xff\xff\xff\x0f", b"\xff" * 1000, b'{"config":{}}']
+)
+def test_a_tokenizer_file_that_is_none(folder, file, data):
+    (folder / "tokenizer.json").unlink()
+    (folder / file).write_bytes(data)
+    for program, text in (("tokenize", '"a"\n'), ("render", '{"messages": []}\n')):
+        fails(program, folder, text=text)
+    End("info", folder)
+
+
+# --- chat templates
+
+ENDLESS = [
+    "{% for i in range(1000000000) %}{{ i }}{% endfor %}",
+    "{% for i in range(1000000000) %}{% endfor %}",
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ range(1000000000) | list | length }}",
+    "{{ range(1000000000) | join }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+    "{% set ns = namespace(x='aa') %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
+    "{% set ns = namespace(x=[1]) %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
+    "{{ 'a' * 1000000000000 }}",
+    "{{ [1] * 1000000000000 }}",
+    "{{ 'a'.center(1000000000000) }}",
+    "{{ 'a' | center(1000000000000) }}",
+    "{{ 'a\nb' | indent(1000000000000) }}",
+    "{{ messages | tojson(indent=1000000000000) }}",
+    "{{ '%999999999999d' % 1 }}",
+    "{{ '{:>999999999999}'.format(1) }}",
+    "{{ ('a' * 100000).replace('', 'b' * 100000) }}",
+    "{{ ('a' * 1000000).split('') }}",
+    "{{ strftime_now('%999999999Y') }}",
+    "{{ strftime_now('%Y' * 10000000) }}",
+    "{{ 9 ** 9 ** 9 ** 9 }}",
+    "{{ 2 ** 100000 }}",
+    "{{ " + "(" * DEEP + "1" + ")" * DEEP + " }}",
+    "{{ " + "-" * DEEP + "1 }}",
+    "{{ " + "not " * DEEP + "1 }}",
+    "{{ " + "1 + " * DEEP + "1 }}",
+    "{{ x" + ".a" * DEEP + " }}",
+    "{{ x" + "|upper" * DEEP + " }}",
+    "{% if 1 %}" * DEEP + "{% endif %}" * DEEP,
+    "{% for i in [1, 2] %}" * 200 + "{% endfor %}" * 200,
+    "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}{{ l == l }}{{ l | tojson }}",
+    "{% set d = {} %}{% set _ = d.update({'d': d}) %}{{ d }}{{ d | tojson }}",
+    "{{ '[' * 100000 | from_json }}",
+    "{{ ('[' * 100000) | from_json }}",
+    "{% set l = [1] %}{% for i in range(100) %}{% set _ = l.extend(l) %}{% endfor %}{{ l | length }}",
+    "{% set l = [1] %}{% for i in l %}{% set _ = l.append(1) %}{% endfor %}",
+    "{% while true %}{% endwhile %}",
+    "{%" * DEEP,
+    "{#" * DEEP,
+    "{{" * DEEP,
+]
+
+
+@pytest.mark.parametrize("template", ENDLESS, ids=range(len(ENDLESS)))
+def test_a_template_without_an_end(folder, template):
+    (folder / "chat_template.jinja").write_text(template)
+    end = End("render", folder, text='{"messages": [{"role": "user", "content": "x"}]}\n')
+    assert len(end.out) < 200_000_000
+
+
+LINES = [
+    '{"messages": ' + "[" * DEEP,
+    '{"messages": ' + "[" * DEEP + "]" * DEEP + "}",
+    '{"messages": [{"content": ' + '{"a":' * 300 + "1" + "}" * 300 + "}]}",
+    '{"messages": [{"content": "\\ud800"}]}',
+    "\ufeff{}",
+    '{"messages": [], "chat_template": "' + "{{" * 1000 + '"}',
+    '{"messages": 1e999}',
+    "\0",
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
+@pytest.mark.parametrize("program", ["render", "tokenize", "generate"])
+def test_a_line_of_strangers(folder, program, line):
+    fails(program, folder, text=line + "\n")
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", FIRST_SHARD, INDEX])
+def test_what_is_no_file(folder, file):
+    for make in (
+        lambda path: path.mkdir(),
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(path),
+    ):
+        path = folder / file
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+        make(path)
+        fails("generate", folder, file, text='{"prompt": "a"}\n')
+        End("info", folder)
