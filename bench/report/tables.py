@@ -76,14 +76,15 @@ def mmlu(results, _published):
     rows = []
     for shots in results.values("shots"):
         found = [results.one(arm, shots=shots) for arm in ARMS]
-        seconds = [one and one["elapsed_time"] for one in found]
-        whole = next(one for one in found if one)
-        ratios = [number(other / seconds[0]) if other and seconds[0] else "-" for other in seconds[1:]]
+        times = [number(one and one["elapsed_time"]) + (" (cut)" if one and one.raw("cut") else "") for one in found]
+        relay, whole = found[0], next(one for one in found if one)
+        ratios = [relay.rate("num_requests") / one.rate("num_requests") if relay and one else None for one in found[1:]]
         unequal = whole.raw("num_unequal_answers")
-        rows.append([str(shots), number(whole.get("num_requests"), 0), *(number(value) for value in seconds), *ratios,
+        spreads = [value for one in found if one and (value := spread(one.rates("num_requests"))) is not None]
+        rows.append([str(shots), number(whole.get("num_requests"), 0), *times, *map(number, ratios), percent(max(spreads, default=None)),
                      "-" if unequal is None else str(unequal), percent(whole.get("accuracy"))])  # fmt: skip
-    header = ["solved questions", "questions", "relay, s", "paged, s", "unshared, s", "paged / relay", "unshared / relay",
-              "unequal answers", "accuracy"]  # fmt: skip
+    header = ["solved questions", "questions", "relay, s", "paged, s", "unshared, s", "relay / paged, questions/s",
+              "relay / unshared", "spread", "unequal answers", "accuracy"]  # fmt: skip
     return with_notes(markdown(header, rows), results)
 
 
