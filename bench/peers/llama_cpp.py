@@ -76,11 +76,15 @@ def run(command: list, **options) -> str:
 class Peer:
     """llama.cpp in a folder of its own."""
 
+    target = "llama-batched-bench"
+    build = "build"
+    flags = BUILD_FLAGS
+
     def __init__(self, work: pathlib.Path, jobs: int):
         self.work = work
         self.jobs = jobs
         self.python = work / "venv/bin/python"
-        self.program = work / "build/bin/llama-batched-bench"
+        self.program = work / self.build / "bin" / self.target
         self.version = ""
 
     def prepare(self) -> None:
@@ -93,10 +97,10 @@ class Peer:
         self.version = source.name.replace("llama_cpp_python-", "llama-cpp-python ")
         if not self.program.exists():
             say(f"building {self.version} (some minutes)")
-            flags = BUILD_FLAGS + (["-G", "Ninja"] if shutil.which("ninja") else [])
-            said = run(["cmake", "-S", source / "vendor/llama.cpp", "-B", self.work / "build", *flags])
+            flags = self.flags + (["-G", "Ninja"] if shutil.which("ninja") else [])
+            said = run(["cmake", "-S", source / "vendor/llama.cpp", "-B", self.work / self.build, *flags])
             (self.work / "configure.log").write_text(said)
-            run(["cmake", "--build", self.work / "build", "-j", self.jobs, "--target", "llama-batched-bench"])
+            run(["cmake", "--build", self.work / self.build, "-j", self.jobs, "--target", self.target])
         self.version += self.version_of_build()
 
     def source(self) -> pathlib.Path:

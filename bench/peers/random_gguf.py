@@ -1,11 +1,13 @@
 """Writes a GGUF file of llama.cpp with the sizes of a shape's config.json and random bf16 weights.
 
-usage: random_gguf.py FOLDER_WITH_CONFIG FILE.gguf        (needs the packages gguf and numpy)
+usage: random_gguf.py FOLDER_WITH_CONFIG FILE.gguf [--vocabulary]        (needs the packages gguf and numpy)
+
+--vocabulary adds a made-up SentencePiece vocabulary, which llama.cpp's server needs in order to send text.
 """
 
+import argparse
 import json
 import pathlib
-import sys
 
 import gguf
 import numpy as np
@@ -21,6 +23,25 @@ def random_bf16(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
     return out.view(np.uint8)
 
 
+N_BYTES = 256
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int) -> None:
+    """Unknown, begin and end, the 256 bytes, and pieces of a number each."""
+    special, first_piece = ["<unk>", "<s>", "</s>"], 3 + N_BYTES
+    tokens = special + [f"<0x{byte:02X}>" for byte in range(N_BYTES)] + [f"\u2581t{i}" for i in range(first_piece, n_vocab)]
+    types = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]
+    types += [gguf.TokenType.BYTE] * N_BYTES + [gguf.TokenType.NORMAL] * (n_vocab - first_piece)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * n_vocab)
+    writer.add_token_types(types)
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(False)
+
+
 def add_sizes(writer: gguf.GGUFWriter, config: dict) -> None:
     heads = config["num_attention_heads"]
     writer.add_context_length(config["max_position_embeddings"])
@@ -33,7 +54,6 @@ def add_sizes(writer: gguf.GGUFWriter, config: dict) -> None:
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("none")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
 
 
@@ -60,11 +80,20 @@ def matrices(config: dict) -> list[tuple[str, int, int]]:
 
 
 def main() -> None:
-    folder, file = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    config = json.loads((folder / "config.json").read_text())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("--vocabulary", action="store_true", help="with a made-up vocabulary")
+    options = parser.parse_args()
+    file = options.file
+    config = json.loads((options.folder / "config.json").read_text())
     part = file.with_suffix(".part")
     writer = gguf.GGUFWriter(part, "llama", use_temp_file=True)
     add_sizes(writer, config)
+    if options.vocabulary:
+        add_vocabulary(writer, config["vocab_size"])
+    else:
+        writer.add_tokenizer_model("none")
     ones = np.ones(config["hidden_size"], dtype=np.float32)
     rng = np.random.default_rng(0)
     for name, n, k in matrices(config):
