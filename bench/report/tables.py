@@ -81,8 +81,9 @@ def mmlu(results, _published):
         ratios = [relay.rate("num_requests") / one.rate("num_requests") if relay and one else None for one in found[1:]]
         unequal = whole.raw("num_unequal_answers")
         spreads = [value for one in found if one and (value := spread(one.rates("num_requests"))) is not None]
-        rows.append([str(shots), number(whole.get("num_requests"), 0), *times, *map(number, ratios),
-                     percent(max(spreads, default=None)), "-" if unequal is None else str(unequal), percent(whole.get("accuracy"))])  # fmt: skip
+        largest, accuracy = percent(max(spreads, default=None)), percent(whole.get("accuracy"))
+        rows.append([str(shots), number(whole.get("num_requests"), 0), *times, *map(number, ratios), largest,
+                     "-" if unequal is None else str(unequal), accuracy])  # fmt: skip
     header = ["solved questions", "questions", "relay, s", "paged, s", "unshared, s", "relay / paged, questions/s",
               "relay / unshared", "spread", "unequal answers", "accuracy"]  # fmt: skip
     return with_notes(markdown(header, rows), results)
