@@ -74,6 +74,10 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const B
   std::vector<Part> parts;
   std::size_t done = from;
   for (std::size_t at = from; at < text.size();) {
+    if (!spellings.may_begin(text[at])) {
+      ++at;
+      continue;
+    }
     const ByteTrie::Match match = spellings.longest(text.substr(at));
     if (match.value == ByteTrie::kNone) {
       ++at;

@@ -15,6 +15,7 @@ void ByteTrie::grow() {
 
 void ByteTrie::insert(std::string_view key, std::int32_t value) {
   std::int32_t node = kRoot;
+  if (!key.empty()) first_[static_cast<unsigned char>(key[0])] = true;
   for (const char byte : key) {
     std::int32_t next = child(node, byte);
     if (next == kNone) {

@@ -14,6 +14,7 @@ TEST(ByteTrie, an_empty_one_has_nothing) {
   const ByteTrie trie;
   EXPECT_EQ(trie.longest("a").value, ByteTrie::kNone);
   EXPECT_EQ(trie.child(ByteTrie::kRoot, 'a'), ByteTrie::kNone);
+  EXPECT_FALSE(trie.may_begin('a'));
 }
 
 TEST(ByteTrie, finds_the_longest_beginning_and_keeps_the_last_value) {
@@ -27,6 +28,8 @@ TEST(ByteTrie, finds_the_longest_beginning_and_keeps_the_last_value) {
   EXPECT_EQ(trie.longest("abcde").value, 2);
   EXPECT_EQ(trie.longest("\xff\xff").value, 3);
   EXPECT_EQ(trie.longest("a").value, ByteTrie::kNone);
+  EXPECT_TRUE(trie.may_begin('a') && trie.may_begin('\xff'));
+  EXPECT_FALSE(trie.may_begin('b') || trie.may_begin('\0'));
 }
 
 TEST(ByteTrie, equals_a_map_on_random_keys) {
