@@ -185,6 +185,7 @@ void Engine::start() { impl_->start(); }
 void Engine::stop() { impl_->stop(); }
 bool Engine::step() { return impl_->step(); }
 void Engine::set_relay(bool relay) { impl_->set_relay(relay); }
+void Engine::drop_cached_blocks() { impl_->drop_cached_blocks(); }
 void Engine::begin_drain() { impl_->begin_drain(); }
 bool Engine::is_draining() const { return impl_->is_draining(); }
 bool Engine::is_idle() const { return impl_->is_idle(); }

@@ -118,6 +118,10 @@ class Engine {
   /// Turns relayed attention on or off for the steps planned from now on, so that both kinds can be measured over one
   /// model and cache. info() keeps the value that the engine started with. Thread: the one that runs the steps.
   void set_relay(bool relay);
+  /// Empties the prefix cache, so that a benchmark can begin every run with a cold one: frees all cached blocks that no
+  /// sequence uses and no registered prefix pins, and forgets which blocks were evicted before. Thread: the one that runs
+  /// the steps.
+  void drop_cached_blocks();
 
   /// Refuses new requests and cancels prefix prefills from now on. Accepted requests continue.
   void begin_drain();

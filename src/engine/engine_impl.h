@@ -53,6 +53,7 @@ class Engine::Impl {
   void stop();
   bool step();
   void set_relay(bool relay) { builder_.set_relay(relay); }
+  void drop_cached_blocks() { cache_.drop_cached(); }
   void check_invariants() const;
   const KvCache& cache() const { return cache_; }
 

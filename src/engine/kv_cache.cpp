@@ -109,6 +109,11 @@ void KvCache::make_free(int group, std::int32_t n_blocks) {
   }
 }
 
+void KvCache::drop_cached() {
+  if (!tree_) return;
+  for (const GroupBlock& evicted : tree_->evict_all()) pools_[at(evicted.group)].release(evicted.block);
+}
+
 BlockId KvCache::take(int group) {
   const std::optional<BlockId> block = pools_[at(group)].allocate();
   check(block.has_value(), "KvCache: eviction freed fewer blocks than it promised");

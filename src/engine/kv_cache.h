@@ -143,6 +143,9 @@ class KvCache {
   /// the other blocks are freed.
   void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
 
+  /// Frees all cached blocks that no sequence uses and no pin covers, and forgets what was evicted before.
+  void drop_cached();
+
   /// Protects the cached full blocks of `tokens` from eviction until unpin; in a group with a window only those that
   /// the row after them sees.
   struct Pin {

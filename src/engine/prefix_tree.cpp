@@ -410,6 +410,17 @@ std::vector<GroupBlock> PrefixTree::evict(int group, std::int32_t n_blocks) {
   return evicted;
 }
 
+std::vector<GroupBlock> PrefixTree::evict_all() {
+  std::vector<GroupBlock> evicted;
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    const std::vector<GroupBlock> of_group = evict(g, n_evictable(g));
+    evicted.insert(evicted.end(), of_group.begin(), of_group.end());
+  }
+  evicted_.clear();
+  evicted_order_.clear();
+  return evicted;
+}
+
 std::int32_t PrefixTree::n_blocks(int group) const {
   return groups_[at(group)].has_window() ? windows_[at(group)].n_blocks() : n_entries_;
 }

@@ -120,6 +120,8 @@ class PrefixTree {
   /// Removes up to `n_blocks` blocks of a group from the tree. Returns them, with the blocks of other groups that were
   /// in the same entries.
   std::vector<GroupBlock> evict(int group, std::int32_t n_blocks);
+  /// Removes all blocks that evict could return, of every group, and forgets which blocks were evicted.
+  std::vector<GroupBlock> evict_all();
 
   Node* root() { return root_.get(); }
   std::int32_t n_entries() const { return n_entries_; }

@@ -123,6 +123,39 @@ TEST(KvCache, pins_whole_blocks_and_counts_them_as_used) {
   check_all(cache, {});
 }
 
+TEST(KvCache, drops_what_is_cached_but_not_what_is_used_or_pinned) {
+  KvCache cache(8, kBlockLen, true);
+  const auto used = count_up(0, 8), kept = count_up(100, 4), unused = count_up(200, 8);
+  BlockTable running;
+  cache.begin(running, used, 7, 0);
+  ASSERT_TRUE(cache.extend(running, 8));
+  cache.publish(running, used, 8, 0);
+  for (const auto& tokens : {kept, unused}) {
+    BlockTable ended;
+    cache.begin(ended, tokens, static_cast<std::int32_t>(tokens.size()), 0);
+    ASSERT_TRUE(cache.extend(ended, static_cast<std::int32_t>(tokens.size())));
+    cache.release(ended, tokens, static_cast<std::int32_t>(tokens.size()), 0);
+  }
+  const KvCache::Pin pin = cache.pin({}, kept);
+  EXPECT_EQ(cache.n_cached(), 5);
+  cache.drop_cached();
+  EXPECT_EQ(cache.n_cached(), 3);
+  EXPECT_EQ(cache.free_blocks(0).size(), 5u);
+  BlockTable other;
+  EXPECT_EQ(cache.find(other, unused, 8, 1).n_ready, 0);
+  BlockTable again;
+  EXPECT_EQ(cache.find(again, kept, 4, 1).n_ready, 1);
+  check_all(cache, {&running});
+  cache.unpin(pin);
+  cache.release(running, used, 8, 1);
+  cache.drop_cached();
+  EXPECT_EQ(cache.n_cached(), 0);
+  check_all(cache, {});
+  KvCache uncached(8, kBlockLen, false);
+  uncached.drop_cached();
+  EXPECT_EQ(uncached.free_blocks(0).size(), 8u);
+}
+
 TEST(KvCache, without_prefix_caching_shares_and_keeps_nothing) {
   KvCache cache(4, kBlockLen, false);
   const auto tokens = count_up(0, 8);

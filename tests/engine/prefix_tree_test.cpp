@@ -133,6 +133,26 @@ TEST(PrefixTree, counts_a_block_as_found_that_was_evicted_lately_and_is_computed
   }
 }
 
+TEST(PrefixTree, evicts_all_that_is_unused_and_forgets_what_was_evicted) {
+  PrefixTree tree(kBlockLen, {{.n_blocks = 4}}, /*life_of_reuse=*/10);
+  const Prompt held({1, 1, 2, 2}), once({3, 3}), other({4, 4});
+  PrefixTree::Node* node = insert_all(tree, held, 10);
+  tree.release(insert_all(tree, once, 0));
+  tree.release(insert_all(tree, other, 1));
+  Numbers evicted = values(tree.evict_all());
+  std::ranges::sort(evicted);
+  EXPECT_EQ(evicted, (Numbers{0, 1}));
+  tree.check_invariants(std::vector<const PrefixTree::Node*>{node});
+  // Were the eviction remembered, the block would count as found again and outlive a block that is computed later.
+  tree.release(insert_all(tree, once, 2));
+  tree.release(insert_all(tree, Prompt({5, 5}), 3));
+  EXPECT_EQ(values(tree.evict(0, 1)), (Numbers{2}));
+  tree.release(node);
+  EXPECT_EQ(tree.evict_all().size(), 3u);
+  EXPECT_EQ(tree.n_entries(), 0);
+  tree.check_invariants({});
+}
+
 TEST(PrefixTree, evicts_neither_pinned_nor_referenced_blocks) {
   PrefixTree tree(kBlockLen);
   const Prompt pinned({1, 1, 2, 2}), longer({1, 1, 2, 2, 3, 3});
