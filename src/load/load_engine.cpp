@@ -86,6 +86,19 @@ Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, DType 
                           static_cast<double>(needed) / 1e9, free_bytes, static_cast<double>(free_bytes) / 1e9));
 }
 
+/// Seconds since the last call, or since it was made.
+class StopWatch {
+ public:
+  double lap_s() {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last_ = Clock::now();
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options) {
@@ -100,7 +113,13 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
 
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
                                             std::unique_ptr<Backend> backend) {
-  const auto begin = std::chrono::steady_clock::now();
+  BATON_TRY(TimedEngine timed, load_timed_engine(files, options, std::move(backend)));
+  return std::move(timed.engine);
+}
+
+Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOptions& options, std::unique_ptr<Backend> backend) {
+  LoadTimes times;
+  StopWatch watch;
   BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
   BATON_TRY(const DType dtype, weight_dtype(options, spec, *backend));
   EngineOptions made = engine_options(options, dtype);
@@ -115,11 +134,13 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
     BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
     BATON_TRY(weights, load_weights(spec, checkpoint, *backend, dtype, options.threads));
   }
+  times.weights_s = watch.lap_s();
   BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
   made.eos_token_ids = generation.eos_token_ids;
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(spec, std::move(weights));
   BATON_TRY(std::unique_ptr<Engine> engine, Engine::create(made, std::move(backend), std::move(model)));
+  times.engine_s = watch.lap_s();
   const EngineInfo info = engine->info();
   log::info(
       "model={} architecture={} parameters={:.1f}M dtype={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
@@ -128,8 +149,8 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
       static_cast<double>(weight_bytes) / 1e6, to_string(info.kv_dtype),
       static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
       info.max_model_len, info.attention, info.batch_invariant ? " batch_invariant=1" : "", info.backend.device,
-      info.backend.features, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  return engine;
+      info.backend.features, times.weights_s + times.engine_s);
+  return TimedEngine{std::move(engine), times};
 }
 
 }  // namespace baton

@@ -22,4 +22,17 @@ Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
                                             std::unique_ptr<Backend> backend);
 
+/// What loading spends its time on, in seconds.
+struct LoadTimes {
+  double weights_s = 0;  ///< reading or drawing weights, and packing them for the device
+  double engine_s = 0;   ///< allocating cache and workspace, capturing graphs
+};
+struct TimedEngine {
+  std::unique_ptr<Engine> engine;
+  LoadTimes times;
+};
+
+/// The same, timed.
+Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOptions& options, std::unique_ptr<Backend> backend);
+
 }  // namespace baton
