@@ -68,6 +68,7 @@ TESTED_THROUGH = {
     "src/apps/bench/serve_flags.cpp": "tests/apps/serve_bench_test.cpp",
     "src/apps/bench/serve_report.cpp": "tests/apps/serve_bench_test.cpp",
     "src/apps/bench/serve_target.cpp": "tests/apps/serve_bench_test.cpp",
+    "src/apps/bench/startup_report.cpp": "tests/apps/startup_bench_test.cpp",
     "src/apps/bench/stream_bench.cpp": "tests/e2e/test_streams.py",
     "src/apps/bench/stream_load.cpp": "tests/e2e/test_streams.py",
     "src/apps/chat.cpp": "tests/e2e/test_programs.py",

@@ -14,7 +14,10 @@
 #include "apps/bench/ablation_bench.h"
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
+#include "apps/bench/latency_bench.h"
+#include "apps/bench/mmlu_bench.h"
 #include "apps/bench/serve_bench.h"
+#include "apps/bench/startup_bench.h"
 #include "apps/bench/stream_bench.h"
 #include "apps/bench/throughput_bench.h"
 #include "apps/cached_models.h"
@@ -104,6 +107,9 @@ struct BenchCommandOptions {
   AttentionBenchOptions attention;
   DecodeBenchOptions decode;
   ThroughputBenchOptions throughput;
+  LatencyBenchOptions latency;
+  MmluBenchOptions mmlu;
+  StartupBenchOptions startup;
   StreamBenchOptions stream;
   ServeBenchOptions serve;
 };
@@ -140,7 +146,7 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
   const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
     add_command(commands, bench, name, help, add_options, std::move(body));
   };
-  auto& [ablation, attention, decode, throughput, stream, serve] = options;
+  auto& [ablation, attention, decode, throughput, latency, mmlu, startup, stream, serve] = options;
   add(
       "ablation", "What each lesson of vLLM's issue 421 is worth, alone",
       [&](CLI::App& sub) { add_ablation_bench_options(sub, ablation); },
@@ -156,6 +162,16 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
       "throughput", "Requests and tokens a second of a dataset whose requests are all there at once",
       [&](CLI::App& sub) { add_throughput_bench_options(sub, throughput); },
       [&] { return throughput_bench_main(throughput, command_line); });
+  add(
+      "latency", "Seconds that one batch of requests takes", [&](CLI::App& sub) { add_latency_bench_options(sub, latency); },
+      [&] { return latency_bench_main(latency, command_line); });
+  add(
+      "mmlu", "Seconds that MMLU's few-shot questions take, and how many answers are right",
+      [&](CLI::App& sub) { add_mmlu_bench_options(sub, mmlu); }, [&] { return mmlu_bench_main(mmlu, command_line); });
+  add(
+      "startup", "Seconds from the start of a process to its first token, cold and warm",
+      [&](CLI::App& sub) { add_startup_bench_options(sub, startup); },
+      [&] { return startup_bench_main(startup, command_line); });
   add(
       "stream", "Many clients that read streams of a running server, and what they cost it",
       [&](CLI::App& sub) { add_stream_bench_options(sub, stream); }, [&] { return stream_bench_main(stream, command_line); });

@@ -89,6 +89,26 @@ TEST_F(ThroughputBench, reports_each_arm_under_the_keys_of_vllm_and_its_own) {
   EXPECT_EQ(text.find("cut"), std::string::npos) << text;
 }
 
+TEST_F(ThroughputBench, begins_every_run_with_an_empty_cache) {
+  options_.model.kv_cache_memory_bytes = 8 << 20;  // 2048 tokens: prefixes are evicted and found again
+  options_.dataset = {};
+  options_.dataset.name = "prefix_repetition";
+  options_.dataset.num_prompts = 60;
+  options_.dataset.repetition_prefix_len = 256;
+  options_.dataset.repetition_suffix_len = 16;
+  options_.dataset.repetition_output_len = 4;
+  options_.arms = {"relay", "paged"};
+  options_.n_runs = 3;
+  options_.n_warmups = 0;
+  const auto report = run_throughput_bench(options_);
+  ASSERT_TRUE(report) << report.error().message;
+  const std::int64_t cached_tokens = report->arms[0].runs[0].cached_tokens;
+  EXPECT_GT(cached_tokens, 0);
+  EXPECT_LT(cached_tokens, 50 * 256) << "nothing was evicted";
+  for (const ArmRuns& arm : report->arms)
+    for (const OfflineResult& run : arm.runs) EXPECT_EQ(run.cached_tokens, cached_tokens) << arm.arm;
+}
+
 TEST_F(ThroughputBench, says_that_a_run_was_cut) {
   options_.arms = {"paged"};
   options_.dataset.random_output_len = 300;

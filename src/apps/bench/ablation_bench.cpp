@@ -17,7 +17,7 @@
 #include "apps/bench/ablation_backend.h"
 #include "apps/bench/machine_report.h"
 #include "apps/bench/markdown_table.h"
-#include "apps/bench/throughput_report.h"
+#include "apps/bench/offline_report.h"
 #include "apps/output.h"
 #include "core/log.h"
 #include "io/file.h"

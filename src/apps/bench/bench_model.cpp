@@ -13,6 +13,7 @@
 
 #include "apps/progress.h"
 #include "kernels/backend.h"
+#include "load/load_engine.h"
 #include "load/model_info.h"
 #include "model/config.h"
 
@@ -45,6 +46,17 @@ Result<BenchModel> find_bench_model(const ModelOptions& options, const std::stri
   return model;
 }
 
+ModelOptions offline_model_options(const BenchModel& model, std::int64_t longest) {
+  ModelOptions made = model.options;
+  if (made.max_model_len == 0)
+    made.max_model_len = static_cast<std::int32_t>(std::clamp<std::int64_t>(longest, 2, model.spec.max_position));
+  return made;
+}
+
+Result<std::unique_ptr<Engine>> load_bench_engine(const BenchModel& model, std::int64_t longest) {
+  return load_engine(model.files, offline_model_options(model, longest));
+}
+
 Result<MemoryNeed> memory_need(const BenchModel& model, std::int64_t max_len) {
   BATON_TRY(const ModelInfo info, read_model_info(model.files.folder, model.options.kv_cache_dtype));
   BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(model.options.device, {}));
@@ -52,6 +64,12 @@ Result<MemoryNeed> memory_need(const BenchModel& model, std::int64_t max_len) {
   const std::int64_t cache = model.options.kv_cache_memory_bytes;
   if (cache > 0 && context > cache) return MemoryNeed{context, cache, backend->info().device};
   return MemoryNeed{info.weight_bytes + std::max(cache, context), backend->free_memory_bytes(), backend->info().device};
+}
+
+Result<MemoryShortage> shortage_behind(const Error& error, const BenchModel& model, std::int64_t longest) {
+  if (error.code != ErrorCode::out_of_memory) return tl::unexpected(error);
+  BATON_TRY(MemoryNeed need, memory_need(model, longest));
+  return MemoryShortage{error.message, std::move(need)};
 }
 
 }  // namespace baton

@@ -13,9 +13,8 @@
 #include "apps/bench/bench_model.h"
 #include "apps/bench/decode_report.h"
 #include "apps/bench/engine_steps.h"
+#include "apps/bench/machine_report.h"
 #include "apps/bench/statistics.h"
-#include "apps/output.h"
-#include "io/file.h"
 #include "load/load_engine.h"
 
 namespace baton {
@@ -247,17 +246,10 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
 
 int decode_bench_main(const DecodeBenchOptions& options, const std::string& command) {
   use_log_level(options.model);
-  const auto failed = [](const Error& error) {
-    print_error("baton bench decode", error);
-    return 1;
-  };
   const auto report = run_decode_bench(options);
-  if (!report) return failed(report.error());
-  write_output(decode_text(*report, options, command));
-  if (!options.json_file.empty())
-    if (auto written = write_file(options.json_file, json::dump_pretty(decode_json(*report, options, command))); !written)
-      return failed(written.error());
-  return 0;
+  if (!report) return report_failure("baton bench decode", report.error());
+  return write_report("baton bench decode", decode_text(*report, options, command), decode_json(*report, options, command),
+                      options.json_file);
 }
 
 }  // namespace baton

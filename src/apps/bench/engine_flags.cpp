@@ -8,6 +8,9 @@
 #include "apps/bench/ablation_bench.h"
 #include "apps/bench/arms.h"
 #include "apps/bench/decode_bench.h"
+#include "apps/bench/latency_bench.h"
+#include "apps/bench/mmlu_bench.h"
+#include "apps/bench/startup_bench.h"
 #include "apps/bench/throughput_bench.h"
 #include "apps/options.h"
 
@@ -107,6 +110,83 @@ void add_ablation_bench_options(CLI::App& app, AblationBenchOptions& options) {
       "Example:\n"
       "  baton bench ablation --shape llama-2-13b --device cuda --tokenizer tokenizer.json \\\n"
       "    --dataset-name sharegpt --dataset-path ShareGPT_stat.csv --num-prompts 1000 --runs 1");
+}
+
+void add_latency_bench_options(CLI::App& app, LatencyBenchOptions& options) {
+  add_bench_model_options(app, options.model, options.shape);
+  app.remove_option(app.get_option("--max-num-seqs"));  // the batch size
+  const auto row = [&](const char* flags, auto& value, const char* help, int least) {
+    app.add_option(flags, value, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->capture_default_str()
+        ->check(CLI::Range(least, 1 << 20))
+        ->group("Workload");
+  };
+  row("--input-len", options.input_len, "Prompt tokens of a request behind the system prompt", 1);
+  row("--output-len", options.output_len, "Tokens that a request generates", 1);
+  row("--prefix-len", options.prefix_len, "Tokens of one system prompt in front of all requests", 0);
+  row("--batch-size", options.batch_size, "Requests at once, at most 4096", 1);
+  row("--num-iters-warmup", options.n_iters_warmup, "Batches before the first timed one", 0);
+  row("--num-iters", options.n_iters, "Timed batches of each arm, interleaved", 1);
+  add_arms(app, options.arms);
+  app.add_option("--output-json,--json", options.json_file, "File for the numbers")->group("Workload");
+  app.footer(
+      "Examples:\n"
+      "  baton bench latency --batch-size 4 --prefix-len 512\n"
+      "  baton bench latency --shape llama-2-7b --device cuda --batch-size 32 --prefix-len 2048 --output-json latency.json");
+}
+
+void add_mmlu_bench_options(CLI::App& app, MmluBenchOptions& options) {
+  add_offline_bench_options(app, options);
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->capture_default_str()
+        ->group("Dataset");
+  };
+  row("--dataset-path", options.dataset.path,
+      "MMLU's folder, with dev/ and test/ (docs/benchmarks.md says where it comes from)")
+      ->check(CLI::ExistingDirectory)
+      ->required();
+  app.add_option("--num-shots", options.shots,
+                 "Solved questions in front of each question: numbers, one run of all arms for each")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0, 5))
+      ->capture_default_str()
+      ->group("Dataset");
+  row("--mmlu-prompt", options.dataset.mmlu_prompt, "Words around the questions, Hendrycks' or the RelayAttention authors'")
+      ->check(CLI::IsMember(choices(kMmluPrompts)));
+  row("--subjects", options.dataset.subjects, "Subjects, separated by commas (default: all 57)");
+  row("--num-prompts", options.dataset.num_prompts, "Questions, drawn from those of the subjects; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  row("--seed", options.dataset.seed, "Seed of the draw and the order");
+  app.footer(
+      "Examples:\n"
+      "  baton bench mmlu --dataset-path mmlu --num-shots 1 --subjects anatomy,virology --runs 1\n"
+      "  baton bench mmlu --shape llama-2-7b --tokenizer LLAMA --device cuda --dataset-path mmlu --num-shots 1,3,5");
+}
+
+void add_startup_bench_options(CLI::App& app, StartupBenchOptions& options) {
+  options.model.log_level = "warning";
+  add_bench_model_options(app, options.model, options.shape);
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->capture_default_str()
+        ->group("Starts");
+  };
+  row("--num-iters-cold", options.n_iters_cold, "Starts without the model's files in the page cache")
+      ->check(CLI::Range(0, 1000));
+  row("--num-iters-warmup", options.n_iters_warmup, "Starts before the warm ones")->check(CLI::Range(0, 1000));
+  row("--num-iters-warm", options.n_iters_warm, "Starts with them")->check(CLI::Range(0, 1000));
+  row("--input-len", options.input_len, "Tokens of the prompt whose first answer token counts")->check(CLI::Range(1, 1 << 20));
+  row("--output-json,--json", options.json_file, "File for the numbers");
+  app.add_option("--started-at-ns", options.started_at_ns)->group("");  // the benchmark starts itself with it
+  app.footer(
+      "Examples:\n"
+      "  baton bench startup\n"
+      "  baton bench startup meta-llama/Llama-3.2-1B-Instruct --device cuda --output-json startup.json");
 }
 
 }  // namespace baton

@@ -1,9 +1,11 @@
-/// Program, commit, machine and model as a line and as JSON.
+/// Program, commit, machine and model as a line and as JSON; the way out of a report.
 #include "apps/bench/machine_report.h"
 
 #include <fmt/format.h>
 
+#include "apps/output.h"
 #include "apps/version.h"
+#include "io/file.h"
 
 namespace baton {
 
@@ -20,6 +22,19 @@ json::Value report_head(const std::string& command, const std::string& model, co
   head["weight_dtype"] = to_string(engine->weight_dtype);
   head["kv_dtype"] = to_string(engine->kv_dtype);
   return head;
+}
+
+int write_report(const std::string& program, const std::string& text, const json::Value& numbers,
+                 const std::string& json_file) {
+  write_output(text);
+  if (json_file.empty()) return 0;
+  const auto written = write_file(json_file, json::dump_pretty(numbers));
+  return written ? 0 : report_failure(program, written.error());
+}
+
+int report_failure(const std::string& program, const Error& error) {
+  print_error(program, error);
+  return 1;
 }
 
 }  // namespace baton

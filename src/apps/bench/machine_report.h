@@ -1,9 +1,10 @@
-/// What every report of a benchmark says: program, commit, machine and model.
+/// What every report of a benchmark says (program, commit, machine and model), and where it goes.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "core/result.h"
 #include "engine/engine.h"
 #include "io/json.h"
 
@@ -15,5 +16,12 @@ std::string machine_line(const EngineInfo& engine);
 /// The first keys of a report: command, version, device, features, model, weight_dtype, kv_dtype. Without an engine,
 /// which could not be made, only those that are known are not null.
 json::Value report_head(const std::string& command, const std::string& model, const std::optional<EngineInfo>& engine);
+
+/// Writes the text on standard output and, unless `json_file` is empty, the numbers into that file. Returns the exit code
+/// of `program` ("baton bench decode").
+int write_report(const std::string& program, const std::string& text, const json::Value& numbers, const std::string& json_file);
+
+/// Says on standard error why `program` has no report. Returns the exit code.
+int report_failure(const std::string& program, const Error& error);
 
 }  // namespace baton

@@ -10,7 +10,6 @@
 #include "apps/bench/arms.h"
 #include "apps/bench/statistics.h"
 #include "apps/progress.h"
-#include "load/load_engine.h"
 #include "load/load_text.h"
 
 namespace baton {
@@ -91,43 +90,28 @@ Result<std::optional<Tokenizer>> bench_tokenizer(const OfflineBenchOptions& opti
   return tl::unexpected(std::move(tokenizer.error()));
 }
 
-ModelOptions offline_model_options(const BenchModel& model, std::int64_t longest) {
-  ModelOptions made = model.options;
-  if (made.max_model_len == 0)
-    made.max_model_len = static_cast<std::int32_t>(std::clamp<std::int64_t>(longest, 2, model.spec.max_position));
-  return made;
-}
-
-Result<OfflineBench> OfflineBench::load(const OfflineBenchOptions& options, const BenchModel& model, std::int64_t longest) {
-  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(model.files, offline_model_options(model, longest)));
-  return OfflineBench(options, std::move(engine));
-}
-
 Result<OfflineResult> OfflineBench::run_once(const Workload& workload, const std::string& arm, const std::string& title) {
+  engine_->drop_cached_blocks();
   return run_offline(*engine_, workload,
-                     {.arm = arm,
-                      .salt = fmt::format("run {}", ++n_salts_),
-                      .time_limit_s = options_->time_limit_s,
-                      .title = title,
-                      .shows_progress = true});
+                     {.arm = arm, .salt = {}, .time_limit_s = options_.time_limit_s, .title = title, .shows_progress = true});
 }
 
 Result<void> OfflineBench::warm_up(const Workload& workload) {
   const auto n_most = std::min(workload.requests.size() / 4, static_cast<std::size_t>(engine_->info().max_num_seqs));
-  const std::size_t n = options_->n_warmups ? static_cast<std::size_t>(*options_->n_warmups) : std::max<std::size_t>(n_most, 1);
+  const std::size_t n = options_.n_warmups ? static_cast<std::size_t>(*options_.n_warmups) : std::max<std::size_t>(n_most, 1);
   if (n == 0) return {};
   const Workload some = warm_up_of(workload, n);
   for (const std::string arm : {"relay", "paged"}) {
     const auto is_like = [&](const std::string& other) { return has_relay(other) == has_relay(arm); };
-    if (std::ranges::none_of(options_->arms, is_like)) continue;
+    if (std::ranges::none_of(options_.arms, is_like)) continue;
     BATON_TRY_VOID(run_once(some, arm, fmt::format("warm-up, {}:", arm)).map([](const OfflineResult&) {}));
   }
   return {};
 }
 
 Result<std::vector<ArmRuns>> OfflineBench::run(const Workload& workload) {
-  BATON_TRY_VOID(warm_up(workload));
-  return run_interleaved(options_->arms, options_->n_runs,
+  if (!std::exchange(is_warm_, true)) BATON_TRY_VOID(warm_up(workload));
+  return run_interleaved(options_.arms, options_.n_runs,
                          [&](const std::string& arm, const std::string& title) { return run_once(workload, arm, title); });
 }
 

@@ -1,8 +1,7 @@
 /// What `baton bench throughput` and `baton bench mmlu` have in common: one engine, a workload, and the arms in turn.
 ///
 /// All arms use one engine, so they have the same weights, cache size and requests. Runs are interleaved: each round runs
-/// every arm once. No run finds cached blocks of another, because each has a salt of its own; blocks of earlier runs are
-/// evicted as room is needed, as blocks of earlier requests are.
+/// every arm once. The prefix cache is emptied before each run.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +9,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "apps/bench/bench_model.h"
 #include "apps/bench/offline_run.h"
 #include "apps/bench/workload.h"
 #include "apps/options.h"
@@ -64,31 +63,25 @@ const ArmRuns* find_arm(const std::vector<ArmRuns>& arms, const std::string& arm
 /// The tokenizer for a dataset: --tokenizer's, otherwise that of the model; absent if the model has none.
 Result<std::optional<Tokenizer>> bench_tokenizer(const OfflineBenchOptions& options);
 
-/// The options of the engine: those given, with room for contexts of `longest` tokens unless they say how long contexts
-/// may be.
-ModelOptions offline_model_options(const BenchModel& model, std::int64_t longest);
-
-/// The engine of a benchmark and its runs.
+/// The engine of a benchmark and its runs. `options` must outlive it.
 class OfflineBench {
  public:
-  /// Loads the model with offline_model_options. Errors: those of load_engine.
-  static Result<OfflineBench> load(const OfflineBenchOptions& options, const BenchModel& model, std::int64_t longest);
+  OfflineBench(const OfflineBenchOptions& options, std::unique_ptr<Engine> engine)
+      : options_(options), engine_(std::move(engine)) {}
 
-  /// Warms up with relayed and with paged attention, as far as the arms use them; then runs every arm n_runs times.
-  /// Errors: those of run_offline.
+  /// Before the first workload, warms up with relayed and with paged attention, as far as the arms use them. Runs every
+  /// arm n_runs times. Errors: those of run_offline.
   Result<std::vector<ArmRuns>> run(const Workload& workload);
 
   EngineInfo info() const { return engine_->info(); }
 
  private:
-  OfflineBench(const OfflineBenchOptions& options, std::unique_ptr<Engine> engine)
-      : options_(&options), engine_(std::move(engine)) {}
   Result<OfflineResult> run_once(const Workload& workload, const std::string& arm, const std::string& title);
   Result<void> warm_up(const Workload& workload);
 
-  const OfflineBenchOptions* options_;
+  const OfflineBenchOptions& options_;
   std::unique_ptr<Engine> engine_;
-  std::int32_t n_salts_ = 0;  ///< runs that have begun
+  bool is_warm_ = false;
 };
 
 }  // namespace baton

@@ -159,6 +159,13 @@ double OfflineResult::prefix_hit_rate() const {
   return prompt_tokens == 0 ? 0 : static_cast<double>(cached_tokens) / static_cast<double>(prompt_tokens);
 }
 
+double OfflineResult::per_generated_token(std::int64_t bytes) const {
+  const std::int64_t n_tokens = output_tokens + unfinished_output_tokens;
+  return n_tokens == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(n_tokens);
+}
+
+double OfflineResult::device_busy_share() const { return seconds > 0 ? device_busy_s / seconds : 0; }
+
 Result<OfflineResult> run_offline(Engine& engine, const Workload& workload, const OfflineRunOptions& options) {
   return OfflineRun(engine, workload, options).run();
 }

@@ -43,6 +43,9 @@ struct OfflineResult {
   std::vector<std::vector<TokenId>> answers;
 
   double prefix_hit_rate() const;  ///< cached prompt tokens / prompt tokens; 0 without any
+  /// `bytes` over all generated tokens, those of unfinished requests too, as the bytes are.
+  double per_generated_token(std::int64_t bytes) const;
+  double device_busy_share() const;  ///< of `seconds`
 };
 
 /// Runs the requests of `workload` greedily, each with exactly its number of output tokens. Arrival times are ignored;

@@ -1,14 +1,10 @@
 /// `baton bench throughput`: makes the workload and the engine.
 #include "apps/bench/throughput_bench.h"
 
-#include <cstdio>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "apps/bench/machine_report.h"
 #include "apps/bench/throughput_report.h"
-#include "apps/output.h"
-#include "io/file.h"
 
 namespace baton {
 
@@ -21,35 +17,24 @@ Result<ThroughputReport> run_throughput_bench(const ThroughputBenchOptions& opti
                                                                      .max_model_len = max_len}));
   ThroughputReport report;
   report.model = model.files.name;
-  report.dataset = workload.name;
-  report.seed = options.dataset.seed;
+  report.workload = summarize(workload);
   const std::int64_t longest = longest_context(workload);
-  auto bench = OfflineBench::load(options, model, longest);
-  if (!bench && bench.error().code == ErrorCode::out_of_memory) {
-    BATON_TRY(MemoryNeed need, memory_need(model, longest));
-    report.shortage = MemoryShortage{bench.error().message, std::move(need)};
-    for (const std::string& arm : options.arms) report.arms.push_back({arm, {}});
+  auto engine = load_bench_engine(model, longest);
+  if (!engine) {
+    BATON_TRY(report.shortage, shortage_behind(engine.error(), model, longest));
     return report;
   }
-  if (!bench) return tl::unexpected(std::move(bench.error()));
-  report.engine = bench->info();
-  BATON_TRY(report.arms, bench->run(workload));
+  report.engine = (*engine)->info();
+  BATON_TRY(report.arms, OfflineBench(options, std::move(*engine)).run(workload));
   return report;
 }
 
 int throughput_bench_main(const ThroughputBenchOptions& options, const std::string& command) {
   use_log_level(options.model);
-  const auto failed = [](const Error& error) {
-    print_error("baton bench throughput", error);
-    return 1;
-  };
   const auto report = run_throughput_bench(options);
-  if (!report) return failed(report.error());
-  write_output(throughput_text(*report, options, command));
-  if (!options.json_file.empty())
-    if (auto written = write_file(options.json_file, json::dump_pretty(throughput_json(*report, options, command))); !written)
-      return failed(written.error());
-  return 0;
+  if (!report) return report_failure("baton bench throughput", report.error());
+  return write_report("baton bench throughput", throughput_text(*report, options, command),
+                      throughput_json(*report, options, command), options.json_file);
 }
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include "apps/bench/bench_model.h"
 #include "apps/bench/dataset.h"
 #include "apps/bench/offline_bench.h"
+#include "apps/bench/workload_summary.h"
 #include "core/result.h"
 #include "engine/engine.h"
 
@@ -22,19 +23,12 @@ struct ThroughputBenchOptions : OfflineBenchOptions {
   DatasetOptions dataset;
 };
 
-/// Why no arm could run: the engine did not fit into memory.
-struct MemoryShortage {
-  std::string error;
-  MemoryNeed need;
-};
-
 struct ThroughputReport {
   std::string model;
-  std::string dataset;
-  std::uint64_t seed = 0;
+  WorkloadSummary workload;
   std::optional<EngineInfo> engine;        ///< absent: it did not fit
   std::optional<MemoryShortage> shortage;  ///< why
-  std::vector<ArmRuns> arms;               ///< without runs if the engine did not fit
+  std::vector<ArmRuns> arms;               ///< empty if the engine did not fit
 };
 
 /// Makes the workload, loads the model and runs every arm. A model that does not fit into memory is a result. Errors:

@@ -14,7 +14,4 @@ std::string throughput_text(const ThroughputReport& report, const ThroughputBenc
 /// The keys of `vllm bench throughput` for each arm, and Baton's own.
 json::Value throughput_json(const ThroughputReport& report, const ThroughputBenchOptions& options, const std::string& command);
 
-/// The same for the arms alone.
-json::Value arms_json(const std::vector<ArmRuns>& arms);
-
 }  // namespace baton
