@@ -17,20 +17,17 @@ folder (BATON_TEST_DATA or --data) for a tokenizer of Baton's.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 
 import llama_cpp
 from llama_cpp import BUILD_FLAGS, HERE, ROOT, Peer, run, say
+from server_process import served
 
 sys.path.insert(0, str(ROOT / "bench/experiments"))
 
@@ -40,7 +37,6 @@ import serving  # noqa: E402
 import workloads  # noqa: E402
 
 EXPERIMENT, FILE = 11, "experiment_11_llama_server_cpu.json"
-READY_SECONDS = 180
 SLACK_TOKENS = 32  # of a slot's context, beyond the longest request
 LEFT_OUT = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors")
 
@@ -69,31 +65,6 @@ def server_command(arm: str, peer: ServerPeer, options: argparse.Namespace, port
     return [options.baton, "serve", workloads.model_folder(options.shape, options.data), "--load-format", "dummy", "--host",
             "127.0.0.1", "--port", port, "--served-model-name", "bench", "--log-level", "warning", "--threads", options.threads,
             "--max-num-seqs", options.concurrency, *serving.ARM_FLAGS[arm]]  # fmt: skip
-
-
-@contextlib.contextmanager
-def served(command: list, port: int, log_file: pathlib.Path):
-    """A server that answers /health. Ends this program with its last lines if it does not."""
-    with log_file.open("w+", encoding="utf-8", errors="replace") as log:
-        process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT)
-        try:
-            end = time.monotonic() + READY_SECONDS
-            while True:
-                with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-                    break
-                if process.poll() is not None or time.monotonic() > end:
-                    log.seek(0)
-                    sys.exit(f"llama_server.py: {command[0]} is not ready:\n" + "\n".join(log.read().splitlines()[-10:]))
-                time.sleep(0.2)
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
 
 def vocabulary_of(shape: str) -> int:

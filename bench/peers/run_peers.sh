@@ -4,15 +4,17 @@
 #   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] STEP...
 #
 # A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer)
+#           serve-vllm:SHAPE:SHARED:RATES   its server under Poisson arrivals; BATON_BINARY drives it
 #           sglang:SHAPE:POINT,POINT        (sglang, sglang-flashinfer, sglang-no-radix-cache)
 #           transformers:POINT,POINT        continuous batching of Transformers
 #           torch:W1,W2                     PyTorch's attention
 #           flashinfer:W1,W2,W3             FlashInfer's attention; compiles first
 #           fa3:W2,W3                       FlashAttention-3's, from vLLM
 #
-# The folders hold the archives of engine_pack.py and flashinfer_pack.py, and ShareGPT_stat.csv.xz for the sharegpt points.
-# They are unpacked once below /tmp; several calls, each with its own CUDA_VISIBLE_DEVICES, may run at once. A step that
-# fails or that runs out of time is said in the log, and the next one begins. Steps left when the time is over are named.
+# The folders hold the archives of engine_pack.py and flashinfer_pack.py, and perhaps data.tar.xz, with the folder data
+# for steps that need ShareGPT's lengths or a tokenizer (else BATON_TEST_DATA). They are unpacked once below /tmp; several
+# calls, each with its own CUDA_VISIBLE_DEVICES, may run at once. A step that fails or that runs out of time is said in
+# the log, and the next one begins. Steps left when the time is over are named.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 pack= seconds=540
@@ -41,7 +43,7 @@ say() { echo "$(date +%T) gpu$gpu $*" | tee -a "$log"; }
 unpack() {
   exec 9>"$site/.lock"
   flock 9
-  local archive name folder pack
+  local archive name folder
   for archive in $(find "${packs[@]}" -maxdepth 1 -name '*.tar.xz' | sort); do
     name=$(basename "$archive" .tar.xz) folder=$site
     [[ $name == *flashinfer* ]] && folder=/tmp/$name
@@ -50,10 +52,6 @@ unpack() {
     mkdir -p "$folder"
     tar -xJf "$archive" -C "$folder" --no-same-owner || { say "$archive does not unpack"; exit 1; }
     touch "$site/.$name.done"
-  done
-  for pack in "${packs[@]}"; do
-    [[ -e $pack/ShareGPT_stat.csv.xz && ! -e $site/data/ShareGPT_stat.csv ]] || continue
-    mkdir -p "$site/data" && xz -dc "$pack/ShareGPT_stat.csv.xz" >"$site/data/ShareGPT_stat.csv"
   done
   exec 9>&-
 }
@@ -73,9 +71,12 @@ for step in "$@"; do
     say "LEFT OUT, no time: $step"
     continue
   fi
-  IFS=: read -r kind first second <<<"$step"
+  IFS=: read -r kind first second third <<<"$step"
   case $kind in
     vllm | vllm-*) command=(vllm_engine.py --arm "$kind" --shape "$first" --points "$second" --seconds $((left - 10))) ;;
+    serve-vllm | serve-vllm-*)
+      command=(vllm_server.py --baton "${BATON_BINARY:-build/cuda-release/bin/baton}" --arm "${kind#serve-}" --shape "$first"
+        --shared "$second" --rates "$third" --seconds $((left - 10))) ;;
     sglang | sglang-*) command=(sglang_engine.py --arm "$kind" --shape "$first" --points "$second" --seconds $((left - 10))) ;;
     transformers) command=(transformers_batching.py --points "$first" --seconds $((left - 10))) ;;
     torch) command=(torch_attention.py --tables "$first") ;;
