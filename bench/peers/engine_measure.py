@@ -1,7 +1,7 @@
 """What the engines of experiment 11 have in common: options, whole jobs, decode steps, rows.
 
 An engine has
-    forget()                      empties its prefix cache
+    forget()                      empties its prefix cache, so that the run after it finds nothing
     whole([(prompt, n)])          runs requests; (seconds, prompt tokens found in the cache or None)
     step_ms(prompts, n) or None   milliseconds a step while all requests run; None: only whole runs can be timed
     settings()                    what it decided, for the rows
@@ -21,6 +21,15 @@ from peer_rows import ROOT, Rows, failure
 
 PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1}
 GPU_GB = 117.0  # of an H200, for weights and KV; the rest is for activations, graphs and the CUDA context
+
+
+def repeat_until(attempt, message, seconds=5):
+    """Calls attempt() until it is true: a scheduler may still be freeing blocks of the last run. Errors: RuntimeError."""
+    end = time.monotonic() + seconds
+    while not attempt():
+        if time.monotonic() > end:
+            raise RuntimeError(message)
+        time.sleep(0.1)
 
 
 def spread(values):

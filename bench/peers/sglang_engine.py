@@ -61,7 +61,7 @@ class Engine:
 
     def forget(self):
         if self.is_cached:
-            self.engine.flush_cache()
+            engine_measure.repeat_until(lambda: self.engine.flush_cache().success, "SGLang did not empty its radix cache")
 
     def whole(self, requests):
         prompts = [prompt for prompt, _ in requests]

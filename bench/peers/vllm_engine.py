@@ -108,9 +108,7 @@ class Engine:
         return self.sampling(temperature=0, max_tokens=n_tokens, ignore_eos=True, detokenize=False, output_kind=kind)
 
     def forget(self):
-        """Empties the prefix cache, so that the run after it finds nothing."""
-        if not self.llm.reset_prefix_cache():
-            raise RuntimeError("vLLM did not empty its prefix cache")
+        engine_measure.repeat_until(self.llm.reset_prefix_cache, "vLLM did not empty its prefix cache")
 
     def whole(self, requests):
         """Runs [(prompt, output_len)]. Returns (seconds, prompt tokens found in the cache or None)."""
