@@ -1,6 +1,7 @@
 /// SentencePiece's compiled map of characters.
 #include "text/charsmap.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "text/grapheme.h"
@@ -11,6 +12,8 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxClusterBytes = 5;
+// Of one replacement, so that a damaged map cannot turn a short text into an endless one.
+constexpr std::size_t kMaxTextBytes = 1024;
 
 std::uint32_t number_at(std::string_view bytes, std::size_t at) {
   std::uint32_t number = 0;
@@ -40,6 +43,10 @@ Result<Charsmap> Charsmap::from_bytes(std::string_view bytes) {
   for (std::size_t at = 0; at < n_bytes; at += 4) map.units_.push_back(number_at(bytes, at));
   map.texts_ = bytes.substr(n_bytes);
   if (!unicode::is_valid_utf8(map.texts_)) return invalid_map("its texts are not UTF-8");
+  for (std::size_t begin = 0, end = 0; begin < map.texts_.size(); begin = end + 1) {
+    end = std::min(map.texts_.find('\0', begin), map.texts_.size());
+    if (end - begin > kMaxTextBytes) return invalid_map("a text has more than 1024 bytes");
+  }
   return map;
 }
 

@@ -15,8 +15,8 @@ namespace baton {
 /// Immutable. Thread: any.
 class Charsmap {
  public:
-  /// `bytes`: the size of the array in bytes (4 bytes, little-endian, as all numbers), the array, and texts that end with
-  /// a zero. Errors: invalid_data.
+  /// `bytes`: the size of the array in bytes (4 bytes, little-endian, as all numbers), the array, and texts of at most
+  /// 1024 bytes, each with a zero behind it. Errors: invalid_data.
   static Result<Charsmap> from_bytes(std::string_view bytes);
 
   /// As the `tokenizers` library does: of each grapheme cluster of at most five bytes the shortest beginning that the map

@@ -40,6 +40,7 @@ TEST(Charsmap, damaged_maps_are_errors_or_replace_nothing) {
     ASSERT_FALSE(map);
     EXPECT_EQ(map.error().code, ErrorCode::invalid_data);
   }
+  EXPECT_EQ(Charsmap::from_bytes(map_of_a(std::string(1024, 'x'), 1000))->normalize("a"), std::string(24, 'x'));
   EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 1))->normalize("a"), "a") << "inside a character";
   EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 99))->normalize("a"), "a") << "behind the texts";
   EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 0))->normalize("a"), "é") << "the last zero is missing";
