@@ -7,8 +7,6 @@ seed, what is drawn, and a number.
 
 from pathlib import Path
 
-import numpy
-
 MASK = (1 << 64) - 1
 FIRST_DRAWN_ID = 10  # ids below are often special tokens
 SYSTEM_PROMPT, SHARED_PROMPT, REQUEST, ORDER = 1, 2, 3, 7  # DatasetStream
@@ -20,14 +18,6 @@ def split_mix(key, index):
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
     return x ^ (x >> 31)
-
-
-def split_mix_run(key, count):
-    """Outputs 0 to count - 1, uint64."""
-    x = numpy.uint64(key) + numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
-    return x ^ (x >> numpy.uint64(31))
 
 
 class DrawnTokens:
@@ -43,8 +33,8 @@ class DrawnTokens:
 
     def run(self, stream, number, count):
         """The first `count` tokens of run `number` of a stream."""
-        drawn = split_mix_run(self.key(stream, number), count) % numpy.uint64(self.n_ids)
-        return (drawn.astype(numpy.int64) + self.first).tolist()
+        key = self.key(stream, number)
+        return [self.first + split_mix(key, i) % self.n_ids for i in range(count)]
 
     def order(self, n):
         """0 to n - 1 in random order, by Fisher and Yates."""

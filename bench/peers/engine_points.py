@@ -9,6 +9,8 @@ import json
 import os
 from pathlib import Path
 
+import drawn_requests
+
 HERE = Path(__file__).resolve().parent
 SHAPES = HERE.parent / "shapes"
 MAX_NUM_SEQS, MAX_BATCHED_TOKENS, MAX_MODEL_LEN = 256, 16384, 8704
@@ -99,8 +101,6 @@ def sharegpt_table(given=None):
 
 def requests_of(point, data=None, seed=0):
     """[(prompt, output_len)] of a job: those of `baton bench throughput` with the point's flags. Errors: MissingData."""
-    import drawn_requests  # needs numpy, which the list of points does not
-
     about, vocabulary = point.about, n_vocab(point.shape)
     if about["dataset"] == "generated-shared-prefix":
         per_group = about["requests"] // about["groups"]
