@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT / "bench/experiments"))
 import serving  # noqa: E402
 import workloads  # noqa: E402
 
+FILE = "experiment_11_serving.json"
 READY_SECONDS = 240
 LEFT_OUT = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors")
 
@@ -74,7 +75,7 @@ def parse_options():
     parser.add_argument("--arrival-seconds", type=float, default=45)
     parser.add_argument("--seconds", type=float, default=600, help="no rate begins later than this")
     parser.add_argument("--data", help="folder of the data (default: BATON_TEST_DATA)")
-    parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help="folder of experiment_11_peers.json")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help="folder of experiment_11_serving.json")
     options = parser.parse_args()
     options.kv_gb = engine_measure.GPU_GB - engine_measure.PARAMETERS_GB[options.shape]
     return options
@@ -86,7 +87,7 @@ def main():
     vllm_engine.environment(options.arm)
     import vllm
 
-    rows = Rows(options.results / "experiment_11_peers.json", 11, f"vllm {vllm.__version__}")
+    rows = Rows(options.results / FILE, 11, f"vllm {vllm.__version__}")
     port = serving.free_port()
     command = server_command(options, port)
     name = f"interactive-{options.shared}"
