@@ -170,23 +170,26 @@ std::string Normalizer::rewrite(std::string_view text, Characters step) {
   return out;
 }
 
-std::string Normalizer::normalize(std::string_view text) const {
-  std::string out(text);
-  for (const Step& step : steps_) {
-    if (const auto* prepend = std::get_if<Prepend>(&step)) {
-      if (!out.empty()) out.insert(0, prepend->text);
-    } else if (const auto* replace = std::get_if<Replace>(&step)) {
-      out = replace->pattern.replace_all(out, replace->content);
-    } else if (const auto* sides = std::get_if<Strip>(&step)) {
-      out = std::string(strip(out, sides->left, sides->right));
-    } else if (const auto* characters = std::get_if<Characters>(&step)) {
-      out = rewrite(out, *characters);
-    } else if (const auto* map = std::get_if<Charsmap>(&step)) {
-      out = map->normalize(out);
-    } else {
-      out = unicode::normalized_by_unicode_9(out, std::get<unicode::NormalForm>(step));
-    }
+/// Nullopt where Prepend or Replace would make more than `max_bytes`. No other step makes a text much longer.
+std::optional<std::string> Normalizer::apply(const Step& step, const std::string& text, std::size_t max_bytes) {
+  if (const auto* prepend = std::get_if<Prepend>(&step)) {
+    if (text.empty()) return text;
+    if (prepend->text.size() > max_bytes) return std::nullopt;
+    return prepend->text + text;
   }
+  if (const auto* replace = std::get_if<Replace>(&step))
+    return replace->pattern.replace_all_within(max_bytes, text, replace->content);
+  if (const auto* sides = std::get_if<Strip>(&step)) return std::string(strip(text, sides->left, sides->right));
+  if (const auto* characters = std::get_if<Characters>(&step)) return rewrite(text, *characters);
+  if (const auto* map = std::get_if<Charsmap>(&step)) return map->normalize(text);
+  return unicode::normalized_by_unicode_9(text, std::get<unicode::NormalForm>(step));
+}
+
+std::string Normalizer::normalize(std::string_view text) const {
+  const std::size_t max_bytes = 64 * text.size() + 256;
+  std::string out(text);
+  for (const Step& step : steps_)
+    if (auto next = apply(step, out, max_bytes); next && next->size() <= max_bytes) out = *std::move(next);
   return out;
 }
 

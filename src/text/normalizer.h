@@ -1,6 +1,8 @@
 /// The `normalizer` of a tokenizer.json: how text is rewritten before it is cut into words.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -22,7 +24,8 @@ class Normalizer {
   /// Errors: unsupported, with the name of the component; invalid_data.
   static Result<Normalizer> from_json(const json::Value& value);
 
-  /// `text` must be valid UTF-8, and so is what returns.
+  /// `text` must be valid UTF-8, and so is what returns. A step that would make more than 64 times the bytes of `text`
+  /// and 256 does nothing: a file of strangers may double the text in each step.
   std::string normalize(std::string_view text) const;
 
  private:
@@ -46,6 +49,7 @@ class Normalizer {
   Result<void> add_precompiled(const json::Value& value);
   Result<void> add_bert(const json::Value& value);
   static std::string rewrite(std::string_view text, Characters step);
+  static std::optional<std::string> apply(const Step& step, const std::string& text, std::size_t max_bytes);
 
   std::vector<Step> steps_;
 };

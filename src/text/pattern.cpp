@@ -4,6 +4,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <limits>
+
 #include <fmt/format.h>
 
 #include "core/check.h"
@@ -392,10 +394,19 @@ std::vector<TextRange> Pattern::find_all(std::string_view text, const Parallel& 
 }
 
 std::string Pattern::replace_all(std::string_view text, std::string_view content) const {
+  return *replace_all_within(std::numeric_limits<std::size_t>::max(), text, content);
+}
+
+std::optional<std::string> Pattern::replace_all_within(std::size_t max_bytes, std::string_view text,
+                                                       std::string_view content) const {
+  const std::vector<TextRange> matches = find_all(text);
+  std::size_t n_bytes = text.size() + matches.size() * content.size();
+  for (const TextRange& match : matches) n_bytes -= match.end - match.begin;
+  if (n_bytes > max_bytes) return std::nullopt;
   std::string out;
-  out.reserve(text.size());
+  out.reserve(n_bytes);
   std::size_t done = 0;
-  for (const TextRange& match : find_all(text)) {
+  for (const TextRange& match : matches) {
     out += text.substr(done, match.begin - done);
     out += content;
     done = match.end;

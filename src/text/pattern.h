@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,6 +48,8 @@ class Pattern {
 
   /// `text` with every match replaced by `content`, taken literally.
   std::string replace_all(std::string_view text, std::string_view content) const;
+  /// The same, or nullopt where the result would have more than `max_bytes`.
+  std::optional<std::string> replace_all_within(std::size_t max_bytes, std::string_view text, std::string_view content) const;
 
   /// The literal, or nullptr for a regular expression.
   const std::string* as_literal() const { return code_ == nullptr ? &literal_ : nullptr; }

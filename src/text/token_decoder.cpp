@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kDecoder = "decoder";
 constexpr int kMaxStrip = 1024;
+constexpr std::size_t kMaxGrowth = 4096;
 
 /// The byte that "<0xNN>" stands for.
 std::optional<char> byte_of_token(std::string_view token) {
@@ -96,6 +97,16 @@ Result<void> TokenDecoder::add(const json::Value& value, int depth) {
   return {};
 }
 
+/// For a step that puts `n_content` bytes in place of `literal`, or of what a regular expression (null) matches.
+Result<void> TokenDecoder::count_growth(const std::string* literal, std::size_t n_content) {
+  const bool may_be_empty = literal == nullptr || literal->empty();  // an empty text is found between all characters
+  const std::size_t times = may_be_empty ? 2 * n_content + 1 : (n_content + literal->size() - 1) / literal->size();
+  growth_ *= std::clamp<std::size_t>(times, 1, kMaxGrowth + 1);
+  if (growth_ <= kMaxGrowth) return {};
+  return fail(ErrorCode::invalid_data,
+              fmt::format("decoder: its steps could make a text more than {} times as long", kMaxGrowth));
+}
+
 Result<void> TokenDecoder::add_step(std::string_view type, const json::Value& value) {
   Step step;
   step.is_fused = is_fused_;
@@ -117,6 +128,7 @@ Result<void> TokenDecoder::add_step(std::string_view type, const json::Value& va
     if (is_fused_ && step.pattern->as_literal() == nullptr)
       return component::unsupported(kDecoder, "Replace of a Regex after Fuse or ByteLevel");
     BATON_TRY(step.content, component::get<std::string>(value, "Replace", "content"));
+    BATON_TRY_VOID(count_growth(step.pattern->as_literal(), step.content.size()));
   } else if (type == "Strip") {
     step.kind = Step::Kind::strip;
     BATON_TRY(step.content, component::get<std::string>(value, "Strip", "content"));
@@ -134,6 +146,7 @@ Result<void> TokenDecoder::add_step(std::string_view type, const json::Value& va
               component::get_or<std::string>(value, "Metaspace", "prepend_scheme", adds_space ? "always" : "never"));
     step.strips_first = scheme != "never";
     step.pattern = Pattern::literal(step.content);
+    BATON_TRY_VOID(count_growth(&step.content, 1));
   } else {
     return add_word_step(type, value, std::move(step));
   }
@@ -155,6 +168,7 @@ Result<void> TokenDecoder::add_word_step(std::string_view type, const json::Valu
     BATON_TRY(step.content, component::get_or<std::string>(value, type, "pad_token", "<pad>"));
     BATON_TRY(step.delimiter, component::get_or<std::string>(value, type, "word_delimiter_token", "|"));
     BATON_TRY(step.cleans_up, component::get_or<bool>(value, type, "cleanup", true));
+    BATON_TRY_VOID(count_growth(&step.delimiter, 1));
   } else {
     return component::unsupported(kDecoder, type);
   }

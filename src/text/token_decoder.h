@@ -1,6 +1,7 @@
 /// The `decoder` of a tokenizer.json: joins the texts of tokens, as a whole or token by token.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +20,8 @@ class TokenDecoder {
  public:
   TokenDecoder() = default;
   /// Errors: unsupported, with the name of the component, also for steps after Fuse or ByteLevel that need the whole
-  /// text (all but Fuse, Replace of a String, Strip); invalid_data.
+  /// text (all but Fuse, Replace of a String, Strip); invalid_data, also where the steps could make a text more than 4,096
+  /// times as long.
   static Result<TokenDecoder> from_json(const json::Value& value);
 
   /// The decoder of a SentencePiece model: ▁ is a space, <0xNN> a byte, and with `adds_space` the first space of the
@@ -96,10 +98,13 @@ class TokenDecoder {
  private:
   Result<void> add(const json::Value& value, int depth);
   Result<void> add_step(std::string_view type, const json::Value& value);
+  Result<void> count_growth(const std::string* literal, std::size_t n_content);
   Result<void> add_word_step(std::string_view type, const json::Value& value, Step step);
 
   std::vector<Step> steps_;
-  bool is_fused_ = false;  // while steps are added: whether the next gets one text
+  // While steps are added: whether the next gets one text, and how many times as long they make a text at most.
+  bool is_fused_ = false;
+  std::size_t growth_ = 1;
 };
 
 }  // namespace baton

@@ -346,6 +346,27 @@ def test_a_tokenizer_with(folder, change, code):
     assert code is None or end.code == code, end.error
 
 
+DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+LONG = {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 10**6}
+GROWING = {
+    "normalizers that double": {"normalizer": {"type": "Sequence", "normalizers": [DOUBLE] * 60}},
+    "a normalizer with a long text": {"normalizer": LONG},
+    "a long text in front": {"normalizer": {"type": "Prepend", "prepend": "b" * 10**6}},
+    "decoders that double": {"decoder": {"type": "Sequence", "decoders": [DOUBLE] * 60}},
+    "a decoder with a long text": {"decoder": LONG},
+}
+
+
+@pytest.mark.parametrize("fields", GROWING.values(), ids=GROWING.keys())
+def test_a_text_that_grows(folder, fields):
+    separator = {"id": 300, "content": "x"}  # each part between two of them is a text of its own
+    changed_json(folder / "tokenizer.json", lambda root: root.update({**fields, "added_tokens": [separator]}))
+    if "normalizer" in fields:
+        assert End("tokenize", folder, text=json.dumps("ax" * 5_000) + "\n").code == 0
+    else:
+        fails("tokenize", folder, "4096 times")
+
+
 def test_many_tokens_with_roles(folder):
     tokens = [f"<|{i}|>" for i in range(N_MANY)]
     write_json(folder / "vocab.json", byte_level_tokenizer()["model"]["vocab"])

@@ -69,6 +69,19 @@ TEST(Normalizer, names_what_it_does_not_do) {
   EXPECT_EQ(normalize(3, "").substr(0, 6), "error:");
 }
 
+TEST(Normalizer, steps_that_would_make_a_text_far_too_long_do_nothing) {
+  const auto replace = [](const std::string& pattern, const std::string& content) {
+    return json::Value{{"type", "Replace"}, {"pattern", {{"String", pattern}}}, {"content", content}};
+  };
+  json::Value steps = json::Value::array();
+  for (int i = 0; i < 60; ++i) steps.push_back(replace("a", "aa"));
+  EXPECT_EQ(normalize({{"type", "Sequence"}, {"normalizers", steps}}, "xa"), "x" + std::string(256, 'a'));
+  EXPECT_EQ(normalize(replace("a", std::string(1000, 'b')), "a"), "a");
+  EXPECT_EQ(normalize(replace("", std::string(1000, 'b')), "a"), "a");
+  EXPECT_EQ(normalize({{"type", "Prepend"}, {"prepend", std::string(1000, 'b')}}, "a"), "a");
+  EXPECT_EQ(normalize({{"type", "Prepend"}, {"prepend", std::string(100, 'b')}}, "a"), std::string(100, 'b') + "a");
+}
+
 TEST(Normalizer, refuses_sequences_without_end) {
   json::Value value = {{"type", "Strip"}};
   for (int i = 0; i < 100; ++i) value = {{"type", "Sequence"}, {"normalizers", json::Value::array({value})}};

@@ -118,6 +118,21 @@ TEST(TokenDecoder, cleans_up_spaces_as_transformers_does_however_the_text_comes)
   }
 }
 
+TEST(TokenDecoder, steps_that_could_make_a_text_far_too_long_are_refused) {
+  constexpr const char* kError = "error: decoder: its steps could make a text more than 4096 times as long";
+  const auto chain = [](const json::Value& step, int n) {
+    json::Value steps = json::Value::array();
+    for (int i = 0; i < n; ++i) steps.push_back(step);
+    return sequence(steps);
+  };
+  EXPECT_EQ(decode(chain(replace("a", "aa"), 12), {"xa"}), "x" + std::string(4096, 'a'));
+  EXPECT_EQ(decode(chain(replace("a", "aa"), 13), {}), kError);
+  EXPECT_EQ(decode(replace("a", std::string(5000, 'b').c_str()), {}), kError);
+  EXPECT_EQ(decode(chain(replace("aa", "bb"), 60), {"aa"}), "bb");
+  EXPECT_EQ(decode(chain({{"type", "Metaspace"}, {"replacement", ""}}, 20), {}), kError);
+  EXPECT_EQ(decode(chain({{"type", "CTC"}, {"word_delimiter_token", ""}}, 20), {}), kError);
+}
+
 TEST(TokenDecoder, names_what_it_does_not_do) {
   EXPECT_EQ(decode({{"type", "Unknown"}}, {}), "error: tokenizer.json: the decoder Unknown is not supported");
   EXPECT_EQ(decode({{"type", "BPEDecoder"}, {"suffix", ""}}, {}), "error: decoder BPEDecoder: the suffix is empty");
