@@ -61,7 +61,8 @@ def sustained_rate(measured, limit_s):
 def head_kinds(results):
     """The distinct head counts of Baton's cases, multi-head first."""
     arms = (*ARMS, "split")
-    kinds = {(one.point["heads"], one.point["kv_heads"], one.point["head_dim"]) for one in results.measured if one.arm in arms}
+    ours = (one.point for one in results.measured if one.arm in arms and "heads" in one.point)
+    kinds = {(point["heads"], point["kv_heads"], point["head_dim"]) for point in ours}
     return sorted(kinds, key=lambda kind: (kind[0] != kind[1], -kind[0]))
 
 
