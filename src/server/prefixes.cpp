@@ -187,6 +187,7 @@ Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, Prefi
   }
   auto info = prepare(model, entry).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
+    entry.pinned = tokens;
     return engine.register_prefix(entry.engine_name, std::move(tokens));
   });
   const Clock::time_point now = Clock::now();
@@ -201,6 +202,7 @@ Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, Prefi
   if (!info) return tl::unexpected<Error>(about(name, std::move(info.error())));
   info->name = name;
   entry.info = *info;
+  entry.pinned.resize(static_cast<std::size_t>(info->n_pinned_tokens));
   entry.created = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
   if (entry.definition.ttl) entry.expires = now + *entry.definition.ttl;
   const std::string& version = entry.definition.version;

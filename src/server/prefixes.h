@@ -50,6 +50,7 @@ class Prefixes {
     EncodedHead chat_head;                         ///< of the rendered conversation
     EncodedHead text_head;                         ///< of the text, if it contains special tokens
     std::array<std::vector<TokenId>, 2> text_ids;  ///< ids of the text, without and with special tokens
+    std::vector<TokenId> pinned;                   ///< the first tokens, whose blocks are pinned: public
     PrefixInfo info;
     std::int64_t created = 0;  ///< Unix time in seconds
     std::optional<Clock::time_point> expires = {};

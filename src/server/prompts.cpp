@@ -19,6 +19,11 @@ Error not_served(std::string_view what, std::string_view name, std::string_view 
           std::string(param)};
 }
 
+/// How many of the prefix's public tokens a prompt begins with. A template need not put the prefix first.
+std::int32_t n_public_tokens(const Prefixes::Entry& prefix, const std::vector<TokenId>& tokens) {
+  return static_cast<std::int32_t>(std::ranges::mismatch(prefix.pinned, tokens).in1 - prefix.pinned.begin());
+}
+
 }  // namespace
 
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes) {
@@ -83,8 +88,9 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
 Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request) {
   BATON_TRY(const std::string text, render_chat(model, prefix, request));
   if (!prefix) return TokenizedPrompt{model.tokenizer.encode(text, request.add_special_tokens), {}, 0};
-  return TokenizedPrompt{
-      model.tokenizer.encode_behind(prefix->chat_head, text, request.add_special_tokens), {}, prefix->info.n_pinned_tokens};
+  TokenizedPrompt prompt{model.tokenizer.encode_behind(prefix->chat_head, text, request.add_special_tokens), {}, 0};
+  prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
+  return prompt;
 }
 
 TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix, const CompletionRequest& request,

@@ -35,7 +35,7 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
 struct TokenizedPrompt {
   std::vector<TokenId> tokens;
   std::string echo;           ///< the prompt's text without the prefix, if the request asks for an echo
-  std::int32_t n_public = 0;  ///< leading tokens of a registered prefix, to which no cache salt applies
+  std::int32_t n_public = 0;  ///< leading tokens that are a registered prefix's, to which no cache salt applies
 };
 
 /// The ids of the whole text. The beginning that the prefix determines was tokenised when the prefix was registered.

@@ -196,6 +196,25 @@ TEST_F(Prompts, a_salt_starts_behind_the_public_prefix) {
   EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).deadline, std::chrono::milliseconds(1500));
 }
 
+TEST_F(Prompts, what_stands_before_the_prefix_makes_nothing_public) {
+  const auto tokenized = [&](std::string_view variables) {
+    const auto prompt =
+        tokenize_chat(model_, shop(),
+                      chat_of(R"({"messages": [{"role": "user", "content": "hello"}], "chat_template_kwargs": )" +
+                              std::string(variables) + "}"));
+    EXPECT_TRUE(prompt);
+    return *prompt;
+  };
+  EXPECT_EQ(tokenized("{}").n_public, shop()->info.n_pinned_tokens);
+  EXPECT_GT(tokenized("{}").n_public, 0);
+  auto before = ChatTemplate::parse("{{ before }}" + std::string(kByteTemplate));
+  ASSERT_TRUE(before);
+  model_.chat_template.emplace(std::move(*before));
+  EXPECT_EQ(tokenized("{}").n_public, shop()->info.n_pinned_tokens);
+  EXPECT_EQ(tokenized(R"({"before": "the text of another tenant"})").n_public, 0);
+  EXPECT_EQ(tokenized(R"({"before": "[system]Sells"})").n_public, 13);
+}
+
 TEST_F(Prompts, spells_bad_words_with_and_without_a_space) {
   GenerationRequest request;
   request.bad_words = {"ab", " ab", "<|end|>"};
