@@ -230,6 +230,10 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
       ->check(CLI::ExistingDirectory);
   row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")
       ->check(CLI::Range(0, 20));
+  parsed_row(app, "Server", "--client-memory-bytes", options.client_memory_bytes,
+             "Memory that requests and answers of clients may take, with K, M or G; more gets 503; default: an eighth of what "
+             "the machine and the control group allow, at most 4G",
+             [](const std::string& text) { return parse_bytes(text, "--client-memory-bytes"); });
   row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")
       ->check(CLI::Range(0, 86400));
 }

@@ -11,6 +11,7 @@
 #include "apps/serving.h"
 #include "apps/version.h"
 #include "core/log.h"
+#include "core/memory_limit.h"
 #include "load/load_engine.h"
 #include "server/server.h"
 
@@ -36,6 +37,8 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.prefix_folder = options.prefix_folder;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;
+  made.limits.budgets =
+      budget_limits(options.client_memory_bytes > 0 ? options.client_memory_bytes : default_client_memory(memory_limit()));
   return made;
 }
 

@@ -44,7 +44,9 @@ json::Value error_body(int status, std::string_view message, std::string_view pa
 }
 
 HttpResponse error_response(int status, std::string_view message, std::string_view param) {
-  return {status, {{"Content-Type", "application/json"}}, json::dump(error_body(status, message, param))};
+  HttpResponse response{status, {{"Content-Type", "application/json"}}, json::dump(error_body(status, message, param))};
+  if (status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
 }
 
 HttpResponse error_response(const Error& error) { return error_response(http_status(error.code), error.message, error.param); }

@@ -15,6 +15,7 @@ int http_status(ErrorCode code);
 
 /// {"error": {"message", "type", "param", "code"}}; `code` is the status, `param` null when empty.
 json::Value error_body(int status, std::string_view message, std::string_view param);
+/// A 503 says with Retry-After that the same request may succeed later.
 HttpResponse error_response(int status, std::string_view message, std::string_view param);
 HttpResponse error_response(const Error& error);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "server/budget.h"
 
 namespace baton {
 
@@ -23,6 +24,7 @@ struct HttpRequest {
   std::string query;    ///< the part after "?"
   HttpHeaders headers;  ///< in the order sent
   std::string body;
+  BudgetShare body_share;  ///< what the body takes from the budget of bodies
   bool is_http_1_0 = false;
   bool keep_alive = true;
 
@@ -55,6 +57,7 @@ struct HttpLimits {
   std::size_t max_unsent_bytes =
       4 * 1024 * 1024;  ///< of a stream whose client does not read; with more the connection is closed
   std::size_t max_connections = 8192;
+  BudgetLimits budgets = {};                ///< of all connections together
   std::int64_t header_timeout_ms = 20'000;  ///< from a request's first byte, or the connection's start, to its header's end
   std::int64_t body_timeout_ms = 120'000;   ///< from there to the body's end
   std::int64_t idle_timeout_ms = 75'000;    ///< between two requests

@@ -13,12 +13,29 @@ namespace http = boost::beast::http;
 
 }  // namespace
 
-HttpParser::HttpParser(const HttpLimits& limits) : limits_(limits) {
+bool GrowingBody::reader::append(std::string_view bytes) {
+  constexpr std::size_t kLeast = 1024;
+  std::string& all = body_.bytes;
+  const std::size_t size = all.size() + bytes.size();
+  if (size > all.capacity()) {
+    std::size_t capacity = std::max({size, 2 * all.size(), kLeast});
+    if (body_.announced >= size) capacity = std::min(capacity, static_cast<std::size_t>(body_.announced));
+    if (!body_.share.grow(static_cast<std::int64_t>(capacity) - body_.share.size())) return false;
+    all.reserve(capacity);
+  }
+  all += bytes;
+  return true;
+}
+
+HttpParser::HttpParser(const HttpLimits& limits, Budget* bodies) : limits_(limits), bodies_(bodies) {
   parser_.header_limit(static_cast<std::uint32_t>(limits.max_header_bytes));
   parser_.body_limit(limits.max_body_bytes);
 }
 
 void HttpParser::refuse(boost::beast::error_code error) {
+  if (error == boost::system::errc::not_enough_memory)
+    return refuse(503, fmt::format("the bodies of the requests in hand have {} bytes; this server keeps {}", bodies_->used(),
+                                   bodies_->limit()));
   if (error == http::error::body_limit) {
     const auto length = parser_.get()[http::field::content_length];
     if (!length.empty())
@@ -49,9 +66,40 @@ void HttpParser::check_header() {
   if (header.version() >= 11 && header.count(http::field::host) != 1)
     return refuse(400, "the request is not valid HTTP: HTTP/1.1 asks for one Host field");
   expects_continue_ = boost::beast::iequals(header[http::field::expect], "100-continue");
+  if (bodies_ != nullptr) parser_.get().body().share = bodies_->share();
+  read_head();
 }
 
-std::size_t HttpParser::put(std::string_view bytes) {
+/// Reads the request line and the header into the request.
+void HttpParser::read_head() {
+  const auto& message = parser_.get();
+  request_.method = std::string(message.method_string());
+  std::string_view target(message.target().data(), message.target().size());
+  if (target.starts_with("http://") || target.starts_with("https://")) {
+    const auto slash = target.find('/', target.find("//") + 2);
+    target = slash == std::string_view::npos ? "/" : target.substr(slash);
+  }
+  const auto question = target.find('?');
+  request_.path = std::string(target.substr(0, question));
+  if (question != std::string_view::npos) request_.query = std::string(target.substr(question + 1));
+  request_.headers.reserve(static_cast<std::size_t>(std::distance(message.begin(), message.end())));
+  for (const auto& field : message) {
+    const auto name = field.name_string();
+    const auto value = field.value();
+    request_.headers.emplace_back(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
+  }
+  request_.is_http_1_0 = message.version() < 11;
+  request_.keep_alive = message.keep_alive();
+}
+
+std::optional<std::uint64_t> HttpParser::n_remaining() const {
+  if (is_done_) return 0;
+  const auto length = parser_.content_length_remaining();
+  if (!length) return std::nullopt;
+  return *length;
+}
+
+std::size_t HttpParser::put(std::string_view bytes, bool stops_behind_header) {
   std::size_t n_taken = 0;
   while (!refusal_ && !is_done_ && n_taken < bytes.size()) {
     boost::beast::error_code error;
@@ -65,6 +113,8 @@ std::size_t HttpParser::put(std::string_view bytes) {
     if (parser_.is_header_done() && !is_header_done_) {
       check_header();
       parser_.eager(true);
+      is_done_ = !refusal_ && parser_.is_done();
+      if (stops_behind_header) break;
     }
     is_done_ = !refusal_ && parser_.is_done();
     if (!needs_more) continue;
@@ -82,27 +132,10 @@ bool HttpParser::take_expects_continue() {
 }
 
 HttpRequest HttpParser::take() {
-  HttpRequest request;
-  auto message = parser_.release();
-  request.method = std::string(message.method_string());
-  std::string_view target(message.target().data(), message.target().size());
-  if (target.starts_with("http://") || target.starts_with("https://")) {
-    const auto slash = target.find('/', target.find("//") + 2);
-    target = slash == std::string_view::npos ? "/" : target.substr(slash);
-  }
-  const auto question = target.find('?');
-  request.path = std::string(target.substr(0, question));
-  if (question != std::string_view::npos) request.query = std::string(target.substr(question + 1));
-  request.headers.reserve(static_cast<std::size_t>(std::distance(message.begin(), message.end())));
-  for (const auto& field : message) {
-    const auto name = field.name_string();
-    const auto value = field.value();
-    request.headers.emplace_back(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
-  }
-  request.is_http_1_0 = message.version() < 11;
-  request.keep_alive = message.keep_alive();
-  request.body = std::move(message.body());
-  return request;
+  GrowingBody::value_type& body = parser_.get().body();
+  request_.body = std::move(body.bytes);
+  request_.body_share = std::move(body.share);
+  return std::move(request_);
 }
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <new>
 #include <optional>
 #include <thread>
 #include <unordered_map>
@@ -142,7 +143,7 @@ Result<std::optional<asio::ssl::context>> make_tls(const HttpAddress& address) {
 
 class HttpServer::Impl {
  public:
-  Impl(HttpServer& server, const HttpLimits& limits) : server_(server), limits_(limits) {}
+  Impl(HttpServer& server, const HttpLimits& limits) : server_(server), limits_(limits), budgets_(limits.budgets) {}
   ~Impl() {
     stop(0);
     if (!uds_.empty()) ::unlink(uds_.c_str());
@@ -174,7 +175,7 @@ class HttpServer::Impl {
     tick();
     thread_ = std::thread([this] {
       name_this_thread("http");
-      io_.run();
+      run();
     });
     return {};
   }
@@ -199,7 +200,11 @@ class HttpServer::Impl {
         const auto found = exchanges_.find(output.exchange);
         if (found == exchanges_.end()) continue;
         HttpSession* const session = found->second;
-        session->send(std::move(output));
+        try {
+          session->send(std::move(output));
+        } catch (const std::bad_alloc&) {
+          session->close();
+        }
         if (sent_to_.empty() || sent_to_.back() != session) sent_to_.push_back(session);
       }
       // One write sends all parts that arrived for a session.
@@ -211,8 +216,17 @@ class HttpServer::Impl {
   ExchangeId begin_exchange(HttpSession& session, HttpRequest request) {
     const ExchangeId id{next_exchange_++};
     exchanges_.emplace(id, &session);
-    callbacks_.on_request(id, std::move(request));
+    try {
+      callbacks_.on_request(id, std::move(request));
+    } catch (const std::bad_alloc&) {
+      end_exchange(id, /*is_client_gone=*/true);
+      throw;
+    }
     return id;
+  }
+
+  std::optional<HttpResponse> judge(const HttpRequest& head) const {
+    return callbacks_.judge ? callbacks_.judge(head) : std::nullopt;
   }
 
   void end_exchange(ExchangeId exchange, bool is_client_gone) {
@@ -228,8 +242,21 @@ class HttpServer::Impl {
   bool is_closing() const { return is_closing_; }
   bool is_io_thread() { return io_.get_executor().running_in_this_thread(); }
   const Bound& bound() const { return bound_; }
+  Budgets& budgets() { return budgets_; }
 
  private:
+  /// Handles events until the server stops. An allocation that failed outside of a session's own work costs one event.
+  void run() {
+    while (true) {
+      try {
+        io_.run();
+        return;
+      } catch (const std::bad_alloc&) {
+        log::warning("event=out_of_memory open_connections={}", sessions_.size());
+      }
+    }
+  }
+
   std::vector<HttpSession*> all_sessions() {
     std::vector<HttpSession*> all;
     all.reserve(sessions_.size());
@@ -255,7 +282,11 @@ class HttpServer::Impl {
     acceptor_.async_accept([this](error_code error, HttpSocket socket) {
       if (is_closing_ || error == asio::error::operation_aborted) return;
       if (error) return retry_accept(error);
-      admit(std::move(socket));
+      try {
+        admit(std::move(socket));
+      } catch (const std::bad_alloc&) {
+        log::warning("event=connection_refused reason=\"out of memory\"");
+      }
       accept();
     });
   }
@@ -275,7 +306,7 @@ class HttpServer::Impl {
     if (sessions_.size() >= limits_.max_connections + kTurnedAway) return;
     error_code ignored;
     if (uds_.empty()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-    auto session = std::make_unique<HttpSession>(server_, std::move(socket), tls_ ? &*tls_ : nullptr, limits_);
+    auto session = std::make_unique<HttpSession>(server_, std::move(socket), tls_ ? &*tls_ : nullptr, limits_, budgets_);
     HttpSession* const started = session.get();
     sessions_.emplace(started, std::move(session));
     if (!is_full) return started->start();
@@ -286,6 +317,7 @@ class HttpServer::Impl {
     tick_timer_.expires_after(std::chrono::milliseconds(kTickMs));
     tick_timer_.async_wait([this](error_code cancelled) {
       if (cancelled) return;
+      tick();
       const auto now = std::chrono::steady_clock::now();
       const bool is_over = is_closing_ && now >= close_by_;
       for (HttpSession* session : all_sessions()) {
@@ -294,7 +326,6 @@ class HttpServer::Impl {
         else
           session->check_deadline(now);
       }
-      tick();
     });
   }
 
@@ -308,6 +339,7 @@ class HttpServer::Impl {
 
   HttpServer& server_;
   HttpLimits limits_;
+  Budgets budgets_;
   asio::io_context io_{1};
   std::optional<asio::ssl::context> tls_;
   Acceptor acceptor_{io_};
@@ -343,6 +375,7 @@ void HttpServer::stop(std::int64_t flush_ms) { impl_->stop(flush_ms); }
 std::string HttpServer::address() const { return impl_->bound().name; }
 std::uint16_t HttpServer::port() const { return impl_->bound().port; }
 
+Budgets& HttpServer::budgets() { return impl_->budgets(); }
 bool HttpServer::is_io_thread() const { return impl_->is_io_thread(); }
 
 void HttpServer::deliver(std::vector<HttpOutput> outputs) { impl_->deliver(std::move(outputs)); }
@@ -353,6 +386,7 @@ void HttpServer::deliver(HttpOutput output) {
   impl_->deliver(std::move(outputs));
 }
 
+std::optional<HttpResponse> HttpServer::judge(const HttpRequest& head) { return impl_->judge(head); }
 ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request) {
   return impl_->begin_exchange(session, std::move(request));
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,17 @@ struct HttpAddress {
 /// Functions that the server calls on the I/O thread. They must not wait.
 struct HttpCallbacks {
   std::function<void(ExchangeId, HttpRequest)> on_request;
+  /// A header has arrived. A response refuses the request before its body is read. Empty: none is refused.
+  std::function<std::optional<HttpResponse>(const HttpRequest& head)> judge = {};
   /// The client left before its answer was complete. The rest is not needed.
   std::function<void(ExchangeId)> on_gone;
   /// Called for SIGTERM and SIGINT. Empty: signals are not handled.
   std::function<void()> on_signal;
 };
 
-/// Accepts connections and turns them into exchanges. Memory is bounded by HttpLimits times the number of connections.
+/// Accepts connections and turns them into exchanges. Memory is bounded: that of bodies and of answers that wait for their
+/// clients by budgets of all connections, the rest by HttpLimits times the number of connections. A request for which
+/// memory cannot be allocated is given up.
 ///
 /// Thread: any for `deliver`, `is_io_thread`, `address` and `port`; the others belong to the owner.
 class HttpServer {
@@ -56,6 +61,9 @@ class HttpServer {
   /// Whether the caller is the I/O thread.
   bool is_io_thread() const;
 
+  /// What all connections take together. Thread: any.
+  Budgets& budgets();
+
   /// Takes parts of answers, in order. Parts of ended exchanges are dropped.
   void deliver(std::vector<HttpOutput> outputs);
   void deliver(HttpOutput output);
@@ -66,6 +74,7 @@ class HttpServer {
   HttpServer();
 
   // For sessions, on the I/O thread.
+  std::optional<HttpResponse> judge(const HttpRequest& head);
   ExchangeId begin_exchange(HttpSession& session, HttpRequest request);
   void end_exchange(ExchangeId exchange, bool is_client_gone);
   bool is_closing() const;

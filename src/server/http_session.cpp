@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <new>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
 
+#include "core/log.h"
 #include "server/api_error.h"
 #include "server/http_server.h"
 
@@ -27,8 +29,14 @@ std::string http_date() { return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt
 
 }  // namespace
 
-HttpSession::HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits)
-    : server_(server), limits_(limits), stream_(make_stream(std::move(socket), tls)), read_buffer_(kReadBytes) {}
+HttpSession::HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits,
+                         Budgets& budgets)
+    : server_(server),
+      limits_(limits),
+      budgets_(budgets),
+      stream_(make_stream(std::move(socket), tls)),
+      read_buffer_(kReadBytes),
+      unsent_share_(budgets.unsent.share()) {}
 
 HttpSocket& HttpSession::socket() {
   if (auto* tls = std::get_if<TlsStream>(&stream_)) return tls->next_layer();
@@ -74,7 +82,11 @@ void HttpSession::read() {
       [this](auto& stream) {
         stream.async_read_some(boost::asio::buffer(read_buffer_), [this](boost::system::error_code error, std::size_t n) {
           is_reading_ = false;
-          on_read(error, n);
+          try {
+            on_read(error, n);
+          } catch (const std::bad_alloc&) {
+            give_up();
+          }
           operation_ended();
         });
       },
@@ -97,6 +109,10 @@ void HttpSession::on_read(boost::system::error_code error, std::size_t n_bytes) 
 
 void HttpSession::queue(std::string bytes) {
   if (bytes.empty() || state_ == State::closed) return;
+  if (!unsent_share_.grow(static_cast<std::int64_t>(bytes.size()))) {
+    log::warning("event=answer_dropped reason=\"{} bytes of answers wait for their clients\"", budgets_.unsent.used());
+    return close();
+  }
   unsent_bytes_ += bytes.size();
   unsent_.push_back(std::move(bytes));
 }
@@ -116,7 +132,11 @@ void HttpSession::write() {
       [&](auto& stream) {
         stream.async_write_some(buffers, [this](boost::system::error_code error, std::size_t n) {
           is_writing_ = false;
-          on_write(error, n);
+          try {
+            on_write(error, n);
+          } catch (const std::bad_alloc&) {
+            give_up();
+          }
           operation_ended();
         });
       },
@@ -127,6 +147,7 @@ void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes)
   if (state_ == State::closed) return;
   if (error) return close();
   unsent_bytes_ -= n_bytes;
+  unsent_share_.shrink(static_cast<std::int64_t>(n_bytes));
   sent_bytes_ += n_bytes;
   while (!unsent_.empty() && sent_bytes_ >= unsent_.front().size()) {
     sent_bytes_ -= unsent_.front().size();
@@ -199,11 +220,45 @@ void HttpSession::send(HttpOutput output) {
 
 void HttpSession::refuse(const HttpRefusal& refusal) {
   keep_alive_ = false;
-  HttpResponse response = error_response(refusal.status, refusal.message, {});
+  answer_at_once(error_response(refusal.status, refusal.message, {}));
+}
+
+/// Answers a request that is not handed on.
+void HttpSession::answer_at_once(HttpResponse response) {
   send_head(response, /*is_stream=*/false);
-  queue(std::move(response.body));
+  if (!is_head_) queue(std::move(response.body));
   finish_answer();
   write();
+}
+
+/// Memory ran out. This request ends, and what it took is free again.
+void HttpSession::give_up() {
+  try {
+    if (state_ != State::reading) return close();
+    parser_.reset();
+    input_ = {};
+    log::warning("event=out_of_memory effect=\"a request is given up while it is read\"");
+    refuse({503, "this server has no memory left for the request"});
+  } catch (const std::bad_alloc&) {
+    close();
+  }
+}
+
+/// Lets the server judge the header. If it refuses, that is answered, and the body is not read. The connection stays
+/// only if the body is here already.
+bool HttpSession::is_welcome() {
+  const HttpRequest& head = parser_->head();
+  std::optional<HttpResponse> refused = server_.judge(head);
+  if (!refused) return true;
+  const auto n_remaining = parser_->n_remaining();
+  const bool is_body_here = n_remaining && *n_remaining <= input_.size();
+  is_head_ = head.method == "HEAD";
+  is_http_1_0_ = head.is_http_1_0;
+  keep_alive_ = head.keep_alive && is_body_here;
+  input_.erase(0, is_body_here ? static_cast<std::size_t>(*n_remaining) : input_.size());
+  parser_.reset();
+  answer_at_once(std::move(*refused));
+  return false;
 }
 
 void HttpSession::turn_away(const HttpRefusal& refusal) {
@@ -231,6 +286,10 @@ void HttpSession::parse() {
     has_request_begun_ = true;
     set_deadline(limits_.header_timeout_ms);
   }
+  if (!parser_->is_header_done()) {
+    input_.erase(0, parser_->put_header(input_));
+    if (parser_->is_header_done() && !parser_->refusal() && !is_welcome()) return;
+  }
   input_.erase(0, parser_->put(input_));
   if (parser_->refusal()) return refuse(*parser_->refusal());
   if (parser_->is_done()) return dispatch();
@@ -247,7 +306,7 @@ void HttpSession::parse() {
 
 void HttpSession::begin_request() {
   state_ = State::reading;
-  parser_.emplace(limits_);
+  parser_.emplace(limits_, &budgets_.bodies);
   has_request_begun_ = false;
   is_body_deadline_set_ = false;
   is_head_ = false;

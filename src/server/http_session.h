@@ -30,7 +30,8 @@ class HttpServer;
 class HttpSession {
  public:
   /// `tls`: nullptr for a plain connection.
-  HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits);
+  HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits,
+              Budgets& budgets);
 
   void start();
   /// Instead of start: answers before anything is read, and closes.
@@ -53,8 +54,11 @@ class HttpSession {
   void set_deadline(std::int64_t timeout_ms);
   void begin_request();
   void parse();
+  bool is_welcome();
   void dispatch();
   void refuse(const HttpRefusal& refusal);
+  void answer_at_once(HttpResponse response);
+  void give_up();
   void read();
   void on_read(boost::system::error_code error, std::size_t n_bytes);
   void queue(std::string bytes);
@@ -67,6 +71,7 @@ class HttpSession {
 
   HttpServer& server_;
   HttpLimits limits_;
+  Budgets& budgets_;
   std::variant<HttpSocket, TlsStream> stream_;
   State state_ = State::handshaking;
   std::chrono::steady_clock::time_point deadline_;
@@ -79,6 +84,7 @@ class HttpSession {
   std::vector<char> read_buffer_;
   std::deque<std::string> unsent_;
   std::size_t unsent_bytes_ = 0;  // not counting sent_bytes_ of the first part
+  BudgetShare unsent_share_;      // of unsent_bytes_
   std::size_t sent_bytes_ = 0;
   int n_operations_ = 0;  // asynchronous operations that hold `this`
   bool is_reading_ = false;

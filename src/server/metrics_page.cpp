@@ -185,6 +185,21 @@ void add_histograms(Families& out, const EngineMetrics& m) {
   out.histogram("baton:relay_prefix_tokens", "Tokens of one shared read.", m.relay_prefix_tokens.snapshot());
 }
 
+void add_budgets(Families& out, const Budgets& budgets) {
+  for_each_budget(budgets, [&](std::string_view name, const Budget& budget) {
+    out.gauge("baton:budget_used", "What clients' requests and answers take of a budget.", static_cast<double>(budget.used()),
+              {{"budget", std::string(name)}});
+  });
+  for_each_budget(budgets, [&](std::string_view name, const Budget& budget) {
+    out.gauge("baton:budget_limit", "The size of a budget.", static_cast<double>(budget.limit()),
+              {{"budget", std::string(name)}});
+  });
+  for_each_budget(budgets, [&](std::string_view name, const Budget& budget) {
+    out.counter("baton:budget_refusals_total", "Requests and answers for which a budget had no room.",
+                static_cast<double>(budget.n_refused()), {{"budget", std::string(name)}});
+  });
+}
+
 /// The process metrics that Prometheus client libraries export.
 void add_process(Families& out) {
   long pages_virtual = 0;
@@ -246,11 +261,12 @@ void MetricsPage::observe_request(std::string_view handler, std::string_view met
   http_->observe(handler, method, status, seconds);
 }
 
-std::string MetricsPage::render(const PrefixCounts& prefixes) const {
+std::string MetricsPage::render(const PrefixCounts& prefixes, const Budgets& budgets) const {
   Families engine({{"model_name", model_name_}, {"engine", "0"}});
   const EngineMetrics& metrics = engine_.metrics();
   add_gauges(engine, metrics, engine_.info());
   add_prefixes(engine, prefixes);
+  add_budgets(engine, budgets);
   add_counters(engine, metrics);
   add_histograms(engine, metrics);
   engine.histogram("baton:io_lock_wait_seconds", "Time that the I/O thread waited for a lock.", io_lock_waits_.snapshot());

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/metrics.h"
+#include "server/budget.h"
 #include "server/prefixes.h"
 
 namespace baton {
@@ -23,7 +24,7 @@ class MetricsPage {
   /// Counts a time that the I/O thread waited for a lock.
   void observe_io_wait(double seconds) { io_lock_waits_.observe(seconds); }
 
-  std::string render(const PrefixCounts& prefixes) const;
+  std::string render(const PrefixCounts& prefixes, const Budgets& budgets) const;
 
  private:
   class Http;

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <new>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <openssl/rand.h>
 #include <boost/asio/post.hpp>
 
+#include "core/check.h"
 #include "core/log.h"
 #include "server/api_error.h"
 #include "server/auth.h"
@@ -170,25 +172,52 @@ Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Rout
   return response;
 }
 
-void Routes::handle(ExchangeId exchange, HttpRequest request) {
+/// The routes of a path, one for each method.
+std::vector<const Routes::Route*> Routes::routes_of(std::string_view path) {
   std::vector<const Route*> found;
   for (const Route& route : table())
-    if (route.path == request.path ||
-        (route.path.ends_with('/') && request.path.starts_with(route.path) && request.path.size() > route.path.size()))
+    if (route.path == path || (route.path.ends_with('/') && path.starts_with(route.path) && path.size() > route.path.size()))
       found.push_back(&route);
-  context_.service.open(exchange, found.empty() ? "none" : std::string(found[0]->path), method_label(request.method),
-                        cors_headers(options_.cors, request));
-  if (Response refused = refuse(request, found)) return context_.service.respond(exchange, std::move(*refused));
-  const auto chosen = *std::ranges::find_if(found, [&](const Route* route) {
+  return found;
+}
+
+std::optional<HttpResponse> Routes::judge(const HttpRequest& head) const {
+  const std::vector<const Route*> found = routes_of(head.path);
+  Response refused = refuse(head, found);
+  if (!refused) return std::nullopt;
+  const HttpHeaders cors = cors_headers(options_.cors, head);
+  refused->headers.insert(refused->headers.end(), cors.begin(), cors.end());
+  const std::string handler = found.empty() ? "none" : std::string(found[0]->path);
+  context_.metrics.observe_request(handler, method_label(head.method), refused->status, /*seconds=*/0);
+  log::debug("event=answered handler={} method={} status={} seconds=0", handler, method_label(head.method), refused->status);
+  return refused;
+}
+
+void Routes::handle(ExchangeId exchange, HttpRequest request) {
+  const std::vector<const Route*> found = routes_of(request.path);
+  const auto chosen = std::ranges::find_if(found, [&](const Route* route) {
     return route->method == request.method || (route->method == "GET" && request.method == "HEAD");
   });
-  const auto run = [this, exchange, handler = chosen->handler, request = std::move(request)] {
-    if (Response response = (this->*handler)(exchange, request)) context_.service.respond(exchange, std::move(*response));
+  check(chosen != found.end(), "a request without a route was not refused");
+  context_.service.open(exchange, std::string(found[0]->path), method_label(request.method),
+                        cors_headers(options_.cors, request));
+  auto run = [this, exchange, handler = (*chosen)->handler, request = std::move(request)] {
+    answer(exchange, handler, request);
   };
-  switch (chosen->where) {
+  switch ((*chosen)->where) {
     case Where::io: return run();
     case Where::pool: return boost::asio::post(pool_, std::move(run));
     case Where::pages: return boost::asio::post(pages_thread_, std::move(run));
+  }
+}
+
+/// Runs a handler. If memory runs out, its exchange ends, not the program.
+void Routes::answer(ExchangeId exchange, Handler handler, const HttpRequest& request) {
+  try {
+    if (Response response = (this->*handler)(exchange, request)) context_.service.respond(exchange, std::move(*response));
+  } catch (const std::bad_alloc&) {
+    log::warning("event=out_of_memory path={}", request.path);
+    context_.service.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
   }
 }
 
@@ -389,8 +418,9 @@ Routes::Response Routes::livez(ExchangeId, const HttpRequest&) {
 }
 
 Routes::Response Routes::metrics(ExchangeId, const HttpRequest&) {
-  return HttpResponse{
-      200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, context_.metrics.render(context_.prefixes.counts())};
+  return HttpResponse{200,
+                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                      context_.metrics.render(context_.prefixes.counts(), context_.budgets)};
 }
 
 Routes::Response Routes::version(ExchangeId, const HttpRequest&) {

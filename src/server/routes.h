@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "io/json.h"
+#include "server/budget.h"
 #include "server/cors.h"
 #include "server/http_server.h"
 #include "server/metrics_page.h"
@@ -37,6 +38,7 @@ struct RoutesContext {
   Engine& engine;
   Service& service;
   MetricsPage& metrics;
+  Budgets& budgets;
 };
 
 /// Answers requests. Parsing, templates and tokenising run on a small pool. Prefixes are registered and expire one
@@ -48,7 +50,9 @@ class Routes {
   Routes(RoutesOptions options, const RoutesContext& context);
   ~Routes();
 
-  /// Takes a request. Thread: I/O; does not wait.
+  /// Refuses a request by its header: unknown path, wrong method, missing key. Thread: I/O; does not wait.
+  std::optional<HttpResponse> judge(const HttpRequest& head) const;
+  /// Takes a request that was not refused. Thread: I/O; does not wait.
   void handle(ExchangeId exchange, HttpRequest request);
   /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
   void watch_lifetimes();
@@ -68,8 +72,10 @@ class Routes {
     Handler handler;
   };
   static std::span<const Route> table();
+  static std::vector<const Route*> routes_of(std::string_view path);
 
   Response refuse(const HttpRequest& request, std::span<const Route* const> found) const;
+  void answer(ExchangeId exchange, Handler handler, const HttpRequest& request);
   void log_unknown_fields(const std::vector<std::string>& fields);
   RequestBounds limits() const;
   AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,

@@ -21,9 +21,17 @@ START_SECONDS = 60
 class Server:
     """One `baton serve` process on a free loopback port."""
 
-    def __init__(self, log: pathlib.Path, *flags: str, open_files: int | None = None) -> None:
-        """Start it with `flags`, allowed so many open files, and wait until it answers."""
-        limit = [] if open_files is None else ["prlimit", f"--nofile={open_files}"]
+    def __init__(
+        self,
+        log: pathlib.Path,
+        *flags: str,
+        open_files: int | None = None,
+        address_space: int | None = None,
+    ) -> None:
+        """Start it with `flags`, allowed so many open files and bytes of address space, and wait until it answers."""
+        limits = {"nofile": open_files, "as": address_space}
+        limit = [f"--{name}={most}" for name, most in limits.items() if most is not None]
+        limit = ["prlimit", *limit] if limit else []
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(

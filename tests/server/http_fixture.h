@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,16 +16,21 @@
 
 namespace baton {
 
-/// Requests for "/echo" are answered at once with their method and body; all others wait for the test's answer.
+/// Requests for "/echo" are answered at once with their method and body, those for "/refused" when their header is there;
+/// all others wait for the test's answer.
 class HttpFixture {
  public:
   explicit HttpFixture(const HttpLimits& limits = {}, HttpAddress address = {.host = "127.0.0.1", .port = 0}) {
     auto bound = HttpServer::bind(address, limits);
     EXPECT_TRUE(bound) << (bound ? "" : bound.error().message);
     server = std::move(*bound);
-    const auto started = server->start({[this](ExchangeId id, HttpRequest request) { on_request(id, std::move(request)); },
-                                        [this](ExchangeId id) { on_gone(id); },
-                                        {}});
+    HttpCallbacks callbacks;
+    callbacks.on_request = [this](ExchangeId id, HttpRequest request) { on_request(id, std::move(request)); };
+    callbacks.judge = [](const HttpRequest& head) {
+      return head.path == "/refused" ? std::optional(HttpResponse{401, {}, "no"}) : std::nullopt;
+    };
+    callbacks.on_gone = [this](ExchangeId id) { on_gone(id); };
+    const auto started = server->start(std::move(callbacks));
     EXPECT_TRUE(started);
   }
   ~HttpFixture() { server->stop(0); }

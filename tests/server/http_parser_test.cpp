@@ -125,6 +125,50 @@ TEST(HttpParser, refuses_a_header_that_is_too_long_or_has_too_many_fields) {
   EXPECT_EQ(refused_status(start + "A: 1\r\nB: 1\r\nC: 1\r\nD: 1\r\nE: 1\r\n\r\n", limits), 431);
 }
 
+TEST(HttpParser, stops_behind_the_header_when_asked) {
+  HttpParser parser((HttpLimits()));
+  const std::string header = "POST /a?b HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer k\r\nContent-Length: 5\r\n\r\n";
+  EXPECT_EQ(parser.put_header(header + "hello"), header.size());
+  ASSERT_TRUE(parser.is_header_done());
+  EXPECT_FALSE(parser.is_done());
+  EXPECT_EQ(parser.head().method, "POST");
+  EXPECT_EQ(parser.head().path, "/a");
+  EXPECT_EQ(parser.head().header("authorization"), "Bearer k");
+  EXPECT_EQ(parser.n_remaining(), 5u);
+  EXPECT_EQ(parser.put("hello"), 5u);
+  EXPECT_EQ(parser.n_remaining(), 0u);
+  EXPECT_EQ(parser.take().body, "hello");
+}
+
+TEST(HttpParser, takes_from_the_budget_what_has_arrived_and_not_what_was_announced) {
+  Budget bodies(/*limit=*/40'000, /*small=*/40'000);
+  HttpParser parser(HttpLimits(), &bodies);
+  const std::string header = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n";
+  parser.put(header + std::string(100, 'x'));
+  EXPECT_FALSE(parser.refusal());
+  EXPECT_GE(bodies.used(), 100);
+  EXPECT_LT(bodies.used(), 4'000);
+  parser.put(std::string(50'000, 'x'));
+  ASSERT_TRUE(parser.refusal());
+  EXPECT_EQ(parser.refusal()->status, 503);
+  EXPECT_NE(parser.refusal()->message.find("40000"), std::string::npos) << parser.refusal()->message;
+  EXPECT_EQ(bodies.n_refused(), 1);
+}
+
+TEST(HttpParser, a_request_keeps_what_its_body_takes_until_it_ends) {
+  Budget bodies(/*limit=*/100'000, /*small=*/100'000);
+  {
+    HttpParser parser(HttpLimits(), &bodies);
+    parser.put("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n" + std::string(100, 'x') +
+               "\r\n0\r\n\r\n");
+    ASSERT_TRUE(parser.is_done());
+    const HttpRequest request = parser.take();
+    EXPECT_EQ(request.body_share.size(), bodies.used());
+    EXPECT_GE(bodies.used(), 100);
+  }
+  EXPECT_EQ(bodies.used(), 0);
+}
+
 TEST(HttpParser, does_not_wait_for_the_end_of_an_endless_chunk_header_or_trailer) {
   HttpLimits limits;
   limits.max_header_bytes = 1000;

@@ -1,6 +1,12 @@
 /// Connections over real sockets: order, keep-alive, limits, slow clients and disconnects (server/http_session.h).
 #include "server/http_session.h"
 
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "server/http_fixture.h"
@@ -93,6 +99,74 @@ TEST(HttpSession, refuses_an_over_long_body_before_reading_it_and_lets_the_clien
   EXPECT_TRUE(response.has("Connection: close"));
   EXPECT_EQ(response.body, R"({"error":{"message":"the request body has 1048576 bytes; this server accepts 1000",)"
                            R"("type":"BadRequestError","param":null,"code":413}})");
+}
+
+TEST(HttpSession, refuses_by_the_header_before_the_body_comes) {
+  HttpFixture fixture;
+  RawClient stalled(fixture.server->port());
+  stalled.send("POST /refused HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\nabc");
+  const RawResponse response = stalled.read_response();
+  EXPECT_EQ(response.status, 401);
+  EXPECT_TRUE(response.has("Connection: close"));
+  RawClient waits(fixture.server->port());
+  waits.send("POST /refused HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(waits.read_response().status, 401);
+  EXPECT_EQ(fixture.server->budgets().bodies.used(), 0);
+}
+
+TEST(HttpSession, keeps_the_connection_of_a_refused_request_whose_body_is_here) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  for (int i = 0; i < 2; ++i) {
+    const RawResponse refused = client.post("/refused", "{}");
+    EXPECT_EQ(refused.status, 401);
+    EXPECT_EQ(refused.body, "no");
+  }
+  EXPECT_EQ(client.get("/refused").status, 401);
+  EXPECT_EQ(client.post("/echo", "ab").body, "POST ab");
+}
+
+TEST(HttpSession, bodies_of_all_connections_share_a_budget) {
+  HttpLimits limits;
+  limits.budgets.body_bytes = 1 << 20;
+  HttpFixture fixture(limits);
+  const std::string head = "POST /wait HTTP/1.1\r\nHost: h\r\nContent-Length: 700000\r\n\r\n";
+  const auto wait_until_used = [&](std::int64_t least, std::int64_t most) {
+    const auto is_met = [&] {
+      return fixture.server->budgets().bodies.used() >= least && fixture.server->budgets().bodies.used() <= most;
+    };
+    for (int i = 0; i < 1000 && !is_met(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(is_met()) << fixture.server->budgets().bodies.used();
+  };
+  auto stalled = std::make_unique<RawClient>(fixture.server->port());
+  stalled->send(head + std::string(600'000, 'x'));
+  wait_until_used(600'000, 1 << 20);
+  auto refused = std::make_unique<RawClient>(fixture.server->port());
+  refused->send(head + std::string(600'000, 'x'));
+  const RawResponse response = refused->read_response();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_TRUE(response.has("Retry-After: "));
+  EXPECT_LE(fixture.server->budgets().bodies.used(), 1 << 20);
+  EXPECT_EQ(fixture.server->budgets().bodies.n_refused(), 1);
+  RawClient small(fixture.server->port());
+  EXPECT_EQ(small.post("/echo", "ab").body, "POST ab");
+  stalled.reset();
+  wait_until_used(0, 0);
+}
+
+TEST(HttpSession, answers_that_nobody_takes_share_a_budget) {
+  HttpLimits limits;
+  limits.budgets.unsent_bytes = 1 << 20;
+  HttpFixture fixture(limits);
+  RawClient client(fixture.server->port());
+  client.send_post("/wait", "{}");
+  const auto [id, request] = fixture.next_request();
+  fixture.answer(id, std::string(2 << 20, 'x'));
+  EXPECT_TRUE(client.is_closed_by_server());
+  EXPECT_EQ(fixture.next_gone(), id);
+  EXPECT_EQ(fixture.server->budgets().unsent.n_refused(), 1);
+  RawClient other(fixture.server->port());
+  EXPECT_EQ(other.post("/echo", "ab").body, "POST ab");
 }
 
 TEST(HttpSession, answers_garbage_with_400_and_closes) {

@@ -327,6 +327,20 @@ TEST(RoutesWithKeys, guard_all_but_health_and_metrics) {
   EXPECT_EQ(fixture.post("/v1/completions", R"({"prompt": "a"})").status, 401);
   EXPECT_EQ(fixture.post("/tokenize", R"({"prompt": "a"})").status, 401);
   EXPECT_EQ(fixture.post("/tokenize", R"({"prompt": "a"})", "Authorization: Bearer secret\r\n").status, 200);
+  // Neither does it read a body whose sender has no key, nor one for a path that is not there.
+  const auto stalled = [&](const std::string& line) {
+    RawClient client = fixture.client();
+    client.send("POST " + line + "\r\nContent-Length: 30000000\r\n\r\n{");
+    return client.read_response();
+  };
+  const RawResponse early = stalled("/v1/completions HTTP/1.1\r\nHost: h\r\nOrigin: https://page");
+  EXPECT_EQ(early.status, 401);
+  EXPECT_TRUE(early.has("Access-Control-Allow-Origin: *"));
+  EXPECT_EQ(stalled("/v1/nothing HTTP/1.1\r\nHost: h").status, 404);
+  EXPECT_EQ(stalled("/health HTTP/1.1\r\nHost: h").status, 405);
+  const std::string page = fixture.get("/metrics").body;
+  EXPECT_NE(page.find(R"(http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 2)"), std::string::npos);
+  EXPECT_NE(page.find(R"(baton:budget_used{model_name="demo",engine="0",budget="body_bytes"} 0)"), std::string::npos) << page;
   for (const std::string_view open : {"/health", "/ping", "/metrics", "/version"})
     EXPECT_EQ(fixture.get(open).status, 200) << open;
 }

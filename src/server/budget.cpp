@@ -1,0 +1,64 @@
+/// Taking from budgets and giving back.
+#include "server/budget.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+
+namespace baton {
+namespace {
+
+// Shares up to these sizes may take what is kept for small ones.
+constexpr std::int64_t kSmallBytes = 32 << 10;
+constexpr std::int64_t kSmallScores = 4 << 10;
+
+// A log-probability that waits takes 8 bytes, and about 100 as text.
+constexpr std::int64_t kScoreBytes = 128;
+
+}  // namespace
+
+BudgetShare::BudgetShare(BudgetShare&& other) noexcept
+    : budget_(std::exchange(other.budget_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+BudgetShare& BudgetShare::operator=(BudgetShare&& other) noexcept {
+  std::swap(budget_, other.budget_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+bool BudgetShare::grow(std::int64_t n) {
+  if (budget_ != nullptr && !budget_->take(n, size_)) return false;
+  size_ += n;
+  return true;
+}
+
+void BudgetShare::shrink(std::int64_t n) {
+  check(n <= size_, "BudgetShare: more is given back than was taken");
+  size_ -= n;
+  if (budget_ != nullptr) budget_->give_back(n);
+}
+
+void BudgetShare::release() { shrink(size_); }
+
+bool Budget::take(std::int64_t n, std::int64_t size) {
+  const std::int64_t most = size + n <= small_ ? limit_ : limit_ - limit_ / 4;
+  const std::int64_t used = used_.fetch_add(n, std::memory_order_relaxed) + n;
+  if (used <= most) return true;
+  give_back(n);
+  n_refused_.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+BudgetLimits budget_limits(std::int64_t bytes) {
+  return {.body_bytes = bytes / 4, .unsent_bytes = bytes / 4, .scores = bytes / 2 / kScoreBytes};
+}
+
+std::int64_t default_client_memory(std::int64_t memory_limit) {
+  return std::clamp<std::int64_t>(memory_limit / 8, 64 << 20, std::int64_t{4} << 30);
+}
+
+Budgets::Budgets(const BudgetLimits& limits)
+    : bodies(limits.body_bytes, kSmallBytes), unsent(limits.unsent_bytes, kSmallBytes), scores(limits.scores, kSmallScores) {}
+
+}  // namespace baton

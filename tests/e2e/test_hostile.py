@@ -1,0 +1,145 @@
+"""What strangers and careless clients can cost: memory stays bounded, /health answers, and others are served."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import pathlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import Server
+
+MB = 1 << 20
+HEALTH_SECONDS = 5.0  # an answer that hangs behind a client's work takes longer on any machine
+
+
+def ask(
+    server: Server,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    key: str | None = None,
+) -> tuple[int, dict, bytes]:
+    """Send one request; return status, headers and body."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    try:
+        connection.request(method, path, body, headers)
+        reply = connection.getresponse()
+        return reply.status, dict(reply.getheaders()), reply.read()
+    finally:
+        connection.close()
+
+
+def resident(server: Server) -> int:
+    """Return the resident memory of the server in bytes."""
+    pages = int(pathlib.Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+class Watch:
+    """Asks for /health all the time, and notes the slowest answer and the most resident memory."""
+
+    def __init__(self, server: Server) -> None:
+        """Start to watch."""
+        self.server = server
+        self.slowest = 0.0
+        self.most = 0
+        self.statuses: set[int] = set()
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        """Ask until the end."""
+        while not self.ends.wait(0.02):
+            begin = time.monotonic()
+            self.statuses.add(ask(self.server, "GET", "/health")[0])
+            self.slowest = max(self.slowest, time.monotonic() - begin)
+            self.most = max(self.most, resident(self.server))
+
+    def __enter__(self) -> Watch:
+        """Begin to ask."""
+        self.before = resident(self.server)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End, and check what was seen."""
+        self.ends.set()
+        self.thread.join()
+        if error[0] is None:
+            assert self.statuses == {200}
+            assert self.slowest < HEALTH_SECONDS
+
+
+def at_once(n: int, call: Callable[[int], None]) -> None:
+    """Call from `n` threads, and wait for all."""
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def stalled_body(server: Server, n_sent: int, *, path: str = "/v1/completions", header: str = "") -> socket.socket:
+    """Open a connection that announces 30 MB and sends `n_sent` bytes of them."""
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    connection.sendall(f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n{header}\r\n".encode())
+    try:
+        for _ in range(n_sent // 65536):
+            connection.sendall(b" " * 65536)
+    except (ConnectionError, TimeoutError):
+        pass  # refused meanwhile
+    return connection
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a key, and a little memory for its clients."""
+    log = tmp_path_factory.mktemp("guarded") / "log"
+    running = Server(log, "--api-key", "secret", "--client-memory-bytes", "256M")
+    yield running
+    assert running.stop() == 0, log.read_text()
+
+
+def test_bodies_of_strangers_are_not_kept(guarded):
+    with Watch(guarded) as watch:
+        for path in ("/v1/completions", "/v1/nothing"):
+            connections = [stalled_body(guarded, 4 * MB, path=path) for _ in range(32)]
+            for connection in connections:
+                assert connection.recv(12).startswith((b"HTTP/1.1 401", b"HTTP/1.1 404"))
+                connection.close()
+    assert watch.most - watch.before < 64 * MB
+
+
+def test_bodies_of_all_clients_share_a_budget(guarded):
+    key = "Authorization: Bearer secret\r\n"
+    with Watch(guarded) as watch:
+        connections = [stalled_body(guarded, 12 * MB, header=key) for _ in range(16)]
+        small = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1}).encode()
+        assert ask(guarded, "POST", "/v1/completions", small, key="secret")[0] == 200
+        for connection in connections:
+            connection.close()
+    assert watch.most - watch.before < 192 * MB
+    page = ask(guarded, "GET", "/metrics")[2].decode()
+    refusals = [line for line in page.splitlines() if line.startswith("baton:budget_refusals_total") and "body_bytes" in line]
+    assert float(refusals[0].rsplit(" ", 1)[1]) > 0
+
+
+def test_a_small_address_space_costs_requests_and_not_the_server(tmp_path):
+    server = Server(tmp_path / "log", address_space=2560 * MB)
+    try:
+        connections = [stalled_body(server, 16 * MB) for _ in range(64)]
+        for connection in connections:
+            connection.close()
+        body = b'{"model": "demo", "prompt": [' + b"1," * (12 * MB) + b"1]}"
+        at_once(8, lambda _: ask(server, "POST", "/v1/completions", body))
+        assert ask(server, "GET", "/health")[0] == 200
+        small = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1}).encode()
+        assert ask(server, "POST", "/v1/completions", small)[0] == 200
+    finally:
+        assert server.stop() == 0, (tmp_path / "log").read_text()
