@@ -82,6 +82,8 @@ def offline(results):
         if not (relay and paged and relay.get("kv_bytes_saved")):
             return ""
         saved, more = relay["kv_bytes_saved"] / 1e12, paged["elapsed_time"] - relay["elapsed_time"]
+        if not results.is_gpu or more <= 0:
+            return ""
         asked = paged["kv_bytes_requested"] / 1e12
         sentences.append(
             f"Behind {shared} tokens relay leaves {saved:,.0f} TB unread of the {asked:,.0f} TB that the paged arm requests. "
