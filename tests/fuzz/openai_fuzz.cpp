@@ -53,7 +53,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     baton::check(!chat->messages.empty() && chat->template_variables.is_object(), "a conversation without messages");
     for (const baton::json::Value& message : chat->messages) {
       const baton::json::Value* content = baton::json::find(message, "content");
-      baton::check(content != nullptr && (content->is_string() || content->is_null()), "a content that is no text");
+      if (content == nullptr)  // templates tell one that is absent from null
+        baton::check(message.contains("tool_calls"), "a message without content and tool calls");
+      else
+        baton::check(content->is_string() || content->is_null(), "a content that is no text");
     }
   } else {
     baton::check(!chat.error().message.empty(), "an error without words");
