@@ -23,9 +23,9 @@ SHAPE = "llama-2-7b"
 ARRIVAL_SECONDS = 45
 # Requests a second: below and above what each arm can sustain on an H200.
 RATES = {
-    (2048, "relay"): [(8, 16), (24, 30), (36, 44)],
-    (2048, "paged"): [(4, 8), (12, 16), (20, 26)],
-    (2048, "unshared"): [(2, 4), (6, 8)],
+    (2048, "relay"): [(8, 16), (24, 30), (36, 44), (54, 72)],
+    (2048, "paged"): [(4, 8), (12, 16), (20, 26), (32, 42)],
+    (2048, "unshared"): [(2, 4), (6, 8), (12, 16)],
     (512, "relay"): [(16, 24), (32, 40)],
     (512, "paged"): [(12, 20), (28, 36)],
     (1024, "relay"): [(16, 24), (32, 40)],
@@ -54,7 +54,7 @@ def interactive_job(settings, shared, arm, rates):
                 latency_ms = 1e3 * numbers["latency_per_token_s"]
                 runner.say(f"{arm}, {rate}/s: {numbers['request_throughput']:.2f} requests/s, {latency_ms:.1f} ms a token")
 
-    seconds = load_seconds(SHAPE) + 10 + len(rates) * (arrival_seconds + 20) if settings.is_full else 20
+    seconds = load_seconds(SHAPE) + 10 + len(rates) * (arrival_seconds + 15) if settings.is_full else 20
     name = f"{arm}-{shared}-rates-{'-'.join(map(str, rates))}"
     return Job(name, seconds, run)
 

@@ -1,8 +1,8 @@
 """Which rows of bench/results a figure or a table shows, and their numbers.
 
 Of each experiment one machine is shown: an H200 if there are rows of one, otherwise the GPU or the processor with the
-most rows. Of each point the rows of one commit of Baton are shown, the one measured last, with the repetitions of all
-its jobs together, and the last rows of every other program.
+most rows. Of each point the rows of the last day on which Baton was measured are shown, with the repetitions of all its
+jobs together, and the last rows of every other program. What stands under a figure or table names the commits.
 """
 
 import json
@@ -18,7 +18,7 @@ PUBLISHED = "published_relayattention.json"
 
 
 class Measured:
-    """The rows of one arm at one point, measured by one commit on one machine."""
+    """The rows of one arm at one point, measured on one machine and day."""
 
     def __init__(self, point, arm, rows):
         self.point, self.arm, self.rows = point, arm, rows
@@ -69,6 +69,10 @@ def is_other_program(row):
     return " " in row["commit"]
 
 
+def day_of(row):
+    return row["date"][:10]
+
+
 class Results:
     """The rows of one experiment on the machine that is shown."""
 
@@ -94,10 +98,10 @@ class Results:
         for rows in points.values():
             in_time = sorted(rows, key=lambda row: row["date"])
             last = {row["arm"]: row["commit"] for row in in_time if is_other_program(row)}
-            commit = next((row["commit"] for row in reversed(in_time) if not is_other_program(row)), None)
+            day = next((day_of(row) for row in reversed(in_time) if not is_other_program(row)), None)
             arms = {}
-            for row in rows:
-                if row["commit"] != last.get(row["arm"], commit):
+            for row in in_time:
+                if row["commit"] != last[row["arm"]] if is_other_program(row) else day_of(row) != day:
                     continue
                 if "error" in row:
                     self.failures.append(row)

@@ -45,12 +45,12 @@ class Selection(unittest.TestCase):
         self.assertEqual(results.device, "NVIDIA H200")
         self.assertEqual([one["us"] for one in results.measured], [5])
 
-    def test_a_point_is_shown_by_the_last_commit_with_all_its_repetitions(self):
+    def test_a_point_is_shown_by_its_last_day_with_all_repetitions(self):
         rows = [
             offline_row("relay", [10], commit="old", date="2026-11-21T10:00:00Z"),
             offline_row("paged", [50], commit="old", date="2026-11-21T10:00:00Z"),
             offline_row("relay", [4, 5], commit="new"),
-            offline_row("relay", [8], commit="new"),
+            offline_row("relay", [8], commit="newer"),
         ]
         results = selection.Results(rows)
         self.assertEqual([one.arm for one in results.measured], ["relay"])
@@ -99,6 +99,13 @@ class Theory(unittest.TestCase):
         point["shared"] = 16384
         distinct, again = quantities.bytes_read("paged", point)
         self.assertAlmostEqual(quantities.model_us("paged", point, 4.5e6), (distinct + again) / 4.5e6)
+
+    def test_a_ratio_of_sustained_rates_needs_one_that_was_exceeded(self):
+        self.assertEqual(tables.sustained_ratio((40, True), (20, True)), (2, ""))
+        self.assertEqual(tables.sustained_ratio((40, False), (20, True))[0], 2)
+        self.assertIn("at least", tables.sustained_ratio((40, False), (20, True))[1])
+        self.assertEqual(tables.sustained_ratio((40, True), (20, False))[0], None)
+        self.assertEqual(tables.sustained_ratio((None, True), (20, True))[0], None)
 
     def test_the_sustained_rate_lies_between_the_rates_around_the_limit(self):
         def measured(*pairs):
