@@ -268,6 +268,7 @@ def add_options(parser):
     parser.add_argument("--results", type=Path, default=result_rows.RESULTS, help="folder of the result files")
     parser.add_argument("--runs", type=int, help="repetitions, in place of each experiment's own number")
     parser.add_argument("--resume", action="store_true", help="skip jobs that are there for this machine and commit")
+    parser.add_argument("--any-commit", action="store_true", help="with --resume: whatever commit measured them")
     parser.add_argument("--only", "--points", nargs="+", default=[], metavar="NN[:GLOB]",
                         help="experiments, or their jobs by name, in this order")
     parser.add_argument("--budget-seconds", type=float, help="begin no job that would not end within so many seconds")
@@ -290,7 +291,8 @@ def main(experiment):
     patterns = [pattern if pattern[:1].isdigit() else f"{experiment.number}:{pattern}" for pattern in arguments.only]
     described = machine.describe(settings.device, len(os.sched_getaffinity(0)))
     commit = machine.commit_of(settings.binary)
-    pairs = select([experiment], settings, patterns, arguments.resume, described, commit)
+    wanted = None if arguments.any_commit else commit
+    pairs = select([experiment], settings, patterns, arguments.resume, described, wanted)
     deadline = time.monotonic() + arguments.budget_seconds if arguments.budget_seconds else None
     runner = (PrintingRunner if arguments.dry_run else Runner)(settings, described, commit, deadline=deadline)
     try:

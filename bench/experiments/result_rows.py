@@ -86,18 +86,13 @@ def merge(path, other):
     return len(added)
 
 
-def identity(row):
-    """What must be equal for a row to count as measured already."""
-    return row["job"], row["machine"]["device"], row["commit"]
-
-
 def is_final(row):
     """Whether running the job again would give the same: it ran, or memory does not suffice."""
     return "error" not in row or "bytes_needed" in row["numbers"]
 
 
 def finished_jobs(rows, machine, commit):
-    """Names of the jobs of this machine and commit of which every row is final."""
-    mine = [row for row in rows if identity(row)[1:] == (machine["device"], commit)]
+    """Names of the jobs of this machine and commit (None: any commit) of which every row is final."""
+    mine = [row for row in rows if row["machine"]["device"] == machine["device"] and commit in (None, row["commit"])]
     unfinished = {row["job"] for row in mine if not is_final(row)}
     return {row["job"] for row in mine} - unfinished

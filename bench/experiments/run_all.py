@@ -89,7 +89,8 @@ def main():
     deadline = time.monotonic() + budget if budget else None
     runners = runners_of(settings, arguments, deadline)
     patterns = arguments.only or (read_plan(arguments.plan) if arguments.plan else [])
-    pairs = harness.select(all_experiments(), settings, patterns, arguments.resume, runners[0].machine, runners[0].commit)
+    wanted = None if arguments.any_commit else runners[0].commit
+    pairs = harness.select(all_experiments(), settings, patterns, arguments.resume, runners[0].machine, wanted)
     total = sum(job.seconds for _, job in pairs)
     print(f"{len(pairs)} jobs, about {total / 60:.0f} minutes of {len(runners)} workers; {runners[0].machine['device']}, "
           f"commit {runners[0].commit}", flush=True)

@@ -132,7 +132,7 @@ def flash_decoding_table(results):
     axis.set_ylabel("time, us (log)")
     plain_y(axis, log=True)
     context_curve(results, axes[1])
-    return finish(figure, axes, 4)
+    return finish(figure, axes, 3)
 
 
 def context_curve(results, axis):

@@ -99,14 +99,15 @@ class Results:
             in_time = sorted(rows, key=lambda row: row["date"])
             last = {row["arm"]: row["commit"] for row in in_time if is_other_program(row)}
             day = next((day_of(row) for row in reversed(in_time) if not is_other_program(row)), None)
-            arms = {}
+            arms, failed = {}, []
             for row in in_time:
                 if row["commit"] != last[row["arm"]] if is_other_program(row) else day_of(row) != day:
                     continue
                 if "error" in row:
-                    self.failures.append(row)
+                    failed.append(row)
                 else:
                     arms.setdefault(row["arm"], []).append(row)
+            self.failures += [row for row in failed if row["arm"] not in arms]
             for arm, of_arm in arms.items():
                 whole = [row for row in of_arm if not row["numbers"].get("cut")]
                 yield Measured(of_arm[0]["point"], arm, whole or of_arm)  # a cut run counts where none came to its end

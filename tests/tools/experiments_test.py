@@ -109,6 +109,7 @@ class ExperimentsTest(unittest.TestCase):
             row("half", error="timeout"),
         ]
         self.assertEqual(result_rows.finished_jobs(rows, MACHINE, "c0ffee"), {"done", "too large"})
+        self.assertEqual(result_rows.finished_jobs(rows, MACHINE, None), {"done", "too large", "other commit"})
 
     def test_rows_appended_by_many_threads_are_all_there(self):
         path = self.folder / "rows.json"

@@ -66,6 +66,7 @@ class Selection(unittest.TestCase):
         results = selection.Results([offline_row("relay", [1]), failed])
         self.assertEqual([one.arm for one in results.measured], ["relay"])
         self.assertIn("needs 200 bytes, 100 available", markdown_parts.failures(results))
+        self.assertEqual(selection.Results([failed, offline_row("unshared", [1])]).failures, [])
 
     def test_a_cut_run_counts_by_the_rate_of_the_tool(self):
         cut = offline_row("unshared", [100], cut=True, requests_per_second=0.5)
