@@ -1,6 +1,6 @@
 """Figures of experiments 1 and 2: attention alone, and tokens per second against context."""
 
-from quantities import ARMS, WEIGHT_BYTES, decode_bound, eq_10, head_kinds, heads_text, model_us
+from quantities import ARMS, WEIGHT_BYTES, decode_bound, eq_10, head_kinds, heads_text, library_us, model_us
 from style import COLORS, FLOOR_COLOR, MARKERS, MODEL_COLOR, OTHER_COLORS, bars, finish, line, log_ticks, panels, plain_y
 
 
@@ -120,9 +120,9 @@ def flash_decoding_table(results):
     whole = [results.one("split", requests=requests, own=own) for requests, own in cases]
     line(axis, places, [one["floor_us"] for one in whole], "floor: bytes by read rate", FLOOR_COLOR, dashed=True)
     for name, color in REFERENCES.items():
-        same_run = [results.one(name, requests=requests, own=own) for requests, own in cases]
-        if any(same_run):
-            line(axis, places, [one and one["median_us"] for one in same_run], name, OTHER_COLORS[color])
+        same_day = [library_us(results, name, one.point) for one in whole]
+        if any(same_day):
+            line(axis, places, same_day, name, OTHER_COLORS[color])
             continue
         quoted = [(one.raw("references") or {}).get(name) for one in whole]
         label = f"{name}, published" if "A100" in name else f"{name}, H200, another day"

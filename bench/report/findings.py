@@ -3,7 +3,7 @@
 import statistics
 
 import selection
-from quantities import ARMS, head_kinds, heads_text, part, ratio, sustained_rates
+from quantities import ARMS, head_kinds, heads_text, library_us, part, ratio, sustained_rates
 
 
 def joined(words):
@@ -55,8 +55,7 @@ def flash_decoding(results):
         name = f"{one.point['requests']} x {one.point['own']}"
         quoted = one.raw("references")
         for peer in PEERS_OF_TABLE:
-            here = results.one(peer, requests=one.point["requests"], own=one.point["own"])
-            if (here["median_us"] if here else quoted[peer]) < one["median_us"]:
+            if (library_us(results, peer, one.point) or quoted[peer]) < one["median_us"]:
                 slower.append(f"{name} ({peer})")
         unsplit = results.one("unsplit", requests=one.point["requests"], own=one.point["own"])
         if unsplit and unsplit["median_us"] < 0.99 * one["median_us"]:

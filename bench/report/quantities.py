@@ -114,6 +114,14 @@ def fastest(results, arms, point):
     return min(found)[::-1] if found else None
 
 
+def library_us(results, name, point):
+    """The time of another library at a case, of its fastest variant (NAME, or NAME and more); None without any. Variants
+    that do not cut contexts are left out."""
+    arms = {one.arm for one in results.measured if one.arm.startswith(name) and "unsplit" not in one.arm}
+    found = fastest(results, sorted(arms), point)
+    return found[1] if found else None
+
+
 def paged_over_plain(results, shared, heads=52):
     """The time of Baton's paged attention over that of the fastest plain decode of another library, 32 requests, own
     context 128; None without both."""

@@ -14,6 +14,7 @@ from quantities import (
     fastest,
     head_kinds,
     heads_text,
+    library_us,
     model_us,
 )
 from selection import spread
@@ -122,15 +123,17 @@ def flash_decoding(results, _published):
         case = {"requests": one.point["requests"], "own": one.point["own"]}
         unsplit = results.one("unsplit", **case)
         quoted = one.raw("references") or {}
-        names = ("FlashAttention-2", "eager", "FlashInfer", "cuDNN", "Flash-Decoding, A100")
-        others = {name: results.one(name, **case) for name in names}
-        times = [number(others[name]["median_us"], 1) if others[name] else starred(quoted.get(name)) for name in names]
+        names = ("FlashAttention-2", "FlashAttention-2 unsplit", "eager", "FlashInfer", "cuDNN", "Flash-Decoding, A100")
+        unsplit_flash = results.one("FlashAttention-2 unsplit", **case)
+        here = {name: library_us(results, name, one.point) for name in names}
+        here["FlashAttention-2 unsplit"] = unsplit_flash and unsplit_flash["median_us"]
+        times = [number(here[name], 1) if here[name] else starred(quoted.get(name)) for name in names]
         rows.append([f"{case['requests']} x {case['own']}", number(one["median_us"], 1), percent(one.get("spread")),
                      number(unsplit and unsplit["median_us"], 1), number(one.get("read_us", one["floor_us"]), 1),
                      *times])  # fmt: skip
-    header = ["requests x context", "Baton, us", "spread", "unsplit, us", "read, us", "FlashAttention-2", "eager", "FlashInfer",
-              "cuDNN", "Flash-Decoding, A100"]  # fmt: skip
-    note = "*: quoted. The A100's are the Flash-Decoding authors'; the others were measured on an H200 on 2026-11-20."
+    header = ["requests x context", "Baton, us", "spread", "unsplit, us", "read, us", "FlashAttention-2",
+              "FlashAttention-2 unsplit", "eager", "FlashInfer", "cuDNN", "Flash-Decoding, A100"]  # fmt: skip
+    note = "*: quoted. The A100's are the Flash-Decoding authors'; others with a star were measured on an H200 on 2026-11-20."
     return with_notes(f"{markdown(header, rows)}\n\n{note}", results)
 
 
