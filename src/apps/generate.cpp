@@ -69,7 +69,7 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
     if (completion.prompts.size() != 1)
       return fail(ErrorCode::invalid_request, "prompt must be one prompt; write a line for each");
     BATON_TRY(const Target target, resolve_target(model, prefixes, completion.generation));
-    prompt = tokenize_completion(model, target.prefix, completion, completion.prompts[0]);
+    BATON_TRY(prompt, tokenize_completion(model, target.prefix, completion, completion.prompts[0]));
     if (completion.echo) return fail(ErrorCode::invalid_request, "echo is for servers");
     line.generation = completion.generation;
   }

@@ -59,6 +59,9 @@ std::int64_t default_client_memory(std::int64_t memory_limit) {
 }
 
 Budgets::Budgets(const BudgetLimits& limits)
-    : bodies(limits.body_bytes, kSmallBytes), unsent(limits.unsent_bytes, kSmallBytes), scores(limits.scores, kSmallScores) {}
+    : bodies(limits.body_bytes, kSmallBytes),
+      unsent(limits.unsent_bytes, kSmallBytes),
+      text_work(limits.text_work, /*small=*/1),
+      scores(limits.scores, kSmallScores) {}
 
 }  // namespace baton

@@ -66,6 +66,7 @@ class Budget {
 struct BudgetLimits {
   std::int64_t body_bytes = 256 << 20;    ///< of requests that arrive or wait to be read
   std::int64_t unsent_bytes = 256 << 20;  ///< of answers that clients have not taken yet
+  std::int64_t text_work = 1024;          ///< requests that wait for templates and tokenizers; a long one counts as 16
   std::int64_t scores = 8 << 20;          ///< log-probabilities that answers keep until they are complete
 };
 
@@ -79,6 +80,7 @@ struct Budgets {
   explicit Budgets(const BudgetLimits& limits);
   Budget bodies;
   Budget unsent;
+  Budget text_work;
   Budget scores;
 };
 
@@ -87,6 +89,7 @@ template <class Visit>
 void for_each_budget(const Budgets& budgets, Visit visit) {
   visit(std::string_view("body_bytes"), budgets.bodies);
   visit(std::string_view("unsent_bytes"), budgets.unsent);
+  visit(std::string_view("text_work"), budgets.text_work);
   visit(std::string_view("scores"), budgets.scores);
 }
 

@@ -36,6 +36,7 @@ Result<std::vector<TokenId>> prepare(const ServedModel& model, Prefixes::Entry& 
   if (entry.definition.tokens.empty()) {
     const Tokenizer& tokenizer = model.tokenizer;
     entry.text = prefix_text(entry.definition.messages);
+    BATON_TRY_VOID(model.check_prompt_bytes(entry.text.size(), "messages"));
     entry.text_head = tokenizer.encode_head(entry.text);
     for (const bool with_special : {false, true}) entry.text_ids[with_special] = tokenizer.encode(entry.text, with_special);
   }

@@ -87,23 +87,26 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
 
 Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request) {
   BATON_TRY(const std::string text, render_chat(model, prefix, request));
+  BATON_TRY_VOID(model.check_prompt_bytes(text.size(), "messages"));
   if (!prefix) return TokenizedPrompt{model.tokenizer.encode(text, request.add_special_tokens), {}, 0};
   TokenizedPrompt prompt{model.tokenizer.encode_behind(prefix->chat_head, text, request.add_special_tokens), {}, 0};
   prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
   return prompt;
 }
 
-TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix, const CompletionRequest& request,
-                                    const Prompt& prompt) {
+Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,
+                                            const CompletionRequest& request, const Prompt& prompt) {
   const Tokenizer& tokenizer = model.tokenizer;
   const auto* text = std::get_if<std::string>(&prompt);
+  if (text != nullptr) BATON_TRY_VOID(model.check_prompt_bytes(text->size(), "prompt"));
   const bool is_of_tokens = prefix && !prefix->definition.tokens.empty();
   std::vector<TokenId> tokens;
   if (prefix) tokens = is_of_tokens ? prefix->definition.tokens : prefix->text_ids[request.add_special_tokens];
   if (text == nullptr) {
     const auto& ids = std::get<std::vector<TokenId>>(prompt);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
-    return {std::move(tokens), request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
+    return TokenizedPrompt{std::move(tokens),
+                           request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
   }
   if (is_of_tokens) {
     const std::vector<TokenId> ids = tokenizer.encode(*text, /*add_special_tokens=*/false);
@@ -113,7 +116,7 @@ TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Us
   } else {
     tokens = tokenizer.encode(*text, request.add_special_tokens);
   }
-  return {std::move(tokens), request.echo ? *text : std::string(), 0};
+  return TokenizedPrompt{std::move(tokens), request.echo ? *text : std::string(), 0};
 }
 
 Request engine_request(const ServedModel& model, const GenerationRequest& request, const TokenizedPrompt& prompt) {

@@ -41,8 +41,9 @@ struct TokenizedPrompt {
 /// The ids of the whole text. The beginning that the prefix determines was tokenised when the prefix was registered.
 Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request);
 /// Text follows the prefix's text, ids follow its ids. After a prefix of tokens both do, without special tokens.
-TokenizedPrompt tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix, const CompletionRequest& request,
-                                    const Prompt& prompt);
+/// Error: invalid_request for a text that is longer than any prompt.
+Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,
+                                            const CompletionRequest& request, const Prompt& prompt);
 
 /// The engine request of one prompt. A bad word is forbidden at the beginning of a text and after a space, as the
 /// tokens that the tokenizer makes of it there; other token sequences with the same text are not forbidden.

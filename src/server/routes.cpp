@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 #include <new>
 
 #include <fmt/format.h>
@@ -24,7 +25,6 @@ namespace {
 
 using json::Value;
 
-constexpr std::size_t kPoolThreads = 2;
 constexpr std::size_t kMaxLoggedFields = 100;
 constexpr std::string_view kPrefixPath = "/v1/prefixes/";
 constexpr std::string_view kShuttingDown = "the server is shutting down";
@@ -103,16 +103,16 @@ HttpResponse refused(const Error& error) {
 
 std::span<const Routes::Route> Routes::table() {
   static constexpr Route routes[] = {
-      {"/v1/chat/completions", "POST", true, Where::pool, &Routes::chat_completions},
-      {"/v1/completions", "POST", true, Where::pool, &Routes::completions},
+      {"/v1/chat/completions", "POST", true, Where::texts, &Routes::chat_completions},
+      {"/v1/completions", "POST", true, Where::texts, &Routes::completions},
       {"/v1/models", "GET", true, Where::pages, &Routes::models},
       {"/v1/models/", "GET", true, Where::pages, &Routes::model},
       {"/v1/prefixes", "GET", true, Where::pages, &Routes::prefixes},
-      {"/v1/prefixes", "POST", true, Where::pool, &Routes::register_prefix},
+      {"/v1/prefixes", "POST", true, Where::texts, &Routes::register_prefix},
       {"/v1/prefixes/", "GET", true, Where::pages, &Routes::prefix},
       {"/v1/prefixes/", "DELETE", true, Where::pages, &Routes::remove_prefix},
-      {"/tokenize", "POST", true, Where::pool, &Routes::tokenize},
-      {"/detokenize", "POST", true, Where::pool, &Routes::detokenize},
+      {"/tokenize", "POST", true, Where::texts, &Routes::tokenize},
+      {"/detokenize", "POST", true, Where::texts, &Routes::detokenize},
       {"/health", "GET", false, Where::io, &Routes::health},
       {"/livez", "GET", false, Where::io, &Routes::livez},
       {"/ping", "GET", false, Where::io, &Routes::health},
@@ -128,7 +128,7 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
     : options_(std::move(options)),
       context_(context),
       started_(unix_seconds()),
-      pool_(kPoolThreads),
+      texts_(context.budgets.text_work),
       pages_thread_(1),
       prefix_thread_(1),
       next_expiry_(prefix_thread_) {}
@@ -136,10 +136,9 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
 Routes::~Routes() { stop(); }
 
 void Routes::stop() {
-  pool_.stop();
   pages_thread_.stop();
   prefix_thread_.stop();
-  pool_.join();
+  texts_.stop();
   pages_thread_.join();
   prefix_thread_.join();
 }
@@ -201,14 +200,19 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
   check(chosen != found.end(), "a request without a route was not refused");
   context_.service.open(exchange, std::string(found[0]->path), method_label(request.method),
                         cors_headers(options_.cors, request));
-  auto run = [this, exchange, handler = (*chosen)->handler, request = std::move(request)] {
-    answer(exchange, handler, request);
+  const std::size_t n_bytes = request.body.size();
+  auto run = [this, exchange, handler = (*chosen)->handler, request = std::make_shared<HttpRequest>(std::move(request))] {
+    // What a client that has left asked for is not done.
+    if (context_.service.is_open(exchange)) answer(exchange, handler, *request);
   };
   switch ((*chosen)->where) {
     case Where::io: return run();
-    case Where::pool: return boost::asio::post(pool_, std::move(run));
+    case Where::texts: break;
     case Where::pages: return boost::asio::post(pages_thread_, std::move(run));
   }
+  if (texts_.push(n_bytes, std::move(run))) return;
+  context_.service.respond(
+      exchange, error_response(503, "too many requests wait for this server's templates and tokenizer; please try again", {}));
 }
 
 /// Runs a handler. If memory runs out, its exchange ends, not the program.
@@ -271,7 +275,8 @@ Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& re
   std::vector<Request> all;
   std::vector<AnswerPrompt> prompts;
   for (const Prompt& given : completion.prompts) {
-    TokenizedPrompt prompt = tokenize_completion(context_.model, target.prefix, completion, given);
+    if (!context_.service.is_open(exchange)) return {};  // its client has left
+    BATON_TRY(TokenizedPrompt prompt, tokenize_completion(context_.model, target.prefix, completion, given));
     all.push_back(engine_request(context_.model, completion.generation, prompt));
     prompts.push_back({std::move(prompt.tokens), std::move(prompt.echo)});
   }

@@ -21,6 +21,7 @@
 #include "server/prefixes.h"
 #include "server/served_model.h"
 #include "server/service.h"
+#include "server/text_queue.h"
 
 namespace baton {
 
@@ -41,7 +42,7 @@ struct RoutesContext {
   Budgets& budgets;
 };
 
-/// Answers requests. Parsing, templates and tokenising run on a small pool. Prefixes are registered and expire one
+/// Answers requests. Parsing, templates and tokenising run on a TextQueue. Prefixes are registered and expire one
 /// after another on a thread of their own, because computing one takes as long as its prompt. What lists or renders
 /// something (/metrics, models, prefixes) runs on another, so that neither the I/O thread nor a scrape waits for
 /// texts. Only answers of a few bytes are made at once.
@@ -63,7 +64,7 @@ class Routes {
   /// nullopt: the answer comes from the engine.
   using Response = std::optional<HttpResponse>;
   using Handler = Response (Routes::*)(ExchangeId, const HttpRequest&);
-  enum class Where { io, pool, pages };
+  enum class Where { io, texts, pages };
   struct Route {
     std::string_view path;    // one that ends in "/" stands for all that begin with it
     std::string_view method;  // GET answers HEAD too
@@ -105,7 +106,7 @@ class Routes {
   RoutesOptions options_;
   RoutesContext context_;
   std::int64_t started_ = 0;  // Unix time in seconds
-  boost::asio::thread_pool pool_;
+  TextQueue texts_;
   boost::asio::thread_pool pages_thread_;
   boost::asio::thread_pool prefix_thread_;
   boost::asio::steady_timer next_expiry_;  // used by prefix_thread_ alone

@@ -32,7 +32,7 @@ Server::~Server() {
 Result<void> Server::start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes) {
   check(engine_ == nullptr, "a Server is started once");
   check(!model.names.empty(), "a served model has a name");
-  model.max_model_len = engine.info().max_model_len;
+  model.set_context(engine.info().max_model_len);
   for (PrefixDefinition& prefix : prefixes) {
     BATON_TRY_VOID(prefixes_.add(model, engine, std::move(prefix)));
   }

@@ -79,6 +79,12 @@ void Service::open(ExchangeId exchange, std::string handler, std::string method,
   jobs_.emplace(exchange, std::move(job));
 }
 
+bool Service::is_open(ExchangeId exchange) const {
+  const auto lock = lock_jobs();
+  const auto found = jobs_.find(exchange);
+  return found != jobs_.end() && !found->second.has_left;
+}
+
 /// Marks a job busy, so that it stays until the caller ends or releases it. Null if it is gone.
 Service::Job* Service::hold(ExchangeId exchange) {
   const auto lock = lock_jobs();

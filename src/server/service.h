@@ -38,6 +38,8 @@ class Service {
 
   /// A request has arrived at the route `handler`. Whatever answers it will carry `headers`.
   void open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers);
+  /// Whether a client still waits for this answer.
+  bool is_open(ExchangeId exchange) const;
   /// Answers without the engine.
   void respond(ExchangeId exchange, HttpResponse response);
   /// Submits one engine request for each prompt of `answer`. Errors (and then nothing runs): those of Engine::submit.

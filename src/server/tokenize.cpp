@@ -1,6 +1,8 @@
 /// Ids of a prompt, and the text of ids.
 #include "server/tokenize.h"
 
+#include <fmt/format.h>
+
 #include "server/prompts.h"
 
 namespace baton {
@@ -16,7 +18,7 @@ Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& p
     BATON_TRY(const CompletionRequest request, parse_completion_request(body, {}, limits));
     BATON_TRY(const Target target, resolve_target(model, prefixes, request.generation));
     if (request.prompts.size() != 1) return fail(ErrorCode::invalid_request, "'prompt' must be one prompt", "prompt");
-    prompt = tokenize_completion(model, target.prefix, request, request.prompts[0]);
+    BATON_TRY(prompt, tokenize_completion(model, target.prefix, request, request.prompts[0]));
   }
   BATON_TRY(const auto wants_strings, json::get_optional<bool>(body, "return_token_strs"));
   json::Value answer;
@@ -37,6 +39,11 @@ Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes&
   named.model = name.value_or("");
   BATON_TRY_VOID(resolve_target(model, prefixes, named));
   BATON_TRY(const auto tokens, json::get<std::vector<TokenId>>(body, "tokens"));
+  if (model.max_model_len > 0 && tokens.size() > static_cast<std::size_t>(model.max_model_len))
+    return fail(
+        ErrorCode::invalid_request,
+        fmt::format("'tokens' has {} ids; this model's maximum context length is {}", tokens.size(), model.max_model_len),
+        "tokens");
   json::Value answer;
   answer["prompt"] = model.tokenizer.decode(tokens, /*skip_special_tokens=*/false);
   return answer;

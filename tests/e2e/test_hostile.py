@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
+import os
 import pathlib
 import socket
 import threading
@@ -143,3 +145,43 @@ def test_a_small_address_space_costs_requests_and_not_the_server(tmp_path):
         assert ask(server, "POST", "/v1/completions", small)[0] == 200
     finally:
         assert server.stop() == 0, (tmp_path / "log").read_text()
+
+
+def test_texts_longer_than_any_prompt_hold_up_nobody(guarded):
+    long = json.dumps({"model": "demo", "prompt": "tea " * (7 * MB)}).encode()
+    small = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1}).encode()
+    statuses: list[int] = []
+    with Watch(guarded) as watch:
+        floods = [
+            threading.Thread(target=lambda: statuses.append(ask(guarded, "POST", "/tokenize", long, key="secret")[0]))
+            for _ in range(8)
+        ]
+        for flood in floods:
+            flood.start()
+        for _ in range(5):
+            begin = time.monotonic()
+            assert ask(guarded, "POST", "/v1/completions", small, key="secret")[0] == 200
+            assert time.monotonic() - begin < HEALTH_SECONDS
+        for flood in floods:
+            flood.join()
+    assert set(statuses) <= {400, 503}
+    status, _, answer = ask(guarded, "POST", "/tokenize", long, key="secret")
+    assert status == 400
+    assert b"maximum context length" in answer
+    assert watch.most - watch.before < 512 * MB
+
+
+def test_the_end_does_not_wait_for_texts_of_clients_that_left(tmp_path):
+    server = Server(tmp_path / "log")
+    words = base64.b32encode(os.urandom(16 * MB)).replace(b"A", b" ").decode()
+    body = json.dumps({"model": "demo", "prompt": words}).encode()
+    head = f"POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    connections = []
+    for _ in range(6):
+        connections.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+        connections[-1].sendall(head + body)
+    for connection in connections:
+        connection.close()
+    begin = time.monotonic()
+    assert server.stop() == 0, (tmp_path / "log").read_text()
+    assert time.monotonic() - begin < 6

@@ -100,11 +100,11 @@ TEST_F(Prompts, puts_the_prefixs_messages_before_the_requests_own) {
 
 TEST_F(Prompts, a_prefix_on_completions_is_raw_text) {
   const CompletionRequest texts = completion_of(R"({"prompt": ["Mugs?"], "echo": true})");
-  const TokenizedPrompt text = tokenize_completion(model_, shop(), texts, texts.prompts[0]);
+  const TokenizedPrompt text = *tokenize_completion(model_, shop(), texts, texts.prompts[0]);
   EXPECT_EQ(text.tokens, bytes_of("Sells mugs for $5 each.Mugs?"));
   EXPECT_EQ(text.echo, "Mugs?");
   const CompletionRequest ids = completion_of(R"({"prompt": [65, 66], "echo": true})");
-  const TokenizedPrompt id = tokenize_completion(model_, shop(), ids, ids.prompts[0]);
+  const TokenizedPrompt id = *tokenize_completion(model_, shop(), ids, ids.prompts[0]);
   EXPECT_EQ(id.tokens, bytes_of("Sells mugs for $5 each.AB"));
   EXPECT_EQ(id.echo, "AB");
 }
@@ -120,7 +120,7 @@ TEST_F(Prompts, behind_special_tokens_are_the_tokens_of_the_whole_text) {
     EXPECT_EQ(tokenize_chat(model_, ended, chat)->tokens,
               model_.tokenizer.encode("[system]Sells mugs.<|end|>[user]" + std::string(said) + "[assistant]", false));
     const CompletionRequest text = completion_of(R"({"prompt": ")" + std::string(said) + "\"}");
-    EXPECT_EQ(tokenize_completion(model_, ended, text, text.prompts[0]).tokens,
+    EXPECT_EQ(tokenize_completion(model_, ended, text, text.prompts[0])->tokens,
               model_.tokenizer.encode("Sells mugs.<|end|>" + std::string(said), true));
   }
 }
@@ -131,8 +131,8 @@ TEST_F(Prompts, a_prefix_of_tokens_is_for_completions) {
   ASSERT_TRUE(prefixes_.add(model_, *engine_, std::move(definition)));
   const Prefixes::Use ids = prefixes_.find("ids");
   const CompletionRequest request = completion_of(R"({"prompt": "A"})");
-  EXPECT_EQ(tokenize_completion(model_, ids, request, request.prompts[0]).tokens, (std::vector<TokenId>{70, 71, 260, 65}));
-  EXPECT_EQ(tokenize_completion(model_, ids, request, std::vector<TokenId>{66}).tokens,
+  EXPECT_EQ(tokenize_completion(model_, ids, request, request.prompts[0])->tokens, (std::vector<TokenId>{70, 71, 260, 65}));
+  EXPECT_EQ(tokenize_completion(model_, ids, request, std::vector<TokenId>{66})->tokens,
             (std::vector<TokenId>{70, 71, 260, 66}));
   const auto chat = render_chat(model_, ids, chat_of(R"({"messages": [{"role": "user", "content": "a"}]})"));
   ASSERT_FALSE(chat);

@@ -28,6 +28,23 @@ TEST(Tokenize, gives_the_text_of_ids) {
   EXPECT_EQ(json::dump(*unknown), R"({"prompt":"B"})");
 }
 
+TEST(Tokenize, refuses_what_is_longer_than_any_prompt_without_encoding_it) {
+  ServedModel model = byte_model();
+  model.set_context(10);
+  const auto refused = [&](std::string_view body) {
+    const auto answer = tokenize_request(model, Prefixes(), parsed(body));
+    EXPECT_FALSE(answer) << body;
+    return answer ? std::string() : answer.error().param;
+  };
+  const std::string text(model.max_prompt_bytes + 1, 'a');
+  EXPECT_EQ(refused(R"({"prompt": ")" + text + "\"}"), "prompt");
+  EXPECT_EQ(refused(R"({"messages": [{"role": "user", "content": ")" + text + "\"}]}"), "messages");
+  EXPECT_TRUE(tokenize_request(model, Prefixes(), parsed(R"({"prompt": "more than ten bytes, which may be counted"})")));
+  const auto ids = detokenize_request(model, Prefixes(), parsed(R"({"tokens": [65,65,65,65,65,65,65,65,65,65,65]})"));
+  ASSERT_FALSE(ids);
+  EXPECT_EQ(ids.error().param, "tokens");
+}
+
 TEST(Tokenize, names_what_is_wrong) {
   const ServedModel model = byte_model();
   EXPECT_EQ(tokenize_request(model, {}, parsed(R"({})")).error().param, "prompt");

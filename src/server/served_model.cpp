@@ -1,0 +1,28 @@
+/// How many bytes a prompt can have.
+#include "server/served_model.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace baton {
+
+void ServedModel::set_context(std::int32_t max_len) {
+  max_model_len = max_len;
+  std::size_t longest = 1;
+  for (TokenId id = 0; id < tokenizer.n_vocab(); ++id)
+    longest = std::max({longest, tokenizer.token_bytes(id).size(), tokenizer.token_text(id).size()});
+  max_prompt_bytes = static_cast<std::size_t>(max_len) * longest;
+}
+
+Result<void> ServedModel::check_prompt_bytes(std::size_t n_bytes, std::string_view param) const {
+  if (max_prompt_bytes == 0 || n_bytes <= max_prompt_bytes) return {};
+  return fail(
+      ErrorCode::invalid_request,
+      fmt::format("This model's maximum context length is {} tokens, which hold at most {} bytes. However, the prompt has "
+                  "{} bytes. Please shorten the prompt.",
+                  max_model_len, max_prompt_bytes, n_bytes),
+      std::string(param));
+}
+
+}  // namespace baton
