@@ -24,7 +24,7 @@ void AnswerChoice::end(FinishReason reason, StopReason stop_reason) {
 void AnswerChoice::clear() {
   text_.clear();
   tokens_.clear();
-  echoed_.clear();
+  echoed_.reset();
 }
 
 /// Adds text; true if it met a stop string, which ends the choice.

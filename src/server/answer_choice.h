@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -34,15 +36,18 @@ class AnswerChoice {
   bool take(const Event& event);
   /// Ends it without an event. Call it once.
   void end(FinishReason reason, StopReason stop_reason);
-  /// Puts the prompt's tokens before its own, so that their log-probabilities are shown.
-  void echo(std::vector<TokenOutput> prompt_tokens) { echoed_ = std::move(prompt_tokens); }
+  /// Puts the prompt's tokens, which the choices of a prompt share, before its own, so that their log-probabilities are
+  /// shown.
+  void echo(std::shared_ptr<const std::vector<TokenOutput>> prompt_tokens) { echoed_ = std::move(prompt_tokens); }
   /// Forgets text and tokens that have been sent.
   void clear();
 
   /// Since the last `clear`: the final text, the sequence's tokens with the stop token, the prompt's tokens.
   const std::string& text() const { return text_; }
   const std::vector<TokenOutput>& tokens() const { return tokens_; }
-  const std::vector<TokenOutput>& echoed() const { return echoed_; }
+  std::span<const TokenOutput> echoed() const {
+    return echoed_ ? std::span<const TokenOutput>(*echoed_) : std::span<const TokenOutput>();
+  }
 
   std::int32_t n_tokens() const { return n_tokens_; }  ///< of all that was generated
   bool has_ended() const { return finish_.has_value(); }
@@ -58,7 +63,7 @@ class AnswerChoice {
   StreamDecoder decoder_;
   std::string text_;
   std::vector<TokenOutput> tokens_;
-  std::vector<TokenOutput> echoed_;
+  std::shared_ptr<const std::vector<TokenOutput>> echoed_;
   std::int32_t n_tokens_ = 0;
   std::optional<FinishReason> finish_;
   StopReason stop_reason_;

@@ -51,7 +51,10 @@ bool Budget::take(std::int64_t n, std::int64_t size) {
 }
 
 BudgetLimits budget_limits(std::int64_t bytes) {
-  return {.body_bytes = bytes / 4, .unsent_bytes = bytes / 4, .scores = bytes / 2 / kScoreBytes};
+  BudgetLimits limits{.body_bytes = bytes / 4, .unsent_bytes = bytes / 4, .scores = bytes / 2 / kScoreBytes};
+  // An answer must find room to be sent.
+  limits.scores_per_answer = std::min(limits.scores_per_answer, limits.unsent_bytes * 3 / 4 / kScoreBytes);
+  return limits;
 }
 
 std::int64_t default_client_memory(std::int64_t memory_limit) {
@@ -62,6 +65,7 @@ Budgets::Budgets(const BudgetLimits& limits)
     : bodies(limits.body_bytes, kSmallBytes),
       unsent(limits.unsent_bytes, kSmallBytes),
       text_work(limits.text_work, /*small=*/1),
-      scores(limits.scores, kSmallScores) {}
+      scores(limits.scores, kSmallScores),
+      scores_per_answer(limits.scores_per_answer) {}
 
 }  // namespace baton

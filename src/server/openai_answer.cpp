@@ -2,6 +2,7 @@
 #include "server/openai_answer.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,6 +21,23 @@ AnswerContent make_content(AnswerHeader header, GenerationRequest request, std::
 }
 
 }  // namespace
+
+ScoreCount count_scores(const GenerationRequest& request, bool is_chat, std::span<const AnswerPrompt> prompts,
+                        std::int32_t max_model_len) {
+  const SamplingParams& sampling = request.sampling;
+  ScoreCount count;
+  for (const AnswerPrompt& prompt : prompts) {
+    const auto n_prompt = static_cast<std::int64_t>(prompt.tokens.size());
+    const std::int64_t n_room = std::max<std::int64_t>(0, max_model_len - n_prompt);
+    // A conversation's prompt is scored once in the answer, a text's in each choice.
+    count.of_prompts += n_prompt * (1 + sampling.n_prompt_logprobs) * (is_chat ? 1 : request.n);
+    // A stream's tokens are sent as they come.
+    if (!request.is_stream)
+      count.of_answers += std::min<std::int64_t>(n_room, sampling.max_tokens.value_or(max_model_len)) *
+                          (1 + sampling.n_top_logprobs) * request.n;
+  }
+  return count;
+}
 
 Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<AnswerPrompt> prompts, const Tokenizer& tokenizer)
     : content_(make_content(std::move(header), std::move(request), std::move(prompts))),
@@ -62,14 +80,16 @@ bool Answer::waits_for_scores(std::size_t prompt) const {
   return !is_complete && !content_.choices[prompt * static_cast<std::size_t>(content_.request.n)].has_ended();
 }
 
-/// Passes the prompt's tokens to each choice of the prompt, which shows their log-probabilities.
+/// Passes the prompt's tokens to the choices of the prompt, which show their log-probabilities.
 void Answer::begin_echo(std::size_t prompt) {
   has_echoed_[prompt] = true;
-  std::vector<TokenOutput> echoed = {{content_.prompts[prompt].tokens.at(0), {}, {}}};
+  const auto echoed = std::make_shared<std::vector<TokenOutput>>();
+  echoed->reserve(content_.scores[prompt].size() + 1);
+  echoed->push_back({content_.prompts[prompt].tokens.at(0), {}, {}});
   const auto n_top = static_cast<std::size_t>(std::max(0, content_.request.sampling.n_top_logprobs));
   for (TokenOutput score : content_.scores[prompt]) {
     if (score.top_logprobs.size() > n_top) score.top_logprobs.resize(n_top);
-    echoed.push_back(std::move(score));
+    echoed->push_back(std::move(score));
   }
   const auto n = static_cast<std::size_t>(content_.request.n);
   for (std::size_t i = prompt * n; i < (prompt + 1) * n; ++i) content_.choices[i].echo(echoed);

@@ -2,16 +2,29 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/request.h"
+#include "server/budget.h"
 #include "server/http_message.h"
 #include "server/openai_frames.h"
 #include "server/openai_request.h"
 #include "text/tokenizer.h"
 
 namespace baton {
+
+/// Log-probabilities that an answer keeps until it is complete: tokens x (1 + alternatives) x choices.
+struct ScoreCount {
+  std::int64_t of_prompts = 0;
+  std::int64_t of_answers = 0;  ///< at most
+  std::int64_t total() const { return of_prompts + of_answers; }
+};
+ScoreCount count_scores(const GenerationRequest& request, bool is_chat, std::span<const AnswerPrompt> prompts,
+                        std::int32_t max_model_len);
 
 /// Knows which choices are open and what may be sent. With `stream` the frames are server-sent events: for each chat
 /// choice one with the role, then text as it becomes certain, one with the finish reason; after all of them the usage
@@ -35,6 +48,9 @@ class Answer {
   /// The answer if nothing is to be generated: the prompts themselves (max_tokens 0 with echo).
   std::string take_nothing();
 
+  /// Keeps what its log-probabilities take of a budget until its end.
+  void keep(BudgetShare scores) { scores_share_ = std::move(scores); }
+
   bool is_stream() const { return content_.request.is_stream; }
   bool is_done() const { return n_open_ == 0; }
   /// Whether an engine error has ended it; other sequences may still run.
@@ -56,6 +72,7 @@ class Answer {
   std::size_t n_open_ = 0;        // choices
   bool has_failed_ = false;
   bool was_aborted_ = false;
+  BudgetShare scores_share_;
   AnswerWriter writer_;
 };
 

@@ -14,13 +14,38 @@ using json::Value;
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
-Value list_of(Value element) {
-  Value list = Value::array();
-  list.push_back(std::move(element));
-  return list;
-}
-
 std::string data_frame(const Value& body) { return "data: " + json::dump(body) + "\n\n"; }
+
+/// Writes an object of JSON. Large parts of answers are appended to the text; as Values they would take many times as
+/// much memory.
+class ObjectWriter {
+ public:
+  explicit ObjectWriter(std::string& out) : out_(out) { out_ += '{'; }
+  /// After this the member's value is to be appended.
+  void key(std::string_view name) {
+    out_ += std::exchange(is_empty_, false) ? "\"" : ",\"";
+    out_ += name;
+    out_ += "\":";
+  }
+  void add(std::string_view name, const Value& value) {
+    key(name);
+    out_ += json::dump(value);
+  }
+  void end() { out_ += '}'; }
+
+ private:
+  std::string& out_;
+  bool is_empty_ = true;
+};
+
+/// The common beginning of all frames and responses.
+void add_head(ObjectWriter& body, const AnswerHeader& header, std::string_view object) {
+  body.add("id", header.id);
+  body.add("object", header.is_chat ? object : "text_completion");
+  body.add("created", header.created);
+  body.add("model", header.model);
+  body.add("system_fingerprint", header.system_fingerprint);
+}
 
 Value token_ids(const std::vector<TokenOutput>& tokens) {
   Value list = Value::array();
@@ -39,54 +64,57 @@ Value to_json(const AnswerChoice::StopReason& reason) {
 AnswerWriter::AnswerWriter(const AnswerContent& content, const Tokenizer& tokenizer)
     : content_(content), tokenizer_(tokenizer), written_(content.n_choices()) {}
 
-Value AnswerWriter::logprobs(std::size_t index) {
+/// Appends a choice's `logprobs`.
+void AnswerWriter::add_logprobs(std::size_t index, std::string& out) {
   const AnswerChoice& choice = content_.choices[index];
-  if (content_.request.sampling.n_top_logprobs < 0) return nullptr;
-  std::size_t& offset = written_[index].text_offset;
-  if (!content_.header.is_chat && choice.echoed().empty()) return completion_logprobs(tokenizer_, choice.tokens(), offset);
-  if (!content_.header.is_chat) {
-    std::vector<TokenOutput> all = choice.echoed();
-    all.insert(all.end(), choice.tokens().begin(), choice.tokens().end());
-    return completion_logprobs(tokenizer_, all, offset);
+  if (content_.request.sampling.n_top_logprobs < 0) {
+    out += "null";
+    return;
   }
-  Value content = Value::array();
-  for (const TokenOutput& token : choice.tokens()) content.push_back(chat_logprob(tokenizer_, token));
-  Value logprobs;
-  logprobs["content"] = std::move(content);
-  return logprobs;
+  if (!content_.header.is_chat) {
+    out += completion_logprobs(tokenizer_, choice.echoed(), choice.tokens(), written_[index].text_offset);
+    return;
+  }
+  out += R"({"content":[)";
+  bool is_first = true;
+  for (const TokenOutput& token : choice.tokens()) {
+    if (!std::exchange(is_first, false)) out += ',';
+    out += json::dump(chat_logprob(tokenizer_, token));
+  }
+  out += "]}";
 }
 
-/// A choice with `text`, either the whole text or the new part.
-Value AnswerWriter::text_choice(std::size_t index, std::string_view text) {
+/// Appends a choice with `text`, either the whole text or the new part.
+void AnswerWriter::add_text_choice(std::size_t index, std::string_view text, std::string& out) {
   const AnswerChoice& choice = content_.choices[index];
   const GenerationRequest& request = content_.request;
   const bool is_chat = content_.header.is_chat;
   const std::size_t prompt = content_.prompt_of(index);
-  Value body;
-  body["index"] = index;
+  ObjectWriter body(out);
+  body.add("index", index);
   if (is_chat) {
     Value message;
     if (!request.is_stream) message["role"] = "assistant";
     message["content"] = text;
     if (!request.is_stream) message["refusal"] = nullptr;
-    body[request.is_stream ? "delta" : "message"] = std::move(message);
+    body.add(request.is_stream ? "delta" : "message", message);
   } else {
-    body["text"] = text;
+    body.add("text", text);
   }
-  body["logprobs"] = logprobs(index);
-  if (!is_chat && request.n_prompt_logprobs >= 0)
-    body["prompt_logprobs"] = prompt_logprobs(tokenizer_, content_.scores[prompt], request.n_prompt_logprobs);
+  body.key("logprobs");
+  add_logprobs(index, out);
+  if (!is_chat && request.n_prompt_logprobs >= 0) {
+    body.key("prompt_logprobs");
+    out += prompt_logprobs(tokenizer_, content_.scores[prompt], request.n_prompt_logprobs);
+  }
   if (request.wants_token_ids) {
-    body["token_ids"] = token_ids(choice.tokens());
-    if (!request.is_stream && !is_chat) body["prompt_token_ids"] = content_.prompts[prompt].tokens;
+    body.add("token_ids", token_ids(choice.tokens()));
+    if (!request.is_stream && !is_chat) body.add("prompt_token_ids", content_.prompts[prompt].tokens);
   }
-  body["finish_reason"] = nullptr;
-  body["stop_reason"] = nullptr;
-  if (!request.is_stream && choice.has_ended()) {
-    body["finish_reason"] = std::string(to_string(*choice.finish()));
-    body["stop_reason"] = to_json(choice.stop_reason());
-  }
-  return body;
+  const bool shows_end = !request.is_stream && choice.has_ended();
+  body.add("finish_reason", shows_end ? Value(std::string(to_string(*choice.finish()))) : Value());
+  body.add("stop_reason", shows_end ? to_json(choice.stop_reason()) : Value());
+  body.end();
 }
 
 Value AnswerWriter::usage() const {
@@ -134,24 +162,20 @@ Value AnswerWriter::stats() const {
   return stats;
 }
 
-/// The common beginning of all frames and responses.
-Value AnswerWriter::head(std::string_view object) const {
-  Value body;
-  body["id"] = content_.header.id;
-  body["object"] = content_.header.is_chat ? object : "text_completion";
-  body["created"] = content_.header.created;
-  body["model"] = content_.header.model;
-  body["system_fingerprint"] = content_.header.system_fingerprint;
-  return body;
-}
-
-/// A frame with its choices.
-std::string AnswerWriter::frame(Value choices, bool has_usage, bool has_stats) const {
-  Value body = head("chat.completion.chunk");
-  body["choices"] = std::move(choices);
-  if (has_usage || content_.request.include_usage) body["usage"] = has_usage ? usage() : Value();
-  if (has_stats) body["baton"] = stats();
-  return data_frame(body);
+/// A frame with its choices, which are given as text.
+std::string AnswerWriter::frame(std::string_view choices, bool has_usage, bool has_stats) const {
+  std::string text = "data: ";
+  ObjectWriter body(text);
+  add_head(body, content_.header, "chat.completion.chunk");
+  body.key("choices");
+  text += '[';
+  text += choices;
+  text += ']';
+  if (has_usage || content_.request.include_usage) body.add("usage", has_usage ? usage() : Value());
+  if (has_stats) body.add("baton", stats());
+  body.end();
+  text += "\n\n";
+  return text;
 }
 
 /// Whether the frames with text of a choice have everything but the text in common.
@@ -173,20 +197,24 @@ std::string AnswerWriter::first_frame(std::size_t index) const {
   first["logprobs"] = nullptr;
   if (content_.request.wants_token_ids) first["prompt_token_ids"] = content_.prompts[content_.prompt_of(index)].tokens;
   first["finish_reason"] = nullptr;
-  return frame(list_of(std::move(first)), content_.request.continuous_usage, /*has_stats=*/false);
+  return frame(json::dump(first), content_.request.continuous_usage, /*has_stats=*/false);
 }
 
 /// The frame of a choice's current text. Most frames by far are of this kind, so what those of a choice have in common
 /// is written once.
 std::string AnswerWriter::text_frame(std::size_t index) {
   const std::string& text = content_.choices[index].text();
-  if (!differs_in_text_alone())
-    return frame(list_of(text_choice(index, text)), content_.request.continuous_usage, /*has_stats=*/false);
+  std::string choice;
+  if (!differs_in_text_alone()) {
+    add_text_choice(index, text, choice);
+    return frame(choice, content_.request.continuous_usage, /*has_stats=*/false);
+  }
   Written& written = written_[index];
   if (written.front.empty()) {
     // Its last occurrence is the text: ids and names come before, and nothing of a client's follows.
     constexpr std::string_view kText = "\x01", kWritten = "\"\\u0001\"";
-    const std::string example = frame(list_of(text_choice(index, kText)), /*has_usage=*/false, /*has_stats=*/false);
+    add_text_choice(index, kText, choice);
+    const std::string example = frame(choice, /*has_usage=*/false, /*has_stats=*/false);
     const std::size_t at = example.rfind(kWritten);
     written.front = example.substr(0, at);
     written.back = example.substr(at + kWritten.size());
@@ -205,7 +233,7 @@ std::string AnswerWriter::finish_frame(std::size_t index, bool has_stats) const 
   last["logprobs"] = nullptr;
   last["finish_reason"] = std::string(to_string(*choice.finish()));
   last["stop_reason"] = to_json(choice.stop_reason());
-  return frame(list_of(std::move(last)), content_.request.continuous_usage, has_stats);
+  return frame(json::dump(last), content_.request.continuous_usage, has_stats);
 }
 
 std::string AnswerWriter::choice_frames(std::size_t index, bool is_last) {
@@ -223,7 +251,7 @@ std::string AnswerWriter::choice_frames(std::size_t index, bool is_last) {
 
 std::string AnswerWriter::last_frames() const {
   std::string frames;
-  if (content_.request.include_usage) frames += frame(Value::array(), /*has_usage=*/true, content_.request.wants_stats);
+  if (content_.request.include_usage) frames += frame({}, /*has_usage=*/true, content_.request.wants_stats);
   frames += kDone;
   return frames;
 }
@@ -234,15 +262,25 @@ std::string AnswerWriter::error_frames(int status, std::string_view message) {
 
 std::string AnswerWriter::response() {
   const GenerationRequest& request = content_.request;
-  Value body = head("chat.completion");
-  Value& choices = body["choices"] = Value::array();
-  for (std::size_t i = 0; i < content_.choices.size(); ++i) choices.push_back(text_choice(i, content_.choices[i].text()));
-  body["usage"] = usage();
-  if (request.n_prompt_logprobs >= 0 && content_.header.is_chat)
-    body["prompt_logprobs"] = prompt_logprobs(tokenizer_, content_.scores[0], request.n_prompt_logprobs);
-  if (request.wants_token_ids && content_.header.is_chat) body["prompt_token_ids"] = content_.prompts[0].tokens;
-  if (request.wants_stats) body["baton"] = stats();
-  return json::dump(body);
+  std::string text;
+  ObjectWriter body(text);
+  add_head(body, content_.header, "chat.completion");
+  body.key("choices");
+  text += '[';
+  for (std::size_t i = 0; i < content_.choices.size(); ++i) {
+    if (i > 0) text += ',';
+    add_text_choice(i, content_.choices[i].text(), text);
+  }
+  text += ']';
+  body.add("usage", usage());
+  if (request.n_prompt_logprobs >= 0 && content_.header.is_chat) {
+    body.key("prompt_logprobs");
+    text += prompt_logprobs(tokenizer_, content_.scores[0], request.n_prompt_logprobs);
+  }
+  if (request.wants_token_ids && content_.header.is_chat) body.add("prompt_token_ids", content_.prompts[0].tokens);
+  if (request.wants_stats) body.add("baton", stats());
+  body.end();
+  return text;
 }
 
 }  // namespace baton

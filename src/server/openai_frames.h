@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/request.h"
@@ -62,12 +63,11 @@ class AnswerWriter {
     std::string back;
   };
 
-  json::Value logprobs(std::size_t index);
-  json::Value text_choice(std::size_t index, std::string_view text);
+  void add_logprobs(std::size_t index, std::string& out);
+  void add_text_choice(std::size_t index, std::string_view text, std::string& out);
   json::Value usage() const;
   json::Value stats() const;
-  json::Value head(std::string_view object) const;
-  std::string frame(json::Value choices, bool has_usage, bool has_stats) const;
+  std::string frame(std::string_view choices, bool has_usage, bool has_stats) const;
   bool differs_in_text_alone() const;
   std::string first_frame(std::size_t index) const;
   std::string text_frame(std::size_t index);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "text/unicode.h"
 
 namespace baton {
@@ -40,39 +42,36 @@ Value chat_logprob(const Tokenizer& tokenizer, const TokenOutput& token) {
   return entry;
 }
 
-Value completion_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> tokens, std::size_t& text_offset) {
-  Value offsets = Value::array();
-  Value logprobs = Value::array();
-  Value texts = Value::array();
-  Value tops = Value::array();
-  for (const TokenOutput& token : tokens) {
-    const std::string text = unicode::to_valid_utf8(tokenizer.token_bytes(token.token));
-    offsets.push_back(text_offset);
-    text_offset += n_characters(text);
-    texts.push_back(text);
-    if (!token.logprob) {  // the first token of a prompt
-      logprobs.push_back(nullptr);
-      tops.push_back(nullptr);
-      continue;
+std::string completion_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> echoed,
+                                std::span<const TokenOutput> tokens, std::size_t& text_offset) {
+  std::string offsets, logprobs, texts, tops;
+  for (const std::span<const TokenOutput> part : {echoed, tokens}) {
+    for (const TokenOutput& token : part) {
+      for (std::string* list : {&offsets, &logprobs, &texts, &tops})
+        if (!list->empty()) *list += ',';
+      const std::string text = unicode::to_valid_utf8(tokenizer.token_bytes(token.token));
+      offsets += std::to_string(text_offset);
+      text_offset += n_characters(text);
+      texts += json::dump(text);
+      if (!token.logprob) {  // the first token of a prompt
+        logprobs += "null";
+        tops += "null";
+        continue;
+      }
+      logprobs += json::dump(bounded(*token.logprob));
+      Value top = Value::object();
+      for (const TokenLogprob& other : token.top_logprobs)
+        top[unicode::to_valid_utf8(tokenizer.token_bytes(other.token))] = bounded(other.logprob);
+      top[text] = bounded(*token.logprob);
+      tops += json::dump(top);
     }
-    logprobs.push_back(bounded(*token.logprob));
-    Value top = Value::object();
-    for (const TokenLogprob& other : token.top_logprobs)
-      top[unicode::to_valid_utf8(tokenizer.token_bytes(other.token))] = bounded(other.logprob);
-    top[text] = bounded(*token.logprob);
-    tops.push_back(std::move(top));
   }
-  Value all;
-  all["text_offset"] = std::move(offsets);
-  all["token_logprobs"] = std::move(logprobs);
-  all["tokens"] = std::move(texts);
-  all["top_logprobs"] = std::move(tops);
-  return all;
+  return fmt::format(R"({{"text_offset":[{}],"token_logprobs":[{}],"tokens":[{}],"top_logprobs":[{}]}})", offsets, logprobs,
+                     texts, tops);
 }
 
-Value prompt_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> scores, std::int32_t n_top) {
-  Value list = Value::array();
-  list.push_back(nullptr);
+std::string prompt_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> scores, std::int32_t n_top) {
+  std::string list = "[null";
   for (const TokenOutput& score : scores) {
     Value entries = Value::object();
     const auto add = [&](TokenId token, float logprob, std::int32_t rank) {
@@ -87,8 +86,10 @@ Value prompt_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> s
       if (++rank > n_top) break;
       if (other.token != score.token) add(other.token, other.logprob, rank);
     }
-    list.push_back(std::move(entries));
+    list += ',';
+    list += json::dump(entries);
   }
+  list += ']';
   return list;
 }
 

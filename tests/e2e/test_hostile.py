@@ -185,3 +185,22 @@ def test_the_end_does_not_wait_for_texts_of_clients_that_left(tmp_path):
     begin = time.monotonic()
     assert server.stop() == 0, (tmp_path / "log").read_text()
     assert time.monotonic() - begin < 6
+
+
+def test_scores_of_many_choices_have_a_ceiling(server):
+    body = {"model": "demo", "prompt": [100 + i % 90 for i in range(4000)], "max_tokens": 1, "prompt_logprobs": 20}
+    with Watch(server) as watch:
+        results: list[tuple[int, dict, bytes]] = []
+        too_many = json.dumps(body | {"n": 128}).encode()
+        at_once(4, lambda _: results.append(ask(server, "POST", "/v1/completions", too_many)))
+        for status, _, answer in results:
+            assert status == 400
+            assert b"10752000" in answer  # 4000 x 21 x 128
+        n_choices = 4
+        status, _, answer = ask(server, "POST", "/v1/completions", json.dumps(body | {"n": n_choices}).encode())
+        assert status == 200
+    choices = json.loads(answer)["choices"]
+    assert len(choices) == n_choices
+    assert all(choice["prompt_logprobs"] == choices[0]["prompt_logprobs"] for choice in choices)
+    assert len(choices[0]["prompt_logprobs"]) == len(body["prompt"])
+    assert watch.most - watch.before < 512 * MB

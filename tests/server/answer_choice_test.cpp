@@ -44,6 +44,19 @@ TEST_F(ChoiceOfAnswer, begins_with_the_echo_and_gives_news_once) {
   EXPECT_FALSE(one.has_ended());
 }
 
+TEST_F(ChoiceOfAnswer, shares_the_scores_of_its_prompt) {
+  const auto scores = std::make_shared<std::vector<TokenOutput>>(3);
+  AnswerChoice one = choice(), two = choice();
+  EXPECT_TRUE(one.echoed().empty());
+  one.echo(scores);
+  two.echo(scores);
+  EXPECT_EQ(one.echoed().data(), two.echoed().data());
+  EXPECT_EQ(one.echoed().size(), 3u);
+  one.clear();
+  EXPECT_TRUE(one.echoed().empty());
+  EXPECT_EQ(two.echoed().size(), 3u);
+}
+
 TEST_F(ChoiceOfAnswer, ends_at_a_stop_string_which_the_engine_must_be_told) {
   request_.stop = {"!"};
   AnswerChoice one = choice();

@@ -317,6 +317,41 @@ TEST_F(Routes, take_the_request_id_of_the_client) {
   EXPECT_EQ(json_of(post("/v1/chat/completions", with(kHi, R"("request_id": "xyz")")))["id"], "chatcmpl-xyz");
 }
 
+TEST_F(Routes, refuse_more_log_probabilities_than_an_answer_may_have) {
+  std::string ids = "65";
+  for (int i = 1; i < 500; ++i) ids += ",65";
+  const RawResponse refused =
+      post("/v1/completions", R"({"prompt": [)" + ids + R"(], "max_tokens": 1, "prompt_logprobs": 20, "n": 128})");
+  EXPECT_EQ(refused.status, 400);
+  const json::Value error = json_of(refused)["error"];
+  EXPECT_EQ(error["param"], "prompt_logprobs");
+  const std::string message = error["message"];
+  EXPECT_NE(message.find("1344000"), std::string::npos) << message;  // 500 x 21 x 128
+  EXPECT_NE(message.find("1048576"), std::string::npos) << message;
+}
+
+TEST(RoutesWithBudgets, keep_log_probabilities_within_one) {
+  ServerOptions options;
+  options.limits.budgets.scores = 5'000;
+  ServerFixture fixture(std::move(options));
+  const std::string tokens = R"({"prompt": "AB", "ignore_eos": true, "temperature": 0, "logprobs": 1, "max_tokens": )";
+  RawClient waits = fixture.client();
+  waits.send_post("/v1/completions", tokens + "1500}");
+  fixture.wait_until([&] { return fixture.engine->metrics().num_requests_running.value() == 1; });
+  const RawResponse refused = fixture.post("/v1/completions", tokens + "1500}");
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_TRUE(refused.has("Retry-After: 1"));
+  EXPECT_EQ(fixture.post("/v1/completions", tokens + "5}").status, 200);
+  EXPECT_EQ(waits.read_response().status, 200);
+  EXPECT_NE(fixture.get("/metrics").body.find(R"(baton:budget_refusals_total{model_name="demo",engine="0",budget="scores"} 1)"),
+            std::string::npos);
+  fixture.wait_until([&] {
+    return fixture.get("/metrics").body.find(R"(baton:budget_used{model_name="demo",engine="0",budget="scores"} 0)") !=
+           std::string::npos;
+  });
+  EXPECT_EQ(fixture.post("/v1/completions", tokens + "1500}").status, 200);
+}
+
 TEST(RoutesWithKeys, guard_all_but_health_and_metrics) {
   ServerOptions options;
   options.routes.api_keys = {"secret"};
