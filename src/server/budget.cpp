@@ -16,6 +16,9 @@ constexpr std::int64_t kSmallScores = 4 << 10;
 // A log-probability that waits takes 8 bytes, and about 100 as text.
 constexpr std::int64_t kScoreBytes = 128;
 
+// A JSON value in a list that grows: 16 bytes in the list, 32 in the one it grows into, 16 while the list is destroyed.
+constexpr std::int64_t kValueBytes = 64;
+
 }  // namespace
 
 BudgetShare::BudgetShare(BudgetShare&& other) noexcept
@@ -54,6 +57,7 @@ BudgetLimits budget_limits(std::int64_t bytes) {
   BudgetLimits limits{.body_bytes = bytes / 4, .unsent_bytes = bytes / 4, .scores = bytes / 2 / kScoreBytes};
   // An answer must find room to be sent.
   limits.scores_per_answer = std::min(limits.scores_per_answer, limits.unsent_bytes * 3 / 4 / kScoreBytes);
+  limits.values_per_body = bytes / 4 / kValueBytes;
   return limits;
 }
 
@@ -66,6 +70,7 @@ Budgets::Budgets(const BudgetLimits& limits)
       unsent(limits.unsent_bytes, kSmallBytes),
       text_work(limits.text_work, /*small=*/1),
       scores(limits.scores, kSmallScores),
-      scores_per_answer(limits.scores_per_answer) {}
+      scores_per_answer(limits.scores_per_answer),
+      values_per_body(limits.values_per_body) {}
 
 }  // namespace baton

@@ -68,7 +68,8 @@ struct BudgetLimits {
   std::int64_t unsent_bytes = 256 << 20;  ///< of answers that clients have not taken yet
   std::int64_t text_work = 1024;          ///< requests that wait for templates and tokenizers; a long one counts as 16
   std::int64_t scores_per_answer = 1 << 20;
-  std::int64_t scores = 8 << 20;  ///< log-probabilities that answers keep until they are complete
+  std::int64_t values_per_body = 4 << 20;  ///< JSON values
+  std::int64_t scores = 8 << 20;           ///< log-probabilities that answers keep until they are complete
 };
 
 /// The limits for `bytes` of memory that clients may cause the server to take.
@@ -84,6 +85,7 @@ struct Budgets {
   Budget text_work;
   Budget scores;
   const std::int64_t scores_per_answer;
+  const std::int64_t values_per_body;
 };
 
 /// The names of the budgets in metrics.

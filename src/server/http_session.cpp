@@ -223,8 +223,9 @@ void HttpSession::refuse(const HttpRefusal& refusal) {
   answer_at_once(error_response(refusal.status, refusal.message, {}));
 }
 
-/// Answers a request that is not handed on.
+/// Answers a request that is not handed on, and frees what was read of it.
 void HttpSession::answer_at_once(HttpResponse response) {
+  parser_.reset();
   send_head(response, /*is_stream=*/false);
   if (!is_head_) queue(std::move(response.body));
   finish_answer();
@@ -235,7 +236,7 @@ void HttpSession::answer_at_once(HttpResponse response) {
 void HttpSession::give_up() {
   try {
     if (state_ != State::reading) return close();
-    parser_.reset();
+    parser_.reset();  // gives memory back before the answer takes some
     input_ = {};
     log::warning("event=out_of_memory effect=\"a request is given up while it is read\"");
     refuse({503, "this server has no memory left for the request"});
@@ -256,7 +257,6 @@ bool HttpSession::is_welcome() {
   is_http_1_0_ = head.is_http_1_0;
   keep_alive_ = head.keep_alive && is_body_here;
   input_.erase(0, is_body_here ? static_cast<std::size_t>(*n_remaining) : input_.size());
-  parser_.reset();
   answer_at_once(std::move(*refused));
   return false;
 }

@@ -16,6 +16,7 @@
 #include "core/log.h"
 #include "server/api_error.h"
 #include "server/auth.h"
+#include "server/json_size.h"
 #include "server/prefix_api.h"
 #include "server/prompts.h"
 #include "server/tokenize.h"
@@ -71,7 +72,11 @@ std::string percent_decoded(std::string_view text) {
   return decoded;
 }
 
-Result<Value> parse_body(const HttpRequest& request) {
+/// Parses a body of at most `max_values` values: as text they take a few bytes, in memory many.
+Result<Value> parse_body(const HttpRequest& request, std::int64_t max_values) {
+  if (const std::int64_t n = count_json_values(request.body); n > max_values)
+    return fail(ErrorCode::too_large,
+                fmt::format("the request body has {} JSON values; this server accepts {}", n, max_values));
   BATON_TRY(Value body, json::parse(request.body, "the request body"));
   if (!body.is_object())
     return fail(ErrorCode::invalid_request,
@@ -270,7 +275,7 @@ AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationR
 }
 
 Result<void> Routes::begin_chat(ExchangeId exchange, const HttpRequest& request) {
-  BATON_TRY(const Value body, parse_body(request));
+  BATON_TRY(const Value body, parse_body(request, context_.budgets.values_per_body));
   BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
   log_unknown_fields(chat.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
@@ -289,7 +294,7 @@ Result<void> Routes::begin_chat(ExchangeId exchange, const HttpRequest& request)
 }
 
 Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& request) {
-  BATON_TRY(const Value body, parse_body(request));
+  BATON_TRY(const Value body, parse_body(request, context_.budgets.values_per_body));
   BATON_TRY(CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
   log_unknown_fields(completion.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
@@ -381,7 +386,7 @@ std::optional<Value> Routes::show_prefix(std::string_view name) const {
 }
 
 Routes::Response Routes::register_prefix(ExchangeId exchange, const HttpRequest& request) {
-  const auto body = parse_body(request);
+  const auto body = parse_body(request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
   auto asked = parse_prefix_request(*body);
   if (!asked) return error_response(asked.error());
@@ -429,14 +434,14 @@ void Routes::expire_prefixes() {
 }
 
 Routes::Response Routes::tokenize(ExchangeId, const HttpRequest& request) {
-  const auto body = parse_body(request);
+  const auto body = parse_body(request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
   const auto answer = tokenize_request(context_.model, context_.prefixes, *body);
   return answer ? json_response(*answer) : error_response(answer.error());
 }
 
 Routes::Response Routes::detokenize(ExchangeId, const HttpRequest& request) {
-  const auto body = parse_body(request);
+  const auto body = parse_body(request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
   const auto answer = detokenize_request(context_.model, context_.prefixes, *body);
   return answer ? json_response(*answer) : error_response(answer.error());

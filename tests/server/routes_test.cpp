@@ -330,6 +330,19 @@ TEST_F(Routes, refuse_more_log_probabilities_than_an_answer_may_have) {
   EXPECT_NE(message.find("1048576"), std::string::npos) << message;
 }
 
+TEST(RoutesWithBudgets, refuse_bodies_of_more_values_than_memory_allows) {
+  ServerOptions options;
+  options.limits.budgets.values_per_body = 100;
+  const ServerFixture fixture(std::move(options));
+  std::string ids = "65";
+  for (int i = 1; i < 90; ++i) ids += ",65";
+  EXPECT_EQ(fixture.post("/tokenize", R"({"prompt": [)" + ids + "]}").status, 200);
+  for (int i = 0; i < 10; ++i) ids += ",65";
+  const RawResponse refused = fixture.post("/tokenize", R"({"prompt": [)" + ids + "]}");
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_NE(refused.body.find("accepts 100"), std::string::npos) << refused.body;
+}
+
 TEST(RoutesWithBudgets, keep_log_probabilities_within_one) {
   ServerOptions options;
   options.limits.budgets.scores = 5'000;
