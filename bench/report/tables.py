@@ -21,7 +21,7 @@ LENGTHS, ATTENTION, COUNTERS = (0, "lengths"), (1, "attention"), (1, "attention_
 FLASH, OFFLINE = (2, "flash_decoding"), (3, "offline")
 MMLU, INTERACTIVE, SYNTHETIC, MODELS = (4, "mmlu"), (5, "interactive"), (6, "synthetic"), (7, "models")
 ABLATIONS, BEYOND, TREES = (8, "ablations"), (9, "beyond"), (9, "trees")
-PROMPT_PHASE, PEERS = (10, "prompt_phase"), (11, "peers")
+PROMPT_PHASE, PEERS, LLAMA_SERVER = (10, "prompt_phase"), (11, "peers"), (11, "llama_server_cpu")
 
 
 NOT_MEASURED = "Not measured yet."
@@ -285,6 +285,18 @@ def peers(results, _published):
     return with_notes(markdown(["point", "", *arms, "best other engine / relay"], rows), results)
 
 
+def llama_server(results, _published):
+    """llama.cpp's server and Baton's on a CPU, driven by the same load."""
+    rows = []
+    for one in results.measured:
+        rates = [row["numbers"]["output_throughput"] for row in one.rows]
+        rows.append([one.arm, number(statistics.median(rates), 1), f"{min(rates):.1f} to {max(rates):.1f}", str(len(rates)),
+                     number(one["mean_ttft_ms"], 0), number(one["mean_tpot_ms"], 1),
+                     percent(one.get("processors_of_others"))])  # fmt: skip
+    header = ["", "output tokens/s, median", "all rounds", "rounds", "TTFT mean, ms", "TPOT mean, ms", "used by others"]
+    return with_notes(markdown(header, rows), results)
+
+
 def lengths(results, _published):
     rows = []
     for one in results.measured:
@@ -314,6 +326,7 @@ BLOCKS = {
     "traces": (BEYOND, traces),
     "prompt-phase": (PROMPT_PHASE, prompt_phase),
     "peers": (PEERS, peers),
+    "llama-server": (LLAMA_SERVER, llama_server),
 }
 
 
