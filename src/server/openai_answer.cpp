@@ -13,6 +13,7 @@
 namespace baton {
 namespace {
 
+constexpr std::string_view kNoMemory = "this server has no memory left for the answer";
 constexpr std::string_view kEngineError = "the model produced numbers that are not finite, or the engine stopped";
 
 AnswerContent make_content(AnswerHeader header, GenerationRequest request, std::vector<AnswerPrompt> prompts) {
@@ -104,11 +105,15 @@ std::string Answer::frames_of(std::size_t choice) {
 
 /// Ends the answer with an error. The client of a stream has had its status already and gets the error as a frame;
 /// what this returns is empty otherwise, because response() is all that the client gets.
-std::string Answer::end_with_error() {
+std::string Answer::end_with_error(int status, std::string_view message) {
   has_failed_ = true;
+  error_status_ = status;
+  error_message_ = message;
   n_open_ = 0;
-  return is_stream() ? AnswerWriter::error_frames(500, kEngineError) : std::string();
+  return is_stream() ? AnswerWriter::error_frames(status, message) : std::string();
 }
+
+std::string Answer::give_up() { return end_with_error(503, kNoMemory); }
 
 Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   const auto n = static_cast<std::size_t>(content_.request.n);
@@ -121,7 +126,7 @@ Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   scores.insert(scores.end(), event.prompt_scores.begin(), event.prompt_scores.end());
   reaction.has_met_stop = choice.take(event);
   if (event.finished == FinishReason::error) {
-    reaction.frames = end_with_error();
+    reaction.frames = end_with_error(500, kEngineError);
     return reaction;
   }
   was_aborted_ |= event.finished == FinishReason::abort;
@@ -147,7 +152,7 @@ std::string Answer::take_nothing() {
 }
 
 HttpResponse Answer::response() {
-  if (has_failed_) return error_response(500, kEngineError, {});
+  if (has_failed_) return error_response(error_status_, error_message_, {});
   if (was_aborted_) return error_response(503, "the server is shutting down", {});
   return {200, {{"Content-Type", "application/json"}}, writer_.response()};
 }

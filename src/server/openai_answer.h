@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,9 @@ class Answer {
   };
   Reaction take(std::size_t prompt, const Event& event);
 
+  /// Ends the answer because memory ran out: its response is a 503. Returns the last frames of a stream.
+  std::string give_up();
+
   /// The answer if nothing is to be generated: the prompts themselves (max_tokens 0 with echo).
   std::string take_nothing();
 
@@ -53,7 +57,7 @@ class Answer {
 
   bool is_stream() const { return content_.request.is_stream; }
   bool is_done() const { return n_open_ == 0; }
-  /// Whether an engine error has ended it; other sequences may still run.
+  /// Whether an error has ended it; other sequences may still run.
   bool has_failed() const { return has_failed_; }
   /// The whole response of a finished answer that is not a stream.
   HttpResponse response();
@@ -65,12 +69,14 @@ class Answer {
   bool waits_for_scores(std::size_t prompt) const;
   void begin_echo(std::size_t prompt);
   std::string frames_of(std::size_t choice);
-  std::string end_with_error();
+  std::string end_with_error(int status, std::string_view message);
 
   AnswerContent content_;
   std::vector<bool> has_echoed_;  // of each prompt: its choices have their echo, or need none
   std::size_t n_open_ = 0;        // choices
   bool has_failed_ = false;
+  int error_status_ = 500;          // of an answer that has failed
+  std::string_view error_message_;  // a constant
   bool was_aborted_ = false;
   BudgetShare scores_share_;
   AnswerWriter writer_;

@@ -1,6 +1,7 @@
 /// The table of jobs and the dispatcher.
 #include "server/service.h"
 
+#include <new>
 #include <utility>
 
 #include "core/check.h"
@@ -159,9 +160,17 @@ void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer,
 /// Submits all of the requests, or none. Under the lock of places.
 Result<std::vector<RequestId>> Service::submit(ExchangeId exchange, Clock::time_point arrived, std::vector<Request> requests) {
   std::vector<RequestId> submitted;
+  submitted.reserve(requests.size());
   for (Request& request : requests) {
     request.arrived = arrived;
-    auto id = engine_.submit(std::move(request));
+    const auto submit_one = [&]() -> Result<RequestId> {
+      try {
+        return engine_.submit(std::move(request));
+      } catch (const std::bad_alloc&) {
+        return fail(ErrorCode::unavailable, "this server has no memory left for the request");
+      }
+    };
+    auto id = submit_one();
     if (!id) {
       for (const RequestId earlier : submitted) {
         places_.erase(earlier);
@@ -251,6 +260,21 @@ void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
   tell(*work.job, status);
 }
 
+/// Memory ran out while an answer was written: it ends.
+void Service::give_up(const Work& work, std::vector<HttpOutput>& outputs) {
+  Answer& answer = *work.job->answer;
+  log::warning("event=out_of_memory effect=\"an answer is given up\"");
+  std::string frames = answer.give_up();
+  cancel(*work.job);
+  if (answer.is_stream()) {
+    outputs.push_back(piece(work.exchange, std::move(frames)));
+    outputs.push_back(end_of_stream(work.exchange));
+  } else {
+    outputs.push_back(whole(work.exchange, whole_response(answer), work.job->headers));
+  }
+  tell(*work.job, 503);
+}
+
 /// Marks jobs as no longer busy, and ends those that are done or whose clients have left meanwhile.
 void Service::release_jobs(const std::vector<Work>& work) {
   std::vector<Jobs::node_type> removed;
@@ -284,7 +308,13 @@ void Service::run() {
     }
     const std::vector<Work> work = take_jobs(events);
     std::vector<HttpOutput> outputs;
-    for (const Work& one : work) answer(one, outputs);
+    for (const Work& one : work) {
+      try {
+        answer(one, outputs);
+      } catch (const std::bad_alloc&) {
+        give_up(one, outputs);
+      }
+    }
     if (!outputs.empty()) http_.deliver(std::move(outputs));
     if (!work.empty()) release_jobs(work);
   }

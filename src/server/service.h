@@ -91,6 +91,7 @@ class Service {
   void run();
   std::vector<Work> take_jobs(const std::vector<Event>& events);
   void answer(const Work& work, std::vector<HttpOutput>& outputs);
+  void give_up(const Work& work, std::vector<HttpOutput>& outputs);
   void release_jobs(const std::vector<Work>& work);
   void forget_those_that_left();
 

@@ -1,9 +1,30 @@
 /// Jobs whose clients disconnect, do not read or ask for too much (server/service.h), over HTTP.
 #include "server/service.h"
 
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <limits>
+#include <new>
+
 #include <gtest/gtest.h>
 
 #include "server/server_fixture.h"
+
+namespace {
+
+/// Larger allocations of this program fail.
+std::atomic<std::size_t> largest_allocation = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  if (size > largest_allocation.load(std::memory_order_relaxed)) throw std::bad_alloc();
+  if (void* const bytes = std::malloc(size)) return bytes;
+  throw std::bad_alloc();
+}
+void operator delete(void* bytes) noexcept { std::free(bytes); }
+void operator delete(void* bytes, std::size_t) noexcept { std::free(bytes); }
 
 namespace baton {
 namespace {
@@ -97,6 +118,29 @@ TEST(Service, the_io_thread_does_not_wait_while_an_answer_is_written) {
   const std::string waits = R"(baton:io_lock_wait_seconds_)", labels = R"({model_name="demo",engine="0")";
   EXPECT_GT(count(waits + "count" + labels), n_asked);
   EXPECT_EQ(count(waits + "bucket" + labels + R"(,le="0.05")"), count(waits + "count" + labels));
+}
+
+TEST(Service, a_failed_allocation_ends_an_exchange_and_not_the_program) {
+  ServerFixture fixture({}, {}, /*n_blocks=*/512);
+  const std::string small = R"({"prompt": "AB", "max_tokens": 2, "ignore_eos": true})";
+  std::string ids = "65";
+  for (int i = 1; i < 1500; ++i) ids += ",65";
+  const std::string scored = R"({"prompt": [)" + ids + R"(], "max_tokens": 1, "n": 4, "prompt_logprobs": 20})";
+  const std::string large =
+      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n" + std::string(3'000'000, ' ');
+  RawClient sender = fixture.client();
+  EXPECT_EQ(fixture.post("/v1/completions", scored).status, 200);
+  largest_allocation = 1 << 20;
+  const RawResponse answer = fixture.post("/v1/completions", scored);  // several MB: it cannot be written
+  sender.send(large);
+  const RawResponse body = sender.read_response();  // it cannot be read
+  const RawResponse after = fixture.post("/v1/completions", small);
+  largest_allocation = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(answer.status, 503) << answer.body.substr(0, 300);
+  EXPECT_EQ(parsed(answer.body)["error"]["message"], "this server has no memory left for the answer");
+  EXPECT_EQ(body.status, 503) << body.body;
+  EXPECT_EQ(after.status, 200) << after.body;
+  expect_nothing_left(fixture);
 }
 
 TEST(Service, tells_the_metrics_of_clients_that_left) {
