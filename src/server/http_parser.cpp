@@ -61,7 +61,10 @@ void HttpParser::check_header() {
                   fmt::format("the request has {} header fields; this server accepts {}", n_fields, limits_.max_header_count));
   if (header.count(http::field::content_length) > 0 && header.count(http::field::transfer_encoding) > 0)
     return refuse(400, "the request is not valid HTTP: it has both Content-Length and Transfer-Encoding");
-  if (header.count(http::field::transfer_encoding) > 0 && !parser_.chunked())
+  if (header.count(http::field::transfer_encoding) > 0 && header.version() < 11)
+    return refuse(400, "the request is not valid HTTP: HTTP/1.0 has no Transfer-Encoding");
+  if (header.count(http::field::transfer_encoding) > 0 &&
+      !boost::beast::iequals(header[http::field::transfer_encoding], "chunked"))
     return refuse(501, "the only Transfer-Encoding that this server knows is chunked");
   if (header.version() >= 11 && header.count(http::field::host) != 1)
     return refuse(400, "the request is not valid HTTP: HTTP/1.1 asks for one Host field");

@@ -98,6 +98,17 @@ TEST(HttpParser, refuses_what_is_not_http) {
   EXPECT_EQ(refused_status("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n"), 501);
 }
 
+TEST(HttpParser, knows_one_transfer_encoding_and_that_of_http_1_1) {
+  const auto status = [](std::string_view version, std::string_view encoding) {
+    return refused_status("POST / HTTP/" + std::string(version) + "\r\nHost: h\r\nTransfer-Encoding: " + std::string(encoding) +
+                          "\r\n\r\n");
+  };
+  EXPECT_EQ(status("1.0", "chunked"), 400);
+  EXPECT_EQ(status("1.1", "gzip, chunked"), 501);
+  EXPECT_EQ(status("1.1", "identity"), 501);
+  EXPECT_TRUE(parsed("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n", 3)->is_done());
+}
+
 TEST(HttpParser, refuses_a_body_over_the_limit_with_both_numbers) {
   HttpLimits limits;
   limits.max_body_bytes = 10;
