@@ -218,7 +218,9 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   row("--host", options.host, "Address to listen on (default: all interfaces)", "Server");
   row("--port", options.port, "Port; 0: any free one", "Server")->check(CLI::Range(0, 65535));
   row("--uds", options.uds, "Unix socket to listen on in place of host and port", "Server");
-  list("--api-key", options.api_keys, "Keys that /v1 asks for (Authorization: Bearer KEY)", "Server");
+  app.add_option("--api-key", options.api_keys, "A key that /v1 asks for (Authorization: Bearer KEY); may be repeated")
+      ->allow_extra_args(false)
+      ->group("Server");
   row("--ssl-keyfile", options.ssl_keyfile, "TLS: private key, PEM", "Server")->check(CLI::ExistingFile);
   row("--ssl-certfile", options.ssl_certfile, "TLS: certificate chain, PEM", "Server")->check(CLI::ExistingFile);
   list("--allowed-origins", options.allowed_origins, "CORS: pages that may call (*)", "Server");

@@ -1,7 +1,9 @@
 /// `baton serve`: an OpenAI-compatible server over one model.
 #include "apps/serve.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -53,6 +55,16 @@ Result<void> check_names(const ServeCommandOptions& options) {
       "served_model_name");
 }
 
+/// An empty key is a key that was meant to be set: without it everybody would be let in.
+Result<void> check_keys(const ServeCommandOptions& options) {
+  const char* const in_environment = std::getenv("BATON_API_KEY");
+  const bool is_empty = options.api_keys.empty() ? in_environment != nullptr && *in_environment == '\0'
+                                                 : std::ranges::find(options.api_keys, "") != options.api_keys.end();
+  if (!is_empty) return {};
+  return fail(ErrorCode::invalid_request, "--api-key or BATON_API_KEY is empty; leave it out to serve without a key",
+              "api_key");
+}
+
 Result<void> run(const ServeCommandOptions& options) {
   // Prefix files and the port come before the model, so that a mistake is known at once.
   BATON_TRY(std::vector<PrefixDefinition> prefixes, read_prefixes(options.model.prefixes));
@@ -84,7 +96,7 @@ Result<void> run(const ServeCommandOptions& options) {
 
 int serve_main(const ServeCommandOptions& options) {
   use_log_level(options.model);
-  if (const auto good = check_names(options); !good) {
+  if (const auto good = check_names(options).and_then([&] { return check_keys(options); }); !good) {
     print_error("baton serve", good.error());
     return 2;
   }

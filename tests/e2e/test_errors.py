@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -146,15 +147,31 @@ def test_a_client_that_leaves_frees_its_blocks(server):
 
 
 def test_api_key(tmp_path):
-    server = Server(tmp_path / "log", "--api-key", "secret")
+    server = Server(tmp_path / "log", "--api-key", "secret", "--api-key", "with,comma")
     try:
         status, body = post(server, "/v1/completions", b'{"model": "demo", "prompt": "x", "max_tokens": 1}')
         assert (status, body) == (401, {"error": "Unauthorized"})
+        assert post(server, "/tokenize", b'{"prompt": "x"}', {"Authorization": "Bearer with"})[0] == 401
+        assert post(server, "/tokenize", b'{"prompt": "x"}', {"Authorization": "Bearer with,comma"})[0] == 200
         assert (
             server.client(api_key="secret").completions.create(model="demo", prompt="x", max_tokens=1).usage.completion_tokens == 1
         )
     finally:
         server.stop()
+
+
+def test_an_empty_key_is_not_no_key():
+    for flags, environment in (["--api-key", ""], {}), ([], {"BATON_API_KEY": ""}):
+        refused = subprocess.run(
+            [BINARY, "serve", "--host", "127.0.0.1", "--port", "0", *flags],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=os.environ | environment,
+        )
+        assert refused.returncode == 2, refused.stderr
+        assert "--api-key" in refused.stderr
 
 
 def test_a_full_queue_is_503(tmp_path):
