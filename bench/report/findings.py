@@ -172,22 +172,29 @@ def ablations(results):
     return f"Throughput against Baton as it is: {listed}."
 
 
-def peers(results):
-    def seconds(one):
+def beside_others(results):
+    """(number of points in which relay is ahead of every other engine, [sentences of those in which it is not])."""
+
+    def duration(one):
         times = one.repetitions("elapsed_times")
         return statistics.median(times) if times else one.get("step_ms")
 
     wins, losses = 0, []
     for name in dict.fromkeys(one.point["name"] for one in results.measured):
         relay = results.one("relay", name=name)
-        others = [(seconds(one), one.arm) for one in results.find(name=name) if one.arm not in ARMS and seconds(one)]
+        others = [(duration(one), one.arm) for one in results.find(name=name) if one.arm not in ARMS and duration(one)]
         if not relay or not others:
             continue
         best = min(others)
-        if seconds(relay) <= best[0]:
+        if duration(relay) <= best[0]:
             wins += 1
         else:
-            losses.append(f"{name} ({best[1]}: {best[0] / seconds(relay):.2f} of Baton's time)")
+            losses.append(f"{name} ({best[1]}: {best[0] / duration(relay):.2f} of Baton's time)")
+    return wins, losses
+
+
+def peers(results):
+    wins, losses = beside_others(results)
     if not wins and not losses:
         return ""
     text = f"Relay is ahead of every other engine in {wins} of {wins + len(losses)} points."
