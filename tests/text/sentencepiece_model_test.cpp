@@ -9,7 +9,9 @@ namespace baton {
 namespace {
 
 TEST(SentencePieceModel, refuses_what_is_no_model) {
-  for (const std::string& bytes : {std::string(), std::string("no protobuf"), std::string(1000, '\xff')}) {
+  // The pieces "<unk>" and one that begins with a zero byte, at which the library throws.
+  const std::string zero_byte("\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02\x0a\x04\x0a\x02\0x", 22);
+  for (const std::string& bytes : {std::string(), std::string("no protobuf"), std::string(1000, '\xff'), zero_byte}) {
     const auto model = SentencePieceModel::from_bytes(bytes, "x.model", {});
     ASSERT_FALSE(model);
     EXPECT_EQ(model.error().code, ErrorCode::invalid_data);
