@@ -74,7 +74,9 @@ Result<SentencePieceModel> SentencePieceModel::from_bytes(std::string_view bytes
     const std::string& piece = model.processor_->IdToPiece(id);
     if (!unicode::is_valid_utf8(piece))
       return fail(ErrorCode::invalid_data, fmt::format("{}: piece {} is not UTF-8", what, id));
-    model.vocabulary_.insert(piece, id);
+    if (!model.vocabulary_.insert(piece, id))
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("{}: pieces {} and {} have the same text", what, *model.vocabulary_.id_of(piece), id));
   }
 
   if (!options.is_legacy) {

@@ -17,6 +17,15 @@ TEST(SentencePieceModel, refuses_what_is_no_model) {
     EXPECT_EQ(model.error().code, ErrorCode::invalid_data);
     EXPECT_NE(model.error().message.find("x.model"), std::string::npos);
   }
+  // Two pieces "a", the first one ordinary, the second one the unknown token: the library keeps both.
+  const std::string twice(
+      "\x0a\x03\x0a\x01"
+      "a\x0a\x05\x0a\x01"
+      "a\x18\x02",
+      12);
+  const auto model = SentencePieceModel::from_bytes(twice, "x.model", {});
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().message, "x.model: pieces 0 and 1 have the same text");
   EXPECT_EQ(SentencePieceModel::load("/nowhere/x.model", {}).error().code, ErrorCode::not_found);
 }
 
