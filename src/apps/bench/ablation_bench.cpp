@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,9 +17,6 @@
 #include "apps/bench/machine_report.h"
 #include "apps/bench/markdown_table.h"
 #include "apps/bench/offline_report.h"
-#include "apps/output.h"
-#include "core/log.h"
-#include "io/file.h"
 #include "load/load_engine.h"
 #include "text/stream_decoder.h"
 
@@ -128,11 +124,11 @@ class AblationRunner {
 
   Result<OfflineResult> run_once(const Workload& workload, const std::string& arm, const std::string& title) {
     ablation_ = ablation_of(arm);
+    engine_->drop_cached_blocks();
     std::optional<Detokenizer> text;
     if (tokenizer_ != nullptr) text.emplace(*tokenizer_, workload.requests.size(), !makes_text_on_step(arm));
     OfflineRunOptions run;
     run.arm = "relay";
-    run.salt = fmt::format("run {}", ++n_salts_);
     run.time_limit_s = options_.time_limit_s;
     run.title = title;
     if (text) run.on_token = [&](std::size_t request, TokenId token) { text->take(request, token); };
@@ -144,7 +140,6 @@ class AblationRunner {
   const Tokenizer* tokenizer_;
   Ablation ablation_;
   std::unique_ptr<Engine> engine_;
-  std::int32_t n_salts_ = 0;
 };
 
 Result<AblationReport> run_ablation_bench(const AblationBenchOptions& options) {
@@ -159,9 +154,10 @@ Result<AblationReport> run_ablation_bench(const AblationBenchOptions& options) {
   AblationReport report;
   report.model = model.files.name;
   report.makes_text = tokenizer.has_value();
+  const std::int32_t max_len = options.model.max_model_len > 0 ? options.model.max_model_len : model.spec.max_position;
   BATON_TRY(report.workload, make_workload(options.dataset, {.n_vocab = model.spec.n_vocab,
                                                              .tokenizer = tokenizer ? &*tokenizer : nullptr,
-                                                             .max_model_len = options.model.max_model_len}));
+                                                             .max_model_len = max_len}));
   BATON_TRY(const std::unique_ptr<AblationRunner> runner,
             AblationRunner::make(options, model, report.workload, tokenizer ? &*tokenizer : nullptr));
   report.engine = runner->info();
@@ -178,7 +174,7 @@ std::string ablation_text(const AblationReport& report, const AblationBenchOptio
                baton == nullptr || baton == &arm ? "-" : fmt::format("{:.2f}", arm.requests_per_s() / baton->requests_per_s()),
                fmt::format("{:.0f}%", 100 * arm.spread()), fmt::format("{:.0f}", arm.output_tokens_per_s()),
                fmt::format("{:.2f}", last.steps > 0 ? 1e3 * last.seconds / static_cast<double>(last.steps) : 0),
-               fmt::format("{:.0f}%", 100 * (last.seconds > 0 ? last.device_busy_s / last.seconds : 0))});
+               fmt::format("{:.0f}%", 100 * last.device_busy_share())});
   }
   const EqualAnswers equal = compare_arms(report.arms);
   return fmt::format(
@@ -210,17 +206,10 @@ AblationBenchOptions::AblationBenchOptions() { arms.assign(kAblationArms.begin()
 
 int ablation_bench_main(const AblationBenchOptions& options, const std::string& command) {
   use_log_level(options.model);
-  const auto failed = [](const Error& error) {
-    print_error("baton bench ablation", error);
-    return 1;
-  };
   const auto report = run_ablation_bench(options);
-  if (!report) return failed(report.error());
-  write_output(ablation_text(*report, options, command));
-  if (!options.json_file.empty())
-    if (auto written = write_file(options.json_file, json::dump_pretty(ablation_json(*report, options, command))); !written)
-      return failed(written.error());
-  return 0;
+  if (!report) return report_failure("baton bench ablation", report.error());
+  return write_report("baton bench ablation", ablation_text(*report, options, command),
+                      ablation_json(*report, options, command), options.json_file);
 }
 
 }  // namespace baton
