@@ -2,12 +2,12 @@
 #include "apps/bench/ablation_bench.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include <gtest/gtest.h>
 
 #include "io/file.h"
 #include "io/json.h"
+#include "support/tiny_shape.h"
 
 namespace baton {
 namespace {
@@ -17,22 +17,16 @@ namespace fs = std::filesystem;
 class AblationBench : public ::testing::Test {
  protected:
   AblationBench() {
-    fs::create_directories(folder_);
-    std::ofstream(folder_ / "config.json") << R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 160,
-      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 64,
-      "num_key_value_heads": 4, "max_position_embeddings": 2048, "torch_dtype": "float32"})";
-    options_.shape = folder_.string();
+    options_.shape = shape_.folder().string();
     options_.model.threads = 1;
     options_.model.max_num_seqs = 4;
     options_.n_runs = 1;
     options_.dataset.num_prompts = 8;
     options_.dataset.random_input_len = 20;
     options_.dataset.random_output_len = 5;
-    options_.json_file = (folder_ / "numbers.json").string();
+    options_.json_file = (shape_.folder() / "numbers.json").string();
   }
-  ~AblationBench() override { fs::remove_all(folder_); }
-
-  fs::path folder_ = fs::path(::testing::TempDir()) / "baton_ablation_bench";
+  const test::TinyShape shape_{"ablation_bench"};
   AblationBenchOptions options_;
 };
 

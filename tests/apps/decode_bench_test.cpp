@@ -3,7 +3,6 @@
 #include "apps/bench/decode_bench.h"
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -12,22 +11,17 @@
 #include "apps/bench/machine_report.h"
 #include "model/config.h"
 #include "support/source_folder.h"
+#include "support/tiny_shape.h"
 
 namespace baton {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder with the config of a model of two layers with wide keys.
 class DecodeBench : public ::testing::Test {
  protected:
   DecodeBench() {
-    folder_ = fs::path(::testing::TempDir()) / "baton_decode_bench_shape";
-    fs::create_directories(folder_);
-    std::ofstream(folder_ / "config.json") << R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 160,
-      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 64,
-      "num_key_value_heads": 4, "max_position_embeddings": 2048, "torch_dtype": "float32"})";
-    options_.shape = folder_.string();
+    options_.shape = shape_.folder().string();
     options_.shared = 512;
     options_.n_new = 6;
     options_.n_runs = 2;
@@ -35,9 +29,7 @@ class DecodeBench : public ::testing::Test {
     options_.arms = {"relay", "paged", "unshared"};
     options_.model.threads = 1;
   }
-  ~DecodeBench() override { fs::remove_all(folder_); }
-
-  fs::path folder_;
+  const test::TinyShape shape_{"decode_bench"};
   DecodeBenchOptions options_;
 };
 

@@ -2,29 +2,21 @@
 #include "apps/bench/latency_bench.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
 #include "apps/bench/offline_report.h"
+#include "support/tiny_shape.h"
 
 namespace baton {
 namespace {
 
-namespace fs = std::filesystem;
-
 class LatencyBench : public ::testing::Test {
  protected:
   LatencyBench() {
-    folder_ = fs::path(::testing::TempDir()) / "baton_latency_bench_shape";
-    fs::create_directories(folder_);
-    std::ofstream(folder_ / "config.json") << R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 160,
-      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 64,
-      "num_key_value_heads": 4, "max_position_embeddings": 2048, "torch_dtype": "float32"})";
-    options_.shape = folder_.string();
+    options_.shape = shape_.folder().string();
     options_.model.threads = 1;
     options_.model.max_num_batched_tokens = 256;
     options_.input_len = 8;
@@ -33,9 +25,7 @@ class LatencyBench : public ::testing::Test {
     options_.n_iters_warmup = 1;
     options_.n_iters = 2;
   }
-  ~LatencyBench() override { fs::remove_all(folder_); }
-
-  fs::path folder_;
+  const test::TinyShape shape_{"latency_bench"};
   LatencyBenchOptions options_;
 };
 

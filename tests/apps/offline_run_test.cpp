@@ -2,19 +2,16 @@
 /// cut by the time limit.
 #include "apps/bench/offline_run.h"
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "load/load_engine.h"
+#include "support/tiny_shape.h"
 
 namespace baton {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// `count` tokens that differ between streams.
 std::vector<TokenId> tokens_of(std::int32_t count, std::int32_t stream) {
@@ -31,21 +28,14 @@ std::vector<TokenId> joined(std::vector<TokenId> first, const std::vector<TokenI
 class OfflineRun : public ::testing::Test {
  protected:
   OfflineRun() {
-    folder_ = fs::path(::testing::TempDir()) / "baton_offline_run_shape";
-    fs::create_directories(folder_);
-    std::ofstream(folder_ / "config.json") << R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 160,
-      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 64,
-      "num_key_value_heads": 4, "max_position_embeddings": 2048, "torch_dtype": "float32"})";
     options_.load_format = "dummy";
     options_.threads = 1;
     options_.max_num_seqs = 4;
     options_.max_num_batched_tokens = 256;
     options_.max_model_len = 512;
   }
-  ~OfflineRun() override { fs::remove_all(folder_); }
-
   void load() {
-    auto engine = load_engine({"tiny", folder_, false}, options_);
+    auto engine = load_engine({"tiny", shape_.folder(), false}, options_);
     ASSERT_TRUE(engine) << engine.error().message;
     engine_ = std::move(*engine);
   }
@@ -71,7 +61,7 @@ class OfflineRun : public ::testing::Test {
     return workload;
   }
 
-  fs::path folder_;
+  const test::TinyShape shape_{"offline_run"};
   ModelOptions options_;
   std::unique_ptr<Engine> engine_;
   int n_runs_ = 0;
