@@ -18,10 +18,10 @@ from workloads import SHAREGPT, data_file
 SHAPE = "llama-2-7b"
 
 
-def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs, limit=ARM_SECONDS, more=()):
+def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs, limit=ARM_SECONDS):
     def dataset():
         flags = ["--dataset-name", "sharegpt", "--dataset-path", data_file(SHAREGPT, settings.data)]
-        flags += ["--num-prompts", n_requests, "--prefix-len", shared, *more]
+        flags += ["--num-prompts", n_requests, "--prefix-len", shared]
         return flags if settings.is_full else [*flags, "--output-len", settings.pick(0, 32, 8)]
 
     point = {"dataset": "sharegpt", "shared": shared, "requests": n_requests}

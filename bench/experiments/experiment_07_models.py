@@ -14,8 +14,6 @@ from experiment_03_offline import sharegpt_job
 from harness import ARMS, Experiment
 
 REQUESTS = {"llama-3-8b": 500, "llama-2-13b": 200, "phi-2": 500, "mistral-7b": 500, "qwen3-8b": 500, "llama-30b": 64}
-# The cache of a head size of 80 takes more memory on CUDA than its keys and values: by default it does not fit.
-MORE_FLAGS = {"phi-2": ("--kv-cache-memory-bytes", 60_000_000_000)}
 
 
 def jobs(settings):
@@ -24,9 +22,7 @@ def jobs(settings):
     made = []
     for shared in lengths:
         for shape, n_requests in shapes.items():
-            more = MORE_FLAGS.get(shape, ()) if settings.is_full else ()
-            name = f"{shape}-{shared}{'-limited' if more else ''}"
-            made.append(sharegpt_job(settings, name, shape, shared, n_requests, ARMS, 1, more=more))
+            made.append(sharegpt_job(settings, f"{shape}-{shared}", shape, shared, n_requests, ARMS, 1))
     return made
 
 

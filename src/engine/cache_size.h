@@ -12,7 +12,7 @@ namespace baton {
 
 struct CacheSizeOptions {
   struct Group {
-    std::int64_t block_bytes = 0;  ///< bytes of one block over the layers of the group
+    std::int64_t block_bytes = 0;  ///< Backend::kv_block_bytes of the group
     std::int32_t window = 0;       ///< see CacheGroup
   };
   std::vector<Group> groups = {};

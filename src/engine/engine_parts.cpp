@@ -168,7 +168,7 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   plan_options.max_partials = bounds.max_partials;
   CacheSizeOptions size;
   for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype))
-    size.groups.push_back({shape.block_bytes(), groups.at(size.groups.size()).shape.window});
+    size.groups.push_back({backend->kv_block_bytes(shape), groups.at(size.groups.size()).shape.window});
 
   BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), bounds));
   size.block_len = options.block_len;

@@ -188,6 +188,8 @@ class Backend {
   virtual Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                               const ReadExpert& read) = 0;
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
+  /// Bytes that one block takes in a storage of `shape`, over all layers: KvShape::block_bytes and the padding of heads.
+  virtual std::int64_t kv_block_bytes(const KvShape& shape) const = 0;
 
   virtual void resolve_rows(const ResolveRowsArgs& args) = 0;
   virtual void embedding(const EmbeddingArgs& args) = 0;

@@ -39,7 +39,7 @@ class EngineGoldens : public ::testing::TestWithParam<testing::GoldenCase> {
     options.max_num_batched_tokens = 2 * kLength;
     options.max_num_seqs = 8;
     for (const KvShape& shape : model->kv_shapes(1, options.block_len, DType::f32))
-      options.kv_cache_bytes += kBlocks * shape.block_bytes();
+      options.kv_cache_bytes += kBlocks * backend->kv_block_bytes(shape);
     auto engine = Engine::create(options, std::move(backend), std::move(model));
     EXPECT_TRUE(engine) << engine.error().message;
     return std::move(*engine);

@@ -42,7 +42,7 @@ class MadeUpFamily : public ::testing::TestWithParam<std::tuple<const char*, con
     auto model = std::make_unique<Model>(spec, std::move(*weights));
     options.kv_dtype = DType::f32;
     for (const KvShape& shape : model->kv_shapes(1, options.block_len, DType::f32))
-      options.kv_cache_bytes += kBlocks * shape.block_bytes();
+      options.kv_cache_bytes += kBlocks * backend->kv_block_bytes(shape);
     auto engine = Engine::create(options, std::move(backend), std::move(model));
     EXPECT_TRUE(engine) << engine.error().message;
     return std::move(*engine);

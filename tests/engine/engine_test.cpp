@@ -255,6 +255,20 @@ TEST_P(EngineTest, refuses_a_prefix_that_leaves_no_room_or_is_there_already) {
   engine->check_invariants();
 }
 
+TEST(EngineCache, fits_its_memory_with_the_padding_of_heads) {
+  ModelSpec spec = testing::tiny_spec();
+  for (LayerSpec& layer : spec.layers) layer.attention.head_dim = 72;
+  auto backend = make_backend("cpu", {.n_threads = 1}).value();
+  auto model = std::make_unique<Model>(spec, random_weights(spec, *backend, DType::f32, 11, 1).value());
+  const KvShape shape = model->kv_shapes(1, 16, DType::f32).at(0);
+  const std::int64_t padded = backend->kv_block_bytes(shape);
+  ASSERT_GT(padded, shape.block_bytes());
+  const EngineOptions options{.max_model_len = 512, .kv_cache_bytes = 100 * shape.block_bytes(), .kv_dtype = DType::f32};
+  const auto engine = Engine::create(options, std::move(backend), std::move(model)).value();
+  EXPECT_EQ(engine->info().n_blocks, 100 * shape.block_bytes() / padded);
+  EXPECT_LE(engine->info().kv_cache_bytes, options.kv_cache_bytes);
+}
+
 TEST_P(EngineTest, pins_no_more_blocks_than_it_may) {
   const auto engine = make_tiny_engine({.max_model_len = 400, .max_pinned_blocks = 6}, kBlocks);
   ASSERT_TRUE(engine->register_prefix("a", random_prompt(1, 64)));

@@ -134,6 +134,15 @@ TEST(KvStorage, filled_with_ones_it_holds_only_nan) {
     }
 }
 
+TEST(KvStorage, counts_the_padding_of_heads_in_the_bytes_of_a_block) {
+  for (const TestBackend& test : test_backends()) {
+    const KvShape whole = kv_shape(3, 1, 32, 2, 64, DType::bf16);
+    EXPECT_EQ(test.backend.kv_block_bytes(whole), whole.block_bytes()) << test.name;
+    const KvShape padded = kv_shape(3, 1, 32, 2, 72, DType::bf16);  // the CPU pads values to 80, CUDA both to 96
+    EXPECT_EQ(test.backend.kv_block_bytes(padded), padded.block_bytes() / 144 * (test.is_cuda() ? 192 : 152)) << test.name;
+  }
+}
+
 TEST(KvStorage, reaches_blocks_beyond_the_32_bit_element) {
   for (const TestBackend& test : test_backends()) {
     if (!test.is_cuda() && &test != &test_backends().front()) continue;  // the instruction set does not matter here

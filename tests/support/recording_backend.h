@@ -84,6 +84,7 @@ class RecordingBackend : public Backend {
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()>) override { not_here(); }
   double time_us(const std::function<void()>&) override { not_here(); }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape&) override { not_here(); }
+  std::int64_t kv_block_bytes(const KvShape&) const override { not_here(); }
   void resolve_rows(const ResolveRowsArgs&) override { not_here(); }
   void embedding(const EmbeddingArgs&) override { not_here(); }
   void rms_norm(const RmsNormArgs&) override { not_here(); }

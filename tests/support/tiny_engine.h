@@ -37,7 +37,7 @@ inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backen
   auto model = std::make_unique<Model>(spec, std::move(weights));
   options.kv_cache_bytes = 0;
   for (const KvShape& shape : model->kv_shapes(n_blocks, options.block_len, options.kv_dtype))
-    options.kv_cache_bytes += shape.block_bytes() * n_blocks;
+    options.kv_cache_bytes += backend->kv_block_bytes(shape) * n_blocks;
   return Engine::create(options, std::move(backend), std::move(model));
 }
 

@@ -49,6 +49,7 @@ class AblationBackend final : public Backend {
     return inner_->pack_experts(shape, dtype, name, read);
   }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override { return inner_->make_kv_storage(shape); }
+  std::int64_t kv_block_bytes(const KvShape& shape) const override { return inner_->kv_block_bytes(shape); }
 
   void resolve_rows(const ResolveRowsArgs& args) override { inner_->resolve_rows(args); }
   void embedding(const EmbeddingArgs& args) override { inner_->embedding(args); }

@@ -194,6 +194,8 @@ Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& sh
   return storage;
 }
 
+std::int64_t CpuBackend::kv_block_bytes(const KvShape& shape) const { return CpuKvStorage::bytes_of_block(shape); }
+
 void CpuBackend::resolve_rows(const ResolveRowsArgs& args) { cpu::resolve_rows(args); }
 void CpuBackend::embedding(const EmbeddingArgs& args) { cpu::embedding(parallel_, args); }
 void CpuBackend::rms_norm(const RmsNormArgs& args) { cpu::rms_norm(parallel_, args); }

@@ -37,6 +37,7 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                       const ReadExpert& read) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
+  std::int64_t kv_block_bytes(const KvShape& shape) const override;
 
   void resolve_rows(const ResolveRowsArgs& args) override;
   void embedding(const EmbeddingArgs& args) override;

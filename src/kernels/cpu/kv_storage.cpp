@@ -83,6 +83,11 @@ Result<std::unique_ptr<CpuKvStorage>> CpuKvStorage::make(const KvShape& shape) {
   return std::unique_ptr<CpuKvStorage>(new CpuKvStorage(shape, data, bytes));
 }
 
+std::int64_t CpuKvStorage::bytes_of_block(const KvShape& shape) {
+  return static_cast<std::int64_t>(part_bytes(shape, shape.head_dim) + part_bytes(shape, padded_v_dim(shape))) *
+         (shape.block_len / kTileTokens) * shape.n_kv_heads * shape.n_layers;
+}
+
 CpuKvStorage::CpuKvStorage(const KvShape& shape, std::byte* data, std::size_t size_bytes)
     : KvStorage(shape),
       v_dim_(padded_v_dim(shape)),

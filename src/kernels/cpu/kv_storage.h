@@ -29,6 +29,8 @@ class CpuKvStorage final : public KvStorage {
   /// Errors: unsupported (a dtype other than f32 and bf16, an odd head_dim or one over kMaxHeadDim), out_of_memory.
   static Result<std::unique_ptr<CpuKvStorage>> make(const KvShape& shape);
   ~CpuKvStorage() override;
+  /// Bytes that a storage of `shape` takes for one block, over all layers and heads.
+  static std::int64_t bytes_of_block(const KvShape& shape);
 
   void copy_blocks(std::span<const BlockId> from, std::span<const BlockId> to) override;
   void export_block(BlockId block, TensorView out) const override;

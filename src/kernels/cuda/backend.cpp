@@ -396,6 +396,8 @@ Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& s
   return storage;
 }
 
+std::int64_t CudaBackend::kv_block_bytes(const KvShape& shape) const { return kv_layout(shape).block_bytes() * shape.n_layers; }
+
 void CudaBackend::resolve_rows(const ResolveRowsArgs& args) { cuda::resolve_rows(device(), args); }
 void CudaBackend::embedding(const EmbeddingArgs& args) { cuda::embedding(device(), args); }
 void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(device(), args); }
