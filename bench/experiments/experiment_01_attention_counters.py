@@ -21,8 +21,9 @@ sys.path.insert(0, str(REPOSITORY / "tools"))
 
 import attention_counters  # noqa: E402
 
-# Requests, shared, own, query heads, KV heads: short and long prefixes of experiment 1, and many requests.
+# Requests, shared, own, query heads, KV heads: short and long prefixes of experiment 1, many requests, and experiment 8's.
 SHAPES = [(32, 128, 128, 52, 52), (32, 2048, 128, 52, 52), (32, 8192, 128, 52, 52), (32, 2048, 128, 32, 8), (128, 2048, 128, 32, 8)]
+SHAPES += [(128, 0, 512, 40, 40)]
 
 
 def counters_job(settings, shape):

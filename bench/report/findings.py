@@ -172,6 +172,21 @@ def ablations(results):
     return f"Throughput against Baton as it is: {listed}."
 
 
+def kernel_reads(results):
+    """Bytes of queries, and sectors read, of requests that share nothing."""
+    one = results.one("paged", shared=0)
+    if one is None:
+        return ""
+    requests = one.point["requests"]
+    asked, query = one["asked_bytes"] / requests, one["query_bytes"] / requests
+    sectors = statistics.median(one.repetitions("l2_read_bytes")) / 32 / requests
+    memory = statistics.median(one.repetitions("memory_bytes")) / requests
+    return (f"A request's keys and values are {asked / 1e6:.2f} MB, its query and output {query / 1e3:.1f} KB, "
+            f"{100 * query / asked:.2f}% of that. The multiprocessors read {sectors:,.0f} sectors of 32 bytes a request from "
+            f"the L2, {32 * sectors / (asked + query):.2f} of these bytes, and {memory / 1e6:.2f} MB come from memory: every "
+            "sector is used whole, and a query is read once.")  # fmt: skip
+
+
 def beside_others(results):
     """(number of points in which relay is ahead of every other engine, [sentences of those in which it is not])."""
 
@@ -209,6 +224,7 @@ FINDINGS = {
     "interactive": ((5, "interactive"), interactive),
     "models": ((7, "models"), models),
     "ablations": ((8, "ablations"), ablations),
+    "kernel-reads": ((1, "attention_counters"), kernel_reads),
     "beyond": ((9, "beyond"), beyond),
     "prompt-phase": ((10, "prompt_phase"), prompt_phase),
     "peers": ((11, "peers"), peers),
