@@ -236,6 +236,11 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
              "Memory that requests and answers of clients may take, with K, M or G; more gets 503; default: an eighth of what "
              "the machine and the control group allow, at most 4G",
              [](const std::string& text) { return parse_bytes(text, "--client-memory-bytes"); });
+  row("--max-connections-per-address", options.max_connections_per_address,
+      "Connections that one client address may have open; 0: no limit. Off by default, because all clients behind a proxy "
+      "have its address",
+      "Server")
+      ->check(CLI::Range(0, 1 << 20));
   row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")
       ->check(CLI::Range(0, 86400));
 }

@@ -39,6 +39,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.prefix_folder = options.prefix_folder;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;
+  made.limits.max_connections_per_address = options.max_connections_per_address;
   made.limits.budgets =
       budget_limits(options.client_memory_bytes > 0 ? options.client_memory_bytes : default_client_memory(memory_limit()));
   return made;
@@ -53,6 +54,13 @@ Result<void> check_names(const ServeCommandOptions& options) {
                   "serve demo --served-model-name a b'",
                   fmt::join(options.served_model_names, " ")),
       "served_model_name");
+}
+
+/// Clients of a Unix socket have no address.
+Result<void> check_addresses(const ServeCommandOptions& options) {
+  if (options.uds.empty() || options.max_connections_per_address == 0) return {};
+  return fail(ErrorCode::invalid_request, "--max-connections-per-address counts nothing on a Unix socket (--uds)",
+              "max_connections_per_address");
 }
 
 /// An empty key is a key that was meant to be set: without it everybody would be let in.
@@ -96,7 +104,9 @@ Result<void> run(const ServeCommandOptions& options) {
 
 int serve_main(const ServeCommandOptions& options) {
   use_log_level(options.model);
-  if (const auto good = check_names(options).and_then([&] { return check_keys(options); }); !good) {
+  if (const auto good =
+          check_names(options).and_then([&] { return check_keys(options); }).and_then([&] { return check_addresses(options); });
+      !good) {
     print_error("baton serve", good.error());
     return 2;
   }

@@ -24,8 +24,9 @@ struct ServeCommandOptions {
   bool allow_credentials = false;
   std::int32_t max_logprobs = 20;
   std::int64_t shutdown_timeout_s = 30;
-  std::int64_t client_memory_bytes = 0;  ///< 0: default_client_memory
-  std::string prefix_folder;             ///< empty: none
+  std::int64_t client_memory_bytes = 0;         ///< 0: default_client_memory
+  std::size_t max_connections_per_address = 0;  ///< 0: no limit
+  std::string prefix_folder;                    ///< empty: none
 };
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);

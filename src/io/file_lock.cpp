@@ -14,15 +14,27 @@
 
 namespace baton {
 
+/// The file without the lock.
+Result<FileLock> FileLock::open(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  return FileLock(file);
+}
+
 Result<FileLock> FileLock::acquire(const std::filesystem::path& path) {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
-  FileLock lock(file);
-  while (::flock(file, LOCK_EX) != 0)
+  BATON_TRY(FileLock lock, open(path));
+  while (::flock(lock.file_, LOCK_EX) != 0)
     if (errno != EINTR) return fail(ErrorCode::io, fmt::format("cannot lock {}: {}", path.string(), std::strerror(errno)));
   return lock;
+}
+
+Result<std::optional<FileLock>> FileLock::try_acquire(const std::filesystem::path& path) {
+  BATON_TRY(FileLock lock, open(path));
+  if (::flock(lock.file_, LOCK_EX | LOCK_NB) == 0) return std::optional<FileLock>(std::move(lock));
+  if (errno == EWOULDBLOCK) return std::optional<FileLock>();
+  return fail(ErrorCode::io, fmt::format("cannot lock {}: {}", path.string(), std::strerror(errno)));
 }
 
 FileLock::FileLock(FileLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include "core/result.h"
 
@@ -13,6 +14,8 @@ class FileLock {
  public:
   /// Waits until the lock is free. The folder of `path` is made. Errors: io.
   static Result<FileLock> acquire(const std::filesystem::path& path);
+  /// Does not wait and makes no folder: nullopt if another has the lock. Errors: io.
+  static Result<std::optional<FileLock>> try_acquire(const std::filesystem::path& path);
 
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&& other) noexcept;
@@ -20,6 +23,7 @@ class FileLock {
 
  private:
   explicit FileLock(int file) : file_(file) {}
+  static Result<FileLock> open(const std::filesystem::path& path);
   int file_;
 };
 

@@ -8,6 +8,7 @@ std::string_view error_type(int status) {
   switch (status) {
     case 401: return "AuthenticationError";
     case 404: return "NotFoundError";
+    case 429: return "RateLimitError";
     case 500: return "InternalServerError";
     case 501: return "NotImplementedError";
     case 503: return "ServiceUnavailableError";

@@ -57,12 +57,15 @@ struct HttpLimits {
   std::size_t max_unsent_bytes =
       4 * 1024 * 1024;  ///< of a stream whose client does not read; with more the connection is closed
   std::size_t max_connections = 8192;
-  BudgetLimits budgets = {};                ///< of all connections together
-  std::int64_t header_timeout_ms = 20'000;  ///< from a request's first byte, or the connection's start, to its header's end
-  std::int64_t body_timeout_ms = 120'000;   ///< from there to the body's end
-  std::int64_t idle_timeout_ms = 75'000;    ///< between two requests
-  std::int64_t write_timeout_ms = 30'000;   ///< without the client accepting a byte
-  std::int64_t linger_timeout_ms = 2'000;   ///< for the client to see the answer to a request that was cut off
+  std::size_t max_connections_per_address = 0;  ///< 0: no limit
+  BudgetLimits budgets = {};                    ///< of all connections together
+  std::int64_t header_timeout_ms =
+      20'000;  ///< from a request's first byte to its header's end; the first: from its connection's
+  std::int64_t reserved_timeout_ms = 2'000;  ///< the same on a connection for which there is no room
+  std::int64_t body_timeout_ms = 120'000;    ///< from there to the body's end
+  std::int64_t idle_timeout_ms = 75'000;     ///< between two requests
+  std::int64_t write_timeout_ms = 30'000;    ///< without the client accepting a byte
+  std::int64_t linger_timeout_ms = 2'000;    ///< for the client to see the answer to a request that was cut off
 };
 
 /// "Not Found" of 404.

@@ -1,8 +1,5 @@
-/// Binding, accepting, TLS and the table of exchanges.
+/// Accepting, TLS and the table of exchanges.
 #include "server/http_server.h"
-
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,11 +12,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/ssl/context.hpp>
@@ -29,97 +23,47 @@
 #include "core/log.h"
 #include "core/open_files.h"
 #include "core/thread_name.h"
+#include "server/http_listener.h"
 #include "server/http_session.h"
 
 namespace baton {
 namespace {
 
 namespace asio = boost::asio;
-using Protocol = asio::generic::stream_protocol;
-using Acceptor = asio::basic_socket_acceptor<Protocol>;
 using boost::system::error_code;
+using Protocol = asio::generic::stream_protocol;
 
 constexpr std::int64_t kTickMs = 200;
-constexpr int kBacklog = 1024;
-constexpr std::size_t kTurnedAway = 64;  // connections beyond the limit that may get an error answer at the same time
+constexpr std::size_t kReserved = 64;    // connections beyond the limits, for health checks
+constexpr std::size_t kSpareFiles = 8;   // descriptors kept for connections when there are no others
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
+constexpr std::chrono::milliseconds kReportInterval{1000};
 
-/// The printed form of a bound address.
-struct Bound {
-  std::string name;
-  std::uint16_t port = 0;
-};
-
-/// Whether a socket file is left over from a killed server: nobody listens on it.
-void remove_stale_socket(asio::io_context& io, const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return;
-  asio::local::stream_protocol::socket probe(io);
+/// Where a connection comes from, as --max-connections-per-address counts: an IPv4 address, or the first half of an IPv6
+/// address, because one client has as many of these as it likes. Empty for a Unix socket.
+std::string client_address(const HttpSocket& socket) {
   error_code error;
-  probe.connect(asio::local::stream_protocol::endpoint(path), error);
-  if (error == asio::error::connection_refused) ::unlink(path.c_str());
+  const Protocol::endpoint remote = socket.remote_endpoint(error);
+  if (error || (remote.protocol().family() != AF_INET && remote.protocol().family() != AF_INET6)) return {};
+  asio::ip::tcp::endpoint endpoint;
+  endpoint.resize(remote.size());
+  std::copy_n(static_cast<const char*>(static_cast<const void*>(remote.data())), remote.size(),
+              static_cast<char*>(static_cast<void*>(endpoint.data())));
+  const asio::ip::address address = endpoint.address();
+  if (address.is_v4()) return address.to_v4().to_string();
+  const asio::ip::address_v6 v6 = address.to_v6();
+  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_string();
+  const auto bytes = v6.to_bytes();
+  return {bytes.begin(), bytes.begin() + bytes.size() / 2};
 }
 
-error_code bind_to(Acceptor& acceptor, const Protocol& protocol, const Protocol::endpoint& endpoint, bool is_dual_stack) {
-  error_code error;
-  acceptor.open(protocol, error);
-  if (!error && protocol.family() != AF_UNIX) acceptor.set_option(asio::socket_base::reuse_address(true), error);
-  if (!error && is_dual_stack) acceptor.set_option(asio::ip::v6_only(false), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (error && acceptor.is_open()) {
-    error_code ignored;
-    acceptor.close(ignored);
-  }
-  return error;
-}
-
-Result<Bound> bind_unix(asio::io_context& io, Acceptor& acceptor, const std::string& path) {
-  if (path.size() >= sizeof(sockaddr_un::sun_path))
-    return fail(ErrorCode::io, fmt::format("the socket path '{}' has {} bytes; a Unix socket's has at most {}", path,
-                                           path.size(), sizeof(sockaddr_un::sun_path) - 1));
-  remove_stale_socket(io, path);
-  const error_code error =
-      bind_to(acceptor, asio::local::stream_protocol(), asio::local::stream_protocol::endpoint(path), false);
-  if (error) return fail(ErrorCode::io, fmt::format("cannot listen on the socket {}: {}", path, error.message()));
-  return Bound{"unix:" + path, 0};
-}
-
-Result<Bound> bind_tcp(asio::io_context& io, Acceptor& acceptor, const HttpAddress& address, std::string_view scheme) {
-  using asio::ip::tcp;
-  std::vector<tcp::endpoint> candidates = {{tcp::v6(), address.port}, {tcp::v4(), address.port}};
-  if (!address.host.empty()) {
-    candidates.clear();
-    error_code error;
-    for (const auto& found :
-         tcp::resolver(io).resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error))
-      candidates.push_back(found.endpoint());
-    if (candidates.empty())
-      return fail(ErrorCode::io, fmt::format("the host '{}' is unknown: {}", address.host, error.message()));
-    // "localhost" has two addresses; programs that try only one of them try IPv4.
-    std::ranges::stable_partition(candidates, [](const tcp::endpoint& endpoint) { return endpoint.address().is_v4(); });
-  }
-  error_code first_error;
-  for (const tcp::endpoint& candidate : candidates) {
-    const bool is_dual_stack = address.host.empty() && candidate.address().is_v6();
-    const error_code error = bind_to(acceptor, candidate.protocol(), candidate, is_dual_stack);
-    // An address family that this machine lacks is not an error; a port in use is.
-    if (!error) {
-      tcp::endpoint local = candidate;
-      const Protocol::endpoint found = acceptor.local_endpoint();
-      std::copy_n(static_cast<const char*>(static_cast<const void*>(found.data())), found.size(),
-                  static_cast<char*>(static_cast<void*>(local.data())));
-      const std::string host = address.host.empty() ? "0.0.0.0" : address.host;
-      const bool is_v6 = host.find(':') != std::string::npos;
-      return Bound{fmt::format("{}://{}{}{}:{}", scheme, is_v6 ? "[" : "", host, is_v6 ? "]" : "", local.port()), local.port()};
-    }
-    if (!first_error || error == asio::error::address_in_use) first_error = error;
-    if (error == asio::error::address_in_use) break;
-  }
-  const std::string where = address.host.empty() ? "" : " of " + address.host;
-  if (first_error == asio::error::address_in_use)
-    return fail(ErrorCode::io,
-                fmt::format("port {}{} is in use by another program; choose another with --port", address.port, where));
-  return fail(ErrorCode::io, fmt::format("cannot listen on port {}{}: {}", address.port, where, first_error.message()));
+/// The answer to whom the server has no room for.
+HttpRefusal refusal_for(Shortage shortage, const ConnectionLimits& limits) {
+  if (shortage == Shortage::address)
+    return {429, fmt::format("{} connections from your address are open, which is this server's limit for one address",
+                             limits.max_per_address)};
+  if (shortage == Shortage::files) return {503, "this server may open no more files for connections"};
+  return {503, fmt::format("{} connections are open, which is this server's limit", limits.max_connections)};
 }
 
 Result<std::optional<asio::ssl::context>> make_tls(const HttpAddress& address) {
@@ -143,29 +87,23 @@ Result<std::optional<asio::ssl::context>> make_tls(const HttpAddress& address) {
 
 class HttpServer::Impl {
  public:
-  Impl(HttpServer& server, const HttpLimits& limits) : server_(server), limits_(limits), budgets_(limits.budgets) {}
-  ~Impl() {
-    stop(0);
-    if (!uds_.empty()) ::unlink(uds_.c_str());
+  Impl(HttpServer& server, const HttpLimits& limits)
+      : server_(server),
+        limits_(within_open_files(limits)),
+        budgets_(limits_.budgets),
+        table_({limits_.max_connections, limits_.max_connections_per_address, kReserved}) {
+    counts_.limit.set(static_cast<std::int64_t>(limits_.max_connections));
   }
+  ~Impl() { stop(0); }
 
   Result<void> bind(const HttpAddress& address) {
-    limit_connections();
     BATON_TRY(tls_, make_tls(address));
-    if (!address.uds.empty()) {
-      BATON_TRY(bound_, bind_unix(io_, acceptor_, address.uds));
-      uds_ = address.uds;
-    } else {
-      BATON_TRY(bound_, bind_tcp(io_, acceptor_, address, tls_ ? "https" : "http"));
-    }
-    return {};
+    return listener_.bind(address);
   }
 
   Result<void> start(HttpCallbacks callbacks) {
     check(!thread_.joinable(), "an HttpServer is started once");
-    error_code error;
-    acceptor_.listen(kBacklog, error);
-    if (error) return fail(ErrorCode::io, fmt::format("cannot listen on {}: {}", bound_.name, error.message()));
+    BATON_TRY_VOID(listener_.listen());
     callbacks_ = std::move(callbacks);
     if (callbacks_.on_signal) {
       signals_.emplace(io_, SIGTERM, SIGINT);
@@ -186,7 +124,7 @@ class HttpServer::Impl {
       is_closing_ = true;
       close_by_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
       error_code ignored;
-      acceptor_.close(ignored);
+      listener_.acceptor().close(ignored);
       for (HttpSession* session : all_sessions()) session->close_if_idle();
       end_if_empty();
     });
@@ -235,16 +173,37 @@ class HttpServer::Impl {
   }
 
   void remove(HttpSession& session) {
-    sessions_.erase(&session);
+    sessions_.erase(session.id());
     if (is_closing_) end_if_empty();
+  }
+
+  bool is_vital(const HttpRequest& head) const { return callbacks_.is_vital && callbacks_.is_vital(head); }
+
+  void set_phase(ConnectionId connection, ConnectionPhase phase) { table_.set_phase(connection, phase, Clock::now()); }
+
+  void refused(Shortage shortage) {
+    Count& count = shortage == Shortage::address ? counts_.refused_address
+                   : shortage == Shortage::files ? counts_.refused_files
+                                                 : counts_.refused_connections;
+    count.add(1);
+  }
+
+  /// A connection's descriptor is free again.
+  void closed(ConnectionId connection) {
+    table_.remove(connection);
+    counts_.open.set(static_cast<std::int64_t>(table_.n_open()));
+    spare_files_.refill();
   }
 
   bool is_closing() const { return is_closing_; }
   bool is_io_thread() { return io_.get_executor().running_in_this_thread(); }
-  const Bound& bound() const { return bound_; }
+  const HttpListener& listener() const { return listener_; }
   Budgets& budgets() { return budgets_; }
+  const ConnectionCounts& counts() const { return counts_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   /// Handles events until the server stops. An allocation that failed outside of a session's own work costs one event.
   void run() {
     while (true) {
@@ -260,30 +219,35 @@ class HttpServer::Impl {
   std::vector<HttpSession*> all_sessions() {
     std::vector<HttpSession*> all;
     all.reserve(sessions_.size());
-    for (const auto& [session, owned] : sessions_) all.push_back(session);
+    for (const auto& [id, session] : sessions_) all.push_back(session.get());
     return all;
   }
 
   /// At most as many connections as the process may open files.
-  void limit_connections() {
-    const std::size_t n_needed = limits_.max_connections + kTurnedAway + kOtherFiles;
+  static HttpLimits within_open_files(HttpLimits limits) {
+    constexpr std::size_t kBeside = kReserved + kSpareFiles + kOtherFiles;
+    const std::size_t n_needed = limits.max_connections + kBeside;
     const std::size_t n_files = allow_open_files(n_needed);
-    if (n_files >= n_needed) return;
-    limits_.max_connections = std::max(n_files, kTurnedAway + kOtherFiles + 1) - kTurnedAway - kOtherFiles;
+    if (n_files >= n_needed) return limits;
+    limits.max_connections = std::max(n_files, kBeside + 1) - kBeside;
     log::warning("event=connections_limited max_connections={} reason=\"this process may open {} files (ulimit -n)\"",
-                 limits_.max_connections, n_files);
+                 limits.max_connections, n_files);
+    return limits;
   }
 
   void end_if_empty() {
     if (sessions_.empty()) io_.stop();
   }
 
+  /// Waits for a connection before it accepts it: without a free descriptor accepting fails although there is none.
   void accept() {
-    acceptor_.async_accept([this](error_code error, HttpSocket socket) {
+    listener_.acceptor().async_wait(HttpListener::Acceptor::wait_read, [this](error_code error) {
       if (is_closing_ || error == asio::error::operation_aborted) return;
-      if (error) return retry_accept(error);
+      HttpSocket socket(io_);
+      if (!error) listener_.acceptor().accept(socket, error);
+      if (error && !makes_room_after(error)) return accept_later(error);
       try {
-        admit(std::move(socket));
+        if (!error) admit(std::move(socket));
       } catch (const std::bad_alloc&) {
         log::warning("event=connection_refused reason=\"out of memory\"");
       }
@@ -291,8 +255,16 @@ class HttpServer::Impl {
     });
   }
 
-  /// Out of file descriptors or memory: connections wait in the backlog meanwhile.
-  void retry_accept(error_code error) {
+  /// Whether accepting may succeed now, because a descriptor was freed for it or because the client has given up.
+  bool makes_room_after(error_code error) {
+    if (error == asio::error::connection_aborted || error == asio::error::would_block) return true;
+    if (error != asio::error::no_descriptors && error != boost::system::errc::too_many_files_open_in_system) return false;
+    if (reclaim(table_.reclaimable(Clock::now()))) return true;
+    return spare_files_.give() || reclaim(table_.reclaimable_reserved());
+  }
+
+  /// Connections wait in the backlog meanwhile.
+  void accept_later(error_code error) {
     log::warning("event=accept_failed reason=\"{}\" open_connections={}", error.message(), sessions_.size());
     accept_timer_.expires_after(std::chrono::milliseconds(100));
     accept_timer_.async_wait([this](error_code cancelled) {
@@ -300,17 +272,51 @@ class HttpServer::Impl {
     });
   }
 
+  /// Closes a connection for another one. False if there is none to close.
+  bool reclaim(std::optional<ConnectionId> connection) {
+    const auto found = connection ? sessions_.find(*connection) : sessions_.end();
+    if (found == sessions_.end()) return false;
+    counts_.reclaimed.add(1);
+    found->second->close();
+    return true;
+  }
+
+  /// Starts a session. Without room it is a reserved one, which gets answers to vital requests only.
   void admit(HttpSocket socket) {
-    const bool is_full = sessions_.size() >= limits_.max_connections;
-    if (is_full) log::warning("event=connection_refused reason=\"{} connections are open\"", sessions_.size());
-    if (sessions_.size() >= limits_.max_connections + kTurnedAway) return;
+    const auto now = Clock::now();
+    const std::string address = limits_.max_connections_per_address > 0 ? client_address(socket) : std::string();
+    spare_files_.refill();
+    Shortage shortage = spare_files_.n_missing() > 0 ? Shortage::files : table_.shortage(address);
+    if (shortage == Shortage::connections && reclaim(table_.reclaimable(now))) shortage = Shortage::none;
+    const bool is_reserved = shortage != Shortage::none;
+    if (is_reserved && !table_.has_reserve() && !reclaim(table_.reclaimable_reserved())) return refused(shortage);
     error_code ignored;
-    if (uds_.empty()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-    auto session = std::make_unique<HttpSession>(server_, std::move(socket), tls_ ? &*tls_ : nullptr, limits_, budgets_);
-    HttpSession* const started = session.get();
-    sessions_.emplace(started, std::move(session));
-    if (!is_full) return started->start();
-    started->turn_away({503, fmt::format("{} connections are open, which is this server's limit", limits_.max_connections)});
+    if (!listener_.is_unix()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    const ConnectionId id = table_.add(address, is_reserved, now);
+    HttpSession* started = nullptr;
+    try {
+      auto session = std::make_unique<HttpSession>(server_, id, std::move(socket), tls_ ? &*tls_ : nullptr, limits_);
+      started = session.get();
+      sessions_.emplace(id, std::move(session));
+    } catch (const std::bad_alloc&) {
+      table_.remove(id);
+      throw;
+    }
+    counts_.open.set(static_cast<std::int64_t>(table_.n_open()));
+    if (is_reserved) started->restrict(shortage, refusal_for(shortage, table_.limits()));
+    started->start();
+  }
+
+  /// Says at most once a second that connections were refused or closed for others.
+  void report_shortage(Clock::time_point now) {
+    const std::int64_t n_refused =
+        counts_.refused_connections.value() + counts_.refused_address.value() + counts_.refused_files.value();
+    const std::int64_t n_reclaimed = counts_.reclaimed.value();
+    if (n_refused + n_reclaimed == n_reported_ || now < next_report_) return;
+    n_reported_ = n_refused + n_reclaimed;
+    next_report_ = now + kReportInterval;
+    log::warning("event=connections_short open={} limit={} reclaimed_total={} refused_total={}", table_.n_open(),
+                 limits_.max_connections, n_reclaimed, n_refused);
   }
 
   void tick() {
@@ -318,7 +324,9 @@ class HttpServer::Impl {
     tick_timer_.async_wait([this](error_code cancelled) {
       if (cancelled) return;
       tick();
-      const auto now = std::chrono::steady_clock::now();
+      const auto now = Clock::now();
+      report_shortage(now);
+      spare_files_.refill();
       const bool is_over = is_closing_ && now >= close_by_;
       for (HttpSession* session : all_sessions()) {
         if (is_over)
@@ -340,11 +348,10 @@ class HttpServer::Impl {
   HttpServer& server_;
   HttpLimits limits_;
   Budgets budgets_;
+  ConnectionCounts counts_;
   asio::io_context io_{1};
   std::optional<asio::ssl::context> tls_;
-  Acceptor acceptor_{io_};
-  Bound bound_;
-  std::string uds_;
+  HttpListener listener_{io_};
   HttpCallbacks callbacks_;
   std::optional<asio::signal_set> signals_;
   asio::steady_timer accept_timer_{io_};
@@ -352,7 +359,11 @@ class HttpServer::Impl {
   std::thread thread_;
 
   // The I/O thread's.
-  std::unordered_map<HttpSession*, std::unique_ptr<HttpSession>> sessions_;
+  ConnectionTable table_;
+  std::unordered_map<ConnectionId, std::unique_ptr<HttpSession>> sessions_;
+  SpareFiles spare_files_{kSpareFiles};
+  std::int64_t n_reported_ = 0;
+  Clock::time_point next_report_;
   std::unordered_map<ExchangeId, HttpSession*> exchanges_;
   std::vector<HttpSession*> sent_to_;  // by `deliver`; kept for its memory
   std::int64_t next_exchange_ = 0;
@@ -372,10 +383,11 @@ Result<std::unique_ptr<HttpServer>> HttpServer::bind(const HttpAddress& address,
 
 Result<void> HttpServer::start(HttpCallbacks callbacks) { return impl_->start(std::move(callbacks)); }
 void HttpServer::stop(std::int64_t flush_ms) { impl_->stop(flush_ms); }
-std::string HttpServer::address() const { return impl_->bound().name; }
-std::uint16_t HttpServer::port() const { return impl_->bound().port; }
+std::string HttpServer::address() const { return impl_->listener().name(); }
+std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
 
 Budgets& HttpServer::budgets() { return impl_->budgets(); }
+const ConnectionCounts& HttpServer::connection_counts() const { return impl_->counts(); }
 bool HttpServer::is_io_thread() const { return impl_->is_io_thread(); }
 
 void HttpServer::deliver(std::vector<HttpOutput> outputs) { impl_->deliver(std::move(outputs)); }
@@ -392,6 +404,10 @@ ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request)
 }
 void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) { impl_->end_exchange(exchange, is_client_gone); }
 bool HttpServer::is_closing() const { return impl_->is_closing(); }
+bool HttpServer::is_vital(const HttpRequest& head) const { return impl_->is_vital(head); }
+void HttpServer::set_phase(ConnectionId connection, ConnectionPhase phase) { impl_->set_phase(connection, phase); }
+void HttpServer::refused(Shortage shortage) { impl_->refused(shortage); }
+void HttpServer::closed(ConnectionId connection) { impl_->closed(connection); }
 void HttpServer::remove(HttpSession& session) { impl_->remove(session); }
 
 }  // namespace baton

@@ -9,33 +9,29 @@
 #include <vector>
 
 #include "core/result.h"
+#include "server/connection_table.h"
+#include "server/http_listener.h"
 #include "server/http_message.h"
 
 namespace baton {
 
 class HttpSession;
 
-/// Where to listen. A Unix socket (`uds`) takes the place of host and port.
-struct HttpAddress {
-  std::string host = {};      ///< a name or an address; empty: all interfaces
-  std::uint16_t port = 8000;  ///< 0: any free one
-  std::string uds = {};
-  std::string ssl_keyfile = {};   ///< PEM; with a certificate the server speaks TLS
-  std::string ssl_certfile = {};  ///< PEM, the chain
-};
-
 /// Functions that the server calls on the I/O thread. They must not wait.
 struct HttpCallbacks {
   std::function<void(ExchangeId, HttpRequest)> on_request;
   /// A header has arrived. A response refuses the request before its body is read. Empty: none is refused.
   std::function<std::optional<HttpResponse>(const HttpRequest& head)> judge = {};
+  /// Whether a request is answered although connections or files are used up, as health checks are. Empty: none is.
+  std::function<bool(const HttpRequest& head)> is_vital = {};
   /// The client left before its answer was complete. The rest is not needed.
   std::function<void(ExchangeId)> on_gone;
   /// Called for SIGTERM and SIGINT. Empty: signals are not handled.
   std::function<void()> on_signal;
 };
 
-/// Accepts connections and turns them into exchanges. Memory is bounded: that of bodies and of answers that wait for their
+/// Accepts connections and turns them into exchanges. When connections or files are short, idle connections are closed for
+/// new ones; without those, new ones get answers to vital requests only. Memory is bounded: that of bodies and of answers that wait for their
 /// clients by budgets of all connections, the rest by HttpLimits times the number of connections. A request for which
 /// memory cannot be allocated is given up.
 ///
@@ -63,6 +59,8 @@ class HttpServer {
 
   /// What all connections take together. Thread: any.
   Budgets& budgets();
+  /// Thread: any.
+  const ConnectionCounts& connection_counts() const;
 
   /// Takes parts of answers, in order. Parts of ended exchanges are dropped.
   void deliver(std::vector<HttpOutput> outputs);
@@ -78,6 +76,10 @@ class HttpServer {
   ExchangeId begin_exchange(HttpSession& session, HttpRequest request);
   void end_exchange(ExchangeId exchange, bool is_client_gone);
   bool is_closing() const;
+  bool is_vital(const HttpRequest& head) const;
+  void set_phase(ConnectionId connection, ConnectionPhase phase);
+  void refused(Shortage shortage);
+  void closed(ConnectionId connection);
   void remove(HttpSession& session);
 
   std::unique_ptr<Impl> impl_;

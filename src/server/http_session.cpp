@@ -29,14 +29,15 @@ std::string http_date() { return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt
 
 }  // namespace
 
-HttpSession::HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits,
-                         Budgets& budgets)
+HttpSession::HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket, boost::asio::ssl::context* tls,
+                         const HttpLimits& limits)
     : server_(server),
+      id_(id),
       limits_(limits),
-      budgets_(budgets),
+      budgets_(server.budgets()),
       stream_(make_stream(std::move(socket), tls)),
       read_buffer_(kReadBytes),
-      unsent_share_(budgets.unsent.share()) {}
+      unsent_share_(budgets_.unsent.share()) {}
 
 HttpSocket& HttpSession::socket() {
   if (auto* tls = std::get_if<TlsStream>(&stream_)) return tls->next_layer();
@@ -57,6 +58,7 @@ void HttpSession::close() {
   state_ = State::closed;
   boost::system::error_code ignored;
   socket().close(ignored);
+  server_.closed(id_);
   if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/true);
   // The caller may still use the session, so it is removed later.
   ++n_operations_;
@@ -158,7 +160,7 @@ void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes)
 }
 
 void HttpSession::on_flushed() {
-  if (keep_alive_ && !server_.is_closing()) return begin_request();
+  if (keep_alive_ && !server_.is_closing()) return begin_request(limits_.idle_timeout_ms);
   linger();
 }
 
@@ -166,6 +168,7 @@ void HttpSession::on_flushed() {
 /// client would never see the answer.
 void HttpSession::linger() {
   state_ = State::lingering;
+  server_.set_phase(id_, ConnectionPhase::idle);
   set_deadline(limits_.linger_timeout_ms);
   if (auto* tls = std::get_if<TlsStream>(&stream_)) {
     ++n_operations_;
@@ -226,6 +229,7 @@ void HttpSession::refuse(const HttpRefusal& refusal) {
 /// Answers a request that is not handed on, and frees what was read of it.
 void HttpSession::answer_at_once(HttpResponse response) {
   parser_.reset();
+  server_.set_phase(id_, ConnectionPhase::busy);
   send_head(response, /*is_stream=*/false);
   if (!is_head_) queue(std::move(response.body));
   finish_answer();
@@ -261,19 +265,29 @@ bool HttpSession::is_welcome() {
   return false;
 }
 
-void HttpSession::turn_away(const HttpRefusal& refusal) {
-  // A TLS handshake just to send a sentence would cost more than the request.
-  if (std::holds_alternative<TlsStream>(stream_)) return close();
-  refuse(refusal);
+void HttpSession::restrict(Shortage shortage, HttpRefusal refusal) {
+  shortage_ = shortage;
+  no_room_ = std::move(refusal);
+  limits_.header_timeout_ms = limits_.reserved_timeout_ms;
+}
+
+/// Whether a request may be answered although there is no room for its connection. If not, it is refused.
+bool HttpSession::has_room() {
+  if (shortage_ == Shortage::none || server_.is_vital(parser_->head())) return true;
+  server_.refused(shortage_);
+  is_head_ = parser_->head().method == "HEAD";
+  refuse(no_room_);
+  return false;
 }
 
 void HttpSession::dispatch() {
   state_ = State::answering;
+  server_.set_phase(id_, ConnectionPhase::busy);
   HttpRequest request = parser_->take();
   parser_.reset();
   is_head_ = request.method == "HEAD";
   is_http_1_0_ = request.is_http_1_0;
-  keep_alive_ = request.keep_alive;
+  keep_alive_ = request.keep_alive && shortage_ == Shortage::none;
   exchange_ = server_.begin_exchange(*this, std::move(request));
   if (input_.size() < limits_.max_pipelined_bytes) read();
 }
@@ -284,11 +298,13 @@ void HttpSession::parse() {
     input_.erase(0, std::min(input_.find_first_not_of("\r\n"), input_.size()));
     if (input_.empty()) return read();
     has_request_begun_ = true;
-    set_deadline(limits_.header_timeout_ms);
+    server_.set_phase(id_, ConnectionPhase::arriving);
+    // The first request's time runs from the connection's start.
+    if (!std::exchange(is_first_request_, false)) set_deadline(limits_.header_timeout_ms);
   }
   if (!parser_->is_header_done()) {
     input_.erase(0, parser_->put_header(input_));
-    if (parser_->is_header_done() && !parser_->refusal() && !is_welcome()) return;
+    if (parser_->is_header_done() && !parser_->refusal() && (!has_room() || !is_welcome())) return;
   }
   input_.erase(0, parser_->put(input_));
   if (parser_->refusal()) return refuse(*parser_->refusal());
@@ -304,27 +320,28 @@ void HttpSession::parse() {
   read();
 }
 
-void HttpSession::begin_request() {
+void HttpSession::begin_request(std::int64_t timeout_ms) {
   state_ = State::reading;
+  server_.set_phase(id_, ConnectionPhase::idle);
   parser_.emplace(limits_, &budgets_.bodies);
   has_request_begun_ = false;
   is_body_deadline_set_ = false;
   is_head_ = false;
   is_http_1_0_ = false;
-  set_deadline(limits_.idle_timeout_ms);
+  set_deadline(timeout_ms);
   parse();
 }
 
 void HttpSession::start() {
-  set_deadline(limits_.header_timeout_ms);
   auto* tls = std::get_if<TlsStream>(&stream_);
-  if (tls == nullptr) return begin_request();
+  if (tls == nullptr) return begin_request(limits_.header_timeout_ms);
+  set_deadline(limits_.header_timeout_ms);
   ++n_operations_;
   tls->async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {
     if (error)
       close();
     else if (state_ != State::closed)
-      begin_request();
+      begin_request(limits_.header_timeout_ms);
     operation_ended();
   });
 }

@@ -14,6 +14,7 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 
+#include "server/connection_table.h"
 #include "server/http_parser.h"
 
 namespace baton {
@@ -30,12 +31,12 @@ class HttpServer;
 class HttpSession {
  public:
   /// `tls`: nullptr for a plain connection.
-  HttpSession(HttpServer& server, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits,
-              Budgets& budgets);
+  HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits);
 
+  ConnectionId id() const { return id_; }
+  /// Before start: there is no room for this connection. One vital request is answered, any other refused.
+  void restrict(Shortage shortage, HttpRefusal refusal);
   void start();
-  /// Instead of start: answers before anything is read, and closes.
-  void turn_away(const HttpRefusal& refusal);
   /// Adds a part of the answer to the current exchange. `write` writes it together with the parts around it.
   void send(HttpOutput output);
   /// Starts writing the added parts. A write that is already running continues with them.
@@ -52,9 +53,10 @@ class HttpSession {
 
   HttpSocket& socket();
   void set_deadline(std::int64_t timeout_ms);
-  void begin_request();
+  void begin_request(std::int64_t timeout_ms);
   void parse();
   bool is_welcome();
+  bool has_room();
   void dispatch();
   void refuse(const HttpRefusal& refusal);
   void answer_at_once(HttpResponse response);
@@ -70,6 +72,7 @@ class HttpSession {
   void operation_ended();
 
   HttpServer& server_;
+  const ConnectionId id_;
   HttpLimits limits_;
   Budgets& budgets_;
   std::variant<HttpSocket, TlsStream> stream_;
@@ -77,7 +80,11 @@ class HttpSession {
   std::chrono::steady_clock::time_point deadline_;
   std::chrono::steady_clock::time_point write_deadline_;
 
+  Shortage shortage_ = Shortage::none;
+  HttpRefusal no_room_;  // with a shortage
+
   std::optional<HttpParser> parser_;
+  bool is_first_request_ = true;
   bool has_request_begun_ = false;
   bool is_body_deadline_set_ = false;
   std::string input_;  // received, not parsed

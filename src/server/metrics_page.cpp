@@ -200,6 +200,17 @@ void add_budgets(Families& out, const Budgets& budgets) {
   });
 }
 
+void add_connections(Families& out, const ConnectionCounts& counts) {
+  out.gauge("baton:connections", "Open connections of clients.", number(counts.open));
+  out.gauge("baton:connections_limit", "Most connections that may be open.", number(counts.limit));
+  out.counter("baton:connections_reclaimed_total", "Idle or stalled connections that were closed to make room for others.",
+              number(counts.reclaimed));
+  const char* const refused = "Connections whose request was refused, by what there was too little of.";
+  out.counter("baton:connections_refused_total", refused, number(counts.refused_connections), {{"reason", "connections"}});
+  out.counter("baton:connections_refused_total", refused, number(counts.refused_address), {{"reason", "address"}});
+  out.counter("baton:connections_refused_total", refused, number(counts.refused_files), {{"reason", "files"}});
+}
+
 /// The process metrics that Prometheus client libraries export.
 void add_process(Families& out) {
   long pages_virtual = 0;
@@ -261,12 +272,14 @@ void MetricsPage::observe_request(std::string_view handler, std::string_view met
   http_->observe(handler, method, status, seconds);
 }
 
-std::string MetricsPage::render(const PrefixCounts& prefixes, const Budgets& budgets) const {
+std::string MetricsPage::render(const PrefixCounts& prefixes, const Budgets& budgets,
+                                const ConnectionCounts& connections) const {
   Families engine({{"model_name", model_name_}, {"engine", "0"}});
   const EngineMetrics& metrics = engine_.metrics();
   add_gauges(engine, metrics, engine_.info());
   add_prefixes(engine, prefixes);
   add_budgets(engine, budgets);
+  add_connections(engine, connections);
   add_counters(engine, metrics);
   add_histograms(engine, metrics);
   engine.histogram("baton:io_lock_wait_seconds", "Time that the I/O thread waited for a lock.", io_lock_waits_.snapshot());

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "server/budget.h"
+#include "server/connection_table.h"
 #include "server/prefixes.h"
 
 namespace baton {
@@ -24,7 +25,7 @@ class MetricsPage {
   /// Counts a time that the I/O thread waited for a lock.
   void observe_io_wait(double seconds) { io_lock_waits_.observe(seconds); }
 
-  std::string render(const PrefixCounts& prefixes, const Budgets& budgets) const;
+  std::string render(const PrefixCounts& prefixes, const Budgets& budgets, const ConnectionCounts& connections) const;
 
  private:
   class Http;

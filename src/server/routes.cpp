@@ -197,6 +197,10 @@ std::optional<HttpResponse> Routes::judge(const HttpRequest& head) const {
   return refused;
 }
 
+bool Routes::is_vital(const HttpRequest& head) {
+  return std::ranges::any_of(routes_of(head.path), [](const Route* route) { return !route->needs_key; });
+}
+
 void Routes::handle(ExchangeId exchange, HttpRequest request) {
   const std::vector<const Route*> found = routes_of(request.path);
   const auto chosen = std::ranges::find_if(found, [&](const Route* route) {
@@ -459,7 +463,7 @@ Routes::Response Routes::livez(ExchangeId, const HttpRequest&) {
 Routes::Response Routes::metrics(ExchangeId, const HttpRequest&) {
   return HttpResponse{200,
                       {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      context_.metrics.render(context_.prefixes.counts(), context_.budgets)};
+                      context_.metrics.render(context_.prefixes.counts(), context_.budgets, context_.connections)};
 }
 
 Routes::Response Routes::version(ExchangeId, const HttpRequest&) {

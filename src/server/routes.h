@@ -40,6 +40,7 @@ struct RoutesContext {
   Service& service;
   MetricsPage& metrics;
   Budgets& budgets;
+  const ConnectionCounts& connections;
 };
 
 /// Answers requests. Parsing, templates and tokenising run on a TextQueue. Prefixes are registered and expire one
@@ -53,6 +54,8 @@ class Routes {
 
   /// Refuses a request by its header: unknown path, wrong method, missing key. Thread: I/O; does not wait.
   std::optional<HttpResponse> judge(const HttpRequest& head) const;
+  /// Whether a request is for whom runs the server (health, metrics) rather than for the model. Thread: I/O; does not wait.
+  static bool is_vital(const HttpRequest& head);
   /// Takes a request that was not refused. Thread: I/O; does not wait.
   void handle(ExchangeId exchange, HttpRequest request);
   /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.

@@ -46,13 +46,14 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   engine_ = &engine;
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
   service_ = std::make_unique<Service>(engine, *http_, *metrics_);
-  routes_ = std::make_unique<Routes>(options_.routes,
-                                     RoutesContext{*model_, prefixes_, engine, *service_, *metrics_, http_->budgets()});
+  routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*model_, prefixes_, engine, *service_, *metrics_,
+                                                                    http_->budgets(), http_->connection_counts()});
   service_->start();
   routes_->watch_lifetimes();
   HttpCallbacks callbacks;
   callbacks.on_request = [this](ExchangeId exchange, HttpRequest request) { routes_->handle(exchange, std::move(request)); };
   callbacks.judge = [this](const HttpRequest& head) { return routes_->judge(head); };
+  callbacks.is_vital = [](const HttpRequest& head) { return Routes::is_vital(head); };
   callbacks.on_gone = [this](ExchangeId exchange) { service_->client_left(exchange); };
   if (options_.handles_signals) callbacks.on_signal = [this] { begin_shutdown(); };
   if (auto opened = http_->start(std::move(callbacks)); !opened) {

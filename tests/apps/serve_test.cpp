@@ -38,6 +38,13 @@ TEST(Serve, refuses_names_that_may_have_swallowed_the_model) {
       << said;
 }
 
+TEST(Serve, refuses_a_limit_for_each_address_where_clients_have_none) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(serve_main(parsed({"--uds", "/tmp/socket", "--max-connections-per-address", "3"})), 2);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("--max-connections-per-address counts nothing on a Unix socket (--uds)"), std::string::npos) << said;
+}
+
 TEST(Serve, names_of_a_config_file_leave_the_model_alone) {
   const std::string file = ::testing::TempDir() + "baton_serve_test.yaml";
   std::ofstream(file) << "served-model-name: [a, b]\n";

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -185,6 +186,88 @@ def test_the_end_does_not_wait_for_texts_of_clients_that_left(tmp_path):
     begin = time.monotonic()
     assert server.stop() == 0, (tmp_path / "log").read_text()
     assert time.monotonic() - begin < 6
+
+
+SMALL = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1}).encode()
+
+
+def metric(server: Server, name: str, label: str = "") -> float:
+    """Return the value of a metric, of the line with `label`."""
+    page = ask(server, "GET", "/metrics")[2].decode()
+    lines = [line for line in page.splitlines() if line.startswith(name + "{") and label in line]
+    return float(lines[0].rsplit(" ", 1)[1])
+
+
+@pytest.fixture
+def few_connections(tmp_path: pathlib.Path) -> Iterator[Server]:
+    """A server that may open 400 files, which leaves 264 for connections."""
+    running = Server(tmp_path / "log", open_files=400)
+    yield running
+    assert running.stop() == 0, (tmp_path / "log").read_text()
+
+
+def served_at_last(server: Server, seconds: float) -> bool:
+    """Whether a small request is answered within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if ask(server, "POST", "/v1/completions", SMALL)[0] == 200:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_idle_connections_keep_nobody_out(few_connections):
+    idle = [socket.create_connection(("127.0.0.1", few_connections.port), timeout=30) for _ in range(400)]
+    with Watch(few_connections):
+        for _ in range(20):
+            assert ask(few_connections, "POST", "/v1/completions", SMALL)[0] == 200
+    assert metric(few_connections, "baton:connections_reclaimed_total") > 100
+    for connection in idle:
+        connection.close()
+
+
+def test_stalled_bodies_keep_nobody_out(few_connections):
+    stalled = [stalled_body(few_connections, 0) for _ in range(264)]
+    with Watch(few_connections):
+        for _ in range(10):
+            assert served_at_last(few_connections, 5)
+    for connection in stalled:
+        connection.close()
+
+
+def test_health_is_answered_when_no_file_can_be_opened(few_connections):
+    # Clients whose answers last keep their connections.
+    body = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1900, "ignore_eos": True, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    streams = [socket.create_connection(("127.0.0.1", few_connections.port), timeout=30) for _ in range(8)]
+    for stream in streams:
+        stream.sendall(head.encode() + body)
+        assert stream.recv(12) == b"HTTP/1.1 200"
+    n_open = len(list(pathlib.Path(f"/proc/{few_connections.process.pid}/fd").iterdir()))
+    subprocess.run(["prlimit", f"--pid={few_connections.process.pid}", f"--nofile={n_open}:400"], check=True)
+    assert ask(few_connections, "GET", "/health")[0] == 200
+    status, _, answer = ask(few_connections, "POST", "/v1/completions", SMALL)
+    assert status == 503
+    assert b"may open no more files" in answer
+    assert metric(few_connections, "baton:connections_refused_total", 'reason="files"') == 1
+    for stream in streams:
+        stream.close()
+    assert served_at_last(few_connections, 5)
+
+
+def test_connections_of_an_address_have_a_limit_when_it_is_set(tmp_path):
+    server = Server(tmp_path / "log", "--max-connections-per-address", "4")
+    try:
+        own = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(4)]
+        status, _, answer = ask(server, "POST", "/v1/completions", SMALL)
+        assert status == 429
+        assert b"4 connections from your address" in answer
+        assert ask(server, "GET", "/health")[0] == 200
+        for connection in own:
+            connection.close()
+        assert served_at_last(server, 5)
+    finally:
+        assert server.stop() == 0, (tmp_path / "log").read_text()
 
 
 def test_scores_of_many_choices_have_a_ceiling(server):

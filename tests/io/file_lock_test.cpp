@@ -32,6 +32,20 @@ TEST(FileLock, the_second_waits_for_the_first) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(FileLock, who_does_not_wait_learns_that_another_has_the_lock) {
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "baton_file_lock_test_try";
+  auto first = FileLock::try_acquire(path);
+  ASSERT_TRUE(first && *first);
+  const auto second = FileLock::try_acquire(path);
+  ASSERT_TRUE(second);
+  EXPECT_FALSE(*second);
+  first->reset();
+  const auto third = FileLock::try_acquire(path);
+  EXPECT_TRUE(third && *third);
+  EXPECT_FALSE(FileLock::try_acquire("/proc/no/such/lock"));
+  std::filesystem::remove(path);
+}
+
 TEST(FileLock, a_place_that_cannot_be_written_is_an_error) {
   const auto lock = FileLock::acquire("/proc/no/such/lock");
   ASSERT_FALSE(lock);

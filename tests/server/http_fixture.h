@@ -16,7 +16,7 @@
 
 namespace baton {
 
-/// Requests for "/echo" are answered at once with their method and body, those for "/refused" when their header is there;
+/// Requests for "/echo" and "/vital" are answered at once with their method and body, those for "/refused" when their header is there;
 /// all others wait for the test's answer.
 class HttpFixture {
  public:
@@ -29,6 +29,7 @@ class HttpFixture {
     callbacks.judge = [](const HttpRequest& head) {
       return head.path == "/refused" ? std::optional(HttpResponse{401, {}, "no"}) : std::nullopt;
     };
+    callbacks.is_vital = [](const HttpRequest& head) { return head.path == "/vital"; };
     callbacks.on_gone = [this](ExchangeId id) { on_gone(id); };
     const auto started = server->start(std::move(callbacks));
     EXPECT_TRUE(started);
@@ -54,7 +55,7 @@ class HttpFixture {
 
  private:
   void on_request(ExchangeId id, HttpRequest request) {
-    if (request.path == "/echo") return answer(id, request.method + " " + request.body);
+    if (request.path == "/echo" || request.path == "/vital") return answer(id, request.method + " " + request.body);
     const std::scoped_lock lock(mutex_);
     requests_.emplace_back(id, std::move(request));
     changed_.notify_all();

@@ -1,11 +1,14 @@
-/// Addresses, TLS, Unix sockets and the shutdown of a server (server/http_server.h).
+/// Room for connections, TLS and the shutdown of a server (server/http_server.h).
 #include "server/http_server.h"
 
-#include <sys/stat.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
@@ -24,21 +27,6 @@ std::string scratch_file(const std::string& name) {
   return (folder / name).string();
 }
 
-TEST(HttpServer, says_in_a_sentence_that_a_port_is_in_use) {
-  HttpFixture fixture;
-  const std::uint16_t port = fixture.server->port();
-  const auto second = HttpServer::bind({.host = "127.0.0.1", .port = port}, {});
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().message,
-            "port " + std::to_string(port) + " of 127.0.0.1 is in use by another program; choose another with --port");
-}
-
-TEST(HttpServer, says_which_host_is_unknown) {
-  const auto server = HttpServer::bind({.host = "no such host", .port = 0}, {});
-  ASSERT_FALSE(server);
-  EXPECT_TRUE(server.error().message.starts_with("the host 'no such host' is unknown: ")) << server.error().message;
-}
-
 TEST(HttpServer, refuses_connections_between_bind_and_start) {
   auto server = HttpServer::bind({.host = "127.0.0.1", .port = 0}, {});
   ASSERT_TRUE(server);
@@ -53,49 +41,140 @@ TEST(HttpServer, listens_on_all_interfaces_when_no_host_is_given) {
   EXPECT_EQ(client.get("/echo").status, 200);
 }
 
-TEST(HttpServer, serves_a_unix_socket_replaces_a_stale_one_and_removes_its_own) {
-  const std::string path = scratch_file("uds");
-  {
-    HttpFixture fixture({}, {.uds = path});
-    EXPECT_EQ(fixture.server->address(), "unix:" + path);
-    RawClient client(path);
-    EXPECT_EQ(client.get("/echo").status, 200);
-    const auto second = HttpServer::bind({.uds = path}, {});
-    ASSERT_FALSE(second);
-    EXPECT_TRUE(second.error().message.starts_with("cannot listen on the socket " + path)) << second.error().message;
-  }
-  EXPECT_FALSE(std::filesystem::exists(path));
-  // A killed server leaves a socket file that nobody listens on.
-  const int left_over = ::socket(AF_UNIX, SOCK_STREAM, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  ASSERT_EQ(::bind(left_over, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  ::close(left_over);
-  HttpFixture fixture({}, {.uds = path});
-  RawClient client(path);
-  EXPECT_EQ(client.get("/echo").status, 200);
+/// Limits with room for `n` connections.
+HttpLimits room_for(std::size_t n) {
+  HttpLimits limits;
+  limits.max_connections = n;
+  return limits;
 }
 
-TEST(HttpServer, does_not_replace_a_file_that_is_no_socket) {
-  const std::string path = scratch_file("plain");
-  std::fclose(std::fopen(path.c_str(), "w"));
-  EXPECT_FALSE(HttpServer::bind({.uds = path}, {}));
-  EXPECT_TRUE(std::filesystem::is_regular_file(path));
+/// A connection whose request the test's server never answers.
+std::unique_ptr<RawClient> busy_client(HttpFixture& fixture) {
+  auto client = std::make_unique<RawClient>(fixture.server->port());
+  client->send_post("/wait", "{}");
+  fixture.next_request();
+  return client;
 }
 
 TEST(HttpServer, tells_who_comes_beyond_the_limit_that_it_is_full) {
+  HttpFixture fixture(room_for(2));
+  const auto first = busy_client(fixture), second = busy_client(fixture);
+  RawClient third(fixture.server->port());
+  const RawResponse answer = third.post("/echo", "{}");
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_NE(answer.body.find("2 connections are open, which is this server's limit"), std::string::npos) << answer.body;
+  EXPECT_TRUE(third.is_closed_by_server());
+  EXPECT_EQ(fixture.server->connection_counts().refused_connections.value(), 1);
+  EXPECT_EQ(fixture.server->connection_counts().open.value(), 2);
+}
+
+TEST(HttpServer, answers_vital_requests_when_it_is_full) {
+  HttpFixture fixture(room_for(1));
+  const auto busy = busy_client(fixture);
+  // More than the reserve has, and none of them asks for anything.
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<RawClient>(fixture.server->port()));
+  for (int i = 0; i < 3; ++i) {
+    const RawResponse answer = RawClient(fixture.server->port()).get("/vital");
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_TRUE(answer.has("Connection: close"));
+  }
+}
+
+TEST(HttpServer, closes_the_connection_that_is_idle_longest_for_a_new_one) {
+  HttpFixture fixture(room_for(3));
+  const auto busy = busy_client(fixture);
+  RawClient longest(fixture.server->port()), other(fixture.server->port());
+  EXPECT_EQ(longest.get("/echo").status, 200);
+  EXPECT_EQ(other.get("/echo").status, 200);
+  EXPECT_EQ(RawClient(fixture.server->port()).get("/echo").status, 200);
+  EXPECT_TRUE(longest.is_closed_by_server());
+  EXPECT_EQ(other.get("/echo").status, 200);
+  EXPECT_EQ(fixture.server->connection_counts().reclaimed.value(), 1);
+  EXPECT_EQ(fixture.server->connection_counts().refused_connections.value(), 0);
+}
+
+TEST(HttpServer, stalled_requests_do_not_keep_new_clients_out) {
+  HttpFixture fixture(room_for(8));
+  std::vector<std::unique_ptr<RawClient>> stalled;
+  for (int i = 0; i < 8; ++i) {
+    stalled.push_back(std::make_unique<RawClient>(fixture.server->port()));
+    stalled.back()->send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+  }
+  int status = 0;
+  for (int i = 0; i < 100 && status != 200; ++i) {
+    status = RawClient(fixture.server->port()).get("/echo").status;
+    if (status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(status, 200);
+}
+
+TEST(HttpServer, limits_the_connections_of_an_address_when_told_to) {
   HttpLimits limits;
-  limits.max_connections = 2;
+  limits.max_connections_per_address = 2;
   HttpFixture fixture(limits);
   RawClient first(fixture.server->port()), second(fixture.server->port());
   EXPECT_EQ(first.get("/echo").status, 200);
   EXPECT_EQ(second.get("/echo").status, 200);
   RawClient third(fixture.server->port());
-  const std::string answer = third.read_to_end();
-  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n")) << answer;
-  EXPECT_NE(answer.find("2 connections are open, which is this server's limit"), std::string::npos) << answer;
-  EXPECT_EQ(first.get("/echo").status, 200);  // an open connection stays open
+  const RawResponse answer = third.get("/echo");
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_NE(answer.body.find("2 connections from your address are open"), std::string::npos) << answer.body;
+  EXPECT_EQ(RawClient(fixture.server->port()).get("/vital").status, 200);
+  EXPECT_EQ(fixture.server->connection_counts().refused_address.value(), 1);
+  second.close();
+  int status = 0;
+  for (int i = 0; i < 1000 && status != 200; ++i) status = RawClient(fixture.server->port()).get("/echo").status;
+  EXPECT_EQ(status, 200) << "a closed connection is counted";
+}
+
+/// Opens files until this process may open no more, and closes them at its end.
+class AllFiles {
+ public:
+  AllFiles() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{256, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    for (int file = ::dup(0); file >= 0; file = ::dup(0)) files_.push_back(file);
+  }
+  ~AllFiles() {
+    while (!files_.empty()) give_one();
+    ::setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  void give_one() {
+    ::close(files_.back());
+    files_.pop_back();
+  }
+
+ private:
+  rlimit before_{};
+  std::vector<int> files_;
+};
+
+TEST(HttpServer, answers_vital_requests_when_there_are_no_files_left) {
+  HttpFixture fixture(room_for(100));
+  const auto busy = busy_client(fixture);
+  AllFiles all;
+  all.give_one();  // for the client
+  {
+    RawClient vital(fixture.server->port());
+    EXPECT_EQ(vital.get("/vital").status, 200);
+  }
+  RawClient other(fixture.server->port());
+  const RawResponse answer = other.get("/echo");
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_NE(answer.body.find("may open no more files"), std::string::npos) << answer.body;
+}
+
+TEST(HttpServer, closes_idle_connections_when_there_are_no_files_left) {
+  HttpFixture fixture(room_for(100));
+  RawClient idle(fixture.server->port());
+  EXPECT_EQ(idle.get("/echo").status, 200);
+  AllFiles all;
+  all.give_one();  // for the client
+  RawClient other(fixture.server->port());
+  EXPECT_EQ(other.get("/echo").status, 200);
+  EXPECT_TRUE(idle.is_closed_by_server());
 }
 
 TEST(HttpServer, lets_an_answer_in_hand_finish_when_it_stops) {

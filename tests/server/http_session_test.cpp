@@ -191,6 +191,20 @@ TEST(HttpSession, gives_up_on_a_header_that_comes_too_slowly) {
   EXPECT_TRUE(client.is_closed_by_server());
 }
 
+TEST(HttpSession, gives_up_on_a_connection_whose_first_request_does_not_come) {
+  HttpLimits limits;
+  limits.header_timeout_ms = 300;
+  HttpFixture fixture(limits);
+  RawClient silent(fixture.server->port());
+  EXPECT_TRUE(silent.is_closed_by_server()) << "the time between two requests is for clients that had one";
+  RawClient slow(fixture.server->port());
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const auto begin = std::chrono::steady_clock::now();
+  slow.send("GET /echo HTTP/1.1\r\nHo");
+  EXPECT_EQ(slow.read_response().status, 408);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(5000));
+}
+
 TEST(HttpSession, gives_up_on_a_body_that_comes_too_slowly) {
   HttpLimits limits;
   limits.body_timeout_ms = 300;
