@@ -87,12 +87,14 @@ class HostSteps {
   }
 
   void submit(bool shares, std::int32_t max_tokens) {
-    Request request;
+    std::vector<TokenId> prompt;
     std::uint32_t state = static_cast<std::uint32_t>(++n_submitted_) * 2654435761U + 12345U;
     for (std::int32_t i = 0; i < kPromptLen; ++i) {
       state = state * 1664525U + 1013904223U;
-      request.prompt.push_back(shares && i < kPrefixLen ? i % 61 : static_cast<TokenId>(3 + (state >> 10) % 60));
+      prompt.push_back(shares && i < kPrefixLen ? i % 61 : static_cast<TokenId>(3 + (state >> 10) % 60));
     }
+    Request request;
+    request.prompt = std::move(prompt);
     request.sampling.temperature = 0;
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = max_tokens;

@@ -81,12 +81,14 @@ class Runner {
 
  private:
   static Request request(Load load, std::int32_t index, std::int32_t n_new, std::int32_t run, bool speculates) {
-    Request request;
+    std::vector<TokenId> prompt;
     std::uint32_t state = static_cast<std::uint32_t>(index + 1000 * run) * 2654435761U + 12345U;
     for (std::int32_t i = 0; i < kPromptLen; ++i) {
       state = state * 1664525U + 1013904223U;
-      request.prompt.push_back(static_cast<TokenId>(3 + (state >> 10) % 31000));
+      prompt.push_back(static_cast<TokenId>(3 + (state >> 10) % 31000));
     }
+    Request request;
+    request.prompt = std::move(prompt);
     request.sampling.temperature = load == Load::sampled ? 1.0F : 0.0F;
     request.sampling.seed = static_cast<std::uint64_t>(index);
     request.sampling.ignore_eos = true;

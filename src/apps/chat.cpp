@@ -63,7 +63,7 @@ class Conversation {
     BATON_TRY(const ChatRequest chat, parse_chat_request(body, model_.defaults, {model_.n_vocab, kMaxTopLogprobs}));
     BATON_TRY(const Target target, resolve_target(model_, prefixes_, chat.generation));
     BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(model_, target.prefix, chat));
-    Request request = engine_request(model_, chat.generation, prompt);
+    Request request = std::move(engine_requests(model_, chat.generation, {&prompt, 1}).front());
     StreamDecoder decoder(model_.tokenizer, {}, false, true);
     decoder.follow(request.prompt);
     BATON_TRY(const RequestId id, engine_.submit(std::move(request)));

@@ -76,7 +76,7 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   if (line.generation.n != 1) return fail(ErrorCode::invalid_request, "n must be 1; write a line for each continuation");
   if (line.generation.n_prompt_logprobs >= 0) return fail(ErrorCode::invalid_request, "prompt_logprobs is for servers");
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
-  line.request = engine_request(model, line.generation, prompt);
+  line.request = std::move(engine_requests(model, line.generation, {&prompt, 1}).front());
   line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop, line.generation.skip_special_tokens,
                        line.generation.sampling.min_tokens);
   line.decoder->follow(line.request.prompt);

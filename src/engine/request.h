@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/shared_list.h"
 #include "core/short_vector.h"
 #include "engine/speculation.h"
 #include "kernels/batch.h"
@@ -33,27 +34,27 @@ inline constexpr std::size_t kMaxBadWordTokens = 64;
 inline constexpr float kMaxPenalty = 2;
 inline constexpr float kMaxBias = 100;
 
-/// How tokens are chosen and when a sequence ends. Limits are checked by Engine::submit.
+/// How tokens are chosen and when a sequence ends. Limits are checked by Engine::submit. Copies share the lists.
 struct SamplingParams {
-  float temperature = 1;                             ///< 0: greedy
-  std::int32_t top_k = 0;                            ///< 0: off
-  float top_p = 1;                                   ///< 1: off
-  float min_p = 0;                                   ///< 0: off; least share of the highest token probability
-  float repetition_penalty = 1;                      ///< 1: off; for tokens of the prompt and of the answer
-  float presence_penalty = 0;                        ///< 0: off; for tokens of the answer
-  float frequency_penalty = 0;                       ///< 0: off; for each occurrence in the answer
-  std::vector<TokenBias> logit_bias = {};            ///< each id once
-  std::vector<std::vector<TokenId>> bad_words = {};  ///< runs of tokens that the answer must not contain
-  std::vector<TokenId> allowed_ids = {};             ///< empty: all
-  std::optional<std::uint64_t> seed;                 ///< absent: chosen by the engine; sequence i uses seed + i
-  std::int32_t n_top_logprobs = -1;                  ///< -1: none; 0: the chosen token's; up to kMaxTopLogprobs
+  float temperature = 1;                            ///< 0: greedy
+  std::int32_t top_k = 0;                           ///< 0: off
+  float top_p = 1;                                  ///< 1: off
+  float min_p = 0;                                  ///< 0: off; least share of the highest token probability
+  float repetition_penalty = 1;                     ///< 1: off; for tokens of the prompt and of the answer
+  float presence_penalty = 0;                       ///< 0: off; for tokens of the answer
+  float frequency_penalty = 0;                      ///< 0: off; for each occurrence in the answer
+  SharedList<TokenBias> logit_bias = {};            ///< each id once
+  SharedList<std::vector<TokenId>> bad_words = {};  ///< runs of tokens that the answer must not contain
+  SharedList<TokenId> allowed_ids = {};             ///< empty: all
+  std::optional<std::uint64_t> seed;                ///< absent: chosen by the engine; sequence i uses seed + i
+  std::int32_t n_top_logprobs = -1;                 ///< -1: none; 0: the chosen token's; up to kMaxTopLogprobs
   /// For each token of the prompt but the first: -1: nothing; 0: its log-probability; n: also the n most likely
   /// tokens. The whole prompt is then computed, even if it is cached.
   std::int32_t n_prompt_logprobs = -1;
   std::optional<std::int32_t> max_tokens;  ///< absent: what the context allows; 0: none, only with n_prompt_logprobs
   std::int32_t min_tokens = 0;
   bool ignore_eos = false;
-  std::vector<TokenId> stop_ids;  ///< besides the model's end-of-sequence ids
+  SharedList<TokenId> stop_ids;  ///< besides the model's end-of-sequence ids
 };
 
 /// A model's default sampling parameters (generation_config.json), for those that a client leaves out; absent: the
@@ -70,7 +71,7 @@ struct SamplingDefaults {
 struct Request {
   using Clock = std::chrono::steady_clock;
 
-  std::vector<TokenId> prompt;
+  SharedList<TokenId> prompt;
   SamplingParams sampling;
   CacheScope scope;
   std::int32_t n_sequences = 1;                            ///< continuations of the prompt; they share its blocks

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -154,6 +155,15 @@ std::vector<TokenId> stop_ids_of(const SamplingParams& sampling, std::span<const
   return ids;
 }
 
+/// The ids in ascending order, each once: the same list if it is so already.
+SharedList<TokenId> ascending(const SharedList<TokenId>& ids) {
+  if (std::ranges::adjacent_find(ids, std::greater_equal<>()) == ids.end()) return ids;
+  std::vector<TokenId> sorted(ids.begin(), ids.end());
+  std::ranges::sort(sorted);
+  sorted.erase(std::ranges::unique(sorted).begin(), sorted.end());
+  return sorted;
+}
+
 }  // namespace
 
 Result<void> check_request(const Request& request, const RequestLimits& limits) {
@@ -203,20 +213,20 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, co
                                                       const RequestLimits& limits, std::uint64_t engine_seed) {
   const auto request_number = static_cast<std::uint64_t>(origin.request.value);
   const std::uint64_t seed = request.sampling.seed.value_or(split_mix(engine_seed, request_number));
+  SamplingParams sampling = request.sampling;
+  if (sampling.temperature < kGreedyTemperature) sampling.temperature = 0;
+  sampling.allowed_ids = ascending(sampling.allowed_ids);
+  const SharedList<TokenId> stop_ids = stop_ids_of(sampling, limits.eos_token_ids);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (std::int32_t i = 0; i < request.n_sequences; ++i) {
     SequenceTask task;
     task.id = SequenceId{origin.first.value + i};
     task.request = origin.request;
     task.index = i;
-    task.sampling = request.sampling;
+    task.sampling = sampling;
     task.sampling.seed = seed + static_cast<std::uint64_t>(i);
-    if (request.sampling.temperature < kGreedyTemperature) task.sampling.temperature = 0;
-    std::vector<TokenId>& allowed = task.sampling.allowed_ids;
-    std::ranges::sort(allowed);
-    allowed.erase(std::ranges::unique(allowed).begin(), allowed.end());
     if (i > 0) task.sampling.n_prompt_logprobs = -1;  // the prompt is scored by the first sequence only
-    task.stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids);
+    task.stop_ids = stop_ids;
     task.prompt_len = static_cast<std::int32_t>(request.prompt.size());
     task.max_len = request.sampling.max_tokens ? task.prompt_len + *request.sampling.max_tokens : limits.max_model_len;
     task.priority = request.priority;

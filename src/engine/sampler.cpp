@@ -19,7 +19,7 @@ Range append(std::vector<T>& all, std::span<const T> own) {
 }
 
 /// Bans the last token of each bad word whose other tokens are the end of the answer, as far as this is known.
-Range append_bans(const std::vector<std::vector<TokenId>>& bad_words, std::span<const TokenId> answer, bool has_unknown_token,
+Range append_bans(std::span<const std::vector<TokenId>> bad_words, std::span<const TokenId> answer, bool has_unknown_token,
                   std::vector<TokenBan>& bans) {
   Range range{static_cast<std::int32_t>(bans.size()), 0};
   for (const std::vector<TokenId>& word : bad_words) {

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/shared_list.h"
 #include "engine/kv_cache.h"
 #include "engine/request.h"
+#include "engine/sequence_tokens.h"
 #include "engine/speculation.h"
 #include "engine/token_counts.h"
 #include "kernels/batch.h"
@@ -33,10 +35,10 @@ inline std::int32_t max_list_entries(const SamplingParams& sampling, std::int32_
          static_cast<std::int32_t>(sampling.logit_bias.size() + sampling.bad_words.size() + sampling.allowed_ids.size());
 }
 
-/// What a sequence was asked to do. It does not change after construction.
+/// What a sequence was asked to do. It does not change after construction. The sequences of a request share its lists.
 struct SequenceTask {
   SamplingParams sampling;                          ///< with its own seed
-  std::vector<TokenId> stop_ids;                    ///< all ids that end it: the model's (unless ignored) and the request's
+  SharedList<TokenId> stop_ids;                     ///< all ids that end it: the model's (unless ignored) and the request's
   CacheScope scope;                                 ///< decides which blocks it may share
   std::optional<SpeculationOptions> speculation;    ///< absent: it does not draft
   std::chrono::steady_clock::time_point submitted;  ///< the request's arrival
@@ -61,7 +63,7 @@ struct SequenceSchedule {
   std::int32_t n_drafts_in_flight = 0;   ///< drafts among these; while there are any, no other step has rows of it
   std::int32_t n_before_slot = 0;        ///< tokens generated before its slot was reset (preemption, accepted draft)
   bool is_slot_behind = false;           ///< its slot lacks accepted drafts: it is reset with the next row
-  std::vector<TokenId> tokens;           ///< the prompt and the committed tokens, without the stop token
+  SequenceTokens tokens;                 ///< the prompt and the committed tokens, without the stop token
   BlockTable table;
   std::optional<FinishReason> finished;
   std::int32_t n_admissions = 0;
@@ -129,7 +131,7 @@ class Sequence {
   using Clock = std::chrono::steady_clock;
 
   /// Makes a waiting sequence. `prompt` has asked.prompt_len tokens.
-  Sequence(SequenceTask asked, std::vector<TokenId> prompt)
+  Sequence(SequenceTask asked, SharedList<TokenId> prompt)
       : task(std::move(asked)), schedule(waiting(*task, std::move(prompt))) {}
 
   WrittenBy<SequenceTask, void> task;  ///< set by the constructor and constant afterwards
@@ -206,9 +208,9 @@ class Sequence {
     constexpr std::size_t kLine = 64;
     for (std::size_t at = 0; at < n_bytes; at += kLine) __builtin_prefetch(static_cast<const std::byte*>(first) + at);
   }
-  static SequenceSchedule waiting(const SequenceTask& task, std::vector<TokenId> prompt) {
+  static SequenceSchedule waiting(const SequenceTask& task, SharedList<TokenId> prompt) {
     SequenceSchedule schedule;
-    schedule.tokens = std::move(prompt);
+    schedule.tokens = SequenceTokens(std::move(prompt));
     schedule.table.scope = task.scope;
     if (task.speculation) schedule.speculation.emplace(*task.speculation);
     return schedule;

@@ -46,7 +46,7 @@ void AnswerChoice::finish(const Event& event) {
   // Clients do not know these reasons: the answer gives the nearest one, and `stop_reason` the real one.
   if (event.finished == FinishReason::deadline) return end(FinishReason::abort, "deadline");
   if (event.finished == FinishReason::abort) return end(FinishReason::abort, "shutdown");
-  const std::vector<TokenId>& asked = request_.sampling.stop_ids;
+  const SharedList<TokenId>& asked = request_.sampling.stop_ids;
   const bool is_asked_for = event.stop_token && std::ranges::find(asked, event.stop_token->token) != asked.end();
   end(*event.finished, is_asked_for ? StopReason(event.stop_token->token) : StopReason());
 }

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/shared_list.h"
 #include "engine/request.h"
 #include "server/openai_request.h"
 #include "text/stream_decoder.h"
@@ -18,7 +19,7 @@ namespace baton {
 
 /// One prompt of the request, as the engine gets it.
 struct AnswerPrompt {
-  std::vector<TokenId> tokens;
+  SharedList<TokenId> tokens;
   std::string echo;  ///< the text with which each of its choices begins
 };
 

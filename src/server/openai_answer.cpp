@@ -86,7 +86,7 @@ void Answer::begin_echo(std::size_t prompt) {
   has_echoed_[prompt] = true;
   const auto echoed = std::make_shared<std::vector<TokenOutput>>();
   echoed->reserve(content_.scores[prompt].size() + 1);
-  echoed->push_back({content_.prompts[prompt].tokens.at(0), {}, {}});
+  echoed->push_back({content_.prompts[prompt].tokens.front(), {}, {}});
   const auto n_top = static_cast<std::size_t>(std::max(0, content_.request.sampling.n_top_logprobs));
   for (TokenOutput score : content_.scores[prompt]) {
     if (score.top_logprobs.size() > n_top) score.top_logprobs.resize(n_top);

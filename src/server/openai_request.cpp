@@ -59,8 +59,9 @@ Result<void> parse_end(const Value& body, const RequestBounds& limits, const Sam
     return bad("min_tokens",
                fmt::format("'min_tokens' must be at most max_tokens, {}, not {}", *sampling.max_tokens, sampling.min_tokens));
   BATON_TRY(sampling.ignore_eos, flag_field(body, "ignore_eos", false));
-  if (const Value* ids = find_given(body, "stop_token_ids"))
-    BATON_TRY_VOID(parse_token_ids(*ids, "stop_token_ids", limits.n_vocab, sampling.stop_ids));
+  if (const Value* ids = find_given(body, "stop_token_ids")) {
+    BATON_TRY(sampling.stop_ids, parse_token_ids(*ids, "stop_token_ids", limits.n_vocab));
+  }
   BATON_TRY_VOID(parse_stop(body, request));
   BATON_TRY(request.include_stop, flag_field(body, "include_stop_str_in_output", false));
   BATON_TRY(request.skip_special_tokens, flag_field(body, "skip_special_tokens", true));
@@ -148,8 +149,7 @@ Result<std::vector<Prompt>> parse_prompts(const Value& body, const RequestBounds
   if (!prompt->is_array() || prompt->empty())
     return bad("prompt", "'prompt' must be a string, a list of strings, a list of token ids, or a list of such lists");
   if (prompt->front().is_number()) {
-    std::vector<TokenId> ids;
-    BATON_TRY_VOID(parse_token_ids(*prompt, "prompt", limits.n_vocab, ids));
+    BATON_TRY(std::vector<TokenId> ids, parse_token_ids(*prompt, "prompt", limits.n_vocab));
     prompts.emplace_back(std::move(ids));
     return prompts;
   }
@@ -160,8 +160,7 @@ Result<std::vector<Prompt>> parse_prompts(const Value& body, const RequestBounds
       prompts.emplace_back(element.get_ref<const std::string&>());
     } else {
       if (!element.is_array()) return json::wrong_type(key, "a string or a list of token ids", element);
-      std::vector<TokenId> ids;
-      BATON_TRY_VOID(parse_token_ids(element, key, limits.n_vocab, ids));
+      BATON_TRY(std::vector<TokenId> ids, parse_token_ids(element, key, limits.n_vocab));
       prompts.emplace_back(std::move(ids));
     }
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/shared_list.h"
 #include "engine/request.h"
 #include "io/json.h"
 
@@ -32,7 +33,7 @@ inline constexpr std::size_t kMaxRequestIdBytes = 128;
 struct GenerationRequest {
   std::string model;                   ///< empty if the request names none
   std::optional<std::string> prefix;   ///< the name of a registered prefix
-  SamplingParams sampling;             ///< without bad_words, which need the tokenizer: see engine_request
+  SamplingParams sampling;             ///< without bad_words, which need the tokenizer: see engine_requests
   std::vector<std::string> bad_words;  ///< words that the answer must not contain
   std::int32_t n = 1;
   std::int32_t priority = 0;                      ///< lower is earlier
@@ -41,7 +42,7 @@ struct GenerationRequest {
   bool is_stream = false;
   bool include_usage = false;     ///< a last frame with the usage
   bool continuous_usage = false;  ///< usage on every frame
-  std::vector<std::string> stop;
+  SharedList<std::string> stop;
   bool include_stop = false;
   std::int32_t n_prompt_logprobs = -1;  ///< `prompt_logprobs`: -1: none; sampling's may be more, for an echo
   bool echoes_logprobs = false;         ///< the prompt's log-probabilities stand before the answer's

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -56,6 +58,7 @@ Result<void> parse_logit_bias(const Value& body, const RequestBounds& limits, Sa
   if (biases == nullptr) return {};
   if (!biases->is_object()) return json::wrong_type(kKey, "an object of token ids and numbers", *biases);
   BATON_TRY_VOID(check_size(kKey, *biases, kMaxLogitBiases));
+  std::vector<TokenBias> parsed;
   for (const auto& [name, value] : biases->get_ref<const Value::object_t&>()) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
@@ -66,10 +69,11 @@ Result<void> parse_logit_bias(const Value& body, const RequestBounds& limits, Sa
     BATON_TRY(const float bias, json::convert<float>(value, kKey));
     if (!(bias >= -kMaxBias && bias <= kMaxBias))
       return bad(kKey, fmt::format("'{}' must hold numbers from {} to {}, not {}", kKey, -kMaxBias, kMaxBias, bias));
-    if (std::ranges::find(sampling.logit_bias, id, &TokenBias::id) != sampling.logit_bias.end())
+    if (std::ranges::find(parsed, id, &TokenBias::id) != parsed.end())
       return bad(kKey, fmt::format("'{}' names token {} twice", kKey, id));
-    sampling.logit_bias.push_back({id, bias});
+    parsed.push_back({id, bias});
   }
+  sampling.logit_bias = std::move(parsed);
   return {};
 }
 
@@ -93,7 +97,11 @@ Result<void> parse_allowed(const Value& body, const RequestBounds& limits, Sampl
   if (ids == nullptr) return {};
   if (ids->is_array() && ids->empty()) return bad(kKey, "'allowed_token_ids' must hold at least one token id");
   if (ids->is_array()) BATON_TRY_VOID(check_size(kKey, *ids, kMaxAllowedIds));
-  return openai::parse_token_ids(*ids, kKey, limits.n_vocab, sampling.allowed_ids);
+  BATON_TRY(std::vector<TokenId> allowed, openai::parse_token_ids(*ids, kKey, limits.n_vocab));
+  std::ranges::sort(allowed);  // the engine's order: it then shares the list of all prompts
+  allowed.erase(std::ranges::unique(allowed).begin(), allowed.end());
+  sampling.allowed_ids = std::move(allowed);
+  return {};
 }
 
 Result<void> parse_seed(const Value& body, SamplingParams& sampling) {

@@ -40,9 +40,10 @@ Result<bool> flag_field(const Value& body, std::string_view key, bool otherwise)
   return flag.value_or(otherwise);
 }
 
-Result<void> parse_token_ids(const Value& list, std::string_view key, std::int32_t n_vocab, std::vector<TokenId>& out) {
+Result<std::vector<TokenId>> parse_token_ids(const Value& list, std::string_view key, std::int32_t n_vocab) {
   if (!list.is_array()) return json::wrong_type(key, "a list of token ids", list);
-  out.reserve(list.size());
+  std::vector<TokenId> ids;
+  ids.reserve(list.size());
   for (const Value& element : list) {
     const bool is_integer = element.is_number_integer() || element.is_number_unsigned();
     const std::int64_t id = is_integer ? element.get<std::int64_t>() : -1;
@@ -50,9 +51,9 @@ Result<void> parse_token_ids(const Value& list, std::string_view key, std::int32
       const std::string found = is_integer ? fmt::format("{}", id) : std::string(json::describe_type(element));
       return bad(key, fmt::format("'{}' must hold token ids from 0 to {}, not {}", key, n_vocab - 1, found));
     }
-    out.push_back(static_cast<TokenId>(id));
+    ids.push_back(static_cast<TokenId>(id));
   }
-  return {};
+  return ids;
 }
 
 }  // namespace baton::openai

@@ -23,7 +23,7 @@ Result<std::optional<std::int32_t>> integer_field(const json::Value& body, std::
 /// A number in [least, most]; `otherwise` if the field is absent or null.
 Result<float> number_field(const json::Value& body, std::string_view key, float least, float most, float otherwise);
 Result<bool> flag_field(const json::Value& body, std::string_view key, bool otherwise);
-/// Appends the ids of a list, each in [0, n_vocab).
-Result<void> parse_token_ids(const json::Value& list, std::string_view key, std::int32_t n_vocab, std::vector<TokenId>& out);
+/// The ids of a list, each in [0, n_vocab).
+Result<std::vector<TokenId>> parse_token_ids(const json::Value& list, std::string_view key, std::int32_t n_vocab);
 
 }  // namespace baton::openai

@@ -46,7 +46,7 @@ Result<void> parse_content(const Value& body, PrefixRequest& request) {
       if (content.empty()) return openai::bad(field, "'text' must not be empty");
       definition.messages = system_messages(std::move(content));
     } else {
-      BATON_TRY_VOID(openai::parse_token_ids(*value, field, std::numeric_limits<TokenId>::max(), definition.tokens));
+      BATON_TRY(definition.tokens, openai::parse_token_ids(*value, field, std::numeric_limits<TokenId>::max()));
       if (definition.tokens.empty()) return openai::bad(field, "'tokens' must hold at least one token id");
     }
   }

@@ -20,8 +20,21 @@ Error not_served(std::string_view what, std::string_view name, std::string_view 
 }
 
 /// How many of the prefix's public tokens a prompt begins with. A template need not put the prefix first.
-std::int32_t n_public_tokens(const Prefixes::Entry& prefix, const std::vector<TokenId>& tokens) {
+std::int32_t n_public_tokens(const Prefixes::Entry& prefix, std::span<const TokenId> tokens) {
   return static_cast<std::int32_t>(std::ranges::mismatch(prefix.pinned, tokens).in1 - prefix.pinned.begin());
+}
+
+/// The token sequences of words at the beginning of a text and after a space, each once.
+SharedList<std::vector<TokenId>> spell(const Tokenizer& tokenizer, const std::vector<std::string>& words) {
+  std::vector<std::vector<TokenId>> runs;
+  for (const std::string& word : words) {
+    const std::string_view bare = std::string_view(word).substr(word.find_first_not_of(' '));
+    for (const std::string& spelling : {std::string(bare), " " + std::string(bare)}) {
+      std::vector<TokenId> run = tokenizer.encode(spelling, /*add_special_tokens=*/false);
+      if (!run.empty() && std::ranges::find(runs, run) == runs.end()) runs.push_back(std::move(run));
+    }
+  }
+  return runs;
 }
 
 }  // namespace
@@ -119,26 +132,24 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
   return TokenizedPrompt{std::move(tokens), request.echo ? *text : std::string(), 0};
 }
 
-Request engine_request(const ServedModel& model, const GenerationRequest& request, const TokenizedPrompt& prompt) {
-  Request asked;
-  asked.prompt = prompt.tokens;
-  asked.sampling = request.sampling;
-  for (const std::string& word : request.bad_words) {
-    const std::string_view bare = std::string_view(word).substr(word.find_first_not_of(' '));
-    for (const std::string& spelling : {std::string(bare), " " + std::string(bare)}) {
-      std::vector<TokenId> run = model.tokenizer.encode(spelling, /*add_special_tokens=*/false);
-      if (!run.empty() && std::ranges::find(asked.sampling.bad_words, run) == asked.sampling.bad_words.end())
-        asked.sampling.bad_words.push_back(std::move(run));
-    }
+std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request,
+                                     std::span<const TokenizedPrompt> prompts) {
+  Request common;
+  common.sampling = request.sampling;
+  common.sampling.bad_words = spell(model.tokenizer, request.bad_words);
+  common.n_sequences = request.n;
+  common.priority = request.priority;
+  if (request.deadline_ms) common.deadline = std::chrono::milliseconds(*request.deadline_ms);
+  common.speculation = request.speculation;
+  common.scope.salt = request.cache_salt;
+  std::vector<Request> requests;
+  for (const TokenizedPrompt& prompt : prompts) {
+    Request& asked = requests.emplace_back(common);
+    asked.prompt = prompt.tokens;
+    // A registered prefix is public; the salt separates only what follows it.
+    if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
   }
-  asked.n_sequences = request.n;
-  asked.priority = request.priority;
-  if (request.deadline_ms) asked.deadline = std::chrono::milliseconds(*request.deadline_ms);
-  asked.speculation = request.speculation;
-  asked.scope.salt = request.cache_salt;
-  // A registered prefix is public; the salt separates only what follows it.
-  if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
-  return asked;
+  return requests;
 }
 
 }  // namespace baton

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "core/shared_list.h"
 #include "engine/request.h"
 #include "server/openai_request.h"
 #include "server/prefixes.h"
@@ -33,7 +35,7 @@ std::vector<std::string> served_names(const ServedModel& model, const Prefixes& 
 Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request);
 
 struct TokenizedPrompt {
-  std::vector<TokenId> tokens;
+  SharedList<TokenId> tokens;
   std::string echo;           ///< the prompt's text without the prefix, if the request asks for an echo
   std::int32_t n_public = 0;  ///< leading tokens that are a registered prefix's, to which no cache salt applies
 };
@@ -45,8 +47,9 @@ Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::
 Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,
                                             const CompletionRequest& request, const Prompt& prompt);
 
-/// The engine request of one prompt. A bad word is forbidden at the beginning of a text and after a space, as the
+/// The engine requests of a request's prompts, which share its lists. A bad word is forbidden at the beginning of a text and after a space, as the
 /// tokens that the tokenizer makes of it there; other token sequences with the same text are not forbidden.
-Request engine_request(const ServedModel& model, const GenerationRequest& request, const TokenizedPrompt& prompt);
+std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request,
+                                     std::span<const TokenizedPrompt> prompts);
 
 }  // namespace baton

@@ -284,8 +284,7 @@ Result<void> Routes::begin_chat(ExchangeId exchange, const HttpRequest& request)
   log_unknown_fields(chat.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
   BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat));
-  std::vector<Request> all;
-  all.push_back(engine_request(context_.model, chat.generation, prompt));
+  std::vector<Request> all = engine_requests(context_.model, chat.generation, {&prompt, 1});
   std::vector<AnswerPrompt> prompts(1);
   prompts[0].tokens = std::move(prompt.tokens);
   BATON_TRY(BudgetShare scores, take_scores(chat.generation, /*is_chat=*/true, prompts));
@@ -308,14 +307,15 @@ Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& re
     return fail(ErrorCode::invalid_request,
                 "'logprobs' with 'echo' is not supported by this server together with a prefix; the value accepted is null",
                 "logprobs");
-  std::vector<Request> all;
+  std::vector<TokenizedPrompt> tokenized;
   std::vector<AnswerPrompt> prompts;
   for (const Prompt& given : completion.prompts) {
     if (!context_.service.is_open(exchange)) return {};  // its client has left
     BATON_TRY(TokenizedPrompt prompt, tokenize_completion(context_.model, target.prefix, completion, given));
-    all.push_back(engine_request(context_.model, completion.generation, prompt));
-    prompts.push_back({std::move(prompt.tokens), std::move(prompt.echo)});
+    prompts.push_back({prompt.tokens, std::move(prompt.echo)});
+    tokenized.push_back(std::move(prompt));
   }
+  std::vector<Request> all = engine_requests(context_.model, completion.generation, tokenized);
   BATON_TRY(BudgetShare scores, take_scores(completion.generation, /*is_chat=*/false, prompts));
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(request, completion.generation, /*is_chat=*/false, std::move(target.model));

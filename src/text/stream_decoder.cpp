@@ -6,7 +6,7 @@
 
 namespace baton {
 
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop,
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, SharedList<std::string> stop_strings, bool include_stop,
                              bool skip_special_tokens, std::int32_t min_tokens)
     : tokenizer_(tokenizer),
       stream_(tokenizer.decoder()),
@@ -14,7 +14,10 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string
       include_stop_(include_stop),
       skip_special_tokens_(skip_special_tokens),
       n_before_stops_(min_tokens) {
-  std::erase_if(stop_strings_, [](const std::string& stop) { return stop.empty(); });
+  if (std::ranges::find(stop_strings_, std::string()) == stop_strings_.end()) return;
+  std::vector<std::string> given(stop_strings_.begin(), stop_strings_.end());
+  std::erase(given, std::string());
+  stop_strings_ = std::move(given);
 }
 
 void StreamDecoder::follow(std::span<const TokenId> prompt) {

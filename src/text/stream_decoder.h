@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/shared_list.h"
 #include "text/tokenizer.h"
 
 namespace baton {
@@ -26,8 +27,8 @@ class StreamDecoder {
     std::optional<std::string> stop;  ///< the stop string that was hit: nothing is emitted after it
   };
 
-  /// Empty stop strings are ignored, and so are those that begin in the text of the first `min_tokens` tokens.
-  StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool include_stop, bool skip_special_tokens,
+  /// Decoders may share stop strings. Empty ones are ignored, and so are those that begin in the text of the first `min_tokens` tokens.
+  StreamDecoder(const Tokenizer& tokenizer, SharedList<std::string> stop_strings, bool include_stop, bool skip_special_tokens,
                 std::int32_t min_tokens = 0);
 
   /// Tells the decoder which ids precede the first token. After other text, a token keeps the leading space that a
@@ -45,7 +46,7 @@ class StreamDecoder {
 
   const Tokenizer& tokenizer_;
   TokenDecoder::Stream stream_;
-  std::vector<std::string> stop_strings_;
+  SharedList<std::string> stop_strings_;
   bool include_stop_ = false;
   bool skip_special_tokens_ = false;
   std::int32_t n_before_stops_ = 0;  // number of tokens whose text is not searched for stop strings

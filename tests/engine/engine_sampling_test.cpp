@@ -103,14 +103,16 @@ TEST_P(EngineSampling, bad_words_of_any_length_do_not_come) {
   const auto engine = make_tiny_engine({}, 200);
   Request request = asked(7, 40, 80);
   std::vector<TokenId> tokens = run_requests(*engine, {request})[0].tokens;
+  std::vector<std::vector<TokenId>> bad_words;
   // Repeatedly bans what was generated, in pieces of one to four tokens.
   for (std::size_t n = 1; n <= 12; ++n) {
     const auto len = static_cast<std::ptrdiff_t>(n % 4 + 1);
-    request.sampling.bad_words.emplace_back(tokens.begin() + 10, tokens.begin() + 10 + len);
-    EXPECT_TRUE(contains(tokens, request.sampling.bad_words.back()));
+    bad_words.emplace_back(tokens.begin() + 10, tokens.begin() + 10 + len);
+    EXPECT_TRUE(contains(tokens, bad_words.back()));
+    request.sampling.bad_words = bad_words;
     tokens = run_requests(*engine, {request})[0].tokens;
     ASSERT_EQ(tokens.size(), 80u);
-    for (const std::vector<TokenId>& word : request.sampling.bad_words) EXPECT_FALSE(contains(tokens, word));
+    for (const std::vector<TokenId>& word : bad_words) EXPECT_FALSE(contains(tokens, word));
   }
 }
 
@@ -224,15 +226,17 @@ TEST_P(EngineSampling, scores_each_token_once_through_preemptions) {
   const EngineOptions options{.max_num_batched_tokens = 12, .max_model_len = 160};
   const auto tight = make_tiny_engine(options, 16);
   const auto roomy = make_tiny_engine({}, 200);
+  std::vector<std::vector<TokenId>> prompts;
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 5; ++i) {
-    requests.push_back(greedy(random_prompt(40 + i, 60), 40));
+    prompts.push_back(random_prompt(40 + i, 60));
+    requests.push_back(greedy(prompts.back(), 40));
     requests.back().sampling.n_prompt_logprobs = 3;
   }
   const std::vector<Generated> got = run_requests(*tight, requests);
   EXPECT_GT(tight->metrics().num_preemptions.value(), 0);
   for (std::size_t i = 0; i < requests.size(); ++i)
-    expect_scores(got[i], requests[i].prompt, scores_one_by_one(*roomy, requests[i].prompt), logprob_tolerance());
+    expect_scores(got[i], prompts[i], scores_one_by_one(*roomy, prompts[i]), logprob_tolerance());
 }
 
 /// A request with random options, all of which affect the result.
@@ -251,13 +255,17 @@ Request random_request(std::mt19937& random) {
   if (chance(2)) sampling.repetition_penalty = 0.8F + 0.1F * static_cast<float>(random() % 8);
   if (chance(2)) sampling.presence_penalty = 0.25F * static_cast<float>(random() % 9) - 1;
   if (chance(2)) sampling.frequency_penalty = 0.25F * static_cast<float>(random() % 9) - 1;
+  std::vector<TokenBias> biases;
   for (TokenId id = 3; id < 160 && chance(2); id += static_cast<TokenId>(1 + random() % 20))
-    sampling.logit_bias.push_back({id, static_cast<float>(random() % 9) - 4});
-  for (int i = 0; i < 12 && chance(2); ++i) sampling.bad_words.push_back({token()});
+    biases.push_back({id, static_cast<float>(random() % 9) - 4});
+  sampling.logit_bias = std::move(biases);
+  std::vector<std::vector<TokenId>> bad_words;
+  for (int i = 0; i < 12 && chance(2); ++i) bad_words.push_back({token()});
   if (chance(3)) sampling.allowed_ids = {5, 17, 20, 41, 42, 77, 120, 150};
   for (const TokenId id : sampling.allowed_ids) {
-    if (!sampling.allowed_ids.empty() && chance(3)) sampling.bad_words.push_back({id, sampling.allowed_ids[random() % 8]});
+    if (!sampling.allowed_ids.empty() && chance(3)) bad_words.push_back({id, sampling.allowed_ids[random() % 8]});
   }
+  sampling.bad_words = std::move(bad_words);
   if (chance(3)) sampling.stop_ids = {17, 42, token()};
   if (chance(3)) sampling.min_tokens = static_cast<std::int32_t>(random() % static_cast<unsigned>(*sampling.max_tokens + 1));
   if (chance(4)) sampling.n_prompt_logprobs = 2;

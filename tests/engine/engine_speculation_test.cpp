@@ -225,7 +225,7 @@ TEST_P(EngineSpeculation, caches_no_block_with_a_rejected_token) {
     first.sampling.seed = i;
     std::vector<TokenId> answer = run_requests(*eager, with({first}, kEager))[0].tokens;
     answer.pop_back();
-    const Request next = greedy(joined(joined(first.prompt, answer), random_prompt(i, 3)), 20);
+    const Request next = greedy(joined(joined({first.prompt.begin(), first.prompt.end()}, answer), random_prompt(i, 3)), 20);
     const std::vector<Generated> got = run_requests(*eager, with({next}, kEager));
     EXPECT_GT(got[0].stats.cached_tokens, 64) << "what was generated is found";
     expect_equal(got, run_requests(*plain, {next}));

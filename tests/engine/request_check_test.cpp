@@ -1,9 +1,12 @@
 /// Every limit of a request, and the field that its error names.
 #include "engine/request_check.h"
 
+#include <malloc.h>
+
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -60,12 +63,12 @@ TEST(RequestCheck, accepts_each_parameter_at_its_limits) {
   EXPECT_EQ(refused([](Request& r) { r.sampling.min_tokens = 97; }), "");
   EXPECT_EQ(refused([](Request& r) { r.sampling.min_tokens = 98; }), "min_tokens");
   EXPECT_EQ(refused([](Request& r) { r.sampling.min_tokens = -1; }), "min_tokens");
-  EXPECT_EQ(refused([](Request& r) { r.prompt.clear(); }), "prompt");
-  EXPECT_EQ(refused([](Request& r) { r.prompt.assign(99, 1); }), "");
-  EXPECT_EQ(refused([](Request& r) { r.prompt.assign(100, 1); }), "prompt");
+  EXPECT_EQ(refused([](Request& r) { r.prompt = {}; }), "prompt");
+  EXPECT_EQ(refused([](Request& r) { r.prompt = std::vector<TokenId>(99, 1); }), "");
+  EXPECT_EQ(refused([](Request& r) { r.prompt = std::vector<TokenId>(100, 1); }), "prompt");
   const auto scored = [](std::size_t n_prompt) {
     return refused([=](Request& r) {
-      r.prompt.assign(n_prompt, 1);
+      r.prompt = std::vector<TokenId>(n_prompt, 1);
       r.sampling.n_prompt_logprobs = 0;
       r.sampling.max_tokens = 0;
     });
@@ -101,15 +104,17 @@ TEST(RequestCheck, bounds_lists_of_tokens) {
   EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{1, INFINITY}}; }), "logit_bias");
   EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{1, NAN}}; }), "logit_bias");
   EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{1, 1}, {2, 1}, {1, 2}}; }), "logit_bias");
-  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias.resize(kMaxLogitBiases + 1); }), "logit_bias");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = std::vector<TokenBias>(kMaxLogitBiases + 1); }), "logit_bias");
   EXPECT_EQ(refused([](Request& r) { r.sampling.allowed_ids = {3, 3, 49}; }), "");
   EXPECT_EQ(refused([](Request& r) { r.sampling.allowed_ids = {50}; }), "allowed_token_ids");
-  EXPECT_EQ(refused([](Request& r) { r.sampling.allowed_ids.resize(kMaxAllowedIds + 1); }), "allowed_token_ids");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.allowed_ids = std::vector<TokenId>(kMaxAllowedIds + 1); }),
+            "allowed_token_ids");
   EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = {{3, 4}, {5}}; }), "");
   EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = {{3, 50}}; }), "bad_words");
   EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = {{}}; }), "bad_words");
   EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = {std::vector<TokenId>(kMaxBadWordTokens + 1, 1)}; }), "bad_words");
-  EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words.resize(kMaxBadWords + 1, {1}); }), "bad_words");
+  EXPECT_EQ(refused([](Request& r) { r.sampling.bad_words = std::vector<std::vector<TokenId>>(kMaxBadWords + 1, {1}); }),
+            "bad_words");
 }
 
 TEST(RequestCheck, sorts_what_is_allowed) {
@@ -119,10 +124,50 @@ TEST(RequestCheck, sorts_what_is_allowed) {
             (std::vector<TokenId>{2, 4, 9}));
 }
 
+TEST(RequestCheck, makes_sequences_that_share_the_prompt_and_the_lists_of_their_request) {
+  Request request = valid();
+  request.sampling.logit_bias = {{4, 1}};
+  request.sampling.bad_words = {{5, 6}};
+  request.sampling.allowed_ids = {2, 4, 9};
+  request.sampling.stop_ids = {3};
+  request.n_sequences = 2;
+  const auto sequences = make_sequences(request, SequenceOrigin{}, kLimits, 0);
+  for (const auto& sequence : sequences) {
+    const SamplingParams& sampling = sequence->task->sampling;
+    EXPECT_EQ(sampling.logit_bias.data(), request.sampling.logit_bias.data());
+    EXPECT_EQ(sampling.bad_words.data(), request.sampling.bad_words.data());
+    EXPECT_EQ(sampling.allowed_ids.data(), request.sampling.allowed_ids.data());
+    EXPECT_EQ(sampling.stop_ids.data(), request.sampling.stop_ids.data());
+    EXPECT_EQ(sequence->task->stop_ids.data(), sequences[0]->task->stop_ids.data());
+    EXPECT_EQ(sequence->schedule->tokens.data(), request.prompt.data());
+  }
+}
+
+/// Bytes that are allocated now; 0 where the allocator does not tell (sanitizers).
+std::size_t allocated_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST(RequestCheck, a_waiting_sequence_costs_no_copy_of_a_long_request) {
+  if (allocated_bytes() == 0) GTEST_SKIP() << "this allocator does not count";
+  Request request;
+  request.prompt = std::vector<TokenId>(4000, 1);
+  request.sampling.allowed_ids = std::vector<TokenId>(kMaxAllowedIds, 1);
+  request.sampling.bad_words = std::vector<std::vector<TokenId>>(kMaxBadWords, {1, 2, 3});
+  request.sampling.logit_bias = std::vector<TokenBias>(kMaxLogitBiases);
+  request.n_sequences = 128;
+  const std::size_t before = allocated_bytes();
+  const auto sequences = make_sequences(request, SequenceOrigin{}, kLimits, 0);
+  EXPECT_LT(allocated_bytes() - before, 128u * 2048u) << "of 128 sequences";
+}
+
 TEST(RequestCheck, counts_each_stop_id_once_with_the_models_own) {
   const auto with = [](TokenId first, std::size_t n, bool ignore_eos) {
     return refused([=](Request& r) {
-      for (std::size_t i = 0; i < n; ++i) r.sampling.stop_ids.push_back(first + static_cast<TokenId>(i));
+      std::vector<TokenId> ids(n);
+      std::iota(ids.begin(), ids.end(), first);
+      r.sampling.stop_ids = std::move(ids);
       r.sampling.ignore_eos = ignore_eos;
     });
   };
@@ -135,12 +180,12 @@ TEST(RequestCheck, counts_each_stop_id_once_with_the_models_own) {
 
 TEST(RequestCheck, names_the_context_and_what_was_asked_for) {
   Request request = valid();
-  request.prompt.assign(60, 1);
+  request.prompt = std::vector<TokenId>(60, 1);
   request.sampling.max_tokens = 50;
   const std::string both = check_request(request, kLimits).error().message;
   EXPECT_NE(both.find("maximum context length is 100 tokens"), std::string::npos) << both;
   EXPECT_NE(both.find("110 tokens (60 in the prompt, 50 in the completion)"), std::string::npos) << both;
-  request.prompt.assign(130, 1);
+  request.prompt = std::vector<TokenId>(130, 1);
   const std::string alone = check_request(request, kLimits).error().message;
   EXPECT_NE(alone.find("maximum context length is 100 tokens"), std::string::npos) << alone;
   EXPECT_NE(alone.find("130 tokens"), std::string::npos) << alone;

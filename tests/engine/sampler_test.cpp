@@ -67,7 +67,7 @@ TEST(Sampler, orders_what_the_sequence_asks_for) {
 
 TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
   Sequence sequence = running_sequence();
-  SequenceEditor::schedule(sequence).tokens = {1, 2, 1, 4, 2, 4};  // the answer is 4 2 4
+  SequenceEditor::schedule(sequence).tokens = SequenceTokens({1, 2, 1, 4, 2, 4});  // the answer is 4 2 4
   SequenceEditor::task(sequence).sampling.presence_penalty = 0.5F;
   count_tokens(sequence);
   SamplingLists lists;
@@ -86,7 +86,8 @@ TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
   EXPECT_EQ(sampling.counts_last_token, 1);
 
   Sequence repeating = running_sequence();
-  SequenceEditor::schedule(repeating).tokens = sequence.schedule->tokens;
+  SequenceEditor::schedule(repeating).tokens =
+      SequenceTokens(std::vector<TokenId>(sequence.schedule->tokens.begin(), sequence.schedule->tokens.end()));
   SequenceEditor::task(repeating).sampling.repetition_penalty = 1.1F;
   count_tokens(repeating);
   lists = {};
@@ -102,7 +103,7 @@ TEST(Sampler, counts_the_answer_and_lists_the_prompt_for_repetition_only) {
 
 TEST(Sampler, bans_the_ends_of_bad_words_as_far_as_they_are_known) {
   Sequence sequence = running_sequence();
-  SequenceEditor::schedule(sequence).tokens = {1, 2, 3, 4, 5};  // the answer is 4 5
+  SequenceEditor::schedule(sequence).tokens = SequenceTokens({1, 2, 3, 4, 5});  // the answer is 4 5
   SequenceEditor::task(sequence).sampling.bad_words = {{8}, {5, 9}, {4, 5, 6}, {3, 4, 5, 7}, {5, 6, 7}, {6, 7}};
   SamplingLists lists;
   SamplingMetadata sampling = make_sampling(sequence, 0, lists);
@@ -120,7 +121,7 @@ TEST(SamplerDeathTest, aborts_on_a_sequence_that_was_not_checked) {
   SequenceEditor::task(unseeded).sampling.seed.reset();
   EXPECT_DEATH(make_sampling(unseeded, 0, lists), "seed");
   Sequence listing = running_sequence();
-  SequenceEditor::task(listing).stop_ids.resize(kMaxStopIds + 1);
+  SequenceEditor::task(listing).stop_ids = std::vector<TokenId>(kMaxStopIds + 1);
   EXPECT_DEATH(make_sampling(listing, 0, lists), "stop ids");
   Sequence ahead = running_sequence();
   SequenceEditor::schedule(ahead).n_samples_in_flight = 3;

@@ -80,9 +80,9 @@ TEST(SchedulerSampling, a_sequence_waits_while_a_step_could_not_carry_its_lists)
   for (std::int64_t id = 0; id < 4; ++id) {
     auto sequence = scored_sequence(id, 8, -1, static_cast<TokenId>(100 * id));
     SamplingParams& sampling = SequenceEditor::task(*sequence).sampling;
-    if (id == 0) sampling.frequency_penalty = 1;      // 5 tokens of its answer
-    if (id == 1) sampling.repetition_penalty = 1.5F;  // 13, with the prompt
-    if (id == 2) sampling.allowed_ids.assign(60, 3);  // does not fit beside these
+    if (id == 0) sampling.frequency_penalty = 1;                      // 5 tokens of its answer
+    if (id == 1) sampling.repetition_penalty = 1.5F;                  // 13, with the prompt
+    if (id == 2) sampling.allowed_ids = std::vector<TokenId>(60, 3);  // does not fit beside these
     scheduler.add(std::move(sequence));
   }
   std::int32_t n_scores = 0;
@@ -108,7 +108,7 @@ TEST(SchedulerSamplingDeathTest, aborts_on_a_sequence_that_no_step_could_hold_al
   KvCache cache(100, 16, true);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64, .max_list_entries = 7, .max_block_entries = 1}, cache);
   auto listed = scored_sequence(0, 8, -1);
-  SequenceEditor::task(*listed).sampling.allowed_ids.assign(8, 3);
+  SequenceEditor::task(*listed).sampling.allowed_ids = std::vector<TokenId>(8, 3);
   EXPECT_DEATH(scheduler.add(std::move(listed)), "cannot hold the sequence alone");
   EXPECT_DEATH(scheduler.add(scored_sequence(0, 40, -1)), "cannot hold the sequence alone");
 }

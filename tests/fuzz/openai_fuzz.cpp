@@ -14,7 +14,7 @@ namespace {
 
 constexpr baton::RequestBounds kBounds = {.n_vocab = 1000, .max_logprobs = 20};
 
-void check_ids(const std::vector<baton::TokenId>& ids) {
+void check_ids(const baton::SharedList<baton::TokenId>& ids) {
   for (const baton::TokenId id : ids) baton::check(id >= 0 && id < kBounds.n_vocab, "an id outside the vocabulary");
 }
 

@@ -31,7 +31,7 @@ TEST(OpenaiSampling, reads_how_tokens_are_weighed_and_which_may_come) {
   EXPECT_EQ(request.sampling.repetition_penalty, 1.2f);
   EXPECT_EQ(request.sampling.logit_bias, (std::vector<TokenBias>{{7, -100}, {999, 2.5f}}));
   EXPECT_EQ(request.bad_words, (std::vector<std::string>{"a b", " c"}));
-  EXPECT_EQ(request.sampling.allowed_ids, (std::vector<TokenId>{5, 3}));
+  EXPECT_EQ(request.sampling.allowed_ids, (std::vector<TokenId>{3, 5}));
   const GenerationRequest neutral =
       read(R"("min_p": null, "presence_penalty": null, "logit_bias": null, "bad_words": [], "allowed_token_ids": null)");
   EXPECT_EQ(neutral.sampling.min_p, 0);

@@ -179,21 +179,27 @@ TEST_F(Prompts, refuses_a_conversation_without_a_template) {
   EXPECT_NE(text.error().message.find("/v1/completions"), std::string::npos);
 }
 
+std::vector<Request> requests_of(const GenerationRequest& request, std::vector<TokenId> tokens, std::int32_t n_public) {
+  const TokenizedPrompt prompt{std::move(tokens), {}, n_public};
+  return engine_requests(byte_model(), request, {&prompt, 1});
+}
+
 TEST_F(Prompts, a_salt_starts_behind_the_public_prefix) {
   GenerationRequest request;
   request.cache_salt = "tenant";
   request.n = 2;
-  const Request asked = engine_request(byte_model(), request, {bytes_of("abc"), {}, 16});
+  const auto engine_request = [&] { return requests_of(request, bytes_of("abc"), 16)[0]; };
+  const Request asked = engine_request();
   EXPECT_EQ(asked.scope, (CacheScope{"", "tenant", 16}));
   EXPECT_EQ(asked.n_sequences, 2);
   EXPECT_EQ(asked.prompt, bytes_of("abc"));
   request.cache_salt.clear();
-  EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).scope, CacheScope{});
-  EXPECT_FALSE(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).deadline);
+  EXPECT_EQ(engine_request().scope, CacheScope{});
+  EXPECT_FALSE(engine_request().deadline);
   request.priority = 4;
   request.deadline_ms = 1500;
-  EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).priority, 4);
-  EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("abc"), {}, 16}).deadline, std::chrono::milliseconds(1500));
+  EXPECT_EQ(engine_request().priority, 4);
+  EXPECT_EQ(engine_request().deadline, std::chrono::milliseconds(1500));
 }
 
 TEST_F(Prompts, what_stands_before_the_prefix_makes_nothing_public) {
@@ -218,9 +224,21 @@ TEST_F(Prompts, what_stands_before_the_prefix_makes_nothing_public) {
 TEST_F(Prompts, spells_bad_words_with_and_without_a_space) {
   GenerationRequest request;
   request.bad_words = {"ab", " ab", "<|end|>"};
-  EXPECT_EQ(engine_request(byte_model(), request, {bytes_of("x"), {}, 0}).sampling.bad_words,
+  EXPECT_EQ(requests_of(request, bytes_of("x"), 0)[0].sampling.bad_words,
             (std::vector<std::vector<TokenId>>{
                 bytes_of("ab"), bytes_of(" ab"), {kEndToken}, testing::joined(bytes_of(" "), {kEndToken})}));
+}
+
+TEST_F(Prompts, the_prompts_of_a_request_share_its_lists) {
+  GenerationRequest request;
+  request.bad_words = {"ab"};
+  request.sampling.allowed_ids = {1, 2};
+  const std::vector<TokenizedPrompt> prompts = {{bytes_of("x"), {}, 0}, {bytes_of("y"), {}, 0}};
+  const std::vector<Request> asked = engine_requests(byte_model(), request, prompts);
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_EQ(asked[0].sampling.bad_words.data(), asked[1].sampling.bad_words.data());
+  EXPECT_EQ(asked[0].sampling.allowed_ids.data(), request.sampling.allowed_ids.data());
+  EXPECT_EQ(asked[1].prompt.data(), prompts[1].tokens.data());
 }
 
 }  // namespace

@@ -174,10 +174,15 @@ inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
       if (place > 0) drafts.assign(planned.drafts.begin(), planned.drafts.begin() + place);
       if (place > 0) token = drafts.back();
       const std::int32_t n_before = place > 0 ? sequence.n_generated() + place : sequence.schedule->n_before_slot;
-      step.rows.push_back({planned.slot.value, position, token, planned.max_tokens > 0 && place >= 0,
-                           place > 0 ? planned.first_draft_slot.value + place - 1 : planned.slot.value, drafts,
-                           sequence.task->max_len - sequence.task->prompt_len - n_before, sequence.schedule->table.groups,
-                           sequence.schedule->tokens});
+      step.rows.push_back({planned.slot.value,
+                           position,
+                           token,
+                           planned.max_tokens > 0 && place >= 0,
+                           place > 0 ? planned.first_draft_slot.value + place - 1 : planned.slot.value,
+                           drafts,
+                           sequence.task->max_len - sequence.task->prompt_len - n_before,
+                           sequence.schedule->table.groups,
+                           {sequence.schedule->tokens.begin(), sequence.schedule->tokens.end()}});
     }
   }
   return step;

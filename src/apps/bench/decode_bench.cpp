@@ -119,10 +119,11 @@ class Runner {
     request.sampling.temperature = 0;
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = n_new;
-    request.prompt = shared_;
     // The last tokens differ: equal sequences would be one prefix. No prompt may be empty.
+    std::vector<TokenId> prompt = shared_;
     const auto own = made_up_tokens(std::max(options_.own, 1), 1 + index, n_vocab_);
-    request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    request.prompt = std::move(prompt);
     return request;
   }
 
