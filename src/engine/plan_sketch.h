@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,14 +19,25 @@ struct PlanSketch {
   std::vector<Sequence*> members;          ///< the sequences of plan.sequences, in the same order
   std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of those that prefill
   std::int32_t budget = 0;
+  /// With several tenants: prefill rows that each may still take of the budget. A tenant that is not listed may take all.
+  std::map<std::int32_t, std::int32_t> shares = {};
   std::int32_t max_scores = 0;                ///< prompt rows that may still be scored, or drafts that may be verified
   std::int64_t max_list_entries = 0;          ///< of drafts
   std::vector<std::int32_t> n_claimed = {};   ///< for admissions: blocks of each group that running sequences need
   std::optional<bool> has_spare_blocks = {};  ///< for drafts: whether running sequences have all the blocks they need
 
-  /// A prompt that would take all remaining rows leaves a quarter of them to later sequences, so that a short prompt
-  /// need not wait for the end of a long one.
-  std::int32_t n_kept_behind(std::int32_t n_left) const { return n_left > 1 && n_left > budget ? budget / 4 : 0; }
+  /// Rows that a tenant may still take.
+  std::int32_t n_open_to(std::int32_t tenant) const {
+    const auto share = shares.find(tenant);
+    return share == shares.end() ? budget : std::min(budget, share->second);
+  }
+  /// Rows that the sequence, with `n_left` rows to compute, leaves to others: those outside its tenant's share. A prompt
+  /// that would take all the others leaves a quarter of them if sequences are behind it, so that a short prompt need not
+  /// wait for the end of a long one.
+  std::int32_t n_kept_from(const Sequence& sequence, std::int32_t n_left, bool has_others) const {
+    const std::int32_t n_open = n_open_to(sequence.task->tenant.id);
+    return budget - n_open + (has_others && n_left > 1 && n_left > n_open ? n_open / 4 : 0);
+  }
   /// The rows that the step has room for, of the `n_left` rows that the sequence has from `first` on.
   std::int32_t n_rows_of(const Sequence& sequence, std::int32_t first, std::int32_t n_left) const {
     const std::int32_t n_rows = std::min(n_left, budget);
@@ -45,6 +57,7 @@ struct PlanSketch {
         {sequence.task->id, sequence.schedule->slot, sequence.schedule->n_planned, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
     budget -= n_rows;
+    if (const auto share = shares.find(sequence.task->tenant.id); share != shares.end()) share->second -= n_rows;
     max_scores -= sequence.n_scores(sequence.schedule->n_planned, n_rows);
   }
   /// Adds rows to a sequence that already has some in the step. Returns the added ones, to be applied.

@@ -68,14 +68,25 @@ struct SamplingDefaults {
   std::optional<std::int32_t> max_tokens = {};  ///< also the limit of requests that ask for more
 };
 
+/// The most tenants, and the largest weight of one.
+inline constexpr std::int32_t kMaxTenants = 65536;
+inline constexpr std::int32_t kMaxTenantWeight = 1000;
+
+/// Whose request it is. Tenants share rows, slots and blocks in proportion to their weights.
+struct Tenant {
+  std::int32_t id = 0;  ///< below kMaxTenants
+  std::int32_t weight = 1;
+};
+
 struct Request {
   using Clock = std::chrono::steady_clock;
 
   SharedList<TokenId> prompt;
   SamplingParams sampling;
   CacheScope scope;
-  std::int32_t n_sequences = 1;                            ///< continuations of the prompt; they share its blocks
-  std::int32_t priority = 0;                               ///< lower runs earlier
+  std::int32_t n_sequences = 1;  ///< continuations of the prompt; they share its blocks
+  Tenant tenant = {};
+  std::int32_t priority = 0;                               ///< lower runs earlier; among requests of one tenant
   std::optional<Clock::time_point> arrived = {};           ///< times count from here; absent: from submit
   std::optional<std::chrono::milliseconds> deadline = {};  ///< from arrival; sequences end with the tokens they have
   std::optional<SpeculationOptions> speculation = {};      ///< absent: the engine's

@@ -186,6 +186,11 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
   if (request.deadline && request.deadline->count() < 1) {
     return refuse("deadline_ms", fmt::format("deadline_ms must be at least 1, got {}", request.deadline->count()));
   }
+  if (request.tenant.id < 0 || request.tenant.id >= kMaxTenants || request.tenant.weight < 1 ||
+      request.tenant.weight > kMaxTenantWeight) {
+    return refuse("tenant", fmt::format("tenant {} with the weight {}: numbers are from 0 to {}, weights from 1 to {}",
+                                        request.tenant.id, request.tenant.weight, kMaxTenants - 1, kMaxTenantWeight));
+  }
   if (request.scope.salt_from < 0) {
     return refuse("cache_salt",
                   fmt::format("the position a cache salt applies from must be 0 or more, got {}", request.scope.salt_from));
@@ -230,6 +235,7 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, co
     task.prompt_len = static_cast<std::int32_t>(request.prompt.size());
     task.max_len = request.sampling.max_tokens ? task.prompt_len + *request.sampling.max_tokens : limits.max_model_len;
     task.priority = request.priority;
+    task.tenant = request.tenant;
     task.scope = request.scope;
     const SpeculationOptions& speculation = request.speculation.value_or(limits.speculation);
     if (speculation.n_tokens > 0 && task.max_len > task.prompt_len) task.speculation = speculation;

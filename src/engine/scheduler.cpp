@@ -8,52 +8,18 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "engine/pending_blocks.h"
 #include "engine/plan_sketch.h"
 
 namespace baton {
 
 namespace {
 
-/// Whether a sequence holds, from its admission on, all blocks that it can ever need.
-bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
-
 void prefetch_ahead(const std::vector<Sequence*>& sequences, std::size_t i) {
   if (i + kPrefetchDistance < sequences.size()) sequences[i + kPrefetchDistance]->prefetch();
 }
 
 }  // namespace
-
-/// Blocks that are computed by steps up to the one being planned, and that later steps can use. Their hashes are
-/// chained, so one comparison tells whether a sequence needs a block and all blocks before it.
-struct Scheduler::PendingBlocks {
-  struct Block {
-    std::size_t index = 0;
-    BlockHash hash;
-  };
-  std::int32_t block_len = 0;
-  std::vector<Block> blocks;
-  std::vector<const Sequence*> computing;  ///< sequences of the plan that have not completed all hashed blocks
-
-  void add(const Sequence& sequence) {
-    if (static_cast<std::size_t>(sequence.schedule->n_planned / block_len) < sequence.schedule->table.hashes.size())
-      computing.push_back(&sequence);
-  }
-  bool are_needed_by(const Sequence& sequence) const {
-    const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
-    const auto n_blocks = std::min(hashes.size(), static_cast<std::size_t>(sequence.n_matchable() / block_len));
-    return std::ranges::any_of(blocks,
-                               [&](const Block& block) { return block.index < n_blocks && hashes[block.index] == block.hash; });
-  }
-  /// Whether a sequence of the plan has begun block `index` of this sequence and will complete it in a later step.
-  bool is_begun(const Sequence& sequence, std::size_t index) const {
-    const auto end = static_cast<std::int32_t>(index + 1) * block_len;
-    if (end > sequence.n_matchable()) return false;
-    return std::ranges::any_of(computing, [&](const Sequence* other) {
-      return index < other->schedule->table.hashes.size() &&
-             other->schedule->table.hashes[index] == sequence.schedule->table.hashes[index] && other->schedule->n_planned < end;
-    });
-  }
-};
 
 Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache)
     : options_(options),
@@ -88,7 +54,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   check(sequence->n_list_entries() <= options_.max_list_entries &&
             cache_.n_blocks_for(sequence->max_positions()) <= options_.max_block_entries,
         "Scheduler: a step cannot hold the sequence alone");
-  waiting_.emplace(rank_of(*sequence), sequence.get());
+  waiting_.add(*sequence);
   sequences_.emplace(id, std::move(sequence));
 }
 
@@ -117,10 +83,12 @@ StepPlan Scheduler::plan() {
     for (const auto& [rank, sequence] : running_) running_order_.push_back(sequence);
   }
   sketch.reserve(running_order_.size());
+  if (waiting_.has_several_tenants()) make_way(sketch);
   plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;
   if (sketch.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
     sketch.budget = std::min(sketch.budget, options_.max_prefill_tokens);
+  if (waiting_.has_several_tenants()) share_out(sketch);
   plan_prefills(sketch);
   for (std::size_t i = 0; i < sketch.members.size(); ++i) {
     prefetch_ahead(sketch.members, i);
@@ -162,8 +130,8 @@ void Scheduler::plan_prefills(PlanSketch& sketch) {
     if (sequence.schedule->state != SequenceState::running) continue;
     if (sketch.budget == 0) return;
     const std::int32_t n_left = sequence.n_rows_left();
-    const bool has_others = !waiting_.empty() || i + 1 != running_order_.size();
-    const std::int32_t n_kept = has_others ? sketch.n_kept_behind(n_left) : 0;
+    const bool has_others = !waiting_.is_empty() || i + 1 != running_order_.size();
+    const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, has_others && !is_alone(sequence));
     sketch.budget -= n_kept;
     add_rows(sketch, sequence, n_left);
     sketch.budget += n_kept;
@@ -190,16 +158,14 @@ void Scheduler::top_up(PlanSketch& sketch) {
   }
 }
 
-/// Extends the sequence's table to `n_positions` positions, preempting running sequences from the last one on. Returns
-/// false if the sequence itself was preempted.
+/// Extends the sequence's table to `n_positions` positions, preempting running sequences if need be. Returns false if the
+/// sequence itself was preempted.
 bool Scheduler::make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions) {
   while (!cache_.extend(sequence.schedule.write().table, n_positions)) {
-    const auto last =
-        std::find_if(running_.rbegin(), running_.rend(), [](const auto& entry) { return !is_settled(*entry.second); });
-    check(last != running_.rend() && running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
-    Sequence& victim = *last->second;
-    preempt(sketch, victim);
-    if (&victim == &sequence) return false;
+    Sequence* const victim = next_victim();
+    check(victim != nullptr && running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
+    preempt(sketch, *victim);
+    if (victim == &sequence) return false;
   }
   return true;
 }
@@ -214,7 +180,7 @@ void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
   schedule.state = SequenceState::waiting;
   schedule.n_planned = 0;
   schedule.n_committed = 0;
-  waiting_.emplace(rank_of(victim), &victim);
+  waiting_.add(victim);
 }
 
 /// Resets a slot that accepted drafts have left behind, so that it begins with the sequence's current tokens.
@@ -235,6 +201,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   schedule.slot = SlotId{};
   schedule.is_slot_behind = false;
   running_.erase(rank_of(sequence));
+  waiting_.stopped(sequence);
   n_speculating_ -= schedule.speculation ? 1 : 0;
   is_order_stale_ = true;
   n_list_entries_ -= sequence.n_list_entries();
@@ -246,6 +213,7 @@ void Scheduler::apply(Sequence& sequence, const PlannedSequence& planned) {
   SequenceSchedule& schedule = sequence.schedule.write();
   schedule.n_planned += planned.n_rows;
   schedule.n_samples_in_flight += planned.max_tokens;
+  waiting_.charge(sequence, planned.n_rows, planned.max_tokens);
   publish(sequence);
 }
 
@@ -256,13 +224,28 @@ void Scheduler::publish(Sequence& sequence) {
   running_blocks_.update(schedule.slot, schedule.table.hashes);
 }
 
+/// The tenant whose first waiting sequence is looked at next; null: none is left. Tenants that have had their share of
+/// the step come after all others.
+FairQueue::Turn* Scheduler::next_turn(PlanSketch& sketch, std::vector<FairQueue::Turn>& turns) const {
+  FairQueue::Turn* next = nullptr;
+  for (FairQueue::Turn& turn : turns) {
+    if (turn.head == turn.end || sketch.n_open_to(turn.tenant) <= 0) continue;
+    if (next == nullptr || waiting_.is_before(turn.tenant, next->tenant)) next = &turn;
+  }
+  if (next != nullptr || sketch.budget == 0 || sketch.shares.empty()) return next;
+  sketch.shares.clear();
+  return next_turn(sketch, turns);
+}
+
 /// Admits waiting sequences in order, as far as row budget, slots and blocks allow.
 void Scheduler::plan_waiting(PlanSketch& sketch) {
-  if (waiting_.empty()) return;
+  if (waiting_.is_empty()) return;
   PendingBlocks pending{cache_.block_len(), {}, {}};
   for (const Sequence* sequence : sketch.members) pending.add(*sequence);
-  for (auto head = waiting_.cbegin(); head != waiting_.cend();) {
+  std::vector<FairQueue::Turn> turns = waiting_.turns();
+  while (FairQueue::Turn* turn = next_turn(sketch, turns)) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
+    auto& head = turn->head;
     // A preempted sequence whose last token is not known yet: no other sequence takes its place meanwhile.
     if (head->second->schedule->n_samples_in_flight > 0) return;
     if (waits_for_prefix(sketch, *head->second, pending)) {
@@ -270,7 +253,7 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
       ++head;
       continue;
     }
-    const auto next = next_to_admit(sketch, head, pending);
+    const auto next = next_to_admit(sketch, *turn, pending);
     Sequence& admitted = *next->second;
     const auto behind = std::next(next);
     if (next == head) head = behind;
@@ -291,17 +274,18 @@ bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, P
   return true;
 }
 
-/// Returns `head`, or the first sequence within reach after it that shares blocks with running sequences and overtakes
-/// only sequences that may be overtaken.
-Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sketch, Queue::const_iterator head,
+/// Returns the head of the line, or the first sequence within reach after it that shares blocks with running sequences and
+/// overtakes only sequences that may be overtaken.
+Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sketch, const FairQueue::Turn& turn,
                                                           PendingBlocks& pending) const {
+  const auto head = turn.head;
   const auto may_be_overtaken = [](const Sequence& sequence) {
     return sequence.schedule->n_overtaken < kMaxOvertaken && sequence.schedule->n_preemptions == 0;
   };
   const Sequence& first = *head->second;
   if (running_.empty() || !may_be_overtaken(first) || shares_with_running(first)) return head;
   auto at = std::next(head);
-  for (std::size_t n = 1; n < kSharerReach && at != waiting_.cend(); ++n, ++at) {
+  for (std::size_t n = 1; n < kSharerReach && at != turn.end; ++n, ++at) {
     Sequence& candidate = *at->second;
     if (candidate.task->priority != first.task->priority) break;
     // A sequence that was looked at before has its hashes, and then checking for shared blocks is cheap.
@@ -340,14 +324,11 @@ bool Scheduler::fits_step(const Sequence& sequence) const {
          n_block_entries_ + cache_.n_blocks_for(sequence.max_positions()) <= options_.max_block_entries;
 }
 
-/// Admits a waiting sequence if there are blocks for its tokens and one more, or, for a settled sequence, for all it
-/// can ever need. Shared blocks count once.
-bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
-  const std::int64_t step = sketch.plan.step;
-  if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.task->prompt_len) > 0) return false;
-  if (!fits_step(sequence)) return false;
+/// Whether there are blocks for the sequence's tokens and one more, or, for a settled sequence, for all it can ever need,
+/// beside what the running sequences claim. Shared blocks count once.
+bool Scheduler::has_blocks_for(PlanSketch& sketch, Sequence& sequence) const {
   SequenceSchedule& schedule = sequence.schedule.write();
-  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, sequence.n_matchable(), step);
+  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
   const std::int32_t n_soon = is_settled(sequence)
                                   ? sequence.max_positions()
                                   : std::min(sequence.n_tokens() + cache_.block_len(), sequence.max_positions());
@@ -358,22 +339,29 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
     const std::int32_t n_wanted = cache_.n_lacking(g, found.n_ready, 0, n_soon);
     if (n_wanted + sketch.n_claimed[at] > cache_.n_available(g) - found.n_unheld[at]) return false;
   }
+  return true;
+}
 
-  cache_.begin(schedule.table, schedule.tokens, sequence.n_matchable(), step);
+/// Admits a waiting sequence if the step and the cache have room for it.
+bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
+  if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.task->prompt_len) > 0) return false;
+  if (!fits_step(sequence) || !has_blocks_for(sketch, sequence)) return false;
+  SequenceSchedule& schedule = sequence.schedule.write();
+  cache_.begin(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
   const std::int32_t n_cached = schedule.table.n_cached_blocks * cache_.block_len();
   const std::int32_t n_left = sequence.n_rows_left() - n_cached;
-  const std::int32_t n_kept = waiting_.size() > 1 ? sketch.n_kept_behind(n_left) : 0;
+  const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, waiting_.size() > 1 && !is_alone(sequence));
   sketch.budget -= n_kept;
   const std::int32_t n_rows = sketch.n_rows_of(sequence, n_cached, n_left);
   sketch.budget += n_kept;
-  const bool has_room =
-      (!is_settled(sequence) || cache_.reserve(schedule.table, n_soon)) && cache_.extend(schedule.table, n_cached + n_rows);
+  const bool has_room = (!is_settled(sequence) || cache_.reserve(schedule.table, sequence.max_positions())) &&
+                        cache_.extend(schedule.table, n_cached + n_rows);
   check(has_room, "Scheduler: blocks that were available are not");
 
   schedule.slot = free_slots_.back();
   free_slots_.pop_back();
   of_slot_[static_cast<std::size_t>(schedule.slot.value)] = &sequence;
-  waiting_.erase(rank_of(sequence));
+  waiting_.started(sequence);
   running_.emplace(rank_of(sequence), &sequence);
   is_order_stale_ = true;
   running_blocks_.update(schedule.slot, schedule.table.hashes);
@@ -445,7 +433,7 @@ void Scheduler::shorten(Sequence& sequence, std::int32_t n_positions) {
 
 void Scheduler::end(Sequence& sequence, FinishReason reason) {
   if (sequence.schedule->state == SequenceState::running) leave_slot(sequence);
-  waiting_.erase(rank_of(sequence));
+  waiting_.remove(sequence);
   sequence.schedule.write().state = SequenceState::finished;
   sequence.schedule.write().finished = reason;
   finished_.push_back(sequence.task->id);

@@ -2,7 +2,6 @@
 /// device.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "engine/fair_queue.h"
 #include "engine/kv_cache.h"
 #include "engine/running_blocks.h"
 #include "engine/sequence.h"
@@ -79,6 +79,7 @@ struct StepOutcome {
   std::int32_t n_accepted = 0;                  ///< accepted drafts, the first ones
 };
 
+struct PendingBlocks;
 struct PlanSketch;
 
 /// Loops over the sequences of a step prefetch the one that comes so many later.
@@ -96,6 +97,10 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// - The order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Sequences that
 /// share at least half of their prompt with a running sequence may overtake a sequence of their priority that does
 /// not, kMaxOvertaken times.
+/// - That is the order of one tenant's sequences. Between tenants the weights decide (fair_queue.h): who is admitted
+/// next, how many prefill rows of a step each gets, and who is preempted, namely the tenant that holds most for its
+/// weight. A sequence that finds no room while another tenant holds twice as much for its weight gets room by preempting
+/// that tenant's last sequence, which happens to a sequence at most once.
 /// - A sequence is admitted when its tokens and one more block fit beside what every running sequence still needs for
 ///   its
 /// tokens and one more block; shared blocks count once. Nobody overtakes a sequence that does not fit, so every
@@ -163,15 +168,11 @@ class Scheduler {
   void check_invariants() const;
 
  private:
-  /// The order of sequences.
-  struct Rank {
-    std::int32_t priority = 0;
-    SequenceId id;
-    auto operator<=>(const Rank&) const = default;
-  };
-  using Queue = std::map<Rank, Sequence*>;
-  struct PendingBlocks;
-  static Rank rank_of(const Sequence& sequence) { return {sequence.task->priority, sequence.task->id}; }
+  using Queue = FairQueue::Line;
+  enum class Resource { slots, tokens };
+  /// Whether a sequence holds, from its admission on, all blocks that it can ever need.
+  static bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
+  static FairQueue::Rank rank_of(const Sequence& sequence) { return FairQueue::rank_of(sequence); }
 
   const Sequence* holder_of(SlotId slot) const {
     const auto at = static_cast<std::size_t>(slot.value);
@@ -181,6 +182,7 @@ class Scheduler {
   void plan_prefills(PlanSketch& sketch);
   void add_rows(PlanSketch& sketch, Sequence& sequence, std::int32_t n_left);
   void plan_waiting(PlanSketch& sketch);
+  FairQueue::Turn* next_turn(PlanSketch& sketch, std::vector<FairQueue::Turn>& turns) const;
   void top_up(PlanSketch& sketch);
   void plan_drafts(PlanSketch& sketch);
   bool wants_its_token(Sequence& sequence);
@@ -188,13 +190,21 @@ class Scheduler {
   std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                           double least_probability);
   bool waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const;
-  Queue::const_iterator next_to_admit(const PlanSketch& sketch, Queue::const_iterator head, PendingBlocks& pending) const;
+  Queue::const_iterator next_to_admit(const PlanSketch& sketch, const FairQueue::Turn& turn, PendingBlocks& pending) const;
   bool shares_with_running(const Sequence& sequence) const;
   bool admit(PlanSketch& sketch, Sequence& sequence);
   std::int32_t n_claimed_by(const Sequence& sequence, int group) const;
   std::int32_t n_claimed(int group) const;
   bool has_spare_blocks() const;
   bool fits_step(const Sequence& sequence) const;
+  bool has_blocks_for(PlanSketch& sketch, Sequence& sequence) const;
+  /// Whether its tenant has no other sequence, so that it need leave no rows of the tenant's share.
+  bool is_alone(const Sequence& sequence) const { return waiting_.n_of(sequence.task->tenant.id) == 1; }
+  void share_out(PlanSketch& sketch) const;
+  void make_way(PlanSketch& sketch);
+  std::map<std::int32_t, std::int64_t> held_by_tenants(Resource resource) const;
+  Sequence* victim_for(const Sequence& sequence, Resource resource) const;
+  Sequence* next_victim() const;
   bool make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions);
   void preempt(PlanSketch& sketch, Sequence& victim);
   void apply(Sequence& sequence, const PlannedSequence& planned);
@@ -216,7 +226,7 @@ class Scheduler {
   std::vector<Sequence*> members_;  ///< of the last plan
   std::vector<PlannedSequence> spare_sequences_;
   RunningBlocks running_blocks_;
-  Queue waiting_;
+  FairQueue waiting_;
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;    ///< a stack
   std::int64_t n_list_entries_ = 0;   ///< of the running sequences

@@ -19,7 +19,7 @@ void Scheduler::check_invariants() const {
   for (const auto& [id, sequence] : sequences_) {
     const SequenceSchedule& schedule = *sequence->schedule;
     check(running_.contains(rank_of(*sequence)) == (schedule.state == SequenceState::running) &&
-              waiting_.contains(rank_of(*sequence)) == (schedule.state == SequenceState::waiting),
+              waiting_.contains(*sequence) == (schedule.state == SequenceState::waiting),
           "Scheduler: a sequence stands in another list than its state says");
     check(schedule.n_preemptions <= kMaxPreemptions && schedule.n_overtaken <= kMaxOvertaken,
           "Scheduler: a sequence was preempted or overtaken too often");

@@ -50,6 +50,7 @@ struct SequenceTask {
   std::int32_t prompt_len = 0;
   std::int32_t max_len = 0;   ///< most tokens it may have; prompt_len if it generates nothing
   std::int32_t priority = 0;  ///< lower is earlier
+  Tenant tenant = {};
 };
 
 /// The state of a sequence: its tokens, its progress through steps, its blocks, its end. The fields that every step

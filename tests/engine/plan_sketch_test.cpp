@@ -42,5 +42,22 @@ TEST(PlanSketch, gives_back_rows_and_scores_of_a_sequence_that_is_dropped) {
   EXPECT_EQ(sketch.n_rows_of(second, 0, 40), 40);
 }
 
+TEST(PlanSketch, keeps_a_tenant_within_its_share_and_counts_what_it_took) {
+  PlanSketch sketch;
+  sketch.budget = 100;
+  sketch.max_scores = 1000;
+  Sequence prompt = scored_prompt(0);
+  EXPECT_EQ(sketch.n_kept_from(prompt, 40, /*has_others=*/true), 0) << "it does not take all rows";
+  EXPECT_EQ(sketch.n_kept_from(prompt, 400, /*has_others=*/true), 25);
+  EXPECT_EQ(sketch.n_kept_from(prompt, 400, /*has_others=*/false), 0);
+  sketch.shares = {{0, 60}, {1, 40}};
+  EXPECT_EQ(sketch.n_open_to(0), 60);
+  EXPECT_EQ(sketch.n_kept_from(prompt, 400, /*has_others=*/false), 40);
+  EXPECT_EQ(sketch.n_kept_from(prompt, 400, /*has_others=*/true), 40 + 15);
+  sketch.add(prompt, 50);
+  EXPECT_EQ(sketch.n_open_to(0), 10);
+  EXPECT_EQ(sketch.n_open_to(1), 40);
+}
+
 }  // namespace
 }  // namespace baton

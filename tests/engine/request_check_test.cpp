@@ -56,6 +56,11 @@ TEST(RequestCheck, accepts_each_parameter_at_its_limits) {
   EXPECT_EQ(refused([](Request& r) { r.n_sequences = kMaxSequencesPerRequest; }), "");
   EXPECT_EQ(refused([](Request& r) { r.n_sequences = kMaxSequencesPerRequest + 1; }), "n");
   EXPECT_EQ(refused([](Request& r) { r.n_sequences = 0; }), "n");
+  EXPECT_EQ(refused([](Request& r) { r.tenant = {kMaxTenants - 1, kMaxTenantWeight}; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.tenant = {kMaxTenants, 1}; }), "tenant");
+  EXPECT_EQ(refused([](Request& r) { r.tenant = {-1, 1}; }), "tenant");
+  EXPECT_EQ(refused([](Request& r) { r.tenant = {0, 0}; }), "tenant");
+  EXPECT_EQ(refused([](Request& r) { r.tenant = {0, kMaxTenantWeight + 1}; }), "tenant");
   EXPECT_EQ(refused([](Request& r) { r.sampling.max_tokens = 0; }), "max_tokens");
   EXPECT_EQ(refused([](Request& r) { r.sampling.max_tokens = 97; }), "");
   EXPECT_EQ(refused([](Request& r) { r.sampling.max_tokens = 98; }), "max_tokens");

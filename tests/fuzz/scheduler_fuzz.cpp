@@ -91,6 +91,8 @@ class Load {
     auto sequence = baton::testing::make_sequence(next_id_++, prompt, max_tokens,
                                                   scopes[input_.ConsumeIntegralInRange<std::size_t>(0, scopes.size() - 1)]);
     baton::SequenceEditor::task(*sequence).priority = input_.ConsumeIntegralInRange<std::int32_t>(-1, 1);
+    baton::SequenceEditor::task(*sequence).tenant = {input_.ConsumeIntegralInRange<std::int32_t>(0, 2),
+                                                     input_.ConsumeIntegralInRange<std::int32_t>(1, 3)};
     if (options_.max_drafts > 0 && input_.ConsumeBool())
       baton::SequenceEditor::schedule(*sequence).speculation.emplace(
           baton::SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});

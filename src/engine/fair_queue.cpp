@@ -1,0 +1,82 @@
+/// Lines, virtual times and counts of tenants.
+#include "engine/fair_queue.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace baton {
+
+FairQueue::Account& FairQueue::account_of(const Sequence& sequence) {
+  const Tenant tenant = sequence.task->tenant;
+  check(tenant.id >= 0 && tenant.id < kMaxTenants && tenant.weight >= 1 && tenant.weight <= kMaxTenantWeight,
+        "FairQueue: a tenant's number or weight is out of range");
+  const auto at = static_cast<std::size_t>(tenant.id);
+  if (at >= accounts_.size()) accounts_.resize(at + 1);
+  return accounts_[at];
+}
+
+bool FairQueue::contains(const Sequence& sequence) const {
+  const auto at = static_cast<std::size_t>(sequence.task->tenant.id);
+  return at < accounts_.size() && accounts_[at].line.contains(rank_of(sequence));
+}
+
+void FairQueue::add(Sequence& sequence) {
+  Account& account = account_of(sequence);
+  n_active_ += account.is_active() ? 0 : 1;
+  account.weight = sequence.task->tenant.weight;
+  if (account.line.empty()) {
+    waiting_.push_back(sequence.task->tenant.id);
+    account.virtual_time = std::max(account.virtual_time, virtual_time_);
+  }
+  account.line.emplace(rank_of(sequence), &sequence);
+  ++n_waiting_;
+}
+
+void FairQueue::remove(const Sequence& sequence) {
+  Account& account = account_of(sequence);
+  if (account.line.erase(rank_of(sequence)) == 0) return;
+  --n_waiting_;
+  if (account.line.empty()) std::erase(waiting_, sequence.task->tenant.id);
+  n_active_ -= account.is_active() ? 0 : 1;
+}
+
+void FairQueue::started(const Sequence& sequence) {
+  Account& account = account_of(sequence);
+  ++account.n_running;
+  virtual_time_ = std::max(virtual_time_, account.virtual_time);
+  remove(sequence);
+}
+
+void FairQueue::stopped(const Sequence& sequence) {
+  Account& account = account_of(sequence);
+  --account.n_running;
+  n_active_ -= account.is_active() ? 0 : 1;
+}
+
+void FairQueue::charge(const Sequence& sequence, std::int32_t n_rows, std::int32_t n_tokens) {
+  Account& account = accounts_[static_cast<std::size_t>(sequence.task->tenant.id)];
+  account.virtual_time += (n_rows + (kTokenCost - 1) * n_tokens) * kUnit / account.weight;
+}
+
+std::vector<FairQueue::Turn> FairQueue::turns() const {
+  std::vector<Turn> turns;
+  turns.reserve(waiting_.size());
+  for (const std::int32_t tenant : waiting_) {
+    const Line& line = accounts_[static_cast<std::size_t>(tenant)].line;
+    turns.push_back({tenant, line.cbegin(), line.cend()});
+  }
+  return turns;
+}
+
+/// Of equal virtual times, the tenant with fewer running sequences for its weight is first, then the lower number.
+bool FairQueue::is_before(std::int32_t a, std::int32_t b) const {
+  const Account& one = accounts_[static_cast<std::size_t>(a)];
+  const Account& other = accounts_[static_cast<std::size_t>(b)];
+  if (one.virtual_time != other.virtual_time) return one.virtual_time < other.virtual_time;
+  const std::int64_t n_one = one.n_running * other.weight;
+  const std::int64_t n_other = other.n_running * one.weight;
+  return n_one != n_other ? n_one < n_other : a < b;
+}
+
+}  // namespace baton

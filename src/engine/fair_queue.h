@@ -1,0 +1,90 @@
+/// The waiting sequences, in a line for each tenant, and the service that each tenant has had.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/ids.h"
+#include "engine/sequence.h"
+
+namespace baton {
+
+/// Shares out service among tenants in proportion to their weights.
+///
+/// A tenant's virtual time is the cost of the rows that steps have computed for it, divided by its weight. Of the tenants
+/// that wait, the one with the earliest virtual time is next. A tenant that begins to wait has at least the virtual time
+/// of the tenant that was served last, so it has no credit from a time in which it asked for nothing. The sequences of
+/// one tenant stay in the order of priority, then arrival.
+/// Source: start-time fair queueing (Goyal, Vin and Cheng, 1996), with the cost of rows for the lengths of packets.
+///
+/// Thread: engine only. Complexity: O(log n) for a sequence, O(tenants that wait) for a choice.
+class FairQueue {
+ public:
+  /// The order of the sequences of a tenant.
+  struct Rank {
+    std::int32_t priority = 0;
+    SequenceId id;
+    auto operator<=>(const Rank&) const = default;
+  };
+  using Line = std::map<Rank, Sequence*>;
+  static Rank rank_of(const Sequence& sequence) { return {sequence.task->priority, sequence.task->id}; }
+
+  std::size_t size() const { return n_waiting_; }
+  bool is_empty() const { return n_waiting_ == 0; }
+  bool contains(const Sequence& sequence) const;
+  void add(Sequence& sequence);
+  /// Does nothing for a sequence that does not wait.
+  void remove(const Sequence& sequence);
+  /// A waiting sequence was admitted; `stopped` tells that it runs no longer.
+  void started(const Sequence& sequence);
+  void stopped(const Sequence& sequence);
+  /// A step computes `n_rows` rows of the sequence, from which it samples at most `n_tokens` tokens.
+  void charge(const Sequence& sequence, std::int32_t n_rows, std::int32_t n_tokens);
+
+  /// Whether sequences of more than one tenant wait or run.
+  bool has_several_tenants() const { return n_active_ > 1; }
+  std::int32_t weight_of(std::int32_t tenant) const { return accounts_[static_cast<std::size_t>(tenant)].weight; }
+  /// Sequences of the tenant that wait or run.
+  std::int64_t n_of(std::int32_t tenant) const {
+    const Account& account = accounts_[static_cast<std::size_t>(tenant)];
+    return account.n_running + static_cast<std::int64_t>(account.line.size());
+  }
+
+  /// A tenant that waits, and the part of its line that was not looked at yet.
+  struct Turn {
+    std::int32_t tenant = 0;
+    Line::const_iterator head;
+    Line::const_iterator end;
+  };
+  /// All tenants that wait. Iterators stay valid while other sequences come and go.
+  std::vector<Turn> turns() const;
+  /// Whether tenant `a` is served before tenant `b`.
+  bool is_before(std::int32_t a, std::int32_t b) const;
+
+ private:
+  struct Account {
+    std::int64_t virtual_time = 0;  ///< cost x kUnit / weight
+    std::int64_t n_running = 0;
+    std::int32_t weight = 1;
+    Line line;  ///< its waiting sequences
+
+    bool is_active() const { return n_running > 0 || !line.empty(); }
+  };
+  /// Cost of a generated token in rows of a prompt: about the ratio of their prices where both are sold.
+  static constexpr std::int64_t kTokenCost = 4;
+  /// Virtual time of one row of a prompt at weight 1.
+  static constexpr std::int64_t kUnit = 1 << 20;
+
+  Account& account_of(const Sequence& sequence);
+
+  std::vector<Account> accounts_;      ///< by tenant
+  std::vector<std::int32_t> waiting_;  ///< tenants with a line, in no order
+  std::size_t n_waiting_ = 0;          ///< sequences
+  std::int32_t n_active_ = 0;          ///< tenants
+  std::int64_t virtual_time_ = 0;      ///< of the tenant that was served last, when its sequence was admitted
+};
+
+}  // namespace baton

@@ -1,0 +1,98 @@
+/// What the scheduler does when sequences of several tenants are there: shares of a step, and preemption between tenants.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+
+#include "engine/pending_blocks.h"
+#include "engine/plan_sketch.h"
+#include "engine/scheduler.h"
+
+namespace baton {
+
+/// Divides the prefill rows of the step among the tenants that have prompts to compute, by weight, one row at least.
+/// Lists the prompts of the tenant with the earliest virtual time first.
+void Scheduler::share_out(PlanSketch& sketch) const {
+  const auto tenant_of = [this](std::size_t i) { return running_order_[i]->task->tenant.id; };
+  for (const std::size_t i : sketch.prefills) sketch.shares[tenant_of(i)] = 0;
+  if (!free_slots_.empty())
+    for (const FairQueue::Turn& turn : waiting_.turns()) sketch.shares[turn.tenant] = 0;
+  std::int64_t n_weights = 0;
+  for (const auto& [tenant, n_rows] : sketch.shares) n_weights += waiting_.weight_of(tenant);
+  for (auto& [tenant, n_rows] : sketch.shares)
+    n_rows = std::max<std::int32_t>(
+        1, static_cast<std::int32_t>(std::int64_t{sketch.budget} * waiting_.weight_of(tenant) / n_weights));
+  std::ranges::stable_sort(sketch.prefills, [&](std::size_t a, std::size_t b) {
+    return tenant_of(a) != tenant_of(b) && waiting_.is_before(tenant_of(a), tenant_of(b));
+  });
+}
+
+/// What the running sequences of each tenant hold.
+std::map<std::int32_t, std::int64_t> Scheduler::held_by_tenants(Resource resource) const {
+  std::map<std::int32_t, std::int64_t> held;
+  for (const auto& [rank, sequence] : running_)
+    held[sequence->task->tenant.id] += resource == Resource::slots ? 1 : sequence->n_tokens_bound();
+  return held;
+}
+
+/// The sequence that `sequence` may take the place of: the last one, not preempted before, of the tenant that holds most
+/// of the resource for its weight. Null if no other tenant holds twice as much as the sequence's tenant will hold with
+/// it: smaller differences end when sequences end, without computing anything twice.
+Sequence* Scheduler::victim_for(const Sequence& sequence, Resource resource) const {
+  const std::int32_t own = sequence.task->tenant.id;
+  std::map<std::int32_t, std::int64_t> held = held_by_tenants(resource);
+  held[own] = 2 * (held[own] + (resource == Resource::slots ? 1 : sequence.n_tokens()));
+  Sequence* victim = nullptr;
+  for (auto at = running_.rbegin(); at != running_.rend(); ++at) {
+    const std::int32_t tenant = at->second->task->tenant.id;
+    if (tenant == own || at->second->schedule->n_preemptions > 0) continue;
+    const std::int32_t most = victim == nullptr ? own : victim->task->tenant.id;
+    const std::int64_t surplus = held[tenant] * waiting_.weight_of(most) - held[most] * waiting_.weight_of(tenant);
+    if (surplus > 0 || (surplus == 0 && victim == nullptr)) victim = at->second;
+  }
+  return victim;
+}
+
+/// The sequence to preempt when the running ones need more blocks than there are: the last one that is not settled, of
+/// the tenant that holds most tokens for its weight. Null if all are settled.
+Sequence* Scheduler::next_victim() const {
+  std::map<std::int32_t, std::int64_t> held;
+  if (waiting_.has_several_tenants()) held = held_by_tenants(Resource::tokens);
+  Sequence* victim = nullptr;
+  for (auto at = running_.rbegin(); at != running_.rend(); ++at) {
+    if (is_settled(*at->second)) continue;
+    const std::int32_t tenant = at->second->task->tenant.id;
+    if (victim == nullptr ||
+        held[tenant] * waiting_.weight_of(victim->task->tenant.id) > held[victim->task->tenant.id] * waiting_.weight_of(tenant))
+      victim = at->second;
+    if (held.empty()) break;
+  }
+  return victim;
+}
+
+/// Preempts sequences of a tenant that holds more than its share until there is room for the sequence that is next. It is
+/// admitted by the next plan: after a preemption this one admits nobody.
+void Scheduler::make_way(PlanSketch& sketch) {
+  std::vector<FairQueue::Turn> turns = waiting_.turns();
+  const FairQueue::Turn* const turn = next_turn(sketch, turns);
+  if (turn == nullptr) return;
+  Sequence& next = *turn->head->second;
+  const auto has_place = [this] { return !free_slots_.empty() && n_running() < options_.max_num_batched_tokens; };
+  const auto has_room = [&] {
+    sketch.n_claimed.clear();
+    return fits_step(next) && has_blocks_for(sketch, next);
+  };
+  bool has_all = has_place() && has_room();
+  if (has_all || next.schedule->n_samples_in_flight > 0) return sketch.n_claimed.clear();
+  PendingBlocks pending{cache_.block_len(), {}, {}};
+  for (const Sequence* sequence : running_order_) pending.add(*sequence);
+  if (waits_for_prefix(sketch, next, pending)) return sketch.n_claimed.clear();
+  while (!has_all) {
+    Sequence* const victim = victim_for(next, has_place() ? Resource::tokens : Resource::slots);
+    if (victim == nullptr) break;
+    preempt(sketch, *victim);
+    has_all = has_place() && has_room();
+  }
+  sketch.n_claimed.clear();
+}
+
+}  // namespace baton

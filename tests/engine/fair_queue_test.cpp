@@ -1,0 +1,110 @@
+/// FairQueue: which tenant is next, and what a tenant that comes late is owed.
+#include "engine/fair_queue.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/sequence_editor.h"
+#include "support/simulated_device.h"
+
+namespace baton {
+namespace {
+
+/// Sequences in a queue; each is served whole, one after another.
+class Served {
+ public:
+  void add(std::int64_t id, Tenant tenant, std::int32_t priority = 0) {
+    auto sequence = testing::make_sequence(id, testing::prompt_of(4, 1), 4);
+    SequenceEditor::task(*sequence).tenant = tenant;
+    SequenceEditor::task(*sequence).priority = priority;
+    queue.add(*sequence);
+    sequences_.push_back(std::move(sequence));
+  }
+  /// Serves the next sequence with `n_rows` rows; returns it.
+  const Sequence& serve(std::int32_t n_rows) {
+    std::vector<FairQueue::Turn> turns = queue.turns();
+    const auto next =
+        std::ranges::min_element(turns, [&](const auto& a, const auto& b) { return queue.is_before(a.tenant, b.tenant); });
+    const Sequence& sequence = *next->head->second;
+    queue.started(sequence);
+    queue.charge(sequence, n_rows, /*n_tokens=*/0);
+    queue.stopped(sequence);
+    return sequence;
+  }
+
+  FairQueue queue;
+
+ private:
+  std::vector<std::unique_ptr<Sequence>> sequences_;
+};
+
+TEST(FairQueue, keeps_priority_and_arrival_within_a_tenant) {
+  Served served;
+  for (std::int64_t id = 0; id < 6; ++id) served.add(id, {3, 2}, id % 2 == 0 ? 1 : 0);
+  EXPECT_EQ(served.queue.size(), 6u);
+  EXPECT_FALSE(served.queue.has_several_tenants());
+  std::vector<std::int64_t> order;
+  while (!served.queue.is_empty()) order.push_back(served.serve(10).task->id.value);
+  EXPECT_EQ(order, (std::vector<std::int64_t>{1, 3, 5, 0, 2, 4}));
+}
+
+TEST(FairQueue, serves_tenants_in_proportion_to_their_weights_whatever_their_requests_cost) {
+  Served served;
+  const std::map<std::int32_t, std::int32_t> weights{{0, 1}, {1, 1}, {2, 3}};
+  const std::map<std::int32_t, std::int32_t> costs{{0, 40}, {1, 7}, {2, 25}};
+  std::int64_t id = 0;
+  for (int i = 0; i < 3000; ++i)
+    for (const auto& [tenant, weight] : weights) served.add(id++, {tenant, weight});
+  std::map<std::int32_t, std::int32_t> n_rows;
+  for (int i = 0; i < 1500; ++i) {
+    const std::int32_t tenant = served.serve(0).task->tenant.id;
+    n_rows[tenant] += costs.at(tenant);
+    served.add(id++, {tenant, weights.at(tenant)});
+    // The charge comes after the sequence, as steps charge rows.
+    const auto paid = testing::make_sequence(id, testing::prompt_of(1, 1), 1);
+    SequenceEditor::task(*paid).tenant = {tenant, weights.at(tenant)};
+    served.queue.charge(*paid, costs.at(tenant), /*n_tokens=*/0);
+  }
+  for (const auto& [tenant, weight] : weights)
+    EXPECT_NEAR(static_cast<double>(n_rows[tenant]) / weight, n_rows[0], 80) << "tenant " << tenant;
+}
+
+TEST(FairQueue, gives_no_credit_for_time_in_which_a_tenant_asked_for_nothing) {
+  Served served;
+  for (std::int64_t id = 0; id < 200; ++id) served.add(id, {0, 1});
+  for (int i = 0; i < 100; ++i) served.serve(50);
+  for (std::int64_t id = 200; id < 300; ++id) served.add(id, {1, 1});
+  std::map<std::int32_t, int> n_served;
+  for (int i = 0; i < 100; ++i) ++n_served[served.serve(50).task->tenant.id];
+  EXPECT_NEAR(n_served[1], 50, 1);
+}
+
+TEST(FairQueue, serves_a_tenant_that_comes_while_another_floods_next) {
+  Served served;
+  for (std::int64_t id = 0; id < 1000; ++id) served.add(id, {0, 1});
+  for (int i = 0; i < 20; ++i) served.serve(50);
+  served.add(1000, {1, 1});
+  EXPECT_TRUE(served.queue.has_several_tenants());
+  EXPECT_EQ(served.serve(50).task->tenant.id, 1);
+  EXPECT_EQ(served.serve(50).task->tenant.id, 0);
+}
+
+TEST(FairQueue, forgets_a_sequence_that_leaves) {
+  Served served;
+  served.add(0, {0, 1});
+  served.add(1, {1, 1});
+  const Sequence& first = *served.queue.turns()[0].head->second;
+  EXPECT_TRUE(served.queue.contains(first));
+  served.queue.remove(first);
+  served.queue.remove(first);
+  EXPECT_FALSE(served.queue.contains(first));
+  EXPECT_EQ(served.queue.size(), 1u);
+  EXPECT_FALSE(served.queue.has_several_tenants());
+}
+
+}  // namespace
+}  // namespace baton

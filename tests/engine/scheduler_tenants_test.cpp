@@ -1,0 +1,220 @@
+/// Scheduler: several tenants share slots, rows and blocks by weight, and one that floods does not keep out another.
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/sequence_editor.h"
+#include "support/simulated_device.h"
+
+namespace baton {
+namespace {
+
+using testing::build;
+using testing::expected_tokens;
+using testing::kBlockLen;
+using testing::make_sequence;
+using testing::prompt_of;
+using testing::SimulatedDevice;
+
+/// A scheduler with a step in flight on a simulated device, and when each sequence got its first token.
+class Shared {
+ public:
+  Shared(const SchedulerOptions& options, std::int32_t n_blocks)
+      : cache_(n_blocks, kBlockLen, true), scheduler(options, cache_), device_(n_blocks, options.max_num_seqs) {}
+
+  std::int64_t add(Tenant tenant, std::vector<TokenId> prompt, std::int32_t max_tokens, std::int32_t priority = 0) {
+    expected_[next_id_] = expected_tokens(prompt, max_tokens);
+    auto sequence = make_sequence(next_id_, std::move(prompt), max_tokens);
+    SequenceEditor::task(*sequence).tenant = tenant;
+    SequenceEditor::task(*sequence).priority = priority;
+    scheduler.add(std::move(sequence));
+    return next_id_++;
+  }
+
+  /// Prompts without common blocks, with about `n` tokens.
+  std::vector<TokenId> own_prompt(std::int32_t n) { return prompt_of(static_cast<std::size_t>(n), 1000 * ++n_prompts_); }
+
+  void step() {
+    StepPlan plan = scheduler.plan();
+    scheduler.check_invariants();
+    n_preempted += plan.n_preempted;
+    for (const PlannedSequence& planned : plan.sequences)
+      cost[scheduler.find(planned.id)->task->tenant.id] += planned.n_rows + 3 * planned.max_tokens;
+    const std::size_t n_kept = plan.is_empty() ? 0 : 1;
+    if (n_kept > 0) in_flight_.push_back(build(scheduler, std::move(plan)));
+    while (in_flight_.size() > n_kept) commit();
+    ++n_steps;
+  }
+
+  /// Runs until the sequence has a token or has ended; returns the number of steps.
+  std::int64_t steps_to_first_token(std::int64_t id) {
+    const std::int64_t begin = n_steps;
+    while (expected_.contains(id) && scheduler.find(SequenceId{id})->n_generated() == 0) {
+      step();
+      if (n_steps - begin > 100'000) return -1;
+    }
+    return n_steps - begin;
+  }
+
+  void run_to_end() {
+    for (std::int64_t n = 0; scheduler.n_waiting() + scheduler.n_running() > 0 && n < 1'000'000; ++n) step();
+    EXPECT_TRUE(expected_.empty()) << expected_.size() << " sequences never ended";
+    EXPECT_EQ(cache_.n_used(), 0);
+  }
+
+  std::int32_t n_running_of(std::int32_t tenant) const {
+    std::int32_t n = 0;
+    for (const SequenceId id : scheduler.unfinished()) {
+      const Sequence& sequence = *scheduler.find(id);
+      n += sequence.schedule->state == SequenceState::running && sequence.task->tenant.id == tenant ? 1 : 0;
+    }
+    return n;
+  }
+
+ private:
+  KvCache cache_;
+
+ public:
+  Scheduler scheduler;
+  std::int64_t n_steps = 0;
+  int n_preempted = 0;
+  std::map<std::int32_t, std::int64_t> cost;  ///< by tenant: computed rows, those that give a token four times
+
+ private:
+  void commit() {
+    const SimulatedDevice::Step step = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    scheduler.commit(step.plan, device_.run(step));
+    scheduler.check_invariants();
+    for (const auto& sequence : scheduler.take_finished()) {
+      const auto expected = expected_.find(sequence->task->id.value);
+      ASSERT_NE(expected, expected_.end());
+      EXPECT_EQ(sequence->schedule->tokens, expected->second) << "other tokens than alone";
+      expected_.erase(expected);
+    }
+  }
+
+  SimulatedDevice device_;
+  std::deque<SimulatedDevice::Step> in_flight_;
+  std::map<std::int64_t, std::vector<TokenId>> expected_;
+  std::int64_t next_id_ = 0;
+  TokenId n_prompts_ = 0;
+};
+
+constexpr Tenant kFlood{0, 1};
+constexpr Tenant kOther{1, 1};
+
+std::int64_t steps_alone(const SchedulerOptions& options, std::int32_t n_blocks, std::int32_t prompt_len) {
+  Shared alone(options, n_blocks);
+  return alone.steps_to_first_token(alone.add(kOther, alone.own_prompt(prompt_len), 5));
+}
+
+TEST(SchedulerTenants, first_token_comes_within_three_times_the_steps_while_another_tenant_floods) {
+  constexpr SchedulerOptions kOptions{.max_num_seqs = 16, .max_num_batched_tokens = 96};
+  for (const std::int32_t prompt_len : {1, 38, 90, 400}) {
+    for (const std::int32_t flood_len : {3, 60}) {
+      Shared shared(kOptions, /*n_blocks=*/1500);
+      for (int i = 0; i < 1000; ++i) shared.add(kFlood, shared.own_prompt(flood_len), 60);
+      for (int i = 0; i < 50; ++i) shared.step();
+      const std::int64_t alone = steps_alone(kOptions, 1500, prompt_len);
+      for (int i = 0; i < 3; ++i) {
+        const std::int64_t id = shared.add(kOther, shared.own_prompt(prompt_len), 5);
+        const std::int64_t beside = shared.steps_to_first_token(id);
+        EXPECT_LE(beside, 3 * alone) << "prompt of " << prompt_len << " beside prompts of " << flood_len;
+        EXPECT_GT(beside, 0);
+        for (int step = 0; step < 30; ++step) shared.step();
+      }
+    }
+  }
+}
+
+TEST(SchedulerTenants, a_flood_that_fills_the_cache_makes_way) {
+  constexpr SchedulerOptions kOptions{.max_num_seqs = 16, .max_num_batched_tokens = 64};
+  constexpr std::int32_t kBlocks = 100;
+  Shared shared(kOptions, kBlocks);
+  for (int i = 0; i < 1000; ++i) shared.add(kFlood, shared.own_prompt(20), 150);
+  for (int i = 0; i < 40; ++i) shared.step();
+  ASSERT_LT(shared.scheduler.n_running(), 16) << "blocks are short, not slots";
+  const std::int64_t alone = steps_alone(kOptions, kBlocks, 60);
+  EXPECT_LE(shared.steps_to_first_token(shared.add(kOther, shared.own_prompt(60), 5)), 3 * alone);
+  EXPECT_GT(shared.n_preempted, 0);
+}
+
+TEST(SchedulerTenants, a_tenant_that_comes_while_another_has_all_slots_is_admitted_next) {
+  Shared shared({.max_num_seqs = 4, .max_num_batched_tokens = 64}, 400);
+  for (int i = 0; i < 1000; ++i) shared.add(kFlood, shared.own_prompt(8), 4);
+  for (int i = 0; i < 7; ++i) shared.step();
+  const std::int64_t id = shared.add(kOther, shared.own_prompt(8), 4);
+  shared.step();
+  shared.step();
+  EXPECT_EQ(shared.scheduler.find(SequenceId{id})->schedule->state, SequenceState::running);
+  EXPECT_LE(shared.n_preempted, 1);
+}
+
+TEST(SchedulerTenants, seldom_preempts_while_both_tenants_have_their_share) {
+  Shared shared({.max_num_seqs = 4, .max_num_batched_tokens = 64}, 400);
+  for (int i = 0; i < 2; ++i) shared.add(kOther, shared.own_prompt(8), 400);
+  for (int i = 0; i < 100; ++i) shared.add(kFlood, shared.own_prompt(8), 400);
+  shared.step();
+  for (int i = 0; i < 100; ++i) shared.add(kOther, shared.own_prompt(8), 400);
+  shared.run_to_end();
+  EXPECT_LE(shared.n_preempted, 20) << "of 202 sequences";
+}
+
+TEST(SchedulerTenants, service_goes_by_weight_while_both_have_work) {
+  for (const std::int32_t weight : {1, 4}) {
+    Shared shared({.max_num_seqs = 12, .max_num_batched_tokens = 50}, 3000);
+    for (int i = 0; i < 300; ++i) {
+      shared.add({0, 1}, shared.own_prompt(100), 6);
+      shared.add({1, weight}, shared.own_prompt(30), 25);
+    }
+    for (int i = 0; i < 200; ++i) shared.step();
+    EXPECT_NEAR(static_cast<double>(shared.cost[1]) / static_cast<double>(shared.cost[0]), weight, 0.15 * weight);
+  }
+}
+
+TEST(SchedulerTenants, a_tenant_alone_may_take_everything) {
+  Shared shared({.max_num_seqs = 8, .max_num_batched_tokens = 64}, 400);
+  const std::int64_t gone = shared.add(kOther, shared.own_prompt(10), 2);
+  shared.steps_to_first_token(gone);
+  for (int i = 0; i < 4; ++i) shared.step();
+  for (int i = 0; i < 20; ++i) shared.add(kFlood, shared.own_prompt(40), 30);
+  for (int i = 0; i < 12; ++i) shared.step();
+  EXPECT_EQ(shared.n_running_of(0), 8);
+}
+
+TEST(SchedulerTenants, a_high_priority_of_one_tenant_takes_nothing_from_another) {
+  constexpr SchedulerOptions kOptions{.max_num_seqs = 4, .max_num_batched_tokens = 64};
+  Shared shared(kOptions, 400);
+  for (int i = 0; i < 1000; ++i) shared.add(kFlood, shared.own_prompt(20), 50, /*priority=*/-5);
+  for (int i = 0; i < 20; ++i) shared.step();
+  EXPECT_LE(shared.steps_to_first_token(shared.add(kOther, shared.own_prompt(30), 5)), 3 * steps_alone(kOptions, 400, 30));
+}
+
+TEST(SchedulerTenants, several_tenants_in_a_tiny_cache_all_end_with_the_tokens_that_they_get_alone) {
+  for (std::uint32_t seed = 0; seed < 30; ++seed) {
+    std::mt19937 rng(seed);
+    const auto any = [&rng](std::uint32_t n) { return static_cast<std::int32_t>(rng() % n); };
+    Shared shared({.max_num_seqs = 1 + any(6), .max_num_batched_tokens = 6 + any(30), .max_prefill_tokens = any(2) * 9},
+                  14 + any(20));
+    for (int i = 0; i < 150; ++i) {
+      std::vector<TokenId> prompt = prompt_of(static_cast<std::size_t>(4 * any(5)), 1);
+      while (prompt.empty() || any(4) != 0) prompt.push_back(1 + any(3));
+      prompt.resize(std::min<std::size_t>(prompt.size(), 30));
+      const std::int32_t tenant = any(4);
+      shared.add({tenant, tenant + 1}, prompt, 1 + any(20));
+      for (int n = any(4); n > 0; --n) shared.step();
+    }
+    shared.run_to_end();
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace baton
