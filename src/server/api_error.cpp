@@ -1,8 +1,20 @@
 /// The error body and its type names.
 #include "server/api_error.h"
 
+#include <fmt/format.h>
+
 namespace baton {
 namespace {
+
+constexpr std::size_t kMaxMessageBytes = 2048;
+
+/// A message that may quote what a client sent, for instance by a template's raise_exception: cut between two characters.
+std::string shortened(std::string_view message) {
+  if (message.size() <= kMaxMessageBytes) return std::string(message);
+  std::size_t end = kMaxMessageBytes;
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U) --end;
+  return fmt::format("{}... ({} bytes)", message.substr(0, end), message.size());
+}
 
 std::string_view error_type(int status) {
   switch (status) {
@@ -35,7 +47,7 @@ int http_status(ErrorCode code) {
 
 json::Value error_body(int status, std::string_view message, std::string_view param) {
   json::Value error;
-  error["message"] = std::string(message);
+  error["message"] = shortened(message);
   error["type"] = std::string(error_type(status));
   error["param"] = param.empty() ? json::Value() : json::Value(std::string(param));
   error["code"] = status;

@@ -17,6 +17,17 @@ TEST(ApiError, has_a_null_param_where_no_field_is_at_fault) {
             R"({"error":{"message":"no such model","type":"NotFoundError","param":null,"code":404}})");
 }
 
+TEST(ApiError, a_long_message_is_cut_between_two_characters) {
+  const auto message_of = [](std::string_view message) {
+    return error_body(400, message, "")["error"]["message"].get<std::string>();
+  };
+  EXPECT_EQ(message_of(std::string(2048, 'a')), std::string(2048, 'a'));
+  EXPECT_EQ(message_of(std::string(2049, 'a')), std::string(2048, 'a') + "... (2049 bytes)");
+  std::string accents = "a";
+  for (int i = 0; i < 2000; ++i) accents += "\xC3\xA9";
+  EXPECT_EQ(message_of(accents), accents.substr(0, 2047) + "... (4001 bytes)");
+}
+
 TEST(ApiError, every_code_has_its_status) {
   const std::pair<ErrorCode, int> cases[] = {
       {ErrorCode::invalid_request, 400}, {ErrorCode::not_found, 404},   {ErrorCode::too_large, 413},
