@@ -7,13 +7,14 @@ FUZZ_SECONDS ?= 60
 TEST_SECONDS ?= 180
 VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt $(wildcard tests/e2e/requirements.txt)
 SOAK := $(wildcard tests/e2e/soak.py)
+HOSTILE := $(wildcard tests/e2e/hostile)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test e2e asan tsan fuzz bench bench-quick report format lint install clean
 BENCH_SCALE ?= quick
 
 help:  ## list the targets
-	@awk -F ':.*## ' -v soak='$(SOAK)' '/^[a-z0-9-]+:.*## / && ($$1 != "soak" || soak) { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' -v soak='$(SOAK)' -v hostile='$(HOSTILE)' '/^[a-z0-9-]+:.*## / && ($$1 != "soak" || soak) && ($$1 != "hostile" || hostile) { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PRESET=$(PRESET) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS) NO_INSTALL=1 (never install packages)"
 
 build:  ## the program: build/PRESET/bin/baton (asks before it installs missing packages)
@@ -50,6 +51,12 @@ ifneq ($(SOAK),)
 .PHONY: soak
 soak: build build/venv/.ready  ## random clients, ends and restarts: SOAK_FLAGS="--minutes 30", PRESET=cpu-asan
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python $(SOAK) $(SOAK_FLAGS)
+endif
+
+ifneq ($(HOSTILE),)
+.PHONY: hostile
+hostile: build build/venv/.ready  ## floods and malformed requests, with limits: HOSTILE_FLAGS="--quick --minutes 1 --only stalled"
+	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton PYTHONPATH=tests/e2e build/venv/bin/python -m hostile $(HOSTILE_FLAGS)
 endif
 
 bench:  ## micro-benchmarks (bench/*/*_bench.cpp), then baton bench attention

@@ -27,11 +27,17 @@ class Server:
         *flags: str,
         open_files: int | None = None,
         address_space: int | None = None,
+        control_group: pathlib.Path | None = None,
     ) -> None:
-        """Start it with `flags`, allowed so many open files and bytes of address space, and wait until it answers."""
+        """Start it with `flags`, allowed so many open files and bytes of address space, and wait until it answers.
+
+        `control_group` is the folder of a control group that the process joins before it becomes the server.
+        """
         limits = {"nofile": open_files, "as": address_space}
         limit = [f"--{name}={most}" for name, most in limits.items() if most is not None]
         limit = ["prlimit", *limit] if limit else []
+        if control_group is not None:
+            limit = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(control_group), *limit]
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(

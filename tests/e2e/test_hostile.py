@@ -1,4 +1,7 @@
-"""What strangers and careless clients can cost: memory stays bounded, /health answers, and others are served."""
+"""What strangers and careless clients can cost: memory stays bounded, /health answers, and others are served.
+
+`make hostile` runs the long forms, tests/e2e/hostile, with limits of time.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import Server
+from hostile import fields, floods, stalls
 
 MB = 1 << 20
 HEALTH_SECONDS = 5.0  # an answer that hangs behind a client's work takes longer on any machine
@@ -42,6 +46,18 @@ def resident(server: Server) -> int:
     """Return the resident memory of the server in bytes."""
     pages = int(pathlib.Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
     return pages * 4096
+
+
+def open_files(server: Server) -> int:
+    """Return how many files the server has open."""
+    return len(list(pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
+
+def running(server: Server) -> float:
+    """Return how many requests run or wait."""
+    page = ask(server, "GET", "/metrics")[2].decode()
+    names = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+    return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(names))
 
 
 class Watch:
@@ -287,3 +303,43 @@ def test_scores_of_many_choices_have_a_ceiling(server):
     assert all(choice["prompt_logprobs"] == choices[0]["prompt_logprobs"] for choice in choices)
     assert len(choices[0]["prompt_logprobs"]) == len(body["prompt"])
     assert watch.most - watch.before < 512 * MB
+
+
+def test_every_field_of_every_route_gets_an_answer_or_an_error_that_names_it(server):
+    sender = fields.Sender(server.port)
+    faults = [sender.send(mutation) for number, mutation in enumerate(fields.mutations()) if number % 7 == 0]
+    sender.close()
+    assert [fault for fault in faults if fault] == []
+    assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("name", stalls.requests())
+def test_requests_that_are_cut_at_any_byte_leave_nothing_behind(server, name):
+    before = open_files(server)
+    _, faults = stalls.cut_everywhere(server.port, name, "reset")
+    held = stalls.Stalls(server.port, step=9)
+    held.collect(0.5)  # none is answered as if it were whole
+    held.close()
+    assert faults + held.faults == []
+    assert ask(server, "GET", "/health")[0] == 200
+    deadline = time.monotonic() + 20
+    while open_files(server) > before:
+        assert time.monotonic() < deadline, "connections stay open"
+        time.sleep(0.05)
+
+
+def test_vanishing_clients_leave_nothing_behind(tmp_path):
+    server = Server(tmp_path / "log", "--shutdown-timeout", "0")
+    try:
+        before = open_files(server)
+        with Watch(server):
+            flood = floods.Flood(server.port, [floods.Attack("vanishing", 100, script=floods.vanishing())])
+            time.sleep(3)
+            outcomes = flood.stop()["vanishing"]
+        assert outcomes["left"] > 100
+        deadline = time.monotonic() + 30
+        while open_files(server) > before or running(server) > 0:
+            assert time.monotonic() < deadline, "connections or sequences are left over"
+            time.sleep(0.1)
+    finally:
+        assert server.stop() == 0, (tmp_path / "log").read_text()
