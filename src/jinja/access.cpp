@@ -91,7 +91,7 @@ Result<Value> slice_text(Arena& arena, std::string_view text, const Selection& s
     text = text.substr(byte_of(text, selection.count > 0 ? selection.first : 0));
     return Value::string(text.substr(0, byte_of(text, selection.count)));
   }
-  if (!arena.reserve(text.size() * sizeof(std::size_t))) return fail_exhausted(arena);
+  if (!arena.spend_characters(text.size()) || !arena.reserve(text.size(), sizeof(std::size_t))) return fail_exhausted(arena);
   const std::vector<std::size_t> starts = offsets(text);
   std::string result;
   for (std::int64_t i = 0; i < selection.count; ++i) {
@@ -128,10 +128,11 @@ Result<Value> attribute(Arena& arena, Value object, std::string_view name) {
 Result<Value> item(Arena& arena, Value object, Value key) {
   if (object.is(Kind::undefined)) return type_error(undefined_message(object));
   if (object.is(Kind::dict)) {
+    arena.spend_key(key);
     if (is_hashable(key))
       if (const Value* value = object.as_dict()->find(key)) return *value;
   } else if ((object.is(Kind::list) || object.is(Kind::string)) && key.is_whole()) {
-    arena.spend(object.is(Kind::string) ? object.as_string().size() / 16 : 0);
+    if (object.is(Kind::string)) arena.spend_text(object.as_string().size());
     if (const auto found = element(object, key.as_int()))
       return Value::markup_like(object.is(Kind::string) ? object : *found, *found);
   }
@@ -144,7 +145,7 @@ Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std:
   if (object.is(Kind::undefined)) return type_error(undefined_message(object));
   if (object.is(Kind::string)) {
     const std::string_view text = object.as_string();
-    if (!arena.spend(text.size() / 16)) return fail_exhausted(arena);
+    if (!arena.spend_text(text.size())) return fail_exhausted(arena);
     BATON_TRY(const Selection selection, select(static_cast<std::int64_t>(length(text)), start, stop, step));
     BATON_TRY(const Value result, slice_text(arena, text, selection));
     return Value::markup_like(object, result);
@@ -152,6 +153,7 @@ Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std:
   if (!object.is(Kind::list) || !object.as_list()->is_indexable()) return Value::undefined("slice", object.kind());
   const List& list = *object.as_list();
   BATON_TRY(const Selection selection, select(static_cast<std::int64_t>(list.items.size()), start, stop, step));
+  if (!arena.reserve(static_cast<std::size_t>(selection.count), sizeof(Value))) return fail_exhausted(arena);
   std::vector<Value> items;
   for (std::int64_t i = 0; i < selection.count; ++i) items.push_back(list.items[selection.at(i)]);
   return arena.list(list.flavor == List::Flavor::group ? List::Flavor::tuple : list.flavor, std::move(items));
@@ -159,11 +161,17 @@ Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std:
 
 Result<std::vector<Value>> elements(Arena& arena, Value value) {
   std::vector<Value> result;
+  const std::size_t most = value.is(Kind::string) ? value.as_string().size()
+                           : value.is(Kind::list) ? value.as_list()->items.size()
+                           : value.is(Kind::dict) ? value.as_dict()->entries.size()
+                                                  : 0;
+  if (!arena.reserve(most, sizeof(Value)) || !arena.spend(most)) return fail_exhausted(arena);
   switch (value.kind()) {
     case Kind::undefined: return result;
     case Kind::string: {
-      if (!arena.reserve(value.as_string().size() * sizeof(Value))) return fail_exhausted(arena);
-      for (const std::string_view character : characters(value.as_string())) result.push_back(Value::string(character));
+      const std::string_view text = value.as_string();
+      for (std::size_t i = 0; i < text.size(); i += char_size(text, i))
+        result.push_back(Value::string(text.substr(i, char_size(text, i))));
       break;
     }
     case Kind::list:
@@ -177,7 +185,6 @@ Result<std::vector<Value>> elements(Arena& arena, Value value) {
       break;
     default: return type_error("'" + std::string(type_name(value)) + "' object is not iterable");
   }
-  if (!arena.spend(result.size())) return fail_exhausted(arena);
   return result;
 }
 

@@ -63,7 +63,7 @@ Result<Value> Interpreter::evaluate(const Expression& expression, Scope* scope) 
   if (!enter()) return located(fail_exhausted(arena_).value(), expression.line, std::visit(Describe(), expression.node));
   auto value = std::visit([&](const auto& node) { return evaluate(node, scope); }, expression.node);
   --depth_;
-  if (value && !arena_.exhausted().empty()) value = fail_exhausted(arena_);
+  if (value && arena_.is_exhausted()) value = fail_exhausted(arena_);
   if (!value) return located(std::move(value.error()), expression.line, std::visit(Describe(), expression.node));
   return value;
 }
@@ -80,8 +80,11 @@ Result<Value> Interpreter::evaluate(const Literal& node, Scope*) {
 }
 
 Value Interpreter::variable(std::string_view name, const Scope* scope) {
-  for (; scope != nullptr; scope = scope->parent)
-    if (const Value* value = scope->find_here(name)) return *value;
+  std::size_t n_scopes = 0;
+  for (; scope != nullptr; scope = scope->parent, ++n_scopes) {
+    if (n_scopes % 16 == 15) arena_.spend(1);  // a macro that defines a macro that defines...
+    if (const Value* value = scope->variables.find(name)) return *value;
+  }
   return Value::undefined(name);
 }
 
@@ -180,7 +183,7 @@ Result<Value> Interpreter::evaluate(const Mapping& node, Scope* scope) {
     BATON_TRY(const Value key, evaluate(*key_expression, scope));
     BATON_TRY(const Value value, evaluate(*value_expression, scope));
     if (!is_hashable(key)) return type_error("unhashable type: '" + std::string(type_name(key)) + "'");
-    dict->set(key, value);
+    arena_.set(*dict, key, value);
   }
   return Value::dict(dict);
 }
@@ -208,6 +211,7 @@ Result<Arguments> Interpreter::evaluate_arguments(const ArgumentList& list, Scop
   if (list.star_star != nullptr) {
     BATON_TRY(const Value more, evaluate(*list.star_star, scope));
     if (!more.is(Kind::dict)) return type_error("argument after ** must be a mapping, not " + std::string(type_name(more)));
+    arena_.spend(more.as_dict()->entries.size());
     for (const auto& [key, value] : more.as_dict()->entries) {
       if (!key.is(Kind::string)) return type_error("keywords must be strings");
       arguments.named.emplace_back(key.as_string(), value);
@@ -247,38 +251,39 @@ Result<void> Interpreter::bind_macro(const Macro& macro, const Arguments& argume
   const std::size_t n = macro.parameters.size();
   std::vector<std::pair<std::string_view, Value>> extra = arguments.named;
   for (std::size_t i = 0; i < n; ++i) {
+    if (!arena_.spend(1 + extra.size())) return fail_exhausted(arena_);
     const Macro::Parameter& parameter = macro.parameters[i];
     const auto named = std::find_if(extra.begin(), extra.end(), [&](const auto& pair) { return pair.first == parameter.name; });
     if (i < arguments.positional.size()) {
       if (named != extra.end())
         return type_error("macro '" + macro.name + "' got multiple values for argument '" + parameter.name + "'");
-      scope->set(parameter.name, arguments.positional[i]);
+      arena_.set(*scope, parameter.name, arguments.positional[i]);
     } else if (named != extra.end()) {
-      scope->set(parameter.name, named->second);
+      arena_.set(*scope, parameter.name, named->second);
       extra.erase(named);
     } else if (parameter.fallback != nullptr) {
       BATON_TRY(const Value fallback, evaluate(*parameter.fallback, scope));
-      scope->set(parameter.name, fallback);
+      arena_.set(*scope, parameter.name, fallback);
     } else {
-      scope->set(parameter.name, Value::undefined(parameter.name));
+      arena_.set(*scope, parameter.name, Value::undefined(parameter.name));
     }
   }
   if (macro.uses_caller) {
     const auto caller = std::find_if(extra.begin(), extra.end(), [](const auto& pair) { return pair.first == "caller"; });
-    scope->set("caller", caller == extra.end() ? Value::undefined("caller") : caller->second);
+    arena_.set(*scope, "caller", caller == extra.end() ? Value::undefined("caller") : caller->second);
     if (caller != extra.end()) extra.erase(caller);
   }
   if (macro.uses_kwargs) {
     Dict* dict = arena_.dict();
-    for (const auto& [name, value] : extra) dict->set(Value::string(name), value);
-    scope->set("kwargs", Value::dict(dict));
+    for (const auto& [name, value] : extra) arena_.set(*dict, Value::string(name), value);
+    arena_.set(*scope, "kwargs", Value::dict(dict));
   } else if (!extra.empty()) {
     return type_error("macro '" + macro.name + "' takes no keyword argument '" + std::string(extra.front().first) + "'");
   }
   std::vector<Value> rest;
   for (std::size_t i = n; i < arguments.positional.size(); ++i) rest.push_back(arguments.positional[i]);
   if (macro.uses_varargs) {
-    scope->set("varargs", arena_.list(List::Flavor::tuple, std::move(rest)));
+    arena_.set(*scope, "varargs", arena_.list(List::Flavor::tuple, std::move(rest)));
   } else if (!rest.empty()) {
     return type_error("macro '" + macro.name + "' takes not more than " + std::to_string(n) + " argument(s)");
   }

@@ -85,7 +85,14 @@ Result<void> ExpressionParser::check_unknown() const {
 Result<void> ExpressionParser::enter() {
   if (++depth_ > kMaxNesting)
     return error("expressions and blocks are nested deeper than " + std::to_string(kMaxNesting) + " levels");
-  return {};
+  return check_stack();
+}
+
+/// A tree is freed, level by level, by the thread that made it.
+Result<void> ExpressionParser::check_stack() const {
+  if (stack_.has_room(static_cast<std::size_t>(postfix_) * kLevelBytes)) return {};
+  return error("expressions and blocks are nested too deep for this thread's stack of " + std::to_string(stack_.n_bytes()) +
+               " bytes");
 }
 
 Result<void> ExpressionParser::enter_expression() {
@@ -101,7 +108,7 @@ void ExpressionParser::leave_expression() {
 Result<void> ExpressionParser::count_postfix() {
   if (++postfix_ > kMaxPostfix)
     return error("an expression has more than " + std::to_string(kMaxPostfix) + " attributes, items, calls and filters");
-  return {};
+  return check_stack();
 }
 
 Result<Expression> ExpressionParser::expression() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/stack_space.h"
 #include "jinja/ast.h"
 #include "jinja/lexer.h"
 
@@ -52,7 +53,7 @@ class ExpressionParser {
   void forget_unknown(std::size_t mark) { unknown_.resize(mark); }
   Result<void> check_unknown() const;
 
-  /// Nesting of expressions and blocks. Errors beyond kMaxNesting.
+  /// Nesting of expressions and blocks. Errors beyond kMaxNesting, or what the thread's stack has room for.
   Result<void> enter();
   void leave() { --depth_; }
 
@@ -60,6 +61,7 @@ class ExpressionParser {
   static constexpr int kMaxNesting = 100;
   static constexpr int kMaxPostfix =
       1500;  // .name, [item], (call) and |filter in one outermost expression: bounds the tree's height
+  static constexpr std::size_t kLevelBytes = 1024;  // of stack, at most, that freeing a level of the tree takes
 
   Result<Expression> logical_or();
   Result<Expression> logical_and();
@@ -84,6 +86,7 @@ class ExpressionParser {
   Result<void> enter_expression();
   void leave_expression();
   Result<void> count_postfix();
+  Result<void> check_stack() const;
   /// A chain of operands with the operators that `op_here` recognises and consumes.
   template <class Operand, class OperatorHere>
   Result<Expression> chain(Operand operand, OperatorHere op_here);
@@ -94,6 +97,7 @@ class ExpressionParser {
   };
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
+  StackSpace stack_;
   int depth_ = 0;
   int open_expressions_ = 0;
   int postfix_ = 0;

@@ -16,8 +16,15 @@ namespace {
 /// The filtered value as text; Jinja's filters of text take any value.
 std::string_view text_of(const NativeCall& call) { return to_text(call.arena, call.self).as_string(); }
 Value made(const NativeCall& call, std::string text) {
-  call.arena.spend(text.size() / 16);
+  call.arena.spend_text(text.size());
   return call.arena.text(std::move(text));
+}
+/// What `change` makes of the text, character by character.
+template <class Change>
+Result<Value> rewritten(const NativeCall& call, Change change) {
+  const std::string_view text = text_of(call);
+  if (!call.arena.spend_characters(text.size()) || !call.arena.reserve(text.size())) return fail_exhausted(call.arena);
+  return made(call, change(text));
 }
 bool flag(const NativeCall& call, std::size_t parameter, bool fallback) {
   return call[parameter] ? truthy(*call[parameter]) : fallback;
@@ -29,28 +36,38 @@ Result<Value> fallback_value(const NativeCall& call) {
   return call[0].value_or(Value::string(""));
 }
 
-Result<Value> to_upper(const NativeCall& call) { return made(call, upper(text_of(call))); }
-Result<Value> to_lower(const NativeCall& call) { return made(call, lower(text_of(call))); }
-Result<Value> to_capitalized(const NativeCall& call) { return made(call, capitalize(text_of(call))); }
+Result<Value> to_upper(const NativeCall& call) { return rewritten(call, upper); }
+Result<Value> to_lower(const NativeCall& call) { return rewritten(call, lower); }
+Result<Value> to_capitalized(const NativeCall& call) { return rewritten(call, capitalize); }
 Result<Value> to_string(const NativeCall& call) { return to_text(call.arena, call.self); }
 
 /// Words start after blanks, hyphens and opening brackets.
-Result<Value> to_title(const NativeCall& call) {
-  const std::string_view text = text_of(call);
+std::string title_words(std::string_view text) {
   std::string result;
   bool first = true;
-  for (const std::string_view character : characters(text)) {
+  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
+    const std::string_view character = text.substr(i, char_size(text, i));
     const bool splits = std::string_view("-({[<").find(character) != std::string_view::npos || is_space_at(character, 0);
     result += splits ? std::string(character) : first ? upper(character) : lower(character);
     first = splits;
   }
-  return made(call, std::move(result));
+  return result;
 }
+Result<Value> to_title(const NativeCall& call) { return rewritten(call, title_words); }
 
 Result<Value> trim(const NativeCall& call) {
   const std::string_view text = text_of(call);
-  if (!call[0] || call[0]->is(Kind::none)) return Value::string(strip(text, true, true));
-  return Value::string(strip(text, to_text(call.arena, *call[0]).as_string(), true, true));
+  std::string_view rest;
+  if (!call[0] || call[0]->is(Kind::none)) {
+    rest = strip(text, true, true);
+  } else {
+    const std::string_view set = to_text(call.arena, *call[0]).as_string();
+    if (!call.arena.spend_characters(set.size()) || !call.arena.reserve(set.size(), sizeof(char32_t)))
+      return fail_exhausted(call.arena);
+    rest = strip(text, set, true, true);
+  }
+  call.arena.spend_characters(text.size() - rest.size());
+  return Value::string(rest);
 }
 
 Result<Value> replace_text(const NativeCall& call) {
@@ -58,8 +75,9 @@ Result<Value> replace_text(const NativeCall& call) {
   const std::string_view old_part = to_text(call.arena, *call[0]).as_string();
   const std::string_view new_part = to_text(call.arena, *call[1]).as_string();
   const std::int64_t most = call[2] && call[2]->is_whole() ? call[2]->as_int() : -1;
-  if (!call.arena.spend(text.size() / 16) || !call.arena.reserve(text.size() + count(text, old_part) * new_part.size()))
+  if (old_part.empty() ? !call.arena.spend_characters(text.size()) : !call.arena.spend_text(text.size() + old_part.size()))
     return fail_exhausted(call.arena);
+  if (!call.arena.reserve(text.size() + count(text, old_part) * new_part.size())) return fail_exhausted(call.arena);
   return made(call, replace(text, old_part, new_part, most));
 }
 
@@ -84,6 +102,7 @@ Result<Value> to_integer(const NativeCall& call) {
   if (call.self.is_whole()) return Value::integer(call.self.as_int());
   if (call.self.is(Kind::floating)) return truncated(call.self.as_double());
   if (!call.self.is(Kind::string)) return fallback;
+  if (!call.arena.spend_text(call.self.as_string().size())) return fail_exhausted(call.arena);
   const int base = call[1] && call[1]->is_whole() && call[1]->as_int() >= 2 && call[1]->as_int() <= 36
                        ? static_cast<int>(call[1]->as_int())
                        : 10;
@@ -110,6 +129,7 @@ Result<Value> to_float(const NativeCall& call) {
   if (call.self.is(Kind::undefined)) return type_error(undefined_message(call.self));
   if (call.self.is_number()) return Value::floating(call.self.as_double());
   if (!call.self.is(Kind::string)) return fallback;
+  if (!call.arena.spend_text(call.self.as_string().size())) return fail_exhausted(call.arena);
   const auto number = parse_float(call.self.as_string());
   return number ? Value::floating(*number) : fallback;
 }
@@ -152,9 +172,15 @@ Result<Value> indent_lines(const NativeCall& call) {
     indent.assign(static_cast<std::size_t>(std::max<std::int64_t>(0, width)), ' ');
   }
   const bool blank = flag(call, 2, false);
-  const std::string text = std::string(text_of(call)) + "\n";  // as Jinja does, so that a last empty line counts
-  const auto lines = split_lines(text, false);
-  if (!call.arena.reserve(text.size() + lines.size() * indent.size())) return fail_exhausted(call.arena);
+  const std::string_view given = text_of(call);
+  if (!call.arena.spend_characters(given.size()) || !call.arena.reserve(given.size())) return fail_exhausted(call.arena);
+  const std::string text = std::string(given) + "\n";  // as Jinja does, so that a last empty line counts
+  const std::size_t n_bytes = sizeof(std::string_view) + indent.size() + 1;
+  std::size_t n_lines = 0;
+  Parts split{.parts = {}, .may_add = [&] { return call.arena.reserve(++n_lines, n_bytes); }};
+  split_lines(text, false, split);
+  if (!call.arena.reserve(text.size() + n_lines * n_bytes)) return fail_exhausted(call.arena);
+  const auto& lines = split.parts;
   std::string result;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) result += '\n';
@@ -167,9 +193,10 @@ Result<Value> indent_lines(const NativeCall& call) {
 Result<Value> center_text(const NativeCall& call) {
   const std::string_view text = text_of(call);
   BATON_TRY(const std::int64_t width, integer_argument(call, 0, 80));
+  if (!call.arena.spend_text(text.size())) return fail_exhausted(call.arena);
   const auto size = static_cast<std::int64_t>(length(text));
   if (width <= size) return Value::string(text);
-  if (!call.arena.reserve(static_cast<std::size_t>(width))) return fail_exhausted(call.arena);
+  if (!call.arena.reserve(text.size() + static_cast<std::size_t>(width))) return fail_exhausted(call.arena);
   const std::int64_t missing = width - size;
   const std::int64_t left = missing / 2 + (missing & width & 1);
   return made(call, std::string(static_cast<std::size_t>(left), ' ') + std::string(text) +
@@ -204,13 +231,16 @@ Result<Value> write_json(const NativeCall& call) {
 /// Not in Jinja or Transformers: some published templates ask for it, and other engines have it.
 Result<Value> read_json(const NativeCall& call) {
   if (!call.self.is(Kind::string)) return type_error("from_json needs a string, not " + std::string(type_name(call.self)));
-  return call.arena.read_json()(call.arena, call.self.as_string());
+  constexpr std::size_t kBytesInMemory = 32;  // that a byte of JSON may take as a value
+  const std::string_view text = call.self.as_string();
+  if (!call.arena.spend(text.size()) || !call.arena.reserve(text.size(), kBytesInMemory)) return fail_exhausted(call.arena);
+  return call.arena.read_json()(call.arena, text);
 }
 
 Result<Value> fill_format(const NativeCall& call) {
   if (!call.all.named.empty()) {
     Dict* names = call.arena.dict();
-    for (const auto& [name, value] : call.all.named) names->set(Value::string(name), value);
+    for (const auto& [name, value] : call.all.named) call.arena.set(*names, Value::string(name), value);
     return format_percent(call.arena, text_of(call), {Value::dict(names)});
   }
   return format_percent(call.arena, text_of(call), call.all.positional);

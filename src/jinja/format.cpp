@@ -46,6 +46,7 @@ std::string with_commas(const std::string& number) {
 }
 
 std::string pad(const std::string& text, const Spec& spec, bool is_number) {
+  if (text.size() >= 4 * static_cast<std::size_t>(spec.width)) return text;  // a character has at most four bytes
   const auto size = static_cast<int>(length(text));
   if (size >= spec.width) return text;
   const int missing = spec.width - size;
@@ -65,6 +66,13 @@ std::string pad(const std::string& text, const Spec& spec, bool is_number) {
   result += text;
   fill(missing - left);
   return result;
+}
+
+/// Keeps the first `precision` characters; all of them where it is negative.
+void cut(std::string& text, int precision) {
+  std::size_t at = 0;
+  for (int i = 0; i < precision && at < text.size(); ++i) at += char_size(text, at);
+  if (precision >= 0) text.resize(at);
 }
 
 Result<std::string> number_text(Value value, const Spec& spec) {
@@ -107,6 +115,7 @@ class PercentFormat {
 
   Result<Value> run() {
     std::string result;
+    if (!arena_.spend_characters(format_.size()) || !arena_.reserve(format_.size())) return fail_exhausted(arena_);
     for (std::size_t at = 0; at < format_.size();) {
       if (format_[at] != '%') {
         result += format_[at++];
@@ -114,7 +123,8 @@ class PercentFormat {
       }
       ++at;
       BATON_TRY(const std::string piece, field(at));
-      if (!arena_.reserve(result.size() + piece.size())) return fail_exhausted(arena_);
+      if (!arena_.spend_characters(piece.size()) || !arena_.reserve(result.size() + piece.size()))
+        return fail_exhausted(arena_);
       result += piece;
     }
     const bool one_dict = operands_.size() == 1 && operands_[0].is(Kind::dict);
@@ -163,8 +173,7 @@ class PercentFormat {
   Result<std::string> convert(Value value, Spec& spec) {
     if (spec.type == 's' || spec.type == 'r') {
       std::string text = spec.type == 's' ? std::string(to_text(arena_, value).as_string()) : represent(arena_, value);
-      if (spec.precision >= 0 && static_cast<std::size_t>(spec.precision) < length(text))
-        text.resize(offsets(text)[static_cast<std::size_t>(spec.precision)]);
+      cut(text, spec.precision);
       spec.fill = " ";
       return pad(text, spec, spec.align != '<');
     }
@@ -240,8 +249,7 @@ Result<std::string> format_value(Arena& arena, Value value, std::string_view spe
   if (spec.type != '\0' && spec.type != 's')
     return type_error(std::string("format '") + spec.type + "' needs a number, not " + std::string(type_name(value)));
   std::string text(to_text(arena, value).as_string());
-  if (spec.precision >= 0 && static_cast<std::size_t>(spec.precision) < length(text))
-    text.resize(offsets(text)[static_cast<std::size_t>(spec.precision)]);
+  cut(text, spec.precision);
   return pad(text, spec, false);
 }
 
@@ -295,6 +303,7 @@ Result<Value> format_percent(Arena& arena, std::string_view format, const std::v
 Result<Value> format_braces(Arena& arena, std::string_view format, const Arguments& arguments) {
   std::string result;
   std::size_t automatic = 0;
+  if (!arena.spend_characters(format.size()) || !arena.reserve(format.size())) return fail_exhausted(arena);
   for (std::size_t at = 0; at < format.size(); ++at) {
     const char c = format[at];
     if ((c == '{' || c == '}') && at + 1 < format.size() && format[at + 1] == c) {
@@ -315,10 +324,11 @@ Result<Value> format_braces(Arena& arena, std::string_view format, const Argumen
     field = field.substr(0, colon);
     const bool is_repr = field.ends_with("!r");
     if (is_repr || field.ends_with("!s")) field.remove_suffix(2);
+    if (!arena.spend(1 + arguments.named.size())) return fail_exhausted(arena);
     BATON_TRY(Value value, field_value(arena, field, arguments, automatic));
     if (is_repr) value = arena.text(represent(arena, value));
     BATON_TRY(const std::string piece, format_value(arena, value, spec));
-    if (!arena.reserve(result.size() + piece.size())) return fail_exhausted(arena);
+    if (!arena.spend_characters(piece.size()) || !arena.reserve(result.size() + piece.size())) return fail_exhausted(arena);
     result += piece;
     at = end;
   }

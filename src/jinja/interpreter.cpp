@@ -22,13 +22,13 @@ std::string_view construct_of(const Statement& statement) {
 
 Result<std::string> Interpreter::run(const Body& body, Scope* scope) {
   BATON_TRY_VOID(execute(body, scope));
-  if (!arena_.exhausted().empty()) return fail_exhausted(arena_);
+  if (arena_.is_exhausted()) return fail_exhausted(arena_);
   return std::move(output_);
 }
 
 bool Interpreter::enter() {
   if (++depth_ > arena_.limits().depth) arena_.exhaust("depth");
-  return arena_.spend(1);
+  return arena_.has_stack() && arena_.spend(1);
 }
 
 tl::unexpected<Error> Interpreter::located(Error error, int line, const std::string& construct) {
@@ -42,8 +42,7 @@ void Interpreter::write(std::string_view text) {
     arena_.exhaust("output");
     return;
   }
-  arena_.spend(text.size() / 16);
-  output_ += text;
+  if (arena_.spend_text(text.size()) && arena_.take(text.size())) output_ += text;
 }
 
 void Interpreter::write(Value value) { write(to_text(arena_, value).as_string()); }
@@ -68,7 +67,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Statement& statement, Scope
   if (!enter()) return located(fail_exhausted(arena_).value(), statement.line, std::string(construct_of(statement)));
   auto flow = std::visit([&](const auto& node) { return execute(node, scope); }, statement.node);
   --depth_;
-  if (flow && !arena_.exhausted().empty()) flow = fail_exhausted(arena_);
+  if (flow && arena_.is_exhausted()) flow = fail_exhausted(arena_);
   if (!flow) return located(std::move(flow.error()), statement.line, std::string(construct_of(statement)));
   return flow;
 }
@@ -117,6 +116,7 @@ Result<std::vector<Value>> Interpreter::loop_items(const For& node, Value sequen
 Result<Interpreter::Flow> Interpreter::loop(const For& node, Value sequence, Scope* scope, int depth0) {
   BATON_TRY(std::vector<Value> items, loop_items(node, sequence, scope));
   if (items.empty()) return execute(node.otherwise, arena_.scope(scope));
+  if (!arena_.take(items.size() * sizeof(Value))) return fail_exhausted(arena_);
   Loop* state = arena_.loop();
   state->items = std::move(items);
   state->depth0 = depth0;
@@ -126,7 +126,7 @@ Result<Interpreter::Flow> Interpreter::loop(const For& node, Value sequence, Sco
     if (++iterations_ > arena_.limits().loop_iterations) arena_.exhaust("iterations");
     if (!arena_.spend(1)) return fail_exhausted(arena_);
     Scope* inner = arena_.scope(scope);
-    inner->set("loop", Value::loop(state));
+    arena_.set(*inner, "loop", Value::loop(state));
     BATON_TRY_VOID(assign(node.target, state->items[state->index0], inner));
     BATON_TRY(const Flow flow, execute(node.body, inner));
     if (flow == Flow::break_loop) break;
@@ -146,13 +146,13 @@ Result<void> Interpreter::assign(const Target& target, Value value, Scope* scope
     return {};
   }
   if (target.attribute.empty()) {
-    scope->set(target.name, value);
+    arena_.set(*scope, target.name, value);
     return {};
   }
   const Value object = variable(target.name, scope);
   if (object.is(Kind::undefined)) return type_error(undefined_message(object));
   if (!object.is(Kind::name_space)) return type_error("cannot assign attribute on non-namespace object '" + target.name + "'");
-  object.as_dict()->set(Value::string(target.attribute), value);
+  arena_.set(*object.as_dict(), Value::string(target.attribute), value);
   return {};
 }
 
@@ -172,7 +172,7 @@ Result<Interpreter::Flow> Interpreter::execute(const SetBlock& node, Scope* scop
 }
 
 Result<Interpreter::Flow> Interpreter::execute(const Macro& node, Scope* scope) {
-  scope->set(node.name, arena_.function(Function{.name = node.name, .macro = &node, .closure = scope}));
+  arena_.set(*scope, node.name, arena_.function(Function{.name = node.name, .macro = &node, .closure = scope}));
   return Flow::normal;
 }
 

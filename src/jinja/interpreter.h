@@ -48,7 +48,7 @@ class Interpreter {
   // Expressions (evaluate.cpp).
   Result<Value> evaluate(const Expression& expression, Scope* scope);
   /// The variable, or an undefined value that refers to `name`.
-  static Value variable(std::string_view name, const Scope* scope);
+  Value variable(std::string_view name, const Scope* scope);
   Result<Value> evaluate(const Literal& node, Scope* scope);
   Result<Value> evaluate(const Name& node, Scope* scope);
   Result<Value> evaluate(const Attribute& node, Scope* scope);

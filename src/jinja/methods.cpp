@@ -14,14 +14,15 @@ Dict& dict_of(const NativeCall& call) { return *call.self.as_dict(); }
 
 /// Methods that change a list or dict work here as in Python; the sandbox of Transformers refuses them.
 Result<Value> append(const NativeCall& call) {
-  if (!call.arena.reserve(sizeof(Value))) return fail_exhausted(call.arena);
+  if (!call.arena.take(sizeof(Value))) return fail_exhausted(call.arena);
   items_of(call).push_back(*call[0]);
   return Value::none();
 }
 
 Result<Value> extend(const NativeCall& call) {
   BATON_TRY(const Values more, elements(call.arena, *call[0]));
-  if (!call.arena.reserve((items_of(call).size() + more.size()) * sizeof(Value))) return fail_exhausted(call.arena);
+  if (!call.arena.take(more.size() * sizeof(Value)) || !call.arena.reserve(items_of(call).size() + more.size(), sizeof(Value)))
+    return fail_exhausted(call.arena);
   items_of(call).insert(items_of(call).end(), more.begin(), more.end());
   return Value::none();
 }
@@ -30,7 +31,8 @@ Result<Value> insert(const NativeCall& call) {
   BATON_TRY(const std::int64_t index, integer_argument(call, 0, 0));
   const auto n = static_cast<std::int64_t>(items_of(call).size());
   const std::int64_t at = std::clamp<std::int64_t>(index < 0 && index >= -n ? index + n : index, 0, n);
-  call.arena.spend(static_cast<std::size_t>(n) / 16);
+  if (!call.arena.spend(1 + static_cast<std::size_t>(n) / 16) || !call.arena.take(sizeof(Value)))
+    return fail_exhausted(call.arena);
   items_of(call).insert(items_of(call).begin() + at, *call[1]);
   return Value::none();
 }
@@ -50,14 +52,16 @@ Result<Value> pop(const NativeCall& call) {
 Result<Value> remove(const NativeCall& call) {
   Values& items = items_of(call);
   const auto found = std::find_if(items.begin(), items.end(), [&](Value item) { return equal(call.arena, item, *call[0]); });
+  if (call.arena.is_exhausted()) return fail_exhausted(call.arena);
   if (found == items.end()) return type_error("list.remove(x): x not in list");
+  call.arena.spend(items.size() / 16);
   items.erase(found);
   return Value::none();
 }
 
 Result<Value> reverse(const NativeCall& call) {
+  if (!call.arena.spend(items_of(call).size())) return fail_exhausted(call.arena);
   std::reverse(items_of(call).begin(), items_of(call).end());
-  call.arena.spend(items_of(call).size());
   return Value::none();
 }
 
@@ -66,7 +70,10 @@ Result<Value> clear_list(const NativeCall& call) {
   return Value::none();
 }
 
-Result<Value> copy_list(const NativeCall& call) { return call.arena.list(List::Flavor::list, items_of(call)); }
+Result<Value> copy_list(const NativeCall& call) {
+  if (!call.arena.reserve(items_of(call).size(), sizeof(Value))) return fail_exhausted(call.arena);
+  return call.arena.list(List::Flavor::list, items_of(call));
+}
 
 Result<Value> count(const NativeCall& call) {
   const Values& items = items_of(call);
@@ -83,36 +90,46 @@ Result<Value> index(const NativeCall& call) {
 
 Result<Value> get(const NativeCall& call) {
   if (!is_hashable(*call[0])) return type_error("unhashable type: '" + std::string(type_name(*call[0])) + "'");
+  call.arena.spend_key(*call[0]);
   const Value* value = dict_of(call).find(*call[0]);
   return value != nullptr ? *value : call[1].value_or(Value::none());
 }
 
 Result<Value> keys(const NativeCall& call) {
   Values result;
+  if (!call.arena.reserve(dict_of(call).entries.size(), sizeof(Value))) return fail_exhausted(call.arena);
   for (const auto& [key, value] : dict_of(call).entries) result.push_back(key);
   return call.arena.list(List::Flavor::keys, std::move(result));
 }
 
 Result<Value> values(const NativeCall& call) {
   Values result;
+  if (!call.arena.reserve(dict_of(call).entries.size(), sizeof(Value))) return fail_exhausted(call.arena);
   for (const auto& [key, value] : dict_of(call).entries) result.push_back(value);
   return call.arena.list(List::Flavor::values, std::move(result));
 }
 
 Result<Value> items(const NativeCall& call) {
   Values result;
-  for (const auto& [key, value] : dict_of(call).entries) result.push_back(call.arena.list(List::Flavor::tuple, {key, value}));
+  for (const auto& [key, value] : dict_of(call).entries) {
+    if (call.arena.is_exhausted()) return fail_exhausted(call.arena);
+    result.push_back(call.arena.list(List::Flavor::tuple, {key, value}));
+  }
   return call.arena.list(List::Flavor::items, std::move(result));
 }
 
 Result<Value> copy_dict(const NativeCall& call) {
   Dict* copy = call.arena.dict();
-  if (!call.arena.spend(dict_of(call).entries.size())) return fail_exhausted(call.arena);
-  for (const auto& [key, value] : dict_of(call).entries) copy->set(key, value);
+  for (const auto& [key, value] : dict_of(call).entries) {
+    if (call.arena.is_exhausted()) return fail_exhausted(call.arena);
+    call.arena.set(*copy, key, value);
+  }
   return Value::dict(copy);
 }
 
 Result<Value> pop_key(const NativeCall& call) {
+  if (!is_hashable(*call[0])) return type_error("unhashable type: '" + std::string(type_name(*call[0])) + "'");
+  call.arena.spend_key(*call[0]);
   const Value* found = dict_of(call).find(*call[0]);
   if (found == nullptr) {
     if (call[1]) return *call[1];
@@ -126,9 +143,10 @@ Result<Value> pop_key(const NativeCall& call) {
 
 Result<Value> set_default(const NativeCall& call) {
   if (!is_hashable(*call[0])) return type_error("unhashable type: '" + std::string(type_name(*call[0])) + "'");
+  call.arena.spend_key(*call[0]);
   if (const Value* value = dict_of(call).find(*call[0])) return *value;
   const Value value = call[1].value_or(Value::none());
-  dict_of(call).set(*call[0], value);
+  call.arena.set(dict_of(call), *call[0], value);
   return value;
 }
 
@@ -137,10 +155,12 @@ Result<Value> update(const NativeCall& call) {
     const Value source = call.all.positional[0];
     if (!source.is(Kind::dict)) return type_error("update() needs a mapping, not " + std::string(type_name(source)));
     const auto entries = source.as_dict()->entries;
-    call.arena.spend(entries.size());
-    for (const auto& [key, value] : entries) dict_of(call).set(key, value);
+    for (const auto& [key, value] : entries) {
+      if (call.arena.is_exhausted()) return fail_exhausted(call.arena);
+      call.arena.set(dict_of(call), key, value);
+    }
   }
-  for (const auto& [name, value] : call.all.named) dict_of(call).set(Value::string(name), value);
+  for (const auto& [name, value] : call.all.named) call.arena.set(dict_of(call), Value::string(name), value);
   return Value::none();
 }
 

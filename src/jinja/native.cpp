@@ -6,6 +6,7 @@
 
 #include "jinja/operators.h"
 #include "jinja/print.h"
+#include "jinja/strings.h"
 
 namespace baton::jinja {
 namespace {
@@ -42,18 +43,17 @@ Result<Dict*> make_dict(const NativeCall& call) {
   if (!call.all.positional.empty()) {
     const Value source = call.all.positional[0];
     if (source.is(Kind::dict)) {
-      call.arena.spend(source.as_dict()->entries.size());
-      for (const auto& [key, value] : source.as_dict()->entries) dict->set(key, value);
+      for (const auto& [key, value] : source.as_dict()->entries) call.arena.set(*dict, key, value);
     } else {
       BATON_TRY(const std::vector<Value> pairs, elements(call.arena, source));
       for (const Value pair : pairs) {
         BATON_TRY(const std::vector<Value> parts, elements(call.arena, pair));
         if (parts.size() != 2 || !is_hashable(parts[0])) return type_error("dict() needs a mapping or a list of pairs");
-        dict->set(parts[0], parts[1]);
+        call.arena.set(*dict, parts[0], parts[1]);
       }
     }
   }
-  for (const auto& [name, value] : call.all.named) dict->set(Value::string(name), value);
+  for (const auto& [name, value] : call.all.named) call.arena.set(*dict, Value::string(name), value);
   return dict;
 }
 
@@ -69,12 +69,15 @@ Result<Value> make_namespace(const NativeCall& call) {
 
 /// The message comes out as it is: it is what the template says to the caller.
 Result<Value> raise_exception(const NativeCall& call) {
-  return fail(ErrorCode::invalid_request, std::string(to_text(call.arena, *call[0]).as_string()));
+  constexpr std::size_t kShown = 10'000;
+  return fail(ErrorCode::invalid_request, std::string(beginning(to_text(call.arena, *call[0]).as_string(), kShown)));
 }
 
 /// `self` is the time in seconds since 1970; local time, as Transformers.
 Result<Value> strftime_now(const NativeCall& call) {
   if (!call[0]->is(Kind::string)) return type_error("strftime_now needs a format");
+  constexpr std::size_t kSteps = 1000;  // the C library takes so long for a long format
+  if (!call.arena.spend(kSteps)) return fail_exhausted(call.arena);
   const std::time_t seconds = static_cast<std::time_t>(call.self.as_int());
   std::tm local = {};
   localtime_r(&seconds, &local);
@@ -152,7 +155,8 @@ const Native* find_global(std::string_view name) { return find_row(kGlobals, nam
 Scope* global_scope(Arena& arena, std::int64_t now) {
   Scope* scope = arena.scope(nullptr);
   for (const Native& native : kGlobals)
-    scope->set(native.name, arena.function(Function{.name = native.name, .native = &native, .self = Value::integer(now)}));
+    arena.set(*scope, native.name,
+              arena.function(Function{.name = native.name, .native = &native, .self = Value::integer(now)}));
   return scope;
 }
 

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "jinja/format.h"
 #include "jinja/print.h"
+#include "jinja/strings.h"
 
 namespace baton::jinja {
 
@@ -62,7 +64,9 @@ bool is_integer_text(std::string_view text) {
 }  // namespace
 
 std::string undefined_message(Value undefined) {
-  const std::string name(undefined.undefined_name());
+  constexpr std::size_t kShown = 200;
+  const std::string_view whole = undefined.undefined_name();
+  const std::string name = whole.size() <= kShown ? std::string(whole) : std::string(beginning(whole, kShown)) + "...";
   if (undefined.undefined_owner() == Kind::undefined) return "'" + name + "' is undefined";
   const std::string owner(owner_name(undefined.undefined_owner()));
   if (undefined.undefined_owner() != Kind::dict && is_integer_text(name)) return "'" + owner + "' has no element " + name;
@@ -85,30 +89,73 @@ bool truthy(Value value) {
   }
 }
 
-bool same_key(Value a, Value b) {
-  if (a.is_number() && b.is_number()) {
-    if (a.is_whole() && b.is_whole()) return a.as_int() == b.as_int();
-    return a.as_double() == b.as_double();
-  }
-  if (a.kind() != b.kind()) return false;
+namespace {
+
+template <class T>
+int compare(T a, T b) {
+  return a < b ? -1 : b < a ? 1 : 0;
+}
+
+/// Exact, as in Python: the integer is not rounded. `b` is not nan.
+int compare_with_double(std::int64_t a, double b) {
+  constexpr double kBeyond = 9223372036854775808.0;  // 2^63
+  if (b >= kBeyond) return -1;
+  if (b < -kBeyond) return 1;
+  const double whole = std::trunc(b);
+  if (const int order = compare(a, static_cast<std::int64_t>(whole)); order != 0) return order;
+  return compare(whole, b);
+}
+
+int compare_numbers(Value a, Value b) {
+  if (a.is_whole() && b.is_whole()) return compare(a.as_int(), b.as_int());
+  if (a.is_whole()) return compare_with_double(a.as_int(), b.as_double());
+  if (b.is_whole()) return -compare_with_double(b.as_int(), a.as_double());
+  return compare(a.as_double(), b.as_double());
+}
+
+bool is_nan(Value value) { return value.is(Kind::floating) && std::isnan(value.as_double()); }
+
+int compare_pointers(const void* a, const void* b) {
+  return std::less<const void*>()(a, b) ? -1 : std::less<const void*>()(b, a) ? 1 : 0;
+}
+
+int compare_items(const List& a, const List& b) {
+  if (&a == &b) return 0;
+  if (!a.is_tuple() || !b.is_tuple()) return compare_pointers(&a, &b);
+  for (std::size_t i = 0; i < std::min(a.items.size(), b.items.size()); ++i)
+    if (const int order = compare_keys(a.items[i], b.items[i]); order != 0) return order;
+  return compare(a.items.size(), b.items.size());
+}
+
+}  // namespace
+
+int compare_keys(Value a, Value b) {
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b);
+  if (a.kind() != b.kind()) return compare(a.kind(), b.kind());
   switch (a.kind()) {
-    case Kind::none:
-    case Kind::undefined: return true;
-    case Kind::string: return a.as_string() == b.as_string();
-    case Kind::list: {
-      if (a.as_list() == b.as_list()) return true;
-      return a.as_list()->is_tuple() && b.as_list()->is_tuple() &&
-             std::equal(
-                 a.as_list()->items.begin(), a.as_list()->items.end(), b.as_list()->items.begin(), b.as_list()->items.end(),
-                 [](Value x, Value y) { return x.kind() == Kind::list || y.kind() == Kind::list ? false : same_key(x, y); });
-    }
+    case Kind::string: return a.as_string().compare(b.as_string());
+    case Kind::list: return compare_items(*a.as_list(), *b.as_list());
     case Kind::dict:
-    case Kind::name_space: return a.as_dict() == b.as_dict();
-    case Kind::function:
-      return a.as_function()->macro == b.as_function()->macro && a.as_function()->native == b.as_function()->native;
-    case Kind::loop: return a.as_loop() == b.as_loop();
-    default: return false;
+    case Kind::name_space: return compare_pointers(a.as_dict(), b.as_dict());
+    case Kind::loop: return compare_pointers(a.as_loop(), b.as_loop());
+    case Kind::function: {
+      const int order = compare_pointers(a.as_function()->macro, b.as_function()->macro);
+      return order != 0 ? order : compare_pointers(a.as_function()->native, b.as_function()->native);
+    }
+    default: return 0;  // undefined and none
   }
+}
+
+bool same_key(Value a, Value b) {
+  if (a.is_number() && b.is_number()) return !is_nan(a) && !is_nan(b) && compare_numbers(a, b) == 0;
+  if (a.kind() != b.kind()) return false;
+  if (a.is(Kind::string)) return a.as_string() == b.as_string();
+  if (!a.is(Kind::list)) return compare_keys(a, b) == 0;
+  const List& x = *a.as_list();
+  const List& y = *b.as_list();
+  return &x == &y || (x.is_tuple() && y.is_tuple() &&
+                      std::equal(x.items.begin(), x.items.end(), y.items.begin(), y.items.end(),
+                                 [](Value v, Value w) { return !v.is(Kind::list) && !w.is(Kind::list) && same_key(v, w); }));
 }
 
 bool is_hashable(Value value) {
@@ -123,7 +170,7 @@ namespace {
 
 bool equal_at(Arena& arena, Value a, Value b, int depth) {
   if (depth > kMaxCompareDepth) arena.exhaust("depth");
-  if (!arena.spend(1)) return false;
+  if (!arena.has_stack() || !arena.spend(1)) return false;
   if (a.is(Kind::list) && b.is(Kind::list)) {
     const List& x = *a.as_list();
     const List& y = *b.as_list();
@@ -138,23 +185,27 @@ bool equal_at(Arena& arena, Value a, Value b, int depth) {
     if (a.as_dict() == b.as_dict()) return true;
     if (a.as_dict()->entries.size() != b.as_dict()->entries.size()) return false;
     for (const auto& [key, value] : a.as_dict()->entries) {
+      arena.spend_key(key);
       const Value* other = b.as_dict()->find(key);
       if (other == nullptr || !equal_at(arena, value, *other, depth + 1)) return false;
     }
     return true;
   }
-  if (a.is(Kind::string) && b.is(Kind::string)) arena.spend(std::min(a.as_string().size(), b.as_string().size()) / 16);
+  if (a.is(Kind::string) && b.is(Kind::string)) arena.spend_text(std::min(a.as_string().size(), b.as_string().size()));
   return same_key(a, b);
 }
 
 Result<bool> less_at(Arena& arena, Value a, Value b, int depth) {
   if (depth > kMaxCompareDepth) arena.exhaust("depth");
-  if (!arena.spend(1)) return fail_exhausted(arena);
+  if (!arena.has_stack() || !arena.spend(1)) return fail_exhausted(arena);
   if (a.is(Kind::undefined)) return type_error(undefined_message(a));
   if (b.is(Kind::undefined)) return type_error(undefined_message(b));
   if (a.is_whole() && b.is_whole()) return a.as_int() < b.as_int();
   if (a.is_number() && b.is_number()) return a.as_double() < b.as_double();
-  if (a.is(Kind::string) && b.is(Kind::string)) return a.as_string() < b.as_string();
+  if (a.is(Kind::string) && b.is(Kind::string)) {
+    arena.spend_text(std::min(a.as_string().size(), b.as_string().size()));
+    return a.as_string() < b.as_string();
+  }
   if (a.is(Kind::list) && b.is(Kind::list)) {
     const List& x = *a.as_list();
     const List& y = *b.as_list();
@@ -186,7 +237,7 @@ Result<Value> add(Arena& arena, Value a, Value b) {
     const List& y = *b.as_list();
     const bool lists = x.flavor == List::Flavor::list && y.flavor == List::Flavor::list;
     if (lists || (x.is_tuple() && y.is_tuple())) {
-      if (!arena.reserve((x.items.size() + y.items.size()) * sizeof(Value))) return fail_exhausted(arena);
+      if (!arena.reserve(x.items.size() + y.items.size(), sizeof(Value))) return fail_exhausted(arena);
       std::vector<Value> joined = x.items;
       joined.insert(joined.end(), y.items.begin(), y.items.end());
       return arena.list(lists ? List::Flavor::list : List::Flavor::tuple, std::move(joined));
@@ -322,10 +373,11 @@ Result<bool> contains(Arena& arena, Value container, Value member) {
     case Kind::string:
       if (!member.is(Kind::string))
         return type_error("'in <string>' requires string as left operand, not " + std::string(type_name(member)));
-      arena.spend(container.as_string().size() / 16);
-      return container.as_string().find(member.as_string()) != std::string_view::npos;
+      if (!arena.spend_text(container.as_string().size() + member.as_string().size())) return fail_exhausted(arena);
+      return find_first(container.as_string(), member.as_string(), 0) != std::string_view::npos;
     case Kind::dict:
       if (!is_hashable(member)) return type_error("unhashable type: '" + std::string(type_name(member)) + "'");
+      arena.spend_key(member);
       return container.as_dict()->find(member) != nullptr;
     case Kind::list: {
       BATON_TRY(const std::vector<Value> items, elements(arena, container));

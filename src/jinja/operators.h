@@ -24,6 +24,8 @@ bool truthy(Value value);
 bool equal(Arena& arena, Value a, Value b);
 /// == of dict keys: strings, numbers, none and tuples; everything else by identity.
 bool same_key(Value a, Value b);
+/// An order of all dict keys but nan: negative, 0 (where same_key is true) or positive.
+int compare_keys(Value a, Value b);
 bool is_hashable(Value value);
 /// Python's <.
 Result<bool> less(Arena& arena, Value a, Value b);
@@ -39,7 +41,7 @@ Result<Value> item(Arena& arena, Value object, Value key);
 Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std::optional<Value> stop,
                     std::optional<Value> step);
 
-/// The elements in order: a dict's keys, a string's characters. Empties a generator.
+/// The elements in order: a dict's keys, a string's characters. Empties a generator. Counts their number.
 Result<std::vector<Value>> elements(Arena& arena, Value value);
 /// len(value), or nothing where Python has none.
 std::optional<std::int64_t> length_of(Value value);

@@ -19,23 +19,69 @@ constexpr int kMaxPrintDepth = 300;
 class Writer {
  public:
   explicit Writer(Arena& arena) : arena_(arena) {}
-  bool ok() const { return arena_.exhausted().empty(); }
+  bool ok() const { return !arena_.is_exhausted(); }
   void put(std::string_view piece) {
-    if (!arena_.spend(1 + piece.size() / 16) || !arena_.reserve(text_.size() + piece.size())) return;
+    if (!arena_.spend_text(piece.size()) || !arena_.reserve(text_.size() + piece.size())) return;
     text_ += piece;
+  }
+  /// Appends what `write(piece, out)` makes of each character's piece of `text`, in chunks whose room is counted.
+  template <class Write>
+  void put_characters(std::string_view text, Write write) {
+    constexpr std::size_t kChunkBytes = 4096;
+    std::string chunk;
+    for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
+      write(chunk, char_at(text, i));
+      if (chunk.size() < kChunkBytes) continue;
+      put_chunk(chunk);
+      if (!ok()) return;
+    }
+    put_chunk(chunk);
   }
   bool enter(int depth) {
     if (depth > kMaxPrintDepth) arena_.exhaust("depth");
-    return ok();
+    return arena_.has_stack();
   }
   std::string take() { return std::move(text_); }
 
  private:
+  void put_chunk(std::string& chunk) {
+    if (arena_.spend_characters(chunk.size())) put(chunk);
+    chunk.clear();
+  }
+
   Arena& arena_;
   std::string text_;
 };
 
 void put_repr(Writer& out, Value value, int depth);
+
+/// The quote that repr puts around `text`.
+char quote_of(std::string_view text) {
+  const bool doubled = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
+  return doubled ? '"' : '\'';
+}
+
+void append_represented(std::string& out, char32_t c, char quote) {
+  if (c == static_cast<char32_t>(quote) || c == '\\') {
+    out += '\\';
+    append_utf8(out, c);
+  } else if (c == '\n' || c == '\r' || c == '\t') {
+    out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+  } else if (is_printable(c)) {
+    append_utf8(out, c);
+  } else {
+    char buffer[16];
+    std::snprintf(buffer, sizeof buffer, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", static_cast<unsigned>(c));
+    out += buffer;
+  }
+}
+
+void put_quoted(Writer& out, std::string_view text) {
+  const char quote = quote_of(text);
+  out.put({&quote, 1});
+  out.put_characters(text, [quote](std::string& chunk, char32_t c) { append_represented(chunk, c, quote); });
+  out.put({&quote, 1});
+}
 
 void put_items(Writer& out, const std::vector<Value>& items, int depth) {
   for (std::size_t i = 0; i < items.size() && out.ok(); ++i) {
@@ -94,7 +140,9 @@ void put_repr(Writer& out, Value value, int depth) {
     case Kind::integer: return out.put(std::to_string(value.as_int()));
     case Kind::floating: return out.put(float_text(value.as_double()));
     case Kind::string:
-      return out.put(value.is_markup() ? "Markup(" + represent(value.as_string()) + ")" : represent(value.as_string()));
+      if (value.is_markup()) out.put("Markup(");
+      put_quoted(out, value.as_string());
+      return out.put(value.is_markup() ? ")" : "");
     case Kind::list: return put_list(out, value, depth);
     case Kind::dict: return put_dict(out, *value.as_dict(), depth);
     case Kind::name_space:
@@ -112,36 +160,36 @@ void put_repr(Writer& out, Value value, int depth) {
   }
 }
 
-void put_json_string(Writer& out, std::string_view text, bool ensure_ascii) {
-  std::string quoted = "\"";
-  char buffer[16];
-  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
-    const char32_t c = char_at(text, i);
-    switch (c) {
-      case '"': quoted += "\\\""; continue;
-      case '\\': quoted += "\\\\"; continue;
-      case '\n': quoted += "\\n"; continue;
-      case '\r': quoted += "\\r"; continue;
-      case '\t': quoted += "\\t"; continue;
-      case '\f': quoted += "\\f"; continue;
-      case '\b': quoted += "\\b"; continue;
-      default: break;
-    }
-    if (c >= 0x20 && (c < 0x7F || (!ensure_ascii))) {
-      append_utf8(quoted, c);
-    } else if (c == 0x7F) {
-      quoted += '\x7f';
-    } else if (c < 0x10000) {
-      std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(c));
-      quoted += buffer;
-    } else {
-      const unsigned pair = static_cast<unsigned>(c) - 0x10000;
-      std::snprintf(buffer, sizeof buffer, "\\u%04x\\u%04x", 0xD800 + (pair >> 10), 0xDC00 + (pair & 0x3FF));
-      quoted += buffer;
-    }
+void append_json_character(std::string& quoted, char32_t c, bool ensure_ascii) {
+  switch (c) {
+    case '"': quoted += "\\\""; return;
+    case '\\': quoted += "\\\\"; return;
+    case '\n': quoted += "\\n"; return;
+    case '\r': quoted += "\\r"; return;
+    case '\t': quoted += "\\t"; return;
+    case '\f': quoted += "\\f"; return;
+    case '\b': quoted += "\\b"; return;
+    default: break;
   }
-  quoted += '"';
-  out.put(quoted);
+  char buffer[16];
+  if (c >= 0x20 && (c < 0x7F || (!ensure_ascii))) {
+    append_utf8(quoted, c);
+  } else if (c == 0x7F) {
+    quoted += '\x7f';
+  } else if (c < 0x10000) {
+    std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(c));
+    quoted += buffer;
+  } else {
+    const unsigned pair = static_cast<unsigned>(c) - 0x10000;
+    std::snprintf(buffer, sizeof buffer, "\\u%04x\\u%04x", 0xD800 + (pair >> 10), 0xDC00 + (pair & 0x3FF));
+    quoted += buffer;
+  }
+}
+
+void put_json_string(Writer& out, std::string_view text, bool ensure_ascii) {
+  out.put("\"");
+  out.put_characters(text, [&](std::string& chunk, char32_t c) { append_json_character(chunk, c, ensure_ascii); });
+  out.put("\"");
 }
 
 class JsonWriter {
@@ -211,6 +259,9 @@ class JsonWriter {
     if (style_.sort_keys) {
       for (const auto& [key, value] : entries)
         if (!key.is(Kind::string)) return type_error("sort_keys needs keys that are strings");
+      for (const auto& [key, value] : entries)
+        for (std::size_t n = entries.size(); n > 0; n /= 2) arena_.spend_key(key);  // it is compared so often
+      if (arena_.is_exhausted()) return fail_exhausted(arena_);
       std::stable_sort(entries.begin(), entries.end(),
                        [](const auto& a, const auto& b) { return a.first.as_string() < b.first.as_string(); });
     }
@@ -269,28 +320,9 @@ std::string float_text(double value) {
 }
 
 std::string represent(std::string_view text) {
-  const bool doubled = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
-  const char quote = doubled ? '"' : '\'';
+  const char quote = quote_of(text);
   std::string result(1, quote);
-  char buffer[16];
-  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
-    const char32_t c = char_at(text, i);
-    if (c == static_cast<char32_t>(quote) || c == '\\') {
-      result += '\\';
-      append_utf8(result, c);
-    } else if (c == '\n' || c == '\r' || c == '\t') {
-      result += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
-    } else if (is_printable(c)) {
-      append_utf8(result, c);
-    } else {
-      std::snprintf(buffer, sizeof buffer,
-                    c < 0x100     ? "\\x%02x"
-                    : c < 0x10000 ? "\\u%04x"
-                                  : "\\U%08x",
-                    static_cast<unsigned>(c));
-      result += buffer;
-    }
-  }
+  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) append_represented(result, char_at(text, i), quote);
   return result + quote;
 }
 
@@ -308,8 +340,14 @@ Value to_text(Arena& arena, Value value) {
 
 Value escape_html(Arena& arena, Value text) {
   if (text.is_markup()) return text;
+  const std::string_view plain = text.as_string();
+  const auto is_escaped = [](char c) { return std::string_view("&<>\"'").find(c) != std::string_view::npos; };
+  constexpr std::size_t kMoreBytes = 4;  // that an entity has at most more than its character
+  if (!arena.spend_characters(plain.size())) return Value::string("");
+  const auto n_escaped = static_cast<std::size_t>(std::count_if(plain.begin(), plain.end(), is_escaped));
+  if (!arena.reserve(plain.size() + kMoreBytes * n_escaped)) return Value::string("");
   std::string result;
-  for (const char c : text.as_string()) {
+  for (const char c : plain) {
     switch (c) {
       case '&': result += "&amp;"; break;
       case '<': result += "&lt;"; break;

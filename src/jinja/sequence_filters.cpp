@@ -17,7 +17,9 @@ bool flag(const NativeCall& call, std::size_t parameter) { return call[parameter
 /// The value at a path: "name", "a.b", "pair.0" or an integer; `fallback` where it is undefined.
 Result<Value> at_path(Arena& arena, Value value, Value path, std::optional<Value> fallback) {
   if (path.is(Kind::string)) {
-    for (const std::string_view part : split(path.as_string(), ".", -1)) {
+    arena.spend_characters(path.as_string().size());
+    for (const std::string_view part : split(path.as_string(), ".")) {
+      if (!arena.spend(1)) return fail_exhausted(arena);
       const bool is_index = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
       Value key = Value::string(part);
       if (is_index && part.size() < 10) key = Value::integer(std::stoi(std::string(part)));
@@ -30,13 +32,19 @@ Result<Value> at_path(Arena& arena, Value value, Value path, std::optional<Value
   return value.is(Kind::undefined) && fallback ? *fallback : value;
 }
 
+/// A string in lower case.
+Value folded(Arena& arena, Value value) {
+  if (!value.is(Kind::string)) return value;
+  if (!arena.spend_characters(value.as_string().size()) || !arena.reserve(value.as_string().size())) return Value::string("");
+  return arena.text(lower(value.as_string()));
+}
+
 /// What sort, unique, min, max and groupby compare: the attribute, in lower case unless case counts.
 Result<Value> sort_key(Arena& arena, Value value, const std::optional<Value>& path, bool case_sensitive) {
   if (path && !path->is(Kind::none)) {
     BATON_TRY(value, at_path(arena, value, *path, std::nullopt));
   }
-  if (!case_sensitive && value.is(Kind::string)) return arena.text(lower(value.as_string()));
-  return value;
+  return case_sensitive ? value : folded(arena, value);
 }
 
 /// What sort compares: lists, as in Jinja, of one key or of those of several attributes, "a,b". (So values that have
@@ -47,7 +55,7 @@ Result<Value> sort_keys(Arena& arena, Value value, const std::optional<Value>& p
     BATON_TRY(const Value key, sort_key(arena, value, paths, case_sensitive));
     return arena.list(List::Flavor::list, {key});
   }
-  for (const std::string_view path : split(paths->as_string(), ",", -1)) {
+  for (const std::string_view path : split(paths->as_string(), ",")) {
     BATON_TRY(const Value key, sort_key(arena, value, Value::string(path), case_sensitive));
     keys.push_back(key);
   }
@@ -64,6 +72,7 @@ Result<std::vector<Keyed>> with_keys(Arena& arena, const Values& items, KeyOf ke
                                      bool case_sensitive) {
   std::vector<Keyed> keyed;
   for (const Value value : items) {
+    if (!arena.spend(1)) return fail_exhausted(arena);
     BATON_TRY(const Value key, key_of(arena, value, path, case_sensitive));
     keyed.push_back({key, value});
   }
@@ -106,6 +115,7 @@ Result<Value> sort_dict(const NativeCall& call) {
   if (by != "key" && by != "value") return type_error("you can only sort by either 'key' or 'value'");
   std::vector<Keyed> keyed;
   for (const auto& [key, value] : call.self.as_dict()->entries) {
+    if (!call.arena.spend(1)) return fail_exhausted(call.arena);
     BATON_TRY(const Value sorted_by, sort_key(call.arena, by == "key" ? key : value, std::nullopt, flag(call, 0)));
     keyed.push_back({sorted_by, call.arena.list(List::Flavor::tuple, {key, value})});
   }
@@ -121,7 +131,7 @@ Result<Value> group_by(const NativeCall& call) {
   std::vector<Keyed> keyed;
   for (const Value value : items) {
     BATON_TRY(Value key, at_path(call.arena, value, *call[0], call[1]));
-    if (!case_sensitive && key.is(Kind::string)) key = call.arena.text(lower(key.as_string()));
+    if (!case_sensitive) key = folded(call.arena, key);
     keyed.push_back({key, value});
   }
   BATON_TRY_VOID(sort_keyed(call.arena, keyed, false));
@@ -144,10 +154,10 @@ Result<Value> unique(const NativeCall& call) {
   Values result;
   for (const Keyed& entry : keyed) {
     if (!is_hashable(entry.key)) return type_error("unhashable type: '" + std::string(type_name(entry.key)) + "'");
-    if (!call.arena.spend(entry.key.is(Kind::string) ? 1 : 1 + seen->entries.size())) return fail_exhausted(call.arena);
-    if (seen->find(entry.key) != nullptr) continue;
-    seen->set(entry.key, Value::none());
-    result.push_back(entry.value);
+    const std::size_t n_seen = seen->entries.size();
+    call.arena.set(*seen, entry.key, Value::none());
+    if (call.arena.is_exhausted()) return fail_exhausted(call.arena);
+    if (seen->entries.size() > n_seen) result.push_back(entry.value);
   }
   return generator(call, std::move(result));
 }
@@ -181,7 +191,7 @@ Result<Value> sum(const NativeCall& call) {
 }
 
 Result<Value> length_filter(const NativeCall& call) {
-  call.arena.spend(call.self.is(Kind::string) ? call.self.as_string().size() / 16 : 0);
+  if (call.self.is(Kind::string)) call.arena.spend_text(call.self.as_string().size());
   const auto n = length_of(call.self);
   if (!n) return type_error("object of type '" + std::string(type_name(call.self)) + "' has no len()");
   return Value::integer(*n);
@@ -191,7 +201,10 @@ Result<Value> first(const NativeCall& call) {
   if (call.self.is(Kind::list) && !call.self.as_list()->items.empty()) {
     List& list = *call.self.as_list();
     const Value value = list.items.front();
-    if (list.is_generator()) list.items.erase(list.items.begin());
+    if (list.is_generator()) {
+      call.arena.spend(list.items.size() / 16);
+      list.items.erase(list.items.begin());
+    }
     return value;
   }
   BATON_TRY(const Values items, elements(call.arena, call.self));
@@ -231,8 +244,8 @@ Result<Value> join(const NativeCall& call) {
       BATON_TRY(value, at_path(call.arena, value, *call[1], std::nullopt));
     }
     const std::string_view piece = to_text(call.arena, value).as_string();
-    if (!call.arena.reserve(result.size() + separator.size() + piece.size()) || !call.arena.spend(piece.size() / 16))
-      return fail_exhausted(call.arena);
+    const std::size_t n_more = separator.size() + piece.size();
+    if (!call.arena.spend_text(n_more) || !call.arena.reserve(result.size() + n_more)) return fail_exhausted(call.arena);
     if (i > 0) result += separator;
     result += piece;
   }
@@ -244,8 +257,10 @@ Result<Value> items_of(const NativeCall& call) {
   if (call.self.is(Kind::undefined)) return generator(call, std::move(pairs));
   if (!call.self.is(Kind::dict))
     return type_error("can only get item pairs from a mapping, not " + std::string(type_name(call.self)));
-  for (const auto& [key, value] : call.self.as_dict()->entries)
+  for (const auto& [key, value] : call.self.as_dict()->entries) {
+    if (call.arena.is_exhausted()) return fail_exhausted(call.arena);
     pairs.push_back(call.arena.list(List::Flavor::tuple, {key, value}));
+  }
   return generator(call, std::move(pairs));
 }
 
@@ -324,7 +339,7 @@ Result<Value> batch(const NativeCall& call) {
     Values row;
     for (; i < items.size() && static_cast<std::int64_t>(row.size()) < size; ++i) row.push_back(items[i]);
     if (call[1] && !call[1]->is(Kind::none) && static_cast<std::int64_t>(row.size()) < size) {
-      if (!call.arena.reserve(static_cast<std::size_t>(size) * sizeof(Value))) return fail_exhausted(call.arena);
+      if (!call.arena.reserve(static_cast<std::size_t>(size), sizeof(Value))) return fail_exhausted(call.arena);
       row.resize(static_cast<std::size_t>(size), *call[1]);
     }
     rows.push_back(call.arena.list(List::Flavor::list, std::move(row)));

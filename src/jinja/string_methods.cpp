@@ -14,8 +14,22 @@ using Values = std::vector<Value>;
 
 std::string_view self_of(const NativeCall& call) { return call.self.as_string(); }
 Value made(const NativeCall& call, std::string text) {
-  call.arena.spend(text.size() / 16);
+  call.arena.spend_text(text.size());
   return call.arena.text(std::move(text));
+}
+/// Counts a loop over the characters of the text, or (search) over its bytes by what the C library has for it.
+Result<void> count_characters(const NativeCall& call) {
+  if (!call.arena.spend_characters(self_of(call).size())) return fail_exhausted(call.arena);
+  return {};
+}
+Result<void> count_search(const NativeCall& call) {
+  if (!call.arena.spend_text(self_of(call).size())) return fail_exhausted(call.arena);
+  return {};
+}
+/// A part of the text at whose ends characters were removed, which is counted here.
+Value stripped(const NativeCall& call, std::string_view rest) {
+  call.arena.spend_characters(self_of(call).size() - rest.size());
+  return Value::string(rest);
 }
 
 Result<std::string_view> text_argument(const NativeCall& call, std::size_t parameter) {
@@ -27,15 +41,34 @@ Result<std::string_view> text_argument(const NativeCall& call, std::size_t param
 
 template <bool left, bool right>
 Result<Value> strip_ends(const NativeCall& call) {
-  call.arena.spend(self_of(call).size() / 16);
-  if (!call[0] || call[0]->is(Kind::none)) return Value::string(strip(self_of(call), left, right));
+  if (!call[0] || call[0]->is(Kind::none)) return stripped(call, strip(self_of(call), left, right));
   BATON_TRY(const std::string_view set, text_argument(call, 0));
-  return Value::string(strip(self_of(call), set, left, right));
+  if (!call.arena.spend_characters(set.size()) || !call.arena.reserve(set.size(), sizeof(char32_t)))
+    return fail_exhausted(call.arena);
+  return stripped(call, strip(self_of(call), set, left, right));
 }
 
 template <std::string (*change)(std::string_view)>
 Result<Value> changed(const NativeCall& call) {
+  BATON_TRY_VOID(count_characters(call));
+  if (!call.arena.reserve(self_of(call).size())) return fail_exhausted(call.arena);
   return made(call, change(self_of(call)));
+}
+
+/// Parts that count what their list takes.
+Parts counted_parts(const NativeCall& call) {
+  return {.parts = {}, .may_add = [&arena = call.arena] {
+            constexpr std::size_t kPartBytes = sizeof(std::string_view) + sizeof(Value);
+            return arena.spend(1) && arena.take(kPartBytes);
+          }};
+}
+
+Result<Value> list_of(const NativeCall& call, const Parts& parts) {
+  if (call.arena.is_exhausted()) return fail_exhausted(call.arena);
+  Values values;
+  values.reserve(parts.parts.size());
+  for (const std::string_view part : parts.parts) values.push_back(Value::string(part));
+  return call.arena.list(List::Flavor::list, std::move(values));
 }
 
 template <bool from_right>
@@ -46,20 +79,20 @@ Result<Value> split_text(const NativeCall& call) {
     if (separator->empty()) return type_error("empty separator");
   }
   BATON_TRY(const std::int64_t most, integer_argument(call, 1, -1));
-  call.arena.spend(self_of(call).size() / 16);
-  Values parts;
-  for (const std::string_view part :
-       from_right ? split_from_right(self_of(call), separator, most) : split(self_of(call), separator, most))
-    parts.push_back(Value::string(part));
-  return call.arena.list(List::Flavor::list, std::move(parts));
+  BATON_TRY_VOID(separator ? count_search(call) : count_characters(call));
+  Parts parts = counted_parts(call);
+  if (from_right)
+    split_from_right(self_of(call), separator, most, parts);
+  else
+    split(self_of(call), separator, most, parts);
+  return list_of(call, parts);
 }
 
 Result<Value> split_into_lines(const NativeCall& call) {
-  call.arena.spend(self_of(call).size() / 16);
-  Values lines;
-  for (const std::string_view line : split_lines(self_of(call), call[0] && truthy(*call[0])))
-    lines.push_back(Value::string(line));
-  return call.arena.list(List::Flavor::list, std::move(lines));
+  BATON_TRY_VOID(count_characters(call));
+  Parts lines = counted_parts(call);
+  split_lines(self_of(call), call[0] && truthy(*call[0]), lines);
+  return list_of(call, lines);
 }
 
 template <bool from_right>
@@ -67,7 +100,8 @@ Result<Value> partition(const NativeCall& call) {
   BATON_TRY(const std::string_view separator, text_argument(call, 0));
   if (separator.empty()) return type_error("empty separator");
   const std::string_view text = self_of(call);
-  const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  if (!call.arena.spend_text(text.size() + separator.size())) return fail_exhausted(call.arena);
+  const std::size_t at = from_right ? find_last(text, separator) : find_first(text, separator, 0);
   std::array<std::string_view, 3> parts = {text, "", ""};
   if (from_right) std::swap(parts[0], parts[2]);
   if (at != std::string_view::npos) parts = {text.substr(0, at), separator, text.substr(at + separator.size())};
@@ -90,6 +124,7 @@ Result<Value> has_affix(const NativeCall& call) {
     if (affix.is(Kind::undefined)) return type_error(undefined_message(affix));
     if (!affix.is(Kind::string))
       return type_error("a string or a tuple of strings is needed, not " + std::string(type_name(affix)));
+    if (!call.arena.spend_text(affix.as_string().size())) return fail_exhausted(call.arena);
     if (at_end ? text.ends_with(affix.as_string()) : text.starts_with(affix.as_string())) return Value::boolean(true);
   }
   return Value::boolean(false);
@@ -98,6 +133,7 @@ Result<Value> has_affix(const NativeCall& call) {
 template <bool at_end>
 Result<Value> remove_affix(const NativeCall& call) {
   BATON_TRY(const std::string_view affix, text_argument(call, 0));
+  call.arena.spend_text(affix.size());
   std::string_view text = self_of(call);
   if (at_end && !affix.empty() && text.ends_with(affix)) text.remove_suffix(affix.size());
   if (!at_end && text.starts_with(affix)) text.remove_prefix(affix.size());
@@ -108,9 +144,9 @@ template <bool from_right, bool must_exist>
 Result<Value> find_text(const NativeCall& call) {
   BATON_TRY(const std::string_view wanted, text_argument(call, 0));
   BATON_TRY(const Value part, part_of(call, 1));
-  call.arena.spend(self_of(call).size() / 16);
   const std::string_view text = part.as_string();
-  const std::size_t at = from_right ? text.rfind(wanted) : text.find(wanted);
+  if (!call.arena.spend_text(self_of(call).size() + wanted.size())) return fail_exhausted(call.arena);
+  const std::size_t at = from_right ? find_last(text, wanted) : find_first(text, wanted, 0);
   if (at == std::string_view::npos) {
     if (must_exist) return type_error("substring not found");
     return Value::integer(-1);
@@ -122,7 +158,7 @@ Result<Value> find_text(const NativeCall& call) {
 Result<Value> count_text(const NativeCall& call) {
   BATON_TRY(const std::string_view wanted, text_argument(call, 0));
   BATON_TRY(const Value part, part_of(call, 1));
-  call.arena.spend(self_of(call).size() / 16);
+  BATON_TRY_VOID(wanted.empty() ? count_characters(call) : count_search(call));
   return Value::integer(static_cast<std::int64_t>(count(part.as_string(), wanted)));
 }
 
@@ -131,8 +167,8 @@ Result<Value> replace_text(const NativeCall& call) {
   BATON_TRY(const std::string_view new_part, text_argument(call, 1));
   BATON_TRY(const std::int64_t most, integer_argument(call, 2, -1));
   const std::string_view text = self_of(call);
-  if (!call.arena.spend(text.size() / 16) || !call.arena.reserve(text.size() + count(text, old_part) * new_part.size()))
-    return fail_exhausted(call.arena);
+  BATON_TRY_VOID(old_part.empty() ? count_characters(call) : count_search(call));
+  if (!call.arena.reserve(text.size() + count(text, old_part) * new_part.size())) return fail_exhausted(call.arena);
   return made(call, replace(text, old_part, new_part, most));
 }
 
@@ -144,8 +180,8 @@ Result<Value> join(const NativeCall& call) {
     if (!parts[i].is(Kind::string))
       return type_error("sequence item " + std::to_string(i) + ": expected str instance, " + std::string(type_name(parts[i])) +
                         " found");
-    if (!call.arena.reserve(result.size() + self_of(call).size() + parts[i].as_string().size()))
-      return fail_exhausted(call.arena);
+    const std::size_t n_more = self_of(call).size() + parts[i].as_string().size();
+    if (!call.arena.spend_text(n_more) || !call.arena.reserve(result.size() + n_more)) return fail_exhausted(call.arena);
     if (i > 0) result += self_of(call);
     result += parts[i].as_string();
   }
@@ -157,10 +193,12 @@ template <Align align>
 Result<Value> pad(const NativeCall& call) {
   BATON_TRY(const std::int64_t width, integer_argument(call, 0, 0));
   const std::string_view fill = call[1] ? to_text(call.arena, *call[1]).as_string() : " ";
-  if (length(fill) != 1) return type_error("the fill character must be exactly one character long");
+  if (fill.empty() || char_size(fill, 0) != fill.size())
+    return type_error("the fill character must be exactly one character long");
+  BATON_TRY_VOID(count_characters(call));
   const std::int64_t missing = width - static_cast<std::int64_t>(length(self_of(call)));
   if (missing <= 0) return call.self;
-  if (!call.arena.reserve(self_of(call).size() + static_cast<std::size_t>(missing) * fill.size()))
+  if (!call.arena.reserve(self_of(call).size() + static_cast<std::size_t>(missing), fill.size()))
     return fail_exhausted(call.arena);
   const std::int64_t before = align == Align::left ? 0 : align == Align::right ? missing : missing / 2 + (missing & width & 1);
   std::string result;
@@ -172,9 +210,10 @@ Result<Value> pad(const NativeCall& call) {
 
 Result<Value> fill_zeros(const NativeCall& call) {
   BATON_TRY(const std::int64_t width, integer_argument(call, 0, 0));
+  BATON_TRY_VOID(count_characters(call));
   const std::int64_t missing = width - static_cast<std::int64_t>(length(self_of(call)));
   if (missing <= 0) return call.self;
-  if (!call.arena.reserve(static_cast<std::size_t>(width))) return fail_exhausted(call.arena);
+  if (!call.arena.reserve(self_of(call).size() + static_cast<std::size_t>(missing))) return fail_exhausted(call.arena);
   const std::size_t sign = self_of(call).starts_with('-') || self_of(call).starts_with('+') ? 1 : 0;
   return made(call, std::string(self_of(call).substr(0, sign)) + std::string(static_cast<std::size_t>(missing), '0') +
                         std::string(self_of(call).substr(sign)));
@@ -186,6 +225,7 @@ Result<Value> format(const NativeCall& call) { return format_braces(call.arena, 
 template <bool (*wanted)(char32_t)>
 Result<Value> all_are(const NativeCall& call) {
   const std::string_view text = self_of(call);
+  BATON_TRY_VOID(count_characters(call));
   bool all = !text.empty();
   for (std::size_t i = 0; i < text.size() && all; i += char_size(text, i)) all = wanted(char_at(text, i));
   return Value::boolean(all);
@@ -195,6 +235,7 @@ bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_decimal(c); }
 template <bool (*wanted)(char32_t), bool (*unwanted)(char32_t)>
 Result<Value> all_cased(const NativeCall& call) {
   const std::string_view text = self_of(call);
+  BATON_TRY_VOID(count_characters(call));
   bool any = false;
   for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
     if (unwanted(char_at(text, i))) return Value::boolean(false);

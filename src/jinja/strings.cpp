@@ -2,6 +2,7 @@
 #include "jinja/strings.h"
 
 #include <locale.h>
+#include <string.h>
 #include <wctype.h>
 
 #include <algorithm>
@@ -128,12 +129,6 @@ std::size_t length(std::string_view text) {
   return n;
 }
 
-std::vector<std::string_view> characters(std::string_view text) {
-  std::vector<std::string_view> result;
-  for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) result.push_back(text.substr(i, char_size(text, i)));
-  return result;
-}
-
 std::vector<std::size_t> offsets(std::string_view text) {
   std::vector<std::size_t> result;
   for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) result.push_back(i);
@@ -166,72 +161,116 @@ std::string_view strip(std::string_view text, bool left, bool right) {
 std::string_view strip(std::string_view text, std::string_view set, bool left, bool right) {
   std::vector<char32_t> members;
   for (std::size_t i = 0; i < set.size(); i += char_size(set, i)) members.push_back(char_at(set, i));
-  return strip_if(text, left, right, [&](char32_t c) { return std::find(members.begin(), members.end(), c) != members.end(); });
+  std::sort(members.begin(), members.end());
+  return strip_if(text, left, right, [&](char32_t c) { return std::binary_search(members.begin(), members.end(), c); });
 }
 
-std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most) {
-  std::vector<std::string_view> parts;
-  const auto may_cut = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
-  if (separator) {
-    std::size_t begin = 0;
-    for (std::size_t at; may_cut() && (at = text.find(*separator, begin)) != std::string_view::npos;
-         begin = at + separator->size())
-      parts.push_back(text.substr(begin, at - begin));
-    parts.push_back(text.substr(begin));
-    return parts;
+std::string_view beginning(std::string_view text, std::size_t n_bytes) {
+  if (text.size() <= n_bytes) return text;
+  while (n_bytes > 0 && (static_cast<unsigned char>(text[n_bytes]) & 0xC0) == 0x80) --n_bytes;
+  return text.substr(0, n_bytes);
+}
+
+std::size_t find_first(std::string_view text, std::string_view part, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (part.empty()) return from;
+  const void* found = ::memmem(text.data() + from, text.size() - from, part.data(), part.size());  // two-way: linear
+  return found == nullptr ? std::string_view::npos : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+/// By the method of Knuth, Morris and Pratt, backwards.
+std::size_t find_last(std::string_view text, std::string_view part) {
+  constexpr std::size_t kShort = 16;
+  if (part.size() <= kShort) return text.rfind(part);
+  const std::size_t n = part.size();
+  const auto from_end = [n](std::string_view whole, std::size_t i) { return whole[whole.size() - 1 - i]; };
+  std::vector<std::size_t> border(n, 0);  // of the last i + 1 bytes of `part`
+  for (std::size_t i = 1, matched = 0; i < n; ++i) {
+    while (matched > 0 && from_end(part, i) != from_end(part, matched)) matched = border[matched - 1];
+    if (from_end(part, i) == from_end(part, matched)) ++matched;
+    border[i] = matched;
   }
+  for (std::size_t i = 0, matched = 0; i < text.size(); ++i) {
+    while (matched > 0 && from_end(text, i) != from_end(part, matched)) matched = border[matched - 1];
+    if (from_end(text, i) == from_end(part, matched)) ++matched;
+    if (matched == n) return text.size() - 1 - i;
+  }
+  return std::string_view::npos;
+}
+
+namespace {
+
+void split_at_spaces(std::string_view text, std::int64_t most, Parts& out) {
   text = strip(text, true, false);
-  while (!text.empty()) {
-    if (!may_cut()) {
-      parts.push_back(text);
-      break;
+  for (std::int64_t n_cuts = 0; !text.empty(); ++n_cuts) {
+    if (n_cuts == most) {
+      out.add(text);
+      return;
     }
     std::size_t end = 0;
     while (end < text.size() && !is_space_at(text, end)) end += char_size(text, end);
-    parts.push_back(text.substr(0, end));
+    if (!out.add(text.substr(0, end))) return;
     text = strip(text.substr(end), true, false);
   }
-  return parts;
 }
 
-std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator,
-                                               std::int64_t most) {
-  std::vector<std::string_view> parts;
+}  // namespace
+
+void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most, Parts& out) {
+  if (!separator) return split_at_spaces(text, most, out);
+  std::size_t begin = 0;
+  for (std::int64_t n_cuts = 0; n_cuts != most; ++n_cuts) {
+    const std::size_t at = find_first(text, *separator, begin);
+    if (at == std::string_view::npos) break;
+    if (!out.add(text.substr(begin, at - begin))) return;
+    begin = at + separator->size();
+  }
+  out.add(text.substr(begin));
+}
+
+std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
+  Parts all;
+  split(text, separator, -1, all);
+  return std::move(all.parts);
+}
+
+void split_from_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most, Parts& out) {
+  auto& parts = out.parts;
   if (!separator) {
-    parts = split(text, std::nullopt, -1);
-    if (most < 0 || parts.size() <= static_cast<std::size_t>(most)) return parts;
+    split_at_spaces(text, -1, out);
+    if (most < 0 || parts.size() <= static_cast<std::size_t>(most)) return;
     const auto cut = parts.end() - most;
     const std::string_view last = *(cut - 1);
     const std::string_view head = text.substr(0, static_cast<std::size_t>(last.data() + last.size() - text.data()));
     parts.erase(parts.begin(), cut);
     parts.insert(parts.begin(), head);
-    return parts;
+    return;
   }
-  const auto may_cut = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
-  for (std::size_t at; may_cut() && (at = text.rfind(*separator)) != std::string_view::npos; text = text.substr(0, at))
-    parts.push_back(text.substr(at + separator->size()));
-  parts.push_back(text);
+  for (std::int64_t n_cuts = 0; n_cuts != most; ++n_cuts) {
+    const std::size_t at = find_last(text, *separator);
+    if (at == std::string_view::npos) break;
+    if (!out.add(text.substr(at + separator->size()))) return;
+    text = text.substr(0, at);
+  }
+  out.add(text);
   std::reverse(parts.begin(), parts.end());
-  return parts;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+void split_lines(std::string_view text, bool keep_ends, Parts& out) {
   const auto is_line_end = [](char32_t c) {
     return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
   };
-  std::vector<std::string_view> lines;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < text.size();) {
     std::size_t next = i + char_size(text, i);
     if (is_line_end(char_at(text, i))) {
       if (text[i] == '\r' && next < text.size() && text[next] == '\n') ++next;
-      lines.push_back(text.substr(begin, (keep_ends ? next : i) - begin));
+      if (!out.add(text.substr(begin, (keep_ends ? next : i) - begin))) return;
       begin = next;
     }
     i = next;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
-  return lines;
+  if (begin < text.size()) out.add(text.substr(begin));
 }
 
 std::string upper(std::string_view text) { return map_characters(text, append_upper); }
@@ -260,7 +299,7 @@ std::string swap_case(std::string_view text) {
 std::size_t count(std::string_view text, std::string_view part) {
   if (part.empty()) return length(text) + 1;
   std::size_t n = 0;
-  for (std::size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; at += part.size()) ++n;
+  for (std::size_t at = 0; (at = find_first(text, part, at)) != std::string_view::npos; at += part.size()) ++n;
   return n;
 }
 
@@ -280,7 +319,7 @@ std::string replace(std::string_view text, std::string_view old_part, std::strin
     return result;
   }
   std::size_t begin = 0;
-  for (std::size_t at; may_replace() && (at = text.find(old_part, begin)) != std::string_view::npos;
+  for (std::size_t at; may_replace() && (at = find_first(text, old_part, begin)) != std::string_view::npos;
        begin = at + old_part.size()) {
     result += text.substr(begin, at - begin);
     result += new_part;

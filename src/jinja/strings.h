@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,21 +28,39 @@ bool is_upper(char32_t character);
 bool is_lower(char32_t character);
 
 std::size_t length(std::string_view text);
-/// The code points, each as a view.
-std::vector<std::string_view> characters(std::string_view text);
 /// The byte offset of each code point, and the size at the end.
 std::vector<std::size_t> offsets(std::string_view text);
 
+/// At most the first `n_bytes` bytes, without half a character at the end.
+std::string_view beginning(std::string_view text, std::size_t n_bytes);
+
+/// The first place of `part` from the byte `from` on, and its last place; npos if there is none. O(text + part), whatever
+/// they are, where std::string_view's take the product of both.
+std::size_t find_first(std::string_view text, std::string_view part, std::size_t from);
+std::size_t find_last(std::string_view text, std::string_view part);
+
 std::string_view strip(std::string_view text, bool left, bool right);
-/// The same, removing any of the code points in `set`.
+/// The same, removing any of the code points in `set`. O(set log set + text log set).
 std::string_view strip(std::string_view text, std::string_view set, bool left, bool right);
 
-/// At whitespace, or at `separator` (not empty); at most `most` cuts (negative: any number), from the left or the
-/// right.
-std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most);
-std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator,
-                                               std::int64_t most);
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+/// Parts of a text, and what may end their list early: false from `may_add` before a part is added.
+struct Parts {
+  std::vector<std::string_view> parts = {};
+  std::function<bool()> may_add = {};  ///< empty: any number
+
+  bool add(std::string_view part) {
+    if (may_add && !may_add()) return false;
+    parts.push_back(part);
+    return true;
+  }
+};
+/// Appends the parts of `text` between whitespace, or `separator` (not empty); at most `most` cuts (negative: any number),
+/// from the left or the right.
+void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most, Parts& out);
+void split_from_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most, Parts& out);
+void split_lines(std::string_view text, bool keep_ends, Parts& out);
+/// All parts between `separator`.
+std::vector<std::string_view> split(std::string_view text, std::string_view separator);
 
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);

@@ -26,8 +26,10 @@ Result<Value> leaves(const NativeCall& call, Value divisor, std::int64_t remaind
   return answer(equal(call.arena, rest, Value::integer(remainder)));
 }
 
-/// At least one letter has a case, and every one that has is `wanted`.
-bool all_cased(std::string_view text, bool (*wanted)(char32_t), bool (*unwanted)(char32_t)) {
+/// At least one letter of the value's text has a case, and every one that has is `wanted`.
+bool all_cased(const NativeCall& call, bool (*wanted)(char32_t), bool (*unwanted)(char32_t)) {
+  const std::string_view text = to_text(call.arena, call.self).as_string();
+  if (!call.arena.spend_characters(text.size())) return false;
   bool any = false;
   for (std::size_t i = 0; i < text.size(); i += char_size(text, i)) {
     if (unwanted(char_at(text, i))) return false;
@@ -45,6 +47,7 @@ Result<Value> same_as(const NativeCall& call) {
   const Value a = call.self, b = *call[0];
   if (a.kind() != b.kind()) return answer(false);
   if (a.is(Kind::list)) return answer(a.as_list() == b.as_list());
+  if (a.is(Kind::string)) call.arena.spend_text(a.as_string().size());
   return answer(same_key(a, b));
 }
 
@@ -69,10 +72,8 @@ constexpr Native kTests[] = {
     {"odd", [](const NativeCall& call) { return leaves(call, Value::integer(2), 1); }},
     {"even", [](const NativeCall& call) { return leaves(call, Value::integer(2), 0); }},
     {"divisibleby", [](const NativeCall& call) { return leaves(call, *call[0], 0); }, {"num"}, 1},
-    {"upper",
-     [](const NativeCall& call) { return answer(all_cased(to_text(call.arena, call.self).as_string(), is_upper, is_lower)); }},
-    {"lower",
-     [](const NativeCall& call) { return answer(all_cased(to_text(call.arena, call.self).as_string(), is_lower, is_upper)); }},
+    {"upper", [](const NativeCall& call) { return answer(all_cased(call, is_upper, is_lower)); }},
+    {"lower", [](const NativeCall& call) { return answer(all_cased(call, is_lower, is_upper)); }},
     {"sameas", same_as, {"other"}, 1},
     {"in", [](const NativeCall& call) { return apply(call.arena, Operator::in, call.self, *call[0]); }, {"seq"}, 1},
     {"eq", compare<Operator::equal>, {"b"}, 1},

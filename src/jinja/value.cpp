@@ -1,7 +1,7 @@
 /// Values, dicts and the arena of one render.
 #include "jinja/value.h"
 
-#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -91,83 +91,78 @@ Value Value::undefined(std::string_view name, Kind owner) {
   return result;
 }
 
-std::optional<std::size_t> Dict::position(Value key) {
-  if (key.is(Kind::string)) {
-    if (entries.size() >= kIndexFrom) {
-      const auto found = index_.find(key.as_string());
-      if (found == index_.end()) return std::nullopt;
-      return found->second;
-    }
-    for (std::size_t i = 0; i < entries.size(); ++i)
-      if (entries[i].first.is(Kind::string) && entries[i].first.as_string() == key.as_string()) return i;
-    return std::nullopt;
+namespace {
+/// A key that is equal to nothing, not even to itself, and so cannot be ordered.
+bool is_nan(Value key) { return key.is(Kind::floating) && std::isnan(key.as_double()); }
+}  // namespace
+
+bool Dict::KeyLess::operator()(Value a, Value b) const { return compare_keys(a, b) < 0; }
+
+std::optional<std::size_t> Dict::position(Value key) const {
+  if (is_nan(key)) return std::nullopt;
+  if (index_ != nullptr) {
+    const auto found = index_->find(key);
+    if (found == index_->end()) return std::nullopt;
+    return found->second;
   }
   for (std::size_t i = 0; i < entries.size(); ++i)
     if (same_key(entries[i].first, key)) return i;
   return std::nullopt;
 }
 
-Value* Dict::find(std::string_view key) { return find(Value::string(key)); }
-
-Value* Dict::find(Value key) {
+const Value* Dict::find(Value key) const {
   const auto at = position(key);
   return at ? &entries[*at].second : nullptr;
 }
 
-void Dict::set(Value key, Value value) {
+bool Dict::set(Value key, Value value) {
   if (const auto at = position(key)) {
     entries[*at].second = value;
-    return;
+    return false;
   }
   entries.emplace_back(key, value);
-  if (entries.size() == kIndexFrom) {
-    index_.clear();
+  if (index_ != nullptr) {
+    if (!is_nan(key)) index_->emplace(key, entries.size() - 1);
+  } else if (entries.size() == kIndexFrom) {
+    index_ = std::make_unique<Index>();
     for (std::size_t i = 0; i < entries.size(); ++i)
-      if (entries[i].first.is(Kind::string)) index_.emplace(entries[i].first.as_string(), i);
-  } else if (entries.size() > kIndexFrom && key.is(Kind::string)) {
-    index_.emplace(key.as_string(), entries.size() - 1);
+      if (!is_nan(entries[i].first)) index_->emplace(entries[i].first, i);
   }
+  return true;
 }
 
 void Dict::erase(Value key) {
   const auto at = position(key);
   if (!at) return;
   entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(*at));
-  index_.clear();
-  if (entries.size() < kIndexFrom) return;
-  for (std::size_t i = 0; i < entries.size(); ++i)
-    if (entries[i].first.is(Kind::string)) index_.emplace(entries[i].first.as_string(), i);
+  if (index_ == nullptr) return;
+  index_->erase(key);
+  for (auto& [unused, place] : *index_)
+    if (place > *at) --place;
 }
 
-const Value* Scope::find_here(std::string_view name) const {
-  for (const auto& [known, value] : variables)
-    if (known == name) return &value;
-  return nullptr;
-}
-
-void Scope::set(std::string_view name, Value value) {
-  for (auto& [known, old] : variables) {
-    if (known != name) continue;
-    old = value;
-    return;
+bool Arena::spend_key(Value key) {
+  std::size_t n_bytes = key.is(Kind::string) ? key.as_string().size() : 0;
+  if (key.is(Kind::list)) {
+    n_bytes = key.as_list()->items.size() * sizeof(Value);
+    for (const Value part : key.as_list()->items) n_bytes += part.is(Kind::string) ? part.as_string().size() : 0;
   }
-  variables.emplace_back(name, value);
-}
-
-bool Arena::spend(std::size_t units) {
-  work_ += static_cast<std::int64_t>(units);
-  if (work_ > limits_.work) exhaust("work");
-  return exhausted_.empty();
+  return spend_text(n_bytes);
 }
 
 bool Arena::reserve(std::size_t bytes) {
-  if (bytes > limits_.memory_bytes || bytes_ > limits_.memory_bytes - bytes) exhaust("memory");
+  const auto used = static_cast<std::size_t>(budget_.bytes());
+  if (bytes > limits_.memory_bytes || used > limits_.memory_bytes - bytes) take(limits_.memory_bytes + 1);
   return exhausted_.empty();
 }
 
+bool Arena::reserve(std::size_t count, std::size_t size) {
+  std::size_t bytes = 0;
+  return reserve(__builtin_mul_overflow(count, size, &bytes) ? SIZE_MAX : bytes);
+}
+
 Value Arena::text(std::string&& text) {
-  bytes_ += text.size() + sizeof(std::string);
-  if (!reserve(0)) return Value::string("");
+  if (!take(text.size() + sizeof(std::string))) return Value::string("");
   return Value::string(texts_.emplace_back(std::move(text)));
 }
 
@@ -184,7 +179,7 @@ Value Arena::concat(Value left, Value right) {
   if (head.empty()) return Value::string(tail);
   const std::size_t size = head.size() + tail.size();
   if (!reserve(size)) return Value::string("");
-  spend(tail.size() / 16);
+  spend_text(tail.size());
   if (size < kExtendFrom) {
     std::string joined;
     joined.reserve(size);
@@ -201,9 +196,8 @@ Value Arena::concat(Value left, Value right) {
     extensible_by_end_.emplace(block->bytes.get() + block->used, block);
     return Value::string({block->bytes.get() + block->used - size, size});
   }
-  spend(head.size() / 16);
-  bytes_ += 2 * size;
-  if (!reserve(0)) return Value::string("");
+  spend_text(head.size());
+  if (!take(2 * size)) return Value::string("");
   Extensible& block = extensible_.emplace_back();
   block.capacity = 2 * size;
   block.bytes = std::make_unique<char[]>(block.capacity);
@@ -215,7 +209,7 @@ Value Arena::concat(Value left, Value right) {
 }
 
 List* Arena::list(List::Flavor flavor) {
-  bytes_ += sizeof(List);
+  take(sizeof(List));
   List& list = lists_.emplace_back();
   list.flavor = flavor;
   return &list;
@@ -223,50 +217,49 @@ List* Arena::list(List::Flavor flavor) {
 
 Value Arena::list(List::Flavor flavor, std::vector<Value> items) {
   spend(items.size());
-  bytes_ += items.size() * sizeof(Value);
-  reserve(0);
+  take(items.size() * sizeof(Value));
   List* made = list(flavor);
   made->items = std::move(items);
   return Value::list(made);
 }
 
 Dict* Arena::dict() {
-  bytes_ += sizeof(Dict);
+  take(sizeof(Dict));
   return &dicts_.emplace_back();
 }
 
 Value Arena::function(Function function) {
-  bytes_ += sizeof(Function);
+  take(sizeof(Function));
   return Value::function(&functions_.emplace_back(std::move(function)));
 }
 
 Loop* Arena::loop() {
-  bytes_ += sizeof(Loop);
+  take(sizeof(Loop));
   return &loops_.emplace_back();
 }
 
 Scope* Arena::scope(Scope* parent) {
-  bytes_ += sizeof(Scope);
-  reserve(0);
+  take(sizeof(Scope));
   Scope& scope = scopes_.emplace_back();
   scope.parent = parent;
   return &scope;
 }
 
-tl::unexpected<Error> fail_exhausted(const Arena& arena) {
-  const Limits& limits = arena.limits();
-  std::string detail;
-  if (arena.exhausted() == "memory")
-    detail = std::to_string(limits.memory_bytes) + " bytes of memory";
-  else if (arena.exhausted() == "output")
-    detail = std::to_string(limits.output_bytes) + " bytes of output";
-  else if (arena.exhausted() == "depth")
-    detail = std::to_string(limits.depth) + " levels of nesting";
-  else if (arena.exhausted() == "iterations")
-    detail = std::to_string(limits.loop_iterations) + " loop iterations";
-  else
-    detail = std::to_string(limits.work) + " units of work";
-  return fail(ErrorCode::too_large, "the template needs more than " + detail);
+void Arena::set(Dict& dict, Value key, Value value) {
+  constexpr std::size_t kEntryBytes = 2 * sizeof(Value);
+  constexpr std::size_t kIndexedBytes = kEntryBytes + 64;  // with a node of the index
+  if (!spend_key(key)) return;
+  if (dict.set(key, value)) take(dict.entries.size() < 16 ? kEntryBytes : kIndexedBytes);
+}
+
+Error Arena::error() const {
+  if (exhausted_ == kBudget) return budget_.error("the template");
+  const std::string detail = exhausted_ == "output"  ? std::to_string(limits_.output_bytes) + " bytes of output"
+                             : exhausted_ == "depth" ? std::to_string(limits_.depth) + " levels of nesting"
+                             : exhausted_ == "stack"
+                                 ? "the " + std::to_string(stack_.n_bytes()) + " bytes of its thread's stack"
+                                 : std::to_string(limits_.loop_iterations) + " loop iterations";
+  return {ErrorCode::too_large, "the template needs more than " + detail};
 }
 
 }  // namespace baton::jinja

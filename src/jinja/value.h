@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +18,8 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/stack_space.h"
+#include "core/work_budget.h"
 
 namespace baton::jinja {
 
@@ -114,20 +118,26 @@ struct List {
   bool is_indexable() const { return flavor <= Flavor::range; }
 };
 
-/// A mapping in insertion order. Keys are strings, numbers, none or tuples. Looking up a string takes constant time.
+/// A mapping in insertion order. Keys are what is_hashable allows. Finding one takes O(log(entries)) comparisons of keys,
+/// whatever they are: keys that a client chose cannot make it slow, as they could a hash table.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
 
-  Value* find(std::string_view key);
-  Value* find(Value key);
-  void set(Value key, Value value);
+  const Value* find(std::string_view key) const { return find(Value::string(key)); }
+  const Value* find(Value key) const;
+  /// Returns true if the key is new. Arena::set counts what it takes.
+  bool set(Value key, Value value);
   /// Removes `key`, if it is there. O(entries).
   void erase(Value key);
 
  private:
   static constexpr std::size_t kIndexFrom = 16;  ///< below this a scan is faster
-  std::optional<std::size_t> position(Value key);
-  std::unordered_map<std::string_view, std::size_t> index_;  ///< string keys, once there are kIndexFrom entries
+  struct KeyLess {
+    bool operator()(Value a, Value b) const;
+  };
+  using Index = std::map<Value, std::size_t, KeyLess>;
+  std::optional<std::size_t> position(Value key) const;
+  std::unique_ptr<Index> index_;  ///< key -> place, once there are kIndexFrom entries
 };
 
 /// Something that can be called: a native function (with the value it is bound to) or a macro (with the scope it was
@@ -153,17 +163,14 @@ struct Loop {
 /// Variables of one block; macros keep the scope they were defined in.
 struct Scope {
   Scope* parent = nullptr;
-  std::vector<std::pair<std::string_view, Value>> variables;
-
-  const Value* find_here(std::string_view name) const;
-  void set(std::string_view name, Value value);
+  Dict variables;
 };
 
 /// Limits of one render.
 struct Limits {
   std::size_t output_bytes = std::size_t{32} << 20;
   std::size_t memory_bytes = std::size_t{256} << 20;
-  std::int64_t work = 50'000'000;            ///< evaluated nodes, plus elements and 16-byte pieces touched
+  std::int64_t work = 50'000'000;            ///< steps: evaluated nodes, plus elements and 16-byte pieces touched
   std::int64_t loop_iterations = 1'000'000;  ///< of all loops together
   int depth = 600;                           ///< nested expressions, statements and macro calls
 };
@@ -174,23 +181,58 @@ class Arena;
 using JsonReader = Result<Value> (*)(Arena& arena, std::string_view text);
 
 /// Owns all values of one render and counts what it uses. One thread.
+///
+/// What takes more than constant time counts its work by spend, and what keeps memory counts it by take, before it does so.
+/// Memory that is needed for a moment is only compared with the limit, by reserve.
 class Arena {
  public:
-  Arena(const Limits& limits, JsonReader read_json) : limits_(limits), read_json_(read_json) {}
+  /// `is_cancelled` says whether the render may end without a result: see WorkBudget.
+  Arena(const Limits& limits, JsonReader read_json, std::function<bool()> is_cancelled = {})
+      : limits_(limits),
+        read_json_(read_json),
+        budget_({.steps = limits.work, .bytes = static_cast<std::int64_t>(limits.memory_bytes)}, std::move(is_cancelled)) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   const Limits& limits() const { return limits_; }
   JsonReader read_json() const { return read_json_; }
 
-  /// Charges `units` of work. Returns false from the moment a limit is exceeded: see exhausted().
-  bool spend(std::size_t units);
+  /// Counts `steps` of work. Returns false from the moment a limit is exceeded: see is_exhausted().
+  bool spend(std::size_t steps) {
+    if (!meter_.spend(static_cast<std::int64_t>(steps))) exhaust(kBudget);
+    return exhausted_.empty();
+  }
+  /// Counts a loop over the characters of `n_bytes` of text, which takes a few times as long as copying them.
+  bool spend_characters(std::size_t n_bytes) { return spend(1 + n_bytes / 4); }
+  /// Counts a search or a copy of `n_bytes` of text.
+  bool spend_text(std::size_t n_bytes) { return spend(1 + n_bytes / 16); }
+  /// Counts what comparing a dict's key takes.
+  bool spend_key(Value key);
+  /// Counts `bytes` of memory that the render keeps.
+  bool take(std::size_t bytes) {
+    if (!meter_.write(bytes)) exhaust(kBudget);
+    return exhausted_.empty();
+  }
   /// Whether `bytes` more fit; if not, the arena is exhausted. Call this before making anything large.
   bool reserve(std::size_t bytes);
-  /// The limit that was exceeded, or empty.
-  std::string_view exhausted() const { return exhausted_; }
+  /// The same for `count` things of `size` bytes.
+  bool reserve(std::size_t count, std::size_t size);
+  /// Whether this thread's stack has room for another level of recursion; if not, the arena is exhausted.
+  bool has_stack() {
+    if (!stack_.has_room()) exhaust("stack");
+    return exhausted_.empty();
+  }
+  bool is_exhausted() const { return !exhausted_.empty(); }
+  /// Ends the render at one of its limits: "output", "depth", "iterations", "stack".
   void exhaust(std::string_view what) {
     if (exhausted_.empty()) exhausted_ = what;
+  }
+  /// The error of an arena that is exhausted.
+  Error error() const;
+  /// Steps counted so far.
+  std::int64_t work() {
+    meter_.settle();
+    return budget_.steps();
   }
 
   Value text(std::string&& text);
@@ -204,8 +246,12 @@ class Arena {
   Value function(Function function);
   Loop* loop();
   Scope* scope(Scope* parent);
+  /// dict[key] = value, and the variable `name` = value in `scope`.
+  void set(Dict& dict, Value key, Value value);
+  void set(Scope& scope, std::string_view name, Value value) { set(scope.variables, Value::string(name), value); }
 
  private:
+  static constexpr std::string_view kBudget = "budget";
   struct Extensible {
     std::unique_ptr<char[]> bytes;
     std::size_t used = 0;
@@ -214,9 +260,10 @@ class Arena {
 
   Limits limits_;
   JsonReader read_json_;
+  WorkBudget budget_;
+  WorkMeter meter_{budget_};
+  StackSpace stack_;
   std::string_view exhausted_;
-  std::int64_t work_ = 0;
-  std::size_t bytes_ = 0;
   std::deque<std::string> texts_;
   std::deque<Extensible> extensible_;
   std::unordered_map<const char*, Extensible*> extensible_by_end_;
@@ -227,7 +274,6 @@ class Arena {
   std::deque<Scope> scopes_;
 };
 
-/// The error of an arena that is exhausted.
-tl::unexpected<Error> fail_exhausted(const Arena& arena);
+inline tl::unexpected<Error> fail_exhausted(const Arena& arena) { return tl::unexpected<Error>(arena.error()); }
 
 }  // namespace baton::jinja

@@ -1,6 +1,7 @@
 /// Parsing and rendering of chat templates over the Jinja engine.
 #include "text/chat_template.h"
 
+#include <algorithm>
 #include <ctime>
 #include <string_view>
 #include <utility>
@@ -75,20 +76,22 @@ Result<std::string> ChatTemplate::render(const Context& context) const {
 }
 
 Result<std::string> ChatTemplate::render_messages(const Context& context, const json::Value& messages) const {
-  jinja::Arena arena(jinja::Limits{}, read_template_json);
+  jinja::Limits limits;
+  if (context.max_output_bytes > 0) limits.output_bytes = std::min(limits.output_bytes, context.max_output_bytes);
+  jinja::Arena arena(limits, read_template_json, context.is_cancelled);
   const auto now = std::chrono::system_clock::to_time_t(context.now.value_or(std::chrono::system_clock::now()));
   jinja::Scope* variables = arena.scope(jinja::global_scope(arena, now));
   const auto set_json = [&](std::string_view name, const json::Value& value) -> Result<void> {
     BATON_TRY(const jinja::Value converted, template_value(arena, value, TemplateTexts::view));
-    variables->set(name, converted);
+    arena.set(*variables, name, converted);
     return {};
   };
   // As in Transformers, tools and documents are defined, and none unless given.
   BATON_TRY_VOID(set_json("messages", messages));
   BATON_TRY_VOID(set_json("tools", context.tools));
   BATON_TRY_VOID(set_json("documents", context.documents));
-  variables->set("add_generation_prompt", jinja::Value::boolean(context.add_generation_prompt));
-  for (const auto& [name, token] : context.role_tokens) variables->set(name, jinja::Value::string(token));
+  arena.set(*variables, "add_generation_prompt", jinja::Value::boolean(context.add_generation_prompt));
+  for (const auto& [name, token] : context.role_tokens) arena.set(*variables, name, jinja::Value::string(token));
   if (!context.extra.is_null() && !context.extra.is_object())
     return fail(ErrorCode::invalid_request, "the variables of a chat template must be an object", "chat_template_kwargs");
   for (auto field = context.extra.begin(); field != context.extra.end(); ++field)

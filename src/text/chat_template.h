@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +33,10 @@ class ChatTemplate {
     json::Value extra = json::Value::object();  ///< more variables (chat_template_kwargs); they win over those above
     /// The time that strftime_now shows, in local time; absent: now.
     std::optional<std::chrono::system_clock::time_point> now = std::nullopt;
+    /// A longer text is an error before it is complete; 0: that of jinja::Limits.
+    std::size_t max_output_bytes = 0;
+    /// Asked while the template runs; true ends it: see WorkBudget.
+    std::function<bool()> is_cancelled = {};
   };
 
   /// Errors name the line: invalid_data for what is not a template, unsupported for what Baton does not support.
@@ -39,7 +44,7 @@ class ChatTemplate {
 
   /// Errors: invalid_request with the template's own message (raise_exception) or with line and construct, and with
   /// the parameter continue_final_message where the template does not write the continued field out; too_large over a
-  /// limit of output, memory, work or nesting.
+  /// limit of output, memory, work or nesting; unavailable where it was cancelled.
   Result<std::string> render(const Context& context) const;
 
   ChatTemplate(ChatTemplate&&) noexcept;

@@ -11,7 +11,7 @@ namespace {
 Result<jinja::Value> value_at(jinja::Arena& arena, const json::Value& json, TemplateTexts texts, int depth) {
   if (depth > json::kMaxDepth)
     return fail(ErrorCode::invalid_request, "a value is nested deeper than " + std::to_string(json::kMaxDepth) + " levels");
-  if (!arena.spend(1)) return jinja::fail_exhausted(arena);
+  if (!arena.has_stack() || !arena.spend(1)) return jinja::fail_exhausted(arena);
   using Type = json::Value::value_t;
   switch (json.type()) {
     case Type::boolean: return jinja::Value::boolean(json.get_ref<const json::Value::boolean_t&>());
@@ -29,6 +29,7 @@ Result<jinja::Value> value_at(jinja::Arena& arena, const json::Value& json, Temp
     }
     case Type::array: {
       std::vector<jinja::Value> items;
+      if (!arena.reserve(json.size(), sizeof(jinja::Value))) return jinja::fail_exhausted(arena);
       items.reserve(json.size());
       for (const json::Value& element : json) {
         BATON_TRY(const jinja::Value value, value_at(arena, element, texts, depth + 1));
@@ -41,7 +42,7 @@ Result<jinja::Value> value_at(jinja::Arena& arena, const json::Value& json, Temp
       for (auto field = json.begin(); field != json.end(); ++field) {
         BATON_TRY(const jinja::Value value, value_at(arena, field.value(), texts, depth + 1));
         const jinja::Value key = jinja::Value::string(field.key());
-        dict->set(texts == TemplateTexts::copy ? arena.text(key.as_string()) : key, value);
+        arena.set(*dict, texts == TemplateTexts::copy ? arena.text(key.as_string()) : key, value);
       }
       return jinja::Value::dict(dict);
     }

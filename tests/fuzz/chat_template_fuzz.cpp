@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (context && context->is_object()) {
     for (auto field = context->begin(); field != context->end(); ++field) {
       const auto value = template_value(arena, field.value(), TemplateTexts::view);
-      if (value) variables->set(field.key(), *value);
+      if (value) arena.set(*variables, field.key(), *value);
     }
   }
   const auto text = jinja::Interpreter(arena).run(*body, variables);

@@ -2,6 +2,7 @@
 #include "text/chat_template.h"
 
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -283,6 +284,41 @@ TEST(ChatTemplate, equals_jinja2_on_real_templates) {
   std::cout << texts << " texts and " << file["cases"].size() - static_cast<std::size_t>(texts) << " errors as in Jinja2\n";
 }
 
+TEST(ChatTemplate, a_text_ends_at_the_length_that_is_asked_for) {
+  const ChatTemplate made = ChatTemplate::parse("{% for i in range(1000) %}{{ messages[0] * 100 }}{% endfor %}").value();
+  ChatTemplate::Context context{.messages = {std::string(1000, 'a')}};
+  context.max_output_bytes = 250'000;
+  const auto text = made.render(context);
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().code, ErrorCode::too_large);
+  EXPECT_NE(text.error().message.find("more than 250000 bytes of output"), std::string::npos) << text.error().message;
+  EXPECT_EQ(ChatTemplate::parse("{{ messages[0] }}").value().render(context)->size(), 1000U);
+}
+
+TEST(ChatTemplate, a_rendering_ends_when_nobody_waits_for_it) {
+  const ChatTemplate made = ChatTemplate::parse("{% for a in range(99999) %}{{ a | string | length }}{% endfor %}").value();
+  ChatTemplate::Context context{.messages = json::Value::array()};
+  context.is_cancelled = [] { return true; };
+  const auto text = made.render(context);
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().code, ErrorCode::unavailable) << text.error().message;
+}
+
+/// Setting and finding one of so many by a scan would take minutes.
+TEST(ChatTemplate, many_variables_cost_no_more_than_few) {
+  constexpr int kVariables = 300'000;
+  ChatTemplate::Context context{.messages = json::Value::array()};
+  std::string variables = "{";
+  for (int i = 0; i < kVariables; ++i) variables += (i > 0 ? ", \"v" : "\"v") + std::to_string(i) + "\": " + std::to_string(i);
+  context.extra = json::parse(variables + "}", "the variables").value();
+  const std::clock_t begin = std::clock();
+  const auto text =
+      ChatTemplate::parse("{% for i in range(9999) %}{% set x = v299999 %}{% endfor %}{{ v7 }}").value().render(context);
+  ASSERT_TRUE(text.has_value()) << text.error().message;
+  EXPECT_EQ(*text, "7");
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 20);
+}
+
 TEST(ChatTemplate, equals_jinja2_on_one_feature_templates) {
   if (data_folder().empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
   int passed = 0, total = 0;
@@ -296,7 +332,7 @@ TEST(ChatTemplate, equals_jinja2_on_one_feature_templates) {
     jinja::Arena arena(jinja::Limits{}, read_template_json);
     jinja::Scope* scope = arena.scope(jinja::global_scope(arena, 0));
     for (auto field = test["context"].begin(); field != test["context"].end(); ++field)
-      scope->set(field.key(), template_value(arena, field.value(), TemplateTexts::view).value());
+      arena.set(*scope, field.key(), template_value(arena, field.value(), TemplateTexts::view).value());
     const auto text = jinja::Interpreter(arena).run(*body, scope);
     const std::string got = text ? *text : "error: " + text.error().message;
     EXPECT_EQ(got, test["expected_python_jinja2"].get<std::string>()) << test["name"] << "\n" << test["template"];

@@ -1,0 +1,65 @@
+/// Taking steps and bytes from a budget.
+#include "core/work_budget.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton {
+
+WorkBudget::WorkBudget(const WorkLimits& limits, std::function<bool()> is_cancelled)
+    : limits_(limits), is_cancelled_(std::move(is_cancelled)) {}
+
+void WorkBudget::end(State state) {
+  State within = State::within;
+  state_.compare_exchange_strong(within, state, std::memory_order_relaxed);  // the first reason counts
+}
+
+std::int64_t WorkBudget::take(std::int64_t n) {
+  if (is_cancelled_ && is_cancelled_()) end(State::cancelled);
+  if (is_over()) return -1;
+  const std::int64_t before = steps_.fetch_add(n, std::memory_order_relaxed);
+  if (n > limits_.steps - before) {
+    end(State::no_steps);
+    return -1;
+  }
+  // With what others take at the same time it may be a little over the limit, by less than a chunk for each.
+  const std::int64_t more = std::min(kStepsBetweenChecks, limits_.steps - before - n);
+  steps_.fetch_add(more, std::memory_order_relaxed);
+  return more;
+}
+
+Error WorkBudget::error(const std::string& what) const {
+  switch (state_.load(std::memory_order_relaxed)) {
+    case State::no_steps:
+      return {ErrorCode::too_large, what + " needs more than " + std::to_string(limits_.steps) + " steps of work"};
+    case State::no_bytes:
+      return {ErrorCode::too_large, what + " needs more than " + std::to_string(limits_.bytes) + " bytes of memory"};
+    case State::cancelled: return {ErrorCode::unavailable, what + " was cancelled: nobody waits for it any more"};
+    case State::within: break;
+  }
+  return {ErrorCode::internal, what + " is within its limits"};
+}
+
+bool WorkMeter::write(std::size_t n_bytes) {
+  const std::int64_t limit = budget_.limits_.bytes;
+  const bool fits = n_bytes <= static_cast<std::size_t>(limit);
+  const std::int64_t n = fits ? static_cast<std::int64_t>(n_bytes) : 0;
+  if (!fits || budget_.bytes_.fetch_add(n, std::memory_order_relaxed) > limit - n) {
+    budget_.end(WorkBudget::State::no_bytes);
+    settle();
+  }
+  return !budget_.is_over();
+}
+
+void WorkMeter::settle() {
+  if (left_ > 0) budget_.steps_.fetch_sub(left_, std::memory_order_relaxed);
+  left_ = 0;
+}
+
+bool WorkMeter::refill() {
+  const std::int64_t owed = -std::exchange(left_, 0);
+  left_ = budget_.take(owed);
+  return left_ >= 0;
+}
+
+}  // namespace baton

@@ -1,0 +1,91 @@
+/// The limit of what one piece of text work (a rendering, an encoding) may cost, and its cancellation.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/result.h"
+
+namespace baton {
+
+/// How much work may be done: steps (about what looking at 16 bytes costs) and bytes of memory written.
+struct WorkLimits {
+  std::int64_t steps = 0;
+  std::int64_t bytes = 0;
+};
+
+/// Steps and bytes that the threads of one piece of work share, and the question whether anybody still wants its result.
+/// Each thread takes from it through a WorkMeter of its own. Thread: any.
+class WorkBudget {
+ public:
+  /// The working threads call `is_cancelled` every kStepsBetweenChecks steps; empty: the work is never cancelled.
+  explicit WorkBudget(const WorkLimits& limits, std::function<bool()> is_cancelled = {});
+  WorkBudget(const WorkBudget&) = delete;
+  WorkBudget& operator=(const WorkBudget&) = delete;
+
+  /// About half a millisecond of work: a cancelled thread stops within it.
+  static constexpr std::int64_t kStepsBetweenChecks = 1 << 14;
+
+  /// Whether a limit was exceeded or the work was cancelled. Stays true.
+  bool is_over() const { return state_.load(std::memory_order_relaxed) != State::within; }
+  /// Why it is over. Errors: too_large, which says that `what` ("the chat template") needs more than the limit; unavailable
+  /// for cancelled work.
+  Error error(const std::string& what) const;
+
+  const WorkLimits& limits() const { return limits_; }
+  /// Steps and bytes taken so far; meters give back the steps that they did not use.
+  std::int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+  std::int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class WorkMeter;
+  enum class State : std::uint8_t { within, no_steps, no_bytes, cancelled };
+
+  /// Takes up to kStepsBetweenChecks beyond the `n` that are owed. Returns how many are left for the meter; negative: over.
+  std::int64_t take(std::int64_t n);
+  void end(State state);
+
+  const WorkLimits limits_;
+  const std::function<bool()> is_cancelled_;
+  std::atomic<std::int64_t> steps_ = 0;
+  std::atomic<std::int64_t> bytes_ = 0;
+  std::atomic<State> state_ = State::within;
+};
+
+/// Counts one thread's work against a budget, which it takes from in chunks, so that counting costs a subtraction.
+class WorkMeter {
+ public:
+  /// `budget` must outlive it.
+  explicit WorkMeter(WorkBudget& budget) : budget_(budget) {}
+  WorkMeter(const WorkMeter&) = delete;
+  WorkMeter& operator=(const WorkMeter&) = delete;
+  ~WorkMeter() { settle(); }
+
+  /// Counts `steps`. False from the moment the budget is over: what is being made is of no use then, and its loop ends.
+  bool spend(std::int64_t steps) {
+    left_ -= steps;
+    return left_ >= 0 || refill();
+  }
+  /// Counts the steps of a loop that passes over `n_bytes` at a few nanoseconds for each 16 of them.
+  bool pass(std::size_t n_bytes) { return spend(1 + static_cast<std::int64_t>(n_bytes / 16)); }
+  /// Counts `n_bytes` of memory, before they are written. False if they are over the limit.
+  bool write(std::size_t n_bytes);
+  /// Whether the budget is not over.
+  bool is_within() const { return !budget_.is_over(); }
+  /// Gives back the steps that were taken and not used.
+  void settle();
+
+  WorkBudget& budget() { return budget_; }
+  const WorkBudget& budget() const { return budget_; }
+
+ private:
+  bool refill();
+
+  WorkBudget& budget_;
+  std::int64_t left_ = 0;
+};
+
+}  // namespace baton
