@@ -99,7 +99,7 @@ json::Value to_json(const std::vector<CachedModel>& models) {
 
 int pull_main(const PullOptions& options) {
   if (options.model.model.empty()) {
-    fmt::print(stderr, "baton pull: name a model: baton pull ORG/NAME\n");
+    print_note("baton pull: name a model: baton pull ORG/NAME\n");
     return 2;
   }
   if (const auto done = pull(options); !done) {
@@ -115,7 +115,7 @@ int list_main(const ListOptions& options) {
   if (options.as_json) {
     print_output("{}\n", json::dump_pretty(to_json(models)));
   } else if (models.empty()) {
-    fmt::print(stderr, "there are no models in {}; baton pull ORG/NAME downloads one\n", hub.cache.string());
+    print_note("there are no models in {}; baton pull ORG/NAME downloads one\n", hub.cache.string());
   } else {
     print_models(models);
   }

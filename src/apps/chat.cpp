@@ -118,7 +118,7 @@ Result<void> run(ChatOptions options) {
   if (files.is_demo && options.prefix.empty() && options.model.prefixes.empty() && options.system.empty()) {
     options.model.prefixes.push_back("shop=" + (files.folder / "catalogue.txt").string());
     options.prefix = "shop";
-    fmt::print(stderr, "The demo model answers questions about the catalogue {}.\n", (files.folder / "catalogue.txt").string());
+    print_note("The demo model answers questions about the catalogue {}.\n", (files.folder / "catalogue.txt").string());
   }
   options.model.max_num_seqs = 1;
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
@@ -126,21 +126,21 @@ Result<void> run(ChatOptions options) {
   BATON_TRY(const Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
   Conversation conversation(*engine, model, prefixes, options);
   const bool is_terminal = isatty(STDIN_FILENO) != 0;
-  if (is_terminal) fmt::print(stderr, "{}", kHelp);
+  if (is_terminal) write_note(kHelp);
   for (std::string line;;) {
-    if (is_terminal) fmt::print(stderr, "> ");
+    if (is_terminal) print_note("> ");
     if (!std::getline(std::cin, line)) break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     if (line == "/help") {
-      fmt::print(stderr, "{}", kHelp);
+      write_note(kHelp);
     } else if (line == "/reset") {
       conversation.reset();
     } else if (line == "/stats") {
       const SequenceStats& stats = conversation.stats();
-      fmt::print(stderr, "prompt {} tokens, {} from the cache; answer {} tokens; prefill {:.0f} ms\n", stats.prompt_tokens,
+      print_note("prompt {} tokens, {} from the cache; answer {} tokens; prefill {:.0f} ms\n", stats.prompt_tokens,
                  stats.cached_tokens, stats.completion_tokens, stats.prefill_ms);
     } else if (line.starts_with("/")) {
-      fmt::print(stderr, "unknown command {}; {}", line, kHelp);
+      print_note("unknown command {}; {}", line, kHelp);
     } else if (auto answered = conversation.answer(line); !answered) {
       print_error("baton chat", answered.error());
       if (!is_terminal) return fail(answered.error().code, "stopped");

@@ -291,9 +291,9 @@ Result<bool> run(const DemoOptions& options) {
 
   const double needed = kNeededShare * static_cast<double>(questions.size());
   const bool enough = static_cast<double>(std::min(relay.n_right, paged.n_right)) >= needed;
-  if (!enough) fmt::print(stderr, "baton demo: fewer than {:.0f} of {} answers are exactly right\n", needed, questions.size());
+  if (!enough) print_note("baton demo: fewer than {:.0f} of {} answers are exactly right\n", needed, questions.size());
   const bool same = n_different == 0 || !can.has_batch_invariant;
-  if (!same) fmt::print(stderr, "baton demo: relay and paged differ in {} answers\n", n_different);
+  if (!same) print_note("baton demo: relay and paged differ in {} answers\n", n_different);
   return enough && same;
 }
 

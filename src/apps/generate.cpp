@@ -212,7 +212,7 @@ void report_exactness(const std::vector<Line>& lines) {
     }
   }
   for (const auto& [type, counts] : by_type)
-    fmt::print(stderr, "{}exact: {} of {} ({:.1f}%)\n", type.empty() ? "" : type + " ", counts.first, counts.second,
+    print_note("{}exact: {} of {} ({:.1f}%)\n", type.empty() ? "" : type + " ", counts.first, counts.second,
                100.0 * counts.first / counts.second);
 }
 
@@ -230,12 +230,11 @@ Result<void> run(const GenerateOptions& options) {
   if (n_failed > 0)
     return fail(ErrorCode::internal, fmt::format("{} lines ended with a NaN among the model's logits", n_failed));
   const EngineMetrics& metrics = engine->metrics();
-  fmt::print(stderr, "KV read {:.2f} GB, saved by sharing {:.2f} GB\n",
-             static_cast<double>(metrics.kv_bytes_requested.value()) / 1e9,
+  print_note("KV read {:.2f} GB, saved by sharing {:.2f} GB\n", static_cast<double>(metrics.kv_bytes_requested.value()) / 1e9,
              static_cast<double>(metrics.kv_bytes_saved.value()) / 1e9);
   const Histogram::Snapshot gaps = metrics.inter_token_latency_seconds.snapshot();
   const auto n_gaps = std::accumulate(gaps.counts.begin(), gaps.counts.end(), std::int64_t{0});
-  fmt::print(stderr, "{} steps; between two tokens of an answer {:.2f} ms\n", metrics.steps.value(),
+  print_note("{} steps; between two tokens of an answer {:.2f} ms\n", metrics.steps.value(),
              n_gaps == 0 ? 0.0 : 1e3 * gaps.sum / static_cast<double>(n_gaps));
   return {};
 }

@@ -254,7 +254,7 @@ int run(int argc, char** argv) {
     if (!command.app->parsed()) continue;
     if (auto known = refuse_unknown_flags(*command.app, command.app->remaining()); !known) {
       const CLI::App* parent = command.app->get_parent();
-      fmt::print(stderr, "baton {}{}: {}\n", parent == &app ? "" : parent->get_name() + " ", command.app->get_name(),
+      print_note("baton {}{}: {}\n", parent == &app ? "" : parent->get_name() + " ", command.app->get_name(),
                  known.error().message);
       return 2;
     }

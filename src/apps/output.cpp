@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-void report_failure() { fmt::print(stderr, "baton: cannot write to standard output: {}\n", std::strerror(errno)); }
+void report_failure() { print_note("baton: cannot write to standard output: {}\n", std::strerror(errno)); }
 
 }  // namespace
 
@@ -19,8 +19,13 @@ void write_output(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) < text.size()) report_failure();
 }
 
+void write_note(std::string_view text) {
+  // There is nowhere to say that this failed, and nothing else depends on it.
+  [[maybe_unused]] const std::size_t n_written = std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 void print_error(std::string_view program, const Error& error) {
-  fmt::print(stderr, "{}: {}\n", program, one_line(error.message, kMaxMessageBytes));
+  print_note("{}: {}\n", program, one_line(error.message, kMaxMessageBytes));
 }
 
 bool flush_output() {

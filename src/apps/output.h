@@ -1,4 +1,5 @@
-/// Results on standard output. A write that fails (a full disk) must not look like success.
+/// Results on standard output, where a write that fails (a full disk) must not look like success, and notes on standard
+/// error.
 #pragma once
 
 #include <string_view>
@@ -20,6 +21,15 @@ bool flush_output();
 template <class... Args>
 void print_output(fmt::format_string<Args...> format, Args&&... args) {
   write_output(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Writes `text` to standard error. A failure changes nothing: whoever closed standard error or filled its disk still
+/// gets the results and the exit code.
+void write_note(std::string_view text);
+
+template <class... Args>
+void print_note(fmt::format_string<Args...> format, Args&&... args) {
+  write_note(fmt::format(format, std::forward<Args>(args)...));
 }
 
 /// Prints "PROGRAM: MESSAGE" on standard error, as one line: messages quote names and texts from files of strangers.

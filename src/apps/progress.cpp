@@ -1,5 +1,6 @@
 /// Progress on standard error.
 #include "apps/progress.h"
+#include "apps/output.h"
 
 #include <unistd.h>
 
@@ -52,10 +53,10 @@ struct Downloads {
                     static_cast<double>(received) / 1e6, static_cast<double>(transfer.total_bytes) / 1e6, rate / 1e6,
                     rate > 0 && left > 0 ? fmt::format(", {:.0f} s left", left / rate) : "");
     if (is_terminal) {
-      fmt::print(stderr, "\r\033[K{} {}{}", bar_text(static_cast<double>(received), static_cast<double>(transfer.total_bytes)),
-                 line, is_last ? "\n" : "");
+      print_note("\r\033[K{} {}{}", bar_text(static_cast<double>(received), static_cast<double>(transfer.total_bytes)), line,
+                 is_last ? "\n" : "");
     } else {
-      fmt::print(stderr, "{}\n", line);
+      print_note("{}\n", line);
     }
     std::fflush(stderr);
   }
@@ -94,17 +95,17 @@ void Progress::update(std::int64_t done) {
   if (!is_open_ || now - shown_ < pause) return;
   shown_ = now;
   if (!is_terminal_) {
-    fmt::print(stderr, "{}\n", line());
+    print_note("{}\n", line());
     return;
   }
-  fmt::print(stderr, "\r\033[K{} {}", bar_text(static_cast<double>(done_), static_cast<double>(total_)), line());
+  print_note("\r\033[K{} {}", bar_text(static_cast<double>(done_), static_cast<double>(total_)), line());
   std::fflush(stderr);
 }
 
 void Progress::finish() {
   if (!is_open_) return;
   is_open_ = false;
-  fmt::print(stderr, "{}{}\n", is_terminal_ ? "\r\033[K" : "", line());
+  print_note("{}{}\n", is_terminal_ ? "\r\033[K" : "", line());
 }
 
 }  // namespace baton

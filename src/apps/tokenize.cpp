@@ -54,11 +54,11 @@ Result<void> tokenize_lines(const TokenizeOptions& options) {
 
 int tokenize_main(const TokenizeOptions& options) {
   if (options.decode && options.no_special_tokens) {
-    fmt::print(stderr, "baton tokenize: --no-special-tokens is about texts; with --decode it is --skip-special-tokens\n");
+    print_note("baton tokenize: --no-special-tokens is about texts; with --decode it is --skip-special-tokens\n");
     return 2;
   }
   if (!options.decode && options.skip_special_tokens) {
-    fmt::print(stderr, "baton tokenize: --skip-special-tokens needs --decode; for texts it is --no-special-tokens\n");
+    print_note("baton tokenize: --skip-special-tokens needs --decode; for texts it is --no-special-tokens\n");
     return 2;
   }
   if (const auto done = tokenize_lines(options); !done) {

@@ -59,6 +59,20 @@ TEST(Output, reports_the_first_failed_write_once) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "baton: cannot write to standard output: No space left on device\n");
 }
 
+TEST(Output, a_standard_error_that_takes_nothing_ends_no_program) {
+  const int before = ::dup(STDERR_FILENO);
+  const int full = ::open("/dev/full", O_WRONLY);
+  ::dup2(full, STDERR_FILENO);
+  print_error("baton test", Error{ErrorCode::io, "nobody reads this"});
+  print_note("{}", "nor this");
+  ::close(STDERR_FILENO);
+  print_note("{}", "nor this");
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  ::close(full);
+  std::clearerr(stderr);
+}
+
 TEST(Output, reports_a_failed_write_of_what_was_buffered) {
   testing::internal::CaptureStderr();
   bool is_good = true;

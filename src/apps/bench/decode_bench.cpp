@@ -15,6 +15,7 @@
 #include "apps/bench/engine_steps.h"
 #include "apps/bench/machine_report.h"
 #include "apps/bench/statistics.h"
+#include "apps/output.h"
 #include "load/load_engine.h"
 
 namespace baton {
@@ -52,7 +53,7 @@ class Runner {
     BATON_TRY_VOID(engine_->submit(std::move(request)));
     BATON_TRY_VOID(step_to_end(*engine_));
     if (options_.shared == 0) return 0;
-    fmt::print(stderr, "prefilling {} shared tokens\n", options_.shared);
+    print_note("prefilling {} shared tokens\n", options_.shared);
     const auto begin = Clock::now();
     BATON_TRY(const PrefixInfo prefix, engine_->register_prefix("shared", shared_));
     return prefix.n_tokens / seconds_since(begin);
@@ -70,7 +71,7 @@ class Runner {
       n_tokens += static_cast<std::int64_t>(request.prompt.size());
       BATON_TRY_VOID(engine_->submit(std::move(request)));
       BATON_TRY_VOID(step_to_end(*engine_));
-      if (!has_shared_prompts(arm)) fmt::print(stderr, "unshared: prefilled {} of {} prompts\n", i + 1, n_requests);
+      if (!has_shared_prompts(arm)) print_note("unshared: prefilled {} of {} prompts\n", i + 1, n_requests);
     }
     return static_cast<double>(n_tokens) / seconds_since(begin);
   }
@@ -237,7 +238,7 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
       for (std::size_t i = first; i < report.runs.size(); ++i) {
         DecodeRun& run = report.runs[i];
         BATON_TRY_VOID(runner.run(run));
-        fmt::print(stderr, "{} request{}, {}, run {} of {}: {:.1f} tokens/s\n", n_requests, n_requests == 1 ? "" : "s", run.arm,
+        print_note("{} request{}, {}, run {} of {}: {:.1f} tokens/s\n", n_requests, n_requests == 1 ? "" : "s", run.arm,
                    round + 1, options.n_runs, run.tokens_per_s.back());
       }
     }

@@ -10,6 +10,7 @@
 #include "apps/bench/machine_report.h"
 #include "apps/bench/markdown_table.h"
 #include "apps/bench/offline_report.h"
+#include "apps/output.h"
 
 namespace baton {
 namespace {
@@ -113,7 +114,7 @@ Result<MmluReport> run_mmlu_bench(const MmluBenchOptions& options) {
   report.engine = (*engine)->info();
   OfflineBench bench(options, std::move(*engine));
   for (std::size_t i = 0; i < workloads.size(); ++i) {
-    fmt::print(stderr, "{}-shot: {}\n", options.shots[i], workloads[i].name);
+    print_note("{}-shot: {}\n", options.shots[i], workloads[i].name);
     BATON_TRY(std::vector<ArmRuns> arms, bench.run(workloads[i]));
     MmluRuns runs{options.shots[i], workloads[i].name, std::move(arms), {}};
     for (const ArmRuns& arm : runs.arms) runs.accuracy.push_back(accuracy_of(workloads[i], arm.runs.front()));
