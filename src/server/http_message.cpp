@@ -20,6 +20,12 @@ std::string_view HttpRequest::header(std::string_view name) const {
   return {};
 }
 
+bool is_media_type(std::string_view content_type, std::string_view type) {
+  std::string_view found = content_type.substr(0, content_type.find(';'));
+  while (found.ends_with(' ') || found.ends_with('\t')) found.remove_suffix(1);
+  return equals_ignoring_case(found, type);
+}
+
 std::string_view reason_phrase(int status) {
   switch (status) {
     case 200: return "OK";

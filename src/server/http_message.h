@@ -68,6 +68,9 @@ struct HttpLimits {
   std::int64_t linger_timeout_ms = 2'000;    ///< for the client to see the answer to a request that was cut off
 };
 
+/// Whether a Content-Type, which may have parameters, is `type`, which is in lower case.
+bool is_media_type(std::string_view content_type, std::string_view type);
+
 /// "Not Found" of 404.
 std::string_view reason_phrase(int status);
 

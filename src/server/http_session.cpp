@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 16 * 1024;  // the size of each connection's read buffer
 constexpr std::size_t kBuffersPerWrite = 16;
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 std::variant<HttpSocket, boost::asio::ssl::stream<HttpSocket>> make_stream(HttpSocket socket, boost::asio::ssl::context* tls) {
   if (tls != nullptr) return boost::asio::ssl::stream<HttpSocket>(std::move(socket), *tls);
@@ -46,6 +47,18 @@ HttpSocket& HttpSession::socket() {
 
 void HttpSession::set_deadline(std::int64_t timeout_ms) {
   deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+/// Starts an asynchronous operation, which ends with operation_ended.
+template <class Initiate>
+void HttpSession::begin_operation(Initiate initiate) {
+  ++n_operations_;
+  try {
+    initiate();
+  } catch (...) {
+    --n_operations_;
+    throw;
+  }
 }
 
 void HttpSession::operation_ended() {
@@ -76,37 +89,73 @@ void HttpSession::check_deadline(std::chrono::steady_clock::time_point now) {
   close();
 }
 
+/// Reads more, or, if the client sends no more, ends what waits for it.
 void HttpSession::read() {
   if (is_reading_ || state_ == State::closed) return;
-  is_reading_ = true;
-  ++n_operations_;
-  std::visit(
-      [this](auto& stream) {
-        stream.async_read_some(boost::asio::buffer(read_buffer_), [this](boost::system::error_code error, std::size_t n) {
-          is_reading_ = false;
-          try {
-            on_read(error, n);
-          } catch (const std::bad_alloc&) {
-            give_up();
-          }
-          operation_ended();
-        });
-      },
-      stream_);
+  if (has_input_ended_) return state_ == State::answering ? watch_for_reset() : close();
+  const auto read_from = [this](auto& stream) {
+    stream.async_read_some(boost::asio::buffer(read_buffer_), [this](boost::system::error_code error, std::size_t n) {
+      is_reading_ = false;
+      try {
+        on_read(error, n);
+      } catch (const std::bad_alloc&) {
+        give_up();
+      }
+      operation_ended();
+    });
+  };
+  begin_operation([&] {
+    std::visit(read_from, stream_);
+    is_reading_ = true;
+  });
 }
 
 void HttpSession::on_read(boost::system::error_code error, std::size_t n_bytes) {
   if (state_ == State::closed) return;
+  if (error == boost::asio::error::eof) return on_end_of_input();
   if (error) {
     keep_alive_ = false;
-    // A client that sends no more may still read the answer that is being written.
     if (state_ != State::flushing) close();
     return;
   }
   if (state_ == State::lingering) return read();
   input_.append(read_buffer_.data(), n_bytes);
   if (state_ == State::reading) return parse();
-  if (input_.size() < limits_.max_pipelined_bytes) read();
+  read_ahead();
+}
+
+/// The client sends no more. It may still read its answer, or it may be gone: what is sent to one that is gone is answered
+/// with a reset. So something that changes nothing is sent: before the answer an interim response (RFC 9110, 15.2), between
+/// two chunks a leading zero of the next one's size (RFC 9112, 7.1).
+void HttpSession::on_end_of_input() {
+  has_input_ended_ = true;
+  const bool may_read =
+      state_ == State::flushing || (state_ == State::answering && !std::holds_alternative<TlsStream>(stream_));
+  if (!may_read) return close();
+  watch_for_reset();
+  if (state_ == State::flushing || is_http_1_0_) return;
+  if (!has_sent_head_) queue(std::string(kContinue));
+  if (has_sent_head_ && is_chunked_ && !is_head_) queue("0");
+  write();
+}
+
+/// Reads while an answer is made, up to a limit, so that a client that leaves is noticed.
+void HttpSession::read_ahead() {
+  if (input_.size() < limits_.max_pipelined_bytes) return read();
+  watch_for_reset();
+}
+
+/// Closes when the connection is reset, without reading.
+void HttpSession::watch_for_reset() {
+  if (is_watching_) return;
+  begin_operation([this] {
+    socket().async_wait(HttpSocket::wait_error, [this](boost::system::error_code error) {
+      is_watching_ = false;
+      if (!error) close();
+      operation_ended();
+    });
+    is_watching_ = true;
+  });
 }
 
 void HttpSession::queue(std::string bytes) {
@@ -121,8 +170,6 @@ void HttpSession::queue(std::string bytes) {
 
 void HttpSession::write() {
   if (is_writing_ || unsent_.empty() || state_ == State::closed) return;
-  is_writing_ = true;
-  ++n_operations_;
   write_deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(limits_.write_timeout_ms);
   std::vector<boost::asio::const_buffer> buffers;
   for (const std::string& bytes : unsent_) {
@@ -130,19 +177,21 @@ void HttpSession::write() {
     if (buffers.size() == kBuffersPerWrite) break;
   }
   buffers.front() += sent_bytes_;
-  std::visit(
-      [&](auto& stream) {
-        stream.async_write_some(buffers, [this](boost::system::error_code error, std::size_t n) {
-          is_writing_ = false;
-          try {
-            on_write(error, n);
-          } catch (const std::bad_alloc&) {
-            give_up();
-          }
-          operation_ended();
-        });
-      },
-      stream_);
+  const auto write_to = [&](auto& stream) {
+    stream.async_write_some(buffers, [this](boost::system::error_code error, std::size_t n) {
+      is_writing_ = false;
+      try {
+        on_write(error, n);
+      } catch (const std::bad_alloc&) {
+        give_up();
+      }
+      operation_ended();
+    });
+  };
+  begin_operation([&] {
+    std::visit(write_to, stream_);
+    is_writing_ = true;
+  });
 }
 
 void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes) {
@@ -171,12 +220,12 @@ void HttpSession::linger() {
   server_.set_phase(id_, ConnectionPhase::idle);
   set_deadline(limits_.linger_timeout_ms);
   if (auto* tls = std::get_if<TlsStream>(&stream_)) {
-    ++n_operations_;
-    tls->async_shutdown([this](boost::system::error_code) {
-      close();
-      operation_ended();
+    return begin_operation([&] {
+      tls->async_shutdown([this](boost::system::error_code) {
+        close();
+        operation_ended();
+      });
     });
-    return;
   }
   boost::system::error_code ignored;
   socket().shutdown(HttpSocket::shutdown_send, ignored);
@@ -184,6 +233,7 @@ void HttpSession::linger() {
 }
 
 void HttpSession::send_head(const HttpResponse& response, bool is_stream) {
+  has_sent_head_ = true;
   HttpHeaders framing = {{"Date", http_date()}};
   is_chunked_ = is_stream && !is_http_1_0_;
   if (is_stream && is_http_1_0_) keep_alive_ = false;
@@ -289,7 +339,7 @@ void HttpSession::dispatch() {
   is_http_1_0_ = request.is_http_1_0;
   keep_alive_ = request.keep_alive && shortage_ == Shortage::none;
   exchange_ = server_.begin_exchange(*this, std::move(request));
-  if (input_.size() < limits_.max_pipelined_bytes) read();
+  read_ahead();
 }
 
 void HttpSession::parse() {
@@ -310,7 +360,7 @@ void HttpSession::parse() {
   if (parser_->refusal()) return refuse(*parser_->refusal());
   if (parser_->is_done()) return dispatch();
   if (parser_->take_expects_continue()) {
-    queue("HTTP/1.1 100 Continue\r\n\r\n");
+    queue(std::string(kContinue));
     write();
   }
   if (parser_->is_header_done() && !is_body_deadline_set_) {
@@ -328,6 +378,7 @@ void HttpSession::begin_request(std::int64_t timeout_ms) {
   is_body_deadline_set_ = false;
   is_head_ = false;
   is_http_1_0_ = false;
+  has_sent_head_ = false;
   set_deadline(timeout_ms);
   parse();
 }
@@ -336,13 +387,14 @@ void HttpSession::start() {
   auto* tls = std::get_if<TlsStream>(&stream_);
   if (tls == nullptr) return begin_request(limits_.header_timeout_ms);
   set_deadline(limits_.header_timeout_ms);
-  ++n_operations_;
-  tls->async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {
-    if (error)
-      close();
-    else if (state_ != State::closed)
-      begin_request(limits_.header_timeout_ms);
-    operation_ended();
+  begin_operation([&] {
+    tls->async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {
+      if (error)
+        close();
+      else if (state_ != State::closed)
+        begin_request(limits_.header_timeout_ms);
+      operation_ended();
+    });
   });
 }
 

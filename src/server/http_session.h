@@ -26,7 +26,8 @@ class HttpServer;
 /// A connection over TCP or a Unix socket, with TLS or without.
 ///
 /// It handles requests one after another: it parses the next one when the previous answer was handed to the socket.
-/// While an answer is being sent the session keeps reading, so that it notices when the client leaves. The server owns
+/// While an answer is being sent the session keeps reading, so that it notices when the client leaves. A client that has
+/// shut down its side of a plain connection still gets the answer. The server owns
 /// it; a closed session asks for its removal when no operation is pending. Thread: the I/O thread.
 class HttpSession {
  public:
@@ -63,12 +64,17 @@ class HttpSession {
   void give_up();
   void read();
   void on_read(boost::system::error_code error, std::size_t n_bytes);
+  void on_end_of_input();
+  void read_ahead();
+  void watch_for_reset();
   void queue(std::string bytes);
   void on_write(boost::system::error_code error, std::size_t n_bytes);
   void on_flushed();
   void finish_answer();
   void linger();
   void send_head(const HttpResponse& response, bool is_stream);
+  template <class Initiate>
+  void begin_operation(Initiate initiate);
   void operation_ended();
 
   HttpServer& server_;
@@ -96,12 +102,15 @@ class HttpSession {
   int n_operations_ = 0;  // asynchronous operations that hold `this`
   bool is_reading_ = false;
   bool is_writing_ = false;
+  bool is_watching_ = false;
+  bool has_input_ended_ = false;  // the client sends no more
 
   ExchangeId exchange_;   // the current one
   bool is_head_ = false;  // of the current request: an answer without body
   bool is_http_1_0_ = false;
   bool keep_alive_ = true;
   bool is_chunked_ = false;
+  bool has_sent_head_ = false;
 };
 
 }  // namespace baton

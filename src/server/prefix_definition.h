@@ -31,7 +31,7 @@ struct PrefixDefinition {
 };
 
 /// Characters and lengths of names and versions.
-inline constexpr std::string_view kPrefixNameRule = "1 to 64 letters, digits, '.', '_' or '-'";
+inline constexpr std::string_view kPrefixNameRule = "1 to 64 letters, digits, '.', '_' or '-', and not '.' or '..'";
 bool is_prefix_name(std::string_view name);
 
 /// Largest file of a prefix.

@@ -148,7 +148,7 @@ void Routes::stop() {
   prefix_thread_.join();
 }
 
-/// The answer to a request without a handler: unknown path, wrong method, missing key.
+/// The answer to a request without a handler: unknown path, wrong method, missing key, another body than JSON.
 Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Route* const> found) const {
   if (is_preflight(request)) return HttpResponse{200, {}, {}};
   if (found.empty()) {
@@ -164,6 +164,12 @@ Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Rout
     if (answers && route->needs_key && !is_authorized(request.header("authorization"), options_.api_keys))
       return HttpResponse{
           401, {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}}, R"({"error":"Unauthorized"})"};
+    // A page of another origin can send other types without asking first (CORS).
+    if (answers && route->where == Where::texts && !is_media_type(request.header("content-type"), "application/json"))
+      return error_response(415,
+                            fmt::format("the body must be JSON, with 'Content-Type: application/json'; the type is '{}'",
+                                        request.header("content-type").substr(0, 100)),
+                            {});
     if (answers) return std::nullopt;
     allowed = fmt::format("{}{}, {}", route->method, route->method == "GET" ? ", HEAD" : "", allowed);
   }
@@ -180,7 +186,7 @@ Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Rout
 std::vector<const Routes::Route*> Routes::routes_of(std::string_view path) {
   std::vector<const Route*> found;
   for (const Route& route : table())
-    if (route.path == path || (route.path.ends_with('/') && path.starts_with(route.path) && path.size() > route.path.size()))
+    if (route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size() : route.path == path)
       found.push_back(&route);
   return found;
 }

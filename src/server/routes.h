@@ -52,7 +52,7 @@ class Routes {
   Routes(RoutesOptions options, const RoutesContext& context);
   ~Routes();
 
-  /// Refuses a request by its header: unknown path, wrong method, missing key. Thread: I/O; does not wait.
+  /// Refuses a request by its header: unknown path, wrong method, missing key, another body than JSON. Thread: I/O; does not wait.
   std::optional<HttpResponse> judge(const HttpRequest& head) const;
   /// Whether a request is for whom runs the server (health, metrics) rather than for the model. Thread: I/O; does not wait.
   static bool is_vital(const HttpRequest& head);

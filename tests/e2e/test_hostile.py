@@ -107,7 +107,8 @@ def at_once(n: int, call: Callable[[int], None]) -> None:
 def stalled_body(server: Server, n_sent: int, *, path: str = "/v1/completions", header: str = "") -> socket.socket:
     """Open a connection that announces 30 MB and sends `n_sent` bytes of them."""
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-    connection.sendall(f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n{header}\r\n".encode())
+    header = f"Host: h\r\nContent-Type: application/json\r\nContent-Length: 30000000\r\n{header}"
+    connection.sendall(f"POST {path} HTTP/1.1\r\n{header}\r\n".encode())
     try:
         for _ in range(n_sent // 65536):
             connection.sendall(b" " * 65536)
@@ -192,7 +193,7 @@ def test_the_end_does_not_wait_for_texts_of_clients_that_left(tmp_path):
     server = Server(tmp_path / "log")
     words = base64.b32encode(os.urandom(16 * MB)).replace(b"A", b" ").decode()
     body = json.dumps({"model": "demo", "prompt": words}).encode()
-    head = f"POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = f"POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     connections = []
     for _ in range(6):
         connections.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))

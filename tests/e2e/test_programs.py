@@ -149,7 +149,9 @@ def test_render_shows_what_the_server_computes(server, questions):
     messages = questions[0]["messages"]
     done = run("render", "demo", "--tokens", text=json.dumps({"messages": messages}) + "\n")
     assert done.returncode == 0, done.stderr
-    with urllib.request.urlopen(f"{server.url}/tokenize", data=json.dumps({"messages": messages}).encode()) as answer:
+    body = json.dumps({"messages": messages}).encode()
+    request = urllib.request.Request(f"{server.url}/tokenize", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
         assert json.loads(done.stdout)["prompt_token_ids"] == json.load(answer)["tokens"]
     text = run("render", "demo", text=json.dumps({"messages": messages}) + "\n")
     assert messages[-1]["content"] in json.loads(text.stdout)["prompt"]

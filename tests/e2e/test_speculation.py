@@ -28,7 +28,9 @@ def counted(server: Server) -> dict[str, int]:
 def tokenize(server: Server, text: str) -> list[int]:
     """The ids of a text."""
     body = json.dumps({"prompt": text, "add_special_tokens": False}).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{server.url}/tokenize", body)) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{server.url}/tokenize", body, {"Content-Type": "application/json"})
+    ) as answer:
         return json.load(answer)["tokens"]
 
 

@@ -23,5 +23,12 @@ TEST(HttpMessage, every_status_that_the_server_sends_has_a_phrase) {
     EXPECT_NE(reason_phrase(status), "Unknown") << status;
 }
 
+TEST(HttpMessage, parameters_and_case_do_not_change_a_media_type) {
+  for (const char* type : {"application/json", "Application/JSON", "application/json; charset=utf-8", "application/json \t;x"})
+    EXPECT_TRUE(is_media_type(type, "application/json")) << type;
+  for (const char* type : {"", ";", "text/plain", "application/jsonl", "application", "x application/json"})
+    EXPECT_FALSE(is_media_type(type, "application/json")) << type;
+}
+
 }  // namespace
 }  // namespace baton

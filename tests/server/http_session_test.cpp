@@ -235,6 +235,68 @@ TEST(HttpSession, notices_that_the_client_left_while_its_answer_is_made) {
   EXPECT_EQ(another.get("/echo").status, 200);
 }
 
+TEST(HttpSession, notices_a_reset_behind_pipelined_bytes_that_it_does_not_read) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send_post("/wait", "{}");
+  const auto [id, request] = fixture.next_request();
+  client.send(std::string(96 << 10, 'x'));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that the reset comes behind the bytes
+  const linger at_once{1, 0};
+  ::setsockopt(client.socket(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  client.close();
+  EXPECT_EQ(fixture.next_gone(), id);
+}
+
+TEST(HttpSession, answers_a_client_that_has_shut_down_its_side) {
+  HttpFixture fixture;
+  RawClient client(fixture.server->port());
+  client.send_post("/wait", "{}");
+  const auto [id, request] = fixture.next_request();
+  ::shutdown(client.socket(), SHUT_WR);
+  EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  fixture.answer(id, "the answer");
+  EXPECT_EQ(client.read_response().body, "the answer");
+  EXPECT_TRUE(client.is_closed_by_server());
+}
+
+TEST(HttpSession, continues_the_stream_of_a_client_that_has_shut_down_its_side) {
+  HttpFixture fixture;
+  for (const bool has_piece : {true, false}) {
+    RawClient client(fixture.server->port());
+    client.send_post("/stream", "{}");
+    const auto [id, request] = fixture.next_request();
+    fixture.begin_stream(id);
+    EXPECT_FALSE(client.read_until("\r\n\r\n").empty());
+    ::shutdown(client.socket(), SHUT_WR);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that the pieces come behind the end
+    if (has_piece) fixture.send_piece(id, "the answer");
+    fixture.end_stream(id);
+    EXPECT_EQ(client.read_chunk(), has_piece ? "the answer" : "");
+    if (has_piece) {
+      EXPECT_EQ(client.read_chunk(), "");
+    }
+    EXPECT_TRUE(client.is_closed_by_server());
+  }
+}
+
+TEST(HttpSession, answers_all_pipelined_requests_of_a_client_that_has_shut_down_its_side) {
+  HttpFixture fixture;
+  for (const std::string version : {"1.0", "1.1"}) {
+    RawClient client(fixture.server->port());
+    const std::string head = " HTTP/" + version + "\r\nHost: h\r\nConnection: keep-alive\r\n\r\n";
+    client.send("GET /echo" + head + "GET /wait" + head);
+    ::shutdown(client.socket(), SHUT_WR);
+    EXPECT_EQ(client.read_response().body, "GET ");
+    const auto [id, request] = fixture.next_request();
+    fixture.begin_stream(id);
+    fixture.send_piece(id, "last");
+    fixture.end_stream(id);
+    const std::string rest = client.read_to_end();
+    EXPECT_NE(rest.find("last"), std::string::npos) << rest;
+  }
+}
+
 TEST(HttpSession, notices_that_the_client_left_in_the_middle_of_a_stream) {
   HttpFixture fixture;
   RawClient client(fixture.server->port());

@@ -59,7 +59,7 @@ TEST(Prefixes, says_what_is_wrong_with_a_file_or_a_name) {
   const auto no_role = read_prefix("shop", written("role.json", R"([{"content": "a"}])"));
   ASSERT_FALSE(no_role);
   EXPECT_TRUE(no_role.error().message.ends_with("role.json: 'messages[0].role' is missing")) << no_role.error().message;
-  for (const char* name : {"", "a b", "a:b", "a/b", "\xC3\xA9"})
+  for (const char* name : {"", "a b", "a:b", "a/b", ".", "..", "\xC3\xA9"})
     EXPECT_EQ(read_prefix(name, written("shop.txt", "x")).error().code, ErrorCode::invalid_request) << name;
 }
 

@@ -393,5 +393,33 @@ TEST(RoutesWithKeys, guard_all_but_health_and_metrics) {
     EXPECT_EQ(fixture.get(open).status, 200) << open;
 }
 
+TEST(RoutesOfPosts, refuse_bodies_of_another_type_than_json) {
+  const ServerFixture fixture;
+  const auto status_of = [&](const std::string& path, const std::string& type) {
+    RawClient client = fixture.client();
+    client.send("POST " + path + " HTTP/1.1\r\nHost: h\r\n" + type + "Content-Length: 17\r\n\r\n{\"prompt\": \"abc\"}");
+    return client.read_response();
+  };
+  // A page of another origin may send these three without a question of its browser to the server before.
+  for (const std::string type : {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"})
+    EXPECT_EQ(status_of("/tokenize", "Content-Type: " + type + "\r\n").status, 415) << type;
+  const RawResponse none = status_of("/v1/completions", "");
+  EXPECT_EQ(none.status, 415);
+  EXPECT_EQ(none.body, R"({"error":{"message":"the body must be JSON, with 'Content-Type: application/json'; the type is ''",)"
+                       R"("type":"BadRequestError","param":null,"code":415}})");
+  for (const std::string type : {"application/json", "Application/JSON ; charset=utf-8", "application/json;charset=\"utf-8\""})
+    EXPECT_EQ(status_of("/tokenize", "content-type: " + type + "\r\n").status, 200) << type;
+  EXPECT_EQ(status_of("/ping", "").status, 200);
+}
+
+TEST(RoutesOfIds, a_path_that_ends_in_a_slash_has_no_id) {
+  const ServerFixture fixture;
+  for (const std::string path : {"/v1/models/", "/v1/prefixes/"}) {
+    const RawResponse response = fixture.get(path);
+    EXPECT_EQ(response.status, 404);
+    EXPECT_NE(response.body.find("there is no " + path + " here; there are: "), std::string::npos) << response.body;
+  }
+}
+
 }  // namespace
 }  // namespace baton

@@ -127,7 +127,8 @@ TEST(Service, a_failed_allocation_ends_an_exchange_and_not_the_program) {
   for (int i = 1; i < 1500; ++i) ids += ",65";
   const std::string scored = R"({"prompt": [)" + ids + R"(], "max_tokens": 1, "n": 4, "prompt_logprobs": 20})";
   const std::string large =
-      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n" + std::string(3'000'000, ' ');
+      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n" +
+      std::string(3'000'000, ' ');
   RawClient sender = fixture.client();
   EXPECT_EQ(fixture.post("/v1/completions", scored).status, 200);
   largest_allocation = 1 << 20;
