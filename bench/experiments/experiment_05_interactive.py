@@ -23,7 +23,7 @@ SHAPE = "llama-2-7b"
 ARRIVAL_SECONDS = 45
 # Requests a second: below and above what each arm can sustain on an H200.
 RATES = {
-    (2048, "relay"): [(8, 16), (24, 30), (36, 44), (54, 72)],
+    (2048, "relay"): [(8, 16), (24, 30), (36, 44), (54, 72), (84, 96)],
     (2048, "paged"): [(4, 8), (12, 16), (20, 26), (32, 42)],
     (2048, "unshared"): [(2, 4), (6, 8), (12, 16)],
     (512, "relay"): [(16, 24), (32, 40)],

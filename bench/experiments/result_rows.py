@@ -92,7 +92,9 @@ def is_final(row):
 
 
 def finished_jobs(rows, machine, commit):
-    """Names of the jobs of this machine and commit (None: any commit) of which every row is final."""
-    mine = [row for row in rows if row["machine"]["device"] == machine["device"] and commit in (None, row["commit"])]
+    """Names of the jobs of this machine and commit (None: any commit) of which every row is final. Rows of other
+    programs do not count: they have a name and a version, "vllm 0.24.0", in place of a commit."""
+    mine = [row for row in rows if row["machine"]["device"] == machine["device"] and " " not in row["commit"]]
+    mine = [row for row in mine if commit in (None, row["commit"])]
     unfinished = {row["job"] for row in mine if not is_final(row)}
     return {row["job"] for row in mine} - unfinished

@@ -57,7 +57,7 @@ def load(options, url, rate, folder):
     arguments = ["--dataset-name", "sharegpt", "--dataset-path", engine_points.sharegpt_table(options.data), "--num-prompts",
                  n_requests, "--prefix-len", options.shared, "--seed", round(rate * 10), "--request-rate", rate, "--ignore-eos",
                  "--label", options.arm, "--vocab-size", engine_points.n_vocab(options.shape)]  # fmt: skip
-    words = [options.baton, "bench", "serve", "--base-url", url, "--model", "bench", *arguments, "--save-result", "--result-dir",
+    words = [*shlex.split(options.baton), "bench", "serve", "--base-url", url, "--model", "bench", *arguments, "--save-result", "--result-dir",
              folder, "--result-filename", "result.json"]  # fmt: skip
     subprocess.run([str(word) for word in words], check=True, stdout=subprocess.DEVNULL, timeout=10 * options.arrival_seconds)
     numbers = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def load(options, url, rate, folder):
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--baton", required=True, help="the program with `bench serve`")
+    parser.add_argument("--baton", required=True, help="the program with `bench serve`, with arguments if need be")
     parser.add_argument("--shape", choices=sorted(engine_measure.PARAMETERS_GB), default="llama-2-7b")
     parser.add_argument("--arm", choices=vllm_engine.ARMS, default="vllm")
     parser.add_argument("--shared", type=int, default=2048, help="tokens of the system prompt")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the generated parts of docs/report/README.md from bench/results.
+"""Writes the generated parts of docs/report/README.md and README.md from bench/results.
 
     bench/report/fill.py                          rewrites what stands between the markers
-    bench/report/fill.py --check                  1 if the document is not what the results say
+    bench/report/fill.py --check                  1 if a document is not what the results say
     bench/report/fill.py --print offline cost     some parts, for other results (--results DIR) or prices (--price-per-hour)
 
 A part stands between <!-- generated: NAME --> and <!-- end -->; tables.py has the names. figure-NAME is a link to
@@ -48,10 +48,13 @@ def filled(text, folder, figures):
     return PART.sub(part, text)
 
 
+DOCUMENTS = [ROOT / "docs" / "report" / "README.md", ROOT / "README.md"]
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Writes the generated parts of docs/report/README.md")
+    parser = argparse.ArgumentParser(description="Writes the generated parts of docs/report/README.md and README.md")
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
-    parser.add_argument("--document", type=Path, default=ROOT / "docs" / "report" / "README.md")
+    parser.add_argument("--document", type=Path, nargs="+", default=DOCUMENTS)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--print", nargs="+", metavar="NAME", help=f"parts: {', '.join([*tables.BLOCKS, *tables.WHOLE])}")
     parser.add_argument("--price-per-hour", type=float, default=3.0, help="of the GPU, for the part cost (default: 3.00)")
@@ -63,15 +66,23 @@ def main():
             more = {"price_per_hour": arguments.price_per_hour} if name == "cost" else {}
             print(tables.block(name, folder, published, **more) + "\n")
         return 0
-    text = arguments.document.read_text(encoding="utf-8")
-    wanted = filled(text, arguments.results, arguments.document.parent / "figures")
-    if arguments.check:
-        print("report: its tables are those of the results" if wanted == text
-              else f"{arguments.document}: not what the results say; run bench/report/fill.py")
-        return 0 if wanted == text else 1
-    arguments.document.write_text(wanted, encoding="utf-8")
-    print(f"report: {len(PART.findall(text))} parts written")
-    return 0
+    n_parts, stale = 0, []
+    for document in arguments.document:
+        text = document.read_text(encoding="utf-8")
+        wanted = filled(text, arguments.results, document.parent / "figures")
+        n_parts += len(PART.findall(text))
+        if wanted != text:
+            stale.append(document)
+            if not arguments.check:
+                document.write_text(wanted, encoding="utf-8")
+    if not arguments.check:
+        print(f"report: {n_parts} parts written")
+        return 0
+    for document in stale:
+        print(f"{document}: not what the results say; run bench/report/fill.py")
+    if not stale:
+        print("report: its tables are those of the results")
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The generated parts of docs/report/README.md: Markdown tables of bench/results."""
+"""The generated parts of docs/report/README.md and README.md: Markdown tables of bench/results."""
 
 import statistics
 
+import readme
 import selection
 import tables_attention
 from findings import beside_others
@@ -226,42 +227,48 @@ def prompt_phase(results, _published):
     return with_notes(markdown(header, rows), results)
 
 
-def losses(folder):
-    """Every cell in which relay is slower than the paged arm, by how much and with which spread."""
-    rows, n_cells = [], 0
+def paired_cells(folder):
+    """Of each cell with both arms: its experiment, its point in words, the speed of relay over paged, and the larger
+    spread."""
     for number_of, stem in (OFFLINE, SYNTHETIC, MODELS, BEYOND, PROMPT_PHASE):
         results = selection.load(folder, number_of, stem)
         for relay in results.find("relay"):
             paged = next((one for one in results.find("paged") if one.point == relay.point), None)
             if paged is None or not (relay.repetitions("elapsed_times") or relay.repetitions("tokens_per_s")):
                 continue
-            n_cells += 1
             if relay.repetitions("elapsed_times"):
                 both = [one.rates("num_requests") for one in (relay, paged)]
             else:
                 both = [one.repetitions("tokens_per_s") for one in (relay, paged)]
-            quotient = statistics.median(both[0]) / statistics.median(both[1])
-            if quotient < 1:
-                spreads = [spread(values) or 0 for values in both]
-                shown = {key: value for key, value in relay.point.items() if key not in ("dataset", "output", "new")}
-                point = ", ".join(f"{key} {value}" for key, value in shown.items())
-                rows.append([f"{number_of}", point, number(quotient, 3), percent(max(spreads))])
+            shown = {key: value for key, value in relay.point.items() if key not in ("dataset", "output", "new")}
+            point = ", ".join(f"{key} {value}" for key, value in shown.items())
+            yield number_of, point, statistics.median(both[0]) / statistics.median(both[1]), max(spread(b) or 0 for b in both)
     for number_of, stem in (ATTENTION, TREES):
         results = selection.load(folder, number_of, stem)
         for relay in results.find("relay"):
             paged = next((one for one in results.find("paged") if one.point == relay.point), None)
-            n_cells += paged is not None
-            if paged and paged["median_us"] < relay["median_us"]:
-                lengths_of = ("tree",) if "tree" in relay.point else ("requests", "shared", "own")
-                point = ", ".join(f"{key} {relay.point[key]}" for key in ("heads", "kv_heads", *lengths_of))
-                spreads = percent(max(relay["spread"], paged["spread"]))
-                rows.append([f"{number_of}", point, number(paged["median_us"] / relay["median_us"], 3), spreads])
-    if n_cells == 0:
+            if paged is None:
+                continue
+            lengths_of = ("tree",) if "tree" in relay.point else ("requests", "shared", "own")
+            point = ", ".join(f"{key} {relay.point[key]}" for key in ("heads", "kv_heads", *lengths_of))
+            yield number_of, point, paged["median_us"] / relay["median_us"], max(relay["spread"], paged["spread"])
+
+
+def losses(folder):
+    """Cells in which relay is slower than the paged arm by more than 1% and by more than the spread; how many others."""
+    cells = list(paired_cells(folder))
+    if not cells:
         return NOT_MEASURED
-    told = f"{len(rows)} of {n_cells} cells."
-    if not rows:
-        return told
-    return f"{told}\n\n" + markdown(["experiment", "cell", "speed of relay over paged", "spread"], rows)
+    behind = [cell for cell in cells if cell[2] < 1]
+    clear = sorted((cell for cell in behind if 1 - cell[2] > max(0.01, cell[3])), key=lambda cell: cell[2])
+    noise = len(behind) - len(clear)
+    told = f"{len(clear)} of {len(cells)} cells, by more than 1% and more than their spread"
+    if noise:
+        told += f"; {noise} more by less, of which the slowest is at {min(c[2] for c in behind if c not in clear):.3f}"
+    if not clear:
+        return told + "."
+    rows = [[f"{number_of}", point, number(value, 3), percent(spreads)] for number_of, point, value, spreads in clear]
+    return f"{told}.\n\n" + markdown(["experiment", "cell", "speed of relay over paged", "spread"], rows)
 
 
 def peers_seconds(one):
@@ -328,6 +335,8 @@ BLOCKS = {
     "prompt-phase": (PROMPT_PHASE, prompt_phase),
     "peers": (PEERS, peers),
     "llama-server": (LLAMA_SERVER, llama_server),
+    "readme-steps": (PEERS, readme.steps),
+    "readme-jobs": (PEERS, readme.jobs),
 }
 
 

@@ -107,6 +107,7 @@ class ExperimentsTest(unittest.TestCase):
             row("too large") | {"error": "out of memory", "numbers": {"bytes_needed": 5}},
             row("half"),
             row("half", error="timeout"),
+            row("a peer's", commit="vllm 0.24.0"),
         ]
         self.assertEqual(result_rows.finished_jobs(rows, MACHINE, "c0ffee"), {"done", "too large"})
         self.assertEqual(result_rows.finished_jobs(rows, MACHINE, None), {"done", "too large", "other commit"})
