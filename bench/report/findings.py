@@ -3,6 +3,7 @@
 import statistics
 
 import selection
+import tables_attention
 from quantities import ARMS, head_kinds, heads_text, library_us, part, ratio, sustained_rates
 
 
@@ -172,6 +173,23 @@ def ablations(results):
     return f"Throughput against Baton as it is: {listed}."
 
 
+def attention_peers(results):
+    ratios = [
+        (min(value[1] for value in (plain, sharing) if value) / relay[1], point)
+        for point, relay, _, plain, sharing in tables_attention.beside_libraries(results)
+        if relay
+    ]
+    if not ratios:
+        return ""
+    behind = [
+        f"{point['requests']} x ({point['shared']} + {point['own']}) with {point['heads']} / {point['kv_heads']} heads ({value:.2f})"
+        for value, point in ratios
+        if value < 1
+    ]
+    text = f"Relay is the fastest in {len(ratios) - len(behind)} of {len(ratios)} cases, by {span([v for v, _ in ratios if v >= 1])}."
+    return text + (f" It is behind in {joined(behind)}." if behind else "")
+
+
 def kernel_reads(results):
     """Bytes of queries, and sectors read, of requests that share nothing."""
     one = results.one("paged", shared=0)
@@ -218,6 +236,7 @@ def peers(results):
 
 FINDINGS = {
     "attention": ((1, "attention"), attention),
+    "attention-peers": ((1, "attention"), attention_peers),
     "flash-decoding": ((2, "flash_decoding"), flash_decoding),
     "offline": ((3, "offline"), offline),
     "mmlu": ((4, "mmlu"), mmlu),

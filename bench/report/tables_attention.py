@@ -53,9 +53,9 @@ def attention(results, published):
     return with_notes("\n\n".join(blocks), results)
 
 
-def attention_peers(results, _published):
-    """Cases that other libraries ran too: the fastest that reads the prefix for each request, the fastest that shares."""
-    rows = []
+def beside_libraries(results):
+    """Cases that other libraries ran too: (point, relay, paged, the fastest that reads the prefix for each request, the
+    fastest that shares), each (name, us) or None."""
     seen = set()
     for one in results.measured:
         case = tuple(case_of(one.point).values())
@@ -64,8 +64,14 @@ def attention_peers(results, _published):
             continue
         seen.add(case)
         relay, paged = (fastest(results, (arm,), one.point) for arm in ("relay", "paged"))
+        yield one.point, relay, paged, plain, sharing
+
+
+def attention_peers(results, _published):
+    """Cases that other libraries ran too: the fastest that reads the prefix for each request, the fastest that shares."""
+    rows = []
+    for point, relay, paged, plain, sharing in beside_libraries(results):
         best = min(value[1] for value in (plain, sharing) if value)
-        point = one.point
         heads = f"{point['heads']} / {point['kv_heads']}"
         rows.append([heads, *(str(point[key]) for key in ("requests", "own", "shared")),
                      number(relay and relay[1], 1), number(paged and paged[1], 1),
