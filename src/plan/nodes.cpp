@@ -97,9 +97,11 @@ RunReads NodeChooser::leaf_reads(const PrefixNode& node) const {
   return reads;
 }
 
-/// Relays a node if that saves more than it costs, given the choices already made for the nodes below it.
-void NodeChooser::decide(std::size_t index, const LaidOutRows& rows, const AttentionShape& shape,
-                         const AttentionPlanOptions& options, const AttentionCostModel& model, NodeReport& report) {
+/// Relays a node if that saves more than it costs, given the choices already made for the nodes below it. Returns the
+/// microseconds that relaying gains at its keys: what the relayed nodes below save here, because each reads these keys
+/// once for all its rows, and what the node itself saves and costs.
+double NodeChooser::decide(std::size_t index, const LaidOutRows& rows, const AttentionShape& shape,
+                           const AttentionPlanOptions& options, const AttentionCostModel& model, NodeReport& report) {
   const PrefixNode& node = nodes_[index];
   State& state = states_[index];
   const std::int32_t n_rows = rows.n_rows_of(node);
@@ -107,10 +109,13 @@ void NodeChooser::decide(std::size_t index, const LaidOutRows& rows, const Atten
   const RunReads leaves = leaf_reads(node);
   const std::int32_t n_keys = n_keys_seen(node, rows, shape);
   report = {node.first_sequence, node.n_sequences, node.kv_begin, node.kv_end, node.depth, NodeChoice::outside_window, 0, 0};
+  double gain_us = 0;
   if (n_keys > 0) {
     RunReads below = leaves;
     below += state.more_reads;
-    report.saved_us = model.run_us(below, n_keys, false) - model.run_us(own, n_keys, true);
+    const double below_us = model.run_us(below, n_keys, false);
+    if (state.merged_rows > 0) gain_us = model.run_us(leaves, n_keys, false) - below_us;
+    report.saved_us = below_us - model.run_us(own, n_keys, true);
     report.cost_us = cost_of(node, state.merged_rows, own.n_reads, n_keys, rows, shape, options, model);
     report.choice = report.saved_us > report.cost_us ? NodeChoice::relayed : NodeChoice::costs_more;
   }
@@ -118,10 +123,13 @@ void NodeChooser::decide(std::size_t index, const LaidOutRows& rows, const Atten
     state.more_reads = own;
     state.more_reads -= leaves;
     state.merged_rows = n_rows;
+    gain_us += report.saved_us - report.cost_us;
   }
-  if (node.parent < 0) return;
-  states_[at(node.parent)].more_reads += state.more_reads;
-  states_[at(node.parent)].merged_rows += state.merged_rows;
+  if (node.parent >= 0) {
+    states_[at(node.parent)].more_reads += state.more_reads;
+    states_[at(node.parent)].merged_rows += state.merged_rows;
+  }
+  return gain_us;
 }
 
 void NodeChooser::choose(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
@@ -141,8 +149,7 @@ void NodeChooser::choose(const LaidOutRows& rows, const AttentionShape& shape, c
   tree.resize(nodes_.size());
   double gain_us = 0;
   for (std::size_t i = nodes_.size(); i-- > 0;) {
-    decide(i, rows, shape, options, model, tree[i]);
-    if (tree[i].choice == NodeChoice::relayed) gain_us += tree[i].saved_us - tree[i].cost_us;
+    gain_us += decide(i, rows, shape, options, model, tree[i]);
   }
   const AttentionCosts& costs = options.costs;
   if (gain_us >= (leaves_are_cut(rows, shape, options, model) ? costs.relay_us : std::max(costs.merge_us, costs.relay_us)))

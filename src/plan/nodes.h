@@ -46,8 +46,8 @@ class NodeChooser {
   };
 
   void build_tree(const LaidOutRows& rows, const AttentionShape& shape, bool batch_invariant);
-  void decide(std::size_t index, const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
-              const AttentionCostModel& model, NodeReport& report);
+  double decide(std::size_t index, const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
+                const AttentionCostModel& model, NodeReport& report);
   RunReads leaf_reads(const PrefixNode& node) const;
 
   std::vector<std::int32_t> common_len_;

@@ -320,6 +320,38 @@ TEST(AttentionPlan, does_not_bring_merging_to_a_step_for_less_than_it_takes) {
   EXPECT_EQ(plan.n_partials, 0);
 }
 
+TEST(AttentionPlan, counts_what_an_inner_node_saves_on_the_keys_before_it) {
+  // A tree of PAT's benchmark, 2,8,16,256_256,256,32,32: the sixteen short nodes hardly pay by themselves, but each
+  // also reads the 512 positions before it once for its sixteen sequences.
+  Batch batch;
+  for (int top = 0; top < 2; ++top) {
+    const std::vector<BlockId> first = batch.fresh_blocks(16);
+    for (int middle = 0; middle < 4; ++middle) {
+      std::vector<BlockId> second = first;
+      for (const BlockId block : batch.fresh_blocks(16)) second.push_back(block);
+      for (int inner = 0; inner < 2; ++inner) {
+        std::vector<BlockId> third = second;
+        for (const BlockId block : batch.fresh_blocks(2)) third.push_back(block);
+        for (int i = 0; i < 16; ++i) batch.add(third, 576, 1, kBlockLen);
+      }
+    }
+  }
+  std::mt19937 random(1);
+  batch.finish(random);
+  const AttentionShape multi_head{.n_heads = 32, .n_kv_heads = 32, .head_dim = 128, .block_len = kBlockLen};
+  AttentionCosts costs = costs_of_132_blocks();  // from here on an H200's
+  costs.n_workers = 264;
+  costs.row_tile_queries = 64;
+  costs.min_piece = 256;
+  costs.partial_bytes_per_us = 3e6;
+  costs.item_us = 3;
+  costs.merge_us = 4.5;
+  costs.relay_us = 2;
+  const AttentionPlan plan = plan_of(batch, multi_head, costs);
+  EXPECT_FALSE(plan.stats.nodes.empty()) << to_string(plan);
+  EXPECT_LT(plan.stats.kv_bytes_requested, plan.stats.kv_bytes_plain / 8) << to_string(plan);
+}
+
 TEST(AttentionPlan, relays_only_what_saves_enough_where_the_step_merges_anyway) {
   const Batch batch = prefix_batch(8, 128, 512, kBlockLen);  // so few that contexts are cut
   AttentionCosts costs = costs_of_132_blocks();
