@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 
 from hostile import wire
 
-AGAIN_SECONDS = 0.2  # until a client that was answered or cut off comes again
+AGAIN_SECONDS = 1.0  # until a client that was answered or cut off comes again
 ANNOUNCED = 30_000_000  # Content-Length of stalled bodies
 
 

@@ -73,7 +73,8 @@ def three_together(arena: Arena) -> None:
 
 def sequences(arena: Arena) -> None:
     """1,024 sequences of one request with lists (issue 13, 4)."""
-    arena.flood([Attack("8 prompts x 128 choices with lists", N_CLIENTS, request=lambda _: floods.many_sequences(arena.key))], 40)
+    attack = Attack("8 prompts x 128 choices with lists", N_CLIENTS, request=lambda _: floods.many_sequences(arena.key))
+    arena.flood([attack], 40, fills_queue=True)
 
 
 def full_queue(arena: Arena) -> None:
