@@ -221,6 +221,13 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   app.add_option("--api-key", options.api_keys, "A key that /v1 asks for (Authorization: Bearer KEY); may be repeated")
       ->allow_extra_args(false)
       ->group("Server");
+  app.add_option("--admin-api-key", options.admin_api_keys,
+                 "A key that /v1/prefixes asks for, so that other keys do not register, read or delete prefixes; may be "
+                 "repeated (default: any key may)")
+      ->allow_extra_args(false)
+      ->group("Server");
+  row("--api-key-file", options.api_key_file,
+      "JSON file of keys with names, roles, weights, quotas and cache salts of their own; SIGHUP reads it again", "Server");
   row("--ssl-keyfile", options.ssl_keyfile, "TLS: private key, PEM", "Server")->check(CLI::ExistingFile);
   row("--ssl-certfile", options.ssl_certfile, "TLS: certificate chain, PEM", "Server")->check(CLI::ExistingFile);
   list("--allowed-origins", options.allowed_origins, "CORS: pages that may call (*)", "Server");

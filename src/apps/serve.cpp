@@ -32,7 +32,7 @@ Result<std::vector<PrefixDefinition>> read_prefixes(const std::vector<std::strin
 ServerOptions server_options(const ServeCommandOptions& options) {
   ServerOptions made;
   made.address = {options.host, options.port, options.uds, options.ssl_keyfile, options.ssl_certfile};
-  made.routes.api_keys = options.api_keys;
+  made.keys = {options.api_keys, options.admin_api_keys, options.api_key_file};
   made.routes.cors = {options.allowed_origins, options.allowed_methods, options.allowed_headers, options.allow_credentials};
   made.routes.version = version_number();
   made.routes.max_logprobs = options.max_logprobs;
@@ -65,19 +65,24 @@ Result<void> check_addresses(const ServeCommandOptions& options) {
 
 /// An empty key is a key that was meant to be set: without it everybody would be let in.
 Result<void> check_keys(const ServeCommandOptions& options) {
-  const char* const in_environment = std::getenv("BATON_API_KEY");
-  const bool is_empty = options.api_keys.empty() ? in_environment != nullptr && *in_environment == '\0'
-                                                 : std::ranges::find(options.api_keys, "") != options.api_keys.end();
-  if (!is_empty) return {};
-  return fail(ErrorCode::invalid_request, "--api-key or BATON_API_KEY is empty; leave it out to serve without a key",
-              "api_key");
+  const auto is_empty = [](const std::vector<std::string>& keys, const char* variable) {
+    const char* const in_environment = std::getenv(variable);
+    return keys.empty() ? in_environment != nullptr && *in_environment == '\0' : std::ranges::find(keys, "") != keys.end();
+  };
+  if (is_empty(options.api_keys, "BATON_API_KEY"))
+    return fail(ErrorCode::invalid_request, "--api-key or BATON_API_KEY is empty; leave it out to serve without a key",
+                "api_key");
+  if (is_empty(options.admin_api_keys, "BATON_ADMIN_API_KEY"))
+    return fail(ErrorCode::invalid_request,
+                "--admin-api-key or BATON_ADMIN_API_KEY is empty; without it any key may register prefixes", "admin_api_key");
+  return {};
 }
 
 Result<void> run(const ServeCommandOptions& options) {
   // Prefix files and the port come before the model, so that a mistake is known at once.
   BATON_TRY(std::vector<PrefixDefinition> prefixes, read_prefixes(options.model.prefixes));
   BATON_TRY(const std::unique_ptr<Server> server, Server::bind(server_options(options)));
-  if (options.host.empty() && options.uds.empty() && options.api_keys.empty())
+  if (options.host.empty() && options.uds.empty() && options.api_keys.empty() && options.api_key_file.empty())
     log::warning("event=open_to_all reason=\"no --host and no --api-key: every interface, every caller\"");
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));

@@ -16,6 +16,8 @@ struct ServeCommandOptions {
   std::uint16_t port = 8000;
   std::string uds;
   std::vector<std::string> api_keys;
+  std::vector<std::string> admin_api_keys;
+  std::string api_key_file;  ///< empty: none
   std::string ssl_keyfile;
   std::string ssl_certfile;
   std::vector<std::string> allowed_origins{"*"};

@@ -19,6 +19,7 @@ std::string shortened(std::string_view message) {
 std::string_view error_type(int status) {
   switch (status) {
     case 401: return "AuthenticationError";
+    case 403: return "PermissionDeniedError";
     case 404: return "NotFoundError";
     case 429: return "RateLimitError";
     case 500: return "InternalServerError";

@@ -1,9 +1,13 @@
-/// Comparing keys in constant time.
+/// Digests of keys, and the header that carries a key.
 #include "server/auth.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include "server/http_message.h"
 
 namespace baton {
 namespace {
@@ -18,14 +22,29 @@ bool has_scheme(std::string_view authorization) {
 
 }  // namespace
 
-bool is_authorized(std::string_view authorization, const std::vector<std::string>& keys) {
-  if (keys.empty()) return true;
-  if (!has_scheme(authorization)) return false;
-  const std::string_view token = authorization.substr(kScheme.size());
-  bool is_known = false;
-  for (const std::string& key : keys)
-    is_known |= key.size() == token.size() && CRYPTO_memcmp(key.data(), token.data(), key.size()) == 0;
-  return is_known;
+KeyDigest digest_of(std::string_view key) {
+  KeyDigest digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  return digest;
+}
+
+std::optional<KeyDigest> digest_of_hex(std::string_view hex) {
+  KeyDigest digest{};
+  if (hex.size() != 2 * digest.size()) return std::nullopt;
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    const int high = hex_digit(hex[2 * i]);
+    const int low = hex_digit(hex[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    digest[i] = static_cast<unsigned char>(high * 16 + low);
+  }
+  return digest;
+}
+
+bool is_same_key(const KeyDigest& a, const KeyDigest& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+
+std::optional<std::string_view> bearer_key(std::string_view authorization) {
+  if (!has_scheme(authorization)) return std::nullopt;
+  return authorization.substr(kScheme.size());
 }
 
 }  // namespace baton

@@ -1,14 +1,24 @@
-/// API keys.
+/// API keys as digests, compared in constant time.
 #pragma once
 
-#include <string>
+#include <array>
+#include <optional>
 #include <string_view>
-#include <vector>
+
+#include "core/result.h"
 
 namespace baton {
 
-/// Whether an Authorization header ("Bearer KEY") carries one of `keys`; without keys every request is
-/// allowed. The time depends only on the lengths.
-bool is_authorized(std::string_view authorization, const std::vector<std::string>& keys);
+/// SHA-256 of a key. Only digests are kept, so that neither a log nor a core file shows a key.
+using KeyDigest = std::array<unsigned char, 32>;
+
+KeyDigest digest_of(std::string_view key);
+/// The digest of 64 hexadecimal digits; nullopt for anything else.
+std::optional<KeyDigest> digest_of_hex(std::string_view hex);
+/// Whether two digests are equal; the time does not depend on where they differ.
+bool is_same_key(const KeyDigest& a, const KeyDigest& b);
+
+/// KEY of the Authorization header "Bearer KEY"; nullopt without the scheme or the key.
+std::optional<std::string_view> bearer_key(std::string_view authorization);
 
 }  // namespace baton

@@ -70,6 +70,10 @@ struct HttpLimits {
 
 /// Whether a Content-Type, which may have parameters, is `type`, which is in lower case.
 bool is_media_type(std::string_view content_type, std::string_view type);
+/// The value of a hexadecimal digit; -1 for another character.
+int hex_digit(char c);
+/// "demo%3Ashop" -> "demo:shop"; everything else is unchanged.
+std::string percent_decoded(std::string_view text);
 
 /// "Not Found" of 404.
 std::string_view reason_phrase(int status);

@@ -4,9 +4,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/engine.h"
 #include "engine/metrics.h"
+#include "server/api_keys.h"
 #include "server/budget.h"
 #include "server/connection_table.h"
 #include "server/prefixes.h"
@@ -25,7 +27,8 @@ class MetricsPage {
   /// Counts a time that the I/O thread waited for a lock.
   void observe_io_wait(double seconds) { io_lock_waits_.observe(seconds); }
 
-  std::string render(const PrefixCounts& prefixes, const Budgets& budgets, const ConnectionCounts& connections) const;
+  std::string render(const PrefixCounts& prefixes, const std::vector<KeyCounts>& keys, const Budgets& budgets,
+                     const ConnectionCounts& connections) const;
 
  private:
   class Http;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -27,7 +28,9 @@ struct PrefixDefinition {
   std::optional<std::chrono::seconds> ttl = {};  ///< from the moment when it is pinned; absent: until it is removed
   std::vector<TokenId> tokens = {};
   PrefixSource source = PrefixSource::flag;
-  std::string file = {};  ///< the file that it was read from
+  std::string file = {};                               ///< the file that it was read from
+  std::string owner = {};                              ///< the name of the key that registered it; empty: none
+  std::optional<std::int64_t> max_pinned_blocks = {};  ///< that the owner's prefixes may pin; absent: no limit
 };
 
 /// Characters and lengths of names and versions.

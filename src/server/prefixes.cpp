@@ -84,6 +84,7 @@ struct Prefixes::State {
   }
   /// Checks whether `definition` may take its name, and returns its name in the engine.
   Result<std::string> engine_name_for(const PrefixDefinition& definition);
+  Result<void> check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len);
   bool cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason);
   void retire(Engine& engine, std::list<Entry>::iterator entry);
   Error not_found(std::string_view name, std::string_view param) const;
@@ -117,6 +118,20 @@ Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& def
   }
   if (old->engine_name == name) name += "@";  // a file with other contents, but the same version
   return name;
+}
+
+/// Whether the owner of a new prefix may pin `n_blocks` blocks besides those of its other prefixes.
+Result<void> Prefixes::State::check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len) {
+  if (!definition.max_pinned_blocks) return {};
+  const std::scoped_lock lock(mutex);
+  std::int64_t n_pinned = 0;
+  for (const Entry& entry : entries)
+    if (entry.definition.owner == definition.owner && entry.definition.name != definition.name)
+      n_pinned += entry.info.n_pinned_tokens / block_len;
+  if (n_pinned + static_cast<std::int64_t>(n_blocks) <= *definition.max_pinned_blocks) return {};
+  return fail(ErrorCode::invalid_request,
+              fmt::format("it needs {} blocks of the cache, the key '{}' has pinned {}, and may pin {}", n_blocks,
+                          definition.owner, n_pinned, *definition.max_pinned_blocks));
 }
 
 /// Cancels the prefill of a prefix. Returns false if it is not being computed, or if `by` may not cancel it.
@@ -188,6 +203,8 @@ Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, Prefi
   }
   auto info = prepare(model, entry).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
+    BATON_TRY_VOID(state.check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(engine.info().block_len),
+                                     engine.info().block_len));
     entry.pinned = tokens;
     return engine.register_prefix(entry.engine_name, std::move(tokens));
   });
@@ -255,6 +272,14 @@ std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engi
     }
   }
   return next;
+}
+
+std::int32_t Prefixes::n_public(std::span<const TokenId> prompt) const {
+  const std::scoped_lock lock(state_->mutex);
+  std::ptrdiff_t longest = 0;
+  for (const Entry& entry : state_->entries)
+    longest = std::max(longest, std::ranges::mismatch(entry.pinned, prompt).in1 - entry.pinned.begin());
+  return static_cast<std::int32_t>(longest);
 }
 
 void Prefixes::count_hit(std::string_view name) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -90,7 +91,7 @@ class Prefixes {
   /// before it. Another version replaces the registered one, which serves until the new one is ready. Contents of a
   /// file replace earlier contents of that file, whatever the version. Errors name the prefix: the version is
   /// registered already, the name belongs to the folder or to another source (param "id"), the prompt is too long or
-  /// cannot be rendered, no room to pin it, cancelled.
+  /// cannot be rendered, the owner's prefixes would pin more than they may, no room to pin it, cancelled.
   Result<PrefixInfo> add(const ServedModel& model, Engine& engine, PrefixDefinition definition);
   /// Unpins a prefix, or cancels its computation. Requests that use it keep it. Errors: not_found, with the known
   /// names; invalid_request if it belongs to the folder and `by` is another source.
@@ -103,6 +104,8 @@ class Prefixes {
   /// any.
   std::optional<Clock::time_point> remove_expired(Engine& engine, Clock::time_point now);
 
+  /// How many of a prompt's first tokens are those of a registered prefix, whose blocks all may share.
+  std::int32_t n_public(std::span<const TokenId> prompt) const;
   /// Counts a request that names the prefix.
   void count_hit(std::string_view name);
   Use find(std::string_view name) const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <new>
 
@@ -15,9 +16,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "server/api_error.h"
-#include "server/auth.h"
-#include "server/json_size.h"
-#include "server/prefix_api.h"
+#include "server/json_body.h"
 #include "server/prompts.h"
 #include "server/tokenize.h"
 
@@ -27,10 +26,7 @@ namespace {
 using json::Value;
 
 constexpr std::size_t kMaxLoggedFields = 100;
-constexpr std::string_view kPrefixPath = "/v1/prefixes/";
 constexpr std::string_view kShuttingDown = "the server is shutting down";
-
-HttpResponse json_response(const Value& body) { return {200, {{"Content-Type", "application/json"}}, json::dump(body)}; }
 
 std::int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -49,41 +45,6 @@ std::string method_label(std::string_view method) {
   return "OTHER";
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-/// "demo%3Ashop" -> "demo:shop"; everything else is unchanged.
-std::string percent_decoded(std::string_view text) {
-  std::string decoded;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
-    if (low < 0) {
-      decoded += text[i];
-      continue;
-    }
-    decoded += static_cast<char>(high * 16 + low);
-    i += 2;
-  }
-  return decoded;
-}
-
-/// Parses a body of at most `max_values` values: as text they take a few bytes, in memory many.
-Result<Value> parse_body(const HttpRequest& request, std::int64_t max_values) {
-  if (const std::int64_t n = count_json_values(request.body); n > max_values)
-    return fail(ErrorCode::too_large,
-                fmt::format("the request body has {} JSON values; this server accepts {}", n, max_values));
-  BATON_TRY(Value body, json::parse(request.body, "the request body"));
-  if (!body.is_object())
-    return fail(ErrorCode::invalid_request,
-                fmt::format("the request body must be a JSON object, not {}", json::describe_type(body)));
-  return body;
-}
-
 Value model_entry(const ServedModel& model, const std::string& id, const Value& parent, std::int64_t created) {
   Value entry;
   entry["id"] = id;
@@ -97,34 +58,31 @@ Value model_entry(const ServedModel& model, const std::string& id, const Value& 
   return entry;
 }
 
-/// The response for an error; errors of the server are logged.
-HttpResponse refused(const Error& error) {
-  const HttpResponse response = error_response(error);
-  if (response.status >= 500) log::warning("event=request_refused status={} reason=\"{}\"", response.status, error.message);
-  return response;
+HttpResponse unauthorized() {
+  return {401, {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}}, R"({"error":"Unauthorized"})"};
 }
 
 }  // namespace
 
 std::span<const Routes::Route> Routes::table() {
   static constexpr Route routes[] = {
-      {"/v1/chat/completions", "POST", true, Where::texts, &Routes::chat_completions},
-      {"/v1/completions", "POST", true, Where::texts, &Routes::completions},
-      {"/v1/models", "GET", true, Where::pages, &Routes::models},
-      {"/v1/models/", "GET", true, Where::pages, &Routes::model},
-      {"/v1/prefixes", "GET", true, Where::pages, &Routes::prefixes},
-      {"/v1/prefixes", "POST", true, Where::texts, &Routes::register_prefix},
-      {"/v1/prefixes/", "GET", true, Where::pages, &Routes::prefix},
-      {"/v1/prefixes/", "DELETE", true, Where::pages, &Routes::remove_prefix},
-      {"/tokenize", "POST", true, Where::texts, &Routes::tokenize},
-      {"/detokenize", "POST", true, Where::texts, &Routes::detokenize},
-      {"/health", "GET", false, Where::io, &Routes::health},
-      {"/livez", "GET", false, Where::io, &Routes::livez},
-      {"/ping", "GET", false, Where::io, &Routes::health},
-      {"/ping", "POST", false, Where::io, &Routes::health},
-      {"/metrics", "GET", false, Where::pages, &Routes::metrics},
-      {"/version", "GET", false, Where::io, &Routes::version},
-      {"/load", "GET", false, Where::io, &Routes::load},
+      {"/v1/chat/completions", "POST", Right::key, Where::texts, &Routes::chat_completions},
+      {"/v1/completions", "POST", Right::key, Where::texts, &Routes::completions},
+      {"/v1/models", "GET", Right::key, Where::pages, &Routes::models},
+      {"/v1/models/", "GET", Right::key, Where::pages, &Routes::model},
+      {"/v1/prefixes", "GET", Right::admin, Where::pages, &Routes::prefixes},
+      {"/v1/prefixes", "POST", Right::admin, Where::texts, &Routes::register_prefix},
+      {"/v1/prefixes/", "GET", Right::admin, Where::pages, &Routes::prefix},
+      {"/v1/prefixes/", "DELETE", Right::admin, Where::pages, &Routes::remove_prefix},
+      {"/tokenize", "POST", Right::key, Where::texts, &Routes::tokenize},
+      {"/detokenize", "POST", Right::key, Where::texts, &Routes::detokenize},
+      {"/health", "GET", Right::none, Where::io, &Routes::health},
+      {"/livez", "GET", Right::none, Where::io, &Routes::livez},
+      {"/ping", "GET", Right::none, Where::io, &Routes::health},
+      {"/ping", "POST", Right::none, Where::io, &Routes::health},
+      {"/metrics", "GET", Right::none, Where::pages, &Routes::metrics},
+      {"/version", "GET", Right::none, Where::io, &Routes::version},
+      {"/load", "GET", Right::none, Where::io, &Routes::load},
   };
   return routes;
 }
@@ -136,6 +94,7 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       texts_(context.budgets.text_work),
       pages_thread_(1),
       prefix_thread_(1),
+      reload_signals_(pages_thread_),
       next_expiry_(prefix_thread_) {}
 
 Routes::~Routes() { stop(); }
@@ -148,7 +107,32 @@ void Routes::stop() {
   prefix_thread_.join();
 }
 
-/// The answer to a request without a handler: unknown path, wrong method, missing key, another body than JSON.
+void Routes::reload_keys_at_signals() {
+  boost::system::error_code failed;
+  reload_signals_.add(SIGHUP, failed);  // without it, SIGHUP ends the program as before
+  reload_signals_.async_wait([this](const boost::system::error_code& cancelled, int) {
+    if (cancelled) return;
+    context_.keys.reload();
+    reload_keys_at_signals();
+  });
+}
+
+/// The answer to a sender who may not use the route: without a key, without the right, or over a quota.
+Routes::Response Routes::refuse_sender(const HttpRequest& request, const Route& route) const {
+  if (route.right == Right::none) return std::nullopt;
+  const std::optional<Caller> caller = context_.keys.identify(request.header("authorization"));
+  const bool is_refused = caller && route.right == Right::admin && caller->role != KeyRole::admin;
+  if (!caller || (is_refused && caller->account == nullptr)) return unauthorized();
+  if (is_refused)
+    return error_response(
+        403,
+        fmt::format("the key '{}' may not use {}: that takes a key of an administrator", caller->account->name(), route.path),
+        {});
+  if (caller->account == nullptr || !is_counted(route)) return std::nullopt;
+  return caller->account->refuse(RateLimit::Clock::now());
+}
+
+/// The answer to a request without a handler: unknown path, wrong method, a sender who is refused, another body than JSON.
 Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Route* const> found) const {
   if (is_preflight(request)) return HttpResponse{200, {}, {}};
   if (found.empty()) {
@@ -161,9 +145,8 @@ Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Rout
   std::string allowed = "OPTIONS";
   for (const Route* route : found) {
     const bool answers = route->method == request.method || (route->method == "GET" && request.method == "HEAD");
-    if (answers && route->needs_key && !is_authorized(request.header("authorization"), options_.api_keys))
-      return HttpResponse{
-          401, {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}}, R"({"error":"Unauthorized"})"};
+    if (answers)
+      if (Response refused = refuse_sender(request, *route)) return refused;
     // A page of another origin can send other types without asking first (CORS).
     if (answers && route->where == Where::texts && !is_media_type(request.header("content-type"), "application/json"))
       return error_response(415,
@@ -204,7 +187,7 @@ std::optional<HttpResponse> Routes::judge(const HttpRequest& head) const {
 }
 
 bool Routes::is_vital(const HttpRequest& head) {
-  return std::ranges::any_of(routes_of(head.path), [](const Route* route) { return !route->needs_key; });
+  return std::ranges::any_of(routes_of(head.path), [](const Route* route) { return route->right == Right::none; });
 }
 
 void Routes::handle(ExchangeId exchange, HttpRequest request) {
@@ -213,14 +196,19 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
     return route->method == request.method || (route->method == "GET" && request.method == "HEAD");
   });
   check(chosen != found.end(), "a request without a route was not refused");
-  context_.service.open(exchange, std::string(found[0]->path), method_label(request.method),
-                        cors_headers(options_.cors, request));
-  const std::size_t n_bytes = request.body.size();
-  auto run = [this, exchange, handler = (*chosen)->handler, request = std::make_shared<HttpRequest>(std::move(request))] {
+  const Route& route = **chosen;
+  Call call{exchange, std::move(request), {}};
+  KeyUse use;
+  Response refused = route.right == Right::none ? std::nullopt : take_caller(route, call, use);
+  context_.service.open(exchange, std::string(found[0]->path), method_label(call.request.method),
+                        cors_headers(options_.cors, call.request), std::move(use));
+  if (refused) return context_.service.respond(exchange, std::move(*refused));
+  const std::size_t n_bytes = call.request.body.size();
+  auto run = [this, handler = route.handler, call = std::make_shared<Call>(std::move(call))] {
     // What a client that has left asked for is not done.
-    if (context_.service.is_open(exchange)) answer(exchange, handler, *request);
+    if (context_.service.is_open(call->exchange)) answer(handler, *call);
   };
-  switch ((*chosen)->where) {
+  switch (route.where) {
     case Where::io: return run();
     case Where::texts: break;
     case Where::pages: return boost::asio::post(pages_thread_, std::move(run));
@@ -230,13 +218,26 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
       exchange, error_response(503, "too many requests wait for this server's templates and tokenizer; please try again", {}));
 }
 
+/// Notes who sends a request, and counts it against the sender's quotas. The keys may have changed since the request's
+/// header was judged, and other requests of the key may have begun.
+Routes::Response Routes::take_caller(const Route& route, Call& call, KeyUse& use) const {
+  if (Response refused = refuse_sender(call.request, route)) return refused;
+  std::optional<Caller> caller = context_.keys.identify(call.request.header("authorization"));
+  if (!caller) return unauthorized();
+  call.caller = std::move(*caller);
+  if (call.caller.account == nullptr || !is_counted(route)) return std::nullopt;
+  if (Response refused = call.caller.account->begin(RateLimit::Clock::now())) return refused;
+  use = KeyUse(*call.caller.account);
+  return std::nullopt;
+}
+
 /// Runs a handler. If memory runs out, its exchange ends, not the program.
-void Routes::answer(ExchangeId exchange, Handler handler, const HttpRequest& request) {
+void Routes::answer(Handler handler, const Call& call) {
   try {
-    if (Response response = (this->*handler)(exchange, request)) context_.service.respond(exchange, std::move(*response));
+    if (Response response = (this->*handler)(call)) context_.service.respond(call.exchange, std::move(*response));
   } catch (const std::bad_alloc&) {
-    log::warning("event=out_of_memory path={}", request.path);
-    context_.service.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
+    log::warning("event=out_of_memory path={}", call.request.path);
+    context_.service.respond(call.exchange, error_response(503, "this server has no memory left for the request", {}));
   }
 }
 
@@ -245,6 +246,15 @@ void Routes::log_unknown_fields(const std::vector<std::string>& fields) {
   for (const std::string& field : fields) {
     if (logged_fields_.size() >= kMaxLoggedFields || !logged_fields_.insert(field).second) continue;
     log::info("event=unknown_field_ignored field={}", json::dump(Value(field)));
+  }
+}
+
+/// Gives requests to the engine in the name of their sender. A salt covers what no registered prefix makes public.
+void Routes::sign(const Caller& caller, std::span<Request> requests) const {
+  for (Request& request : requests) {
+    request.tenant = caller.tenant;
+    if (request.scope.salt.empty()) continue;
+    request.scope.salt_from = std::max(request.scope.salt_from, context_.prefixes.n_public(request.prompt));
   }
 }
 
@@ -284,26 +294,28 @@ AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationR
   return {is_chat, (is_chat ? "chatcmpl-" : "cmpl-") + id, unix_seconds(), std::move(model), "baton-" + options_.version};
 }
 
-Result<void> Routes::begin_chat(ExchangeId exchange, const HttpRequest& request) {
-  BATON_TRY(const Value body, parse_body(request, context_.budgets.values_per_body));
+Result<void> Routes::begin_chat(const Call& call) {
+  BATON_TRY(const Value body, parse_body(call.request, context_.budgets.values_per_body));
   BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
   log_unknown_fields(chat.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
   BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat));
+  chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
   std::vector<Request> all = engine_requests(context_.model, chat.generation, {&prompt, 1});
+  sign(call.caller, all);
   std::vector<AnswerPrompt> prompts(1);
   prompts[0].tokens = std::move(prompt.tokens);
   BATON_TRY(BudgetShare scores, take_scores(chat.generation, /*is_chat=*/true, prompts));
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
-  AnswerHeader header = answer_header(request, chat.generation, /*is_chat=*/true, std::move(target.model));
+  AnswerHeader header = answer_header(call.request, chat.generation, /*is_chat=*/true, std::move(target.model));
   auto answer =
       std::make_unique<Answer>(std::move(header), std::move(chat.generation), std::move(prompts), context_.model.tokenizer);
   answer->keep(std::move(scores));
-  return context_.service.begin(exchange, std::move(answer), std::move(all));
+  return context_.service.begin(call.exchange, std::move(answer), std::move(all));
 }
 
-Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& request) {
-  BATON_TRY(const Value body, parse_body(request, context_.budgets.values_per_body));
+Result<void> Routes::begin_completion(const Call& call) {
+  BATON_TRY(const Value body, parse_body(call.request, context_.budgets.values_per_body));
   BATON_TRY(CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
   log_unknown_fields(completion.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
@@ -316,37 +328,39 @@ Result<void> Routes::begin_completion(ExchangeId exchange, const HttpRequest& re
   std::vector<TokenizedPrompt> tokenized;
   std::vector<AnswerPrompt> prompts;
   for (const Prompt& given : completion.prompts) {
-    if (!context_.service.is_open(exchange)) return {};  // its client has left
+    if (!context_.service.is_open(call.exchange)) return {};  // its client has left
     BATON_TRY(TokenizedPrompt prompt, tokenize_completion(context_.model, target.prefix, completion, given));
     prompts.push_back({prompt.tokens, std::move(prompt.echo)});
     tokenized.push_back(std::move(prompt));
   }
+  completion.generation.cache_salt = cache_salt_of(call.caller, completion.generation.cache_salt);
   std::vector<Request> all = engine_requests(context_.model, completion.generation, tokenized);
+  sign(call.caller, all);
   BATON_TRY(BudgetShare scores, take_scores(completion.generation, /*is_chat=*/false, prompts));
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
-  AnswerHeader header = answer_header(request, completion.generation, /*is_chat=*/false, std::move(target.model));
+  AnswerHeader header = answer_header(call.request, completion.generation, /*is_chat=*/false, std::move(target.model));
   auto answer = std::make_unique<Answer>(std::move(header), std::move(completion.generation), std::move(prompts),
                                          context_.model.tokenizer);
   answer->keep(std::move(scores));
-  if (!has_nothing_to_do) return context_.service.begin(exchange, std::move(answer), std::move(all));
+  if (!has_nothing_to_do) return context_.service.begin(call.exchange, std::move(answer), std::move(all));
   std::string frames = answer->take_nothing();
-  context_.service.send_finished(exchange, std::move(answer), std::move(frames));
+  context_.service.send_finished(call.exchange, std::move(answer), std::move(frames));
   return {};
 }
 
-Routes::Response Routes::chat_completions(ExchangeId exchange, const HttpRequest& request) {
+Routes::Response Routes::chat_completions(const Call& call) {
   if (context_.engine.is_draining()) return error_response(503, kShuttingDown, {});
-  if (auto begun = begin_chat(exchange, request); !begun) return refused(begun.error());
+  if (auto begun = begin_chat(call); !begun) return logged_error_response(begun.error());
   return std::nullopt;
 }
 
-Routes::Response Routes::completions(ExchangeId exchange, const HttpRequest& request) {
+Routes::Response Routes::completions(const Call& call) {
   if (context_.engine.is_draining()) return error_response(503, kShuttingDown, {});
-  if (auto begun = begin_completion(exchange, request); !begun) return refused(begun.error());
+  if (auto begun = begin_completion(call); !begun) return logged_error_response(begun.error());
   return std::nullopt;
 }
 
-Routes::Response Routes::models(ExchangeId, const HttpRequest&) {
+Routes::Response Routes::models(const Call&) {
   Value list = Value::array();
   for (const std::string& name : context_.model.names) list.push_back(model_entry(context_.model, name, nullptr, started_));
   const std::string& base = context_.model.names[0];
@@ -359,10 +373,10 @@ Routes::Response Routes::models(ExchangeId, const HttpRequest&) {
   return json_response(body);
 }
 
-Routes::Response Routes::model(ExchangeId, const HttpRequest& request) {
+Routes::Response Routes::model(const Call& call) {
   constexpr std::string_view kPath = "/v1/models/";
   GenerationRequest named;
-  named.model = percent_decoded(std::string_view(request.path).substr(kPath.size()));
+  named.model = percent_decoded(std::string_view(call.request.path).substr(kPath.size()));
   const auto target = resolve_target(context_.model, context_.prefixes, named);
   if (!target) return error_response(target.error());
   const bool is_prefix = static_cast<bool>(target->prefix);
@@ -370,115 +384,41 @@ Routes::Response Routes::model(ExchangeId, const HttpRequest& request) {
                                    is_prefix ? target->prefix->created : started_));
 }
 
-Routes::Response Routes::prefixes(ExchangeId, const HttpRequest&) {
-  const std::int32_t block_len = context_.engine.info().block_len;
-  Value list = Value::array();
-  context_.prefixes.for_each(
-      [&](const Prefixes::Entry& entry) { list.push_back(prefix_json(entry, context_.model.names[0], block_len)); });
-  Value body;
-  body["object"] = "list";
-  body["data"] = std::move(list);
-  return json_response(body);
-}
-
-Routes::Response Routes::prefix(ExchangeId, const HttpRequest& request) {
-  const std::string name = percent_decoded(std::string_view(request.path).substr(kPrefixPath.size()));
-  if (const auto shown = show_prefix(name)) return json_response(*shown);
-  return error_response(context_.prefixes.not_found(name, "id"));
-}
-
-std::optional<Value> Routes::show_prefix(std::string_view name) const {
-  std::optional<Value> shown;
-  context_.prefixes.for_each([&](const Prefixes::Entry& entry) {
-    if (entry.definition.name == name) shown = prefix_json(entry, context_.model.names[0], context_.engine.info().block_len);
-  });
-  return shown;
-}
-
-Routes::Response Routes::register_prefix(ExchangeId exchange, const HttpRequest& request) {
-  const auto body = parse_body(request, context_.budgets.values_per_body);
-  if (!body) return error_response(body.error());
-  auto asked = parse_prefix_request(*body);
-  if (!asked) return error_response(asked.error());
-  log_unknown_fields(asked->unknown_fields);
-  asked->definition.source = PrefixSource::api;
-  context_.prefixes.make_way(context_.engine, asked->definition);
-  boost::asio::post(prefix_thread_,
-                    [this, exchange, asked = std::move(*asked)] { context_.service.respond(exchange, add_prefix(asked)); });
-  return std::nullopt;
-}
-
-HttpResponse Routes::add_prefix(const PrefixRequest& asked) {
-  const std::string& name = asked.definition.name;
-  if (auto added = context_.prefixes.add(context_.model, context_.engine, asked.definition); !added)
-    return refused(prefix_error(std::move(added.error()), asked));
-  expire_prefixes();
-  if (const auto shown = show_prefix(name)) return json_response(*shown);
-  return error_response(context_.prefixes.not_found(name, "id"));
-}
-
-void Routes::watch_lifetimes() {
-  boost::asio::post(prefix_thread_, [this] { expire_prefixes(); });
-}
-
-Routes::Response Routes::remove_prefix(ExchangeId, const HttpRequest& request) {
-  const std::string name = percent_decoded(std::string_view(request.path).substr(kPrefixPath.size()));
-  if (const auto removed = context_.prefixes.remove(context_.engine, name, PrefixSource::api); !removed)
-    return error_response(removed.error());
-  Value body;
-  body["id"] = name;
-  body["object"] = "prefix";
-  body["deleted"] = true;
-  return json_response(body);
-}
-
-/// Removes expired prefixes, and runs again when the next one expires.
-void Routes::expire_prefixes() {
-  const auto now = Prefixes::Clock::now();
-  const auto next = context_.prefixes.remove_expired(context_.engine, now);
-  if (!next) return;
-  next_expiry_.expires_after(std::chrono::ceil<std::chrono::milliseconds>(*next - now));
-  next_expiry_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) expire_prefixes();
-  });
-}
-
-Routes::Response Routes::tokenize(ExchangeId, const HttpRequest& request) {
-  const auto body = parse_body(request, context_.budgets.values_per_body);
+Routes::Response Routes::tokenize(const Call& call) {
+  const auto body = parse_body(call.request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
   const auto answer = tokenize_request(context_.model, context_.prefixes, *body);
   return answer ? json_response(*answer) : error_response(answer.error());
 }
 
-Routes::Response Routes::detokenize(ExchangeId, const HttpRequest& request) {
-  const auto body = parse_body(request, context_.budgets.values_per_body);
+Routes::Response Routes::detokenize(const Call& call) {
+  const auto body = parse_body(call.request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
   const auto answer = detokenize_request(context_.model, context_.prefixes, *body);
   return answer ? json_response(*answer) : error_response(answer.error());
 }
 
-Routes::Response Routes::health(ExchangeId, const HttpRequest&) {
+Routes::Response Routes::health(const Call&) {
   return HttpResponse{context_.engine.is_draining() || context_.engine.is_stuck() ? 503 : 200, {}, {}};
 }
 
 /// A draining server is alive; a server whose engine is stuck must be restarted.
-Routes::Response Routes::livez(ExchangeId, const HttpRequest&) {
-  return HttpResponse{context_.engine.is_stuck() ? 503 : 200, {}, {}};
+Routes::Response Routes::livez(const Call&) { return HttpResponse{context_.engine.is_stuck() ? 503 : 200, {}, {}}; }
+
+Routes::Response Routes::metrics(const Call&) {
+  return HttpResponse{
+      200,
+      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+      context_.metrics.render(context_.prefixes.counts(), context_.keys.counts(), context_.budgets, context_.connections)};
 }
 
-Routes::Response Routes::metrics(ExchangeId, const HttpRequest&) {
-  return HttpResponse{200,
-                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      context_.metrics.render(context_.prefixes.counts(), context_.budgets, context_.connections)};
-}
-
-Routes::Response Routes::version(ExchangeId, const HttpRequest&) {
+Routes::Response Routes::version(const Call&) {
   Value body;
   body["version"] = options_.version;
   return json_response(body);
 }
 
-Routes::Response Routes::load(ExchangeId, const HttpRequest&) {
+Routes::Response Routes::load(const Call&) {
   Value body;
   body["server_load"] =
       context_.engine.metrics().num_requests_running.value() + context_.engine.metrics().num_requests_waiting.value();

@@ -9,11 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 
 #include "engine/engine.h"
 #include "io/json.h"
+#include "server/api_keys.h"
 #include "server/budget.h"
 #include "server/cors.h"
 #include "server/http_server.h"
@@ -26,7 +28,6 @@
 namespace baton {
 
 struct RoutesOptions {
-  std::vector<std::string> api_keys;  ///< empty: no key is needed
   CorsOptions cors;
   std::string version;
   std::int32_t max_logprobs = 20;
@@ -34,6 +35,7 @@ struct RoutesOptions {
 
 /// The objects that handlers use; all outlive the handlers.
 struct RoutesContext {
+  ApiKeys& keys;
   const ServedModel& model;
   Prefixes& prefixes;
   Engine& engine;
@@ -60,52 +62,67 @@ class Routes {
   void handle(ExchangeId exchange, HttpRequest request);
   /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
   void watch_lifetimes();
+  /// Reads the key file again at each SIGHUP.
+  void reload_keys_at_signals();
   /// Ends the threads; requests that were not begun are dropped.
   void stop();
 
  private:
+  /// A request and its sender.
+  struct Call {
+    ExchangeId exchange;
+    HttpRequest request;
+    Caller caller;
+  };
   /// nullopt: the answer comes from the engine.
   using Response = std::optional<HttpResponse>;
-  using Handler = Response (Routes::*)(ExchangeId, const HttpRequest&);
+  using Handler = Response (Routes::*)(const Call&);
   enum class Where { io, texts, pages };
+  enum class Right { none, key, admin };
   struct Route {
     std::string_view path;    // one that ends in "/" stands for all that begin with it
     std::string_view method;  // GET answers HEAD too
-    bool needs_key;
+    Right right;              // what the sender needs, see KeyRole
     Where where;
     Handler handler;
   };
   static std::span<const Route> table();
   static std::vector<const Route*> routes_of(std::string_view path);
 
+  /// Whether requests to the route count against quotas: those that cost more than a page.
+  static bool is_counted(const Route& route) { return route.where == Where::texts; }
+
+  Response refuse_sender(const HttpRequest& request, const Route& route) const;
   Response refuse(const HttpRequest& request, std::span<const Route* const> found) const;
-  void answer(ExchangeId exchange, Handler handler, const HttpRequest& request);
+  Response take_caller(const Route& route, Call& call, KeyUse& use) const;
+  void answer(Handler handler, const Call& call);
+  void sign(const Caller& caller, std::span<Request> requests) const;
   void log_unknown_fields(const std::vector<std::string>& fields);
   RequestBounds limits() const;
   Result<BudgetShare> take_scores(const GenerationRequest& request, bool is_chat, std::span<const AnswerPrompt> prompts) const;
   AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
                              std::string model) const;
-  Result<void> begin_chat(ExchangeId exchange, const HttpRequest& request);
-  Result<void> begin_completion(ExchangeId exchange, const HttpRequest& request);
+  Result<void> begin_chat(const Call& call);
+  Result<void> begin_completion(const Call& call);
 
-  Response chat_completions(ExchangeId exchange, const HttpRequest& request);
-  Response completions(ExchangeId exchange, const HttpRequest& request);
-  Response models(ExchangeId exchange, const HttpRequest& request);
-  Response model(ExchangeId exchange, const HttpRequest& request);
-  Response prefixes(ExchangeId exchange, const HttpRequest& request);
-  Response prefix(ExchangeId exchange, const HttpRequest& request);
-  Response register_prefix(ExchangeId exchange, const HttpRequest& request);
+  Response chat_completions(const Call& call);
+  Response completions(const Call& call);
+  Response models(const Call& call);
+  Response model(const Call& call);
+  Response prefixes(const Call& call);
+  Response prefix(const Call& call);
+  Response register_prefix(const Call& call);
   HttpResponse add_prefix(const PrefixRequest& asked);
-  Response remove_prefix(ExchangeId exchange, const HttpRequest& request);
+  Response remove_prefix(const Call& call);
   std::optional<json::Value> show_prefix(std::string_view name) const;
   void expire_prefixes();
-  Response tokenize(ExchangeId exchange, const HttpRequest& request);
-  Response detokenize(ExchangeId exchange, const HttpRequest& request);
-  Response livez(ExchangeId exchange, const HttpRequest& request);
-  Response health(ExchangeId exchange, const HttpRequest& request);
-  Response metrics(ExchangeId exchange, const HttpRequest& request);
-  Response version(ExchangeId exchange, const HttpRequest& request);
-  Response load(ExchangeId exchange, const HttpRequest& request);
+  Response tokenize(const Call& call);
+  Response detokenize(const Call& call);
+  Response livez(const Call& call);
+  Response health(const Call& call);
+  Response metrics(const Call& call);
+  Response version(const Call& call);
+  Response load(const Call& call);
 
   RoutesOptions options_;
   RoutesContext context_;
@@ -113,7 +130,8 @@ class Routes {
   TextQueue texts_;
   boost::asio::thread_pool pages_thread_;
   boost::asio::thread_pool prefix_thread_;
-  boost::asio::steady_timer next_expiry_;  // used by prefix_thread_ alone
+  boost::asio::signal_set reload_signals_;  // used by pages_thread_ alone, as soon as it waits
+  boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
   std::mutex mutex_;
   std::set<std::string> logged_fields_;
 };

@@ -18,6 +18,7 @@ constexpr std::int64_t kFlushMs = 2'000;
 
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   std::unique_ptr<Server> server(new Server(std::move(options)));
+  BATON_TRY(server->keys_, ApiKeys::create(server->options_.keys));
   BATON_TRY(server->http_, HttpServer::bind(server->options_.address, server->options_.limits));
   return server;
 }
@@ -46,10 +47,11 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   engine_ = &engine;
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
   service_ = std::make_unique<Service>(engine, *http_, *metrics_);
-  routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*model_, prefixes_, engine, *service_, *metrics_,
+  routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*keys_, *model_, prefixes_, engine, *service_, *metrics_,
                                                                     http_->budgets(), http_->connection_counts()});
   service_->start();
   routes_->watch_lifetimes();
+  if (options_.handles_signals && keys_->has_file()) routes_->reload_keys_at_signals();
   HttpCallbacks callbacks;
   callbacks.on_request = [this](ExchangeId exchange, HttpRequest request) { routes_->handle(exchange, std::move(request)); };
   callbacks.judge = [this](const HttpRequest& head) { return routes_->judge(head); };

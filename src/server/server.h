@@ -12,6 +12,7 @@
 
 #include "core/result.h"
 #include "engine/engine.h"
+#include "server/api_keys.h"
 #include "server/http_server.h"
 #include "server/prefix_folder.h"
 #include "server/prefixes.h"
@@ -24,16 +25,18 @@ namespace baton {
 struct ServerOptions {
   HttpAddress address;
   HttpLimits limits;
-  RoutesOptions routes;                       ///< keys, CORS, version
+  ApiKeyOptions keys = {};
+  RoutesOptions routes;                       ///< CORS, version
   std::filesystem::path prefix_folder = {};   ///< see PrefixFolder; empty: none
   std::int64_t shutdown_timeout_ms = 30'000;  ///< after it, running requests are aborted
-  bool handles_signals = false;               ///< SIGTERM and SIGINT begin the shutdown; a second signal ends it at once
+  /// SIGTERM and SIGINT begin the shutdown, and a second one ends it at once; SIGHUP reads the key file again.
+  bool handles_signals = false;
 };
 
 /// Serves one model. Thread: the owner's, except `begin_shutdown`, which any may call.
 class Server {
  public:
-  /// Binds the address without accepting connections (see HttpServer::bind).
+  /// Reads the key file, and binds the address without accepting connections (see ApiKeys::create, HttpServer::bind).
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);
   ~Server();
 
@@ -57,6 +60,7 @@ class Server {
   bool drain();
 
   ServerOptions options_;
+  std::unique_ptr<ApiKeys> keys_;
   std::optional<ServedModel> model_;
   Prefixes prefixes_;
   Engine* engine_ = nullptr;  // from start to the end of wait; the owner's

@@ -70,12 +70,13 @@ std::unique_lock<std::mutex> Service::lock_jobs() const {
   return lock;
 }
 
-void Service::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers) {
+void Service::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, KeyUse use) {
   Job job;
   job.handler = std::move(handler);
   job.method = std::move(method);
   job.headers = std::move(headers);
   job.arrived = Clock::now();
+  job.use = std::move(use);
   const auto lock = lock_jobs();
   jobs_.emplace(exchange, std::move(job));
 }
@@ -103,15 +104,17 @@ void Service::remove(ExchangeId exchange) {
   if (jobs_.empty()) emptied_.notify_all();
 }
 
-/// Reports the end of a job to the log and the metrics.
-void Service::tell(const Job& job, int status) {
+/// Reports the end of a job to the log and the metrics. It no longer counts as one of its key's: the client may send the
+/// next request as soon as it has the answer.
+void Service::tell(Job& job, int status) {
   const double seconds = std::chrono::duration<double>(Clock::now() - job.arrived).count();
   metrics_.observe_request(job.handler, job.method, status, seconds);
   if (job.answer != nullptr)
-    log::info("event=request_finished {} handler={} status={} seconds={:.3f}", job.answer->log_line(), job.handler, status,
-              seconds);
+    log::info("event=request_finished {} handler={} key={} status={} seconds={:.3f}", job.answer->log_line(), job.handler,
+              job.use.name().empty() ? "-" : job.use.name(), status, seconds);
   else
     log::debug("event=answered handler={} method={} status={} seconds={:.3f}", job.handler, job.method, status, seconds);
+  job.use = KeyUse();
 }
 
 void Service::cancel(const Job& job) {
@@ -130,14 +133,14 @@ void Service::forget_those_that_left() {
     const auto lock = lock_jobs();
     left.swap(left_);
   }
-  for (const Job& job : left) {
+  for (Job& job : left) {
     tell(job, kClientClosedRequest);
     forget_places(job);
   }
 }
 
 void Service::respond(ExchangeId exchange, HttpResponse response) {
-  const Job* const job = hold(exchange);
+  Job* const job = hold(exchange);
   if (job == nullptr) return;
   tell(*job, response.status);
   http_.deliver(whole(exchange, std::move(response), job->headers));
@@ -146,7 +149,7 @@ void Service::respond(ExchangeId exchange, HttpResponse response) {
 
 void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames) {
   if (!answer->is_stream()) return respond(exchange, whole_response(*answer));
-  const Job* const job = hold(exchange);
+  Job* const job = hold(exchange);
   if (job == nullptr) return;
   tell(*job, 200);
   std::vector<HttpOutput> outputs;
@@ -189,9 +192,12 @@ Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer,
   if (job == nullptr) return {};  // the client has left meanwhile
   Result<void> begun;
   bool has_left = false;
+  std::int64_t n_prompt_tokens = 0;
+  for (const Request& request : requests) n_prompt_tokens += static_cast<std::int64_t>(request.prompt.size());
   {
     const std::scoped_lock places(places_mutex_);
     auto submitted = submit(exchange, job->arrived, std::move(requests));
+    if (submitted) job->use.charge(n_prompt_tokens, 0);
     if (submitted && answer->is_stream()) http_.deliver(head(exchange, job->headers, answer->header()));
     const auto lock = lock_jobs();
     has_left = job->has_left;
@@ -245,6 +251,8 @@ std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) 
 void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
   Answer& answer = *work.job->answer;
   if (answer.is_done()) return;
+  const std::size_t n_tokens = work.event->tokens.size() + (work.event->stop_token ? 1 : 0);
+  if (n_tokens > 0) work.job->use.charge(0, static_cast<std::int64_t>(n_tokens));
   Answer::Reaction reaction = answer.take(work.prompt, *work.event);
   if (reaction.has_met_stop) engine_.finish(work.event->request, work.event->index, FinishReason::stop);
   if (!reaction.frames.empty()) outputs.push_back(piece(work.exchange, std::move(reaction.frames)));
@@ -288,8 +296,8 @@ void Service::release_jobs(const std::vector<Work>& work) {
     }
     if (jobs_.empty()) emptied_.notify_all();
   }
-  for (const Jobs::node_type& node : removed) {
-    const Job& job = node.mapped();
+  for (Jobs::node_type& node : removed) {
+    Job& job = node.mapped();
     if (!job.answer->is_done()) {
       cancel(job);
       tell(job, kClientClosedRequest);

@@ -14,6 +14,7 @@
 
 #include "core/result.h"
 #include "engine/engine.h"
+#include "server/api_keys.h"
 #include "server/http_server.h"
 #include "server/metrics_page.h"
 #include "server/openai_answer.h"
@@ -36,8 +37,9 @@ class Service {
   /// Ends the thread. Idempotent.
   void stop();
 
-  /// A request has arrived at the route `handler`. Whatever answers it will carry `headers`.
-  void open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers);
+  /// A request has arrived at the route `handler`. Whatever answers it will carry `headers`. `use` counts the tokens
+  /// computed for it, and ends with it.
+  void open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, KeyUse use);
   /// Whether a client still waits for this answer.
   bool is_open(ExchangeId exchange) const;
   /// Answers without the engine.
@@ -62,6 +64,7 @@ class Service {
     std::string method;
     HttpHeaders headers;
     std::chrono::steady_clock::time_point arrived;
+    KeyUse use;
     std::unique_ptr<Answer> answer;   // null until begun
     std::vector<RequestId> requests;  // one for each prompt
     bool is_busy = false;             // a thread works on it without the lock: only that thread may end it
@@ -83,7 +86,7 @@ class Service {
   std::unique_lock<std::mutex> lock_jobs() const;
   Job* hold(ExchangeId exchange);
   void remove(ExchangeId exchange);
-  void tell(const Job& job, int status);
+  void tell(Job& job, int status);
   void forget_places(const Job& job);
   void cancel(const Job& job);
   Result<std::vector<RequestId>> submit(ExchangeId exchange, std::chrono::steady_clock::time_point arrived,

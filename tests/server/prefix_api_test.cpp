@@ -236,7 +236,7 @@ TEST_F(LongPrefills, end_when_the_server_shuts_down) {
 
 TEST(PrefixApi, needs_the_key_and_a_server_that_does_not_drain) {
   ServerOptions options;
-  options.routes.api_keys = {"secret"};
+  options.keys.api_keys = {"secret"};
   const ServerFixture fixture(std::move(options));
   const std::string body = R"({"id": "bank", "text": "Lends umbrellas."})";
   EXPECT_EQ(fixture.post("/v1/prefixes", body).status, 401);

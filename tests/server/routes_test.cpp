@@ -367,7 +367,7 @@ TEST(RoutesWithBudgets, keep_log_probabilities_within_one) {
 
 TEST(RoutesWithKeys, guard_all_but_health_and_metrics) {
   ServerOptions options;
-  options.routes.api_keys = {"secret"};
+  options.keys.api_keys = {"secret"};
   const ServerFixture fixture(std::move(options));
   const RawResponse refused = fixture.get("/v1/models");
   EXPECT_EQ(refused.status, 401);
