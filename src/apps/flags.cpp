@@ -237,6 +237,13 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   row("--prefix-folder", options.prefix_folder,
       "Folder whose files NAME.txt and NAME.json are prefixes; they come, change and go with the files", "Prefixes")
       ->check(CLI::ExistingDirectory);
+  row("--max-prefixes", options.prefix_limits.max_number, "Prefixes that may be registered through the API", "Prefixes")
+      ->check(CLI::NonNegativeNumber);
+  parsed_row(
+      app, "Prefixes", "--max-prefix-bytes", options.prefix_limits.max_bytes,
+      "Memory for the texts and token ids of these prefixes, with K, M or G (default: 64M)", [](const std::string& text) {
+        return parse_bytes(text, "--max-prefix-bytes").map([](std::int64_t bytes) { return static_cast<std::size_t>(bytes); });
+      });
   row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")
       ->check(CLI::Range(0, 20));
   parsed_row(app, "Server", "--client-memory-bytes", options.client_memory_bytes,

@@ -36,6 +36,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.routes.cors = {options.allowed_origins, options.allowed_methods, options.allowed_headers, options.allow_credentials};
   made.routes.version = version_number();
   made.routes.max_logprobs = options.max_logprobs;
+  made.routes.prefix_limits = options.prefix_limits;
   made.prefix_folder = options.prefix_folder;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;

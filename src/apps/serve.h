@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/options.h"
+#include "server/prefixes.h"
 
 namespace baton {
 
@@ -28,7 +29,8 @@ struct ServeCommandOptions {
   std::int64_t shutdown_timeout_s = 30;
   std::int64_t client_memory_bytes = 0;         ///< 0: default_client_memory
   std::size_t max_connections_per_address = 0;  ///< 0: no limit
-  std::string prefix_folder;                    ///< empty: none
+  PrefixLimits prefix_limits;
+  std::string prefix_folder;  ///< empty: none
 };
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);

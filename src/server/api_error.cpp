@@ -1,7 +1,10 @@
 /// The error body and its type names.
 #include "server/api_error.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace baton {
 namespace {
@@ -44,6 +47,13 @@ int http_status(ErrorCode code) {
     case ErrorCode::internal: return 500;
   }
   return 500;
+}
+
+std::string short_list(std::span<const std::string> names) {
+  constexpr std::size_t kShown = 10;
+  if (names.empty()) return "none";
+  const std::string first = fmt::format("{}", fmt::join(names.first(std::min(names.size(), kShown)), ", "));
+  return names.size() <= kShown ? first : fmt::format("{}, ... and {} more", first, names.size() - kShown);
 }
 
 json::Value error_body(int status, std::string_view message, std::string_view param) {

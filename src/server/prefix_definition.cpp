@@ -31,6 +31,25 @@ Result<std::string> name_field(const Value& body, std::string_view key) {
   return name;
 }
 
+/// The messages with the fields that chat templates read; the names of other fields are added to `unknown`.
+Value known_fields_of(const Value& messages, std::vector<std::string>& unknown) {
+  constexpr std::string_view kRead[] = {"role",      "content",           "name",     "tool_calls", "tool_call_id",
+                                        "reasoning", "reasoning_content", "thinking", "tool_plan",  "refusal"};
+  constexpr std::size_t kMaxNamed = 20;
+  Value kept = Value::array();
+  for (const Value& message : messages) {
+    Value& one = kept.emplace_back(Value::object());
+    for (const auto& [field, value] : message.get_ref<const Value::object_t&>()) {
+      if (std::ranges::find(kRead, field) != std::end(kRead))
+        one[field] = value;
+      else if (const std::string name = "messages." + field.substr(0, kMaxFieldBytes);
+               unknown.size() < kMaxNamed && std::ranges::find(unknown, name) == unknown.end())
+        unknown.push_back(name);
+    }
+  }
+  return kept;
+}
+
 Result<void> parse_content(const Value& body, PrefixRequest& request) {
   PrefixDefinition& definition = request.definition;
   for (const std::string_view field : {"text", "messages", "tokens"}) {
@@ -40,7 +59,8 @@ Result<void> parse_content(const Value& body, PrefixRequest& request) {
       return openai::bad("text", fmt::format("a prefix has either '{}' or '{}'", request.content_field, field));
     request.content_field = field;
     if (field == "messages") {
-      BATON_TRY(definition.messages, parse_messages(*value, field));
+      BATON_TRY(const Value messages, parse_messages(*value, field));
+      definition.messages = known_fields_of(messages, request.unknown_fields);
     } else if (field == "text") {
       BATON_TRY(std::string content, json::convert<std::string>(*value, field));
       if (content.empty()) return openai::bad(field, "'text' must not be empty");
@@ -107,6 +127,10 @@ bool is_prefix_name(std::string_view name) {
   // These two have another meaning in a path.
   if (name == "." || name == "..") return false;
   return !name.empty() && name.size() <= kMaxBytes && std::ranges::all_of(name, is_allowed);
+}
+
+std::size_t content_bytes(const PrefixDefinition& definition) {
+  return json::dump(definition.messages).size() + definition.tokens.size() * sizeof(TokenId);
 }
 
 json::Value system_messages(std::string text) {

@@ -40,6 +40,8 @@ bool is_prefix_name(std::string_view name);
 /// Largest file of a prefix.
 inline constexpr std::size_t kMaxPrefixFileBytes = std::size_t{16} << 20;
 
+/// Bytes of the messages or tokens of a definition.
+std::size_t content_bytes(const PrefixDefinition& definition);
 /// A list of one system message with the content `text`.
 json::Value system_messages(std::string text);
 /// The text that /v1/completions puts before the prompt: the messages' texts, joined by line feeds.

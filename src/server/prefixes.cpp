@@ -7,10 +7,10 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "core/check.h"
 #include "core/log.h"
+#include "server/api_error.h"
 
 namespace baton {
 namespace {
@@ -42,7 +42,15 @@ Result<std::vector<TokenId>> prepare(const ServedModel& model, Prefixes::Entry& 
   }
   BATON_TRY(PrefixTokens made, prefix_tokens(model, entry.definition));
   entry.chat_head = std::move(made.head);
+  const std::size_t n_ids = entry.text_ids[0].size() + entry.text_ids[1].size() + made.tokens.size();
+  entry.n_bytes = content_bytes(entry.definition) + entry.text.size() + n_ids * sizeof(TokenId);
   return std::move(made.tokens);
+}
+
+Error cancelled(std::string_view name, std::string_view reason) {
+  log::info("event=prefix_cancelled name={} reason=\"{}\"", name, reason);
+  return {ErrorCode::invalid_request, fmt::format("prefix {} was cancelled while it was being computed: {}", name, reason),
+          "id"};
 }
 
 bool is_folders(PrefixSource source) { return source == PrefixSource::folder; }
@@ -84,6 +92,7 @@ struct Prefixes::State {
   }
   /// Checks whether `definition` may take its name, and returns its name in the engine.
   Result<std::string> engine_name_for(const PrefixDefinition& definition);
+  Result<void> check_limits(const PrefixLimits& limits, const Entry& added);
   Result<void> check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len);
   bool cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason);
   void retire(Engine& engine, std::list<Entry>::iterator entry);
@@ -120,6 +129,27 @@ Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& def
   return name;
 }
 
+/// Whether a new prefix of the API stays within the limits of all such prefixes.
+Result<void> Prefixes::State::check_limits(const PrefixLimits& limits, const Entry& added) {
+  if (added.definition.source != PrefixSource::api) return {};
+  const std::scoped_lock lock(mutex);
+  std::size_t number = 0;
+  std::size_t n_bytes = 0;
+  for (const Entry& entry : entries) {
+    if (entry.definition.source != PrefixSource::api || entry.definition.name == added.definition.name) continue;
+    ++number;
+    n_bytes += entry.n_bytes;
+  }
+  if (number >= limits.max_number)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("{} prefixes are registered, and --max-prefixes is {}; delete one", number, limits.max_number));
+  if (n_bytes + added.n_bytes > limits.max_bytes)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("its contents take {} bytes, those of the other prefixes {}, and --max-prefix-bytes is {}",
+                            added.n_bytes, n_bytes, limits.max_bytes));
+  return {};
+}
+
 /// Whether the owner of a new prefix may pin `n_blocks` blocks besides those of its other prefixes.
 Result<void> Prefixes::State::check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len) {
   if (!definition.max_pinned_blocks) return {};
@@ -154,10 +184,10 @@ void Prefixes::State::retire(Engine& engine, std::list<Entry>::iterator entry) {
 
 Error Prefixes::State::not_found(std::string_view name, std::string_view param) const {
   constexpr std::size_t kShown = 100;
-  std::vector<std::string_view> names;
+  std::vector<std::string> names;
   for (const Entry& entry : entries) names.push_back(entry.definition.name);
-  const std::string known = names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
-  return {ErrorCode::not_found, fmt::format("the prefix '{}' does not exist; there are: {}", name.substr(0, kShown), known),
+  return {ErrorCode::not_found,
+          fmt::format("the prefix '{}' does not exist; there are: {}", name.substr(0, kShown), short_list(names)),
           std::string(param)};
 }
 
@@ -184,6 +214,11 @@ Prefixes::Prefixes(Prefixes&&) noexcept = default;
 Prefixes::~Prefixes() = default;
 
 Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
+  return add_within({}, model, engine, std::move(definition), [] { return std::string_view(); });
+}
+
+Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
+                                        PrefixDefinition definition, const std::function<std::string_view()>& cancel_reason) {
   State& state = *state_;
   const std::scoped_lock one_at_a_time(state.prefill_mutex);
   std::list<Entry> fresh(1);
@@ -201,8 +236,15 @@ Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, Prefi
     head.source = entry.definition.source;
     state.prefill = State::Prefill{std::move(head), entry.engine_name};
   }
+  // Whoever cancels it from now on finds it.
+  if (const std::string_view reason = cancel_reason(); !reason.empty()) {
+    const std::scoped_lock lock(state.mutex);
+    state.prefill.reset();
+    return tl::unexpected<Error>(cancelled(name, reason));
+  }
   auto info = prepare(model, entry).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
+    BATON_TRY_VOID(state.check_limits(limits, entry));
     BATON_TRY_VOID(state.check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(engine.info().block_len),
                                      engine.info().block_len));
     entry.pinned = tokens;
@@ -210,12 +252,10 @@ Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, Prefi
   });
   const Clock::time_point now = Clock::now();
   const std::scoped_lock lock(state.mutex);
-  const std::string_view cancel_reason = std::exchange(state.prefill, std::nullopt)->cancel_reason;
-  if (!cancel_reason.empty()) {
+  const std::string_view reason = std::exchange(state.prefill, std::nullopt)->cancel_reason;
+  if (!reason.empty()) {
     if (info) (void)engine.remove_prefix(entry.engine_name);
-    log::info("event=prefix_cancelled name={} reason=\"{}\"", name, cancel_reason);
-    return fail(ErrorCode::invalid_request,
-                fmt::format("prefix {} was cancelled while it was being computed: {}", name, cancel_reason), "id");
+    return tl::unexpected<Error>(cancelled(name, reason));
   }
   if (!info) return tl::unexpected<Error>(about(name, std::move(info.error())));
   info->name = name;
@@ -251,6 +291,11 @@ void Prefixes::make_way(Engine& engine, const PrefixDefinition& newer) {
   const std::scoped_lock lock(state_->mutex);
   if (!state_->prefill || (!is_folders(newer.source) && state_->prefill->definition.version == newer.version)) return;
   state_->cancel(engine, newer.name, newer.source, "another version replaces it");
+}
+
+void Prefixes::cancel(Engine& engine, std::string_view name, std::string_view reason) {
+  const std::scoped_lock lock(state_->mutex);
+  state_->cancel(engine, name, PrefixSource::api, reason);
 }
 
 void Prefixes::cancel_prefill(Engine& engine, PrefixSource source) {

@@ -29,6 +29,12 @@ struct PrefixTokens {
 /// with different user messages. Without a chat template: the tokens of the messages' texts.
 Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition);
 
+/// What the prefixes that are registered through the API may be together.
+struct PrefixLimits {
+  std::size_t max_number = 1000;
+  std::size_t max_bytes = std::size_t{64} << 20;  ///< of messages, texts and token ids
+};
+
 /// Numbers of prefixes, for /metrics.
 struct PrefixCounts {
   std::array<std::int64_t, 3> by_source = {};  ///< indexed by PrefixSource
@@ -57,6 +63,7 @@ class Prefixes {
     std::optional<Clock::time_point> expires = {};
     std::string engine_name;  ///< has the version: two versions exist during a replacement
 
+    std::size_t n_bytes = 0;  ///< of its contents: messages, texts and token ids
     std::int64_t n_hits = 0;  ///< requests that named it
     std::int64_t n_uses = 0;
   };
@@ -93,11 +100,17 @@ class Prefixes {
   /// registered already, the name belongs to the folder or to another source (param "id"), the prompt is too long or
   /// cannot be rendered, the owner's prefixes would pin more than they may, no room to pin it, cancelled.
   Result<PrefixInfo> add(const ServedModel& model, Engine& engine, PrefixDefinition definition);
+  /// The same for a prefix that comes through the API, which must stay within `limits`. `cancel_reason` is asked when the
+  /// prefix's turn has come: the computation does not begin if it says why not.
+  Result<PrefixInfo> add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
+                                PrefixDefinition definition, const std::function<std::string_view()>& cancel_reason);
   /// Unpins a prefix, or cancels its computation. Requests that use it keep it. Errors: not_found, with the known
   /// names; invalid_request if it belongs to the folder and `by` is another source.
   Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
   /// Cancels the running computation of an older version that `newer` will replace.
   void make_way(Engine& engine, const PrefixDefinition& newer);
+  /// Cancels the running computation of a prefix of the API.
+  void cancel(Engine& engine, std::string_view name, std::string_view reason);
   /// Cancels the running computation if it belongs to `source`.
   void cancel_prefill(Engine& engine, PrefixSource source);
   /// Removes the prefixes that have expired by `now`, with one log line each. Returns when the next one expires, if

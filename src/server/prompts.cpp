@@ -5,7 +5,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "server/api_error.h"
 
 namespace baton {
 namespace {
@@ -15,7 +16,7 @@ Error not_served(std::string_view what, std::string_view name, std::string_view 
   constexpr std::size_t kShown = 100;
   return {ErrorCode::not_found,
           fmt::format("the {} '{}' does not exist; there are: {}", what, name.substr(0, kShown),
-                      fmt::join(served_names(model, prefixes), ", ")),
+                      short_list(served_names(model, prefixes))),
           std::string(param)};
 }
 

@@ -94,6 +94,7 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       texts_(context.budgets.text_work),
       pages_thread_(1),
       prefix_thread_(1),
+      prefix_queue_(options_.prefix_limits.max_bytes),
       reload_signals_(pages_thread_),
       next_expiry_(prefix_thread_) {}
 

@@ -20,6 +20,7 @@
 #include "server/cors.h"
 #include "server/http_server.h"
 #include "server/metrics_page.h"
+#include "server/prefix_queue.h"
 #include "server/prefixes.h"
 #include "server/served_model.h"
 #include "server/service.h"
@@ -30,6 +31,7 @@ namespace baton {
 struct RoutesOptions {
   CorsOptions cors;
   std::string version;
+  PrefixLimits prefix_limits;
   std::int32_t max_logprobs = 20;
 };
 
@@ -64,6 +66,8 @@ class Routes {
   void watch_lifetimes();
   /// Reads the key file again at each SIGHUP.
   void reload_keys_at_signals();
+  /// The client left before its answer. Thread: I/O; does not wait.
+  void client_left(ExchangeId exchange);
   /// Ends the threads; requests that were not begun are dropped.
   void stop();
 
@@ -112,7 +116,8 @@ class Routes {
   Response prefixes(const Call& call);
   Response prefix(const Call& call);
   Response register_prefix(const Call& call);
-  HttpResponse add_prefix(const PrefixRequest& asked);
+  void add_next_prefix();
+  HttpResponse add_prefix(PrefixRequest asked);
   Response remove_prefix(const Call& call);
   std::optional<json::Value> show_prefix(std::string_view name) const;
   void expire_prefixes();
@@ -130,6 +135,7 @@ class Routes {
   TextQueue texts_;
   boost::asio::thread_pool pages_thread_;
   boost::asio::thread_pool prefix_thread_;
+  PrefixQueue prefix_queue_;
   boost::asio::signal_set reload_signals_;  // used by pages_thread_ alone, as soon as it waits
   boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
   std::mutex mutex_;

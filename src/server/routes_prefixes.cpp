@@ -1,10 +1,13 @@
 /// The endpoints under /v1/prefixes: handlers of Routes.
 #include <chrono>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include <fmt/format.h>
 #include <boost/asio/post.hpp>
 
 #include "server/api_error.h"
@@ -18,6 +21,7 @@ namespace {
 using json::Value;
 
 constexpr std::string_view kPrefixPath = "/v1/prefixes/";
+constexpr std::string_view kNoMorePrefixes = "the server is shutting down and takes no new prefixes";
 
 }  // namespace
 
@@ -55,16 +59,43 @@ Routes::Response Routes::register_prefix(const Call& call) {
   asked->definition.source = PrefixSource::api;
   if (call.caller.account != nullptr) asked->definition.owner = call.caller.account->name();
   asked->definition.max_pinned_blocks = call.caller.max_pinned_blocks;
-  context_.prefixes.make_way(context_.engine, asked->definition);
-  boost::asio::post(prefix_thread_, [this, exchange = call.exchange, asked = std::move(*asked)] {
-    context_.service.respond(exchange, add_prefix(asked));
-  });
+  const PrefixDefinition newer{asked->definition.name, nullptr, asked->definition.version};
+  if (auto queued = prefix_queue_.push({call.exchange, std::move(*asked)}); !queued)
+    return logged_error_response(queued.error());
+  // A client that left before its registration was there has not been found in the queue.
+  if (!context_.service.is_open(call.exchange)) client_left(call.exchange);
+  context_.prefixes.make_way(context_.engine, newer);
+  boost::asio::post(prefix_thread_, [this] { add_next_prefix(); });
   return std::nullopt;
 }
 
-HttpResponse Routes::add_prefix(const PrefixRequest& asked) {
-  const std::string& name = asked.definition.name;
-  if (auto added = context_.prefixes.add(context_.model, context_.engine, asked.definition); !added)
+/// Computes the prefix that waits longest. There is one call for each registration, also for those that were removed.
+void Routes::add_next_prefix() {
+  std::optional<PrefixQueue::Registration> next = prefix_queue_.begin();
+  if (!next) return;
+  HttpResponse response;
+  try {
+    response = context_.engine.is_draining() ? error_response(503, kNoMorePrefixes, {}) : add_prefix(std::move(next->request));
+  } catch (const std::bad_alloc&) {
+    response = error_response(503, "this server has no memory left for the prefix", {});
+  }
+  prefix_queue_.end();
+  context_.service.respond(next->exchange, std::move(response));
+}
+
+void Routes::client_left(ExchangeId exchange) {
+  const std::optional<std::string> running = prefix_queue_.leave(exchange);
+  if (!running) return;
+  boost::asio::post(pages_thread_, [this, exchange, name = *running] {
+    prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(context_.engine, name, "its client has left"); });
+  });
+}
+
+HttpResponse Routes::add_prefix(PrefixRequest asked) {
+  const std::string name = asked.definition.name;
+  if (auto added = context_.prefixes.add_within(options_.prefix_limits, context_.model, context_.engine,
+                                                std::move(asked.definition), [this] { return prefix_queue_.cancel_reason(); });
+      !added)
     return logged_error_response(prefix_error(std::move(added.error()), asked));
   expire_prefixes();
   if (const auto shown = show_prefix(name)) return json_response(*shown);
@@ -77,8 +108,12 @@ void Routes::watch_lifetimes() {
 
 Routes::Response Routes::remove_prefix(const Call& call) {
   const std::string name = percent_decoded(std::string_view(call.request.path).substr(kPrefixPath.size()));
-  if (const auto removed = context_.prefixes.remove(context_.engine, name, PrefixSource::api); !removed)
-    return error_response(removed.error());
+  const std::vector<ExchangeId> waiting = prefix_queue_.remove(name);
+  for (const ExchangeId exchange : waiting)
+    context_.service.respond(exchange,
+                             error_response(400, fmt::format("prefix {} was removed before it was computed", name), "id"));
+  const auto removed = context_.prefixes.remove(context_.engine, name, PrefixSource::api);
+  if (!removed && (waiting.empty() || removed.error().code != ErrorCode::not_found)) return error_response(removed.error());
   Value body;
   body["id"] = name;
   body["object"] = "prefix";

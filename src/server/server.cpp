@@ -56,7 +56,10 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   callbacks.on_request = [this](ExchangeId exchange, HttpRequest request) { routes_->handle(exchange, std::move(request)); };
   callbacks.judge = [this](const HttpRequest& head) { return routes_->judge(head); };
   callbacks.is_vital = [](const HttpRequest& head) { return Routes::is_vital(head); };
-  callbacks.on_gone = [this](ExchangeId exchange) { service_->client_left(exchange); };
+  callbacks.on_gone = [this](ExchangeId exchange) {
+    service_->client_left(exchange);
+    routes_->client_left(exchange);
+  };
   if (options_.handles_signals) callbacks.on_signal = [this] { begin_shutdown(); };
   if (auto opened = http_->start(std::move(callbacks)); !opened) {
     service_->stop();

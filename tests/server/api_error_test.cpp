@@ -36,5 +36,14 @@ TEST(ApiError, every_code_has_its_status) {
   for (const auto& [code, status] : cases) EXPECT_EQ(http_status(code), status) << to_string(code);
 }
 
+TEST(ApiError, lists_are_short) {
+  std::vector<std::string> names;
+  EXPECT_EQ(short_list(names), "none");
+  for (int i = 0; i < 10; ++i) names.push_back(std::to_string(i));
+  EXPECT_EQ(short_list(names), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9");
+  names.resize(1000);
+  EXPECT_EQ(short_list(names), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... and 990 more");
+}
+
 }  // namespace
 }  // namespace baton

@@ -2,7 +2,10 @@
 /// server/routes.h).
 #include "server/prefix_api.h"
 
+#include <deque>
 #include <regex>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -162,6 +165,45 @@ TEST(PrefixApi, refuses_what_cannot_be_pinned_and_says_why) {
   EXPECT_EQ(fixture.post("/v1/prefixes", R"({"id": "big", "text": "Small."})").status, 200) << "the name is free";
 }
 
+TEST(PrefixApi, bounds_number_and_bytes_of_what_is_registered) {
+  ServerOptions options;
+  options.routes.prefix_limits = {.max_number = 2, .max_bytes = 2000};
+  const ServerFixture fixture(std::move(options));
+  const auto add = [&](const std::string& id, std::size_t n_bytes, const std::string& more = "") {
+    return fixture.post("/v1/prefixes", R"({"id": ")" + id + R"(", "text": ")" + std::string(n_bytes, 'a') + "\"" + more + "}");
+  };
+  EXPECT_EQ(add("a", 10).status, 200);
+  const RawResponse large = add("b", 500);
+  EXPECT_EQ(large.status, 400);
+  EXPECT_NE(large.body.find("--max-prefix-bytes is 2000"), std::string::npos) << large.body;
+  EXPECT_EQ(add("b", 10).status, 200);
+  const RawResponse many = add("c", 1);
+  EXPECT_EQ(many.status, 400);
+  EXPECT_EQ(parsed(many.body)["error"]["message"], "prefix c: 2 prefixes are registered, and --max-prefixes is 2; delete one");
+  EXPECT_EQ(add("b", 20, R"(, "version": "2")").status, 200) << "what it replaces does not count";
+  EXPECT_EQ(fixture.remove("/v1/prefixes/a").status, 200);
+  EXPECT_EQ(add("c", 1).status, 200);
+}
+
+TEST(PrefixApi, keeps_only_the_fields_of_messages_that_templates_read) {
+  const auto request = parse_prefix_request(parsed(
+      R"({"id": "a", "messages": [{"role": "system", "content": "x", "name": "n", "junk": "y"}, {"role": "user", "content": "z", "junk": [1]}]})"));
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(json::dump(request->definition.messages),
+            R"([{"role":"system","content":"x","name":"n"},{"role":"user","content":"z"}])");
+  EXPECT_EQ(request->unknown_fields, (std::vector<std::string>{"messages.junk"}));
+}
+
+TEST(PrefixApi, lists_few_names_in_errors) {
+  const ServerFixture fixture;
+  for (int i = 0; i < 14; ++i)
+    ASSERT_EQ(fixture.post("/v1/prefixes", R"({"id": "p)" + std::to_string(i) + R"(", "text": "Small."})").status, 200);
+  const std::string message = parsed(fixture.get("/v1/prefixes/none").body)["error"]["message"];
+  EXPECT_EQ(message, "the prefix 'none' does not exist; there are: shop, p0, p1, p2, p3, p4, p5, p6, p7, p8, ... and 5 more");
+  const std::string model = parsed(fixture.get("/v1/models/none").body)["error"]["message"];
+  EXPECT_NE(model.find(", ... and 7 more"), std::string::npos) << model;
+}
+
 TEST(PrefixApi, a_prefix_of_tokens_is_pinned_and_served_to_completions) {
   const ServerFixture fixture;
   std::string ids = "65";
@@ -225,6 +267,53 @@ TEST_F(LongPrefills, leave_the_old_version_when_they_are_cancelled) {
   EXPECT_EQ(fixture_.remove("/v1/prefixes/shop").status, 200);
   EXPECT_EQ(filler_.read_response().status, 400);
   EXPECT_EQ(fixture_.get("/v1/prefixes/shop").status, 404);
+}
+
+TEST_F(LongPrefills, end_when_their_client_leaves) {
+  const std::int64_t n_before = n_pinned(fixture_);
+  begin(body("long", ""));
+  filler_.close();
+  EXPECT_EQ(fixture_.post("/v1/prefixes", R"({"id": "next", "text": "Small."})").status, 200);
+  EXPECT_EQ(fixture_.get("/v1/prefixes/long").status, 404);
+  EXPECT_EQ(fixture_.remove("/v1/prefixes/next").status, 200);
+  ServerFixture::wait_until([&] { return n_pinned(fixture_) == n_before; });
+}
+
+TEST_F(LongPrefills, leave_what_waits_behind_them_to_be_deleted_or_left) {
+  begin(body("long", ""));
+  RawClient deleted = fixture_.client();
+  deleted.send_post("/v1/prefixes", R"({"id": "queued", "text": "Small."})");
+  ServerFixture::wait_until([&] { return fixture_.remove("/v1/prefixes/queued").status == 200; });
+  const RawResponse response = deleted.read_response();
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(parsed(response.body)["error"]["message"], "prefix queued was removed before it was computed");
+  EXPECT_EQ(fixture_.remove("/v1/prefixes/queued").status, 404);
+  RawClient left = fixture_.client();
+  left.send_post("/v1/prefixes", R"({"id": "left", "text": "Small."})");
+  left.close();
+  EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200) << "the long one was computed all the time";
+  EXPECT_EQ(filler_.read_response().status, 400);
+  EXPECT_EQ(fixture_.post("/v1/prefixes", R"({"id": "next", "text": "Small."})").status, 200);
+  EXPECT_EQ(fixture_.get("/v1/prefixes/left").status, 404);
+  EXPECT_EQ(fixture_.get("/v1/prefixes/queued").status, 404);
+}
+
+TEST_F(LongPrefills, let_only_so_many_wait) {
+  begin(body("long", ""));
+  std::deque<RawClient> waiting;
+  for (std::size_t i = 0; i <= kMaxQueuedPrefixes; ++i) {
+    waiting.emplace_back(fixture_.server->port());
+    waiting.back().send_post("/v1/prefixes", R"({"id": "queued)" + std::to_string(i) + R"(", "text": "Small."})");
+  }
+  // One of them is refused at once; which one depends on the order in which they arrived.
+  ServerFixture::wait_until([&] {
+    return fixture_.get("/metrics").body.find(R"(http_requests_total{handler="/v1/prefixes",method="POST",status="5xx"} 1)") !=
+           std::string::npos;
+  });
+  EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200);
+  int n_made = 0;
+  for (RawClient& client : waiting) n_made += client.read_response().status == 200 ? 1 : 0;
+  EXPECT_EQ(n_made, static_cast<int>(kMaxQueuedPrefixes));
 }
 
 TEST_F(LongPrefills, end_when_the_server_shuts_down) {

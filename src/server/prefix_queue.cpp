@@ -1,0 +1,73 @@
+/// Adding and removing registrations.
+#include "server/prefix_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace baton {
+
+Result<void> PrefixQueue::push(Registration registration) {
+  const std::size_t n_bytes = content_bytes(registration.request.definition);
+  const std::scoped_lock lock(mutex_);
+  if (waiting_.size() >= kMaxQueuedPrefixes || (n_bytes_ + n_bytes > max_bytes_ && !waiting_.empty()))
+    return fail(ErrorCode::unavailable,
+                fmt::format("{} prefixes of {} bytes wait to be computed, and no more may; try again later", waiting_.size(),
+                            n_bytes_));
+  n_bytes_ += n_bytes;
+  waiting_.push_back(std::move(registration));
+  return {};
+}
+
+std::optional<PrefixQueue::Registration> PrefixQueue::begin() {
+  const std::scoped_lock lock(mutex_);
+  if (waiting_.empty()) return std::nullopt;
+  std::optional<Registration> next(std::move(waiting_.front()));
+  waiting_.pop_front();
+  n_bytes_ -= content_bytes(next->request.definition);
+  running_ = Running{next->exchange, next->request.definition.name};
+  return next;
+}
+
+void PrefixQueue::end() {
+  const std::scoped_lock lock(mutex_);
+  running_.reset();
+}
+
+std::vector<ExchangeId> PrefixQueue::remove(std::string_view name) {
+  const std::scoped_lock lock(mutex_);
+  std::vector<ExchangeId> removed;
+  std::erase_if(waiting_, [&](const Registration& one) {
+    if (one.request.definition.name != name) return false;
+    removed.push_back(one.exchange);
+    n_bytes_ -= content_bytes(one.request.definition);
+    return true;
+  });
+  if (running_ && running_->name == name) running_->cancel_reason = "it was removed";
+  return removed;
+}
+
+std::optional<std::string> PrefixQueue::leave(ExchangeId exchange) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(waiting_, [&](const Registration& one) {
+    if (one.exchange != exchange) return false;
+    n_bytes_ -= content_bytes(one.request.definition);
+    return true;
+  });
+  if (!running_ || running_->exchange != exchange) return std::nullopt;
+  running_->cancel_reason = "its client has left";
+  return running_->name;
+}
+
+std::string_view PrefixQueue::cancel_reason() const {
+  const std::scoped_lock lock(mutex_);
+  return running_ ? running_->cancel_reason : std::string_view();
+}
+
+void PrefixQueue::while_running(ExchangeId exchange, const std::function<void()>& act) const {
+  const std::scoped_lock lock(mutex_);
+  if (running_ && running_->exchange == exchange) act();
+}
+
+}  // namespace baton

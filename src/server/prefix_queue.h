@@ -1,0 +1,65 @@
+/// Registrations of prefixes that wait for the thread that computes them.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "server/http_message.h"
+#include "server/prefix_definition.h"
+
+namespace baton {
+
+/// The most registrations that wait.
+inline constexpr std::size_t kMaxQueuedPrefixes = 32;
+
+/// The registrations that came through the API and have not ended: those that wait, in order, and the one that runs.
+/// Whoever asked for one may leave, and its prefix may be deleted, at any time. Thread: any; one thread alone calls
+/// `begin` and `end`.
+class PrefixQueue {
+ public:
+  struct Registration {
+    ExchangeId exchange;
+    PrefixRequest request;
+  };
+
+  /// `max_bytes`: of the contents of all registrations that wait.
+  explicit PrefixQueue(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  /// Error: unavailable, if too many wait.
+  Result<void> push(Registration registration);
+  /// The next registration, which runs until `end`; nullopt if none waits.
+  std::optional<Registration> begin();
+  void end();
+
+  /// Removes those that wait for this name, and marks the one that runs. Returns the exchanges of the removed ones.
+  std::vector<ExchangeId> remove(std::string_view name);
+  /// Removes the registration of a client that has left. If it is the one that runs, marks it and returns its name.
+  std::optional<std::string> leave(ExchangeId exchange);
+  /// Why the one that runs was marked; empty: it was not.
+  std::string_view cancel_reason() const;
+  /// Calls `act` if the registration of this exchange runs; it does not end meanwhile.
+  void while_running(ExchangeId exchange, const std::function<void()>& act) const;
+
+ private:
+  struct Running {
+    ExchangeId exchange;
+    std::string name;
+    std::string_view cancel_reason = {};
+  };
+
+  const std::size_t max_bytes_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::list<Registration> waiting_;
+  std::size_t n_bytes_ = 0;  ///< of waiting_
+  std::optional<Running> running_;
+};
+
+}  // namespace baton
