@@ -19,7 +19,8 @@ struct PlanSketch {
   std::vector<Sequence*> members;          ///< the sequences of plan.sequences, in the same order
   std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of those that prefill
   std::int32_t budget = 0;
-  /// With several tenants: prefill rows that each may still take of the budget. A tenant that is not listed may take all.
+  /// With several tenants: prefill rows that each may still take of the budget (Scheduler::share_out). A tenant that is not
+  /// listed may take all.
   std::map<std::int32_t, std::int32_t> shares = {};
   std::int32_t max_scores = 0;                ///< prompt rows that may still be scored, or drafts that may be verified
   std::int64_t max_list_entries = 0;          ///< of drafts

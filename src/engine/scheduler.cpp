@@ -84,6 +84,7 @@ StepPlan Scheduler::plan() {
   }
   sketch.reserve(running_order_.size());
   if (waiting_.has_several_tenants()) make_way(sketch);
+  const std::int32_t n_made_way = sketch.plan.n_preempted;
   plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;
   if (sketch.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
@@ -96,12 +97,12 @@ StepPlan Scheduler::plan() {
     begin_slot_anew(*sketch.members[i], sketch.plan);
   }
   n_deferred_ = 0;
-  // After a preemption the remaining blocks are for the running sequences.
-  if (sketch.plan.n_preempted == 0) {
+  // When running sequences lack blocks, the remaining ones are for them.
+  if (sketch.plan.n_preempted == n_made_way) {
     plan_waiting(sketch);
     top_up(sketch);
-    plan_drafts(sketch);
   }
+  if (sketch.plan.n_preempted == 0) plan_drafts(sketch);
   members_ = std::move(sketch.members);
   return std::move(sketch.plan);
 }

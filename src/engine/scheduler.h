@@ -98,9 +98,9 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// share at least half of their prompt with a running sequence may overtake a sequence of their priority that does
 /// not, kMaxOvertaken times.
 /// - That is the order of one tenant's sequences. Between tenants the weights decide (fair_queue.h): who is admitted
-/// next, how many prefill rows of a step each gets, and who is preempted, namely the tenant that holds most for its
-/// weight. A sequence that finds no room while another tenant holds twice as much for its weight gets room by preempting
-/// that tenant's last sequence, which happens to a sequence at most once.
+/// next, whose prompts take the prefill rows of a step first, and who is preempted, namely the tenant that holds most for
+/// its weight. A sequence that finds no room while another tenant holds twice as much for its weight gets room by
+/// preempting that tenant's last sequence, which happens to a sequence at most once.
 /// - A sequence is admitted when its tokens and one more block fit beside what every running sequence still needs for
 ///   its
 /// tokens and one more block; shared blocks count once. Nobody overtakes a sequence that does not fit, so every
@@ -121,7 +121,8 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 ///
 /// Step n+1 may be planned before commit(n); a sequence whose drafts step n verifies has no rows in it. Plans are
 /// upper bounds; commit skips sequences that have ended meanwhile. Blocks and slots that commit(n) frees are therefore
-/// assigned by the plan of step n+2 at the earliest. Thread: engine only.
+/// assigned by the plan of step n+2 at the earliest; those of a preempted sequence at once, because steps run in order.
+/// Thread: engine only.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, KvCache& cache);

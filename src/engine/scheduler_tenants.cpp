@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "engine/pending_blocks.h"
 #include "engine/plan_sketch.h"
@@ -9,18 +10,32 @@
 
 namespace baton {
 
-/// Divides the prefill rows of the step among the tenants that have prompts to compute, by weight, one row at least.
-/// Lists the prompts of the tenant with the earliest virtual time first.
+/// Prefill rows of the step for each tenant that has prompts to compute: the one with the earliest virtual time may take
+/// as many as its prompts have, the next one as many of the rest, and so on; each has one at least, so that rows that
+/// nobody takes can be added to its prompt (top_up). Lists the running prompts in this order.
 void Scheduler::share_out(PlanSketch& sketch) const {
+  std::map<std::int32_t, std::int32_t> wanted;
+  const auto want = [&](const Sequence& sequence, std::int32_t n_rows) {
+    std::int32_t& n_wanted = wanted[sequence.task->tenant.id];
+    n_wanted = std::min(n_wanted + n_rows, sketch.budget);
+    return n_wanted < sketch.budget;
+  };
+  for (const std::size_t i : sketch.prefills) want(*running_order_[i], running_order_[i]->n_rows_left());
+  for (const FairQueue::Turn& turn : waiting_.turns()) {
+    auto at = turn.head;
+    for (std::size_t n = free_slots_.size(); n > 0 && at != turn.end && want(*at->second, at->second->n_tokens()); --n) ++at;
+  }
+  std::vector<std::int32_t> order;
+  for (const auto& [tenant, n_wanted] : wanted) order.push_back(tenant);
+  std::ranges::sort(order, [this](std::int32_t a, std::int32_t b) { return waiting_.is_before(a, b); });
+  std::int32_t n_left = sketch.budget;
+  auto n_others = static_cast<std::int32_t>(order.size());
+  for (const std::int32_t tenant : order) {
+    const std::int32_t share = std::clamp(wanted[tenant], 1, std::max(1, n_left - --n_others));
+    sketch.shares[tenant] = share;
+    n_left -= share;
+  }
   const auto tenant_of = [this](std::size_t i) { return running_order_[i]->task->tenant.id; };
-  for (const std::size_t i : sketch.prefills) sketch.shares[tenant_of(i)] = 0;
-  if (!free_slots_.empty())
-    for (const FairQueue::Turn& turn : waiting_.turns()) sketch.shares[turn.tenant] = 0;
-  std::int64_t n_weights = 0;
-  for (const auto& [tenant, n_rows] : sketch.shares) n_weights += waiting_.weight_of(tenant);
-  for (auto& [tenant, n_rows] : sketch.shares)
-    n_rows = std::max<std::int32_t>(
-        1, static_cast<std::int32_t>(std::int64_t{sketch.budget} * waiting_.weight_of(tenant) / n_weights));
   std::ranges::stable_sort(sketch.prefills, [&](std::size_t a, std::size_t b) {
     return tenant_of(a) != tenant_of(b) && waiting_.is_before(tenant_of(a), tenant_of(b));
   });
@@ -69,8 +84,8 @@ Sequence* Scheduler::next_victim() const {
   return victim;
 }
 
-/// Preempts sequences of a tenant that holds more than its share until there is room for the sequence that is next. It is
-/// admitted by the next plan: after a preemption this one admits nobody.
+/// Preempts sequences of a tenant that holds more than its share until there is room for the sequence that is next, which
+/// this plan then admits. Steps in flight may still use the victims' slots and blocks: they run before this one.
 void Scheduler::make_way(PlanSketch& sketch) {
   std::vector<FairQueue::Turn> turns = waiting_.turns();
   const FairQueue::Turn* const turn = next_turn(sketch, turns);

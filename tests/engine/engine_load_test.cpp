@@ -21,6 +21,7 @@ struct Load {
   EngineOptions options;
   std::int32_t n_blocks = 0;
   std::uint32_t seed = 0;
+  std::uint32_t n_tenants = 1;
 };
 
 Request random_request(std::mt19937& rng) {
@@ -78,7 +79,9 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
   std::map<SequenceKey, Generated> generated;
   while (static_cast<int>(requests.size()) < n_requests || !engine->is_idle()) {
     if (static_cast<int>(requests.size()) < n_requests && rng() % 2 == 0) {
-      const Request request = random_request(rng);
+      Request request = random_request(rng);
+      if (load.n_tenants > 1)
+        request.tenant = {static_cast<std::int32_t>(rng() % load.n_tenants), 1 + static_cast<std::int32_t>(rng() % 3)};
       const auto id = engine->submit(request);
       ASSERT_TRUE(id) << id.error().message;
       requests[id->value] = request;
@@ -142,6 +145,21 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_drafti
   run_load({options, 14, 5}, 120, &n_preempted);
   // On CUDA other tokens are sampled: some sequences end sooner and fewer are preempted (5 on an H200).
   EXPECT_GT(n_preempted, is_cuda() ? 2 : 5) << "the load was too light to show anything";
+}
+
+TEST_P(EngineLoad, ends_every_request_of_several_tenants_with_the_tokens_it_gets_alone) {
+  std::int64_t n_preempted = 0;
+  EngineOptions options;
+  options.max_model_len = 160;
+  options.max_num_seqs = 4;
+  options.max_num_batched_tokens = 50;
+  options.max_prefill_tokens = 20;
+  run_load({options, 100, 6, 3}, 80, &n_preempted);
+  EXPECT_GT(n_preempted, 5) << "no tenant made way for another";
+  options.max_num_seqs = 8;
+  run_load({options, 16, 7, 2}, 60, &n_preempted);
+  options.speculation = {.n_tokens = 5, .lookup_max = 3, .lookup_min = 1};
+  run_load({options, 20, 8, 4}, 60, &n_preempted);
 }
 
 }  // namespace

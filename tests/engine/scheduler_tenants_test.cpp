@@ -115,7 +115,7 @@ std::int64_t steps_alone(const SchedulerOptions& options, std::int32_t n_blocks,
   return alone.steps_to_first_token(alone.add(kOther, alone.own_prompt(prompt_len), 5));
 }
 
-TEST(SchedulerTenants, first_token_comes_within_three_times_the_steps_while_another_tenant_floods) {
+TEST(SchedulerTenants, first_token_comes_within_twice_the_steps_while_another_tenant_floods) {
   constexpr SchedulerOptions kOptions{.max_num_seqs = 16, .max_num_batched_tokens = 96};
   for (const std::int32_t prompt_len : {1, 38, 90, 400}) {
     for (const std::int32_t flood_len : {3, 60}) {
@@ -126,7 +126,7 @@ TEST(SchedulerTenants, first_token_comes_within_three_times_the_steps_while_anot
       for (int i = 0; i < 3; ++i) {
         const std::int64_t id = shared.add(kOther, shared.own_prompt(prompt_len), 5);
         const std::int64_t beside = shared.steps_to_first_token(id);
-        EXPECT_LE(beside, 3 * alone) << "prompt of " << prompt_len << " beside prompts of " << flood_len;
+        EXPECT_LE(beside, 2 * alone + 1) << "prompt of " << prompt_len << " beside prompts of " << flood_len;
         EXPECT_GT(beside, 0);
         for (int step = 0; step < 30; ++step) shared.step();
       }
@@ -151,7 +151,6 @@ TEST(SchedulerTenants, a_tenant_that_comes_while_another_has_all_slots_is_admitt
   for (int i = 0; i < 1000; ++i) shared.add(kFlood, shared.own_prompt(8), 4);
   for (int i = 0; i < 7; ++i) shared.step();
   const std::int64_t id = shared.add(kOther, shared.own_prompt(8), 4);
-  shared.step();
   shared.step();
   EXPECT_EQ(shared.scheduler.find(SequenceId{id})->schedule->state, SequenceState::running);
   EXPECT_LE(shared.n_preempted, 1);
