@@ -13,9 +13,6 @@ namespace {
 constexpr std::int64_t kSmallBytes = 32 << 10;
 constexpr std::int64_t kSmallScores = 4 << 10;
 
-// A log-probability that waits takes 8 bytes, and about 100 as text.
-constexpr std::int64_t kScoreBytes = 128;
-
 // A JSON value in a list that grows: 16 bytes in the list, 32 in the one it grows into, 16 while the list is destroyed.
 constexpr std::int64_t kValueBytes = 64;
 

@@ -62,6 +62,9 @@ class Budget {
   std::atomic<std::int64_t> n_refused_ = 0;
 };
 
+/// A log-probability that waits takes 8 bytes, and about 100 as text.
+inline constexpr std::int64_t kScoreBytes = 128;
+
 /// The limits of all budgets.
 struct BudgetLimits {
   std::int64_t body_bytes = 256 << 20;    ///< of requests that arrive or wait to be read

@@ -44,8 +44,9 @@ struct HttpOutput {
   enum class Kind { whole, head, piece, end };
   ExchangeId exchange;
   Kind kind = Kind::whole;
-  HttpResponse response;  ///< of whole and head
-  std::string bytes;      ///< of piece
+  HttpResponse response;       ///< of whole and head
+  std::string bytes;           ///< of piece
+  bool asks_for_more = false;  ///< of piece: HttpCallbacks::on_writable is to say that the client has taken most of it
 };
 
 /// Limits of size and time of a connection.

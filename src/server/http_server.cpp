@@ -195,6 +195,14 @@ class HttpServer::Impl {
     spare_files_.refill();
   }
 
+  void abandon(ExchangeId exchange) {
+    asio::post(io_, [this, exchange] {
+      const auto found = exchanges_.find(exchange);
+      if (found != exchanges_.end()) found->second->close();
+    });
+  }
+
+  void tell_writable(ExchangeId exchange) { callbacks_.on_writable(exchange); }
   bool is_closing() const { return is_closing_; }
   bool is_io_thread() { return io_.get_executor().running_in_this_thread(); }
   const HttpListener& listener() const { return listener_; }
@@ -398,11 +406,14 @@ void HttpServer::deliver(HttpOutput output) {
   impl_->deliver(std::move(outputs));
 }
 
+void HttpServer::abandon(ExchangeId exchange) { impl_->abandon(exchange); }
+
 std::optional<HttpResponse> HttpServer::judge(const HttpRequest& head) { return impl_->judge(head); }
 ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request) {
   return impl_->begin_exchange(session, std::move(request));
 }
 void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) { impl_->end_exchange(exchange, is_client_gone); }
+void HttpServer::tell_writable(ExchangeId exchange) { impl_->tell_writable(exchange); }
 bool HttpServer::is_closing() const { return impl_->is_closing(); }
 bool HttpServer::is_vital(const HttpRequest& head) const { return impl_->is_vital(head); }
 void HttpServer::set_phase(ConnectionId connection, ConnectionPhase phase) { impl_->set_phase(connection, phase); }

@@ -26,6 +26,8 @@ struct HttpCallbacks {
   std::function<bool(const HttpRequest& head)> is_vital = {};
   /// The client left before its answer was complete. The rest is not needed.
   std::function<void(ExchangeId)> on_gone;
+  /// The client has taken most of a piece that asked for more. Empty: no piece asks.
+  std::function<void(ExchangeId)> on_writable = {};
   /// Called for SIGTERM and SIGINT. Empty: signals are not handled.
   std::function<void()> on_signal;
 };
@@ -65,6 +67,8 @@ class HttpServer {
   /// Takes parts of answers, in order. Parts of ended exchanges are dropped.
   void deliver(std::vector<HttpOutput> outputs);
   void deliver(HttpOutput output);
+  /// Closes the connection of an answer that cannot be completed, some time later.
+  void abandon(ExchangeId exchange);
 
  private:
   friend class HttpSession;
@@ -75,6 +79,7 @@ class HttpServer {
   std::optional<HttpResponse> judge(const HttpRequest& head);
   ExchangeId begin_exchange(HttpSession& session, HttpRequest request);
   void end_exchange(ExchangeId exchange, bool is_client_gone);
+  void tell_writable(ExchangeId exchange);
   bool is_closing() const;
   bool is_vital(const HttpRequest& head) const;
   void set_phase(ConnectionId connection, ConnectionPhase phase);

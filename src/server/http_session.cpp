@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 16 * 1024;  // the size of each connection's read buffer
 constexpr std::size_t kBuffersPerWrite = 16;
+constexpr std::size_t kFewBytes = 64 * 1024;  // with fewer unsent bytes the next piece of a large answer is made
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 std::variant<HttpSocket, boost::asio::ssl::stream<HttpSocket>> make_stream(HttpSocket socket, boost::asio::ssl::context* tls) {
@@ -204,6 +205,10 @@ void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes)
     sent_bytes_ -= unsent_.front().size();
     unsent_.pop_front();
   }
+  if (asks_for_more_ && unsent_bytes_ <= kFewBytes) {
+    asks_for_more_ = false;
+    server_.tell_writable(exchange_);
+  }
   if (!unsent_.empty()) return write();
   if (state_ == State::flushing) on_flushed();
 }
@@ -262,6 +267,7 @@ void HttpSession::send(HttpOutput output) {
     case HttpOutput::Kind::head: return send_head(output.response, /*is_stream=*/true);
     case HttpOutput::Kind::piece:
       if (is_head_ || output.bytes.empty()) return;
+      asks_for_more_ = output.asks_for_more;
       queue(is_chunked_ ? fmt::format("{:x}\r\n{}\r\n", output.bytes.size(), output.bytes) : std::move(output.bytes));
       if (unsent_bytes_ > limits_.max_unsent_bytes) close();
       return;
@@ -379,6 +385,7 @@ void HttpSession::begin_request(std::int64_t timeout_ms) {
   is_head_ = false;
   is_http_1_0_ = false;
   has_sent_head_ = false;
+  asks_for_more_ = false;
   set_deadline(timeout_ms);
   parse();
 }

@@ -111,6 +111,7 @@ class HttpSession {
   bool keep_alive_ = true;
   bool is_chunked_ = false;
   bool has_sent_head_ = false;
+  bool asks_for_more_ = false;  // the sender of the answer waits until most of it is written
 };
 
 }  // namespace baton

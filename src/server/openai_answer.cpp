@@ -13,6 +13,7 @@
 namespace baton {
 namespace {
 
+constexpr std::size_t kPieceBytes = 128 << 10;
 constexpr std::string_view kNoMemory = "this server has no memory left for the answer";
 constexpr std::string_view kEngineError = "the model produced numbers that are not finite, or the engine stopped";
 
@@ -22,23 +23,6 @@ AnswerContent make_content(AnswerHeader header, GenerationRequest request, std::
 }
 
 }  // namespace
-
-ScoreCount count_scores(const GenerationRequest& request, bool is_chat, std::span<const AnswerPrompt> prompts,
-                        std::int32_t max_model_len) {
-  const SamplingParams& sampling = request.sampling;
-  ScoreCount count;
-  for (const AnswerPrompt& prompt : prompts) {
-    const auto n_prompt = static_cast<std::int64_t>(prompt.tokens.size());
-    const std::int64_t n_room = std::max<std::int64_t>(0, max_model_len - n_prompt);
-    // A conversation's prompt is scored once in the answer, a text's in each choice.
-    count.of_prompts += n_prompt * (1 + sampling.n_prompt_logprobs) * (is_chat ? 1 : request.n);
-    // A stream's tokens are sent as they come.
-    if (!request.is_stream)
-      count.of_answers += std::min<std::int64_t>(n_room, sampling.max_tokens.value_or(max_model_len)) *
-                          (1 + sampling.n_top_logprobs) * request.n;
-  }
-  return count;
-}
 
 Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<AnswerPrompt> prompts, const Tokenizer& tokenizer)
     : content_(make_content(std::move(header), std::move(request), std::move(prompts))),
@@ -155,6 +139,17 @@ HttpResponse Answer::response() {
   if (has_failed_) return error_response(error_status_, error_message_, {});
   if (was_aborted_) return error_response(503, "the server is shutting down", {});
   return {200, {{"Content-Type", "application/json"}}, writer_.response()};
+}
+
+bool Answer::is_large() const {
+  return !is_stream() && is_done() && !has_failed_ && !was_aborted_ && writer_.response_bytes() > kPieceBytes;
+}
+
+Answer::Piece Answer::next_piece() {
+  if (!writing_) writing_.emplace(writer_.write_response(body_));
+  bool goes_on = true;
+  while (goes_on && body_.size() < kPieceBytes) goes_on = writing_->resume();
+  return {std::exchange(body_, {}), !goes_on};
 }
 
 }  // namespace baton

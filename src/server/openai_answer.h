@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/resumable.h"
 #include "engine/request.h"
 #include "server/budget.h"
 #include "server/http_message.h"
@@ -17,15 +19,6 @@
 #include "text/tokenizer.h"
 
 namespace baton {
-
-/// Log-probabilities that an answer keeps until it is complete: tokens x (1 + alternatives) x choices.
-struct ScoreCount {
-  std::int64_t of_prompts = 0;
-  std::int64_t of_answers = 0;  ///< at most
-  std::int64_t total() const { return of_prompts + of_answers; }
-};
-ScoreCount count_scores(const GenerationRequest& request, bool is_chat, std::span<const AnswerPrompt> prompts,
-                        std::int32_t max_model_len);
 
 /// Knows which choices are open and what may be sent. With `stream` the frames are server-sent events: for each chat
 /// choice one with the role, then text as it becomes certain, one with the finish reason; after all of them the usage
@@ -61,6 +54,15 @@ class Answer {
   bool has_failed() const { return has_failed_; }
   /// The whole response of a finished answer that is not a stream.
   HttpResponse response();
+  /// Whether that response takes so long to write that it is to be written in pieces, by another thread.
+  bool is_large() const;
+  /// A part of the body of a large response.
+  struct Piece {
+    std::string bytes;  ///< 128 to 256 KiB; the last one fewer
+    bool is_last = false;
+  };
+  /// The next part. Not called behind the last one.
+  Piece next_piece();
   const AnswerHeader& header() const { return content_.header; }
   /// Its current `key=value` pairs for the log.
   std::string log_line() const;
@@ -80,6 +82,8 @@ class Answer {
   bool was_aborted_ = false;
   BudgetShare scores_share_;
   AnswerWriter writer_;
+  std::string body_;                  // what is written of a large response, and not taken
+  std::optional<Resumable> writing_;  // refers to body_ and writer_
 };
 
 }  // namespace baton

@@ -47,10 +47,35 @@ void add_head(ObjectWriter& body, const AnswerHeader& header, std::string_view o
   body.add("system_fingerprint", header.system_fingerprint);
 }
 
-Value token_ids(const std::vector<TokenOutput>& tokens) {
-  Value list = Value::array();
-  for (const TokenOutput& token : tokens) list.push_back(token.token);
-  return list;
+TokenId id_of(TokenId token) { return token; }
+TokenId id_of(const TokenOutput& token) { return token.token; }
+
+/// Appends a list of token ids.
+template <class List>
+Resumable write_ids(const List& tokens, std::string& out) {
+  StepSize step;
+  out += '[';
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) out += ',';
+    out += std::to_string(id_of(tokens[i]));
+    if (step.add(1)) co_await Resumable::pause();
+  }
+  out += ']';
+}
+
+/// Appends a string of JSON. `text` is UTF-8.
+Resumable write_string(std::string_view text, std::string& out) {
+  constexpr std::size_t kStepBytes = 16 << 10;
+  out += '"';
+  while (!text.empty()) {
+    std::size_t n = std::min(kStepBytes, text.size());
+    while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) ++n;  // behind a whole character
+    const std::string part = json::dump(text.substr(0, n));
+    out.append(part, 1, part.size() - 2);
+    text.remove_prefix(n);
+    if (!text.empty()) co_await Resumable::pause();
+  }
+  out += '"';
 }
 
 Value to_json(const AnswerChoice::StopReason& reason) {
@@ -65,51 +90,57 @@ AnswerWriter::AnswerWriter(const AnswerContent& content, const Tokenizer& tokeni
     : content_(content), tokenizer_(tokenizer), written_(content.n_choices()) {}
 
 /// Appends a choice's `logprobs`.
-void AnswerWriter::add_logprobs(std::size_t index, std::string& out) {
+Resumable AnswerWriter::write_logprobs(std::size_t index, std::string& out) {
   const AnswerChoice& choice = content_.choices[index];
   if (content_.request.sampling.n_top_logprobs < 0) {
     out += "null";
-    return;
+    co_return;
   }
   if (!content_.header.is_chat) {
-    out += completion_logprobs(tokenizer_, choice.echoed(), choice.tokens(), written_[index].text_offset);
-    return;
+    for (Resumable lists =
+             write_completion_logprobs(tokenizer_, choice.echoed(), choice.tokens(), written_[index].text_offset, out);
+         lists.resume();)
+      co_await Resumable::pause();
+    co_return;
   }
+  StepSize step;
   out += R"({"content":[)";
   bool is_first = true;
   for (const TokenOutput& token : choice.tokens()) {
     if (!std::exchange(is_first, false)) out += ',';
     out += json::dump(chat_logprob(tokenizer_, token));
+    if (step.add(1 + token.top_logprobs.size())) co_await Resumable::pause();
   }
   out += "]}";
 }
 
 /// Appends a choice with `text`, either the whole text or the new part.
-void AnswerWriter::add_text_choice(std::size_t index, std::string_view text, std::string& out) {
+Resumable AnswerWriter::write_choice(std::size_t index, std::string_view text, std::string& out) {
   const AnswerChoice& choice = content_.choices[index];
   const GenerationRequest& request = content_.request;
   const bool is_chat = content_.header.is_chat;
   const std::size_t prompt = content_.prompt_of(index);
   ObjectWriter body(out);
   body.add("index", index);
-  if (is_chat) {
-    Value message;
-    if (!request.is_stream) message["role"] = "assistant";
-    message["content"] = text;
-    if (!request.is_stream) message["refusal"] = nullptr;
-    body.add(request.is_stream ? "delta" : "message", message);
-  } else {
-    body.add("text", text);
-  }
+  body.key(!is_chat ? "text" : request.is_stream ? "delta" : "message");
+  if (is_chat) out += request.is_stream ? R"({"content":)" : R"({"role":"assistant","content":)";
+  for (Resumable string = write_string(text, out); string.resume();) co_await Resumable::pause();
+  if (is_chat) out += request.is_stream ? "}" : R"(,"refusal":null})";
   body.key("logprobs");
-  add_logprobs(index, out);
+  for (Resumable logprobs = write_logprobs(index, out); logprobs.resume();) co_await Resumable::pause();
   if (!is_chat && request.n_prompt_logprobs >= 0) {
     body.key("prompt_logprobs");
-    out += prompt_logprobs(tokenizer_, content_.scores[prompt], request.n_prompt_logprobs);
+    for (Resumable list = write_prompt_logprobs(tokenizer_, content_.scores[prompt], request.n_prompt_logprobs, out);
+         list.resume();)
+      co_await Resumable::pause();
   }
   if (request.wants_token_ids) {
-    body.add("token_ids", token_ids(choice.tokens()));
-    if (!request.is_stream && !is_chat) body.add("prompt_token_ids", content_.prompts[prompt].tokens);
+    body.key("token_ids");
+    for (Resumable ids = write_ids(choice.tokens(), out); ids.resume();) co_await Resumable::pause();
+    if (!request.is_stream && !is_chat) {
+      body.key("prompt_token_ids");
+      for (Resumable ids = write_ids(content_.prompts[prompt].tokens, out); ids.resume();) co_await Resumable::pause();
+    }
   }
   const bool shows_end = !request.is_stream && choice.has_ended();
   body.add("finish_reason", shows_end ? Value(std::string(to_string(*choice.finish()))) : Value());
@@ -206,14 +237,14 @@ std::string AnswerWriter::text_frame(std::size_t index) {
   const std::string& text = content_.choices[index].text();
   std::string choice;
   if (!differs_in_text_alone()) {
-    add_text_choice(index, text, choice);
+    write_choice(index, text, choice).finish();
     return frame(choice, content_.request.continuous_usage, /*has_stats=*/false);
   }
   Written& written = written_[index];
   if (written.front.empty()) {
     // Its last occurrence is the text: ids and names come before, and nothing of a client's follows.
     constexpr std::string_view kText = "\x01", kWritten = "\"\\u0001\"";
-    add_text_choice(index, kText, choice);
+    write_choice(index, kText, choice).finish();
     const std::string example = frame(choice, /*has_usage=*/false, /*has_stats=*/false);
     const std::size_t at = example.rfind(kWritten);
     written.front = example.substr(0, at);
@@ -260,27 +291,53 @@ std::string AnswerWriter::error_frames(int status, std::string_view message) {
   return data_frame(error_body(status, message, {})) + std::string(kDone);
 }
 
-std::string AnswerWriter::response() {
+std::size_t AnswerWriter::response_bytes() const {
+  constexpr std::size_t kPrompt = 100, kToken = 100, kId = 8;  // bytes of one
   const GenerationRequest& request = content_.request;
+  const auto per_token = [](std::int32_t n_top) { return n_top < 0 ? 0 : kToken * (1 + static_cast<std::size_t>(n_top)); };
+  const std::size_t id_bytes = request.wants_token_ids ? kId : 0;
+  const std::size_t token_bytes = per_token(request.sampling.n_top_logprobs) + id_bytes;
+  const std::size_t prompt_bytes =
+      (request.n_prompt_logprobs < 0 ? 0 : kPrompt * (1 + static_cast<std::size_t>(request.n_prompt_logprobs))) + id_bytes;
+  std::size_t n_bytes = 0;
+  for (std::size_t i = 0; i < content_.choices.size(); ++i) {
+    const AnswerChoice& choice = content_.choices[i];
+    n_bytes += choice.text().size() + (choice.echoed().size() + choice.tokens().size()) * token_bytes;
+    if (!content_.header.is_chat || i == 0) n_bytes += content_.prompts[content_.prompt_of(i)].tokens.size() * prompt_bytes;
+  }
+  return n_bytes;
+}
+
+std::string AnswerWriter::response() {
   std::string text;
-  ObjectWriter body(text);
+  write_response(text).finish();
+  return text;
+}
+
+Resumable AnswerWriter::write_response(std::string& out) {
+  const GenerationRequest& request = content_.request;
+  ObjectWriter body(out);
   add_head(body, content_.header, "chat.completion");
   body.key("choices");
-  text += '[';
+  out += '[';
   for (std::size_t i = 0; i < content_.choices.size(); ++i) {
-    if (i > 0) text += ',';
-    add_text_choice(i, content_.choices[i].text(), text);
+    if (i > 0) out += ',';
+    for (Resumable choice = write_choice(i, content_.choices[i].text(), out); choice.resume();) co_await Resumable::pause();
+    co_await Resumable::pause();
   }
-  text += ']';
+  out += ']';
   body.add("usage", usage());
   if (request.n_prompt_logprobs >= 0 && content_.header.is_chat) {
     body.key("prompt_logprobs");
-    text += prompt_logprobs(tokenizer_, content_.scores[0], request.n_prompt_logprobs);
+    for (Resumable list = write_prompt_logprobs(tokenizer_, content_.scores[0], request.n_prompt_logprobs, out); list.resume();)
+      co_await Resumable::pause();
   }
-  if (request.wants_token_ids && content_.header.is_chat) body.add("prompt_token_ids", content_.prompts[0].tokens);
+  if (request.wants_token_ids && content_.header.is_chat) {
+    body.key("prompt_token_ids");
+    for (Resumable ids = write_ids(content_.prompts[0].tokens, out); ids.resume();) co_await Resumable::pause();
+  }
   if (request.wants_stats) body.add("baton", stats());
   body.end();
-  return text;
 }
 
 }  // namespace baton

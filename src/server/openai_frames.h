@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/resumable.h"
 #include "engine/request.h"
 #include "io/json.h"
 #include "server/answer_choice.h"
@@ -49,6 +50,10 @@ class AnswerWriter {
   std::string last_frames() const;
   /// The body of a response in one piece.
   std::string response();
+  /// Appends the same to `out` in steps of at most 128 KiB. What is there between two steps may be taken out.
+  Resumable write_response(std::string& out);
+  /// An estimate of its length.
+  std::size_t response_bytes() const;
 
   /// The frames of an error in a stream that has begun, and [DONE].
   static std::string error_frames(int status, std::string_view message);
@@ -63,8 +68,8 @@ class AnswerWriter {
     std::string back;
   };
 
-  void add_logprobs(std::size_t index, std::string& out);
-  void add_text_choice(std::size_t index, std::string_view text, std::string& out);
+  Resumable write_logprobs(std::size_t index, std::string& out);
+  Resumable write_choice(std::size_t index, std::string_view text, std::string& out);
   json::Value usage() const;
   json::Value stats() const;
   std::string frame(std::string_view choices, bool has_usage, bool has_stats) const;

@@ -15,6 +15,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "server/answer_budget.h"
 #include "server/api_error.h"
 #include "server/json_body.h"
 #include "server/prompts.h"
@@ -261,31 +262,6 @@ void Routes::sign(const Caller& caller, std::span<Request> requests) const {
 
 RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs}; }
 
-/// Takes what an answer's log-probabilities need from their budget. Errors: invalid_request if they are more than an answer
-/// may have, unavailable if there is no room now.
-Result<BudgetShare> Routes::take_scores(const GenerationRequest& request, bool is_chat,
-                                        std::span<const AnswerPrompt> prompts) const {
-  const ScoreCount count = count_scores(request, is_chat, prompts, context_.model.max_model_len);
-  const std::int64_t limit = context_.budgets.scores_per_answer;
-  if (count.total() > limit) {
-    const bool is_of_prompts = count.of_prompts > count.of_answers;
-    const std::string_view field = is_of_prompts && !request.echoes_logprobs ? "prompt_logprobs"
-                                   : is_chat                                 ? "top_logprobs"
-                                                                             : "logprobs";
-    return fail(
-        ErrorCode::invalid_request,
-        fmt::format("'{}': tokens x (1 + alternatives) x choices come to {} log-probabilities of prompts and up to {} of "
-                    "the answer (n = {}); this server puts {} into one answer",
-                    field, count.of_prompts, count.of_answers, request.n, limit),
-        std::string(field));
-  }
-  BudgetShare share = context_.budgets.scores.share();
-  if (!share.grow(count.total()))
-    return fail(ErrorCode::unavailable, fmt::format("the log-probabilities of answers in hand are {}; this server keeps {}",
-                                                    context_.budgets.scores.used(), context_.budgets.scores.limit()));
-  return share;
-}
-
 AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
                                    std::string model) const {
   const std::string_view given = request.header("x-request-id");
@@ -306,7 +282,8 @@ Result<void> Routes::begin_chat(const Call& call) {
   sign(call.caller, all);
   std::vector<AnswerPrompt> prompts(1);
   prompts[0].tokens = std::move(prompt.tokens);
-  BATON_TRY(BudgetShare scores, take_scores(chat.generation, /*is_chat=*/true, prompts));
+  BATON_TRY(BudgetShare scores,
+            take_scores(context_.budgets, chat.generation, /*is_chat=*/true, prompts, context_.model.max_model_len));
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(call.request, chat.generation, /*is_chat=*/true, std::move(target.model));
   auto answer =
@@ -337,7 +314,8 @@ Result<void> Routes::begin_completion(const Call& call) {
   completion.generation.cache_salt = cache_salt_of(call.caller, completion.generation.cache_salt);
   std::vector<Request> all = engine_requests(context_.model, completion.generation, tokenized);
   sign(call.caller, all);
-  BATON_TRY(BudgetShare scores, take_scores(completion.generation, /*is_chat=*/false, prompts));
+  BATON_TRY(BudgetShare scores,
+            take_scores(context_.budgets, completion.generation, /*is_chat=*/false, prompts, context_.model.max_model_len));
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(call.request, completion.generation, /*is_chat=*/false, std::move(target.model));
   auto answer = std::make_unique<Answer>(std::move(header), std::move(completion.generation), std::move(prompts),

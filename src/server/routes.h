@@ -103,7 +103,6 @@ class Routes {
   void sign(const Caller& caller, std::span<Request> requests) const;
   void log_unknown_fields(const std::vector<std::string>& fields);
   RequestBounds limits() const;
-  Result<BudgetShare> take_scores(const GenerationRequest& request, bool is_chat, std::span<const AnswerPrompt> prompts) const;
   AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
                              std::string model) const;
   Result<void> begin_chat(const Call& call);

@@ -56,6 +56,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   callbacks.on_request = [this](ExchangeId exchange, HttpRequest request) { routes_->handle(exchange, std::move(request)); };
   callbacks.judge = [this](const HttpRequest& head) { return routes_->judge(head); };
   callbacks.is_vital = [](const HttpRequest& head) { return Routes::is_vital(head); };
+  callbacks.on_writable = [this](ExchangeId exchange) { service_->client_reads(exchange); };
   callbacks.on_gone = [this](ExchangeId exchange) {
     service_->client_left(exchange);
     routes_->client_left(exchange);

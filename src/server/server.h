@@ -47,6 +47,7 @@ class Server {
   std::string address() const { return http_->address(); }
   std::uint16_t port() const { return http_->port(); }
   const Prefixes& prefixes() const { return prefixes_; }
+  const Budgets& budgets() const { return http_->budgets(); }
 
   /// From now on /health answers 503 and new requests are refused; running requests continue. A second call aborts
   /// them.

@@ -15,6 +15,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWait{100};
 constexpr int kClientClosedRequest = 499;
+constexpr int kOutOfMemory = 503;
+constexpr std::int64_t kMaxPieceBytes = 256 << 10;
+constexpr std::chrono::milliseconds kRoomPoll{20};
 
 HttpOutput piece(ExchangeId exchange, std::string bytes) { return {exchange, HttpOutput::Kind::piece, {}, std::move(bytes)}; }
 HttpOutput end_of_stream(ExchangeId exchange) { return {exchange, HttpOutput::Kind::end, {}, {}}; }
@@ -47,6 +50,10 @@ void Service::start() {
     name_this_thread("answers");
     run();
   });
+  sender_ = std::thread([this] {
+    name_this_thread("large-answers");
+    run_sender();
+  });
 }
 
 void Service::stop() {
@@ -55,7 +62,9 @@ void Service::stop() {
     const auto lock = lock_jobs();
     is_stopping_ = true;
   }
+  sendable_changed_.notify_all();
   thread_.join();
+  sender_.join();
   forget_those_that_left();
 }
 
@@ -148,9 +157,14 @@ void Service::respond(ExchangeId exchange, HttpResponse response) {
 }
 
 void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames) {
-  if (!answer->is_stream()) return respond(exchange, whole_response(*answer));
+  if (!answer->is_stream() && !answer->is_large()) return respond(exchange, whole_response(*answer));
   Job* const job = hold(exchange);
   if (job == nullptr) return;
+  if (answer->is_large()) {
+    const auto lock = lock_jobs();
+    job->answer = std::move(answer);
+    return begin_sending(exchange, *job);
+  }
   tell(*job, 200);
   std::vector<HttpOutput> outputs;
   outputs.push_back(head(exchange, job->headers, answer->header()));
@@ -222,6 +236,7 @@ void Service::client_left(ExchangeId exchange) {
   const auto found = jobs_.find(exchange);
   if (found == jobs_.end()) return;
   found->second.has_left = true;
+  if (found->second.is_large) resume_sending(exchange, found->second);
   if (found->second.is_busy) return;
   cancel(found->second);
   left_.push_back(std::move(found->second));
@@ -240,7 +255,7 @@ std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) 
     if (place == places_.end()) continue;
     const auto [exchange, prompt] = place->second;
     const auto job = jobs_.find(exchange);
-    if (job == jobs_.end()) continue;
+    if (job == jobs_.end() || job->second.is_large) continue;
     job->second.is_busy = true;
     work.push_back({&event, exchange, prompt, &job->second});
   }
@@ -258,6 +273,7 @@ void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
   if (!reaction.frames.empty()) outputs.push_back(piece(work.exchange, std::move(reaction.frames)));
   if (!answer.is_done()) return;
   if (answer.has_failed()) cancel(*work.job);
+  if (answer.is_large()) return;  // release_jobs hands it on
   int status = 200;
   if (answer.is_stream()) {
     outputs.push_back(end_of_stream(work.exchange));
@@ -280,7 +296,7 @@ void Service::give_up(const Work& work, std::vector<HttpOutput>& outputs) {
   } else {
     outputs.push_back(whole(work.exchange, whole_response(answer), work.job->headers));
   }
-  tell(*work.job, 503);
+  tell(*work.job, kOutOfMemory);
 }
 
 /// Marks jobs as no longer busy, and ends those that are done or whose clients have left meanwhile.
@@ -290,7 +306,12 @@ void Service::release_jobs(const std::vector<Work>& work) {
     const auto lock = lock_jobs();
     for (const Work& one : work) {
       const auto job = jobs_.find(one.exchange);
-      if (job == jobs_.end()) continue;  // another event's job, and removed
+      // Another event's job, which is removed or handed on.
+      if (job == jobs_.end() || job->second.is_large) continue;
+      if (job->second.answer->is_large()) {
+        begin_sending(one.exchange, job->second);
+        continue;
+      }
       job->second.is_busy = false;
       if (job->second.answer->is_done() || job->second.has_left) removed.push_back(jobs_.extract(job));
     }
@@ -303,6 +324,110 @@ void Service::release_jobs(const std::vector<Work>& work) {
       tell(job, kClientClosedRequest);
     }
     forget_places(job);
+  }
+}
+
+/// Hands a busy job with a large answer to the thread that sends these. Under the lock.
+void Service::begin_sending(ExchangeId exchange, Job& job) {
+  job.is_large = true;
+  job.waits_for_client = true;
+  resume_sending(exchange, job);
+}
+
+/// Under the lock.
+void Service::resume_sending(ExchangeId exchange, Job& job) {
+  if (!job.waits_for_client) return;
+  sendable_.push_back(exchange);
+  job.waits_for_client = false;
+  sendable_changed_.notify_all();
+}
+
+void Service::client_reads(ExchangeId exchange) {
+  const auto lock = lock_jobs();
+  const auto found = jobs_.find(exchange);
+  if (found != jobs_.end()) resume_sending(exchange, found->second);
+}
+
+/// Sends the last outputs of a large answer, and removes its job.
+void Service::end_sending(ExchangeId exchange, Job& job, int status, std::vector<HttpOutput> last) {
+  tell(job, status);
+  if (!last.empty()) http_.deliver(std::move(last));
+  forget_places(job);
+  remove(exchange);
+}
+
+/// Memory ran out while a large answer was sent. If it has begun, its connection is closed, and client_left ends the job.
+void Service::give_up_sending(ExchangeId exchange, Job& job) {
+  log::warning("event=out_of_memory effect=\"an answer is given up while it is sent\"");
+  job.answer->give_up();
+  if (job.has_sent_head) {
+    http_.abandon(exchange);
+    const auto lock = lock_jobs();
+    job.waits_for_client = true;
+    if (job.has_left) resume_sending(exchange, job);
+    return;
+  }
+  std::vector<HttpOutput> outputs;
+  outputs.push_back(whole(exchange, whole_response(*job.answer), job.headers));
+  end_sending(exchange, job, kOutOfMemory, std::move(outputs));
+}
+
+/// Writes and sends the next piece of a large answer. Ends the job with the last one, or if its client has left.
+void Service::send_piece(ExchangeId exchange, Job& job) {
+  std::vector<HttpOutput> outputs;
+  Answer::Piece next = job.answer->next_piece();
+  if (!job.has_sent_head) {
+    HttpResponse response;
+    response.headers = job.headers;
+    response.headers.emplace_back("Content-Type", "application/json");
+    response.headers.emplace_back("X-Request-Id", job.answer->header().id);
+    outputs.push_back({exchange, HttpOutput::Kind::head, std::move(response), {}});
+  }
+  outputs.push_back(piece(exchange, std::move(next.bytes)));
+  job.has_sent_head = true;
+  if (next.is_last) {
+    outputs.push_back(end_of_stream(exchange));
+    end_sending(exchange, job, 200, std::move(outputs));
+    return;
+  }
+  outputs.back().asks_for_more = true;
+  bool has_left = false;
+  {
+    const auto lock = lock_jobs();
+    has_left = job.has_left;
+    job.waits_for_client = !has_left;
+  }
+  if (has_left) return end_sending(exchange, job, kClientClosedRequest, {});
+  // The client takes it, and the job is resumed.
+  http_.deliver(std::move(outputs));
+}
+
+void Service::run_sender() {
+  auto lock = lock_jobs();
+  while (true) {
+    sendable_changed_.wait(lock, [this] { return is_stopping_ || !sendable_.empty(); });
+    if (is_stopping_) return;
+    const ExchangeId exchange = sendable_.front();
+    Job& job = jobs_.at(exchange);
+    const Budget& unsent = http_.budgets().unsent;
+    if (!job.has_left && unsent.used() + kMaxPieceBytes > unsent.limit() / 2) {
+      // Other clients' answers take the room of answers that wait to be sent. They go, or their clients are given up.
+      sendable_changed_.wait_for(lock, kRoomPoll, [this] { return is_stopping_; });
+      continue;
+    }
+    sendable_.pop_front();
+    const bool has_left = job.has_left;
+    lock.unlock();
+    if (has_left) {
+      end_sending(exchange, job, kClientClosedRequest, {});
+    } else {
+      try {
+        send_piece(exchange, job);
+      } catch (const std::bad_alloc&) {
+        give_up_sending(exchange, job);
+      }
+    }
+    lock.lock();
   }
 }
 

@@ -1,10 +1,11 @@
-/// Unfinished answers: connects the clients' exchanges with the engine's requests, and has the thread that brings the
-/// engine's events to the answers.
+/// Unfinished answers: connects the clients' exchanges with the engine's requests, and has the threads that bring the
+/// engine's events to the answers and write large answers.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +25,9 @@ namespace baton {
 /// Jobs by exchange. A job is opened when its request arrives, and begun when its prompts are tokenised. It is removed
 /// when its answer was handed to the HTTP server or its client has left; then the engine has nothing of it any more.
 ///
+/// A large answer is written by a thread of its own, so that no other client waits for it: piece by piece, the next one when
+/// the client has taken the last, the answers in turn. A job is busy meanwhile.
+///
 /// Thread: any. Its own thread alone consumes the engine's events. A thread that works on a job (submits its prompts,
 /// decodes and writes its answer) marks it busy and does so without a lock, so the I/O thread never waits for that; a
 /// client that leaves meanwhile is noted, and the thread that made the job busy ends it.
@@ -34,7 +38,7 @@ class Service {
   ~Service();
 
   void start();
-  /// Ends the thread. Idempotent.
+  /// Ends the threads. Idempotent.
   void stop();
 
   /// A request has arrived at the route `handler`. Whatever answers it will carry `headers`. `use` counts the tokens
@@ -51,6 +55,8 @@ class Service {
   void send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames);
   /// The client has left: cancels its requests.
   void client_left(ExchangeId exchange);
+  /// The client has taken a piece of a large answer: the next one may be sent.
+  void client_reads(ExchangeId exchange);
 
   std::size_t n_open() const;
   /// Waits until no job is open; false when there still is one after `timeout`.
@@ -69,6 +75,9 @@ class Service {
     std::vector<RequestId> requests;  // one for each prompt
     bool is_busy = false;             // a thread works on it without the lock: only that thread may end it
     bool has_left = false;            // its client left while it was busy
+    bool is_large = false;            // its answer is complete, and the thread for large answers sends it
+    bool waits_for_client = false;    // of a large one: it is not in `sendable_`
+    bool has_sent_head = false;       // of a large one
   };
   using Jobs = std::unordered_map<ExchangeId, Job>;
   struct Place {
@@ -96,12 +105,19 @@ class Service {
   void answer(const Work& work, std::vector<HttpOutput>& outputs);
   void give_up(const Work& work, std::vector<HttpOutput>& outputs);
   void release_jobs(const std::vector<Work>& work);
+  void begin_sending(ExchangeId exchange, Job& job);
+  void resume_sending(ExchangeId exchange, Job& job);
+  void send_piece(ExchangeId exchange, Job& job);
+  void give_up_sending(ExchangeId exchange, Job& job);
+  void end_sending(ExchangeId exchange, Job& job, int status, std::vector<HttpOutput> last);
+  void run_sender();
   void forget_those_that_left();
 
   Engine& engine_;
   HttpServer& http_;
   MetricsPage& metrics_;
   std::thread thread_;
+  std::thread sender_;
 
   /// Where the events of a request belong. The I/O thread does not take this lock, which is held while requests are
   /// submitted, so that no event of them comes too early. Taken before the other one.
@@ -113,7 +129,9 @@ class Service {
   std::condition_variable emptied_;
   bool is_stopping_ = false;
   Jobs jobs_;
-  std::vector<Job> left_;  // whose clients have left; the service's thread forgets them
+  std::vector<Job> left_;            // whose clients have left; the service's thread forgets them
+  std::deque<ExchangeId> sendable_;  // large answers of which a piece may be sent, in turn
+  std::condition_variable sendable_changed_;
 };
 
 }  // namespace baton

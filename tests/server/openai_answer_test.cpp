@@ -408,23 +408,6 @@ TEST_F(OpenaiAnswer, lists_prompt_logprobs_in_the_choice_or_the_chat_response) {
   EXPECT_EQ(json::dump(parsed(conversation.response().body)["prompt_logprobs"]), kList);
 }
 
-TEST(ScoresOfAnAnswer, are_counted_before_anything_is_computed) {
-  const std::vector<AnswerPrompt> prompts = {{ten_tokens(), {}}, {ten_tokens(), {}}};
-  GenerationRequest request;
-  request.n = 3;
-  EXPECT_EQ(count_scores(request, /*is_chat=*/false, prompts, 100).total(), 0);
-  request.sampling.n_prompt_logprobs = 4;
-  EXPECT_EQ(count_scores(request, /*is_chat=*/false, prompts, 100).of_prompts, 2 * 10 * 5 * 3);
-  EXPECT_EQ(count_scores(request, /*is_chat=*/true, prompts, 100).of_prompts, 2 * 10 * 5);
-  request.sampling.n_top_logprobs = 1;
-  EXPECT_EQ(count_scores(request, /*is_chat=*/true, prompts, 100).of_answers, 2 * 90 * 2 * 3);
-  request.sampling.max_tokens = 7;
-  EXPECT_EQ(count_scores(request, /*is_chat=*/true, prompts, 100).of_answers, 2 * 7 * 2 * 3);
-  EXPECT_EQ(count_scores(request, /*is_chat=*/true, prompts, 5).of_answers, 0);
-  request.is_stream = true;
-  EXPECT_EQ(count_scores(request, /*is_chat=*/true, prompts, 100).of_answers, 0);
-}
-
 TEST_F(OpenaiAnswer, shows_token_ids_when_asked) {
   GenerationRequest request;
   request.wants_token_ids = true;

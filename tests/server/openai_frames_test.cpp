@@ -95,6 +95,33 @@ TEST_F(OpenaiFrames, a_response_holds_the_whole_text_and_the_usage) {
   EXPECT_EQ(body["usage"]["total_tokens"], 3);
 }
 
+TEST_F(OpenaiFrames, a_response_can_be_written_in_steps) {
+  content_.request.n_prompt_logprobs = 1;
+  content_.request.sampling.n_top_logprobs = 1;
+  content_.request.wants_token_ids = true;
+  for (int i = 0; i < 3000; ++i) content_.scores[0].push_back({65, -1.0f, {{66, -0.5f}}});
+  AnswerWriter response = writer(/*is_chat=*/false);
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "\u00e9\"";
+  choice().take(says(text));
+  choice().end(FinishReason::stop, "!");
+  const std::string whole = response.response();
+  EXPECT_EQ(parsed(whole)["choices"][0]["text"], text);
+  std::string pieces, out;
+  std::size_t longest = 0;
+  AnswerWriter again = writer(/*is_chat=*/false);
+  for (Resumable steps = again.write_response(out); steps.resume(); out.clear()) {
+    pieces += out;
+    longest = std::max(longest, out.size());
+  }
+  EXPECT_EQ(pieces + out, whole);
+  EXPECT_LT(longest, std::size_t{128} << 10);
+  EXPECT_GT(longest, whole.size() / 100);
+  const double estimate = static_cast<double>(response.response_bytes());
+  EXPECT_GT(estimate, 0.3 * static_cast<double>(whole.size()));
+  EXPECT_LT(estimate, 3 * static_cast<double>(whole.size()));
+}
+
 TEST_F(OpenaiFrames, an_error_is_a_frame_and_the_end) {
   const std::string frames = AnswerWriter::error_frames(500, "no");
   EXPECT_TRUE(frames.ends_with("}\n\ndata: [DONE]\n\n")) << frames;

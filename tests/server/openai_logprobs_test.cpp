@@ -10,6 +10,19 @@
 namespace baton {
 namespace {
 
+std::string completion_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> echoed,
+                                std::span<const TokenOutput> tokens, std::size_t& text_offset) {
+  std::string out;
+  write_completion_logprobs(tokenizer, echoed, tokens, text_offset, out).finish();
+  return out;
+}
+
+std::string prompt_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> scores, std::int32_t n_top) {
+  std::string out;
+  write_prompt_logprobs(tokenizer, scores, n_top, out).finish();
+  return out;
+}
+
 TEST(OpenaiLogprobs, of_chat_show_bytes_and_the_most_likely_tokens) {
   const Tokenizer tokenizer = byte_tokenizer();
   EXPECT_EQ(json::dump(chat_logprob(tokenizer, {0xC3, -1.5f, {{0xC3, -1.5f}, {66, -2.0f}}})),

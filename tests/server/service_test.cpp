@@ -1,11 +1,17 @@
 /// Jobs whose clients disconnect, do not read or ask for too much (server/service.h), over HTTP.
 #include "server/service.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <new>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -13,13 +19,21 @@
 
 namespace {
 
-/// Larger allocations of this program fail.
+/// Larger allocations of the server's own threads fail.
 std::atomic<std::size_t> largest_allocation = std::numeric_limits<std::size_t>::max();
+
+bool is_server_thread() {
+  char name[16] = {};
+  ::pthread_getname_np(::pthread_self(), name, sizeof(name));
+  for (const std::string_view own : {"http", "answers", "large-answers", "text-short", "text-long"})
+    if (own == name) return true;
+  return false;
+}
 
 }  // namespace
 
 void* operator new(std::size_t size) {
-  if (size > largest_allocation.load(std::memory_order_relaxed)) throw std::bad_alloc();
+  if (size > largest_allocation.load(std::memory_order_relaxed) && is_server_thread()) throw std::bad_alloc();
   if (void* const bytes = std::malloc(size)) return bytes;
   throw std::bad_alloc();
 }
@@ -120,6 +134,60 @@ TEST(Service, the_io_thread_does_not_wait_while_an_answer_is_written) {
   EXPECT_EQ(count(waits + "bucket" + labels + R"(,le="0.05")"), count(waits + "count" + labels));
 }
 
+/// A request for an answer of 8 MB, which many clients can have at the same time.
+std::string large_answer() {
+  std::string ids = "65";
+  for (int i = 1; i < 1500; ++i) ids += "," + std::to_string(32 + i % 90);
+  return R"({"prompt": [)" + ids + R"(], "max_tokens": 1, "n": 4, "prompt_logprobs": 20, "temperature": 0})";
+}
+
+TEST(Service, sends_large_answers_in_pieces_to_each_client_as_it_reads) {
+  ServerFixture fixture({}, {}, /*n_blocks=*/512);
+  const RawResponse first = fixture.post("/v1/completions", large_answer());
+  EXPECT_EQ(first.status, 200);
+  EXPECT_TRUE(first.has("Transfer-Encoding: chunked"));
+  EXPECT_TRUE(first.has("Content-Type: application/json"));
+  EXPECT_GT(first.body.size(), std::size_t{8'000'000});
+  const json::Value answer = parsed(first.body);
+  ASSERT_EQ(answer["choices"].size(), 4U);
+  EXPECT_EQ(answer["choices"][3]["prompt_logprobs"].size(), 1500U);
+  const auto choices_of = [](const std::string& body) { return body.substr(body.find("\"choices\"")); };
+  const std::string choices = choices_of(first.body);
+  // Clients that do not read hold up neither another one nor the memory of the server.
+  const Budget& unsent = fixture.server->budgets().unsent;
+  std::vector<std::unique_ptr<RawClient>> lazy;
+  for (int i = 0; i < 3; ++i) {
+    lazy.push_back(std::make_unique<RawClient>(fixture.server->port()));
+    lazy.back()->send_post("/v1/completions", large_answer());
+  }
+  EXPECT_TRUE(choices_of(fixture.post("/v1/completions", large_answer()).body) == choices);
+  EXPECT_LT(unsent.used(), 4 * (256 << 10));
+  // One that has read only a part leaves; another one reads all.
+  EXPECT_EQ(lazy.back()->read_bytes(1 << 20).size(), std::size_t{1} << 20);
+  lazy.pop_back();
+  EXPECT_TRUE(choices_of(lazy.back()->read_response().body) == choices);
+  lazy.clear();
+  fixture.wait_until([&] { return unsent.used() == 0; });
+  fixture.wait_until([&] { return fixture.server->budgets().scores.used() == 0; });
+  expect_nothing_left(fixture);
+}
+
+TEST(Service, large_answers_wait_for_room_among_answers_that_are_not_taken) {
+  ServerOptions options;
+  options.limits.budgets.unsent_bytes = 1 << 20;
+  ServerFixture fixture(std::move(options), {}, /*n_blocks=*/512);
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i)
+    readers.emplace_back([&] {
+      RawClient client = fixture.client();
+      const RawResponse response = client.post("/v1/completions", large_answer());
+      EXPECT_EQ(response.status, 200);
+      EXPECT_GT(response.body.size(), std::size_t{8'000'000});
+    });
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(fixture.server->budgets().unsent.n_refused(), 0);
+}
+
 TEST(Service, a_failed_allocation_ends_an_exchange_and_not_the_program) {
   ServerFixture fixture({}, {}, /*n_blocks=*/512);
   const std::string small = R"({"prompt": "AB", "max_tokens": 2, "ignore_eos": true})";
@@ -131,8 +199,8 @@ TEST(Service, a_failed_allocation_ends_an_exchange_and_not_the_program) {
       std::string(3'000'000, ' ');
   RawClient sender = fixture.client();
   EXPECT_EQ(fixture.post("/v1/completions", scored).status, 200);
-  largest_allocation = 1 << 20;
-  const RawResponse answer = fixture.post("/v1/completions", scored);  // several MB: it cannot be written
+  largest_allocation = 112 << 10;
+  const RawResponse answer = fixture.post("/v1/completions", scored);  // its first piece cannot be written
   sender.send(large);
   const RawResponse body = sender.read_response();  // it cannot be read
   const RawResponse after = fixture.post("/v1/completions", small);
