@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What a tenant that floods costs another one with the same weight: the other's time to first token, beside that of alone.
 
-    bench/tenants/two_tenants.py [--rounds 4] [--seconds 15] [--floods prompts,answers,choices] [--one-key]
+    bench/tenants/two_tenants.py [--rounds 4] [--seconds 15] [--floods prompts,answers,choices] [--prompt-tokens 200,2000] [--one-key]
 
-Tenant B streams one request after another, 200 new prompt tokens and 16 tokens of answer. Tenant A's clients, in a process of
+Tenant B streams one request after another, with new prompt tokens and 16 tokens of answer. Tenant A's clients, in a process of
 their own, flood: "prompts" sends prompts of 2,000 new tokens, "answers" asks for 400 tokens, "choices" for 16 choices of 200
 tokens. Rounds of alone and of flood follow each other. Each tenant has a key of --api-key-file; with --one-key both use the same,
 which shows what the keys are for. The exit code is 1 if B's median is over --most (3) times that of alone.
@@ -32,7 +32,7 @@ FLOODS = {
     "choices": {"prompt_len": 100, "max_tokens": 200, "n": 16},
 }
 N_CLIENTS = 48
-HEADINGS = ("A's flood", "keys", "B's requests alone, flooded", "B's first token alone", "flooded", "ratio", "A's requests")
+HEADINGS = ("A's flood", "keys", "B's prompt", "B's requests alone, flooded", "B's first token alone", "flooded", "ratio", "A's requests")
 SETTLE_SECONDS = 2.0  # from the beginning of a flood to the first measured request
 PAUSE_SECONDS = 0.05
 
@@ -90,24 +90,26 @@ def flooding(port: int, key: str, name: str, totals: dict[str, int]):
         process.join()
 
 
-def times_of(tenant: Tenant, rng: random.Random, seconds: float) -> list[float]:
+def times_of(tenant: Tenant, rng: random.Random, seconds: float, prompt_len: int) -> list[float]:
     """Times to the first token of B's requests, one after another."""
     seen = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        seen.append(tenant.first_token(tokens(rng, 200), max_tokens=16).seconds)
+        seen.append(tenant.first_token(tokens(rng, prompt_len), max_tokens=16).seconds)
         time.sleep(PAUSE_SECONDS)
     return seen
 
 
 def summary(values: list[float]) -> str:
     """Median, and the tenth and ninetieth percentile."""
+    if len(values) < 2:
+        return ", ".join(f"{1e3 * value:.1f} ms" for value in values)
     deciles = statistics.quantiles(values, n=10)
     return f"{1e3 * statistics.median(values):.1f} ms ({1e3 * deciles[0]:.1f} to {1e3 * deciles[-1]:.1f})"
 
 
-def measure(options: argparse.Namespace, name: str) -> float:
-    """One flood against a fresh server; prints its row and returns the ratio of medians."""
+def measure(options: argparse.Namespace, name: str, prompt_len: int) -> float:
+    """One flood against a fresh server and B's prompts of one length; prints its row and returns the ratio of medians."""
     rng = random.Random(options.seed)
     alone: list[float] = []
     flooded: list[float] = []
@@ -116,16 +118,16 @@ def measure(options: argparse.Namespace, name: str) -> float:
         flags = ["--kv-cache-memory-bytes", "256M", "--log-level", "warning", "--api-key-file", key_file]
         with TenantServer(options.baton, flags) as server:
             b = Tenant(server.port, KEY_OF["b"])
-            times_of(b, rng, 1)
+            times_of(b, rng, 1, prompt_len)
             for _ in range(options.rounds):
-                alone += times_of(b, rng, options.seconds)
+                alone += times_of(b, rng, options.seconds, prompt_len)
                 with flooding(server.port, KEY_OF["b" if options.one_key else "a"], name, totals):
-                    flooded += times_of(b, rng, options.seconds)
+                    flooded += times_of(b, rng, options.seconds, prompt_len)
                 time.sleep(SETTLE_SECONDS)  # what was cut off ends
     ratio = statistics.median(flooded) / statistics.median(alone)
     keys = "one key" if options.one_key else "two keys"
     counts = f"{totals.get('answered', 0)} answered, {totals.get('refused', 0)} refused"
-    cells = [name, keys, f"{len(alone)}, {len(flooded)}", summary(alone), summary(flooded), f"{ratio:.2f}", counts]
+    cells = [name, keys, str(prompt_len), f"{len(alone)}, {len(flooded)}", summary(alone), summary(flooded), f"{ratio:.2f}", counts]
     print(f"| {' | '.join(cells)} |", flush=True)
     return ratio
 
@@ -137,6 +139,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=15, help="of alone and of flood in each round")
     parser.add_argument("--floods", default=",".join(FLOODS))
+    parser.add_argument("--prompt-tokens", default="200,2000", help="lengths of B's prompts (default: 200,2000)")
     parser.add_argument("--most", type=float, default=3, help="times that B's median may be that of alone")
     parser.add_argument("--one-key", action="store_true", help="both tenants use the same key")
     parser.add_argument("--seed", type=int, default=1)
@@ -144,7 +147,8 @@ def main() -> int:
     print(f"{version(options.baton)}; {machine()}")
     print(f"command: bench/tenants/two_tenants.py {' '.join(sys.argv[1:])}\n")
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
-    ratios = [measure(options, name) for name in options.floods.split(",")]
+    lengths = [int(n) for n in options.prompt_tokens.split(",")]
+    ratios = [measure(options, name, n) for n in lengths for name in options.floods.split(",")]
     return 1 if max(ratios) > options.most else 0
 
 
