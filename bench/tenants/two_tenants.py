@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a tenant that floods costs another one with the same weight: the other's time to first token, beside that of alone.
 
-    bench/tenants/two_tenants.py [--rounds 4] [--seconds 15] [--floods prompts,answers,choices] [--prompt-tokens 200,2000] [--one-key]
+    bench/tenants/two_tenants.py [--rounds 4] [--seconds 15] [--floods prompts,answers,choices] [--prompt-tokens 200,2000]
+                                 [--one-key]
 
 Tenant B streams one request after another, with new prompt tokens and 16 tokens of answer. Tenant A's clients, in a process of
 their own, flood: "prompts" sends prompts of 2,000 new tokens, "answers" asks for 400 tokens, "choices" for 16 choices of 200
@@ -16,6 +17,7 @@ import contextlib
 import multiprocessing
 import pathlib
 import random
+import shlex
 import statistics
 import sys
 import threading
@@ -32,7 +34,16 @@ FLOODS = {
     "choices": {"prompt_len": 100, "max_tokens": 200, "n": 16},
 }
 N_CLIENTS = 48
-HEADINGS = ("A's flood", "keys", "B's prompt", "B's requests alone, flooded", "B's first token alone", "flooded", "ratio", "A's requests")
+HEADINGS = (
+    "A's flood",
+    "keys",
+    "B's prompt",
+    "B's requests alone, flooded",
+    "B's first token alone",
+    "flooded",
+    "ratio",
+    "A's requests",
+)
 SETTLE_SECONDS = 2.0  # from the beginning of a flood to the first measured request
 PAUSE_SECONDS = 0.05
 
@@ -116,6 +127,7 @@ def measure(options: argparse.Namespace, name: str, prompt_len: int) -> float:
     totals: dict[str, int] = {}
     with write_key_file() as key_file:
         flags = ["--kv-cache-memory-bytes", "256M", "--log-level", "warning", "--api-key-file", key_file]
+        flags += shlex.split(options.flags)
         with TenantServer(options.baton, flags) as server:
             b = Tenant(server.port, KEY_OF["b"])
             times_of(b, rng, 1, prompt_len)
@@ -142,10 +154,11 @@ def main() -> int:
     parser.add_argument("--prompt-tokens", default="200,2000", help="lengths of B's prompts (default: 200,2000)")
     parser.add_argument("--most", type=float, default=3, help="times that B's median may be that of alone")
     parser.add_argument("--one-key", action="store_true", help="both tenants use the same key")
+    parser.add_argument("--flags", default="", help="more flags for baton serve, as one argument")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(f"{version(options.baton)}; {machine()}")
-    print(f"command: bench/tenants/two_tenants.py {' '.join(sys.argv[1:])}\n")
+    print(f"command: bench/tenants/two_tenants.py {shlex.join(sys.argv[1:])}\n")
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
     lengths = [int(n) for n in options.prompt_tokens.split(",")]
     ratios = [measure(options, name, n) for n in lengths for name in options.floods.split(",")]

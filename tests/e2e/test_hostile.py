@@ -380,3 +380,43 @@ def test_vanishing_clients_leave_nothing_behind(tmp_path):
             time.sleep(0.1)
     finally:
         assert server.stop() == 0, (tmp_path / "log").read_text()
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with two tenants."""
+    folder = tmp_path_factory.mktemp("keyed")
+    keys = [{"name": name, "key": f"key-of-{name}"} for name in ("one", "two")]
+    (folder / "keys.json").write_text(json.dumps({"keys": keys}))
+    running = Server(folder / "log", "--api-key-file", str(folder / "keys.json"), "--shutdown-timeout", "0")
+    yield running
+    assert running.stop() == 0, (folder / "log").read_text()
+
+
+def test_a_key_that_floods_does_not_keep_out_another(keyed):
+    data = floods.queued("key-of-two")
+    small = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1}).encode()
+    flood = floods.Flood(keyed.port, [floods.Attack("queued", 100, script=lambda _: floods.Visit(data))])
+    deadline = time.monotonic() + 20
+    while running(keyed) < 500:  # of 1,600 sequences, each of which takes 1,000 steps
+        assert time.monotonic() < deadline, "the flood did not arrive"
+        time.sleep(0.05)
+    with Watch(keyed):
+        for _ in range(5):
+            assert ask(keyed, "POST", "/v1/completions", small, key="key-of-one")[0] == 200
+    assert running(keyed) > 500  # the flood's sequences still wait: these requests went past them
+    flood.stop()
+
+
+def test_a_key_finds_nothing_of_another_in_the_cache(keyed):
+    body = {"model": "demo", "prompt": [300 + i % 700 for i in range(1000)], "max_tokens": 1}
+
+    def cached(key: str, **fields: object) -> int:
+        status, _, answer = ask(keyed, "POST", "/v1/completions", json.dumps(body | fields).encode(), key=key)
+        assert status == 200
+        return json.loads(answer)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached("key-of-one") == 0
+    assert cached("key-of-one") > 900
+    for salted in ({}, {"cache_salt": "one"}, {"cache_salt": "name:one"}):
+        assert cached("key-of-two", **salted) == 0

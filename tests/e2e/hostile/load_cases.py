@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import json
+import random
 import time
 
-from hostile import fields, floods, stalls
+from hostile import fields, floods, stalls, wire
 from hostile.arena import Arena, Case
 from hostile.floods import Attack
 from hostile.watch import Watch
@@ -77,6 +79,19 @@ def sequences(arena: Arena) -> None:
     arena.flood([attack], 40, fills_queue=True)
 
 
+def unread_answers(arena: Arena) -> None:
+    """Large answers, and streams, that their clients do not read."""
+    stream = {"prompt": "x", "max_tokens": 2000, "ignore_eos": True, "stream": True, "logprobs": 20, "n": 4}
+    streamed = wire.request_bytes("POST", "/v1/completions", json.dumps(stream).encode(), key=arena.key)
+    requests = [floods.most_scores_allowed(arena.key), streamed]
+
+    def script(rng: random.Random) -> floods.Visit:
+        return floods.Visit(rng.choice(requests), seconds=15 * rng.random(), reads=False)
+
+    attack = Attack("answers that nobody reads", 64, script=script)
+    arena.flood([attack], 40, fills_queue=True)
+
+
 def full_queue(arena: Arena) -> None:
     """More requests than may wait (issue 13, 4)."""
     data = floods.queued(arena.key)
@@ -144,6 +159,7 @@ CASES = [
     Case("31 MB to tokenize, 16 clients", long_texts, is_confined=True),
     Case("the requests of (1) to (3), 16 clients each", three_together, is_confined=True),
     Case("1,024 sequences with lists, 16 clients", sequences, is_confined=True),
+    Case("64 answers that nobody reads", unread_answers, is_confined=True),
     Case("2,000 requests that wait", full_queue, is_confined=True),
     Case("1,000 vanishing clients", vanishing, is_confined=True),
 ]
