@@ -10,8 +10,12 @@ namespace baton {
 namespace {
 
 // Shares up to these sizes may take what is kept for small ones.
+constexpr std::int64_t kSmallHeader = 4 << 10;
 constexpr std::int64_t kSmallBytes = 32 << 10;
 constexpr std::int64_t kSmallScores = 4 << 10;
+
+// 8192 connections with a header of an ordinary size each.
+constexpr std::int64_t kLeastHeaders = 32 << 20;
 
 // A JSON value in a list that grows: 16 bytes in the list, 32 in the one it grows into, 16 while the list is destroyed.
 constexpr std::int64_t kValueBytes = 64;
@@ -51,7 +55,10 @@ bool Budget::take(std::int64_t n, std::int64_t size) {
 }
 
 BudgetLimits budget_limits(std::int64_t bytes) {
-  BudgetLimits limits{.body_bytes = bytes / 4, .unsent_bytes = bytes / 4, .scores = bytes / 2 / kScoreBytes};
+  BudgetLimits limits{.header_bytes = std::max(bytes / 8, kLeastHeaders),
+                      .body_bytes = bytes / 4,
+                      .unsent_bytes = bytes / 4,
+                      .scores = bytes * 3 / 8 / kScoreBytes};
   // An answer must find room to be sent.
   limits.scores_per_answer = std::min(limits.scores_per_answer, limits.unsent_bytes * 3 / 4 / kScoreBytes);
   limits.values_per_body = bytes / 4 / kValueBytes;
@@ -63,7 +70,8 @@ std::int64_t default_client_memory(std::int64_t memory_limit) {
 }
 
 Budgets::Budgets(const BudgetLimits& limits)
-    : bodies(limits.body_bytes, kSmallBytes),
+    : headers(limits.header_bytes, kSmallHeader),
+      bodies(limits.body_bytes, kSmallBytes),
       unsent(limits.unsent_bytes, kSmallBytes),
       text_work(limits.text_work, /*small=*/1),
       scores(limits.scores, kSmallScores),

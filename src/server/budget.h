@@ -67,6 +67,7 @@ inline constexpr std::int64_t kScoreBytes = 128;
 
 /// The limits of all budgets.
 struct BudgetLimits {
+  std::int64_t header_bytes = 64 << 20;   ///< of requests' headers, and of what arrives before it is parsed
   std::int64_t body_bytes = 256 << 20;    ///< of requests that arrive or wait to be read
   std::int64_t unsent_bytes = 256 << 20;  ///< of answers that clients have not taken yet
   std::int64_t text_work = 1024;          ///< requests that wait for templates and tokenizers; a long one counts as 16
@@ -83,6 +84,7 @@ std::int64_t default_client_memory(std::int64_t memory_limit);
 /// What a server keeps for its clients.
 struct Budgets {
   explicit Budgets(const BudgetLimits& limits);
+  Budget headers;
   Budget bodies;
   Budget unsent;
   Budget text_work;
@@ -94,6 +96,7 @@ struct Budgets {
 /// The names of the budgets in metrics.
 template <class Visit>
 void for_each_budget(const Budgets& budgets, Visit visit) {
+  visit(std::string_view("header_bytes"), budgets.headers);
   visit(std::string_view("body_bytes"), budgets.bodies);
   visit(std::string_view("unsent_bytes"), budgets.unsent);
   visit(std::string_view("text_work"), budgets.text_work);

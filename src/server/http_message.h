@@ -24,7 +24,8 @@ struct HttpRequest {
   std::string query;    ///< the part after "?"
   HttpHeaders headers;  ///< in the order sent
   std::string body;
-  BudgetShare body_share;  ///< what the body takes from the budget of bodies
+  BudgetShare header_share;  ///< what the header takes from the budget of headers
+  BudgetShare body_share;    ///< what the body takes from the budget of bodies
   bool is_http_1_0 = false;
   bool keep_alive = true;
 

@@ -27,7 +27,8 @@ bool GrowingBody::reader::append(std::string_view bytes) {
   return true;
 }
 
-HttpParser::HttpParser(const HttpLimits& limits, Budget* bodies) : limits_(limits), bodies_(bodies) {
+HttpParser::HttpParser(const HttpLimits& limits, Budget* bodies, Budget* headers)
+    : limits_(limits), bodies_(bodies), headers_(headers) {
   parser_.header_limit(static_cast<std::uint32_t>(limits.max_header_bytes));
   parser_.body_limit(limits.max_body_bytes);
 }
@@ -69,8 +70,22 @@ void HttpParser::check_header() {
   if (header.version() >= 11 && header.count(http::field::host) != 1)
     return refuse(400, "the request is not valid HTTP: HTTP/1.1 asks for one Host field");
   expects_continue_ = boost::beast::iequals(header[http::field::expect], "100-continue");
+  if (!take_header_share())
+    return refuse(503, fmt::format("the headers of the requests in hand have {} bytes; this server keeps {}", headers_->used(),
+                                   headers_->limit()));
   if (bodies_ != nullptr) parser_.get().body().share = bodies_->share();
   read_head();
+}
+
+/// Takes what the library's fields and those of the request have: each text twice, and what surrounds it.
+bool HttpParser::take_header_share() {
+  constexpr std::int64_t kFieldBytes = 128;
+  if (headers_ == nullptr) return true;
+  std::int64_t n_bytes = static_cast<std::int64_t>(2 * parser_.get().target().size());
+  for (const auto& field : parser_.get())
+    n_bytes += static_cast<std::int64_t>(2 * (field.name_string().size() + field.value().size())) + kFieldBytes;
+  request_.header_share = headers_->share();
+  return request_.header_share.grow(n_bytes);
 }
 
 /// Reads the request line and the header into the request.

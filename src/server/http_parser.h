@@ -61,8 +61,8 @@ struct GrowingBody {
 /// Reads one request. Thread: one at a time.
 class HttpParser {
  public:
-  /// `bodies` is what the body takes its bytes from; it must outlive the request. Null: no limit.
-  explicit HttpParser(const HttpLimits& limits, Budget* bodies = nullptr);
+  /// `bodies` and `headers` are what these take their bytes from; they must outlive the request. Null: no limit.
+  explicit HttpParser(const HttpLimits& limits, Budget* bodies = nullptr, Budget* headers = nullptr);
 
   /// Consumes bytes from the front of `bytes` and returns how many. Pass the others again, followed by more, unless
   /// the request is done or refused.
@@ -85,12 +85,14 @@ class HttpParser {
  private:
   std::size_t put(std::string_view bytes, bool stops_behind_header);
   void check_header();
+  bool take_header_share();
   void read_head();
   void refuse(int status, std::string message) { refusal_ = HttpRefusal{status, std::move(message)}; }
   void refuse(boost::beast::error_code error);
 
   HttpLimits limits_;
   Budget* bodies_ = nullptr;
+  Budget* headers_ = nullptr;
   boost::beast::http::request_parser<GrowingBody> parser_;
   HttpRequest request_;  // without the body
   bool is_header_done_ = false;

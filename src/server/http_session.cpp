@@ -38,6 +38,7 @@ HttpSession::HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket,
       limits_(limits),
       budgets_(server.budgets()),
       stream_(make_stream(std::move(socket), tls)),
+      input_share_(budgets_.headers.share()),
       read_buffer_(kReadBytes),
       unsent_share_(budgets_.unsent.share()) {}
 
@@ -120,9 +121,22 @@ void HttpSession::on_read(boost::system::error_code error, std::size_t n_bytes) 
     return;
   }
   if (state_ == State::lingering) return read();
+  if (!input_share_.grow(static_cast<std::int64_t>(n_bytes))) {
+    if (state_ != State::reading) return close();
+    return refuse({503, fmt::format("the headers of the requests in hand have {} bytes; this server keeps {}",
+                                    budgets_.headers.used(), budgets_.headers.limit())});
+  }
   input_.append(read_buffer_.data(), n_bytes);
-  if (state_ == State::reading) return parse();
-  read_ahead();
+  if (state_ != State::reading) return read_ahead();
+  parse();
+  give_back_input();
+}
+
+/// Gives back what parsed input took.
+void HttpSession::give_back_input() {
+  if (input_.empty()) input_ = {};
+  const auto size = static_cast<std::int64_t>(input_.size());
+  if (input_share_.size() > size) input_share_.shrink(input_share_.size() - size);
 }
 
 /// The client sends no more. It may still read its answer, or it may be gone: what is sent to one that is gone is answered
@@ -279,12 +293,14 @@ void HttpSession::send(HttpOutput output) {
 
 void HttpSession::refuse(const HttpRefusal& refusal) {
   keep_alive_ = false;
+  input_ = {};
   answer_at_once(error_response(refusal.status, refusal.message, {}));
 }
 
 /// Answers a request that is not handed on, and frees what was read of it.
 void HttpSession::answer_at_once(HttpResponse response) {
   parser_.reset();
+  give_back_input();
   server_.set_phase(id_, ConnectionPhase::busy);
   send_head(response, /*is_stream=*/false);
   if (!is_head_) queue(std::move(response.body));
@@ -379,7 +395,7 @@ void HttpSession::parse() {
 void HttpSession::begin_request(std::int64_t timeout_ms) {
   state_ = State::reading;
   server_.set_phase(id_, ConnectionPhase::idle);
-  parser_.emplace(limits_, &budgets_.bodies);
+  parser_.emplace(limits_, &budgets_.bodies, &budgets_.headers);
   has_request_begun_ = false;
   is_body_deadline_set_ = false;
   is_head_ = false;
@@ -388,6 +404,7 @@ void HttpSession::begin_request(std::int64_t timeout_ms) {
   asks_for_more_ = false;
   set_deadline(timeout_ms);
   parse();
+  give_back_input();
 }
 
 void HttpSession::start() {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -153,6 +154,40 @@ TEST(HttpSession, bodies_of_all_connections_share_a_budget) {
   EXPECT_EQ(small.post("/echo", "ab").body, "POST ab");
   stalled.reset();
   wait_until_used(0, 0);
+}
+
+TEST(HttpSession, headers_of_all_connections_share_a_budget) {
+  HttpLimits limits;
+  limits.budgets.header_bytes = 128 << 10;
+  HttpFixture fixture(limits);
+  const Budget& headers = fixture.server->budgets().headers;
+  const auto wait_until = [](const std::function<bool()>& holds) {
+    for (int i = 0; i < 1000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(holds());
+  };
+  const std::string unfinished = "GET /echo HTTP/1.1\r\nHost: h\r\nX: " + std::string(60'000, 'x');
+  RawClient first(fixture.server->port()), second(fixture.server->port());
+  first.send(unfinished);
+  wait_until([&] { return headers.used() > 60'000; });
+  second.send(unfinished);
+  const RawResponse refused = second.read_response();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.body.find("the headers of the requests in hand have "), std::string::npos) << refused.body;
+  EXPECT_EQ(headers.n_refused(), 1);
+  RawClient small(fixture.server->port());
+  EXPECT_EQ(small.get("/echo").status, 200) << "a quarter is kept for small headers";
+  // A request that waits for its answer keeps its header; one that is answered does not.
+  first.send("\r\n\r\n");
+  EXPECT_EQ(first.read_response().status, 503) << "as fields it takes more";
+  RawClient waiting(fixture.server->port());
+  waiting.send("GET /wait HTTP/1.1\r\nHost: h\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n");
+  {
+    const auto [id, request] = fixture.next_request();
+    EXPECT_GT(headers.used(), 40'000);
+    fixture.answer(id, "done");
+    EXPECT_EQ(waiting.read_response().body, "done");
+  }
+  wait_until([&] { return headers.used() == 0; });
 }
 
 TEST(HttpSession, answers_that_nobody_takes_share_a_budget) {
