@@ -34,6 +34,7 @@ using boost::system::error_code;
 using Protocol = asio::generic::stream_protocol;
 
 constexpr std::int64_t kTickMs = 200;
+constexpr std::size_t kReadBytes = 16 * 1024;
 constexpr std::size_t kReserved = 64;    // connections beyond the limits, for health checks
 constexpr std::size_t kSpareFiles = 8;   // descriptors kept for connections when there are no others
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
@@ -208,6 +209,7 @@ class HttpServer::Impl {
   const HttpListener& listener() const { return listener_; }
   Budgets& budgets() { return budgets_; }
   const ConnectionCounts& counts() const { return counts_; }
+  std::span<char> read_buffer() { return read_buffer_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -373,6 +375,7 @@ class HttpServer::Impl {
   std::int64_t n_reported_ = 0;
   Clock::time_point next_report_;
   std::unordered_map<ExchangeId, HttpSession*> exchanges_;
+  std::vector<char> read_buffer_ = std::vector<char>(kReadBytes);
   std::vector<HttpSession*> sent_to_;  // by `deliver`; kept for its memory
   std::int64_t next_exchange_ = 0;
   bool is_closing_ = false;
@@ -413,6 +416,7 @@ ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request)
   return impl_->begin_exchange(session, std::move(request));
 }
 void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) { impl_->end_exchange(exchange, is_client_gone); }
+std::span<char> HttpServer::read_buffer() { return impl_->read_buffer(); }
 void HttpServer::tell_writable(ExchangeId exchange) { impl_->tell_writable(exchange); }
 bool HttpServer::is_closing() const { return impl_->is_closing(); }
 bool HttpServer::is_vital(const HttpRequest& head) const { return impl_->is_vital(head); }

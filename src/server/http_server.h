@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,7 @@ class HttpServer {
   std::optional<HttpResponse> judge(const HttpRequest& head);
   ExchangeId begin_exchange(HttpSession& session, HttpRequest request);
   void end_exchange(ExchangeId exchange, bool is_client_gone);
+  std::span<char> read_buffer();
   void tell_writable(ExchangeId exchange);
   bool is_closing() const;
   bool is_vital(const HttpRequest& head) const;

@@ -5,6 +5,7 @@
 #include <array>
 #include <ctime>
 #include <new>
+#include <span>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -17,7 +18,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kReadBytes = 16 * 1024;  // the size of each connection's read buffer
+constexpr std::size_t kTlsReadBytes = 16 * 1024;
 constexpr std::size_t kBuffersPerWrite = 16;
 constexpr std::size_t kFewBytes = 64 * 1024;  // with fewer unsent bytes the next piece of a large answer is made
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -39,7 +40,6 @@ HttpSession::HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket,
       budgets_(server.budgets()),
       stream_(make_stream(std::move(socket), tls)),
       input_share_(budgets_.headers.share()),
-      read_buffer_(kReadBytes),
       unsent_share_(budgets_.unsent.share()) {}
 
 HttpSocket& HttpSession::socket() {
@@ -95,25 +95,36 @@ void HttpSession::check_deadline(std::chrono::steady_clock::time_point now) {
 void HttpSession::read() {
   if (is_reading_ || state_ == State::closed) return;
   if (has_input_ended_) return state_ == State::answering ? watch_for_reset() : close();
-  const auto read_from = [this](auto& stream) {
-    stream.async_read_some(boost::asio::buffer(read_buffer_), [this](boost::system::error_code error, std::size_t n) {
-      is_reading_ = false;
-      try {
-        on_read(error, n);
-      } catch (const std::bad_alloc&) {
-        give_up();
-      }
-      operation_ended();
-    });
+  const auto handle = [this](boost::system::error_code error, std::span<const char> bytes) {
+    is_reading_ = false;
+    try {
+      on_read(error, {bytes.data(), bytes.size()});
+    } catch (const std::bad_alloc&) {
+      give_up();
+    }
+    operation_ended();
   };
   begin_operation([&] {
-    std::visit(read_from, stream_);
+    if (auto* tls = std::get_if<TlsStream>(&stream_)) {
+      tls->async_read_some(boost::asio::buffer(tls_buffer_), [this, handle](boost::system::error_code error, std::size_t n) {
+        handle(error, {tls_buffer_.data(), n});
+      });
+    } else {
+      // Waiting needs no buffer: all connections share the one that they read into.
+      socket().async_wait(HttpSocket::wait_read, [this, handle](boost::system::error_code error) {
+        const std::span<char> buffer = server_.read_buffer();
+        std::size_t n = 0;
+        if (!error) n = socket().read_some(boost::asio::buffer(buffer.data(), buffer.size()), error);
+        handle(error, buffer.first(n));
+      });
+    }
     is_reading_ = true;
   });
 }
 
-void HttpSession::on_read(boost::system::error_code error, std::size_t n_bytes) {
+void HttpSession::on_read(boost::system::error_code error, std::string_view bytes) {
   if (state_ == State::closed) return;
+  if (error == boost::asio::error::would_block) return read();
   if (error == boost::asio::error::eof) return on_end_of_input();
   if (error) {
     keep_alive_ = false;
@@ -121,12 +132,12 @@ void HttpSession::on_read(boost::system::error_code error, std::size_t n_bytes) 
     return;
   }
   if (state_ == State::lingering) return read();
-  if (!input_share_.grow(static_cast<std::int64_t>(n_bytes))) {
+  if (!input_share_.grow(static_cast<std::int64_t>(bytes.size()))) {
     if (state_ != State::reading) return close();
     return refuse({503, fmt::format("the headers of the requests in hand have {} bytes; this server keeps {}",
                                     budgets_.headers.used(), budgets_.headers.limit())});
   }
-  input_.append(read_buffer_.data(), n_bytes);
+  input_ += bytes;
   if (state_ != State::reading) return read_ahead();
   parse();
   give_back_input();
@@ -409,7 +420,12 @@ void HttpSession::begin_request(std::int64_t timeout_ms) {
 
 void HttpSession::start() {
   auto* tls = std::get_if<TlsStream>(&stream_);
-  if (tls == nullptr) return begin_request(limits_.header_timeout_ms);
+  if (tls == nullptr) {
+    boost::system::error_code ignored;
+    socket().non_blocking(true, ignored);
+    return begin_request(limits_.header_timeout_ms);
+  }
+  tls_buffer_.resize(kTlsReadBytes);
   set_deadline(limits_.header_timeout_ms);
   begin_operation([&] {
     tls->async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {

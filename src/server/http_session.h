@@ -63,7 +63,7 @@ class HttpSession {
   void answer_at_once(HttpResponse response);
   void give_up();
   void read();
-  void on_read(boost::system::error_code error, std::size_t n_bytes);
+  void on_read(boost::system::error_code error, std::string_view bytes);
   void give_back_input();
   void on_end_of_input();
   void read_ahead();
@@ -94,9 +94,9 @@ class HttpSession {
   bool is_first_request_ = true;
   bool has_request_begun_ = false;
   bool is_body_deadline_set_ = false;
-  std::string input_;        // received, not parsed
-  BudgetShare input_share_;  // of input_, from the budget of headers
-  std::vector<char> read_buffer_;
+  std::string input_;             // received, not parsed
+  BudgetShare input_share_;       // of input_, from the budget of headers
+  std::vector<char> tls_buffer_;  // of a connection with TLS; the others read into the server's
   std::deque<std::string> unsent_;
   std::size_t unsent_bytes_ = 0;  // not counting sent_bytes_ of the first part
   BudgetShare unsent_share_;      // of unsent_bytes_
