@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "core/result.h"
@@ -75,6 +76,11 @@ class WorkMeter {
   bool write(std::size_t n_bytes);
   /// Whether the budget is not over.
   bool is_within() const { return !budget_.is_over(); }
+  /// Asks now whether the work is cancelled. For loops of which a few steps may take long.
+  bool check() {
+    settle();
+    return refill();
+  }
   /// Gives back the steps that were taken and not used.
   void settle();
 
@@ -86,6 +92,18 @@ class WorkMeter {
 
   WorkBudget& budget_;
   std::int64_t left_ = 0;
+};
+
+/// Work without a limit, for those who run the program and can end it.
+class UnlimitedWork {
+ public:
+  WorkBudget& budget() { return budget_; }
+  WorkMeter& meter() { return meter_; }
+
+ private:
+  static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  WorkBudget budget_{{.steps = kMost, .bytes = kMost}};
+  WorkMeter meter_{budget_};
 };
 
 }  // namespace baton

@@ -41,7 +41,7 @@ Result<void> AddedTokens::add(AddedToken token, const Normalizer& normalizer) {
     BATON_TRY(word_, Pattern::regex(fmt::format("[{}]", kRustWordClass)));
   }
   if (token.is_normalized) {
-    const std::string text = normalizer.normalize(token.content);
+    const std::string text = normalizer.normalize(token.content, UnlimitedWork().meter());
     // Of two that the normalizer makes equal the last counts.
     if (!text.empty()) normalized_.insert(text, static_cast<std::int32_t>(tokens_.size()));
     if (text != token.content) normalized_texts_[token.id] = text;
@@ -69,16 +69,47 @@ bool AddedTokens::is_whole_word(std::string_view text, TextRange range) const {
          (after.empty() || !is_word(after.substr(0, unicode::decode_front(after).n_bytes)));
 }
 
+namespace {
+
+/// The ends of runs of white space. A run is passed over once, although several tokens may begin in it.
+class SpaceRun {
+ public:
+  explicit SpaceRun(std::string_view text) : text_(text) {}
+
+  /// The end of the white space that begins at the byte `from`.
+  std::size_t end_from(std::size_t from, WorkMeter& meter) {
+    if (from >= begin_ && from <= end_) return end_;
+    begin_ = end_ = from;
+    while (end_ < text_.size() && meter.spend(1)) {
+      const unicode::Step step = unicode::decode_front(text_.substr(end_));
+      if (!unicode::is_space(step.code_point)) break;
+      end_ += step.n_bytes;
+    }
+    return end_;
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t begin_ = 1;
+  std::size_t end_ = 0;
+};
+
+}  // namespace
+
 std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const ByteTrie& spellings, bool with_special,
-                                                  std::size_t from) const {
+                                                  std::size_t from, WorkMeter& meter) const {
+  constexpr std::int64_t kWordSteps = 16;  // two searches by an expression
   std::vector<Part> parts;
+  SpaceRun spaces(text);
   std::size_t done = from;
+  if (!meter.pass(text.size() - from)) return parts;
   for (std::size_t at = from; at < text.size();) {
     if (!spellings.may_begin(text[at])) {
       ++at;
       continue;
     }
     const ByteTrie::Match match = spellings.longest(text.substr(at));
+    if (!meter.spend(static_cast<std::int64_t>(match.n_visited))) return parts;
     if (match.value == ByteTrie::kNone) {
       ++at;
       continue;
@@ -87,17 +118,13 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const B
     TextRange range{at, at + match.length};
     at = range.end;
     if (token->is_special && !with_special) continue;
-    if (token->is_single_word && !is_whole_word(text, range)) continue;
-    while (token->strips_left && range.begin > done) {
+    if (token->is_single_word && (!meter.spend(kWordSteps) || !is_whole_word(text, range))) continue;
+    while (token->strips_left && range.begin > done && meter.spend(1)) {
       const std::string_view before = unicode::last_character(text.substr(0, range.begin));
       if (!unicode::is_space(unicode::decode_front(before).code_point)) break;
       range.begin -= before.size();
     }
-    while (token->strips_right && range.end < text.size()) {
-      const unicode::Step step = unicode::decode_front(text.substr(range.end));
-      if (!unicode::is_space(step.code_point)) break;
-      range.end += step.n_bytes;
-    }
+    if (token->strips_right) range.end = spaces.end_from(range.end, meter);
     if (done < range.begin) parts.push_back({{done, range.begin}, std::nullopt});
     parts.push_back({range, token->id});
     done = range.end;
@@ -107,29 +134,34 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const B
 }
 
 /// Whether `text` ends with an incomplete token.
-bool AddedTokens::may_grow(std::string_view text) const {
-  return std::ranges::any_of(tokens_, [&](const AddedToken& token) {
-    const std::string_view spelling = token.is_normalized ? std::string_view() : token.content;
-    for (std::size_t n = 1; n < spelling.size(); ++n) {
-      if (text.ends_with(spelling.substr(0, n))) return true;
+bool AddedTokens::may_grow(std::string_view text, WorkMeter& meter) const {
+  for (std::size_t n = 1; n < raw_.longest_key() && n <= text.size(); ++n) {
+    std::int32_t node = ByteTrie::kRoot;
+    std::int64_t n_visited = 0;
+    for (const char byte : text.substr(text.size() - n)) {
+      node = raw_.child(node, byte);
+      ++n_visited;
+      if (node == ByteTrie::kNone) break;
     }
-    return false;
-  });
+    if (!meter.spend(n_visited) || (node != ByteTrie::kNone && raw_.has_children(node))) return true;
+  }
+  return false;
 }
 
-std::size_t AddedTokens::last_sure_cut(std::string_view text) const {
-  const std::vector<Part> parts = split_raw(text, /*with_special=*/true, 0);
+std::size_t AddedTokens::last_sure_cut(std::string_view text, WorkMeter& meter) const {
+  const std::vector<Part> parts = split_raw(text, /*with_special=*/true, 0, meter);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     if (!part->id) continue;
     const std::string_view head = text.substr(0, part->range.end);
     // The spaces at the end may belong to a following token that strips the spaces before it.
     const char last = head.back();
     if (static_cast<unsigned char>(last) >= 0x80 || unicode::is_space(static_cast<char32_t>(last))) continue;
+    if (!meter.spend(static_cast<std::int64_t>(tokens_.size()))) return 0;
     const bool is_plain = std::ranges::any_of(tokens_, [&](const AddedToken& token) {
       return token.id == *part->id && !token.is_normalized && !token.strips_right && !token.is_single_word &&
              head.ends_with(token.content);
     });
-    if (is_plain && !may_grow(head)) return head.size();
+    if (is_plain && !may_grow(head, meter)) return head.size();
   }
   return 0;
 }

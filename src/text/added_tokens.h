@@ -9,6 +9,7 @@
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "core/work_budget.h"
 #include "io/json.h"
 #include "text/byte_trie.h"
 #include "text/normalizer.h"
@@ -46,14 +47,14 @@ class AddedTokens {
   /// Cuts `text` at the tokens that are searched for in raw (or in normalised) text: the longest token at the leftmost
   /// place. Ignores special tokens unless `with_special`. Plain parts are never empty. Leaves out what lies before the
   /// byte `from`, which must be a place where the text is cut in any case.
-  std::vector<Part> split_raw(std::string_view text, bool with_special, std::size_t from) const {
-    return split(text, raw_, with_special, from);
+  std::vector<Part> split_raw(std::string_view text, bool with_special, std::size_t from, WorkMeter& meter) const {
+    return split(text, raw_, with_special, from, meter);
   }
-  std::vector<Part> split_normalized(std::string_view text, bool with_special) const {
-    return split(text, normalized_, with_special, 0);
+  std::vector<Part> split_normalized(std::string_view text, bool with_special, WorkMeter& meter) const {
+    return split(text, normalized_, with_special, 0, meter);
   }
   /// The end of the last token at which split_raw(with_special) cuts `text`, whatever text follows; 0 for none.
-  std::size_t last_sure_cut(std::string_view text) const;
+  std::size_t last_sure_cut(std::string_view text, WorkMeter& meter) const;
 
   bool is_special(TokenId id) const;
   bool contains(TokenId id) const { return vocabulary_.contains(id); }
@@ -64,8 +65,9 @@ class AddedTokens {
   std::size_t size() const { return tokens_.size(); }
 
  private:
-  std::vector<Part> split(std::string_view text, const ByteTrie& spellings, bool with_special, std::size_t from) const;
-  bool may_grow(std::string_view text) const;
+  std::vector<Part> split(std::string_view text, const ByteTrie& spellings, bool with_special, std::size_t from,
+                          WorkMeter& meter) const;
+  bool may_grow(std::string_view text, WorkMeter& meter) const;
   bool is_whole_word(std::string_view text, TextRange range) const;
 
   std::vector<AddedToken> tokens_;

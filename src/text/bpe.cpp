@@ -192,7 +192,7 @@ std::size_t Bpe::next_cut(std::string_view word, std::size_t from) const {
   return word.size();
 }
 
-void Bpe::split_characters(std::string_view word, Scratch& scratch) const {
+void Bpe::split_characters(std::string_view word, Scratch& scratch, WorkMeter& meter) const {
   auto& symbols = scratch.symbols_;
   symbols.clear();
   const auto add = [&](TokenId id) { symbols.push_back({id, 0, 0}); };
@@ -201,7 +201,7 @@ void Bpe::split_characters(std::string_view word, Scratch& scratch) const {
     if (is_unk_pending) add(unk_id_);
     is_unk_pending = false;
   };
-  for (std::size_t at = 0; at < word.size();) {
+  for (std::size_t at = 0; at < word.size() && meter.spend(1);) {
     std::string_view character = word.substr(at, unicode::decode_front(word.substr(at)).n_bytes);
     const std::size_t begin = at;
     at += character.size();
@@ -260,7 +260,7 @@ void Bpe::merge_few(Scratch& scratch) const {
 }
 
 /// Merges in a linked list: symbols that are merged away get kDead.
-void Bpe::merge_many(Scratch& scratch) const {
+void Bpe::merge_many(Scratch& scratch, WorkMeter& meter) const {
   auto& symbols = scratch.symbols_;
   auto& heap = scratch.heap_;
   const auto at = [&](std::int32_t position) -> Scratch::Symbol& { return symbols[static_cast<std::size_t>(position)]; };
@@ -277,7 +277,7 @@ void Bpe::merge_many(Scratch& scratch) const {
       std::push_heap(heap.begin(), heap.end());
     }
   };
-  while (!heap.empty()) {
+  while (!heap.empty() && meter.spend(4)) {
     std::pop_heap(heap.begin(), heap.end());
     const Scratch::Candidate best = heap.back();
     heap.pop_back();
@@ -296,7 +296,7 @@ void Bpe::merge_many(Scratch& scratch) const {
   }
 }
 
-void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const {
+void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out, WorkMeter& meter) const {
   if (word.empty()) return;
   if (ignore_merges_) {
     const std::optional<TokenId> id = vocabulary_.id_of(word);
@@ -305,12 +305,12 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& 
       return;
     }
   }
-  split_characters(word, scratch);
+  split_characters(word, scratch, meter);
   const auto is_few = scratch.symbols_.size() <= kFewSymbols;
   if (is_few)
     merge_few(scratch);
   else
-    merge_many(scratch);
+    merge_many(scratch, meter);
   for (const Scratch::Symbol& symbol : scratch.symbols_)
     if (is_few || symbol.next != kDead) out.push_back(symbol.id);
 }

@@ -13,6 +13,7 @@
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "core/work_budget.h"
 #include "io/json.h"
 #include "text/vocabulary.h"
 
@@ -69,7 +70,7 @@ class Bpe {
   std::size_t next_cut(std::string_view word, std::size_t from) const;
 
   /// Appends the tokens of `word` (valid UTF-8) to `out`. Time O(n log n) in its length.
-  void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
+  void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out, WorkMeter& meter) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
@@ -94,9 +95,9 @@ class Bpe {
   void prepare();
   void add_joint(std::string_view left, std::string_view right);
   std::optional<TokenId> id_of_character(std::string_view character) const;
-  void split_characters(std::string_view word, Scratch& scratch) const;
+  void split_characters(std::string_view word, Scratch& scratch, WorkMeter& meter) const;
   void merge_few(Scratch& scratch) const;
-  void merge_many(Scratch& scratch) const;
+  void merge_many(Scratch& scratch, WorkMeter& meter) const;
 
   Vocabulary vocabulary_;
   std::vector<Merge> merges_;  // a hash table with linear probing; its size is a power of two, at most half of it used

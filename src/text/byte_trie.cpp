@@ -15,6 +15,7 @@ void ByteTrie::grow() {
 
 void ByteTrie::insert(std::string_view key, std::int32_t value) {
   std::int32_t node = kRoot;
+  longest_key_ = std::max(longest_key_, key.size());
   if (!key.empty()) first_[static_cast<unsigned char>(key[0])] = true;
   for (const char byte : key) {
     std::int32_t next = child(node, byte);
@@ -23,6 +24,8 @@ void ByteTrie::insert(std::string_view key, std::int32_t value) {
       next = static_cast<std::int32_t>(values_.size());
       edges_[place_of(key_of(node, byte))] = {key_of(node, byte), next};
       values_.push_back(kNone);
+      has_children_.push_back(false);
+      has_children_[static_cast<std::size_t>(node)] = true;
     }
     node = next;
   }
@@ -34,8 +37,11 @@ ByteTrie::Match ByteTrie::longest(std::string_view text) const {
   std::int32_t node = kRoot;
   for (std::size_t i = 0; i < text.size(); ++i) {
     node = child(node, text[i]);
+    match.n_visited = i + 1;
     if (node == kNone) break;
-    if (value(node) != kNone) match = {i + 1, value(node)};
+    if (value(node) == kNone) continue;
+    match.length = i + 1;
+    match.value = value(node);
   }
   return match;
 }

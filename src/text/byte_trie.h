@@ -14,7 +14,7 @@ class ByteTrie {
   static constexpr std::int32_t kNone = -1;
   static constexpr std::int32_t kRoot = 0;
 
-  ByteTrie() : values_{kNone} {}
+  ByteTrie() : values_{kNone}, has_children_{false} {}
 
   /// Gives `key` the value (at least 0), in place of an earlier one.
   void insert(std::string_view key, std::int32_t value);
@@ -30,9 +30,15 @@ class ByteTrie {
   /// The value of the string that leads to `node`, or kNone.
   std::int32_t value(std::int32_t node) const { return values_[static_cast<std::size_t>(node)]; }
 
+  /// Whether a longer string leads through `node`.
+  bool has_children(std::int32_t node) const { return has_children_[static_cast<std::size_t>(node)]; }
+  /// Bytes of the longest string.
+  std::size_t longest_key() const { return longest_key_; }
+
   struct Match {
     std::size_t length = 0;
     std::int32_t value = kNone;
+    std::size_t n_visited = 0;  ///< nodes that were looked at
   };
   /// The longest string that `text` begins with; value kNone if there is none.
   Match longest(std::string_view text) const;
@@ -57,6 +63,8 @@ class ByteTrie {
 
   std::vector<Edge> edges_;  // linear probing; the size is 0 or a power of two, at most half of it used
   std::vector<std::int32_t> values_;
+  std::vector<bool> has_children_;
+  std::size_t longest_key_ = 0;
   std::array<bool, 256> first_{};
 };
 

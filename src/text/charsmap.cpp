@@ -70,24 +70,26 @@ std::optional<std::string_view> Charsmap::find(std::string_view text) const {
   return std::nullopt;
 }
 
-std::string Charsmap::normalize(std::string_view text) const {
+std::optional<std::string> Charsmap::normalize(std::string_view text, std::size_t max_bytes, WorkMeter& meter) const {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
     const std::string_view cluster = text.substr(0, unicode::length_of_cluster(text));
     text.remove_prefix(cluster.size());
+    if (out.size() > max_bytes || !meter.spend(static_cast<std::int64_t>(cluster.size()))) return std::nullopt;
     if (cluster.size() <= kMaxClusterBytes) {
       if (const auto replacement = find(cluster)) {
         out += *replacement;
         continue;
       }
     }
-    for (std::string_view rest = cluster; !rest.empty();) {
+    for (std::string_view rest = cluster; !rest.empty() && out.size() <= max_bytes;) {
       const std::string_view character = rest.substr(0, unicode::decode_front(rest).n_bytes);
       out += find(character).value_or(character);
       rest.remove_prefix(character.size());
     }
   }
+  if (out.size() > max_bytes) return std::nullopt;
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/work_budget.h"
 
 namespace baton {
 
@@ -21,8 +22,8 @@ class Charsmap {
 
   /// As the `tokenizers` library does: of each grapheme cluster of at most five bytes the shortest beginning that the map
   /// has decides what comes in place of the whole cluster; otherwise each character is replaced on its own. `text` must
-  /// be valid UTF-8, and so is what returns.
-  std::string normalize(std::string_view text) const;
+  /// be valid UTF-8, and so is what returns. Nullopt where that would have more than `max_bytes`.
+  std::optional<std::string> normalize(std::string_view text, std::size_t max_bytes, WorkMeter& meter) const;
 
  private:
   /// What the shortest beginning of `text` that the map has is replaced by.

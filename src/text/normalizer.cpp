@@ -141,10 +141,10 @@ void append_clean(std::string& out, char32_t c, std::string_view character) {
 
 }  // namespace
 
-std::string Normalizer::rewrite(std::string_view text, Characters step) {
+std::string Normalizer::rewrite(std::string_view text, Characters step, WorkMeter& meter) {
   std::string out;
   out.reserve(text.size());
-  while (!text.empty()) {
+  while (!text.empty() && meter.spend(1)) {
     const unicode::Step decoded = unicode::decode_front(text);
     const std::string_view character = text.substr(0, decoded.n_bytes);
     const char32_t c = decoded.code_point;
@@ -171,25 +171,30 @@ std::string Normalizer::rewrite(std::string_view text, Characters step) {
 }
 
 /// Nullopt where Prepend or Replace would make more than `max_bytes`. No other step makes a text much longer.
-std::optional<std::string> Normalizer::apply(const Step& step, const std::string& text, std::size_t max_bytes) {
+std::optional<std::string> Normalizer::apply(const Step& step, const std::string& text, std::size_t max_bytes,
+                                             WorkMeter& meter) {
   if (const auto* prepend = std::get_if<Prepend>(&step)) {
     if (text.empty()) return text;
     if (prepend->text.size() > max_bytes) return std::nullopt;
     return prepend->text + text;
   }
   if (const auto* replace = std::get_if<Replace>(&step))
-    return replace->pattern.replace_all_within(max_bytes, text, replace->content);
+    return replace->pattern.replace_all_within(max_bytes, text, replace->content, meter);
   if (const auto* sides = std::get_if<Strip>(&step)) return std::string(strip(text, sides->left, sides->right));
-  if (const auto* characters = std::get_if<Characters>(&step)) return rewrite(text, *characters);
-  if (const auto* map = std::get_if<Charsmap>(&step)) return map->normalize(text);
+  if (const auto* characters = std::get_if<Characters>(&step)) return rewrite(text, *characters, meter);
+  if (const auto* map = std::get_if<Charsmap>(&step)) return map->normalize(text, max_bytes, meter);
+  // The library takes four bytes for each, and about as long as for the steps above.
+  if (!meter.spend(static_cast<std::int64_t>(text.size())) || !meter.write(4 * text.size())) return std::nullopt;
   return unicode::normalized_by_unicode_9(text, std::get<unicode::NormalForm>(step));
 }
 
-std::string Normalizer::normalize(std::string_view text) const {
+std::string Normalizer::normalize(std::string_view text, WorkMeter& meter) const {
   const std::size_t max_bytes = 64 * text.size() + 256;
   std::string out(text);
-  for (const Step& step : steps_)
-    if (auto next = apply(step, out, max_bytes); next && next->size() <= max_bytes) out = *std::move(next);
+  for (const Step& step : steps_) {
+    if (!meter.pass(out.size()) || !meter.write(out.size())) break;
+    if (auto next = apply(step, out, max_bytes, meter); next && next->size() <= max_bytes) out = *std::move(next);
+  }
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/work_budget.h"
 #include "io/json.h"
 #include "text/charsmap.h"
 #include "text/normal_form.h"
@@ -25,8 +26,9 @@ class Normalizer {
   static Result<Normalizer> from_json(const json::Value& value);
 
   /// `text` must be valid UTF-8, and so is what returns. A step that would make more than 64 times the bytes of `text`
-  /// and 256 does nothing: a file of strangers may double the text in each step.
-  std::string normalize(std::string_view text) const;
+  /// and 256 does nothing: a file of strangers may double the text in each step. What returns is of no use where the budget
+  /// of `meter` is over.
+  std::string normalize(std::string_view text, WorkMeter& meter) const;
 
  private:
   struct Prepend {
@@ -48,8 +50,8 @@ class Normalizer {
   Result<void> add_replace(const json::Value& value);
   Result<void> add_precompiled(const json::Value& value);
   Result<void> add_bert(const json::Value& value);
-  static std::string rewrite(std::string_view text, Characters step);
-  static std::optional<std::string> apply(const Step& step, const std::string& text, std::size_t max_bytes);
+  static std::string rewrite(std::string_view text, Characters step, WorkMeter& meter);
+  static std::optional<std::string> apply(const Step& step, const std::string& text, std::size_t max_bytes, WorkMeter& meter);
 
   std::vector<Step> steps_;
 };

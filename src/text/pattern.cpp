@@ -3,14 +3,16 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <string.h>
 
+#include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
 
-#include "core/check.h"
 #include "core/log.h"
 #include "text/character_tables.h"
+#include "text/expression_search.h"
 #include "text/unicode.h"
 
 namespace baton {
@@ -18,8 +20,6 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxExpressionBytes = 64 << 10;
-constexpr std::uint32_t kMatchSteps = 1'000'000;
-constexpr std::uint32_t kMatchHeapKib = 64 << 10;
 
 struct FreeCompiled {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -34,8 +34,8 @@ struct Compiled {
 Compiled compile(std::string_view expression) {
   Compiled result;
   result.code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &result.error,
-                                  &result.error_at, nullptr));
+                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                                  &result.error, &result.error_at, nullptr));
   return result;
 }
 
@@ -229,13 +229,6 @@ std::string without_new_characters(std::string_view text) {
   return replaced;
 }
 
-template <class T, void (*free_function)(T*)>
-struct FreeBy {
-  void operator()(T* pointer) const { free_function(pointer); }
-};
-template <class T, void (*free_function)(T*)>
-using Owned = std::unique_ptr<T, FreeBy<T, free_function>>;
-
 }  // namespace
 
 void Pattern::FreeCode::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
@@ -262,6 +255,7 @@ Result<Pattern> Pattern::regex(std::string_view expression) {
   }
   Pattern pattern;
   pattern.code_.reset(compiled.code.release());
+  pattern.needs_start_ = translated.find("\\G") != std::string::npos;
   // Without a JIT compiler the interpreter gives the same matches.
   pcre2_jit_compile(pattern.code_.get(), PCRE2_JIT_COMPLETE);
   return pattern;
@@ -276,31 +270,17 @@ Result<Pattern> Pattern::from_json(const json::Value& value, std::string_view co
   return fail(ErrorCode::invalid_data, fmt::format("{}: the pattern must be a String or a Regex", component));
 }
 
-/// Appends the matches from the byte `from` on, up to the first that ends at `until` or behind it. `from` is the end of the
-/// last one of `matches`, if there is any.
-Pattern::ScanEnd Pattern::scan(std::string_view text, std::size_t from, std::size_t until,
-                               std::vector<TextRange>& matches) const {
-  const Owned<pcre2_match_data, pcre2_match_data_free> data(pcre2_match_data_create(1, nullptr));
-  const Owned<pcre2_match_context, pcre2_match_context_free> context(pcre2_match_context_create(nullptr));
-  check(data != nullptr && context != nullptr, "out of memory for a match");
-  pcre2_set_match_limit(context.get(), kMatchSteps);
-  pcre2_set_heap_limit(context.get(), kMatchHeapKib);
-
-  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.empty() ? "" : text.data());
+Pattern::ScanEnd Pattern::scan(std::string_view text, std::size_t from, std::size_t until, std::vector<TextRange>& matches,
+                               WorkMeter& meter) const {
+  ExpressionSearch search(*code_, text, needs_start_, meter);
   while (from <= text.size()) {
-    std::uint32_t options = PCRE2_NO_UTF_CHECK;
-    int status = pcre2_match(code_.get(), subject, text.size(), from, options, data.get(), context.get());
-    if (status == PCRE2_ERROR_JIT_STACKLIMIT) {
-      // The JIT runs on a small stack; the interpreter takes memory from the heap.
-      options |= PCRE2_NO_JIT;
-      status = pcre2_match(code_.get(), subject, text.size(), from, options, data.get(), context.get());
-    }
-    if (status == PCRE2_ERROR_NOMATCH) return ScanEnd::reached;
-    if (status < 0) return ScanEnd::gave_up;
-    const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data.get());
-    const TextRange match{offsets[0], offsets[1]};
+    ExpressionSearch::Match found_at;
+    const auto found = search.next(from, found_at);
+    if (found == ExpressionSearch::Found::nothing) return ScanEnd::reached;
+    if (found == ExpressionSearch::Found::gave_up) return ScanEnd::gave_up;
     // \K can put the start after the end, or a look-behind's match before the last one: neither is a match for
     // splitting.
+    const TextRange match{found_at.begin, found_at.end};
     if (match.begin > match.end || match.begin < (matches.empty() ? 0 : matches.back().end)) return ScanEnd::reached;
     const bool is_empty_after_match = match.begin == match.end && !matches.empty() && matches.back().end == match.end;
     if (is_empty_after_match) {
@@ -316,7 +296,8 @@ Pattern::ScanEnd Pattern::scan(std::string_view text, std::size_t from, std::siz
 }
 
 /// The same from the beginning to the end of the text, in parallel.
-Pattern::ScanEnd Pattern::scan_apart(std::string_view text, const Parallel& parallel, std::vector<TextRange>& matches) const {
+Pattern::ScanEnd Pattern::scan_apart(std::string_view text, const Parallel& parallel, std::vector<TextRange>& matches,
+                                     WorkMeter& meter) const {
   struct Part {
     std::size_t begin = 0;
     std::vector<TextRange> matches;
@@ -333,7 +314,8 @@ Pattern::ScanEnd Pattern::scan_apart(std::string_view text, const Parallel& para
   const auto end_of = [&](std::size_t i) { return i + 1 < parts.size() ? parts[i + 1].begin : text.size() + 1; };
   parallel.for_parts(static_cast<std::int64_t>(parts.size()), [&](std::int64_t part, int) {
     const auto i = static_cast<std::size_t>(part);
-    parts[i].end = scan(text, parts[i].begin, end_of(i), parts[i].matches);
+    WorkMeter own(meter.budget());
+    parts[i].end = scan(text, parts[i].begin, end_of(i), parts[i].matches, own);
   });
 
   matches = std::move(parts[0].matches);
@@ -352,20 +334,27 @@ Pattern::ScanEnd Pattern::scan_apart(std::string_view text, const Parallel& para
       ++i;
     } else {
       // Two scans that do not meet soon may never do so.
-      end = scan(text, at, ++n_tries > kMaxTries ? end_of(i) : at + 1, matches);
+      end = scan(text, at, ++n_tries > kMaxTries ? end_of(i) : at + 1, matches, meter);
     }
   }
-  return end == ScanEnd::stopped ? scan(text, matches.back().end, text.size() + 1, matches) : end;
+  return end == ScanEnd::stopped ? scan(text, matches.back().end, text.size() + 1, matches, meter) : end;
 }
 
 namespace {
 
 /// Where the literal stands.
-std::vector<TextRange> places_of(std::string_view literal, std::string_view text) {
+std::vector<TextRange> places_of(std::string_view literal, std::string_view text, WorkMeter& meter) {
   std::vector<TextRange> places;
-  if (literal.empty()) return places;
-  for (std::size_t at = text.find(literal); at != std::string_view::npos; at = text.find(literal, at + literal.size()))
+  if (literal.empty() || !meter.pass(text.size() + literal.size())) return places;
+  std::string_view rest = text;
+  while (meter.spend(1)) {
+    // In linear time whatever the literal is, as std::string_view::find is not.
+    const void* const found = ::memmem(rest.data(), rest.size(), literal.data(), literal.size());
+    if (found == nullptr) break;
+    const auto at = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
     places.push_back({at, at + literal.size()});
+    rest = text.substr(at + literal.size());
+  }
   return places;
 }
 
@@ -375,34 +364,38 @@ void warn_of_giving_up(const std::vector<TextRange>& matches, std::string_view t
 
 }  // namespace
 
-std::vector<TextRange> Pattern::find_all(std::string_view text) const {
-  if (code_ == nullptr) return places_of(literal_, text);
+std::vector<TextRange> Pattern::find_all(std::string_view text) const { return find_all(text, UnlimitedWork().meter()); }
+
+std::vector<TextRange> Pattern::find_all(std::string_view text, WorkMeter& meter) const {
+  if (code_ == nullptr) return places_of(literal_, text, meter);
   std::vector<TextRange> matches;
+  if (!meter.pass(text.size())) return matches;
   const std::string replaced = without_new_characters(text);
-  const ScanEnd end = scan(replaced.empty() ? text : std::string_view(replaced), 0, text.size() + 1, matches);
-  if (end == ScanEnd::gave_up) warn_of_giving_up(matches, text);
+  const ScanEnd end = scan(replaced.empty() ? text : std::string_view(replaced), 0, text.size() + 1, matches, meter);
+  if (end == ScanEnd::gave_up && meter.is_within()) warn_of_giving_up(matches, text);
   return matches;
 }
 
-std::vector<TextRange> Pattern::find_all(std::string_view text, const Parallel& parallel) const {
-  if (code_ == nullptr) return places_of(literal_, text);
+std::vector<TextRange> Pattern::find_all(std::string_view text, const Parallel& parallel, WorkMeter& meter) const {
+  if (code_ == nullptr) return places_of(literal_, text, meter);
   std::vector<TextRange> matches;
+  if (!meter.pass(text.size())) return matches;
   const std::string replaced = without_new_characters(text);
-  const ScanEnd end = scan_apart(replaced.empty() ? text : std::string_view(replaced), parallel, matches);
-  if (end == ScanEnd::gave_up) warn_of_giving_up(matches, text);
+  const ScanEnd end = scan_apart(replaced.empty() ? text : std::string_view(replaced), parallel, matches, meter);
+  if (end == ScanEnd::gave_up && meter.is_within()) warn_of_giving_up(matches, text);
   return matches;
 }
 
 std::string Pattern::replace_all(std::string_view text, std::string_view content) const {
-  return *replace_all_within(std::numeric_limits<std::size_t>::max(), text, content);
+  return *replace_all_within(std::numeric_limits<std::size_t>::max(), text, content, UnlimitedWork().meter());
 }
 
-std::optional<std::string> Pattern::replace_all_within(std::size_t max_bytes, std::string_view text,
-                                                       std::string_view content) const {
-  const std::vector<TextRange> matches = find_all(text);
+std::optional<std::string> Pattern::replace_all_within(std::size_t max_bytes, std::string_view text, std::string_view content,
+                                                       WorkMeter& meter) const {
+  const std::vector<TextRange> matches = find_all(text, meter);
   std::size_t n_bytes = text.size() + matches.size() * content.size();
   for (const TextRange& match : matches) n_bytes -= match.end - match.begin;
-  if (n_bytes > max_bytes) return std::nullopt;
+  if (n_bytes > max_bytes || !meter.pass(n_bytes) || !meter.write(n_bytes)) return std::nullopt;
   std::string out;
   out.reserve(n_bytes);
   std::size_t done = 0;

@@ -184,12 +184,19 @@ std::vector<TextRange> join_cuts(const std::vector<Cut>& cuts, SplitBehavior beh
   return ranges;
 }
 
+/// Counts a look at each character of a word.
+bool count_word(WorkMeter& meter, const PieceList::Piece& piece) {
+  return meter.spend(1 + static_cast<std::int64_t>((piece.range.end - piece.range.begin) / 4));
+}
+
 /// Rewrites every word by `rewrite(word, piece, out)`, which appends the new word to `out`.
 template <class Rewrite>
-void rewrite_words(PieceList& words, Rewrite rewrite) {
+void rewrite_words(PieceList& words, WorkMeter& meter, Rewrite rewrite) {
   std::string text;
+  if (!meter.write(words.text.size() + words.pieces.size())) return;
   text.reserve(words.text.size() + words.pieces.size());
   for (PieceList::Piece& piece : words.pieces) {
+    if (!count_word(meter, piece)) break;
     const std::size_t begin = text.size();
     rewrite(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), piece, text);
     piece.range = {begin, text.size()};
@@ -197,18 +204,15 @@ void rewrite_words(PieceList& words, Rewrite rewrite) {
   words.text = std::move(text);
 }
 
-}  // namespace
-
-namespace {
-
 /// Cuts every word at the ranges that `cut(word)` says, which may be empty.
 template <class CutWord>
-void cut_words(PieceList& words, CutWord cut) {
+void cut_words(PieceList& words, WorkMeter& meter, CutWord cut) {
   std::vector<PieceList::Piece> pieces;
   pieces.reserve(words.pieces.size());
   for (const PieceList::Piece& piece : words.pieces) {
     const std::size_t offset = piece.range.begin;
     const std::string_view word = std::string_view(words.text).substr(offset, piece.range.end - offset);
+    if (!count_word(meter, piece)) break;
     for (const TextRange& range : cut(word)) {
       if (range.begin == range.end) continue;
       pieces.push_back({{offset + range.begin, offset + range.end}, piece.begins_input && range.begin == 0});
@@ -219,20 +223,20 @@ void cut_words(PieceList& words, CutWord cut) {
 
 }  // namespace
 
-void PreTokenizer::apply(const Split& step, PieceList& words) {
-  cut_words(words, [&](std::string_view word) {
-    return join_cuts(cover(step.pattern.find_all(word), word.size(), step.invert), step.behavior);
+void PreTokenizer::apply(const Split& step, PieceList& words, WorkMeter& meter) {
+  cut_words(words, meter, [&](std::string_view word) {
+    return join_cuts(cover(step.pattern.find_all(word, meter), word.size(), step.invert), step.behavior);
   });
 }
 
-void PreTokenizer::apply(const Split& step, PieceList& words, const Parallel& parallel) {
-  cut_words(words, [&](std::string_view word) {
-    return join_cuts(cover(step.pattern.find_all(word, parallel), word.size(), step.invert), step.behavior);
+void PreTokenizer::apply(const Split& step, PieceList& words, const Parallel& parallel, WorkMeter& meter) {
+  cut_words(words, meter, [&](std::string_view word) {
+    return join_cuts(cover(step.pattern.find_all(word, parallel, meter), word.size(), step.invert), step.behavior);
   });
 }
 
-void PreTokenizer::apply(const SplitSet& step, PieceList& words) {
-  cut_words(words, [&](std::string_view word) {
+void PreTokenizer::apply(const SplitSet& step, PieceList& words, WorkMeter& meter) {
+  cut_words(words, meter, [&](std::string_view word) {
     std::vector<TextRange> matches;
     for (std::size_t at = 0; at < word.size();) {
       const unicode::Step character = unicode::decode_front(word.substr(at));
@@ -243,8 +247,8 @@ void PreTokenizer::apply(const SplitSet& step, PieceList& words) {
   });
 }
 
-void PreTokenizer::apply(const Scripts&, PieceList& words) {
-  cut_words(words, [](std::string_view word) {
+void PreTokenizer::apply(const Scripts&, PieceList& words, WorkMeter& meter) {
+  cut_words(words, meter, [](std::string_view word) {
     std::vector<TextRange> ranges;
     int last = -1;
     for (std::size_t at = 0; at < word.size();) {
@@ -261,8 +265,8 @@ void PreTokenizer::apply(const Scripts&, PieceList& words) {
   });
 }
 
-void PreTokenizer::apply(const FixedLength& step, PieceList& words) {
-  cut_words(words, [&](std::string_view word) {
+void PreTokenizer::apply(const FixedLength& step, PieceList& words, WorkMeter& meter) {
+  cut_words(words, meter, [&](std::string_view word) {
     std::vector<TextRange> ranges;
     for (std::size_t at = 0; at < word.size();) {
       std::size_t end = at;
@@ -275,21 +279,21 @@ void PreTokenizer::apply(const FixedLength& step, PieceList& words) {
   });
 }
 
-void PreTokenizer::apply(const PrefixSpace&, PieceList& words) {
-  rewrite_words(words, [](std::string_view word, const PieceList::Piece&, std::string& out) {
+void PreTokenizer::apply(const PrefixSpace&, PieceList& words, WorkMeter& meter) {
+  rewrite_words(words, meter, [](std::string_view word, const PieceList::Piece&, std::string& out) {
     if (!word.starts_with(' ')) out += ' ';
     out += word;
   });
 }
 
-void PreTokenizer::apply(const ByteAlphabet&, PieceList& words) {
-  rewrite_words(words, [](std::string_view word, const PieceList::Piece&, std::string& out) {
+void PreTokenizer::apply(const ByteAlphabet&, PieceList& words, WorkMeter& meter) {
+  rewrite_words(words, meter, [](std::string_view word, const PieceList::Piece&, std::string& out) {
     for (const char byte : word) unicode::append_utf8(out, unicode::character_of_byte(static_cast<unsigned char>(byte)));
   });
 }
 
-void PreTokenizer::apply(const Metaspace& step, PieceList& words) {
-  rewrite_words(words, [&](std::string_view word, const PieceList::Piece& piece, std::string& out) {
+void PreTokenizer::apply(const Metaspace& step, PieceList& words, WorkMeter& meter) {
+  rewrite_words(words, meter, [&](std::string_view word, const PieceList::Piece& piece, std::string& out) {
     const bool may_prepend =
         step.prepend == Metaspace::Prepend::always || (step.prepend == Metaspace::Prepend::first && piece.begins_input);
     if (may_prepend && !word.starts_with(step.replacement) && !word.starts_with(' ')) out += step.replacement;
@@ -302,8 +306,8 @@ void PreTokenizer::apply(const Metaspace& step, PieceList& words) {
   });
 }
 
-PieceList PreTokenizer::split(PieceList words) const {
-  for (const Step& step : steps_) std::visit([&](const auto& concrete) { apply(concrete, words); }, step);
+PieceList PreTokenizer::split(PieceList words, WorkMeter& meter) const {
+  for (const Step& step : steps_) std::visit([&](const auto& concrete) { apply(concrete, words, meter); }, step);
   return words;
 }
 
@@ -330,19 +334,20 @@ std::size_t PreTokenizer::n_first_steps() const {
   return static_cast<std::size_t>(first - steps_.begin()) + (first == steps_.end() ? 0 : 1);
 }
 
-std::vector<PieceList> PreTokenizer::begin(PieceList words, std::size_t n_groups, const Parallel& parallel) const {
+std::vector<PieceList> PreTokenizer::begin(PieceList words, std::size_t n_groups, const Parallel& parallel,
+                                           WorkMeter& meter) const {
   for (std::size_t i = 0; i < n_first_steps(); ++i) {
     if (const auto* split = std::get_if<Split>(&steps_[i]))
-      apply(*split, words, parallel);
+      apply(*split, words, parallel, meter);
     else
-      std::visit([&](const auto& concrete) { apply(concrete, words); }, steps_[i]);
+      std::visit([&](const auto& concrete) { apply(concrete, words, meter); }, steps_[i]);
   }
   return grouped(std::move(words), n_groups);
 }
 
-PieceList PreTokenizer::finish(PieceList group) const {
+PieceList PreTokenizer::finish(PieceList group, WorkMeter& meter) const {
   for (std::size_t i = n_first_steps(); i < steps_.size(); ++i)
-    std::visit([&](const auto& concrete) { apply(concrete, group); }, steps_[i]);
+    std::visit([&](const auto& concrete) { apply(concrete, group, meter); }, steps_[i]);
   return group;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/work_budget.h"
 #include "io/json.h"
 #include "text/pattern.h"
 
@@ -37,13 +38,14 @@ class PreTokenizer {
   /// Errors: unsupported, with the name of the component; invalid_data.
   static Result<PreTokenizer> from_json(const json::Value& value);
 
-  /// Cuts `words` by every step in turn. The text is valid UTF-8 before and after. Never yields empty words.
-  PieceList split(PieceList words) const;
+  /// Cuts `words` by every step in turn. The text is valid UTF-8 before and after. Never yields empty words. What returns is
+  /// of no use where the budget of `meter` is over, here and below.
+  PieceList split(PieceList words, WorkMeter& meter) const;
 
   /// The first half of split for a long text: applies the steps up to the first one that cuts, and groups the words.
   /// finish of each group gives, one after another, what split gives: the later steps look at one word at a time.
-  std::vector<PieceList> begin(PieceList words, std::size_t n_groups, const Parallel& parallel) const;
-  PieceList finish(PieceList group) const;
+  std::vector<PieceList> begin(PieceList words, std::size_t n_groups, const Parallel& parallel, WorkMeter& meter) const;
+  PieceList finish(PieceList group, WorkMeter& meter) const;
 
  private:
   struct Split {
@@ -75,14 +77,14 @@ class PreTokenizer {
   Result<void> add_split(Result<Pattern> pattern, SplitBehavior behavior, bool invert);
 
   std::size_t n_first_steps() const;
-  static void apply(const Split& step, PieceList& words);
-  static void apply(const Split& step, PieceList& words, const Parallel& parallel);
-  static void apply(const SplitSet& step, PieceList& words);
-  static void apply(const Scripts& step, PieceList& words);
-  static void apply(const FixedLength& step, PieceList& words);
-  static void apply(const PrefixSpace& step, PieceList& words);
-  static void apply(const ByteAlphabet& step, PieceList& words);
-  static void apply(const Metaspace& step, PieceList& words);
+  static void apply(const Split& step, PieceList& words, WorkMeter& meter);
+  static void apply(const Split& step, PieceList& words, const Parallel& parallel, WorkMeter& meter);
+  static void apply(const SplitSet& step, PieceList& words, WorkMeter& meter);
+  static void apply(const Scripts& step, PieceList& words, WorkMeter& meter);
+  static void apply(const FixedLength& step, PieceList& words, WorkMeter& meter);
+  static void apply(const PrefixSpace& step, PieceList& words, WorkMeter& meter);
+  static void apply(const ByteAlphabet& step, PieceList& words, WorkMeter& meter);
+  static void apply(const Metaspace& step, PieceList& words, WorkMeter& meter);
 
   std::vector<Step> steps_;
 };

@@ -18,6 +18,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxKeptTextBytes = std::size_t{1} << 20;
+constexpr const char* kEncoding = "the tokenization of a text";
 
 tl::unexpected<Error> damaged(std::string message) {
   return fail(ErrorCode::invalid_data, "tokenizer.json: " + std::move(message));
@@ -237,47 +238,55 @@ Result<void> Tokenizer::set_ends() {
   return {};
 }
 
-void Tokenizer::encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const {
+void Tokenizer::encode_word(std::string_view word, Encoding& out) const {
   const auto* const bpe = std::get_if<Bpe>(&model_);
   while (bpe != nullptr && word.size() > WordCache::kMaxWordBytes) {
     const std::size_t length = bpe->next_cut(word, 0);
-    if (length == word.size()) break;
-    encode_part(word.substr(0, length), scratch, out);
+    if (length == word.size() || !out.meter.spend(1 + static_cast<std::int64_t>(length / 4))) break;
+    encode_part(word.substr(0, length), out);
     word.remove_prefix(length);
   }
-  encode_part(word, scratch, out);
+  encode_part(word, out);
 }
 
-void Tokenizer::encode_part(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const {
+void Tokenizer::encode_part(std::string_view word, Encoding& out) const {
+  EncodeScratch& scratch = out.scratch;
+  if (!out.meter.spend(2 + static_cast<std::int64_t>(word.size() / 16))) return;
   if (const auto known = scratch.words.find(word)) {
-    out.insert(out.end(), known->begin(), known->end());
+    out.ids.insert(out.ids.end(), known->begin(), known->end());
     return;
   }
-  const std::size_t n_before = out.size();
+  const std::size_t n_before = out.ids.size();
   if (const auto* bpe = std::get_if<Bpe>(&model_))
-    bpe->encode(word, scratch.bpe, out);
+    bpe->encode(word, scratch.bpe, out.ids, out.meter);
   else if (const auto* unigram = std::get_if<Unigram>(&model_))
-    unigram->encode(word, scratch.unigram, out);
+    unigram->encode(word, scratch.unigram, out.ids, out.meter);
   else if (const auto* word_piece = std::get_if<WordPiece>(&model_))
-    word_piece->encode(word, out);
+    word_piece->encode(word, out.ids, out.meter);
   else
-    std::get<WordLevel>(model_).encode(word, out);
-  scratch.words.insert(word, std::span(out).subspan(n_before));
+    std::get<WordLevel>(model_).encode(word, out.ids);
+  // Later calls use the words too, so that they must be whole.
+  if (out.meter.is_within()) scratch.words.insert(word, std::span(out.ids).subspan(n_before));
 }
 
-void Tokenizer::encode_words(const PieceList& words, EncodeScratch& scratch, std::vector<TokenId>& out) const {
-  for (const PieceList::Piece& piece : words.pieces)
-    encode_word(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), scratch, out);
+void Tokenizer::encode_words(const PieceList& words, Encoding& out) const {
+  for (const PieceList::Piece& piece : words.pieces) {
+    if (!out.meter.is_within()) return;
+    encode_word(std::string_view(words.text).substr(piece.range.begin, piece.range.end - piece.range.begin), out);
+  }
 }
 
-void Tokenizer::encode_normalized(std::string_view text, bool begins_input, EncodeScratch& scratch,
-                                  std::vector<TokenId>& out) const {
-  if (const auto* model = std::get_if<SentencePieceModel>(&model_)) return model->encode(text, begins_input, out);
+void Tokenizer::encode_normalized(std::string_view text, bool begins_input, Encoding& out) const {
+  if (const auto* model = std::get_if<SentencePieceModel>(&model_)) {
+    // The library's work on a text cannot be interrupted.
+    if (out.meter.spend(1 + 4 * static_cast<std::int64_t>(text.size()))) model->encode(text, begins_input, out.ids);
+    return;
+  }
   if (team_ != nullptr && text.size() >= team_->least_bytes) {
     const std::unique_lock lock(team_->is_busy, std::try_to_lock);
     if (lock.owns_lock()) return encode_long(text, begins_input, out);
   }
-  encode_words(pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}}), scratch, out);
+  encode_words(pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}}, out.meter), out);
 }
 
 namespace {
@@ -301,17 +310,17 @@ PieceList cut_long_words(const Bpe& bpe, PieceList words, std::size_t n_bytes) {
 }  // namespace
 
 /// By the threads of team_, which the caller has locked.
-void Tokenizer::encode_long(std::string_view text, bool begins_input, std::vector<TokenId>& out) const {
+void Tokenizer::encode_long(std::string_view text, bool begins_input, Encoding& out) const {
   constexpr std::size_t kGroupsForThread = 4;
   const Parallel& parallel = team_->parallel;
   const auto n_threads = static_cast<std::size_t>(parallel.n_threads());
   const std::size_t n_groups = kGroupsForThread * n_threads;
   PieceList words{std::string(text), {{{0, text.size()}, begins_input}}};
-  std::vector<PieceList> groups = pre_tokenizer_.begin(std::move(words), n_groups, parallel);
+  std::vector<PieceList> groups = pre_tokenizer_.begin(std::move(words), n_groups, parallel, out.meter);
   const bool is_whole = groups.size() == 1;
   if (is_whole) {
     // Nothing cuts the text into words, but a BPE still falls into parts.
-    PieceList finished = pre_tokenizer_.finish(std::move(groups[0]));
+    PieceList finished = pre_tokenizer_.finish(std::move(groups[0]), out.meter);
     if (const auto* bpe = std::get_if<Bpe>(&model_))
       finished = cut_long_words(*bpe, std::move(finished), finished.text.size() / n_groups + 1);
     groups = grouped(std::move(finished), n_groups);
@@ -323,9 +332,11 @@ void Tokenizer::encode_long(std::string_view text, bool begins_input, std::vecto
     const auto i = static_cast<std::size_t>(part);
     auto& scratch = scratches[static_cast<std::size_t>(thread)];
     if (scratch == nullptr) scratch = scratches_->take();
-    encode_words(is_whole ? groups[i] : pre_tokenizer_.finish(std::move(groups[i])), *scratch, ids[i]);
+    WorkMeter meter(out.meter.budget());
+    Encoding own{*scratch, meter, ids[i]};
+    encode_words(is_whole ? groups[i] : pre_tokenizer_.finish(std::move(groups[i]), meter), own);
   });
-  for (const std::vector<TokenId>& some : ids) out.insert(out.end(), some.begin(), some.end());
+  for (const std::vector<TokenId>& some : ids) out.ids.insert(out.ids.end(), some.begin(), some.end());
   for (std::unique_ptr<EncodeScratch>& scratch : scratches)
     if (scratch != nullptr && text.size() <= kMaxKeptTextBytes) scratches_->give_back(std::move(scratch));
 }
@@ -336,58 +347,85 @@ void Tokenizer::use_threads(int n_threads, std::size_t least_bytes) {
 }
 
 /// Appends the ids of `text`, which is valid UTF-8, from the byte `from` on.
-void Tokenizer::encode_parts(std::string_view text, bool with_special, std::size_t from, EncodeScratch& scratch,
-                             std::vector<TokenId>& out) const {
+void Tokenizer::encode_parts(std::string_view text, bool with_special, std::size_t from, Encoding& out) const {
   const auto* const sentencepiece = std::get_if<SentencePieceModel>(&model_);
-  for (const AddedTokens::Part& part : added_tokens_.split_raw(text, with_special, from)) {
+  for (const AddedTokens::Part& part : added_tokens_.split_raw(text, with_special, from, out.meter)) {
+    if (!out.meter.spend(1)) return;
     if (part.id) {
-      if (part.range.begin == 0 && sentencepiece != nullptr) sentencepiece->encode({}, /*begins_input=*/true, out);
-      out.push_back(*part.id);
+      if (part.range.begin == 0 && sentencepiece != nullptr) sentencepiece->encode({}, /*begins_input=*/true, out.ids);
+      out.ids.push_back(*part.id);
       continue;
     }
     const std::string_view segment = text.substr(part.range.begin, part.range.end - part.range.begin);
-    const std::string normalized = normalizer_.normalize(segment);
-    for (const AddedTokens::Part& inner : added_tokens_.split_normalized(normalized, with_special)) {
+    const std::string normalized = normalizer_.normalize(segment, out.meter);
+    for (const AddedTokens::Part& inner : added_tokens_.split_normalized(normalized, with_special, out.meter)) {
+      if (!out.meter.spend(1)) return;
       if (inner.id) {
-        out.push_back(*inner.id);
+        out.ids.push_back(*inner.id);
         continue;
       }
       const TextRange range = inner.range;
       encode_normalized(std::string_view(normalized).substr(range.begin, range.end - range.begin),
-                        part.range.begin == 0 && range.begin == 0, scratch, out);
+                        part.range.begin == 0 && range.begin == 0, out);
     }
   }
-  if (sentencepiece != nullptr && out.size() > 1 && out[0] == sentencepiece->dropped_space() && is_special(out[1]))
-    out.erase(out.begin());
+  auto& ids = out.ids;
+  if (sentencepiece != nullptr && ids.size() > 1 && ids[0] == sentencepiece->dropped_space() && is_special(ids[1]))
+    ids.erase(ids.begin());
 }
 
 /// `head` is empty or at the beginning of `text`.
-std::vector<TokenId> Tokenizer::encode_text(std::string_view text, bool with_special, const EncodedHead& head) const {
+Result<std::vector<TokenId>> Tokenizer::encode_text(std::string_view text, bool with_special, const EncodedHead& head,
+                                                    WorkBudget& budget) const {
+  WorkMeter meter(budget);
   std::string repaired;
+  meter.pass(text.size());
   if (!unicode::is_valid_utf8(text)) {
-    repaired = unicode::to_valid_utf8(text);
+    if (meter.write(3 * text.size())) repaired = unicode::to_valid_utf8(text);
     text = repaired;
   }
-  std::vector<TokenId> out = head.ids;
+  std::vector<TokenId> ids = head.ids;
   std::unique_ptr<EncodeScratch> scratch = scratches_->take();
-  encode_parts(text, with_special, head.text.size(), *scratch, out);
+  Encoding out{*scratch, meter, ids};
+  encode_parts(text, with_special, head.text.size(), out);
   // Long texts make memory grow that short ones do not need.
   if (text.size() <= kMaxKeptTextBytes) scratches_->give_back(std::move(scratch));
-  return out;
+  if (budget.is_over()) return tl::unexpected<Error>(budget.error(kEncoding));
+  return ids;
 }
 
-EncodedHead Tokenizer::encode_head(std::string_view text) const {
-  if (!unicode::is_valid_utf8(text)) return {};
-  const std::string_view head = text.substr(0, added_tokens_.last_sure_cut(text));
-  return {std::string(head), encode_text(head, true, {})};
+WorkLimits Tokenizer::limits_for(std::size_t n_bytes) {
+  // Known tokenizers need up to about 10 steps a byte, and write it up to 5 times.
+  return {.steps = 50'000'000 + 256 * static_cast<std::int64_t>(n_bytes),
+          .bytes = (std::int64_t{256} << 20) + 64 * static_cast<std::int64_t>(n_bytes)};
+}
+
+Result<EncodedHead> Tokenizer::encode_head(std::string_view text, WorkBudget& budget) const {
+  if (!unicode::is_valid_utf8(text)) return EncodedHead();
+  std::size_t n_bytes = 0;
+  {
+    WorkMeter meter(budget);
+    n_bytes = added_tokens_.last_sure_cut(text, meter);
+  }
+  if (budget.is_over()) return tl::unexpected<Error>(budget.error(kEncoding));
+  const std::string_view head = text.substr(0, n_bytes);
+  BATON_TRY(std::vector<TokenId> ids, encode_text(head, true, {}, budget));
+  return EncodedHead{std::string(head), std::move(ids)};
+}
+
+EncodedHead Tokenizer::encode_head(std::string_view text) const { return *encode_head(text, UnlimitedWork().budget()); }
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, bool add_special_tokens, WorkBudget& budget) const {
+  return encode_behind({}, text, add_special_tokens, budget);
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
   return encode_behind({}, text, add_special_tokens);
 }
 
-std::vector<TokenId> Tokenizer::encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens) const {
-  std::vector<TokenId> ids = encode_text(text, true, text.starts_with(head.text) ? head : EncodedHead());
+Result<std::vector<TokenId>> Tokenizer::encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens,
+                                                      WorkBudget& budget) const {
+  BATON_TRY(std::vector<TokenId> ids, encode_text(text, true, text.starts_with(head.text) ? head : EncodedHead(), budget));
   if (add_special_tokens) {
     ids.insert(ids.begin(), post_processor_.before.begin(), post_processor_.before.end());
     ids.insert(ids.end(), post_processor_.after.begin(), post_processor_.after.end());
@@ -395,7 +433,13 @@ std::vector<TokenId> Tokenizer::encode_behind(const EncodedHead& head, std::stri
   return ids;
 }
 
-std::vector<TokenId> Tokenizer::encode_plain(std::string_view text) const { return encode_text(text, false, {}); }
+std::vector<TokenId> Tokenizer::encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens) const {
+  return *encode_behind(head, text, add_special_tokens, UnlimitedWork().budget());
+}
+
+std::vector<TokenId> Tokenizer::encode_plain(std::string_view text) const {
+  return *encode_text(text, false, {}, UnlimitedWork().budget());
+}
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
   std::string text;

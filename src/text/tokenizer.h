@@ -18,6 +18,7 @@
 #include "core/ids.h"
 #include "core/parallel.h"
 #include "core/result.h"
+#include "core/work_budget.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/normalizer.h"
@@ -71,12 +72,19 @@ class Tokenizer {
   /// `add_special_tokens` puts the beginning and end around them that the post-processor asks for, or, where the file has
   /// none by its kind, add_bos_token and add_eos_token. Bytes that are not UTF-8 are read as U+FFFD.
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
+  /// The same within a budget. Errors: those of WorkBudget.
+  Result<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens, WorkBudget& budget) const;
+  /// What encoding a text of so many bytes may take at most: several times what any known tokenizer needs.
+  static WorkLimits limits_for(std::size_t n_bytes);
 
   /// The longest beginning of `text` that ends with an added token (such as a role token of a chat template) at which
   /// every text with this beginning is cut; empty if there is none.
   EncodedHead encode_head(std::string_view text) const;
+  Result<EncodedHead> encode_head(std::string_view text, WorkBudget& budget) const;
   /// The same ids as encode. For a text that begins with `head`, only the rest is encoded.
   std::vector<TokenId> encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens) const;
+  Result<std::vector<TokenId>> encode_behind(const EncodedHead& head, std::string_view text, bool add_special_tokens,
+                                             WorkBudget& budget) const;
 
   /// The ids of untrusted text: nothing in it becomes a special token of more than one character, and no special token
   /// is added.
@@ -125,14 +133,20 @@ class Tokenizer {
   Result<void> add_token(AddedToken token);
   Result<void> add_tokens_of_config();
   Result<void> set_ends();
-  std::vector<TokenId> encode_text(std::string_view text, bool with_special, const EncodedHead& head) const;
-  void encode_parts(std::string_view text, bool with_special, std::size_t from, EncodeScratch& scratch,
-                    std::vector<TokenId>& out) const;
-  void encode_normalized(std::string_view text, bool begins_input, EncodeScratch& scratch, std::vector<TokenId>& out) const;
-  void encode_long(std::string_view text, bool begins_input, std::vector<TokenId>& out) const;
-  void encode_words(const PieceList& words, EncodeScratch& scratch, std::vector<TokenId>& out) const;
-  void encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const;
-  void encode_part(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& out) const;
+  Result<std::vector<TokenId>> encode_text(std::string_view text, bool with_special, const EncodedHead& head,
+                                           WorkBudget& budget) const;
+  // These append ids to what `Encoding` has; the ids are of no use where its budget is over.
+  struct Encoding {
+    EncodeScratch& scratch;
+    WorkMeter& meter;
+    std::vector<TokenId>& ids;
+  };
+  void encode_parts(std::string_view text, bool with_special, std::size_t from, Encoding& out) const;
+  void encode_normalized(std::string_view text, bool begins_input, Encoding& out) const;
+  void encode_long(std::string_view text, bool begins_input, Encoding& out) const;
+  void encode_words(const PieceList& words, Encoding& out) const;
+  void encode_word(std::string_view word, Encoding& out) const;
+  void encode_part(std::string_view word, Encoding& out) const;
 
   /// The threads for one long text.
   struct Team {

@@ -58,7 +58,8 @@ Result<Unigram> Unigram::from_json(const json::Value& model, const std::function
   return unigram;
 }
 
-void Unigram::find_best_cut(std::string_view word, Scratch& scratch) const {
+/// False where the budget is over before the end.
+bool Unigram::find_best_cut(std::string_view word, Scratch& scratch, WorkMeter& meter) const {
   auto& ends = scratch.ends_;
   ends.assign(word.size() + 1, {});
   for (std::size_t begin = 0; begin < word.size();) {
@@ -70,7 +71,8 @@ void Unigram::find_best_cut(std::string_view word, Scratch& scratch) const {
     };
     bool is_character_known = false;
     std::int32_t node = ByteTrie::kRoot;
-    for (std::size_t end = begin; end < word.size();) {
+    std::size_t end = begin;
+    while (end < word.size()) {
       node = pieces_.child(node, word[end++]);
       if (node == ByteTrie::kNone) break;
       const TokenId id = pieces_.value(node);
@@ -78,9 +80,11 @@ void Unigram::find_best_cut(std::string_view word, Scratch& scratch) const {
       offer(end, scores_[static_cast<std::size_t>(id)] + score, id);
       is_character_known |= end - begin == n_character;
     }
+    if (!meter.spend(1 + static_cast<std::int64_t>((end - begin) / 2))) return false;
     if (!is_character_known) offer(begin + n_character, unk_score_ + score, unk_id_);
     begin += n_character;
   }
+  return true;
 }
 
 /// `piece` is one of the vocabulary, or a run of characters that are none.
@@ -97,9 +101,8 @@ void Unigram::append_piece(std::string_view piece, std::vector<TokenId>& out) co
   }
 }
 
-void Unigram::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const {
-  if (word.empty()) return;
-  find_best_cut(word, scratch);
+void Unigram::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out, WorkMeter& meter) const {
+  if (word.empty() || !find_best_cut(word, scratch, meter)) return;
   // From the back: where pieces begin; unknown ones beside each other are one.
   auto& cuts = scratch.cuts_;
   cuts.clear();

@@ -8,6 +8,7 @@
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "core/work_budget.h"
 #include "io/json.h"
 #include "text/byte_trie.h"
 #include "text/vocabulary.h"
@@ -40,13 +41,13 @@ class Unigram {
   static Result<Unigram> from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
 
   /// Appends the tokens of `word` (valid UTF-8) to `out`. Time O(n) in its length, times the longest piece's.
-  void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
+  void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out, WorkMeter& meter) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
   Result<void> read_piece(const json::Value& entry, TokenId id, const std::function<bool(std::string_view)>& is_special);
-  void find_best_cut(std::string_view word, Scratch& scratch) const;
+  bool find_best_cut(std::string_view word, Scratch& scratch, WorkMeter& meter) const;
   void append_piece(std::string_view piece, std::vector<TokenId>& out) const;
 
   Vocabulary vocabulary_;

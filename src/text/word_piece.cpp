@@ -40,14 +40,14 @@ Result<WordPiece> WordPiece::from_json(const json::Value& model, const std::func
   return result;
 }
 
-void WordPiece::encode(std::string_view word, std::vector<TokenId>& out) const {
+void WordPiece::encode(std::string_view word, std::vector<TokenId>& out, WorkMeter& meter) const {
   const std::size_t n_before = out.size();
   const auto is_first_byte = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; };
   bool is_known = static_cast<std::size_t>(std::ranges::count_if(word, is_first_byte)) <= max_characters_;
   const ByteTrie* tokens = &first_;
   for (std::string_view rest = word; is_known && !rest.empty();) {
     const ByteTrie::Match match = tokens->longest(rest);
-    is_known = match.value != ByteTrie::kNone;
+    is_known = match.value != ByteTrie::kNone && meter.spend(static_cast<std::int64_t>(match.n_visited));
     if (!is_known) break;
     out.push_back(match.value);
     rest.remove_prefix(match.length);

@@ -8,6 +8,7 @@
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "core/work_budget.h"
 #include "io/json.h"
 #include "text/byte_trie.h"
 #include "text/vocabulary.h"
@@ -22,7 +23,7 @@ class WordPiece {
   static Result<WordPiece> from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
 
   /// Appends the tokens of `word` (valid UTF-8) to `out`.
-  void encode(std::string_view word, std::vector<TokenId>& out) const;
+  void encode(std::string_view word, std::vector<TokenId>& out, WorkMeter& meter) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 

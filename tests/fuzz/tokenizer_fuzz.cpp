@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -17,8 +18,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto tokenizer = baton::Tokenizer::from_json(input.substr(0, end), "");
   if (!tokenizer) return 0;
   const std::string_view text = end == input.size() ? input : input.substr(end + 1);
+  baton::WorkBudget budget({.steps = 20'000'000, .bytes = 64 << 20});
+  auto encoded = tokenizer->encode(text, true, budget);
+  if (!encoded) {
+    baton::check(encoded.error().code == baton::ErrorCode::too_large, "text that is refused, but not for its cost");
+    return 0;
+  }
+  std::vector<baton::TokenId> ids = std::move(*encoded);
   tokenizer->encode_plain(text);
-  std::vector<baton::TokenId> ids = tokenizer->encode(text, true);
   for (const std::uint8_t byte : text) ids.push_back(byte - 1);
   const std::string whole = tokenizer->decode(ids, false);
   baton::check(baton::unicode::is_valid_utf8(whole), "decoded text is not UTF-8");

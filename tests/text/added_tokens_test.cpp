@@ -17,7 +17,7 @@ AddedTokens make(const std::vector<AddedToken>& tokens) {
 /// "text|<3>|text": the parts, tokens by their ids.
 std::string split(const AddedTokens& added, std::string_view text, bool with_special = true) {
   std::string out;
-  for (const AddedTokens::Part& part : added.split_raw(text, with_special, 0)) {
+  for (const AddedTokens::Part& part : added.split_raw(text, with_special, 0, UnlimitedWork().meter())) {
     if (!out.empty()) out += '|';
     if (part.id)
       out += '<' + std::to_string(*part.id) + '>';
@@ -71,7 +71,7 @@ TEST(AddedTokens, normalized_ones_are_searched_as_the_normalizer_writes_them) {
   spaced.is_normalized = true;
   ASSERT_TRUE(added.add(spaced, *normalizer));
   EXPECT_EQ(split(added, "a b"), "a b");
-  EXPECT_EQ(added.split_normalized("xa▁b", true).back().id, 1);
+  EXPECT_EQ(added.split_normalized("xa▁b", true, UnlimitedWork().meter()).back().id, 1);
 }
 
 TEST(AddedTokens, reads_files_and_refuses_ids_out_of_range) {

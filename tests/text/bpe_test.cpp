@@ -19,9 +19,9 @@ Result<Bpe> make(const json::Value& model) {
 std::vector<std::string> tokens(const Bpe& bpe, std::string_view word) {
   Bpe::Scratch scratch;
   std::vector<TokenId> ids;
-  bpe.encode(word, scratch, ids);
+  bpe.encode(word, scratch, ids, UnlimitedWork().meter());
   std::vector<TokenId> again;
-  bpe.encode(word, scratch, again);
+  bpe.encode(word, scratch, again, UnlimitedWork().meter());
   EXPECT_EQ(ids, again) << "a word that was seen before";
   std::vector<std::string> texts;
   for (const TokenId id : ids) texts.emplace_back(bpe.vocabulary().text_of(id));

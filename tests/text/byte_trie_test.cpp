@@ -57,5 +57,23 @@ TEST(ByteTrie, equals_a_map_on_random_keys) {
   }
 }
 
+TEST(ByteTrie, knows_what_a_search_looked_at_and_what_may_follow) {
+  ByteTrie trie;
+  EXPECT_EQ(trie.longest_key(), 0u);
+  EXPECT_FALSE(trie.has_children(ByteTrie::kRoot));
+  trie.insert("ab", 0);
+  trie.insert("abcd", 1);
+  EXPECT_EQ(trie.longest_key(), 4u);
+  EXPECT_EQ(trie.longest("abcx").n_visited, 4u);
+  EXPECT_EQ(trie.longest("abcx").length, 2u);
+  EXPECT_EQ(trie.longest("xabcd").n_visited, 1u);
+  std::int32_t node = ByteTrie::kRoot;
+  for (const char byte : std::string_view("abcd")) {
+    EXPECT_TRUE(trie.has_children(node));
+    node = trie.child(node, byte);
+  }
+  EXPECT_FALSE(trie.has_children(node));
+}
+
 }  // namespace
 }  // namespace baton

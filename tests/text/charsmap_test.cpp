@@ -26,11 +26,12 @@ std::string map_of_a(std::string_view texts, std::uint32_t value) {
 TEST(Charsmap, replaces_a_short_cluster_by_what_its_beginning_is_replaced_by) {
   const auto map = Charsmap::from_bytes(map_of_a(std::string_view("no\0yes\0", 7), 3));
   ASSERT_TRUE(map) << map.error().message;
-  EXPECT_EQ(map->normalize(""), "");
-  EXPECT_EQ(map->normalize("bab"), "byesb");
-  EXPECT_EQ(map->normalize("a\u0301b"), "yesb") << "the mark is lost";
-  EXPECT_EQ(map->normalize("a\u0301\u0301\u0301"), "yes\u0301\u0301\u0301") << "a cluster of seven bytes";
-  EXPECT_EQ(map->normalize(std::string_view("\0a", 2)), std::string("\0yes", 4));
+  EXPECT_EQ(map->normalize("", 1000, UnlimitedWork().meter()), "");
+  EXPECT_EQ(map->normalize("bab", 1000, UnlimitedWork().meter()), "byesb");
+  EXPECT_EQ(map->normalize("a\u0301b", 1000, UnlimitedWork().meter()), "yesb") << "the mark is lost";
+  EXPECT_EQ(map->normalize("a\u0301\u0301\u0301", 1000, UnlimitedWork().meter()), "yes\u0301\u0301\u0301")
+      << "a cluster of seven bytes";
+  EXPECT_EQ(map->normalize(std::string_view("\0a", 2), 1000, UnlimitedWork().meter()), std::string("\0yes", 4));
 }
 
 TEST(Charsmap, damaged_maps_are_errors_or_replace_nothing) {
@@ -40,12 +41,14 @@ TEST(Charsmap, damaged_maps_are_errors_or_replace_nothing) {
     ASSERT_FALSE(map);
     EXPECT_EQ(map.error().code, ErrorCode::invalid_data);
   }
-  EXPECT_EQ(Charsmap::from_bytes(map_of_a(std::string(1024, 'x'), 1000))->normalize("a"), std::string(24, 'x'));
-  EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 1))->normalize("a"), "a") << "inside a character";
-  EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 99))->normalize("a"), "a") << "behind the texts";
-  EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 0))->normalize("a"), "é") << "the last zero is missing";
+  EXPECT_EQ(Charsmap::from_bytes(map_of_a(std::string(1024, 'x'), 1000))->normalize("a", 1000, UnlimitedWork().meter()),
+            std::string(24, 'x'));
+  EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 1))->normalize("a", 1000, UnlimitedWork().meter()), "a") << "inside a character";
+  EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 99))->normalize("a", 1000, UnlimitedWork().meter()), "a") << "behind the texts";
+  EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 0))->normalize("a", 1000, UnlimitedWork().meter()), "é")
+      << "the last zero is missing";
   const std::string far = number(4) + number(0xFFFFFC00u);
-  EXPECT_EQ(Charsmap::from_bytes(far)->normalize("a"), "a") << "a child outside the array";
+  EXPECT_EQ(Charsmap::from_bytes(far)->normalize("a", 1000, UnlimitedWork().meter()), "a") << "a child outside the array";
 }
 
 }  // namespace

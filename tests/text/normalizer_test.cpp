@@ -8,7 +8,7 @@ namespace {
 
 std::string normalize(const json::Value& value, std::string_view text) {
   const auto normalizer = Normalizer::from_json(value);
-  return normalizer ? normalizer->normalize(text) : "error: " + normalizer.error().message;
+  return normalizer ? normalizer->normalize(text, UnlimitedWork().meter()) : "error: " + normalizer.error().message;
 }
 
 TEST(Normalizer, null_changes_nothing) { EXPECT_EQ(normalize(nullptr, " a "), " a "); }

@@ -40,10 +40,12 @@ TEST(Pattern, several_threads_find_the_matches_of_one) {
     for (std::size_t length = 0; length < 300; length += 7) {
       std::string text;
       for (std::size_t i = 0; i < length; ++i) text += parts[random() % parts.size()];
-      ASSERT_EQ(pattern->find_all(text, parallel), pattern->find_all(text)) << expression << " in '" << text << "'";
+      ASSERT_EQ(pattern->find_all(text, parallel, UnlimitedWork().meter()), pattern->find_all(text))
+          << expression << " in '" << text << "'";
     }
   }
-  EXPECT_EQ(Pattern::literal("aa").find_all("aaaaa", parallel), Pattern::literal("aa").find_all("aaaaa"));
+  EXPECT_EQ(Pattern::literal("aa").find_all("aaaaa", parallel, UnlimitedWork().meter()),
+            Pattern::literal("aa").find_all("aaaaa"));
 }
 
 TEST(Pattern, knows_unicode_classes) {

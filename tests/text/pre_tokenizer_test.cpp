@@ -10,7 +10,8 @@ namespace {
 std::string split(const json::Value& value, std::string_view text, bool begins_input = true) {
   const auto pre_tokenizer = PreTokenizer::from_json(value);
   if (!pre_tokenizer) return "error: " + pre_tokenizer.error().message;
-  const PieceList words = pre_tokenizer->split({std::string(text), {{{0, text.size()}, begins_input}}});
+  const PieceList words =
+      pre_tokenizer->split({std::string(text), {{{0, text.size()}, begins_input}}}, UnlimitedWork().meter());
   std::string out;
   for (const PieceList::Piece& piece : words.pieces) {
     EXPECT_LT(piece.range.begin, piece.range.end);

@@ -22,7 +22,7 @@ Result<Unigram> make(const json::Value& model) {
 Ids encode(const Unigram& unigram, std::string_view word) {
   Unigram::Scratch scratch;
   Ids ids;
-  unigram.encode(word, scratch, ids);
+  unigram.encode(word, scratch, ids, UnlimitedWork().meter());
   return ids;
 }
 

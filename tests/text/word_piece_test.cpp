@@ -21,7 +21,7 @@ Result<WordPiece> make(const json::Value& value) {
 
 Ids encode(std::string_view word) {
   Ids ids = {9};
-  make(model())->encode(word, ids);
+  make(model())->encode(word, ids, UnlimitedWork().meter());
   return ids;
 }
 
