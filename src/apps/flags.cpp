@@ -244,6 +244,9 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
       "Memory for the texts and token ids of these prefixes, with K, M or G (default: 64M)", [](const std::string& text) {
         return parse_bytes(text, "--max-prefix-bytes").map([](std::int64_t bytes) { return static_cast<std::size_t>(bytes); });
       });
+  app.add_flag("--allow-prefix-links", options.allows_prefix_links,
+               "Follow links in the prefix folder to files outside of it; default: they are refused")
+      ->group("Prefixes");
   row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")
       ->check(CLI::Range(0, 20));
   parsed_row(app, "Server", "--client-memory-bytes", options.client_memory_bytes,

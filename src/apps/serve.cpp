@@ -38,6 +38,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.routes.max_logprobs = options.max_logprobs;
   made.routes.prefix_limits = options.prefix_limits;
   made.prefix_folder = options.prefix_folder;
+  made.prefix_links = options.allows_prefix_links ? OutwardLinks::followed : OutwardLinks::refused;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;
   made.limits.max_connections_per_address = options.max_connections_per_address;

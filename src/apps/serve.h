@@ -30,7 +30,8 @@ struct ServeCommandOptions {
   std::int64_t client_memory_bytes = 0;         ///< 0: default_client_memory
   std::size_t max_connections_per_address = 0;  ///< 0: no limit
   PrefixLimits prefix_limits;
-  std::string prefix_folder;  ///< empty: none
+  std::string prefix_folder;         ///< empty: none
+  bool allows_prefix_links = false;  ///< see OutwardLinks
 };
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);

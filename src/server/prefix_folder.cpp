@@ -39,9 +39,10 @@ std::string stem_of(const std::string& file_name) { return std::filesystem::path
 
 }  // namespace
 
-PrefixFolder::PrefixFolder(std::filesystem::path folder, const ServedModel& model, Engine& engine, Prefixes& prefixes,
-                           std::function<void()> on_registered)
+PrefixFolder::PrefixFolder(std::filesystem::path folder, OutwardLinks links, const ServedModel& model, Engine& engine,
+                           Prefixes& prefixes, std::function<void()> on_registered)
     : folder_(std::move(folder)),
+      links_(links),
       model_(model),
       engine_(engine),
       prefixes_(prefixes),
@@ -136,7 +137,9 @@ void PrefixFolder::read(const std::string& file_name, File& file) {
   if (static_cast<std::size_t>(file.stamp.size_bytes) > kMaxPrefixFileBytes)
     return refuse(file_name, file,
                   fmt::format("it has {} bytes; a prefix's file may have {}", file.stamp.size_bytes, kMaxPrefixFileBytes));
-  auto bytes = read_prefix_bytes(path);
+  const auto target = target_of(path);
+  if (!target) return refuse(file_name, file, target.error().message);
+  auto bytes = read_prefix_bytes(*target);
   if (!bytes) return refuse(file_name, file, std::move(bytes.error().message));
   std::string version = version_of(*bytes);
   if (version == file.version) {  // the same contents with another date, or written again
@@ -151,6 +154,19 @@ void PrefixFolder::read(const std::string& file_name, File& file) {
   definition->source = PrefixSource::folder;
   if (definition->version.empty()) definition->version = std::move(version);
   wish(name, std::move(*definition));
+}
+
+/// The file to read: links are resolved first and what they lead to is read, so that one that changes meanwhile is not
+/// followed. Errors: it lies outside of the folder, or cannot be reached.
+Result<std::filesystem::path> PrefixFolder::target_of(const std::filesystem::path& path) const {
+  if (links_ == OutwardLinks::followed) return path;
+  std::error_code failed;
+  const std::filesystem::path folder = std::filesystem::canonical(folder_, failed);
+  const std::filesystem::path target = failed ? path : std::filesystem::canonical(path, failed);
+  if (failed) return fail(ErrorCode::io, fmt::format("cannot read {}: {}", path.string(), failed.message()));
+  if (std::ranges::mismatch(folder, target).in1 == folder.end()) return target;
+  return fail(ErrorCode::invalid_request,
+              "it is a link that leads out of the folder; --allow-prefix-links has such links followed");
 }
 
 std::string PrefixFolder::served_version(const std::string& name) const {

@@ -21,6 +21,10 @@
 
 namespace baton {
 
+/// Whether a link in the folder may lead to a file outside of it. Whoever may write to the folder could otherwise serve, and
+/// so read, any file that the server can read.
+enum class OutwardLinks : bool { refused, followed };
+
 /// Keeps the prefixes of source `folder` equal to the files NAME.txt and NAME.json (see parse_prefix_file). A new file
 /// is registered, changed contents replace the old ones, and a deleted file removes its prefix. A file is read when it
 /// has not changed for kSettleTime and no program is writing to it. A file that cannot be read or registered gets one
@@ -39,7 +43,7 @@ class PrefixFolder {
   static constexpr std::chrono::milliseconds kLookTime{2'000};  ///< between looks without change events
 
   /// The arguments must outlive it. The computing thread calls `on_registered` after a prefix was added.
-  PrefixFolder(std::filesystem::path folder, const ServedModel& model, Engine& engine, Prefixes& prefixes,
+  PrefixFolder(std::filesystem::path folder, OutwardLinks links, const ServedModel& model, Engine& engine, Prefixes& prefixes,
                std::function<void()> on_registered);
   ~PrefixFolder();
 
@@ -72,6 +76,7 @@ class PrefixFolder {
 
   void see(const FolderFile& found, Clock::time_point now, bool is_first_look);
   void read(const std::string& file_name, File& file);
+  Result<std::filesystem::path> target_of(const std::filesystem::path& path) const;
   std::string served_version(const std::string& name) const;
   void refuse(const std::string& file_name, File& file, std::string reason);
   void forget(Files::iterator gone, Clock::time_point now);
@@ -83,6 +88,7 @@ class PrefixFolder {
   void run_fills();
 
   const std::filesystem::path folder_;
+  const OutwardLinks links_;
   const ServedModel& model_;
   Engine& engine_;
   Prefixes& prefixes_;

@@ -26,8 +26,9 @@ struct ServerOptions {
   HttpAddress address;
   HttpLimits limits;
   ApiKeyOptions keys = {};
-  RoutesOptions routes;                       ///< CORS, version
-  std::filesystem::path prefix_folder = {};   ///< see PrefixFolder; empty: none
+  RoutesOptions routes;                      ///< CORS, version
+  std::filesystem::path prefix_folder = {};  ///< see PrefixFolder; empty: none
+  OutwardLinks prefix_links = OutwardLinks::refused;
   std::int64_t shutdown_timeout_ms = 30'000;  ///< after it, running requests are aborted
   /// SIGTERM and SIGINT begin the shutdown, and a second one ends it at once; SIGHUP reads the key file again.
   bool handles_signals = false;

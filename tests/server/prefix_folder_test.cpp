@@ -25,7 +25,7 @@ class PrefixFolderTest : public ::testing::Test {
     ModelSpec spec = testing::tiny_spec();
     spec.n_vocab = kByteModelVocab;
     engine_ = testing::make_tiny_engine({.max_pinned_blocks = 10}, 256, spec);
-    made_.emplace(folder(), model_, *engine_, prefixes_, [this] { ++n_registered_; });
+    made_.emplace(folder(), OutwardLinks::refused, model_, *engine_, prefixes_, [this] { ++n_registered_; });
   }
   ~PrefixFolderTest() override { fs::remove_all(root_); }
 
@@ -151,6 +151,36 @@ TEST_F(PrefixFolderTest, follows_the_links_of_a_mounted_config_map) {
   EXPECT_EQ(served(), "");
 }
 
+TEST_F(PrefixFolderTest, refuses_links_out_of_the_folder_unless_they_are_allowed) {
+  std::ofstream(root_ / "secret.txt") << "Secret.";
+  fs::create_directory(root_ / "prompts2");
+  std::ofstream(root_ / "prompts2" / "near.txt") << "Near.";
+  fs::create_symlink(root_ / "secret.txt", folder() / "far.txt");
+  fs::create_symlink("../prompts2/near.txt", folder() / "near.txt");
+  fs::create_directory_symlink(root_, folder() / "..up");
+  fs::create_symlink("..up/secret.txt", folder() / "up.txt");
+  fs::create_symlink("far.txt", folder() / "twice.txt");
+  write("inside.txt", "Mugs.");
+  fs::create_symlink("inside.txt", folder() / "link.txt");
+  settle();
+  EXPECT_EQ(served(), "inside=Mugs. link=Mugs. ");
+  EXPECT_EQ(n_refused(), 4);
+  // What has been served stays, and what a file becomes is looked at again.
+  fs::remove(folder() / "link.txt");
+  fs::create_symlink(root_ / "secret.txt", folder() / "link.txt");
+  settle();
+  EXPECT_EQ(served(), "inside=Mugs. link=Mugs. ");
+
+  Prefixes others;
+  PrefixFolder follows(folder(), OutwardLinks::followed, model_, *engine_, others, [] {});
+  follows.look(now_);
+  follows.look(now_ += PrefixFolder::kSettleTime);
+  while (follows.apply_next()) {
+  }
+  EXPECT_TRUE(others.find("far"));
+  EXPECT_TRUE(others.find("up"));
+}
+
 TEST_F(PrefixFolderTest, what_cannot_be_read_is_counted_and_the_last_good_contents_serve) {
   write("shop.json", R"({"text": "Mugs."})");
   settle();
@@ -243,7 +273,7 @@ TEST_F(PrefixFolderTest, registers_all_files_before_it_starts) {
   write("bank.txt", "Lends.");
   ASSERT_TRUE(made_->register_all());
   EXPECT_EQ(served(), "bank=Lends. shop=Mugs. ");
-  PrefixFolder missing(root_ / "none", model_, *engine_, prefixes_, {});
+  PrefixFolder missing(root_ / "none", OutwardLinks::refused, model_, *engine_, prefixes_, {});
   const auto failed = missing.register_all();
   ASSERT_FALSE(failed);
   EXPECT_TRUE(failed.error().message.ends_with("none does not exist")) << failed.error().message;
