@@ -15,12 +15,15 @@
 namespace baton {
 namespace {
 
+constexpr std::size_t kEncodings = 3;  // of the text of a prefix
+
 Error about(std::string_view name, Error error) {
   error.message = fmt::format("prefix {}: {}", name, error.message);
   return error;
 }
 
-Result<std::string> render_with(const ServedModel& model, const json::Value& messages, std::string_view user) {
+Result<std::string> render_with(const ServedModel& model, const json::Value& messages, std::string_view user,
+                                const std::function<bool()>& is_cancelled) {
   ChatTemplate::Context context;
   context.messages = messages;
   json::Value& message = context.messages.emplace_back();
@@ -28,19 +31,25 @@ Result<std::string> render_with(const ServedModel& model, const json::Value& mes
   message["content"] = std::string(user);
   context.add_generation_prompt = true;
   context.role_tokens = model.tokenizer.role_tokens();
+  context.max_output_bytes = model.max_rendered_bytes();
+  context.is_cancelled = is_cancelled;
   return model.chat_template->render(context);
 }
 
 /// Sets the text and ids of a new entry. Returns the tokens to compute.
-Result<std::vector<TokenId>> prepare(const ServedModel& model, Prefixes::Entry& entry) {
+Result<std::vector<TokenId>> prepare(const ServedModel& model, Prefixes::Entry& entry,
+                                     const std::function<bool()>& is_cancelled) {
   if (entry.definition.tokens.empty()) {
     const Tokenizer& tokenizer = model.tokenizer;
     entry.text = prefix_text(entry.definition.messages);
     BATON_TRY_VOID(model.check_prompt_bytes(entry.text.size(), "messages"));
-    entry.text_head = tokenizer.encode_head(entry.text);
-    for (const bool with_special : {false, true}) entry.text_ids[with_special] = tokenizer.encode(entry.text, with_special);
+    WorkBudget budget(Tokenizer::limits_for(kEncodings * entry.text.size()), is_cancelled);
+    BATON_TRY(entry.text_head, tokenizer.encode_head(entry.text, budget));
+    for (const bool with_special : {false, true}) {
+      BATON_TRY(entry.text_ids[with_special], tokenizer.encode(entry.text, with_special, budget));
+    }
   }
-  BATON_TRY(PrefixTokens made, prefix_tokens(model, entry.definition));
+  BATON_TRY(PrefixTokens made, prefix_tokens(model, entry.definition, is_cancelled));
   entry.chat_head = std::move(made.head);
   const std::size_t n_ids = entry.text_ids[0].size() + entry.text_ids[1].size() + made.tokens.size();
   entry.n_bytes = content_bytes(entry.definition) + entry.text.size() + n_ids * sizeof(TokenId);
@@ -62,18 +71,25 @@ Error folders_own(const PrefixDefinition& definition) {
 
 }  // namespace
 
-Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition) {
+Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition,
+                                   const std::function<bool()>& is_cancelled) {
   if (!definition.tokens.empty()) return PrefixTokens{definition.tokens, {}};
-  if (!model.chat_template)
-    return PrefixTokens{model.tokenizer.encode(prefix_text(definition.messages), /*add_special_tokens=*/true), {}};
-  // Two messages without a common character, so that the renderings differ from there on.
-  BATON_TRY(const std::string one, render_with(model, definition.messages, "0"));
-  BATON_TRY(const std::string other, render_with(model, definition.messages, "Why?"));
-  const auto shared = static_cast<std::size_t>(std::ranges::mismatch(one, other).in1 - one.begin());
   PrefixTokens made;
-  made.head = model.tokenizer.encode_head(std::string_view(one).substr(0, shared));
-  made.tokens = model.tokenizer.encode_behind(made.head, one, /*add_special_tokens=*/false);
-  const std::vector<TokenId> others = model.tokenizer.encode_behind(made.head, other, /*add_special_tokens=*/false);
+  if (!model.chat_template) {
+    const std::string text = prefix_text(definition.messages);
+    WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
+    BATON_TRY(made.tokens, model.tokenizer.encode(text, /*add_special_tokens=*/true, budget));
+    return made;
+  }
+  // Two messages without a common character, so that the renderings differ from there on.
+  BATON_TRY(const std::string one, render_with(model, definition.messages, "0", is_cancelled));
+  BATON_TRY(const std::string other, render_with(model, definition.messages, "Why?", is_cancelled));
+  const auto shared = static_cast<std::size_t>(std::ranges::mismatch(one, other).in1 - one.begin());
+  WorkBudget budget(Tokenizer::limits_for(kEncodings * one.size()), is_cancelled);
+  BATON_TRY(made.head, model.tokenizer.encode_head(std::string_view(one).substr(0, shared), budget));
+  BATON_TRY(made.tokens, model.tokenizer.encode_behind(made.head, one, /*add_special_tokens=*/false, budget));
+  BATON_TRY(const std::vector<TokenId> others,
+            model.tokenizer.encode_behind(made.head, other, /*add_special_tokens=*/false, budget));
   made.tokens.erase(std::ranges::mismatch(made.tokens, others).in1, made.tokens.end());
   return made;
 }
@@ -242,7 +258,7 @@ Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const Served
     state.prefill.reset();
     return tl::unexpected<Error>(cancelled(name, reason));
   }
-  auto info = prepare(model, entry).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
+  auto info = prepare(model, entry, is_cancelled).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
     BATON_TRY_VOID(state.check_limits(limits, entry));
     BATON_TRY_VOID(state.check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(engine.info().block_len),

@@ -27,7 +27,8 @@ struct PrefixTokens {
 
 /// The tokens with which every conversation begins that begins with the prefix: the common beginning of two renderings
 /// with different user messages. Without a chat template: the tokens of the messages' texts.
-Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition);
+Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition,
+                                   const std::function<bool()>& is_cancelled = {});
 
 /// What the prefixes that are registered through the API may be together.
 struct PrefixLimits {

@@ -71,7 +71,8 @@ Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes
   return target;
 }
 
-Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request) {
+Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                const IsCancelled& is_cancelled) {
   if (!model.chat_template)
     return fail(ErrorCode::invalid_request,
                 fmt::format("the model {} has no chat template; use /v1/completions, or start the server with --chat-template",
@@ -91,25 +92,31 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   if (request.continue_final_message) context.continued_field = "content";
   context.role_tokens = model.tokenizer.role_tokens();
   context.extra = request.template_variables;
+  context.max_output_bytes = model.max_rendered_bytes();
+  context.is_cancelled = is_cancelled;
   auto text = model.chat_template->render(context);
-  if (!text) {
+  if (!text && text.error().code != ErrorCode::unavailable) {
     text.error().code = ErrorCode::invalid_request;
     if (text.error().param.empty()) text.error().param = "messages";
   }
   return text;
 }
 
-Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request) {
-  BATON_TRY(const std::string text, render_chat(model, prefix, request));
+Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                      const IsCancelled& is_cancelled) {
+  BATON_TRY(const std::string text, render_chat(model, prefix, request, is_cancelled));
   BATON_TRY_VOID(model.check_prompt_bytes(text.size(), "messages"));
-  if (!prefix) return TokenizedPrompt{model.tokenizer.encode(text, request.add_special_tokens), {}, 0};
-  TokenizedPrompt prompt{model.tokenizer.encode_behind(prefix->chat_head, text, request.add_special_tokens), {}, 0};
-  prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
+  WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
+  TokenizedPrompt prompt;
+  BATON_TRY(prompt.tokens, model.tokenizer.encode_behind(prefix ? prefix->chat_head : EncodedHead(), text,
+                                                         request.add_special_tokens, budget));
+  if (prefix) prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
   return prompt;
 }
 
 Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,
-                                            const CompletionRequest& request, const Prompt& prompt) {
+                                            const CompletionRequest& request, const Prompt& prompt,
+                                            const IsCancelled& is_cancelled) {
   const Tokenizer& tokenizer = model.tokenizer;
   const auto* text = std::get_if<std::string>(&prompt);
   if (text != nullptr) BATON_TRY_VOID(model.check_prompt_bytes(text->size(), "prompt"));
@@ -122,13 +129,15 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
     return TokenizedPrompt{std::move(tokens),
                            request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
   }
+  const std::size_t n_bytes = text->size() + (prefix ? prefix->text.size() : 0);
+  WorkBudget budget(Tokenizer::limits_for(n_bytes), is_cancelled);
   if (is_of_tokens) {
-    const std::vector<TokenId> ids = tokenizer.encode(*text, /*add_special_tokens=*/false);
+    BATON_TRY(const std::vector<TokenId> ids, tokenizer.encode(*text, /*add_special_tokens=*/false, budget));
     tokens.insert(tokens.end(), ids.begin(), ids.end());
   } else if (prefix) {
-    tokens = tokenizer.encode_behind(prefix->text_head, prefix->text + *text, request.add_special_tokens);
+    BATON_TRY(tokens, tokenizer.encode_behind(prefix->text_head, prefix->text + *text, request.add_special_tokens, budget));
   } else {
-    tokens = tokenizer.encode(*text, request.add_special_tokens);
+    BATON_TRY(tokens, tokenizer.encode(*text, request.add_special_tokens, budget));
   }
   return TokenizedPrompt{std::move(tokens), request.echo ? *text : std::string(), 0};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,9 +31,14 @@ Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes
 /// The names under which the model and its prefixes are served: demo, demo:shop, ...
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes);
 
+/// Says that nobody waits for a result any more. Asked while templates and tokenizers run, which end then with the error
+/// unavailable (see WorkBudget); empty: never.
+using IsCancelled = std::function<bool()>;
+
 /// The text of the conversation, the prefix's messages first. Errors: invalid_request, also when the model has no
 /// template, or the prefix no messages.
-Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request);
+Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                const IsCancelled& is_cancelled = {});
 
 struct TokenizedPrompt {
   SharedList<TokenId> tokens;
@@ -41,11 +47,13 @@ struct TokenizedPrompt {
 };
 
 /// The ids of the whole text. The beginning that the prefix determines was tokenised when the prefix was registered.
-Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request);
+Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                      const IsCancelled& is_cancelled = {});
 /// Text follows the prefix's text, ids follow its ids. After a prefix of tokens both do, without special tokens.
 /// Error: invalid_request for a text that is longer than any prompt.
 Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,
-                                            const CompletionRequest& request, const Prompt& prompt);
+                                            const CompletionRequest& request, const Prompt& prompt,
+                                            const IsCancelled& is_cancelled = {});
 
 /// The engine requests of a request's prompts, which share its lists. A bad word is forbidden at the beginning of a text and after a space, as the
 /// tokens that the tokenizer makes of it there; other token sequences with the same text are not forbidden.

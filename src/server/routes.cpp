@@ -104,6 +104,7 @@ Routes::~Routes() { stop(); }
 void Routes::stop() {
   pages_thread_.stop();
   prefix_thread_.stop();
+  context_.prefixes.cancel_prefill(context_.engine, PrefixSource::api);
   texts_.stop();
   pages_thread_.join();
   prefix_thread_.join();
@@ -260,6 +261,11 @@ void Routes::sign(const Caller& caller, std::span<Request> requests) const {
   }
 }
 
+/// Whether nobody waits for an answer: its client has left, or the server ends.
+IsCancelled Routes::is_unwanted(ExchangeId exchange) const {
+  return [this, exchange] { return texts_.is_stopping() || !context_.service.is_open(exchange); };
+}
+
 RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs}; }
 
 AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
@@ -276,7 +282,7 @@ Result<void> Routes::begin_chat(const Call& call) {
   BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
   log_unknown_fields(chat.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
-  BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat));
+  BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
   chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
   std::vector<Request> all = engine_requests(context_.model, chat.generation, {&prompt, 1});
   sign(call.caller, all);
@@ -306,8 +312,8 @@ Result<void> Routes::begin_completion(const Call& call) {
   std::vector<TokenizedPrompt> tokenized;
   std::vector<AnswerPrompt> prompts;
   for (const Prompt& given : completion.prompts) {
-    if (!context_.service.is_open(call.exchange)) return {};  // its client has left
-    BATON_TRY(TokenizedPrompt prompt, tokenize_completion(context_.model, target.prefix, completion, given));
+    BATON_TRY(TokenizedPrompt prompt,
+              tokenize_completion(context_.model, target.prefix, completion, given, is_unwanted(call.exchange)));
     prompts.push_back({prompt.tokens, std::move(prompt.echo)});
     tokenized.push_back(std::move(prompt));
   }
@@ -366,7 +372,7 @@ Routes::Response Routes::model(const Call& call) {
 Routes::Response Routes::tokenize(const Call& call) {
   const auto body = parse_body(call.request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
-  const auto answer = tokenize_request(context_.model, context_.prefixes, *body);
+  const auto answer = tokenize_request(context_.model, context_.prefixes, *body, is_unwanted(call.exchange));
   return answer ? json_response(*answer) : error_response(answer.error());
 }
 

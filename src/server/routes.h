@@ -22,6 +22,7 @@
 #include "server/metrics_page.h"
 #include "server/prefix_queue.h"
 #include "server/prefixes.h"
+#include "server/prompts.h"
 #include "server/served_model.h"
 #include "server/service.h"
 #include "server/text_queue.h"
@@ -102,6 +103,7 @@ class Routes {
   void answer(Handler handler, const Call& call);
   void sign(const Caller& caller, std::span<Request> requests) const;
   void log_unknown_fields(const std::vector<std::string>& fields);
+  IsCancelled is_unwanted(ExchangeId exchange) const;
   RequestBounds limits() const;
   AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
                              std::string model) const;

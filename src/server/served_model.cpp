@@ -25,4 +25,9 @@ Result<void> ServedModel::check_prompt_bytes(std::size_t n_bytes, std::string_vi
       std::string(param));
 }
 
+std::size_t ServedModel::max_rendered_bytes() const {
+  constexpr std::size_t kMore = std::size_t{64} << 10;
+  return max_prompt_bytes == 0 ? 0 : 2 * max_prompt_bytes + kMore;
+}
+
 }  // namespace baton

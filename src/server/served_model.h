@@ -30,6 +30,9 @@ struct ServedModel {
   void set_context(std::int32_t max_len);
   /// Refuses a text that is longer than any prompt, so that it need not be encoded. Error: invalid_request.
   Result<void> check_prompt_bytes(std::size_t n_bytes, std::string_view param) const;
+  /// What a chat template may write before it is stopped; 0: no limit. More than a prompt may have, so that a prompt that is
+  /// somewhat too long is refused by its length.
+  std::size_t max_rendered_bytes() const;
 };
 
 }  // namespace baton

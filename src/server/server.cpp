@@ -39,7 +39,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   }
   model_.emplace(std::move(model));
   if (!options_.prefix_folder.empty()) {
-    folder_ = std::make_unique<PrefixFolder>(options_.prefix_folder, *model_, engine, prefixes_, [this] {
+    folder_ = std::make_unique<PrefixFolder>(options_.prefix_folder, options_.prefix_links, *model_, engine, prefixes_, [this] {
       if (routes_) routes_->watch_lifetimes();
     });
     BATON_TRY_VOID(folder_->register_all());
@@ -98,6 +98,7 @@ void Server::wait() {
   if (!drain()) {
     log::warning("event=shutdown_aborts open_requests={}", service_->n_open());
     service_->cancel_all();
+    routes_->stop();  // what templates and tokenizers are doing ends early
     service_->wait_until_empty(kAbortTimeout);
   }
   http_->stop(kFlushMs);

@@ -49,6 +49,11 @@ void TextQueue::stop() {
   if (long_thread_.joinable()) long_thread_.join();
 }
 
+bool TextQueue::is_stopping() const {
+  const std::scoped_lock lock(mutex_);
+  return is_stopping_;
+}
+
 void TextQueue::run(bool does_long_work) {
   std::unique_lock lock(mutex_);
   while (true) {

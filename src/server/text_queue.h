@@ -29,6 +29,8 @@ class TextQueue {
   bool push(std::size_t n_bytes, std::function<void()> work);
   /// Drops what has not begun, and waits for what has. Idempotent.
   void stop();
+  /// Whether `stop` was called: work that is running ends early then.
+  bool is_stopping() const;
 
  private:
   struct Job {
@@ -38,7 +40,7 @@ class TextQueue {
   void run(bool does_long_work);
 
   Budget& places_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex.
   std::deque<Job> short_;

@@ -7,18 +7,19 @@
 
 namespace baton {
 
-Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body) {
+Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body,
+                                     const IsCancelled& is_cancelled) {
   const RequestBounds limits{model.n_vocab, 0};
   TokenizedPrompt prompt;
   if (json::find(body, "messages") != nullptr) {
     BATON_TRY(const ChatRequest request, parse_chat_request(body, {}, limits));
     BATON_TRY(const Target target, resolve_target(model, prefixes, request.generation));
-    BATON_TRY(prompt, tokenize_chat(model, target.prefix, request));
+    BATON_TRY(prompt, tokenize_chat(model, target.prefix, request, is_cancelled));
   } else {
     BATON_TRY(const CompletionRequest request, parse_completion_request(body, {}, limits));
     BATON_TRY(const Target target, resolve_target(model, prefixes, request.generation));
     if (request.prompts.size() != 1) return fail(ErrorCode::invalid_request, "'prompt' must be one prompt", "prompt");
-    BATON_TRY(prompt, tokenize_completion(model, target.prefix, request, request.prompts[0]));
+    BATON_TRY(prompt, tokenize_completion(model, target.prefix, request, request.prompts[0], is_cancelled));
   }
   BATON_TRY(const auto wants_strings, json::get_optional<bool>(body, "return_token_strs"));
   json::Value answer;

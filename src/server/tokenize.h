@@ -4,13 +4,15 @@
 #include "core/result.h"
 #include "io/json.h"
 #include "server/prefixes.h"
+#include "server/prompts.h"
 #include "server/served_model.h"
 
 namespace baton {
 
 /// {prompt or messages, model?, prefix?, add_special_tokens?, add_generation_prompt?, return_token_strs?} ->
 /// {count, max_model_len, tokens, token_strs}: the ids that a completion with the same fields would get.
-Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body);
+Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body,
+                                     const IsCancelled& is_cancelled = {});
 
 /// {tokens, model?} -> {prompt}
 Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body);

@@ -241,5 +241,36 @@ TEST_F(Prompts, the_prompts_of_a_request_share_its_lists) {
   EXPECT_EQ(asked[1].prompt.data(), prompts[1].tokens.data());
 }
 
+TEST_F(Prompts, end_when_nobody_waits_for_them) {
+  const auto chat = chat_of(R"({"messages": [{"role": "user", "content": "a"}]})");
+  const auto gone = [] { return true; };
+  const auto rendered = render_chat(model_, none_, chat, gone);
+  ASSERT_FALSE(rendered);
+  EXPECT_EQ(rendered.error().code, ErrorCode::unavailable) << rendered.error().message;
+  int n_asked = 0;
+  const auto left_later = [&] { return ++n_asked > 1; };
+  const auto encoded = tokenize_chat(model_, none_, chat, left_later);
+  ASSERT_FALSE(encoded);
+  EXPECT_EQ(encoded.error().code, ErrorCode::unavailable) << encoded.error().message;
+  CompletionRequest completion;
+  const auto text = tokenize_completion(model_, none_, completion, std::string("a"), gone);
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().code, ErrorCode::unavailable) << text.error().message;
+  EXPECT_TRUE(tokenize_chat(model_, none_, chat, [] { return false; }));
+}
+
+TEST_F(Prompts, a_template_is_stopped_when_it_writes_more_than_any_prompt_has) {
+  ServedModel model = byte_model();
+  model.chat_template.emplace(ChatTemplate::parse("{% for i in range(1000) %}{{ 'a' * 10000 }}{% endfor %}").value());
+  model.set_context(/*max_len=*/64);
+  const auto text = render_chat(model, none_, chat_of(R"({"messages": [{"role": "user", "content": "a"}]})"));
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().code, ErrorCode::invalid_request);
+  EXPECT_NE(text.error().message.find(fmt::format("more than {} bytes of output", model.max_rendered_bytes())),
+            std::string::npos)
+      << text.error().message;
+  EXPECT_LT(model.max_rendered_bytes(), 100'000u);
+}
+
 }  // namespace
 }  // namespace baton

@@ -72,5 +72,33 @@ TEST(TextQueue, drops_what_has_not_begun_when_it_stops) {
   EXPECT_EQ(places.used(), 0);
 }
 
+TEST(TextQueue, long_work_never_delays_short_work_however_much_of_it_waits) {
+  Budget places(/*limit=*/1000, /*small=*/1);
+  TextQueue queue(places);
+  std::promise<void> goes_on;
+  const std::shared_future<void> may_go_on = goes_on.get_future().share();
+  for (int i = 0; i < 40; ++i) EXPECT_TRUE(queue.push(kLong, [=] { may_go_on.wait(); }));
+  for (int i = 0; i < 100; ++i) {
+    std::promise<void> done;
+    EXPECT_TRUE(queue.push(10, [&] { done.set_value(); }));
+    ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready) << i;
+  }
+  goes_on.set_value();
+}
+
+TEST(TextQueue, work_that_is_running_sees_that_the_queue_stops) {
+  Budget places(/*limit=*/1000, /*small=*/1);
+  TextQueue queue(places);
+  std::promise<void> has_begun;
+  EXPECT_FALSE(queue.is_stopping());
+  queue.push(kLong, [&] {
+    has_begun.set_value();
+    while (!queue.is_stopping()) std::this_thread::yield();
+  });
+  has_begun.get_future().wait();
+  queue.stop();
+  EXPECT_TRUE(queue.is_stopping());
+}
+
 }  // namespace
 }  // namespace baton
