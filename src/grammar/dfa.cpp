@@ -1,0 +1,244 @@
+/// Products and minimisation of automata over bytes.
+#include "grammar/dfa.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace baton::grammar {
+
+tl::unexpected<Error> over_budget(const WorkMeter& meter) { return tl::unexpected<Error>(meter.budget().error("the grammar")); }
+
+std::int32_t Dfa::add_state(bool final) {
+  next.emplace_back().fill(kDead);
+  is_final.push_back(final);
+  return static_cast<std::int32_t>(next.size() - 1);
+}
+
+bool Dfa::accepts(std::string_view text) const {
+  std::int32_t state = next.empty() ? kDead : 0;
+  for (const char byte : text) state = step(state, static_cast<unsigned char>(byte));
+  return state != kDead && is_final[static_cast<std::size_t>(state)];
+}
+
+namespace {
+
+/// The states that a text leads from the start to, and from which a text leads to a final state.
+std::vector<bool> useful_states(const Dfa& dfa) {
+  const std::size_t n = dfa.n_states();
+  std::vector<bool> is_reached(n, false);
+  std::vector<std::vector<std::int32_t>> sources(n);
+  std::vector<std::int32_t> work;
+  if (n > 0) {
+    is_reached[0] = true;
+    work.push_back(0);
+  }
+  while (!work.empty()) {
+    const std::int32_t state = work.back();
+    work.pop_back();
+    std::int32_t last = Dfa::kDead;
+    for (const std::int32_t target : dfa.next[static_cast<std::size_t>(state)]) {
+      if (target == Dfa::kDead || target == last) continue;
+      last = target;
+      sources[static_cast<std::size_t>(target)].push_back(state);
+      if (is_reached[static_cast<std::size_t>(target)]) continue;
+      is_reached[static_cast<std::size_t>(target)] = true;
+      work.push_back(target);
+    }
+  }
+  std::vector<bool> is_useful(n, false);
+  for (std::size_t i = 0; i < n; ++i)
+    if (is_reached[i] && dfa.is_final[i]) {
+      is_useful[i] = true;
+      work.push_back(static_cast<std::int32_t>(i));
+    }
+  while (!work.empty()) {
+    const auto state = static_cast<std::size_t>(work.back());
+    work.pop_back();
+    for (const std::int32_t source : sources[state]) {
+      if (is_useful[static_cast<std::size_t>(source)]) continue;
+      is_useful[static_cast<std::size_t>(source)] = true;
+      work.push_back(source);
+    }
+  }
+  return is_useful;
+}
+
+/// `dfa` with states joined by `group` (of state, -1: dropped), of which there are `n_groups`; the start's group becomes 0.
+Dfa quotient(const Dfa& dfa, std::vector<std::int32_t> group, std::int32_t n_groups) {
+  Dfa result;
+  if (group.empty() || group[0] < 0) {
+    result.add_state(false);
+    return result;
+  }
+  const std::int32_t first = group[0];
+  for (std::int32_t& g : group) {
+    if (g == first)
+      g = 0;
+    else if (g == 0)
+      g = first;
+  }
+  std::vector<bool> is_done(static_cast<std::size_t>(n_groups), false);
+  for (std::int32_t g = 0; g < n_groups; ++g) result.add_state(false);
+  for (std::size_t state = 0; state < group.size(); ++state) {
+    if (group[state] < 0 || is_done[static_cast<std::size_t>(group[state])]) continue;
+    const auto g = static_cast<std::size_t>(group[state]);
+    is_done[g] = true;
+    result.is_final[g] = dfa.is_final[state];
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const std::int32_t target = dfa.next[state][byte];
+      if (target != Dfa::kDead) result.next[g][byte] = group[static_cast<std::size_t>(target)];
+    }
+  }
+  return result;
+}
+
+/// One byte of each set of bytes that no state tells apart.
+std::vector<std::size_t> distinct_columns(const Dfa& dfa) {
+  std::map<std::vector<std::int32_t>, std::size_t> seen;
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    std::vector<std::int32_t> column;
+    column.reserve(dfa.n_states());
+    for (const Dfa::Row& row : dfa.next) column.push_back(row[byte]);
+    seen.emplace(std::move(column), byte);
+  }
+  std::vector<std::size_t> columns;
+  for (const auto& [column, byte] : seen) columns.push_back(byte);
+  return columns;
+}
+
+struct HashRow {
+  std::size_t operator()(const std::vector<std::int32_t>& row) const {
+    std::size_t hash = row.size();
+    for (const std::int32_t value : row) hash = (hash ^ static_cast<std::uint32_t>(value)) * 0x9E3779B97F4A7C15u;
+    return hash ^ (hash >> 29);
+  }
+};
+
+}  // namespace
+
+bool Dfa::is_empty() const {
+  const std::vector<bool> is_useful = useful_states(*this);
+  return is_useful.empty() || !is_useful[0];
+}
+
+Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter) {
+  constexpr std::size_t kMostRefined = 4'000;
+  const std::vector<bool> is_useful = useful_states(dfa);
+  std::vector<std::int32_t> group(dfa.n_states(), -1);
+  if (dfa.n_states() > kMostRefined) {
+    std::int32_t n = 0;
+    for (std::size_t i = 0; i < group.size(); ++i)
+      if (is_useful[i]) group[i] = n++;
+    return quotient(dfa, std::move(group), n);
+  }
+  const std::vector<std::size_t> columns = distinct_columns(dfa);
+  std::int32_t n_groups = 0;
+  bool has_final = false;
+  bool has_other = false;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    if (!is_useful[i]) continue;
+    group[i] = dfa.is_final[i] ? 1 : 0;
+    (dfa.is_final[i] ? has_final : has_other) = true;
+  }
+  if (!has_other)
+    for (std::int32_t& g : group) g = g < 0 ? g : 0;
+  n_groups = (has_final ? 1 : 0) + (has_other ? 1 : 0);
+  while (true) {
+    std::unordered_map<std::vector<std::int32_t>, std::int32_t, HashRow> ids;
+    std::vector<std::int32_t> refined(group.size(), -1);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      if (group[i] < 0) continue;
+      if (!meter.spend(1 + static_cast<std::int64_t>(columns.size() / 4))) return over_budget(meter);
+      std::vector<std::int32_t> key{group[i]};
+      key.reserve(columns.size() + 1);
+      for (const std::size_t byte : columns) {
+        const std::int32_t target = dfa.next[i][byte];
+        key.push_back(target == Dfa::kDead ? -1 : group[static_cast<std::size_t>(target)]);
+      }
+      refined[i] = ids.emplace(std::move(key), static_cast<std::int32_t>(ids.size())).first->second;
+    }
+    const auto n = static_cast<std::int32_t>(ids.size());
+    group = std::move(refined);
+    if (n == n_groups) break;
+    n_groups = n;
+  }
+  return quotient(dfa, std::move(group), n_groups);
+}
+
+Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, WorkMeter& meter) {
+  Dfa result;
+  std::unordered_map<std::uint64_t, std::int32_t> ids;
+  std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
+  const auto state_of = [&](std::int32_t x, std::int32_t y) {
+    if (x == Dfa::kDead || (y == Dfa::kDead && product == DfaProduct::intersection)) return Dfa::kDead;
+    const std::uint64_t key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(x)) << 32 | static_cast<std::uint32_t>(y);
+    const auto [place, is_new] = ids.emplace(key, static_cast<std::int32_t>(pairs.size()));
+    if (is_new) {
+      const bool in_b = y != Dfa::kDead && b.is_final[static_cast<std::size_t>(y)];
+      result.add_state(a.is_final[static_cast<std::size_t>(x)] && in_b == (product == DfaProduct::intersection));
+      pairs.emplace_back(x, y);
+    }
+    return place->second;
+  };
+  state_of(0, 0);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (!meter.spend(32)) return over_budget(meter);
+    if (pairs.size() > Dfa::kMaxStates)
+      return fail(ErrorCode::too_large,
+                  fmt::format("patterns and lengths together need an automaton of more than {} states", Dfa::kMaxStates));
+    const auto [x, y] = pairs[i];
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const auto c = static_cast<unsigned char>(byte);
+      const std::int32_t target = state_of(a.step(x, c), b.step(y, c));
+      result.next[i][byte] = target;
+    }
+  }
+  return minimize(result, meter);
+}
+
+Result<Dfa> json_escaped(const Dfa& dfa, WorkMeter& meter) {
+  constexpr std::pair<char, char> kShort[] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},
+                                              {'\n', 'n'}, {'\r', 'r'},  {'\t', 't'}};
+  constexpr std::string_view kHex = "0123456789abcdef";
+  Dfa result = dfa;
+  const std::size_t n = dfa.n_states();
+  for (std::size_t state = 0; state < n; ++state) {
+    if (!meter.spend(32)) return over_budget(meter);
+    const auto edge = [&](std::int32_t from, char byte) -> std::int32_t& {
+      return result.next[static_cast<std::size_t>(from)][static_cast<unsigned char>(byte)];
+    };
+    const auto behind = [&](std::int32_t from, char byte) {
+      if (edge(from, byte) == Dfa::kDead) {
+        const std::int32_t target = result.add_state(false);
+        edge(from, byte) = target;
+      }
+      return edge(from, byte);
+    };
+    const auto origin = static_cast<std::int32_t>(state);
+    const Dfa::Row& row = dfa.next[state];
+    for (std::size_t byte = 0; byte < 0x20; ++byte) edge(origin, static_cast<char>(byte)) = Dfa::kDead;
+    edge(origin, '"') = edge(origin, '\\') = Dfa::kDead;
+    for (std::size_t byte = 0; byte < 0x7f; ++byte) {
+      const auto c = static_cast<char>(byte);
+      if ((byte >= 0x20 && c != '"' && c != '\\') || row[byte] == Dfa::kDead) continue;
+      const std::int32_t escape = behind(origin, '\\');
+      const auto* form = std::find_if(std::begin(kShort), std::end(kShort), [&](const auto& pair) { return pair.first == c; });
+      if (form != std::end(kShort)) {
+        edge(escape, form->second) = row[byte];
+        continue;
+      }
+      const std::int32_t digits = behind(behind(behind(behind(escape, 'u'), '0'), '0'), static_cast<char>('0' + byte / 16));
+      const char last = kHex[byte % 16];
+      edge(digits, last) = row[byte];
+      if (last >= 'a') edge(digits, static_cast<char>(last - 'a' + 'A')) = row[byte];
+    }
+  }
+  return result;
+}
+
+}  // namespace baton::grammar

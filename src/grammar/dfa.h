@@ -1,0 +1,51 @@
+/// Deterministic automata over bytes: the regular parts of a grammar (patterns, formats, number bounds, property names).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "core/work_budget.h"
+
+namespace baton::grammar {
+
+/// An automaton over bytes. State 0 is the start. Languages over text are sets of valid UTF-8.
+struct Dfa {
+  static constexpr std::int32_t kDead = -1;
+  /// What one automaton may have: patterns and counts whose product needs more are refused.
+  static constexpr std::size_t kMaxStates = 20'000;
+
+  using Row = std::array<std::int32_t, 256>;
+  std::vector<Row> next;       ///< [state][byte]: a state or kDead
+  std::vector<bool> is_final;  ///< [state]
+
+  std::size_t n_states() const { return next.size(); }
+  /// Adds a state without edges.
+  std::int32_t add_state(bool final);
+  std::int32_t step(std::int32_t state, unsigned char byte) const {
+    return state == kDead ? kDead : next[static_cast<std::size_t>(state)][byte];
+  }
+  bool accepts(std::string_view text) const;
+  /// Whether no text is accepted.
+  bool is_empty() const;
+};
+
+/// How a product of two automata decides: both accept, or the first and not the second.
+enum class DfaProduct { intersection, difference };
+
+/// The product's language. Errors: too_large (more than Dfa::kMaxStates states), or the budget's.
+Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, WorkMeter& meter);
+/// The same language in the least number of states. States that accept nothing are dropped; the empty language keeps
+/// its start. Automata of more than 4,000 states are only trimmed. Errors: the budget's.
+Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter);
+
+/// From a language of texts to the language of their JSON forms, without the quotes: characters below U+0020, the quote
+/// and the backslash are escaped as RFC 8259 does in the shortest way, all other characters stand for themselves.
+Result<Dfa> json_escaped(const Dfa& dfa, WorkMeter& meter);
+
+/// The budget's error, in the words of a compiler of grammars.
+tl::unexpected<Error> over_budget(const WorkMeter& meter);
+
+}  // namespace baton::grammar

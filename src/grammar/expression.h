@@ -1,0 +1,86 @@
+/// The one form that every front end writes: rules whose bodies are expressions over bytes.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "core/work_budget.h"
+#include "grammar/dfa.h"
+
+namespace baton::grammar {
+
+using ExprId = std::int32_t;
+using RuleId = std::int32_t;
+using ByteSet = std::bitset<256>;
+/// Ranges of code points, both ends included.
+using CharRanges = std::vector<std::pair<char32_t, char32_t>>;
+
+/// The upper bound of a repetition without one.
+inline constexpr int kUnlimited = -1;
+/// The largest bound of a repetition.
+inline constexpr int kMaxRepeat = 100'000;
+
+struct Expr {
+  enum class Kind : std::uint8_t { bytes, byte_set, sequence, choice, repeat, rule, automaton } kind;
+  int min = 0;                        // repeat
+  int max = 0;                        // repeat
+  std::int32_t index = 0;             // byte_set, rule, automaton
+  std::string text = {};              // bytes
+  std::vector<ExprId> children = {};  // sequence, choice (none: no text at all), repeat (one)
+};
+
+/// The expressions and rules of one grammar. An expression may be used in several places. Rules may refer to each other
+/// before they are defined.
+class Expressions {
+ public:
+  /// The language without any text, and the one of the empty text.
+  ExprId nothing() { return choice({}); }
+  ExprId empty() { return bytes(""); }
+  ExprId bytes(std::string_view text);
+  ExprId byte_set(const ByteSet& set);
+  ExprId sequence(std::vector<ExprId> parts);
+  ExprId choice(std::vector<ExprId> alternatives);
+  ExprId optional(ExprId part) { return repeat(part, 0, 1); }
+  ExprId repeat(ExprId part, int min, int max);
+  ExprId rule(RuleId rule);
+  ExprId automaton(Dfa dfa);
+  /// One character of these, in UTF-8; surrogates are left out. Errors: the budget's.
+  Result<ExprId> characters(const CharRanges& ranges, WorkMeter& meter);
+
+  RuleId add_rule(std::string name);
+  void define(RuleId rule, ExprId body) { bodies_[static_cast<std::size_t>(rule)] = body; }
+
+  const Expr& operator[](ExprId id) const { return exprs_[static_cast<std::size_t>(id)]; }
+  const ByteSet& set_of(const Expr& expr) const { return sets_[static_cast<std::size_t>(expr.index)]; }
+  const Dfa& automaton_of(const Expr& expr) const { return automata_[static_cast<std::size_t>(expr.index)]; }
+  std::size_t n_rules() const { return bodies_.size(); }
+  std::size_t n_exprs() const { return exprs_.size(); }
+  /// kUndefined where the rule has no body yet.
+  static constexpr ExprId kUndefined = -1;
+  ExprId body(RuleId rule) const { return bodies_[static_cast<std::size_t>(rule)]; }
+  const std::string& name(RuleId rule) const { return names_[static_cast<std::size_t>(rule)]; }
+
+  /// For each rule, whether some text matches it.
+  std::vector<bool> productive_rules() const;
+
+ private:
+  ExprId add(Expr expr);
+
+  std::vector<Expr> exprs_;
+  std::vector<ByteSet> sets_;
+  std::vector<Dfa> automata_;
+  std::vector<ExprId> bodies_;
+  std::vector<std::string> names_;
+  std::map<CharRanges, ExprId> characters_;
+};
+
+/// The automaton of an expression without rules, minimal. Errors: too_large (over Dfa::kMaxStates), the budget's.
+Result<Dfa> determinize(const Expressions& expressions, ExprId expr, WorkMeter& meter);
+
+}  // namespace baton::grammar

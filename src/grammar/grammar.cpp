@@ -1,0 +1,74 @@
+/// From a request's text to a program.
+#include "grammar/grammar.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "grammar/ebnf.h"
+#include "grammar/expression.h"
+#include "grammar/json_schema.h"
+#include "grammar/regex.h"
+
+namespace baton::grammar {
+
+namespace {
+
+Result<ExprId> choice_of(Expressions& expressions, std::string_view text) {
+  BATON_TRY(const json::Value list, json::parse(text, "the choice"));
+  BATON_TRY(const std::vector<std::string> choices, json::convert<std::vector<std::string>>(list, "choice"));
+  if (choices.empty()) return fail(ErrorCode::invalid_request, "the choice is an empty list");
+  std::vector<ExprId> all;
+  for (const std::string& choice : choices) all.push_back(expressions.bytes(choice));
+  return expressions.choice(std::move(all));
+}
+
+/// The rule of whole texts; appends to `ignored`.
+Result<RuleId> parse(Expressions& expressions, const GrammarSource& source, std::vector<std::string>& ignored,
+                     WorkMeter& meter) {
+  const auto rule_for = [&](ExprId body) {
+    const RuleId rule = expressions.add_rule(std::string(to_string(source.kind)));
+    expressions.define(rule, body);
+    return rule;
+  };
+  switch (source.kind) {
+    case GrammarKind::json_object: {
+      BATON_TRY(const ExprId object, JsonText(expressions, source.spaces, meter).object());
+      return rule_for(object);
+    }
+    case GrammarKind::json_schema: {
+      BATON_TRY(SchemaGrammar schema, parse_json_schema(expressions, source.text, source.spaces, meter));
+      ignored = std::move(schema.ignored);
+      return schema.root;
+    }
+    case GrammarKind::regex: {
+      BATON_TRY(const ExprId texts, parse_regex(expressions, source.text, RegexUse::whole, meter));
+      return rule_for(texts);
+    }
+    case GrammarKind::choice: {
+      BATON_TRY(const ExprId texts, choice_of(expressions, source.text));
+      return rule_for(texts);
+    }
+    case GrammarKind::ebnf: return parse_ebnf(expressions, source.text, meter);
+  }
+  return fail(ErrorCode::internal, "a grammar of no kind");
+}
+
+}  // namespace
+
+Result<CompiledGrammar> compile_grammar(const GrammarSource& source, const GrammarLimits& limits,
+                                        std::function<bool()> is_cancelled) {
+  if (source.text.size() > limits.max_text_bytes)
+    return fail(ErrorCode::too_large,
+                fmt::format("the grammar has {} bytes; at most {} are accepted", source.text.size(), limits.max_text_bytes));
+  WorkBudget budget(limits.work, std::move(is_cancelled));
+  WorkMeter meter(budget);
+  Expressions expressions;
+  CompiledGrammar compiled;
+  BATON_TRY(const RuleId root, parse(expressions, source, compiled.ignored, meter));
+  BATON_TRY(Program program, Program::build(expressions, root, limits.max_states, meter));
+  compiled.program = std::make_shared<const Program>(std::move(program));
+  return compiled;
+}
+
+}  // namespace baton::grammar

@@ -1,0 +1,65 @@
+/// What a caller may constrain a text by, and its compilation. Knows no engine, no server and no tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "core/work_budget.h"
+#include "grammar/json_text.h"
+#include "grammar/program.h"
+
+namespace baton::grammar {
+
+enum class GrammarKind : std::uint8_t {
+  json_object,  ///< any JSON object; the text is not looked at
+  json_schema,  ///< the text is a JSON schema
+  regex,        ///< the text is a regular expression of the whole answer
+  choice,       ///< the text is a JSON list of strings, one of which is the answer
+  ebnf,         ///< the text is a grammar in GBNF or Lark
+};
+
+constexpr std::string_view to_string(GrammarKind kind) {
+  switch (kind) {
+    case GrammarKind::json_object: return "json_object";
+    case GrammarKind::json_schema: return "json_schema";
+    case GrammarKind::regex: return "regex";
+    case GrammarKind::choice: return "choice";
+    case GrammarKind::ebnf: return "ebnf";
+  }
+  return "unknown";
+}
+
+/// A grammar as it came with a request.
+struct GrammarSource {
+  GrammarKind kind = GrammarKind::json_object;
+  std::string text = {};
+  JsonSpaces spaces = JsonSpaces::readable;  ///< of JSON
+
+  friend auto operator<=>(const GrammarSource&, const GrammarSource&) = default;
+};
+
+/// What compiling one grammar may cost.
+struct GrammarLimits {
+  std::size_t max_text_bytes = std::size_t{1} << 20;
+  std::size_t max_states = std::size_t{1} << 19;
+  WorkLimits work{.steps = std::int64_t{1} << 26, .bytes = std::int64_t{1} << 30};  ///< one or two seconds
+};
+
+/// A grammar that can be run, and what of its source has no effect (paths of unknown keywords, to be logged).
+struct CompiledGrammar {
+  std::shared_ptr<const Program> program;
+  std::vector<std::string> ignored;
+};
+
+/// Compiles on the calling thread, which may be any. `is_cancelled` is asked every half a millisecond; empty: never
+/// cancelled. Errors: invalid_request and unsupported, in words for the request's author (see the front ends);
+/// too_large for a limit; unavailable when cancelled.
+Result<CompiledGrammar> compile_grammar(const GrammarSource& source, const GrammarLimits& limits,
+                                        std::function<bool()> is_cancelled);
+
+}  // namespace baton::grammar

@@ -1,0 +1,229 @@
+/// Masks over a vocabulary from a grammar's configurations.
+#include "grammar/matcher.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/check.h"
+
+namespace baton::grammar {
+
+namespace {
+
+void set_bit(std::span<std::uint32_t> mask, TokenId token) {
+  mask[static_cast<std::size_t>(token) / 32] |= std::uint32_t{1} << (static_cast<std::uint32_t>(token) % 32);
+}
+
+}  // namespace
+
+MatcherState::MatcherState(const MatcherState& other) : matcher_(other.matcher_), id_(other.id_) {
+  if (matcher_ != nullptr) matcher_->retain(id_);
+}
+
+MatcherState::~MatcherState() {
+  if (matcher_ != nullptr) matcher_->release(id_);
+}
+
+Matcher::Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> vocabulary,
+                 const MatcherLimits& limits)
+    : program_(std::move(program)),
+      vocabulary_(std::move(vocabulary)),
+      limits_(limits),
+      configurations_(*program_),
+      path_(static_cast<std::size_t>(kMaxTokenBytes) + 1) {}
+
+void Matcher::retain(Id id) {
+  const std::lock_guard lock(mutex_);
+  configurations_.retain(id);
+}
+
+void Matcher::release(Id id) {
+  const std::lock_guard lock(mutex_);
+  configurations_.release(id);
+}
+
+void Matcher::forget_what_is_too_much() {
+  if (local_bytes_ > limits_.local_bytes) {
+    local_tokens_.clear();
+    local_bytes_ = 0;
+  }
+  if (masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t) > limits_.mask_bytes) masks_.clear();
+  if (configurations_.n_bytes() <= limits_.table_bytes) return;
+  std::erase_if(masks_, [&](const auto& entry) { return !configurations_.is_retained(entry.first); });
+  configurations_.collect();
+}
+
+MatcherState Matcher::start() {
+  const std::lock_guard lock(mutex_);
+  const Id id = configurations_.start();
+  check(id != Configurations::kDead, "a program without any text");
+  configurations_.retain(id);
+  return {this, id};
+}
+
+bool Matcher::step_through(Id& id, std::string_view bytes) {
+  Id at = id;
+  for (const char byte : bytes) {
+    at = configurations_.step(at, static_cast<unsigned char>(byte));
+    if (at == Configurations::kDead) return false;
+  }
+  configurations_.retain(at);
+  configurations_.release(id);
+  id = at;
+  return true;
+}
+
+bool Matcher::accept(MatcherState& state, TokenId token) {
+  if (vocabulary_->is_end(token)) return is_complete(state);
+  const std::string_view bytes = vocabulary_->bytes_of(token);
+  return !bytes.empty() && accept(state, bytes);
+}
+
+bool Matcher::accept(MatcherState& state, std::string_view bytes) {
+  const std::lock_guard lock(mutex_);
+  forget_what_is_too_much();
+  return step_through(state.id_, bytes);
+}
+
+bool Matcher::is_complete(const MatcherState& state) {
+  const std::lock_guard lock(mutex_);
+  return configurations_.is_complete(state.id_);
+}
+
+bool Matcher::must_end(const MatcherState& state) {
+  const std::lock_guard lock(mutex_);
+  return configurations_.is_complete(state.id_) && configurations_.items(state.id_).empty();
+}
+
+template <class Visit>
+void Matcher::walk(std::uint32_t node, Id id, const Visit& visit) {
+  const std::span<const TokenTrie::Node> nodes = vocabulary_->nodes();
+  path_[nodes[node].depth] = id;
+  const std::uint32_t end = nodes[node].end;
+  for (std::uint32_t at = node + 1; at < end;) {
+    const TokenTrie::Node& one = nodes[at];
+    const Id next = configurations_.step(path_[one.depth - std::size_t{1}], one.byte);
+    if (next == Configurations::kDead) {
+      at = one.end;
+      continue;
+    }
+    path_[one.depth] = next;
+    visit(at, one, next);
+    ++at;
+  }
+}
+
+const Matcher::LocalTokens& Matcher::local_tokens(StateId state) {
+  const auto [place, is_new] = local_tokens_.try_emplace(program_->twin(state));
+  LocalTokens& local = place->second;
+  if (!is_new) return local;
+  const Id alone = configurations_.alone(program_->twin(state));
+  check(alone != Configurations::kDead, "a state without any text behind it");
+  walk(0, alone, [&](std::uint32_t at, const TokenTrie::Node& node, Id id) {
+    const std::span<const TokenId> tokens = vocabulary_->tokens_of(node);
+    local.few.insert(local.few.end(), tokens.begin(), tokens.end());
+    if (configurations_.is_complete(id) && node.end > at + 1) local.exits.push_back(at);
+  });
+  if (local.few.size() > vocabulary_->n_words()) {
+    local.words.assign(vocabulary_->n_words(), 0);
+    for (const TokenId token : local.few) set_bit(local.words, token);
+    local.few = {};
+  }
+  local.few.shrink_to_fit();
+  local.exits.shrink_to_fit();
+  local_bytes_ += local.n_bytes();
+  return local;
+}
+
+void Matcher::add_items(Id id, std::span<std::uint32_t> mask) {
+  const std::span<const Configurations::Item> items = configurations_.items(id);
+  // The walks below make configurations, which moves the lists of items.
+  const std::vector<Configurations::Item> copy(items.begin(), items.end());
+  for (const Configurations::Item& item : copy) {
+    const LocalTokens& local = local_tokens(item.state);
+    for (std::size_t word = 0; word < local.words.size(); ++word) mask[word] |= local.words[word];
+    for (const TokenId token : local.few) set_bit(mask, token);
+    if (local.exits.empty() || item.stack == 0) continue;
+    const Id behind = configurations_.behind(item.stack);
+    if (behind == Configurations::kDead || configurations_.items(behind).empty()) continue;
+    for (const std::uint32_t exit : local.exits)
+      walk(exit, behind, [&](std::uint32_t, const TokenTrie::Node& node, Id) {
+        for (const TokenId token : vocabulary_->tokens_of(node)) set_bit(mask, token);
+      });
+  }
+}
+
+Result<void> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> mask) {
+  check(mask.size() == vocabulary_->n_words(), "a token mask of another vocabulary");
+  const std::lock_guard lock(mutex_);
+  if (const auto known = masks_.find(state.id_); known != masks_.end()) {
+    std::copy(known->second.begin(), known->second.end(), mask.begin());
+    return {};
+  }
+  forget_what_is_too_much();
+  std::fill(mask.begin(), mask.end(), 0);
+  if (configurations_.is_complete(state.id_))
+    for (const TokenId end : vocabulary_->ends()) set_bit(mask, end);
+  add_items(state.id_, mask);
+  if (std::all_of(mask.begin(), mask.end(), [](std::uint32_t word) { return word == 0; })) {
+    if (configurations_.has_overflowed())
+      return fail(ErrorCode::too_large, "the grammar is nested too deep here, or leaves too many derivations open");
+    return fail(ErrorCode::unsupported, "the vocabulary has no token for what the grammar asks for here");
+  }
+  masks_.emplace(state.id_, std::vector<std::uint32_t>(mask.begin(), mask.end()));
+  return {};
+}
+
+std::string Matcher::forced_from(Id id, std::size_t max_bytes, bool& ends_text) {
+  std::string bytes;
+  ends_text = false;
+  while (bytes.size() < max_bytes) {
+    const std::span<const Configurations::Item> items = configurations_.items(id);
+    if (items.empty()) ends_text = true;
+    if (items.empty() || configurations_.is_complete(id)) break;
+    const unsigned char byte = program_->bytes(items[0].state)[0].first;
+    const bool is_forced = std::all_of(items.begin(), items.end(), [&](const Configurations::Item& item) {
+      const std::span<const ByteEdge> edges = program_->bytes(item.state);
+      return std::all_of(edges.begin(), edges.end(),
+                         [&](const ByteEdge& edge) { return edge.first == byte && edge.last == byte; });
+    });
+    if (!is_forced) break;
+    id = configurations_.step(id, byte);
+    if (id == Configurations::kDead) break;
+    bytes.push_back(static_cast<char>(byte));
+  }
+  return bytes;
+}
+
+std::string Matcher::forced_bytes(const MatcherState& state, std::size_t max_bytes) {
+  const std::lock_guard lock(mutex_);
+  forget_what_is_too_much();
+  bool ends_text = false;
+  return forced_from(state.id_, max_bytes, ends_text);
+}
+
+std::vector<TokenId> Matcher::forced_tokens(const MatcherState& state, std::size_t max_tokens, const Encode& encode) {
+  std::string bytes;
+  bool ends_text = false;
+  {
+    const std::lock_guard lock(mutex_);
+    forget_what_is_too_much();
+    bytes = forced_from(state.id_, 16 * max_tokens, ends_text);
+  }
+  if (bytes.empty()) return {};
+  std::vector<TokenId> tokens = encode(bytes);
+  std::string spelled;
+  for (const TokenId token : tokens) spelled += vocabulary_->bytes_of(token);
+  if (spelled != bytes) return {};
+  if (!ends_text && !tokens.empty()) tokens.pop_back();
+  if (tokens.size() > max_tokens) tokens.resize(max_tokens);
+  return tokens;
+}
+
+std::size_t Matcher::n_bytes() {
+  const std::lock_guard lock(mutex_);
+  return program_->n_bytes() + configurations_.n_bytes() + local_bytes_ +
+         masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t);
+}
+
+}  // namespace baton::grammar

@@ -1,0 +1,131 @@
+/// Which tokens a grammar allows next: the seam between grammars and the engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "grammar/configurations.h"
+#include "grammar/program.h"
+#include "grammar/token_trie.h"
+
+namespace baton::grammar {
+
+class Matcher;
+
+/// Where one sequence stands in a grammar: a number that its matcher knows. Copies are cheap, for n > 1 and for taking
+/// drafts back. Must not outlive its matcher. Thread: one at a time; copies are independent.
+class MatcherState {
+ public:
+  MatcherState() = default;
+  MatcherState(const MatcherState& other);
+  MatcherState(MatcherState&& other) noexcept
+      : matcher_(std::exchange(other.matcher_, nullptr)), id_(std::exchange(other.id_, -1)) {}
+  MatcherState& operator=(MatcherState other) noexcept {
+    std::swap(matcher_, other.matcher_);
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  ~MatcherState();
+
+ private:
+  friend class Matcher;
+  /// `id` was retained for it.
+  MatcherState(Matcher* matcher, Configurations::Id id) : matcher_(matcher), id_(id) {}
+
+  Matcher* matcher_ = nullptr;
+  Configurations::Id id_ = -1;
+};
+
+/// Bytes that a matcher keeps of what it has found out. Whatever is over the limit is forgotten and found out again.
+struct MatcherLimits {
+  std::size_t table_bytes = std::size_t{32} << 20;  ///< transitions between configurations
+  std::size_t local_bytes = std::size_t{64} << 20;  ///< tokens that stay inside the rule where they begin
+  std::size_t mask_bytes = std::size_t{32} << 20;   ///< finished masks
+};
+
+/// A grammar over a vocabulary, shared by all its sequences. A token is allowed if the grammar has a text that begins
+/// with what was accepted and the token's bytes; the tokens that end a text are allowed exactly where it is complete.
+/// Of a state, the tokens that stay inside the rule where they begin are found out once, whatever the stack is; the few
+/// that leave it are walked for each stack. Thread: any; one call at a time goes on, the others wait.
+class Matcher {
+ public:
+  Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> vocabulary,
+          const MatcherLimits& limits = {});
+  Matcher(const Matcher&) = delete;
+  Matcher& operator=(const Matcher&) = delete;
+
+  MatcherState start();
+  /// Goes on behind `token` and returns true; false if the grammar does not allow it, and the state stays. A token that
+  /// ends a text is allowed where it is complete and changes nothing.
+  bool accept(MatcherState& state, TokenId token);
+  /// The same of bytes.
+  bool accept(MatcherState& state, std::string_view bytes);
+  /// Whether the text may end here.
+  bool is_complete(const MatcherState& state);
+  /// Whether nothing but the end may follow.
+  bool must_end(const MatcherState& state);
+
+  /// Sets the bits of the tokens that may follow and clears all others. `mask` has vocabulary().n_words() words.
+  /// Errors: too_large where no token may follow because the limits of Configurations refuse what the grammar has;
+  /// unsupported where the vocabulary has no token for it.
+  Result<void> mask(const MatcherState& state, std::span<std::uint32_t> mask);
+
+  /// The bytes that must follow, at most `max_bytes`.
+  std::string forced_bytes(const MatcherState& state, std::size_t max_bytes);
+  /// Turns text into tokens, as Tokenizer::encode_plain.
+  using Encode = std::function<std::vector<TokenId>(std::string_view)>;
+  /// Drafts for the bytes that must follow, at most `max_tokens`: what `encode` makes of them, without the last token
+  /// where the text goes on behind it, because a longer token might be chosen there. Other cuts of the same bytes into
+  /// tokens are allowed too, so these are drafts, not the only choice. Empty where `encode` changes the bytes.
+  std::vector<TokenId> forced_tokens(const MatcherState& state, std::size_t max_tokens, const Encode& encode);
+
+  const Program& program() const { return *program_; }
+  const TokenTrie& vocabulary() const { return *vocabulary_; }
+  /// Bytes of memory, about; the vocabulary is not counted.
+  std::size_t n_bytes();
+
+ private:
+  friend class MatcherState;
+  using Id = Configurations::Id;
+
+  /// Of a state, without its stack.
+  struct LocalTokens {
+    std::vector<std::uint32_t> words;  // a mask, or empty for few tokens
+    std::vector<TokenId> few;
+    std::vector<std::uint32_t> exits;  // nodes with children of the vocabulary at which the rule may have ended
+    std::size_t n_bytes() const { return sizeof(*this) + 4 * (words.size() + few.size() + exits.size()); }
+  };
+
+  void retain(Id id);
+  void release(Id id);
+  void forget_what_is_too_much();
+  const LocalTokens& local_tokens(StateId state);
+  template <class Visit>
+  void walk(std::uint32_t node, Id id, const Visit& visit);
+  void add_items(Id id, std::span<std::uint32_t> mask);
+  bool step_through(Id& id, std::string_view bytes);
+  std::string forced_from(Id id, std::size_t max_bytes, bool& ends_text);
+
+  const std::shared_ptr<const Program> program_;
+  const std::shared_ptr<const TokenTrie> vocabulary_;
+  const MatcherLimits limits_;
+  std::mutex mutex_;
+  Configurations configurations_;  // what follows is guarded by mutex_ too
+  std::unordered_map<StateId, LocalTokens> local_tokens_;
+  std::size_t local_bytes_ = 0;
+  std::unordered_map<Id, std::vector<std::uint32_t>> masks_;
+  std::vector<Id> path_;  // of walk: the configuration at each depth
+};
+
+}  // namespace baton::grammar

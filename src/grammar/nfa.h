@@ -1,0 +1,72 @@
+/// Automata with empty edges and calls, built from expressions.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "core/result.h"
+#include "core/stack_space.h"
+#include "core/work_budget.h"
+#include "grammar/expression.h"
+
+namespace baton::grammar {
+
+using StateId = std::int32_t;
+
+/// Tokens of more bytes are never allowed under a grammar. Two states whose languages are equal up to so many bytes
+/// therefore allow the same tokens.
+inline constexpr int kMaxTokenBytes = 256;
+
+struct ByteEdge {
+  unsigned char first;
+  unsigned char last;
+  StateId target;
+};
+
+/// A call of a rule: behind what the rule matches the automaton is in `target`.
+struct CallEdge {
+  RuleId rule;
+  StateId target;
+};
+
+struct NfaState {
+  std::vector<ByteEdge> bytes;
+  std::vector<CallEdge> calls;
+  std::vector<StateId> empties;
+  bool is_final = false;
+  /// A state that allows the same tokens (kMaxTokenBytes), or -1.
+  StateId twin = -1;
+};
+
+/// Turns expressions into states, from the end to the front. Long repetitions are unrolled; a copy far from both bounds
+/// names the copy that allows the same tokens as its twin.
+class NfaBuilder {
+ public:
+  /// Errors of build: too_large beyond `max_states`, the budget's, and invalid_request for nesting beyond the stack.
+  NfaBuilder(const Expressions& expressions, std::size_t max_states, WorkMeter& meter)
+      : expressions_(expressions), max_states_(max_states), meter_(meter) {}
+
+  StateId add_final();
+  /// The state from which the texts of `expr` lead to `next`.
+  Result<StateId> build(ExprId expr, StateId next);
+
+  std::vector<NfaState>& states() { return states_; }
+
+ private:
+  Result<StateId> add();
+  NfaState& at(StateId id) { return states_[static_cast<std::size_t>(id)]; }
+  Result<StateId> build_new(const Expr& expr, StateId next);
+  Result<StateId> build_repeat(const Expr& expr, StateId next);
+  Result<StateId> build_automaton(const Dfa& dfa, StateId next);
+  void name_twins(StateId begin, StateId end, StateId twin_begin);
+
+  const Expressions& expressions_;
+  const std::size_t max_states_;
+  WorkMeter& meter_;
+  StackSpace stack_;
+  std::vector<NfaState> states_;
+  std::unordered_map<std::uint64_t, StateId> known_;  // (expression, next)
+};
+
+}  // namespace baton::grammar

@@ -1,0 +1,221 @@
+/// Automata of all rules, without dead ends, in flat arrays.
+#include "grammar/program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace baton::grammar {
+
+namespace {
+
+/// The automata of the rules that `root` uses. `starts` gets the start of each, `ranges` the states of those built.
+struct RuleAutomata {
+  std::vector<StateId> starts;
+  std::vector<std::pair<StateId, StateId>> ranges;  // in the order of building
+};
+
+Result<RuleAutomata> build_rules(const Expressions& expressions, RuleId root, NfaBuilder& builder) {
+  RuleAutomata rules{.starts = std::vector<StateId>(expressions.n_rules(), -1), .ranges = {}};
+  std::vector<RuleId> work{root};
+  std::vector<bool> is_known(expressions.n_rules(), false);
+  is_known[static_cast<std::size_t>(root)] = true;
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const RuleId rule = work[i];
+    if (expressions.body(rule) == Expressions::kUndefined)
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("the grammar uses the rule '{}' and does not define it", expressions.name(rule)));
+    const auto begin = static_cast<StateId>(builder.states().size());
+    const StateId end_of_rule = builder.add_final();
+    BATON_TRY(const StateId start, builder.build(expressions.body(rule), end_of_rule));
+    rules.starts[static_cast<std::size_t>(rule)] = start;
+    const auto end = static_cast<StateId>(builder.states().size());
+    rules.ranges.emplace_back(begin, end);
+    for (StateId state = begin; state < end; ++state)
+      for (const CallEdge& call : builder.states()[static_cast<std::size_t>(state)].calls) {
+        if (is_known[static_cast<std::size_t>(call.rule)]) continue;
+        is_known[static_cast<std::size_t>(call.rule)] = true;
+        work.push_back(call.rule);
+      }
+  }
+  return rules;
+}
+
+/// Repeats `decide(state)` over all states, callees first, until it is true for no more of them. Returns for which it is.
+template <class Decide>
+Result<std::vector<bool>> least_fixpoint(const RuleAutomata& rules, std::size_t n_states, WorkMeter& meter,
+                                         const Decide& decide) {
+  std::vector<bool> holds(n_states, false);
+  for (bool changed = true; changed;) {
+    changed = false;
+    if (!meter.spend(static_cast<std::int64_t>(n_states))) return over_budget(meter);
+    for (std::size_t i = rules.ranges.size(); i-- > 0;)
+      for (StateId id = rules.ranges[i].first; id < rules.ranges[i].second; ++id) {
+        if (holds[static_cast<std::size_t>(id)] || !decide(id, holds)) continue;
+        holds[static_cast<std::size_t>(id)] = changed = true;
+      }
+  }
+  return holds;
+}
+
+/// Drops the edges from which no text leads to the end, and lets empty edges pass by calls that match the empty text.
+/// Returns whether the root matches the empty text.
+Result<bool> remove_dead_ends(const RuleAutomata& rules, RuleId root, std::vector<NfaState>& states, WorkMeter& meter) {
+  const auto start_holds = [&](const CallEdge& call, const std::vector<bool>& holds) {
+    return holds[static_cast<std::size_t>(rules.starts[static_cast<std::size_t>(call.rule)])] &&
+           holds[static_cast<std::size_t>(call.target)];
+  };
+  const auto any_holds = [](const std::vector<StateId>& ids, const std::vector<bool>& holds) {
+    return std::any_of(ids.begin(), ids.end(), [&](StateId id) { return holds[static_cast<std::size_t>(id)]; });
+  };
+  const auto any_call = [&](const NfaState& state, const std::vector<bool>& holds) {
+    return std::any_of(state.calls.begin(), state.calls.end(), [&](const CallEdge& call) { return start_holds(call, holds); });
+  };
+  BATON_TRY(const std::vector<bool> is_live,
+            least_fixpoint(rules, states.size(), meter, [&](StateId id, const std::vector<bool>& holds) {
+              const NfaState& state = states[static_cast<std::size_t>(id)];
+              return state.is_final || any_holds(state.empties, holds) || any_call(state, holds) ||
+                     std::any_of(state.bytes.begin(), state.bytes.end(),
+                                 [&](const ByteEdge& edge) { return holds[static_cast<std::size_t>(edge.target)]; });
+            }));
+  BATON_TRY(const std::vector<bool> is_nullable,
+            least_fixpoint(rules, states.size(), meter, [&](StateId id, const std::vector<bool>& holds) {
+              const NfaState& state = states[static_cast<std::size_t>(id)];
+              return state.is_final || any_holds(state.empties, holds) || any_call(state, holds);
+            }));
+  const auto root_start = static_cast<std::size_t>(rules.starts[static_cast<std::size_t>(root)]);
+  if (!is_live[root_start]) return fail(ErrorCode::invalid_request, "no text can match the grammar");
+  const auto is_dead = [&](StateId id) { return !is_live[static_cast<std::size_t>(id)]; };
+  for (NfaState& state : states) {
+    std::erase_if(state.bytes, [&](const ByteEdge& edge) { return is_dead(edge.target); });
+    std::erase_if(state.calls, [&](const CallEdge& call) { return !start_holds(call, is_live); });
+    std::erase_if(state.empties, is_dead);
+    for (const CallEdge& call : state.calls)
+      if (is_nullable[static_cast<std::size_t>(rules.starts[static_cast<std::size_t>(call.rule)])])
+        state.empties.push_back(call.target);
+  }
+  return static_cast<bool>(is_nullable[root_start]);
+}
+
+}  // namespace
+
+void Program::flatten(const std::vector<NfaState>& states) {
+  bytes_at_ = calls_at_ = {0};
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    bytes_.insert(bytes_.end(), states[i].bytes.begin(), states[i].bytes.end());
+    calls_.insert(calls_.end(), states[i].calls.begin(), states[i].calls.end());
+    bytes_at_.push_back(static_cast<std::int32_t>(bytes_.size()));
+    calls_at_.push_back(static_cast<std::int32_t>(calls_.size()));
+    is_final_.push_back(states[i].is_final);
+    auto twin = static_cast<StateId>(i);
+    while (states[static_cast<std::size_t>(twin)].twin >= 0) twin = states[static_cast<std::size_t>(twin)].twin;
+    twins_.push_back(twin);
+  }
+}
+
+Result<void> Program::close(std::vector<NfaState>& states, WorkMeter& meter) {
+  std::vector<std::int32_t> seen_by(states.size(), -1);
+  std::vector<StateId> work;
+  closure_at_ = {0};
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const auto begin = static_cast<std::ptrdiff_t>(closures_.size());
+    work.assign(1, static_cast<StateId>(i));
+    while (!work.empty()) {
+      const auto id = static_cast<std::size_t>(work.back());
+      work.pop_back();
+      if (seen_by[id] == static_cast<std::int32_t>(i)) continue;
+      seen_by[id] = static_cast<std::int32_t>(i);
+      const NfaState& state = states[id];
+      if (!meter.spend(1)) return over_budget(meter);
+      if (!state.bytes.empty() || !state.calls.empty() || state.is_final) closures_.push_back(static_cast<StateId>(id));
+      work.insert(work.end(), state.empties.begin(), state.empties.end());
+    }
+    std::sort(closures_.begin() + begin, closures_.end());
+    closure_at_.push_back(static_cast<std::int32_t>(closures_.size()));
+    const std::span<const StateId> all = closure(static_cast<StateId>(i));
+    is_tail_.push_back(all.size() == 1 && is_final(all[0]) && bytes(all[0]).empty() && calls(all[0]).empty());
+  }
+  return {};
+}
+
+void Program::class_bytes(const std::vector<NfaState>& states) {
+  std::array<bool, 257> begins_class{};
+  begins_class[0] = true;
+  for (const NfaState& state : states)
+    for (const ByteEdge& edge : state.bytes) begins_class[edge.first] = begins_class[edge.last + std::size_t{1}] = true;
+  n_classes_ = 0;
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    if (begins_class[byte]) {
+      byte_of_class_[static_cast<std::size_t>(n_classes_)] = static_cast<std::uint8_t>(byte);
+      is_single_byte_[static_cast<std::size_t>(n_classes_)] = byte == 255 || begins_class[byte + 1];
+      ++n_classes_;
+    }
+    class_of_byte_[byte] = static_cast<std::uint8_t>(n_classes_ - 1);
+  }
+}
+
+Result<void> Program::rank_rules(const Expressions& expressions, WorkMeter& meter) {
+  enum class Mark : std::uint8_t { none, open, done };
+  struct Visit {
+    RuleId rule;
+    std::vector<RuleId> callees;  // that are still to be visited
+  };
+  std::vector<Mark> marks(starts_.size(), Mark::none);
+  std::vector<RuleId> order;  // callees before their callers
+  std::vector<Visit> path;
+  const auto enter = [&](RuleId rule) {
+    marks[static_cast<std::size_t>(rule)] = Mark::open;
+    std::vector<RuleId> callees;
+    for (const StateId id : closure(start(rule)))
+      for (const CallEdge& call : calls(id)) callees.push_back(call.rule);
+    path.push_back({rule, std::move(callees)});
+  };
+  for (std::size_t first = 0; first < starts_.size(); ++first) {
+    if (starts_[first] < 0 || marks[first] != Mark::none) continue;
+    enter(static_cast<RuleId>(first));
+    while (!path.empty()) {
+      if (!meter.spend(1)) return over_budget(meter);
+      Visit& visit = path.back();
+      if (visit.callees.empty()) {
+        marks[static_cast<std::size_t>(visit.rule)] = Mark::done;
+        order.push_back(visit.rule);
+        path.pop_back();
+        continue;
+      }
+      const RuleId callee = visit.callees.back();
+      visit.callees.pop_back();
+      const Mark mark = marks[static_cast<std::size_t>(callee)];
+      if (mark == Mark::open)
+        return fail(ErrorCode::unsupported,
+                    fmt::format("the rule '{}' of the grammar begins with itself (left recursion)", expressions.name(callee)));
+      if (mark == Mark::none) enter(callee);
+    }
+  }
+  ranks_.assign(starts_.size(), 0);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    ranks_[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(order.size() - i);
+  return {};
+}
+
+std::size_t Program::n_bytes() const {
+  return bytes_.size() * sizeof(ByteEdge) + calls_.size() * sizeof(CallEdge) + closures_.size() * sizeof(StateId) +
+         n_states() * (3 * sizeof(std::int32_t) + sizeof(StateId)) + n_rules() * (sizeof(StateId) + sizeof(std::int32_t));
+}
+
+Result<Program> Program::build(const Expressions& expressions, RuleId root, std::size_t max_states, WorkMeter& meter) {
+  NfaBuilder builder(expressions, max_states, meter);
+  BATON_TRY(RuleAutomata rules, build_rules(expressions, root, builder));
+  std::vector<NfaState>& states = builder.states();
+  Program program;
+  program.root_ = root;
+  BATON_TRY(program.root_matches_empty_, remove_dead_ends(rules, root, states, meter));
+  program.starts_ = std::move(rules.starts);
+  program.flatten(states);
+  BATON_TRY_VOID(program.close(states, meter));
+  program.class_bytes(states);
+  BATON_TRY_VOID(program.rank_rules(expressions, meter));
+  return program;
+}
+
+}  // namespace baton::grammar

@@ -1,0 +1,80 @@
+/// A compiled grammar: automata over bytes that call each other, in flat arrays, without dead ends.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/result.h"
+#include "core/work_budget.h"
+#include "grammar/expression.h"
+#include "grammar/nfa.h"
+
+namespace baton::grammar {
+
+/// What running the grammar needs. From each state some text leads to the end of its rule. Immutable. Thread: any.
+class Program {
+ public:
+  /// From `root` of the expressions. Errors: too_large over `max_states`; invalid_request where no text matches, where a
+  /// rule without a body is used, and for rules that begin with themselves (left recursion), with the rule's name; the
+  /// budget's.
+  static Result<Program> build(const Expressions& expressions, RuleId root, std::size_t max_states, WorkMeter& meter);
+
+  /// The states that `state` reaches by empty edges, itself included; calls of rules that match the empty text count.
+  std::span<const StateId> closure(StateId state) const { return list(closures_, closure_at_, state); }
+  std::span<const ByteEdge> bytes(StateId state) const { return list(bytes_, bytes_at_, state); }
+  std::span<const CallEdge> calls(StateId state) const { return list(calls_, calls_at_, state); }
+  bool is_final(StateId state) const { return is_final_[static_cast<std::size_t>(state)]; }
+  /// Whether nothing but the end of its rule is behind `state`.
+  bool is_tail(StateId state) const { return is_tail_[static_cast<std::size_t>(state)]; }
+  /// The state that stands for all that allow the same tokens as this one.
+  StateId twin(StateId state) const { return twins_[static_cast<std::size_t>(state)]; }
+
+  StateId start(RuleId rule) const { return starts_[static_cast<std::size_t>(rule)]; }
+  RuleId root() const { return root_; }
+  bool root_matches_empty() const { return root_matches_empty_; }
+  /// A rule that begins with a call of another has the lower rank.
+  std::int32_t rank(RuleId rule) const { return ranks_[static_cast<std::size_t>(rule)]; }
+
+  std::size_t n_states() const { return is_final_.size(); }
+  std::size_t n_rules() const { return starts_.size(); }
+  /// Bytes that no state tells apart have one class.
+  int n_classes() const { return n_classes_; }
+  int class_of(unsigned char byte) const { return class_of_byte_[byte]; }
+  unsigned char byte_of(int byte_class) const { return byte_of_class_[static_cast<std::size_t>(byte_class)]; }
+  bool is_single_byte(int byte_class) const { return is_single_byte_[static_cast<std::size_t>(byte_class)]; }
+  std::size_t n_bytes() const;
+
+ private:
+  template <class T>
+  static std::span<const T> list(const std::vector<T>& all, const std::vector<std::int32_t>& at, StateId state) {
+    const auto i = static_cast<std::size_t>(state);
+    return {all.data() + at[i], static_cast<std::size_t>(at[i + 1] - at[i])};
+  }
+  void flatten(const std::vector<NfaState>& states);
+  Result<void> close(std::vector<NfaState>& states, WorkMeter& meter);
+  void class_bytes(const std::vector<NfaState>& states);
+  Result<void> rank_rules(const Expressions& expressions, WorkMeter& meter);
+
+  RuleId root_ = 0;
+  bool root_matches_empty_ = false;
+  int n_classes_ = 0;
+  std::array<std::uint8_t, 256> class_of_byte_{};
+  std::array<std::uint8_t, 256> byte_of_class_{};
+  std::array<bool, 256> is_single_byte_{};
+  std::vector<StateId> starts_;  // [rule], -1: never called
+  std::vector<std::int32_t> ranks_;
+  std::vector<ByteEdge> bytes_;
+  std::vector<CallEdge> calls_;
+  std::vector<StateId> closures_;
+  std::vector<std::int32_t> bytes_at_;  // [state + 1], as the next two: where its part of the list begins
+  std::vector<std::int32_t> calls_at_;
+  std::vector<std::int32_t> closure_at_;
+  std::vector<StateId> twins_;
+  std::vector<bool> is_final_;
+  std::vector<bool> is_tail_;
+};
+
+}  // namespace baton::grammar

@@ -1,0 +1,52 @@
+/// A vocabulary as a tree of bytes, walked in one pass.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace baton::grammar {
+
+/// Tokens with the bytes that they add to a text, and the tokens that end a text. Immutable. Thread: any.
+class TokenTrie {
+ public:
+  /// A node of the tree. Nodes stand in the order of a walk, a node before those below it.
+  struct Node {
+    std::uint32_t end;    ///< the node behind all that are below this one
+    std::int32_t tokens;  ///< where in tokens() those begin that end here
+    std::uint16_t depth;  ///< bytes from the root
+    std::uint8_t byte;
+    std::uint8_t n_tokens;
+  };
+
+  /// `bytes[id]`: what a token adds, as Tokenizer::token_bytes says; empty for tokens that are never allowed (special
+  /// ones). Tokens of more than kMaxTokenBytes bytes are never allowed either. `ends`: the tokens that end a text.
+  TokenTrie(std::vector<std::string> bytes, std::vector<TokenId> ends);
+
+  /// nodes()[0] is the root.
+  std::span<const Node> nodes() const { return nodes_; }
+  std::span<const TokenId> tokens() const { return tokens_; }
+  std::span<const TokenId> tokens_of(const Node& node) const {
+    return {tokens_.data() + node.tokens, static_cast<std::size_t>(node.n_tokens)};
+  }
+  std::span<const TokenId> ends() const { return ends_; }
+  bool is_end(TokenId token) const;
+  int n_vocab() const { return static_cast<int>(bytes_.size()); }
+  /// 32-bit words of a mask over the vocabulary; bit `id % 32` of word `id / 32` stands for a token.
+  std::size_t n_words() const { return (bytes_.size() + 31) / 32; }
+  /// Empty for tokens that are never allowed and ids out of range.
+  std::string_view bytes_of(TokenId token) const;
+
+ private:
+  std::vector<std::string> bytes_;
+  std::vector<TokenId> ends_;
+  std::vector<Node> nodes_;
+  std::vector<TokenId> tokens_;
+};
+
+}  // namespace baton::grammar

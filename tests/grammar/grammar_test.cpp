@@ -1,0 +1,103 @@
+/// Tests of compilation: kinds, limits and cancellation; and of the cache of what was compiled.
+#include "grammar/grammar.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "grammar/grammar_cache.h"
+#include "support/grammar_texts.h"
+
+namespace baton::grammar {
+namespace {
+
+using testing::accepts;
+using testing::compiled;
+using testing::refusal;
+
+std::shared_ptr<const TokenTrie> all_bytes() {
+  std::vector<std::string> bytes{""};
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  return std::make_shared<TokenTrie>(std::move(bytes), std::vector<TokenId>{0});
+}
+
+TEST(Grammar, a_choice_is_one_of_its_texts) {
+  const auto choice = compiled(GrammarKind::choice, R"(["yes", "yes, sir", "\u00e9"])");
+  for (const char* text : {"yes", "yes, sir", "\xC3\xA9"}) EXPECT_TRUE(accepts(*choice.program, text)) << text;
+  for (const char* text : {"", "ye", "yes,", "no"}) EXPECT_FALSE(accepts(*choice.program, text)) << text;
+  EXPECT_NE(refusal(GrammarKind::choice, "[]").find("empty list"), std::string::npos);
+  EXPECT_NE(refusal(GrammarKind::choice, "[1]").find("must be a string"), std::string::npos);
+}
+
+TEST(Grammar, limits_are_named) {
+  const GrammarSource long_regex{.kind = GrammarKind::regex, .text = "(abcdefghij){1000}"};
+  const auto states = compile_grammar(long_regex, {.max_states = 5000}, {});
+  ASSERT_FALSE(states.has_value());
+  EXPECT_EQ(states.error().code, ErrorCode::too_large);
+  EXPECT_NE(states.error().message.find("more than 5000 states"), std::string::npos);
+  const auto bytes = compile_grammar(long_regex, {.max_text_bytes = 10}, {});
+  ASSERT_FALSE(bytes.has_value());
+  EXPECT_EQ(bytes.error().code, ErrorCode::too_large);
+  const auto steps = compile_grammar(long_regex, {.work = {.steps = 2000, .bytes = 1 << 20}}, {});
+  ASSERT_FALSE(steps.has_value());
+  EXPECT_EQ(steps.error().code, ErrorCode::too_large);
+}
+
+TEST(Grammar, compiling_ends_when_it_is_cancelled) {
+  const GrammarSource endless{.kind = GrammarKind::regex, .text = "((a{1,300}){1,300}){1,300}"};
+  const auto result = compile_grammar(endless, {.max_states = std::size_t{1} << 40}, [] { return true; });
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, ErrorCode::unavailable);
+}
+
+TEST(GrammarCache, compiles_a_source_once) {
+  GrammarCache cache(all_bytes(), {});
+  const auto first = cache.get({.kind = GrammarKind::regex, .text = "a+"}, {});
+  const auto again = cache.get({.kind = GrammarKind::regex, .text = "a+"}, {});
+  const auto other = cache.get({.kind = GrammarKind::choice, .text = "[\"a+\"]"}, {});
+  EXPECT_EQ(first->matcher, again->matcher);
+  EXPECT_NE(first->matcher, other->matcher);
+  EXPECT_EQ(cache.counts().hits, 1u);
+  EXPECT_EQ(cache.counts().misses, 2u);
+  EXPECT_FALSE(cache.get({.kind = GrammarKind::regex, .text = "("}, {}).has_value());
+  EXPECT_EQ(cache.counts().n_entries, 2u) << "what is refused is not kept";
+}
+
+TEST(GrammarCache, keeps_those_used_last_within_its_bytes) {
+  GrammarCache cache(all_bytes(), {.max_bytes = 100'000});
+  const auto source = [](int i) {
+    return GrammarSource{.kind = GrammarKind::regex, .text = "x{" + std::to_string(500 + i) + "}"};
+  };
+  const auto held = cache.get(source(0), {});
+  for (int i = 1; i < 40; ++i) {
+    ASSERT_TRUE(cache.get(source(i), {}).has_value());
+    ASSERT_TRUE(cache.get(source(0), {}).has_value());
+  }
+  EXPECT_EQ(cache.get(source(0), {})->matcher, held->matcher) << "it was used all the time";
+  EXPECT_LT(cache.counts().n_entries, 20u);
+  EXPECT_LE(cache.counts().n_bytes, 200'000u);
+  MatcherState state = held->matcher->start();
+  EXPECT_TRUE(held->matcher->accept(state, "xxx")) << "one that is in use lives on";
+}
+
+TEST(GrammarCache, threads_that_ask_for_one_source_compile_it_once) {
+  GrammarCache cache(all_bytes(), {});
+  std::vector<std::thread> threads;
+  std::atomic<int> n_right = 0;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] {
+      const auto entry = cache.get({.kind = GrammarKind::json_schema, .text = R"({"type": "string", "maxLength": 3000})"},
+                                   [] { return false; });
+      if (entry) ++n_right;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(n_right, 8);
+  EXPECT_EQ(cache.counts().misses, 1u);
+}
+
+}  // namespace
+}  // namespace baton::grammar

@@ -1,0 +1,234 @@
+/// Tests of masks: against the question asked for each token alone, under limits, and of drafts.
+#include "grammar/matcher.h"
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "grammar/configurations.h"
+#include "grammar/program.h"
+#include "grammar/token_trie.h"
+#include "support/grammar_texts.h"
+
+namespace baton::grammar {
+namespace {
+
+using testing::compiled;
+
+/// Every byte, and tokens that cross the borders of strings, names and numbers. Token 0 ends a text, 1 is special.
+std::shared_ptr<const TokenTrie> vocabulary() {
+  std::vector<std::string> bytes{"", ""};
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  for (const char* token : {"{\"",      "\":",      "\": ", "\",", "\", \"",    "\"}",   "}}",       "]}",
+                            "[]",       "[[",       "12",   "1,",  "0.",        "e+",    "true",     "null",
+                            "tru",      "a\"",      "name", "nam", "ame\": \"", "value", "\\n",      "\\u00",
+                            "\n  ",     "  ",       ", ",   "ab",  "abab",      "ab\":", "\"a\": 1", "\"]",
+                            "\xC3\xA9", "\x80\x80", "((",   "))",  "aaaaaaaa",  "12",    "x}, {\""})
+    bytes.emplace_back(token);
+  bytes.emplace_back(std::string(300, 'a'));  // longer than what masks look at
+  return std::make_shared<TokenTrie>(std::move(bytes), std::vector<TokenId>{0});
+}
+
+bool has(const std::vector<std::uint32_t>& mask, TokenId token) {
+  return (mask[static_cast<std::size_t>(token) / 32] >> (token % 32) & 1) != 0;
+}
+
+std::vector<std::uint32_t> mask_of(Matcher& matcher, const MatcherState& state) {
+  std::vector<std::uint32_t> mask(matcher.vocabulary().n_words(), ~std::uint32_t{0});
+  EXPECT_TRUE(matcher.mask(state, mask).has_value());
+  return mask;
+}
+
+/// Walks at random; at each place every token is in the mask exactly if it is accepted.
+void expect_masks_are_exact(const Program& program, const MatcherLimits& limits, unsigned seed) {
+  const auto tokens = vocabulary();
+  Matcher matcher(std::make_shared<const Program>(program), tokens, limits);
+  std::mt19937 random(seed);
+  for (int walk = 0; walk < 6; ++walk) {
+    MatcherState state = matcher.start();
+    for (int step = 0; step < 40; ++step) {
+      const std::vector<std::uint32_t> mask = mask_of(matcher, state);
+      std::vector<TokenId> allowed;
+      for (TokenId token = 0; token < tokens->n_vocab(); ++token) {
+        MatcherState copy = state;
+        const bool is_accepted = matcher.accept(copy, token);
+        ASSERT_EQ(has(mask, token), is_accepted)
+            << "token " << token << " '" << tokens->bytes_of(token) << "' in step " << step;
+        if (is_accepted && !tokens->is_end(token)) allowed.push_back(token);
+      }
+      if (allowed.empty()) break;
+      ASSERT_TRUE(matcher.accept(state, allowed[random() % allowed.size()]));
+    }
+  }
+}
+
+std::vector<CompiledGrammar> many_grammars() {
+  return {
+      compiled(GrammarKind::json_object, ""),
+      compiled(
+          GrammarKind::json_schema,
+          R"({"type": "object", "properties": {"name": {"type": "string"}, "value": {"type": "array", "items": {"type": "integer"}}, "a": {"type": "string", "maxLength": 5}}, "required": ["name"]})"),
+      compiled(
+          GrammarKind::json_schema,
+          R"({"anyOf": [{"type": "string", "pattern": "^(ab)+$"}, {"type": "array", "items": {"$ref": "#"}}, {"type": "number", "maximum": 12}]})"),
+      compiled(GrammarKind::json_schema, R"({"type": "string", "minLength": 300, "maxLength": 900})"),
+      compiled(GrammarKind::json_schema,
+               R"({"type": "array", "minItems": 280, "maxItems": 600, "items": {"type": "boolean"}})"),
+      compiled(GrammarKind::regex, "(a|ab)(c|bcd)*[^x]{0,3}"),
+      compiled(GrammarKind::regex, "a{0,1000}(ab){300,700}"),
+      compiled(GrammarKind::choice, R"(["true", "12", "name", "ab", "abab", ""])"),
+      compiled(GrammarKind::ebnf, "root ::= \"(\" root \")\" root | \"a\" root \"b\" | \"a\" root \"1\" | \"\""),
+      compiled(GrammarKind::ebnf, "root ::= x y\nx ::= \"a\"* z\ny ::= \"a\"? \"b\"?\nz ::= \"\" | \"1\" z")};
+}
+
+TEST(Matcher, a_mask_has_exactly_the_tokens_that_are_accepted) {
+  unsigned seed = 1;
+  for (const CompiledGrammar& grammar : many_grammars()) expect_masks_are_exact(*grammar.program, {}, seed++);
+}
+
+TEST(Matcher, masks_stay_exact_when_everything_is_forgotten_all_the_time) {
+  unsigned seed = 11;
+  for (const CompiledGrammar& grammar : many_grammars())
+    expect_masks_are_exact(*grammar.program, {.table_bytes = 1, .local_bytes = 1, .mask_bytes = 1}, seed++);
+}
+
+TEST(Matcher, copies_go_on_by_themselves) {
+  Matcher matcher(compiled(GrammarKind::json_object, "").program, vocabulary(), {.table_bytes = 1});
+  MatcherState state = matcher.start();
+  ASSERT_TRUE(matcher.accept(state, "{\"a\": [1, "));
+  MatcherState draft = state;
+  ASSERT_TRUE(matcher.accept(draft, "2]}"));
+  EXPECT_TRUE(matcher.must_end(draft));
+  EXPECT_FALSE(matcher.accept(draft, " "));
+  EXPECT_TRUE(matcher.must_end(draft)) << "a refused text changes nothing";
+  EXPECT_FALSE(matcher.is_complete(state));
+  state = draft;
+  EXPECT_TRUE(matcher.is_complete(state));
+}
+
+TEST(Matcher, the_end_is_allowed_where_the_text_is_complete) {
+  Matcher matcher(compiled(GrammarKind::regex, "ab(ab)?").program, vocabulary());
+  MatcherState state = matcher.start();
+  EXPECT_FALSE(has(mask_of(matcher, state), 0));
+  EXPECT_FALSE(matcher.accept(state, TokenId{0}));
+  ASSERT_TRUE(matcher.accept(state, "ab"));
+  EXPECT_TRUE(has(mask_of(matcher, state), 0));
+  EXPECT_TRUE(matcher.accept(state, TokenId{0}));
+  EXPECT_FALSE(matcher.must_end(state));
+  ASSERT_TRUE(matcher.accept(state, "ab"));
+  EXPECT_TRUE(matcher.must_end(state));
+  const std::vector<std::uint32_t> mask = mask_of(matcher, state);
+  for (TokenId token = 1; token < matcher.vocabulary().n_vocab(); ++token) EXPECT_FALSE(has(mask, token));
+  EXPECT_FALSE(matcher.accept(state, TokenId{1})) << "special tokens are never allowed";
+  EXPECT_FALSE(matcher.accept(state, TokenId{-1}));
+}
+
+TEST(Matcher, names_why_no_token_is_left) {
+  const auto only_a = std::make_shared<TokenTrie>(std::vector<std::string>{"", "a"}, std::vector<TokenId>{0});
+  Matcher matcher(compiled(GrammarKind::regex, "ab").program, only_a);
+  MatcherState state = matcher.start();
+  ASSERT_TRUE(matcher.accept(state, TokenId{1}));
+  std::vector<std::uint32_t> mask(1);
+  const auto result = matcher.mask(state, mask);
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, ErrorCode::unsupported);
+}
+
+TEST(Matcher, drafts_what_must_follow) {
+  Matcher matcher(
+      compiled(
+          GrammarKind::json_schema,
+          R"({"type": "object", "properties": {"name": {"const": "value"}}, "required": ["name"], "additionalProperties": false})",
+          JsonSpaces::none)
+          .program,
+      vocabulary());
+  const auto longest_first = [&](std::string_view text) {
+    std::vector<TokenId> ids;
+    while (!text.empty()) {
+      TokenId best = 0;
+      for (TokenId id = 2; id < matcher.vocabulary().n_vocab(); ++id)
+        if (text.starts_with(matcher.vocabulary().bytes_of(id)) &&
+            matcher.vocabulary().bytes_of(id).size() > matcher.vocabulary().bytes_of(best).size())
+          best = id;
+      ids.push_back(best);
+      text.remove_prefix(matcher.vocabulary().bytes_of(best).size());
+    }
+    return ids;
+  };
+  MatcherState state = matcher.start();
+  EXPECT_EQ(matcher.forced_bytes(state, 100), R"({"name":"value"})");
+  EXPECT_EQ(matcher.forced_bytes(state, 3), R"({"n)");
+  std::vector<TokenId> drafts = matcher.forced_tokens(state, 100, longest_first);
+  EXPECT_EQ(drafts, longest_first(R"({"name":"value"})")) << "the text ends, so the last token is certain";
+  for (const TokenId token : drafts) ASSERT_TRUE(matcher.accept(state, token));
+  EXPECT_TRUE(matcher.must_end(state));
+  EXPECT_TRUE(matcher.forced_tokens(state, 100, longest_first).empty());
+  state = matcher.start();
+  EXPECT_EQ(matcher.forced_tokens(state, 2, longest_first).size(), 2u);
+  EXPECT_TRUE(matcher.forced_tokens(state, 8, [](std::string_view) { return std::vector<TokenId>{2, 3}; }).empty());
+
+  Matcher open(compiled(GrammarKind::regex, "name(a|b)").program, vocabulary());
+  EXPECT_TRUE(open.forced_tokens(open.start(), 8, longest_first).empty()) << "a longer token might begin with 'name'";
+}
+
+TEST(Matcher, threads_share_it) {
+  Matcher matcher(compiled(GrammarKind::json_object, "").program, vocabulary(), {.table_bytes = 1 << 12});
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; ++seed)
+    threads.emplace_back([&matcher, seed] {
+      std::mt19937 random(seed);
+      for (int walk = 0; walk < 5; ++walk) {
+        MatcherState state = matcher.start();
+        for (int step = 0; step < 30 && !matcher.must_end(state); ++step) {
+          const std::vector<std::uint32_t> mask = mask_of(matcher, state);
+          std::vector<TokenId> allowed;
+          for (TokenId token = 2; token < matcher.vocabulary().n_vocab(); ++token)
+            if (has(mask, token)) allowed.push_back(token);
+          ASSERT_FALSE(allowed.empty());
+          ASSERT_TRUE(matcher.accept(state, allowed[random() % allowed.size()]));
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(TokenTrie, holds_every_token_once_in_the_order_of_a_walk) {
+  const auto trie = vocabulary();
+  const auto nodes = trie->nodes();
+  EXPECT_EQ(nodes[0].end, nodes.size());
+  std::vector<TokenId> found;
+  std::string path;
+  for (std::size_t i = 1; i < nodes.size(); ++i) {
+    path.resize(nodes[i].depth - std::size_t{1});
+    path.push_back(static_cast<char>(nodes[i].byte));
+    for (const TokenId token : trie->tokens_of(nodes[i])) {
+      EXPECT_EQ(trie->bytes_of(token), path);
+      found.push_back(token);
+    }
+    ASSERT_GT(nodes[i].end, i);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<TokenId> expected;
+  for (TokenId token = 0; token < trie->n_vocab(); ++token)
+    if (!trie->bytes_of(token).empty()) expected.push_back(token);
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(trie->bytes_of(trie->n_vocab() - 1), "") << "the token of 300 bytes";
+}
+
+TEST(Program, far_copies_of_a_repetition_share_a_twin) {
+  const auto grammar = compiled(GrammarKind::json_schema, R"({"type": "string", "maxLength": 5000})");
+  std::vector<StateId> twins;
+  for (StateId state = 0; state < static_cast<StateId>(grammar.program->n_states()); ++state)
+    twins.push_back(grammar.program->twin(state));
+  std::sort(twins.begin(), twins.end());
+  const auto n_twins = std::unique(twins.begin(), twins.end()) - twins.begin();
+  EXPECT_LT(static_cast<std::size_t>(n_twins) * 10, grammar.program->n_states());
+}
+
+}  // namespace
+}  // namespace baton::grammar
