@@ -68,8 +68,10 @@ std::size_t ExpressionSearch::place_behind(std::size_t at) const {
 
 /// A search for a match that begins at a place from `from` to `last`.
 int ExpressionSearch::run(std::size_t from, std::size_t last, std::uint32_t n_steps) {
-  pcre2_set_match_limit(context_.get(), n_steps);
-  pcre2_set_offset_limit(context_.get(), last);
+  if (n_steps != match_limit_) pcre2_set_match_limit(context_.get(), n_steps);
+  if (last != offset_limit_) pcre2_set_offset_limit(context_.get(), last);
+  match_limit_ = n_steps;
+  offset_limit_ = last;
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text_.empty() ? "" : text_.data());
   std::uint32_t options = PCRE2_NO_UTF_CHECK;
   int status = pcre2_match(&code_, subject, text_.size(), from, options, data_.get(), context_.get());
@@ -107,23 +109,30 @@ int ExpressionSearch::run_one_by_one(std::size_t& from, std::size_t last) {
 ///
 /// PCRE2 takes a repeat of one character for one step, however many it passes over. What it does not count shows in the time:
 /// a thread that searches for long asks whether it is cancelled, and pays for slow searches by their processor time.
-bool ExpressionSearch::count(std::size_t n_bytes) {
-  const std::int64_t tick = nanoseconds(CLOCK_MONOTONIC_COARSE);  // a few nanoseconds; changes every 4 ms or so
+bool ExpressionSearch::count(std::size_t n_bytes, bool is_match) {
+  const std::int64_t n_steps = 1 + static_cast<std::int64_t>(n_bytes / 8);
+  if (is_match && --n_until_clock_ > 0) return meter_.spend(n_steps);
+  n_until_clock_ = kSearchesPerClock;
+  const std::int64_t tick = nanoseconds(CLOCK_MONOTONIC_COARSE);  // changes every 4 ms or so
   const std::int64_t since = tick - std::exchange(tick_, tick);
   if (since != 0) {
     const bool is_slow = since > slow_ns();
+    if (is_slow) n_until_clock_ = 1;
     if (is_slow && first_steps_ < kMatchSteps) n_places_ = std::max(kFewPlaces, n_places_ / 4);
     const std::int64_t before = std::exchange(processor_ns_, nanoseconds(CLOCK_THREAD_CPUTIME_ID));
     const std::int64_t took = before < 0 ? 0 : processor_ns_ - before;
     if (!meter_.check() || (is_slow && took > slow_ns() && !meter_.spend(took / kNsPerStep))) return false;
   }
-  return meter_.spend(1 + static_cast<std::int64_t>(n_bytes / 8));
+  return meter_.spend(n_steps);
 }
 
 ExpressionSearch::Found ExpressionSearch::next(std::size_t from, Match& match) {
   while (true) {
     const std::size_t begin = from;
-    std::size_t last = std::min(text_.size(), from + n_places_);
+    // A window is used until a search begins behind it.
+    std::size_t last =
+        from <= window_end_ && first_steps_ < kMatchSteps ? window_end_ : std::min(text_.size(), from + n_places_);
+    window_end_ = last;
     int status = run(from, last, first_steps_);
     if (status == PCRE2_ERROR_MATCHLIMIT && first_steps_ < kMatchSteps) {
       status = run_one_by_one(from, last);
@@ -132,9 +141,9 @@ ExpressionSearch::Found ExpressionSearch::next(std::size_t from, Match& match) {
     if (status >= 0) {
       const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data_.get());
       match = {offsets[0], offsets[1]};
-      return count(match.end > begin ? match.end - begin : 0) ? Found::match : Found::gave_up;
+      return count(match.end > begin ? match.end - begin : 0, /*is_match=*/true) ? Found::match : Found::gave_up;
     }
-    if (status != PCRE2_ERROR_NOMATCH || !count(last - begin)) return Found::gave_up;
+    if (status != PCRE2_ERROR_NOMATCH || !count(last - begin, /*is_match=*/false)) return Found::gave_up;
     if (last >= text_.size()) return Found::nothing;
     from = place_behind(last);
     const std::size_t most = std::max(kManyPlaces, (text_.size() - last) / kSearchesOfRest);

@@ -45,11 +45,13 @@ class ExpressionSearch {
     void operator()(pcre2_real_match_context_8* context) const;
   };
 
+  static constexpr int kSearchesPerClock = 8;  // that match and are short: reading it takes a tenth of one
+
   std::size_t place_behind(std::size_t at) const;
   int run(std::size_t from, std::size_t last, std::uint32_t n_steps);
   int run_with_more(std::size_t from);
   int run_one_by_one(std::size_t& from, std::size_t last);
-  bool count(std::size_t n_bytes);
+  bool count(std::size_t n_bytes, bool is_match);
 
   const pcre2_real_code_8& code_;
   std::string_view text_;
@@ -58,6 +60,10 @@ class ExpressionSearch {
   WorkMeter& meter_;
   std::unique_ptr<pcre2_real_match_data_8, FreeData> data_;
   std::unique_ptr<pcre2_real_match_context_8, FreeContext> context_;
+  std::uint32_t match_limit_ = 0;  // those that are set
+  std::size_t offset_limit_ = ~std::size_t{0};
+  std::size_t window_end_ = 0;  // the last place of the window
+  int n_until_clock_ = kSearchesPerClock;
   std::int64_t tick_ = 0;
   std::int64_t processor_ns_ = -1;  // of this thread at the last tick; negative: not known
 };
