@@ -216,7 +216,8 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
     case Where::texts: break;
     case Where::pages: return boost::asio::post(pages_thread_, std::move(run));
   }
-  if (texts_.push(n_bytes, std::move(run))) return;
+  auto refuse = [this, exchange] { context_.service.respond(exchange, error_response(503, kShuttingDown, {})); };
+  if (texts_.push(n_bytes, std::move(run), std::move(refuse))) return;
   context_.service.respond(
       exchange, error_response(503, "too many requests wait for this server's templates and tokenizer; please try again", {}));
 }

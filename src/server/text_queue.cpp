@@ -24,27 +24,36 @@ TextQueue::TextQueue(Budget& places)
         run(/*does_long_work=*/true);
       }) {}
 
-bool TextQueue::push(std::size_t n_bytes, std::function<void()> work) {
+bool TextQueue::push(std::size_t n_bytes, std::function<void()> work, std::function<void()> dropped) {
   const bool is_long = n_bytes > kLongBytes;
-  Job job{std::move(work), places_.share()};
+  Job job{std::move(work), std::move(dropped), places_.share()};
   if (!job.place.grow(is_long ? kLongPlaces : 1)) return false;
   {
     const std::scoped_lock lock(mutex_);
-    if (!is_stopping_) (is_long ? long_ : short_).push_back(std::move(job));
+    if (!is_stopping_) {
+      (is_long ? long_ : short_).push_back(std::move(job));
+      job = {};
+    }
   }
+  if (job.dropped) job.dropped();
   changed_.notify_all();
   return true;
 }
 
 void TextQueue::stop() {
+  std::deque<Job> dropped_short, dropped_long;
   {
-    std::deque<Job> dropped_short, dropped_long;  // freed after the lock
     const std::scoped_lock lock(mutex_);
     is_stopping_ = true;
     dropped_short.swap(short_);
     dropped_long.swap(long_);
   }
   changed_.notify_all();
+  for (std::deque<Job>* jobs : {&dropped_short, &dropped_long}) {
+    for (Job& job : *jobs)
+      if (job.dropped) job.dropped();
+    jobs->clear();
+  }
   if (short_thread_.joinable()) short_thread_.join();
   if (long_thread_.joinable()) long_thread_.join();
 }

@@ -25,8 +25,9 @@ class TextQueue {
   explicit TextQueue(Budget& places);
   ~TextQueue() { stop(); }
 
-  /// Queues work on about `n_bytes` of text. False if there is no place; it does not run then, and after `stop`.
-  bool push(std::size_t n_bytes, std::function<void()> work);
+  /// Queues work on about `n_bytes` of text. False if there is no place; it does not run then. `dropped` runs in its place
+  /// if the queue stops first.
+  bool push(std::size_t n_bytes, std::function<void()> work, std::function<void()> dropped = {});
   /// Drops what has not begun, and waits for what has. Idempotent.
   void stop();
   /// Whether `stop` was called: work that is running ends early then.
@@ -35,6 +36,7 @@ class TextQueue {
  private:
   struct Job {
     std::function<void()> work;
+    std::function<void()> dropped;
     BudgetShare place;
   };
   void run(bool does_long_work);

@@ -72,6 +72,27 @@ TEST(TextQueue, drops_what_has_not_begun_when_it_stops) {
   EXPECT_EQ(places.used(), 0);
 }
 
+TEST(TextQueue, tells_of_each_work_that_it_drops) {
+  Budget places(/*limit=*/1000, /*small=*/1);
+  TextQueue queue(places);
+  std::promise<void> has_begun;
+  queue.push(kLong, [&] {
+    has_begun.set_value();
+    while (!queue.is_stopping()) std::this_thread::yield();
+  });
+  has_begun.get_future().wait();
+  std::atomic<int> n_dropped = 0;
+  for (int i = 0; i < 10; ++i)
+    EXPECT_TRUE(queue.push(
+        kLong, [] { ADD_FAILURE() << "it was not dropped"; }, [&] { ++n_dropped; }));
+  queue.stop();
+  EXPECT_EQ(n_dropped, 10);
+  EXPECT_TRUE(queue.push(
+      1, [] { ADD_FAILURE() << "it was not dropped"; }, [&] { ++n_dropped; }));
+  EXPECT_EQ(n_dropped, 11);
+  EXPECT_EQ(places.used(), 0);
+}
+
 TEST(TextQueue, long_work_never_delays_short_work_however_much_of_it_waits) {
   Budget places(/*limit=*/1000, /*small=*/1);
   TextQueue queue(places);
