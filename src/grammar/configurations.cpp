@@ -61,16 +61,11 @@ Configurations::Id Configurations::behind(StackId stack) {
   return stacks_[i].behind = id;
 }
 
-Configurations::Id Configurations::step(Id id, unsigned char byte) {
+Configurations::Id Configurations::make_step(Id id, unsigned char byte) {
   const int byte_class = program_.class_of(byte);
-  {
-    Configuration& from = configurations_[static_cast<std::size_t>(id)];
-    if (from.next.empty()) {
-      from.next.assign(static_cast<std::size_t>(program_.n_classes()), kUnknown);
-      n_bytes_ += from.next.size() * sizeof(Id);
-    }
-    const Id known = from.next[static_cast<std::size_t>(byte_class)];
-    if (known != kUnknown) return known;
+  if (Configuration& from = configurations_[static_cast<std::size_t>(id)]; from.next.empty()) {
+    from.next.assign(static_cast<std::size_t>(program_.n_classes()), kUnknown);
+    n_bytes_ += from.next.size() * sizeof(Id);
   }
   kernel_.clear();
   for (const Item& item : items(id))

@@ -43,7 +43,14 @@ class Configurations {
   /// Behind the end of a rule that was called with `stack`.
   Id behind(StackId stack);
   /// Behind one more byte; kDead if the grammar does not allow it.
-  Id step(Id id, unsigned char byte);
+  Id step(Id id, unsigned char byte) {
+    const std::vector<Id>& next = configurations_[static_cast<std::size_t>(id)].next;
+    if (!next.empty()) {
+      const Id known = next[static_cast<std::size_t>(program_.class_of(byte))];
+      if (known != kUnknown) return known;
+    }
+    return make_step(id, byte);
+  }
   /// Whether the text so far is one of the grammar's.
   bool is_complete(Id id) const { return at(id).is_complete; }
   /// The derivations, sorted; none: nothing may follow.
@@ -86,6 +93,7 @@ class Configurations {
   };
 
   const Configuration& at(Id id) const { return configurations_[static_cast<std::size_t>(id)]; }
+  Id make_step(Id id, unsigned char byte);
   Id close();
   void visit(Item item, bool may_return);
   void add_call(const CallEdge& call, StackId stack);

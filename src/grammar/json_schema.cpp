@@ -47,7 +47,8 @@ class SchemaCompiler {
   std::map<SchemaSet, RuleId> rules_;
   std::vector<std::pair<SchemaSet, RuleId>> unwritten_;
   std::vector<SchemaOverlap> overlaps_;
-  std::map<std::string, ExprId> numbers_;  // by what is asked of them: equal ones share their states
+  std::map<std::string, ExprId> strings_;  // by what is asked of them: equal ones share their states
+  std::map<std::string, ExprId> numbers_;
 };
 
 Result<ExprId> SchemaCompiler::rule_of(SchemaSet schemas) {
@@ -132,11 +133,22 @@ Result<ExprId> SchemaCompiler::listed(const SchemaShape& shape, unsigned kinds, 
 }
 
 Result<ExprId> SchemaCompiler::strings(const SchemaShape& shape) {
+  const std::string key = values_.string_key(shape);
+  const auto known = strings_.find(key);
+  if (known != strings_.end()) return known->second;
   BATON_TRY(const StringLanguage language, values_.strings(shape));
   if (language.is_any()) return text_.string();
-  if (language.content) return text_.string_of(*language.content);
-  if (language.max_length != kUnlimited && language.max_length < language.min_length) return expressions_.nothing();
-  return text_.string_of_length(language.min_length, language.max_length);
+  if (!language.content && language.max_length != kUnlimited && language.max_length < language.min_length)
+    return expressions_.nothing();
+  ExprId body = 0;
+  if (language.content) {
+    BATON_TRY(body, text_.string_of(*language.content));
+  } else {
+    BATON_TRY(body, text_.string_of_length(language.min_length, language.max_length));
+  }
+  const RuleId rule = expressions_.add_rule("JSON string " + key);
+  expressions_.define(rule, body);
+  return strings_.emplace(key, expressions_.rule(rule)).first->second;
 }
 
 Result<ExprId> SchemaCompiler::numbers(const SchemaShape& shape, unsigned kinds) {

@@ -14,6 +14,10 @@ void set_bit(std::span<std::uint32_t> mask, TokenId token) {
   mask[static_cast<std::size_t>(token) / 32] |= std::uint32_t{1} << (static_cast<std::uint32_t>(token) % 32);
 }
 
+void clear_bit(std::span<std::uint32_t> mask, TokenId token) {
+  mask[static_cast<std::size_t>(token) / 32] &= ~(std::uint32_t{1} << (static_cast<std::uint32_t>(token) % 32));
+}
+
 }  // namespace
 
 MatcherState::MatcherState(const MatcherState& other) : matcher_(other.matcher_), id_(other.id_) {
@@ -30,7 +34,8 @@ Matcher::Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const T
       vocabulary_(std::move(vocabulary)),
       limits_(limits),
       configurations_(*program_),
-      path_(static_cast<std::size_t>(kMaxTokenBytes) + 1) {}
+      path_(static_cast<std::size_t>(kMaxTokenBytes) + 1),
+      twin_path_(static_cast<std::size_t>(kMaxTokenBytes) + 1) {}
 
 void Matcher::retain(Id id) {
   const std::lock_guard lock(mutex_);
@@ -113,26 +118,78 @@ void Matcher::walk(std::uint32_t node, Id id, const Visit& visit) {
   }
 }
 
-const Matcher::LocalTokens& Matcher::local_tokens(StateId state) {
-  const auto [place, is_new] = local_tokens_.try_emplace(program_->twin(state));
-  LocalTokens& local = place->second;
-  if (!is_new) return local;
-  const Id alone = configurations_.alone(program_->twin(state));
+void Matcher::find_all(StateId state, LocalTokens& local) {
+  const Id alone = configurations_.alone(state);
   check(alone != Configurations::kDead, "a state without any text behind it");
+  local.words.assign(vocabulary_->n_words(), 0);
   walk(0, alone, [&](std::uint32_t at, const TokenTrie::Node& node, Id id) {
-    const std::span<const TokenId> tokens = vocabulary_->tokens_of(node);
-    local.few.insert(local.few.end(), tokens.begin(), tokens.end());
+    for (const TokenId token : vocabulary_->tokens_of(node)) set_bit(local.words, token);
     if (configurations_.is_complete(id) && node.end > at + 1) local.exits.push_back(at);
   });
-  if (local.few.size() > vocabulary_->n_words()) {
+}
+
+/// Begins with what the twin allows and walks both, as far as they are not in one configuration and as texts are long
+/// enough to tell them apart.
+void Matcher::find_differences(StateId state, Program::Twin twin, LocalTokens& local) {
+  const LocalTokens& base = local_tokens(twin.state);
+  local.words = base.words;
+  if (local.words.empty()) {
     local.words.assign(vocabulary_->n_words(), 0);
-    for (const TokenId token : local.few) set_bit(local.words, token);
-    local.few = {};
+    for (const TokenId token : base.few) set_bit(local.words, token);
   }
-  local.few.shrink_to_fit();
+  path_[0] = configurations_.alone(state);
+  twin_path_[0] = configurations_.alone(twin.state);
+  const std::span<const TokenTrie::Node> nodes = vocabulary_->nodes();
+  const auto step = [&](Id id, unsigned char byte) {
+    return id == Configurations::kDead ? id : configurations_.step(id, byte);
+  };
+  std::size_t n_kept = 0;  // of the twin's exits
+  for (std::uint32_t at = 1; at < nodes.size();) {
+    const TokenTrie::Node& node = nodes[at];
+    const Id own = step(path_[node.depth - std::size_t{1}], node.byte);
+    const Id other = step(twin_path_[node.depth - std::size_t{1}], node.byte);
+    const bool is_same = own == other || node.deepest <= twin.n_bytes;
+    for (; n_kept < base.exits.size() && base.exits[n_kept] < (is_same ? node.end : at); ++n_kept)
+      local.exits.push_back(base.exits[n_kept]);
+    if (is_same) {
+      at = node.end;
+      continue;
+    }
+    path_[node.depth] = own;
+    twin_path_[node.depth] = other;
+    for (const TokenId token : vocabulary_->tokens_of(node)) {
+      if (own == Configurations::kDead)
+        clear_bit(local.words, token);
+      else
+        set_bit(local.words, token);
+    }
+    if (n_kept < base.exits.size() && base.exits[n_kept] == at) ++n_kept;
+    if (own != Configurations::kDead && configurations_.is_complete(own) && node.end > at + 1) local.exits.push_back(at);
+    ++at;
+  }
+}
+
+const Matcher::LocalTokens& Matcher::local_tokens(StateId state) {
+  const Program::Twin twin = program_->twin(state);
+  if (twin.state != state && twin.n_bytes >= kMaxTokenBytes) return local_tokens(twin.state);
+  if (const auto known = local_tokens_.find(state); known != local_tokens_.end()) return known->second;
+  LocalTokens local;
+  if (twin.state == state)
+    find_all(state, local);
+  else
+    find_differences(state, twin, local);
+  std::size_t n_tokens = 0;
+  for (const std::uint32_t word : local.words) n_tokens += static_cast<std::size_t>(std::popcount(word));
+  if (n_tokens <= vocabulary_->n_words()) {
+    local.few.reserve(n_tokens);
+    for (std::size_t word = 0; word < local.words.size(); ++word)
+      for (std::uint32_t bits = local.words[word]; bits != 0; bits &= bits - 1)
+        local.few.push_back(static_cast<TokenId>(word * 32 + static_cast<std::size_t>(std::countr_zero(bits))));
+    local.words = {};
+  }
   local.exits.shrink_to_fit();
   local_bytes_ += local.n_bytes();
-  return local;
+  return local_tokens_.emplace(state, std::move(local)).first->second;
 }
 
 void Matcher::add_items(Id id, std::span<std::uint32_t> mask) {

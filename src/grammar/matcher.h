@@ -111,6 +111,8 @@ class Matcher {
   void release(Id id);
   void forget_what_is_too_much();
   const LocalTokens& local_tokens(StateId state);
+  void find_all(StateId state, LocalTokens& local);
+  void find_differences(StateId state, Program::Twin twin, LocalTokens& local);
   template <class Visit>
   void walk(std::uint32_t node, Id id, const Visit& visit);
   void add_items(Id id, std::span<std::uint32_t> mask);
@@ -125,7 +127,8 @@ class Matcher {
   std::unordered_map<StateId, LocalTokens> local_tokens_;
   std::size_t local_bytes_ = 0;
   std::unordered_map<Id, std::vector<std::uint32_t>> masks_;
-  std::vector<Id> path_;  // of walk: the configuration at each depth
+  std::vector<Id> path_;       // of walk: the configuration at each depth
+  std::vector<Id> twin_path_;  // the same of the twin
 };
 
 }  // namespace baton::grammar

@@ -92,8 +92,9 @@ Result<StateId> NfaBuilder::build_repeat(const Expr& expr, StateId next) {
     BATON_TRY(const StateId body, build(part, state));
     at(state).empties = {body, next};
   }
-  // The first copy built that is far from the bound behind it, of the optional copies and of the others.
-  std::pair<StateId, StateId> twins[2] = {{-1, -1}, {-1, -1}};
+  // Of the optional copies and of the others: their states, and how many copies there are up to the bound behind them.
+  std::vector<std::pair<StateId, StateId>> copies[2];
+  std::vector<int> distances[2];
   const int n_copies = expr.max == kUnlimited ? expr.min : expr.max;
   for (int i = n_copies; i-- > 0;) {
     const auto begin = static_cast<StateId>(states_.size());
@@ -106,20 +107,44 @@ Result<StateId> NfaBuilder::build_repeat(const Expr& expr, StateId next) {
     } else {
       BATON_TRY(state, build(part, state));
     }
-    const auto end = static_cast<StateId>(states_.size());
-    if ((is_optional ? n_copies : expr.min) - i <= kMaxTokenBytes) continue;
-    auto& twin = twins[is_optional ? 1 : 0];
-    if (twin.first < 0)
-      twin = {begin, end};
-    else if (twin.second - twin.first == end - begin)
-      name_twins(begin, end, twin.first);
+    copies[is_optional ? 1 : 0].emplace_back(begin, static_cast<StateId>(states_.size()));
+    distances[is_optional ? 1 : 0].push_back((is_optional ? n_copies : expr.min) - i);
   }
+  for (const int kind : {0, 1}) name_twins(copies[kind], distances[kind]);
   return state;
 }
 
-void NfaBuilder::name_twins(StateId begin, StateId end, StateId twin_begin) {
-  for (StateId state = begin; state < end; ++state)
-    if (at(state).twin < 0) at(state).twin = twin_begin + (state - begin);
+/// A text of n bytes ends at most n copies, so shorter texts than the distance do not meet the bound.
+void NfaBuilder::name_twins(const std::vector<std::pair<StateId, StateId>>& copies, const std::vector<int>& distances) {
+  constexpr int kLeastBytes = 8;  // for less, hardly any token would be shared
+  if (copies.empty()) return;
+  const auto [farthest, end] = copies.back();
+  for (std::size_t i = 0; i + 1 < copies.size(); ++i) {
+    if (distances[i] - 1 < kLeastBytes || copies[i].second - copies[i].first != end - farthest) continue;
+    for (StateId state = copies[i].first; state < copies[i].second; ++state) {
+      if (at(state).twin >= 0 && at(state).twin_bytes > 0) continue;  // of a repetition inside of this one
+      at(state).twin = farthest + (state - copies[i].first);
+      at(state).twin_bytes = distances[i] - 1;
+    }
+  }
+}
+
+/// A name that is none of the declared ones, for example, is any text behind most of its beginnings.
+void NfaBuilder::name_twins_of_automaton(const Dfa& dfa, StateId first) {
+  constexpr std::size_t kMostStates = 2'000;
+  constexpr int kLeastEqual = 96;  // bytes that must have the same effect
+  if (dfa.n_states() > kMostStates) return;
+  std::vector<int> n_edges(dfa.n_states(), 0);
+  for (const Dfa::Row& row : dfa.next)
+    for (const std::int32_t target : row)
+      if (target != Dfa::kDead) ++n_edges[static_cast<std::size_t>(target)];
+  const auto widest = static_cast<std::size_t>(std::max_element(n_edges.begin(), n_edges.end()) - n_edges.begin());
+  for (std::size_t i = 0; i < dfa.n_states(); ++i) {
+    int n_equal = 0;
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      n_equal += dfa.next[i][byte] != Dfa::kDead && dfa.next[i][byte] == dfa.next[widest][byte] ? 1 : 0;
+    if (i != widest && n_equal >= kLeastEqual) at(first + static_cast<StateId>(i)).twin = first + static_cast<StateId>(widest);
+  }
 }
 
 Result<StateId> NfaBuilder::build_automaton(const Dfa& dfa, StateId next) {
@@ -137,6 +162,7 @@ Result<StateId> NfaBuilder::build_automaton(const Dfa& dfa, StateId next) {
     }
     if (dfa.is_final[i]) state.empties.push_back(next);
   }
+  name_twins_of_automaton(dfa, first);
   return first;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -35,12 +36,13 @@ struct NfaState {
   std::vector<CallEdge> calls;
   std::vector<StateId> empties;
   bool is_final = false;
-  /// A state that allows the same tokens (kMaxTokenBytes), or -1.
+  /// A state that is like this one, or -1: texts of up to `twin_bytes` bytes have the same effect in both (0: many have).
   StateId twin = -1;
+  int twin_bytes = 0;
 };
 
-/// Turns expressions into states, from the end to the front. Long repetitions are unrolled; a copy far from both bounds
-/// names the copy that allows the same tokens as its twin.
+/// Turns expressions into states, from the end to the front. Repetitions are unrolled; the twin of a copy is the one that
+/// is farthest from the same bound. The twin of a state of an automaton is the one where most of its edges lead.
 class NfaBuilder {
  public:
   /// Errors of build: too_large beyond `max_states`, the budget's, and invalid_request for nesting beyond the stack.
@@ -59,7 +61,8 @@ class NfaBuilder {
   Result<StateId> build_new(const Expr& expr, StateId next);
   Result<StateId> build_repeat(const Expr& expr, StateId next);
   Result<StateId> build_automaton(const Dfa& dfa, StateId next);
-  void name_twins(StateId begin, StateId end, StateId twin_begin);
+  void name_twins(const std::vector<std::pair<StateId, StateId>>& copies, const std::vector<int>& distances);
+  void name_twins_of_automaton(const Dfa& dfa, StateId first);
 
   const Expressions& expressions_;
   const std::size_t max_states_;

@@ -108,8 +108,13 @@ void Program::flatten(const std::vector<NfaState>& states) {
     bytes_at_.push_back(static_cast<std::int32_t>(bytes_.size()));
     calls_at_.push_back(static_cast<std::int32_t>(calls_.size()));
     is_final_.push_back(states[i].is_final);
-    auto twin = static_cast<StateId>(i);
-    while (states[static_cast<std::size_t>(twin)].twin >= 0) twin = states[static_cast<std::size_t>(twin)].twin;
+    // A twin's twin is as like as the less like of the two.
+    Twin twin{static_cast<StateId>(i), kMaxTokenBytes};
+    while (states[static_cast<std::size_t>(twin.state)].twin >= 0 && twin.n_bytes > 0) {
+      const NfaState& state = states[static_cast<std::size_t>(twin.state)];
+      if (state.twin_bytes == 0 && twin.state != static_cast<StateId>(i)) break;
+      twin = {state.twin, std::min(twin.n_bytes, state.twin_bytes)};
+    }
     twins_.push_back(twin);
   }
 }
@@ -200,7 +205,7 @@ Result<void> Program::rank_rules(const Expressions& expressions, WorkMeter& mete
 
 std::size_t Program::n_bytes() const {
   return bytes_.size() * sizeof(ByteEdge) + calls_.size() * sizeof(CallEdge) + closures_.size() * sizeof(StateId) +
-         n_states() * (3 * sizeof(std::int32_t) + sizeof(StateId)) + n_rules() * (sizeof(StateId) + sizeof(std::int32_t));
+         n_states() * (3 * sizeof(std::int32_t) + sizeof(Twin)) + n_rules() * (sizeof(StateId) + sizeof(std::int32_t));
 }
 
 Result<Program> Program::build(const Expressions& expressions, RuleId root, std::size_t max_states, WorkMeter& meter) {

@@ -29,8 +29,12 @@ class Program {
   bool is_final(StateId state) const { return is_final_[static_cast<std::size_t>(state)]; }
   /// Whether nothing but the end of its rule is behind `state`.
   bool is_tail(StateId state) const { return is_tail_[static_cast<std::size_t>(state)]; }
-  /// The state that stands for all that allow the same tokens as this one.
-  StateId twin(StateId state) const { return twins_[static_cast<std::size_t>(state)]; }
+  /// A state that is like this one, and up to how many bytes it is (see NfaState); itself where there is none.
+  struct Twin {
+    StateId state;
+    std::int32_t n_bytes;
+  };
+  Twin twin(StateId state) const { return twins_[static_cast<std::size_t>(state)]; }
 
   StateId start(RuleId rule) const { return starts_[static_cast<std::size_t>(rule)]; }
   RuleId root() const { return root_; }
@@ -72,7 +76,7 @@ class Program {
   std::vector<std::int32_t> bytes_at_;  // [state + 1], as the next two: where its part of the list begins
   std::vector<std::int32_t> calls_at_;
   std::vector<std::int32_t> closure_at_;
-  std::vector<StateId> twins_;
+  std::vector<Twin> twins_;
   std::vector<bool> is_final_;
   std::vector<bool> is_tail_;
 };

@@ -128,6 +128,15 @@ Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
   return language;
 }
 
+std::string SchemaValues::string_key(const SchemaShape& shape) {
+  std::string key;
+  for (const json::Value* part : shape.parts)
+    for (const std::string_view keyword : {"minLength", "maxLength", "pattern", "format"})
+      if (const json::Value* value = json::find(*part, keyword); value != nullptr)
+        key += fmt::format("{} {} ", keyword, json::dump(*value));
+  return key;
+}
+
 Result<NumberLanguage> SchemaValues::numbers(const SchemaShape& shape) {
   NumberLanguage language;
   for (const json::Value* part : shape.parts) {

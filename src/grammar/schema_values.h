@@ -47,6 +47,8 @@ class SchemaValues {
   /// The kinds that all parts allow by `type`.
   Result<unsigned> kinds(const SchemaShape& shape);
   Result<StringLanguage> strings(const SchemaShape& shape);
+  /// What the keywords for strings say, as text: equal for shapes with equal strings.
+  static std::string string_key(const SchemaShape& shape);
   Result<NumberLanguage> numbers(const SchemaShape& shape);
   /// The values of `enum` and `const` that all parts have; nullopt where none has any.
   Result<std::optional<std::vector<json::Value>>> values(const SchemaShape& shape);

@@ -22,11 +22,16 @@ TokenTrie::TokenTrie(std::vector<std::string> bytes, std::vector<TokenId> ends)
     return bytes_[static_cast<std::size_t>(a)] < bytes_[static_cast<std::size_t>(b)];
   });
 
-  nodes_.push_back({.end = 0, .tokens = 0, .depth = 0, .byte = 0, .n_tokens = 0});
+  nodes_.push_back({.end = 0, .tokens = 0, .depth = 0, .deepest = 0, .byte = 0, .n_tokens = 0});
   std::vector<std::uint32_t> path{0};  // the nodes of the last token's bytes
   std::string_view last;
   const auto close_to = [&](std::size_t depth) {
-    for (; path.size() > depth + 1; path.pop_back()) nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
+    for (; path.size() > depth + 1; path.pop_back()) {
+      Node& closed = nodes_[path.back()];
+      closed.end = static_cast<std::uint32_t>(nodes_.size());
+      Node& parent = nodes_[path[path.size() - 2]];
+      parent.deepest = std::max(parent.deepest, closed.deepest);
+    }
   };
   for (const TokenId id : order) {
     const std::string_view text = bytes_[static_cast<std::size_t>(id)];
@@ -38,6 +43,7 @@ TokenTrie::TokenTrie(std::vector<std::string> bytes, std::vector<TokenId> ends)
       nodes_.push_back({.end = 0,
                         .tokens = static_cast<std::int32_t>(tokens_.size()),
                         .depth = static_cast<std::uint16_t>(shared + 1),
+                        .deepest = static_cast<std::uint16_t>(text.size()),
                         .byte = static_cast<std::uint8_t>(text[shared]),
                         .n_tokens = 0});
     }
