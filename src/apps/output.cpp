@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/log.h"
 #include "core/one_line.h"
 
 namespace baton {
@@ -20,8 +21,7 @@ void write_output(std::string_view text) {
 }
 
 void write_note(std::string_view text) {
-  // There is nowhere to say that this failed, and nothing else depends on it.
-  [[maybe_unused]] const std::size_t n_written = std::fwrite(text.data(), 1, text.size(), stderr);
+  log::print(text);
 }
 
 void print_error(std::string_view program, const Error& error) {

@@ -58,7 +58,6 @@ struct Downloads {
     } else {
       print_note("{}\n", line);
     }
-    std::fflush(stderr);
   }
 };
 
@@ -99,7 +98,6 @@ void Progress::update(std::int64_t done) {
     return;
   }
   print_note("\r\033[K{} {}", bar_text(static_cast<double>(done_), static_cast<double>(total_)), line());
-  std::fflush(stderr);
 }
 
 void Progress::finish() {

@@ -2,6 +2,7 @@
 #include "apps/serve.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -111,6 +112,8 @@ Result<void> run(const ServeCommandOptions& options) {
 
 int serve_main(const ServeCommandOptions& options) {
   use_log_level(options.model);
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of standard output or error that is gone does not end the server
+  const log::BackgroundWriter writer;
   if (const auto good =
           check_names(options).and_then([&] { return check_keys(options); }).and_then([&] { return check_addresses(options); });
       !good) {

@@ -1,13 +1,27 @@
-/// The log, over spdlog: one synchronous logger on standard error, coloured on a terminal.
+/// The log, over spdlog: one logger on standard error, coloured on a terminal, whose lines go through a LineQueue.
 #include "core/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 
+#include "core/line_queue.h"
 #include "core/one_line.h"
 
 namespace baton::log {
 namespace {
+
+/// How long the end of a BackgroundWriter waits for the reader of the log.
+constexpr std::chrono::milliseconds kPatience{1000};
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
@@ -19,16 +33,63 @@ spdlog::level::level_enum spdlog_level(Level level) {
   return spdlog::level::info;
 }
 
+std::string_view color_of(spdlog::level::level_enum level) {
+  if (level >= spdlog::level::err) return "\033[31m\033[1m";
+  if (level == spdlog::level::warn) return "\033[33m\033[1m";
+  return level == spdlog::level::info ? "\033[32m" : "\033[36m";
+}
+
+/// spdlog's view of standard error: time, level and text of a message become a line of the queue.
+class QueueSink final : public spdlog::sinks::sink {
+ public:
+  LineQueue& queue() { return *queue_; }
+
+  void log(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    {
+      const std::scoped_lock lock(mutex_);
+      formatter_->format(message, text);
+    }
+    const std::string_view line(text.data(), text.size());
+    const std::size_t begin = message.color_range_start;
+    const std::size_t end = message.color_range_end;
+    if (!has_colors_ || end <= begin) return queue_->write(line);
+    std::string colored(line.substr(0, begin));
+    colored.append(color_of(message.level)).append(line.substr(begin, end - begin)).append("\033[m").append(line.substr(end));
+    queue_->write(colored);
+  }
+  void flush() override {}
+  void set_pattern(const std::string& pattern) override { set_formatter(std::make_unique<spdlog::pattern_formatter>(pattern)); }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
+    const std::scoped_lock lock(mutex_);
+    formatter_ = std::move(formatter);
+  }
+
+ private:
+  const std::shared_ptr<LineQueue> queue_ = std::make_shared<LineQueue>(STDERR_FILENO);  // also its thread's
+  const bool has_colors_ = ::isatty(STDERR_FILENO) == 1;
+  std::mutex mutex_;
+  std::unique_ptr<spdlog::formatter> formatter_ = std::make_unique<spdlog::pattern_formatter>();  // guarded by mutex_
+};
+
+LineQueue& queue();
+
 /// The only logger. spdlog owns it, so every part of the program finds the same one, modules included.
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = spdlog::get("baton");
-    if (!made) made = spdlog::stderr_color_mt("baton");
+    if (!made) {
+      made = std::make_shared<spdlog::logger>("baton", std::make_shared<QueueSink>());
+      made->set_error_handler([](const std::string&) { queue().count_dropped(); });
+      spdlog::register_logger(made);
+    }
     made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
     return made;
   }();
   return *instance;
 }
+
+LineQueue& queue() { return static_cast<QueueSink&>(*logger().sinks().front()).queue(); }
 
 }  // namespace
 
@@ -44,6 +105,34 @@ Result<Level> level_from_name(std::string_view name) {
 
 bool is_enabled(Level level) { return logger().should_log(spdlog_level(level)); }
 
-void write(Level level, std::string_view line) { logger().log(spdlog_level(level), one_line(line, kMaxMessageBytes)); }
+void write(Level level, fmt::string_view format, fmt::format_args arguments) {
+  try {
+    logger().log(spdlog_level(level), one_line(fmt::vformat(format, arguments), kMaxMessageBytes));
+  } catch (const std::bad_alloc&) {
+    queue().count_dropped();
+  }
+}
+
+void print(std::string_view text) {
+  try {
+    queue().write(text);
+  } catch (const std::bad_alloc&) {
+    queue().count_dropped();
+  }
+}
+
+void fatal(std::string_view sentence) {
+  error("{}", sentence);
+  queue().flush(kPatience);
+  std::_Exit(1);
+}
+
+std::int64_t n_dropped() { return queue().n_dropped(); }
+
+BackgroundWriter::BackgroundWriter() {
+  queue().begin([](std::int64_t n_lines) { warning("event=log_lines_dropped lines={}", n_lines); });
+}
+
+BackgroundWriter::~BackgroundWriter() { queue().end(kPatience); }
 
 }  // namespace baton::log

@@ -128,7 +128,7 @@ void Watchdog::run() {
     is_stuck_ = true;
     const std::vector<std::string> lines = describe_locked();
     lock.unlock();  // a slow log must not hold up the engine
-    for (const std::string& line : lines) log::write(log::Level::error, line);
+    for (const std::string& line : lines) log::error("{}", line);
     lock.lock();
   }
 }

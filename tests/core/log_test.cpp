@@ -44,6 +44,33 @@ TEST(Log, does_not_format_what_it_drops) {
   EXPECT_TRUE(log::is_enabled(log::Level::error));
 }
 
+TEST(Log, a_background_writer_writes_every_line_before_it_ends) {
+  const std::int64_t n_dropped = log::n_dropped();
+  const std::string lines = logged_at(log::Level::info, [] {
+    {
+      const log::BackgroundWriter writer;
+      for (int i = 0; i < 100; ++i) log::info("event=line number={}", i);
+      log::print("a text as it is\n");
+    }
+    log::info("event=after");
+  });
+  std::size_t at = 0;
+  for (int i = 0; i < 100; ++i) at = lines.find(" info event=line number=" + std::to_string(i) + "\n", at);
+  at = lines.find("\na text as it is\n", at);
+  EXPECT_NE(lines.find(" info event=after\n", at), std::string::npos) << lines;
+  EXPECT_EQ(log::n_dropped(), n_dropped);
+}
+
+TEST(LogDeathTest, a_fatal_error_ends_the_program_after_its_line) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(log::fatal("event=no_way_on"), testing::ExitedWithCode(1), " error event=no_way_on");
+  const auto in_background = [] {
+    const log::BackgroundWriter writer;
+    log::fatal("event=no_way_on");
+  };
+  EXPECT_EXIT(in_background(), testing::ExitedWithCode(1), " error event=no_way_on");
+}
+
 TEST(Log, knows_its_levels_by_name_and_says_so_of_others) {
   EXPECT_EQ(log::level_from_name("debug").value(), log::Level::debug);
   EXPECT_EQ(log::level_from_name("warn").value(), log::Level::warning);
