@@ -57,4 +57,16 @@ std::string one_line(std::string_view text, std::size_t max_bytes) {
   return line.substr(0, begin).append(kGap).append(line.substr(end));
 }
 
+std::string log_value(std::string_view text) {
+  const std::string line = one_line(text, kMaxMessageBytes);
+  const bool is_word = !text.empty() && line == text && line.find_first_of(" \"\\=") == std::string::npos;
+  if (is_word) return line;
+  std::string value = "\"";
+  for (const char c : std::string_view(text.size() > kMaxMessageBytes ? std::string_view(line) : text)) {
+    if (c == '"' || c == '\\') value += '\\';
+    value += c;
+  }
+  return one_line(value + "\"", 2 * kMaxMessageBytes);
+}
+
 }  // namespace baton

@@ -14,4 +14,8 @@ inline constexpr std::size_t kMaxMessageBytes = 2000;
 /// `max_bytes` (at least 100) keeps its beginning and its end, with " ... " between them.
 std::string one_line(std::string_view text, std::size_t max_bytes);
 
+/// `text` as the value of a `key=value` pair in the log: as it is if it is a word, otherwise in quotation marks, with a
+/// backslash before a quotation mark and before a backslash. No text can end its value or begin another pair.
+std::string log_value(std::string_view text);
+
 }  // namespace baton

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/one_line.h"
 #include "io/checksum.h"
 #include "io/file.h"
 #include "io/file_lock.h"
@@ -43,7 +44,7 @@ class Download {
 
   Result<fs::path> run(std::string_view revision) {
     BATON_TRY_VOID(ask_for_commit(revision));
-    log::info("event=download model={} commit={} endpoint={}", model_, commit_, options_.endpoint);
+    log::info("event=download model={} commit={} endpoint={}", log_value(model_), commit_, log_value(options_.endpoint));
     BATON_TRY_VOID(make_folder(snapshot()));
     BATON_TRY_VOID(make_folder(repository_ / "blobs"));
     std::vector<std::string> names = small_files_of(files_);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/one_line.h"
 #include "server/api_error.h"
 #include "server/json_size.h"
 
@@ -24,7 +25,7 @@ HttpResponse json_response(const json::Value& body) { return {200, {{"Content-Ty
 
 HttpResponse logged_error_response(const Error& error) {
   const HttpResponse response = error_response(error);
-  if (response.status >= 500) log::warning("event=request_refused status={} reason=\"{}\"", response.status, error.message);
+  if (response.status >= 500) log::warning("event=request_refused status={} reason={}", response.status, log_value(error.message));
   return response;
 }
 

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/one_line.h"
 #include "io/file.h"
 #include "server/openai_request.h"
 #include "server/openai_values.h"
@@ -104,7 +105,7 @@ Result<PrefixDefinition> parse_json_file(std::string_view name, const std::files
   }
   BATON_TRY(PrefixRequest request, parse_fields(body, std::string(name)));
   for (const std::string& field : request.unknown_fields)
-    log::info("event=unknown_field_ignored file={} field={}", file.string(), json::dump(Value(field)));
+    log::info("event=unknown_field_ignored file={} field={}", log_value(file.string()), json::dump(Value(field)));
   return std::move(request.definition);
 }
 

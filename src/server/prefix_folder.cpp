@@ -12,6 +12,7 @@
 #include <openssl/sha.h>
 
 #include "core/log.h"
+#include "core/one_line.h"
 
 namespace baton {
 namespace {
@@ -55,7 +56,7 @@ Result<void> PrefixFolder::register_all() {
   const auto deadline = Clock::now() + kLongestStart;
   bool is_unsettled = look(Clock::now());
   if (!folder_refusal_.empty()) return fail(ErrorCode::invalid_request, "--prefix-folder: " + folder_refusal_);
-  log::info("event=prefix_folder_opened folder={} files={} changes={}", folder_.string(), files_.size(),
+  log::info("event=prefix_folder_opened folder={} files={} changes={}", log_value(folder_.string()), files_.size(),
             watch_.is_told() ? "told" : "looked_for");
   std::size_t n_applied = 0;
   while (true) {
@@ -77,7 +78,8 @@ bool PrefixFolder::look(Clock::time_point now) {
     // The registered prefixes keep serving: a volume may be mounted again, which does not mean that all prefixes shall
     // go.
     if (folder_refusal_ != listed.error().message)
-      log::warning("event=prefix_folder_refused folder={} reason=\"{}\"", folder_.string(), listed.error().message);
+      log::warning("event=prefix_folder_refused folder={} reason={}", log_value(folder_.string()),
+                   log_value(listed.error().message));
     folder_refusal_ = listed.error().message;
     return false;
   }
@@ -176,8 +178,8 @@ std::string PrefixFolder::served_version(const std::string& name) const {
 
 void PrefixFolder::refuse(const std::string& file_name, File& file, std::string reason) {
   if (file.refusal == reason) return;
-  log::warning("event=prefix_file_refused file={} reason=\"{}\" serving={}", (folder_ / file_name).string(), reason,
-               served_version(stem_of(file_name)));
+  log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value((folder_ / file_name).string()),
+               log_value(reason), served_version(stem_of(file_name)));
   file.refusal = std::move(reason);
 }
 
@@ -258,8 +260,8 @@ void PrefixFolder::apply(const std::string& name, Wish wish) {
   const Error& error = added.error();
   if (wishes_.contains(name) || is_stopping_ || engine_.is_draining()) return;
   if (const auto known = unfilled_.find(name); known == unfilled_.end() || known->second != error.message)
-    log::warning("event=prefix_file_refused file={} reason=\"{}\" serving={}", wish.definition->file, error.message,
-                 served_version(name));
+    log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value(wish.definition->file),
+                 log_value(error.message), served_version(name));
   unfilled_.insert_or_assign(name, error.message);
   const bool may_find_room = error.code == ErrorCode::out_of_memory || error.param == "id";
   if (may_find_room) without_room_.insert_or_assign(name, std::move(wish));

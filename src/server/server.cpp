@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/one_line.h"
 
 namespace baton {
 namespace {
@@ -68,7 +69,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
     return opened;
   }
   if (folder_) folder_->start();
-  log::info("event=serving address={} model={}", http_->address(), model_->names[0]);
+  log::info("event=serving address={} model={}", http_->address(), log_value(model_->names[0]));
   return {};
 }
 

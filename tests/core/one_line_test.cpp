@@ -25,6 +25,17 @@ TEST(OneLine, escapes_control_characters_and_what_is_not_utf8) {
   EXPECT_EQ(escaped("\xe2\x82"), "\\xe2\\x82") << "cut off";
 }
 
+TEST(OneLine, a_value_of_the_log_is_a_word_or_stands_in_quotation_marks) {
+  for (const char* word : {"shop", "/tmp/a.txt", "demo:shop", "é-1_2"}) EXPECT_EQ(log_value(word), word);
+  EXPECT_EQ(log_value(""), R"("")");
+  EXPECT_EQ(log_value("two words"), R"("two words")");
+  EXPECT_EQ(log_value("a=b"), R"("a=b")");
+  EXPECT_EQ(log_value(R"(x" status=200 reason="y)"), R"("x\" status=200 reason=\"y")");
+  EXPECT_EQ(log_value(R"(ends with \)"), R"("ends with \\")");
+  EXPECT_EQ(log_value("a\nevent=forged\x1b[2J"), R"("a\nevent=forged\x1b[2J")");
+  EXPECT_LE(log_value(std::string(100'000, '"')).size(), 2 * kMaxMessageBytes);
+}
+
 TEST(OneLine, a_long_text_keeps_its_beginning_and_its_end) {
   EXPECT_EQ(escaped(std::string(2000, 'a')).size(), 2000u);
   const std::string line = escaped("begin " + std::string(100'000, 'a') + " end");

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/one_line.h"
 
 namespace baton {
 namespace {
@@ -53,7 +54,7 @@ void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& chec
     if (n_unused++ < kMaxNames) named += (named.empty() ? "" : ",") + name;
   }
   if (n_unused > 0)
-    log::warning("event=unused_tensors count={} names={}{}", n_unused, named, n_unused > kMaxNames ? ",..." : "");
+    log::warning("event=unused_tensors count={} names={}", n_unused, log_value(named + (n_unused > kMaxNames ? ",..." : "")));
 }
 
 /// What a conversion loses; empty if it loses nothing.
