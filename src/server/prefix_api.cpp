@@ -19,8 +19,7 @@ Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int
   prefix["source"] = std::string(to_string(definition.source));
   prefix["version"] = definition.version.empty() ? Value() : Value(definition.version);
   prefix["expires_at"] = nullptr;
-  if (entry.expires)
-    prefix["expires_at"] = std::chrono::duration_cast<std::chrono::seconds>(entry.expires->time_since_epoch()).count();
+  if (definition.ttl) prefix["expires_at"] = entry.created + definition.ttl->count();
   prefix["n_tokens"] = entry.info.n_tokens;
   prefix["n_pinned_tokens"] = entry.info.n_pinned_tokens;
   prefix["n_pinned_blocks"] = entry.info.n_pinned_tokens / block_len;

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/one_line.h"
 #include "server/api_error.h"
 
 namespace baton {
@@ -277,12 +278,12 @@ Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const Served
   info->name = name;
   entry.info = *info;
   entry.pinned.resize(static_cast<std::size_t>(info->n_pinned_tokens));
-  entry.created = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
+  entry.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (entry.definition.ttl) entry.expires = now + *entry.definition.ttl;
   const std::string& version = entry.definition.version;
-  log::info("event=prefix_computed name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}", name,
-            version.empty() ? "-" : version, to_string(entry.definition.source), info->n_tokens, info->n_pinned_tokens,
-            info->prefill_ms);
+  log::info("event=prefix_computed name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}", log_value(name),
+            version.empty() ? "-" : log_value(version), to_string(entry.definition.source), info->n_tokens,
+            info->n_pinned_tokens, info->prefill_ms);
   const auto old = state.at(name);
   state.entries.splice(old, fresh);
   if (old != state.entries.end()) state.retire(engine, old);
@@ -298,7 +299,7 @@ Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSourc
     return tl::unexpected<Error>(state_->not_found(name, "id"));
   }
   if (is_folders(found->definition.source) != is_folders(by)) return tl::unexpected<Error>(folders_own(found->definition));
-  log::info("event=prefix_removed name={}", name);
+  log::info("event=prefix_removed name={}", log_value(name));
   state_->retire(engine, found);
   return {};
 }
@@ -326,7 +327,7 @@ std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engi
     const auto entry = at++;
     if (!entry->expires) continue;
     if (*entry->expires <= now) {
-      log::info("event=prefix_expired name={}", entry->definition.name);
+      log::info("event=prefix_expired name={}", log_value(entry->definition.name));
       state_->retire(engine, entry);
     } else {
       next = std::min(next.value_or(*entry->expires), *entry->expires);

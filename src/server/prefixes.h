@@ -49,7 +49,7 @@ struct PrefixCounts {
 /// its end. Thread: any.
 class Prefixes {
  public:
-  using Clock = std::chrono::system_clock;
+  using Clock = std::chrono::steady_clock;  ///< of lifetimes: setting the time of day neither ends nor prolongs one
 
   /// One version of a prefix. Its contents do not change; its counters are guarded.
   struct Entry {
@@ -60,9 +60,9 @@ class Prefixes {
     std::array<std::vector<TokenId>, 2> text_ids;  ///< ids of the text, without and with special tokens
     std::vector<TokenId> pinned;                   ///< the first tokens, whose blocks are pinned: public
     PrefixInfo info;
-    std::int64_t created = 0;  ///< Unix time in seconds
-    std::optional<Clock::time_point> expires = {};
-    std::string engine_name;  ///< has the version: two versions exist during a replacement
+    std::int64_t created = 0;                       ///< Unix time in seconds
+    std::optional<Clock::time_point> expires = {};  ///< its ttl after it was created
+    std::string engine_name;                        ///< has the version: two versions exist during a replacement
 
     std::size_t n_bytes = 0;  ///< of its contents: messages, texts and token ids
     std::int64_t n_hits = 0;  ///< requests that named it

@@ -140,7 +140,7 @@ TEST(PrefixApi, a_prefix_with_a_lifetime_is_gone_after_it) {
   const RawResponse made =
       fixture.post("/v1/prefixes", R"({"id": "brief", "text": "Open for a moment, then closed.", "ttl_seconds": 1})");
   ASSERT_EQ(made.status, 200) << made.body;
-  EXPECT_GT(parsed(made.body)["expires_at"].get<std::int64_t>(), parsed(made.body)["created"].get<std::int64_t>());
+  EXPECT_EQ(parsed(made.body)["expires_at"].get<std::int64_t>(), parsed(made.body)["created"].get<std::int64_t>() + 1);
   ServerFixture::wait_until([&] { return fixture.get("/v1/prefixes/brief").status == 404; });
   ServerFixture::wait_until([&] { return n_pinned(fixture) == n_before; });
 }

@@ -184,6 +184,7 @@ TEST_F(LivingPrefixes, are_removed_when_their_time_has_come) {
   ASSERT_TRUE(add({"short", saying(std::string(40, 'a')), "", seconds(60)}));
   ASSERT_TRUE(add({"long", saying(std::string(40, 'b')), "", seconds(3600)}));
   ASSERT_TRUE(add({"ever", saying(std::string(40, 'c'))}));
+  static_assert(Prefixes::Clock::is_steady, "setting the time of day neither ends nor prolongs a lifetime");
   const auto expiry = *prefixes_.find("short")->expires;
   const auto later = *prefixes_.find("long")->expires;
   EXPECT_FALSE(prefixes_.find("ever")->expires);
