@@ -116,8 +116,11 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
   row(app, "Cache and scheduler", "--step-timeout", options.step_timeout_s,
       "Seconds after which an unfinished step is logged and /health answers 503; 0: never")
       ->check(CLI::Range(0.0, 86400.0));
+  row(app, "Cache and scheduler", "--scheduling-policy", options.scheduling_policy,
+      "fcfs: in the order of arrival, a request's 'priority' is refused; priority: lower numbers first")
+      ->check(CLI::IsMember(choices(kSchedulingPolicies)));
   row(app, "Cache and scheduler", "--max-num-queued-reqs", options.max_num_queued_reqs,
-      "Requests that may wait; further requests get 503; 0: no limit")
+      "Sequences (a request's n) that may wait for their first step; further requests get 503; 0: no limit")
       ->check(CLI::NonNegativeNumber);
 }
 

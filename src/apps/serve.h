@@ -10,7 +10,12 @@
 
 namespace baton {
 
+/// The default of --max-num-queued-reqs: a waiting sequence takes about 2 KB, and waits for 128 rounds of 128 others.
+inline constexpr std::int32_t kMaxQueuedSequences = 16384;
+
 struct ServeCommandOptions {
+  ServeCommandOptions() { model.max_num_queued_reqs = kMaxQueuedSequences; }
+
   ModelFlags model;
   std::vector<std::string> served_model_names;
   std::string host;  ///< empty: all interfaces

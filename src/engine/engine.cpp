@@ -3,15 +3,25 @@
 
 #include <chrono>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "core/thread_name.h"
 #include "engine/engine_impl.h"
 
 namespace baton {
+namespace {
+
+/// For the events of 16,384 sequences that end in one step, and for the steps of those that run.
+constexpr std::size_t kReserveBytes = std::size_t{16} << 20;
+/// How often an idle engine asks for memory that it has used up.
+constexpr std::chrono::milliseconds kRetry{50};
+
+}  // namespace
 
 Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
     : options_(options),
@@ -43,19 +53,28 @@ Result<RequestId> Engine::Impl::submit(Request request) {
   BATON_TRY_VOID(check_request(request, limits()));
   const auto arrived = request.arrived.value_or(Sequence::Clock::now());
   const std::scoped_lock lock(mutex_);
+  if (reserve_ && !reserve_->is_held()) {
+    metrics_recorder_.rejected_no_memory();
+    return fail(ErrorCode::unavailable, "this server has no memory left for new requests: try again later");
+  }
   if (is_draining_ || is_stopping_) {
     metrics_recorder_.rejected_draining();
     return fail(ErrorCode::unavailable, "the server is shutting down and takes no new requests");
   }
-  if (options_.max_num_queued_reqs > 0 && n_queued_requests_ >= options_.max_num_queued_reqs) {
+  // A request that is larger than the queue is taken if nobody waits: it would never be otherwise.
+  if (options_.max_num_queued_reqs > 0 && n_queued_ > 0 && n_queued_ + request.n_sequences > options_.max_num_queued_reqs) {
     metrics_recorder_.rejected_queue_full();
     return fail(ErrorCode::unavailable,
-                fmt::format("{} requests are waiting, which is the limit: try again later", n_queued_requests_));
+                fmt::format("{} sequences are waiting, and the queue holds {}: try again later (n = {})", n_queued_,
+                            options_.max_num_queued_reqs, request.n_sequences));
   }
-  const RequestId id{next_request_++};
-  ++n_queued_requests_;
+  // Under the lock, because the scheduler takes ids in ascending order. Nothing is counted before all is allocated.
+  const RequestId id{next_request_};
+  inbox_.submits.push_back({id, make_sequences(request, {id, next_sequence_, arrived}, limits(), options_.seed)});
+  ++next_request_;
+  next_sequence_ = SequenceId{next_sequence_.value + request.n_sequences};
+  n_queued_ += request.n_sequences;
   n_unfinished_ += request.n_sequences;
-  inbox_.submits.push_back({id, std::move(request), arrived});
   inbox_filled_.notify_one();
   return id;
 }
@@ -128,6 +147,7 @@ void Engine::Impl::start() {
   const std::scoped_lock lock(mutex_);
   check(!has_thread_ && !is_stopping_, "Engine::start: it was started or stopped before");
   has_thread_ = true;
+  reserve_.emplace(kReserveBytes);
   watchdog_.start();
   thread_ = std::thread([this] {
     name_this_thread("engine");
@@ -135,15 +155,38 @@ void Engine::Impl::start() {
   });
 }
 
+/// A step that finds no memory, the reserve included, cannot be taken back: the scheduler's state would be half changed.
 void Engine::Impl::run() {
+  const MemoryReserve::User user(*reserve_);
+  try {
+    run_steps();
+  } catch (const std::bad_alloc&) {
+    log::fatal("event=engine_out_of_memory effect=\"the program ends: a step of the engine found no memory\"");
+  }
+}
+
+void Engine::Impl::run_steps() {
+  bool was_short = false;
   while (true) {
     {
       const std::scoped_lock lock(mutex_);
       if (is_stopping_) return;
     }
-    if (step()) continue;
+    const bool has_run = step();
+    if (!reserve_->is_held()) {
+      if (!std::exchange(was_short, true))
+        log::warning("event=memory_reserve_used effect=\"new requests are refused until there is memory\"");
+      reserve_->restore();
+    } else if (std::exchange(was_short, false)) {
+      log::info("event=memory_reserve_restored");
+    }
+    if (has_run) continue;
     std::unique_lock lock(mutex_);
-    inbox_filled_.wait(lock, [this] { return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes(); });
+    const auto has_work = [this] { return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes(); };
+    if (was_short)
+      inbox_filled_.wait_for(lock, kRetry, has_work);  // nothing is submitted before the reserve is there
+    else
+      inbox_filled_.wait(lock, has_work);
   }
 }
 

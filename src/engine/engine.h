@@ -35,7 +35,8 @@ struct EngineOptions {
   double memory_utilization = 0.9;
   DType kv_dtype = DType::bf16;
   bool enforce_eager = false;             ///< decode steps are not captured as graphs
-  std::int32_t max_num_queued_reqs = 0;   ///< 0: no limit
+  bool has_priorities = false;            ///< requests may have a priority; otherwise they are refused
+  std::int32_t max_num_queued_reqs = 0;   ///< sequences that may wait for their first step; 0: no limit
   std::int32_t max_pinned_blocks = 0;     ///< 0: as many as leave room for a sequence of max_model_len
   std::int32_t step_timeout_ms = 60'000;  ///< a longer step marks the engine as stuck; 0: never
   std::uint64_t seed = 0;                 ///< for requests without one
@@ -87,7 +88,8 @@ class Engine {
   ~Engine();
 
   /// Accepts a request. Errors: invalid_request (prompt empty or too long, a parameter out of range: the message names
-  /// the field), unavailable (the queue is full or the engine is shutting down).
+  /// the field), unavailable (the queue is full, memory is short, or the engine is shutting down). If it throws
+  /// std::bad_alloc, nothing was submitted.
   Result<RequestId> submit(Request request);
   /// Ends a sequence whose text contains a stop string, or all sequences of a request that was cancelled. Their tokens
   /// in flight are dropped. Does nothing for a sequence that has ended.

@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/memory_reserve.h"
 #include "engine/batch_builder.h"
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
@@ -59,10 +61,11 @@ class Engine::Impl {
 
  private:
   void run();
+  void run_steps();
   bool drain();
-  void take(const SubmitCommand& command);
+  void take(SubmitCommand& command);
   void take(const FinishCommand& command);
-  void take(PrefixPrefill& prefill);
+  void take(PrefixPrefill& prefill, SequenceId id);
   SequenceId add(std::unique_ptr<Sequence> sequence);
   bool plan_next();
   void commit_oldest();
@@ -75,7 +78,8 @@ class Engine::Impl {
   void end(SequenceId id, FinishReason reason);
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
   RequestLimits limits() const {
-    return {info_.max_model_len, n_vocab_, eos_token_ids_, options_.speculation, bounds_.max_list_entries};
+    return {info_.max_model_len,    n_vocab_, eos_token_ids_, options_.speculation, bounds_.max_list_entries,
+            options_.has_priorities};
   }
 
   const EngineOptions options_;
@@ -93,7 +97,6 @@ class Engine::Impl {
   std::deque<StepInFlight> in_flight_;
   std::map<RequestId, LiveRequest> requests_;
   std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
-  SequenceId next_sequence_{0};
   // Collected during a step and published at its end.
   std::vector<Event> news_;
   // Of the step being committed; their memory is kept.
@@ -101,19 +104,21 @@ class Engine::Impl {
   std::vector<StepOutcome> outcomes_;
   EngineState state_;            ///< memory for the next plan's
   std::int64_t n_retired_ = 0;   ///< sequences that ended
-  std::int64_t n_unqueued_ = 0;  ///< requests that no longer wait in the queue
+  std::int64_t n_unqueued_ = 0;  ///< sequences that no longer wait for their first step
 
   mutable std::mutex mutex_;
   std::condition_variable inbox_filled_;
   // Guarded by mutex_.
   Inbox inbox_;
   std::int64_t next_request_ = 0;
-  std::int64_t n_queued_requests_ = 0;
+  SequenceId next_sequence_{0};
+  std::int64_t n_queued_ = 0;      ///< sequences that wait for their first step
   std::int64_t n_unfinished_ = 0;  ///< sequences and prefix prefills, from submit to their last event
   bool is_draining_ = false;
   bool is_stopping_ = false;
   bool has_thread_ = false;
   PrefixService prefixes_;
+  std::optional<MemoryReserve> reserve_;  ///< for steps, from start on; without it, new requests are refused
 
   EventQueue events_;
   Watchdog watchdog_;

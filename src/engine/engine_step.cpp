@@ -47,13 +47,16 @@ void Engine::Impl::end(SequenceId id, FinishReason reason) {
 bool Engine::Impl::drain() {
   Inbox inbox;
   PrefixService::Changes prefixes;
+  SequenceId next;
   {
     const std::scoped_lock lock(mutex_);
     std::swap(inbox, inbox_);
     prefixes = prefixes_.take_changes();
+    next = next_sequence_;
+    next_sequence_ = SequenceId{next.value + static_cast<std::int64_t>(prefixes.begun.size())};
   }
-  for (const SubmitCommand& command : inbox.submits) take(command);
-  for (PrefixPrefill* prefill : prefixes.begun) take(*prefill);
+  for (SubmitCommand& command : inbox.submits) take(command);
+  for (PrefixPrefill* prefill : prefixes.begun) take(*prefill, std::exchange(next, SequenceId{next.value + 1}));
   for (const FinishCommand& command : inbox.finishes) take(command);
   for (const KvCache::Pin& pin : prefixes.unpins) cache_.unpin(pin);
   if (prefixes.has_cancelled) {
@@ -65,16 +68,14 @@ bool Engine::Impl::drain() {
 
 SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
   const SequenceId id = sequence->task->id;
-  next_sequence_ = SequenceId{id.value + 1};
   scheduler_.add(std::move(sequence));
   return id;
 }
 
-void Engine::Impl::take(const SubmitCommand& command) {
+void Engine::Impl::take(SubmitCommand& command) {
   LiveRequest& request = requests_[command.id];
-  metrics_recorder_.arrived(command.request.n_sequences);
-  const SequenceOrigin origin{command.id, next_sequence_, command.submitted};
-  for (auto& sequence : make_sequences(command.request, origin, limits(), options_.seed)) {
+  metrics_recorder_.arrived(static_cast<std::int32_t>(command.sequences.size()));
+  for (auto& sequence : command.sequences) {
     const auto deadline = sequence->task->deadline;
     request.sequences.push_back(add(std::move(sequence)));
     if (deadline) deadlines_.insert({*deadline, request.sequences.back()});
@@ -91,8 +92,8 @@ void Engine::Impl::take(const FinishCommand& command) {
   }
 }
 
-void Engine::Impl::take(PrefixPrefill& prefill) {
-  auto sequence = make_prefix_prefill(prefill.tokens, info_.block_len, next_sequence_);
+void Engine::Impl::take(PrefixPrefill& prefill, SequenceId id) {
+  auto sequence = make_prefix_prefill(prefill.tokens, info_.block_len, id);
   if (sequence->task->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
   prefixes_.started(add(std::move(sequence)), prefill);
 }
@@ -106,8 +107,7 @@ bool Engine::Impl::plan_next() {
   for (const SequenceId id : plan.admitted) {
     Sequence& sequence = *scheduler_.find(id);
     metrics_recorder_.admitted(sequence, now);
-    const auto request = requests_.find(sequence.task->request);
-    if (request != requests_.end() && std::exchange(request->second.is_queued, false)) ++n_unqueued_;
+    if (sequence.task->request.is_valid() && sequence.schedule->n_admissions == 1) ++n_unqueued_;
   }
   if (plan.is_empty()) return false;
   BuiltStep built = builder_.build(plan, scheduler_.members());
@@ -190,10 +190,10 @@ void Engine::Impl::retire() {
     const auto request = requests_.find(sequence->task->request);
     check(request != requests_.end(), "Engine: a sequence without a request");
     ++n_retired_;
+    if (sequence->schedule->n_admissions == 0) ++n_unqueued_;
     request->second.n_generated = std::max(request->second.n_generated, sequence->report->completion_tokens);
     if (--request->second.n_unfinished > 0) continue;
     metrics_recorder_.request_ended(request->second.n_generated);
-    if (request->second.is_queued) ++n_unqueued_;
     requests_.erase(request);
   }
 }
@@ -204,7 +204,7 @@ void Engine::Impl::publish() {
   events_.push(std::exchange(news_, {}));
   const std::scoped_lock lock(mutex_);
   n_unfinished_ -= std::exchange(n_retired_, 0);
-  n_queued_requests_ -= std::exchange(n_unqueued_, 0);
+  n_queued_ -= std::exchange(n_unqueued_, 0);
 }
 
 /// Updates the gauges first, so that the caller who waits for the prefix finds its blocks counted.

@@ -20,7 +20,6 @@ struct LiveRequest {
   std::vector<SequenceId> sequences;
   std::int32_t n_unfinished = 0;
   std::int32_t n_generated = 0;  ///< tokens of the longest sequence that has ended
-  bool is_queued = true;         ///< no sequence of it has been admitted yet
 };
 
 }  // namespace baton

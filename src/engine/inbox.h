@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -13,8 +14,7 @@ namespace baton {
 
 struct SubmitCommand {
   RequestId id;
-  Request request;
-  Sequence::Clock::time_point submitted;
+  std::vector<std::unique_ptr<Sequence>> sequences;  ///< made by the caller: a request for which there is no memory fails there
 };
 struct FinishCommand {
   RequestId request;

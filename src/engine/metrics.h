@@ -90,6 +90,7 @@ struct EngineMetrics {
   Count finished_deadline;
   Count rejected_queue_full;
   Count rejected_draining;
+  Count rejected_no_memory;
   Count steps;
   Count kv_bytes_requested;  ///< KV bytes that the executed plans read, all layers
   Count kv_bytes_saved;      ///< what leaves without sharing would have read more

@@ -24,6 +24,7 @@ class MetricsRecorder {
   void set_cache_size(const KvCache& cache) { metrics_.kv_blocks_total.set(cache.n_blocks()); }
   /// A request was rejected. Thread: any.
   void rejected_queue_full() { metrics_.rejected_queue_full.add(1); }
+  void rejected_no_memory() { metrics_.rejected_no_memory.add(1); }
   void rejected_draining() { metrics_.rejected_draining.add(1); }
   /// A request with `n_sequences` sequences was accepted / all of them have ended, the longest with `n_generated`
   /// tokens.

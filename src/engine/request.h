@@ -86,8 +86,8 @@ struct Request {
   CacheScope scope;
   std::int32_t n_sequences = 1;  ///< continuations of the prompt; they share its blocks
   Tenant tenant = {};
-  std::int32_t priority = 0;                               ///< lower runs earlier; among requests of one tenant
-  std::optional<Clock::time_point> arrived = {};           ///< times count from here; absent: from submit
+  std::int32_t priority = 0;                      ///< lower runs earlier; among requests of one tenant, see EngineOptions
+  std::optional<Clock::time_point> arrived = {};  ///< times count from here; absent: from submit
   std::optional<std::chrono::milliseconds> deadline = {};  ///< from arrival; sequences end with the tokens they have
   std::optional<SpeculationOptions> speculation = {};      ///< absent: the engine's
 };

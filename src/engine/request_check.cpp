@@ -182,6 +182,11 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
                   fmt::format("stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched",
                               n_stop_ids, kMaxStopIds));
   }
+  if (request.priority != 0 && !limits.has_priorities) {
+    return refuse("priority", fmt::format("priority is {}, but requests are served in the order of arrival: the server was not "
+                                          "started with --scheduling-policy priority",
+                                          request.priority));
+  }
   if (request.speculation) BATON_TRY_VOID(check_speculation(*request.speculation));
   if (request.deadline && request.deadline->count() < 1) {
     return refuse("deadline_ms", fmt::format("deadline_ms must be at least 1, got {}", request.deadline->count()));

@@ -19,6 +19,7 @@ struct RequestLimits {
   std::span<const TokenId> eos_token_ids;
   SpeculationOptions speculation = {};              ///< of requests that do not set their own
   std::int32_t max_list_entries = kMaxListEntries;  ///< see StepBounds
+  bool has_priorities = false;                      ///< see EngineOptions::has_priorities
 };
 
 /// The most sequences that one request may ask for.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/one_line.h"
 #include "io/safetensors.h"
 #include "load/generation_config.h"
 #include "model/config.h"
@@ -63,6 +64,7 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
   made.block_len = options.block_size;
   made.memory_utilization = options.gpu_memory_utilization;
   made.enforce_eager = options.enforce_eager;
+  made.has_priorities = options.scheduling_policy == "priority";
   made.max_num_queued_reqs = options.max_num_queued_reqs;
   made.max_pinned_blocks = options.max_pinned_blocks;
   made.seed = options.seed;
@@ -145,7 +147,7 @@ Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOption
   log::info(
       "model={} architecture={} parameters={:.1f}M dtype={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
       "max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
-      files.name, spec.family, static_cast<double>(spec.n_parameters()) / 1e6, to_string(dtype),
+      log_value(files.name), spec.family, static_cast<double>(spec.n_parameters()) / 1e6, to_string(dtype),
       static_cast<double>(weight_bytes) / 1e6, to_string(info.kv_dtype),
       static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
       info.max_model_len, info.attention, info.batch_invariant ? " batch_invariant=1" : "", info.backend.device,

@@ -58,7 +58,8 @@ BudgetLimits budget_limits(std::int64_t bytes) {
   BudgetLimits limits{.header_bytes = std::max(bytes / 8, kLeastHeaders),
                       .body_bytes = bytes / 4,
                       .unsent_bytes = bytes / 4,
-                      .scores = bytes * 3 / 8 / kScoreBytes};
+                      .scores = bytes / 4 / kScoreBytes,
+                      .request_bytes = bytes / 8};
   // An answer must find room to be sent.
   limits.scores_per_answer = std::min(limits.scores_per_answer, limits.unsent_bytes * 3 / 4 / kScoreBytes);
   limits.values_per_body = bytes / 4 / kValueBytes;
@@ -75,6 +76,7 @@ Budgets::Budgets(const BudgetLimits& limits)
       unsent(limits.unsent_bytes, kSmallBytes),
       text_work(limits.text_work, /*small=*/1),
       scores(limits.scores, kSmallScores),
+      requests(limits.request_bytes, kSmallBytes),
       scores_per_answer(limits.scores_per_answer),
       values_per_body(limits.values_per_body) {}
 

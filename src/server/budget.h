@@ -1,6 +1,7 @@
 /// Budgets: the bytes and the work of clients that the server keeps at the same time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <string_view>
@@ -46,6 +47,8 @@ class Budget {
   BudgetShare share() { return BudgetShare(*this); }
 
   std::int64_t limit() const { return limit_; }
+  /// The most that a share can have.
+  std::int64_t most_of_one() const { return std::max(small_, limit_ - limit_ / 4); }
   std::int64_t used() const { return used_.load(std::memory_order_relaxed); }
   /// How many times a share could not grow.
   std::int64_t n_refused() const { return n_refused_.load(std::memory_order_relaxed); }
@@ -73,7 +76,8 @@ struct BudgetLimits {
   std::int64_t text_work = 1024;          ///< requests that wait for templates and tokenizers; a long one counts as 16
   std::int64_t scores_per_answer = 1 << 20;
   std::int64_t values_per_body = 4 << 20;  ///< JSON values
-  std::int64_t scores = 8 << 20;           ///< log-probabilities that answers keep until they are complete
+  std::int64_t scores = 4 << 20;           ///< log-probabilities that answers keep until they are complete
+  std::int64_t request_bytes = 256 << 20;  ///< of requests that wait for the engine or run: prompts, lists, sequences
 };
 
 /// The limits for `bytes` of memory that clients may cause the server to take.
@@ -89,6 +93,7 @@ struct Budgets {
   Budget unsent;
   Budget text_work;
   Budget scores;
+  Budget requests;
   const std::int64_t scores_per_answer;
   const std::int64_t values_per_body;
 };
@@ -101,6 +106,7 @@ void for_each_budget(const Budgets& budgets, Visit visit) {
   visit(std::string_view("unsent_bytes"), budgets.unsent);
   visit(std::string_view("text_work"), budgets.text_work);
   visit(std::string_view("scores"), budgets.scores);
+  visit(std::string_view("request_bytes"), budgets.requests);
 }
 
 }  // namespace baton

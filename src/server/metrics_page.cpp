@@ -19,6 +19,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include "core/log.h"
+
 namespace baton {
 namespace {
 
@@ -148,6 +150,9 @@ void add_counters(Families& out, const EngineMetrics& m) {
   const char* const rejections = "Refused requests by reason.";
   out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_queue_full), {{"reason", "queue_full"}});
   out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_draining), {{"reason", "draining"}});
+  out.counter("vllm:admission_rejections_total", rejections, number(m.rejected_no_memory), {{"reason", "no_memory"}});
+  out.counter("baton:log_lines_dropped_total", "Lines of the log that could not be written.",
+              static_cast<double>(log::n_dropped()));
   out.counter("baton:steps_total", "Steps of the engine.", number(m.steps));
   out.counter("baton:kv_bytes_requested_total", "KV bytes that the executed plans read, all layers.",
               number(m.kv_bytes_requested));

@@ -45,8 +45,11 @@ class Answer {
   /// The answer if nothing is to be generated: the prompts themselves (max_tokens 0 with echo).
   std::string take_nothing();
 
-  /// Keeps what its log-probabilities take of a budget until its end.
-  void keep(BudgetShare scores) { scores_share_ = std::move(scores); }
+  /// Keeps what its log-probabilities and its request take of budgets until its end.
+  void keep(BudgetShare scores, BudgetShare request_bytes) {
+    scores_share_ = std::move(scores);
+    request_share_ = std::move(request_bytes);
+  }
 
   bool is_stream() const { return content_.request.is_stream; }
   bool is_done() const { return n_open_ == 0; }
@@ -81,6 +84,7 @@ class Answer {
   std::string_view error_message_;  // a constant
   bool was_aborted_ = false;
   BudgetShare scores_share_;
+  BudgetShare request_share_;
   AnswerWriter writer_;
   std::string body_;                  // what is written of a large response, and not taken
   std::optional<Resumable> writing_;  // refers to body_ and writer_

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <memory>
 #include <new>
+#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,6 +20,7 @@
 #include "server/api_error.h"
 #include "server/json_body.h"
 #include "server/prompts.h"
+#include "server/request_bytes.h"
 #include "server/tokenize.h"
 
 namespace baton {
@@ -26,6 +28,8 @@ namespace {
 
 using json::Value;
 
+constexpr int kMemoryTrials = 500;
+constexpr std::chrono::milliseconds kMemoryPause{20};
 constexpr std::size_t kMaxLoggedFields = 100;
 constexpr std::string_view kShuttingDown = "the server is shutting down";
 
@@ -61,6 +65,18 @@ Value model_entry(const ServedModel& model, const std::string& id, const Value& 
 
 HttpResponse unauthorized() {
   return {401, {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}}, R"({"error":"Unauthorized"})"};
+}
+
+/// Answers 503. That needs memory too: it is tried until others have given some back.
+void refuse_for_memory(Service& service, ExchangeId exchange) {
+  for (int i = 0; i < kMemoryTrials; ++i) {
+    try {
+      return service.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(kMemoryPause);
+    }
+  }
+  log::fatal("event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse a request\"");
 }
 
 }  // namespace
@@ -240,8 +256,8 @@ void Routes::answer(Handler handler, const Call& call) {
   try {
     if (Response response = (this->*handler)(call)) context_.service.respond(call.exchange, std::move(*response));
   } catch (const std::bad_alloc&) {
-    log::warning("event=out_of_memory path={}", call.request.path);
-    context_.service.respond(call.exchange, error_response(503, "this server has no memory left for the request", {}));
+    log::warning("event=out_of_memory effect=\"a request is refused\"");
+    refuse_for_memory(context_.service, call.exchange);
   }
 }
 
@@ -291,11 +307,12 @@ Result<void> Routes::begin_chat(const Call& call) {
   prompts[0].tokens = std::move(prompt.tokens);
   BATON_TRY(BudgetShare scores,
             take_scores(context_.budgets, chat.generation, /*is_chat=*/true, prompts, context_.model.max_model_len));
+  BATON_TRY(BudgetShare bytes, take_request_bytes(context_.budgets.requests, chat.generation, prompts));
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(call.request, chat.generation, /*is_chat=*/true, std::move(target.model));
   auto answer =
       std::make_unique<Answer>(std::move(header), std::move(chat.generation), std::move(prompts), context_.model.tokenizer);
-  answer->keep(std::move(scores));
+  answer->keep(std::move(scores), std::move(bytes));
   return context_.service.begin(call.exchange, std::move(answer), std::move(all));
 }
 
@@ -323,11 +340,12 @@ Result<void> Routes::begin_completion(const Call& call) {
   sign(call.caller, all);
   BATON_TRY(BudgetShare scores,
             take_scores(context_.budgets, completion.generation, /*is_chat=*/false, prompts, context_.model.max_model_len));
+  BATON_TRY(BudgetShare bytes, take_request_bytes(context_.budgets.requests, completion.generation, prompts));
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(call.request, completion.generation, /*is_chat=*/false, std::move(target.model));
   auto answer = std::make_unique<Answer>(std::move(header), std::move(completion.generation), std::move(prompts),
                                          context_.model.tokenizer);
-  answer->keep(std::move(scores));
+  answer->keep(std::move(scores), std::move(bytes));
   if (!has_nothing_to_do) return context_.service.begin(call.exchange, std::move(answer), std::move(all));
   std::string frames = answer->take_nothing();
   context_.service.send_finished(call.exchange, std::move(answer), std::move(frames));

@@ -18,6 +18,7 @@ constexpr int kClientClosedRequest = 499;
 constexpr int kOutOfMemory = 503;
 constexpr std::int64_t kMaxPieceBytes = 256 << 10;
 constexpr std::chrono::milliseconds kRoomPoll{20};
+constexpr std::size_t kAnswersReserveBytes = std::size_t{1} << 20;
 
 HttpOutput piece(ExchangeId exchange, std::string bytes) { return {exchange, HttpOutput::Kind::piece, {}, std::move(bytes)}; }
 HttpOutput end_of_stream(ExchangeId exchange) { return {exchange, HttpOutput::Kind::end, {}, {}}; }
@@ -41,7 +42,8 @@ HttpResponse whole_response(Answer& answer) {
 
 }  // namespace
 
-Service::Service(Engine& engine, HttpServer& http, MetricsPage& metrics) : engine_(engine), http_(http), metrics_(metrics) {}
+Service::Service(Engine& engine, HttpServer& http, MetricsPage& metrics)
+    : engine_(engine), http_(http), metrics_(metrics), reserve_(kAnswersReserveBytes) {}
 Service::~Service() { stop(); }
 
 void Service::start() {
@@ -106,6 +108,15 @@ Service::Job* Service::hold(ExchangeId exchange) {
   return &found->second;
 }
 
+/// The job is busy no longer. If its client left meanwhile, it goes.
+void Service::release(ExchangeId exchange) {
+  const auto lock = lock_jobs();
+  const auto found = jobs_.find(exchange);
+  found->second.is_busy = false;
+  if (found->second.has_left) jobs_.erase(found);
+  if (jobs_.empty()) emptied_.notify_all();
+}
+
 void Service::remove(ExchangeId exchange) {
   Jobs::node_type removed;  // goes after the lock
   const auto lock = lock_jobs();
@@ -151,8 +162,13 @@ void Service::forget_those_that_left() {
 void Service::respond(ExchangeId exchange, HttpResponse response) {
   Job* const job = hold(exchange);
   if (job == nullptr) return;
-  tell(*job, response.status);
-  http_.deliver(whole(exchange, std::move(response), job->headers));
+  try {
+    tell(*job, response.status);
+    http_.deliver(whole(exchange, std::move(response), job->headers));
+  } catch (const std::bad_alloc&) {
+    release(exchange);
+    throw;
+  }
   remove(exchange);
 }
 
@@ -403,8 +419,11 @@ void Service::send_piece(ExchangeId exchange, Job& job) {
 }
 
 void Service::run_sender() {
+  MemoryReserve reserve(kAnswersReserveBytes);
+  const MemoryReserve::User user(reserve);
   auto lock = lock_jobs();
   while (true) {
+    reserve.restore();
     sendable_changed_.wait(lock, [this] { return is_stopping_ || !sendable_.empty(); });
     if (is_stopping_) return;
     const ExchangeId exchange = sendable_.front();
@@ -432,7 +451,17 @@ void Service::run_sender() {
 }
 
 void Service::run() {
+  const MemoryReserve::User user(reserve_);
+  try {
+    answer_events();
+  } catch (const std::bad_alloc&) {
+    log::fatal("event=answers_out_of_memory effect=\"the program ends: there is no memory to bring results to their answers\"");
+  }
+}
+
+void Service::answer_events() {
   while (true) {
+    reserve_.restore();
     const std::vector<Event> events = engine_.wait_events(kWait);
     forget_those_that_left();
     {

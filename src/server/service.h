@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/memory_reserve.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "server/api_keys.h"
@@ -46,7 +47,7 @@ class Service {
   void open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, KeyUse use);
   /// Whether a client still waits for this answer.
   bool is_open(ExchangeId exchange) const;
-  /// Answers without the engine.
+  /// Answers without the engine. If it throws std::bad_alloc, it can be called again.
   void respond(ExchangeId exchange, HttpResponse response);
   /// Submits one engine request for each prompt of `answer`. Errors (and then nothing runs): those of Engine::submit.
   /// Not on the I/O thread.
@@ -94,6 +95,7 @@ class Service {
 
   std::unique_lock<std::mutex> lock_jobs() const;
   Job* hold(ExchangeId exchange);
+  void release(ExchangeId exchange);
   void remove(ExchangeId exchange);
   void tell(Job& job, int status);
   void forget_places(const Job& job);
@@ -101,6 +103,7 @@ class Service {
   Result<std::vector<RequestId>> submit(ExchangeId exchange, std::chrono::steady_clock::time_point arrived,
                                         std::vector<Request> requests);
   void run();
+  void answer_events();
   std::vector<Work> take_jobs(const std::vector<Event>& events);
   void answer(const Work& work, std::vector<HttpOutput>& outputs);
   void give_up(const Work& work, std::vector<HttpOutput>& outputs);
@@ -116,6 +119,7 @@ class Service {
   Engine& engine_;
   HttpServer& http_;
   MetricsPage& metrics_;
+  MemoryReserve reserve_;  // of the thread, for what must not be lost: an event, the end of an answer
   std::thread thread_;
   std::thread sender_;
 

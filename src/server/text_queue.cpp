@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "core/memory_reserve.h"
 #include "core/thread_name.h"
 
 namespace baton {
@@ -10,6 +11,8 @@ namespace {
 
 // Places that long work takes; with more than a short one's it cannot take those that are kept for short work.
 constexpr std::int64_t kLongPlaces = 16;
+/// For what must not fail when memory is short: destructors of JSON values, refusals.
+constexpr std::size_t kTextReserveBytes = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -64,6 +67,8 @@ bool TextQueue::is_stopping() const {
 }
 
 void TextQueue::run(bool does_long_work) {
+  MemoryReserve reserve(kTextReserveBytes);
+  const MemoryReserve::User user(reserve);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return is_stopping_ || !short_.empty() || (does_long_work && !long_.empty()); });
@@ -74,6 +79,7 @@ void TextQueue::run(bool does_long_work) {
       queue.pop_front();
       lock.unlock();
       job.place.release();
+      reserve.restore();
       job.work();
     }
     lock.lock();

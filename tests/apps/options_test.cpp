@@ -88,8 +88,8 @@ TEST(Options, the_environment_stands_behind_the_command_line) {
 }
 
 TEST(Options, flags_that_say_what_baton_does_anyway_are_taken) {
-  const auto rest = without_neutral_flags({"--enable-chunked-prefill", "--tensor-parallel-size", "1", "org/name", "-tp=1",
-                                           "--scheduling-policy=fcfs", "--scheduling-policy=priority", "--seed", "3"});
+  const auto rest = without_neutral_flags(
+      {"--enable-chunked-prefill", "--tensor-parallel-size", "1", "org/name", "-tp=1", "--async-scheduling", "--seed", "3"});
   ASSERT_TRUE(rest) << rest.error().message;
   EXPECT_EQ(*rest, (std::vector<std::string>{"org/name", "--seed", "3"}));
   const auto refused = without_neutral_flags({"-tp", "2"});

@@ -103,6 +103,7 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
   for (const auto& [key, sequence] : generated) ASSERT_TRUE(sequence.finished) << "request " << key.first << " never ended";
   if (is_cuda()) return;
   EngineOptions alone;
+  alone.has_priorities = true;
   alone.batch_invariant = load.options.batch_invariant;
   const auto reference = make_tiny_engine(alone, 400);
   expect_as_alone(*reference, requests, generated);
@@ -111,6 +112,7 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
 TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
   std::int64_t n_preempted = 0;
   EngineOptions options;
+  options.has_priorities = true;
   options.max_model_len = 160;
   options.max_num_seqs = 6;
   options.max_num_batched_tokens = 50;
@@ -131,6 +133,7 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
 TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_drafting) {
   std::int64_t n_preempted = 0;
   EngineOptions options;
+  options.has_priorities = true;
   options.max_model_len = 160;
   options.max_num_seqs = 6;
   options.max_num_batched_tokens = 50;
@@ -150,6 +153,7 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_drafti
 TEST_P(EngineLoad, ends_every_request_of_several_tenants_with_the_tokens_it_gets_alone) {
   std::int64_t n_preempted = 0;
   EngineOptions options;
+  options.has_priorities = true;
   options.max_model_len = 160;
   options.max_num_seqs = 4;
   options.max_num_batched_tokens = 50;

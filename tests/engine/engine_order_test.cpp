@@ -25,7 +25,7 @@ class EngineOrder : public testing::EngineOnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, EngineOrder, testing::engine_devices(), testing::name_of_device);
 
 TEST_P(EngineOrder, runs_a_lower_priority_number_first_and_equal_ones_in_order_of_arrival) {
-  const auto engine = make_tiny_engine({.max_num_seqs = 1}, kBlocks);
+  const auto engine = make_tiny_engine({.max_num_seqs = 1, .has_priorities = true}, kBlocks);
   std::vector<std::int64_t> order;
   for (const std::int32_t priority : {0, 5, -3, 0, -3}) {
     Request request = greedy(random_prompt(static_cast<std::uint32_t>(priority + 10), 20), 2);
@@ -37,6 +37,39 @@ TEST_P(EngineOrder, runs_a_lower_priority_number_first_and_equal_ones_in_order_o
       if (event.finished) order.push_back(event.request.value);
   }
   EXPECT_EQ(order, (std::vector<std::int64_t>{2, 4, 0, 3, 1}));
+}
+
+TEST_P(EngineOrder, refuses_priorities_that_would_not_count) {
+  const auto engine = make_tiny_engine({}, kBlocks);
+  Request request = greedy(random_prompt(1, 20), 2);
+  request.priority = -1;
+  const auto refused = engine->submit(request);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
+  EXPECT_EQ(refused.error().param, "priority");
+  EXPECT_NE(refused.error().message.find("--scheduling-policy priority"), std::string::npos);
+}
+
+TEST_P(EngineOrder, counts_the_sequences_that_wait_not_the_requests) {
+  const auto engine = make_tiny_engine({.max_num_seqs = 2, .max_num_queued_reqs = 6}, kBlocks);
+  Request four = greedy(random_prompt(1, 20), 3);
+  four.n_sequences = 4;
+  Request many = four;
+  many.n_sequences = 100;
+  std::map<SequenceKey, Generated> generated;
+  ASSERT_TRUE(engine->submit(many)) << "more than the queue holds, but nobody waits";
+  EXPECT_FALSE(engine->submit(greedy(random_prompt(1, 20), 3)));
+  run_to_end(*engine, generated);
+  ASSERT_TRUE(engine->submit(four));
+  const auto refused = engine->submit(four);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(refused.error().message, "4 sequences are waiting, and the queue holds 6: try again later (n = 4)");
+  engine->step();  // two of them run
+  EXPECT_TRUE(engine->submit(four));
+  EXPECT_FALSE(engine->submit(greedy(random_prompt(1, 20), 3)));
+  run_to_end(*engine, generated);
+  EXPECT_TRUE(engine->submit(four)) << "nobody waits any more";
 }
 
 TEST_P(EngineOrder, ends_a_request_at_its_deadline_with_the_tokens_it_has) {

@@ -80,7 +80,8 @@ TEST(Budget, limits_follow_the_memory) {
   EXPECT_EQ(limits.unsent_bytes, 256 << 20);
   EXPECT_EQ(limits.header_bytes, 128 << 20);
   EXPECT_EQ(budget_limits(64 << 20).header_bytes, 32 << 20) << "ordinary headers of all connections find room";
-  EXPECT_EQ(limits.scores, 3 << 20);
+  EXPECT_EQ(limits.scores, 2 << 20);
+  EXPECT_EQ(limits.request_bytes, 128 << 20);
   EXPECT_EQ(limits.scores_per_answer, 1 << 20);
   EXPECT_EQ(limits.values_per_body, 4 << 20);
   EXPECT_EQ(budget_limits(64 << 20).scores_per_answer, (12 << 20) / 128);

@@ -226,10 +226,13 @@ TEST_F(Routes, answer_the_small_endpoints) {
       << metrics.body;
 }
 
-TEST_F(Routes, take_priorities_and_deadlines) {
-  const auto in_time = json_of(post("/v1/completions", R"({"prompt": "AB", "max_tokens": 3, "ignore_eos": true, "priority": -7,
+TEST_F(Routes, take_deadlines_and_no_priorities_without_the_policy) {
+  const auto in_time = json_of(post("/v1/completions", R"({"prompt": "AB", "max_tokens": 3, "ignore_eos": true, "priority": 0,
                                                           "deadline_ms": 600000})"));
   EXPECT_EQ(in_time["choices"][0]["finish_reason"], "length");
+  const RawResponse earlier = post("/v1/completions", R"({"prompt": "AB", "max_tokens": 3, "priority": -7})");
+  EXPECT_EQ(earlier.status, 400);
+  EXPECT_EQ(json_of(earlier)["error"]["param"], "priority");
   const RawResponse late =
       post("/v1/completions", R"({"prompt": "AB", "max_tokens": 1500, "ignore_eos": true, "deadline_ms": 1})");
   EXPECT_EQ(late.status, 200);

@@ -20,8 +20,8 @@ namespace {
 /// The flags of the model but those that the arms decide and those that only texts need; and --shape.
 void add_bench_model_options(CLI::App& app, ModelFlags& model, std::string& shape) {
   add_model_options(app, model);
-  for (const char* flag : {"--attention", "--max-num-queued-reqs", "--enable-prefix-caching", "--prefix", "--max-pinned-blocks",
-                           "--chat-template", "--generation-config"})
+  for (const char* flag : {"--attention", "--scheduling-policy", "--max-num-queued-reqs", "--enable-prefix-caching", "--prefix",
+                           "--max-pinned-blocks", "--chat-template", "--generation-config"})
     app.remove_option(app.get_option(flag));
   app.add_option("--shape", shape,
                  "With random weights in place of a model: a name of bench/shapes, or a folder with a config.json")
