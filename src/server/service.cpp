@@ -233,6 +233,9 @@ Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer,
     has_left = job->has_left;
     job->is_busy = has_left;
     if (submitted) {
+      // Events of a job that ends here must not be found: another thread would work on it meanwhile.
+      if (has_left)
+        for (const RequestId request : *submitted) places_.erase(request);
       job->requests = std::move(*submitted);
       job->answer = std::move(answer);
     } else if (!has_left) {
