@@ -83,11 +83,12 @@ StepPlan Scheduler::plan() {
     for (const auto& [rank, sequence] : running_) running_order_.push_back(sequence);
   }
   sketch.reserve(running_order_.size());
+  n_short_plans_ = waiting_.has_several_tenants() ? kShortPlans : std::max(0, n_short_plans_ - 1);
   if (waiting_.has_several_tenants()) make_way(sketch);
   const std::int32_t n_made_way = sketch.plan.n_preempted;
   plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;
-  if (sketch.plan.n_decodes > 0 && options_.max_prefill_tokens > 0)
+  if ((sketch.plan.n_decodes > 0 || n_short_plans_ > 0) && options_.max_prefill_tokens > 0)
     sketch.budget = std::min(sketch.budget, options_.max_prefill_tokens);
   if (waiting_.has_several_tenants()) share_out(sketch);
   plan_prefills(sketch);

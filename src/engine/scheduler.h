@@ -19,9 +19,10 @@
 namespace baton {
 
 struct SchedulerOptions {
-  std::int32_t max_num_seqs = 128;                  ///< slots
-  std::int32_t max_num_batched_tokens = 2048;       ///< rows of a step
-  std::int32_t max_prefill_tokens = 0;              ///< prefill rows of a step that also decodes; 0: no other limit
+  std::int32_t max_num_seqs = 128;             ///< slots
+  std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
+  /// Prefill rows of a step that also decodes, and of any step after several tenants had sequences; 0: no other limit
+  std::int32_t max_prefill_tokens = 0;
   std::int32_t max_scores = 1 << 30;                ///< prompt rows that a step scores (Sequence::scores_row)
   std::int64_t max_list_entries = kMaxListEntries;  ///< of the running sequences (Sequence::n_list_entries)
   std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can reach
@@ -89,8 +90,8 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 ///
 /// - Every decoding sequence has its row in every step, except one that waits for its own last token in order to draft
 /// (SchedulerOptions::drafters_wait_alone). A sequence is admitted only if the running ones leave rows. Prefill gets
-/// the rows that decodes leave, at most max_prefill_tokens of them while a sequence decodes, so the length of a step
-/// is bounded whatever arrives.
+/// the rows that decodes leave, at most max_prefill_tokens of them while a sequence decodes or several tenants are
+/// there, so the length of a step is bounded whatever arrives.
 /// - A prompt longer than the rest of a step takes three quarters of it while other sequences follow, so that a short
 ///   prompt
 /// does not wait for the end of a long one. Rows that nobody else needs go to the long prompt after all.
@@ -234,6 +235,10 @@ class Scheduler {
   std::int64_t n_block_entries_ = 0;  ///< of the running sequences, at their greatest length
   RowCost row_cost_;
   std::int64_t next_step_ = 0;
+  /// Plans for which steps stay short after one with several tenants: the other tenant's next request does not wait
+  /// for the end of a long step.
+  static constexpr std::int32_t kShortPlans = 1000;
+  std::int32_t n_short_plans_ = 0;
   std::int32_t n_deferred_ = 0;
   std::int32_t n_speculating_ = 0;  ///< running sequences that may draft
 };

@@ -134,6 +134,25 @@ TEST(SchedulerTenants, first_token_comes_within_twice_the_steps_while_another_te
   }
 }
 
+TEST(SchedulerTenants, steps_stay_short_while_a_tenant_that_was_there_may_come_back) {
+  constexpr SchedulerOptions kOptions{.max_num_seqs = 16, .max_num_batched_tokens = 96, .max_prefill_tokens = 24};
+  Shared shared(kOptions, /*n_blocks=*/1500);
+  const auto rows_of_next_step = [&] {
+    const std::int64_t before = shared.cost[kFlood.id];
+    shared.add(kFlood, shared.own_prompt(300), 1);
+    shared.step();
+    return shared.cost[kFlood.id] - before;
+  };
+  EXPECT_EQ(rows_of_next_step(), 96);
+  shared.run_to_end();
+  shared.steps_to_first_token(shared.add(kOther, shared.own_prompt(5), 1));
+  shared.add(kFlood, shared.own_prompt(5), 1);
+  shared.add(kOther, shared.own_prompt(5), 1);
+  shared.run_to_end();
+  EXPECT_EQ(rows_of_next_step(), 24);
+  shared.run_to_end();
+}
+
 TEST(SchedulerTenants, a_flood_that_fills_the_cache_makes_way) {
   constexpr SchedulerOptions kOptions{.max_num_seqs = 16, .max_num_batched_tokens = 64};
   constexpr std::int32_t kBlocks = 100;
