@@ -44,6 +44,7 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
                  cache_),
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
+      queue_(options.max_num_queued_reqs),
       prefixes_(info_.block_len),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
   metrics_recorder_.set_cache_size(cache_);
@@ -61,19 +62,24 @@ Result<RequestId> Engine::Impl::submit(Request request) {
     metrics_recorder_.rejected_draining();
     return fail(ErrorCode::unavailable, "the server is shutting down and takes no new requests");
   }
-  // A request that is larger than the queue is taken if nobody waits: it would never be otherwise.
-  if (options_.max_num_queued_reqs > 0 && n_queued_ > 0 && n_queued_ + request.n_sequences > options_.max_num_queued_reqs) {
+  if (!queue_.has_room(request.tenant.id, request.n_sequences)) {
     metrics_recorder_.rejected_queue_full();
     return fail(ErrorCode::unavailable,
-                fmt::format("{} sequences are waiting, and the queue holds {}: try again later (n = {})", n_queued_,
-                            options_.max_num_queued_reqs, request.n_sequences));
+                fmt::format("{} sequences are waiting, and the queue holds {}: try again later (n = {})", queue_.size(),
+                            queue_.limit(), request.n_sequences));
   }
   // Under the lock, because the scheduler takes ids in ascending order. Nothing is counted before all is allocated.
   const RequestId id{next_request_};
-  inbox_.submits.push_back({id, make_sequences(request, {id, next_sequence_, arrived}, limits(), options_.seed)});
+  auto sequences = make_sequences(request, {id, next_sequence_, arrived}, limits(), options_.seed);
+  queue_.add(request.tenant.id, request.n_sequences);
+  try {
+    inbox_.submits.push_back({id, std::move(sequences)});
+  } catch (const std::bad_alloc&) {
+    queue_.remove(request.tenant.id, request.n_sequences);
+    throw;
+  }
   ++next_request_;
   next_sequence_ = SequenceId{next_sequence_.value + request.n_sequences};
-  n_queued_ += request.n_sequences;
   n_unfinished_ += request.n_sequences;
   inbox_filled_.notify_one();
   return id;

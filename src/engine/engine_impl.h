@@ -25,6 +25,7 @@
 #include "engine/kv_cache.h"
 #include "engine/metrics_recorder.h"
 #include "engine/prefix_service.h"
+#include "engine/queue_limit.h"
 #include "engine/request_check.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -102,9 +103,9 @@ class Engine::Impl {
   // Of the step being committed; their memory is kept.
   std::vector<Sequence*> committing_;  ///< in plan order; null: it is gone
   std::vector<StepOutcome> outcomes_;
-  EngineState state_;            ///< memory for the next plan's
-  std::int64_t n_retired_ = 0;   ///< sequences that ended
-  std::int64_t n_unqueued_ = 0;  ///< sequences that no longer wait for their first step
+  EngineState state_;                   ///< memory for the next plan's
+  std::int64_t n_retired_ = 0;          ///< sequences that ended
+  std::vector<std::int32_t> unqueued_;  ///< the tenants of sequences that no longer wait for their first step
 
   mutable std::mutex mutex_;
   std::condition_variable inbox_filled_;
@@ -112,7 +113,7 @@ class Engine::Impl {
   Inbox inbox_;
   std::int64_t next_request_ = 0;
   SequenceId next_sequence_{0};
-  std::int64_t n_queued_ = 0;      ///< sequences that wait for their first step
+  QueueLimit queue_;               ///< of sequences that wait for their first step
   std::int64_t n_unfinished_ = 0;  ///< sequences and prefix prefills, from submit to their last event
   bool is_draining_ = false;
   bool is_stopping_ = false;

@@ -107,7 +107,8 @@ bool Engine::Impl::plan_next() {
   for (const SequenceId id : plan.admitted) {
     Sequence& sequence = *scheduler_.find(id);
     metrics_recorder_.admitted(sequence, now);
-    if (sequence.task->request.is_valid() && sequence.schedule->n_admissions == 1) ++n_unqueued_;
+    if (sequence.task->request.is_valid() && sequence.schedule->n_admissions == 1)
+      unqueued_.push_back(sequence.task->tenant.id);
   }
   if (plan.is_empty()) return false;
   BuiltStep built = builder_.build(plan, scheduler_.members());
@@ -190,7 +191,7 @@ void Engine::Impl::retire() {
     const auto request = requests_.find(sequence->task->request);
     check(request != requests_.end(), "Engine: a sequence without a request");
     ++n_retired_;
-    if (sequence->schedule->n_admissions == 0) ++n_unqueued_;
+    if (sequence->schedule->n_admissions == 0) unqueued_.push_back(sequence->task->tenant.id);
     request->second.n_generated = std::max(request->second.n_generated, sequence->report->completion_tokens);
     if (--request->second.n_unfinished > 0) continue;
     metrics_recorder_.request_ended(request->second.n_generated);
@@ -204,7 +205,8 @@ void Engine::Impl::publish() {
   events_.push(std::exchange(news_, {}));
   const std::scoped_lock lock(mutex_);
   n_unfinished_ -= std::exchange(n_retired_, 0);
-  n_queued_ -= std::exchange(n_unqueued_, 0);
+  for (const std::int32_t tenant : unqueued_) queue_.remove(tenant, 1);
+  unqueued_.clear();
 }
 
 /// Updates the gauges first, so that the caller who waits for the prefix finds its blocks counted.

@@ -173,6 +173,17 @@ TEST_P(EngineOrder, counts_whom_it_turns_away_and_why) {
   EXPECT_EQ(engine->metrics().rejected_draining.value(), 1);
 }
 
+TEST_P(EngineOrder, a_tenant_that_fills_the_queue_does_not_keep_out_another) {
+  const auto engine = make_tiny_engine({.max_num_seqs = 1, .max_num_queued_reqs = 8}, kBlocks);
+  Request request = greedy(random_prompt(1, 20), 2);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(request).has_value(), i < 8);
+  request.tenant = {1, 1};
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(request).has_value(), i < 4) << "half of the queue is its share";
+  while (engine->step()) {
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(request).has_value(), i < 8) << "all have left";
+}
+
 TEST_P(EngineOrder, keeps_prefill_beside_decodes_within_its_limit) {
   const auto engine = make_tiny_engine({.max_prefill_tokens = 32}, kBlocks);
   EXPECT_EQ(engine->info().max_prefill_tokens, 32);
