@@ -67,6 +67,11 @@ Configurations::Id Configurations::make_step(Id id, unsigned char byte) {
     from.next.assign(static_cast<std::size_t>(program_.n_classes()), kUnknown);
     n_bytes_ += from.next.size() * sizeof(Id);
   }
+  if (n_allowed_ < 0) {
+    is_exhausted_ = true;
+    return kDead;
+  }
+  n_allowed_ -= 1 + static_cast<std::int64_t>(items(id).size());
   kernel_.clear();
   for (const Item& item : items(id))
     for (const ByteEdge& edge : program_.bytes(item.state))
@@ -78,6 +83,7 @@ Configurations::Id Configurations::make_step(Id id, unsigned char byte) {
     visited_.clear();
     root_ended_ = false;
     target = close();
+    n_allowed_ -= static_cast<std::int64_t>(visited_.size());
   }
   configurations_[static_cast<std::size_t>(id)].next[static_cast<std::size_t>(byte_class)] = target;
   return target;

@@ -58,6 +58,14 @@ class Configurations {
   /// Whether a limit above has refused a byte so far.
   bool has_overflowed() const { return has_overflowed_; }
 
+  /// Lets the steps that follow look at so many derivations. Beyond that a step that is not known yet is kDead without
+  /// being kept, and is_exhausted says so until the next call.
+  void allow(std::int64_t n_derivations) {
+    n_allowed_ = n_derivations;
+    is_exhausted_ = false;
+  }
+  bool is_exhausted() const { return is_exhausted_; }
+
   /// Holds a configuration over collect, until it is released as often.
   void retain(Id id) { ++configurations_[static_cast<std::size_t>(id)].n_users; }
   void release(Id id) { --configurations_[static_cast<std::size_t>(id)].n_users; }
@@ -109,6 +117,8 @@ class Configurations {
   std::unordered_multimap<std::size_t, StackId> stack_of_hash_;
   std::size_t n_bytes_ = 0;
   bool has_overflowed_ = false;
+  std::int64_t n_allowed_ = 0;
+  bool is_exhausted_ = false;
 
   // Of one closure: where it begins, what it found, and what it has visited.
   std::vector<Item> kernel_;

@@ -48,6 +48,7 @@ void Matcher::release(Id id) {
 }
 
 void Matcher::forget_what_is_too_much() {
+  configurations_.allow(kMostDerivations);
   if (local_bytes_ > limits_.local_bytes) {
     local_tokens_.clear();
     local_bytes_ = 0;
@@ -193,7 +194,14 @@ const Matcher::LocalTokens& Matcher::local_tokens(StateId state) {
 }
 
 void Matcher::add_items(Id id, std::span<std::uint32_t> mask) {
+  constexpr std::size_t kMostParts = 32;
   const std::span<const Configurations::Item> items = configurations_.items(id);
+  if (items.size() > kMostParts) {  // one walk of all together costs less than one for each
+    walk(0, id, [&](std::uint32_t, const TokenTrie::Node& node, Id) {
+      for (const TokenId token : vocabulary_->tokens_of(node)) set_bit(mask, token);
+    });
+    return;
+  }
   // The walks below make configurations, which moves the lists of items.
   const std::vector<Configurations::Item> copy(items.begin(), items.end());
   for (const Configurations::Item& item : copy) {
@@ -222,6 +230,11 @@ Result<void> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
   if (configurations_.is_complete(state.id_))
     for (const TokenId end : vocabulary_->ends()) set_bit(mask, end);
   add_items(state.id_, mask);
+  if (configurations_.is_exhausted()) {
+    local_tokens_.clear();  // one of them may be a part only
+    local_bytes_ = 0;
+    return fail(ErrorCode::too_large, "the grammar leaves too many derivations open here");
+  }
   if (std::all_of(mask.begin(), mask.end(), [](std::uint32_t word) { return word == 0; })) {
     if (configurations_.has_overflowed())
       return fail(ErrorCode::too_large, "the grammar is nested too deep here, or leaves too many derivations open");

@@ -60,6 +60,9 @@ struct MatcherLimits {
 /// that leave it are walked for each stack. Thread: any; one call at a time goes on, the others wait.
 class Matcher {
  public:
+  /// Derivations that one call may look at, beside what is known already: about half a second of work.
+  static constexpr std::int64_t kMostDerivations = std::int64_t{1} << 22;
+
   Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> vocabulary,
           const MatcherLimits& limits = {});
   Matcher(const Matcher&) = delete;
@@ -77,8 +80,8 @@ class Matcher {
   bool must_end(const MatcherState& state);
 
   /// Sets the bits of the tokens that may follow and clears all others. `mask` has vocabulary().n_words() words.
-  /// Errors: too_large where no token may follow because the limits of Configurations refuse what the grammar has;
-  /// unsupported where the vocabulary has no token for it.
+  /// Errors: too_large where finding the tokens needs more than kMostDerivations, or none may follow because the limits of
+  /// Configurations refuse what the grammar has; unsupported where the vocabulary has no token for it.
   Result<void> mask(const MatcherState& state, std::span<std::uint32_t> mask);
 
   /// The bytes that must follow, at most `max_bytes`.

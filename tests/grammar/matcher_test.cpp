@@ -67,6 +67,14 @@ void expect_masks_are_exact(const Program& program, const MatcherLimits& limits,
   }
 }
 
+/// More derivations than masks are put together from.
+std::string many_alternatives() {
+  std::string regex = "x";
+  for (int i = 0; i < 50; ++i)
+    regex += "|(ab?){" + std::to_string(i) + "}[^" + std::string(1, static_cast<char>('c' + i % 20)) + "]*" + std::to_string(i);
+  return regex;
+}
+
 std::vector<CompiledGrammar> many_grammars() {
   return {
       compiled(GrammarKind::json_object, ""),
@@ -85,6 +93,7 @@ std::vector<CompiledGrammar> many_grammars() {
       compiled(GrammarKind::json_schema, R"({"type": "string", "maxLength": 12})"),
       compiled(GrammarKind::json_schema,
                R"({"type": "object", "properties": {"name": {}, "names": {}, "abab": {}, "a": {"maxProperties": 1}}})"),
+      compiled(GrammarKind::regex, many_alternatives()),
       compiled(GrammarKind::choice, R"(["true", "12", "name", "ab", "abab", ""])"),
       compiled(GrammarKind::ebnf, "root ::= \"(\" root \")\" root | \"a\" root \"b\" | \"a\" root \"1\" | \"\""),
       compiled(GrammarKind::ebnf, "root ::= x y\nx ::= \"a\"* z\ny ::= \"a\"? \"b\"?\nz ::= \"\" | \"1\" z")};
@@ -141,6 +150,28 @@ TEST(Matcher, names_why_no_token_is_left) {
   const auto result = matcher.mask(state, mask);
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::unsupported);
+}
+
+TEST(Matcher, too_much_work_for_one_mask_is_an_error) {
+  // Behind each token the set of the places where it may have begun is another one.
+  std::string regex = "(?:";
+  for (int i = 0; i < 60; ++i) regex += "(?:a|b)*a(?:a|b){100}|";
+  std::vector<std::string> bytes{""};
+  std::mt19937 random(5);
+  for (int i = 0; i < 3000; ++i) {
+    std::string token;
+    for (int j = 0; j < 40; ++j) token += random() % 2 == 0 ? 'a' : 'b';
+    bytes.push_back(token);
+  }
+  Matcher matcher(compiled(GrammarKind::regex, regex + "c)").program,
+                  std::make_shared<TokenTrie>(std::move(bytes), std::vector<TokenId>{0}));
+  std::vector<std::uint32_t> mask(matcher.vocabulary().n_words());
+  MatcherState state = matcher.start();
+  for (int i = 0; i < 2; ++i) {
+    const auto result = matcher.mask(state, mask);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code, ErrorCode::too_large);
+  }
 }
 
 TEST(Matcher, drafts_what_must_follow) {
