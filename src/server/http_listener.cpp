@@ -21,7 +21,8 @@ namespace asio = boost::asio;
 using ListenProtocol = asio::generic::stream_protocol;
 using ListenError = boost::system::error_code;
 
-constexpr int kBacklog = 1024;
+// Linux allows no more by default (net.core.somaxconn). A client beyond it tries again after a second.
+constexpr int kBacklog = 4096;
 
 /// Removes the socket file of a killed server: nobody listens on it. The caller holds its lock; a server that has none
 /// is asked by connecting.

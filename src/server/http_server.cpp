@@ -35,8 +35,9 @@ using Protocol = asio::generic::stream_protocol;
 
 constexpr std::int64_t kTickMs = 200;
 constexpr std::size_t kReadBytes = 16 * 1024;
-constexpr std::size_t kReserved = 64;    // connections beyond the limits, for health checks
-constexpr std::size_t kSpareFiles = 8;   // descriptors kept for connections when there are no others
+constexpr std::size_t kReserved = 64;   // connections beyond the limits, for health checks
+constexpr std::size_t kSpareFiles = 8;  // descriptors kept for connections when there are no others
+constexpr int kAcceptsPerEvent = 32;
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
 constexpr std::chrono::milliseconds kReportInterval{1000};
 
@@ -253,14 +254,20 @@ class HttpServer::Impl {
   void accept() {
     listener_.acceptor().async_wait(HttpListener::Acceptor::wait_read, [this](error_code error) {
       if (is_closing_ || error == asio::error::operation_aborted) return;
-      HttpSocket socket(io_);
-      if (!error) listener_.acceptor().accept(socket, error);
-      if (error && !makes_room_after(error)) return accept_later(error);
-      try {
-        if (!error) admit(std::move(socket));
-      } catch (const std::bad_alloc&) {
-        log::warning("event=connection_refused reason=\"out of memory\"");
+      // Several at a time: when thousands arrive, one for each round of events would let the backlog overflow. Only the
+      // first is known to be there, so an error of a later one means nothing.
+      for (int i = 0; i < kAcceptsPerEvent && !error; ++i) {
+        HttpSocket socket(io_);
+        listener_.acceptor().accept(socket, error);
+        if (error && i > 0) return accept();
+        if (error) break;
+        try {
+          admit(std::move(socket));
+        } catch (const std::bad_alloc&) {
+          log::warning("event=connection_refused reason=\"out of memory\"");
+        }
       }
+      if (error && !makes_room_after(error)) return accept_later(error);
       accept();
     });
   }
