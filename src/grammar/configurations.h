@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -58,7 +59,7 @@ class Configurations {
   /// Whether a limit above has refused a byte so far.
   bool has_overflowed() const { return has_overflowed_; }
 
-  /// Lets the steps that follow look at so many derivations. Beyond that a step that is not known yet is kDead without
+  /// Lets the steps that follow look at so many derivations; without a call at any number. Beyond that a step that is not known yet is kDead without
   /// being kept, and is_exhausted says so until the next call.
   void allow(std::int64_t n_derivations) {
     n_allowed_ = n_derivations;
@@ -117,7 +118,7 @@ class Configurations {
   std::unordered_multimap<std::size_t, StackId> stack_of_hash_;
   std::size_t n_bytes_ = 0;
   bool has_overflowed_ = false;
-  std::int64_t n_allowed_ = 0;
+  std::int64_t n_allowed_ = std::numeric_limits<std::int64_t>::max();
   bool is_exhausted_ = false;
 
   // Of one closure: where it begins, what it found, and what it has visited.
