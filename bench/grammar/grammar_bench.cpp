@@ -1,5 +1,5 @@
-/// Grammars on a vocabulary: compiling a schema of 10 KB, the masks of one answer when nothing is known yet, and when all of
-/// it is. One thread, processor time.
+/// Grammars on a vocabulary: compiling a schema of 10 KB, the masks of one answer when nothing is known yet, and when
+/// all of it is. One thread, processor time.
 ///
 /// The vocabulary is that of the folder or file that BATON_BENCH_TOKENIZER names; where it is not set, the demo's.
 #include <algorithm>

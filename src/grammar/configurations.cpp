@@ -126,8 +126,8 @@ void Configurations::visit(Item item, bool may_return) {
 
 Configurations::Id Configurations::close() {
   for (const Item& item : kernel_) visit(item, true);
-  // A rule calls at its begin only rules of higher rank, so when the lowest is taken all its callers are known. What is
-  // called here cannot return here: empty edges pass by rules that match the empty text.
+  // A rule calls at its begin only rules of higher rank, so when the lowest is taken all its callers are known. What
+  // is called here cannot return here: empty edges pass by rules that match the empty text.
   while (!pending_.empty() && visited_.size() <= kMaxItems) {
     Call call = std::move(pending_.back());
     pending_.pop_back();

@@ -1,4 +1,5 @@
-/// What a grammar may still be doing behind a text, as numbers: a deterministic automaton without end, built as it is used.
+/// What a grammar may still be doing behind a text, as numbers: a deterministic automaton without end, built as it is
+/// used.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,10 @@
 
 namespace baton::grammar {
 
-/// The configurations of a program. A configuration is the set of all derivations that a text leaves open, each a state
-/// and the stack of calls above it. Calls of one rule at one place share a stack, so that the set stays small where a
-/// grammar is ambiguous (as in Earley's algorithm). Equal sets have equal numbers, so transitions are looked up, and what
-/// is known about a configuration can be kept under its number. Thread: one at a time.
+/// The configurations of a program. A configuration is the set of all derivations that a text leaves open, each a
+/// state and the stack of calls above it. Calls of one rule at one place share a stack, so that the set stays small
+/// where a grammar is ambiguous (as in Earley's algorithm). Equal sets have equal numbers, so transitions are looked
+/// up, and what is known about a configuration can be kept under its number. Thread: one at a time.
 class Configurations {
  public:
   using Id = std::int32_t;
@@ -59,8 +60,8 @@ class Configurations {
   /// Whether a limit above has refused a byte so far.
   bool has_overflowed() const { return has_overflowed_; }
 
-  /// Lets the steps that follow look at so many derivations; without a call at any number. Beyond that a step that is not known yet is kDead without
-  /// being kept, and is_exhausted says so until the next call.
+  /// Lets the steps that follow look at so many derivations; without a call at any number. Beyond that a step that is
+  /// not known yet is kDead without being kept, and is_exhausted says so until the next call.
   void allow(std::int64_t n_derivations) {
     n_allowed_ = n_derivations;
     is_exhausted_ = false;

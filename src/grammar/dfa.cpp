@@ -68,7 +68,8 @@ std::vector<bool> useful_states(const Dfa& dfa) {
   return is_useful;
 }
 
-/// `dfa` with states joined by `group` (of state, -1: dropped), of which there are `n_groups`; the start's group becomes 0.
+/// `dfa` with states joined by `group` (of state, -1: dropped), of which there are `n_groups`; the start's group
+/// becomes 0.
 Dfa quotient(const Dfa& dfa, std::vector<std::int32_t> group, std::int32_t n_groups) {
   Dfa result;
   if (group.empty() || group[0] < 0) {

@@ -1,4 +1,5 @@
-/// Deterministic automata over bytes: the regular parts of a grammar (patterns, formats, number bounds, property names).
+/// Deterministic automata over bytes: the regular parts of a grammar (patterns, formats, number bounds, property
+/// names).
 #pragma once
 
 #include <array>
@@ -41,8 +42,9 @@ Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, WorkMeter& m
 /// its start. Automata of more than 4,000 states are only trimmed. Errors: the budget's.
 Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter);
 
-/// From a language of texts to the language of their JSON forms, without the quotes: characters below U+0020, the quote
-/// and the backslash are escaped as RFC 8259 does in the shortest way, all other characters stand for themselves.
+/// From a language of texts to the language of their JSON forms, without the quotes: characters below U+0020, the
+/// quote and the backslash are escaped as RFC 8259 does in the shortest way, all other characters stand for
+/// themselves.
 Result<Dfa> json_escaped(const Dfa& dfa, WorkMeter& meter);
 
 /// The budget's error, in the words of a compiler of grammars.

@@ -35,8 +35,8 @@ struct Expr {
   std::vector<ExprId> children = {};  // sequence, choice (none: no text at all), repeat (one)
 };
 
-/// The expressions and rules of one grammar. An expression may be used in several places. Rules may refer to each other
-/// before they are defined.
+/// The expressions and rules of one grammar. An expression may be used in several places. Rules may refer to each
+/// other before they are defined.
 class Expressions {
  public:
   /// The language without any text, and the one of the empty text.

@@ -20,8 +20,8 @@
 
 namespace baton::grammar {
 
-/// The matchers of one vocabulary by their sources. A matcher lives as long as somebody has it; the cache keeps those used
-/// last, as many as fit. Thread: any, several at once: two that ask for the same source compile it once.
+/// The matchers of one vocabulary by their sources. A matcher lives as long as somebody has it; the cache keeps those
+/// used last, as many as fit. Thread: any, several at once: two that ask for the same source compile it once.
 class GrammarCache {
  public:
   struct Options {
@@ -43,8 +43,8 @@ class GrammarCache {
   GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options)
       : vocabulary_(std::move(vocabulary)), options_(options) {}
 
-  /// The matcher of a source, compiled on this thread if it is not there; waits while another thread compiles it. Errors
-  /// are those of compile_grammar and are not kept; unavailable also when cancelled while waiting.
+  /// The matcher of a source, compiled on this thread if it is not there; waits while another thread compiles it.
+  /// Errors are those of compile_grammar and are not kept; unavailable also when cancelled while waiting.
   Result<Entry> get(const GrammarSource& source, const std::function<bool()>& is_cancelled);
   Counts counts();
   const TokenTrie& vocabulary() const { return *vocabulary_; }

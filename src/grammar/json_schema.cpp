@@ -98,8 +98,8 @@ Result<ExprId> SchemaCompiler::shape_body(const SchemaShape& shape) {
   return expressions_.choice(std::move(all));
 }
 
-/// The listed values that the other keywords allow. Lists and objects are not looked into, so keywords about them beside
-/// an enum are refused.
+/// The listed values that the other keywords allow. Lists and objects are not looked into, so keywords about them
+/// beside an enum are refused.
 Result<ExprId> SchemaCompiler::listed(const SchemaShape& shape, unsigned kinds, const std::vector<json::Value>& values) {
   BATON_TRY(const StringLanguage strings, values_.strings(shape));
   BATON_TRY(const NumberLanguage numbers, values_.numbers(shape));

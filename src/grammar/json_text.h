@@ -14,8 +14,8 @@ namespace baton::grammar {
 
 /// Where a JSON text may have spaces. Never in front of it, behind it, in front of a comma or a colon.
 enum class JsonSpaces {
-  /// Behind a colon one space; behind a comma and inside of brackets one space, or a line end (LF or CRLF) and up to 64
-  /// spaces and tabs. A model can therefore indent, and cannot write spaces without end.
+  /// Behind a colon one space; behind a comma and inside of brackets one space, or a line end (LF or CRLF) and up to
+  /// 64 spaces and tabs. A model can therefore indent, and cannot write spaces without end.
   readable,
   /// Nowhere.
   none,

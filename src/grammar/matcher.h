@@ -56,8 +56,8 @@ struct MatcherLimits {
 
 /// A grammar over a vocabulary, shared by all its sequences. A token is allowed if the grammar has a text that begins
 /// with what was accepted and the token's bytes; the tokens that end a text are allowed exactly where it is complete.
-/// Of a state, the tokens that stay inside the rule where they begin are found out once, whatever the stack is; the few
-/// that leave it are walked for each stack. Thread: any; one call at a time goes on, the others wait.
+/// Of a state, the tokens that stay inside the rule where they begin are found out once, whatever the stack is; the
+/// few that leave it are walked for each stack. Thread: any; one call at a time goes on, the others wait.
 class Matcher {
  public:
   /// Derivations that one call may look at, beside what is known already: about half a second of work.
@@ -69,8 +69,8 @@ class Matcher {
   Matcher& operator=(const Matcher&) = delete;
 
   MatcherState start();
-  /// Goes on behind `token` and returns true; false if the grammar does not allow it, and the state stays. A token that
-  /// ends a text is allowed where it is complete and changes nothing.
+  /// Goes on behind `token` and returns true; false if the grammar does not allow it, and the state stays. A token
+  /// that ends a text is allowed where it is complete and changes nothing.
   bool accept(MatcherState& state, TokenId token);
   /// The same of bytes.
   bool accept(MatcherState& state, std::string_view bytes);
@@ -80,8 +80,8 @@ class Matcher {
   bool must_end(const MatcherState& state);
 
   /// Sets the bits of the tokens that may follow and clears all others. `mask` has vocabulary().n_words() words.
-  /// Errors: too_large where finding the tokens needs more than kMostDerivations, or none may follow because the limits of
-  /// Configurations refuse what the grammar has; unsupported where the vocabulary has no token for it.
+  /// Errors: too_large where finding the tokens needs more than kMostDerivations, or none may follow because the
+  /// limits of Configurations refuse what the grammar has; unsupported where the vocabulary has no token for it.
   Result<void> mask(const MatcherState& state, std::span<std::uint32_t> mask);
 
   /// The bytes that must follow, at most `max_bytes`.

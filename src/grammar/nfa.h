@@ -36,13 +36,14 @@ struct NfaState {
   std::vector<CallEdge> calls;
   std::vector<StateId> empties;
   bool is_final = false;
-  /// A state that is like this one, or -1: texts of up to `twin_bytes` bytes have the same effect in both (0: many have).
+  /// A state that is like this one, or -1: texts of up to `twin_bytes` bytes have the same effect in both (0: many
+  /// have).
   StateId twin = -1;
   int twin_bytes = 0;
 };
 
-/// Turns expressions into states, from the end to the front. Repetitions are unrolled; the twin of a copy is the one that
-/// is farthest from the same bound. The twin of a state of an automaton is the one where most of its edges lead.
+/// Turns expressions into states, from the end to the front. Repetitions are unrolled; the twin of a copy is the one
+/// that is farthest from the same bound. The twin of a state of an automaton is the one where most of its edges lead.
 class NfaBuilder {
  public:
   /// Errors of build: too_large beyond `max_states`, the budget's, and invalid_request for nesting beyond the stack.

@@ -130,8 +130,8 @@ ExprId Digits::at_most(const NumberBound& bound) {
   return e_.choice({negative(unsigned_any()), magnitude_at_most(magnitude, bound.is_exclusive)});
 }
 
-/// The multiples of `decimal` with at most as many digits of fraction as it has, and zeros behind them: the remainder of
-/// the digits read so far by its digits is the state.
+/// The multiples of `decimal` with at most as many digits of fraction as it has, and zeros behind them: the remainder
+/// of the digits read so far by its digits is the state.
 Result<Dfa> multiples(std::string_view decimal) {
   constexpr std::uint64_t kMost = 20'000;
   const Magnitude magnitude = magnitude_of(decimal);

@@ -27,7 +27,8 @@ struct NumberLanguage {
   bool is_any() const { return !is_integer && at_least.empty() && at_most.empty() && multiples_of.empty(); }
 };
 
-/// The texts of all such numbers. Errors: unsupported for a multiple whose digits are over 20,000; too_large, the budget's.
+/// The texts of all such numbers. Errors: unsupported for a multiple whose digits are over 20,000; too_large, the
+/// budget's.
 Result<Dfa> number_automaton(const NumberLanguage& language, WorkMeter& meter);
 
 }  // namespace baton::grammar

@@ -42,7 +42,8 @@ Result<RuleAutomata> build_rules(const Expressions& expressions, RuleId root, Nf
   return rules;
 }
 
-/// Repeats `decide(state)` over all states, callees first, until it is true for no more of them. Returns for which it is.
+/// Repeats `decide(state)` over all states, callees first, until it is true for no more of them. Returns for which it
+/// is.
 template <class Decide>
 Result<std::vector<bool>> least_fixpoint(const RuleAutomata& rules, std::size_t n_states, WorkMeter& meter,
                                          const Decide& decide) {

@@ -17,9 +17,9 @@ namespace baton::grammar {
 /// What running the grammar needs. From each state some text leads to the end of its rule. Immutable. Thread: any.
 class Program {
  public:
-  /// From `root` of the expressions. Errors: too_large over `max_states`; invalid_request where no text matches, where a
-  /// rule without a body is used, and for rules that begin with themselves (left recursion), with the rule's name; the
-  /// budget's.
+  /// From `root` of the expressions. Errors: too_large over `max_states`; invalid_request where no text matches,
+  /// where a rule without a body is used, and for rules that begin with themselves (left recursion), with the rule's
+  /// name; the budget's.
   static Result<Program> build(const Expressions& expressions, RuleId root, std::size_t max_states, WorkMeter& meter);
 
   /// The states that `state` reaches by empty edges, itself included; calls of rules that match the empty text count.

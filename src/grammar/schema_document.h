@@ -18,7 +18,8 @@ enum class SchemaDraft { draft4, draft6, draft7, draft2019, draft2020 };
 /// Move-only: parts of the schema are named by their addresses.
 class SchemaDocument {
  public:
-  /// Errors: invalid_request (no JSON, or neither an object nor a boolean); unsupported (a $schema other than the drafts).
+  /// Errors: invalid_request (no JSON, or neither an object nor a boolean); unsupported (a $schema other than the
+  /// drafts).
   static Result<SchemaDocument> parse(std::string_view text);
   SchemaDocument(SchemaDocument&&) noexcept = default;
   SchemaDocument& operator=(SchemaDocument&&) noexcept = default;

@@ -18,9 +18,9 @@ struct StringFormat {
   std::string regex = {};  ///< of the whole text
 };
 
-/// date (with leap years), time and date-time (any minute may have a 60th second), duration, email (no quoted local parts),
-/// hostname (labels of at most 63 characters, not checked as IDNA), ipv4, ipv6, uri, uri-reference, uuid, json-pointer,
-/// relative-json-pointer.
+/// date (with leap years), time and date-time (any minute may have a 60th second), duration, email (no quoted local
+/// parts), hostname (labels of at most 63 characters, not checked as IDNA), ipv4, ipv6, uri, uri-reference, uuid,
+/// json-pointer, relative-json-pointer.
 StringFormat string_format(std::string_view name);
 
 }  // namespace baton::grammar

@@ -1,5 +1,5 @@
-/// Fuzzes the front ends of grammars: any text gives an error or a grammar within its limits, and what a mask allows is
-/// what is accepted, token by token. The first byte chooses the kind; the others are its text.
+/// Fuzzes the front ends of grammars: any text gives an error or a grammar within its limits, and what a mask allows
+/// is what is accepted, token by token. The first byte chooses the kind; the others are its text.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

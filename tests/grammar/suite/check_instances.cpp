@@ -2,9 +2,9 @@
 ///
 ///     check_instances TOKENIZER.json < requests > verdicts
 ///
-/// A request is a line {"kind": "json_schema", "text": "...", "instances": ["...", ...]}. Its verdict is a line {"error":
-/// "..."} or {"accepted": [true, ...], "compile_us": N, "mask_us": N (the slowest), "ignored": [...]}: an instance is
-/// accepted if the mask of every place allows its next token, and the last place the end.
+/// A request is a line {"kind": "json_schema", "text": "...", "instances": ["...", ...]}. Its verdict is a line
+/// {"error": "..."} or {"accepted": [true, ...], "compile_us": N, "mask_us": N (the slowest), "ignored": [...]}: an
+/// instance is accepted if the mask of every place allows its next token, and the last place the end.
 #include <chrono>
 #include <cstdint>
 #include <iostream>
