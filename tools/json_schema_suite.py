@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs the JSON Schema Test Suite through Baton's grammars: instance by instance, token by token.
 
-    tools/json_schema_suite.py SUITES CHECK_INSTANCES TOKENIZER.json [--report FILE] [--verbose]
+    tools/json_schema_suite.py SUITES CHECK_INSTANCES TOKENIZER.json [--report FILE] [--verbose] [--walks N]
 
 SUITES is the folder with json-schema-test-suite-DRAFT.tar.zst and the expected list of llguidance; CHECK_INSTANCES the
 program of that name (build/PRESET/tests). Needs the zstd program. Exits 1 if an instance that the expected list marks as
-"pass" is judged wrongly, or if a schema that it compiles is refused.
+"pass" is judged wrongly, or if a schema that it compiles is refused. With --walks, N texts of random allowed tokens are
+judged by the package jsonschema too, and those that it finds invalid are printed; its patterns are Python's, so some are right.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def groups_of(suites, draft):
                 yield name, group
 
 
-def judge(program, tokenizer, groups):
+def judge(program, tokenizer, groups, walks):
     """The verdict of each group, by one run of the program."""
     lines = []
     for _, group in groups:
@@ -44,11 +45,12 @@ def judge(program, tokenizer, groups):
         if isinstance(schema, dict) and "draft7" in group.get("draft", ""):
             schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
         instances = [json.dumps(test["data"], ensure_ascii=False) for test in group["tests"]]
-        lines.append(json.dumps({"kind": "json_schema", "text": json.dumps(schema), "instances": instances}))
-    run = subprocess.run([program, tokenizer], input="\n".join(lines) + "\n", capture_output=True, text=True)
+        request = {"kind": "json_schema", "text": json.dumps(schema), "instances": instances, "walks": walks}
+        lines.append(json.dumps(request))
+    run = subprocess.run([program, tokenizer], input="\n".join(lines) + "\n", capture_output=True, text=True, encoding="utf-8")
     if run.returncode != 0:
         sys.exit(f"json_schema_suite: {program} ended with {run.returncode}: {run.stderr}")
-    return [json.loads(line) for line in run.stdout.splitlines()]
+    return [json.loads(line) for line in run.stdout.split("\n") if line]
 
 
 def tally(groups, verdicts, expected, verbose):
@@ -104,6 +106,7 @@ def main():
     parser.add_argument("tokenizer")
     parser.add_argument("--report", type=Path, help="write the tables to this file")
     parser.add_argument("--verbose", action="store_true", help="name every instance that is judged wrongly")
+    parser.add_argument("--walks", type=int, default=0, help="texts of random allowed tokens for each schema")
     options = parser.parse_args()
     expected = json.loads(unpacked(options.suites / "llguidance_expected_json_schema_test_suite.json.zst"))
     report = []
@@ -113,11 +116,13 @@ def main():
         if draft == "draft7":
             for _, group in groups:
                 group["draft"] = "draft7"
-        verdicts = judge(options.program, options.tokenizer, groups)
+        verdicts = judge(options.program, options.tokenizer, groups, options.walks)
         counts, faults = tally(groups, verdicts, expected.get(draft, {}), options.verbose)
         text, total = table(counts)
         compiled = [verdict for verdict in verdicts if "error" not in verdict]
         reasons = collections.Counter(reason_of(verdict["error"]) for verdict in verdicts if "error" in verdict)
+        if options.walks:
+            print(f"{draft}: random texts: {dict(judge_texts(draft, groups, verdicts))}")
         print(f"{draft}: {len(groups)} schemas, {len(compiled)} compiled; instances: {dict(total)}")
         for wrong, fault in faults:
             print(("FAULT " if wrong else "note  ") + fault)
@@ -136,6 +141,25 @@ def main():
     if options.report:
         options.report.write_text("\n".join(report), encoding="utf-8")
     return 1 if failed else 0
+
+
+def judge_texts(draft, groups, verdicts):
+    """Counts what the package jsonschema says of the random texts; prints the invalid ones."""
+    import jsonschema  # only --walks needs it
+
+    judge_class = jsonschema.Draft7Validator if draft == "draft7" else jsonschema.Draft202012Validator
+    counts = collections.Counter()
+    for (_, group), verdict in zip(groups, verdicts, strict=True):
+        for text in verdict.get("texts", []):
+            try:
+                is_valid = judge_class(group["schema"]).is_valid(json.loads(text))
+            except Exception:  # it knows no Unicode property, for one
+                counts["not judged"] += 1
+                continue
+            counts["valid" if is_valid else "invalid"] += 1
+            if not is_valid:
+                print(f"invalid: {json.dumps(group['schema'])[:300]} {text[:200]}")
+    return counts
 
 
 def reason_of(error):

@@ -4,11 +4,14 @@
 ///
 /// A request is a line {"kind": "json_schema", "text": "...", "instances": ["...", ...]}. Its verdict is a line
 /// {"error": "..."} or {"accepted": [true, ...], "compile_us": N, "mask_us": N (the slowest), "ignored": [...]}: an
-/// instance is accepted if the mask of every place allows its next token, and the last place the end.
+/// instance is accepted if the mask of every place allows its next token, and the last place the end. With "walks": N in
+/// the request, "texts" has what N walks along random allowed tokens wrote, if they ended within 400 tokens.
 #include <chrono>
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +57,31 @@ bool accepts(grammar::Matcher& matcher, const std::vector<TokenId>& tokens, Toke
   return is_allowed(end);
 }
 
+/// A text of random allowed tokens, with quotes and brackets preferred so that it ends; nullopt if it does not.
+std::optional<std::string> random_text(grammar::Matcher& matcher, std::mt19937& random) {
+  const grammar::TokenTrie& vocabulary = matcher.vocabulary();
+  std::vector<std::uint32_t> mask(vocabulary.n_words());
+  grammar::MatcherState state = matcher.start();
+  std::string text;
+  for (int step = 0; step < 400; ++step) {
+    if (matcher.must_end(state) || (matcher.is_complete(state) && random() % 3 == 0)) return text;
+    if (!matcher.mask(state, mask)) return std::nullopt;
+    std::vector<TokenId> allowed;
+    std::vector<TokenId> closing;
+    for (TokenId token = 0; token < vocabulary.n_vocab(); ++token) {
+      if ((mask[static_cast<std::size_t>(token) / 32] >> (token % 32) & 1) == 0 || vocabulary.is_end(token)) continue;
+      allowed.push_back(token);
+      const std::string_view bytes = vocabulary.bytes_of(token);
+      if (bytes == "\"" || bytes == "}" || bytes == "]") closing.push_back(token);
+    }
+    const std::vector<TokenId>& choices = !closing.empty() && random() % 4 == 0 ? closing : allowed;
+    const TokenId token = choices[random() % choices.size()];
+    matcher.accept(state, token);
+    text += vocabulary.bytes_of(token);
+  }
+  return std::nullopt;
+}
+
 json::Value judge(const json::Value& request, const Tokenizer& tokenizer,
                   const std::shared_ptr<const grammar::TokenTrie>& vocabulary) {
   grammar::GrammarSource source{.text = request["text"].get<std::string>()};
@@ -73,6 +101,11 @@ json::Value judge(const json::Value& request, const Tokenizer& tokenizer,
   for (const json::Value& text : request["instances"])
     accepted.push_back(accepts(matcher, tokenizer.encode_plain(text.get<std::string>()), vocabulary->ends()[0], mask_us));
   verdict["accepted"] = std::move(accepted);
+  std::mt19937 random(1);
+  json::Value texts = json::Value::array();
+  for (int walk = 0; walk < request.value("walks", 0); ++walk)
+    if (auto text = random_text(matcher, random)) texts.push_back(std::move(*text));
+  verdict["texts"] = std::move(texts);
   verdict["compile_us"] = compile_us;
   verdict["mask_us"] = mask_us;
   verdict["n_bytes"] = matcher.n_bytes();
