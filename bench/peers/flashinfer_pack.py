@@ -26,7 +26,8 @@ PLATFORMS = [f"manylinux{v}_x86_64" for v in (1, 2010, 2014, *(f"_2_{n}" for n i
 SOURCES = [
     "batch_decode*", "batch_prefill*", "batch_attention*", "cascade.cu", "flashinfer_cascade_binding.cu", "page.cu",
     "flashinfer_page_binding.cu", "xqa", "flashinfer_xqa_binding.cu", "sampling*", "flashinfer_sampling_binding.cu",
-    "norm*", "flashinfer_norm_binding.cu", "rope*", "flashinfer_rope_binding.cu", "logging.cc", "tvm_ffi_utils.h", "runtime_utils.h",
+    "norm*", "flashinfer_norm_binding.cu", "rope*", "flashinfer_rope_binding.cu",
+    "logging.cc", "tvm_ffi_utils.h", "runtime_utils.h",
 ]  # fmt: skip
 LEFT_OUT = ["moe_ep", "data/cutlass/examples", "data/cutlass/python", "data/cutlass/test", "data/cutlass/docs"]
 PYTHON_ONLY = (".cu", ".cuh", ".h", ".json", ".md", ".so")  # left out outside of data

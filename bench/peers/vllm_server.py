@@ -57,8 +57,8 @@ def load(options, url, rate, folder):
     arguments = ["--dataset-name", "sharegpt", "--dataset-path", engine_points.sharegpt_table(options.data), "--num-prompts",
                  n_requests, "--prefix-len", options.shared, "--seed", round(rate * 10), "--request-rate", rate, "--ignore-eos",
                  "--label", options.arm, "--vocab-size", engine_points.n_vocab(options.shape)]  # fmt: skip
-    words = [*shlex.split(options.baton), "bench", "serve", "--base-url", url, "--model", "bench", *arguments, "--save-result", "--result-dir",
-             folder, "--result-filename", "result.json"]  # fmt: skip
+    words = [*shlex.split(options.baton), "bench", "serve", "--base-url", url, "--model", "bench", *arguments,
+             "--save-result", "--result-dir", folder, "--result-filename", "result.json"]  # fmt: skip
     subprocess.run([str(word) for word in words], check=True, stdout=subprocess.DEVNULL, timeout=10 * options.arrival_seconds)
     numbers = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     kept = {key: value for key, value in numbers.items() if key not in LEFT_OUT}

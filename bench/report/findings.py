@@ -181,12 +181,14 @@ def attention_peers(results):
     ]
     if not ratios:
         return ""
-    behind = [
-        f"{point['requests']} x ({point['shared']} + {point['own']}) with {point['heads']} / {point['kv_heads']} heads ({value:.2f})"
-        for value, point in ratios
-        if value < 1
-    ]
-    text = f"Relay is the fastest in {len(ratios) - len(behind)} of {len(ratios)} cases, by {span([v for v, _ in ratios if v >= 1])}."
+
+    def case(value, point):
+        heads = f"{point['heads']} / {point['kv_heads']} heads"
+        return f"{point['requests']} x ({point['shared']} + {point['own']}) with {heads} ({value:.2f})"
+
+    behind = [case(value, point) for value, point in ratios if value < 1]
+    ahead = [value for value, _ in ratios if value >= 1]
+    text = f"Relay is the fastest in {len(ahead)} of {len(ratios)} cases, by {span(ahead)}."
     return text + (f" It is behind in {joined(behind)}." if behind else "")
 
 

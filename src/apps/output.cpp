@@ -20,9 +20,7 @@ void write_output(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) < text.size()) report_failure();
 }
 
-void write_note(std::string_view text) {
-  log::print(text);
-}
+void write_note(std::string_view text) { log::print(text); }
 
 void print_error(std::string_view program, const Error& error) {
   print_note("{}: {}\n", program, one_line(error.message, kMaxMessageBytes));

@@ -25,7 +25,8 @@ HttpResponse json_response(const json::Value& body) { return {200, {{"Content-Ty
 
 HttpResponse logged_error_response(const Error& error) {
   const HttpResponse response = error_response(error);
-  if (response.status >= 500) log::warning("event=request_refused status={} reason={}", response.status, log_value(error.message));
+  if (response.status >= 500)
+    log::warning("event=request_refused status={} reason={}", response.status, log_value(error.message));
   return response;
 }
 

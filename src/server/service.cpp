@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "core/thread_name.h"
+#include "server/answer_outputs.h"
 
 namespace baton {
 namespace {
@@ -14,31 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWait{100};
-constexpr int kClientClosedRequest = 499;
-constexpr int kOutOfMemory = 503;
-constexpr std::int64_t kMaxPieceBytes = 256 << 10;
-constexpr std::chrono::milliseconds kRoomPoll{20};
-constexpr std::size_t kAnswersReserveBytes = std::size_t{1} << 20;
-
-HttpOutput piece(ExchangeId exchange, std::string bytes) { return {exchange, HttpOutput::Kind::piece, {}, std::move(bytes)}; }
-HttpOutput end_of_stream(ExchangeId exchange) { return {exchange, HttpOutput::Kind::end, {}, {}}; }
-HttpOutput whole(ExchangeId exchange, HttpResponse response, const HttpHeaders& headers) {
-  response.headers.insert(response.headers.end(), headers.begin(), headers.end());
-  return {exchange, HttpOutput::Kind::whole, std::move(response), {}};
-}
-HttpOutput head(ExchangeId exchange, const HttpHeaders& headers, const AnswerHeader& header) {
-  HttpResponse response;
-  response.headers = headers;
-  response.headers.emplace_back("Content-Type", "text/event-stream; charset=utf-8");
-  response.headers.emplace_back("Cache-Control", "no-cache");
-  response.headers.emplace_back("X-Request-Id", header.id);
-  return {exchange, HttpOutput::Kind::head, std::move(response), {}};
-}
-HttpResponse whole_response(Answer& answer) {
-  HttpResponse response = answer.response();
-  response.headers.emplace_back("X-Request-Id", answer.header().id);
-  return response;
-}
 
 }  // namespace
 
@@ -164,7 +140,7 @@ void Service::respond(ExchangeId exchange, HttpResponse response) {
   if (job == nullptr) return;
   try {
     tell(*job, response.status);
-    http_.deliver(whole(exchange, std::move(response), job->headers));
+    http_.deliver(whole_output(exchange, std::move(response), job->headers));
   } catch (const std::bad_alloc&) {
     release(exchange);
     throw;
@@ -183,9 +159,9 @@ void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer,
   }
   tell(*job, 200);
   std::vector<HttpOutput> outputs;
-  outputs.push_back(head(exchange, job->headers, answer->header()));
-  outputs.push_back(piece(exchange, std::move(frames)));
-  outputs.push_back(end_of_stream(exchange));
+  outputs.push_back(head_output(exchange, job->headers, answer->header()));
+  outputs.push_back(piece_output(exchange, std::move(frames)));
+  outputs.push_back(end_output(exchange));
   http_.deliver(std::move(outputs));
   remove(exchange);
 }
@@ -228,7 +204,7 @@ Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer,
     const std::scoped_lock places(places_mutex_);
     auto submitted = submit(exchange, job->arrived, std::move(requests));
     if (submitted) job->use.charge(n_prompt_tokens, 0);
-    if (submitted && answer->is_stream()) http_.deliver(head(exchange, job->headers, answer->header()));
+    if (submitted && answer->is_stream()) http_.deliver(head_output(exchange, job->headers, answer->header()));
     const auto lock = lock_jobs();
     has_left = job->has_left;
     job->is_busy = has_left;
@@ -289,15 +265,15 @@ void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
   if (n_tokens > 0) work.job->use.charge(0, static_cast<std::int64_t>(n_tokens));
   Answer::Reaction reaction = answer.take(work.prompt, *work.event);
   if (reaction.has_met_stop) engine_.finish(work.event->request, work.event->index, FinishReason::stop);
-  if (!reaction.frames.empty()) outputs.push_back(piece(work.exchange, std::move(reaction.frames)));
+  if (!reaction.frames.empty()) outputs.push_back(piece_output(work.exchange, std::move(reaction.frames)));
   if (!answer.is_done()) return;
   if (answer.has_failed()) cancel(*work.job);
   if (answer.is_large()) return;  // release_jobs hands it on
   int status = 200;
   if (answer.is_stream()) {
-    outputs.push_back(end_of_stream(work.exchange));
+    outputs.push_back(end_output(work.exchange));
   } else {
-    outputs.push_back(whole(work.exchange, whole_response(answer), work.job->headers));
+    outputs.push_back(whole_output(work.exchange, whole_response(answer), work.job->headers));
     status = outputs.back().response.status;
   }
   tell(*work.job, status);
@@ -310,10 +286,10 @@ void Service::give_up(const Work& work, std::vector<HttpOutput>& outputs) {
   std::string frames = answer.give_up();
   cancel(*work.job);
   if (answer.is_stream()) {
-    outputs.push_back(piece(work.exchange, std::move(frames)));
-    outputs.push_back(end_of_stream(work.exchange));
+    outputs.push_back(piece_output(work.exchange, std::move(frames)));
+    outputs.push_back(end_output(work.exchange));
   } else {
-    outputs.push_back(whole(work.exchange, whole_response(answer), work.job->headers));
+    outputs.push_back(whole_output(work.exchange, whole_response(answer), work.job->headers));
   }
   tell(*work.job, kOutOfMemory);
 }
@@ -343,113 +319,6 @@ void Service::release_jobs(const std::vector<Work>& work) {
       tell(job, kClientClosedRequest);
     }
     forget_places(job);
-  }
-}
-
-/// Hands a busy job with a large answer to the thread that sends these. Under the lock.
-void Service::begin_sending(ExchangeId exchange, Job& job) {
-  job.is_large = true;
-  job.waits_for_client = true;
-  resume_sending(exchange, job);
-}
-
-/// Under the lock.
-void Service::resume_sending(ExchangeId exchange, Job& job) {
-  if (!job.waits_for_client) return;
-  sendable_.push_back(exchange);
-  job.waits_for_client = false;
-  sendable_changed_.notify_all();
-}
-
-void Service::client_reads(ExchangeId exchange) {
-  const auto lock = lock_jobs();
-  const auto found = jobs_.find(exchange);
-  if (found != jobs_.end()) resume_sending(exchange, found->second);
-}
-
-/// Sends the last outputs of a large answer, and removes its job.
-void Service::end_sending(ExchangeId exchange, Job& job, int status, std::vector<HttpOutput> last) {
-  tell(job, status);
-  if (!last.empty()) http_.deliver(std::move(last));
-  forget_places(job);
-  remove(exchange);
-}
-
-/// Memory ran out while a large answer was sent. If it has begun, its connection is closed, and client_left ends the job.
-void Service::give_up_sending(ExchangeId exchange, Job& job) {
-  log::warning("event=out_of_memory effect=\"an answer is given up while it is sent\"");
-  job.answer->give_up();
-  if (job.has_sent_head) {
-    http_.abandon(exchange);
-    const auto lock = lock_jobs();
-    job.waits_for_client = true;
-    if (job.has_left) resume_sending(exchange, job);
-    return;
-  }
-  std::vector<HttpOutput> outputs;
-  outputs.push_back(whole(exchange, whole_response(*job.answer), job.headers));
-  end_sending(exchange, job, kOutOfMemory, std::move(outputs));
-}
-
-/// Writes and sends the next piece of a large answer. Ends the job with the last one, or if its client has left.
-void Service::send_piece(ExchangeId exchange, Job& job) {
-  std::vector<HttpOutput> outputs;
-  Answer::Piece next = job.answer->next_piece();
-  if (!job.has_sent_head) {
-    HttpResponse response;
-    response.headers = job.headers;
-    response.headers.emplace_back("Content-Type", "application/json");
-    response.headers.emplace_back("X-Request-Id", job.answer->header().id);
-    outputs.push_back({exchange, HttpOutput::Kind::head, std::move(response), {}});
-  }
-  outputs.push_back(piece(exchange, std::move(next.bytes)));
-  job.has_sent_head = true;
-  if (next.is_last) {
-    outputs.push_back(end_of_stream(exchange));
-    end_sending(exchange, job, 200, std::move(outputs));
-    return;
-  }
-  outputs.back().asks_for_more = true;
-  bool has_left = false;
-  {
-    const auto lock = lock_jobs();
-    has_left = job.has_left;
-    job.waits_for_client = !has_left;
-  }
-  if (has_left) return end_sending(exchange, job, kClientClosedRequest, {});
-  // The client takes it, and the job is resumed.
-  http_.deliver(std::move(outputs));
-}
-
-void Service::run_sender() {
-  MemoryReserve reserve(kAnswersReserveBytes);
-  const MemoryReserve::User user(reserve);
-  auto lock = lock_jobs();
-  while (true) {
-    reserve.restore();
-    sendable_changed_.wait(lock, [this] { return is_stopping_ || !sendable_.empty(); });
-    if (is_stopping_) return;
-    const ExchangeId exchange = sendable_.front();
-    Job& job = jobs_.at(exchange);
-    const Budget& unsent = http_.budgets().unsent;
-    if (!job.has_left && unsent.used() + kMaxPieceBytes > unsent.limit() / 2) {
-      // Other clients' answers take the room of answers that wait to be sent. They go, or their clients are given up.
-      sendable_changed_.wait_for(lock, kRoomPoll, [this] { return is_stopping_; });
-      continue;
-    }
-    sendable_.pop_front();
-    const bool has_left = job.has_left;
-    lock.unlock();
-    if (has_left) {
-      end_sending(exchange, job, kClientClosedRequest, {});
-    } else {
-      try {
-        send_piece(exchange, job);
-      } catch (const std::bad_alloc&) {
-        give_up_sending(exchange, job);
-      }
-    }
-    lock.lock();
   }
 }
 
