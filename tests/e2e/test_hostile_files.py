@@ -7,8 +7,10 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -58,21 +60,32 @@ def changed_json(path: pathlib.Path, change: Callable[[dict], object]) -> None:
     write_json(path, value)
 
 
+# Runs a program and writes its exit code and its peak memory in KiB to a descriptor. The kernel counts the peak of the
+# process that starts a program as the program's own, so a small one must start it, not the one with all the tests.
+LAUNCHER = """
+import os, sys
+_, status, usage = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)
+os.write(int(sys.argv[1]), b"%d %d" % (os.waitstatus_to_exitcode(status), usage.ru_maxrss))
+"""
+
+
 class End:
     """How a program ended."""
 
     def __init__(self, program: str, folder: pathlib.Path, *flags: str, text: str = "") -> None:
         """Run `baton PROGRAM FOLDER` with `text` on standard input, for at most SECONDS."""
-        with subprocess.Popen(
-            [BINARY, program, str(folder), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
+        report, for_launcher = os.pipe()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        command = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(for_launcher), BINARY, program, str(folder), *flags]
+        with subprocess.Popen(command, **pipes, pass_fds=[for_launcher], start_new_session=True) as process:
+            os.close(for_launcher)
             outputs = {}
 
             def read(name: str) -> None:
                 outputs[name] = getattr(process, name).read().decode()
 
             readers = [threading.Thread(target=read, args=[name]) for name in ("stdout", "stderr")]
-            timer = threading.Timer(SECONDS, process.kill)
+            timer = threading.Timer(SECONDS, os.killpg, (process.pid, signal.SIGKILL))
             for thread in (*readers, timer):
                 thread.start()
             try:
@@ -80,15 +93,16 @@ class End:
                 process.stdin.close()
             except BrokenPipeError:
                 pass  # it ended before it read all
-            _, status, usage = os.wait4(process.pid, 0)
+            process.wait()
             is_over_time = not timer.is_alive()
             timer.cancel()
             for thread in readers:
                 thread.join()
-            process.returncode = self.code = os.waitstatus_to_exitcode(status)
-        self.out, self.error = outputs["stdout"], outputs["stderr"]
-        self.peak_bytes = usage.ru_maxrss * 1024
+        with open(report) as written:
+            numbers = written.read().split()
         assert not is_over_time, f"{program}: not ended after {SECONDS} s"
+        self.out, self.error = outputs["stdout"], outputs["stderr"]
+        self.code, self.peak_bytes = int(numbers[0]), int(numbers[1]) * 1024
         assert self.code in (0, 1), f"{program} ended with {self.code}: {self.error[-2000:]}"
         assert self.peak_bytes < MEMORY_BYTES, f"{program} took {self.peak_bytes} bytes"
         errors = [line for line in self.error.splitlines() if line.startswith("baton")]
