@@ -177,6 +177,7 @@ void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
   ++sketch.plan.n_preempted;
   SequenceSchedule& schedule = victim.schedule.write();
   ++schedule.n_preemptions;
+  schedule.preempted_by = sketch.plan.step;
   schedule.n_lost = schedule.n_planned;
   leave_slot(victim);
   schedule.state = SequenceState::waiting;
@@ -239,6 +240,12 @@ FairQueue::Turn* Scheduler::next_turn(PlanSketch& sketch, std::vector<FairQueue:
   return next_turn(sketch, turns);
 }
 
+/// Whether the step in flight may have rows of a waiting sequence, because this plan preempted it, or samples its next
+/// token. It is admitted by a later plan: a commit would take those rows for rows of the slot that it has then.
+bool Scheduler::is_in_flight(const PlanSketch& sketch, const Sequence& sequence) {
+  return sequence.schedule->n_samples_in_flight > 0 || sequence.schedule->preempted_by == sketch.plan.step;
+}
+
 /// Admits waiting sequences in order, as far as row budget, slots and blocks allow.
 void Scheduler::plan_waiting(PlanSketch& sketch) {
   if (waiting_.is_empty()) return;
@@ -248,8 +255,8 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
   while (FairQueue::Turn* turn = next_turn(sketch, turns)) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
     auto& head = turn->head;
-    // A preempted sequence whose last token is not known yet: no other sequence takes its place meanwhile.
-    if (head->second->schedule->n_samples_in_flight > 0) return;
+    // No other sequence takes the place of a preempted one that is still in flight.
+    if (is_in_flight(sketch, *head->second)) return;
     if (waits_for_prefix(sketch, *head->second, pending)) {
       ++n_deferred_;
       ++head;
@@ -292,7 +299,7 @@ Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sket
     if (candidate.task->priority != first.task->priority) break;
     // A sequence that was looked at before has its hashes, and then checking for shared blocks is cheap.
     const bool may_share = candidate.schedule->table.hashes.empty() || shares_with_running(candidate);
-    if (candidate.schedule->n_samples_in_flight == 0 && may_share && !waits_for_prefix(sketch, candidate, pending) &&
+    if (!is_in_flight(sketch, candidate) && may_share && !waits_for_prefix(sketch, candidate, pending) &&
         shares_with_running(candidate))
       return at;
     if (!may_be_overtaken(candidate)) break;

@@ -174,6 +174,7 @@ class Scheduler {
   enum class Resource { slots, tokens };
   /// Whether a sequence holds, from its admission on, all blocks that it can ever need.
   static bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
+  static bool is_in_flight(const PlanSketch& sketch, const Sequence& sequence);
   static FairQueue::Rank rank_of(const Sequence& sequence) { return FairQueue::rank_of(sequence); }
 
   const Sequence* holder_of(SlotId slot) const {

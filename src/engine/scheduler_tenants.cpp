@@ -97,7 +97,7 @@ void Scheduler::make_way(PlanSketch& sketch) {
     return fits_step(next) && has_blocks_for(sketch, next);
   };
   bool has_all = has_place() && has_room();
-  if (has_all || next.schedule->n_samples_in_flight > 0) return sketch.n_claimed.clear();
+  if (has_all || is_in_flight(sketch, next)) return sketch.n_claimed.clear();
   PendingBlocks pending{cache_.block_len(), {}, {}};
   for (const Sequence* sequence : running_order_) pending.add(*sequence);
   if (waits_for_prefix(sketch, next, pending)) return sketch.n_claimed.clear();

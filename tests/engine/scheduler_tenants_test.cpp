@@ -153,6 +153,23 @@ TEST(SchedulerTenants, steps_stay_short_while_a_tenant_that_was_there_may_come_b
   shared.run_to_end();
 }
 
+TEST(SchedulerTenants, no_load_mixes_up_what_was_preempted_with_what_is_in_flight) {
+  int n_preempted = 0;
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t n) { return static_cast<std::int32_t>(random() % n); };
+    Shared shared({.max_num_seqs = 4, .max_num_batched_tokens = 24, .max_prefill_tokens = 12}, /*n_blocks=*/45);
+    for (int i = 0; i < 40; ++i) {
+      shared.add({below(3), 1 + below(3)}, shared.own_prompt(1 + below(100)), 1 + below(30));
+      for (std::int32_t n = below(6); n > 0; --n) shared.step();
+    }
+    shared.run_to_end();
+    n_preempted += shared.n_preempted;
+  }
+  EXPECT_GT(n_preempted, 100);
+}
+
 TEST(SchedulerTenants, a_flood_that_fills_the_cache_makes_way) {
   constexpr SchedulerOptions kOptions{.max_num_seqs = 16, .max_num_batched_tokens = 64};
   constexpr std::int32_t kBlocks = 100;

@@ -97,8 +97,8 @@ TEST_F(OpenaiFrames, a_response_holds_the_whole_text_and_the_usage) {
 
 TEST_F(OpenaiFrames, a_response_can_be_written_in_steps) {
   content_.request.n_prompt_logprobs = 1;
-  content_.request.sampling.n_top_logprobs = 1;
   content_.request.wants_token_ids = true;
+  content_.scores.resize(1);
   for (int i = 0; i < 3000; ++i) content_.scores[0].push_back({65, -1.0f, {{66, -0.5f}}});
   AnswerWriter response = writer(/*is_chat=*/false);
   std::string text;
@@ -109,7 +109,7 @@ TEST_F(OpenaiFrames, a_response_can_be_written_in_steps) {
   EXPECT_EQ(parsed(whole)["choices"][0]["text"], text);
   std::string pieces, out;
   std::size_t longest = 0;
-  AnswerWriter again = writer(/*is_chat=*/false);
+  AnswerWriter again(content_, tokenizer_);
   for (Resumable steps = again.write_response(out); steps.resume(); out.clear()) {
     pieces += out;
     longest = std::max(longest, out.size());
