@@ -62,14 +62,14 @@ def wait_until_open(port: int, process: subprocess.Popen) -> bool:
     return False
 
 
-def end(arena: Arena, process: subprocess.Popen, what: str) -> None:
+def end(arena: Arena, process: subprocess.Popen, what: str, code_expected: int = 0) -> None:
     """SIGTERM, and the exit code."""
     if process.poll() is not None:
         return arena.fault(f"{what}: the server ended with {process.returncode}")
     process.terminate()
     try:
         code = process.wait(timeout=SHUTDOWN_SECONDS + 10)
-        arena.expect(code == 0, f"{what}: the server ended with {code}")
+        arena.expect(code == code_expected, f"{what}: the server ended with {code}")
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -104,7 +104,7 @@ def log_readers(arena: Arena) -> None:
         except OSError as error:
             arena.fault(f"{what}: {type(error).__name__} {error}")
         finally:
-            end(arena, process, what)
+            end(arena, process, what, 1 if what == "a full disk" else 0)  # 1 says that its output is lost
             if what != "a dead reader":
                 os.close(ours)
 
