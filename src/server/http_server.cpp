@@ -35,7 +35,7 @@ using Protocol = asio::generic::stream_protocol;
 
 constexpr std::int64_t kTickMs = 200;
 constexpr std::size_t kReadBytes = 16 * 1024;
-constexpr std::size_t kReserved = 256;  // connections beyond the limits, for health checks
+constexpr std::size_t kReserved = 64;   // connections beyond the limits, for health checks
 constexpr std::size_t kSpareFiles = 8;  // descriptors kept for connections when there are no others
 constexpr int kAcceptsPerEvent = 32;
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
