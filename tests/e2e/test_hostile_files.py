@@ -98,7 +98,7 @@ class End:
             timer.cancel()
             for thread in readers:
                 thread.join()
-        with open(report) as written:
+        with os.fdopen(report) as written:
             numbers = written.read().split()
         assert not is_over_time, f"{program}: not ended after {SECONDS} s"
         self.out, self.error = outputs["stdout"], outputs["stderr"]
