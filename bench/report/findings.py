@@ -4,7 +4,7 @@ import statistics
 
 import selection
 import tables_attention
-from quantities import ARMS, head_kinds, heads_text, library_us, part, ratio, sustained_rates
+from quantities import ARMS, duration, head_kinds, heads_text, library_us, part, ratio, sustained_rates
 
 
 def joined(words):
@@ -209,10 +209,6 @@ def kernel_reads(results):
 
 def beside_others(results):
     """(number of points in which relay is ahead of every other engine, [sentences of those in which it is not])."""
-
-    def duration(one):
-        times = one.repetitions("elapsed_times")
-        return statistics.median(times) if times else one.get("step_ms")
 
     wins, losses = 0, []
     for name in dict.fromkeys(one.point["name"] for one in results.measured):

@@ -1,6 +1,7 @@
 """Quantities that figures and tables derive from the measurements, and what theory says of them."""
 
 import math
+import statistics
 
 PUBLISHED_NAMES = {"relay": "RelayAttention", "paged": "vLLM-PS", "unshared": "vLLM"}
 MODEL_NAMES = {"llama-2-7b": "Llama-2-7B", "llama-2-13b": "Llama-2-13B", "phi-2": "Phi-2", "mistral-7b": "Mistral-7B"}
@@ -120,6 +121,14 @@ def library_us(results, name, point):
     arms = {one.arm for one in results.measured if one.arm.startswith(name) and "unsplit" not in one.arm}
     found = fastest(results, sorted(arms), point)
     return found[1] if found else None
+
+
+def duration(one):
+    """How long an engine took: the median seconds of a whole job, or milliseconds of a decode step. None if unknown."""
+    times = one.repetitions("elapsed_times") if one else None
+    if times:
+        return statistics.median(times)
+    return one.get("step_ms") if one else None
 
 
 def paged_over_plain(results, shared, heads=52):

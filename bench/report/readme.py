@@ -1,9 +1,7 @@
 """The generated parts of README.md: a few rows of docs/report, for who reads no further."""
 
-import statistics
-
 from markdown_parts import markdown, number
-from quantities import ARMS, MODEL_NAMES
+from quantities import ARMS, MODEL_NAMES, duration
 from selection import spread
 
 NAMES = MODEL_NAMES | {"llama-3-8b": "Llama-3-8B"}
@@ -14,10 +12,6 @@ JOBS = {
     "sharegpt-512": "one prompt of {shared:,} tokens, {requests:,} requests of ShareGPT's lengths",
     "strangers-256": "{requests} requests that share nothing",
 }
-
-
-def seconds(one):
-    return statistics.median(one.repetitions("elapsed_times")) if one else None
 
 
 def best_of(found):
@@ -50,11 +44,11 @@ def jobs(results, _published):
     rows = []
     for name, words in JOBS.items():
         relay, paged = (results.one(arm, name=name) for arm in ARMS[:2])
-        best = best_of(seconds(one) for one in others(results, name))
+        best = best_of(duration(one) for one in others(results, name))
         if relay is None or best is None:
             continue
         largest = max(spread(one.repetitions("elapsed_times")) or 0 for one in (relay, *others(results, name)))
-        rows.append([NAMES[relay.point["model"]], words.format(**relay.point), number(seconds(relay)), number(seconds(paged)),
-                     number(best), number(best / seconds(relay)), f"{100 * largest:.0f}%"])  # fmt: skip
+        rows.append([NAMES[relay.point["model"]], words.format(**relay.point), number(duration(relay)), number(duration(paged)),
+                     number(best), number(best / duration(relay)), f"{100 * largest:.0f}%"])  # fmt: skip
     header = ["shape", "job", "Baton", "Baton, `--attention paged`", "vLLM 0.24.0", "vLLM / Baton", "spread"]
     return markdown(header, rows) if rows else ""

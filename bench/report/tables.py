@@ -11,6 +11,7 @@ from quantities import (
     ARMS,
     MODEL_NAMES,
     PUBLISHED_NAMES,
+    duration,
     paged_over_plain,
     part,
     published_ratio,
@@ -271,21 +272,12 @@ def losses(folder):
     return f"{told}.\n\n" + markdown(["experiment", "cell", "speed of relay over paged", "spread"], rows)
 
 
-def peers_seconds(one):
-    """What the table shows of a point: seconds of a whole job, or milliseconds of a decode step."""
-    if one is None:
-        return None
-    if one.repetitions("elapsed_times"):
-        return statistics.median(one.repetitions("elapsed_times"))
-    return one.get("step_ms")
-
-
 def peers(results, _published):
     """Each point beside the other engines: seconds of jobs, milliseconds of steps."""
     arms = [*ARMS[:2], *sorted({one.arm for one in results.measured} - set(ARMS))]
     rows = []
     for name in dict.fromkeys(one.point["name"] for one in results.measured):
-        times = [peers_seconds(results.one(arm, name=name)) for arm in arms]
+        times = [duration(results.one(arm, name=name)) for arm in arms]
         others = [time for time in times[2:] if time]
         quotient = min(others) / times[0] if others and times[0] else None
         unit = "ms a step" if name.startswith("decode") else "s"
