@@ -10,6 +10,7 @@
 
 #include "core/stack_space.h"
 #include "grammar/char_ranges.h"
+#include "grammar/source_cursor.h"
 
 namespace baton::grammar {
 
@@ -29,26 +30,17 @@ const CharRanges kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 class RegexParser {
  public:
   RegexParser(Expressions& expressions, std::string_view regex, WorkMeter& meter)
-      : expressions_(expressions), regex_(regex), rest_(regex), meter_(meter), empty_(expressions.empty()) {}
+      : expressions_(expressions), source_(regex, message), meter_(meter), empty_(expressions.empty()) {}
 
   Result<Anchored> parse() {
     BATON_TRY(Anchored all, alternatives());
-    if (!rest_.empty()) return invalid("has a ')' without '('");
+    if (!source_.rest.empty()) return source_.invalid("has a ')' without '('");
     return all;
   }
 
  private:
-  tl::unexpected<Error> error(ErrorCode code, std::string_view what) const {
-    return fail(code, fmt::format("the regular expression {}, at byte {}", what, regex_.size() - rest_.size()));
-  }
-  tl::unexpected<Error> invalid(std::string_view what) const { return error(ErrorCode::invalid_request, what); }
-  tl::unexpected<Error> unsupported(std::string_view what) const {
-    return error(ErrorCode::unsupported, fmt::format("has {}, which is not supported", what));
-  }
-  bool take(std::string_view text) {
-    if (!rest_.starts_with(text)) return false;
-    rest_.remove_prefix(text.size());
-    return true;
+  static std::string message(std::string_view read, std::string_view what) {
+    return fmt::format("the regular expression {}, at byte {}", what, read.size());
   }
   static Anchored free(ExprId expr) {
     Anchored result;
@@ -67,27 +59,24 @@ class RegexParser {
   Result<CharRanges> class_item();
   Result<CharRanges> escape(bool in_class);
   Result<CharRanges> property(bool is_negated);
-  Result<char32_t> hex(std::size_t n_digits);
   Result<char32_t> unicode_escape();
-  std::optional<int> number();
 
   Expressions& expressions_;
-  const std::string_view regex_;
-  std::string_view rest_;
+  SourceCursor source_;
   WorkMeter& meter_;
   const ExprId empty_;
   StackSpace stack_;
 };
 
 Result<Anchored> RegexParser::alternatives() {
-  if (!stack_.has_room(8192)) return invalid("is nested too deep");
+  if (!stack_.has_room(8192)) return source_.invalid("is nested too deep");
   std::vector<ExprId> parts[2][2];
   do {
     BATON_TRY(const Anchored one, sequence());
     for (const int begin : {0, 1})
       for (const int end : {0, 1})
         if (one.at[begin][end]) parts[begin][end].push_back(*one.at[begin][end]);
-  } while (take("|"));
+  } while (source_.take("|"));
   Anchored all;
   for (const int begin : {0, 1})
     for (const int end : {0, 1})
@@ -97,7 +86,7 @@ Result<Anchored> RegexParser::alternatives() {
 
 Result<Anchored> RegexParser::sequence() {
   Anchored all = free(empty_);
-  while (!rest_.empty() && rest_[0] != '|' && rest_[0] != ')') {
+  while (!source_.rest.empty() && source_.rest[0] != '|' && source_.rest[0] != ')') {
     if (!meter_.spend(4)) return over_budget(meter_);
     BATON_TRY(Anchored one, atom());
     BATON_TRY(one, repeated(std::move(one)));
@@ -116,7 +105,7 @@ Result<Anchored> RegexParser::join(const Anchored& a, const Anchored& b) {
           const std::optional<ExprId> second = b.at[second_begin][second_end];
           if (!first || !second) continue;
           if ((end == 1 && *second != empty_) || (second_begin == 1 && *first != empty_))
-            return unsupported("an anchor inside of what it matches");
+            return source_.unsupported("an anchor inside of what it matches");
           const ExprId both = *first == empty_    ? *second
                               : *second == empty_ ? *first
                                                   : expressions_.sequence({*first, *second});
@@ -130,28 +119,28 @@ Result<Anchored> RegexParser::join(const Anchored& a, const Anchored& b) {
 }
 
 Result<Anchored> RegexParser::atom() {
-  if (take("^") || take("\\A")) {
+  if (source_.take("^") || source_.take("\\A")) {
     Anchored result;
     result.at[1][0] = empty_;
     return result;
   }
-  if (take("$") || take("\\z") || take("\\Z")) {
+  if (source_.take("$") || source_.take("\\z") || source_.take("\\Z")) {
     Anchored result;
     result.at[0][1] = empty_;
     return result;
   }
-  if (take("(")) return group();
+  if (source_.take("(")) return group();
   CharRanges characters;
-  if (take(".")) {
+  if (source_.take(".")) {
     characters = complement(kLineEnds);
-  } else if (take("[")) {
+  } else if (source_.take("[")) {
     BATON_TRY(characters, char_class());
-  } else if (take("\\")) {
+  } else if (source_.take("\\")) {
     BATON_TRY(characters, escape(/*in_class=*/false));
   } else {
-    if (std::string_view("*+?").find(rest_[0]) != std::string_view::npos) return invalid("repeats nothing");
-    const std::optional<char32_t> c = take_character(rest_);
-    if (!c) return invalid("is not valid UTF-8");
+    if (std::string_view("*+?").find(source_.rest[0]) != std::string_view::npos) return source_.invalid("repeats nothing");
+    const std::optional<char32_t> c = take_character(source_.rest);
+    if (!c) return source_.invalid("is not valid UTF-8");
     characters = {{*c, *c}};
   }
   BATON_TRY(const ExprId expr, expressions_.characters(normalized(std::move(characters)), meter_));
@@ -159,49 +148,41 @@ Result<Anchored> RegexParser::atom() {
 }
 
 Result<Anchored> RegexParser::group() {
-  if (take("?")) {
-    if (take("P<") || (rest_.starts_with("<") && !rest_.starts_with("<=") && !rest_.starts_with("<!"))) {
-      const std::size_t end = rest_.find('>');
-      if (end == std::string_view::npos) return invalid("has a group name without '>'");
-      rest_.remove_prefix(end + 1);
-    } else if (!take(":")) {
-      const bool looks = rest_.starts_with("=") || rest_.starts_with("!") || rest_.starts_with("<");
-      return unsupported(looks ? "look-around" : "flags or another extension behind '(?'");
+  if (source_.take("?")) {
+    if (source_.take("P<") ||
+        (source_.rest.starts_with("<") && !source_.rest.starts_with("<=") && !source_.rest.starts_with("<!"))) {
+      const std::size_t end = source_.rest.find('>');
+      if (end == std::string_view::npos) return source_.invalid("has a group name without '>'");
+      source_.rest.remove_prefix(end + 1);
+    } else if (!source_.take(":")) {
+      const bool looks = source_.rest.starts_with("=") || source_.rest.starts_with("!") || source_.rest.starts_with("<");
+      return source_.unsupported(looks ? "look-around" : "flags or another extension behind '(?'");
     }
   }
   BATON_TRY(Anchored inside, alternatives());
-  if (!take(")")) return invalid("has a '(' without ')'");
+  if (!source_.take(")")) return source_.invalid("has a '(' without ')'");
   return inside;
-}
-
-std::optional<int> RegexParser::number() {
-  std::optional<int> value;
-  while (!rest_.empty() && rest_[0] >= '0' && rest_[0] <= '9') {
-    value = std::min(value.value_or(0) * 10 + (rest_[0] - '0'), kMaxRepeat + 1);
-    rest_.remove_prefix(1);
-  }
-  return value;
 }
 
 Result<std::optional<std::pair<int, int>>> RegexParser::bounds() {
   using Bounds = std::optional<std::pair<int, int>>;
-  if (take("*")) return Bounds({0, kUnlimited});
-  if (take("+")) return Bounds({1, kUnlimited});
-  if (take("?")) return Bounds({0, 1});
-  const std::string_view before = rest_;
-  if (!take("{")) return Bounds();
-  const std::optional<int> min = number();
+  if (source_.take("*")) return Bounds({0, kUnlimited});
+  if (source_.take("+")) return Bounds({1, kUnlimited});
+  if (source_.take("?")) return Bounds({0, 1});
+  const std::string_view before = source_.rest;
+  if (!source_.take("{")) return Bounds();
+  const std::optional<int> min = source_.take_count();
   std::optional<int> max = min;
-  if (take(",")) {
-    max = number();
+  if (source_.take(",")) {
+    max = source_.take_count();
     if (!max) max = kUnlimited;
   }
-  if (!min || !take("}")) {
-    rest_ = before;
-    return invalid("has a '{' that begins no repetition");
+  if (!min || !source_.take("}")) {
+    source_.rest = before;
+    return source_.invalid("has a '{' that begins no repetition");
   }
-  if (*max != kUnlimited && *max < *min) return invalid("has a repetition whose bounds are in the wrong order");
-  if (*min > kMaxRepeat || *max > kMaxRepeat) return invalid(fmt::format("repeats more than {} times", kMaxRepeat));
+  if (*max != kUnlimited && *max < *min) return source_.invalid("has a repetition whose bounds are in the wrong order");
+  if (*min > kMaxRepeat || *max > kMaxRepeat) return source_.invalid(fmt::format("repeats more than {} times", kMaxRepeat));
   return Bounds({*min, *max});
 }
 
@@ -209,61 +190,50 @@ Result<Anchored> RegexParser::repeated(Anchored part) {
   while (true) {
     BATON_TRY(const auto found, bounds());
     if (!found) return part;
-    if (!take("?") && rest_.starts_with("+")) return unsupported("a possessive repetition");
-    if (!part.at[0][0] || part.at[0][1] || part.at[1][0] || part.at[1][1]) return unsupported("a repeated anchor");
+    if (!source_.take("?") && source_.rest.starts_with("+")) return source_.unsupported("a possessive repetition");
+    if (!part.at[0][0] || part.at[0][1] || part.at[1][0] || part.at[1][1]) return source_.unsupported("a repeated anchor");
     part = free(expressions_.repeat(*part.at[0][0], found->first, found->second));
   }
 }
 
-Result<char32_t> RegexParser::hex(std::size_t n_digits) {
-  char32_t value = 0;
-  for (std::size_t i = 0; i < n_digits; ++i) {
-    const auto digit = rest_.empty() ? std::string_view::npos : std::string_view("0123456789abcdef").find(rest_[0] | 0x20);
-    if (digit == std::string_view::npos) return invalid("has an escape without its hexadecimal digits");
-    value = value * 16 + static_cast<char32_t>(digit);
-    rest_.remove_prefix(1);
-  }
-  return value;
-}
-
 Result<char32_t> RegexParser::unicode_escape() {
-  if (!take("{")) {
-    BATON_TRY(const char32_t first, hex(4));
-    if (first < 0xD800 || first > 0xDBFF || !take("\\u")) return first;
-    BATON_TRY(const char32_t second, hex(4));
-    if (second < 0xDC00 || second > 0xDFFF) return invalid("has half a surrogate pair");
+  if (!source_.take("{")) {
+    BATON_TRY(const char32_t first, source_.take_hex(4));
+    if (first < 0xD800 || first > 0xDBFF || !source_.take("\\u")) return first;
+    BATON_TRY(const char32_t second, source_.take_hex(4));
+    if (second < 0xDC00 || second > 0xDFFF) return source_.invalid("has half a surrogate pair");
     return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
   }
-  const std::size_t n_digits = rest_.find('}');
-  if (n_digits == std::string_view::npos || n_digits == 0 || n_digits > 6) return invalid("has no code point behind '\\u{'");
-  BATON_TRY(const char32_t value, hex(n_digits));
-  rest_.remove_prefix(1);
-  if (value > kLastCodePoint) return invalid("has a code point over U+10FFFF");
+  const std::size_t n_digits = source_.rest.find('}');
+  if (n_digits == std::string_view::npos || n_digits == 0 || n_digits > 6)
+    return source_.invalid("has no code point behind '\\u{'");
+  BATON_TRY(const char32_t value, source_.take_hex(n_digits));
+  source_.rest.remove_prefix(1);
   return value;
 }
 
 Result<CharRanges> RegexParser::property(bool is_negated) {
-  std::string_view name = rest_.substr(0, 1);
-  if (take("{")) {
-    const std::size_t end = rest_.find('}');
-    if (end == std::string_view::npos) return invalid("has a '\\p{' without '}'");
-    name = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
+  std::string_view name = source_.rest.substr(0, 1);
+  if (source_.take("{")) {
+    const std::size_t end = source_.rest.find('}');
+    if (end == std::string_view::npos) return source_.invalid("has a '\\p{' without '}'");
+    name = source_.rest.substr(0, end);
+    source_.rest.remove_prefix(end + 1);
     for (const std::string_view prefix : {"General_Category=", "gc="})
       if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
-  } else if (!rest_.empty()) {
-    rest_.remove_prefix(1);
+  } else if (!source_.rest.empty()) {
+    source_.rest.remove_prefix(1);
   }
   std::optional<CharRanges> ranges = category_ranges(name);
-  if (!ranges) return unsupported(fmt::format("the property '{}'", name));
+  if (!ranges) return source_.unsupported(fmt::format("the property '{}'", name));
   return is_negated ? complement(std::move(*ranges)) : std::move(*ranges);
 }
 
 Result<CharRanges> RegexParser::escape(bool in_class) {
-  if (rest_.empty()) return invalid("ends with a backslash");
+  if (source_.rest.empty()) return source_.invalid("ends with a backslash");
   const auto one = [](char32_t c) { return CharRanges{{c, c}}; };
-  const std::optional<char32_t> c = take_character(rest_);
-  if (!c) return invalid("is not valid UTF-8");
+  const std::optional<char32_t> c = take_character(source_.rest);
+  if (!c) return source_.invalid("is not valid UTF-8");
   switch (*c) {
     case 'd': return kDigits;
     case 'D': return complement(kDigits);
@@ -279,20 +249,21 @@ Result<CharRanges> RegexParser::escape(bool in_class) {
     case '0': return one('\0');
     case 'b':
       if (in_class) return one('\b');
-      return unsupported("a word boundary");
-    case 'B': return unsupported("a word boundary");
-    case 'k': return unsupported("a back reference");
+      return source_.unsupported("a word boundary");
+    case 'B': return source_.unsupported("a word boundary");
+    case 'k': return source_.unsupported("a back reference");
     case 'p': return property(false);
     case 'P': return property(true);
     case 'c':
-      if (!rest_.empty() && std::string_view("abcdefghijklmnopqrstuvwxyz").find(rest_[0] | 0x20) != std::string_view::npos) {
-        const auto control = static_cast<char32_t>(rest_[0] & 0x1f);
-        rest_.remove_prefix(1);
+      if (!source_.rest.empty() &&
+          std::string_view("abcdefghijklmnopqrstuvwxyz").find(source_.rest[0] | 0x20) != std::string_view::npos) {
+        const auto control = static_cast<char32_t>(source_.rest[0] & 0x1f);
+        source_.rest.remove_prefix(1);
         return one(control);
       }
-      return invalid("has no letter behind '\\c'");
+      return source_.invalid("has no letter behind '\\c'");
     case 'x': {
-      BATON_TRY(const char32_t value, hex(2));
+      BATON_TRY(const char32_t value, source_.take_hex(2));
       return one(value);
     }
     case 'u': {
@@ -301,33 +272,34 @@ Result<CharRanges> RegexParser::escape(bool in_class) {
     }
     default: break;
   }
-  if (*c >= '1' && *c <= '9') return unsupported("a back reference");
+  if (*c >= '1' && *c <= '9') return source_.unsupported("a back reference");
   if ((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z'))
-    return unsupported(fmt::format("the escape '\\{}'", static_cast<char>(*c)));
+    return source_.unsupported(fmt::format("the escape '\\{}'", static_cast<char>(*c)));
   return one(*c);
 }
 
 Result<CharRanges> RegexParser::class_item() {
-  if (take("\\")) return escape(/*in_class=*/true);
-  if (rest_.starts_with("[:") || rest_.starts_with("&&") || rest_.starts_with("--"))
-    return unsupported(fmt::format("'{}' in a class", rest_.substr(0, 2)));
-  const std::optional<char32_t> c = take_character(rest_);
-  if (!c) return invalid("is not valid UTF-8");
+  if (source_.take("\\")) return escape(/*in_class=*/true);
+  if (source_.rest.starts_with("[:") || source_.rest.starts_with("&&") || source_.rest.starts_with("--"))
+    return source_.unsupported(fmt::format("'{}' in a class", source_.rest.substr(0, 2)));
+  const std::optional<char32_t> c = take_character(source_.rest);
+  if (!c) return source_.invalid("is not valid UTF-8");
   return CharRanges{{*c, *c}};
 }
 
 Result<CharRanges> RegexParser::char_class() {
-  const bool is_negated = take("^");
+  const bool is_negated = source_.take("^");
   CharRanges all;
-  while (!take("]")) {
-    if (rest_.empty()) return invalid("has a '[' without ']'");
+  while (!source_.take("]")) {
+    if (source_.rest.empty()) return source_.invalid("has a '[' without ']'");
     if (!meter_.spend(2)) return over_budget(meter_);
     BATON_TRY(CharRanges item, class_item());
-    if (rest_.size() >= 2 && rest_[0] == '-' && rest_[1] != ']' && item.size() == 1 && item[0].first == item[0].second) {
-      rest_.remove_prefix(1);
+    if (source_.rest.size() >= 2 && source_.rest[0] == '-' && source_.rest[1] != ']' && item.size() == 1 &&
+        item[0].first == item[0].second) {
+      source_.rest.remove_prefix(1);
       BATON_TRY(const CharRanges last, class_item());
       if (last.size() != 1 || last[0].first != last[0].second || last[0].first < item[0].first)
-        return invalid("has a range whose end is before its begin, or no character");
+        return source_.invalid("has a range whose end is before its begin, or no character");
       item[0].second = last[0].first;
     }
     all.insert(all.end(), item.begin(), item.end());
