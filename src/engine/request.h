@@ -12,6 +12,7 @@
 #include "core/ids.h"
 #include "core/shared_list.h"
 #include "core/short_vector.h"
+#include "engine/constraint.h"
 #include "engine/speculation.h"
 #include "kernels/batch.h"
 
@@ -90,6 +91,7 @@ struct Request {
   std::optional<Clock::time_point> arrived = {};  ///< times count from here; absent: from submit
   std::optional<std::chrono::milliseconds> deadline = {};  ///< from arrival; sequences end with the tokens they have
   std::optional<SpeculationOptions> speculation = {};      ///< absent: the engine's
+  Constraint constraint = {};
 };
 
 enum class FinishReason {

@@ -167,6 +167,8 @@ SharedList<TokenId> ascending(const SharedList<TokenId>& ids) {
 }  // namespace
 
 Result<void> check_request(const Request& request, const RequestLimits& limits) {
+  if (request.constraint.matcher != nullptr)
+    return fail(ErrorCode::unsupported, "this engine does not keep answers to a grammar yet", "structured_outputs");
   BATON_TRY_VOID(check_lengths(request, limits));
   BATON_TRY_VOID(check_sampling(request.sampling));
   BATON_TRY_VOID(check_lists(request.sampling, limits.n_vocab));
