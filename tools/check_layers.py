@@ -18,15 +18,18 @@ ARROWS = {
     "jinja": ["core"],
     "text": ["jinja", "io", "core"],
     "grammar": ["io", "core"],
+    "parsers": ["grammar", "io", "core"],
     "kernels": ["core"],
     "kernels/cpu": ["kernels", "core"],
     "kernels/cuda": ["kernels", "core"],
     "plan": ["kernels", "core"],
     "model": ["io", "kernels", "core"],
     "engine": ["model", "plan", "grammar", "kernels", "core"],
-    "load": ["engine", "model", "plan", "grammar", "kernels", "core", "text", "jinja", "io"],
-    "server": ["engine", "model", "plan", "grammar", "kernels", "core", "text", "jinja", "io"],
-    "apps": ["server", "load", "engine", "model", "plan", "grammar", "kernels", "core", "text", "jinja", "io", "web"],
+    "load": ["engine", "model", "plan", "parsers", "grammar", "kernels", "core", "text", "jinja", "io"],
+    "server": ["engine", "model", "plan", "parsers", "grammar", "kernels", "core", "text", "jinja", "io"],
+    "apps": [
+        "server", "load", "engine", "model", "plan", "parsers", "grammar", "kernels", "core", "text", "jinja", "io", "web",
+    ],
     "web": [],
 }
 

@@ -1,0 +1,73 @@
+/// How a model writes tool calls and reasoning: found from its chat template, or chosen by name.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "grammar/grammar.h"
+#include "io/json.h"
+#include "parsers/message_parser.h"
+
+namespace baton::parsers {
+
+/// A function that the model may call, as far as parsers need it.
+struct Tool {
+  std::string name;
+  json::Value parameters = {};  ///< the JSON schema of the arguments; null: any object
+  bool is_strict = false;       ///< whether arguments must keep to the schema
+};
+
+/// What a request demands of the answer.
+struct ToolChoice {
+  enum class Kind : std::uint8_t { none, automatic, required, named };
+  Kind kind = Kind::automatic;
+  std::string name = {};  ///< of named
+};
+
+/// A tool format and a reasoning format. Immutable, one per model. Thread: any.
+class MessageFormat {
+ public:
+  /// Everything is content.
+  MessageFormat() = default;
+  /// By the names of tool_parsers() and reasoning_parsers(). "": none. "auto": what the text of `chat_template` shows,
+  /// none where it shows nothing known. Errors: invalid_request for other names, with the names that there are.
+  static Result<MessageFormat> make(std::string_view tool_parser, std::string_view reasoning_parser,
+                                    std::string_view chat_template);
+  /// The same with "auto" twice.
+  static MessageFormat from_template(std::string_view chat_template);
+  /// All names, aliases included, without "auto".
+  static std::vector<std::string_view> tool_parsers();
+  static std::vector<std::string_view> reasoning_parsers();
+
+  /// The first name of each; "": none.
+  std::string_view tool_parser() const;
+  std::string_view reasoning_parser() const;
+
+  /// A parser of one answer. `tools` say the types of arguments that a format writes without them; null: no tools, and
+  /// what looks like a call is content. `begins_in_reasoning`: the prompt has opened the reasoning.
+  std::unique_ptr<MessageParser> parser(std::shared_ptr<const std::vector<Tool>> tools, bool begins_in_reasoning) const;
+  /// Whether the answer to a rendered prompt begins with reasoning that the prompt has opened.
+  bool begins_in_reasoning(std::string_view prompt) const;
+  /// The text that ends the reasoning (`</think>`); "": no reasoning format.
+  std::string_view reasoning_end() const;
+  /// Texts that may be special tokens of a vocabulary and that the parser must see as text.
+  std::span<const std::string> markers() const { return markers_; }
+
+  /// The grammar of an answer that keeps to `choice`, without its reasoning: `required`, one call or several of any
+  /// tools, or exactly one if not `parallel`; `named`, one call of that tool, or several; `automatic`, free text and
+  /// calls whose arguments keep to their schemas where a tool is strict. nullopt where nothing is demanded. Errors:
+  /// invalid_request for a name that is no tool's or that the format cannot write; unsupported without a tool format.
+  /// The arguments' schemas are looked at when the grammar is compiled.
+  Result<std::optional<grammar::GrammarSource>> grammar(std::span<const Tool> tools, const ToolChoice& choice,
+                                                        bool parallel) const;
+
+ private:
+  std::vector<std::string> markers_;
+};
+
+}  // namespace baton::parsers
