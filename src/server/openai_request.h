@@ -12,6 +12,7 @@
 #include "core/shared_list.h"
 #include "engine/request.h"
 #include "io/json.h"
+#include "server/message_reading.h"
 
 namespace baton {
 
@@ -47,6 +48,7 @@ struct GenerationRequest {
   std::int32_t n_prompt_logprobs = -1;  ///< `prompt_logprobs`: -1: none; sampling's may be more, for an echo
   bool echoes_logprobs = false;         ///< the prompt's log-probabilities stand before the answer's
   bool skip_special_tokens = true;
+  MessageReading reading;        ///< of chat: how the text becomes a message
   bool wants_stats = false;      ///< `baton_stats`
   bool wants_token_ids = false;  ///< `return_token_ids`
   std::optional<std::string> request_id;

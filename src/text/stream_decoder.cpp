@@ -32,10 +32,14 @@ void StreamDecoder::follow(std::span<const TokenId> prompt) {
   stream_.drop_held();
 }
 
+bool StreamDecoder::is_skipped(TokenId id) const {
+  return skip_special_tokens_ && tokenizer_.is_special(id) && std::ranges::find(shown_, id) == shown_.end();
+}
+
 StreamDecoder::Piece StreamDecoder::push(TokenId id) {
   const bool may_stop = n_before_stops_ <= 0;
   if (!may_stop) --n_before_stops_;
-  if (is_stopped_ || !tokenizer_.contains(id) || (skip_special_tokens_ && tokenizer_.is_special(id))) return {};
+  if (is_stopped_ || !tokenizer_.contains(id) || is_skipped(id)) return {};
   stream_.push(tokenizer_.token_text(id), pending_);
   may_stop_ = may_stop;
   if (!may_stop || stop_strings_.empty()) return {std::exchange(pending_, {}), {}};

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/shared_list.h"
@@ -35,12 +36,16 @@ class StreamDecoder {
   /// tokenizer drops at the beginning of a text. Call it before the first push, if at all.
   void follow(std::span<const TokenId> prompt);
 
+  /// Special tokens whose text appears although special tokens are skipped.
+  void show(SharedList<TokenId> ids) { shown_ = std::move(ids); }
+
   /// Adds a token and returns the text that is final from now on.
   Piece push(TokenId id);
   /// Returns the text that was held back; incomplete bytes become U+FFFD. This is the last call.
   Piece finish();
 
  private:
+  bool is_skipped(TokenId id) const;
   Piece take(bool is_last);
   std::size_t length_to_hold() const;
 
@@ -49,6 +54,7 @@ class StreamDecoder {
   SharedList<std::string> stop_strings_;
   bool include_stop_ = false;
   bool skip_special_tokens_ = false;
+  SharedList<TokenId> shown_;
   std::int32_t n_before_stops_ = 0;  // number of tokens whose text is not searched for stop strings
   bool may_stop_ = false;            // a token after those has given text
   bool is_stopped_ = false;

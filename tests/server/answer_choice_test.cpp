@@ -44,6 +44,21 @@ TEST_F(ChoiceOfAnswer, begins_with_the_echo_and_gives_news_once) {
   EXPECT_FALSE(one.has_ended());
 }
 
+TEST_F(ChoiceOfAnswer, without_a_parser_is_one_piece_of_content) {
+  AnswerChoice one = choice();
+  EXPECT_TRUE(one.pieces().empty());
+  EXPECT_EQ(one.text(), "");
+  one.take(says("a<tool_call>"));
+  one.take(says("b"));
+  ASSERT_EQ(one.pieces().size(), 1u);
+  EXPECT_EQ(one.pieces()[0], (parsers::MessagePiece{.text = "a<tool_call>b"}));
+  one.clear();
+  EXPECT_TRUE(one.pieces().empty());
+  one.take(ends(says("c"), FinishReason::stop));
+  EXPECT_EQ(one.text(), "c");
+  EXPECT_EQ(one.finish_word(), "stop");
+}
+
 TEST_F(ChoiceOfAnswer, shares_the_scores_of_its_prompt) {
   const auto scores = std::make_shared<std::vector<TokenOutput>>(3);
   AnswerChoice one = choice(), two = choice();

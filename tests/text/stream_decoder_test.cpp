@@ -189,5 +189,23 @@ TEST(StreamDecoder, does_not_stop_at_the_end_of_the_least_number_of_tokens) {
   EXPECT_EQ(text_of({'a', 'b', 0xE2}), "ab");
 }
 
+TEST(StreamDecoder, shows_the_special_tokens_that_it_is_told_to) {
+  const Tokenizer tokenizer = make(test::byte_level_tokenizer());
+  Ids special;
+  for (TokenId id = 0; id < tokenizer.n_vocab(); ++id)
+    if (tokenizer.is_special(id)) special.push_back(id);
+  ASSERT_FALSE(special.empty());
+  const auto shown_of = [&](SharedList<TokenId> shown) {
+    StreamDecoder decoder(tokenizer, {}, false, /*skip_special_tokens=*/true);
+    decoder.show(std::move(shown));
+    return stream(decoder, {special[0], 65, special[0]}).text;
+  };
+  const std::string first(tokenizer.token_text(special[0]));
+  const std::string letter = tokenizer.decode(Ids{65}, true);
+  EXPECT_EQ(shown_of({}), letter);
+  EXPECT_EQ(shown_of({65}), letter);
+  EXPECT_EQ(shown_of({special[0]}), first + letter + first);
+}
+
 }  // namespace
 }  // namespace baton

@@ -1,0 +1,16 @@
+/// The ids of tool calls.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace baton {
+
+/// A random id, as clients know it: "call_" and 24 letters and digits. `is_short`: nine letters and digits, which some
+/// chat templates ask for.
+std::string new_call_id(bool is_short);
+
+/// `id` if it has nine letters and digits, or nine that follow from it.
+std::string short_call_id(std::string_view id);
+
+}  // namespace baton
