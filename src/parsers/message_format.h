@@ -29,6 +29,9 @@ struct ToolChoice {
   std::string name = {};  ///< of named
 };
 
+struct ToolFormat;
+struct ReasoningFormat;
+
 /// A tool format and a reasoning format. Immutable, one per model. Thread: any.
 class MessageFormat {
  public:
@@ -51,8 +54,11 @@ class MessageFormat {
   /// A parser of one answer. `tools` say the types of arguments that a format writes without them; null: no tools, and
   /// what looks like a call is content. `begins_in_reasoning`: the prompt has opened the reasoning.
   std::unique_ptr<MessageParser> parser(std::shared_ptr<const std::vector<Tool>> tools, bool begins_in_reasoning) const;
-  /// Whether the answer to a rendered prompt begins with reasoning that the prompt has opened.
+  /// Whether the answer to a rendered prompt begins inside of reasoning: the prompt has opened it, or the format needs
+  /// no opening.
   bool begins_in_reasoning(std::string_view prompt) const;
+  /// Whether reasoning may be at the front of the answer to a rendered prompt: the prompt has not closed it already.
+  bool may_reason(std::string_view prompt) const;
   /// The text that ends the reasoning (`</think>`); "": no reasoning format.
   std::string_view reasoning_end() const;
   /// Texts that may be special tokens of a vocabulary and that the parser must see as text.
@@ -67,6 +73,8 @@ class MessageFormat {
                                                         bool parallel) const;
 
  private:
+  const ToolFormat* tools_ = nullptr;
+  const ReasoningFormat* reasoning_ = nullptr;
   std::vector<std::string> markers_;
 };
 

@@ -1,6 +1,15 @@
 /// Formats of messages: names, and what an answer without a format becomes.
 #include "parsers/message_format.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace baton::parsers {
@@ -18,9 +27,11 @@ TEST(MessageFormat, without_a_format_everything_is_content) {
 
 TEST(MessageFormat, refuses_unknown_names_and_says_which_there_are) {
   EXPECT_TRUE(MessageFormat::make("", "auto", ""));
+  for (const std::string_view name : MessageFormat::tool_parsers()) EXPECT_TRUE(MessageFormat::make(name, "", ""));
+  for (const std::string_view name : MessageFormat::reasoning_parsers()) EXPECT_TRUE(MessageFormat::make("", name, ""));
   for (const auto& format : {MessageFormat::make("hermse", "", ""), MessageFormat::make("", "hermse", "")}) {
     ASSERT_FALSE(format);
-    EXPECT_NE(format.error().message.find("'hermse'; known are: auto"), std::string::npos) << format.error().message;
+    EXPECT_NE(format.error().message.find("'hermse'; known are: auto, "), std::string::npos) << format.error().message;
   }
 }
 
@@ -30,6 +41,91 @@ TEST(MessageFormat, without_a_format_no_call_can_be_demanded) {
   EXPECT_FALSE(*plain.grammar(tools, {.kind = ToolChoice::Kind::none}, true));
   EXPECT_FALSE(*plain.grammar(tools, {.kind = ToolChoice::Kind::automatic}, true));
   EXPECT_EQ(plain.grammar(tools, {.kind = ToolChoice::Kind::required}, true).error().code, ErrorCode::unsupported);
+}
+
+TEST(MessageFormat, sees_the_format_in_a_template) {
+  using Names = std::pair<std::string_view, std::string_view>;  // of the tool-call parser, of the reasoning parser
+  // Templates that are not named show no format that Baton reads.
+  const std::map<std::string, Names> kFormats{
+      {"Bielik-11B-v3.0-Instruct", {"hermes", "qwen3"}},
+      {"GLM-4.6", {"", "qwen3"}},
+      {"GLM-4.7-Flash", {"", "qwen3"}},
+      {"GLM-5.2", {"", "qwen3"}},
+      {"HuggingFaceTB-SmolLM3-3B", {"", "qwen3"}},
+      {"Kimi-K2-Thinking", {"", "qwen3"}},
+      {"LFM2.5-Instruct", {"", "qwen3"}},
+      {"MiMo-VL", {"hermes", ""}},
+      {"MiroThinker", {"hermes", "qwen3"}},
+      {"Mistral-Small-3.2-24B-Instruct-2506", {"mistral", ""}},
+      {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", {"qwen3_coder", "qwen3"}},
+      {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", {"hermes", ""}},
+      {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", {"hermes", ""}},
+      {"Qwen-QwQ-32B", {"hermes", "qwen3"}},
+      {"Qwen-Qwen2.5-7B-Instruct", {"hermes", ""}},
+      {"Qwen-Qwen3-0.6B", {"hermes", "qwen3"}},
+      {"Qwen3-Coder", {"qwen3_coder", ""}},
+      {"Qwen3.5-4B", {"qwen3_coder", "qwen3"}},
+      {"Reka-Edge", {"hermes", "qwen3"}},
+      {"StepFun3.5-Flash", {"qwen3_coder", "qwen3"}},
+      {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", {"", "deepseek_r1"}},
+      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", {"", "deepseek_r1"}},
+      {"deepseek-ai-DeepSeek-V3.1", {"", "deepseek_r1"}},
+      {"deepseek-ai-DeepSeek-V3.2", {"", "deepseek_r1"}},
+      {"deepseek-ai-DeepSeek-V4", {"", "deepseek_r1"}},
+      {"fireworks-ai-llama-3-firefunction-v2", {"phi4_mini_json", ""}},
+      {"ibm-granite-granite-3.3-2B-Instruct", {"granite", "granite"}},
+      {"llama-cpp-deepseek-r1", {"", "deepseek_r1"}},
+      {"llama-cpp-rwkv-world", {"", "qwen3"}},
+      {"meta-llama-Llama-3.1-8B-Instruct", {"llama3_json", ""}},
+      {"meta-llama-Llama-3.2-3B-Instruct", {"llama3_json", ""}},
+      {"meta-llama-Llama-3.3-70B-Instruct", {"llama3_json", ""}},
+      {"mistralai-Ministral-3-14B-Reasoning-2512", {"mistral", "mistral"}},
+      {"mistralai-Mistral-Nemo-Instruct-2407", {"mistral", ""}},
+      {"stepfun-ai-Step-3.5-Flash", {"qwen3_coder", "qwen3"}},
+      {"unsloth-mistral-Devstral-Small-2507", {"mistral", ""}},
+  };
+  const char* data = std::getenv("BATON_TEST_DATA");
+  if (data == nullptr) GTEST_SKIP() << "BATON_TEST_DATA is not set";
+  std::size_t n_templates = 0;
+  for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(data) / "chat-templates/templates")) {
+    std::ifstream stream(file.path());
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    const std::string name = file.path().stem().string();
+    const auto known = kFormats.find(name);
+    const MessageFormat format = MessageFormat::from_template(text);
+    EXPECT_EQ(Names(format.tool_parser(), format.reasoning_parser()), known == kFormats.end() ? Names() : known->second)
+        << name;
+    n_templates += known != kFormats.end();
+  }
+  EXPECT_EQ(n_templates, kFormats.size());
+}
+
+TEST(MessageFormat, one_parser_may_be_chosen_and_the_other_seen) {
+  const auto format = MessageFormat::make("json", "auto", "...</think>...<tool_call></tool_call> arguments");
+  ASSERT_TRUE(format);
+  EXPECT_EQ(format->tool_parser(), "json");
+  EXPECT_EQ(format->reasoning_parser(), "qwen3");
+}
+
+TEST(MessageFormat, knows_whether_the_prompt_has_begun_the_reasoning) {
+  const MessageFormat plain;
+  EXPECT_FALSE(plain.begins_in_reasoning("<think>"));
+  EXPECT_FALSE(plain.may_reason(""));
+  const auto qwen3 = *MessageFormat::make("", "qwen3", "");
+  EXPECT_TRUE(qwen3.begins_in_reasoning("<|im_start|>assistant\n<think>\n"));
+  EXPECT_FALSE(qwen3.begins_in_reasoning("<|im_start|>assistant\n"));
+  EXPECT_TRUE(qwen3.may_reason("<|im_start|>assistant\n"));
+  EXPECT_FALSE(qwen3.may_reason("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+  EXPECT_EQ(qwen3.reasoning_end(), "</think>");
+  const auto deepseek = *MessageFormat::make("", "deepseek_r1", "");
+  EXPECT_TRUE(deepseek.begins_in_reasoning("Assistant:"));
+  EXPECT_FALSE(deepseek.begins_in_reasoning("Assistant:</think>"));
+}
+
+TEST(MessageFormat, names_the_markers_that_may_be_special_tokens) {
+  const auto format = *MessageFormat::make("mistral", "qwen3", "");
+  EXPECT_EQ(std::vector<std::string>(format.markers().begin(), format.markers().end()),
+            (std::vector<std::string>{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<think>", "</think>"}));
 }
 
 }  // namespace

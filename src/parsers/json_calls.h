@@ -1,0 +1,89 @@
+/// Calls as JSON objects, in the envelopes of several formats.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "parsers/call_reader.h"
+#include "parsers/json_scanner.h"
+
+namespace baton::parsers {
+
+/// How calls stand behind a marker.
+struct JsonCallStyle {
+  bool is_list = false;         ///< [{...}, {...}]
+  bool is_object = false;       ///< {...}
+  bool is_named = false;        ///< name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}, where {...} are the arguments
+  char separator = '\0';        ///< between objects that are in no list; objects may also follow each other with spaces
+  std::string_view close = "";  ///< behind one object; without it further objects may follow
+};
+
+/// One object {"name": ..., "arguments" or "parameters": {...}, "id": ...}; other keys are ignored. The arguments are
+/// written as they come if the name stands before them. They may also be a string that holds an object.
+class CallObject {
+ public:
+  void begin();
+  /// The first byte is the opening bracket.
+  CallStep take(char c, CallWriter& writer);
+
+ private:
+  enum class State : std::uint8_t { open, key_or_end, key, colon, value, after };
+  enum class Field : std::uint8_t { name, id, arguments, other };
+  static constexpr std::size_t kMaxKey = 1024;
+
+  CallStep take_value(char c, CallWriter& writer);
+  bool finish_value();
+  CallStep finish(CallWriter& writer);
+  void keep(char c);
+
+  State state_ = State::open;
+  Field field_ = Field::other;
+  JsonScanner scanner_;
+  std::string key_;
+  std::string value_;  // of name, id, and arguments that cannot be written yet
+  std::string name_;
+  std::string id_;
+  std::string arguments_;  // an object, known before the name
+  bool is_begun_ = false;  // the value has its first byte
+  bool is_streamed_ = false;
+  bool has_arguments_ = false;
+};
+
+class JsonCalls : public CallReader {
+ public:
+  explicit JsonCalls(const JsonCallStyle& style) : style_(style) {}
+  void begin(std::string_view marker) override;
+  CallStep take(char c, CallWriter& writer) override;
+
+ private:
+  enum class State : std::uint8_t {
+    before,
+    object,
+    in_list,
+    after_in_list,
+    behind,
+    close,
+    name,
+    tag,
+    id,
+    before_arguments,
+    arguments,  // of a style that is named
+  };
+  CallStep begin_object(char c, CallWriter& writer);
+  CallStep take_list(char c, CallWriter& writer);
+  CallStep take_behind(char c, CallWriter& writer);
+  CallStep take_named(char c, CallWriter& writer);
+
+  const JsonCallStyle style_;
+  State state_ = State::before;
+  bool is_in_list_ = false;
+  CallObject object_;
+  std::size_t n_close_ = 0;  // bytes of style_.close so far
+  std::string name_;
+  std::string id_;
+  std::string tag_;
+  JsonScanner scanner_;
+};
+
+}  // namespace baton::parsers

@@ -1,0 +1,112 @@
+/// Reasoning is what stands in front of a closing marker.
+#include "parsers/reasoning_parser.h"
+
+#include <utility>
+
+namespace baton::parsers {
+
+namespace {
+
+/// `text` without the spaces in front.
+std::string_view without_front_spaces(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  return text;
+}
+
+}  // namespace
+
+ReasoningParser::ReasoningParser(const ReasoningMarkers& markers, std::unique_ptr<MessageParser> rest, bool begins_inside)
+    : markers_(markers), rest_(std::move(rest)), begins_inside_(begins_inside) {}
+
+void ReasoningParser::take(std::string_view text, std::vector<MessagePiece>& pieces) {
+  for (const char c : text) {
+    if (state_ == State::answer)
+      content_ += c;
+    else
+      take_byte(c);
+  }
+  flush(pieces);
+}
+
+void ReasoningParser::flush(std::vector<MessagePiece>& pieces) {
+  if (!reasoning_.empty()) pieces.push_back({.kind = MessagePiece::Kind::reasoning, .text = std::exchange(reasoning_, {})});
+  if (!content_.empty()) rest_->take(std::exchange(content_, {}), pieces);
+}
+
+void ReasoningParser::take_reasoning(char c) {
+  constexpr std::size_t kMaxSpaces = 256;
+  if (is_space(c) && (is_empty_ || spaces_.size() < kMaxSpaces)) {
+    if (!is_empty_) spaces_ += c;
+    return;
+  }
+  is_empty_ = false;
+  reasoning_ += std::exchange(spaces_, {});
+  reasoning_ += c;
+}
+
+void ReasoningParser::take_inside(char c) {
+  if (scan_.take(c, markers_.closes, [&](char text) { take_reasoning(text); })) {
+    spaces_.clear();
+    state_ = State::behind;
+  }
+}
+
+void ReasoningParser::take_byte(char c) {
+  switch (state_) {
+    case State::before: {
+      held_ += c;
+      const std::string_view text = without_front_spaces(held_);
+      const auto is_text = [&](std::string_view marker) { return marker == text; };
+      if (!text.empty() && std::any_of(markers_.opens.begin(), markers_.opens.end(), is_text)) {
+        held_.clear();
+        state_ = State::inside;
+      } else if (held_.size() > kMaxHeldSpaces || !begins_marker(markers_.opens, text)) {
+        state_ = begins_inside_ ? State::inside : State::answer;
+        for (const char held : std::exchange(held_, {})) {
+          if (begins_inside_)
+            take_inside(held);
+          else
+            content_ += held;
+        }
+      }
+      return;
+    }
+    case State::inside: take_inside(c); return;
+    case State::behind: {
+      held_ += c;
+      const std::string_view text = without_front_spaces(held_);
+      if (text.empty()) {
+        held_.clear();
+      } else if (!markers_.answer_open.empty() && text == markers_.answer_open) {
+        held_.clear();
+        state_ = State::wrapped;
+      } else if (!markers_.answer_open.starts_with(text)) {
+        content_ += text;
+        held_.clear();
+        state_ = State::answer;
+      }
+      return;
+    }
+    case State::wrapped: {
+      const std::span<const std::string_view> close(&markers_.answer_close, 1);
+      if (scan_.take(c, close, [&](char text) { content_ += text; })) state_ = State::behind;
+      return;
+    }
+    case State::answer: content_ += c;
+  }
+}
+
+void ReasoningParser::end(std::vector<MessagePiece>& pieces) {
+  if (state_ == State::before) {
+    (begins_inside_ ? reasoning_ : content_) += begins_inside_ ? without_front_spaces(held_) : held_;
+  } else if (state_ == State::inside) {
+    for (const char c : scan_.release()) take_reasoning(c);
+  } else {
+    content_ += held_;
+    content_ += scan_.release();
+  }
+  flush(pieces);
+  rest_->end(pieces);
+}
+
+}  // namespace baton::parsers

@@ -1,0 +1,53 @@
+/// Splits the reasoning off the front of an answer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parsers/marker_scan.h"
+#include "parsers/message_parser.h"
+
+namespace baton::parsers {
+
+/// The texts around reasoning, and around the answer behind it.
+struct ReasoningMarkers {
+  std::span<const std::string_view> opens;   ///< only as the first text of an answer
+  std::span<const std::string_view> closes;  ///< the first is the one that most answers have
+  std::string_view answer_open = "";         ///< may stand behind the reasoning; "": never
+  std::string_view answer_close = "";
+};
+
+/// Space around the reasoning is dropped. Reasoning that is not closed goes to the end.
+class ReasoningParser : public MessageParser {
+ public:
+  /// `markers` and what it names must outlive it. `rest` parses the text behind the reasoning. `begins_inside`: the
+  /// prompt has opened the reasoning; an opening marker is skipped then, if there is one.
+  ReasoningParser(const ReasoningMarkers& markers, std::unique_ptr<MessageParser> rest, bool begins_inside);
+  void take(std::string_view text, std::vector<MessagePiece>& pieces) override;
+  void end(std::vector<MessagePiece>& pieces) override;
+
+ private:
+  static constexpr std::size_t kMaxHeldSpaces = 256;
+  enum class State : std::uint8_t { before, inside, behind, answer, wrapped };
+  void take_byte(char c);
+  void take_inside(char c);
+  void take_reasoning(char c);
+  void flush(std::vector<MessagePiece>& pieces);
+
+  const ReasoningMarkers markers_;
+  const std::unique_ptr<MessageParser> rest_;
+  const bool begins_inside_;
+  State state_ = State::before;
+  MarkerScan scan_;
+  std::string held_;       // of before and behind
+  std::string spaces_;     // behind the reasoning so far
+  bool is_empty_ = true;   // no reasoning but space so far
+  std::string reasoning_;  // to be returned by this call
+  std::string content_;    // to be given to rest_ by this call
+};
+
+}  // namespace baton::parsers

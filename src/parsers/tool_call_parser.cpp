@@ -1,0 +1,127 @@
+/// Free text, and calls at its markers.
+#include "parsers/tool_call_parser.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton::parsers {
+
+void CallWriter::append(MessagePiece::Kind kind, std::string_view text) {
+  const std::int32_t call = kind == MessagePiece::Kind::arguments ? n_calls_ - 1 : 0;
+  if (pieces_->size() > n_before_ && pieces_->back().kind == kind && pieces_->back().call == call)
+    pieces_->back().text += text;
+  else
+    pieces_->push_back({.kind = kind, .call = call, .text = std::string(text)});
+}
+
+void CallWriter::content(char c) {
+  constexpr std::size_t kMaxSpaces = 256;
+  if (is_space(c) && spaces_.size() < kMaxSpaces) {
+    spaces_ += c;
+    return;
+  }
+  spaces_ += c;
+  append(MessagePiece::Kind::content, spaces_);
+  spaces_.clear();
+}
+
+bool CallWriter::open_call(std::string_view name, std::string_view id) {
+  if (known_ != nullptr && std::none_of(known_->begin(), known_->end(), [&](const Tool& tool) { return tool.name == name; }))
+    return false;
+  held_.clear();
+  spaces_.clear();
+  is_open_ = true;
+  pieces_->push_back({.kind = MessagePiece::Kind::call, .call = n_calls_++, .text = std::string(name), .id = std::string(id)});
+  return true;
+}
+
+void CallWriter::arguments(std::string_view json) {
+  if (!json.empty()) append(MessagePiece::Kind::arguments, json);
+}
+
+void CallWriter::end() {
+  if (n_calls_ == 0 && !spaces_.empty()) append(MessagePiece::Kind::content, spaces_);
+  spaces_.clear();
+}
+
+ToolCallParser::ToolCallParser(const CallBegin& begin, std::unique_ptr<CallReader> reader,
+                               std::shared_ptr<const std::vector<Tool>> tools)
+    : begin_(begin), reader_(std::move(reader)), tools_(std::move(tools)) {
+  for (const std::string_view marker : begin_.markers) longest_marker_ = std::max(longest_marker_, marker.size());
+}
+
+void ToolCallParser::take(std::string_view text, std::vector<MessagePiece>& pieces) {
+  writer_.set_output(pieces);
+  for (const char c : text) take_byte(c);
+}
+
+void ToolCallParser::take_byte(char c) {
+  if (is_reading_calls_)
+    take_call(c);
+  else
+    take_text(c);
+}
+
+void ToolCallParser::begin_calls(std::string_view marker) {
+  is_at_start_ = false;
+  is_reading_calls_ = true;
+  n_calls_before_ = writer_.n_calls();
+  writer_.set_known(marker.empty() ? tools_.get() : nullptr);
+  writer_.hold(marker);
+  reader_->begin(marker);
+}
+
+void ToolCallParser::take_text(char c) {
+  if (is_at_start_ && begin_.first.find(c) != std::string_view::npos) {
+    begin_calls("");
+    take_call(c);
+    return;
+  }
+  if (!is_space(c)) is_at_start_ = false;
+  const auto marker = scan_.take(c, begin_.markers, [&](char text) { writer_.content(text); });
+  if (marker) begin_calls(*marker);
+}
+
+void ToolCallParser::take_call(char c) {
+  writer_.hold(std::string_view(&c, 1));
+  switch (reader_->take(c, writer_)) {
+    case CallStep::more:
+      if (writer_.is_over_limit()) give_up();
+      return;
+    case CallStep::done:
+      writer_.release_held();
+      is_reading_calls_ = false;
+      return;
+    case CallStep::fault:
+      if (writer_.is_open()) {
+        writer_.close_call();
+        writer_.hold(std::string_view(&c, 1));
+      }
+      give_up();
+  }
+}
+
+/// What is held was no call. Its end may begin the next one; the marker that it begins with, if no call came of it, is
+/// content.
+void ToolCallParser::give_up() {
+  is_reading_calls_ = false;
+  const std::string text = writer_.release_held();
+  const std::size_t least = writer_.n_calls() == n_calls_before_ ? 1 : 0;
+  const std::size_t first = std::max(least, text.size() - std::min(text.size(), longest_marker_));
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (i < first)
+      writer_.content(text[i]);
+    else
+      take_byte(text[i]);
+  }
+}
+
+void ToolCallParser::end(std::vector<MessagePiece>& pieces) {
+  writer_.set_output(pieces);
+  if (is_reading_calls_) reader_->end(writer_);
+  for (const char c : writer_.release_held()) writer_.content(c);
+  for (const char c : scan_.release()) writer_.content(c);
+  writer_.end();
+}
+
+}  // namespace baton::parsers

@@ -1,0 +1,67 @@
+/// Calls as `<function=NAME><parameter=KEY>VALUE</parameter></function>`, whose values the tools' schemas give types.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parsers/call_reader.h"
+
+namespace baton::parsers {
+
+/// The kinds of JSON values that a schema allows, as bits.
+enum : unsigned {
+  kAllowsString = 1,
+  kAllowsNumber = 2,
+  kAllowsBoolean = 4,
+  kAllowsNull = 8,
+  kAllowsObject = 16,
+  kAllowsArray = 32,
+};
+
+/// What the schema of a parameter allows, by `type`, `enum`, `const`, `anyOf`, `oneOf`, `allOf` and local references.
+/// A string where nothing says a type, or the tool has no such parameter.
+unsigned kinds_of_parameter(const Tool& tool, std::string_view parameter);
+
+/// The value of a parameter as JSON: what `text` says in JSON (or Python's True, False and None) if `kinds` allow that
+/// kind, and otherwise a string.
+std::string typed_value(std::string_view text, unsigned kinds);
+
+/// One line end behind `>` and one in front of `</parameter>` do not belong to the value. Strings are written as they
+/// come, other values when they are complete.
+class XmlCalls : public CallReader {
+ public:
+  static constexpr std::string_view kFunction = "<function=";
+
+  /// `tools` may be null.
+  explicit XmlCalls(std::shared_ptr<const std::vector<Tool>> tools) : tools_(std::move(tools)) {}
+  void begin(std::string_view marker) override;
+  CallStep take(char c, CallWriter& writer) override;
+  void end(CallWriter& writer) override;
+
+ private:
+  static constexpr std::size_t kMaxName = 256;
+  enum class State : std::uint8_t { before, name, body, key, value_begin, value, behind };
+  CallStep take_token(char c, CallWriter& writer);
+  CallStep take_name(char c, CallWriter& writer);
+  CallStep take_key(char c, CallWriter& writer);
+  CallStep take_value(char c, CallWriter& writer);
+  void write_value(std::string_view text, CallWriter& writer);
+  void end_value(CallWriter& writer);
+  void end_function(CallWriter& writer);
+  CallStep fail(CallWriter& writer);
+
+  const std::shared_ptr<const std::vector<Tool>> tools_;
+  State state_ = State::before;
+  std::string token_;  // a tag, as far as it is known
+  std::string name_;   // of the function, then of the parameter
+  const Tool* tool_ = nullptr;
+  int n_parameters_ = 0;
+  unsigned kinds_ = kAllowsString;
+  bool is_string_ = true;  // the value is written as a string
+  std::string value_;      // one that is not
+  std::string tail_;       // what may be the end of the value
+};
+
+}  // namespace baton::parsers

@@ -1,0 +1,267 @@
+/// Answers of each format: the calls, and that no cut of the text changes them.
+#include "parsers/message_parser.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "io/json.h"
+#include "parsers/message_format.h"
+#include "support/message_cuts.h"
+
+namespace baton::parsers {
+namespace {
+
+/// Pieces as text: content and reasoning in quotes, calls as name#id(arguments).
+std::string shown(const std::vector<MessagePiece>& pieces) {
+  std::string text;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const MessagePiece& piece = pieces[i];
+    switch (piece.kind) {
+      case MessagePiece::Kind::content: text += "|" + piece.text; break;
+      case MessagePiece::Kind::reasoning: text += "|think " + piece.text; break;
+      case MessagePiece::Kind::call:
+        text += fmt::format("|{} {}{}", piece.call, piece.text, piece.id.empty() ? "" : "#" + piece.id);
+        break;
+      case MessagePiece::Kind::arguments: text += fmt::format("@{} {}", piece.call, piece.text);
+    }
+  }
+  return text;
+}
+
+std::shared_ptr<const std::vector<Tool>> tools() {
+  static const auto kTools = std::make_shared<const std::vector<Tool>>(std::vector<Tool>{
+      {.name = "get_weather",
+       .parameters = *json::parse(R"({"type": "object", "properties": {"city": {"type": "string"},
+           "days": {"type": "integer"}, "exact": {"type": "boolean"}, "units": {"type": ["string", "null"]},
+           "at": {"$ref": "#/$defs/point"}, "tags": {"anyOf": [{"type": "array"}, {"type": "null"}]}},
+           "$defs": {"point": {"type": "object"}}})",
+                                  "tools")},
+      {.name = "add",
+       .parameters = *json::parse(R"({"properties": {"a": {"type": "number"}, "b": {"type": "number"}}})", "tools")},
+  });
+  return kTools;
+}
+
+struct Golden {
+  std::string_view tool_parser;
+  std::string_view reasoning_parser;
+  bool begins_in_reasoning;
+  std::string_view text;
+  std::string_view shown;
+};
+
+void expect_golden(const Golden& golden) {
+  const auto format = MessageFormat::make(golden.tool_parser, golden.reasoning_parser, "");
+  ASSERT_TRUE(format) << format.error().message;
+  const auto parser = [&] { return format->parser(tools(), golden.begins_in_reasoning); };
+  const std::string_view text = golden.text;
+  const std::vector<MessagePiece> whole = testing::parsed(parser(), {text});
+  EXPECT_EQ(shown(whole), golden.shown) << golden.tool_parser << ": " << text;
+  std::vector<std::string_view> bytes;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    bytes.push_back(text.substr(i, 1));
+    ASSERT_EQ(testing::parsed(parser(), {text.substr(0, i), text.substr(i)}), whole) << "cut at " << i << " of: " << text;
+  }
+  EXPECT_EQ(testing::parsed(parser(), bytes), whole) << "byte by byte: " << text;
+}
+
+TEST(MessageParser, reads_the_calls_of_hermes_and_qwen) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"hermes", "", false, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
+            "|0 get_weather@0 {\"city\": \"Paris\"}"},
+           {"hermes", "", false,
+            "Let me look.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2, {\"c\": "
+            "null}]}}\n</tool_call>\n"
+            "<tool_call>\n{\"arguments\": {}, \"name\": \"other\"}\n</tool_call>",
+            "|Let me look.|0 add@0 {\"a\": 1, \"b\": [2, {\"c\": null}]}|1 other@1 {}"},
+           // arguments as a string, absent, null; other keys; an end without its marker; an id
+           {"hermes", "", false, R"(<tool_call>{"name":"add","arguments":"{\"a\": 1}"}</tool_call>)", R"(|0 add@0 {"a": 1})"},
+           {"hermes", "", false, R"(<tool_call>{"type":"function","name":"add"}</tool_call> done)", "|0 add@0 {}| done"},
+           {"hermes", "", false, R"(<tool_call>{"id":"c1","name":"add","arguments":null}</tool_call>)", "|0 add#c1@0 {}"},
+           {"hermes", "", false, R"(<tool_call>{"name":"add","parameters":{"a":1},"x":1.5e3})", R"(|0 add@0 {"a":1})"},
+           // a raw line end in a string, which JSON does not have
+           {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":\"x\ny\"}}</tool_call>",
+            R"(|0 add@0 {"a":"x\ny"})"},
+       })
+    expect_golden(golden);
+}
+
+TEST(MessageParser, returns_as_content_what_is_no_call) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"hermes", "", false, "a < b and <tool_cal", "|a < b and <tool_cal"},
+           {"hermes", "", false, "<tool_call>not json</tool_call>", "|<tool_call>not json</tool_call>"},
+           {"hermes", "", false, "<tool_call>{\"name\": \"add\"", "|<tool_call>{\"name\": \"add\""},
+           {"hermes", "", false, "<tool_call>{\"arguments\": {}}</tool_call>", "|<tool_call>{\"arguments\": {}}</tool_call>"},
+           {"hermes", "", false, "<tool_call>{\"name\": 1}", "|<tool_call>{\"name\": 1}"},
+           {"hermes", "", false, "<tool_call>{\"name\": \"add\", \"arguments\": [1]}",
+            "|<tool_call>{\"name\": \"add\", \"arguments\": [1]}"},
+           {"hermes", "", false, "<tool_call><tool_call>{\"name\":\"add\"}</tool_call>", "|<tool_call>|0 add@0 {}"},
+           // the fault is behind the begin of the arguments: what was sent of them stays
+           {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": oops}}", "|0 add@0 {\"a\": |oops}}"},
+           {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": 1", "|0 add@0 {\"a\": 1"},
+           {"hermes", "", false, " \n", "| \n"},
+           {"hermes", "", false, "text \n ", "|text \n "},
+           {"granite", "", false, "<|tool_call|>[]", "|<|tool_call|>[]"},
+           {"mistral", "", false, "[TOOL_CALLS] two words[ARGS]{}", "|[TOOL_CALLS] two words[ARGS]{}"},
+           {"json", "", false, "{\"name\": \"Bob\", \"age\": 3}", "|{\"name\": \"Bob\", \"age\": 3}"},
+           {"json", "", false, "[1, 2]", "|[1, 2]"},
+           {"pythonic", "", false, "[1, 2]", "|[1, 2]"},
+           {"pythonic", "", false, "[unknown(a=1)]", "|[unknown(a=1)]"},
+           {"pythonic", "", false, "[add(1, 2)]", "|[add(1, 2)]"},
+           {"llama3_json", "", false, "<|python_tag|>print(1)", "|<|python_tag|>print(1)"},
+           {"qwen3_coder", "", false, "<tool_call>\n<function=>", "|<tool_call>\n<function=>"},
+       })
+    expect_golden(golden);
+}
+
+TEST(MessageParser, reads_qwen3_coders_xml_and_gives_values_their_types) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"qwen3_coder", "", false,
+            "I look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nNew "
+            "\"York\"\n\n</parameter>\n<parameter=days>\n3\n"
+            "</parameter>\n<parameter=exact>\nTrue\n</parameter>\n</function>\n</tool_call>",
+            "|I look.|0 get_weather@0 {\"city\": \"New \\\"York\\\"\\n\", \"days\": 3, \"exact\": true}"},
+           {"qwen3_xml", "", false,
+            "<tool_call><function=get_weather><parameter=at>{\"x\": [1]}</parameter><parameter=tags>null</parameter>"
+            "<parameter=units>null</parameter><parameter=days>soon</parameter></function></tool_call>"
+            "\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+            "|0 get_weather@0 {\"at\": {\"x\": [1]}, \"tags\": null, \"units\": null, \"days\": \"soon\"}|1 now@1 {}"},
+           // tags that models leave out
+           {"qwen3_coder", "", false,
+            "<function=get_weather>\n<parameter=city>\nRome\n<parameter=days>\n1\n</function>\n</tool_call>",
+            "|0 get_weather@0 {\"city\": \"Rome\", \"days\": 1}"},
+           {"qwen3_coder", "", false,
+            "<tool_call><function=get_weather><parameter=city>a </b> <parameter=x></parameter></tool_call>",
+            "|0 get_weather@0 {\"city\": \"a </b> <parameter=x>\"}"},
+           {"qwen3_coder", "", false, "<tool_call><function=a></function><function=b></function></tool_call>",
+            "|0 a@0 {}|1 b@1 {}"},
+           {"qwen3_coder", "", false, "<tool_call><function=add>oops</function>", "|0 add@0 {}|oops</function>"},
+           {"qwen3_coder", "", false, "<tool_call><function=add><parameter=c>cut off</par", "|0 add@0 {\"c\": \"cut off</par"},
+       })
+    expect_golden(golden);
+}
+
+TEST(MessageParser, reads_llamas_json_and_generic_json) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"llama3_json", "", false, R"({"name": "get_weather", "parameters": {"city": "San Francisco, CA"}})",
+            R"(|0 get_weather@0 {"city": "San Francisco, CA"})"},
+           {"llama3_json", "", false,
+            R"(<|python_tag|>{"type": "function", "name": "brave", "parameters": {"q": 1}}; {"name": "add", "parameters": {}})",
+            R"(|0 brave@0 {"q": 1}|1 add@1 {})"},
+           {"llama3_json", "", false, R"({"name": "add", "parameters": {}}; and more)", "|0 add@0 {}|; and more"},
+           {"llama3_json", "", false, R"(It is {"name": "add", "parameters": {}})",
+            R"(|It is {"name": "add", "parameters": {}})"},
+           {"json", "", false,
+            " [{\"name\": \"add\", \"arguments\": {\"a\": -0.5}},\n{\"name\": \"add\", \"parameters\": {}}]\n",
+            R"(|0 add@0 {"a": -0.5}|1 add@1 {})"},
+           {"json", "", false, "{\"name\": \"add\"}\n{\"name\": \"add\"}", "|0 add@0 {}|1 add@1 {}"},
+           {"phi4_mini_json", "", false, R"(functools[{"name": "add", "arguments": {"a": 1}}])", R"(|0 add@0 {"a": 1})"},
+       })
+    expect_golden(golden);
+}
+
+TEST(MessageParser, reads_lists_of_mistral_and_granite) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"mistral", "", false,
+            R"([TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris, FR"}, "id": "VvvODy9mT"}])",
+            R"(|0 get_weather@0 {"city": "Paris, FR"})"},
+           {"mistral", "", false, R"([TOOL_CALLS][{"id": "VvvODy9mT", "name": "add", "arguments": {}}, {"name": "b"}])",
+            "|0 add#VvvODy9mT@0 {}|1 b@1 {}"},
+           {"mistral", "", false, R"(Sure.[TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]add[CALL_ID]abcdefghi[ARGS]{"a": [2]})",
+            R"(|Sure.|0 add@0 {"a": 1}|1 add#abcdefghi@1 {"a": [2]})"},
+           {"mistral", "", false, R"([TOOL_CALLS]add{"a": 1})", R"(|0 add@0 {"a": 1})"},
+           {"granite", "", false, R"(<|tool_call|>[{"name": "add", "arguments": {"a": 1}}, {"name": "add", "arguments": {}}])",
+            R"(|0 add@0 {"a": 1}|1 add@1 {})"},
+           {"granite", "", false, "<tool_call> [\n{\"arguments\": {\"a\": 1}, \"name\": \"add\"}\n]", R"(|0 add@0 {"a": 1})"},
+       })
+    expect_golden(golden);
+}
+
+TEST(MessageParser, reads_pythonic_calls_as_json) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"pythonic", "", false, R"([get_weather(city="San Francisco", days=3), add(a=.5, b=-1e3)])",
+            R"(|0 get_weather@0 {"city": "San Francisco", "days": 3}|1 add@1 {"a": 0.5, "b": -1e3})"},
+           {"pythonic", "", false, "[add()]", "|0 add@0 {}"},
+           {"llama4_pythonic", "", false, R"(<|python_start|>[f(a = True, b=None,)]<|python_end|>)",
+            R"(|0 f@0 {"a": true, "b": null})"},
+           {"pythonic", "", false, R"([add(a=[1, (2, 3), {}], b={'x': {"y": []}, 'z': "it's"})])",
+            R"(|0 add@0 {"a": [1, [2, 3], {}], "b": {"x": {"y": []}, "z": "it's"}})"},
+           {"pythonic", "", false, "[add(a='\\'\\x41\\u00e9\\U0001F600\\d\\n', b=\"\"\"say \"hi\"\nnow\"\"\", c='')]",
+            "|0 add@0 {\"a\": \"'A\\u00e9\\ud83d\\ude00\\\\d\\n\", \"b\": \"say \\\"hi\\\"\\nnow\", \"c\": \"\"}"},
+           {"pythonic", "", false, "[add(a=1 2)]", "|0 add@0 {\"a\": 1|2)]"},
+           {"pythonic", "", false, "[add(a=one)]", "|0 add@0 {\"a\": |one)]"},
+           {"pythonic", "", false, "[add(a=1, b{", "|0 add@0 {\"a\": 1|b{"},
+           {"pythonic", "", false, "[add(a={1: 2})]", "|0 add@0 {\"a\": {|1: 2})]"},
+       })
+    expect_golden(golden);
+}
+
+TEST(MessageParser, splits_reasoning_from_the_answer) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"", "qwen3", false, "<think>\nWell, \n1 < 2.\n</think>\n\nYes.", "|think Well, \n1 < 2.|Yes."},
+           {"", "qwen3", true, "Well.\n</think>\n\nYes </think>.", "|think Well.|Yes </think>."},
+           {"", "qwen3", true, "<think>\nWell.</thinking></think>Yes.", "|think Well.</thinking>|Yes."},
+           {"", "qwen3", false, "<think>\n\n</think>\n\nYes.", "|Yes."},
+           {"", "qwen3", false, "Yes, <think> is a tag.", "|Yes, <think> is a tag."},
+           {"", "qwen3", false, " <thing>", "| <thing>"},
+           {"", "qwen3", true, "cut off</th", "|think cut off</th"},
+           {"", "deepseek_r1", true, "Hm.\n</think>\nYes.", "|think Hm.|Yes."},
+           {"", "mistral", false, "[THINK]Hm.[/THINK]Yes.", "|think Hm.|Yes."},
+           {"", "granite", false, "Here is my thought process:\nHm.\n\nHere is my response:\n\nYes.", "|think Hm.|Yes."},
+           {"", "granite", false, "<think>Hm.</think><response>Yes </res.</response>\n", "|think Hm.|Yes </res."},
+           {"hermes", "qwen3", false,
+            "<think>I use <tool_call>.</think>\n\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+            "|think I use <tool_call>.|0 add@0 {\"a\": 1}"},
+           {"json", "qwen3", false, "<think>Hm.</think>\n{\"name\": \"add\"}", "|think Hm.|0 add@0 {}"},
+       })
+    expect_golden(golden);
+}
+
+TEST(MessageParser, returns_at_once_what_is_certain) {
+  const auto parser = MessageFormat::make("hermes", "", "")->parser(tools(), false);
+  std::vector<MessagePiece> pieces;
+  parser->take("Hi <tool", pieces);
+  EXPECT_EQ(shown(pieces), "|Hi");
+  parser->take("_call>{\"name\": \"add\", \"arguments\": ", pieces);
+  EXPECT_EQ(shown(pieces), "|Hi");
+  parser->take("{\"a\"", pieces);
+  EXPECT_EQ(shown(pieces), "|Hi|0 add@0 {\"a\"");
+  parser->take(": \"x", pieces);
+  EXPECT_EQ(shown(pieces), "|Hi|0 add@0 {\"a\"@0 : \"x");
+}
+
+TEST(MessageParser, without_tools_a_call_is_content) {
+  const auto format = MessageFormat::make("hermes", "qwen3", "");
+  EXPECT_EQ(
+      shown(testing::parsed(format->parser(nullptr, false), {"<think>a</think><tool_call>{\"name\":\"add\"}</tool_call>"})),
+      "|think a|<tool_call>{\"name\":\"add\"}</tool_call>");
+}
+
+TEST(MessageParser, bounds_depth_and_held_text) {
+  for (const std::string_view name : MessageFormat::tool_parsers()) {
+    const auto format = MessageFormat::make(name, "", "");
+    for (const std::string& begin :
+         {std::string("<tool_call>{\"name\":\"add\",\"arguments\":"), std::string("[TOOL_CALLS]add[ARGS]"),
+          std::string("{\"name\":\"add\",\"arguments\":"), std::string("[add(a=")}) {
+      const std::string deep = begin + (begin.starts_with("[add") ? "" : "{\"a\":") + std::string(100'000, '[');
+      std::size_t n_bytes = 0;
+      for (const MessagePiece& piece : testing::parsed(format->parser(tools(), false), {deep})) n_bytes += piece.text.size();
+      EXPECT_GT(n_bytes, 99'000u) << name;
+    }
+  }
+  // Arguments before the name are held, up to a limit; then they are content.
+  const std::string text = "<tool_call>{\"arguments\": {\"a\": \"" + std::string(2'000'000, 'x');
+  const auto parser = MessageFormat::make("hermes", "", "")->parser(tools(), false);
+  std::vector<MessagePiece> pieces;
+  parser->take(text, pieces);
+  ASSERT_EQ(testing::merged(pieces).size(), 1u);
+  EXPECT_EQ(testing::merged(pieces)[0].text, text);
+}
+
+}  // namespace
+}  // namespace baton::parsers
