@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "server/api_error.h"
 
 namespace baton {
 namespace {
@@ -24,10 +23,11 @@ AnswerContent make_content(AnswerHeader header, GenerationRequest request, std::
 
 }  // namespace
 
-Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<AnswerPrompt> prompts, const Tokenizer& tokenizer)
+Answer::Answer(AnswerHeader header, GenerationRequest request, std::vector<AnswerPrompt> prompts, const Tokenizer& tokenizer,
+               const MakeAnswerWriter& make_writer)
     : content_(make_content(std::move(header), std::move(request), std::move(prompts))),
       has_echoed_(content_.prompts.size(), !content_.request.echoes_logprobs),
-      writer_(content_, tokenizer) {
+      writer_(make_writer(content_, tokenizer)) {
   // Choices keep references to the request.
   content_.choices.reserve(content_.n_choices());
   for (const AnswerPrompt& prompt : content_.prompts)
@@ -82,7 +82,7 @@ void Answer::begin_echo(std::size_t prompt) {
 
 /// The frames for the unsent part of a choice.
 std::string Answer::frames_of(std::size_t choice) {
-  std::string frames = writer_.choice_frames(choice, is_done());
+  std::string frames = writer_->choice_frames(choice, is_done());
   content_.choices[choice].clear();
   return frames;
 }
@@ -94,7 +94,7 @@ std::string Answer::end_with_error(int status, std::string_view message) {
   error_status_ = status;
   error_message_ = message;
   n_open_ = 0;
-  return is_stream() ? AnswerWriter::error_frames(status, message) : std::string();
+  return is_stream() ? writer_->error_frames(status, message) : std::string();
 }
 
 std::string Answer::give_up() { return end_with_error(503, kNoMemory); }
@@ -120,7 +120,7 @@ Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   if (!is_stream() || !has_echoed_[prompt]) return reaction;
   const std::size_t first = begins_echo ? prompt * n : index;
   for (std::size_t i = first; i < first + (begins_echo ? n : 1); ++i) reaction.frames += frames_of(i);
-  if (is_done()) reaction.frames += writer_.last_frames();
+  if (is_done()) reaction.frames += writer_->last_frames();
   return reaction;
 }
 
@@ -131,22 +131,24 @@ std::string Answer::take_nothing() {
     --n_open_;
     if (is_stream()) frames += frames_of(i);
   }
-  if (is_stream()) frames += writer_.last_frames();
+  if (is_stream()) frames += writer_->last_frames();
   return frames;
 }
 
 HttpResponse Answer::response() {
-  if (has_failed_) return error_response(error_status_, error_message_, {});
-  if (was_aborted_) return error_response(503, "the server is shutting down", {});
-  return {200, {{"Content-Type", "application/json"}}, writer_.response()};
+  if (has_failed_) return writer_->error(error_status_, error_message_);
+  if (was_aborted_) return writer_->error(503, "the server is shutting down");
+  std::string body;
+  writer_->write_response(body).finish();
+  return {200, {{"Content-Type", "application/json"}}, std::move(body)};
 }
 
 bool Answer::is_large() const {
-  return !is_stream() && is_done() && !has_failed_ && !was_aborted_ && writer_.response_bytes() > kPieceBytes;
+  return !is_stream() && is_done() && !has_failed_ && !was_aborted_ && writer_->response_bytes() > kPieceBytes;
 }
 
 Answer::Piece Answer::next_piece() {
-  if (!writing_) writing_.emplace(writer_.write_response(body_));
+  if (!writing_) writing_.emplace(writer_->write_response(body_));
   bool goes_on = true;
   while (goes_on && body_.size() < kPieceBytes) goes_on = writing_->resume();
   return {std::exchange(body_, {}), !goes_on};

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,23 +13,23 @@
 
 #include "core/resumable.h"
 #include "engine/request.h"
+#include "server/answer_writer.h"
 #include "server/budget.h"
 #include "server/http_message.h"
-#include "server/openai_frames.h"
 #include "server/openai_request.h"
 #include "text/tokenizer.h"
 
 namespace baton {
 
-/// Knows which choices are open and what may be sent. With `stream` the frames are server-sent events: for each chat
-/// choice one with the role, then text as it becomes certain, one with the finish reason; after all of them the usage
-/// if asked for, and [DONE], which also follows an error. Without, one response when all sequences have ended. A
-/// stream that echoes log-probabilities begins when those of the whole prompt are known.
+/// Knows which choices are open and what may be sent; its writer knows the dialect. With `stream` there are frames as text
+/// becomes certain; without, one response when all sequences have ended. A stream that echoes log-probabilities begins when
+/// those of the whole prompt are known.
 ///
 /// Thread: one at a time. The tokenizer must outlive it.
 class Answer {
  public:
-  Answer(AnswerHeader header, GenerationRequest request, std::vector<AnswerPrompt> prompts, const Tokenizer& tokenizer);
+  Answer(AnswerHeader header, GenerationRequest request, std::vector<AnswerPrompt> prompts, const Tokenizer& tokenizer,
+         const MakeAnswerWriter& make_writer);
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
 
@@ -85,9 +86,9 @@ class Answer {
   bool was_aborted_ = false;
   BudgetShare scores_share_;
   BudgetShare request_share_;
-  AnswerWriter writer_;
+  std::unique_ptr<AnswerWriter> writer_;
   std::string body_;                  // what is written of a large response, and not taken
-  std::optional<Resumable> writing_;  // refers to body_ and writer_
+  std::optional<Resumable> writing_;  // refers to body_ and *writer_
 };
 
 }  // namespace baton

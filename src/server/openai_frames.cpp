@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/api_error.h"
+#include "server/json_writer.h"
 #include "server/openai_logprobs.h"
 
 namespace baton {
@@ -16,30 +17,8 @@ constexpr std::string_view kDone = "data: [DONE]\n\n";
 
 std::string data_frame(const Value& body) { return "data: " + json::dump(body) + "\n\n"; }
 
-/// Writes an object of JSON. Large parts of answers are appended to the text; as Values they would take many times as
-/// much memory.
-class ObjectWriter {
- public:
-  explicit ObjectWriter(std::string& out) : out_(out) { out_ += '{'; }
-  /// After this the member's value is to be appended.
-  void key(std::string_view name) {
-    out_ += std::exchange(is_empty_, false) ? "\"" : ",\"";
-    out_ += name;
-    out_ += "\":";
-  }
-  void add(std::string_view name, const Value& value) {
-    key(name);
-    out_ += json::dump(value);
-  }
-  void end() { out_ += '}'; }
-
- private:
-  std::string& out_;
-  bool is_empty_ = true;
-};
-
 /// The common beginning of all frames and responses.
-void add_head(ObjectWriter& body, const AnswerHeader& header, std::string_view object) {
+void add_head(JsonObjectWriter& body, const AnswerHeader& header, std::string_view object) {
   body.add("id", header.id);
   body.add("object", header.is_chat ? object : "text_completion");
   body.add("created", header.created);
@@ -63,21 +42,6 @@ Resumable write_ids(const List& tokens, std::string& out) {
   out += ']';
 }
 
-/// Appends a string of JSON. `text` is UTF-8.
-Resumable write_string(std::string_view text, std::string& out) {
-  constexpr std::size_t kStepBytes = 16 << 10;
-  out += '"';
-  while (!text.empty()) {
-    std::size_t n = std::min(kStepBytes, text.size());
-    while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) ++n;  // behind a whole character
-    const std::string part = json::dump(text.substr(0, n));
-    out.append(part, 1, part.size() - 2);
-    text.remove_prefix(n);
-    if (!text.empty()) co_await Resumable::pause();
-  }
-  out += '"';
-}
-
 Value to_json(const AnswerChoice::StopReason& reason) {
   if (const auto* text = std::get_if<std::string>(&reason)) return *text;
   if (const auto* id = std::get_if<TokenId>(&reason)) return *id;
@@ -86,11 +50,15 @@ Value to_json(const AnswerChoice::StopReason& reason) {
 
 }  // namespace
 
-AnswerWriter::AnswerWriter(const AnswerContent& content, const Tokenizer& tokenizer)
+OpenaiWriter::OpenaiWriter(const AnswerContent& content, const Tokenizer& tokenizer)
     : content_(content), tokenizer_(tokenizer), written_(content.n_choices()) {}
 
+std::unique_ptr<AnswerWriter> OpenaiWriter::make(const AnswerContent& content, const Tokenizer& tokenizer) {
+  return std::make_unique<OpenaiWriter>(content, tokenizer);
+}
+
 /// Appends a choice's `logprobs`.
-Resumable AnswerWriter::write_logprobs(std::size_t index, std::string& out) {
+Resumable OpenaiWriter::write_logprobs(std::size_t index, std::string& out) {
   const AnswerChoice& choice = content_.choices[index];
   if (content_.request.sampling.n_top_logprobs < 0) {
     out += "null";
@@ -115,16 +83,16 @@ Resumable AnswerWriter::write_logprobs(std::size_t index, std::string& out) {
 }
 
 /// Appends a choice with `text`, either the whole text or the new part.
-Resumable AnswerWriter::write_choice(std::size_t index, std::string_view text, std::string& out) {
+Resumable OpenaiWriter::write_choice(std::size_t index, std::string_view text, std::string& out) {
   const AnswerChoice& choice = content_.choices[index];
   const GenerationRequest& request = content_.request;
   const bool is_chat = content_.header.is_chat;
   const std::size_t prompt = content_.prompt_of(index);
-  ObjectWriter body(out);
+  JsonObjectWriter body(out);
   body.add("index", index);
   body.key(!is_chat ? "text" : request.is_stream ? "delta" : "message");
   if (is_chat) out += request.is_stream ? R"({"content":)" : R"({"role":"assistant","content":)";
-  for (Resumable string = write_string(text, out); string.resume();) co_await Resumable::pause();
+  for (Resumable string = write_json_string(text, out); string.resume();) co_await Resumable::pause();
   if (is_chat) out += request.is_stream ? "}" : R"(,"refusal":null})";
   body.key("logprobs");
   for (Resumable logprobs = write_logprobs(index, out); logprobs.resume();) co_await Resumable::pause();
@@ -148,7 +116,7 @@ Resumable AnswerWriter::write_choice(std::size_t index, std::string_view text, s
   body.end();
 }
 
-Value AnswerWriter::usage() const {
+Value OpenaiWriter::usage() const {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int64_t completion_tokens = 0;
@@ -166,7 +134,7 @@ Value AnswerWriter::usage() const {
   return usage;
 }
 
-Value AnswerWriter::stats() const {
+Value OpenaiWriter::stats() const {
   SequenceStats sum;
   for (const AnswerChoice& choice : content_.choices) {
     const SequenceStats& own = choice.stats();
@@ -194,9 +162,9 @@ Value AnswerWriter::stats() const {
 }
 
 /// A frame with its choices, which are given as text.
-std::string AnswerWriter::frame(std::string_view choices, bool has_usage, bool has_stats) const {
+std::string OpenaiWriter::frame(std::string_view choices, bool has_usage, bool has_stats) const {
   std::string text = "data: ";
-  ObjectWriter body(text);
+  JsonObjectWriter body(text);
   add_head(body, content_.header, "chat.completion.chunk");
   body.key("choices");
   text += '[';
@@ -210,13 +178,13 @@ std::string AnswerWriter::frame(std::string_view choices, bool has_usage, bool h
 }
 
 /// Whether the frames with text of a choice have everything but the text in common.
-bool AnswerWriter::differs_in_text_alone() const {
+bool OpenaiWriter::differs_in_text_alone() const {
   const GenerationRequest& request = content_.request;
   const bool has_scores = !content_.header.is_chat && request.n_prompt_logprobs >= 0;
   return request.sampling.n_top_logprobs < 0 && !has_scores && !request.wants_token_ids && !request.continuous_usage;
 }
 
-std::string AnswerWriter::first_frame(std::size_t index) const {
+std::string OpenaiWriter::first_frame(std::size_t index) const {
   Value first;
   first["index"] = index;
   if (content_.header.is_chat) {
@@ -233,7 +201,7 @@ std::string AnswerWriter::first_frame(std::size_t index) const {
 
 /// The frame of a choice's current text. Most frames by far are of this kind, so what those of a choice have in common
 /// is written once.
-std::string AnswerWriter::text_frame(std::size_t index) {
+std::string OpenaiWriter::text_frame(std::size_t index) {
   const std::string& text = content_.choices[index].text();
   std::string choice;
   if (!differs_in_text_alone()) {
@@ -253,7 +221,7 @@ std::string AnswerWriter::text_frame(std::size_t index) {
   return written.front + json::dump(text) + written.back;
 }
 
-std::string AnswerWriter::finish_frame(std::size_t index, bool has_stats) const {
+std::string OpenaiWriter::finish_frame(std::size_t index, bool has_stats) const {
   const AnswerChoice& choice = content_.choices[index];
   Value last;
   last["index"] = index;
@@ -267,7 +235,7 @@ std::string AnswerWriter::finish_frame(std::size_t index, bool has_stats) const 
   return frame(json::dump(last), content_.request.continuous_usage, has_stats);
 }
 
-std::string AnswerWriter::choice_frames(std::size_t index, bool is_last) {
+std::string OpenaiWriter::choice_frames(std::size_t index, bool is_last) {
   const AnswerChoice& choice = content_.choices[index];
   const GenerationRequest& request = content_.request;
   std::string frames;
@@ -280,18 +248,18 @@ std::string AnswerWriter::choice_frames(std::size_t index, bool is_last) {
   return frames;
 }
 
-std::string AnswerWriter::last_frames() const {
+std::string OpenaiWriter::last_frames() {
   std::string frames;
   if (content_.request.include_usage) frames += frame({}, /*has_usage=*/true, content_.request.wants_stats);
   frames += kDone;
   return frames;
 }
 
-std::string AnswerWriter::error_frames(int status, std::string_view message) {
+std::string OpenaiWriter::error_frames(int status, std::string_view message) {
   return data_frame(error_body(status, message, {})) + std::string(kDone);
 }
 
-std::size_t AnswerWriter::response_bytes() const {
+std::size_t OpenaiWriter::response_bytes() const {
   constexpr std::size_t kPrompt = 100, kToken = 100, kId = 8;  // bytes of one
   const GenerationRequest& request = content_.request;
   const auto per_token = [](std::int32_t n_top) { return n_top < 0 ? 0 : kToken * (1 + static_cast<std::size_t>(n_top)); };
@@ -308,15 +276,11 @@ std::size_t AnswerWriter::response_bytes() const {
   return n_bytes;
 }
 
-std::string AnswerWriter::response() {
-  std::string text;
-  write_response(text).finish();
-  return text;
-}
+HttpResponse OpenaiWriter::error(int status, std::string_view message) { return error_response(status, message, {}); }
 
-Resumable AnswerWriter::write_response(std::string& out) {
+Resumable OpenaiWriter::write_response(std::string& out) {
   const GenerationRequest& request = content_.request;
-  ObjectWriter body(out);
+  JsonObjectWriter body(out);
   add_head(body, content_.header, "chat.completion");
   body.key("choices");
   out += '[';

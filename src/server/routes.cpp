@@ -19,6 +19,7 @@
 #include "server/answer_budget.h"
 #include "server/api_error.h"
 #include "server/json_body.h"
+#include "server/openai_frames.h"
 #include "server/prompts.h"
 #include "server/request_bytes.h"
 #include "server/tokenize.h"
@@ -310,8 +311,8 @@ Result<void> Routes::begin_chat(const Call& call) {
   BATON_TRY(BudgetShare bytes, take_request_bytes(context_.budgets.requests, chat.generation, prompts));
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(call.request, chat.generation, /*is_chat=*/true, std::move(target.model));
-  auto answer =
-      std::make_unique<Answer>(std::move(header), std::move(chat.generation), std::move(prompts), context_.model.tokenizer);
+  auto answer = std::make_unique<Answer>(std::move(header), std::move(chat.generation), std::move(prompts),
+                                         context_.model.tokenizer, OpenaiWriter::make);
   answer->keep(std::move(scores), std::move(bytes));
   return context_.service.begin(call.exchange, std::move(answer), std::move(all));
 }
@@ -344,7 +345,7 @@ Result<void> Routes::begin_completion(const Call& call) {
   if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
   AnswerHeader header = answer_header(call.request, completion.generation, /*is_chat=*/false, std::move(target.model));
   auto answer = std::make_unique<Answer>(std::move(header), std::move(completion.generation), std::move(prompts),
-                                         context_.model.tokenizer);
+                                         context_.model.tokenizer, OpenaiWriter::make);
   answer->keep(std::move(scores), std::move(bytes));
   if (!has_nothing_to_do) return context_.service.begin(call.exchange, std::move(answer), std::move(all));
   std::string frames = answer->take_nothing();

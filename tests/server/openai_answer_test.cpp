@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "server/openai_frames.h"
 
 namespace baton {
 namespace {
@@ -29,10 +30,12 @@ std::vector<TokenId> ten_tokens() { return std::vector<TokenId>(10, 65); }
 class OpenaiAnswer : public ::testing::Test {
  protected:
   Answer chat(GenerationRequest request) {
-    return Answer({true, "chatcmpl-1", 1700, "demo", "baton-0"}, std::move(request), {{ten_tokens(), {}}}, tokenizer_);
+    return Answer({true, "chatcmpl-1", 1700, "demo", "baton-0"}, std::move(request), {{ten_tokens(), {}}}, tokenizer_,
+                  OpenaiWriter::make);
   }
   Answer completion(GenerationRequest request, std::vector<AnswerPrompt> prompts = {{ten_tokens(), {}}}) {
-    return Answer({false, "cmpl-1", 1700, "demo", "baton-0"}, std::move(request), std::move(prompts), tokenizer_);
+    return Answer({false, "cmpl-1", 1700, "demo", "baton-0"}, std::move(request), std::move(prompts), tokenizer_,
+                  OpenaiWriter::make);
   }
   const Tokenizer tokenizer_ = byte_tokenizer();
 };
@@ -129,7 +132,8 @@ TEST_F(OpenaiAnswer, escapes_each_text_between_what_its_frames_have_in_common) {
   request.is_stream = true;
   request.n = 2;
   // Names that contain the text by which the frame writer finds the place of a choice's text.
-  Answer answer({true, "chatcmpl-\x01", 1700, "\x01", "\\u0001\""}, request, {{ten_tokens(), {}}}, tokenizer_);
+  Answer answer({true, "chatcmpl-\x01", 1700, "\x01", "\\u0001\""}, request, {{ten_tokens(), {}}}, tokenizer_,
+                OpenaiWriter::make);
   answer.take(0, says("a"));
   for (const std::int32_t index : {0, 1, 0}) {
     for (const std::string_view text : {"a\"b\\\n", "\x01", "", "plain"}) {
@@ -236,7 +240,7 @@ TEST(OpenaiAnswerText, goes_on_from_the_prompt_so_that_its_first_word_keeps_its_
   auto tokenizer = Tokenizer::from_json(json::dump(test::byte_fallback_tokenizer()), "");
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   const auto cat = tokenizer->encode("the", false);
-  Answer answer({false, "cmpl-1", 1700, "demo", "baton-0"}, {}, {{cat, {}}}, *tokenizer);
+  Answer answer({false, "cmpl-1", 1700, "demo", "baton-0"}, {}, {{cat, {}}}, *tokenizer, OpenaiWriter::make);
   Event event;
   for (const TokenId id : cat) event.tokens.push_back({id, {}, {}});
   answer.take(0, ends(std::move(event), FinishReason::length, 1));

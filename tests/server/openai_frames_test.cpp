@@ -17,7 +17,7 @@ Event says(std::string_view text) {
 /// One choice of a chat, or of a completion.
 class OpenaiFrames : public ::testing::Test {
  protected:
-  AnswerWriter writer(bool is_chat) {
+  OpenaiWriter writer(bool is_chat) {
     content_.header = {is_chat, "id", 1700, "demo", "baton-0"};
     content_.prompts = {{{65}, {}}};
     content_.scores.resize(1);
@@ -30,6 +30,12 @@ class OpenaiFrames : public ::testing::Test {
   const Tokenizer tokenizer_ = byte_tokenizer();
   AnswerContent content_;
 };
+
+std::string whole_body(AnswerWriter& writer) {
+  std::string body;
+  writer.write_response(body).finish();
+  return body;
+}
 
 /// The bodies of frames, each "data: {...}".
 std::vector<json::Value> bodies(std::string_view frames) {
@@ -44,7 +50,7 @@ std::vector<json::Value> bodies(std::string_view frames) {
 
 TEST_F(OpenaiFrames, begin_with_the_role_and_end_with_the_reason) {
   content_.request.is_stream = true;
-  AnswerWriter frames = writer(/*is_chat=*/true);
+  OpenaiWriter frames = writer(/*is_chat=*/true);
   choice().take(says("Hi"));
   const auto begun = bodies(frames.choice_frames(0, /*is_last=*/false));
   ASSERT_EQ(begun.size(), 2u);
@@ -62,12 +68,12 @@ TEST_F(OpenaiFrames, begin_with_the_role_and_end_with_the_reason) {
 
 TEST_F(OpenaiFrames, of_text_are_the_same_with_and_without_what_is_kept_of_the_first) {
   content_.request.is_stream = true;
-  AnswerWriter kept = writer(/*is_chat=*/false);
+  OpenaiWriter kept = writer(/*is_chat=*/false);
   for (const std::string_view text : {"a", "\"quoted\"\\\n", "\x01", "{}"}) {
     choice().clear();
     choice().take(says(text));
     const std::string frame = kept.choice_frames(0, /*is_last=*/false);
-    EXPECT_EQ(AnswerWriter(content_, tokenizer_).choice_frames(0, /*is_last=*/false), frame);
+    EXPECT_EQ(OpenaiWriter(content_, tokenizer_).choice_frames(0, /*is_last=*/false), frame);
     EXPECT_EQ(bodies(frame)[0]["choices"][0]["text"], text);
   }
 }
@@ -75,7 +81,7 @@ TEST_F(OpenaiFrames, of_text_are_the_same_with_and_without_what_is_kept_of_the_f
 TEST_F(OpenaiFrames, of_completions_go_on_where_the_log_probabilities_of_the_last_one_ended) {
   content_.request.is_stream = true;
   content_.request.sampling.n_top_logprobs = 0;
-  AnswerWriter frames = writer(/*is_chat=*/false);
+  OpenaiWriter frames = writer(/*is_chat=*/false);
   choice().take(says("ab"));
   EXPECT_EQ(bodies(frames.choice_frames(0, false))[0]["choices"][0]["logprobs"]["text_offset"], parsed("[0,1]"));
   choice().clear();
@@ -84,10 +90,10 @@ TEST_F(OpenaiFrames, of_completions_go_on_where_the_log_probabilities_of_the_las
 }
 
 TEST_F(OpenaiFrames, a_response_holds_the_whole_text_and_the_usage) {
-  AnswerWriter response = writer(/*is_chat=*/true);
+  OpenaiWriter response = writer(/*is_chat=*/true);
   choice().take(says("Hi"));
   choice().end(FinishReason::stop, "!");
-  const json::Value body = parsed(response.response());
+  const json::Value body = parsed(whole_body(response));
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["choices"][0]["message"], parsed(R"({"role":"assistant","content":"Hi","refusal":null})"));
   EXPECT_EQ(body["choices"][0]["stop_reason"], "!");
@@ -100,16 +106,16 @@ TEST_F(OpenaiFrames, a_response_can_be_written_in_steps) {
   content_.request.wants_token_ids = true;
   content_.scores.resize(1);
   for (int i = 0; i < 3000; ++i) content_.scores[0].push_back({65, -1.0f, {{66, -0.5f}}});
-  AnswerWriter response = writer(/*is_chat=*/false);
+  OpenaiWriter response = writer(/*is_chat=*/false);
   std::string text;
   for (int i = 0; i < 20'000; ++i) text += "\u00e9\"";
   choice().take(says(text));
   choice().end(FinishReason::stop, "!");
-  const std::string whole = response.response();
+  const std::string whole = whole_body(response);
   EXPECT_EQ(parsed(whole)["choices"][0]["text"], text);
   std::string pieces, out;
   std::size_t longest = 0;
-  AnswerWriter again(content_, tokenizer_);
+  OpenaiWriter again(content_, tokenizer_);
   for (Resumable steps = again.write_response(out); steps.resume(); out.clear()) {
     pieces += out;
     longest = std::max(longest, out.size());
@@ -123,7 +129,7 @@ TEST_F(OpenaiFrames, a_response_can_be_written_in_steps) {
 }
 
 TEST_F(OpenaiFrames, an_error_is_a_frame_and_the_end) {
-  const std::string frames = AnswerWriter::error_frames(500, "no");
+  const std::string frames = writer(/*is_chat=*/true).error_frames(500, "no");
   EXPECT_TRUE(frames.ends_with("}\n\ndata: [DONE]\n\n")) << frames;
   EXPECT_EQ(bodies(frames.substr(0, frames.find("data: [DONE]")))[0]["error"]["message"], "no");
 }
