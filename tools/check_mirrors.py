@@ -73,6 +73,8 @@ TESTED_THROUGH = {
     "src/apps/bench/stream_bench.cpp": "tests/e2e/test_streams.py",
     "src/apps/bench/stream_load.cpp": "tests/e2e/test_streams.py",
     "src/apps/chat.cpp": "tests/e2e/test_programs.py",
+    "src/apps/conversation.cpp": "tests/e2e/test_programs.py",
+    "src/apps/line_reader.cpp": "tests/e2e/test_chat_terminal.py",
     "src/apps/demo.cpp": "tests/e2e/test_programs.py",
     "src/apps/flags.cpp": "tests/apps/options_test.cpp",
     "src/apps/generate.cpp": "tests/e2e/test_generate.py",

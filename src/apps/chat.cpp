@@ -1,104 +1,180 @@
-/// `baton chat`: a conversation whose earlier turns stay in the prefix cache.
+/// `baton chat`: a conversation whose earlier turns stay in the prefix cache, and its commands.
 #include "apps/chat.h"
 
-#include <unistd.h>
-
-#include <cstdio>
-#include <iostream>
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "apps/conversation.h"
+#include "apps/help_text.h"
 #include "apps/interrupt.h"
+#include "apps/line_reader.h"
 #include "apps/output.h"
 #include "apps/progress.h"
 #include "apps/serving.h"
+#include "core/result.h"
+#include "io/json.h"
 #include "load/load_engine.h"
-#include "server/openai_request.h"
-#include "server/prompts.h"
-#include "text/stream_decoder.h"
 
 namespace baton {
 namespace {
 
-constexpr const char* kHelp =
-    "/reset forgets the conversation, /stats shows the last answer's numbers, /help shows this, Ctrl-C stops an answer, Ctrl-D "
-    "ends.\n";
+constexpr std::string_view kNone = "none";
+/// Three quotes begin a text of several lines, and end it.
+constexpr std::string_view kQuotes = "\"\"\"";
 
-/// One conversation over one engine.
-class Conversation {
+/// `text` without the spaces around it.
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
+}
+
+/// The tools of a file, as the API takes them.
+Result<json::Value> read_tools(const std::string& file) {
+  BATON_TRY(json::Value tools, json::parse_file(file));
+  if (tools.is_array() && !tools.empty()) return tools;
+  return fail(ErrorCode::invalid_data,
+              fmt::format("{}: not a list of tools; write one as the API has it: [{{\"type\": \"function\", \"function\": "
+                          "{{\"name\": ...}}}}]",
+                          file));
+}
+
+/// What is typed during a conversation: texts, and commands that begin with a slash.
+class Chat {
  public:
-  Conversation(Engine& engine, const ServedModel& model, const Prefixes& prefixes, const ChatOptions& options)
-      : engine_(engine), model_(model), prefixes_(prefixes), options_(options) {
-    reset();
+  Chat(Engine& engine, const ServedModel& model, Prefixes& prefixes, Conversation::Options options)
+      : engine_(engine), model_(model), prefixes_(prefixes), conversation_(engine, model, prefixes, std::move(options)) {
+    for (const Command& command : kCommands) names_.emplace_back(command.name);
   }
 
-  void reset() {
-    messages_ = json::Value::array();
-    if (!options_.system.empty()) messages_.push_back({{"role", "system"}, {"content", options_.system}});
-  }
+  /// The names of the commands, for the line reader.
+  std::span<const std::string> names() const { return names_; }
 
-  /// Answers `text` on standard output. If that fails, `text` is removed from the conversation.
-  Result<void> answer(const std::string& text) {
-    messages_.push_back({{"role", "user"}, {"content", text}});
-    auto said = generate();
-    if (!said) {
-      messages_.erase(messages_.size() - 1);
-      return fail(said.error().code, said.error().message);
+  /// Does what a line says. False: the conversation ends.
+  Result<bool> take(const std::string& line) {
+    if (!line.starts_with('/')) {
+      BATON_TRY_VOID(conversation_.answer(line));
+      return true;
     }
-    messages_.push_back({{"role", "assistant"}, {"content", *said}});
-    return {};
+    const std::size_t space = line.find(' ');
+    const std::string name = line.substr(0, space);
+    const std::string argument(space == std::string::npos ? std::string_view() : trimmed(std::string_view(line).substr(space)));
+    for (const Command& command : kCommands) {
+      if (name != command.name) continue;
+      if (!argument.empty() && command.argument.empty())
+        return fail(ErrorCode::invalid_request, fmt::format("{} takes nothing, not '{}'", name, argument));
+      return command.run == nullptr ? Result<bool>(false) : (this->*command.run)(argument);
+    }
+    return fail(ErrorCode::invalid_request,
+                fmt::format("unknown command {}; did you mean {}? /help lists all", name, nearest_name(name, names_)));
   }
-
-  const SequenceStats& stats() const { return stats_; }
 
  private:
-  Result<std::string> generate() {
-    json::Value body{{"messages", messages_}};
-    if (!options_.prefix.empty()) body["prefix"] = options_.prefix;
-    if (options_.temperature >= 0) body["temperature"] = options_.temperature;
-    if (options_.max_tokens > 0) body["max_tokens"] = options_.max_tokens;
-    BATON_TRY(const ChatRequest chat, parse_chat_request(body, model_.defaults, {model_.n_vocab, kMaxTopLogprobs}));
-    BATON_TRY(const Target target, resolve_target(model_, prefixes_, chat.generation));
-    BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(model_, target.prefix, chat));
-    Request request = std::move(engine_requests(model_, chat.generation, {&prompt, 1}).front());
-    StreamDecoder decoder(model_.tokenizer, {}, false, true);
-    decoder.follow(request.prompt);
-    BATON_TRY(const RequestId id, engine_.submit(std::move(request)));
-    std::string text;
-    const auto show = [&](const std::string& piece) {
-      text += piece;
-      write_output(piece);
-      flush_output();
-    };
-    for (bool is_open = true; is_open;) {
-      if (was_interrupted()) {
-        clear_interrupt();
-        engine_.cancel(id);
-      }
-      engine_.step();
-      for (const Event& event : engine_.wait_events(std::chrono::milliseconds(0))) {
-        for (const TokenOutput& token : event.tokens) show(decoder.push(token.token).text);
-        stats_ = event.stats;
-        if (!event.finished) continue;
-        is_open = false;
-        if (*event.finished == FinishReason::error) return fail(ErrorCode::internal, "the model's logits hold a NaN");
-      }
-    }
-    show(decoder.finish().text);
-    print_output("\n");
-    return text;
+  struct Command {
+    std::string_view name;
+    std::string_view argument;  ///< as the help shows it; empty: none
+    std::string_view help;
+    Result<bool> (Chat::*run)(const std::string& argument);  ///< null: ends the conversation
+  };
+
+  Result<bool> help(const std::string&) {
+    for (const Command& command : kCommands)
+      print_note("  {:<26}{}\n", fmt::format("{} {}", command.name, command.argument), command.help);
+    print_note("  {:<26}begins a text of several lines, up to the next {}\n", kQuotes, kQuotes);
+    write_note("Ctrl-C stops an answer, Ctrl-D ends.\n");
+    return true;
   }
+  Result<bool> reset(const std::string&) {
+    conversation_.reset();
+    return true;
+  }
+  Result<bool> system(const std::string& text) {
+    if (text.empty()) {
+      const std::string& now = conversation_.options().system;
+      print_note("{}\n", now.empty() ? "no system message" : now);
+      return true;
+    }
+    conversation_.use_system(text == kNone ? std::string() : text);
+    return true;
+  }
+  Result<bool> prefix(const std::string& argument) {
+    if (argument.empty()) return list_prefixes();
+    const std::string name = argument.substr(0, argument.find('='));
+    if (name.size() < argument.size()) {
+      BATON_TRY(PrefixDefinition read, read_prefix_flag(argument));
+      BATON_TRY(const PrefixInfo info, prefixes_.add(model_, engine_, std::move(read)));
+      print_note("{}: {} tokens, computed and kept\n", name, info.n_tokens);
+    } else if (name != kNone && !prefixes_.find(name)) {
+      return tl::unexpected(prefixes_.not_found(name, "prefix"));
+    }
+    conversation_.use_prefix(name == kNone ? std::string() : name);
+    return true;
+  }
+  Result<bool> list_prefixes() {
+    bool is_empty = true;
+    prefixes_.for_each([&](const Prefixes::Entry& entry) {
+      const bool is_used = entry.definition.name == conversation_.options().prefix;
+      print_note("{} {}: {} tokens\n", is_used ? '*' : ' ', entry.definition.name, entry.info.n_tokens);
+      is_empty = false;
+    });
+    if (is_empty) write_note("no prompt is registered; /prefix NAME=FILE registers one\n");
+    return true;
+  }
+  Result<bool> tools(const std::string& file) {
+    if (file.empty()) {
+      print_note("{} tools\n", conversation_.options().tools.size());
+      return true;
+    }
+    json::Value read;
+    if (file != kNone) {
+      BATON_TRY(read, read_tools(file));
+    }
+    conversation_.use_tools(std::move(read));
+    return true;
+  }
+  Result<bool> stats(const std::string&) {
+    const SequenceStats& stats = conversation_.stats();
+    print_note("prompt {} tokens, {} from the cache; answer {} tokens; prefill {:.0f} ms\n", stats.prompt_tokens,
+               stats.cached_tokens, stats.completion_tokens, stats.prefill_ms);
+    return true;
+  }
+
+  static const std::array<Command, 7> kCommands;
 
   Engine& engine_;
   const ServedModel& model_;
-  const Prefixes& prefixes_;
-  const ChatOptions& options_;
-  json::Value messages_;
-  SequenceStats stats_;
+  Prefixes& prefixes_;
+  Conversation conversation_;
+  std::vector<std::string> names_;
 };
+
+const std::array<Chat::Command, 7> Chat::kCommands = {{
+    {"/help", "", "shows this", &Chat::help},
+    {"/system", "TEXT|none", "sets the system message, and begins anew", &Chat::system},
+    {"/prefix", "NAME[=FILE]|none", "begins anew behind a registered prompt, or registers one", &Chat::prefix},
+    {"/tools", "FILE|none", "tells the model of tools (JSON as in the API), and begins anew", &Chat::tools},
+    {"/reset", "", "forgets the conversation", &Chat::reset},
+    {"/stats", "", "shows the last answer's numbers", &Chat::stats},
+    {"/exit", "", "ends", nullptr},
+}};
+
+/// Reads a text up to the three quotes that end it; `line` begins with three.
+LineReader::Read read_quoted(LineReader& reader, std::string& line) {
+  std::string text = line.substr(kQuotes.size());
+  while (!text.ends_with(kQuotes)) {
+    std::string more;
+    if (const auto read = reader.read(more, "... "); read != LineReader::Read::line) return read;
+    text += "\n" + more;
+  }
+  line = text.substr(0, text.size() - kQuotes.size());
+  return LineReader::Read::line;
+}
 
 /// A conversation begins with the prompt of the only --prefix; if there are several, --use-prefix must name one.
 Result<void> choose_prefix(ChatOptions& options) {
@@ -113,6 +189,28 @@ Result<void> choose_prefix(ChatOptions& options) {
   return {};
 }
 
+/// Reads and answers lines until the input ends.
+Result<void> talk(Chat& chat, bool keeps_history) {
+  LineReader reader(
+      {.history_file = keeps_history ? history_file("chat_history") : std::filesystem::path(), .commands = chat.names()});
+  if (reader.is_terminal()) write_note("/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends.\n");
+  for (std::string line;;) {
+    LineReader::Read read = reader.read(line, "> ");
+    if (read == LineReader::Read::line && line.starts_with(kQuotes)) read = read_quoted(reader, line);
+    clear_interrupt();
+    if (read == LineReader::Read::end) break;
+    if (read == LineReader::Read::interrupted || trimmed(line).empty()) continue;
+    const auto goes_on = chat.take(line);
+    if (!goes_on) {
+      print_error("baton chat", goes_on.error());
+      if (!reader.is_terminal()) return fail(goes_on.error().code, "stopped");
+    }
+    if (!flush_output()) return fail(ErrorCode::io, "stopped, because answers cannot be written");
+    if (goes_on && !*goes_on) break;
+  }
+  return {};
+}
+
 Result<void> run(ChatOptions options) {
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   if (files.is_demo && options.prefix.empty() && options.model.prefixes.empty() && options.system.empty()) {
@@ -121,33 +219,20 @@ Result<void> run(ChatOptions options) {
     print_note("The demo model answers questions about the catalogue {}.\n", (files.folder / "catalogue.txt").string());
   }
   options.model.max_num_seqs = 1;
+  json::Value tools;
+  if (!options.tools.empty()) {
+    BATON_TRY(tools, read_tools(options.tools));
+  }
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
   BATON_TRY(const ServedModel model, load_served_model(files, options.model, *engine));
-  BATON_TRY(const Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
-  Conversation conversation(*engine, model, prefixes, options);
-  const bool is_terminal = isatty(STDIN_FILENO) != 0;
-  if (is_terminal) write_note(kHelp);
-  for (std::string line;;) {
-    if (is_terminal) print_note("> ");
-    if (!std::getline(std::cin, line)) break;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (line == "/help") {
-      write_note(kHelp);
-    } else if (line == "/reset") {
-      conversation.reset();
-    } else if (line == "/stats") {
-      const SequenceStats& stats = conversation.stats();
-      print_note("prompt {} tokens, {} from the cache; answer {} tokens; prefill {:.0f} ms\n", stats.prompt_tokens,
-                 stats.cached_tokens, stats.completion_tokens, stats.prefill_ms);
-    } else if (line.starts_with("/")) {
-      print_note("unknown command {}; {}", line, kHelp);
-    } else if (auto answered = conversation.answer(line); !answered) {
-      print_error("baton chat", answered.error());
-      if (!is_terminal) return fail(answered.error().code, "stopped");
-    }
-    if (!flush_output()) return fail(ErrorCode::io, "stopped, because answers cannot be written");
-  }
-  return {};
+  BATON_TRY(Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
+  Chat chat(*engine, model, prefixes,
+            {.system = options.system,
+             .prefix = options.prefix,
+             .tools = std::move(tools),
+             .temperature = options.temperature,
+             .max_tokens = options.max_tokens});
+  return talk(chat, !options.keeps_no_history);
 }
 
 }  // namespace

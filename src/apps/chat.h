@@ -14,8 +14,10 @@ struct ChatOptions {
   /// Name of a registered prompt to begin with; empty: the only --prefix, or the demo model's shop if there is no
   /// model.
   std::string prefix;
-  double temperature = -1;      ///< -1: the model's default
-  std::int32_t max_tokens = 0;  ///< of an answer; 0: the rest of the context
+  std::string tools;              ///< file with a list of tools as in the API; empty: none
+  bool keeps_no_history = false;  ///< lines that are typed are not kept for later runs
+  double temperature = -1;        ///< -1: the model's default
+  std::int32_t max_tokens = 0;    ///< of an answer; 0: the rest of the context
 };
 
 void add_chat_options(CLI::App& app, ChatOptions& options);

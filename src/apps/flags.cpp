@@ -19,6 +19,7 @@
 #include "apps/chat.h"
 #include "apps/demo.h"
 #include "apps/generate.h"
+#include "apps/help_text.h"
 #include "apps/info.h"
 #include "apps/options.h"
 #include "apps/render.h"
@@ -32,34 +33,11 @@ namespace baton {
 
 namespace {
 
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const int substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row[b.size()];
-}
-
 std::string nearest_flag(const CLI::App& app, std::string_view flag) {
-  std::string best;
-  int best_distance = std::numeric_limits<int>::max();
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      const int distance = edit_distance(flag, "--" + name);
-      if (distance < best_distance) {
-        best = "--" + name;
-        best_distance = distance;
-      }
-    }
-  }
-  return best;
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return std::string(nearest_name(flag, names));
 }
 
 /// Adds an option to a group of the help text; if it is given several times, the last one counts.
@@ -312,8 +290,9 @@ void add_render_options(CLI::App& app, RenderOptions& options) {
       ->check(CLI::Range(0, 4096));
   app.add_flag("--tokens", options.tokens, "Write token ids in place of the text");
   app.footer(
-      "A line in: {\"messages\": [...], \"tools\"?: [...], \"documents\"?: [...], \"chat_template_kwargs\"?: {...},\n"
-      "  \"add_generation_prompt\"?: true, \"continue_final_message\"?: false, \"chat_template\"?: name or template}\n"
+      "A line in: {\"messages\": [...], \"tools\"?: [...], \"documents\"?: [...],\n"
+      "  \"chat_template_kwargs\"?: {...}, \"add_generation_prompt\"?: true,\n"
+      "  \"continue_final_message\"?: false, \"chat_template\"?: name or template}\n"
       "Examples:\n"
       "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | baton render MODEL\n"
       "  baton render MODEL --tokens < conversations.jsonl > ids.jsonl");
@@ -346,7 +325,8 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
 void add_pull_options(CLI::App& app, PullOptions& options) {
   add_name_options(app, "MODEL,--model", options.model, "Hugging Face id of the model: ORG/NAME");
   app.footer(
-      "HF_HOME or HF_HUB_CACHE name the cache, HF_TOKEN opens private models, HF_ENDPOINT is another hub.\n"
+      "HF_HOME or HF_HUB_CACHE name the cache, HF_TOKEN opens private models,\n"
+      "HF_ENDPOINT is another hub.\n"
       "Example:\n"
       "  baton pull meta-llama/Llama-3.2-1B-Instruct --revision main");
 }
@@ -361,6 +341,11 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
   add_model_options(app, options.model);
   app.add_option("--system", options.system, "Text of a system message")->group("Conversation");
   app.add_option("--use-prefix", options.prefix, "Name of the --prefix to begin with, if there are several")
+      ->group("Conversation");
+  app.add_option("--tools", options.tools, "JSON file with a list of tools, as in the API, that the model is told of")
+      ->check(CLI::ExistingFile)
+      ->group("Conversation");
+  app.add_flag("--no-history", options.keeps_no_history, "Do not keep the typed lines for later runs (~/.local/state/baton)")
       ->group("Conversation");
   app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")
       ->check(CLI::NonNegativeNumber)

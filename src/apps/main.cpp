@@ -24,6 +24,7 @@
 #include "apps/chat.h"
 #include "apps/demo.h"
 #include "apps/generate.h"
+#include "apps/help_text.h"
 #include "apps/info.h"
 #include "apps/options.h"
 #include "apps/output.h"
@@ -39,21 +40,20 @@ namespace {
 
 constexpr const char* kIntroduction =
     "Baton serves language models to many requests behind long shared prompts: a shared prompt is computed once, stored once, "
-    "and\n"
-    "read from memory once a step for the whole batch (RelayAttention).\n\n"
-    "  baton demo                                  shows what Baton does, in a minute\n"
-    "  baton serve MODEL --prefix shop=prompt.txt  an OpenAI-compatible server with a registered prompt\n"
-    "  baton generate MODEL --prompts file.jsonl   answers for a file of prompts\n"
-    "  baton chat MODEL                            talk to a model on the terminal\n"
-    "  baton tokenize MODEL < texts.jsonl          token ids of texts, and texts of token ids\n"
-    "  baton render MODEL < conversations.jsonl    conversations as the model reads them\n"
-    "  baton info MODEL                            sizes, what fits in memory, what sharing saves\n"
-    "  baton pull ORG/NAME                         download a model; baton list shows what is there\n"
-    "  baton bench attention                       what relayed attention does on this machine\n"
-    "  baton bench throughput                      requests and tokens a second of a whole dataset\n"
-    "  baton bench stream http://127.0.0.1:8000    what many streams cost a running server\n"
-    "  baton bench serve --request-rate 1,2,4      latencies and throughput of a running server under load\n"
-    "  baton simulate trace.jsonl                  what a trace of requests would find in the cache, and wait for";
+    "and read from memory once a step for the whole batch (RelayAttention).\n\n"
+    "  baton demo                     shows what Baton does, in a minute\n"
+    "  baton serve MODEL              an OpenAI-compatible server;\n"
+    "        --prefix shop=prompt.txt with a registered prompt\n"
+    "  baton chat MODEL               talk to a model on the terminal\n"
+    "  baton generate MODEL --prompts file.jsonl\n"
+    "                                 answers for a file of prompts\n"
+    "  baton pull ORG/NAME            download a model; baton list shows all\n"
+    "  baton info MODEL               sizes, what fits in memory, what sharing saves\n"
+    "  baton bench attention          what relayed attention does on this machine\n"
+    "  baton simulate trace.jsonl     what a trace would find in the cache";
+
+/// A word with more errors is not taken for a mistyped subcommand.
+constexpr int kMostTypingErrors = 2;
 
 /// The subcommand chosen on the command line, and the function that runs it.
 struct Command {
@@ -92,9 +92,11 @@ Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::
     if (chosen == known.end()) {
       std::vector<std::string> names;
       for (const CLI::App* each : known) names.push_back(each->get_name());
+      const std::string_view nearest = nearest_name(word, names);
+      const bool is_near = edit_distance(word, nearest) <= kMostTypingErrors;
       return fail(ErrorCode::invalid_request,
-                  fmt::format("unknown subcommand '{}{}'; there are: {}", parent == &app ? "" : parent->get_name() + " ", word,
-                              fmt::join(names, ", ")));
+                  fmt::format("unknown subcommand '{}{}'; {}there are: {}", parent == &app ? "" : parent->get_name() + " ",
+                              word, is_near ? fmt::format("did you mean '{}'? ", nearest) : "", fmt::join(names, ", ")));
     }
     parent = *chosen;
   }
@@ -227,7 +229,7 @@ int run(int argc, char** argv) {
   CLI::App app(kIntroduction, "baton");
   app.require_subcommand(1);
   app.set_version_flag("--version", [] { return version_text(); });
-  app.get_formatter()->column_width(36);
+  use_help_text(app);
   CommandOptions options;
   const std::vector<Command> commands = add_commands(app, options);
 

@@ -29,6 +29,7 @@ def test_version_names_the_commit_and_the_backends():
 
 
 PROGRAMS = [
+    "",
     "serve",
     "generate",
     "chat",
@@ -38,9 +39,17 @@ PROGRAMS = [
     "info",
     "pull",
     "list",
+    "simulate",
+    "bench",
+    "bench ablation",
     "bench attention",
     "bench decode",
+    "bench latency",
+    "bench mmlu",
     "bench serve",
+    "bench startup",
+    "bench stream",
+    "bench throughput",
 ]
 
 
@@ -49,6 +58,7 @@ def test_every_program_explains_itself(program):
     done = run(*program.split(), "--help")
     assert done.returncode == 0, done.stderr
     assert "Usage: baton " + program in done.stdout
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("arguments", [["fly"], ["serve", "--fly"], ["generate", "--attention", "half"], []])
@@ -64,6 +74,13 @@ def test_an_unknown_subcommand_is_named(arguments, name):
         assert done.returncode == 2, done.stdout + done.stderr
         assert f"unknown subcommand '{name}'; there are: " in done.stderr
         assert not done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "near"), [(["serv"], "serve"), (["bench", "decod"], "decode")])
+def test_a_mistyped_subcommand_is_answered_with_the_near_one(arguments, near):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert f"did you mean '{near}'?" in done.stderr
 
 
 TO_FULL_DISK = [["--version"], ["serve", "--help"], ["chat", "--temperature", "0"], ["generate", "--prompts", "-"]]
@@ -98,6 +115,28 @@ def test_chat_begins_with_the_prefix_that_is_given(questions):
     two = run("chat", "--prefix", catalogue, "--prefix", catalogue.replace("mine", "other"), text=text)
     assert two.returncode == 2
     assert "--use-prefix" in two.stderr
+
+
+def test_chat_has_commands(questions, tmp_path):
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("You are short.")
+    tools = tmp_path / "tools.json"
+    tools.write_text("{}")
+    lines = ["/prefix", f"/prefix mine={prompt}", "/prefix", "/prefix shop", questions[0]["messages"][-1]["content"], "/exit", "x"]
+    done = run("chat", "--temperature", "0", text="\n".join(lines))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == questions[0]["answer"]
+    assert "* shop: " in done.stderr
+    assert "* mine: " in done.stderr
+    for command, error in [
+        ("/syste x", "did you mean /system?"),
+        ("/reset now", "/reset takes nothing"),
+        ("/prefix nowhere", "nowhere"),
+        (f"/tools {tools}", "not a list of tools"),
+    ]:
+        done = run("chat", text=command)
+        assert done.returncode == 1
+        assert error in done.stderr
 
 
 def test_demo_writes_its_numbers(tmp_path: pathlib.Path):

@@ -87,9 +87,11 @@ void add_throughput_bench_options(CLI::App& app, ThroughputBenchOptions& options
   add_dataset_options(app, options.dataset);
   app.footer(
       "Examples:\n"
-      "  baton bench throughput --num-prompts 64 --input-len 128 --output-len 32 --prefix-len 512\n"
-      "  baton bench throughput --shape llama-2-7b --device cuda --dataset-name sharegpt --dataset-path ShareGPT_stat.csv \\\n"
-      "    --prefix-len 1024 --time-limit-s 100 --output-json throughput.json");
+      "  baton bench throughput --num-prompts 64 --input-len 128 --output-len 32 \\\n"
+      "      --prefix-len 512\n"
+      "  baton bench throughput --shape llama-2-7b --device cuda \\\n"
+      "      --dataset-name sharegpt --dataset-path ShareGPT_stat.csv \\\n"
+      "      --prefix-len 1024 --time-limit-s 100 --output-json throughput.json");
 }
 
 void add_ablation_bench_options(CLI::App& app, AblationBenchOptions& options) {
@@ -108,8 +110,10 @@ void add_ablation_bench_options(CLI::App& app, AblationBenchOptions& options) {
   app.footer(
       "The lessons are those of vLLM's issue 421.\n"
       "Example:\n"
-      "  baton bench ablation --shape llama-2-13b --device cuda --tokenizer tokenizer.json \\\n"
-      "    --dataset-name sharegpt --dataset-path ShareGPT_stat.csv --num-prompts 1000 --runs 1");
+      "  baton bench ablation --shape llama-2-13b --device cuda \\\n"
+      "      --tokenizer tokenizer.json --dataset-name sharegpt \\\n"
+      "      --dataset-path ShareGPT_stat.csv \\\n"
+      "      --num-prompts 1000 --runs 1");
 }
 
 void add_latency_bench_options(CLI::App& app, LatencyBenchOptions& options) {
@@ -133,7 +137,8 @@ void add_latency_bench_options(CLI::App& app, LatencyBenchOptions& options) {
   app.footer(
       "Examples:\n"
       "  baton bench latency --batch-size 4 --prefix-len 512\n"
-      "  baton bench latency --shape llama-2-7b --device cuda --batch-size 32 --prefix-len 2048 --output-json latency.json");
+      "  baton bench latency --shape llama-2-7b --device cuda --batch-size 32 \\\n"
+      "      --prefix-len 2048 --output-json latency.json");
 }
 
 void add_mmlu_bench_options(CLI::App& app, MmluBenchOptions& options) {
@@ -163,8 +168,10 @@ void add_mmlu_bench_options(CLI::App& app, MmluBenchOptions& options) {
   row("--seed", options.dataset.seed, "Seed of the draw and the order");
   app.footer(
       "Examples:\n"
-      "  baton bench mmlu --dataset-path mmlu --num-shots 1 --subjects anatomy,virology --runs 1\n"
-      "  baton bench mmlu --shape llama-2-7b --tokenizer LLAMA --device cuda --dataset-path mmlu --num-shots 1,3,5");
+      "  baton bench mmlu --dataset-path mmlu --num-shots 1 \\\n"
+      "      --subjects anatomy,virology --runs 1\n"
+      "  baton bench mmlu --shape llama-2-7b --tokenizer LLAMA --device cuda \\\n"
+      "      --dataset-path mmlu --num-shots 1,3,5");
 }
 
 void add_startup_bench_options(CLI::App& app, StartupBenchOptions& options) {
@@ -186,7 +193,8 @@ void add_startup_bench_options(CLI::App& app, StartupBenchOptions& options) {
   app.footer(
       "Examples:\n"
       "  baton bench startup\n"
-      "  baton bench startup meta-llama/Llama-3.2-1B-Instruct --device cuda --output-json startup.json");
+      "  baton bench startup meta-llama/Llama-3.2-1B-Instruct --device cuda \\\n"
+      "      --output-json startup.json");
 }
 
 }  // namespace baton

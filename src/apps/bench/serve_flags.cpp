@@ -108,10 +108,14 @@ void add_serve_bench_options(CLI::App& app, ServeBenchOptions& options) {
   add_report_flags(app, options);
   app.footer(
       "Examples:\n"
-      "  baton serve &  baton bench serve --num-prompts 64 --random-input-len 512 --random-output-len 64\n"
-      "  baton bench serve --base-url http://gpu:8000 --request-rate 1,2,4,8 --time-limit-s 100 --prefix-len 2048\n"
-      "      --dataset-name sharegpt --dataset-path ShareGPT_stat.csv --goodput ttft:500,tpot:50 --json rates.json\n"
-      "  baton bench serve --model bench/shapes/llama-2-7b --served-model-name llama --dataset-name prefix_repetition");
+      "  baton serve &  baton bench serve --num-prompts 64 \\\n"
+      "      --random-input-len 512 --random-output-len 64\n"
+      "  baton bench serve --base-url http://gpu:8000 --request-rate 1,2,4,8 \\\n"
+      "      --time-limit-s 100 --prefix-len 2048 --dataset-name sharegpt \\\n"
+      "      --dataset-path ShareGPT_stat.csv --goodput ttft:500,tpot:50 \\\n"
+      "      --json rates.json\n"
+      "  baton bench serve --model bench/shapes/llama-2-7b --served-model-name llama \\\n"
+      "      --dataset-name prefix_repetition");
 }
 
 }  // namespace baton

@@ -1,0 +1,59 @@
+/// One conversation over one engine, for `baton chat`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/result.h"
+#include "engine/engine.h"
+#include "io/json.h"
+#include "server/prefixes.h"
+#include "server/served_model.h"
+
+namespace baton {
+
+/// The messages so far, and what every answer is asked with. The engine must have no other requests: it is stepped here.
+/// Thread: one.
+class Conversation {
+ public:
+  struct Options {
+    std::string system = {};      ///< text of a system message; empty: none
+    std::string prefix = {};      ///< name of a registered prompt; empty: none
+    json::Value tools = {};       ///< a list as in the API; null: none
+    double temperature = -1;      ///< -1: the model's default
+    std::int32_t max_tokens = 0;  ///< of an answer; 0: the rest of the context
+  };
+
+  /// All must outlive it.
+  Conversation(Engine& engine, const ServedModel& model, const Prefixes& prefixes, Options options)
+      : engine_(engine), model_(model), prefixes_(prefixes), options_(std::move(options)) {
+    reset();
+  }
+
+  /// Forgets the messages.
+  void reset();
+  /// Changes what is asked with, and forgets the messages.
+  void use_system(std::string text);
+  void use_prefix(std::string name);
+  void use_tools(json::Value tools);
+
+  /// Writes the answer to `text` on standard output while it is generated. Ctrl-C (apps/interrupt.h) ends it. If that
+  /// fails, `text` is taken back from the conversation.
+  Result<void> answer(const std::string& text);
+
+  const Options& options() const { return options_; }
+  const SequenceStats& stats() const { return stats_; }  ///< of the last answer
+  std::size_t n_messages() const { return messages_.size(); }
+
+ private:
+  Result<json::Value> generate();
+
+  Engine& engine_;
+  const ServedModel& model_;
+  const Prefixes& prefixes_;
+  Options options_;
+  json::Value messages_;
+  SequenceStats stats_;
+};
+
+}  // namespace baton
