@@ -9,6 +9,7 @@
 #include "grammar/expression.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
+#include "grammar/structural_tag.h"
 
 namespace baton::grammar {
 
@@ -31,13 +32,14 @@ Result<RuleId> parse(Expressions& expressions, const GrammarSource& source, std:
     expressions.define(rule, body);
     return rule;
   };
+  JsonText text(expressions, source.spaces, meter);
   switch (source.kind) {
     case GrammarKind::json_object: {
-      BATON_TRY(const ExprId object, JsonText(expressions, source.spaces, meter).object());
+      BATON_TRY(const ExprId object, text.object());
       return rule_for(object);
     }
     case GrammarKind::json_schema: {
-      BATON_TRY(SchemaGrammar schema, parse_json_schema(expressions, source.text, source.spaces, meter));
+      BATON_TRY(SchemaGrammar schema, parse_json_schema(text, source.text, meter));
       ignored = std::move(schema.ignored);
       return schema.root;
     }
@@ -50,6 +52,7 @@ Result<RuleId> parse(Expressions& expressions, const GrammarSource& source, std:
       return rule_for(texts);
     }
     case GrammarKind::ebnf: return parse_ebnf(expressions, source.text, meter);
+    case GrammarKind::structural_tag: return parse_structural_tag(text, source.text, ignored, meter);
   }
   return fail(ErrorCode::internal, "a grammar of no kind");
 }

@@ -16,11 +16,12 @@
 namespace baton::grammar {
 
 enum class GrammarKind : std::uint8_t {
-  json_object,  ///< any JSON object; the text is not looked at
-  json_schema,  ///< the text is a JSON schema
-  regex,        ///< the text is a regular expression of the whole answer
-  choice,       ///< the text is a JSON list of strings, one of which is the answer
-  ebnf,         ///< the text is a grammar in GBNF or Lark
+  json_object,     ///< any JSON object; the text is not looked at
+  json_schema,     ///< the text is a JSON schema
+  regex,           ///< the text is a regular expression of the whole answer
+  choice,          ///< the text is a JSON list of strings, one of which is the answer
+  ebnf,            ///< the text is a grammar in GBNF or Lark
+  structural_tag,  ///< the text is JSON that puts literal texts, free text and the others in sequence
 };
 
 constexpr std::string_view to_string(GrammarKind kind) {
@@ -30,6 +31,7 @@ constexpr std::string_view to_string(GrammarKind kind) {
     case GrammarKind::regex: return "regex";
     case GrammarKind::choice: return "choice";
     case GrammarKind::ebnf: return "ebnf";
+    case GrammarKind::structural_tag: return "structural_tag";
   }
   return "unknown";
 }

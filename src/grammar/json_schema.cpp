@@ -18,12 +18,12 @@ namespace {
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(const SchemaDocument& document, Expressions& expressions, JsonSpaces spaces, WorkMeter& meter)
+  SchemaCompiler(const SchemaDocument& document, JsonText& text, WorkMeter& meter)
       : document_(document),
-        expressions_(expressions),
+        expressions_(text.expressions()),
         meter_(meter),
-        text_(expressions, spaces, meter),
-        values_(document, expressions, ignored_, meter) {}
+        text_(text),
+        values_(document, expressions_, ignored_, meter) {}
 
   Result<SchemaGrammar> compile();
 
@@ -41,7 +41,7 @@ class SchemaCompiler {
   const SchemaDocument& document_;
   Expressions& expressions_;
   WorkMeter& meter_;
-  JsonText text_;
+  JsonText& text_;
   std::vector<std::string> ignored_;
   SchemaValues values_;
   std::map<SchemaSet, RuleId> rules_;
@@ -280,10 +280,9 @@ Result<SchemaGrammar> SchemaCompiler::compile() {
 
 }  // namespace
 
-Result<SchemaGrammar> parse_json_schema(Expressions& expressions, std::string_view schema, JsonSpaces spaces,
-                                        WorkMeter& meter) {
+Result<SchemaGrammar> parse_json_schema(JsonText& text, std::string_view schema, WorkMeter& meter) {
   BATON_TRY(const SchemaDocument document, SchemaDocument::parse(schema));
-  return SchemaCompiler(document, expressions, spaces, meter).compile();
+  return SchemaCompiler(document, text, meter).compile();
 }
 
 }  // namespace baton::grammar

@@ -21,7 +21,7 @@ struct SchemaGrammar {
 /// The texts of the values that match `schema` (drafts 4 to 2020-12; see docs/grammars.md for the keywords).
 ///
 /// Of all texts of a value one form is accepted: declared properties in the order of the schema (of allOf: in the
-/// order of its parts), before all others; spaces as `spaces` says; strings with `pattern`, `format`, `enum` or
+/// order of its parts), before all others; spaces as JsonText has them; strings with `pattern`, `format`, `enum` or
 /// `const` and names of properties beside declared ones escaped in the shortest way; numbers with bounds, and
 /// integers, without exponent. A property that is repeated counts twice. Where the schema can be said exactly in this
 /// form it is; what cannot (`not`, `if`, `contains`, `uniqueItems`, alternatives of a oneOf that overlap...) is
@@ -29,6 +29,8 @@ struct SchemaGrammar {
 ///
 /// Errors name the path and the keyword: unsupported, invalid_request (the schema is not one, or no value matches),
 /// too_large, the budget's.
-Result<SchemaGrammar> parse_json_schema(Expressions& expressions, std::string_view schema, JsonSpaces spaces, WorkMeter& meter);
+///
+/// Adds to the expressions of `text`, which says where spaces are. Several schemas may share it.
+Result<SchemaGrammar> parse_json_schema(JsonText& text, std::string_view schema, WorkMeter& meter);
 
 }  // namespace baton::grammar

@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   constexpr grammar::GrammarKind kKinds[] = {grammar::GrammarKind::json_schema, grammar::GrammarKind::regex,
                                              grammar::GrammarKind::ebnf, grammar::GrammarKind::choice};
-  const grammar::GrammarSource source{.kind = kKinds[data[0] % 4],
+  const grammar::GrammarSource source{.kind = data[0] < 0x80 ? kKinds[data[0] % 4] : grammar::GrammarKind::structural_tag,
                                       .text = std::string(reinterpret_cast<const char*>(data + 1), size - 1),
                                       .spaces = data[0] % 8 < 4 ? grammar::JsonSpaces::readable : grammar::JsonSpaces::none};
   const grammar::GrammarLimits limits{.max_states = 20'000, .work = {.steps = 400'000, .bytes = 1 << 24}};

@@ -1,0 +1,247 @@
+/// Properties one by one, each with the values of its schema.
+#include "grammar/argument_texts.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "grammar/char_ranges.h"
+#include "grammar/free_text.h"
+#include "grammar/json_schema.h"
+#include "grammar/regex.h"
+#include "grammar/schema_values.h"
+
+namespace baton::grammar {
+
+namespace {
+
+struct DeclaredArgument {
+  std::string name;
+  json::Value schema;  // with the definitions of the whole
+  bool is_required = false;
+};
+
+struct DeclaredArguments {
+  std::vector<DeclaredArgument> all;
+  bool allows_others = true;
+};
+
+tl::unexpected<Error> arguments_error(ErrorCode code, std::string_view keyword, std::string_view text) {
+  return fail(code, fmt::format("the JSON schema of the arguments: {} {}", keyword, text));
+}
+
+/// `schema` where references to the definitions of `whole` hold.
+json::Value with_definitions(const json::Value& whole, const json::Value& schema) {
+  json::Value wrapped = json::Value::object();
+  for (const std::string_view key : {"$schema", "$defs", "definitions"})
+    if (const json::Value* value = json::find(whole, key); value != nullptr) wrapped[std::string(key)] = *value;
+  wrapped["allOf"] = json::Value::array({schema});
+  return wrapped;
+}
+
+Result<DeclaredArguments> declared_arguments(const json::Value& schema) {
+  DeclaredArguments declared;
+  if (schema.is_boolean() && schema.get<bool>()) return declared;
+  if (!schema.is_object()) return arguments_error(ErrorCode::invalid_request, "it", "must be an object");
+  for (const std::string_view keyword :
+       {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "patternProperties", "propertyNames", "minProperties",
+        "maxProperties", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"})
+    if (json::find(schema, keyword) != nullptr)
+      return arguments_error(ErrorCode::unsupported, keyword, "is not supported in this format of calls");
+  const json::Value* type = json::find(schema, "type");
+  if (type != nullptr && *type != "object") return arguments_error(ErrorCode::unsupported, "type", "must be 'object'");
+  if (const json::Value* other = json::find(schema, "additionalProperties"); other != nullptr) {
+    const bool is_any = other->is_object() && other->empty();
+    if (!other->is_boolean() && !is_any)
+      return arguments_error(ErrorCode::unsupported, "additionalProperties", "must be true or false in this format of calls");
+    declared.allows_others = is_any || other->get<bool>();
+  }
+  if (const json::Value* properties = json::find(schema, "properties"); properties != nullptr) {
+    if (!properties->is_object()) return arguments_error(ErrorCode::invalid_request, "properties", "must be an object");
+    for (const auto& [name, property] : properties->items())
+      declared.all.push_back({.name = name, .schema = with_definitions(schema, property)});
+  }
+  if (const json::Value* required = json::find(schema, "required"); required != nullptr) {
+    BATON_TRY(const std::vector<std::string> names, json::convert<std::vector<std::string>>(*required, "required"));
+    for (const std::string& name : names) {
+      const auto known =
+          std::find_if(declared.all.begin(), declared.all.end(), [&](const DeclaredArgument& one) { return one.name == name; });
+      if (known == declared.all.end())
+        return arguments_error(ErrorCode::unsupported, "required", fmt::format("names '{}', which is no property", name));
+      known->is_required = true;
+    }
+  }
+  return declared;
+}
+
+class ArgumentCompiler {
+ public:
+  ArgumentCompiler(JsonText& text, std::vector<std::string>& ignored, WorkMeter& meter)
+      : text_(text), expressions_(text.expressions()), ignored_(ignored), meter_(meter) {}
+
+  Result<ExprId> xml(const DeclaredArguments& declared);
+  Result<ExprId> python(const DeclaredArguments& declared);
+
+ private:
+  Result<ExprId> rule_of(const json::Value& schema);
+  Result<ExprId> xml_value(const json::Value& schema);
+  Result<ExprId> raw_strings(SchemaValues& values, const SchemaShape& shape);
+  Result<ExprId> free_string();
+  Result<ExprId> python_value(const json::Value& schema);
+
+  JsonText& text_;
+  Expressions& expressions_;
+  std::vector<std::string>& ignored_;
+  WorkMeter& meter_;
+};
+
+// What stands in no string of XML: see parsers/xml_calls.cpp.
+constexpr std::array<std::string_view, 3> kNeverInValue{"</parameter>", "\n<parameter=", "\n</function>"};
+constexpr std::string_view kEndOfValue = "\n</parameter>";
+
+Result<ExprId> ArgumentCompiler::rule_of(const json::Value& schema) {
+  BATON_TRY(SchemaGrammar parsed, parse_json_schema(text_, json::dump(schema), meter_));
+  ignored_.insert(ignored_.end(), parsed.ignored.begin(), parsed.ignored.end());
+  return expressions_.rule(parsed.root);
+}
+
+/// A string up to the end of its element.
+Result<ExprId> ArgumentCompiler::free_string() {
+  BATON_TRY(Dfa dfa, text_up_to({.stops = {kEndOfValue}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, {}, meter_));
+  return expressions_.automaton(std::move(dfa));
+}
+
+/// The strings of a schema as they are, and the end of their element.
+Result<ExprId> ArgumentCompiler::raw_strings(SchemaValues& values, const SchemaShape& shape) {
+  const ExprId end = expressions_.bytes(kEndOfValue);
+  BATON_TRY(StringLanguage language, values.strings(shape));
+  BATON_TRY(const Dfa plain, text_without({.stops = {}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, meter_));
+  BATON_TRY(const auto listed, values.values(shape));
+  if (listed) {
+    std::vector<ExprId> all;
+    for (const json::Value& value : *listed) {
+      if (!value.is_string()) continue;
+      const std::string& text = value.get_ref<const std::string&>();
+      if (!language.is_any())
+        return arguments_error(ErrorCode::unsupported, "enum", "beside other keywords about strings is not supported");
+      if (!plain.accepts(text))
+        return arguments_error(ErrorCode::unsupported, "enum", "has a text that this format of calls cannot write");
+      all.push_back(expressions_.bytes(text));
+    }
+    return expressions_.sequence({expressions_.choice(std::move(all)), end});
+  }
+  if (language.is_any()) return free_string();
+  if (!language.content) {
+    BATON_TRY(const ExprId any, expressions_.characters({{0, kLastCodePoint}}, meter_));
+    BATON_TRY(language.content,
+              determinize(expressions_, expressions_.repeat(any, language.min_length, language.max_length), meter_));
+  }
+  BATON_TRY(Dfa dfa, combine(*language.content, plain, DfaProduct::intersection, meter_));
+  BATON_TRY(dfa, minimize(dfa, meter_));
+  return expressions_.sequence({expressions_.automaton(std::move(dfa)), end});
+}
+
+/// A value and the end of its element.
+Result<ExprId> ArgumentCompiler::xml_value(const json::Value& schema) {
+  BATON_TRY(const SchemaDocument document, SchemaDocument::parse(json::dump(schema)));
+  SchemaValues values(document, expressions_, ignored_, meter_);
+  std::vector<SchemaOverlap> overlaps;  // looked at with the JSON values
+  BATON_TRY(const std::vector<SchemaShape> shapes, shapes_of(document, {&document.root()}, overlaps, ignored_, meter_));
+  std::vector<ExprId> all;
+  bool has_others = false;
+  for (const SchemaShape& shape : shapes) {
+    BATON_TRY(const unsigned kinds, values.kinds(shape));
+    if ((kinds & kString) != 0) {
+      BATON_TRY(const ExprId strings, raw_strings(values, shape));
+      all.push_back(strings);
+    }
+    has_others = has_others || (kinds & ~unsigned{kString}) != 0;
+  }
+  if (has_others) {
+    json::Value others = schema;
+    others["type"] = json::Value::array({"null", "boolean", "number", "array", "object"});
+    BATON_TRY(const ExprId json, rule_of(others));
+    all.push_back(expressions_.sequence({json, expressions_.bytes(kEndOfValue)}));
+  }
+  return expressions_.choice(std::move(all));
+}
+
+Result<ExprId> ArgumentCompiler::xml(const DeclaredArguments& declared) {
+  const ExprId line_end = expressions_.optional(expressions_.bytes("\n"));
+  std::vector<ExprId> all;
+  for (const DeclaredArgument& one : declared.all) {
+    if (one.name.empty() || one.name.find_first_of("\n<>") != std::string::npos)
+      return arguments_error(ErrorCode::unsupported, "properties",
+                             fmt::format("has '{}', which this format of calls cannot write", one.name));
+    BATON_TRY(const ExprId value, xml_value(one.schema));
+    const ExprId element = expressions_.sequence({line_end, expressions_.bytes("<parameter=" + one.name + ">\n"), value});
+    all.push_back(one.is_required ? element : expressions_.optional(element));
+  }
+  if (declared.allows_others) {
+    BATON_TRY(const ExprId name, parse_regex(expressions_, "[^\\s<>]{1,256}", RegexUse::whole, meter_));
+    BATON_TRY(const ExprId value, free_string());
+    const ExprId element =
+        expressions_.sequence({line_end, expressions_.bytes("<parameter="), name, expressions_.bytes(">\n"), value});
+    all.push_back(expressions_.repeat(element, 0, kUnlimited));
+  }
+  all.push_back(line_end);
+  return expressions_.sequence(std::move(all));
+}
+
+Result<ExprId> ArgumentCompiler::python_value(const json::Value& schema) {
+  const json::Value& own = schema["allOf"][0];
+  if (own.is_object() && own.contains("type") && own["type"] == "boolean" && !own.contains("enum") && !own.contains("const"))
+    return expressions_.choice({expressions_.bytes("True"), expressions_.bytes("False")});
+  return rule_of(schema);
+}
+
+Result<ExprId> ArgumentCompiler::python(const DeclaredArguments& declared) {
+  const ExprId comma = expressions_.bytes(", ");
+  std::optional<ExprId> other;
+  ExprId more = expressions_.empty();
+  if (declared.allows_others) {
+    BATON_TRY(const ExprId name, parse_regex(expressions_, "[A-Za-z_][A-Za-z0-9_]{0,255}=", RegexUse::whole, meter_));
+    BATON_TRY(const ExprId value, text_.value());
+    other = expressions_.sequence({name, value});
+    more = expressions_.repeat(expressions_.sequence({comma, *other}), 0, kUnlimited);
+  }
+  // From the last to the first: what is behind a place, with an argument in front of it and without.
+  ExprId behind = more;
+  ExprId first = other ? expressions_.optional(expressions_.sequence({*other, more})) : expressions_.empty();
+  for (auto one = declared.all.rbegin(); one != declared.all.rend(); ++one) {
+    const bool is_word = !one->name.empty() && (one->name[0] < '0' || one->name[0] > '9') &&
+                         std::all_of(one->name.begin(), one->name.end(), [](char c) {
+                           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+                         });
+    if (!is_word)
+      return arguments_error(ErrorCode::unsupported, "properties",
+                             fmt::format("has '{}', which this format of calls cannot write", one->name));
+    BATON_TRY(const ExprId value, python_value(one->schema));
+    const ExprId argument = expressions_.sequence({expressions_.bytes(one->name + "="), value});
+    const RuleId rest = expressions_.add_rule("the arguments behind " + one->name);
+    expressions_.define(rest, behind);
+    const ExprId with_it = expressions_.sequence({argument, expressions_.rule(rest)});
+    first = one->is_required ? with_it : expressions_.choice({with_it, first});
+    const ExprId next = expressions_.sequence({comma, argument});
+    behind = expressions_.sequence({one->is_required ? next : expressions_.optional(next), expressions_.rule(rest)});
+  }
+  return first;
+}
+
+}  // namespace
+
+Result<ExprId> xml_arguments(JsonText& text, const json::Value& schema, std::vector<std::string>& ignored, WorkMeter& meter) {
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema));
+  return ArgumentCompiler(text, ignored, meter).xml(declared);
+}
+
+Result<ExprId> python_arguments(JsonText& text, const json::Value& schema, std::vector<std::string>& ignored,
+                                WorkMeter& meter) {
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema));
+  return ArgumentCompiler(text, ignored, meter).python(declared);
+}
+
+}  // namespace baton::grammar

@@ -1,0 +1,384 @@
+/// Formats as expressions; free text as automata that stop at markers.
+#include "grammar/structural_tag.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "grammar/argument_texts.h"
+#include "grammar/ebnf.h"
+#include "grammar/free_text.h"
+#include "grammar/json_schema.h"
+#include "grammar/regex.h"
+#include "io/json.h"
+
+namespace baton::grammar {
+
+namespace {
+
+/// The texts of which one ends the innermost tag. Empty: no tag, or one that ends without a text.
+using Ends = std::vector<std::string_view>;
+
+class StructuralTagCompiler {
+ public:
+  StructuralTagCompiler(JsonText& text, std::vector<std::string>& ignored, WorkMeter& meter)
+      : text_(text), expressions_(text.expressions()), ignored_(ignored), meter_(meter) {}
+
+  Result<ExprId> compile(const json::Value& tag);
+
+ private:
+  using Compile = Result<ExprId> (StructuralTagCompiler::*)(const json::Value&, const std::string&, const Ends&);
+  struct Kind {
+    std::string_view name;
+    Compile compile;
+    std::vector<std::string_view> fields;
+    bool writes_ends;  // whether it writes the ends of the tag around it itself
+  };
+  static const std::vector<Kind>& kinds();
+
+  /// A format, and one of `ends` behind it.
+  Result<ExprId> format(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> const_string(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> regex(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> grammar(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> json_schema(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> xml(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> any_text(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> sequence(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> any_of(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> repetition(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> tag(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> triggered_tags(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> separated_tags(const json::Value& value, const std::string& path, const Ends& ends);
+
+  Result<ExprId> schema_texts(const json::Value& schema, std::string_view style, const std::string& path);
+  /// A tag without the first `n_begun` bytes of its begin, which are written already.
+  Result<ExprId> tag_behind(const json::Value& value, const std::string& path, std::size_t n_begun);
+  Result<ExprId> one_triggered_tag(const json::Value& tags, const std::string& path, const TextStops& texts,
+                                   const Ends& triggers, std::vector<bool>& is_used);
+  Result<ExprId> text_to_ends(const TextStops& texts, const Ends& ends);
+  ExprId one_of(const Ends& ends);
+
+  JsonText& text_;
+  Expressions& expressions_;
+  std::vector<std::string>& ignored_;
+  WorkMeter& meter_;
+};
+
+tl::unexpected<Error> tag_error(ErrorCode code, const std::string& path, std::string_view text) {
+  return fail(code, fmt::format("the structural tag: {} {}", path, text));
+}
+
+Result<const json::Value*> field(const json::Value& value, std::string_view key, const std::string& path) {
+  const json::Value* found = json::find(value, key);
+  if (found == nullptr) return tag_error(ErrorCode::invalid_request, path, fmt::format("has no '{}'", key));
+  return found;
+}
+
+Result<std::string_view> text_of(const json::Value& value, std::string_view key, const std::string& path) {
+  BATON_TRY(const json::Value* found, field(value, key, path));
+  if (!found->is_string()) return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be a string");
+  return std::string_view(found->get_ref<const std::string&>());
+}
+
+Result<bool> flag_of(const json::Value& value, std::string_view key, const std::string& path) {
+  const json::Value* found = json::find(value, key);
+  if (found == nullptr || found->is_null()) return false;
+  if (!found->is_boolean())
+    return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be true or false");
+  return found->get<bool>();
+}
+
+Result<const json::Value*> list_of(const json::Value& value, std::string_view key, const std::string& path) {
+  BATON_TRY(const json::Value* found, field(value, key, path));
+  if (!found->is_array() || found->empty())
+    return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be a list that is not empty");
+  return found;
+}
+
+/// The texts of a list, none of them empty; nothing where there is no such field.
+Result<Ends> texts_of(const json::Value& value, std::string_view key, const std::string& path) {
+  Ends texts;
+  const json::Value* list = json::find(value, key);
+  if (list == nullptr || list->is_null()) return texts;
+  const auto add = [&](const json::Value& one) {
+    if (!one.is_string() || one.get_ref<const std::string&>().empty()) return false;
+    texts.emplace_back(one.get_ref<const std::string&>());
+    return true;
+  };
+  if (!list->is_array() || !std::all_of(list->begin(), list->end(), add))
+    return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be a list of texts that are not empty");
+  return texts;
+}
+
+/// What ends a tag: none for the empty text.
+Result<Ends> ends_of(const json::Value& value, const std::string& path) {
+  BATON_TRY(const json::Value* end, field(value, "end", path));
+  if (end->is_array()) return texts_of(value, "end", path);
+  BATON_TRY(const std::string_view text, text_of(value, "end", path));
+  return text.empty() ? Ends{} : Ends{text};
+}
+
+const std::vector<StructuralTagCompiler::Kind>& StructuralTagCompiler::kinds() {
+  using Self = StructuralTagCompiler;
+  static const std::vector<Kind> kKinds{
+      {"const_string", &Self::const_string, {"value"}, false},
+      {"regex", &Self::regex, {"pattern"}, false},
+      {"grammar", &Self::grammar, {"grammar"}, false},
+      {"json_schema", &Self::json_schema, {"json_schema", "style"}, false},
+      {"qwen_xml_parameter", &Self::xml, {"json_schema"}, false},
+      {"any_text", &Self::any_text, {"excludes"}, true},
+      {"sequence", &Self::sequence, {"elements"}, true},
+      {"or", &Self::any_of, {"elements"}, true},
+      {"optional", &Self::repetition, {"content"}, false},
+      {"star", &Self::repetition, {"content"}, false},
+      {"plus", &Self::repetition, {"content"}, false},
+      {"repeat", &Self::repetition, {"content", "min", "max"}, false},
+      {"tag", &Self::tag, {"begin", "content", "end"}, false},
+      {"triggered_tags", &Self::triggered_tags, {"triggers", "tags", "excludes", "at_least_one", "stop_after_first"}, true},
+      {"tags_with_separator", &Self::separated_tags, {"tags", "separator", "at_least_one", "stop_after_first"}, false},
+  };
+  return kKinds;
+}
+
+ExprId StructuralTagCompiler::one_of(const Ends& ends) {
+  std::vector<ExprId> all;
+  for (const std::string_view end : ends) all.push_back(expressions_.bytes(end));
+  return all.empty() ? expressions_.empty() : expressions_.choice(std::move(all));
+}
+
+Result<ExprId> StructuralTagCompiler::format(const json::Value& value, const std::string& path, const Ends& ends) {
+  if (!value.is_object()) return tag_error(ErrorCode::invalid_request, path, "must be an object");
+  BATON_TRY(const std::string_view type, text_of(value, "type", path));
+  const auto kind = std::find_if(kinds().begin(), kinds().end(), [&](const Kind& one) { return one.name == type; });
+  if (kind == kinds().end())
+    return tag_error(ErrorCode::unsupported, path + "/type", fmt::format("'{}' is not supported", type));
+  for (const auto& [key, unused] : value.items())
+    if (key != "type" && std::find(kind->fields.begin(), kind->fields.end(), key) == kind->fields.end())
+      return tag_error(ErrorCode::unsupported, path + "/" + key, fmt::format("is not supported in '{}'", type));
+  if (!meter_.spend(16)) return over_budget(meter_);
+  BATON_TRY(const ExprId texts, (this->*kind->compile)(value, path, ends));
+  return kind->writes_ends || ends.empty() ? texts : expressions_.sequence({texts, one_of(ends)});
+}
+
+Result<ExprId> StructuralTagCompiler::const_string(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
+  BATON_TRY(const std::string_view text, text_of(value, "value", path));
+  return expressions_.bytes(text);
+}
+
+Result<ExprId> StructuralTagCompiler::regex(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
+  BATON_TRY(const std::string_view pattern, text_of(value, "pattern", path));
+  return parse_regex(expressions_, pattern, RegexUse::whole, meter_);
+}
+
+Result<ExprId> StructuralTagCompiler::grammar(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
+  BATON_TRY(const std::string_view text, text_of(value, "grammar", path));
+  BATON_TRY(const RuleId root, parse_ebnf(expressions_, text, meter_));
+  return expressions_.rule(root);
+}
+
+Result<ExprId> StructuralTagCompiler::schema_texts(const json::Value& schema, std::string_view style, const std::string& path) {
+  if (style == "qwen_xml") return xml_arguments(text_, schema, ignored_, meter_);
+  if (style == "python") return python_arguments(text_, schema, ignored_, meter_);
+  if (style != "json") return tag_error(ErrorCode::unsupported, path + "/style", fmt::format("'{}' is not supported", style));
+  BATON_TRY(SchemaGrammar parsed, parse_json_schema(text_, json::dump(schema), meter_));
+  ignored_.insert(ignored_.end(), parsed.ignored.begin(), parsed.ignored.end());
+  return expressions_.rule(parsed.root);
+}
+
+Result<ExprId> StructuralTagCompiler::json_schema(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
+  BATON_TRY(const json::Value* schema, field(value, "json_schema", path));
+  std::string_view style = "json";
+  if (json::find(value, "style") != nullptr) {
+    BATON_TRY(style, text_of(value, "style", path));
+  }
+  return schema_texts(*schema, style, path);
+}
+
+Result<ExprId> StructuralTagCompiler::xml(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
+  BATON_TRY(const json::Value* schema, field(value, "json_schema", path));
+  return schema_texts(*schema, "qwen_xml", path);
+}
+
+/// Free text up to one of `ends`, or without end.
+Result<ExprId> StructuralTagCompiler::text_to_ends(const TextStops& texts, const Ends& ends) {
+  TextStops all = texts;
+  if (ends.empty()) {
+    BATON_TRY(Dfa dfa, text_without(all, meter_));
+    return expressions_.automaton(std::move(dfa));
+  }
+  all.never.insert(all.never.end(), all.stops.begin(), all.stops.end());
+  all.stops = ends;
+  BATON_TRY(Dfa dfa, text_up_to(all, std::nullopt, meter_));
+  return expressions_.automaton(std::move(dfa));
+}
+
+Result<ExprId> StructuralTagCompiler::any_text(const json::Value& value, const std::string& path, const Ends& ends) {
+  BATON_TRY(Ends excludes, texts_of(value, "excludes", path));
+  return text_to_ends({.stops = {}, .never = std::move(excludes)}, ends);
+}
+
+Result<ExprId> StructuralTagCompiler::sequence(const json::Value& value, const std::string& path, const Ends& ends) {
+  BATON_TRY(const json::Value* elements, list_of(value, "elements", path));
+  std::vector<ExprId> all;
+  for (std::size_t i = 0; i < elements->size(); ++i) {
+    const bool is_last = i + 1 == elements->size();
+    BATON_TRY(const ExprId one, format((*elements)[i], fmt::format("{}/elements/{}", path, i), is_last ? ends : Ends{}));
+    all.push_back(one);
+  }
+  return expressions_.sequence(std::move(all));
+}
+
+Result<ExprId> StructuralTagCompiler::any_of(const json::Value& value, const std::string& path, const Ends& ends) {
+  BATON_TRY(const json::Value* elements, list_of(value, "elements", path));
+  std::vector<ExprId> all;
+  for (std::size_t i = 0; i < elements->size(); ++i) {
+    BATON_TRY(const ExprId one, format((*elements)[i], fmt::format("{}/elements/{}", path, i), ends));
+    all.push_back(one);
+  }
+  return expressions_.choice(std::move(all));
+}
+
+Result<ExprId> StructuralTagCompiler::repetition(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
+  BATON_TRY(const json::Value* content, field(value, "content", path));
+  BATON_TRY(const ExprId one, format(*content, path + "/content", {}));
+  const std::string_view type = value["type"].get_ref<const std::string&>();
+  if (type == "optional") return expressions_.optional(one);
+  if (type == "star") return expressions_.repeat(one, 0, kUnlimited);
+  if (type == "plus") return expressions_.repeat(one, 1, kUnlimited);
+  BATON_TRY(const json::Value* min_field, field(value, "min", path));
+  BATON_TRY(const json::Value* max_field, field(value, "max", path));
+  BATON_TRY(const std::int64_t min, json::to_int64(*min_field, path + "/min", 0, kMaxRepeat));
+  BATON_TRY(const std::int64_t max, json::to_int64(*max_field, path + "/max", kUnlimited, kMaxRepeat));
+  if (max != kUnlimited && max < min) return tag_error(ErrorCode::invalid_request, path + "/max", "is smaller than min");
+  return expressions_.repeat(one, static_cast<int>(min), static_cast<int>(max));
+}
+
+Result<ExprId> StructuralTagCompiler::tag_behind(const json::Value& value, const std::string& path, std::size_t n_begun) {
+  if (!value.is_object()) return tag_error(ErrorCode::invalid_request, path, "must be an object");
+  for (const auto& [key, unused] : value.items())
+    if (key != "type" && key != "begin" && key != "content" && key != "end")
+      return tag_error(ErrorCode::unsupported, path + "/" + key, "is not supported in 'tag'");
+  BATON_TRY(const std::string_view begin, text_of(value, "begin", path));
+  BATON_TRY(const json::Value* content, field(value, "content", path));
+  BATON_TRY(const Ends ends, ends_of(value, path));
+  BATON_TRY(const ExprId inside, format(*content, path + "/content", ends));
+  return expressions_.sequence({expressions_.bytes(begin.substr(n_begun)), inside});
+}
+
+Result<ExprId> StructuralTagCompiler::tag(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
+  return tag_behind(value, path, 0);
+}
+
+/// Free text up to a trigger, and a tag that begins with it.
+Result<ExprId> StructuralTagCompiler::one_triggered_tag(const json::Value& tags, const std::string& path,
+                                                        const TextStops& texts, const Ends& triggers,
+                                                        std::vector<bool>& is_used) {
+  std::vector<ExprId> all;
+  for (std::size_t i = 0; i < triggers.size(); ++i) {
+    std::vector<ExprId> tags_of_it;
+    for (std::size_t k = 0; k < tags.size(); ++k) {
+      const std::string tag_path = fmt::format("{}/tags/{}", path, k);
+      BATON_TRY(const std::string_view begin, text_of(tags[k], "begin", tag_path));
+      if (is_used[k] || !begin.starts_with(triggers[i])) continue;
+      is_used[k] = true;
+      BATON_TRY(const ExprId one, tag_behind(tags[k], tag_path, triggers[i].size()));
+      tags_of_it.push_back(one);
+    }
+    if (tags_of_it.empty()) continue;
+    BATON_TRY(Dfa text, text_up_to(texts, i, meter_));
+    all.push_back(expressions_.sequence({expressions_.automaton(std::move(text)), expressions_.choice(std::move(tags_of_it))}));
+  }
+  return expressions_.choice(std::move(all));
+}
+
+Result<ExprId> StructuralTagCompiler::triggered_tags(const json::Value& value, const std::string& path, const Ends& ends) {
+  BATON_TRY(const json::Value* tags, list_of(value, "tags", path));
+  BATON_TRY_VOID(list_of(value, "triggers", path));
+  BATON_TRY(Ends triggers, texts_of(value, "triggers", path));
+  BATON_TRY(const Ends excludes, texts_of(value, "excludes", path));
+  BATON_TRY(const bool at_least_one, flag_of(value, "at_least_one", path));
+  BATON_TRY(const bool stop_after_first, flag_of(value, "stop_after_first", path));
+  // A tag belongs to the trigger that is seen first: the shortest.
+  std::sort(triggers.begin(), triggers.end(),
+            [](auto a, auto b) { return a.size() != b.size() ? a.size() < b.size() : a < b; });
+  TextStops texts{.stops = triggers, .never = excludes};
+  BATON_TRY(const ExprId rest, text_to_ends(texts, ends));
+  texts.never.insert(texts.never.end(), ends.begin(), ends.end());
+  std::vector<bool> is_used(tags->size(), false);
+  BATON_TRY(const ExprId one, one_triggered_tag(*tags, path, texts, triggers, is_used));
+  if (const auto unused = std::find(is_used.begin(), is_used.end(), false); unused != is_used.end())
+    return tag_error(ErrorCode::invalid_request, fmt::format("{}/tags/{}", path, unused - is_used.begin()),
+                     "begins with none of the triggers");
+  if (stop_after_first) {
+    const ExprId stopped = ends.empty() ? one : expressions_.sequence({one, one_of(ends)});
+    return at_least_one ? stopped : expressions_.choice({stopped, rest});
+  }
+  return expressions_.sequence({expressions_.repeat(one, at_least_one ? 1 : 0, kUnlimited), rest});
+}
+
+Result<ExprId> StructuralTagCompiler::separated_tags(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
+  BATON_TRY(const json::Value* tags, list_of(value, "tags", path));
+  BATON_TRY(const std::string_view separator, text_of(value, "separator", path));
+  BATON_TRY(const bool at_least_one, flag_of(value, "at_least_one", path));
+  BATON_TRY(const bool stop_after_first, flag_of(value, "stop_after_first", path));
+  std::vector<ExprId> all;
+  for (std::size_t i = 0; i < tags->size(); ++i) {
+    BATON_TRY(const ExprId one, tag_behind((*tags)[i], fmt::format("{}/tags/{}", path, i), 0));
+    all.push_back(one);
+  }
+  const RuleId rule = expressions_.add_rule("a tag");
+  expressions_.define(rule, expressions_.choice(std::move(all)));
+  const ExprId one = expressions_.rule(rule);
+  const ExprId more = expressions_.repeat(expressions_.sequence({expressions_.bytes(separator), one}), 0, kUnlimited);
+  const ExprId some = stop_after_first ? one : expressions_.sequence({one, more});
+  return at_least_one ? some : expressions_.optional(some);
+}
+
+/// The older form, written as the newer one.
+Result<json::Value> newer_format(const json::Value& tag) {
+  BATON_TRY(const json::Value* structures, list_of(tag, "structures", "#"));
+  BATON_TRY(const json::Value* triggers, list_of(tag, "triggers", "#"));
+  json::Value tags = json::Value::array();
+  for (std::size_t i = 0; i < structures->size(); ++i) {
+    const json::Value& one = (*structures)[i];
+    const std::string path = fmt::format("#/structures/{}", i);
+    BATON_TRY(const std::string_view begin, text_of(one, "begin", path));
+    BATON_TRY(const std::string_view end, text_of(one, "end", path));
+    BATON_TRY(const json::Value* schema, field(one, "schema", path));
+    tags.push_back({{"begin", begin}, {"content", {{"type", "json_schema"}, {"json_schema", *schema}}}, {"end", end}});
+  }
+  return json::Value{{"type", "triggered_tags"}, {"triggers", *triggers}, {"tags", std::move(tags)}};
+}
+
+Result<ExprId> StructuralTagCompiler::compile(const json::Value& tag) {
+  if (!tag.is_object()) return tag_error(ErrorCode::invalid_request, "#", "must be an object");
+  if (const json::Value* type = json::find(tag, "type"); type != nullptr && *type != "structural_tag")
+    return tag_error(ErrorCode::invalid_request, "#/type", "must be 'structural_tag'");
+  const bool is_older = json::find(tag, "structures") != nullptr;
+  for (const auto& [key, unused] : tag.items())
+    if (key != "type" && !(is_older ? key == "structures" || key == "triggers" : key == "format"))
+      return tag_error(ErrorCode::unsupported, "#/" + key, "is not supported");
+  if (is_older) {
+    BATON_TRY(const json::Value newer, newer_format(tag));
+    return format(newer, "#", {});
+  }
+  BATON_TRY(const json::Value* found, field(tag, "format", "#"));
+  return format(*found, "#/format", {});
+}
+
+}  // namespace
+
+Result<RuleId> parse_structural_tag(JsonText& json_text, std::string_view text, std::vector<std::string>& ignored,
+                                    WorkMeter& meter) {
+  BATON_TRY(const json::Value tag, json::parse(text, "the structural tag"));
+  BATON_TRY(const ExprId texts, StructuralTagCompiler(json_text, ignored, meter).compile(tag));
+  const RuleId rule = json_text.expressions().add_rule("structural_tag");
+  json_text.expressions().define(rule, texts);
+  return rule;
+}
+
+}  // namespace baton::grammar
