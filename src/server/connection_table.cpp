@@ -13,22 +13,46 @@ Shortage ConnectionTable::shortage(const std::string& address) const {
   return n_open() >= limits_.max_connections ? Shortage::connections : Shortage::none;
 }
 
+/// Whether the first connection of the queue has been there for this time.
+bool ConnectionTable::has_waited(const Queue& queue, std::chrono::milliseconds time, Clock::time_point now) const {
+  return !queue.empty() && now - connections_.at(queue.front()).since >= time;
+}
+
+/// The first connection of two queues: the one that has been in its phase longer.
+std::optional<ConnectionId> ConnectionTable::older(const Queue& left, const Queue& right) const {
+  if (left.empty() || right.empty()) {
+    const Queue& other = left.empty() ? right : left;
+    return other.empty() ? std::nullopt : std::optional(other.front());
+  }
+  const bool is_left = connections_.at(left.front()).since <= connections_.at(right.front()).since;
+  return is_left ? left.front() : right.front();
+}
+
 std::optional<ConnectionId> ConnectionTable::reclaimable(Clock::time_point now) const {
-  if (!idle_.empty()) return idle_.front();
-  if (arriving_.size() <= limits_.max_connections / 2) return std::nullopt;
-  const ConnectionId oldest = arriving_.front();
-  return now - connections_.at(oldest).since >= kGrace ? std::optional(oldest) : std::nullopt;
+  if (!waiting_.finished.empty()) return waiting_.finished.front();
+  static const Queue kNone;
+  const Queue& fresh = has_waited(waiting_.fresh, kFreshGrace, now) ? waiting_.fresh : kNone;
+  if (const auto longest = older(fresh, waiting_.idle)) return longest;
+  const bool are_many = waiting_.arriving.size() > limits_.max_connections / 2;
+  return are_many && has_waited(waiting_.arriving, kGrace, now) ? std::optional(waiting_.arriving.front()) : std::nullopt;
 }
 
 std::optional<ConnectionId> ConnectionTable::reclaimable_reserved() const {
-  return reserved_.empty() ? std::nullopt : std::optional(reserved_.front());
+  if (!reserved_.finished.empty()) return reserved_.finished.front();
+  return older(reserved_.fresh, reserved_.arriving);
 }
 
 /// The queue for a connection in its phase; null while it is busy.
 ConnectionTable::Queue* ConnectionTable::queue_of(const Connection& connection) {
-  if (connection.phase == ConnectionPhase::busy) return nullptr;
-  if (connection.is_reserved) return &reserved_;
-  return connection.phase == ConnectionPhase::idle ? &idle_ : &arriving_;
+  Waiting& waiting = connection.is_reserved ? reserved_ : waiting_;
+  switch (connection.phase) {
+    case ConnectionPhase::fresh: return &waiting.fresh;
+    case ConnectionPhase::idle: return &waiting.idle;
+    case ConnectionPhase::arriving: return &waiting.arriving;
+    case ConnectionPhase::finished: return &waiting.finished;
+    case ConnectionPhase::busy: break;
+  }
+  return nullptr;
 }
 
 /// Moves the connection's entry to the end of the queue of its phase.
@@ -67,6 +91,11 @@ void ConnectionTable::set_phase(ConnectionId connection, ConnectionPhase phase, 
   found->second.phase = phase;
   found->second.since = now;
   enqueue(found->second);
+}
+
+void ConnectionTable::renew(ConnectionId connection, Clock::time_point now) {
+  const auto found = connections_.find(connection);
+  if (found != connections_.end()) set_phase(connection, found->second.phase, now);
 }
 
 void ConnectionTable::remove(ConnectionId connection) {

@@ -19,9 +19,11 @@ using ConnectionId = Id<struct ConnectionKind, std::int64_t>;
 
 /// What a connection does, as far as its right to stay is concerned.
 enum class ConnectionPhase {
-  idle,      ///< nothing of a request is there, or its answer has been sent and it is about to end
-  arriving,  ///< a part of a request is there
+  fresh,     ///< its first request has not begun
+  idle,      ///< its last answer has been sent, and the next request has not begun
+  arriving,  ///< a part of a request is there; the request may have been refused already
   busy,      ///< a request is being answered
+  finished,  ///< its last answer has been sent, all of the request has been read, and it waits for the client to close
 };
 
 /// What there is too little of for a new connection.
@@ -43,14 +45,15 @@ struct ConnectionCounts {
 
 /// The connections of a server.
 ///
-/// An idle connection gives way at once, the one that has been idle longest first. A request that does not arrive
-/// completely gives way when such requests have more than half of the connections, the oldest first, and not in its first
-/// second. A connection beyond the limits is a reserved one: the server answers health checks on it. All operations take
-/// constant time. Thread: the I/O thread.
+/// Who gives way to a new connection, in this order: one that is finished; the one that has been fresh or idle longest, a
+/// fresh one not in its first moments; a request that does not arrive completely, if such requests have more than half of
+/// the connections, the oldest first, and not in its first second. A connection beyond the limits is a reserved one: the
+/// server answers health checks on it. All operations take constant time. Thread: the I/O thread.
 class ConnectionTable {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kGrace{1000};
+  static constexpr std::chrono::milliseconds kGrace{1000};      // of requests that arrive
+  static constexpr std::chrono::milliseconds kFreshGrace{250};  // between connecting and sending, handshakes of TLS included
 
   explicit ConnectionTable(const ConnectionLimits& limits) : limits_(limits) {}
 
@@ -59,12 +62,14 @@ class ConnectionTable {
   bool has_reserve() const { return n_reserved_ < limits_.max_reserved; }
   /// The connection that is to be closed for a new one.
   std::optional<ConnectionId> reclaimable(Clock::time_point now) const;
-  /// The reserved connection that is to be closed for a new one.
+  /// The reserved connection that is to be closed for a new one: one that is finished, or the oldest that is not busy.
   std::optional<ConnectionId> reclaimable_reserved() const;
 
-  /// Adds an idle connection.
+  /// Adds a fresh connection.
   ConnectionId add(const std::string& address, bool is_reserved, Clock::time_point now);
   void set_phase(ConnectionId connection, ConnectionPhase phase, Clock::time_point now);
+  /// The connection begins its phase again: it goes behind the others that may give way.
+  void renew(ConnectionId connection, Clock::time_point now);
   /// Idempotent.
   void remove(ConnectionId connection);
 
@@ -77,24 +82,28 @@ class ConnectionTable {
   struct Connection {
     std::string address;
     bool is_reserved = false;
-    ConnectionPhase phase = ConnectionPhase::idle;
+    ConnectionPhase phase = ConnectionPhase::fresh;
     Clock::time_point since;  // of the phase
     Queue place;              // its own entry while it is busy, empty while it is in a queue
     Queue::iterator at;
   };
+  /// Connections that wait for their clients, by the time they began to.
+  struct Waiting {
+    Queue fresh, idle, arriving, finished;
+  };
   Queue* queue_of(const Connection& connection);
   void enqueue(Connection& connection);
   void dequeue(Connection& connection);
+  std::optional<ConnectionId> older(const Queue& left, const Queue& right) const;
+  bool has_waited(const Queue& queue, std::chrono::milliseconds time, Clock::time_point now) const;
 
   ConnectionLimits limits_;
   std::unordered_map<ConnectionId, Connection> connections_;
   std::unordered_map<std::string, std::size_t> n_of_address_;  // without reserved ones
   std::size_t n_reserved_ = 0;
   std::int64_t next_ = 0;
-  // Those that wait for their clients, by the time they began to.
-  Queue idle_;
-  Queue arriving_;
-  Queue reserved_;  // idle or arriving
+  Waiting waiting_;  // without reserved ones
+  Waiting reserved_;
 };
 
 }  // namespace baton

@@ -37,7 +37,8 @@ constexpr std::int64_t kTickMs = 200;
 constexpr std::size_t kReadBytes = 16 * 1024;
 constexpr std::size_t kReserved = 64;   // connections beyond the limits, for health checks
 constexpr std::size_t kSpareFiles = 8;  // descriptors kept for connections when there are no others
-constexpr int kAcceptsPerEvent = 32;
+constexpr int kAcceptsPerEvent = 128;
+constexpr int kJudgedPerAccept = 64;     // connections that may give way
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
 constexpr std::chrono::milliseconds kReportInterval{1000};
 
@@ -257,6 +258,7 @@ class HttpServer::Impl {
       // Several at a time: when thousands arrive, one for each round of events would let the backlog overflow. Only the
       // first is known to be there, so an error of a later one means nothing.
       for (int i = 0; i < kAcceptsPerEvent && !error; ++i) {
+        if (i > 0 && !table_.has_reserve()) break;  // those in the reserve get their answers first
         HttpSocket socket(io_);
         listener_.acceptor().accept(socket, error);
         if (error && i > 0) return accept();
@@ -276,8 +278,8 @@ class HttpServer::Impl {
   bool makes_room_after(error_code error) {
     if (error == asio::error::connection_aborted || error == asio::error::would_block) return true;
     if (error != asio::error::no_descriptors && error != boost::system::errc::too_many_files_open_in_system) return false;
-    if (reclaim(table_.reclaimable(Clock::now()))) return true;
-    return spare_files_.give() || reclaim(table_.reclaimable_reserved());
+    const auto now = Clock::now();
+    return reclaim(now) || spare_files_.give() || reclaim_reserved(now);
   }
 
   /// Connections wait in the backlog meanwhile.
@@ -289,13 +291,29 @@ class HttpServer::Impl {
     });
   }
 
-  /// Closes a connection for another one. False if there is none to close.
-  bool reclaim(std::optional<ConnectionId> connection) {
-    const auto found = connection ? sessions_.find(*connection) : sessions_.end();
-    if (found == sessions_.end()) return false;
-    counts_.reclaimed.add(1);
-    found->second->close();
-    return true;
+  /// Closes for another connection the one that `candidate` names. One whose bytes have arrived and wait to be read is not
+  /// silent, whatever its phase says: it gets another turn. False if none is closed.
+  template <class Candidate>
+  bool reclaim_first(Clock::time_point now, Candidate candidate) {
+    for (int i = 0; i < kJudgedPerAccept; ++i) {
+      const std::optional<ConnectionId> connection = candidate();
+      const auto found = connection ? sessions_.find(*connection) : sessions_.end();
+      if (found == sessions_.end()) return false;
+      if (found->second->has_unread_request()) {
+        table_.renew(*connection, now);
+        continue;
+      }
+      counts_.reclaimed.add(1);
+      found->second->close();
+      return true;
+    }
+    return false;
+  }
+  bool reclaim(Clock::time_point now) {
+    return reclaim_first(now, [&] { return table_.reclaimable(now); });
+  }
+  bool reclaim_reserved(Clock::time_point now) {
+    return reclaim_first(now, [&] { return table_.reclaimable_reserved(); });
   }
 
   /// Starts a session. Without room it is a reserved one, which gets answers to vital requests only.
@@ -304,9 +322,9 @@ class HttpServer::Impl {
     const std::string address = limits_.max_connections_per_address > 0 ? client_address(socket) : std::string();
     spare_files_.refill();
     Shortage shortage = spare_files_.n_missing() > 0 ? Shortage::files : table_.shortage(address);
-    if (shortage == Shortage::connections && reclaim(table_.reclaimable(now))) shortage = Shortage::none;
+    if (shortage == Shortage::connections && reclaim(now)) shortage = Shortage::none;
     const bool is_reserved = shortage != Shortage::none;
-    if (is_reserved && !table_.has_reserve() && !reclaim(table_.reclaimable_reserved())) return refused(shortage);
+    if (is_reserved && !table_.has_reserve() && !reclaim_reserved(now)) return refused(shortage);
     error_code ignored;
     if (!listener_.is_unix()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
     const ConnectionId id = table_.add(address, is_reserved, now);

@@ -80,6 +80,12 @@ void HttpSession::close() {
   boost::asio::post(socket().get_executor(), [this] { operation_ended(); });
 }
 
+bool HttpSession::has_unread_request() {
+  if (state_ != State::handshaking && (state_ != State::reading || has_request_begun_)) return false;
+  boost::system::error_code error;
+  return socket().available(error) > 0 && !error;
+}
+
 void HttpSession::close_if_idle() {
   if (state_ == State::handshaking || (state_ == State::reading && !has_request_begun_)) close();
 }
@@ -95,31 +101,38 @@ void HttpSession::check_deadline(std::chrono::steady_clock::time_point now) {
 void HttpSession::read() {
   if (is_reading_ || state_ == State::closed) return;
   if (has_input_ended_) return state_ == State::answering ? watch_for_reset() : close();
-  const auto handle = [this](boost::system::error_code error, std::span<const char> bytes) {
-    is_reading_ = false;
-    try {
-      on_read(error, {bytes.data(), bytes.size()});
-    } catch (const std::bad_alloc&) {
-      give_up();
-    }
-    operation_ended();
-  };
   begin_operation([&] {
     if (auto* tls = std::get_if<TlsStream>(&stream_)) {
-      tls->async_read_some(boost::asio::buffer(tls_buffer_), [this, handle](boost::system::error_code error, std::size_t n) {
-        handle(error, {tls_buffer_.data(), n});
+      tls->async_read_some(boost::asio::buffer(tls_buffer_), [this](boost::system::error_code error, std::size_t n) {
+        is_reading_ = false;
+        handle_read(error, {tls_buffer_.data(), n});
+        operation_ended();
       });
     } else {
-      // Waiting needs no buffer: all connections share the one that they read into.
-      socket().async_wait(HttpSocket::wait_read, [this, handle](boost::system::error_code error) {
-        const std::span<char> buffer = server_.read_buffer();
-        std::size_t n = 0;
-        if (!error) n = socket().read_some(boost::asio::buffer(buffer.data(), buffer.size()), error);
-        handle(error, buffer.first(n));
+      socket().async_wait(HttpSocket::wait_read, [this](boost::system::error_code error) {
+        is_reading_ = false;
+        receive(error);
+        operation_ended();
       });
     }
     is_reading_ = true;
   });
+}
+
+/// Reads what has arrived on a plain connection. Waiting needs no buffer: all connections share the one that they read into.
+void HttpSession::receive(boost::system::error_code error) {
+  const std::span<char> buffer = server_.read_buffer();
+  std::size_t n = 0;
+  if (!error) n = socket().read_some(boost::asio::buffer(buffer.data(), buffer.size()), error);
+  handle_read(error, {buffer.data(), n});
+}
+
+void HttpSession::handle_read(boost::system::error_code error, std::string_view bytes) {
+  try {
+    on_read(error, bytes);
+  } catch (const std::bad_alloc&) {
+    give_up();
+  }
 }
 
 void HttpSession::on_read(boost::system::error_code error, std::string_view bytes) {
@@ -131,7 +144,7 @@ void HttpSession::on_read(boost::system::error_code error, std::string_view byte
     if (state_ != State::flushing) close();
     return;
   }
-  if (state_ == State::lingering) return read();
+  if (state_ == State::lingering || (state_ == State::flushing && !keep_alive_)) return drop_input(bytes.size());
   if (!input_share_.grow(static_cast<std::int64_t>(bytes.size()))) {
     if (state_ != State::reading) return close();
     return refuse({503, fmt::format("the headers of the requests in hand have {} bytes; this server keeps {}",
@@ -141,6 +154,21 @@ void HttpSession::on_read(boost::system::error_code error, std::string_view byte
   if (state_ != State::reading) return read_ahead();
   parse();
   give_back_input();
+}
+
+/// Bytes of a request that will not be parsed arrived behind its answer.
+void HttpSession::drop_input(std::size_t n_bytes) {
+  n_dropped_ += n_bytes;
+  if (n_to_drop_) n_to_drop_ = *n_to_drop_ - std::min<std::uint64_t>(*n_to_drop_, n_bytes);
+  const bool is_too_much = n_dropped_ > limits_.max_linger_bytes;
+  if (state_ == State::flushing) return is_too_much ? watch_for_reset() : read();
+  if (is_too_much) return close();
+  if (n_to_drop_ == 0) return wait_for_end();
+  if (!server_.is_closing()) {
+    set_deadline(limits_.linger_timeout_ms);
+    deadline_ = std::min(deadline_, lingers_until_);
+  }
+  read();
 }
 
 /// Gives back what parsed input took.
@@ -243,23 +271,31 @@ void HttpSession::on_flushed() {
   linger();
 }
 
-/// Shuts down sending but keeps reading for a while: closing a connection with unread bytes would reset it, and the
-/// client would never see the answer.
+/// Behind the last answer. The rest of the request is still read for a while: closing a connection with unread bytes would
+/// reset it, and the client would never see the answer.
 void HttpSession::linger() {
   state_ = State::lingering;
-  server_.set_phase(id_, ConnectionPhase::idle);
   set_deadline(limits_.linger_timeout_ms);
-  if (auto* tls = std::get_if<TlsStream>(&stream_)) {
-    return begin_operation([&] {
-      tls->async_shutdown([this](boost::system::error_code) {
-        close();
-        operation_ended();
-      });
-    });
-  }
+  lingers_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(limits_.max_linger_ms);
+  // TLS has no end of one side only, so it ends when the request is here.
   boost::system::error_code ignored;
-  socket().shutdown(HttpSocket::shutdown_send, ignored);
+  if (!std::holds_alternative<TlsStream>(stream_)) socket().shutdown(HttpSocket::shutdown_send, ignored);
+  if (n_to_drop_ == 0) return wait_for_end();
+  server_.set_phase(id_, ConnectionPhase::arriving);
   read();
+}
+
+/// Waits for the client to close. All of the last request is here, so that closing the connection costs the client nothing.
+void HttpSession::wait_for_end() {
+  server_.set_phase(id_, ConnectionPhase::finished);
+  auto* tls = std::get_if<TlsStream>(&stream_);
+  if (tls == nullptr) return read();
+  begin_operation([&] {
+    tls->async_shutdown([this](boost::system::error_code) {
+      close();
+      operation_ended();
+    });
+  });
 }
 
 void HttpSession::send_head(const HttpResponse& response, bool is_stream) {
@@ -302,8 +338,17 @@ void HttpSession::send(HttpOutput output) {
   }
 }
 
+/// Bytes of the request in hand that have not arrived; nullopt if nothing says how many.
+std::optional<std::uint64_t> HttpSession::rest_of_request() const {
+  if (!parser_ || !parser_->is_header_done()) return std::nullopt;
+  const auto n_remaining = parser_->n_remaining();
+  if (!n_remaining) return std::nullopt;
+  return *n_remaining - std::min<std::uint64_t>(*n_remaining, input_.size());
+}
+
 void HttpSession::refuse(const HttpRefusal& refusal) {
   keep_alive_ = false;
+  if (parser_) n_to_drop_ = rest_of_request();
   input_ = {};
   answer_at_once(error_response(refusal.status, refusal.message, {}));
 }
@@ -323,6 +368,7 @@ void HttpSession::answer_at_once(HttpResponse response) {
 void HttpSession::give_up() {
   try {
     if (state_ != State::reading) return close();
+    n_to_drop_ = rest_of_request();
     parser_.reset();  // gives memory back before the answer takes some
     input_ = {};
     log::warning("event=out_of_memory effect=\"a request is given up while it is read\"");
@@ -339,7 +385,8 @@ bool HttpSession::is_welcome() {
   std::optional<HttpResponse> refused = server_.judge(head);
   if (!refused) return true;
   const auto n_remaining = parser_->n_remaining();
-  const bool is_body_here = n_remaining && *n_remaining <= input_.size();
+  n_to_drop_ = rest_of_request();
+  const bool is_body_here = n_to_drop_ == 0;
   is_head_ = head.method == "HEAD";
   is_http_1_0_ = head.is_http_1_0;
   keep_alive_ = head.keep_alive && is_body_here;
@@ -403,9 +450,10 @@ void HttpSession::parse() {
   read();
 }
 
-void HttpSession::begin_request(std::int64_t timeout_ms) {
+/// From now on a request is read.
+void HttpSession::begin_reading(std::int64_t timeout_ms) {
   state_ = State::reading;
-  server_.set_phase(id_, ConnectionPhase::idle);
+  if (!is_first_request_) server_.set_phase(id_, ConnectionPhase::idle);
   parser_.emplace(limits_, &budgets_.bodies, &budgets_.headers);
   has_request_begun_ = false;
   is_body_deadline_set_ = false;
@@ -414,6 +462,10 @@ void HttpSession::begin_request(std::int64_t timeout_ms) {
   has_sent_head_ = false;
   asks_for_more_ = false;
   set_deadline(timeout_ms);
+}
+
+void HttpSession::begin_request(std::int64_t timeout_ms) {
+  begin_reading(timeout_ms);
   parse();
   give_back_input();
 }
@@ -423,7 +475,9 @@ void HttpSession::start() {
   if (tls == nullptr) {
     boost::system::error_code ignored;
     socket().non_blocking(true, ignored);
-    return begin_request(limits_.header_timeout_ms);
+    // When many come at once, the request has usually arrived before its connection is accepted.
+    begin_reading(limits_.header_timeout_ms);
+    return receive({});
   }
   tls_buffer_.resize(kTlsReadBytes);
   set_deadline(limits_.header_timeout_ms);

@@ -44,6 +44,8 @@ class HttpSession {
   void write();
   /// Closes if the deadline of the current wait has passed.
   void check_deadline(std::chrono::steady_clock::time_point now);
+  /// Whether no request has begun and bytes have arrived that were not read yet.
+  bool has_unread_request();
   /// Closes if no request has begun.
   void close_if_idle();
   void close();
@@ -54,6 +56,7 @@ class HttpSession {
 
   HttpSocket& socket();
   void set_deadline(std::int64_t timeout_ms);
+  void begin_reading(std::int64_t timeout_ms);
   void begin_request(std::int64_t timeout_ms);
   void parse();
   bool is_welcome();
@@ -63,16 +66,21 @@ class HttpSession {
   void answer_at_once(HttpResponse response);
   void give_up();
   void read();
+  void receive(boost::system::error_code error);
+  void handle_read(boost::system::error_code error, std::string_view bytes);
   void on_read(boost::system::error_code error, std::string_view bytes);
   void give_back_input();
   void on_end_of_input();
   void read_ahead();
+  void drop_input(std::size_t n_bytes);
+  std::optional<std::uint64_t> rest_of_request() const;
   void watch_for_reset();
   void queue(std::string bytes);
   void on_write(boost::system::error_code error, std::size_t n_bytes);
   void on_flushed();
   void finish_answer();
   void linger();
+  void wait_for_end();
   void send_head(const HttpResponse& response, bool is_stream);
   template <class Initiate>
   void begin_operation(Initiate initiate);
@@ -105,7 +113,10 @@ class HttpSession {
   bool is_reading_ = false;
   bool is_writing_ = false;
   bool is_watching_ = false;
-  bool has_input_ended_ = false;  // the client sends no more
+  bool has_input_ended_ = false;                // the client sends no more
+  std::optional<std::uint64_t> n_to_drop_ = 0;  // of the last request, which was refused; nullopt: unknown
+  std::size_t n_dropped_ = 0;
+  std::chrono::steady_clock::time_point lingers_until_;
 
   ExchangeId exchange_;   // the current one
   bool is_head_ = false;  // of the current request: an answer without body

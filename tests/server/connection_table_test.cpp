@@ -28,15 +28,46 @@ TEST(ConnectionTable, counts_connections_in_all_and_of_each_address) {
 TEST(ConnectionTable, the_one_idle_longest_gives_way_and_busy_ones_never) {
   ConnectionTable table({.max_connections = 3});
   const ConnectionId first = table.add("", false, kStart), second = table.add("", false, kStart);
-  EXPECT_EQ(table.reclaimable(kStart), first);
+  const Clock::time_point later = kStart + ConnectionTable::kFreshGrace;
+  EXPECT_EQ(table.reclaimable(later), first);
   table.set_phase(first, ConnectionPhase::busy, kStart);
-  EXPECT_EQ(table.reclaimable(kStart), second);
-  table.set_phase(first, ConnectionPhase::idle, kStart);
-  EXPECT_EQ(table.reclaimable(kStart), second);
+  EXPECT_EQ(table.reclaimable(later), second);
+  table.set_phase(first, ConnectionPhase::idle, later);
+  EXPECT_EQ(table.reclaimable(later), second);
   table.remove(second);
-  EXPECT_EQ(table.reclaimable(kStart), first);
-  table.set_phase(first, ConnectionPhase::busy, kStart);
-  EXPECT_EQ(table.reclaimable(kStart), std::nullopt);
+  EXPECT_EQ(table.reclaimable(later), first);
+  table.set_phase(first, ConnectionPhase::busy, later);
+  EXPECT_EQ(table.reclaimable(later), std::nullopt);
+}
+
+TEST(ConnectionTable, a_fresh_connection_has_a_moment_to_begin_its_request) {
+  ConnectionTable table({.max_connections = 3});
+  const ConnectionId first = table.add("", false, kStart);
+  const Clock::time_point soon = kStart + ConnectionTable::kFreshGrace / 2, later = kStart + ConnectionTable::kFreshGrace;
+  EXPECT_EQ(table.reclaimable(soon), std::nullopt);
+  EXPECT_EQ(table.reclaimable(later), first);
+  const ConnectionId second = table.add("", false, soon);
+  table.set_phase(second, ConnectionPhase::idle, soon);
+  EXPECT_EQ(table.reclaimable(soon), second) << "it has had an answer";
+  EXPECT_EQ(table.reclaimable(later), first) << "it has waited longer";
+  table.renew(first, later);
+  EXPECT_EQ(table.reclaimable(later), second);
+  EXPECT_EQ(table.reclaimable(later + ConnectionTable::kFreshGrace), second);
+  table.remove(second);
+  EXPECT_EQ(table.reclaimable(later), std::nullopt);
+}
+
+TEST(ConnectionTable, one_that_is_finished_gives_way_before_all_others) {
+  ConnectionTable table({.max_connections = 3, .max_reserved = 2});
+  const Clock::time_point later = kStart + ConnectionTable::kFreshGrace;
+  table.add("", false, kStart);
+  const ConnectionId second = table.add("", false, later);
+  table.set_phase(second, ConnectionPhase::finished, later);
+  EXPECT_EQ(table.reclaimable(later), second);
+  table.add("", true, kStart);
+  const ConnectionId reserved = table.add("", true, later);
+  table.set_phase(reserved, ConnectionPhase::finished, later);
+  EXPECT_EQ(table.reclaimable_reserved(), reserved);
 }
 
 TEST(ConnectionTable, requests_that_arrive_give_way_after_a_grace_and_beyond_half_of_the_connections) {
@@ -63,6 +94,8 @@ TEST(ConnectionTable, reserved_connections_are_apart) {
   EXPECT_EQ(table.n_open(), 1U);
   EXPECT_EQ(table.reclaimable(kStart + 2 * ConnectionTable::kGrace), std::nullopt);
   EXPECT_EQ(table.reclaimable_reserved(), first);
+  table.set_phase(first, ConnectionPhase::arriving, kStart + ConnectionTable::kGrace);
+  EXPECT_EQ(table.reclaimable_reserved(), second) << "it has been silent for longer";
   table.set_phase(first, ConnectionPhase::busy, kStart);
   EXPECT_EQ(table.reclaimable_reserved(), second);
   table.remove(second);

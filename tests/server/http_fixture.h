@@ -17,7 +17,7 @@
 namespace baton {
 
 /// Requests for "/echo" and "/vital" are answered at once with their method and body, those for "/refused" when their header is there;
-/// all others wait for the test's answer.
+/// all others wait for the test's answer. One for "/hold" holds up the I/O thread until `let_go`.
 class HttpFixture {
  public:
   explicit HttpFixture(const HttpLimits& limits = {}, HttpAddress address = {.host = "127.0.0.1", .port = 0}) {
@@ -38,6 +38,11 @@ class HttpFixture {
 
   std::pair<ExchangeId, HttpRequest> next_request() { return next(requests_); }
   ExchangeId next_gone() { return next(gone_); }
+  void let_go() {
+    const std::scoped_lock lock(mutex_);
+    is_held_ = false;
+    changed_.notify_all();
+  }
   std::size_t n_requests() {
     const std::scoped_lock lock(mutex_);
     return requests_.size();
@@ -56,9 +61,11 @@ class HttpFixture {
  private:
   void on_request(ExchangeId id, HttpRequest request) {
     if (request.path == "/echo" || request.path == "/vital") return answer(id, request.method + " " + request.body);
-    const std::scoped_lock lock(mutex_);
+    std::unique_lock lock(mutex_);
+    is_held_ = request.path == "/hold";
     requests_.emplace_back(id, std::move(request));
     changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::seconds(10), [&] { return !is_held_; });
   }
   void on_gone(ExchangeId id) {
     const std::scoped_lock lock(mutex_);
@@ -79,6 +86,7 @@ class HttpFixture {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool is_held_ = false;
   std::deque<std::pair<ExchangeId, HttpRequest>> requests_;
   std::deque<ExchangeId> gone_;
 };

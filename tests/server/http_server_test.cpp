@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -92,6 +93,50 @@ TEST(HttpServer, closes_the_connection_that_is_idle_longest_for_a_new_one) {
   EXPECT_EQ(other.get("/echo").status, 200);
   EXPECT_EQ(fixture.server->connection_counts().reclaimed.value(), 1);
   EXPECT_EQ(fixture.server->connection_counts().refused_connections.value(), 0);
+}
+
+TEST(HttpServer, closes_no_connection_whose_request_has_arrived_for_another) {
+  HttpFixture fixture(room_for(3));
+  const auto busy = busy_client(fixture);
+  RawClient holder(fixture.server->port());
+  holder.send_post("/hold", "{}");
+  fixture.next_request();
+  // Both wait to be accepted, one after the other, and there is room for one.
+  RawClient early(fixture.server->port());
+  early.send("GET /vital HTTP/1.1\r\nHost: test\r\n\r\n");
+  RawClient silent(fixture.server->port());
+  fixture.let_go();
+  EXPECT_EQ(early.read_response().status, 200);
+  EXPECT_EQ(fixture.server->connection_counts().reclaimed.value(), 0);
+}
+
+TEST(HttpServer, a_client_that_connects_has_a_moment_to_send_its_request) {
+  HttpFixture fixture(room_for(2));
+  const auto busy = busy_client(fixture);
+  RawClient early(fixture.server->port());
+  EXPECT_EQ(RawClient(fixture.server->port()).get("/vital").status, 200);
+  EXPECT_EQ(early.get("/echo").status, 200);
+}
+
+TEST(HttpServer, a_refused_client_may_send_the_rest_of_its_request_while_others_come) {
+  HttpFixture fixture(room_for(2));
+  const auto busy = busy_client(fixture);
+  RawClient refused(fixture.server->port());
+  refused.send("POST /refused HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n");
+  EXPECT_EQ(refused.read_response().status, 401);
+  EXPECT_EQ(RawClient(fixture.server->port()).get("/vital").status, 200);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(refused.send("12")) << "the connection was reset";
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  // All of it is here: the connection has the place that the next client takes.
+  int status = 0;
+  for (int i = 0; i < 100 && status != 200; ++i) {
+    status = RawClient(fixture.server->port()).get("/echo").status;
+    if (status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(status, 200);
+  EXPECT_EQ(fixture.server->connection_counts().reclaimed.value(), 1);
 }
 
 TEST(HttpServer, stalled_requests_do_not_keep_new_clients_out) {
@@ -230,26 +275,61 @@ void write_certificate(const std::string& key_file, const std::string& certifica
   EVP_PKEY_free(key);
 }
 
+/// A server with TLS, and a client that is connected to it.
+struct TlsClient {
+  TlsClient() {
+    const std::string key = scratch_file("key.pem");
+    const std::string certificate = scratch_file("certificate.pem");
+    write_certificate(key, certificate);
+    const HttpAddress address = {.host = "127.0.0.1", .port = 0, .ssl_keyfile = key, .ssl_certfile = certificate};
+    fixture = std::make_unique<HttpFixture>(HttpLimits{}, address);
+    client = std::make_unique<RawClient>(fixture->server->port());
+    SSL_set_fd(tls, client->socket());
+    EXPECT_EQ(SSL_connect(tls), 1);
+  }
+  ~TlsClient() {
+    SSL_free(tls);
+    SSL_CTX_free(context);
+  }
+  bool send(const std::string& bytes) { return SSL_write(tls, bytes.data(), static_cast<int>(bytes.size())) > 0; }
+  /// Reads until the data ends so, or to the end of the connection.
+  std::string read_until(const std::string& end) {
+    std::string read;
+    char buffer[1024];
+    while (end.empty() || !read.ends_with(end)) {
+      const int n = SSL_read(tls, buffer, sizeof(buffer));
+      if (n <= 0) break;
+      read.append(buffer, static_cast<std::size_t>(n));
+    }
+    return read;
+  }
+
+  std::unique_ptr<HttpFixture> fixture;
+  std::unique_ptr<RawClient> client;
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  SSL* tls = SSL_new(context);
+};
+
 TEST(HttpServer, speaks_tls_with_a_key_and_a_certificate) {
-  const std::string key = scratch_file("key.pem");
-  const std::string certificate = scratch_file("certificate.pem");
-  write_certificate(key, certificate);
-  HttpFixture fixture({}, {.host = "127.0.0.1", .port = 0, .ssl_keyfile = key, .ssl_certfile = certificate});
-  EXPECT_TRUE(fixture.server->address().starts_with("https://"));
-  RawClient client(fixture.server->port());
-  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
-  SSL* const tls = SSL_new(context);
-  SSL_set_fd(tls, client.socket());
-  ASSERT_EQ(SSL_connect(tls), 1);
-  const std::string request = "POST /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
-  ASSERT_GT(SSL_write(tls, request.data(), static_cast<int>(request.size())), 0);
-  std::string response;
-  char buffer[1024];
-  for (int n; (n = SSL_read(tls, buffer, sizeof(buffer))) > 0;) response.append(buffer, static_cast<std::size_t>(n));
+  TlsClient client;
+  EXPECT_TRUE(client.fixture->server->address().starts_with("https://"));
+  ASSERT_TRUE(client.send("POST /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"));
+  const std::string response = client.read_until("");
   EXPECT_TRUE(response.starts_with("HTTP/1.1 200 OK")) << response;
   EXPECT_TRUE(response.ends_with("POST ok")) << response;
-  SSL_free(tls);
-  SSL_CTX_free(context);
+}
+
+TEST(HttpServer, a_refused_client_may_send_the_rest_of_its_request_over_tls) {
+  ::signal(SIGPIPE, SIG_IGN);
+  TlsClient client;
+  ASSERT_TRUE(client.send("POST /refused HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n"));
+  EXPECT_TRUE(client.read_until("no").starts_with("HTTP/1.1 401 "));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(client.send("12")) << "the connection was reset";
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(client.read_until(""), "");
+  EXPECT_EQ(SSL_get_shutdown(client.tls) & SSL_RECEIVED_SHUTDOWN, SSL_RECEIVED_SHUTDOWN) << "the end is announced";
 }
 
 TEST(HttpServer, names_the_file_that_is_no_certificate_or_key) {

@@ -115,6 +115,34 @@ TEST(HttpSession, refuses_by_the_header_before_the_body_comes) {
   EXPECT_EQ(fixture.server->budgets().bodies.used(), 0);
 }
 
+/// A connection whose request is refused by its header, which announces more.
+void send_refused(RawClient& client) {
+  client.send("POST /refused HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 401);
+}
+
+TEST(HttpSession, the_rest_of_a_refused_request_has_limits_of_bytes_and_of_time) {
+  HttpLimits limits;
+  limits.max_linger_bytes = 20'000;
+  limits.max_linger_ms = 600;
+  HttpFixture fixture(limits);
+  RawClient many(fixture.server->port());
+  send_refused(many);
+  EXPECT_TRUE(many.send(std::string(10'000, 'x')));
+  bool is_open = true;
+  for (int i = 0; i < 1000 && is_open; ++i) {
+    is_open = many.send(std::string(10'000, 'x'));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_FALSE(is_open) << "more bytes than the limit were read";
+  RawClient slow(fixture.server->port());
+  send_refused(slow);
+  const auto begin = std::chrono::steady_clock::now();
+  while (slow.send("x") && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
 TEST(HttpSession, keeps_the_connection_of_a_refused_request_whose_body_is_here) {
   HttpFixture fixture;
   RawClient client(fixture.server->port());

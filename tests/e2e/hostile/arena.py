@@ -211,6 +211,7 @@ class Arena:
             self.fault(f"the slowest /health took {max(seen.health_ms):.0f} ms; the limit is {4 * self.settings.health_ms:g} ms")
         for text in dict.fromkeys(seen.small_faults):
             self.fault(text)
+        self.expect(not seen.small_cuts, f"{seen.small_cuts} small requests were cut without an answer")
         if not fills_queue:
             self.expect(bool(seen.small_seconds), "no small request was answered")
             slowest = max(seen.small_seconds, default=0.0)

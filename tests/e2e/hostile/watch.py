@@ -28,6 +28,7 @@ class Seen:
     health_faults: list[str] = dataclasses.field(default_factory=list)
     small_seconds: list[float] = dataclasses.field(default_factory=list)
     small_refusals: int = 0
+    small_cuts: int = 0  # connections that ended without an answer
     small_faults: list[str] = dataclasses.field(default_factory=list)
     peak_bytes: int = 0
 
@@ -69,9 +70,12 @@ def watch_small(port: int, key: str, ends: threading.Event, seen: Seen) -> None:
         while time.monotonic() - begin < SMALL_TIMEOUT:
             try:
                 reply = wire.ask(port, "POST", "/v1/completions", SMALL, key=key, timeout=SMALL_TIMEOUT)
+                last = "the connection was cut" if reply is None else ""
             except OSError as error:
                 last = f"{type(error).__name__} {error}"
                 reply = None
+            if reply is None:
+                seen.small_cuts += 1
             if reply is not None and reply.status == 200:
                 seen.small_seconds.append(time.monotonic() - begin)
                 break
