@@ -10,6 +10,7 @@
 #include "parsers/reasoning_parser.h"
 #include "parsers/tool_call_parser.h"
 #include "parsers/tool_formats.h"
+#include "parsers/tool_grammar.h"
 
 namespace baton::parsers {
 
@@ -136,10 +137,14 @@ std::string_view MessageFormat::reasoning_end() const {
 }
 
 Result<std::optional<grammar::GrammarSource>> MessageFormat::grammar(std::span<const Tool> tools, const ToolChoice& choice,
-                                                                     bool /*parallel*/) const {
-  if (tools.empty() || choice.kind == ToolChoice::Kind::none || choice.kind == ToolChoice::Kind::automatic)
-    return std::optional<grammar::GrammarSource>();
-  return fail(ErrorCode::unsupported, "tool_choice demands a call, which is not supported yet", "tool_choice");
+                                                                     bool parallel) const {
+  if (tools.empty() || choice.kind == ToolChoice::Kind::none) return std::optional<grammar::GrammarSource>();
+  if (tools_ != nullptr) return tool_grammar(*tools_, tools, choice, parallel);
+  if (choice.kind == ToolChoice::Kind::automatic) return std::optional<grammar::GrammarSource>();
+  return fail(ErrorCode::unsupported,
+              "tool_choice demands a call, and the model's chat template shows no known format of calls; "
+              "choose one by --tool-call-parser",
+              "tool_choice");
 }
 
 }  // namespace baton::parsers

@@ -64,11 +64,13 @@ class MessageFormat {
   /// Texts that may be special tokens of a vocabulary and that the parser must see as text.
   std::span<const std::string> markers() const { return markers_; }
 
-  /// The grammar of an answer that keeps to `choice`, without its reasoning: `required`, one call or several of any
-  /// tools, or exactly one if not `parallel`; `named`, one call of that tool, or several; `automatic`, free text and
-  /// calls whose arguments keep to their schemas where a tool is strict. nullopt where nothing is demanded. Errors:
-  /// invalid_request for a name that is no tool's or that the format cannot write; unsupported without a tool format.
-  /// The arguments' schemas are looked at when the grammar is compiled.
+  /// The grammar of an answer that keeps to `choice`, without its reasoning. `required`: one call or several of any
+  /// tools, exactly one if not `parallel`. `named`: one call of that tool. The arguments keep to the tools' schemas.
+  /// `automatic`: free text and calls, where the arguments of strict tools keep to their schemas; if not `parallel`, the
+  /// answer ends with its first call. A tool without schema takes any object. nullopt where nothing is demanded:
+  /// `none`, no tools, `automatic` without a strict tool or a format.
+  /// Errors: invalid_request for a name that is no tool's or that the format cannot write; unsupported without a tool
+  /// format. Schemas are looked at when the grammar is compiled.
   Result<std::optional<grammar::GrammarSource>> grammar(std::span<const Tool> tools, const ToolChoice& choice,
                                                         bool parallel) const;
 

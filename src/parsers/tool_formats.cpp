@@ -54,13 +54,38 @@ std::unique_ptr<CallReader> plain_json_reader(Tools /*tools*/) {
 std::unique_ptr<CallReader> xml_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools)); }
 std::unique_ptr<CallReader> python_reader(Tools /*tools*/) { return std::make_unique<PythonCalls>(); }
 
-constexpr CallTexts kListed{
-    .call_begin = R"({"name": )", .call_middle = R"(, "arguments": )", .call_end = "}", .separator = ", ", .close = "]"};
-
 constexpr CallTexts listed(std::string_view open) {
-  CallTexts texts = kListed;
-  texts.open = open;
-  return texts;
+  return {.open = open,
+          .call_begin = R"({"name": )",
+          .call_middle = R"(, "arguments": )",
+          .call_end = "}",
+          .separator = ", ",
+          .close = "]"};
+}
+
+ToolFormat mistral(std::vector<std::string_view> shows, const CallTexts& texts, bool (*can_write_name)(std::string_view)) {
+  return {.name = "mistral",
+          .alias = "",
+          .begin = {.markers = kMistralBegins, .first = ""},
+          .closes = kMistralCloses,
+          .shows = std::move(shows),
+          .never_shows = {},
+          .texts = texts,
+          .can_write_name = can_write_name,
+          .reader = mistral_reader};
+}
+
+/// A marker and a list behind it.
+ToolFormat marked_list(std::string_view name, std::span<const Texts> markers, std::string_view shows, std::string_view open) {
+  return {.name = name,
+          .alias = "",
+          .begin = {.markers = markers, .first = ""},
+          .closes = {},
+          .shows = {shows},
+          .never_shows = {},
+          .texts = listed(open),
+          .can_write_name = writes_any_name,
+          .reader = list_reader};
 }
 
 }  // namespace
@@ -74,39 +99,19 @@ std::span<const ToolFormat> tool_formats() {
        .shows = {"<tool_call>", "<function=", "<parameter="},
        .never_shows = {},
        .texts = {.call_begin = "<tool_call>\n<function=",
-                 .call_middle = ">\n",
+                 .call_middle = ">",
                  .call_end = "</function>\n</tool_call>",
                  .separator = "\n",
-                 .arguments = ArgumentStyle::xml},
+                 .arguments = ArgumentStyle::xml,
+                 .is_name_quoted = false},
        .can_write_name = writes_tag_name,
        .reader = xml_reader},
-      {.name = "mistral",
-       .alias = "",
-       .begin = {.markers = kMistralBegins, .first = ""},
-       .closes = kMistralCloses,
-       .shows = {"[TOOL_CALLS]", "[ARGS]"},
-       .never_shows = {},
-       .texts = {.call_begin = "[TOOL_CALLS]", .call_middle = "[ARGS]"},
-       .can_write_name = writes_tag_name,
-       .reader = mistral_reader},
-      {.name = "mistral",
-       .alias = "",
-       .begin = {.markers = kMistralBegins, .first = ""},
-       .closes = kMistralCloses,
-       .shows = {"[TOOL_CALLS]"},
-       .never_shows = {},
-       .texts = listed("[TOOL_CALLS] ["),
-       .can_write_name = writes_any_name,
-       .reader = mistral_reader},
-      {.name = "granite",
-       .alias = "",
-       .begin = {.markers = kGraniteBegins, .first = ""},
-       .closes = {},
-       .shows = {"<|tool_call|>"},
-       .never_shows = {},
-       .texts = listed("<|tool_call|>["),
-       .can_write_name = writes_any_name,
-       .reader = list_reader},
+      mistral({"[TOOL_CALLS]", "[ARGS]"}, {.call_begin = "[TOOL_CALLS]", .call_middle = "[ARGS]", .is_name_quoted = false},
+              writes_tag_name),
+      mistral({"[TOOL_CALLS] ["}, listed("[TOOL_CALLS] ["), writes_any_name),
+      mistral({"[TOOL_CALLS]"}, listed("[TOOL_CALLS]["), writes_any_name),
+      marked_list("granite", kGraniteBegins, "<|tool_call|>", "<|tool_call|>["),
+      marked_list("phi4_mini_json", kFunctools, "functools[", "functools["),
       {.name = "hermes",
        .alias = "",
        .begin = {.markers = kToolCall, .first = ""},
@@ -131,7 +136,8 @@ std::span<const ToolFormat> tool_formats() {
                  .call_end = ")",
                  .separator = ", ",
                  .close = "]",
-                 .arguments = ArgumentStyle::python},
+                 .arguments = ArgumentStyle::python,
+                 .is_name_quoted = false},
        .can_write_name = writes_python_name,
        .reader = python_reader},
       {.name = "llama3_json",
@@ -143,15 +149,6 @@ std::span<const ToolFormat> tool_formats() {
        .texts = {.call_begin = R"({"name": )", .call_middle = R"(, "parameters": )", .call_end = "}", .separator = "; "},
        .can_write_name = writes_any_name,
        .reader = llama_reader},
-      {.name = "phi4_mini_json",
-       .alias = "",
-       .begin = {.markers = kFunctools, .first = ""},
-       .closes = {},
-       .shows = {"functools["},
-       .never_shows = {},
-       .texts = listed("functools["),
-       .can_write_name = writes_any_name,
-       .reader = list_reader},
       {.name = "json",
        .alias = "",
        .begin = {.markers = {}, .first = "{["},

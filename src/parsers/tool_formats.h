@@ -30,6 +30,7 @@ struct CallTexts {
   std::string_view separator = "";
   std::string_view close = "";
   ArgumentStyle arguments = ArgumentStyle::json;
+  bool is_name_quoted = true;  ///< NAME is a JSON string
 };
 
 /// One row of the table. Rows of one name read the same texts, and differ in what a grammar writes.

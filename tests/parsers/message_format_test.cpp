@@ -6,11 +6,16 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "io/json.h"
+#include "support/grammar_texts.h"
+#include "support/message_cuts.h"
 
 namespace baton::parsers {
 namespace {
@@ -98,6 +103,126 @@ TEST(MessageFormat, sees_the_format_in_a_template) {
     n_templates += known != kFormats.end();
   }
   EXPECT_EQ(n_templates, kFormats.size());
+}
+
+std::vector<Tool> strict_tools() {
+  return {
+      {.name = "get_weather",
+       .parameters = *json::parse(R"({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                                          "required": ["city"], "additionalProperties": false})",
+                                  "tools"),
+       .is_strict = true},
+      {.name = "now"}};
+}
+
+/// Whether the grammar of a choice has the text.
+bool has_text(const MessageFormat& format, const ToolChoice& choice, bool parallel, std::string_view text) {
+  const auto source = format.grammar(strict_tools(), choice, parallel);
+  EXPECT_TRUE(source) << source.error().message;
+  EXPECT_TRUE(source && *source);
+  return testing::accepts(*testing::compiled((*source)->kind, (*source)->text).program, text);
+}
+
+/// Of a format: one call, another one, both together, and a call whose arguments break the schema.
+struct Calls {
+  std::string_view tool_parser;
+  std::string_view weather;
+  std::string_view now;
+  std::string_view both;
+  std::string_view wrong;
+};
+
+const std::vector<Calls>& calls_of_formats() {
+  static const std::vector<Calls> kCalls{
+      {"hermes", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"A\"}}\n</tool_call>",
+       "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"x\": [1]}}\n</tool_call>",
+       "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"A\"}}\n</tool_call>\n"
+       "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"x\": [1]}}\n</tool_call>",
+       "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"days\": 1}}\n</tool_call>"},
+      {"qwen3_coder", "<tool_call>\n<function=get_weather>\n<parameter=city>\nA\n</parameter>\n</function>\n</tool_call>",
+       "<tool_call>\n<function=now>\n<parameter=x>\n[1]\n</parameter>\n</function>\n</tool_call>",
+       "<tool_call>\n<function=get_weather>\n<parameter=city>\nA\n</parameter>\n</function>\n</tool_call>\n"
+       "<tool_call>\n<function=now>\n<parameter=x>\n[1]\n</parameter>\n</function>\n</tool_call>",
+       "<tool_call>\n<function=get_weather>\n<parameter=days>\n1\n</parameter>\n</function>\n</tool_call>"},
+      {"llama3_json", R"({"name": "get_weather", "parameters": {"city": "A"}})", R"({"name": "now", "parameters": {"x": [1]}})",
+       R"({"name": "get_weather", "parameters": {"city": "A"}}; {"name": "now", "parameters": {"x": [1]}})",
+       R"({"name": "get_weather", "parameters": {"days": 1}})"},
+      {"pythonic", R"([get_weather(city="A")])", "[now(x=[1])]", R"([get_weather(city="A"), now(x=[1])])",
+       "[get_weather(days=1)]"},
+      {"mistral", R"([TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "A"}}])",
+       R"([TOOL_CALLS][{"name": "now", "arguments": {"x": [1]}}])",
+       R"([TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "A"}}, {"name": "now", "arguments": {"x": [1]}}])",
+       R"([TOOL_CALLS][{"name": "get_weather", "arguments": {}}])"},
+      {"granite", R"(<|tool_call|>[{"name": "get_weather", "arguments": {"city": "A"}}])",
+       R"(<|tool_call|>[{"name": "now", "arguments": {"x": [1]}}])",
+       R"(<|tool_call|>[{"name": "get_weather", "arguments": {"city": "A"}}, {"name": "now", "arguments": {"x": [1]}}])",
+       R"(<|tool_call|>[{"name": "get_weather", "arguments": {"city": 1}}])"},
+      {"json", R"([{"name": "get_weather", "arguments": {"city": "A"}}])", R"([{"name": "now", "arguments": {"x": [1]}}])",
+       R"([{"name": "get_weather", "arguments": {"city": "A"}}, {"name": "now", "arguments": {"x": [1]}}])",
+       R"([{"name": "get_weather", "arguments": {"city": "A", "other": 1}}])"},
+  };
+  return kCalls;
+}
+
+TEST(MessageFormat, a_demanded_call_is_one_that_the_parser_reads) {
+  const auto tools = std::make_shared<const std::vector<Tool>>(strict_tools());
+  for (const Calls& calls : calls_of_formats()) {
+    const auto format = *MessageFormat::make(calls.tool_parser, "", "");
+    const ToolChoice required{.kind = ToolChoice::Kind::required};
+    const ToolChoice named{.kind = ToolChoice::Kind::named, .name = "get_weather"};
+    for (const std::string_view text : {calls.weather, calls.now, calls.both})
+      EXPECT_TRUE(has_text(format, required, true, text)) << text;
+    EXPECT_TRUE(has_text(format, required, true, "\n\n" + std::string(calls.now)));
+    EXPECT_TRUE(has_text(format, required, false, calls.now));
+    EXPECT_FALSE(has_text(format, required, false, calls.both)) << calls.tool_parser;
+    EXPECT_FALSE(has_text(format, required, true, calls.wrong)) << calls.tool_parser;
+    EXPECT_FALSE(has_text(format, required, true, "text")) << calls.tool_parser;
+    EXPECT_FALSE(has_text(format, required, true, "")) << calls.tool_parser;
+    EXPECT_TRUE(has_text(format, named, true, calls.weather));
+    EXPECT_FALSE(has_text(format, named, true, calls.now)) << calls.tool_parser;
+    EXPECT_FALSE(has_text(format, named, true, calls.both)) << calls.tool_parser;
+    const auto pieces = testing::parsed(format.parser(tools, false), {calls.both});
+    ASSERT_EQ(pieces.size(), 4u) << calls.tool_parser;
+    EXPECT_EQ(pieces[0].text, "get_weather");
+    EXPECT_EQ(*json::parse(pieces[1].text, "arguments"), *json::parse(R"({"city": "A"})", "arguments"));
+    EXPECT_EQ(pieces[2].text, "now");
+    EXPECT_EQ(pieces[3].call, 1);
+  }
+}
+
+TEST(MessageFormat, strict_tools_bind_the_arguments_and_leave_the_text_free) {
+  const ToolChoice automatic;
+  for (const Calls& calls : calls_of_formats()) {
+    const auto format = *MessageFormat::make(calls.tool_parser, "", "");
+    for (const std::string_view text : {std::string_view(""), std::string_view("Some <text> [with] {brackets}."),
+                                        std::string_view(" \n"), calls.weather, calls.now, calls.both})
+      EXPECT_TRUE(has_text(format, automatic, true, text)) << calls.tool_parser << ": " << text;
+    EXPECT_FALSE(has_text(format, automatic, true, calls.wrong)) << calls.tool_parser;
+    EXPECT_TRUE(has_text(format, automatic, false, calls.weather)) << calls.tool_parser;
+    EXPECT_FALSE(has_text(format, automatic, false, calls.both)) << calls.tool_parser;
+    // The parser reads a call only behind a marker, or at the begin of the answer.
+    const bool is_marked = calls.weather[0] != '{' && calls.weather.substr(0, 2) != "[g" && calls.weather.substr(0, 2) != "[{";
+    EXPECT_EQ(has_text(format, automatic, true, "text " + std::string(calls.wrong)), !is_marked) << calls.tool_parser;
+    EXPECT_TRUE(has_text(format, automatic, true, "text " + std::string(calls.weather))) << calls.tool_parser;
+  }
+  const auto llama = *MessageFormat::make("llama3_json", "", "");
+  EXPECT_TRUE(has_text(llama, automatic, true, "<html>"));
+  EXPECT_FALSE(has_text(llama, automatic, true, "<|python_tag|>{}"));
+  EXPECT_FALSE(has_text(llama, automatic, true, "x<|python_tag|>{}"));
+  EXPECT_FALSE(*llama.grammar(std::vector<Tool>{{.name = "f"}}, automatic, true)) << "no tool is strict";
+}
+
+TEST(MessageFormat, refuses_names_that_are_no_tools_or_cannot_be_written) {
+  const auto refusal = [](std::string_view name, const ToolChoice& choice, std::string tool) {
+    const auto source = MessageFormat::make(name, "", "")->grammar(std::vector<Tool>{{.name = std::move(tool)}}, choice, true);
+    return source ? "" : source.error().message;
+  };
+  const ToolChoice required{.kind = ToolChoice::Kind::required};
+  EXPECT_EQ(refusal("hermes", {.kind = ToolChoice::Kind::named, .name = "g"}, "f"), "tool_choice names 'g', which is no tool");
+  EXPECT_EQ(refusal("qwen3_coder", required, "a>b"),
+            "the tool name 'a>b' cannot be written in the model's format of calls (qwen3_coder)");
+  EXPECT_NE(refusal("pythonic", required, "f g"), "");
+  EXPECT_EQ(refusal("hermes", required, "f \"g\""), "");
 }
 
 TEST(MessageFormat, one_parser_may_be_chosen_and_the_other_seen) {

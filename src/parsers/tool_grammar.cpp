@@ -1,0 +1,138 @@
+/// A format's texts around the schemas of the arguments, as a structural tag.
+#include "parsers/tool_grammar.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "io/json.h"
+
+namespace baton::parsers {
+
+namespace {
+
+using json::Value;
+
+Value literal(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
+Value texts_without(const std::vector<std::string_view>& excluded) { return {{"type", "any_text"}, {"excludes", excluded}}; }
+Value sequence_of(Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
+
+/// The arguments of a call; `has_schema`: they keep to the tool's schema.
+Value arguments_of(const Tool& tool, ArgumentStyle style, bool has_schema) {
+  Value schema = {{"type", "object"}};
+  if (has_schema && !tool.parameters.is_null()) {
+    schema = tool.parameters;
+    // A schema need not say that arguments are an object.
+    if (schema.is_object() && !schema.contains("type") && !schema.contains("$ref")) schema["type"] = "object";
+  }
+  Value format = {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
+  if (style == ArgumentStyle::xml) format["style"] = "qwen_xml";
+  if (style == ArgumentStyle::python) format["style"] = "python";
+  return format;
+}
+
+/// One call. In JSON the name is a string.
+Value call_of(const ToolFormat& format, const Tool& tool, bool has_schema) {
+  const CallTexts& texts = format.texts;
+  const std::string name = texts.is_name_quoted ? json::dump(Value(tool.name)) : tool.name;
+  return {{"type", "tag"},
+          {"begin", fmt::format("{}{}{}", texts.call_begin, name, texts.call_middle)},
+          {"content", arguments_of(tool, texts.arguments, has_schema)},
+          {"end", texts.call_end}};
+}
+
+/// One call or several, in their list if the format has one.
+Value calls_of(const CallTexts& texts, const Value& calls, bool parallel) {
+  Value all = {{"type", "tags_with_separator"},
+               {"tags", calls},
+               {"separator", texts.separator},
+               {"at_least_one", true},
+               {"stop_after_first", !parallel}};
+  if (texts.open.empty()) return all;
+  return {{"type", "tag"}, {"begin", texts.open}, {"content", std::move(all)}, {"end", texts.close}};
+}
+
+/// Regular expressions of the spaces that parsers pass over, and of one byte that is neither a space nor any of `bytes`.
+constexpr std::string_view kSpaces = "[ \\n\\r\\t]*";
+
+Value begin_without(const std::string& bytes) {
+  std::string pattern = std::string(kSpaces) + "[^ \\n\\r\\t";
+  for (const char c : bytes) pattern += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  return {{"type", "regex"}, {"pattern", pattern + "]"}};
+}
+
+/// Text that is no call in a format whose calls begin an answer: it begins otherwise, and has none of the markers.
+Value text_without_calls(const ToolFormat& format) {
+  std::vector<std::string_view> markers(format.begin.markers.begin(), format.begin.markers.end());
+  std::string not_first(format.begin.first);
+  Value texts = Value::array();
+  texts.push_back({{"type", "regex"}, {"pattern", kSpaces}});
+  for (const std::string_view marker : format.begin.markers) {
+    // Behind the first byte of a marker its other bytes are excluded too.
+    std::vector<std::string_view> excluded = markers;
+    excluded.push_back(marker.substr(1));
+    not_first += marker[0];
+    texts.push_back(sequence_of(
+        Value::array({Value{{"type", "regex"}, {"pattern", kSpaces}}, literal(marker.substr(0, 1)), texts_without(excluded)})));
+  }
+  texts.push_back(sequence_of(Value::array({begin_without(not_first), texts_without(markers)})));
+  return {{"type", "or"}, {"elements", std::move(texts)}};
+}
+
+/// Free text, and calls at the marker that the template writes.
+Value text_with_calls(const ToolFormat& format, const Value& calls, bool parallel) {
+  const CallTexts& texts = format.texts;
+  if (!format.begin.first.empty())
+    return {{"type", "or"}, {"elements", Value::array({calls_of(texts, calls, parallel), text_without_calls(format)})}};
+  const std::string_view written = texts.open.empty() ? texts.call_begin : texts.open;
+  std::vector<std::string_view> others;
+  Value triggers = Value::array();
+  for (const std::string_view marker : format.begin.markers) {
+    if (written.starts_with(marker))
+      triggers.push_back(marker);
+    else
+      others.push_back(marker);
+  }
+  return {{"type", "triggered_tags"},
+          {"triggers", std::move(triggers)},
+          {"tags", texts.open.empty() ? calls : Value::array({calls_of(texts, calls, parallel)})},
+          {"excludes", others},
+          {"stop_after_first", !parallel}};
+}
+
+/// Models write line ends between their reasoning and the answer.
+Value behind_reasoning(Value format) {
+  return sequence_of(Value::array({Value{{"type", "regex"}, {"pattern", "\\n{0,2}"}}, std::move(format)}));
+}
+
+}  // namespace
+
+Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& format, std::span<const Tool> tools,
+                                                           const ToolChoice& choice, bool parallel) {
+  const bool is_automatic = choice.kind == ToolChoice::Kind::automatic;
+  const bool is_named = choice.kind == ToolChoice::Kind::named;
+  if (is_automatic && std::none_of(tools.begin(), tools.end(), [](const Tool& tool) { return tool.is_strict; }))
+    return std::optional<grammar::GrammarSource>();
+  Value calls = Value::array();
+  for (const Tool& tool : tools) {
+    if (is_named && tool.name != choice.name) continue;
+    if (tool.name.empty() || !format.can_write_name(tool.name))
+      return fail(
+          ErrorCode::invalid_request,
+          fmt::format("the tool name '{}' cannot be written in the model's format of calls ({})", tool.name, format.name),
+          "tools");
+    calls.push_back(call_of(format, tool, !is_automatic || tool.is_strict));
+  }
+  if (calls.empty())
+    return fail(ErrorCode::invalid_request, fmt::format("tool_choice names '{}', which is no tool", choice.name),
+                "tool_choice");
+  const Value whole = is_automatic ? text_with_calls(format, calls, parallel)
+                                   : behind_reasoning(calls_of(format.texts, calls, parallel && !is_named));
+  const Value tag = {{"type", "structural_tag"}, {"format", whole}};
+  return grammar::GrammarSource{.kind = grammar::GrammarKind::structural_tag, .text = json::dump(tag)};
+}
+
+}  // namespace baton::parsers
