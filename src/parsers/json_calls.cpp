@@ -28,6 +28,12 @@ std::optional<std::string> object_in_string(const std::string& json) {
 
 }  // namespace
 
+CallObject::Field CallObject::field_of(std::string_view key) const {
+  if ((key == "name" || key == "tool_name") && name_.empty()) return Field::name;
+  if ((key == "arguments" || key == "parameters") && !has_arguments_) return Field::arguments;
+  return key == "id" && id_.empty() ? Field::id : Field::other;
+}
+
 void CallObject::begin() { *this = CallObject(); }
 
 CallStep CallObject::take(char c, CallWriter& writer) {
@@ -40,10 +46,7 @@ CallStep CallObject::take(char c, CallWriter& writer) {
         const JsonScanner::Step step = scanner_.take(c);
         if (step == JsonScanner::Step::inside) return key_.size() > kMaxKey ? CallStep::fault : CallStep::more;
         const std::string key = string_of(key_).value_or("");
-        field_ = key == "name" && name_.empty()                                   ? Field::name
-                 : key == "id" && id_.empty()                                     ? Field::id
-                 : (key == "arguments" || key == "parameters") && !has_arguments_ ? Field::arguments
-                                                                                  : Field::other;
+        field_ = field_of(key);
         state_ = State::colon;
         return step == JsonScanner::Step::ends ? CallStep::more : CallStep::fault;
       }
@@ -147,7 +150,10 @@ CallStep JsonCalls::begin_object(char c, CallWriter& writer) {
 CallStep JsonCalls::take_list(char c, CallWriter& writer) {
   if (is_space(c)) return CallStep::more;
   if (state_ == State::in_list) return c == '{' ? begin_object(c, writer) : CallStep::fault;
-  if (c == ']') return CallStep::done;
+  if (c == ']') {
+    state_ = State::behind;
+    return style_.close.empty() ? CallStep::done : CallStep::more;
+  }
   state_ = State::in_list;
   return c == ',' ? CallStep::more : CallStep::fault;
 }

@@ -16,10 +16,10 @@ struct JsonCallStyle {
   bool is_object = false;       ///< {...}
   bool is_named = false;        ///< name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}, where {...} are the arguments
   char separator = '\0';        ///< between objects that are in no list; objects may also follow each other with spaces
-  std::string_view close = "";  ///< behind one object; without it further objects may follow
+  std::string_view close = "";  ///< behind an object or list; without it further objects may follow an object
 };
 
-/// One object {"name": ..., "arguments" or "parameters": {...}, "id": ...}; other keys are ignored. The arguments are
+/// One object {"name" or "tool_name": ..., "arguments" or "parameters": {...}, "id": ...}; other keys are ignored. The arguments are
 /// written as they come if the name stands before them. They may also be a string that holds an object.
 class CallObject {
  public:
@@ -32,6 +32,7 @@ class CallObject {
   enum class Field : std::uint8_t { name, id, arguments, other };
   static constexpr std::size_t kMaxKey = 1024;
 
+  Field field_of(std::string_view key) const;
   CallStep take_value(char c, CallWriter& writer);
   bool finish_value();
   CallStep finish(CallWriter& writer);

@@ -60,7 +60,11 @@ void ReasoningParser::take_byte(char c) {
       if (!text.empty() && std::any_of(markers_.opens.begin(), markers_.opens.end(), is_text)) {
         held_.clear();
         state_ = State::inside;
-      } else if (held_.size() > kMaxHeldSpaces || !begins_marker(markers_.opens, text)) {
+      } else if (!begins_inside_ && !text.empty() && text == markers_.answer_open) {
+        held_.clear();
+        state_ = State::wrapped;
+      } else if (held_.size() > kMaxHeldSpaces ||
+                 !(begins_marker(markers_.opens, text) || (!begins_inside_ && markers_.answer_open.starts_with(text)))) {
         state_ = begins_inside_ ? State::inside : State::answer;
         for (const char held : std::exchange(held_, {})) {
           if (begins_inside_)

@@ -17,7 +17,7 @@ namespace baton::parsers {
 struct ReasoningMarkers {
   std::span<const std::string_view> opens;   ///< only as the first text of an answer
   std::span<const std::string_view> closes;  ///< the first is the one that most answers have
-  std::string_view answer_open = "";         ///< may stand behind the reasoning; "": never
+  std::string_view answer_open = "";         ///< may stand in front of the rest; "": never
   std::string_view answer_close = "";
 };
 

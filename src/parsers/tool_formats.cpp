@@ -24,6 +24,8 @@ constexpr std::array<Texts, 1> kPythonTag{"<|python_tag|>"};
 constexpr std::array<Texts, 1> kPythonBegins{PythonCalls::kStart};
 constexpr std::array<Texts, 1> kPythonCloses{PythonCalls::kEnd};
 constexpr std::array<Texts, 1> kFunctools{"functools"};
+constexpr std::array<Texts, 1> kCohereBegins{"<|START_ACTION|>"};
+constexpr std::array<Texts, 1> kCohereCloses{"<|END_ACTION|>"};
 
 bool writes_any_name(std::string_view /*name*/) { return true; }
 bool writes_tag_name(std::string_view name) {
@@ -50,6 +52,9 @@ std::unique_ptr<CallReader> llama_reader(Tools /*tools*/) {
 }
 std::unique_ptr<CallReader> plain_json_reader(Tools /*tools*/) {
   return std::make_unique<JsonCalls>(JsonCallStyle{.is_list = true, .is_object = true});
+}
+std::unique_ptr<CallReader> cohere_reader(Tools /*tools*/) {
+  return std::make_unique<JsonCalls>(JsonCallStyle{.is_list = true, .close = kCohereCloses[0]});
 }
 std::unique_ptr<CallReader> xml_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools)); }
 std::unique_ptr<CallReader> python_reader(Tools /*tools*/) { return std::make_unique<PythonCalls>(); }
@@ -86,6 +91,23 @@ ToolFormat marked_list(std::string_view name, std::span<const Texts> markers, st
           .texts = listed(open),
           .can_write_name = writes_any_name,
           .reader = list_reader};
+}
+
+ToolFormat cohere() {
+  return {.name = "cohere_command3",
+          .alias = "",
+          .begin = {.markers = kCohereBegins, .first = ""},
+          .closes = kCohereCloses,
+          .shows = {"<|START_ACTION|>", R"("tool_name")", R"("parameters")"},
+          .never_shows = {},
+          .texts = {.open = "<|START_ACTION|>[\n    ",
+                    .call_begin = R"({"tool_name": )",
+                    .call_middle = R"(, "parameters": )",
+                    .call_end = "}",
+                    .separator = ",\n    ",
+                    .close = "\n]<|END_ACTION|>"},
+          .can_write_name = writes_any_name,
+          .reader = cohere_reader};
 }
 
 }  // namespace
@@ -158,6 +180,7 @@ std::span<const ToolFormat> tool_formats() {
        .texts = listed("["),
        .can_write_name = writes_any_name,
        .reader = plain_json_reader},
+      cohere(),
   };
   return kFormats;
 }
@@ -168,6 +191,8 @@ constexpr std::array<Texts, 1> kThink{"<think>"};
 constexpr std::array<Texts, 1> kEndThink{"</think>"};
 constexpr std::array<Texts, 1> kMistralThink{"[THINK]"};
 constexpr std::array<Texts, 1> kMistralEndThink{"[/THINK]"};
+constexpr std::array<Texts, 1> kCohereThink{"<|START_THINKING|>"};
+constexpr std::array<Texts, 1> kCohereEndThink{"<|END_THINKING|>"};
 constexpr std::array<Texts, 3> kGraniteThink{"<think>", "Here is my thought process:", "Here's my thought process:"};
 constexpr std::array<Texts, 3> kGraniteEndThink{"</think>", "Here is my response:", "Here's my response:"};
 
@@ -199,6 +224,14 @@ std::span<const ReasoningFormat> reasoning_formats() {
                  "Assistant\xEF\xBD\x9C>"},
        .never_shows = {},
        .is_implied = true},
+      {.name = "cohere_command3",
+       .markers = {.opens = kCohereThink,
+                   .closes = kCohereEndThink,
+                   .answer_open = "<|START_RESPONSE|>",
+                   .answer_close = "<|END_RESPONSE|>"},
+       .shows = {"<|START_THINKING|>", "<|START_RESPONSE|>"},
+       .never_shows = {},
+       .is_implied = false},
       {.name = "qwen3",
        .markers = {.opens = kThink, .closes = kEndThink},
        .shows = {"</think>"},

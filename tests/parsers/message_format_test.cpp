@@ -53,6 +53,8 @@ TEST(MessageFormat, sees_the_format_in_a_template) {
   // Templates that are not named show no format that Baton reads.
   const std::map<std::string, Names> kFormats{
       {"Bielik-11B-v3.0-Instruct", {"hermes", "qwen3"}},
+      {"Cohere2MoE", {"cohere_command3", ""}},
+      {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", {"cohere_command3", "cohere_command3"}},
       {"GLM-4.6", {"", "qwen3"}},
       {"GLM-4.7-Flash", {"", "qwen3"}},
       {"GLM-5.2", {"", "qwen3"}},
@@ -157,6 +159,13 @@ const std::vector<Calls>& calls_of_formats() {
        R"(<|tool_call|>[{"name": "now", "arguments": {"x": [1]}}])",
        R"(<|tool_call|>[{"name": "get_weather", "arguments": {"city": "A"}}, {"name": "now", "arguments": {"x": [1]}}])",
        R"(<|tool_call|>[{"name": "get_weather", "arguments": {"city": 1}}])"},
+      {"cohere_command3",
+       "<|START_ACTION|>[\n    {\"tool_name\": \"get_weather\", \"parameters\": {\"city\": \"A\"}}\n]<|END_ACTION|>",
+       "<|START_ACTION|>[\n    {\"tool_name\": \"now\", \"parameters\": {\"x\": [1]}}\n]<|END_ACTION|>",
+       "<|START_ACTION|>[\n    {\"tool_name\": \"get_weather\", \"parameters\": {\"city\": \"A\"}},\n    {\"tool_name\": "
+       "\"now\", "
+       "\"parameters\": {\"x\": [1]}}\n]<|END_ACTION|>",
+       "<|START_ACTION|>[\n    {\"tool_name\": \"get_weather\", \"parameters\": {}}\n]<|END_ACTION|>"},
       {"json", R"([{"name": "get_weather", "arguments": {"city": "A"}}])", R"([{"name": "now", "arguments": {"x": [1]}}])",
        R"([{"name": "get_weather", "arguments": {"city": "A"}}, {"name": "now", "arguments": {"x": [1]}}])",
        R"([{"name": "get_weather", "arguments": {"city": "A", "other": 1}}])"},
@@ -188,6 +197,14 @@ TEST(MessageFormat, a_demanded_call_is_one_that_the_parser_reads) {
     EXPECT_EQ(pieces[2].text, "now");
     EXPECT_EQ(pieces[3].call, 1);
   }
+}
+
+TEST(MessageFormat, writes_the_form_of_calls_that_the_template_shows) {
+  const ToolChoice required{.kind = ToolChoice::Kind::required};
+  EXPECT_TRUE(has_text(MessageFormat::from_template("[TOOL_CALLS] + name + [ARGS]"), required, true,
+                       R"([TOOL_CALLS]get_weather[ARGS]{"city": "A"}[TOOL_CALLS]now[ARGS]{})"));
+  EXPECT_TRUE(has_text(MessageFormat::from_template("[TOOL_CALLS] ["), required, true,
+                       R"([TOOL_CALLS] [{"name": "now", "arguments": {}}])"));
 }
 
 TEST(MessageFormat, strict_tools_bind_the_arguments_and_leave_the_text_free) {

@@ -177,6 +177,12 @@ TEST(MessageParser, reads_lists_of_mistral_and_granite) {
            {"mistral", "", false, R"([TOOL_CALLS]add{"a": 1})", R"(|0 add@0 {"a": 1})"},
            {"granite", "", false, R"(<|tool_call|>[{"name": "add", "arguments": {"a": 1}}, {"name": "add", "arguments": {}}])",
             R"(|0 add@0 {"a": 1}|1 add@1 {})"},
+           {"cohere_command3", "cohere_command3", false,
+            "<|START_THINKING|>I will add.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": "
+            "\"add\", "
+            "\"parameters\": {\"a\": 1}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"add\", \"parameters\": "
+            "{}}\n]<|END_ACTION|>",
+            "|think I will add.|0 add@0 {\"a\": 1}|1 add@1 {}"},
            {"granite", "", false, "<tool_call> [\n{\"arguments\": {\"a\": 1}, \"name\": \"add\"}\n]", R"(|0 add@0 {"a": 1})"},
        })
     expect_golden(golden);
@@ -214,6 +220,8 @@ TEST(MessageParser, splits_reasoning_from_the_answer) {
            {"", "mistral", false, "[THINK]Hm.[/THINK]Yes.", "|think Hm.|Yes."},
            {"", "granite", false, "Here is my thought process:\nHm.\n\nHere is my response:\n\nYes.", "|think Hm.|Yes."},
            {"", "granite", false, "<think>Hm.</think><response>Yes </res.</response>\n", "|think Hm.|Yes </res."},
+           {"", "cohere_command3", false, "<|START_RESPONSE|>Yes <|END.<|END_RESPONSE|>", "|Yes <|END."},
+           {"", "cohere_command3", false, "<|START_ACTION|>", "|<|START_ACTION|>"},
            {"hermes", "qwen3", false,
             "<think>I use <tool_call>.</think>\n\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>",
             "|think I use <tool_call>.|0 add@0 {\"a\": 1}"},
