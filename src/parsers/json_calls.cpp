@@ -18,10 +18,11 @@ std::optional<std::string> string_of(const std::string& json) {
   return value->get<std::string>();
 }
 
-/// The object that a string holds, as JSON text; nullopt where it holds something else.
+/// The object that a string holds, as JSON text; without any text an empty one. nullopt where it holds something else.
 std::optional<std::string> object_in_string(const std::string& json) {
   const auto text = string_of(json);
   if (!text) return std::nullopt;
+  if (text->empty()) return "{}";
   const auto value = json::parse(*text, "the arguments of a call");
   return value && value->is_object() ? text : std::nullopt;
 }

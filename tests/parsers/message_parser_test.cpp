@@ -41,6 +41,7 @@ std::shared_ptr<const std::vector<Tool>> tools() {
            "at": {"$ref": "#/$defs/point"}, "tags": {"anyOf": [{"type": "array"}, {"type": "null"}]}},
            "$defs": {"point": {"type": "object"}}})",
                                   "tools")},
+      {.name = "get_user_info"},
       {.name = "add",
        .parameters = *json::parse(R"({"properties": {"a": {"type": "number"}, "b": {"type": "number"}}})", "tools")},
   });
@@ -81,6 +82,7 @@ TEST(MessageParser, reads_the_calls_of_hermes_and_qwen) {
             "|Let me look.|0 add@0 {\"a\": 1, \"b\": [2, {\"c\": null}]}|1 other@1 {}"},
            // arguments as a string, absent, null; other keys; an end without its marker; an id
            {"hermes", "", false, R"(<tool_call>{"name":"add","arguments":"{\"a\": 1}"}</tool_call>)", R"(|0 add@0 {"a": 1})"},
+           {"hermes", "", false, R"(<tool_call>{"name":"add","arguments":""}</tool_call>)", "|0 add@0 {}"},
            {"hermes", "", false, R"(<tool_call>{"type":"function","name":"add"}</tool_call> done)", "|0 add@0 {}| done"},
            {"hermes", "", false, R"(<tool_call>{"id":"c1","name":"add","arguments":null}</tool_call>)", "|0 add#c1@0 {}"},
            {"hermes", "", false, R"(<tool_call>{"name":"add","parameters":{"a":1},"x":1.5e3})", R"(|0 add@0 {"a":1})"},
@@ -204,6 +206,33 @@ TEST(MessageParser, reads_pythonic_calls_as_json) {
            {"pythonic", "", false, "[add(a=1, b{", "|0 add@0 {\"a\": 1|b{"},
            {"pythonic", "", false, "[add(a={1: 2})]", "|0 add@0 {\"a\": {|1: 2})]"},
        })
+    expect_golden(golden);
+}
+
+TEST(MessageParser, reads_the_answers_that_the_models_documentation_shows) {
+  for (
+      const Golden& golden : std::vector<Golden>{
+          // Meta's prompt formats of Llama 3.2 and 3.3; its built-in tools are code, which is content here
+          {"pythonic", "", false, "[get_user_info(user_id=7890, special='black')]",
+           R"(|0 get_user_info@0 {"user_id": 7890, "special": "black"})"},
+          {"pythonic", "", false,
+           "[get_weather(city='San Francisco', metric='celsius'), get_weather(city='Seattle', metric='celsius')]",
+           R"(|0 get_weather@0 {"city": "San Francisco", "metric": "celsius"}|1 get_weather@1 {"city": "Seattle", "metric": "celsius"})"},
+          {"llama3_json", "", false, R"(<|python_tag|>brave_search.call(query="current weather in Menlo Park"))",
+           R"(|<|python_tag|>brave_search.call(query="current weather in Menlo Park"))"},
+          // Qwen's function calling guide
+          {"hermes", "", false,
+           "<tool_call>\n{\"name\": \"get_current_temperature\", \"arguments\": {\"location\": \"San Francisco, CA, USA\"}}\n"
+           "</tool_call>\n<tool_call>\n{\"name\": \"get_temperature_date\", \"arguments\": {\"location\": \"San Francisco, CA, "
+           "USA\", \"date\": \"2024-10-01\"}}\n</tool_call>",
+           R"(|0 get_current_temperature@0 {"location": "San Francisco, CA, USA"})"
+           R"(|1 get_temperature_date@1 {"location": "San Francisco, CA, USA", "date": "2024-10-01"})"},
+          // the example in the template of Qwen3-Coder
+          {"qwen3_coder", "", false,
+           "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n"
+           "<parameter=example_parameter_2>\nvalue_2\n</parameter>\n</function>\n</tool_call>",
+           R"(|0 example_function_name@0 {"example_parameter_1": "value_1", "example_parameter_2": "value_2"})"},
+      })
     expect_golden(golden);
 }
 
