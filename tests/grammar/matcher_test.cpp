@@ -96,7 +96,15 @@ std::vector<CompiledGrammar> many_grammars() {
       compiled(GrammarKind::regex, many_alternatives()),
       compiled(GrammarKind::choice, R"(["true", "12", "name", "ab", "abab", ""])"),
       compiled(GrammarKind::ebnf, "root ::= \"(\" root \")\" root | \"a\" root \"b\" | \"a\" root \"1\" | \"\""),
-      compiled(GrammarKind::ebnf, "root ::= x y\nx ::= \"a\"* z\ny ::= \"a\"? \"b\"?\nz ::= \"\" | \"1\" z")};
+      compiled(GrammarKind::ebnf, "root ::= x y\nx ::= \"a\"* z\ny ::= \"a\"? \"b\"?\nz ::= \"\" | \"1\" z"),
+      compiled(GrammarKind::structural_tag,
+               R"json({"format": {"type": "triggered_tags", "triggers": ["abab", "12"], "excludes": ["a\""],
+        "tags": [{"begin": "abab\":", "content": {"type": "json_schema", "json_schema": {"type": "object"}}, "end": ["))", "12"]},
+                 {"begin": "12", "content": {"type": "any_text"}, "end": "aab"}]}})json"),
+      compiled(GrammarKind::structural_tag, R"json({"format": {"type": "tag", "begin": "((", "end": "))", "content":
+        {"type": "json_schema", "style": "python", "json_schema": {"properties": {"a": {"type": "string"}, "ab": {"type": "integer"}}}}}})json"),
+      compiled(GrammarKind::structural_tag, R"json({"format": {"type": "qwen_xml_parameter", "json_schema":
+        {"properties": {"name": {"type": ["string", "null"]}, "a": {"type": "string", "maxLength": 9}}, "required": ["name"]}}})json")};
 }
 
 TEST(Matcher, a_mask_has_exactly_the_tokens_that_are_accepted) {
