@@ -139,7 +139,7 @@ std::string_view MessageFormat::reasoning_end() const {
 Result<std::optional<grammar::GrammarSource>> MessageFormat::grammar(std::span<const Tool> tools, const ToolChoice& choice,
                                                                      bool parallel) const {
   if (tools.empty() || choice.kind == ToolChoice::Kind::none) return std::optional<grammar::GrammarSource>();
-  if (tools_ != nullptr) return tool_grammar(*tools_, tools, choice, parallel);
+  if (tools_ != nullptr) return tool_grammar(*tools_, tools, choice, parallel, reasoning_ != nullptr);
   if (choice.kind == ToolChoice::Kind::automatic) return std::optional<grammar::GrammarSource>();
   return fail(ErrorCode::unsupported,
               "tool_choice demands a call, and the model's chat template shows no known format of calls; "

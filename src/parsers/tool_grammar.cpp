@@ -111,7 +111,7 @@ Value behind_reasoning(Value format) {
 }  // namespace
 
 Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& format, std::span<const Tool> tools,
-                                                           const ToolChoice& choice, bool parallel) {
+                                                           const ToolChoice& choice, bool parallel, bool may_reason) {
   const bool is_automatic = choice.kind == ToolChoice::Kind::automatic;
   const bool is_named = choice.kind == ToolChoice::Kind::named;
   if (is_automatic && std::none_of(tools.begin(), tools.end(), [](const Tool& tool) { return tool.is_strict; }))
@@ -129,8 +129,8 @@ Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& for
   if (calls.empty())
     return fail(ErrorCode::invalid_request, fmt::format("tool_choice names '{}', which is no tool", choice.name),
                 "tool_choice");
-  const Value whole = is_automatic ? text_with_calls(format, calls, parallel)
-                                   : behind_reasoning(calls_of(format.texts, calls, parallel && !is_named));
+  Value whole = is_automatic ? text_with_calls(format, calls, parallel) : calls_of(format.texts, calls, parallel && !is_named);
+  if (!is_automatic && may_reason) whole = behind_reasoning(std::move(whole));
   const Value tag = {{"type", "structural_tag"}, {"format", whole}};
   return grammar::GrammarSource{.kind = grammar::GrammarKind::structural_tag, .text = json::dump(tag)};
 }

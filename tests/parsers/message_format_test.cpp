@@ -181,7 +181,9 @@ TEST(MessageFormat, a_demanded_call_is_one_that_the_parser_reads) {
     const ToolChoice named{.kind = ToolChoice::Kind::named, .name = "get_weather"};
     for (const std::string_view text : {calls.weather, calls.now, calls.both})
       EXPECT_TRUE(has_text(format, required, true, text)) << text;
-    EXPECT_TRUE(has_text(format, required, true, "\n\n" + std::string(calls.now)));
+    const std::string behind_reasoning = "\n\n" + std::string(calls.now);
+    EXPECT_FALSE(has_text(format, required, true, behind_reasoning));
+    EXPECT_TRUE(has_text(*MessageFormat::make(calls.tool_parser, "qwen3", ""), required, true, behind_reasoning));
     EXPECT_TRUE(has_text(format, required, false, calls.now));
     EXPECT_FALSE(has_text(format, required, false, calls.both)) << calls.tool_parser;
     EXPECT_FALSE(has_text(format, required, true, calls.wrong)) << calls.tool_parser;
