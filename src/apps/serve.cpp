@@ -17,6 +17,7 @@
 #include "core/memory_limit.h"
 #include "load/load_engine.h"
 #include "server/server.h"
+#include "web/pages.h"
 
 namespace baton {
 namespace {
@@ -37,6 +38,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.routes.cors = {options.allowed_origins, options.allowed_methods, options.allowed_headers, options.allow_credentials};
   made.routes.version = version_number();
   made.routes.max_logprobs = options.max_logprobs;
+  for (const WebFile& file : web_files()) made.routes.pages.push_back({file.path, file.type, file.body});
   made.routes.prefix_limits = options.prefix_limits;
   made.prefix_folder = options.prefix_folder;
   made.prefix_links = options.allows_prefix_links ? OutwardLinks::followed : OutwardLinks::refused;

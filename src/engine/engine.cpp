@@ -133,6 +133,13 @@ std::vector<PrefixInfo> Engine::Impl::prefixes() const {
   return prefixes_.list();
 }
 
+std::shared_ptr<const TreeView> Engine::Impl::tree() {
+  const std::scoped_lock lock(mutex_);
+  inbox_.wants_tree = !is_stopping_;
+  inbox_filled_.notify_one();
+  return tree_;
+}
+
 void Engine::Impl::begin_drain() {
   const std::scoped_lock lock(mutex_);
   is_draining_ = true;
@@ -241,6 +248,7 @@ bool Engine::is_idle() const { return impl_->is_idle(); }
 bool Engine::is_stuck() const { return impl_->watchdog().is_stuck(); }
 const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
 EngineInfo Engine::info() const { return impl_->info(); }
+std::shared_ptr<const TreeView> Engine::tree() { return impl_->tree(); }
 std::vector<StepRecord> Engine::recent_steps() const { return impl_->watchdog().recent_steps(); }
 void Engine::check_invariants() const { impl_->check_invariants(); }
 std::vector<BlockId> Engine::free_blocks(int group) const {

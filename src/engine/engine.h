@@ -17,6 +17,8 @@
 
 namespace baton {
 
+struct TreeView;
+
 class Model;
 
 /// Default bound of the block list entries of a step: 256 MB.
@@ -135,6 +137,8 @@ class Engine {
 
   const EngineMetrics& metrics() const;
   EngineInfo info() const;
+  /// The prefix tree as of the last call but one: each call asks the engine's thread for a new picture, and waits for none.
+  std::shared_ptr<const TreeView> tree();
   /// The last few dozen records, oldest first.
   std::vector<StepRecord> recent_steps() const;
   /// Aborts if an invariant of scheduler or cache does not hold. Must not be called while the engine's own thread

@@ -29,6 +29,7 @@
 #include "engine/request_check.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/tree_view.h"
 #include "engine/watchdog.h"
 
 namespace baton {
@@ -43,6 +44,7 @@ class Engine::Impl {
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
   Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
+  std::shared_ptr<const TreeView> tree();
   void begin_drain();
   bool is_draining() const;
   bool is_idle() const;
@@ -76,6 +78,7 @@ class Engine::Impl {
   void publish();
   void end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin);
   void expire();
+  void draw_tree();
   void end(SequenceId id, FinishReason reason);
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
   RequestLimits limits() const {
@@ -119,6 +122,7 @@ class Engine::Impl {
   bool is_stopping_ = false;
   bool has_thread_ = false;
   PrefixService prefixes_;
+  std::shared_ptr<const TreeView> tree_ = std::make_shared<TreeView>();  ///< as of the last request for one
   std::optional<MemoryReserve> reserve_;  ///< for steps, from start on; without it, new requests are refused
 
   EventQueue events_;

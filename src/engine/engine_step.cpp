@@ -63,7 +63,27 @@ bool Engine::Impl::drain() {
     const std::scoped_lock lock(mutex_);
     for (const SequenceId id : prefixes_.cancelled()) scheduler_.finish(id, FinishReason::abort);
   }
+  if (inbox.wants_tree) draw_tree();
   return !inbox.is_empty() || !prefixes.is_empty();
+}
+
+/// Makes the picture that Engine::tree was asked for.
+void Engine::Impl::draw_tree() {
+  std::vector<const BlockTable*> tables;
+  for (const auto& [id, request] : requests_) {
+    for (const SequenceId member : request.sequences) {
+      const Sequence* sequence = scheduler_.find(member);
+      if (sequence != nullptr && sequence->schedule->table.node != nullptr) tables.push_back(&sequence->schedule->table);
+    }
+  }
+  std::vector<KvCache::Pin> pins;
+  {
+    const std::scoped_lock lock(mutex_);
+    pins = prefixes_.pins();
+  }
+  auto drawn = std::make_shared<const TreeView>(view_tree(tables, pins, cache_));
+  const std::scoped_lock lock(mutex_);
+  tree_ = std::move(drawn);
 }
 
 SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {

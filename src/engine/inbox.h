@@ -26,8 +26,9 @@ struct FinishCommand {
 struct Inbox {
   std::vector<SubmitCommand> submits;
   std::vector<FinishCommand> finishes;
+  bool wants_tree = false;  ///< see Engine::tree
 
-  bool is_empty() const { return submits.empty() && finishes.empty(); }
+  bool is_empty() const { return submits.empty() && finishes.empty() && !wants_tree; }
 };
 
 }  // namespace baton

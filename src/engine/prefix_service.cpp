@@ -64,6 +64,12 @@ std::vector<PrefixInfo> PrefixService::list() const {
   return infos;
 }
 
+std::vector<KvCache::Pin> PrefixService::pins() const {
+  std::vector<KvCache::Pin> pins;
+  for (const auto& [name, registered] : registered_) pins.push_back(registered.pin);
+  return pins;
+}
+
 PrefixPrefill* PrefixService::take_ended(SequenceId sequence) {
   const auto at = prefills_.find(sequence);
   if (at == prefills_.end()) return nullptr;

@@ -55,6 +55,7 @@ class PrefixService {
   void cancel_prefills();
   /// Registered prefixes, by name.
   std::vector<PrefixInfo> list() const;
+  std::vector<KvCache::Pin> pins() const;
 
   /// What callers requested since the last call.
   struct Changes {

@@ -94,6 +94,10 @@ std::span<const Routes::Route> Routes::table() {
       {"/v1/prefixes/", "DELETE", Right::admin, Where::pages, &Routes::remove_prefix},
       {"/tokenize", "POST", Right::key, Where::texts, &Routes::tokenize},
       {"/detokenize", "POST", Right::key, Where::texts, &Routes::detokenize},
+      {"/", "GET", Right::none, Where::io, &Routes::page},
+      {"/page.css", "GET", Right::none, Where::io, &Routes::page},
+      {"/page.js", "GET", Right::none, Where::io, &Routes::page},
+      {"/live", "GET", Right::admin, Where::pages, &Routes::live},
       {"/health", "GET", Right::none, Where::io, &Routes::health},
       {"/livez", "GET", Right::none, Where::io, &Routes::livez},
       {"/ping", "GET", Right::none, Where::io, &Routes::health},
@@ -189,7 +193,8 @@ Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Rout
 std::vector<const Routes::Route*> Routes::routes_of(std::string_view path) {
   std::vector<const Route*> found;
   for (const Route& route : table())
-    if (route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size() : route.path == path)
+    if (route.path.size() > 1 && route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size()
+                                                           : route.path == path)
       found.push_back(&route);
   return found;
 }
@@ -207,7 +212,8 @@ std::optional<HttpResponse> Routes::judge(const HttpRequest& head) const {
 }
 
 bool Routes::is_vital(const HttpRequest& head) {
-  return std::ranges::any_of(routes_of(head.path), [](const Route* route) { return route->right == Right::none; });
+  return std::ranges::any_of(routes_of(head.path),
+                             [](const Route* route) { return route->right == Right::none && route->handler != &Routes::page; });
 }
 
 void Routes::handle(ExchangeId exchange, HttpRequest request) {

@@ -29,11 +29,19 @@
 
 namespace baton {
 
+/// A file of the page for people.
+struct StaticPage {
+  std::string_view path;  ///< of its URL; these three are constants
+  std::string_view type;
+  std::string_view body;
+};
+
 struct RoutesOptions {
   CorsOptions cors;
   std::string version;
   PrefixLimits prefix_limits;
   std::int32_t max_logprobs = 20;
+  std::vector<StaticPage> pages;  ///< empty: this server has no page
 };
 
 /// The objects that handlers use; all outlive the handlers.
@@ -124,6 +132,8 @@ class Routes {
   void expire_prefixes();
   Response tokenize(const Call& call);
   Response detokenize(const Call& call);
+  Response page(const Call& call);
+  Response live(const Call& call);
   Response livez(const Call& call);
   Response health(const Call& call);
   Response metrics(const Call& call);

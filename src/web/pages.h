@@ -1,0 +1,17 @@
+/// The files of the page at `/`, which are part of the program.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace baton {
+
+struct WebFile {
+  std::string_view path;  ///< of its URL
+  std::string_view type;  ///< of its contents (MIME)
+  std::string_view body;
+};
+
+std::span<const WebFile> web_files();
+
+}  // namespace baton
