@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = ROOT / "build/cpu-release/bin/baton"
@@ -50,6 +51,11 @@ class TenantServer:
         self.process.terminate()
         self.process.wait(timeout=60)
         self.log.unlink()
+
+    def metric(self, name: str) -> float:
+        """The value of a metric without labels of its own."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as page:
+            return float(re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", page.read().decode(), re.MULTILINE)[1])
 
 
 class Tenant:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import multiprocessing
 import pathlib
 import random
@@ -43,7 +44,10 @@ HEADINGS = (
     "flooded",
     "ratio",
     "A's requests",
+    "both, flooded: generated tokens/s, rows/s",
 )
+GENERATED = "vllm:generation_tokens_total"
+ROWS = "vllm:iteration_tokens_total_sum"
 SETTLE_SECONDS = 2.0  # from the beginning of a flood to the first measured request
 PAUSE_SECONDS = 0.05
 
@@ -119,12 +123,36 @@ def summary(values: list[float]) -> str:
     return f"{1e3 * statistics.median(values):.1f} ms ({1e3 * deciles[0]:.1f} to {1e3 * deciles[-1]:.1f})"
 
 
+@dataclasses.dataclass
+class Work:
+    """What the server has computed for both tenants in some seconds."""
+
+    seconds: float = 0
+    tokens: float = 0  # generated
+    rows: float = 0  # prompt tokens and generated tokens computed
+
+    def __str__(self) -> str:
+        """Rates."""
+        return f"{self.tokens / self.seconds:,.0f}, {self.rows / self.seconds:,.0f}"
+
+
+@contextlib.contextmanager
+def counting(server: TenantServer, work: Work):
+    """Adds what the server computes meanwhile."""
+    begin, tokens, rows = time.monotonic(), server.metric(GENERATED), server.metric(ROWS)
+    yield
+    work.tokens += server.metric(GENERATED) - tokens
+    work.rows += server.metric(ROWS) - rows
+    work.seconds += time.monotonic() - begin
+
+
 def measure(options: argparse.Namespace, name: str, prompt_len: int) -> float:
     """One flood against a fresh server and B's prompts of one length; prints its row and returns the ratio of medians."""
     rng = random.Random(options.seed)
     alone: list[float] = []
     flooded: list[float] = []
     totals: dict[str, int] = {}
+    work = Work()
     with write_key_file() as key_file:
         flags = ["--kv-cache-memory-bytes", "256M", "--log-level", "warning", "--api-key-file", key_file]
         flags += shlex.split(options.flags)
@@ -133,13 +161,15 @@ def measure(options: argparse.Namespace, name: str, prompt_len: int) -> float:
             times_of(b, rng, 1, prompt_len)
             for _ in range(options.rounds):
                 alone += times_of(b, rng, options.seconds, prompt_len)
-                with flooding(server.port, KEY_OF["b" if options.one_key else "a"], name, totals):
+                key = KEY_OF["b" if options.one_key else "a"]
+                with flooding(server.port, key, name, totals), counting(server, work):
                     flooded += times_of(b, rng, options.seconds, prompt_len)
                 time.sleep(SETTLE_SECONDS)  # what was cut off ends
     ratio = statistics.median(flooded) / statistics.median(alone)
     keys = "one key" if options.one_key else "two keys"
     counts = f"{totals.get('answered', 0)} answered, {totals.get('refused', 0)} refused"
     cells = [name, keys, str(prompt_len), f"{len(alone)}, {len(flooded)}", summary(alone), summary(flooded), f"{ratio:.2f}", counts]
+    cells.append(str(work))
     print(f"| {' | '.join(cells)} |", flush=True)
     return ratio
 
