@@ -3,25 +3,23 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <random>
 #include <set>
 
 #include <gtest/gtest.h>
 
+#include "support/scheduler_driver.h"
 #include "support/sequence_editor.h"
 #include "support/simulated_device.h"
 
 namespace baton {
 namespace {
 
-using testing::build;
-using testing::expected_tokens;
 using testing::kBlockLen;
 using testing::make_sequence;
 using testing::prompt_of;
-using testing::SimulatedDevice;
+using testing::SchedulerDriver;
 
 struct LoadOptions {
   std::int32_t n_blocks = 14;
@@ -46,52 +44,44 @@ struct LoadCounts {
   int n_cancelled = 0;
   int n_mixed_steps = 0;  ///< with decodes and prefill
   int n_drafts = 0;
-  int n_accepted = 0;
+  std::int64_t n_accepted = 0;
   int n_mixed_with_drafts = 0;
   int n_cached = 0;  ///< tokens found at first admissions
 };
 
 class RandomLoad {
  public:
-  RandomLoad(std::uint32_t seed, const LoadOptions& options)
+  RandomLoad(std::uint32_t seed, const LoadOptions& options, LoadCounts* counts)
       : rng_(seed),
         options_(options),
-        groups_(options.groups.empty() ? std::vector<CacheGroup>{{.n_blocks = options.n_blocks}} : options.groups),
-        cache_({.block_len = kBlockLen,
-                .groups = groups_,
-                .max_rows_in_flight = 2 * options.max_num_batched_tokens,
-                .enable_prefix_caching = options.caching}),
-        scheduler_({.max_num_seqs = options.max_num_seqs,
-                    .max_num_batched_tokens = options.max_num_batched_tokens,
-                    .max_prefill_tokens = options.max_prefill_tokens,
-                    .max_drafts = options.max_drafts,
-                    .drafters_wait_alone = options.drafters_wait_alone},
-                   cache_),
-        device_(groups_, options.max_num_seqs + options.max_drafts),
+        counts_(counts),
+        driver_({.max_num_seqs = options.max_num_seqs,
+                 .max_num_batched_tokens = options.max_num_batched_tokens,
+                 .max_prefill_tokens = options.max_prefill_tokens,
+                 .max_drafts = options.max_drafts,
+                 .drafters_wait_alone = options.drafters_wait_alone},
+                options.groups.empty() ? std::vector<CacheGroup>{{.n_blocks = options.n_blocks}} : options.groups,
+                options.caching),
         longest_(options.longest > 0 ? options.longest : (options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
     if (options.with_pin) pin();
+    driver_.before_commit = [this](const StepPlan& plan) {
+      if (plan.n_drafts > 0 && rng_() % 20 == 0) cancel();
+    };
   }
 
   /// Every sequence that is not cancelled ends with exactly the tokens that it gets alone, and nothing is left over.
-  void run(int n_sequences, LoadCounts* counts) {
+  void run(int n_sequences) {
     std::int64_t n_steps = 0;
     while (true) {
-      while (next_id_ < n_sequences && rng_() % options_.mean_gap == 0) arrive();
-      if (rng_() % 30 == 0 && !expected_.empty()) cancel(counts);
-      const bool awaited = !in_flight_.empty() && scheduler_.awaits_commit();
-      while (awaited && !in_flight_.empty()) commit(counts);
-      const bool is_empty = plan(counts);
-      const std::size_t n_kept = is_empty ? 0 : 1;
-      if (in_flight_.size() > n_kept) {
-        while (in_flight_.size() > n_kept) commit(counts);
-      } else if (is_empty && !awaited) {
-        ASSERT_EQ(scheduler_.n_running() + scheduler_.n_waiting(), 0) << "nothing is planned, nothing runs, and sequences wait";
-        if (next_id_ == n_sequences) {
-          take();  // sequences cancelled since the last step
-          break;
-        }
+      while (driver_.next_id() < n_sequences && rng_() % options_.mean_gap == 0) arrive();
+      if (rng_() % 30 == 0) cancel();
+      const bool has_committed = driver_.commit_awaited();
+      const bool is_empty = plan();
+      if (!driver_.commit_behind() && is_empty && !has_committed) {
+        ASSERT_EQ(driver_.scheduler.n_running() + driver_.scheduler.n_waiting(), 0)
+            << "nothing is planned, nothing runs, and sequences wait";
+        if (driver_.next_id() == n_sequences) break;
       }
-      take();
       // Every step that is not empty computes at least one row, and a row is computed at most once for each admission
       // of its sequence.
       ASSERT_LE(++n_steps,
@@ -99,20 +89,17 @@ class RandomLoad {
           << "it goes on for ever";
       if (::testing::Test::HasFailure()) return;
     }
-    EXPECT_TRUE(expected_.empty()) << expected_.size() << " sequences never ended";
-    EXPECT_EQ(cache_.n_pinned(0), options_.with_pin ? 2 : 0);
-    EXPECT_EQ(cache_.n_used(), cache_.n_pinned()) << "blocks leaked";
+    driver_.expect_empty();
+    EXPECT_EQ(driver_.cache.n_pinned(0), options_.with_pin ? 2 : 0);
+    counts_->n_accepted += driver_.n_accepted;
   }
 
  private:
   void pin() {
-    scheduler_.add(make_sequence(next_id_++, prompt_of(8, 1), 0));
-    while (scheduler_.n_waiting() + scheduler_.n_running() > 0) {
-      const auto step = build(scheduler_, scheduler_.plan());
-      scheduler_.commit(step.plan, device_.run(step));
+    driver_.add(make_sequence(driver_.next_id(), prompt_of(8, 1), 0));
+    while (driver_.step()) {
     }
-    scheduler_.take_finished();
-    EXPECT_EQ(cache_.pin({}, prompt_of(8, 1)).n_blocks, 2);
+    EXPECT_EQ(driver_.cache.pin({}, prompt_of(8, 1)).n_blocks, 2);
   }
 
   void arrive() {
@@ -123,72 +110,70 @@ class RandomLoad {
     const auto n = static_cast<std::int32_t>(prompt.size());
     const auto max_tokens =
         1 + static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(std::min(options_.most_new_tokens, longest_ - n)));
-    expected_[next_id_] = expected_tokens(prompt, max_tokens);
     n_rows_due_ += n + max_tokens;
-    auto sequence = make_sequence(next_id_++, prompt, max_tokens, scopes[rng_() % scopes.size()]);
+    auto sequence = make_sequence(driver_.next_id(), prompt, max_tokens, scopes[rng_() % scopes.size()]);
     SequenceEditor::task(*sequence).priority =
         static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(options_.n_priorities));
     if (options_.max_drafts > 0 && rng_() % 4 != 0)
       SequenceEditor::schedule(*sequence).speculation.emplace(
           SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
-    scheduler_.add(std::move(sequence));
+    driver_.add(std::move(sequence));
   }
 
-  void cancel(LoadCounts* counts) {
-    auto at = expected_.begin();
-    std::advance(at, static_cast<std::ptrdiff_t>(rng_() % expected_.size()));
-    scheduler_.finish(SequenceId{at->first}, FinishReason::abort);
-    ++counts->n_cancelled;
+  void cancel() {
+    if (driver_.n_unfinished() == 0) return;
+    driver_.cancel(rng_() % driver_.n_unfinished());
+    ++counts_->n_cancelled;
   }
 
   /// Plans a step and checks it. Returns true if it is empty.
-  bool plan(LoadCounts* counts) {
+  bool plan() {
+    const Scheduler& scheduler = driver_.scheduler;
     std::set<SequenceId> decoding;
-    for (const SequenceId id : scheduler_.unfinished()) {
-      const Sequence& sequence = *scheduler_.find(id);
+    for (const SequenceId id : scheduler.unfinished()) {
+      const Sequence& sequence = *scheduler.find(id);
       const bool may_sit_out =
           options_.drafters_wait_alone && sequence.schedule->speculation && sequence.schedule->n_samples_in_flight > 0;
       if (sequence.schedule->state == SequenceState::running && sequence.n_rows_left() == 1 && !may_sit_out)
         decoding.insert(id);
     }
-    StepPlan plan = scheduler_.plan();
-    scheduler_.check_invariants();
+    const StepPlan& plan = driver_.plan();
     EXPECT_LE(plan.n_rows, options_.max_num_batched_tokens);
     if (plan.n_decodes > 0 && options_.max_prefill_tokens > 0) {
       EXPECT_LE(plan.n_rows - plan.n_decodes, options_.max_prefill_tokens) << "prefill makes decodes wait";
     }
-    counts->n_mixed_steps += plan.n_decodes > 0 && plan.n_prefill() > 0 ? 1 : 0;
-    counts->n_mixed_with_drafts += plan.n_drafts > 0 && plan.n_prefill() > 0 ? 1 : 0;
-    counts->n_drafts += plan.n_drafts;
+    counts_->n_mixed_steps += plan.n_decodes > 0 && plan.n_prefill() > 0 ? 1 : 0;
+    counts_->n_mixed_with_drafts += plan.n_drafts > 0 && plan.n_prefill() > 0 ? 1 : 0;
+    counts_->n_drafts += plan.n_drafts;
     EXPECT_LE(plan.n_drafts, options_.max_drafts);
     EXPECT_TRUE(plan.n_drafts == 0 || plan.n_preempted == 0) << "a draft in a step without room";
     for (const SequenceId id : decoding) {
       const bool has_row = std::ranges::any_of(plan.sequences, [&](const PlannedSequence& p) { return p.id == id; });
-      EXPECT_TRUE(has_row || scheduler_.find(id)->schedule->state == SequenceState::waiting)
+      EXPECT_TRUE(has_row || scheduler.find(id)->schedule->state == SequenceState::waiting)
           << "a decode was left out of a step";
     }
-    counts->n_preempted += plan.n_preempted;
-    counts->n_deferred += scheduler_.n_deferred();
-    look_for_overtaking(plan, counts);
-    if (plan.is_empty()) return true;
-    in_flight_.push_back(build(scheduler_, std::move(plan)));
-    return false;
+    counts_->n_preempted += plan.n_preempted;
+    counts_->n_deferred += scheduler.n_deferred();
+    look_for_overtaking(plan);
+    return plan.is_empty();
   }
 
   /// Sequences of a priority are not overtaken without limit, unless they wait for a prefix that is being computed.
-  void look_for_overtaking(const StepPlan& plan, LoadCounts* counts) {
+  void look_for_overtaking(const StepPlan& plan) {
+    Scheduler& scheduler = driver_.scheduler;
     for (const SequenceId admitted : plan.admitted) {
-      if (scheduler_.find(admitted)->schedule->n_admissions == 1)
-        counts->n_cached += scheduler_.find(admitted)->stats().cached_tokens;
-      for (const SequenceId id : scheduler_.unfinished()) {
-        Sequence& waiting = *scheduler_.find(id);
+      if (scheduler.find(admitted)->schedule->n_admissions == 1)
+        counts_->n_cached += scheduler.find(admitted)->stats().cached_tokens;
+      for (const SequenceId id : scheduler.unfinished()) {
+        Sequence& waiting = *scheduler.find(id);
         if (waiting.schedule->state != SequenceState::waiting ||
-            waiting.task->priority != scheduler_.find(admitted)->task->priority || !(id < admitted))
+            waiting.task->priority != scheduler.find(admitted)->task->priority || !(id < admitted))
           continue;
         const std::int32_t n_match = waiting.is_prefill_only() ? waiting.task->prompt_len : waiting.n_tokens() - 1;
-        const auto found = cache_.find(SequenceEditor::schedule(waiting).table, waiting.schedule->tokens, n_match, plan.step);
+        const auto found =
+            driver_.cache.find(SequenceEditor::schedule(waiting).table, waiting.schedule->tokens, n_match, plan.step);
         if (found.n_pending > 0 || is_begun(plan, waiting, n_match, static_cast<std::size_t>(found.n_ready))) continue;
-        ++counts->n_overtaken;
+        ++counts_->n_overtaken;
         EXPECT_LE(++n_overtaken_[id], kMaxOvertaken) << "sequence " << id.value << " starves";
       }
     }
@@ -199,49 +184,18 @@ class RandomLoad {
     const auto end = static_cast<std::int32_t>(index + 1) * kBlockLen;
     if (end > n_match || !options_.caching) return false;
     return std::ranges::any_of(plan.sequences, [&](const PlannedSequence& planned) {
-      const Sequence& other = *scheduler_.find(planned.id);
+      const Sequence& other = *driver_.scheduler.find(planned.id);
       return index < other.schedule->table.hashes.size() &&
              other.schedule->table.hashes[index] == waiting.schedule->table.hashes[index] && other.schedule->n_planned < end;
     });
   }
 
-  void commit(LoadCounts* counts) {
-    const SimulatedDevice::Step step = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    if (step.plan.n_drafts > 0 && rng_() % 20 == 0) cancel(counts);
-    const std::vector<StepOutcome> outcomes = device_.run(step);
-    for (const StepOutcome& outcome : outcomes) counts->n_accepted += outcome.n_accepted;
-    scheduler_.commit(step.plan, outcomes);
-    scheduler_.check_invariants();
-  }
-
-  void take() {
-    for (const auto& sequence : scheduler_.take_finished()) {
-      EXPECT_LE(sequence->schedule->n_preemptions, kMaxPreemptions);
-      EXPECT_LE(sequence->schedule->n_admissions, kMaxPreemptions + 1);
-      const auto expected = expected_.find(sequence->task->id.value);
-      ASSERT_NE(expected, expected_.end()) << "a sequence ended twice";
-      if (sequence->schedule->finished != FinishReason::abort) {
-        EXPECT_EQ(sequence->schedule->tokens, expected->second) << "sequence " << sequence->task->id.value;
-      } else {
-        EXPECT_TRUE(std::ranges::equal(sequence->schedule->tokens,
-                                       std::span(expected->second).first(sequence->schedule->tokens.size())));
-      }
-      expected_.erase(expected);
-    }
-  }
-
   std::mt19937 rng_;
   LoadOptions options_;
-  std::vector<CacheGroup> groups_;
-  KvCache cache_;
-  Scheduler scheduler_;
-  SimulatedDevice device_;
+  LoadCounts* counts_;
+  SchedulerDriver driver_;
   std::int32_t longest_;
-  std::map<std::int64_t, std::vector<TokenId>> expected_;
   std::map<SequenceId, int> n_overtaken_;
-  std::deque<SimulatedDevice::Step> in_flight_;
-  std::int64_t next_id_ = 0;
   std::int64_t n_rows_due_ = 0;
 };
 
@@ -287,7 +241,7 @@ TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches)
   for (const std::uint32_t seed : {1u, 2u}) {
     for (const LoadOptions& options : loads) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << options.n_blocks << " blocks");
-      RandomLoad(seed, options).run(500, &counts);
+      RandomLoad(seed, options, &counts).run(500);
       if (HasFailure()) return;
     }
   }
@@ -367,7 +321,7 @@ TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_give_back_what_is_behin
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
     for (const LoadOptions& options : loads) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << &options - loads);
-      RandomLoad(seed, options).run(300, &counts);
+      RandomLoad(seed, options, &counts).run(300);
       if (HasFailure()) return;
     }
   }

@@ -2,60 +2,63 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "support/scheduler_driver.h"
 #include "support/sequence_editor.h"
 #include "support/simulated_device.h"
 
 namespace baton {
 namespace {
 
-using testing::build;
-using testing::expected_tokens;
-using testing::kBlockLen;
 using testing::make_sequence;
 using testing::prompt_of;
-using testing::SimulatedDevice;
 
-/// A scheduler with a step in flight on a simulated device, and when each sequence got its first token.
+/// What each tenant was served, and how many steps a first token took.
 class Shared {
  public:
   Shared(const SchedulerOptions& options, std::int32_t n_blocks)
-      : cache_(n_blocks, kBlockLen, true), scheduler(options, cache_), device_(n_blocks, options.max_num_seqs) {}
+      : driver_(options, {{.n_blocks = n_blocks}}), scheduler(driver_.scheduler) {}
 
   std::int64_t add(Tenant tenant, std::vector<TokenId> prompt, std::int32_t max_tokens, std::int32_t priority = 0) {
-    expected_[next_id_] = expected_tokens(prompt, max_tokens);
-    auto sequence = make_sequence(next_id_, std::move(prompt), max_tokens);
+    auto sequence = make_sequence(driver_.next_id(), std::move(prompt), max_tokens);
     SequenceEditor::task(*sequence).tenant = tenant;
     SequenceEditor::task(*sequence).priority = priority;
-    scheduler.add(std::move(sequence));
-    return next_id_++;
+    return driver_.add(std::move(sequence));
   }
 
   /// Prompts without common blocks, with about `n` tokens.
   std::vector<TokenId> own_prompt(std::int32_t n) { return prompt_of(static_cast<std::size_t>(n), 1000 * ++n_prompts_); }
 
   void step() {
-    StepPlan plan = scheduler.plan();
-    scheduler.check_invariants();
+    driver_.commit_awaited();
+    const StepPlan& plan = driver_.plan();
     n_preempted += plan.n_preempted;
-    for (const PlannedSequence& planned : plan.sequences)
-      cost[scheduler.find(planned.id)->task->tenant.id] += planned.n_rows + 3 * planned.max_tokens;
-    const std::size_t n_kept = plan.is_empty() ? 0 : 1;
-    if (n_kept > 0) in_flight_.push_back(build(scheduler, std::move(plan)));
-    while (in_flight_.size() > n_kept) commit();
+    n_rows.clear();
+    n_decodes.clear();
+    planned_.clear();
+    for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
+      const PlannedSequence& planned = plan.sequences[i];
+      const std::int32_t tenant = scheduler.find(planned.id)->task->tenant.id;
+      cost[tenant] += planned.n_rows + 3 * planned.max_tokens;
+      n_rows[tenant] += planned.n_rows;
+      planned_.insert(planned.id);
+      n_decodes[tenant] += static_cast<std::int32_t>(i) < plan.n_decodes ? 1 : 0;
+    }
+    driver_.commit_behind();
     ++n_steps;
   }
 
   /// Runs until the sequence has a token or has ended; returns the number of steps.
   std::int64_t steps_to_first_token(std::int64_t id) {
     const std::int64_t begin = n_steps;
-    while (expected_.contains(id) && scheduler.find(SequenceId{id})->n_generated() == 0) {
+    while (driver_.is_unfinished(id) && scheduler.find(SequenceId{id})->n_generated() == 0) {
       step();
       if (n_steps - begin > 100'000) return -1;
     }
@@ -64,8 +67,7 @@ class Shared {
 
   void run_to_end() {
     for (std::int64_t n = 0; scheduler.n_waiting() + scheduler.n_running() > 0 && n < 1'000'000; ++n) step();
-    EXPECT_TRUE(expected_.empty()) << expected_.size() << " sequences never ended";
-    EXPECT_EQ(cache_.n_used(), 0);
+    driver_.expect_empty();
   }
 
   std::int32_t n_running_of(std::int32_t tenant) const {
@@ -77,33 +79,42 @@ class Shared {
     return n;
   }
 
+  /// Unfinished sequences.
+  std::int64_t n_of(std::int32_t tenant) const {
+    return std::ranges::count_if(scheduler.unfinished(),
+                                 [&](SequenceId id) { return scheduler.find(id)->task->tenant.id == tenant; });
+  }
+  /// Sequences that may decode in the next step.
+  std::set<SequenceId> decoding_of(std::int32_t tenant) const {
+    std::set<SequenceId> ids;
+    for (const SequenceId id : scheduler.unfinished()) {
+      const Sequence& sequence = *scheduler.find(id);
+      if (sequence.schedule->state == SequenceState::running && sequence.task->tenant.id == tenant &&
+          sequence.n_rows_left() == 1)
+        ids.insert(id);
+    }
+    return ids;
+  }
+  /// Whether the sequence does not run, because it was preempted.
+  bool is_waiting(SequenceId id) const {
+    const Sequence* const sequence = scheduler.find(id);
+    return sequence != nullptr && sequence->schedule->state == SequenceState::waiting;
+  }
+  /// Whether the last step had rows of the sequence.
+  bool has_row(SequenceId id) const { return planned_.contains(id); }
+
  private:
-  KvCache cache_;
+  testing::SchedulerDriver driver_;
 
  public:
-  Scheduler scheduler;
+  Scheduler& scheduler;
   std::int64_t n_steps = 0;
   int n_preempted = 0;
-  std::map<std::int32_t, std::int64_t> cost;  ///< by tenant: computed rows, those that give a token four times
+  std::map<std::int32_t, std::int64_t> cost;               ///< by tenant: computed rows, those that give a token four times
+  std::map<std::int32_t, std::int32_t> n_rows, n_decodes;  ///< by tenant, of the last step
 
  private:
-  void commit() {
-    const SimulatedDevice::Step step = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    scheduler.commit(step.plan, device_.run(step));
-    scheduler.check_invariants();
-    for (const auto& sequence : scheduler.take_finished()) {
-      const auto expected = expected_.find(sequence->task->id.value);
-      ASSERT_NE(expected, expected_.end());
-      EXPECT_EQ(sequence->schedule->tokens, expected->second) << "other tokens than alone";
-      expected_.erase(expected);
-    }
-  }
-
-  SimulatedDevice device_;
-  std::deque<SimulatedDevice::Step> in_flight_;
-  std::map<std::int64_t, std::vector<TokenId>> expected_;
-  std::int64_t next_id_ = 0;
+  std::set<SequenceId> planned_;
   TokenId n_prompts_ = 0;
 };
 

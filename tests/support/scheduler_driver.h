@@ -1,0 +1,138 @@
+/// Drives a scheduler over a simulated device as the engine does, and checks what every load must keep.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/simulated_device.h"
+
+namespace baton::testing {
+
+/// A scheduler, its cache and its device, with one step in flight. After each plan and each commit all invariants must
+/// hold. Every sequence must end once: with exactly the tokens that it gets alone or, if it was cancelled, with the
+/// first of them.
+class SchedulerDriver {
+ public:
+  SchedulerDriver(const SchedulerOptions& options, const std::vector<CacheGroup>& groups, bool enable_prefix_caching = true)
+      : cache({.block_len = kBlockLen,
+               .groups = groups,
+               .max_rows_in_flight = 2 * options.max_num_batched_tokens,
+               .enable_prefix_caching = enable_prefix_caching}),
+        scheduler(options, cache),
+        device_(groups, options.max_num_seqs + options.max_drafts) {}
+
+  KvCache cache;
+  Scheduler scheduler;
+  std::int64_t n_accepted = 0;  ///< drafts
+
+  /// Called before a step runs. It may cancel sequences.
+  std::function<void(const StepPlan&)> before_commit = [](const StepPlan&) {};
+
+  /// The id of the next sequence: ids ascend from 0.
+  std::int64_t next_id() const { return next_id_; }
+  /// Adds a waiting sequence with this id. Returns the id.
+  std::int64_t add(std::unique_ptr<Sequence> sequence) {
+    EXPECT_EQ(sequence->task->id.value, next_id_);
+    const std::vector<TokenId> prompt(sequence->schedule->tokens.begin(), sequence->schedule->tokens.end());
+    expected_[next_id_] = expected_tokens(prompt, sequence->task->max_len - sequence->task->prompt_len);
+    scheduler.add(std::move(sequence));
+    scheduler.check_invariants();
+    return next_id_++;
+  }
+
+  std::size_t n_unfinished() const { return expected_.size(); }
+  bool is_unfinished(std::int64_t id) const { return expected_.contains(id); }
+  /// Cancels the sequence that has `n_before` unfinished ones before it.
+  void cancel(std::size_t n_before) {
+    const auto at = std::next(expected_.begin(), static_cast<std::ptrdiff_t>(n_before));
+    scheduler.finish(SequenceId{at->first}, FinishReason::abort);
+    scheduler.check_invariants();
+  }
+
+  /// One step of the engine. Returns false if there was nothing to do.
+  bool step() {
+    const bool has_committed = commit_awaited();
+    const bool is_empty = plan().is_empty();
+    return commit_behind() || has_committed || !is_empty;
+  }
+  /// Commits the steps in flight if the next plan awaits them. Returns whether it did.
+  bool commit_awaited() {
+    if (in_flight_.empty() || !scheduler.awaits_commit()) return false;
+    while (commit_oldest()) {
+    }
+    return true;
+  }
+  /// Plans a step, which is in flight then if it is not empty. The plan is valid until the next call.
+  const StepPlan& plan() {
+    StepPlan plan = scheduler.plan();
+    scheduler.check_invariants();
+    is_planned_ = !plan.is_empty();
+    if (!is_planned_) return empty_ = std::move(plan);
+    in_flight_.push_back(build(scheduler, std::move(plan)));
+    return in_flight_.back().plan;
+  }
+  /// Commits the steps before the last plan. Returns whether there was one.
+  bool commit_behind() {
+    const std::size_t n_kept = is_planned_ ? 1 : 0;
+    const bool has_some = in_flight_.size() > n_kept;
+    while (in_flight_.size() > n_kept) commit_oldest();
+    take();
+    return has_some;
+  }
+  /// Runs and commits the oldest step in flight. Returns false if there is none.
+  bool commit_oldest() {
+    if (in_flight_.empty()) return false;
+    const SimulatedDevice::Step step = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    before_commit(step.plan);
+    const std::vector<StepOutcome> outcomes = device_.run(step);
+    for (const StepOutcome& outcome : outcomes) n_accepted += outcome.n_accepted;
+    scheduler.commit(step.plan, outcomes);
+    scheduler.check_invariants();
+    return true;
+  }
+  /// Takes the sequences that have ended and compares their tokens.
+  void take() {
+    for (const auto& sequence : scheduler.take_finished()) {
+      EXPECT_LE(sequence->schedule->n_preemptions, kMaxPreemptions);
+      EXPECT_LE(sequence->schedule->n_admissions, kMaxPreemptions + 1);
+      const auto expected = expected_.find(sequence->task->id.value);
+      ASSERT_NE(expected, expected_.end()) << "sequence " << sequence->task->id.value << " ended twice";
+      std::vector<TokenId>& tokens = expected->second;
+      if (sequence->schedule->finished == FinishReason::abort)
+        tokens.resize(std::min(tokens.size(), sequence->schedule->tokens.size()));
+      EXPECT_EQ(sequence->schedule->tokens, tokens) << "sequence " << sequence->task->id.value;
+      expected_.erase(expected);
+    }
+  }
+  /// Runs at most `n_most` steps, to the end of all sequences. Then no block may be used but those of pinned prefixes.
+  void run_to_end(std::int64_t n_most) {
+    std::int64_t n = 0;
+    while (step() && n < n_most) ++n;
+    expect_empty();
+  }
+  void expect_empty() {
+    take();
+    EXPECT_TRUE(expected_.empty()) << expected_.size() << " sequences never ended";
+    EXPECT_EQ(scheduler.n_waiting() + scheduler.n_running(), 0);
+    EXPECT_EQ(cache.n_used(), cache.n_pinned()) << "blocks leaked";
+  }
+
+ private:
+  SimulatedDevice device_;
+  std::deque<SimulatedDevice::Step> in_flight_;
+  bool is_planned_ = false;  ///< the last plan was not empty
+  StepPlan empty_;
+  std::map<std::int64_t, std::vector<TokenId>> expected_;
+  std::int64_t next_id_ = 0;
+};
+
+}  // namespace baton::testing
