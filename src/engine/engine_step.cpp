@@ -17,7 +17,10 @@ bool Engine::Impl::step() {
   const bool awaited = !in_flight_.empty() && scheduler_.awaits_commit();
   while (awaited && !in_flight_.empty()) commit_oldest();
   const bool planned = plan_next();
-  const std::size_t n_kept = planned ? 1 : 0;
+  // A device that is not asynchronous gains nothing from a plan made ahead. A tenant's request would wait for one step
+  // more, namely for the one that was planned before it came.
+  const bool is_ahead = executor_->backend().capabilities().is_asynchronous || !scheduler_.is_shared();
+  const std::size_t n_kept = planned && is_ahead ? 1 : 0;
   const bool ran = awaited || in_flight_.size() > n_kept;
   while (in_flight_.size() > n_kept) commit_oldest();
   retire();

@@ -44,6 +44,9 @@ class FairQueue {
   /// A step computes `n_rows` rows of the sequence, from which it samples at most `n_tokens` tokens.
   void charge(const Sequence& sequence, std::int32_t n_rows, std::int32_t n_tokens);
 
+  /// Cost of a generated token in rows of a prompt: about the ratio of their prices where both are sold.
+  static constexpr std::int64_t kTokenCost = 4;
+
   /// Whether sequences of more than one tenant wait or run.
   bool has_several_tenants() const { return n_active_ > 1; }
   std::int32_t weight_of(std::int32_t tenant) const { return accounts_[static_cast<std::size_t>(tenant)].weight; }
@@ -73,8 +76,6 @@ class FairQueue {
 
     bool is_active() const { return n_running > 0 || !line.empty(); }
   };
-  /// Cost of a generated token in rows of a prompt: about the ratio of their prices where both are sold.
-  static constexpr std::int64_t kTokenCost = 4;
   /// Virtual time of one row of a prompt at weight 1.
   static constexpr std::int64_t kUnit = 1 << 20;
 

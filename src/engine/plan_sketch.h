@@ -22,11 +22,15 @@ struct PlanSketch {
   /// With several tenants: prefill rows that each may still take of the budget (Scheduler::share_out). A tenant that is not
   /// listed may take all.
   std::map<std::int32_t, std::int32_t> shares = {};
+  /// With several tenants: whose waiting sequence is next, if it finds a slot and blocks.
+  std::optional<std::int32_t> next_admitted = {};
+  std::vector<bool> is_held_back = {};        ///< by slot; empty: every decode has its row (Scheduler::hold_back_decodes)
   std::int32_t max_scores = 0;                ///< prompt rows that may still be scored, or drafts that may be verified
   std::int64_t max_list_entries = 0;          ///< of drafts
   std::vector<std::int32_t> n_claimed = {};   ///< for admissions: blocks of each group that running sequences need
   std::optional<bool> has_spare_blocks = {};  ///< for drafts: whether running sequences have all the blocks they need
 
+  bool holds_back(SlotId slot) const { return !is_held_back.empty() && is_held_back[static_cast<std::size_t>(slot.value)]; }
   /// Rows that a tenant may still take.
   std::int32_t n_open_to(std::int32_t tenant) const {
     const auto share = shares.find(tenant);

@@ -84,7 +84,10 @@ StepPlan Scheduler::plan() {
   }
   sketch.reserve(running_order_.size());
   n_short_plans_ = waiting_.has_several_tenants() ? kShortPlans : std::max(0, n_short_plans_ - 1);
-  if (waiting_.has_several_tenants()) make_way(sketch);
+  if (waiting_.has_several_tenants()) {
+    make_way(sketch);
+    hold_back_decodes(sketch);
+  }
   const std::int32_t n_made_way = sketch.plan.n_preempted;
   plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;
@@ -121,7 +124,7 @@ void Scheduler::plan_decodes(PlanSketch& sketch) {
       continue;
     }
     if (sketch.budget == 0) return;
-    if (!sits_out(sequence)) add_rows(sketch, sequence, n_left);
+    if (!sits_out(sequence) && !sketch.holds_back(sequence.schedule->slot)) add_rows(sketch, sequence, n_left);
   }
 }
 
@@ -203,6 +206,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   of_slot_[static_cast<std::size_t>(schedule.slot.value)] = nullptr;
   schedule.slot = SlotId{};
   schedule.is_slot_behind = false;
+  schedule.n_held_back = 0;
   running_.erase(rank_of(sequence));
   waiting_.stopped(sequence);
   n_speculating_ -= schedule.speculation ? 1 : 0;

@@ -89,7 +89,8 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// Continuous batching with a token budget and chunked prefill. It guarantees:
 ///
 /// - Every decoding sequence has its row in every step, except one that waits for its own last token in order to draft
-/// (SchedulerOptions::drafters_wait_alone). A sequence is admitted only if the running ones leave rows. Prefill gets
+/// (SchedulerOptions::drafters_wait_alone), and except in steps with prompts of a tenant that has had less service: there
+/// a tenant's decodes beyond its share are held back, those first that were held back least. A sequence is admitted only if the running ones leave rows. Prefill gets
 /// the rows that decodes leave, at most max_prefill_tokens of them while a sequence decodes or several tenants are
 /// there, so the length of a step is bounded whatever arrives.
 /// - A prompt longer than the rest of a step takes three quarters of it while other sequences follow, so that a short
@@ -163,6 +164,8 @@ class Scheduler {
   /// Waiting sequences whose shared prefix another sequence is computing, as of the last plan. The other waiting
   /// sequences wait for room.
   std::int32_t n_deferred() const { return n_deferred_; }
+  /// Whether sequences of several tenants were there in one of the last plans.
+  bool is_shared() const { return n_short_plans_ > 0; }
   std::vector<SequenceId> unfinished() const;
   std::int64_t next_step() const { return next_step_; }
 
@@ -203,6 +206,8 @@ class Scheduler {
   bool has_blocks_for(PlanSketch& sketch, Sequence& sequence) const;
   /// Whether its tenant has no other sequence, so that it need leave no rows of the tenant's share.
   bool is_alone(const Sequence& sequence) const { return waiting_.n_of(sequence.task->tenant.id) == 1; }
+  void hold_back_decodes(PlanSketch& sketch);
+  void hold_back(PlanSketch& sketch, std::vector<Sequence*>& decodes, std::int64_t n_most) const;
   void share_out(PlanSketch& sketch) const;
   void make_way(PlanSketch& sketch);
   std::map<std::int32_t, std::int64_t> held_by_tenants(Resource resource) const;

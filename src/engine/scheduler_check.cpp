@@ -33,6 +33,7 @@ void Scheduler::check_invariants() const {
     check(slots.insert(schedule.slot).second, "Scheduler: a slot is held twice, or held and free");
     check(of_slot_[static_cast<std::size_t>(schedule.slot.value)] == sequence.get(),
           "Scheduler: a slot is known as another sequence's");
+    check(schedule.n_held_back <= options_.max_num_seqs, "Scheduler: a decode was held back too often");
     check(schedule.n_committed <= schedule.n_planned && schedule.n_planned <= sequence->max_positions(),
           "Scheduler: a sequence's positions are out of order");
     check(cache_.covers(schedule.table, schedule.n_planned), "Scheduler: a block table does not cover what is planned");

@@ -1,7 +1,10 @@
 /// What the scheduler does when sequences of several tenants are there: shares of a step, and preemption between tenants.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "engine/pending_blocks.h"
@@ -9,6 +12,48 @@
 #include "engine/scheduler.h"
 
 namespace baton {
+
+/// Chooses the decodes that have no row in a step with prompts of other tenants, so that these do not wait for long steps.
+/// A tenant may decode, beside prompts of tenants that are served before it, as many sequences as cost its share by
+/// weight: what max_prefill_tokens rows cost for the others. Those that were held back most often go first, so each
+/// sequence is held back at most once for each other that runs.
+void Scheduler::hold_back_decodes(PlanSketch& sketch) {
+  const auto n_rows_left = [](const Sequence& sequence) {
+    return sequence.schedule->state == SequenceState::running ? sequence.n_rows_left() : 0;
+  };
+  std::map<std::int32_t, bool> tenants;  // whether they have prompts
+  if (sketch.next_admitted) tenants[*sketch.next_admitted] = true;
+  for (const Sequence* const sequence : running_order_)
+    if (n_rows_left(*sequence) > 1) tenants[sequence->task->tenant.id] = true;
+  if (tenants.empty()) return;
+  std::map<std::int32_t, std::vector<Sequence*>> decodes;
+  for (Sequence* const sequence : running_order_)
+    if (n_rows_left(*sequence) == 1) decodes[sequence->task->tenant.id].push_back(sequence);
+  for (const auto& [tenant, its] : decodes) tenants.emplace(tenant, false);
+  std::vector<std::pair<std::int32_t, bool>> order(tenants.begin(), tenants.end());
+  std::ranges::sort(order, [this](const auto& a, const auto& b) { return waiting_.is_before(a.first, b.first); });
+  const std::int32_t n_prompt_rows =
+      options_.max_prefill_tokens > 0 ? std::min(options_.max_prefill_tokens, sketch.budget) : sketch.budget;
+  std::int64_t weight_before = 0;  // of tenants with prompts
+  for (const auto& [tenant, has_prompts] : order) {
+    if (weight_before > 0)
+      hold_back(sketch, decodes[tenant], n_prompt_rows * waiting_.weight_of(tenant) / (weight_before * FairQueue::kTokenCost));
+    weight_before += has_prompts ? waiting_.weight_of(tenant) : 0;
+  }
+}
+
+/// Leaves rows to `n_most` of a tenant's decodes, at least to one.
+void Scheduler::hold_back(PlanSketch& sketch, std::vector<Sequence*>& decodes, std::int64_t n_most) const {
+  const auto n_kept = static_cast<std::size_t>(std::max<std::int64_t>(1, n_most));
+  if (decodes.size() <= n_kept) return;
+  std::ranges::stable_sort(decodes, std::greater(), [](const Sequence* of) { return of->schedule->n_held_back; });
+  sketch.is_held_back.resize(of_slot_.size());
+  for (std::size_t i = 0; i < decodes.size(); ++i) {
+    SequenceSchedule& schedule = decodes[i]->schedule.write();
+    schedule.n_held_back = i < n_kept ? 0 : schedule.n_held_back + 1;
+    sketch.is_held_back[static_cast<std::size_t>(schedule.slot.value)] = i >= n_kept;
+  }
+}
 
 /// Prefill rows of the step for each tenant that has prompts to compute: the one with the earliest virtual time may take
 /// as many as its prompts have, the next one as many of the rest, and so on; each has one at least, so that rows that
@@ -97,16 +142,19 @@ void Scheduler::make_way(PlanSketch& sketch) {
     return fits_step(next) && has_blocks_for(sketch, next);
   };
   bool has_all = has_place() && has_room();
-  if (has_all || is_in_flight(sketch, next)) return sketch.n_claimed.clear();
+  if (is_in_flight(sketch, next)) return sketch.n_claimed.clear();
+  sketch.next_admitted = turn->tenant;
+  if (has_all) return sketch.n_claimed.clear();
   PendingBlocks pending{cache_.block_len(), {}, {}};
   for (const Sequence* sequence : running_order_) pending.add(*sequence);
-  if (waits_for_prefix(sketch, next, pending)) return sketch.n_claimed.clear();
-  while (!has_all) {
+  const bool is_deferred = waits_for_prefix(sketch, next, pending);
+  while (!has_all && !is_deferred) {
     Sequence* const victim = victim_for(next, has_place() ? Resource::tokens : Resource::slots);
     if (victim == nullptr) break;
     preempt(sketch, *victim);
     has_all = has_place() && has_room();
   }
+  if (!has_all) sketch.next_admitted.reset();
   sketch.n_claimed.clear();
 }
 

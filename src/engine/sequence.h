@@ -72,6 +72,7 @@ struct SequenceSchedule {
   std::int64_t preempted_by = -1;          ///< the step whose plan preempted it last
   std::int32_t n_lost = 0;                 ///< positions that were stored when it was preempted
   std::int32_t n_overtaken = 0;            ///< times that a later sequence was admitted before it
+  std::int32_t n_held_back = 0;            ///< steps without its row, since such a step last had one (hold_back_decodes)
   std::int32_t n_cached = 0;               ///< prompt tokens found in the cache at the first admission
   std::int32_t n_drafts = 0;               ///< verified drafts
   std::int32_t n_accepted = 0;             ///< accepted drafts

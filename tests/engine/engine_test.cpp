@@ -60,6 +60,25 @@ TEST_P(EngineTest, plans_the_next_step_before_it_commits_this_one) {
   }
 }
 
+TEST_P(EngineTest, plans_no_step_ahead_for_several_tenants_on_a_device_that_gains_nothing_by_it) {
+  const auto engine = make_tiny_engine({}, kBlocks);
+  Request request = greedy(random_prompt(1, 20), 5);
+  ASSERT_TRUE(engine->submit(request));
+  request.tenant.id = 1;
+  ASSERT_TRUE(engine->submit(request));
+  for (int i = 0; i < 2; ++i) engine->step();
+  request.tenant.id = 2;
+  ASSERT_TRUE(engine->submit(request));
+  engine->step();
+  int n_first_tokens = 0;
+  for (const Event& event : engine->wait_events(std::chrono::milliseconds(0)))
+    n_first_tokens += event.request.value == 2 ? 1 : 0;
+  EXPECT_EQ(n_first_tokens, std::string(GetParam()) == "cpu" ? 1 : 0) << "the step that follows the request has its prompt";
+  while (engine->step()) {
+  }
+  EXPECT_TRUE(engine->is_idle());
+}
+
 TEST_P(EngineTest, publishes_each_token_in_the_step_that_makes_it) {
   const auto engine = make_tiny_engine({}, kBlocks);
   ASSERT_TRUE(engine->submit(greedy(random_prompt(1, 20), 3)));

@@ -145,6 +145,87 @@ TEST(SchedulerTenants, first_token_comes_within_twice_the_steps_while_another_te
   }
 }
 
+/// Steps with prompts of another tenant have 32 / 4 decodes of a tenant with the same weight.
+constexpr SchedulerOptions kManyDecodes{.max_num_seqs = 32, .max_num_batched_tokens = 256, .max_prefill_tokens = 32};
+constexpr std::int32_t kShare = 32 / 4;
+
+/// Fills all slots with sequences of the flood; as many wait.
+void begin_flood(Shared& shared) {
+  for (int i = 0; i < 400; ++i) shared.add(kFlood, shared.own_prompt(3), 60);
+  while (shared.n_decodes[kFlood.id] < 24) shared.step();
+}
+
+TEST(SchedulerTenants, a_first_token_waits_for_no_more_decodes_than_the_share_of_their_tenant) {
+  for (const std::int32_t weight : {1, 2, 1000}) {
+    const Tenant other{kOther.id, weight};
+    Shared shared(kManyDecodes, 1500);
+    begin_flood(shared);
+    const std::int64_t id = shared.add(other, shared.own_prompt(50), 5);
+    while (shared.scheduler.find(SequenceId{id})->n_rows_left() > 1) {
+      shared.step();
+      ASSERT_GT(shared.n_rows[other.id], 10) << "it is admitted at once, and its prompt comes first";
+      EXPECT_EQ(shared.n_decodes[kFlood.id], std::max(1, kShare / weight));
+    }
+    shared.step();
+    EXPECT_GE(shared.n_decodes[kFlood.id], 20) << "all decode again";
+  }
+}
+
+TEST(SchedulerTenants, no_sequence_starves_while_its_tenant_is_held_back) {
+  Shared shared(kManyDecodes, 1500);
+  begin_flood(shared);
+  std::map<SequenceId, std::int32_t> n_without_row;
+  std::int32_t longest = 0;
+  std::int32_t n_short = 0;
+  const std::int64_t flood_before = shared.cost[kFlood.id];
+  for (int i = 0; i < 200; ++i) {
+    while (shared.scheduler.n_waiting() < 300) shared.add(kFlood, shared.own_prompt(3), 60);
+    while (shared.n_of(kOther.id) < 3) shared.add(kOther, shared.own_prompt(90), 1);
+    const std::set<SequenceId> decoding = shared.decoding_of(kFlood.id);
+    shared.step();
+    n_short += shared.n_decodes[kFlood.id] <= kShare ? 1 : 0;
+    std::erase_if(n_without_row, [&](const auto& entry) { return !decoding.contains(entry.first); });
+    for (const SequenceId id : decoding) {
+      if (shared.has_row(id) || shared.is_waiting(id)) {
+        n_without_row.erase(id);
+      } else {
+        longest = std::max(longest, ++n_without_row[id]);
+      }
+    }
+  }
+  EXPECT_GT(n_short, 100) << "the other tenant always has prompts";
+  EXPECT_GE(longest, 2);
+  EXPECT_LE(longest, 32 / kShare) << "they take turns";
+  const auto flood = static_cast<double>(shared.cost[kFlood.id] - flood_before);
+  EXPECT_NEAR(flood / static_cast<double>(shared.cost[kOther.id]), 1, 0.15) << "equal weights, equal service";
+}
+
+TEST(SchedulerTenants, a_tenant_that_has_had_less_service_is_not_held_back) {
+  Shared shared(kManyDecodes, 1500);
+  shared.add(kFlood, shared.own_prompt(900), 1);
+  for (int i = 0; i < 3; ++i) shared.step();
+  for (int i = 0; i < 16; ++i) shared.add(kOther, shared.own_prompt(1), 60);
+  shared.step();
+  for (int i = 0; i < 3; ++i) {
+    const std::size_t n_decoding = shared.decoding_of(kOther.id).size();
+    shared.step();
+    EXPECT_GT(n_decoding, kShare);
+    EXPECT_EQ(shared.n_decodes[kOther.id], n_decoding);
+    EXPECT_GT(shared.n_rows[kFlood.id], 10);
+  }
+}
+
+TEST(SchedulerTenants, every_decode_has_its_row_beside_prompts_of_its_own_tenant) {
+  Shared shared(kManyDecodes, 1500);
+  begin_flood(shared);
+  shared.add(kFlood, shared.own_prompt(100), 1, /*priority=*/-1);
+  for (int i = 0; i < 5; ++i) {
+    const std::size_t n_decoding = shared.decoding_of(kFlood.id).size();
+    shared.step();
+    EXPECT_EQ(shared.n_decodes[kFlood.id], n_decoding);
+  }
+}
+
 TEST(SchedulerTenants, steps_stay_short_while_a_tenant_that_was_there_may_come_back) {
   constexpr SchedulerOptions kOptions{.max_num_seqs = 16, .max_num_batched_tokens = 96, .max_prefill_tokens = 24};
   Shared shared(kOptions, /*n_blocks=*/1500);
