@@ -23,6 +23,7 @@ std::optional<std::string> object_in_string(const std::string& json) {
   const auto text = string_of(json);
   if (!text) return std::nullopt;
   if (text->empty()) return "{}";
+  if (text->find('\0') != std::string::npos) return std::nullopt;  // json::parse stops there
   const auto value = json::parse(*text, "the arguments of a call");
   return value && value->is_object() ? text : std::nullopt;
 }

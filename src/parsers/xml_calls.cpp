@@ -89,6 +89,7 @@ std::string typed_value(std::string_view text, unsigned kinds) {
   if (trimmed == "True") trimmed = "true";
   if (trimmed == "False") trimmed = "false";
   if (trimmed == "None") trimmed = "null";
+  if (trimmed.find('\0') != std::string_view::npos) return json_quoted(text);  // json::parse stops there
   const auto value = json::parse(trimmed, "the value of a parameter");
   if (!value || (kind_of_value(*value) & kinds & ~unsigned{kAllowsString}) == 0) return json_quoted(text);
   return std::string(trimmed);

@@ -236,6 +236,14 @@ TEST(MessageParser, reads_the_answers_that_the_models_documentation_shows) {
     expect_golden(golden);
 }
 
+TEST(MessageParser, a_zero_byte_ends_no_json) {
+  using namespace std::string_view_literals;
+  expect_golden({"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":\"{}\0\"}"sv,
+                 "|<tool_call>{\"name\":\"add\",\"arguments\":\"{}\0\"}"sv});
+  expect_golden({"qwen3_coder", "", false, "<function=get_weather><parameter=days>3\0</parameter></function>"sv,
+                 R"(|0 get_weather@0 {"days": "3\u0000"})"});
+}
+
 TEST(MessageParser, splits_reasoning_from_the_answer) {
   for (const Golden& golden : std::vector<Golden>{
            {"", "qwen3", false, "<think>\nWell, \n1 < 2.\n</think>\n\nYes.", "|think Well, \n1 < 2.|Yes."},
