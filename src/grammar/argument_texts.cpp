@@ -77,48 +77,42 @@ Result<DeclaredArguments> declared_arguments(const json::Value& schema) {
   return declared;
 }
 
-class ArgumentCompiler {
- public:
-  ArgumentCompiler(JsonText& text, std::vector<std::string>& ignored, WorkMeter& meter)
-      : text_(text), expressions_(text.expressions()), ignored_(ignored), meter_(meter) {}
-
-  Result<ExprId> xml(const DeclaredArguments& declared);
-  Result<ExprId> python(const DeclaredArguments& declared);
-
- private:
-  Result<ExprId> rule_of(const json::Value& schema);
-  Result<ExprId> xml_value(const json::Value& schema);
-  Result<ExprId> raw_strings(SchemaValues& values, const SchemaShape& shape);
-  Result<ExprId> free_string();
-  Result<ExprId> python_value(const json::Value& schema);
-
-  JsonText& text_;
-  Expressions& expressions_;
-  std::vector<std::string>& ignored_;
-  WorkMeter& meter_;
-};
-
 // What stands in no string of XML: see parsers/xml_calls.cpp.
 constexpr std::array<std::string_view, 3> kNeverInValue{"</parameter>", "\n<parameter=", "\n</function>"};
 constexpr std::string_view kEndOfValue = "\n</parameter>";
 
-Result<ExprId> ArgumentCompiler::rule_of(const json::Value& schema) {
+}  // namespace
+
+Result<ExprId> ArgumentTexts::rule_of(const json::Value& schema) {
   BATON_TRY(SchemaGrammar parsed, parse_json_schema(text_, json::dump(schema), meter_));
   ignored_.insert(ignored_.end(), parsed.ignored.begin(), parsed.ignored.end());
   return expressions_.rule(parsed.root);
 }
 
+/// The texts that a value may have.
+Result<const Dfa*> ArgumentTexts::text_of_value() {
+  if (!text_of_value_) {
+    BATON_TRY(text_of_value_, text_without({.stops = {}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, meter_));
+  }
+  return &*text_of_value_;
+}
+
 /// A string up to the end of its element.
-Result<ExprId> ArgumentCompiler::free_string() {
-  BATON_TRY(Dfa dfa, text_up_to({.stops = {kEndOfValue}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, {}, meter_));
-  return expressions_.automaton(std::move(dfa));
+Result<ExprId> ArgumentTexts::free_string() {
+  if (!free_string_) {
+    BATON_TRY(Dfa dfa, text_up_to({.stops = {kEndOfValue}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, std::nullopt,
+                                  meter_));
+    free_string_ = expressions_.add_rule("a string up to " + std::string(kEndOfValue.substr(1)));
+    expressions_.define(*free_string_, expressions_.automaton(std::move(dfa)));
+  }
+  return expressions_.rule(*free_string_);
 }
 
 /// The strings of a schema as they are, and the end of their element.
-Result<ExprId> ArgumentCompiler::raw_strings(SchemaValues& values, const SchemaShape& shape) {
+Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShape& shape) {
   const ExprId end = expressions_.bytes(kEndOfValue);
   BATON_TRY(StringLanguage language, values.strings(shape));
-  BATON_TRY(const Dfa plain, text_without({.stops = {}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, meter_));
+  BATON_TRY(const Dfa* plain, text_of_value());
   BATON_TRY(const auto listed, values.values(shape));
   if (listed) {
     std::vector<ExprId> all;
@@ -127,7 +121,7 @@ Result<ExprId> ArgumentCompiler::raw_strings(SchemaValues& values, const SchemaS
       const std::string& text = value.get_ref<const std::string&>();
       if (!language.is_any())
         return arguments_error(ErrorCode::unsupported, "enum", "beside other keywords about strings is not supported");
-      if (!plain.accepts(text))
+      if (!plain->accepts(text))
         return arguments_error(ErrorCode::unsupported, "enum", "has a text that this format of calls cannot write");
       all.push_back(expressions_.bytes(text));
     }
@@ -139,13 +133,13 @@ Result<ExprId> ArgumentCompiler::raw_strings(SchemaValues& values, const SchemaS
     BATON_TRY(language.content,
               determinize(expressions_, expressions_.repeat(any, language.min_length, language.max_length), meter_));
   }
-  BATON_TRY(Dfa dfa, combine(*language.content, plain, DfaProduct::intersection, meter_));
+  BATON_TRY(Dfa dfa, combine(*language.content, *plain, DfaProduct::intersection, meter_));
   BATON_TRY(dfa, minimize(dfa, meter_));
   return expressions_.sequence({expressions_.automaton(std::move(dfa)), end});
 }
 
 /// A value and the end of its element.
-Result<ExprId> ArgumentCompiler::xml_value(const json::Value& schema) {
+Result<ExprId> ArgumentTexts::xml_value(const json::Value& schema) {
   BATON_TRY(const SchemaDocument document, SchemaDocument::parse(json::dump(schema)));
   SchemaValues values(document, expressions_, ignored_, meter_);
   std::vector<SchemaOverlap> overlaps;  // looked at with the JSON values
@@ -169,7 +163,8 @@ Result<ExprId> ArgumentCompiler::xml_value(const json::Value& schema) {
   return expressions_.choice(std::move(all));
 }
 
-Result<ExprId> ArgumentCompiler::xml(const DeclaredArguments& declared) {
+Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema));
   const ExprId line_end = expressions_.optional(expressions_.bytes("\n"));
   std::vector<ExprId> all;
   for (const DeclaredArgument& one : declared.all) {
@@ -191,14 +186,15 @@ Result<ExprId> ArgumentCompiler::xml(const DeclaredArguments& declared) {
   return expressions_.sequence(std::move(all));
 }
 
-Result<ExprId> ArgumentCompiler::python_value(const json::Value& schema) {
+Result<ExprId> ArgumentTexts::python_value(const json::Value& schema) {
   const json::Value& own = schema["allOf"][0];
   if (own.is_object() && own.contains("type") && own["type"] == "boolean" && !own.contains("enum") && !own.contains("const"))
     return expressions_.choice({expressions_.bytes("True"), expressions_.bytes("False")});
   return rule_of(schema);
 }
 
-Result<ExprId> ArgumentCompiler::python(const DeclaredArguments& declared) {
+Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema));
   const ExprId comma = expressions_.bytes(", ");
   std::optional<ExprId> other;
   ExprId more = expressions_.empty();
@@ -229,19 +225,6 @@ Result<ExprId> ArgumentCompiler::python(const DeclaredArguments& declared) {
     behind = expressions_.sequence({one->is_required ? next : expressions_.optional(next), expressions_.rule(rest)});
   }
   return first;
-}
-
-}  // namespace
-
-Result<ExprId> xml_arguments(JsonText& text, const json::Value& schema, std::vector<std::string>& ignored, WorkMeter& meter) {
-  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema));
-  return ArgumentCompiler(text, ignored, meter).xml(declared);
-}
-
-Result<ExprId> python_arguments(JsonText& text, const json::Value& schema, std::vector<std::string>& ignored,
-                                WorkMeter& meter) {
-  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema));
-  return ArgumentCompiler(text, ignored, meter).python(declared);
 }
 
 }  // namespace baton::grammar

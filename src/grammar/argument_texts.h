@@ -1,26 +1,49 @@
 /// The arguments of a call in forms other than a JSON object.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/result.h"
 #include "core/work_budget.h"
 #include "grammar/json_text.h"
+#include "grammar/schema_values.h"
 
 namespace baton::grammar {
 
-/// The arguments that `schema`, of an object, allows: those declared in the order of the schema, then others if
-/// additionalProperties allows them. Of the object only `type`, `properties`, `required` and `additionalProperties`
-/// (true, false or {}) are supported. Appends the paths of unknown keywords to `ignored`.
+/// The texts of arguments. What many of them have is made once. Thread: one at a time.
+///
+/// A schema, of an object, allows those declared in its order, then others if additionalProperties allows them. Of the
+/// object only `type`, `properties`, `required` and `additionalProperties` (true, false or {}) are supported.
 /// Errors: unsupported and invalid_request name the keyword; those of parse_json_schema for a property.
+class ArgumentTexts {
+ public:
+  /// All must outlive it. The paths of unknown keywords are appended to `ignored`.
+  ArgumentTexts(JsonText& text, std::vector<std::string>& ignored, WorkMeter& meter)
+      : text_(text), expressions_(text.expressions()), ignored_(ignored), meter_(meter) {}
 
-/// Each as `<parameter=NAME>`, a line end, the value, a line end, `</parameter>`; between them nothing or a line end.
-/// Strings stand as they are and have neither `</parameter>` nor a line that begins with `<parameter=` or
-/// `</function>`; other values are JSON.
-Result<ExprId> xml_arguments(JsonText& text, const json::Value& schema, std::vector<std::string>& ignored, WorkMeter& meter);
+  /// Each as `<parameter=NAME>`, a line end, the value, a line end, `</parameter>`; between them nothing or a line end.
+  /// Strings stand as they are and have neither `</parameter>` nor a line that begins with `<parameter=` or
+  /// `</function>`; other values are JSON.
+  Result<ExprId> xml(const json::Value& schema);
+  /// As Python's keyword arguments, `a=1, b="x"`, with values in JSON; a parameter that is a boolean is True or False.
+  Result<ExprId> python(const json::Value& schema);
 
-/// As Python's keyword arguments, `a=1, b="x"`, with values in JSON; a parameter that is a boolean is True or False.
-Result<ExprId> python_arguments(JsonText& text, const json::Value& schema, std::vector<std::string>& ignored, WorkMeter& meter);
+ private:
+  Result<ExprId> rule_of(const json::Value& schema);
+  Result<ExprId> xml_value(const json::Value& schema);
+  Result<ExprId> raw_strings(SchemaValues& values, const SchemaShape& shape);
+  Result<const Dfa*> text_of_value();
+  Result<ExprId> free_string();
+  Result<ExprId> python_value(const json::Value& schema);
+
+  JsonText& text_;
+  Expressions& expressions_;
+  std::vector<std::string>& ignored_;
+  WorkMeter& meter_;
+  std::optional<Dfa> text_of_value_;
+  std::optional<RuleId> free_string_;
+};
 
 }  // namespace baton::grammar

@@ -25,7 +25,7 @@ using Ends = std::vector<std::string_view>;
 class StructuralTagCompiler {
  public:
   StructuralTagCompiler(JsonText& text, std::vector<std::string>& ignored, WorkMeter& meter)
-      : text_(text), expressions_(text.expressions()), ignored_(ignored), meter_(meter) {}
+      : text_(text), expressions_(text.expressions()), ignored_(ignored), meter_(meter), arguments_(text, ignored, meter) {}
 
   Result<ExprId> compile(const json::Value& tag);
 
@@ -66,6 +66,7 @@ class StructuralTagCompiler {
   Expressions& expressions_;
   std::vector<std::string>& ignored_;
   WorkMeter& meter_;
+  ArgumentTexts arguments_;
 };
 
 tl::unexpected<Error> tag_error(ErrorCode code, const std::string& path, std::string_view text) {
@@ -181,8 +182,8 @@ Result<ExprId> StructuralTagCompiler::grammar(const json::Value& value, const st
 }
 
 Result<ExprId> StructuralTagCompiler::schema_texts(const json::Value& schema, std::string_view style, const std::string& path) {
-  if (style == "qwen_xml") return xml_arguments(text_, schema, ignored_, meter_);
-  if (style == "python") return python_arguments(text_, schema, ignored_, meter_);
+  if (style == "qwen_xml") return arguments_.xml(schema);
+  if (style == "python") return arguments_.python(schema);
   if (style != "json") return tag_error(ErrorCode::unsupported, path + "/style", fmt::format("'{}' is not supported", style));
   BATON_TRY(SchemaGrammar parsed, parse_json_schema(text_, json::dump(schema), meter_));
   ignored_.insert(ignored_.end(), parsed.ignored.begin(), parsed.ignored.end());
