@@ -44,6 +44,9 @@ class NullBackend final : public Backend {
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override {
     return std::make_unique<Readback>(*this, size_bytes / sizeof(SampleResult));
   }
+  Result<std::unique_ptr<AsyncUpload>> make_upload(std::size_t size_bytes) override {
+    return std::make_unique<Upload>(size_bytes);
+  }
   Result<void> reserve_steps(std::size_t) override { return {}; }
   StepView upload_step(const StepInput& step) override {
     const auto begin = Clock::now();
@@ -126,6 +129,16 @@ class NullBackend final : public Backend {
     NullBackend& backend_;
     std::vector<SampleResult> results_;
     std::size_t n_bytes_ = 0;
+  };
+  class Upload final : public AsyncUpload {
+   public:
+    explicit Upload(std::size_t size_bytes) : memory_(size_bytes) {}
+    std::span<std::byte> host() override { return memory_; }
+    void enqueue(std::size_t) override {}
+    const std::byte* device() const override { return memory_.data(); }
+
+   private:
+    std::vector<std::byte> memory_;
   };
   class Graph final : public CapturedGraph {
    public:

@@ -78,6 +78,14 @@ BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOp
 BatchBuilder::~BatchBuilder() = default;
 BatchBuilder::BatchBuilder(BatchBuilder&&) noexcept = default;
 
+/// Gives a mask to each of a sequence's samples, the last ones from `first_sample` on.
+void BatchBuilder::add_masks(std::int32_t sequence, std::size_t first_sample, BuiltStep& built) {
+  for (std::size_t sample = first_sample; sample < work_->samples.size(); ++sample) {
+    work_->samples[sample].mask = static_cast<std::int32_t>(built.masked.size());
+    built.masked.push_back({sequence, static_cast<std::int32_t>(sample)});
+  }
+}
+
 /// Lays out the rows and samples of the plan's sequences, in batch order.
 void BatchBuilder::lay_out(const StepPlan& plan, std::span<Sequence* const> sequences, BuiltStep& built) {
   Work& work = *work_;
@@ -118,6 +126,7 @@ void BatchBuilder::lay_out(const StepPlan& plan, std::span<Sequence* const> sequ
     if (planned.max_tokens == 0) continue;
     const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
     const std::int32_t first_row = static_cast<std::int32_t>(work.token_ids.size()) - 1 - n_drafts;
+    const std::size_t first_sample = work.samples.size();
     work.samples.push_back(make_sampling(sequence, first_row, work.lists));
     built.drafts_of_sample.emplace_back();
     for (std::int32_t n = 1; n <= n_drafts; ++n) {
@@ -126,6 +135,7 @@ void BatchBuilder::lay_out(const StepPlan& plan, std::span<Sequence* const> sequ
           make_draft_sampling(sequence, drafts, SlotId{planned.first_draft_slot.value + n - 1}, first_row + n, work.lists));
       built.drafts_of_sample.push_back(drafts);
     }
+    if (sampling.constant->has_grammar) add_masks(static_cast<std::int32_t>(at), first_sample, built);
   }
   work.first_row.push_back(static_cast<std::int32_t>(work.token_ids.size()));
   for (const SlotId slot : plan.reset_slots) work.reset_slots.push_back(slot.value);
@@ -135,6 +145,7 @@ void BuiltStep::restart() {
   input.restart();
   samples_of.clear();
   drafts_of_sample.clear();
+  masked.clear();
   reads.clear();
   nodes.clear();
   kv_bytes_requested = kv_bytes_saved = 0;

@@ -29,12 +29,20 @@ struct SequenceReads {
   std::int32_t largest_group = 1;   ///< number of sequences in the largest such read
 };
 
+/// A sample that has a token mask.
+struct MaskedSample {
+  std::int32_t sequence = 0;  ///< place in the plan
+  std::int32_t sample = 0;
+};
+
 struct BuiltStep {
   StepInput input;
   /// The samples, and so the results, of each of the plan's sequences, in plan order.
   std::vector<Range> samples_of = {};
   /// The drafts that each sample assumes to be accepted; views into the plan.
   std::vector<std::span<const TokenId>> drafts_of_sample = {};
+  /// SamplingMetadata::mask is an index into these. Those of one sequence follow each other.
+  std::vector<MaskedSample> masked = {};
   std::vector<SequenceReads> reads = {};  ///< of each sequence, in plan order
   std::vector<RelayNode> nodes = {};      ///< shared reads of the layer group that has the most of them
   std::int64_t kv_bytes_requested = 0;    ///< sums over reads
@@ -72,6 +80,7 @@ class BatchBuilder {
   static constexpr std::size_t kMostSpares = 2;
 
   BuiltStep take_spare();
+  void add_masks(std::int32_t sequence, std::size_t first_sample, BuiltStep& built);
   void lay_out(const StepPlan& plan, std::span<Sequence* const> sequences, BuiltStep& built);
   void add_group(const StepPlan& plan, int group, BuiltStep& built);
   void add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built);

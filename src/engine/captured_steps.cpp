@@ -35,7 +35,8 @@ std::vector<std::int32_t> CapturedSteps::sizes(std::int32_t max_rows) {
 }
 
 Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Model& model, TensorView slots, TensorView results,
-                                                           std::span<KvStorage* const> kv_of_group, std::int32_t max_rows) {
+                                                           const TokenMasks& masks, std::span<KvStorage* const> kv_of_group,
+                                                           std::int32_t max_rows) {
   std::unique_ptr<CapturedSteps> made(new CapturedSteps);
   const auto n_groups = static_cast<std::int32_t>(kv_of_group.size());
   // A backend whose graphs are plain calls builds them for each step, at the step's own size.
@@ -52,8 +53,8 @@ Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Mod
     auto entry = std::make_unique<Entry>(Entry{n_rows, true, {}, made->forwards_.back()->logits, nullptr});
     const StepInput step = step_to_capture(n_rows, n_groups, true);
     entry->step = backend.upload_step(step);
-    BATON_TRY(entry->graph, backend.capture([&backend, slots, results, entry = entry.get()] {
-      baton::sample(backend, {entry->step, entry->logits.rows(0, entry->step.n_samples()), slots, results});
+    BATON_TRY(entry->graph, backend.capture([&backend, slots, results, masks, entry = entry.get()] {
+      baton::sample(backend, {entry->step, entry->logits.rows(0, entry->step.n_samples()), slots, results, masks});
     }));
     made->samples_.push_back(std::move(entry));
   }

@@ -29,6 +29,7 @@
 #include "engine/request_check.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/step_masks.h"
 #include "engine/tree_view.h"
 #include "engine/watchdog.h"
 
@@ -71,7 +72,10 @@ class Engine::Impl {
   void take(PrefixPrefill& prefill, SequenceId id);
   SequenceId add(std::unique_ptr<Sequence> sequence);
   bool plan_next();
+  void sample_last();
+  void read_oldest();
   void commit_oldest();
+  void end_failed();
   void tell_of(const BuiltStep& built);
   void emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {});
   void retire();
@@ -79,7 +83,7 @@ class Engine::Impl {
   void end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin);
   void expire();
   void draw_tree();
-  void end(SequenceId id, FinishReason reason);
+  void end(SequenceId id, FinishReason reason, std::shared_ptr<const Error> error = {});
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
   RequestLimits limits() const {
     return {info_.max_model_len,    n_vocab_, eos_token_ids_, options_.speculation, bounds_.max_list_entries,
@@ -97,13 +101,14 @@ class Engine::Impl {
   Scheduler scheduler_;
   BatchBuilder builder_;
   std::unique_ptr<Executor> executor_;
+  StepMasks masks_;
   MetricsRecorder metrics_recorder_;
   std::deque<StepInFlight> in_flight_;
   std::map<RequestId, LiveRequest> requests_;
   std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
   // Collected during a step and published at its end.
   std::vector<Event> news_;
-  // Of the step being committed; their memory is kept.
+  // Of the step being read and committed; their memory is kept.
   std::vector<Sequence*> committing_;  ///< in plan order; null: it is gone
   std::vector<StepOutcome> outcomes_;
   EngineState state_;                   ///< memory for the next plan's

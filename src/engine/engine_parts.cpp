@@ -100,6 +100,8 @@ Result<StepBounds> bounds_of(const EngineOptions& options, const ModelSpec& spec
   bounds.max_list_entries = max_list_entries_of(options, bounds.max_slots, max_model_len);
   bounds.n_groups = static_cast<std::int32_t>(groups.size());
   bounds.max_positions = max_model_len;
+  bounds.max_masks = bounds.max_slots;
+  bounds.mask_words = (spec.n_vocab + 31) / 32;
   if (n_blocks > bounds.max_block_entries)
     return fail(ErrorCode::invalid_request,
                 fmt::format("--max-model-len {}: a sequence of that length has {} blocks, and a step can list {}",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "engine/cache_size.h"
 #include "engine/engine_impl.h"
 
@@ -23,6 +24,7 @@ bool Engine::Impl::step() {
   const std::size_t n_kept = planned && is_ahead ? 1 : 0;
   const bool ran = awaited || in_flight_.size() > n_kept;
   while (in_flight_.size() > n_kept) commit_oldest();
+  end_failed();
   retire();
   publish();
   watchdog_.end_step();
@@ -40,11 +42,20 @@ void Engine::Impl::expire() {
 }
 
 /// Ends a sequence and emits its final event. Does nothing if it has ended already: the first reason counts.
-void Engine::Impl::end(SequenceId id, FinishReason reason) {
+void Engine::Impl::end(SequenceId id, FinishReason reason, std::shared_ptr<const Error> error) {
   const Sequence* sequence = scheduler_.find(id);
   if (sequence == nullptr || sequence->schedule->finished) return;
   scheduler_.finish(id, reason);
   emit(*sequence, {});
+  if (error != nullptr) news_.back().error = std::move(error);
+}
+
+/// Ends the sequences whose grammars cannot go on, with the tokens they have.
+void Engine::Impl::end_failed() {
+  for (StepMasks::Failure& failure : masks_.take_failures()) {
+    log::warning("event=grammar_failed code={} message=\"{}\"", to_string(failure.error.code), failure.error.message);
+    end(failure.id, FinishReason::error, std::make_shared<const Error>(std::move(failure.error)));
+  }
 }
 
 bool Engine::Impl::drain() {
@@ -137,15 +148,25 @@ bool Engine::Impl::plan_next() {
   BuiltStep built = builder_.build(plan, scheduler_.members());
   state_ = watchdog_.planned(state_of(plan, scheduler_, cache_, std::move(state_)));
   executor_->forward(std::move(built.input));
-  executor_->sample();
   in_flight_.push_back({std::move(plan), std::move(built)});
+  sample_last();
   return true;
 }
 
-/// Waits for the oldest step, applies its results and emits its events.
-void Engine::Impl::commit_oldest() {
-  StepInFlight step = std::move(in_flight_.front());
-  in_flight_.pop_front();
+/// Enqueues the sampling of the newest step. If it needs masks, these depend on the tokens of the step before, so the host
+/// waits for that step; the device goes on with the newest step's forward meanwhile.
+void Engine::Impl::sample_last() {
+  const BuiltStep& built = in_flight_.back().built;
+  if (built.masked.empty()) return executor_->sample();
+  if (in_flight_.size() > 1) read_oldest();
+  const StepMasks::Built masks = masks_.build(built, scheduler_.members(), executor_->masks());
+  metrics_recorder_.built(masks.n_rows, masks.seconds);
+  executor_->sample_masked(masks.n_rows);
+}
+
+/// Waits for the oldest step and reads its results, which commit_oldest applies.
+void Engine::Impl::read_oldest() {
+  StepInFlight& step = in_flight_.front();
   record(StepRecord::What::run_begin, step.plan.step);
   const std::span<const SampleResult> results = executor_->wait();
   scheduler_.took(step.plan, executor_->last_step_seconds());
@@ -154,13 +175,22 @@ void Engine::Impl::commit_oldest() {
   for (const PlannedSequence& planned : step.plan.sequences) committing_.push_back(scheduler_.find(planned));
   // A sequence that was finished from outside after this step was planned has already had its last event.
   read_results(step.plan, step.built, results, committing_, outcomes_);
+  if (!step.built.masked.empty()) masks_.take(committing_, outcomes_);
+  step.built.input = executor_->take_input();
+  step.is_read = true;
+}
+
+/// Applies the results of the oldest step, which it waits for if need be, and emits its events.
+void Engine::Impl::commit_oldest() {
+  if (!in_flight_.front().is_read) read_oldest();
+  StepInFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
   record(StepRecord::What::commit_begin, step.plan.step);
   scheduler_.commit(step.plan, outcomes_);
   record(StepRecord::What::commit_end, step.plan.step);
 
   metrics_recorder_.ran(step.plan, step.built);
   tell_of(step.built);
-  step.built.input = executor_->take_input();
   builder_.reuse(std::move(step.built));
   scheduler_.reuse(std::move(step.plan));
 }

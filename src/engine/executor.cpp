@@ -49,6 +49,7 @@ Result<void> Executor::allocate() {
   for (std::unique_ptr<AsyncReadback>& readback : readbacks_) {
     BATON_TRY(readback, backend_->make_readback(results_.size_bytes()));
   }
+  BATON_TRY(masks_, backend_->make_upload(bounds_.masks_bytes()));
   std::vector<SlotState> empty(static_cast<std::size_t>(bounds_.max_slots));
   backend_->copy_from_host(table_of<SlotState>(slots_, bounds_.max_slots), table_of(empty));
   return {};
@@ -74,7 +75,7 @@ Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
   check(!storages_.empty() && captured_steps_ == nullptr, "Executor: steps are captured once, when the cache is allocated");
   BATON_TRY(captured_steps_,
             CapturedSteps::make(*backend_, *model_, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples),
-                                storage_pointers_, std::min({max_rows, bounds_.max_rows, bounds_.max_samples})));
+                                token_masks(), storage_pointers_, std::min({max_rows, bounds_.max_rows, bounds_.max_samples})));
   return captured_steps_->n_graphs();
 }
 
@@ -94,6 +95,31 @@ void Executor::sample() {
   if (is_asynchronous_) enqueue_sample(in_flight_.back());
 }
 
+MaskMemory Executor::masks() {
+  check(in_flight_.size() == 1 && !in_flight_.back().is_sampled, "Executor: masks beside the sampling of another step");
+  std::byte* const memory = masks_->host().data();
+  return {{reinterpret_cast<std::int32_t*>(memory), static_cast<std::size_t>(bounds_.max_masks)},
+          {reinterpret_cast<std::uint32_t*>(memory + bounds_.mask_rows_bytes()),
+           static_cast<std::size_t>(bounds_.max_masks) * static_cast<std::size_t>(bounds_.mask_words)},
+          bounds_.mask_words};
+}
+
+void Executor::sample_masked(std::int32_t n_rows) {
+  check(in_flight_.size() == 1 && n_rows >= 0 && n_rows <= bounds_.max_masks,
+        "Executor: more masks than there is memory for, or beside the sampling of another step");
+  in_flight_.back().mask_bytes =
+      bounds_.mask_rows_bytes() + static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(bounds_.mask_words) * 4;
+  sample();
+}
+
+/// At one address for all steps, so that captured graphs find them.
+TokenMasks Executor::token_masks() const {
+  if (bounds_.max_masks == 0) return {};
+  const std::byte* const memory = masks_->device();
+  return {{memory, DType::i32, {bounds_.max_masks}},
+          {memory + bounds_.mask_rows_bytes(), DType::i32, {bounds_.max_masks, bounds_.mask_words}}};
+}
+
 void Executor::enqueue_forward(InFlight& step) {
   step.enqueued = Clock::now();
   step.view = backend_->upload_step(step.input);
@@ -105,7 +131,9 @@ void Executor::enqueue_forward(InFlight& step) {
 /// Enqueues sampling and the readback of its results.
 void Executor::enqueue_sample(InFlight& step) {
   const std::int32_t n_samples = step.view.n_samples();
-  const SampleArgs args{step.view, step.logits, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples)};
+  const SampleArgs args{step.view, step.logits, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples),
+                        token_masks()};
+  if (step.mask_bytes > 0) masks_->enqueue(step.mask_bytes);
   const bool is_captured = n_samples > 0 && captured_steps_ != nullptr && captured_steps_->sample(step.view, step.logits);
   if (n_samples > 0 && !is_captured) baton::sample(*backend_, args);
   step.results = readbacks_[n_enqueued_++ % readbacks_.size()].get();

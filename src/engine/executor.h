@@ -21,6 +21,13 @@
 
 namespace baton {
 
+/// Where the token masks of a step are written on the host (TokenMasks, ops.h).
+struct MaskMemory {
+  std::span<std::int32_t> row_of;  ///< [StepBounds::max_masks]
+  std::span<std::uint32_t> bits;   ///< [max_masks, n_words]
+  std::int32_t n_words = 0;
+};
+
 /// Runs a step from its StepInput. A step takes two calls, forward and sample, so that the host can build what only
 /// sampling needs (a token mask) while the forward runs. Steps run in the order of these calls. On an asynchronous
 /// backend each call enqueues its part at once: the device continues with the next step while the host commits one
@@ -49,6 +56,12 @@ class Executor {
   void forward(StepInput step);
   /// Samples from the logits of the preceding forward and reads the results back.
   void sample();
+  /// Where the masks of the next sample_masked are written. Every step before the one of the preceding forward must have
+  /// been waited for.
+  MaskMemory masks();
+  /// The same as `sample` for a step in which samples have masks: the first `n_rows` rows of masks(), and all of
+  /// row_of, were written since the last wait.
+  void sample_masked(std::int32_t n_rows);
   /// Waits for the oldest step in flight. Returns its results in the order of its samples, valid until the next sample
   /// or wait.
   std::span<const SampleResult> wait();
@@ -68,7 +81,8 @@ class Executor {
     StepInput input;
     StepView view = {};  ///< set when its forward is enqueued
     TensorView logits = {};
-    bool is_sampled = false;  ///< sample was called
+    bool is_sampled = false;     ///< sample was called
+    std::size_t mask_bytes = 0;  ///< to be uploaded before it is sampled
     AsyncReadback* results = nullptr;
     Clock::time_point enqueued = {};
   };
@@ -76,6 +90,7 @@ class Executor {
   Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepBounds& bounds);
   Result<void> allocate();
   TensorView slot_table() const;
+  TokenMasks token_masks() const;
   void enqueue_forward(InFlight& step);
   void enqueue_sample(InFlight& step);
 
@@ -87,6 +102,7 @@ class Executor {
   std::vector<KvStorage*> storage_pointers_;
   Buffer slots_;                                                        ///< SlotState [max_slots]
   Buffer results_;                                                      ///< SampleResult [max_samples]
+  std::unique_ptr<AsyncUpload> masks_;                                  ///< row_of, then bits, of StepBounds::masks_bytes
   std::array<std::unique_ptr<AsyncReadback>, kMaxInFlight> readbacks_;  ///< of results_, used in turn
   std::size_t n_enqueued_ = 0;
   std::unique_ptr<CapturedSteps> captured_steps_;  ///< null: every operation of a step is launched separately

@@ -92,6 +92,9 @@ struct EngineMetrics {
   Count rejected_draining;
   Count rejected_no_memory;
   Count steps;
+  Count grammar_sequences;  ///< sequences with a grammar, counted at their first admission
+  Count grammar_masks;      ///< distinct token masks of all steps
+  Histogram grammar_mask_seconds{{1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1}};  ///< of a step
   Count kv_bytes_requested;  ///< KV bytes that the executed plans read, all layers
   Count kv_bytes_saved;      ///< what leaves without sharing would have read more
   Count relay_groups;        ///< shared nodes of the last step

@@ -32,6 +32,7 @@ void MetricsRecorder::admitted(Sequence& sequence, Time now) {
   if (sequence.is_prefix_prefill()) return;
   sequence.report.write().queue_ms = 1e3 * seconds_between(sequence.task->submitted, now);
   metrics_.request_queue_time_seconds.observe(seconds_between(sequence.task->submitted, now));
+  if (sequence.task->constraint != nullptr) metrics_.grammar_sequences.add(1);
   metrics_.prompt_tokens.add(sequence.task->prompt_len);
   metrics_.prompt_tokens_cached.add(sequence.schedule->n_cached);
   metrics_.prefix_cache_queries.add(sequence.task->prompt_len);

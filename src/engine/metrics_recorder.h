@@ -35,6 +35,11 @@ class MetricsRecorder {
   void admitted(Sequence& sequence, Time now);
   /// A step was committed.
   void ran(const StepPlan& plan, const BuiltStep& built);
+  /// The masks of a step were built.
+  void built(std::int32_t n_masks, double seconds) {
+    metrics_.grammar_masks.add(n_masks);
+    metrics_.grammar_mask_seconds.observe(seconds);
+  }
   void read(Sequence& sequence, const SequenceReads& reads);
   /// A step gave a sequence tokens, or the stop token that ended it. The
   /// counters know of it after count_generated.

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/ids.h"
+#include "core/result.h"
 #include "core/shared_list.h"
 #include "core/short_vector.h"
 #include "engine/constraint.h"
@@ -99,7 +101,7 @@ enum class FinishReason {
   length,    ///< max_tokens or the context's end
   deadline,  ///< the request's own
   abort,     ///< cancelled
-  error,     ///< a NaN in the logits, or an engine that stopped
+  error,     ///< a NaN in the logits, a grammar that cannot go on (Event::error), or an engine that stopped
 };
 
 constexpr std::string_view to_string(FinishReason reason) {
@@ -155,6 +157,7 @@ struct Event {
   /// Log-probabilities of the next tokens of the prompt, beginning with its second token. All of them come before the
   /// first of `tokens`. Only for sequence 0.
   std::vector<TokenOutput> prompt_scores = {};
+  std::shared_ptr<const Error> error = {};  ///< of FinishReason::error, if the request's grammar is the reason
 };
 
 }  // namespace baton

@@ -167,8 +167,6 @@ SharedList<TokenId> ascending(const SharedList<TokenId>& ids) {
 }  // namespace
 
 Result<void> check_request(const Request& request, const RequestLimits& limits) {
-  if (request.constraint.matcher != nullptr)
-    return fail(ErrorCode::unsupported, "this engine does not keep answers to a grammar yet", "structured_outputs");
   BATON_TRY_VOID(check_lengths(request, limits));
   BATON_TRY_VOID(check_sampling(request.sampling));
   BATON_TRY_VOID(check_lists(request.sampling, limits.n_vocab));
@@ -229,6 +227,8 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, co
   if (sampling.temperature < kGreedyTemperature) sampling.temperature = 0;
   sampling.allowed_ids = ascending(sampling.allowed_ids);
   const SharedList<TokenId> stop_ids = stop_ids_of(sampling, limits.eos_token_ids);
+  const auto constraint =
+      request.constraint.matcher != nullptr ? std::make_shared<const Constraint>(request.constraint) : nullptr;
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (std::int32_t i = 0; i < request.n_sequences; ++i) {
     SequenceTask task;
@@ -244,6 +244,7 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, co
     task.priority = request.priority;
     task.tenant = request.tenant;
     task.scope = request.scope;
+    task.constraint = constraint;
     const SpeculationOptions& speculation = request.speculation.value_or(limits.speculation);
     if (speculation.n_tokens > 0 && task.max_len > task.prompt_len) task.speculation = speculation;
     task.submitted = origin.arrived;

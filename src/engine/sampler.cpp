@@ -75,6 +75,7 @@ ConstantSampling constant_sampling(const Sequence& sequence) {
   metadata.repetition_penalty = sampling.repetition_penalty;
   metadata.presence_penalty = sampling.presence_penalty;
   metadata.frequency_penalty = sampling.frequency_penalty;
+  constant.has_grammar = sequence.task->constraint != nullptr;
   constant.has_lists = !sampling.logit_bias.empty() || !sampling.bad_words.empty() || !sampling.allowed_ids.empty();
   return constant;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "engine/answer_grammar.h"
 #include "engine/plan_sketch.h"
 #include "engine/scheduler.h"
 
@@ -90,6 +91,7 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
   std::vector<TokenId> drafts = schedule.speculation->propose(schedule.tokens, n_wanted);
   // A stop id ends the sequence, so no draft follows it.
   drafts.erase(std::ranges::find_first_of(drafts, sequence.task->stop_ids), drafts.end());
+  if (sequence.grammar != nullptr) drafts.resize(sequence.grammar->n_allowed(drafts));
   const auto n_drafts = static_cast<std::int32_t>(drafts.size());
   if (n_drafts == 0) return 0;
   const std::int32_t n_positions = schedule.n_planned + n_drafts;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -21,6 +22,7 @@
 
 namespace baton {
 
+class AnswerGrammar;
 class BatchBuilder;
 class MetricsRecorder;
 class Scheduler;
@@ -41,6 +43,7 @@ struct SequenceTask {
   SharedList<TokenId> stop_ids;                     ///< all ids that end it: the model's (unless ignored) and the request's
   CacheScope scope;                                 ///< decides which blocks it may share
   std::optional<SpeculationOptions> speculation;    ///< absent: it does not draft
+  std::shared_ptr<const Constraint> constraint;     ///< null: none
   std::chrono::steady_clock::time_point submitted;  ///< the request's arrival
   std::optional<std::chrono::steady_clock::time_point> deadline;  ///< it then ends with the tokens it has
   // Every step reads these of every running sequence. They stand beside what it reads of SequenceSchedule.
@@ -84,6 +87,7 @@ struct SequenceSchedule {
 struct ConstantSampling {
   SamplingMetadata metadata;  ///< without row, slot, counts and ranges of lists
   bool has_lists = false;     ///< it has biases, bad words or allowed ids
+  bool has_grammar = false;
 };
 
 /// What the samples of a sequence need in addition to its tokens.
@@ -134,13 +138,15 @@ class Sequence {
   using Clock = std::chrono::steady_clock;
 
   /// Makes a waiting sequence. `prompt` has asked.prompt_len tokens.
-  Sequence(SequenceTask asked, SharedList<TokenId> prompt)
-      : task(std::move(asked)), schedule(waiting(*task, std::move(prompt))) {}
+  Sequence(SequenceTask asked, SharedList<TokenId> prompt);
+  Sequence(Sequence&&) noexcept;
+  ~Sequence();
 
   WrittenBy<SequenceTask, void> task;  ///< set by the constructor and constant afterwards
   WrittenBy<SequenceSchedule, Scheduler> schedule;
   WrittenBy<SequenceReport, MetricsRecorder> report;
   WrittenBy<SequenceSampling, BatchBuilder> sampling;
+  std::unique_ptr<AnswerGrammar> grammar;  ///< changed by StepMasks only; null: the answer keeps to none
 
   // Loops over thousands of sequences call these a few sequences ahead: little of a sequence is in the processor's
   // caches then. They change nothing.

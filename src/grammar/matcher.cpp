@@ -218,13 +218,22 @@ void Matcher::add_items(Id id, std::span<std::uint32_t> mask) {
   }
 }
 
-Result<void> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> mask) {
+bool Matcher::copy_known(Id id, std::span<std::uint32_t> mask) const {
   check(mask.size() == vocabulary_->n_words(), "a token mask of another vocabulary");
+  const auto known = masks_.find(id);
+  if (known == masks_.end()) return false;
+  std::copy(known->second.begin(), known->second.end(), mask.begin());
+  return true;
+}
+
+bool Matcher::copy_known_mask(const MatcherState& state, std::span<std::uint32_t> mask) {
   const std::lock_guard lock(mutex_);
-  if (const auto known = masks_.find(state.id_); known != masks_.end()) {
-    std::copy(known->second.begin(), known->second.end(), mask.begin());
-    return {};
-  }
+  return copy_known(state.id_, mask);
+}
+
+Result<void> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> mask) {
+  const std::lock_guard lock(mutex_);
+  if (copy_known(state.id_, mask)) return {};
   forget_what_is_too_much();
   std::fill(mask.begin(), mask.end(), 0);
   if (configurations_.is_complete(state.id_))

@@ -143,6 +143,19 @@ class AsyncReadback {
   virtual std::span<const std::byte> wait() = 0;
 };
 
+/// Copies data of the host to one address of the device, where operations and captured graphs find the last copy.
+class AsyncUpload {
+ public:
+  virtual ~AsyncUpload() = default;
+  /// The host memory to write the next data to, as large as this object was made for, without initial values. Waits
+  /// until the last copy has been read.
+  virtual std::span<std::byte> host() = 0;
+  /// Enqueues a copy of the first `n_bytes` bytes of host(), after the operations so far.
+  virtual void enqueue(std::size_t n_bytes) = 0;
+  /// The copy on the device: always the same address.
+  virtual const std::byte* device() const = 0;
+};
+
 /// One device. Functions that allocate return a Result. All others abort on failure, because a device that fails in
 /// the middle of a step cannot continue. Operations are called through ops.h, which checks their arguments. Thread:
 /// engine only.
@@ -161,6 +174,8 @@ class Backend {
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
   virtual Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) = 0;
+  /// Errors: out_of_memory.
+  virtual Result<std::unique_ptr<AsyncUpload>> make_upload(std::size_t size_bytes) = 0;
   /// Makes room for steps of up to `size_bytes`. After this call a larger step aborts, and a device keeps the step at
   /// one address (unless the call is repeated with a larger size). Without this call, memory for steps grows as needed
   /// and may move, which invalidates a CapturedGraph that reads a step. Errors: out_of_memory.

@@ -25,6 +25,15 @@ std::size_t StepBounds::size_bytes() const {
   return total + shared_bytes;
 }
 
+std::size_t StepBounds::mask_rows_bytes() const {
+  const std::size_t bytes = static_cast<std::size_t>(max_masks) * sizeof(std::int32_t);
+  return (bytes + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
+}
+
+std::size_t StepBounds::masks_bytes() const {
+  return mask_rows_bytes() + static_cast<std::size_t>(max_masks) * static_cast<std::size_t>(mask_words) * sizeof(std::uint32_t);
+}
+
 std::optional<std::string> find_excess(const StepView& step, const StepBounds& bounds) {
   if (step.header->n_groups > bounds.n_groups)
     return fmt::format("the step has {} layer groups, over its bound of {}", step.header->n_groups, bounds.n_groups);

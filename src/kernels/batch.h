@@ -123,6 +123,7 @@ struct SamplingMetadata {
   std::int32_t n_stop_ids = 0;
   std::array<TokenId, kMaxStopIds> stop_ids{};
   std::int32_t n_generated_before = 0;  ///< tokens before its slot was reset; add SlotState::n_generated
+  std::int32_t mask = -1;               ///< index into TokenMasks::row_of (ops.h); -1: the sample has no mask
 
   constexpr bool has_penalties() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
 };
@@ -204,9 +205,16 @@ struct StepBounds {
   std::int32_t max_list_entries = kMaxListEntries;  ///< token counts, biases, bans and allowed ids together
   std::int32_t n_groups = 1;                        ///< layer groups
   std::int32_t max_positions = 0;                   ///< tokens of the longest sequence
+  /// Samples that may have a token mask, and 32-bit words of a mask. Masks are uploaded by themselves, after the step.
+  std::int32_t max_masks = 0;
+  std::int32_t mask_words = 0;
 
   /// Bytes of the largest step.
   std::size_t size_bytes() const;
+  /// Bytes of the rows' numbers (TokenMasks::row_of), up to a multiple of kSectionAlignment.
+  std::size_t mask_rows_bytes() const;
+  /// Bytes of the most masks of a step, with the rows' numbers before them.
+  std::size_t masks_bytes() const;
 };
 
 /// Pointer to a member of StepBounds.
@@ -324,7 +332,6 @@ class StepInput {
     bytes_.resize(sizeof(StepHeader) + groups_.size() * sizeof(LayerGroupHeader));
   }
 
-  /// Reserves memory for a step of `size_bytes`, so that appending does not move it.
   /// Begins another step, of as many layer groups, in the same memory.
   void restart() {
     const auto n_groups = header_.n_groups;
@@ -334,6 +341,7 @@ class StepInput {
     bytes_.resize(sizeof(StepHeader) + groups_.size() * sizeof(LayerGroupHeader));
   }
   std::size_t capacity_bytes() const { return bytes_.capacity(); }
+  /// Reserves memory for a step of `size_bytes`, so that appending does not move it.
   void reserve(std::size_t size_bytes) { bytes_.reserve(size_bytes); }
 
   StepHeader& header() { return header_; }

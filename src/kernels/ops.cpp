@@ -284,6 +284,12 @@ void sample(Backend& backend, const SampleArgs& args) {
         "slots must be u8 [n_slots, sizeof(SlotState)]");
   check(args.results.shape.rank() == 2 && args.results.shape[0] >= n_samples && args.results.shape[1] == sizeof(SampleResult),
         "sample: results u8 [n_samples, sizeof(SampleResult)]");
+  if (args.masks.row_of.data != nullptr) {
+    check_dtype(args.masks.row_of, DType::i32, "sample masks row_of");
+    check_dtype(args.masks.bits, DType::i32, "sample masks bits");
+    check(args.masks.bits.shape.rank() == 2 && args.masks.bits.shape[1] == (args.logits.shape[1] + 31) / 32,
+          "sample: masks i32 [n_rows, ceil(n_vocab / 32)]");
+  }
   backend.sample(args);
 }
 

@@ -317,12 +317,22 @@ struct ScaleLogitsArgs {
 };
 void scale_logits(Backend& backend, const ScaleLogitsArgs& args);
 
+/// The tokens that samples may choose, as sets of bits. Null data: no sample has a mask.
+///
+///     row_of  [n] i32: the row of bits of a sample whose SamplingMetadata::mask is n; -1: every token is allowed
+///     bits    [n_rows, ceil(n_vocab / 32)] i32: bit id % 32 of word id / 32 is 1 for a token that is allowed
+struct TokenMasks {
+  ConstTensorView row_of;
+  ConstTensorView bits;
+};
+
 /// Samples the next token of every sample, updates its SlotState, and reports log-probabilities.
 ///
 ///     logits  [n_samples, n_vocab] f32, may be changed     slots  [n_slots] SlotState (u8 [n_slots, 16])
 ///     results  [n_samples] SampleResult (u8 [n_samples, sizeof(SampleResult)])
 /// Log-probabilities are those of softmax(logits) before any change. Then, in this order, in f32:
 ///
+///     mask        x = -infinity where the sample's mask has a 0
 ///     biases      x += bias
 ///     penalties   for a listed token with count n:  x = x > 0 ? x / repetition : x * repetition
 ///                                                   if n > 0:  x -= presence + frequency n
@@ -341,6 +351,7 @@ struct SampleArgs {
   TensorView logits;
   TensorView slots;
   TensorView results;
+  TokenMasks masks = {};
 };
 void sample(Backend& backend, const SampleArgs& args);
 

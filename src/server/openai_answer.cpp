@@ -110,7 +110,7 @@ Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   scores.insert(scores.end(), event.prompt_scores.begin(), event.prompt_scores.end());
   reaction.has_met_stop = choice.take(event);
   if (event.finished == FinishReason::error) {
-    reaction.frames = end_with_error(500, kEngineError);
+    reaction.frames = end_with_error(500, event.error != nullptr ? std::string_view(event.error->message) : kEngineError);
     return reaction;
   }
   was_aborted_ |= event.finished == FinishReason::abort;

@@ -60,6 +60,10 @@ AskedSample random_order(std::mt19937& random, std::int32_t slot, std::int32_t n
   if (one_in(3))
     for (const TokenId banned : some_ids(random, n_vocab, 9)) asked.bans.push_back({one_in(2) ? -1 : 3, banned});
   if (one_in(3)) asked.allowed = some_ids(random, n_vocab, 4);
+  if (one_in(2)) {
+    asked.has_mask = true;
+    asked.mask = some_ids(random, n_vocab, one_in(2) ? 2 : 60);
+  }
   return asked;
 }
 

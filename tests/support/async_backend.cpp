@@ -57,6 +57,37 @@ class AsyncBackend::Readback final : public AsyncReadback {
   bool was_enqueued_ = false;
 };
 
+/// The device's copy arrives when its turn comes. Then the host's memory is overwritten: nobody may rely on it.
+class AsyncBackend::HostUpload final : public AsyncUpload {
+ public:
+  HostUpload(AsyncBackend& backend, std::size_t size_bytes)
+      : backend_(backend),
+        host_(size_bytes, static_cast<std::byte>(kNothing)),
+        device_(size_bytes, static_cast<std::byte>(kNothing)) {}
+  ~HostUpload() override { backend_.run_until(serial_); }
+  std::span<std::byte> host() override {
+    backend_.run_until(serial_);
+    return host_;
+  }
+  void enqueue(std::size_t n_bytes) override {
+    check(backend_.captured_ == nullptr, "AsyncUpload: enqueued while operations are captured");
+    check(n_bytes <= host_.size(), "AsyncUpload: more than it was made for");
+    backend_.enqueue([this, n_bytes] {
+      std::ranges::fill(device_, static_cast<std::byte>(kNothing));
+      std::copy_n(host_.begin(), n_bytes, device_.begin());
+      std::ranges::fill(host_, static_cast<std::byte>(kNothing));
+    });
+    serial_ = backend_.n_enqueued_;
+  }
+  const std::byte* device() const override { return device_.data(); }
+
+ private:
+  AsyncBackend& backend_;
+  std::vector<std::byte> host_;
+  std::vector<std::byte> device_;
+  std::uint64_t serial_ = 0;  ///< of the last copy
+};
+
 class AsyncBackend::Graph final : public CapturedGraph {
  public:
   Graph(AsyncBackend& backend, std::vector<Operation> operations, std::int32_t n_rows)
@@ -265,6 +296,11 @@ void AsyncBackend::copy_to_host(TensorView host, ConstTensorView device) {
 Result<std::unique_ptr<AsyncReadback>> AsyncBackend::make_readback(std::size_t size_bytes) {
   BATON_TRY_VOID(may_fail());
   return std::make_unique<Readback>(*this, size_bytes);
+}
+
+Result<std::unique_ptr<AsyncUpload>> AsyncBackend::make_upload(std::size_t size_bytes) {
+  BATON_TRY_VOID(may_fail());
+  return std::make_unique<HostUpload>(*this, size_bytes);
 }
 
 /// Overwrites free blocks before the step can read them.

@@ -52,7 +52,7 @@ class AsyncBackend final : public Backend {
   /// Whether a caller waits for an operation that may not run. Thread: any.
   bool is_waited_for() const;
 
-  /// Makes the n-th call from now on that can fail (allocate, make_readback, capture, pack_matrix, make_kv_storage)
+  /// Makes the n-th call from now on that can fail (allocate, make_readback, make_upload, capture, pack_matrix, make_kv_storage)
   /// fail.
   void fail_call(int n) { n_calls_until_failure_ = n; }
 
@@ -75,6 +75,7 @@ class AsyncBackend final : public Backend {
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
+  Result<std::unique_ptr<AsyncUpload>> make_upload(std::size_t size_bytes) override;
   Result<void> reserve_steps(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override;
@@ -107,6 +108,7 @@ class AsyncBackend final : public Backend {
 
  private:
   class Readback;
+  class HostUpload;
   class Graph;
   class Storage;
   /// The state of the device that an operation sees when it runs.

@@ -78,6 +78,7 @@ class RecordingBackend : public Backend {
   }
 
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t) override { not_here(); }
+  Result<std::unique_ptr<AsyncUpload>> make_upload(std::size_t) override { not_here(); }
   Result<void> reserve_steps(std::size_t) override { not_here(); }
   StepView upload_step(const StepInput&) override { not_here(); }
   void synchronize() override {}

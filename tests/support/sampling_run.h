@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/batch.h"
 #include "support/host_tensor.h"
+#include "support/on_device.h"
 #include "support/test_backends.h"
 
 namespace baton::testing {
@@ -37,6 +38,8 @@ struct AskedSample {
   std::vector<TokenBias> biases = {};
   std::vector<TokenBan> bans = {};
   std::vector<TokenId> allowed = {};
+  std::vector<TokenId> mask = {};  ///< the tokens that a mask allows
+  bool has_mask = false;
 };
 
 /// Samples from rows of logits, with a slot table of its own.
@@ -57,8 +60,11 @@ class Sampler {
       all.insert(all.end(), own.begin(), own.end());
       return range;
     };
+    rows_of_masks_.clear();
+    words_of_masks_.clear();
     for (AskedSample& one : asked) {
       if (one.sampling.max_tokens == 0) one.sampling.max_tokens = 1 << 30;
+      if (one.has_mask) one.sampling.mask = add_mask(one.mask, logits[0].size());
       one.sampling.counts = add(counts, one.counts);
       one.sampling.biases = add(biases, one.biases);
       one.sampling.bans = add(bans, one.bans);
@@ -84,6 +90,19 @@ class Sampler {
   }
 
  private:
+  /// Adds a mask; equal ones next to each other share a row of bits, as in the engine.
+  std::int32_t add_mask(std::span<const TokenId> tokens, std::size_t n_vocab) {
+    const std::size_t n_words = (n_vocab + 31) / 32;
+    std::vector<std::int32_t> words(n_words, 0);
+    for (const TokenId token : tokens) {
+      const auto id = static_cast<std::uint32_t>(token);
+      words[id / 32] = static_cast<std::int32_t>(static_cast<std::uint32_t>(words[id / 32]) | std::uint32_t{1} << (id % 32));
+    }
+    if (words_of_masks_.empty() || !std::ranges::equal(std::span(words_of_masks_).last(n_words), words))
+      words_of_masks_.insert(words_of_masks_.end(), words.begin(), words.end());
+    rows_of_masks_.push_back(static_cast<std::int32_t>(words_of_masks_.size() / n_words) - 1);
+    return static_cast<std::int32_t>(rows_of_masks_.size()) - 1;
+  }
   std::vector<SampleResult> run(const std::vector<std::vector<float>>& logits, const StepInput& step) {
     const auto n_samples = static_cast<std::int64_t>(logits.size());
     const auto n_vocab = static_cast<std::int64_t>(logits[0].size());
@@ -107,7 +126,16 @@ class Sampler {
     const TensorView results_view = device_results->view(DType::u8, host_results.shape);
     backend_.copy_from_host(logits_view, flat.view());
     backend_.copy_from_host(slots_view, host_slots);
-    sample(backend_, {backend_.upload_step(step), logits_view, slots_view, results_view});
+    const auto on_device = [&](const std::vector<std::int32_t>& numbers, Shape shape) {
+      HostTensor host(DType::i32, shape);
+      std::memcpy(host.bytes.data(), numbers.data(), host.bytes.size());
+      return OnDevice(backend_, host);
+    };
+    const std::int64_t n_words = (n_vocab + 31) / 32;
+    const OnDevice row_of = on_device(rows_of_masks_, {std::ssize(rows_of_masks_)});
+    const OnDevice bits = on_device(words_of_masks_, {std::ssize(words_of_masks_) / n_words, n_words});
+    const TokenMasks masks = rows_of_masks_.empty() ? TokenMasks{} : TokenMasks{row_of.view(), bits.view()};
+    sample(backend_, {backend_.upload_step(step), logits_view, slots_view, results_view, masks});
     backend_.synchronize();
     backend_.copy_to_host(host_slots, slots_view);
     backend_.copy_to_host(host_results, results_view);
@@ -116,6 +144,8 @@ class Sampler {
 
   Backend& backend_;
   std::vector<SlotState> slots_;
+  std::vector<std::int32_t> rows_of_masks_;
+  std::vector<std::int32_t> words_of_masks_;
 };
 
 /// Probabilities of all tokens by the definition in ops.h, without the methods of any backend. With temperature 0 the
@@ -126,6 +156,10 @@ inline std::vector<double> exact_distribution(const std::vector<float>& logits, 
   const SamplingMetadata& sampling = asked.sampling;
   std::vector<double> x(logits.begin(), logits.end());
   const auto at = [&](TokenId id) -> double& { return x[static_cast<std::size_t>(id)]; };
+  if (asked.has_mask) {
+    for (std::size_t id = 0; id < x.size(); ++id)
+      if (std::ranges::find(asked.mask, static_cast<TokenId>(id)) == asked.mask.end()) x[id] = kMinusInfinity;
+  }
   for (const TokenBias& bias : asked.biases) at(bias.id) += static_cast<double>(bias.bias);
   std::map<TokenId, int> counts;
   for (const TokenCount& count : asked.counts) counts[count.id] = count.count;

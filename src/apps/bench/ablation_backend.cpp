@@ -89,7 +89,8 @@ void AblationBackend::sample(const SampleArgs& args) {
     step.append(SectionKind::samples, std::span(&sample, 1));
     step.finish();
     const auto row = static_cast<std::int64_t>(i);
-    inner_->sample({inner_->upload_step(step), args.logits.rows(row, row + 1), args.slots, args.results.rows(row, row + 1)});
+    inner_->sample(
+        {inner_->upload_step(step), args.logits.rows(row, row + 1), args.slots, args.results.rows(row, row + 1), args.masks});
   }
 }
 

@@ -36,6 +36,7 @@ class AblationBackend final : public Backend {
   void copy_from_host(TensorView device, ConstTensorView host) override { inner_->copy_from_host(device, host); }
   void copy_to_host(TensorView host, ConstTensorView device) override { inner_->copy_to_host(host, device); }
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
+  Result<std::unique_ptr<AsyncUpload>> make_upload(std::size_t size_bytes) override { return inner_->make_upload(size_bytes); }
   Result<void> reserve_steps(std::size_t size_bytes) override { return inner_->reserve_steps(size_bytes); }
   StepView upload_step(const StepInput& step) override;
   void synchronize() override { inner_->synchronize(); }

@@ -11,7 +11,8 @@ Result<void> step_to_end(Engine& engine, const std::function<Result<void>(std::s
     const std::vector<Event> events = engine.wait_events(std::chrono::milliseconds(0));
     for (const Event& event : events)
       if (event.finished == FinishReason::error)
-        return fail(ErrorCode::internal, "a sequence ended with a NaN among its logits");
+        return fail(ErrorCode::internal,
+                    event.error != nullptr ? event.error->message : "a sequence ended with a NaN among its logits");
     BATON_TRY_VOID(after_step(events));
   }
   return {};

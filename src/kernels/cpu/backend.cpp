@@ -78,6 +78,19 @@ class CpuReadback final : public AsyncReadback {
   std::size_t n_bytes_ = 0;
 };
 
+/// Operations read the host's memory in place: they have run when the next data are written.
+class CpuUpload final : public AsyncUpload {
+ public:
+  CpuUpload(Buffer memory, std::size_t size_bytes) : memory_(std::move(memory)), size_bytes_(size_bytes) {}
+  std::span<std::byte> host() override { return {memory_.data(), size_bytes_}; }
+  void enqueue(std::size_t n_bytes) override { check(n_bytes <= size_bytes_, "AsyncUpload: more than it was made for"); }
+  const std::byte* device() const override { return memory_.data(); }
+
+ private:
+  Buffer memory_;
+  std::size_t size_bytes_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> CpuBackend::make(const BackendOptions& options) {
@@ -141,6 +154,11 @@ void CpuBackend::copy_to_host(TensorView host, ConstTensorView device) {
 
 Result<std::unique_ptr<AsyncReadback>> CpuBackend::make_readback(std::size_t size_bytes) {
   return std::make_unique<CpuReadback>(size_bytes);
+}
+
+Result<std::unique_ptr<AsyncUpload>> CpuBackend::make_upload(std::size_t size_bytes) {
+  BATON_TRY(Buffer memory, allocate_pages(size_bytes));
+  return std::make_unique<CpuUpload>(std::move(memory), size_bytes);
 }
 
 /// Steps are read in place, so nothing is allocated. The bound is enforced as on a device.

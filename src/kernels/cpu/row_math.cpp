@@ -2,6 +2,7 @@
 #include "kernels/cpu/row_math.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/formulas.h"
@@ -163,6 +164,31 @@ MaxAndNan FindMaxAndNan(const float* x, std::int64_t n) {
   return found;
 }
 
+float KeepAllowed(float* x, std::int64_t n, const std::uint32_t* words) {
+  const hn::CappedTag<float, 32> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto largest = lowest;
+  std::int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const std::uint32_t word = words[i / 32];
+    for (std::int64_t j = 0; j < 32; j += lanes) {
+      std::uint8_t bits[8];  // LoadMaskBits may read as many
+      const std::uint64_t part = word >> j;
+      std::memcpy(bits, &part, sizeof(bits));
+      const auto kept = hn::IfThenElse(hn::LoadMaskBits(d, bits), hn::LoadU(d, x + i + j), lowest);
+      hn::StoreU(kept, d, x + i + j);
+      largest = hn::Max(largest, kept);
+    }
+  }
+  float max = hn::GetLane(hn::MaxOfLanes(d, largest));
+  for (; i < n; ++i) {
+    if ((words[i / 32] >> (i % 32) & 1) == 0) x[i] = -std::numeric_limits<float>::infinity();
+    max = x[i] > max ? x[i] : max;
+  }
+  return max;
+}
+
 double SumOfExp(const float* x, std::int64_t n, float shift, float scale) {
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -319,6 +345,7 @@ HWY_EXPORT(GeluOf);
 HWY_EXPORT(GeluTanhOf);
 HWY_EXPORT(ScaleAndCap);
 HWY_EXPORT(FindMaxAndNan);
+HWY_EXPORT(KeepAllowed);
 HWY_EXPORT(SumOfExp);
 HWY_EXPORT(MaxOfBlocks);
 HWY_EXPORT(Collect);
@@ -338,6 +365,9 @@ void gelu_of(float* x, std::int64_t n) { HWY_DYNAMIC_DISPATCH(GeluOf)(x, n); }
 void gelu_tanh_of(float* x, std::int64_t n) { HWY_DYNAMIC_DISPATCH(GeluTanhOf)(x, n); }
 void scale_and_cap(float* x, float scale, float cap, std::int64_t n) { HWY_DYNAMIC_DISPATCH(ScaleAndCap)(x, scale, cap, n); }
 MaxAndNan max_and_nan(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(FindMaxAndNan)(x, n); }
+float keep_allowed(float* x, std::int64_t n, const std::uint32_t* words) {
+  return HWY_DYNAMIC_DISPATCH(KeepAllowed)(x, n, words);
+}
 double sum_of_exp(const float* x, std::int64_t n, float shift, float scale) {
   return HWY_DYNAMIC_DISPATCH(SumOfExp)(x, n, shift, scale);
 }

@@ -29,6 +29,8 @@ struct MaxAndNan {
   bool has_nan;
 };
 MaxAndNan max_and_nan(const float* x, std::int64_t n);
+/// x[i] = -infinity where bit i % 32 of words[i / 32] is 0. Returns the largest x[i]. No x[i] may be NaN.
+float keep_allowed(float* x, std::int64_t n, const std::uint32_t* words);
 /// Sum of exp((x[i] - shift) * scale).
 double sum_of_exp(const float* x, std::int64_t n, float shift, float scale);
 

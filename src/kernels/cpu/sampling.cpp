@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -47,7 +48,8 @@ struct Scratch {
   std::vector<Candidate> candidates;
   std::vector<float> kept;  ///< results of a collect: logits and ids
   std::vector<TokenId> ids;
-  std::vector<float> maxima;  ///< of a row's blocks; partly sorted, larger ones first
+  std::vector<float> maxima;     ///< of a row's blocks; partly sorted, larger ones first
+  std::vector<TokenId> allowed;  ///< the tokens to choose from, if they are listed
 };
 
 /// One row of logits during sampling.
@@ -287,20 +289,75 @@ void score(const Logits& logits, const SamplingMetadata& sampling, double log_su
                         std::count_if(logits.values, logits.values + logits.n, [&](float other) { return other > logit; }));
 }
 
-/// Chooses the token; -1 if all are forbidden.
-TokenId choose(const Logits& logits, const SamplingMetadata& sampling, const Lists& lists, std::int32_t n_generated,
+/// The bits of a sample's mask; empty: it has none.
+std::span<const std::uint32_t> mask_of(const TokenMasks& masks, const SamplingMetadata& sampling) {
+  if (sampling.mask < 0) return {};
+  check(masks.row_of.data != nullptr && sampling.mask < masks.row_of.shape[0], "sample: a mask that is not in the step");
+  const std::int32_t row = masks.row_of.elements<std::int32_t>()[static_cast<std::size_t>(sampling.mask)];
+  if (row < 0) return {};
+  check(row < masks.bits.shape[0], "sample: a mask's row outside the masks");
+  const auto n_words = static_cast<std::size_t>(masks.bits.shape[1]);
+  return {reinterpret_cast<const std::uint32_t*>(masks.bits.data) + static_cast<std::size_t>(row) * n_words, n_words};
+}
+
+/// Of `ids`, those that the mask allows.
+void list_allowed(std::span<const TokenId> ids, std::span<const std::uint32_t> mask, std::int32_t n_vocab,
+                  std::vector<TokenId>& allowed) {
+  allowed.clear();
+  for (const TokenId id : ids) {
+    check(id >= 0 && id < n_vocab, "sample: an allowed token outside the vocabulary");
+    const auto at = static_cast<std::uint32_t>(id);
+    if (mask.empty() || (mask[at / 32] >> (at % 32) & 1) != 0) allowed.push_back(id);
+  }
+}
+
+/// All tokens that the mask allows.
+void list_allowed(std::span<const std::uint32_t> mask, std::int32_t n_vocab, std::vector<TokenId>& allowed) {
+  allowed.clear();
+  for (std::size_t word = 0; word < mask.size(); ++word) {
+    for (std::uint32_t bits = mask[word]; bits != 0; bits &= bits - 1) {
+      const auto id = static_cast<TokenId>(word * 32 + static_cast<std::size_t>(std::countr_zero(bits)));
+      if (id < n_vocab) allowed.push_back(id);
+    }
+  }
+}
+
+/// Whether so few tokens are allowed that listing them costs less than a pass over the row.
+bool allows_few(std::span<const std::uint32_t> mask) {
+  std::size_t n = 0;
+  for (const std::uint32_t word : mask) n += static_cast<std::size_t>(std::popcount(word));
+  return n < mask.size();
+}
+
+/// Applies the mask and the list of allowed tokens. Returns true if the tokens to choose from are listed in
+/// scratch.allowed, false if all others are -infinity.
+bool restrict_to_allowed(Logits& logits, const SamplingMetadata& sampling, const Lists& lists,
+                         std::span<const std::uint32_t> mask, Scratch& scratch) {
+  if (sampling.allowed.count > 0) {
+    list_allowed(Lists::part(lists.allowed, sampling.allowed), mask, logits.n, scratch.allowed);
+    return true;
+  }
+  if (mask.empty()) return false;
+  if (!allows_few(mask)) {
+    logits.max = keep_allowed(logits.values, logits.n, mask.data());
+    return false;
+  }
+  list_allowed(mask, logits.n, scratch.allowed);
+  return true;
+}
+
+/// Chooses the token, from scratch.allowed or from all; -1 if all are forbidden.
+TokenId choose(const Logits& logits, const SamplingMetadata& sampling, bool is_listed, std::int32_t n_generated,
                Scratch& scratch) {
-  if (sampling.allowed.count == 0) {
+  if (!is_listed) {
     if (logits.max == kMinusInfinity) return -1;
     if (sampling.temperature <= 0)
       return static_cast<TokenId>(std::find(logits.values, logits.values + logits.n, logits.max) - logits.values);
     return Draw(logits, sampling, n_generated, scratch).from_all();
   }
   scratch.candidates.clear();
-  for (const TokenId id : Lists::part(lists.allowed, sampling.allowed)) {
-    check(id >= 0 && id < logits.n, "sample: an allowed token outside the vocabulary");
+  for (const TokenId id : scratch.allowed)
     if (logits.values[id] != kMinusInfinity) scratch.candidates.push_back({.logit = logits.values[id], .id = id});
-  }
   if (scratch.candidates.empty()) return -1;
   const Candidate most_likely = *std::ranges::min_element(scratch.candidates, is_more_likely);
   if (sampling.temperature <= 0) return most_likely.id;
@@ -308,8 +365,8 @@ TokenId choose(const Logits& logits, const SamplingMetadata& sampling, const Lis
   return Draw(allowed, sampling, n_generated, scratch).from_candidates();
 }
 
-SampleResult sample_one(Logits logits, const SamplingMetadata& sampling, const Lists& lists, SlotState& slot,
-                        Scratch& scratch) {
+SampleResult sample_one(Logits logits, const SamplingMetadata& sampling, const Lists& lists,
+                        std::span<const std::uint32_t> mask, SlotState& slot, Scratch& scratch) {
   SampleResult result;
   const bool is_scored = sampling.scored >= 0;
   if (!is_scored && slot.finished != 0) {
@@ -332,8 +389,9 @@ SampleResult sample_one(Logits logits, const SamplingMetadata& sampling, const L
   }
 
   const std::int32_t n_generated = sampling.n_generated_before + slot.n_generated;
+  const bool is_listed = restrict_to_allowed(logits, sampling, lists, mask, scratch);
   Adjuster(logits, scratch.originals).apply(sampling, lists, slot.last_token, n_generated);
-  const TokenId token = choose(logits, sampling, lists, n_generated, scratch);
+  const TokenId token = choose(logits, sampling, is_listed, n_generated, scratch);
   if (token < 0) {
     slot.finished = 1;
     result.finished = FinishedBy::nothing_allowed;
@@ -370,7 +428,8 @@ void sample(const Parallel& parallel, const SampleArgs& args) {
     const SamplingMetadata& sampling = samples[static_cast<std::size_t>(i)];
     check(sampling.slot >= 0 && sampling.slot < args.slots.shape[0], "sample: a sampling entry of a slot outside the table");
     const Logits logits{args.logits.elements<float>().data() + i * n_vocab, n_vocab, kMinusInfinity};
-    results[i] = sample_one(logits, sampling, lists, slots[sampling.slot], of_thread[static_cast<std::size_t>(thread)]);
+    results[i] = sample_one(logits, sampling, lists, mask_of(args.masks, sampling), slots[sampling.slot],
+                            of_thread[static_cast<std::size_t>(thread)]);
   });
 }
 

@@ -176,6 +176,53 @@ class CudaReadback final : public AsyncReadback {
   cudaEvent_t arrived_ = nullptr;
 };
 
+/// Pinned host memory and the device memory that it is copied to.
+class CudaUpload final : public AsyncUpload {
+ public:
+  static Result<std::unique_ptr<AsyncUpload>> make(const Device& device, std::size_t size_bytes) {
+    std::unique_ptr<CudaUpload> made(new CudaUpload(device, size_bytes));
+    check_cuda(cudaEventCreateWithFlags(&made->was_read_, cudaEventDisableTiming), "cudaEventCreate");
+    if (size_bytes == 0) return made;
+    BATON_TRY(made->copy_, device_memory(size_bytes, "uploads"));
+    if (cudaMallocHost(reinterpret_cast<void**>(&made->data_), size_bytes) != cudaSuccess) {
+      cudaGetLastError();
+      return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of uploads", size_bytes));
+    }
+    return made;
+  }
+  ~CudaUpload() override {
+    if (was_read_ != nullptr) {
+      cudaEventSynchronize(was_read_);
+      cudaEventDestroy(was_read_);
+    }
+    cudaFreeHost(data_);
+    cudaFree(copy_);
+  }
+  CudaUpload(const CudaUpload&) = delete;
+  CudaUpload& operator=(const CudaUpload&) = delete;
+
+  std::span<std::byte> host() override {
+    check_cuda(cudaEventSynchronize(was_read_), "AsyncUpload");
+    return {data_, size_bytes_};
+  }
+  void enqueue(std::size_t n_bytes) override {
+    check(n_bytes <= size_bytes_, "AsyncUpload: more than it was made for");
+    check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
+    if (n_bytes > 0) check_cuda(cudaMemcpyAsync(copy_, data_, n_bytes, cudaMemcpyHostToDevice, device_.stream), "AsyncUpload");
+    check_cuda(cudaEventRecord(was_read_, device_.stream), "AsyncUpload");
+  }
+  const std::byte* device() const override { return copy_; }
+
+ private:
+  CudaUpload(const Device& device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {}
+
+  const Device& device_;
+  std::size_t size_bytes_;
+  std::byte* data_ = nullptr;
+  std::byte* copy_ = nullptr;
+  cudaEvent_t was_read_ = nullptr;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> CudaBackend::make(const BackendOptions& options) {
@@ -305,6 +352,10 @@ void CudaBackend::copy_to_host(TensorView host, ConstTensorView from) {
 
 Result<std::unique_ptr<AsyncReadback>> CudaBackend::make_readback(std::size_t size_bytes) {
   return CudaReadback::make(device(), size_bytes);
+}
+
+Result<std::unique_ptr<AsyncUpload>> CudaBackend::make_upload(std::size_t size_bytes) {
+  return CudaUpload::make(device(), size_bytes);
 }
 
 Result<void> CudaBackend::allocate_step(std::size_t size_bytes) {

@@ -33,6 +33,7 @@ class CudaBackend final : public Backend {
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;
+  Result<std::unique_ptr<AsyncUpload>> make_upload(std::size_t size_bytes) override;
   Result<void> reserve_steps(std::size_t size_bytes) override;
   StepView upload_step(const StepInput& step) override;
   void synchronize() override;

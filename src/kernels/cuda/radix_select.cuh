@@ -82,6 +82,24 @@ struct Logits {
     });
   }
 
+  /// Makes the logits of all tokens -infinity for which bit id - first of bits_of(first) is 0. `first` is a multiple of
+  /// kIdsAtOnce, and bits_of is called for kIdsAtOnce ids at once.
+  template <class BitsOf>
+  __device__ void keep(BitsOf bits_of) const {
+    constexpr std::uint32_t kAllBits = (1u << kIdsAtOnce) - 1;
+    const std::int32_t begin = static_cast<std::int32_t>(threadIdx.x) * kIdsAtOnce;
+    for (std::int32_t first = begin; first < n_vocab; first += kSampleThreads * kIdsAtOnce) {
+      const std::uint32_t bits = bits_of(first) & kAllBits;
+      if (bits == kAllBits) continue;
+      if (bits == 0 && is_aligned) {
+        *reinterpret_cast<float4*>(values + first) = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+        continue;
+      }
+      for (int i = 0; i < kIdsAtOnce; ++i)
+        if ((bits >> i & 1u) == 0 && first + i < n_vocab) values[first + i] = -INFINITY;
+    }
+  }
+
  private:
   __device__ void load(std::int32_t first, float (&four)[kIdsAtOnce]) const {
     if (is_aligned) return load_f32(values + first, four);

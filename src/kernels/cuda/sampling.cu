@@ -44,6 +44,11 @@ struct SampleParams {
   Place* most_likely;    ///< [samples, n_parts]: of each part of a row
   std::int32_t n_parts;  ///< 1: rows are not cut
   bool is_aligned;
+  const std::int32_t* mask_rows;   ///< TokenMasks::row_of [n_masks]
+  const std::uint32_t* mask_bits;  ///< [n_mask_rows, mask_words]
+  std::int32_t n_masks;
+  std::int32_t n_mask_rows;
+  std::int32_t mask_words;
 
   __device__ Logits row(std::int32_t index) const {
     return {logits + static_cast<std::int64_t>(index) * n_vocab, n_vocab, is_aligned};
@@ -224,6 +229,19 @@ __device__ std::int32_t draw(const Logits& logits, Shared& shared, const Samplin
   return id_of(block_max(shared, best));
 }
 
+/// Makes the logits of tokens that the sample's mask forbids -infinity. Returns whether it has a mask.
+__device__ bool apply_mask(const SampleParams& params, const SamplingMetadata& sampling, const Logits& logits) {
+  if (sampling.mask < 0) return false;
+  if (sampling.mask >= params.n_masks) __trap();
+  const std::int32_t row = params.mask_rows[sampling.mask];
+  if (row < 0) return false;
+  if (row >= params.n_mask_rows) __trap();
+  const std::uint32_t* words = params.mask_bits + static_cast<std::int64_t>(row) * params.mask_words;
+  logits.keep([words](std::int32_t first) { return words[first / 32] >> (first % 32); });
+  __syncthreads();
+  return true;
+}
+
 __device__ double log_sum_exp(const Logits& logits, Shared& shared, float max) {
   double sum = 0;
   logits.each([&](std::int32_t, float logit) { sum += static_cast<double>(expf(logit - max)); });
@@ -324,6 +342,7 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
   if (slot == nullptr) return score(logits, shared, sampling, log_sum, result);
 
   const std::int32_t n_generated = sampling.n_generated_before + before.n_generated;
+  const bool is_masked = apply_mask(params, sampling, logits);
   Adjuster adjuster(params, header, sampling);
   const bool changes = adjuster.changes(n_generated);
   if (changes) adjuster.apply(logits, shared, before.last_token, n_generated);
@@ -332,7 +351,7 @@ __device__ void sample_one(const SampleParams& params, Shared& shared, const Ste
     logits.ids = allowed.elements;
     logits.n_ids = allowed.n;
   }
-  if (changes || allowed.n > 0) best = most_likely(logits, shared.search.of_warps);
+  if (is_masked || changes || allowed.n > 0) best = most_likely(logits, shared.search.of_warps);
   if (best == kNotANumber || value_of(best) == -INFINITY) {
     if (threadIdx.x == 0) finish(best == kNotANumber ? FinishedBy::not_a_number : FinishedBy::nothing_allowed, slot, result);
     return;
@@ -388,6 +407,7 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
   if (n_samples == 0 || n_vocab == 0) return;
   const std::int64_t n_parts =
       std::max<std::int64_t>(1, std::min({n_vocab / kLeastPart, workspace.n_places / std::int64_t{n_samples}, kMostParts}));
+  const bool has_masks = args.masks.row_of.data != nullptr;
   const SampleParams params{args.step.data,
                             reinterpret_cast<float*>(args.logits.data),
                             workspace.originals,
@@ -398,7 +418,12 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
                             workspace.n_originals,
                             reinterpret_cast<Place*>(workspace.places),
                             static_cast<std::int32_t>(n_parts),
-                            rows_are_aligned(n_vocab, args.logits)};
+                            rows_are_aligned(n_vocab, args.logits),
+                            reinterpret_cast<const std::int32_t*>(args.masks.row_of.data),
+                            reinterpret_cast<const std::uint32_t*>(args.masks.bits.data),
+                            has_masks ? static_cast<std::int32_t>(args.masks.row_of.shape[0]) : 0,
+                            has_masks ? static_cast<std::int32_t>(args.masks.bits.shape[0]) : 0,
+                            has_masks ? static_cast<std::int32_t>(args.masks.bits.shape[1]) : 0};
   if (n_parts > 1) {
     // Parts are multiples of kIdsAtOnce tokens; the last may be shorter. None is empty, because a part has more tokens
     // than there are parts.

@@ -1,0 +1,69 @@
+/// Builds the token masks of a step, while the device computes its logits.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/answer_grammar.h"
+#include "engine/batch_builder.h"
+#include "engine/executor.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+
+namespace baton {
+
+/// Keeps the grammars of sequences up to date and makes masks from them. A step's masks need the tokens of all steps
+/// before it: `take` them first. Places that are equal share a row of bits. Thread: engine only.
+class StepMasks {
+ public:
+  /// A sequence whose grammar cannot go on. It must be ended.
+  struct Failure {
+    SequenceId id;
+    Error error;
+  };
+  /// What `build` did.
+  struct Built {
+    std::int32_t n_rows = 0;
+    double seconds = 0;
+  };
+
+  /// Takes the tokens of a step's outcomes, which may be committed later. `sequences` are those of the step's plan, in
+  /// its order; null: it is gone.
+  void take(std::span<Sequence* const> sequences, std::span<const StepOutcome> outcomes);
+  /// Writes the masks of a step's samples. `sequences` are those of its plan, in its order. Masks that no step needed
+  /// before may take milliseconds each, so those of different grammars are made by several threads.
+  Built build(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
+  /// The sequences that failed since the last call.
+  std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
+
+ private:
+  /// What decides on a row of bits.
+  struct Key {
+    const grammar::Matcher* matcher = nullptr;
+    std::int64_t state = 0;
+    std::span<const TokenId> forbidden_ends;
+    bool operator<(const Key& other) const;
+  };
+  /// A row of bits to be made.
+  struct Row {
+    const AnswerGrammar* grammar = nullptr;
+    AnswerGrammar::Place place;
+    std::span<std::uint32_t> bits;
+    Result<void> made = {};
+  };
+
+  std::int32_t row_for(const AnswerGrammar& grammar, const AnswerGrammar::Place& place, const MaskMemory& memory);
+  void make_rows();
+  void report_failures(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
+
+  std::vector<Failure> failures_;
+  // Of the step being built; their memory is kept.
+  std::vector<Row> rows_;
+  std::map<Key, std::int32_t> row_of_key_;
+};
+
+}  // namespace baton

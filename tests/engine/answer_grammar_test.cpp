@@ -1,0 +1,80 @@
+/// An answer's place in its grammar: begins, ends, drafts.
+#include "engine/answer_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include "support/grammar_vocabulary.h"
+
+namespace baton {
+namespace {
+
+using grammar::GrammarKind;
+using testing::constraint_of;
+using testing::kEndOfText;
+
+std::shared_ptr<const Constraint> shared(Constraint constraint) {
+  return std::make_shared<const Constraint>(std::move(constraint));
+}
+
+std::vector<TokenId> tokens(std::string_view text) { return testing::encode(*testing::tiny_vocabulary(), text); }
+
+TEST(AnswerGrammar, takes_what_the_grammar_allows) {
+  AnswerGrammar answer(shared(constraint_of(GrammarKind::regex, "a+b")), std::vector<TokenId>{kEndOfText});
+  const TokenId a = tokens("a")[0];
+  const TokenId b = tokens("b")[0];
+  EXPECT_FALSE(answer.take(b));
+  EXPECT_FALSE(answer.take(kEndOfText));
+  EXPECT_TRUE(answer.take(a));
+  const AnswerGrammar::Place behind_a = answer.place();
+  EXPECT_TRUE(answer.take(a));
+  EXPECT_EQ(answer.place(), behind_a) << "equal places are equal";
+  EXPECT_TRUE(answer.take(b));
+  EXPECT_NE(answer.place(), behind_a);
+  EXPECT_FALSE(answer.take(b));
+  EXPECT_TRUE(answer.take(kEndOfText));
+}
+
+TEST(AnswerGrammar, begins_behind_one_of_its_tokens) {
+  Constraint constraint = constraint_of(GrammarKind::regex, "ab");
+  constraint.begins_behind = {50, 51};
+  AnswerGrammar answer(shared(constraint), {});
+  EXPECT_FALSE(answer.place().has_begun);
+  EXPECT_TRUE(answer.take(1)) << "a special token";
+  EXPECT_TRUE(answer.take(49));
+  EXPECT_FALSE(answer.place().has_begun);
+  EXPECT_EQ(answer.n_allowed(std::vector<TokenId>{49, 51, tokens("a")[0], 50}), 3u) << "it begins within the drafts";
+  EXPECT_TRUE(answer.take(51));
+  EXPECT_TRUE(answer.place().has_begun);
+  EXPECT_FALSE(answer.take(51));
+}
+
+TEST(AnswerGrammar, ends_that_do_not_stop_are_forbidden) {
+  const auto constraint = shared(constraint_of(GrammarKind::regex, "a*"));
+  EXPECT_TRUE(AnswerGrammar(constraint, std::vector<TokenId>{5, kEndOfText}).forbidden_ends().empty());
+  const AnswerGrammar goes_on(constraint, std::vector<TokenId>{5});
+  EXPECT_TRUE(std::ranges::equal(goes_on.forbidden_ends(), std::vector<TokenId>{kEndOfText}));
+}
+
+TEST(AnswerGrammar, counts_the_drafts_that_it_allows) {
+  const AnswerGrammar answer(shared(constraint_of(GrammarKind::regex, "a{2}c*")), {});
+  const TokenId a = tokens("a")[0];
+  EXPECT_EQ(answer.n_allowed(std::vector<TokenId>{}), 0u);
+  EXPECT_EQ(answer.n_allowed(std::vector<TokenId>{a, a, a, a}), 2u);
+  EXPECT_EQ(answer.n_allowed(std::vector<TokenId>{a, a, tokens("c")[0]}), 3u);
+}
+
+TEST(AnswerGrammar, drafts_the_text_that_must_follow) {
+  const std::string text = "[\"name: value\"]";
+  AnswerGrammar with(shared(constraint_of(GrammarKind::choice, text, /*has_drafts=*/true)), {});
+  EXPECT_EQ(with.forced_tokens(16), tokens("name: value"));
+  EXPECT_EQ(with.forced_tokens(1), std::vector<TokenId>{tokens("name")[0]});
+  EXPECT_TRUE(with.take(tokens("name")[0]));
+  EXPECT_EQ(with.forced_tokens(16), tokens(": value"));
+  EXPECT_TRUE(AnswerGrammar(shared(constraint_of(GrammarKind::choice, text)), {}).forced_tokens(16).empty()) << "no encoder";
+  Constraint later = constraint_of(GrammarKind::choice, text, /*has_drafts=*/true);
+  later.begins_behind = {50};
+  EXPECT_TRUE(AnswerGrammar(shared(later), {}).forced_tokens(16).empty()) << "it has not begun";
+}
+
+}  // namespace
+}  // namespace baton

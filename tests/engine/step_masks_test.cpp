@@ -1,0 +1,180 @@
+/// The masks of a step: which samples share one, what they allow, and what happens if one cannot be made.
+#include "engine/step_masks.h"
+
+#include <gtest/gtest.h>
+
+#include "support/grammar_vocabulary.h"
+
+namespace baton {
+namespace {
+
+using grammar::GrammarKind;
+using testing::constraint_of;
+using testing::kEndOfText;
+
+/// Sequences with grammars, and a step that samples from each of them.
+class Step {
+ public:
+  explicit Step(std::int32_t n_words = 5)
+      : n_words_(n_words), row_of_(8, 99), bits_(8 * static_cast<std::size_t>(n_words), ~0u) {}
+
+  Sequence& add(Constraint constraint, std::vector<TokenId> drafts = {}, std::vector<TokenId> stop_ids = {kEndOfText}) {
+    SequenceTask task;
+    task.id = SequenceId{static_cast<std::int64_t>(owned_.size())};
+    task.request = RequestId{0};
+    task.prompt_len = 1;
+    task.max_len = 100;
+    task.stop_ids = std::move(stop_ids);
+    task.constraint = std::make_shared<const Constraint>(std::move(constraint));
+    owned_.push_back(std::make_unique<Sequence>(std::move(task), std::vector<TokenId>{7}));
+    sequences_.push_back(owned_.back().get());
+    const std::vector<TokenId>& kept = *drafts_.emplace_back(std::make_unique<std::vector<TokenId>>(std::move(drafts)));
+    for (std::size_t n = 0; n <= kept.size(); ++n) {
+      built_.masked.push_back(
+          {static_cast<std::int32_t>(sequences_.size()) - 1, static_cast<std::int32_t>(built_.masked.size())});
+      built_.drafts_of_sample.push_back(std::span(kept).first(n));
+    }
+    return *owned_.back();
+  }
+  /// An outcome of every sequence.
+  void take(const std::vector<std::vector<TokenId>>& tokens, std::optional<FinishReason> finished = {}) {
+    std::vector<StepOutcome> outcomes;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      outcomes.push_back({.id = owned_[i]->task->id, .tokens = {}, .finished = finished, .stop_token = {}});
+      for (const TokenId token : tokens[i]) outcomes.back().tokens.push_back({token, {}, {}});
+    }
+    masks.take(sequences_, outcomes);
+  }
+  std::int32_t build() { return masks.build(built_, sequences_, {row_of_, bits_, n_words_}).n_rows; }
+
+  std::int32_t row(std::size_t mask) const { return row_of_[mask]; }
+  bool allows(std::size_t mask, TokenId token) const {
+    const auto at =
+        static_cast<std::size_t>(row(mask)) * static_cast<std::size_t>(n_words_) + static_cast<std::size_t>(token) / 32;
+    return (bits_[at] >> (token % 32) & 1) != 0;
+  }
+  std::size_t n_allowed(std::size_t mask) const {
+    std::size_t n = 0;
+    for (TokenId token = 0; token < 32 * n_words_; ++token) n += allows(mask, token) ? 1 : 0;
+    return n;
+  }
+
+  StepMasks masks;
+
+ private:
+  std::int32_t n_words_;
+  std::vector<std::unique_ptr<Sequence>> owned_;
+  std::vector<Sequence*> sequences_;
+  std::vector<std::unique_ptr<std::vector<TokenId>>> drafts_;
+  BuiltStep built_{.input = StepInput(1)};
+  std::vector<std::int32_t> row_of_;
+  std::vector<std::uint32_t> bits_;
+};
+
+TokenId token_of(std::string_view text) { return testing::encode(*testing::tiny_vocabulary(), text)[0]; }
+
+TEST(StepMasks, equal_places_share_a_row) {
+  const Constraint digits = constraint_of(GrammarKind::regex, "[0-9]*x");
+  Step step;
+  step.add(digits);
+  step.add(constraint_of(GrammarKind::regex, "y"));
+  step.add(digits);
+  step.add(digits, {}, {});  // its end does not stop it
+  EXPECT_EQ(step.build(), 3);
+  EXPECT_EQ(step.row(0), step.row(2));
+  EXPECT_NE(step.row(0), step.row(1));
+  EXPECT_NE(step.row(0), step.row(3));
+  EXPECT_EQ(step.n_allowed(0), 12u) << "ten digits, 12, x";
+  EXPECT_EQ(step.n_allowed(1), 1u);
+  step.take({{token_of("x")}, {}, {token_of("1")}, {token_of("x")}});
+  EXPECT_EQ(step.build(), 4);
+  EXPECT_EQ(step.n_allowed(0), 1u);
+  EXPECT_TRUE(step.allows(0, kEndOfText));
+  EXPECT_EQ(step.n_allowed(2), 12u);
+  EXPECT_EQ(step.n_allowed(3), 0u) << "nothing but an end that is none";
+}
+
+TEST(StepMasks, rows_of_drafts_are_as_if_the_drafts_were_accepted) {
+  Step step;
+  step.add(constraint_of(GrammarKind::choice, R"(["xyz"])"), {token_of("x"), token_of("y"), token_of("y"), token_of("z")});
+  EXPECT_EQ(step.build(), 3);
+  EXPECT_TRUE(step.allows(0, token_of("x")));
+  EXPECT_TRUE(step.allows(1, token_of("y")));
+  EXPECT_TRUE(step.allows(2, token_of("z")));
+  for (const std::size_t mask : {0, 1, 2}) EXPECT_EQ(step.n_allowed(mask), 1u);
+  EXPECT_EQ(step.row(3), -1) << "the draft before it is refused";
+  EXPECT_EQ(step.row(4), -1);
+}
+
+TEST(StepMasks, there_is_no_mask_before_the_grammar_begins_and_behind_the_end) {
+  Constraint later = constraint_of(GrammarKind::regex, "x");
+  later.begins_behind = {60};
+  Step step;
+  step.add(later, {60});
+  EXPECT_EQ(step.build(), 1);
+  EXPECT_EQ(step.row(0), -1);
+  EXPECT_EQ(step.n_allowed(1), 1u) << "it begins behind the draft";
+  step.take({{60}});
+  EXPECT_EQ(step.build(), 1) << "the draft is refused now";
+  EXPECT_EQ(step.n_allowed(0), 1u);
+  EXPECT_EQ(step.row(1), -1);
+  step.take({{token_of("x")}}, FinishReason::length);
+  EXPECT_EQ(step.build(), 0);
+  EXPECT_EQ(step.row(0), -1);
+  EXPECT_TRUE(step.masks.take_failures().empty());
+}
+
+TEST(StepMasks, vocabularies_may_be_longer_or_shorter_than_the_models) {
+  for (const std::int32_t n_words : {3, 4, 8}) {
+    SCOPED_TRACE(n_words);
+    Step step(n_words);
+    step.add(constraint_of(GrammarKind::regex, "[ -~]*"));
+    EXPECT_EQ(step.build(), 1);
+    EXPECT_EQ(step.n_allowed(0), n_words == 3 ? 94u : n_words == 4 ? 126u : 128u);
+  }
+}
+
+TEST(StepMasks, many_new_grammars_are_looked_at_by_several_threads) {
+  Step step;
+  for (int i = 0; i < 8; ++i) step.add(constraint_of(GrammarKind::regex, std::string(1, static_cast<char>('0' + i)) + "[^x]*"));
+  EXPECT_EQ(step.build(), 8);
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_TRUE(step.allows(i, token_of(std::string(1, static_cast<char>('0' + i)))));
+    EXPECT_LE(step.n_allowed(i), 3u);
+  }
+}
+
+TEST(StepMasks, a_mask_that_cannot_be_made_fails_its_sequences) {
+  Step step;
+  const Constraint stuck = constraint_of(GrammarKind::ebnf, "root ::= \"x\" [\\u00e9]");
+  step.add(stuck);
+  step.add(constraint_of(GrammarKind::regex, "yy"));
+  step.add(stuck, {token_of("x")});
+  EXPECT_EQ(step.build(), 3);
+  EXPECT_EQ(step.n_allowed(3), 0u) << "behind a draft that may not be accepted nothing is allowed";
+  EXPECT_TRUE(step.masks.take_failures().empty());
+  step.take({{token_of("x")}, {token_of("y")}, {token_of("x")}});
+  step.build();
+  const auto failures = step.masks.take_failures();
+  ASSERT_EQ(failures.size(), 2u);
+  EXPECT_EQ(failures[0].id.value, 0);
+  EXPECT_EQ(failures[1].id.value, 2);
+  EXPECT_EQ(failures[0].error.code, ErrorCode::unsupported);
+  step.build();
+  EXPECT_TRUE(step.masks.take_failures().empty()) << "once";
+  EXPECT_EQ(step.n_allowed(1), 1u) << "others go on";
+}
+
+TEST(StepMasks, a_token_that_no_grammar_allows_fails_its_sequence) {
+  Step step;
+  step.add(constraint_of(GrammarKind::regex, "x"));
+  step.add(constraint_of(GrammarKind::regex, "x"));
+  step.take({{token_of("y")}, {token_of("x")}});
+  const auto failures = step.masks.take_failures();
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0].id.value, 0);
+  EXPECT_EQ(failures[0].error.code, ErrorCode::internal);
+}
+
+}  // namespace
+}  // namespace baton
