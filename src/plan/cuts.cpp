@@ -29,7 +29,7 @@ double run_us(const CutRun& run, std::int32_t n_pieces) {
 }  // namespace
 
 std::int32_t RunCutter::in_levels(double us) const {
-  return std::clamp(static_cast<std::int32_t>(us / level_us_ + 0.5), 1, kMostCutLevels);
+  return static_cast<std::int32_t>(std::clamp(us / level_us_ + 0.5, 1.0, 1.0 * kMostCutLevels));
 }
 
 /// The lowest level from `from` on at which workers are. There must be one.
@@ -98,7 +98,7 @@ bool RunCutter::try_limit(std::span<CutRun> runs, double limit_us, std::int32_t 
       // The next number of pieces whose longest piece is a stage shorter, or short enough to fit at all.
       std::int32_t shorter = (stages + run.n_pieces - 1) / run.n_pieces - 1;
       const double room_stages = (room_us - run.fixed_us - run.partial_us) / (run.key_us * kCutGrain);
-      if (room_stages < shorter) shorter = std::max(1, static_cast<std::int32_t>(room_stages));
+      if (room_stages < shorter) shorter = static_cast<std::int32_t>(std::max(1.0, room_stages));
       run.n_pieces = std::min(most, (stages + shorter - 1) / shorter);
     }
     const std::int32_t cost = in_levels(piece_us(run, run.n_pieces));

@@ -11,6 +11,10 @@ namespace {
 
 namespace http = boost::beast::http;
 
+/// Every chunked body that is not at its end has this many bytes to come, "0\r\n\r\n" at least. With fewer, behind a last
+/// chunk whose trailer is incomplete, an assertion of the library ends the program where assertions are on.
+constexpr std::size_t kLeastChunkedBytes = 5;
+
 }  // namespace
 
 bool GrowingBody::reader::append(std::string_view bytes) {
@@ -122,6 +126,7 @@ std::size_t HttpParser::put(std::string_view bytes, bool stops_behind_header) {
   while (!refusal_ && !is_done_ && n_taken < bytes.size()) {
     boost::beast::error_code error;
     const std::string_view rest = bytes.substr(n_taken);
+    if (is_header_done_ && parser_.chunked() && rest.size() < kLeastChunkedBytes) break;
     n_taken += parser_.put(boost::asio::buffer(rest.data(), rest.size()), error);
     const bool needs_more = error == http::error::need_more;
     if (error && !needs_more) {

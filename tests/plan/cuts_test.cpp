@@ -48,6 +48,21 @@ TEST(AttentionCuts, makes_no_more_pieces_than_allowed_and_says_how_it_ends) {
   EXPECT_EQ(runs[0].n_pieces, 1);
 }
 
+TEST(AttentionCuts, a_run_whose_room_is_billions_of_stages_too_small_has_the_pieces_it_may) {  // float-cast-overflow
+  std::vector<CutRun> runs(9, run_of(64 * 100, 1));
+  for (CutRun& run : runs) {
+    run.key_us = 1e-9;
+    run.fixed_us = 1000;
+  }
+  RunCutter cutter;
+  const CutResult result = cutter.cut(runs, 8, 1);
+  for (const CutRun& run : runs) {
+    EXPECT_GE(run.n_pieces, 1);
+    EXPECT_LE(run.n_pieces, run.max_pieces);
+  }
+  EXPECT_GE(result.makespan_us, 1000);
+}
+
 TEST(AttentionCuts, coarser_makes_fewer_pieces) {
   std::vector<CutRun> runs(3, run_of(64 * 100, 2));
   RunCutter cutter;
