@@ -5,13 +5,12 @@
     bench/peers/flashinfer_pack.py --out FOLDER --version 0.6.12            the one that vLLM 0.24.0 takes, 5 MiB
 
 FlashInfer compiles its kernels where they run, so that machine must have nvcc, ninja and PyTorch. Left out is the source
-of kernels for other GPUs, of products, mixtures of experts, normalisation and communication. bench/peers/run_peers.sh
+of kernels for other GPUs, of products, mixtures of experts and communication. bench/peers/run_peers.sh
 unpacks 0.6.12 into /tmp/flashinfer and other versions into /tmp/site_flashinfer, with the apache-tvm-ffi that they want.
 Here: pip with PyPI, tar, xz. The packages are never committed.
 """
 
 import argparse
-import fnmatch
 import shutil
 import subprocess
 import sys
@@ -23,12 +22,7 @@ VLLM_VERSION = "0.6.12"
 TVM_FFI = {VLLM_VERSION: "0.1.9"}  # vLLM's xgrammar wants this one; other versions of FlashInfer take the one below
 NEWEST_TVM_FFI = "0.1.12"
 PLATFORMS = [f"manylinux{v}_x86_64" for v in (1, 2010, 2014, *(f"_2_{n}" for n in range(5, 40)))] + ["any"]
-SOURCES = [
-    "batch_decode*", "batch_prefill*", "batch_attention*", "cascade.cu", "flashinfer_cascade_binding.cu", "page.cu",
-    "flashinfer_page_binding.cu", "xqa", "flashinfer_xqa_binding.cu", "sampling*", "flashinfer_sampling_binding.cu",
-    "norm*", "flashinfer_norm_binding.cu", "rope*", "flashinfer_rope_binding.cu",
-    "logging.cc", "tvm_ffi_utils.h", "runtime_utils.h",
-]  # fmt: skip
+SOURCE_FOLDERS = {"xqa"}  # of data/csrc; its own files, 1 MB, all stay: SGLang takes some that attention does not
 LEFT_OUT = ["moe_ep", "data/cutlass/examples", "data/cutlass/python", "data/cutlass/test", "data/cutlass/docs"]
 PYTHON_ONLY = (".cu", ".cuh", ".h", ".json", ".md", ".so")  # left out outside of data
 
@@ -55,7 +49,7 @@ def prune(package):
         for path in list(package.glob(pattern)):
             remove(path)
     for path in list((package / "data/csrc").iterdir()):
-        if not any(fnmatch.fnmatchcase(path.name, pattern) for pattern in SOURCES):
+        if path.is_dir() and path.name not in SOURCE_FOLDERS:
             remove(path)
     for path in list(package.rglob("*")):
         if path.suffix in PYTHON_ONLY and package / "data" not in path.parents:

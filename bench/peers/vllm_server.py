@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""vLLM's server under Poisson arrivals, driven by `baton bench serve`: the interactive part of experiment 11. Random weights.
+"""vLLM's server under Poisson arrivals, driven by `baton bench serve`, beside the arms of experiment 5. Random weights.
 
     bench/peers/vllm_server.py --baton PROGRAM --shape llama-2-7b --shared 2048 --rates 4,8,12
 
@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT / "bench/experiments"))
 import serving  # noqa: E402
 import workloads  # noqa: E402
 
-FILE = "experiment_11_serving.json"
+FILE, EXPERIMENT = "experiment_05_interactive.json", 5
 READY_SECONDS = 240
 LEFT_OUT = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors")
 
@@ -75,7 +75,7 @@ def parse_options():
     parser.add_argument("--arrival-seconds", type=float, default=45)
     parser.add_argument("--seconds", type=float, default=600, help="no rate begins later than this")
     parser.add_argument("--data", help="folder of the data (default: BATON_TEST_DATA)")
-    parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help="folder of experiment_11_serving.json")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help=f"folder of {FILE}")
     options = parser.parse_args()
     options.kv_gb = engine_measure.GPU_GB - engine_measure.PARAMETERS_GB[options.shape]
     return options
@@ -87,10 +87,10 @@ def main():
     vllm_engine.environment(options.arm)
     import vllm
 
-    rows = Rows(options.results / FILE, 11, f"vllm {vllm.__version__}")
+    rows = Rows(options.results / FILE, EXPERIMENT, f"vllm {vllm.__version__}")
     port = serving.free_port()
     command = server_command(options, port)
-    name = f"interactive-{options.shared}"
+    name = f"{options.arm}-{options.shared}"
     with tempfile.TemporaryDirectory() as scratch, served(command, port, Path(scratch) / "server.log", READY_SECONDS):
         print(f"{options.arm} serves {options.shape} after {time.monotonic() - rows.begin:.0f} s", flush=True)
         for rate in map(float, options.rates.split(",")):
@@ -98,7 +98,7 @@ def main():
                 print(f"{options.arm} {name}, {rate}/s: left out, the {options.seconds:.0f} s are over", flush=True)
                 continue
             rows.begins()
-            point = {"name": name, "model": options.shape, "dataset": "sharegpt", "shared": options.shared, "rate": rate}
+            point = {"model": options.shape, "dataset": "sharegpt", "shared": options.shared, "rate": rate}
             try:
                 numbers, rows.command = load(options, f"http://127.0.0.1:{port}", rate, Path(scratch))
                 rows.add(name, point | {"requests": numbers["num_prompts"]}, options.arm, numbers)

@@ -1,6 +1,6 @@
 """Figures of experiment 5 and of the data's lengths."""
 
-from quantities import ARMS, LEVELS_S
+from quantities import ARMS, LEVELS_S, all_arms
 from style import COLORS, MARKERS, OTHER_COLORS, finish, line, panels, plain_y
 
 
@@ -10,11 +10,14 @@ def interactive_latency(results, published):
     title = f"Interactive serving: {model}, ShareGPT lengths, Poisson arrivals"
     figure, axes = panels(title, results.about(), len(lengths), width=4.0, height=3.5)
     for axis, shared in zip(axes, lengths, strict=True):
-        for arm in ARMS:
+        for arm in all_arms(results):
             found = sorted(results.find(arm, shared=shared), key=lambda one: one.point["rate"])
             rates = [one.point["rate"] for one in found]
             latencies = [one["latency_per_token_s"] for one in found]
-            line(axis, rates, latencies, f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm])
+            if arm in ARMS:
+                line(axis, rates, latencies, f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm])
+            elif found:
+                line(axis, rates, latencies, f"{found[0].rows[0]['commit']}, its server", OTHER_COLORS[0], marker="D")
         for arm, name in (("relay", "RelayAttention"), ("unshared", "vLLM")) if results.is_gpu else ():
             rows = sorted(published.find(5, shared=shared, arm=arm), key=lambda row: row["rate"])
             xs, ys = [row["rate"] for row in rows], [row["latency_per_output_token_s"] for row in rows]

@@ -116,6 +116,11 @@ def interactive(results):
             if relay[0] and paged[0] and relay[1] and paged[1]:
                 sentences.append(f"At {level:g} s a token behind {shared} tokens relay sustains {relay[0] / paged[0]:.2f} times "
                                  "the rate of the paged arm.")  # fmt: skip
+            for arm, (rate, is_bounded) in arms.items():
+                if arm not in ARMS and rate and is_bounded and relay[0] and relay[1]:
+                    version = results.find(arm)[0].rows[0]["commit"]
+                    sentences.append(f"The server of {version} sustains {rate:.1f} requests/s there, relay {relay[0] / rate:.2f} "
+                                     "times that.")  # fmt: skip
     return " ".join(sentences)
 
 

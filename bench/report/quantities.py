@@ -87,11 +87,17 @@ def ratio(results, over, count="num_requests", **point):
     return relay.rate(count) / other.rate(count) if relay and other else None
 
 
+def all_arms(results):
+    """Baton's arms, then those of other programs, by name."""
+    return [*ARMS, *sorted({one.arm for one in results.measured} - set(ARMS))]
+
+
 def sustained_rates(results):
     """{shared: {level: {arm: (rate, whether a higher rate was too much)}}}"""
+    arms = all_arms(results)
     return {
         shared: {
-            level: {arm: sustained_rate(found, level) for arm in ARMS if (found := results.find(arm, shared=shared))}
+            level: {arm: sustained_rate(found, level) for arm in arms if (found := results.find(arm, shared=shared))}
             for level in LEVELS_S
         }
         for shared in results.values("shared")

@@ -11,6 +11,7 @@ from quantities import (
     ARMS,
     MODEL_NAMES,
     PUBLISHED_NAMES,
+    all_arms,
     duration,
     paged_over_plain,
     part,
@@ -100,21 +101,21 @@ def sustained_text(value):
 
 
 def interactive(results, _published):
-    rows = []
+    rows, names = [], all_arms(results)
     for shared, levels in sustained_rates(results).items():
         for level, arms in levels.items():
-            cells = [sustained_text(arms[arm]) if arm in arms else "-" for arm in ARMS]
+            cells = [sustained_text(arms[arm]) if arm in arms else "-" for arm in names]
             relay, paged = arms.get("relay", (None, False)), arms.get("paged", (None, False))
             quotient = sustained_ratio(relay, paged)[0]
             bound = "at least " if quotient and not relay[1] else ""
             rows.append([str(shared), f"{level:g} s", *cells, bound + number(quotient)])
-    header = ["system prompt", "latency a token", "relay, requests/s", "paged", "unshared", "relay / paged"]
+    header = ["system prompt", "latency a token", "relay, requests/s", *names[1:], "relay / paged"]
     return with_notes(markdown(header, rows), results)
 
 
 def interactive_rates(results, _published):
     rows = []
-    order = {arm: index for index, arm in enumerate(ARMS)}
+    order = {arm: index for index, arm in enumerate(all_arms(results))}
     for one in sorted(results.measured, key=lambda one: (one.point["shared"], order[one.arm], one.point["rate"])):
         rows.append([str(one.point["shared"]), one.arm, f"{one.point['rate']:g}", number(one["completed"], 0),
                      number(one["request_throughput"]), number(1e3 * one["latency_per_token_s"], 1),
@@ -274,7 +275,7 @@ def losses(folder):
 
 def peers(results, _published):
     """Each point beside the other engines: seconds of jobs, milliseconds of steps."""
-    arms = [*ARMS[:2], *sorted({one.arm for one in results.measured} - set(ARMS))]
+    arms = [arm for arm in all_arms(results) if arm != ARMS[2]]
     rows = []
     for name in dict.fromkeys(one.point["name"] for one in results.measured):
         times = [duration(results.one(arm, name=name)) for arm in arms]
