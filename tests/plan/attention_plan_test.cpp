@@ -339,15 +339,7 @@ TEST(AttentionPlan, counts_what_an_inner_node_saves_on_the_keys_before_it) {
   std::mt19937 random(1);
   batch.finish(random);
   const AttentionShape multi_head{.n_heads = 32, .n_kv_heads = 32, .head_dim = 128, .block_len = kBlockLen};
-  AttentionCosts costs = costs_of_132_blocks();  // from here on an H200's
-  costs.n_workers = 264;
-  costs.row_tile_queries = 64;
-  costs.min_piece = 256;
-  costs.partial_bytes_per_us = 3e6;
-  costs.item_us = 3;
-  costs.merge_us = 4.5;
-  costs.relay_us = 2;
-  const AttentionPlan plan = plan_of(batch, multi_head, costs);
+  const AttentionPlan plan = plan_of(batch, multi_head, testing::costs_of_h200());
   EXPECT_FALSE(plan.stats.nodes.empty()) << to_string(plan);
   EXPECT_LT(plan.stats.kv_bytes_requested, plan.stats.kv_bytes_plain / 8) << to_string(plan);
 }

@@ -41,6 +41,19 @@ inline AttentionCosts costs_of_132_blocks() {
   return costs;
 }
 
+/// An H200: two workers for each of its 132 multiprocessors (CudaBackend::tuning).
+inline AttentionCosts costs_of_h200() {
+  AttentionCosts costs = costs_of_132_blocks();
+  costs.n_workers = 264;
+  costs.row_tile_queries = 64;
+  costs.min_piece = 256;
+  costs.partial_bytes_per_us = 3e6;
+  costs.item_us = 3;
+  costs.merge_us = 4.5;
+  costs.relay_us = 2;
+  return costs;
+}
+
 /// One worker's time for one KV head of an item.
 inline double pair_us(const AttentionItem& item, const AttentionShape& shape, const AttentionCosts& costs) {
   const double group = static_cast<double>(shape.n_heads) / shape.n_kv_heads;
