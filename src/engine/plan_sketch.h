@@ -17,6 +17,7 @@ namespace baton {
 struct PlanSketch {
   StepPlan plan;
   std::vector<Sequence*> members;          ///< the sequences of plan.sequences, in the same order
+  std::vector<SequenceId> preempted = {};  ///< by this plan
   std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of those that prefill
   std::int32_t budget = 0;
   /// With several tenants: prefill rows that each may still take of the budget (Scheduler::share_out). A tenant that is not

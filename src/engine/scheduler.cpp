@@ -180,7 +180,7 @@ void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
   ++sketch.plan.n_preempted;
   SequenceSchedule& schedule = victim.schedule.write();
   ++schedule.n_preemptions;
-  schedule.preempted_by = sketch.plan.step;
+  sketch.preempted.push_back(victim.task->id);
   schedule.n_lost = schedule.n_planned;
   leave_slot(victim);
   schedule.state = SequenceState::waiting;
@@ -247,7 +247,8 @@ FairQueue::Turn* Scheduler::next_turn(PlanSketch& sketch, std::vector<FairQueue:
 /// Whether the step in flight may have rows of a waiting sequence, because this plan preempted it, or samples its next
 /// token. It is admitted by a later plan: a commit would take those rows for rows of the slot that it has then.
 bool Scheduler::is_in_flight(const PlanSketch& sketch, const Sequence& sequence) {
-  return sequence.schedule->n_samples_in_flight > 0 || sequence.schedule->preempted_by == sketch.plan.step;
+  return sequence.schedule->n_samples_in_flight > 0 ||
+         std::ranges::find(sketch.preempted, sequence.task->id) != sketch.preempted.end();
 }
 
 /// Admits waiting sequences in order, as far as row budget, slots and blocks allow.

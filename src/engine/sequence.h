@@ -72,7 +72,6 @@ struct SequenceSchedule {
   std::optional<FinishReason> finished;
   std::int32_t n_admissions = 0;
   std::int32_t n_preemptions = 0;
-  std::int64_t preempted_by = -1;          ///< the step whose plan preempted it last
   std::int32_t n_lost = 0;                 ///< positions that were stored when it was preempted
   std::int32_t n_overtaken = 0;            ///< times that a later sequence was admitted before it
   std::int32_t n_held_back = 0;            ///< steps without its row, since such a step last had one (hold_back_decodes)
