@@ -1,13 +1,17 @@
 /// Builds values from the JSON library's events: linear in large objects, bounded in depth, never throwing.
 #include "io/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <random>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
 #include "io/file.h"
+#include "io/json_dismantle.h"
 
 namespace baton::json {
 namespace {
@@ -19,9 +23,39 @@ using Entries = std::vector<Entry>;
 /// reading a vocabulary of 100,000 entries quadratic.
 Entries& entries_of(Value& object) { return object.get_ref<Value::object_t&>(); }
 
+/// The text as the digits of a number in a secret base, modulo the prime 2^61 - 1. Two given texts of up to n bytes have
+/// the same hash for at most n of the 2^61 bases, so that nobody can choose keys that collide, as for a hash that is known.
+/// Source: Carter and Wegman, Universal classes of hash functions, 1979.
+struct SecretHash {
+  std::size_t operator()(std::string_view text) const {
+    static const std::uint64_t base = secret_base();
+    std::uint64_t hash = 1;
+    for (std::size_t at = 0; at < text.size(); at += kDigitBytes) {
+      std::uint64_t digit = 0;
+      std::memcpy(&digit, text.data() + at, std::min(kDigitBytes, text.size() - at));
+      hash = reduced(static_cast<Wide>(hash) * base + digit);
+    }
+    return reduced(static_cast<Wide>(hash) * base + text.size());
+  }
+
+ private:
+  using Wide = unsigned __int128;
+  static constexpr std::uint64_t kPrime = (std::uint64_t{1} << 61) - 1;
+  static constexpr std::size_t kDigitBytes = 7;
+
+  static std::uint64_t reduced(Wide number) {
+    const std::uint64_t sum = static_cast<std::uint64_t>(number & kPrime) + static_cast<std::uint64_t>(number >> 61);
+    return sum >= kPrime ? sum - kPrime : sum;
+  }
+  static std::uint64_t secret_base() {
+    std::random_device random;
+    return ((static_cast<std::uint64_t>(random()) << 32) | random()) % kPrime;
+  }
+};
+
 /// Keeps of each key its last value in its first place, as Python does.
 void merge_duplicates(Entries& entries) {
-  std::unordered_map<std::string_view, std::size_t> first_of;
+  std::unordered_map<std::string_view, std::size_t, SecretHash> first_of;
   first_of.reserve(entries.size());
   bool has_duplicates = false;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -99,6 +133,7 @@ class Builder {
   }
 
   Value root_;
+  Dismantling end_of_root_{root_};  // when there is no memory to build the rest, there is none to end it either
   std::vector<Value*> open_;
   std::string message_;
 };

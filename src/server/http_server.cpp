@@ -21,8 +21,10 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/memory_reserve.h"
 #include "core/open_files.h"
 #include "core/thread_name.h"
+#include "server/api_error.h"
 #include "server/http_listener.h"
 #include "server/http_session.h"
 
@@ -41,6 +43,7 @@ constexpr int kAcceptsPerEvent = 128;
 constexpr int kJudgedPerAccept = 64;     // connections that may give way
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
 constexpr std::chrono::milliseconds kReportInterval{1000};
+constexpr std::size_t kReserveBytes = std::size_t{2} << 20;  // memory for the I/O thread, when there is no other
 
 /// Where a connection comes from, as --max-connections-per-address counts: an IPv4 address, or the first half of an IPv6
 /// address, because one client has as many of these as it likes. Empty for a Unix socket.
@@ -166,7 +169,11 @@ class HttpServer::Impl {
     return id;
   }
 
-  std::optional<HttpResponse> judge(const HttpRequest& head) const {
+  /// Without memory only vital requests are admitted.
+  std::optional<HttpResponse> judge(const HttpRequest& head) {
+    reserve_.restore();
+    if (!reserve_.is_held() && !is_vital(head))
+      return error_response(503, "this server has no memory left for new requests", {});
     return callbacks_.judge ? callbacks_.judge(head) : std::nullopt;
   }
 
@@ -218,6 +225,7 @@ class HttpServer::Impl {
 
   /// Handles events until the server stops. An allocation that failed outside of a session's own work costs one event.
   void run() {
+    const MemoryReserve::User user(reserve_);
     while (true) {
       try {
         io_.run();
@@ -362,6 +370,7 @@ class HttpServer::Impl {
       const auto now = Clock::now();
       report_shortage(now);
       spare_files_.refill();
+      reserve_.restore();
       const bool is_over = is_closing_ && now >= close_by_;
       for (HttpSession* session : all_sessions()) {
         if (is_over)
@@ -383,6 +392,7 @@ class HttpServer::Impl {
   HttpServer& server_;
   HttpLimits limits_;
   Budgets budgets_;
+  MemoryReserve reserve_{kReserveBytes};  // of the I/O thread, in whose arena the small allocations of sessions are
   ConnectionCounts counts_;
   asio::io_context io_{1};
   std::optional<asio::ssl::context> tls_;

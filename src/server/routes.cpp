@@ -16,6 +16,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "io/json_dismantle.h"
 #include "server/answer_budget.h"
 #include "server/api_error.h"
 #include "server/json_body.h"
@@ -302,7 +303,8 @@ AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationR
 }
 
 Result<void> Routes::begin_chat(const Call& call) {
-  BATON_TRY(const Value body, parse_body(call.request, context_.budgets.values_per_body));
+  BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+  const json::Dismantling end_of_body(body);
   BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
   log_unknown_fields(chat.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
@@ -324,7 +326,8 @@ Result<void> Routes::begin_chat(const Call& call) {
 }
 
 Result<void> Routes::begin_completion(const Call& call) {
-  BATON_TRY(const Value body, parse_body(call.request, context_.budgets.values_per_body));
+  BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+  const json::Dismantling end_of_body(body);
   BATON_TRY(CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
   log_unknown_fields(completion.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
@@ -396,15 +399,17 @@ Routes::Response Routes::model(const Call& call) {
 }
 
 Routes::Response Routes::tokenize(const Call& call) {
-  const auto body = parse_body(call.request, context_.budgets.values_per_body);
+  auto body = parse_body(call.request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
+  const json::Dismantling end_of_body(*body);
   const auto answer = tokenize_request(context_.model, context_.prefixes, *body, is_unwanted(call.exchange));
   return answer ? json_response(*answer) : error_response(answer.error());
 }
 
 Routes::Response Routes::detokenize(const Call& call) {
-  const auto body = parse_body(call.request, context_.budgets.values_per_body);
+  auto body = parse_body(call.request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
+  const json::Dismantling end_of_body(*body);
   const auto answer = detokenize_request(context_.model, context_.prefixes, *body);
   return answer ? json_response(*answer) : error_response(answer.error());
 }

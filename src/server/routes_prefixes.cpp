@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
 
+#include "io/json_dismantle.h"
 #include "server/api_error.h"
 #include "server/json_body.h"
 #include "server/prefix_api.h"
@@ -51,8 +52,9 @@ std::optional<Value> Routes::show_prefix(std::string_view name) const {
 }
 
 Routes::Response Routes::register_prefix(const Call& call) {
-  const auto body = parse_body(call.request, context_.budgets.values_per_body);
+  auto body = parse_body(call.request, context_.budgets.values_per_body);
   if (!body) return error_response(body.error());
+  const json::Dismantling end_of_body(*body);
   auto asked = parse_prefix_request(*body);
   if (!asked) return error_response(asked.error());
   log_unknown_fields(asked->unknown_fields);

@@ -1,14 +1,21 @@
 /// Room for connections, TLS and the shutdown of a server (server/http_server.h).
 #include "server/http_server.h"
 
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -220,6 +227,79 @@ TEST(HttpServer, closes_idle_connections_when_there_are_no_files_left) {
   RawClient other(fixture.server->port());
   EXPECT_EQ(other.get("/echo").status, 200);
   EXPECT_TRUE(idle.is_closed_by_server());
+}
+
+/// All memory that malloc can find within a limit of address space, as a list of blocks. Allocates nothing else.
+class AllMemory {
+ public:
+  void take() {
+    std::size_t n_pages = 0;
+    std::FILE* const file = std::fopen("/proc/self/statm", "r");
+    if (std::fscanf(file, "%zu", &n_pages) != 1) std::abort();
+    std::fclose(file);
+    const rlimit limit{n_pages * 4096, RLIM_INFINITY};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+    for (std::size_t size = std::size_t{1} << 20; size >= sizeof(Block); size /= 4)
+      while (auto* const block = static_cast<Block*>(std::malloc(size))) first_ = new (block) Block{first_};
+  }
+  void give_back() {
+    const rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_AS, &limit);
+    while (first_ != nullptr) std::free(std::exchange(first_, first_->next));
+  }
+
+ private:
+  struct Block {
+    Block* next;
+  };
+  Block* first_ = nullptr;
+};
+
+/// The status of an answer; 0 if there is none. Allocates nothing.
+int status_of(std::uint16_t port, const char* request) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int client = ::socket(AF_INET, SOCK_STREAM, 0);
+  std::array<char, 4096> answer{};
+  if (::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      ::send(client, request, std::strlen(request), MSG_NOSIGNAL) > 0)
+    if (::recv(client, answer.data(), answer.size() - 1, 0) < 12) answer[0] = 0;
+  ::close(client);
+  return answer[0] == 0 ? 0 : std::atoi(answer.data() + 9);
+}
+
+/// Exit codes: 0 if the I/O thread answered what is vital without memory, refused the rest, and recovered.
+[[noreturn]] void serve_without_memory() {
+  auto server = HttpServer::bind({.host = "127.0.0.1", .port = 0}, {});
+  AllMemory all;
+  HttpCallbacks callbacks;
+  callbacks.is_vital = [](const HttpRequest& head) { return head.path != "/other"; };
+  callbacks.on_gone = [](ExchangeId) {};
+  callbacks.on_request = [&](ExchangeId id, HttpRequest request) {
+    if (request.path == "/take") all.take();
+    if (request.path == "/give") all.give_back();
+    (*server)->deliver({id, HttpOutput::Kind::whole, {200, {}, "ok"}, {}});
+  };
+  if (!(*server)->start(std::move(callbacks))) std::_Exit(1);
+  const std::uint16_t port = (*server)->port();
+  const char* const other = "GET /other HTTP/1.1\r\nHost: h\r\n\r\n";
+  if (status_of(port, other) != 200) std::_Exit(2);
+  status_of(port, "GET /take HTTP/1.1\r\nHost: h\r\n\r\n");
+  for (int i = 0; i < 20; ++i)
+    if (status_of(port, "GET /vital HTTP/1.1\r\nHost: h\r\n\r\n") != 200) std::_Exit(3);
+  if (status_of(port, other) != 503) std::_Exit(4);
+  if (status_of(port, "GET /give HTTP/1.1\r\nHost: h\r\n\r\n") != 200) std::_Exit(5);
+  std::_Exit(status_of(port, other) == 200 ? 0 : 6);
+}
+
+TEST(HttpServerDeathTest, answers_vital_requests_when_there_is_no_memory_left) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take address space of their own";
+#endif
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(serve_without_memory(), testing::ExitedWithCode(0), "");
 }
 
 TEST(HttpServer, lets_an_answer_in_hand_finish_when_it_stops) {
