@@ -124,10 +124,14 @@ Result<void> capture_steps(Executor& executor, const EngineOptions& options, con
   return {};
 }
 
+/// The ids of the model and of the options. One beyond the vocabulary ends nothing, because it is never sampled.
 std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelSpec& spec) {
   std::vector<TokenId> ids = spec.eos_token_ids;
   for (const TokenId id : options.eos_token_ids) {
-    if (id >= 0 && id < spec.n_vocab && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+    if (id < 0 || id >= spec.n_vocab)
+      log::warning("event=eos_token_ignored id={} reason=\"the model's vocabulary has {} ids\"", id, spec.n_vocab);
+    else if (std::ranges::find(ids, id) == ids.end())
+      ids.push_back(id);
   }
   return ids;
 }

@@ -1,6 +1,7 @@
 /// Engine: what one caller sees of it, step by step, with a small random model on each device.
 #include "engine/engine.h"
 
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -197,6 +198,15 @@ TEST_P(EngineTest, ends_at_the_models_end_of_sequence_unless_told_not_to) {
   const Generated stopped = run_requests(*engine, {request})[0];
   EXPECT_EQ(stopped.finished, FinishReason::stop);
   EXPECT_TRUE(stopped.tokens.empty());
+}
+
+TEST_P(EngineTest, says_which_end_of_sequence_ids_the_vocabulary_does_not_have) {
+  const ModelSpec spec = testing::tiny_spec();
+  ::testing::internal::CaptureStderr();
+  make_tiny_engine({.eos_token_ids = {3, spec.n_vocab}}, kBlocks, spec);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("event=eos_token_ignored id=" + std::to_string(spec.n_vocab) + " "), std::string::npos) << log;
+  EXPECT_EQ(log.find("event=eos_token_ignored id=3 "), std::string::npos) << log;
 }
 
 TEST_P(EngineTest, fills_the_context_when_no_length_is_asked_for) {
