@@ -18,6 +18,7 @@ inline constexpr std::int32_t kByteModelVocab = 262;
 
 inline constexpr std::string_view kByteTemplate =
     "{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('robots may not speak') }}{% endif %}"
+    "{% if m.role == 'slow' %}{% for i in range(1000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}{% endif %}"
     "[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}{{ suffix }}";
 
 inline Tokenizer byte_tokenizer() {
@@ -26,7 +27,8 @@ inline Tokenizer byte_tokenizer() {
   return std::move(*tokenizer);
 }
 
-/// Served as "demo" and "alias", with a template that writes "[role]content".
+/// Served as "demo" and "alias", with a template that writes "[role]content". A message of the role "slow" takes as
+/// much as a rendering may take.
 inline ServedModel byte_model(bool has_template = true) {
   std::optional<ChatTemplate> chat_template;
   if (has_template) {

@@ -1,6 +1,7 @@
 /// Start, drain and shutdown (server/server.h).
 #include "server/server.h"
 
+#include <chrono>
 #include <csignal>
 
 #include <gtest/gtest.h>
@@ -66,6 +67,20 @@ TEST(Server, is_neither_healthy_nor_alive_while_its_engine_is_stuck) {
   }
   ServerFixture::wait_until([&] { return fixture.engine->is_idle() && fixture.get("/health").status == 200; });
   EXPECT_EQ(fixture.get("/livez").status, 200);
+}
+
+TEST(Server, a_client_that_leaves_frees_the_threads_of_text_work) {
+  using Clock = std::chrono::steady_clock;
+  const ServerFixture fixture;
+  constexpr std::string_view kSlow = R"({"messages": [{"role": "slow", "content": "x"}]})";
+  auto begin = Clock::now();
+  EXPECT_EQ(fixture.post("/tokenize", kSlow).status, 400);
+  const auto slow = Clock::now() - begin;
+  // Two threads would work on these for ten times as long. Their clients leave at once.
+  for (int i = 0; i < 20; ++i) fixture.client().send_post("/tokenize", kSlow);
+  begin = Clock::now();
+  EXPECT_EQ(fixture.post("/tokenize", R"({"prompt": "x"})").status, 200);
+  EXPECT_LT(Clock::now() - begin, 4 * slow);
 }
 
 TEST(Server, begins_its_shutdown_at_a_signal) {
