@@ -47,4 +47,11 @@ std::optional<std::string_view> bearer_key(std::string_view authorization) {
   return authorization.substr(kScheme.size());
 }
 
+std::string authorization_of(const HttpRequest& request) {
+  const std::string_view given = request.header("authorization");
+  const std::string_view key = request.header("x-api-key");
+  if (!given.empty() || key.empty()) return std::string(given);
+  return std::string(kScheme) + std::string(key);
+}
+
 }  // namespace baton

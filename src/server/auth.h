@@ -3,9 +3,11 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/result.h"
+#include "server/http_message.h"
 
 namespace baton {
 
@@ -20,5 +22,9 @@ bool is_same_key(const KeyDigest& a, const KeyDigest& b);
 
 /// KEY of the Authorization header "Bearer KEY"; nullopt without the scheme or the key.
 std::optional<std::string_view> bearer_key(std::string_view authorization);
+
+/// The Authorization header of a request, or its equal of an x-api-key header, with which clients of the Anthropic dialect
+/// send their key; empty if there is neither.
+std::string authorization_of(const HttpRequest& request);
 
 }  // namespace baton

@@ -2,7 +2,6 @@
 #include "server/routes.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -11,18 +10,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <openssl/rand.h>
 #include <boost/asio/post.hpp>
 
 #include "core/check.h"
 #include "core/log.h"
 #include "io/json_dismantle.h"
-#include "server/answer_budget.h"
+#include "server/answer_stamp.h"
 #include "server/api_error.h"
+#include "server/auth.h"
 #include "server/json_body.h"
-#include "server/openai_frames.h"
+#include "server/messages_error.h"
 #include "server/prompts.h"
-#include "server/request_bytes.h"
 #include "server/tokenize.h"
 
 namespace baton {
@@ -33,17 +31,9 @@ using json::Value;
 constexpr int kMemoryTrials = 500;
 constexpr std::chrono::milliseconds kMemoryPause{20};
 constexpr std::size_t kMaxLoggedFields = 100;
+/// Marked prompts take at most one block of so many.
+constexpr std::int32_t kPinnedPart = 4;
 constexpr std::string_view kShuttingDown = "the server is shutting down";
-
-std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string random_id() {
-  std::array<unsigned char, 16> bytes{};
-  RAND_bytes(bytes.data(), static_cast<int>(bytes.size()));
-  return fmt::format("{:02x}", fmt::join(bytes, ""));
-}
 
 /// The method as a metrics label: one of few, whatever clients send.
 std::string method_label(std::string_view method) {
@@ -87,6 +77,14 @@ std::span<const Routes::Route> Routes::table() {
   static constexpr Route routes[] = {
       {"/v1/chat/completions", "POST", Right::key, Where::texts, &Routes::chat_completions},
       {"/v1/completions", "POST", Right::key, Where::texts, &Routes::completions},
+      {"/v1/responses", "POST", Right::key, Where::texts, &Routes::responses},
+      {"/v1/responses/", "GET", Right::key, Where::pages, &Routes::stored_response},
+      {"/v1/responses/", "DELETE", Right::key, Where::pages, &Routes::remove_response},
+      {"/v1/responses/", "POST", Right::key, Where::texts, &Routes::count_response_tokens},
+      {"/v1/messages", "POST", Right::key, Where::texts, &Routes::messages},
+      {"/v1/messages/count_tokens", "POST", Right::key, Where::texts, &Routes::count_message_tokens},
+      {"/v1/chat/completions/render", "POST", Right::key, Where::texts, &Routes::render_chat_prompt},
+      {"/v1/completions/render", "POST", Right::key, Where::texts, &Routes::render_completion_prompts},
       {"/v1/models", "GET", Right::key, Where::pages, &Routes::models},
       {"/v1/models/", "GET", Right::key, Where::pages, &Routes::model},
       {"/v1/prefixes", "GET", Right::admin, Where::pages, &Routes::prefixes},
@@ -106,6 +104,10 @@ std::span<const Routes::Route> Routes::table() {
       {"/metrics", "GET", Right::none, Where::pages, &Routes::metrics},
       {"/version", "GET", Right::none, Where::io, &Routes::version},
       {"/load", "GET", Right::none, Where::io, &Routes::load},
+      {"/v1/embeddings", "POST", Right::key, Where::io, &Routes::not_offered},
+      {"/v1/moderations", "POST", Right::key, Where::io, &Routes::not_offered},
+      {"/v1/audio/", "POST", Right::key, Where::io, &Routes::not_offered},
+      {"/v1/images/", "POST", Right::key, Where::io, &Routes::not_offered},
   };
   return routes;
 }
@@ -113,13 +115,16 @@ std::span<const Routes::Route> Routes::table() {
 Routes::Routes(RoutesOptions options, const RoutesContext& context)
     : options_(std::move(options)),
       context_(context),
+      responses_(options_.response_limits),
       started_(unix_seconds()),
       texts_(context.budgets.text_work),
       pages_thread_(1),
       prefix_thread_(1),
       prefix_queue_(options_.prefix_limits.max_bytes),
       reload_signals_(pages_thread_),
-      next_expiry_(prefix_thread_) {}
+      next_expiry_(prefix_thread_),
+      cache_pins_(context.engine.info().n_blocks / kPinnedPart),
+      next_unpin_(prefix_thread_) {}
 
 Routes::~Routes() { stop(); }
 
@@ -145,7 +150,7 @@ void Routes::reload_keys_at_signals() {
 /// The answer to a sender who may not use the route: without a key, without the right, or over a quota.
 Routes::Response Routes::refuse_sender(const HttpRequest& request, const Route& route) const {
   if (route.right == Right::none) return std::nullopt;
-  const std::optional<Caller> caller = context_.keys.identify(request.header("authorization"));
+  const std::optional<Caller> caller = context_.keys.identify(authorization_of(request));
   const bool is_refused = caller && route.right == Right::admin && caller->role != KeyRole::admin;
   if (!caller || (is_refused && caller->account == nullptr)) return unauthorized();
   if (is_refused)
@@ -163,7 +168,8 @@ Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Rout
   if (found.empty()) {
     std::vector<std::string_view> paths;
     for (const Route& route : table())
-      if (!route.path.ends_with('/') && (paths.empty() || paths.back() != route.path)) paths.push_back(route.path);
+      if (!route.path.ends_with('/') && route.handler != &Routes::not_offered && (paths.empty() || paths.back() != route.path))
+        paths.push_back(route.path);
     return error_response(
         404, fmt::format("there is no {} here; there are: {}", request.path.substr(0, 100), fmt::join(paths, ", ")), {});
   }
@@ -204,8 +210,9 @@ std::optional<HttpResponse> Routes::judge(const HttpRequest& head) const {
   const std::vector<const Route*> found = routes_of(head.path);
   Response refused = refuse(head, found);
   if (!refused) return std::nullopt;
-  const HttpHeaders cors = cors_headers(options_.cors, head);
-  refused->headers.insert(refused->headers.end(), cors.begin(), cors.end());
+  if (is_messages_path(head.path) && refused->status >= 400) refused = as_messages_error(std::move(*refused));
+  const HttpHeaders common = common_headers(head);
+  refused->headers.insert(refused->headers.end(), common.begin(), common.end());
   const std::string handler = found.empty() ? "none" : std::string(found[0]->path);
   context_.metrics.observe_request(handler, method_label(head.method), refused->status, /*seconds=*/0);
   log::debug("event=answered handler={} method={} status={} seconds=0", handler, method_label(head.method), refused->status);
@@ -227,8 +234,8 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
   Call call{exchange, std::move(request), {}};
   KeyUse use;
   Response refused = route.right == Right::none ? std::nullopt : take_caller(route, call, use);
-  context_.service.open(exchange, std::string(found[0]->path), method_label(call.request.method),
-                        cors_headers(options_.cors, call.request), std::move(use));
+  context_.service.open(exchange, std::string(found[0]->path), method_label(call.request.method), common_headers(call.request),
+                        std::move(use));
   if (refused) return context_.service.respond(exchange, std::move(*refused));
   const std::size_t n_bytes = call.request.body.size();
   auto run = [this, handler = route.handler, call = std::make_shared<Call>(std::move(call))] {
@@ -246,11 +253,18 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
       exchange, error_response(503, "too many requests wait for this server's templates and tokenizer; please try again", {}));
 }
 
+/// The headers of every answer to a request, also of errors.
+HttpHeaders Routes::common_headers(const HttpRequest& request) const {
+  HttpHeaders headers = cors_headers(options_.cors, request);
+  if (is_messages_path(request.path)) headers.emplace_back("request-id", "req_" + random_id());
+  return headers;
+}
+
 /// Notes who sends a request, and counts it against the sender's quotas. The keys may have changed since the request's
 /// header was judged, and other requests of the key may have begun.
 Routes::Response Routes::take_caller(const Route& route, Call& call, KeyUse& use) const {
   if (Response refused = refuse_sender(call.request, route)) return refused;
-  std::optional<Caller> caller = context_.keys.identify(call.request.header("authorization"));
+  std::optional<Caller> caller = context_.keys.identify(authorization_of(call.request));
   if (!caller) return unauthorized();
   call.caller = std::move(*caller);
   if (call.caller.account == nullptr || !is_counted(route)) return std::nullopt;
@@ -277,102 +291,12 @@ void Routes::log_unknown_fields(const std::vector<std::string>& fields) {
   }
 }
 
-/// Gives requests to the engine in the name of their sender. A salt covers what no registered prefix makes public.
-void Routes::sign(const Caller& caller, std::span<Request> requests) const {
-  for (Request& request : requests) {
-    request.tenant = caller.tenant;
-    if (request.scope.salt.empty()) continue;
-    request.scope.salt_from = std::max(request.scope.salt_from, context_.prefixes.n_public(request.prompt));
-  }
-}
-
 /// Whether nobody waits for an answer: its client has left, or the server ends.
 IsCancelled Routes::is_unwanted(ExchangeId exchange) const {
   return [this, exchange] { return texts_.is_stopping() || !context_.service.is_open(exchange); };
 }
 
 RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs}; }
-
-AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
-                                   std::string model) const {
-  const std::string_view given = request.header("x-request-id");
-  const bool is_usable = !given.empty() && given.size() <= kMaxRequestIdBytes &&
-                         std::ranges::all_of(given, [](char c) { return c > ' ' && c <= '~'; });
-  const std::string id = generation.request_id ? *generation.request_id : is_usable ? std::string(given) : random_id();
-  return {is_chat, (is_chat ? "chatcmpl-" : "cmpl-") + id, unix_seconds(), std::move(model), "baton-" + options_.version};
-}
-
-Result<void> Routes::begin_chat(const Call& call) {
-  BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
-  const json::Dismantling end_of_body(body);
-  BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
-  log_unknown_fields(chat.generation.unknown_fields);
-  BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
-  BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
-  chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
-  std::vector<Request> all = engine_requests(context_.model, chat.generation, {&prompt, 1});
-  sign(call.caller, all);
-  std::vector<AnswerPrompt> prompts(1);
-  prompts[0].tokens = std::move(prompt.tokens);
-  BATON_TRY(BudgetShare scores,
-            take_scores(context_.budgets, chat.generation, /*is_chat=*/true, prompts, context_.model.max_model_len));
-  BATON_TRY(BudgetShare bytes, take_request_bytes(context_.budgets.requests, chat.generation, prompts));
-  if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
-  AnswerHeader header = answer_header(call.request, chat.generation, /*is_chat=*/true, std::move(target.model));
-  auto answer = std::make_unique<Answer>(std::move(header), std::move(chat.generation), std::move(prompts),
-                                         context_.model.tokenizer, OpenaiWriter::make);
-  answer->keep(std::move(scores), std::move(bytes));
-  return context_.service.begin(call.exchange, std::move(answer), std::move(all));
-}
-
-Result<void> Routes::begin_completion(const Call& call) {
-  BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
-  const json::Dismantling end_of_body(body);
-  BATON_TRY(CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
-  log_unknown_fields(completion.generation.unknown_fields);
-  BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
-  const SamplingParams& sampling = completion.generation.sampling;
-  const bool has_nothing_to_do = sampling.max_tokens == 0 && sampling.n_prompt_logprobs < 0;
-  if (target.prefix && completion.generation.echoes_logprobs)
-    return fail(ErrorCode::invalid_request,
-                "'logprobs' with 'echo' is not supported by this server together with a prefix; the value accepted is null",
-                "logprobs");
-  std::vector<TokenizedPrompt> tokenized;
-  std::vector<AnswerPrompt> prompts;
-  for (const Prompt& given : completion.prompts) {
-    BATON_TRY(TokenizedPrompt prompt,
-              tokenize_completion(context_.model, target.prefix, completion, given, is_unwanted(call.exchange)));
-    prompts.push_back({prompt.tokens, std::move(prompt.echo)});
-    tokenized.push_back(std::move(prompt));
-  }
-  completion.generation.cache_salt = cache_salt_of(call.caller, completion.generation.cache_salt);
-  std::vector<Request> all = engine_requests(context_.model, completion.generation, tokenized);
-  sign(call.caller, all);
-  BATON_TRY(BudgetShare scores,
-            take_scores(context_.budgets, completion.generation, /*is_chat=*/false, prompts, context_.model.max_model_len));
-  BATON_TRY(BudgetShare bytes, take_request_bytes(context_.budgets.requests, completion.generation, prompts));
-  if (target.prefix) context_.prefixes.count_hit(target.prefix->definition.name);
-  AnswerHeader header = answer_header(call.request, completion.generation, /*is_chat=*/false, std::move(target.model));
-  auto answer = std::make_unique<Answer>(std::move(header), std::move(completion.generation), std::move(prompts),
-                                         context_.model.tokenizer, OpenaiWriter::make);
-  answer->keep(std::move(scores), std::move(bytes));
-  if (!has_nothing_to_do) return context_.service.begin(call.exchange, std::move(answer), std::move(all));
-  std::string frames = answer->take_nothing();
-  context_.service.send_finished(call.exchange, std::move(answer), std::move(frames));
-  return {};
-}
-
-Routes::Response Routes::chat_completions(const Call& call) {
-  if (context_.engine.is_draining()) return error_response(503, kShuttingDown, {});
-  if (auto begun = begin_chat(call); !begun) return logged_error_response(begun.error());
-  return std::nullopt;
-}
-
-Routes::Response Routes::completions(const Call& call) {
-  if (context_.engine.is_draining()) return error_response(503, kShuttingDown, {});
-  if (auto begun = begin_completion(call); !begun) return logged_error_response(begun.error());
-  return std::nullopt;
-}
 
 Routes::Response Routes::models(const Call&) {
   Value list = Value::array();
@@ -412,6 +336,15 @@ Routes::Response Routes::detokenize(const Call& call) {
   const json::Dismantling end_of_body(*body);
   const auto answer = detokenize_request(context_.model, context_.prefixes, *body);
   return answer ? json_response(*answer) : error_response(answer.error());
+}
+
+/// Endpoints of other servers that clients try: a model that writes text has no answer to them.
+Routes::Response Routes::not_offered(const Call& call) {
+  return error_response(501,
+                        fmt::format("this server has no {}: its model reads and writes text; embeddings, moderation, audio "
+                                    "and images need another server",
+                                    call.request.path.substr(0, 100)),
+                        {});
 }
 
 Routes::Response Routes::health(const Call&) {

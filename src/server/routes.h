@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -15,14 +16,17 @@
 
 #include "engine/engine.h"
 #include "io/json.h"
+#include "server/answer_writer.h"
 #include "server/api_keys.h"
 #include "server/budget.h"
+#include "server/cache_pins.h"
 #include "server/cors.h"
 #include "server/http_server.h"
 #include "server/metrics_page.h"
 #include "server/prefix_queue.h"
 #include "server/prefixes.h"
 #include "server/prompts.h"
+#include "server/response_store.h"
 #include "server/served_model.h"
 #include "server/service.h"
 #include "server/text_queue.h"
@@ -36,10 +40,17 @@ struct StaticPage {
   std::string_view body;
 };
 
+/// How the ids of answers begin.
+inline constexpr std::string_view kChatIds = "chatcmpl-";
+inline constexpr std::string_view kCompletionIds = "cmpl-";
+inline constexpr std::string_view kMessageIds = "msg_";
+inline constexpr std::string_view kResponseIds = "resp_";
+
 struct RoutesOptions {
   CorsOptions cors;
   std::string version;
   PrefixLimits prefix_limits;
+  ResponseStoreLimits response_limits = {};
   std::int32_t max_logprobs = 20;
   std::vector<StaticPage> pages;  ///< empty: this server has no page
 };
@@ -113,13 +124,32 @@ class Routes {
   void log_unknown_fields(const std::vector<std::string>& fields);
   IsCancelled is_unwanted(ExchangeId exchange) const;
   RequestBounds limits() const;
-  AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, bool is_chat,
+  HttpHeaders common_headers(const HttpRequest& request) const;
+  AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, std::string_view kind,
                              std::string model) const;
+  /// Says who writes the answer to a conversation, whose prompt and scope the engine's request has.
+  using WriterOf = std::function<MakeAnswerWriter(const Target& target, const Request& request)>;
+  Result<void> begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of);
+  Response begin(const Call& call, Result<void> (Routes::*begin_answer)(const Call&));
   Result<void> begin_chat(const Call& call);
   Result<void> begin_completion(const Call& call);
+  Result<void> begin_message(const Call& call);
+  void keep_marked(const std::vector<CachePinRequest>& asked);
+  void expire_pins();
+  Result<json::Value> earlier_items(const Call& call, const json::Value& body);
+  Result<void> begin_response(const Call& call);
 
   Response chat_completions(const Call& call);
   Response completions(const Call& call);
+  Response render_chat_prompt(const Call& call);
+  Response render_completion_prompts(const Call& call);
+  Response messages(const Call& call);
+  Response count_message_tokens(const Call& call);
+  Response responses(const Call& call);
+  Response stored_response(const Call& call);
+  Response remove_response(const Call& call);
+  Response count_response_tokens(const Call& call);
+  Response not_offered(const Call& call);
   Response models(const Call& call);
   Response model(const Call& call);
   Response prefixes(const Call& call);
@@ -142,6 +172,7 @@ class Routes {
 
   RoutesOptions options_;
   RoutesContext context_;
+  ResponseStore responses_;
   std::int64_t started_ = 0;  // Unix time in seconds
   TextQueue texts_;
   boost::asio::thread_pool pages_thread_;
@@ -149,8 +180,11 @@ class Routes {
   PrefixQueue prefix_queue_;
   boost::asio::signal_set reload_signals_;  // used by pages_thread_ alone, as soon as it waits
   boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
+  CachePins cache_pins_;                    // used by prefix_thread_ alone
+  boost::asio::steady_timer next_unpin_;    // used by prefix_thread_ alone
   std::mutex mutex_;
   std::set<std::string> logged_fields_;
+  std::size_t n_waiting_pins_ = 0;
 };
 
 }  // namespace baton

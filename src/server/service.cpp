@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/thread_name.h"
 #include "server/answer_outputs.h"
+#include "server/messages_error.h"
 
 namespace baton {
 namespace {
@@ -138,6 +139,7 @@ void Service::forget_those_that_left() {
 void Service::respond(ExchangeId exchange, HttpResponse response) {
   Job* const job = hold(exchange);
   if (job == nullptr) return;
+  if (response.status >= 400 && is_messages_path(job->handler)) response = as_messages_error(std::move(response));
   try {
     tell(*job, response.status);
     http_.deliver(whole_output(exchange, std::move(response), job->headers));

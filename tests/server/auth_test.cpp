@@ -30,5 +30,17 @@ TEST(Auth, reads_the_digest_that_sha256sum_prints) {
     EXPECT_FALSE(digest_of_hex(wrong)) << wrong;
 }
 
+TEST(Auth, takes_the_key_of_either_header) {
+  const auto given = [](HttpHeaders headers) {
+    HttpRequest request;
+    request.headers = std::move(headers);
+    return authorization_of(request);
+  };
+  EXPECT_EQ(given({}), "");
+  EXPECT_EQ(given({{"Authorization", "Bearer a"}}), "Bearer a");
+  EXPECT_EQ(bearer_key(given({{"X-API-Key", "b"}})), "b");
+  EXPECT_EQ(given({{"x-api-key", "b"}, {"Authorization", "Bearer a"}}), "Bearer a");
+}
+
 }  // namespace
 }  // namespace baton

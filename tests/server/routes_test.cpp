@@ -112,6 +112,27 @@ TEST_F(Routes, answer_completions_for_every_form_of_prompt) {
   EXPECT_EQ(json_of(post("/v1/completions", R"({"prompt": "AB", "echo": true, "max_tokens": 0})"))["choices"][0]["text"], "AB");
 }
 
+TEST_F(Routes, render_prompts_as_token_ids) {
+  const json::Value chat = json_of(post("/v1/chat/completions/render", "{" + std::string(kHi) + "}"));
+  EXPECT_EQ(chat["token_ids"].size(), 19u);  // "[user]hi[assistant]"
+  EXPECT_TRUE(chat["request_id"].get<std::string>().starts_with("chatcmpl-"));
+  EXPECT_EQ(chat["model"], "demo");
+  const json::Value completions = json_of(post("/v1/completions/render", R"({"prompt": ["AB", [65, 66, 67]]})"));
+  ASSERT_EQ(completions.size(), 2u);
+  EXPECT_EQ(completions[0]["token_ids"], parsed("[65,66]"));
+  EXPECT_EQ(completions[1]["token_ids"], parsed("[65,66,67]"));
+  EXPECT_EQ(post("/v1/chat/completions/render", "{}").status, 400);
+}
+
+TEST_F(Routes, say_which_endpoints_a_text_model_cannot_have) {
+  for (const std::string_view path : {"/v1/embeddings", "/v1/moderations", "/v1/audio/speech", "/v1/images/generations"}) {
+    const RawResponse response = post(path, "{}");
+    EXPECT_EQ(response.status, 501) << path;
+    EXPECT_NE(response.body.find(path), std::string::npos) << response.body;
+  }
+  EXPECT_EQ(get("/nothing").body.find("/v1/embeddings"), std::string::npos) << "it is not among the endpoints that there are";
+}
+
 TEST_F(Routes, give_log_probabilities_that_add_up) {
   const json::Value chat = json_of(post("/v1/chat/completions", with(kHi, R"("logprobs": true, "top_logprobs": 2)")));
   const json::Value content = chat["choices"][0]["logprobs"]["content"];

@@ -1,0 +1,32 @@
+/// Requests of the Responses dialect (POST /v1/responses), read as chat completions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "io/json.h"
+
+namespace baton {
+
+struct ResponsesRequest {
+  json::Value chat;   ///< the body of a chat completion that asks for the same
+  json::Value items;  ///< the input items of the conversation so far, each with a type and an id
+  /// The members of the response that repeat the request.
+  json::Value repeated;
+  bool is_stored = true;
+  std::vector<std::string> unknown_fields;  ///< ignored
+};
+
+/// The response that a request's body, an object, continues. Error: invalid_request.
+Result<std::optional<std::string>> previous_response_of(const json::Value& body);
+
+/// Reads a request's body, an object, whose conversation begins with `earlier` items (a list). Errors (invalid_request) name
+/// the field: a wrong type, a kind of item, tool or field that is not supported.
+Result<ResponsesRequest> read_responses_request(const json::Value& body, const json::Value& earlier);
+
+/// An error of the chat completion in the words of this dialect.
+Error responses_error(Error error);
+
+}  // namespace baton
