@@ -26,9 +26,12 @@ std::size_t AnswerGrammar::n_allowed(std::span<const TokenId> drafts) const {
   return static_cast<std::size_t>(refused - drafts.begin());
 }
 
-std::vector<TokenId> AnswerGrammar::forced_tokens(std::size_t max_tokens) const {
-  if (!place_.has_begun || !constraint_->encode) return {};
-  return matcher().forced_tokens(place_.state, max_tokens, constraint_->encode);
+const std::vector<TokenId>& AnswerGrammar::forced_tokens() {
+  if (forced_tokens_) return *forced_tokens_;
+  forced_tokens_.emplace();
+  if (place_.has_begun && has_drafts())
+    *forced_tokens_ = matcher().forced_tokens(place_.state, kMaxDraftTokens, constraint_->encode);
+  return *forced_tokens_;
 }
 
 }  // namespace baton

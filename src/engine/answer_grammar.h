@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/result.h"
 #include "engine/constraint.h"
+#include "engine/speculation.h"
 #include "grammar/matcher.h"
 
 namespace baton {
@@ -30,7 +32,10 @@ class AnswerGrammar {
 
   const Place& place() const { return place_; }
   /// Goes on behind the next token of the answer. Returns false if the grammar does not allow it.
-  bool take(TokenId token) { return advance(place_, token); }
+  bool take(TokenId token) {
+    forced_tokens_.reset();
+    return advance(place_, token);
+  }
   /// The same of another place in the answer.
   bool advance(Place& place, TokenId token) const;
 
@@ -44,14 +49,20 @@ class AnswerGrammar {
 
   /// How many of `drafts` the grammar allows behind the answer, each behind those before it.
   std::size_t n_allowed(std::span<const TokenId> drafts) const;
-  /// Drafts of the text that must follow (Matcher::forced_tokens); none if the request brings no encoder.
-  std::vector<TokenId> forced_tokens(std::size_t max_tokens) const;
+  /// Whether the request brings an encoder, so that text which must follow can be drafted.
+  bool has_drafts() const { return static_cast<bool>(constraint_->encode); }
+  /// Drafts of the text that must follow, at most kMaxDraftTokens (Matcher::forced_tokens). Found once for a place.
+  const std::vector<TokenId>& forced_tokens();
+  /// How many of such drafts were accepted so far.
+  Speculation& record() { return record_; }
 
  private:
   std::shared_ptr<const Constraint> constraint_;
   std::vector<TokenId> forbidden_ends_;
   Place place_;
   bool has_ended_ = false;
+  std::optional<std::vector<TokenId>> forced_tokens_;  ///< at this place
+  Speculation record_{{.n_tokens = kMaxDraftTokens}};
 };
 
 }  // namespace baton

@@ -68,8 +68,8 @@ struct ReplayReport {
 };
 
 /// Steps are planned one ahead, as in the engine. A step takes step_s plus row_s for each of its rows. Every request
-/// gets exactly output_len tokens (at least one), which no other request shares. The same trace and options give the
-/// same report.
+/// gets exactly output_len tokens (at least one), which no other request shares. Sampling is left out, and with it the
+/// time of token masks and the drafts of text that a grammar demands. The same trace and options give the same report.
 ReplayReport replay(const Trace& trace, const ReplayOptions& options);
 
 /// Number of blocks that would hold every prompt and answer of the trace at once.

@@ -209,7 +209,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   schedule.n_held_back = 0;
   running_.erase(rank_of(sequence));
   waiting_.stopped(sequence);
-  n_speculating_ -= schedule.speculation ? 1 : 0;
+  n_speculating_ -= may_draft(sequence) ? 1 : 0;
   is_order_stale_ = true;
   n_list_entries_ -= sequence.n_list_entries();
   n_block_entries_ -= cache_.n_blocks_for(sequence.max_positions());
@@ -379,7 +379,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   running_.emplace(rank_of(sequence), &sequence);
   is_order_stale_ = true;
   running_blocks_.update(schedule.slot, schedule.table.hashes);
-  n_speculating_ += schedule.speculation ? 1 : 0;
+  n_speculating_ += may_draft(sequence) ? 1 : 0;
   n_list_entries_ += sequence.n_list_entries();
   n_block_entries_ += cache_.n_blocks_for(sequence.max_positions());
   schedule.state = SequenceState::running;
@@ -419,7 +419,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
     for (const TokenOutput& token : outcome.tokens) schedule.tokens.push_back(token.token);
     schedule.n_samples_in_flight -= planned->max_tokens;
     if (outcome.stop_token) schedule.stop_token = outcome.stop_token;
-    if (n_drafts > 0) take_drafts(*sequence, n_drafts, outcome);
+    if (n_drafts > 0) take_drafts(*sequence, *planned, outcome);
     check(n_missing >= 0 && sequence->n_tokens() <= sequence->task->max_len && schedule.n_samples_in_flight >= 0,
           "Scheduler: more tokens than were planned");
     // A sequence that was preempted meanwhile has no rows; it only gets its token.

@@ -52,6 +52,7 @@ struct PlannedSequence {
   /// draft. This is also the number of last rows whose logits are needed.
   std::int32_t max_tokens = 0;
   std::vector<TokenId> drafts = {};  ///< proposed tokens of the last rows
+  bool has_forced_drafts = false;    ///< the drafts are text that the sequence's grammar demands
   SlotId first_draft_slot = {};      ///< drafts.size() slots, reset by this step, for sampling from the drafts' rows
 };
 
@@ -119,7 +120,8 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// has, before all sequences that arrived later.
 ///
 /// Drafts (speculation.h) get the rows that all others leave, and blocks that no running sequence needs, if their
-/// expected gain is worth their rows. No sequence is preempted for them, and a step that preempts has none.
+/// expected gain is worth their rows. No sequence is preempted for them, and a step that preempts has none. Text that a
+/// sequence's grammar demands is drafted before tokens from its context.
 ///
 /// Step n+1 may be planned before commit(n); a sequence whose drafts step n verifies has no rows in it. Plans are
 /// upper bounds; commit skips sequences that have ended meanwhile. Blocks and slots that commit(n) frees are therefore
@@ -191,6 +193,8 @@ class Scheduler {
   FairQueue::Turn* next_turn(PlanSketch& sketch, std::vector<FairQueue::Turn>& turns) const;
   void top_up(PlanSketch& sketch);
   void plan_drafts(PlanSketch& sketch);
+  /// Whether it may ever draft: from its context, or text that its grammar demands.
+  static bool may_draft(const Sequence& sequence);
   bool wants_its_token(Sequence& sequence);
   bool sits_out(Sequence& sequence);
   std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
@@ -218,7 +222,7 @@ class Scheduler {
   void apply(Sequence& sequence, const PlannedSequence& planned);
   void publish(Sequence& sequence);
   void begin_slot_anew(Sequence& sequence, StepPlan& plan);
-  void take_drafts(Sequence& sequence, std::int32_t n_drafts, const StepOutcome& outcome);
+  void take_drafts(Sequence& sequence, const PlannedSequence& planned, const StepOutcome& outcome);
   void leave_slot(Sequence& sequence);
   void shorten(Sequence& sequence, std::int32_t n_positions);
   void end(Sequence& sequence, FinishReason reason);

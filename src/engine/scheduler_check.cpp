@@ -40,7 +40,7 @@ void Scheduler::check_invariants() const {
     check(running_blocks_.n_counted(schedule.slot) == schedule.table.hashes.size(),
           "Scheduler: a running sequence is counted for other blocks than it has");
     tables.push_back(&schedule.table);
-    n_speculating += schedule.speculation ? 1 : 0;
+    n_speculating += may_draft(*sequence) ? 1 : 0;
     n_list_entries += sequence->n_list_entries();
     n_block_entries += cache_.n_blocks_for(sequence->max_positions());
   }

@@ -11,25 +11,59 @@
 namespace baton {
 namespace {
 
+/// Drafts of forced text for which a sequence sits out a step: with them it has no rows in the step that verifies them and
+/// none in the one before and after.
+constexpr std::int32_t kLeastForced = 3;
+/// The least probability of the last of these.
+constexpr double kLeastProbability = 0.3;
+
+bool speculates(const Sequence& sequence, std::int32_t n_tokens) {
+  return sequence.schedule->speculation && sequence.schedule->speculation->is_active(n_tokens);
+}
+
+bool drafts_forced_text(const Sequence& sequence, std::int32_t n_tokens) {
+  return sequence.grammar != nullptr && sequence.grammar->has_drafts() && sequence.grammar->record().is_active(n_tokens);
+}
+
+/// Whether there will be enough drafts once the token in flight is known. It is expected to be the first forced one.
+bool promises_forced_text(const Sequence& sequence) {
+  return sequence.grammar->forced_tokens().size() > static_cast<std::size_t>(kLeastForced);
+}
+
 /// The most drafts of a decode whose tokens are all known, within its length and its lists.
 std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
-  const bool is_known = sequence.schedule->n_samples_in_flight == 1;
-  if (!is_known || !sequence.schedule->speculation || !sequence.schedule->speculation->is_active(sequence.n_tokens())) return 0;
+  if (sequence.schedule->n_samples_in_flight != 1) return 0;
+  if (!speculates(sequence, sequence.n_tokens()) && !drafts_forced_text(sequence, sequence.n_tokens())) return 0;
   std::int32_t n = std::min(kMaxDraftTokens, sequence.task->max_len - sequence.n_tokens_bound());
   if (const std::int32_t n_entries = sequence.n_list_entries(); n_entries > 0)
     n = static_cast<std::int32_t>(std::min<std::int64_t>(n, sketch.max_list_entries / n_entries));
   return n;
 }
 
+/// Drafts of text that the grammar demands, as far as they are expected to pay.
+std::vector<TokenId> forced_drafts(Sequence& sequence, std::int32_t n_most, double least_probability) {
+  if (!drafts_forced_text(sequence, sequence.n_tokens()) || sequence.grammar->forced_tokens().empty()) return {};
+  const std::vector<TokenId>& tokens = sequence.grammar->forced_tokens();
+  const std::int32_t n_wanted = std::min(n_most, sequence.grammar->record().n_worthwhile(least_probability));
+  return {tokens.begin(), tokens.begin() + std::min(std::ssize(tokens), std::ptrdiff_t{n_wanted})};
+}
+
 }  // namespace
+
+bool Scheduler::may_draft(const Sequence& sequence) {
+  return sequence.schedule->speculation || (sequence.grammar != nullptr && sequence.grammar->has_drafts());
+}
 
 /// Whether the sequence must know a token in flight before it can go on or draft.
 bool Scheduler::wants_its_token(Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   if (schedule.n_drafts_in_flight > 0) return true;
-  if (schedule.n_samples_in_flight == 0 || !schedule.speculation || !schedule.speculation->is_active(sequence.n_tokens_bound()))
-    return false;
-  return !options_.drafters_wait_alone || schedule.speculation->promises(schedule.tokens);
+  if (schedule.n_samples_in_flight == 0) return false;
+  const bool has_speculation = speculates(sequence, sequence.n_tokens_bound());
+  const bool has_forced_text = drafts_forced_text(sequence, sequence.n_tokens_bound());
+  if (!options_.drafters_wait_alone) return has_speculation || has_forced_text;
+  return (has_speculation && schedule.speculation->promises(schedule.tokens)) ||
+         (has_forced_text && promises_forced_text(sequence));
 }
 
 bool Scheduler::awaits_commit() {
@@ -49,11 +83,13 @@ bool Scheduler::awaits_commit() {
 bool Scheduler::sits_out(Sequence& sequence) {
   if (n_speculating_ == 0) return false;
   SequenceSchedule& schedule = sequence.schedule.write();
-  if (!options_.drafters_wait_alone || schedule.n_samples_in_flight == 0 || !schedule.speculation ||
-      !schedule.speculation->is_active(sequence.n_tokens_bound()))
-    return false;
+  if (!options_.drafters_wait_alone || schedule.n_samples_in_flight == 0) return false;
+  const std::int32_t n_tokens = sequence.n_tokens_bound();
+  const bool is_worth_it = (speculates(sequence, n_tokens) && schedule.speculation->is_worth_a_step(schedule.tokens)) ||
+                           (drafts_forced_text(sequence, n_tokens) && promises_forced_text(sequence) &&
+                            sequence.grammar->record().n_worthwhile(kLeastProbability) >= kLeastForced);
   const auto n_running = static_cast<std::int32_t>(running_.size());
-  return schedule.speculation->is_worth_a_step(schedule.tokens) && row_cost_.may_pay(n_running, n_running);
+  return is_worth_it && row_cost_.may_pay(n_running, n_running);
 }
 
 /// Gives the remaining rows of the step to drafts, an equal share to each sequence that may draft.
@@ -86,9 +122,12 @@ bool Scheduler::has_spare_blocks() const {
 std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                                    double least_probability) {
   SequenceSchedule& schedule = sequence.schedule.write();
-  const std::int32_t n_wanted = std::min(n_most, schedule.speculation->n_worthwhile(least_probability));
-  if (n_wanted <= 0) return 0;
-  std::vector<TokenId> drafts = schedule.speculation->propose(schedule.tokens, n_wanted);
+  std::vector<TokenId> drafts = forced_drafts(sequence, n_most, least_probability);
+  const bool is_forced = !drafts.empty();
+  if (!is_forced && speculates(sequence, sequence.n_tokens())) {
+    const std::int32_t n_wanted = std::min(n_most, schedule.speculation->n_worthwhile(least_probability));
+    if (n_wanted > 0) drafts = schedule.speculation->propose(schedule.tokens, n_wanted);
+  }
   // A stop id ends the sequence, so no draft follows it.
   drafts.erase(std::ranges::find_first_of(drafts, sequence.task->stop_ids), drafts.end());
   if (sequence.grammar != nullptr) drafts.resize(sequence.grammar->n_allowed(drafts));
@@ -101,6 +140,7 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
     if (!*sketch.has_spare_blocks || !cache_.extend(schedule.table, n_positions)) return 0;
   }
 
+  planned.has_forced_drafts = is_forced;
   planned.first_draft_slot = SlotId{options_.max_num_seqs + sketch.plan.n_drafts};
   for (std::int32_t i = 0; i < n_drafts; ++i) sketch.plan.reset_slots.push_back(SlotId{planned.first_draft_slot.value + i});
   sketch.add_drafts(planned, sequence, std::move(drafts));
@@ -111,7 +151,8 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
 }
 
 /// Applies the results of a sequence's drafts; its new tokens have been appended already.
-void Scheduler::take_drafts(Sequence& sequence, std::int32_t n_drafts, const StepOutcome& outcome) {
+void Scheduler::take_drafts(Sequence& sequence, const PlannedSequence& planned, const StepOutcome& outcome) {
+  const auto n_drafts = static_cast<std::int32_t>(planned.drafts.size());
   check(outcome.n_accepted <= n_drafts && static_cast<std::size_t>(outcome.n_accepted) <= outcome.tokens.size(),
         "Scheduler: more drafts were accepted than there were");
   SequenceSchedule& schedule = sequence.schedule.write();
@@ -119,7 +160,8 @@ void Scheduler::take_drafts(Sequence& sequence, std::int32_t n_drafts, const Ste
   schedule.is_slot_behind = outcome.n_accepted > 0 && schedule.state == SequenceState::running;
   schedule.n_drafts += n_drafts;
   schedule.n_accepted += outcome.n_accepted;
-  schedule.speculation->verified(n_drafts, outcome.n_accepted, sequence.n_tokens());
+  Speculation& record = planned.has_forced_drafts ? sequence.grammar->record() : *schedule.speculation;
+  record.verified(n_drafts, outcome.n_accepted, sequence.n_tokens());
 }
 
 void Scheduler::took(const StepPlan& plan, double seconds) {

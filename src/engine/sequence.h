@@ -145,7 +145,7 @@ class Sequence {
   WrittenBy<SequenceSchedule, Scheduler> schedule;
   WrittenBy<SequenceReport, MetricsRecorder> report;
   WrittenBy<SequenceSampling, BatchBuilder> sampling;
-  std::unique_ptr<AnswerGrammar> grammar;  ///< changed by StepMasks only; null: the answer keeps to none
+  std::unique_ptr<AnswerGrammar> grammar;  ///< null: the answer keeps to none. StepMasks moves it on
 
   // Loops over thousands of sequences call these a few sequences ahead: little of a sequence is in the processor's
   // caches then. They change nothing.

@@ -272,6 +272,67 @@ TEST_P(EngineGrammar, an_answer_can_be_cancelled_or_run_out_of_time) {
   EXPECT_EQ((generated[{out_of_time->value, 0}].finished), FinishReason::deadline);
 }
 
+constexpr const char* kStructured =
+    R"({"type": "object", "properties": {"name value": {"type": "string", "maxLength": 3}, "city name": {"enum": ["tenten", "abab"]},
+        "value true": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3}},
+        "required": ["name value", "city name", "value true"], "additionalProperties": false})";
+
+/// Requests whose text is demanded in long runs, with an encoder or without. Biases prefer the tokens of the encoder, as a
+/// trained model does.
+std::vector<Request> structured(bool has_drafts) {
+  std::vector<TokenBias> biases;
+  for (const char* text : {"name", " ", "value", "city", "true", "null", "{\"", "\":", "ten"})
+    for (const TokenId token : testing::encode(*testing::tiny_vocabulary(), text)) biases.push_back({token, 30});
+  const Constraint constraint = constraint_of(GrammarKind::json_schema, kStructured, has_drafts);
+  std::vector<Request> requests;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    requests.push_back(held_to(constraint, seed, 100));
+    requests.back().sampling.logit_bias = biases;
+    if (seed % 3 == 0) requests.back().sampling.temperature = 0;
+    if (seed % 4 == 1) requests.back().sampling.presence_penalty = 0.5F;
+    if (seed % 4 == 2) requests.back().n_sequences = 3;
+    if (seed % 5 == 3) requests.back().sampling.bad_words = {random_prompt(5, 2)};
+    if (seed % 5 == 4) requests.back().constraint = {};
+  }
+  return requests;
+}
+
+TEST_P(EngineGrammar, drafts_of_demanded_text_change_no_token_and_save_steps) {
+  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
+  const EngineOptions options{.batch_invariant = true, .max_model_len = 300};
+  const auto plain = make_tiny_engine(options, 300);
+  const std::vector<Generated> expected = run_requests(*plain, structured(false));
+  EXPECT_EQ(plain->metrics().spec_decode_num_drafts.value(), 0);
+  const auto drafting = make_tiny_engine(options, 300);
+  expect_same(run_requests(*drafting, structured(true)), expected);
+  EXPECT_GT(drafting->metrics().spec_decode_num_accepted_tokens.value(), 20);
+  EXPECT_EQ(drafting->metrics().kv_blocks_used.value(), 0);
+  // Beside speculation, in a crowd that is preempted.
+  const EngineOptions tight{.batch_invariant = true,
+                            .max_num_seqs = 6,
+                            .max_num_batched_tokens = 60,
+                            .max_model_len = 200,
+                            .speculation = {.n_tokens = 4, .lookup_max = 3, .lookup_min = 1}};
+  const auto crowded = make_tiny_engine(tight, 13);
+  expect_same(run_requests(*crowded, structured(true)), expected);
+  EXPECT_GT(crowded->metrics().num_preemptions.value(), 0);
+}
+
+/// One sequence on the CPU: its drafts cost no step.
+TEST(EngineGrammarDrafts, fewer_steps_make_the_same_text) {
+  const auto steps = [](bool has_drafts) {
+    const auto engine = testing::make_tiny_engine({}, 200);
+    Request request = held_to(constraint_of(GrammarKind::choice, R"(["name: value value value value"])", has_drafts), 1);
+    request.sampling.temperature = 0;
+    std::vector<TokenBias> biases;
+    for (const char* text : {"name", "value"}) biases.push_back({testing::encode(*testing::tiny_vocabulary(), text)[0], 50});
+    request.sampling.logit_bias = biases;
+    EXPECT_EQ(text_of(run_requests(*engine, {request})[0].tokens), "name: value value value value");
+    return engine->metrics().steps.value();
+  };
+  EXPECT_LT(steps(true), steps(false) - 4);
+}
+
 /// A schema of objects, lists, strings, numbers, enumerations.
 std::string random_schema(std::mt19937& random, int depth) {
   const auto pick = [&](std::uint32_t n) { return random() % n; };
