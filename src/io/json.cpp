@@ -159,6 +159,9 @@ std::optional<std::int64_t> integer_of(double number) {
 }  // namespace
 
 Result<Value> parse(std::string_view text, std::string_view what) {
+  // No JSON has a zero byte. The library takes it for the end of the text.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos)
+    return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: byte {} is zero", what, zero));
   Builder builder;
   try {
     if (Value::sax_parse(text.begin(), text.end(), &builder)) return builder.take_root();

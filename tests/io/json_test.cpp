@@ -44,6 +44,15 @@ TEST(Json, refuses_what_is_not_json) {
     EXPECT_FALSE(parse(text, "it")) << text;
 }
 
+TEST(Json, a_zero_byte_does_not_end_the_text) {
+  using namespace std::string_literals;
+  for (const std::string& text : {"{\"a\": 1}\0 more"s, "\0"s, "1\0"s, "\"a\0b\""s}) {
+    const auto parsed = parse(text, "the body");
+    ASSERT_FALSE(parsed);
+    EXPECT_NE(parsed.error().message.find("is zero"), std::string::npos);
+  }
+}
+
 TEST(Json, an_error_message_stays_short_when_the_bad_token_is_long) {
   const auto value = parse("\"" + std::string(100000, 'x') + "\n\"", "it");
   ASSERT_FALSE(value);
