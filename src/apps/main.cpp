@@ -14,6 +14,7 @@
 #include "apps/bench/ablation_bench.h"
 #include "apps/bench/attention_bench.h"
 #include "apps/bench/decode_bench.h"
+#include "apps/bench/grammar_bench.h"
 #include "apps/bench/latency_bench.h"
 #include "apps/bench/mmlu_bench.h"
 #include "apps/bench/serve_bench.h"
@@ -108,6 +109,7 @@ struct BenchCommandOptions {
   AblationBenchOptions ablation;
   AttentionBenchOptions attention;
   DecodeBenchOptions decode;
+  GrammarBenchOptions grammar;
   ThroughputBenchOptions throughput;
   LatencyBenchOptions latency;
   MmluBenchOptions mmlu;
@@ -148,7 +150,7 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
   const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
     add_command(commands, bench, name, help, add_options, std::move(body));
   };
-  auto& [ablation, attention, decode, throughput, latency, mmlu, startup, stream, serve] = options;
+  auto& [ablation, attention, decode, grammar, throughput, latency, mmlu, startup, stream, serve] = options;
   add(
       "ablation", "What each lesson of vLLM's issue 421 is worth, alone",
       [&](CLI::App& sub) { add_ablation_bench_options(sub, ablation); },
@@ -160,6 +162,10 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
   add(
       "decode", "Tokens a second of many requests behind one shared prompt",
       [&](CLI::App& sub) { add_decode_bench_options(sub, decode); }, [&] { return decode_bench_main(decode, command_line); });
+  add(
+      "grammar", "Tokens a second of answers that keep to a JSON schema, beside free ones",
+      [&](CLI::App& sub) { add_grammar_bench_options(sub, grammar); },
+      [&] { return grammar_bench_main(grammar, command_line); });
   add(
       "throughput", "Requests and tokens a second of a dataset whose requests are all there at once",
       [&](CLI::App& sub) { add_throughput_bench_options(sub, throughput); },

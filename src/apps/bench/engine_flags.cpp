@@ -8,6 +8,7 @@
 #include "apps/bench/ablation_bench.h"
 #include "apps/bench/arms.h"
 #include "apps/bench/decode_bench.h"
+#include "apps/bench/grammar_bench.h"
 #include "apps/bench/latency_bench.h"
 #include "apps/bench/mmlu_bench.h"
 #include "apps/bench/startup_bench.h"
@@ -80,6 +81,29 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
   row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
   add_arms(app, options.arms);
   row("--json", options.json_file, "File for the numbers");
+}
+
+void add_grammar_bench_options(CLI::App& app, GrammarBenchOptions& options) {
+  add_bench_model_options(app, options.model, options.shape);
+  app.remove_option(app.get_option("--max-num-seqs"));  // the number of requests decides it
+  app.add_option("--tokenizer", options.tokenizer, "Folder or file of the tokenizer (default: the model's; shapes have none)")
+      ->group("Model");
+  const auto row = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
+  };
+  row("--requests", options.requests, "Requests at once")->check(CLI::Range(1, 4096));
+  row("--own", options.own, "Prompt tokens of each request")->check(CLI::Range(1, 1 << 20));
+  row("--new", options.n_new, "Tokens each request generates; the first is not timed")->check(CLI::Range(8, 4096));
+  row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
+  row("--json", options.json_file, "File for the numbers");
+  app.add_option("--arms", options.arms,
+                 "free: no grammar; grammar: JSON of a schema; first-use: a schema that nobody used before; canonical: the "
+                 "schema's text in the tokenizer's tokens; drafts: the same, drafted")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(choices(kGrammarArms)))
+      ->capture_default_str()
+      ->group("Arms");
 }
 
 void add_throughput_bench_options(CLI::App& app, ThroughputBenchOptions& options) {
