@@ -64,6 +64,13 @@ void parsed_row(CLI::App& app, const char* group, const char* flags, Value& valu
       ->group(group);
 }
 
+/// "auto", "none" and the names of parsers.
+std::vector<std::string> parser_names(const std::vector<std::string_view>& names) {
+  std::vector<std::string> all = {"auto", "none"};
+  all.insert(all.end(), names.begin(), names.end());
+  return all;
+}
+
 Result<SpeculationOptions> parse_speculation(const std::string& text) {
   constexpr std::string_view kFlag = "--speculative-config";
   BATON_TRY(const json::Value config, json::parse(text, kFlag));
@@ -120,6 +127,12 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
       ->check(CLI::NonNegativeNumber);
   row(app, "Model", "--chat-template", options.chat_template, "File with a chat template that replaces the model's")
       ->check(CLI::ExistingFile);
+  row(app, "Model", "--tool-call-parser", options.tool_call_parser,
+      "Format of tool calls: auto (as the chat template shows), none, or a name: see docs/tools.md")
+      ->check(CLI::IsMember(parser_names(parsers::MessageFormat::tool_parsers())));
+  row(app, "Model", "--reasoning-parser", options.reasoning_parser,
+      "Format of reasoning: auto (as the chat template shows), none, or a name: see docs/tools.md")
+      ->check(CLI::IsMember(parser_names(parsers::MessageFormat::reasoning_parsers())));
   row(app, "Model", "--generation-config", options.generation_config,
       "auto: the model's generation_config.json sets sampling defaults; a folder: that folder's does; vllm: none does")
       ->check(CLI::IsMember(choices(kGenerationConfigs)) | CLI::ExistingDirectory);

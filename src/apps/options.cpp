@@ -33,6 +33,7 @@ constexpr std::array kNeutralFlags = std::to_array<NeutralFlag>({
     {"--async-scheduling", "", "steps are always planned ahead"},
     {"--disable-log-requests", "", "prompts are never logged"},
     {"--no-enable-log-requests", "", "prompts are never logged"},
+    {"--enable-auto-tool-choice", "", "the model may always choose among the tools of a request"},
     {"--tokenizer-mode", "auto", "there is one tokenizer"},
 });
 

@@ -11,13 +11,17 @@ namespace baton {
 
 Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOptions& options, const Engine& engine) {
   BATON_TRY(TextSide text, load_text(files, options));
-  return ServedModel{.names = {files.name},
-                     .root = files.folder.string(),
-                     .tokenizer = std::move(text.tokenizer),
-                     .chat_template = std::move(text.chat_template),
-                     .defaults = text.defaults,
-                     .n_vocab = text.n_vocab,
-                     .max_model_len = engine.info().max_model_len};
+  ServedModel model{.names = {files.name},
+                    .root = files.folder.string(),
+                    .tokenizer = std::move(text.tokenizer),
+                    .chat_template = std::move(text.chat_template),
+                    .defaults = text.defaults,
+                    .n_vocab = text.n_vocab,
+                    .max_model_len = engine.info().max_model_len,
+                    .tool_template = std::move(text.tool_template),
+                    .format = std::move(text.format)};
+  model.look_at_templates();
+  return model;
 }
 
 Result<PrefixDefinition> read_prefix_flag(const std::string& definition) {

@@ -28,6 +28,34 @@ SamplingDefaults defaults_of(const GenerationConfig& generation) {
   return defaults;
 }
 
+/// The templates that Transformers takes for conversations without and with tools, or that of --chat-template for both,
+/// and the format that they show.
+Result<void> load_templates(const ModelOptions& options, TextSide& text) {
+  const TemplateSources& sources = text.tokenizer.chat_templates();
+  const auto source_of = [&](std::string_view name) {
+    const auto found = sources.find(name);
+    return found == sources.end() ? std::string() : found->second;
+  };
+  std::string source, tool_source;
+  if (options.chat_template.empty()) {
+    source = source_of("default");
+    tool_source = source_of("tool_use");
+  } else {
+    BATON_TRY(source, read_file(options.chat_template));
+  }
+  const auto parser_name = [](const std::string& name) { return name == "none" ? std::string() : name; };
+  BATON_TRY(text.format,
+            parsers::MessageFormat::make(parser_name(options.tool_call_parser), parser_name(options.reasoning_parser),
+                                         tool_source.empty() ? source : tool_source));
+  if (!source.empty()) {
+    BATON_TRY(text.chat_template, ChatTemplate::parse(std::move(source)));
+  }
+  if (!tool_source.empty() && text.chat_template) {
+    BATON_TRY(text.tool_template, ChatTemplate::parse(std::move(tool_source)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Tokenizer> load_tokenizer(const ModelOptions& options, const HubProgress& progress) {
@@ -51,23 +79,13 @@ Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options)
   if (tokenizer.n_vocab() > spec.n_vocab)
     log::warning("tokenizer_tokens={} model_tokens={} effect=\"ids from {} on are refused\"", tokenizer.n_vocab(), spec.n_vocab,
                  spec.n_vocab);
-  // Requests have no tools yet, so the default template is the only one that they get.
-  const TemplateSources& sources = tokenizer.chat_templates();
-  const auto own = sources.find("default");
-  std::string source = own == sources.end() ? std::string() : own->second;
-  if (!options.chat_template.empty()) {
-    BATON_TRY(source, read_file(options.chat_template));
-  }
-  std::optional<ChatTemplate> chat_template;
-  if (!source.empty()) {
-    BATON_TRY(chat_template, ChatTemplate::parse(std::move(source)));
-  }
-  SamplingDefaults defaults;
+  TextSide text{.tokenizer = std::move(tokenizer), .n_vocab = spec.n_vocab};
+  BATON_TRY_VOID(load_templates(options, text));
   if (options.generation_config != "vllm") {
     BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
-    defaults = defaults_of(generation);
+    text.defaults = defaults_of(generation);
   }
-  return TextSide{std::move(tokenizer), std::move(chat_template), defaults, spec.n_vocab};
+  return text;
 }
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-/// The text side of a model: tokenizer, chat template and sampling defaults.
+/// The text side of a model: tokenizer, chat templates, the format of its messages and sampling defaults.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include "engine/request.h"
 #include "load/model_files.h"
 #include "load/model_options.h"
+#include "parsers/message_format.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -15,16 +16,18 @@ namespace baton {
 
 struct TextSide {
   Tokenizer tokenizer;
-  std::optional<ChatTemplate> chat_template;  ///< absent: the model has none
-  SamplingDefaults defaults;                  ///< generation_config.json's
-  std::int32_t n_vocab = 0;                   ///< of the model's logits; the tokenizer may have more or fewer tokens
+  std::optional<ChatTemplate> chat_template = {};  ///< absent: the model has none
+  std::optional<ChatTemplate> tool_template = {};  ///< for conversations with tools; absent: chat_template
+  parsers::MessageFormat format = {};              ///< how the model writes calls of tools and reasoning
+  SamplingDefaults defaults = {};                  ///< generation_config.json's
+  std::int32_t n_vocab = 0;                        ///< of the model's logits; the tokenizer may have more or fewer tokens
 };
 
 /// The tokenizer of `options.model`, which may also be a tokenizer's file. Neither weights nor a configuration are
 /// needed. Errors: those of the files.
 Result<Tokenizer> load_tokenizer(const ModelOptions& options, const HubProgress& progress);
 
-/// Reads tokenizer, template and sampling defaults. A tokenizer with more tokens than the model is logged. Errors:
+/// Reads tokenizer, templates and sampling defaults. A tokenizer with more tokens than the model is logged. Errors:
 /// those of the files; invalid_request names a field of `options`.
 Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options);
 

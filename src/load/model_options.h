@@ -48,6 +48,8 @@ struct ModelOptions {
   std::int32_t max_pinned_blocks = 0;      ///< 0: all but one sequence of the longest
   std::uint64_t seed = 0;                  ///< of requests that bring none, and of dummy weights
   std::string chat_template;               ///< a file; empty: the model's own template
+  std::string tool_call_parser = "auto";   ///< "auto": what the template shows; "none"; or a name of parsers::MessageFormat
+  std::string reasoning_parser = "auto";   ///< likewise
   std::string generation_config = "auto";  ///< one of kGenerationConfigs
 };
 

@@ -18,9 +18,8 @@ void JsonObjectWriter::add(std::string_view name, const json::Value& value) {
   out_ += json::dump(value);
 }
 
-Resumable write_json_string(std::string_view text, std::string& out) {
+Resumable write_json_characters(std::string_view text, std::string& out) {
   constexpr std::size_t kStepBytes = 16 << 10;
-  out += '"';
   while (!text.empty()) {
     std::size_t n = std::min(kStepBytes, text.size());
     while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) ++n;  // behind a whole character
@@ -29,6 +28,11 @@ Resumable write_json_string(std::string_view text, std::string& out) {
     text.remove_prefix(n);
     if (!text.empty()) co_await Resumable::pause();
   }
+}
+
+Resumable write_json_string(std::string_view text, std::string& out) {
+  out += '"';
+  for (Resumable characters = write_json_characters(text, out); characters.resume();) co_await Resumable::pause();
   out += '"';
 }
 

@@ -24,6 +24,9 @@ class JsonObjectWriter {
   bool is_empty_ = true;
 };
 
+/// Appends the characters of a string of JSON, without its quotes, in steps of 16 KiB. `text` is UTF-8; both must outlive
+/// the function.
+Resumable write_json_characters(std::string_view text, std::string& out);
 /// Appends a string of JSON, in steps of 16 KiB. `text` is UTF-8; both must outlive the function.
 Resumable write_json_string(std::string_view text, std::string& out);
 

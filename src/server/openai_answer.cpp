@@ -49,7 +49,7 @@ std::string Answer::log_line() const {
     n_preemptions += stats.n_preemptions;
     queue_ms = std::max(queue_ms, stats.queue_ms);
     first_token_ms = std::max(first_token_ms, stats.queue_ms + stats.prefill_ms);
-    const std::string_view reason = has_failed_ ? "error" : choice.has_ended() ? to_string(*choice.finish()) : "open";
+    const std::string_view reason = has_failed_ ? "error" : choice.has_ended() ? choice.finish_word() : "open";
     if (reasons.find(reason) == std::string::npos) reasons += fmt::format("{}{}", reasons.empty() ? "" : "|", reason);
   }
   return fmt::format(

@@ -39,10 +39,8 @@ struct FieldNotDone {
 
 constexpr FieldNotDone kFieldsNotDone[] = {
     {"length_penalty", one, "1"},
-    {"tools", empty_list, "[]"},
-    {"tool_choice", no_tool, "\"none\" or \"auto\""},
-    {"functions", empty_list, "[]"},
-    {"function_call", no_tool, "\"none\" or \"auto\""},
+    {"functions", empty_list, "[]; 'tools' replaces it"},
+    {"function_call", no_tool, "\"none\" or \"auto\"; 'tool_choice' replaces it"},
     {"response_format", plain_text, "{\"type\": \"text\"}"},
     {"structured_outputs", empty_list, "{}"},
     {"guided_json", never, "null"},
@@ -77,11 +75,12 @@ constexpr std::string_view kKnownFields[] = {
     "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "bad_words", "allowed_token_ids", "n",
     "stream", "stream_options", "stop", "seed", "logprobs", "top_logprobs", "prompt_logprobs", "min_tokens", "ignore_eos",
     "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "add_special_tokens", "add_generation_prompt",
-    "continue_final_message", "chat_template_kwargs", "reasoning_effort", "echo", "request_id", "cache_salt", "prefix",
-    "baton_stats", "return_token_ids", "priority", "deadline_ms", "speculative_config",
+    "continue_final_message", "chat_template_kwargs", "reasoning_effort", "include_reasoning", "tools", "tool_choice",
+    "parallel_tool_calls", "echo", "request_id", "cache_salt", "prefix", "baton_stats", "return_token_ids", "priority",
+    "deadline_ms", "speculative_config",
     // Without effect here.
-    "user", "metadata", "store", "service_tier", "parallel_tool_calls", "session_id", "spaces_between_special_tokens",
-    "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "prompt_cache_breakpoint"};
+    "user", "metadata", "store", "service_tier", "session_id", "spaces_between_special_tokens", "safety_identifier",
+    "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "prompt_cache_breakpoint"};
 
 constexpr std::size_t kMaxNameBytes = 64;
 

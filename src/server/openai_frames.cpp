@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/api_error.h"
+#include "server/chat_message.h"
 #include "server/json_writer.h"
 #include "server/openai_logprobs.h"
 
@@ -12,6 +13,7 @@ namespace baton {
 namespace {
 
 using json::Value;
+using parsers::MessagePiece;
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
@@ -82,8 +84,18 @@ Resumable OpenaiWriter::write_logprobs(std::size_t index, std::string& out) {
   out += "]}";
 }
 
-/// Appends a choice with `text`, either the whole text or the new part.
-Resumable OpenaiWriter::write_choice(std::size_t index, std::string_view text, std::string& out) {
+/// Appends the text of a completion, the whole message of a chat, or in a stream the text or the delta of `piece`.
+Resumable OpenaiWriter::write_message(std::size_t index, const MessagePiece& piece, std::string& out) const {
+  const AnswerChoice& choice = content_.choices[index];
+  const bool is_stream = content_.request.is_stream;
+  Resumable written = !content_.header.is_chat ? write_json_string(is_stream ? piece.text : choice.text(), out)
+                      : is_stream              ? write_chat_delta(piece, out)
+                                               : write_chat_message(choice.pieces(), out);
+  while (written.resume()) co_await Resumable::pause();
+}
+
+/// Appends a choice: the whole, or in a stream `piece`, with the choice's new tokens if `has_tokens`.
+Resumable OpenaiWriter::write_choice(std::size_t index, const MessagePiece& piece, bool has_tokens, std::string& out) {
   const AnswerChoice& choice = content_.choices[index];
   const GenerationRequest& request = content_.request;
   const bool is_chat = content_.header.is_chat;
@@ -91,11 +103,13 @@ Resumable OpenaiWriter::write_choice(std::size_t index, std::string_view text, s
   JsonObjectWriter body(out);
   body.add("index", index);
   body.key(!is_chat ? "text" : request.is_stream ? "delta" : "message");
-  if (is_chat) out += request.is_stream ? R"({"content":)" : R"({"role":"assistant","content":)";
-  for (Resumable string = write_json_string(text, out); string.resume();) co_await Resumable::pause();
-  if (is_chat) out += request.is_stream ? "}" : R"(,"refusal":null})";
+  for (Resumable message = write_message(index, piece, out); message.resume();) co_await Resumable::pause();
   body.key("logprobs");
-  for (Resumable logprobs = write_logprobs(index, out); logprobs.resume();) co_await Resumable::pause();
+  if (has_tokens) {
+    for (Resumable logprobs = write_logprobs(index, out); logprobs.resume();) co_await Resumable::pause();
+  } else {
+    out += "null";
+  }
   if (!is_chat && request.n_prompt_logprobs >= 0) {
     body.key("prompt_logprobs");
     for (Resumable list = write_prompt_logprobs(tokenizer_, content_.scores[prompt], request.n_prompt_logprobs, out);
@@ -104,14 +118,15 @@ Resumable OpenaiWriter::write_choice(std::size_t index, std::string_view text, s
   }
   if (request.wants_token_ids) {
     body.key("token_ids");
-    for (Resumable ids = write_ids(choice.tokens(), out); ids.resume();) co_await Resumable::pause();
+    const std::span<const TokenOutput> tokens = has_tokens ? choice.tokens() : std::span<const TokenOutput>();
+    for (Resumable ids = write_ids(tokens, out); ids.resume();) co_await Resumable::pause();
     if (!request.is_stream && !is_chat) {
       body.key("prompt_token_ids");
       for (Resumable ids = write_ids(content_.prompts[prompt].tokens, out); ids.resume();) co_await Resumable::pause();
     }
   }
   const bool shows_end = !request.is_stream && choice.has_ended();
-  body.add("finish_reason", shows_end ? Value(std::string(to_string(*choice.finish()))) : Value());
+  body.add("finish_reason", shows_end ? Value(std::string(choice.finish_word())) : Value());
   body.add("stop_reason", shows_end ? to_json(choice.stop_reason()) : Value());
   body.end();
 }
@@ -120,10 +135,12 @@ Value OpenaiWriter::usage() const {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int64_t completion_tokens = 0;
+  std::int64_t reasoning_tokens = 0;
   for (const AnswerPrompt& prompt : content_.prompts) prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
   for (std::size_t i = 0; i < content_.choices.size(); ++i) {
     const AnswerChoice& choice = content_.choices[i];
     completion_tokens += choice.n_tokens();
+    reasoning_tokens += choice.n_reasoning_tokens();
     if (i % static_cast<std::size_t>(content_.request.n) == 0) cached_tokens += choice.stats().cached_tokens;
   }
   Value usage;
@@ -131,6 +148,9 @@ Value OpenaiWriter::usage() const {
   usage["completion_tokens"] = completion_tokens;
   usage["total_tokens"] = prompt_tokens + completion_tokens;
   usage["prompt_tokens_details"]["cached_tokens"] = cached_tokens;
+  const parsers::MessageFormat* format = content_.request.reading.format;
+  if (format != nullptr && !format->reasoning_parser().empty())
+    usage["completion_tokens_details"]["reasoning_tokens"] = reasoning_tokens;
   return usage;
 }
 
@@ -199,26 +219,26 @@ std::string OpenaiWriter::first_frame(std::size_t index) const {
   return frame(json::dump(first), content_.request.continuous_usage, /*has_stats=*/false);
 }
 
-/// The frame of a choice's current text. Most frames by far are of this kind, so what those of a choice have in common
-/// is written once.
-std::string OpenaiWriter::text_frame(std::size_t index) {
-  const std::string& text = content_.choices[index].text();
+/// The frame of a piece, with the choice's new tokens if `has_tokens`. Most frames by far are of content, so what those
+/// of a choice have in common is written once.
+std::string OpenaiWriter::piece_frame(std::size_t index, const MessagePiece& piece, bool has_tokens) {
   std::string choice;
-  if (!differs_in_text_alone()) {
-    write_choice(index, text, choice).finish();
+  if (piece.kind != MessagePiece::Kind::content || !differs_in_text_alone()) {
+    write_choice(index, piece, has_tokens, choice).finish();
     return frame(choice, content_.request.continuous_usage, /*has_stats=*/false);
   }
   Written& written = written_[index];
   if (written.front.empty()) {
     // Its last occurrence is the text: ids and names come before, and nothing of a client's follows.
-    constexpr std::string_view kText = "\x01", kWritten = "\"\\u0001\"";
-    write_choice(index, kText, choice).finish();
+    constexpr std::string_view kWritten = "\"\\u0001\"";
+    const MessagePiece short_piece{.text = "\x01"};
+    write_choice(index, short_piece, has_tokens, choice).finish();
     const std::string example = frame(choice, /*has_usage=*/false, /*has_stats=*/false);
     const std::size_t at = example.rfind(kWritten);
     written.front = example.substr(0, at);
     written.back = example.substr(at + kWritten.size());
   }
-  return written.front + json::dump(text) + written.back;
+  return written.front + json::dump(piece.text) + written.back;
 }
 
 std::string OpenaiWriter::finish_frame(std::size_t index, bool has_stats) const {
@@ -230,7 +250,7 @@ std::string OpenaiWriter::finish_frame(std::size_t index, bool has_stats) const 
   else
     last["text"] = "";
   last["logprobs"] = nullptr;
-  last["finish_reason"] = std::string(to_string(*choice.finish()));
+  last["finish_reason"] = std::string(choice.finish_word());
   last["stop_reason"] = to_json(choice.stop_reason());
   return frame(json::dump(last), content_.request.continuous_usage, has_stats);
 }
@@ -241,9 +261,14 @@ std::string OpenaiWriter::choice_frames(std::size_t index, bool is_last) {
   std::string frames;
   if (!std::exchange(written_[index].has_begun, true) && (content_.header.is_chat || request.wants_token_ids))
     frames += first_frame(index);
+  // Tokens belong to the first frame; where there is no text, they have one with none.
+  bool has_tokens = true;
+  for (const MessagePiece& piece : choice.pieces())
+    if (piece.kind == MessagePiece::Kind::call || !piece.text.empty())
+      frames += piece_frame(index, piece, std::exchange(has_tokens, false));
   const bool shows_tokens = request.sampling.n_top_logprobs >= 0 || request.wants_token_ids;
-  if (!choice.text().empty() || !choice.echoed().empty() || (shows_tokens && !choice.tokens().empty()))
-    frames += text_frame(index);
+  if (has_tokens && (!choice.echoed().empty() || (shows_tokens && !choice.tokens().empty())))
+    frames += piece_frame(index, MessagePiece(), has_tokens);
   if (choice.has_ended()) frames += finish_frame(index, is_last && !request.include_usage && request.wants_stats);
   return frames;
 }
@@ -270,7 +295,9 @@ std::size_t OpenaiWriter::response_bytes() const {
   std::size_t n_bytes = 0;
   for (std::size_t i = 0; i < content_.choices.size(); ++i) {
     const AnswerChoice& choice = content_.choices[i];
-    n_bytes += choice.text().size() + (choice.echoed().size() + choice.tokens().size()) * token_bytes;
+    for (const MessagePiece& piece : choice.pieces())
+      n_bytes += piece.text.size() * (piece.kind == MessagePiece::Kind::reasoning ? 2 : 1);
+    n_bytes += (choice.echoed().size() + choice.tokens().size()) * token_bytes;
     if (!content_.header.is_chat || i == 0) n_bytes += content_.prompts[content_.prompt_of(i)].tokens.size() * prompt_bytes;
   }
   return n_bytes;
@@ -279,6 +306,7 @@ std::size_t OpenaiWriter::response_bytes() const {
 HttpResponse OpenaiWriter::error(int status, std::string_view message) { return error_response(status, message, {}); }
 
 Resumable OpenaiWriter::write_response(std::string& out) {
+  static const MessagePiece kNoPiece;
   const GenerationRequest& request = content_.request;
   JsonObjectWriter body(out);
   add_head(body, content_.header, "chat.completion");
@@ -286,7 +314,7 @@ Resumable OpenaiWriter::write_response(std::string& out) {
   out += '[';
   for (std::size_t i = 0; i < content_.choices.size(); ++i) {
     if (i > 0) out += ',';
-    for (Resumable choice = write_choice(i, content_.choices[i].text(), out); choice.resume();) co_await Resumable::pause();
+    for (Resumable choice = write_choice(i, kNoPiece, /*has_tokens=*/true, out); choice.resume();) co_await Resumable::pause();
     co_await Resumable::pause();
   }
   out += ']';

@@ -9,13 +9,14 @@
 
 #include "core/resumable.h"
 #include "io/json.h"
+#include "parsers/message_parser.h"
 #include "server/answer_writer.h"
 #include "text/tokenizer.h"
 
 namespace baton {
 
-/// Writes answers to chat and plain completions. A stream has for each chat choice a frame with the role, then text, the
-/// finish reason, and behind those of all choices the usage if asked for, and [DONE], which also follows an error.
+/// Writes answers to chat and plain completions. A stream has for each chat choice a frame with the role, then one for
+/// each piece of the message, the finish reason, and behind those of all choices the usage if asked for, and [DONE], which also follows an error.
 /// Thread: one at a time.
 class OpenaiWriter final : public AnswerWriter {
  public:
@@ -36,19 +37,20 @@ class OpenaiWriter final : public AnswerWriter {
   struct Written {
     bool has_begun = false;
     std::size_t text_offset = 0;  // of completions' log-probabilities, in characters
-    // The parts of each of its frames before and after the text; made with the first frame.
+    // The parts of each of its frames of content before and after the text; made with the first of them.
     std::string front;
     std::string back;
   };
 
   Resumable write_logprobs(std::size_t index, std::string& out);
-  Resumable write_choice(std::size_t index, std::string_view text, std::string& out);
+  Resumable write_message(std::size_t index, const parsers::MessagePiece& piece, std::string& out) const;
+  Resumable write_choice(std::size_t index, const parsers::MessagePiece& piece, bool has_tokens, std::string& out);
   json::Value usage() const;
   json::Value stats() const;
   std::string frame(std::string_view choices, bool has_usage, bool has_stats) const;
   bool differs_in_text_alone() const;
   std::string first_frame(std::size_t index) const;
-  std::string text_frame(std::size_t index);
+  std::string piece_frame(std::size_t index, const parsers::MessagePiece& piece, bool has_tokens);
   std::string finish_frame(std::size_t index, bool has_stats) const;
 
   const AnswerContent& content_;

@@ -5,8 +5,10 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "engine/request_check.h"
+#include "server/chat_history.h"
 #include "server/openai_fields.h"
 #include "server/openai_sampling.h"
 #include "server/openai_values.h"
@@ -98,28 +100,6 @@ Result<void> parse_names(const Value& body, GenerationRequest& request) {
   return {};
 }
 
-/// The content of a message as one string: given in parts, the texts joined by line feeds.
-Result<Value> parse_content(const Value& content, const std::string& key) {
-  if (content.is_string() || content.is_null()) return content;
-  if (!content.is_array()) return json::wrong_type(key, "a string or a list of parts", content);
-  std::string joined;
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    const std::string part_key = fmt::format("{}[{}]", key, i);
-    const Value& part = content[i];
-    if (!part.is_object()) return json::wrong_type(part_key, "an object", part);
-    auto type = json::get<std::string>(part, "type");
-    if (!type) return bad(part_key + ".type", fmt::format("'{}.type' must be \"text\"", part_key));
-    if (*type != "text")
-      return bad(part_key + ".type",
-                 fmt::format("'{}.type' is \"{}\"; this model reads \"text\" only", part_key, type->substr(0, 40)));
-    auto text = json::get<std::string>(part, "text");
-    if (!text) return bad(part_key + ".text", fmt::format("'{}.text' must be a string", part_key));
-    if (i > 0) joined += '\n';
-    joined += *text;
-  }
-  return Value(std::move(joined));
-}
-
 Result<void> require_object(const Value& body) {
   if (!body.is_object())
     return fail(ErrorCode::invalid_request,
@@ -136,6 +116,24 @@ Result<void> refuse_no_tokens(const Value& body, const SamplingParams& sampling)
   if (!sampling.max_tokens || *sampling.max_tokens > 0) return {};
   const std::string_view field = find_given(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
   return bad(field, fmt::format("'{}' must be at least 1, not 0", field));
+}
+
+/// `chat_template_kwargs`, and `reasoning_effort` as variables for templates.
+Result<Value> parse_template_variables(const Value& body) {
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+  Value variables = Value::object();
+  if (const Value* given = find_given(body, "chat_template_kwargs")) {
+    if (!given->is_object()) return json::wrong_type("chat_template_kwargs", "an object", *given);
+    variables = *given;
+  }
+  BATON_TRY(const auto effort, json::get_optional<std::string>(body, "reasoning_effort"));
+  if (!effort) return variables;
+  if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts))
+    return bad("reasoning_effort", fmt::format("'reasoning_effort' must be one of {}, not \"{}\"", fmt::join(kEfforts, ", "),
+                                               effort->substr(0, 40)));
+  variables["reasoning_effort"] = *effort;
+  if (!variables.contains("enable_thinking")) variables["enable_thinking"] = *effort != "none";
+  return variables;
 }
 
 Result<std::vector<Prompt>> parse_prompts(const Value& body, const RequestBounds& limits) {
@@ -168,29 +166,6 @@ Result<std::vector<Prompt>> parse_prompts(const Value& body, const RequestBounds
 }
 
 }  // namespace
-
-Result<Value> parse_messages(const Value& value, std::string_view key) {
-  if (!value.is_array()) return json::wrong_type(key, "a list of messages", value);
-  if (value.empty()) return bad(key, fmt::format("'{}' must hold at least one message", key));
-  Value messages = Value::array();
-  for (std::size_t i = 0; i < value.size(); ++i) {
-    const std::string name = fmt::format("{}[{}]", key, i);
-    if (!value[i].is_object()) return json::wrong_type(name, "an object", value[i]);
-    Value message = value[i];
-    const Value* role = json::find(message, "role");
-    if (role == nullptr) return bad(name + ".role", fmt::format("'{}.role' is missing", name));
-    if (!role->is_string()) return json::wrong_type(name + ".role", "a string", *role);
-    const Value* content = json::find(message, "content");
-    if (content == nullptr && json::find(message, "tool_calls") == nullptr)
-      return bad(name + ".content", fmt::format("'{}.content' is missing", name));
-    if (content != nullptr) {  // templates tell one that is absent from null
-      BATON_TRY(Value joined, parse_content(*content, name + ".content"));
-      message["content"] = std::move(joined);
-    }
-    messages.push_back(std::move(message));
-  }
-  return messages;
-}
 
 Result<GenerationRequest> parse_generation_fields(const Value& body, const SamplingDefaults& defaults,
                                                   const RequestBounds& limits, std::optional<std::int32_t> default_max_tokens) {
@@ -225,6 +200,7 @@ Result<ChatRequest> parse_chat_request(const Value& body, const SamplingDefaults
   const Value* messages = json::find(body, "messages");
   if (messages == nullptr) return json::missing("messages");
   BATON_TRY(request.messages, parse_messages(*messages, "messages"));
+  BATON_TRY(request.tools, parse_tool_fields(body));
   BATON_TRY(const bool wants_logprobs, flag_field(body, "logprobs", false));
   BATON_TRY(const auto n_top, integer_field(body, "top_logprobs", 0, limits.max_logprobs));
   if (n_top && *n_top > 0 && !wants_logprobs) return bad("top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
@@ -236,13 +212,8 @@ Result<ChatRequest> parse_chat_request(const Value& body, const SamplingDefaults
   if (request.continue_final_message && request.add_generation_prompt)
     return bad("continue_final_message", "'continue_final_message' needs 'add_generation_prompt' to be false");
   BATON_TRY(request.add_special_tokens, flag_field(body, "add_special_tokens", false));
-  request.template_variables = Value::object();
-  if (const Value* variables = find_given(body, "chat_template_kwargs")) {
-    if (!variables->is_object()) return json::wrong_type("chat_template_kwargs", "an object", *variables);
-    request.template_variables = *variables;
-  }
-  BATON_TRY(const auto effort, json::get_optional<std::string>(body, "reasoning_effort"));
-  if (effort) request.template_variables["reasoning_effort"] = *effort;
+  BATON_TRY(request.template_variables, parse_template_variables(body));
+  BATON_TRY(request.includes_reasoning, flag_field(body, "include_reasoning", true));
   return request;
 }
 
@@ -251,6 +222,7 @@ Result<CompletionRequest> parse_completion_request(const Value& body, const Samp
   constexpr std::int32_t kDefaultMaxTokens = 16;
   CompletionRequest request;
   BATON_TRY(request.generation, parse_generation_fields(body, defaults, limits, kDefaultMaxTokens));
+  BATON_TRY_VOID(refuse_tool_fields(body));
   BATON_TRY(request.prompts, parse_prompts(body, limits));
   BATON_TRY(request.echo, flag_field(body, "echo", false));
   if (!request.echo) BATON_TRY_VOID(refuse_no_tokens(body, request.generation.sampling));

@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "io/json.h"
 #include "server/message_reading.h"
+#include "server/tool_fields.h"
 
 namespace baton {
 
@@ -59,9 +60,11 @@ struct GenerationRequest {
 struct ChatRequest {
   GenerationRequest generation;
   json::Value messages;  ///< see parse_messages
+  ToolFields tools;
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   bool add_special_tokens = false;  ///< the template writes them
+  bool includes_reasoning = true;   ///< the answer shows its reasoning
   json::Value template_variables;   ///< an object: `chat_template_kwargs` and other variables for templates
 };
 
@@ -73,10 +76,6 @@ struct CompletionRequest {
   bool echo = false;
   bool add_special_tokens = true;
 };
-
-/// A list of messages for chat templates: objects with a `role` and a `content` that is a string or null; a content
-/// given in parts is joined by line feeds. Other keys (name, tool_calls, ...) are kept. Errors call the list `key`.
-Result<json::Value> parse_messages(const json::Value& value, std::string_view key);
 
 /// Errors (invalid_request) name the field in `param`: a wrong type, a value out of range, or an
 /// unsupported field that does not have its neutral value.

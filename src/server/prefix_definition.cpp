@@ -12,7 +12,7 @@
 #include "core/log.h"
 #include "core/one_line.h"
 #include "io/file.h"
-#include "server/openai_request.h"
+#include "server/chat_history.h"
 #include "server/openai_values.h"
 #include "text/unicode.h"
 

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "server/api_error.h"
+#include "server/chat_history.h"
 
 namespace baton {
 namespace {
@@ -71,6 +73,31 @@ Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes
   return target;
 }
 
+/// Refuses tools that the model would not see, and calls that nobody would read.
+Result<void> check_tools(const ServedModel& model, const ToolFields& tools) {
+  if (!model.tool_traits.shows_tools)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("'tools' is not supported with the chat template of {}, which does not show tools to the model; "
+                            "start the server with the --chat-template of a model that calls tools",
+                            model.names[0]),
+                "tools");
+  if (tools.choice.kind == parsers::ToolChoice::Kind::automatic && model.format.tool_parser().empty())
+    return fail(ErrorCode::invalid_request,
+                fmt::format("'tools' need a parser of calls, and the chat template of {} is of no known format; start the "
+                            "server with --tool-call-parser (one of {})",
+                            model.names[0], fmt::join(parsers::MessageFormat::tool_parsers(), ", ")),
+                "tools");
+  using Kind = parsers::ToolChoice::Kind;
+  if (tools.choice.kind == Kind::required || tools.choice.kind == Kind::named || !tools.allowed.empty())
+    return fail(ErrorCode::invalid_request,
+                "'tool_choice' is not supported by this server with a value that demands or restricts calls; the values "
+                "accepted are \"none\" and \"auto\"",
+                "tool_choice");
+  if (tools.choice.kind == Kind::automatic && std::ranges::any_of(*tools.tools, &parsers::Tool::is_strict))
+    return fail(ErrorCode::invalid_request, "'strict' is not supported by this server; the value accepted is false", "tools");
+  return {};
+}
+
 Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
                                 const IsCancelled& is_cancelled) {
   if (!model.chat_template)
@@ -85,16 +112,22 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
                     "was registered with 'text' or 'messages'",
                     prefix->definition.name),
         "prefix");
+  const bool has_tools = request.tools.tools != nullptr;
+  const TemplateTraits& traits = model.traits_for(has_tools);
+  if (has_tools) BATON_TRY_VOID(check_tools(model, request.tools));
   ChatTemplate::Context context;
-  context.messages = !prefix ? json::Value(json::Value::array()) : prefix->definition.messages;
-  for (const json::Value& message : request.messages) context.messages.push_back(message);
+  json::Value messages = !prefix ? json::Value(json::Value::array()) : prefix->definition.messages;
+  const std::size_t n_before = messages.size();
+  for (const json::Value& message : request.messages) messages.push_back(message);
+  BATON_TRY(context.messages, shape_messages(std::move(messages), n_before, traits));
+  context.tools = request.tools.definitions;
   context.add_generation_prompt = request.add_generation_prompt;
   if (request.continue_final_message) context.continued_field = "content";
   context.role_tokens = model.tokenizer.role_tokens();
   context.extra = request.template_variables;
   context.max_output_bytes = model.max_rendered_bytes();
   context.is_cancelled = is_cancelled;
-  auto text = model.chat_template->render(context);
+  auto text = model.template_for(has_tools).render(context);
   if (!text && text.error().code != ErrorCode::unavailable) {
     text.error().code = ErrorCode::invalid_request;
     if (text.error().param.empty()) text.error().param = "messages";
@@ -108,10 +141,25 @@ Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::
   BATON_TRY_VOID(model.check_prompt_bytes(text.size(), "messages"));
   WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
   TokenizedPrompt prompt;
+  prompt.begins_in_reasoning = model.format.begins_in_reasoning(text);
   BATON_TRY(prompt.tokens, model.tokenizer.encode_behind(prefix ? prefix->chat_head : EncodedHead(), text,
                                                          request.add_special_tokens, budget));
   if (prefix) prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
   return prompt;
+}
+
+void set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request) {
+  const bool has_calls = request.tools.tools && request.tools.choice.kind != parsers::ToolChoice::Kind::none;
+  if (!has_calls && model.format.reasoning_parser().empty()) return;
+  MessageReading& reading = request.generation.reading;
+  reading.format = &model.format;
+  if (has_calls) reading.tools = request.tools.tools;
+  reading.markers = model.markers;
+  reading.begins_in_reasoning = prompt.begins_in_reasoning;
+  reading.shows_reasoning = request.includes_reasoning;
+  reading.is_parallel = request.tools.is_parallel;
+  reading.is_named = request.tools.choice.kind == parsers::ToolChoice::Kind::named;
+  reading.has_short_ids = model.tool_traits.has_short_ids;
 }
 
 Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,

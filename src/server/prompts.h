@@ -35,20 +35,25 @@ std::vector<std::string> served_names(const ServedModel& model, const Prefixes& 
 /// unavailable (see WorkBudget); empty: never.
 using IsCancelled = std::function<bool()>;
 
-/// The text of the conversation, the prefix's messages first. Errors: invalid_request, also when the model has no
-/// template, or the prefix no messages.
+/// The text of the conversation, the prefix's messages first, with the tools. Errors: invalid_request, also when the model
+/// has no template, or the prefix no messages, or when the template does not show tools.
 Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
                                 const IsCancelled& is_cancelled = {});
 
 struct TokenizedPrompt {
   SharedList<TokenId> tokens;
-  std::string echo;           ///< the prompt's text without the prefix, if the request asks for an echo
-  std::int32_t n_public = 0;  ///< leading tokens that are a registered prefix's, to which no cache salt applies
+  std::string echo;                  ///< the prompt's text without the prefix, if the request asks for an echo
+  std::int32_t n_public = 0;         ///< leading tokens that are a registered prefix's, to which no cache salt applies
+  bool begins_in_reasoning = false;  ///< a conversation's template has opened the answer's reasoning
 };
 
 /// The ids of the whole text. The beginning that the prefix determines was tokenised when the prefix was registered.
 Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
                                       const IsCancelled& is_cancelled = {});
+
+/// Sets how the answer to a conversation with this prompt is read. The model must outlive the answer.
+void set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request);
+
 /// Text follows the prefix's text, ids follow its ids. After a prefix of tokens both do, without special tokens.
 /// Error: invalid_request for a text that is longer than any prompt.
 Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,

@@ -59,6 +59,7 @@ AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationR
 Result<void> Routes::begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of) {
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
   BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
+  set_reading(context_.model, prompt, chat);
   chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
   std::vector<Request> all = engine_requests(context_.model, chat.generation, {&prompt, 1});
   sign(call.caller, all);

@@ -1,7 +1,8 @@
-/// How many bytes a prompt can have.
+/// The traits of its templates, and how many bytes a prompt can have.
 #include "server/served_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,17 @@ void ServedModel::set_context(std::int32_t max_len) {
   for (TokenId id = 0; id < tokenizer.n_vocab(); ++id)
     longest = std::max({longest, tokenizer.token_bytes(id).size(), tokenizer.token_text(id).size()});
   max_prompt_bytes = static_cast<std::size_t>(max_len) * longest;
+}
+
+void ServedModel::look_at_templates() {
+  if (chat_template) {
+    traits = probe_template(*chat_template, tokenizer.role_tokens());
+    tool_traits = tool_template ? probe_template(*tool_template, tokenizer.role_tokens()) : traits;
+  }
+  std::vector<TokenId> special;
+  for (const std::string& marker : format.markers())
+    if (const auto id = tokenizer.id_of(marker); id && tokenizer.is_special(*id)) special.push_back(*id);
+  markers = std::move(special);
 }
 
 Result<void> ServedModel::check_prompt_bytes(std::size_t n_bytes, std::string_view param) const {

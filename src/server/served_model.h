@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/shared_list.h"
+#include "parsers/message_format.h"
 #include "server/openai_request.h"
 #include "text/chat_template.h"
+#include "text/template_traits.h"
 #include "text/tokenizer.h"
 
 namespace baton {
@@ -25,6 +28,20 @@ struct ServedModel {
   std::int32_t n_vocab = 0;          ///< of the logits
   std::int32_t max_model_len = 0;    ///< the engine's
   std::size_t max_prompt_bytes = 0;  ///< more text than max_model_len tokens of the longest kind hold; 0: no limit
+  /// The template for conversations with tools where the model has one of its own.
+  std::optional<ChatTemplate> tool_template = std::nullopt;
+  parsers::MessageFormat format = {};  ///< how the model writes calls and reasoning
+  TemplateTraits traits = {};          ///< of chat_template
+  TemplateTraits tool_traits = {};     ///< of the template for conversations with tools
+  SharedList<TokenId> markers = {};    ///< special tokens whose text the format reads
+
+  /// Sets the traits of the templates, and the markers of the format. Call it when those are set.
+  void look_at_templates();
+  /// The template of a conversation with or without tools, and its traits. There is a chat template.
+  const ChatTemplate& template_for(bool has_tools) const {
+    return has_tools && tool_template ? *tool_template : *chat_template;
+  }
+  const TemplateTraits& traits_for(bool has_tools) const { return has_tools ? tool_traits : traits; }
 
   /// Sets both limits. A server calls it before it serves.
   void set_context(std::int32_t max_len);

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "engine/request_check.h"
+#include "server/chat_history.h"
 #include "server/openai_request.h"
 
 namespace {
@@ -57,6 +58,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         baton::check(message.contains("tool_calls"), "a message without content and tool calls");
       else
         baton::check(content->is_string() || content->is_null(), "a content that is no text");
+    }
+    for (unsigned bits = 0; bits < 64; ++bits) {
+      const auto has = [&](unsigned bit) { return (bits >> bit & 1U) != 0; };
+      const baton::TemplateTraits traits{.shows_calls = true,
+                                         .shows_results = true,
+                                         .takes_text_arguments = has(0),
+                                         .takes_object_arguments = has(1),
+                                         .takes_null_content = has(2),
+                                         .takes_absent_content = has(3),
+                                         .has_short_ids = has(4),
+                                         .knows_developer = has(5)};
+      const auto shaped = baton::shape_messages(chat->messages, 0, traits);
+      baton::check(shaped ? shaped->size() == chat->messages.size() : !shaped.error().param.empty(), "a message is lost");
     }
   } else {
     baton::check(!chat.error().message.empty(), "an error without words");

@@ -108,5 +108,28 @@ TEST_F(LoadText, a_template_file_takes_the_place_of_the_models) {
   EXPECT_FALSE(load_text(files_, options));
 }
 
+TEST_F(LoadText, a_model_may_have_a_template_for_tools) {
+  EXPECT_FALSE(load_text(files_, {})->tool_template);
+  fs::create_directories(files_.folder / "additional_chat_templates");
+  write("chat_template.jinja", "{{ messages[0].content }}");
+  write("additional_chat_templates/tool_use.jinja", "{{ tools }}{{ messages[0].content }}");
+  const auto with = load_text(files_, {});
+  ASSERT_TRUE(with) << with.error().message;
+  EXPECT_TRUE(with->tool_template);
+  ModelOptions options;
+  options.chat_template = write("other.jinja", "{{ messages[0].content }}").string();
+  EXPECT_FALSE(load_text(files_, options)->tool_template) << "the flag's is for all conversations";
+}
+
+TEST_F(LoadText, parsers_are_chosen_by_name) {
+  ModelOptions options;
+  options.tool_call_parser = "none";
+  options.reasoning_parser = "none";
+  ASSERT_TRUE(load_text(files_, options));
+  EXPECT_EQ(load_text(files_, options)->format.tool_parser(), "");
+  options.tool_call_parser = "nonsense";
+  EXPECT_FALSE(load_text(files_, options));
+}
+
 }  // namespace
 }  // namespace baton

@@ -113,5 +113,129 @@ TEST_F(ChoiceOfAnswer, says_in_a_word_what_cut_it_off) {
   }
 }
 
+using parsers::MessagePiece;
+using Kind = MessagePiece::Kind;
+
+/// A choice whose text is read as Qwen's models write calls and reasoning.
+class MessageOfChoice : public ChoiceOfAnswer {
+ protected:
+  MessageOfChoice() {
+    request_.reading.format = &format_;
+    request_.reading.tools = std::make_shared<const std::vector<parsers::Tool>>(1, parsers::Tool{.name = "f"});
+  }
+  /// The pieces of a text that comes at once and ends.
+  std::vector<MessagePiece> whole(std::string_view text) const {
+    AnswerChoice one = choice();
+    one.take(ends(says(text), FinishReason::stop, kEndToken));
+    return {one.pieces().begin(), one.pieces().end()};
+  }
+
+  const parsers::MessageFormat format_ = parsers::MessageFormat::make("hermes", "qwen3", "").value();
+};
+
+constexpr std::string_view kCalling =
+    "<think>\nwhy\n</think>\n\nSure.<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"b c\"}}\n</tool_call>\n"
+    "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
+
+TEST_F(MessageOfChoice, has_reasoning_content_and_calls_with_ids) {
+  const std::vector<MessagePiece> pieces = whole(kCalling);
+  ASSERT_EQ(pieces.size(), 6u);
+  EXPECT_EQ(pieces[0].kind, Kind::reasoning);
+  EXPECT_NE(pieces[0].text.find("why"), std::string::npos);
+  EXPECT_EQ(pieces[1], (MessagePiece{.text = "Sure."}));
+  EXPECT_EQ(pieces[2].kind, Kind::call);
+  EXPECT_EQ(pieces[2].text, "f");
+  EXPECT_TRUE(pieces[2].id.starts_with("call_")) << pieces[2].id;
+  EXPECT_EQ(pieces[3], (MessagePiece{Kind::arguments, 0, R"({"a": "b c"})", {}}));
+  EXPECT_EQ(pieces[4].text, "g");
+  EXPECT_EQ(pieces[4].call, 1);
+  EXPECT_NE(pieces[4].id, pieces[2].id);
+  EXPECT_EQ(pieces[5], (MessagePiece{Kind::arguments, 1, "{}", {}}));
+}
+
+TEST_F(MessageOfChoice, comes_in_the_same_pieces_token_by_token) {
+  const std::vector<MessagePiece> expected = whole(kCalling);
+  AnswerChoice one = choice();
+  std::vector<MessagePiece> joined;
+  const auto collect = [&] {
+    for (const MessagePiece& piece : one.pieces()) {
+      const bool continues =
+          !joined.empty() && piece.kind != Kind::call && joined.back().kind == piece.kind && joined.back().call == piece.call;
+      if (continues)
+        joined.back().text += piece.text;
+      else
+        joined.push_back(piece);
+    }
+    one.clear();
+  };
+  for (const char byte : kCalling) {
+    one.take(says(std::string_view(&byte, 1)));
+    collect();
+  }
+  one.take(ends({}, FinishReason::stop, kEndToken));
+  collect();
+  ASSERT_EQ(joined.size(), expected.size());
+  for (std::size_t i = 0; i < joined.size(); ++i) {
+    EXPECT_EQ(joined[i].kind, expected[i].kind);
+    EXPECT_EQ(joined[i].text, expected[i].text);
+  }
+}
+
+TEST_F(MessageOfChoice, ends_with_tool_calls_unless_it_was_cut_or_the_tool_was_named) {
+  const auto word = [&](FinishReason reason, std::string_view text) {
+    AnswerChoice one = choice();
+    one.take(ends(says(text), reason));
+    return std::string(one.finish_word());
+  };
+  EXPECT_EQ(word(FinishReason::stop, kCalling), "tool_calls");
+  EXPECT_EQ(word(FinishReason::stop, "Sure."), "stop");
+  EXPECT_EQ(word(FinishReason::length, kCalling.substr(0, kCalling.size() - 16)), "length") << "arguments may be cut";
+  request_.reading.is_named = true;
+  EXPECT_EQ(word(FinishReason::stop, kCalling), "stop") << "as OpenAI says";
+}
+
+TEST_F(MessageOfChoice, ends_before_a_second_call_where_one_is_allowed) {
+  request_.reading.is_parallel = false;
+  AnswerChoice one = choice();
+  EXPECT_TRUE(one.take(says(kCalling))) << "the engine must be told";
+  EXPECT_EQ(one.n_calls(), 1);
+  EXPECT_EQ(one.finish_word(), "tool_calls");
+  EXPECT_EQ(one.pieces().back(), (MessagePiece{Kind::arguments, 0, R"({"a": "b c"})", {}}));
+  EXPECT_FALSE(one.take(says("more")));
+}
+
+TEST_F(MessageOfChoice, counts_reasoning_tokens_and_hides_reasoning_if_asked) {
+  AnswerChoice one = choice();
+  one.take(ends(says("<think>\nwhy\n</think>\n\nSure."), FinishReason::stop));
+  EXPECT_GE(one.n_reasoning_tokens(), 3);
+  EXPECT_LE(one.n_reasoning_tokens(), 23) << "Sure. is none";
+  request_.reading.shows_reasoning = false;
+  AnswerChoice hidden = choice();
+  hidden.take(ends(says("<think>\nwhy\n</think>\n\nSure."), FinishReason::stop));
+  ASSERT_EQ(hidden.pieces().size(), 1u);
+  EXPECT_EQ(hidden.pieces()[0].text, "Sure.");
+  EXPECT_EQ(hidden.n_reasoning_tokens(), one.n_reasoning_tokens());
+  request_.reading.begins_in_reasoning = true;
+  AnswerChoice cut = choice();
+  cut.take(ends(says("why not"), FinishReason::length));
+  EXPECT_EQ(cut.n_reasoning_tokens(), 7);
+  EXPECT_TRUE(cut.pieces().empty());
+}
+
+TEST_F(MessageOfChoice, has_content_alone_without_tools) {
+  request_.reading.tools = nullptr;
+  const std::vector<MessagePiece> pieces = whole("a<tool_call>{\"name\": \"f\"}</tool_call>");
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(pieces[0].text, "a<tool_call>{\"name\": \"f\"}</tool_call>");
+}
+
+TEST_F(MessageOfChoice, ends_at_a_stop_string_wherever_it_stands) {
+  request_.stop = {"b c"};
+  AnswerChoice one = choice();
+  EXPECT_TRUE(one.take(says(kCalling)));
+  EXPECT_EQ(std::get<std::string>(one.stop_reason()), "b c");
+  EXPECT_EQ(one.pieces().back(), (MessagePiece{Kind::arguments, 0, R"({"a": ")", {}}));
+}
+
 }  // namespace
 }  // namespace baton

@@ -27,16 +27,37 @@ inline Tokenizer byte_tokenizer() {
   return std::move(*tokenizer);
 }
 
+inline ChatTemplate parsed_template(std::string_view source) {
+  auto parsed = ChatTemplate::parse(std::string(source));
+  EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
+  return std::move(*parsed);
+}
+
 /// Served as "demo" and "alias", with a template that writes "[role]content". A message of the role "slow" takes as
 /// much as a rendering may take.
 inline ServedModel byte_model(bool has_template = true) {
   std::optional<ChatTemplate> chat_template;
-  if (has_template) {
-    auto parsed = ChatTemplate::parse(std::string(kByteTemplate));
-    EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
-    chat_template.emplace(std::move(*parsed));
-  }
-  return {{"demo", "alias"}, "/models/demo", byte_tokenizer(), std::move(chat_template), {}, kByteModelVocab, 2048};
+  if (has_template) chat_template.emplace(parsed_template(kByteTemplate));
+  ServedModel model{{"demo", "alias"}, "/models/demo", byte_tokenizer(), std::move(chat_template), {}, kByteModelVocab, 2048};
+  model.look_at_templates();
+  return model;
+}
+
+/// Writes tools, calls and reasoning as Hermes's and Qwen's templates do.
+inline constexpr std::string_view kToolTemplate =
+    "{% if tools %}[tools]{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ m.role }}]"
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content or '' }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+    "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% if enable_thinking %}<think>\n{% endif %}{% endif %}";
+
+/// The same model with that template.
+inline ServedModel tool_model() {
+  ServedModel model = byte_model();
+  model.chat_template.emplace(parsed_template(kToolTemplate));
+  model.format = parsers::MessageFormat::from_template(kToolTemplate);
+  model.look_at_templates();
+  return model;
 }
 
 inline json::Value parsed(std::string_view text) {

@@ -23,9 +23,8 @@ TEST(OpenaiFields, accepts_known_fields_at_their_neutral_value) {
 
 TEST(OpenaiFields, names_the_field_that_is_not_done) {
   const std::pair<std::string_view, std::string_view> cases[] = {
-      {R"({"tools": [{"type": "function"}]})", "tools"},
-      {R"({"tool_choice": "required"})", "tool_choice"},
-      {R"({"tool_choice": {"type": "function"}})", "tool_choice"},
+      {R"({"functions": [{"name": "f"}]})", "functions"},
+      {R"({"function_call": {"name": "f"}})", "function_call"},
       {R"({"response_format": {"type": "json_object"}})", "response_format"},
       {R"({"response_format": {"type": "json_schema", "json_schema": {}}})", "response_format"},
       {R"({"structured_outputs": {"regex": "a"}})", "structured_outputs"},

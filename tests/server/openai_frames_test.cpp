@@ -1,6 +1,13 @@
 /// The JSON of an answer's choices (server/openai_frames.h). Whole answers: openai_answer_test.
 #include "server/openai_frames.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
@@ -132,6 +139,150 @@ TEST_F(OpenaiFrames, an_error_is_a_frame_and_the_end) {
   const std::string frames = writer(/*is_chat=*/true).error_frames(500, "no");
   EXPECT_TRUE(frames.ends_with("}\n\ndata: [DONE]\n\n")) << frames;
   EXPECT_EQ(bodies(frames.substr(0, frames.find("data: [DONE]")))[0]["error"]["message"], "no");
+}
+
+/// A chat whose answer may reason and call the tool f.
+class FramesOfMessage : public OpenaiFrames {
+ protected:
+  FramesOfMessage() {
+    content_.request.reading.format = &format_;
+    content_.request.reading.tools = std::make_shared<const std::vector<parsers::Tool>>(1, parsers::Tool{.name = "f"});
+  }
+  const parsers::MessageFormat format_ = parsers::MessageFormat::make("hermes", "qwen3", "").value();
+};
+
+constexpr std::string_view kCallOfF = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+
+TEST_F(FramesOfMessage, a_response_has_calls_and_no_content) {
+  OpenaiWriter response = writer(/*is_chat=*/true);
+  choice().take(says(kCallOfF));
+  choice().end(FinishReason::stop, {});
+  json::Value body = parsed(whole_body(response));
+  json::Value& call = body["choices"][0]["message"]["tool_calls"][0];
+  EXPECT_TRUE(call["id"].get<std::string>().starts_with("call_"));
+  call["id"] = "x";
+  EXPECT_EQ(json::dump(body["choices"][0]["message"]),
+            R"({"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":"x","type":"function",)"
+            R"("function":{"name":"f","arguments":"{\"a\": 1}"}}]})");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(body["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
+}
+
+TEST_F(FramesOfMessage, a_response_has_reasoning_under_both_names) {
+  OpenaiWriter response = writer(/*is_chat=*/true);
+  choice().take(says("<think>why</think>Hi"));
+  choice().end(FinishReason::stop, {});
+  const json::Value body = parsed(whole_body(response));
+  EXPECT_EQ(json::dump(body["choices"][0]["message"]),
+            R"({"role":"assistant","content":"Hi","refusal":null,"reasoning_content":"why","reasoning":"why"})");
+  EXPECT_GT(body["usage"]["completion_tokens_details"]["reasoning_tokens"], 2);
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(FramesOfMessage, of_a_stream_have_the_name_once_and_then_arguments) {
+  content_.request.is_stream = true;
+  OpenaiWriter frames = writer(/*is_chat=*/true);
+  std::string sent;
+  for (const char byte : "<think>why</think>Hi" + std::string(kCallOfF)) {
+    choice().take(says(std::string_view(&byte, 1)));
+    sent += frames.choice_frames(0, /*is_last=*/false);
+    choice().clear();
+  }
+  choice().end(FinishReason::stop, {});
+  sent += frames.choice_frames(0, /*is_last=*/true);
+  const auto all = bodies(sent);
+  std::string reasoning, again, content, arguments;
+  int n_names = 0;
+  EXPECT_EQ(all.front()["choices"][0]["delta"], parsed(R"({"role":"assistant","content":""})"));
+  for (const json::Value& frame : all) {
+    const json::Value& delta = frame["choices"][0]["delta"];
+    reasoning += delta.value("reasoning_content", "");
+    again += delta.value("reasoning", "");
+    content += delta.value("content", "");
+    if (!delta.contains("tool_calls")) continue;
+    ASSERT_EQ(delta.size(), 1u);
+    const json::Value& call = delta["tool_calls"][0];
+    EXPECT_EQ(call["index"], 0);
+    const bool is_new = call.contains("id");
+    EXPECT_EQ(is_new, call.contains("type"));
+    EXPECT_EQ(is_new, call["function"].contains("name"));
+    n_names += is_new;
+    EXPECT_TRUE(!is_new || call["function"]["arguments"] == "");
+    arguments += call["function"]["arguments"].get<std::string>();
+  }
+  EXPECT_EQ(reasoning, "why");
+  EXPECT_EQ(again, "why");
+  EXPECT_EQ(content, "Hi");
+  EXPECT_EQ(arguments, R"({"a": 1})");
+  EXPECT_EQ(n_names, 1);
+  EXPECT_EQ(all.back()["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(all.back()["choices"][0]["delta"], json::Value::object());
+}
+
+TEST_F(FramesOfMessage, of_a_stream_show_each_token_once) {
+  content_.request.is_stream = true;
+  content_.request.wants_token_ids = true;
+  content_.request.sampling.n_top_logprobs = 0;
+  OpenaiWriter frames = writer(/*is_chat=*/true);
+  choice().take(says("<think>why</think>Hi" + std::string(kCallOfF)));
+  std::size_t n_ids = 0, n_logprobs = 0, n_frames = 0;
+  for (const json::Value& frame : bodies(frames.choice_frames(0, /*is_last=*/false))) {
+    const json::Value& choice = frame["choices"][0];
+    if (choice.contains("prompt_token_ids")) continue;
+    ++n_frames;
+    n_ids += choice["token_ids"].size();
+    if (!choice["logprobs"].is_null()) n_logprobs += choice["logprobs"]["content"].size();
+  }
+  EXPECT_EQ(n_frames, 4u) << "reasoning, content, the call, its arguments";
+  EXPECT_EQ(n_ids, 20 + kCallOfF.size());
+  EXPECT_EQ(n_logprobs, n_ids);
+}
+
+/// The value with types in place of its texts and numbers.
+json::Value shape_of(const json::Value& value) {
+  if (value.is_object()) {
+    json::Value shape = json::Value::object();
+    for (const auto& [key, member] : value.items()) shape[key] = shape_of(member);
+    return shape;
+  }
+  if (!value.is_array()) return std::string(json::describe_type(value));
+  json::Value shape = json::Value::array();
+  for (const json::Value& element : value) shape.push_back(shape_of(element));
+  return shape;
+}
+
+TEST_F(FramesOfMessage, have_the_shapes_of_recorded_ones) {
+  const char* data = std::getenv("BATON_TEST_DATA");
+  if (data == nullptr) GTEST_SKIP() << "BATON_TEST_DATA is not set: no recorded answer is compared";
+  const std::filesystem::path recorded = std::filesystem::path(data) / "openai-api/recorded";
+  std::set<std::string> expected;
+  std::ifstream file(recorded / "deepseek__deepseek-tool-call.chunks.txt");
+  ASSERT_TRUE(file) << recorded;
+  for (std::string line; std::getline(file, line);)
+    if (const json::Value chunk = parsed(line); chunk["choices"][0]["delta"].contains("tool_calls"))
+      expected.insert(json::dump(shape_of(chunk["choices"][0]["delta"])));
+  ASSERT_EQ(expected.size(), 2u) << "a call's name, and its arguments";
+
+  content_.request.is_stream = true;
+  OpenaiWriter frames = writer(/*is_chat=*/true);
+  std::set<std::string> shown;
+  for (const char byte : kCallOfF) {
+    choice().take(says(std::string_view(&byte, 1)));
+    for (const json::Value& frame : bodies(frames.choice_frames(0, /*is_last=*/false)))
+      if (frame["choices"][0]["delta"].contains("tool_calls")) shown.insert(json::dump(shape_of(frame["choices"][0]["delta"])));
+    choice().clear();
+  }
+  EXPECT_EQ(shown, expected);
+
+  content_.request.is_stream = false;
+  OpenaiWriter response = writer(/*is_chat=*/true);
+  choice().take(says(kCallOfF));
+  choice().end(FinishReason::stop, {});
+  json::Value own = parsed(whole_body(response))["choices"][0];
+  std::ifstream whole(recorded / "groq__groq-tool-call.json");
+  const json::Value theirs = parsed(std::string(std::istreambuf_iterator<char>(whole), {}))["choices"][0];
+  EXPECT_EQ(json::dump(shape_of(own["message"]["tool_calls"])), json::dump(shape_of(theirs["message"]["tool_calls"])));
+  EXPECT_EQ(own["finish_reason"], theirs["finish_reason"]);
 }
 
 }  // namespace

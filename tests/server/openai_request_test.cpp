@@ -162,18 +162,23 @@ TEST(OpenaiRequest, lets_echo_ask_for_no_tokens) {
   EXPECT_EQ(request.generation.sampling.max_tokens, 0);
 }
 
-TEST(OpenaiRequest, joins_content_parts_and_keeps_what_templates_may_want) {
-  const auto messages = parse_messages(body_of(R"([{"role": "user", "name": "n", "content": [{"type": "text", "text": "a"},
-      {"type": "text", "text": "b"}]}, {"role": "assistant", "content": null}, {"role": "assistant", "tool_calls": []}])"),
-                                       "messages");
-  ASSERT_TRUE(messages) << messages.error().message;
-  EXPECT_EQ(json::dump(*messages), R"([{"role":"user","name":"n","content":"a\nb"},{"role":"assistant","content":null},)"
-                                   R"({"role":"assistant","tool_calls":[]}])");
-}
-
 TEST(OpenaiRequest, hands_variables_to_the_template) {
   const ChatRequest request = chat(R"("chat_template_kwargs": {"enable_thinking": false}, "reasoning_effort": "low")");
   EXPECT_EQ(json::dump(request.template_variables), R"({"enable_thinking":false,"reasoning_effort":"low"})");
+  const auto variables = [](std::string_view fields) { return json::dump(chat(fields).template_variables); };
+  EXPECT_EQ(variables(R"("reasoning_effort": "none")"), R"({"reasoning_effort":"none","enable_thinking":false})");
+  EXPECT_EQ(variables(R"("reasoning_effort": "high")"), R"({"reasoning_effort":"high","enable_thinking":true})");
+  EXPECT_EQ(variables(R"("reasoning_effort": null)"), "{}");
+}
+
+TEST(OpenaiRequest, reads_tools_and_whether_reasoning_is_shown) {
+  const ChatRequest request = chat(R"("tools": [{"type": "function", "function": {"name": "f"}}], "include_reasoning": false)");
+  ASSERT_TRUE(request.tools.tools);
+  EXPECT_EQ((*request.tools.tools)[0].name, "f");
+  EXPECT_FALSE(request.includes_reasoning);
+  EXPECT_TRUE(request.generation.unknown_fields.empty());
+  EXPECT_FALSE(chat("").tools.tools);
+  EXPECT_TRUE(chat("").includes_reasoning);
 }
 
 struct BadField {
@@ -212,7 +217,9 @@ constexpr BadField kBadInBoth[] = {
     {R"("prompt_logprobs": 1, "stream": true)", "prompt_logprobs", "'prompt_logprobs' needs 'stream' to be false"},
     {R"("priority": "high")", "priority", ""},
     {R"("deadline_ms": 0)", "deadline_ms", ""},
-    {R"("tools": [{}])", "tools", ""},
+    {R"("functions": [{}])", "functions",
+     "'functions' is not supported by this server; the value accepted is []; 'tools' replaces it"},
+    {R"("tools": 1)", "tools", ""},
 };
 
 template <class Parse>
@@ -271,6 +278,9 @@ TEST(OpenaiRequest, names_what_is_wrong_with_the_messages) {
       {R"({"messages": [{"role": "user", "content": "a"}], "echo": true})", "echo", ""},
       {R"({"messages": [{"role": "user", "content": "a"}], "continue_final_message": true})", "continue_final_message", ""},
       {R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": []})", "chat_template_kwargs", ""},
+      {R"({"messages": [{"role": "user", "content": "a"}], "reasoning_effort": "very"})", "reasoning_effort",
+       "'reasoning_effort' must be one of none, minimal, low, medium, high, xhigh, max, not \"very\""},
+      {R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})", "tools[0].function", ""},
   };
   for (const BadField& bad : cases) expect_refused(bad, std::string(bad.fields), parse_chat_request);
 }

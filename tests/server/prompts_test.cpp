@@ -71,7 +71,7 @@ TEST_F(Prompts, a_template_sees_that_a_message_has_no_content) {
   model_.chat_template.emplace(std::move(*told));
   const ChatRequest request = chat_of(R"({"messages": [{"role": "assistant", "tool_calls": []}, {"role": "user", "content": ""},
                                           {"role": "assistant", "content": null}]})");
-  EXPECT_EQ(render_chat(model_, none_, request).value(), "False True none ");
+  EXPECT_EQ(render_chat(model_, none_, request).value(), "True True none ");
 }
 
 TEST_F(Prompts, says_what_exists_when_a_name_does_not) {
@@ -270,6 +270,40 @@ TEST_F(Prompts, a_template_is_stopped_when_it_writes_more_than_any_prompt_has) {
             std::string::npos)
       << text.error().message;
   EXPECT_LT(model.max_rendered_bytes(), 100'000u);
+}
+
+constexpr std::string_view kWithTool = R"({"messages": [{"role": "user", "content": "q"}], "tools": [{"type": "function",
+    "function": {"name": "f"}}], )";
+
+TEST_F(Prompts, tools_are_written_by_the_template_or_refused_by_name) {
+  const std::string none = std::string(kWithTool) + R"("tool_choice": "none"})";
+  const auto refused = render_chat(model_, none_, chat_of(none));
+  ASSERT_FALSE(refused) << "this template does not write tools";
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
+  EXPECT_EQ(refused.error().param, "tools");
+  model_ = tool_model();
+  EXPECT_EQ(render_chat(model_, none_, chat_of(none)).value(),
+            R"([tools][{"type": "function", "function": {"name": "f"}}][user]q[assistant])")
+      << "as in vLLM, whatever the choice: the prompt stays the same";
+}
+
+TEST_F(Prompts, calls_results_and_reasoning_are_shaped_for_the_template) {
+  model_ = tool_model();
+  EXPECT_EQ(render_chat(model_, none_, chat_of(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant",
+      "content": null, "reasoning": "why", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f",
+      "arguments": "{\"a\": [1]}"}}]}, {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "r"}]}]})"))
+                .value(),
+            "[user]q[assistant]<think>\nwhy\n</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n"
+            "</tool_call>[tool]r[assistant]");
+}
+
+TEST_F(Prompts, a_model_has_a_template_of_its_own_for_tools) {
+  model_.tool_template.emplace(parsed_template(kToolTemplate));
+  model_.look_at_templates();
+  EXPECT_TRUE(
+      render_chat(model_, none_, chat_of(std::string(kWithTool) + R"("tool_choice": "none"})")).value().starts_with("[tools]"));
+  EXPECT_EQ(render_chat(model_, none_, chat_of(R"({"messages": [{"role": "user", "content": "q"}]})")).value(),
+            "[user]q[assistant]");
 }
 
 }  // namespace

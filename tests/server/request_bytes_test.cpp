@@ -1,6 +1,7 @@
 /// What requests take of their budget.
 #include "server/request_bytes.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,10 @@ TEST(RequestBytes, counts_every_text_that_is_kept) {
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) { request.bad_words = {text}; }), 1000);
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) { request.cache_salt = text; }), 1000);
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) { request.sampling.logit_bias = {{1, 1}}; }), 8);
+  EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) {
+              request.reading.tools = std::make_shared<const std::vector<parsers::Tool>>(1, parsers::Tool{"f", text});
+            }),
+            4000);
   EXPECT_GE(added([&](GenerationRequest&, AnswerPrompt& prompt) { prompt.echo = text; }), 2000) << "its choice has it too";
 }
 

@@ -1,4 +1,4 @@
-/// The bytes that a context can hold (server/served_model.h).
+/// Its templates, and the bytes that its context can hold (server/served_model.h).
 #include "server/served_model.h"
 
 #include <gtest/gtest.h>
@@ -21,6 +21,21 @@ TEST(ServedModel, knows_how_many_bytes_its_context_holds) {
   EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
   EXPECT_EQ(refused.error().param, "prompt");
   EXPECT_NE(refused.error().message.find("maximum context length is 100 tokens"), std::string::npos);
+}
+
+TEST(ServedModel, looks_at_its_templates) {
+  ServedModel model = byte_model();
+  EXPECT_FALSE(model.traits.shows_tools);
+  EXPECT_TRUE(model.traits.shows_results) << "it writes any role";
+  EXPECT_FALSE(model.traits.shows_calls);
+  EXPECT_TRUE(model.markers.empty());
+  EXPECT_EQ(&model.template_for(/*has_tools=*/true), &*model.chat_template);
+  model.tool_template.emplace(parsed_template(kToolTemplate));
+  model.look_at_templates();
+  EXPECT_EQ(&model.template_for(/*has_tools=*/true), &*model.tool_template);
+  EXPECT_EQ(&model.template_for(/*has_tools=*/false), &*model.chat_template);
+  EXPECT_TRUE(model.traits_for(/*has_tools=*/true).shows_tools);
+  EXPECT_FALSE(model.traits_for(/*has_tools=*/false).shows_tools);
 }
 
 }  // namespace

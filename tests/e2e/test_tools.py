@@ -1,0 +1,363 @@
+"""Tools in chat: what requests of real applications get, and the unmodified OpenAI client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import openai
+import pytest
+from conftest import ROOT, Server
+
+TEMPLATE = ROOT / "docs/examples/tools.jinja"
+
+
+def tool(name: str, strict: bool | None = None, **properties: dict) -> dict:
+    """Return a function as applications describe it."""
+    parameters: dict = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+    function: dict = {
+        "name": name,
+        "description": f"Does {name}.",
+        "parameters": parameters,
+    }
+    if strict is not None:
+        function["strict"] = strict
+        parameters["additionalProperties"] = False
+    return {"type": "function", "function": function}
+
+
+WEATHER = tool(
+    "get_weather", city={"type": "string"}, unit={"type": "string", "enum": ["c", "f"]}
+)
+SEARCH = tool("search-web.v2", query={"type": "string"})
+SYSTEM = {"role": "system", "content": "Be brief."}
+ASK = {"role": "user", "content": "Is it raining in Paris?"}
+PARTS = {
+    "role": "user",
+    "content": [
+        {"type": "text", "text": "Is it raining"},
+        {"type": "text", "text": "in Paris?"},
+    ],
+}
+
+
+def called(*calls: tuple[str, str, object], **message: object) -> dict:
+    """Return an assistant's message that calls functions: (id, name, arguments)."""
+    tool_calls = [
+        {"id": i, "type": "function", "function": {"name": name, "arguments": given}}
+        for i, name, given in calls
+    ]
+    return {"role": "assistant", **message, "tool_calls": tool_calls}
+
+
+def result(call_id: str, content: object, **message: object) -> dict:
+    """Return the result of a call."""
+    return {"role": "tool", "tool_call_id": call_id, "content": content, **message}
+
+
+PARIS = ("call_1", "get_weather", '{"city": "Paris", "unit": "c"}')
+
+# What applications send, in the shapes that their libraries give it. Each is answered.
+ANSWERED = {
+    "openai: tools alone": {"messages": [ASK], "tools": [WEATHER]},
+    "openai: auto, parallel": {
+        "messages": [ASK],
+        "tools": [WEATHER],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+    },
+    "langchain: one call at a time": {
+        "messages": [SYSTEM, ASK],
+        "tools": [WEATHER, SEARCH],
+        "parallel_tool_calls": False,
+    },
+    "langchain: a history, absent content": {
+        "messages": [ASK, called(PARIS), result("call_1", "12 C")],
+        "tools": [WEATHER],
+    },
+    "langgraph: a history, content null": {
+        "messages": [
+            SYSTEM,
+            ASK,
+            called(PARIS, content=None),
+            result("call_1", "12 C", name="get_weather"),
+            ASK,
+        ],
+        "tools": [WEATHER],
+        "tool_choice": "auto",
+    },
+    "llama-index: content empty": {
+        "messages": [ASK, called(PARIS, content=""), result("call_1", "12 C")],
+        "tools": [WEATHER],
+    },
+    "ai-sdk: parts everywhere": {
+        "messages": [
+            SYSTEM,
+            PARTS,
+            called(PARIS, content=None),
+            result("call_1", [{"type": "text", "text": '{"c": 12}'}]),
+        ],
+        "tools": [WEATHER],
+        "tool_choice": "auto",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    },
+    "autogen: names": {
+        "messages": [SYSTEM | {"name": "boss"}, ASK | {"name": "admin"}],
+        "tools": [WEATHER],
+    },
+    "crewai: two calls, two results": {
+        "messages": [
+            ASK,
+            called(PARIS, ("call_2", "search-web.v2", '{"query": "rain"}')),
+            result("call_1", "12 C"),
+            result("call_2", "no"),
+        ],
+        "tools": [WEATHER, SEARCH],
+    },
+    "semantic-kernel: strict false": {
+        "messages": [ASK],
+        "tools": [tool("time", strict=False)],
+        "tool_choice": "auto",
+    },
+    "n8n: tools without parameters": {
+        "messages": [ASK],
+        "tools": [{"type": "function", "function": {"name": "now"}}],
+    },
+    "dify: tool_choice none": {
+        "messages": [ASK],
+        "tools": [WEATHER],
+        "tool_choice": "none",
+    },
+    "open-webui: empty tools": {"messages": [ASK], "tools": [], "tool_choice": "none"},
+    "litellm: null fields": {
+        "messages": [ASK],
+        "tools": None,
+        "tool_choice": None,
+        "functions": None,
+        "response_format": None,
+    },
+    "mcp client: a long name": {
+        "messages": [ASK],
+        "tools": [tool("mcp__" + "server_" * 15 + "_list")],
+    },
+    "agents sdk: developer, store, effort": {
+        "messages": [{"role": "developer", "content": "Be brief."}, ASK],
+        "tools": [WEATHER],
+        "store": False,
+        "reasoning_effort": "low",
+        "metadata": {"a": "b"},
+    },
+    "cline: reasoning is sent back": {
+        "messages": [
+            ASK,
+            called(PARIS, content="", reasoning_content="I look.", reasoning="I look."),
+            result("call_1", "12 C"),
+        ],
+        "tools": [WEATHER],
+        "include_reasoning": False,
+    },
+    "ollama clients: arguments are an object": {
+        "messages": [
+            ASK,
+            called(("call_1", "get_weather", {"city": "Paris"}), content=""),
+            result("call_1", "12 C"),
+        ],
+        "tools": [WEATHER],
+    },
+    "old clients: function_call in the history": {
+        "messages": [
+            ASK,
+            {
+                "role": "assistant",
+                "content": None,
+                "function_call": {"name": "get_weather", "arguments": "{}"},
+            },
+            {"role": "function", "name": "get_weather", "content": "12 C"},
+        ],
+    },
+    "openai: what it answered is sent back": {
+        "messages": [
+            ASK,
+            {
+                "role": "assistant",
+                "content": "No.",
+                "refusal": None,
+                "audio": None,
+                "tool_calls": None,
+            },
+            ASK,
+        ],
+        "tools": [WEATHER],
+    },
+}
+
+# What is refused, with the field that the error names.
+REFUSED = {
+    "autogen 0.2: functions": (
+        {"messages": [ASK], "functions": [{"name": "a", "parameters": {}}]},
+        "functions",
+    ),
+    "openai: a built-in tool": (
+        {"messages": [ASK], "tools": [{"type": "web_search_preview"}]},
+        "tools[0].type",
+    ),
+    "openai: a custom tool": (
+        {"messages": [ASK], "tools": [{"type": "custom", "custom": {"name": "a"}}]},
+        "tools[0].type",
+    ),
+    "mistral: tool_choice any": (
+        {"messages": [ASK], "tools": [WEATHER], "tool_choice": "any"},
+        "tool_choice",
+    ),
+    "a name that is no tool": (
+        {
+            "messages": [ASK],
+            "tools": [WEATHER],
+            "tool_choice": {"type": "function", "function": {"name": "x"}},
+        },
+        "tool_choice.function.name",
+    ),
+    "a name with a space": (
+        {"messages": [ASK], "tools": [tool("get weather")]},
+        "tools[0].function.name",
+    ),
+    "required without tools": (
+        {"messages": [ASK], "tool_choice": "required"},
+        "tool_choice",
+    ),
+    "arguments that are cut": (
+        {
+            "messages": [
+                ASK,
+                called(("c", "get_weather", '{"city": "Pa')),
+                result("c", ""),
+            ],
+            "tools": [WEATHER],
+        },
+        "messages[1].tool_calls[0].function.arguments",
+    ),
+    "a result that is an object": (
+        {"messages": [ASK, called(PARIS), result("call_1", {"c": 12})]},
+        "messages[2].content",
+    ),
+    "a call without a function": (
+        {"messages": [ASK, {"role": "assistant", "tool_calls": [{"id": "a"}]}]},
+        "messages[1].tool_calls[0].function",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose template shows tools."""
+    log = tmp_path_factory.mktemp("tools") / "log"
+    running = Server(log, "--chat-template", str(TEMPLATE), "--enable-auto-tool-choice")
+    yield running
+    assert running.stop() == 0, log.read_text()
+
+
+def post(server: Server, body: dict) -> tuple[int, str]:
+    """Return the status and the body of a chat completion."""
+    data = json.dumps(
+        {"model": "demo", "max_tokens": 4, "temperature": 0} | body
+    ).encode()
+    request = urllib.request.Request(
+        f"{server.url}/v1/chat/completions", data, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_requests_of_applications_are_answered(agents: Server, name: str):
+    status, text = post(agents, ANSWERED[name])
+    assert status == 200, text
+    if ANSWERED[name].get("stream"):
+        assert text.endswith("data: [DONE]\n\n")
+        return
+    choice = json.loads(text)["choices"][0]
+    assert choice["message"]["role"] == "assistant"
+    assert isinstance(choice["message"]["content"], str)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_requests_that_cannot_be_answered_name_the_field(agents: Server, name: str):
+    body, param = REFUSED[name]
+    status, text = post(agents, body)
+    assert status == 400, text
+    assert json.loads(text)["error"]["param"] == param, text
+
+
+def test_a_template_that_does_not_show_tools_is_named(server: Server):
+    status, text = post(server, {"messages": [ASK], "tools": [WEATHER]})
+    assert status == 400
+    error = json.loads(text)["error"]
+    assert error["param"] == "tools"
+    assert "--chat-template" in error["message"]
+
+
+def test_the_model_sees_tools_and_history(agents: Server):
+    def count(**fields: object) -> int:
+        body = json.dumps({"messages": [ASK]} | fields).encode()
+        request = urllib.request.Request(
+            f"{agents.url}/tokenize", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["count"]
+
+    plain = count()
+    assert count(tools=[WEATHER]) > plain + 50
+    assert count(tools=[WEATHER], tool_choice="none") == count(tools=[WEATHER])
+    assert (
+        count(messages=[ASK, called(PARIS), result("call_1", "12 C"), ASK])
+        > count(messages=[ASK, ASK]) + 20
+    )
+
+
+def test_the_client_streams_an_answer_without_calls(agents: Server):
+    client: openai.OpenAI = agents.client()
+    with client.chat.completions.stream(
+        model="demo",
+        messages=[ASK],
+        tools=[WEATHER],
+        max_tokens=64,
+        temperature=0,
+        stop=[" "],
+    ) as stream:
+        final = stream.get_final_completion()
+    assert final.choices[0].message.content
+    assert not final.choices[0].message.tool_calls
+    assert final.choices[0].finish_reason == "stop"
+
+
+def test_64_agents_read_their_tools_together(agents: Server):
+    script = ROOT / "docs/examples/shared_tools.py"
+    command = [
+        sys.executable,
+        str(script),
+        agents.url,
+        "--agents",
+        "64",
+        "--answer-tokens",
+        "16",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=True
+    )
+    shown = dict(
+        line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line
+    )
+    assert int(shown["tokens read together with other agents"]) > 64 * 2000, done.stdout
+    assert int(shown["agents in the largest shared read"]) > 8, done.stdout
