@@ -53,7 +53,7 @@ Result<json::Value> Conversation::generate() {
   BATON_TRY(const ChatRequest chat, parse_chat_request(body, model_.defaults, {model_.n_vocab, kMaxTopLogprobs}));
   BATON_TRY(const Target target, resolve_target(model_, prefixes_, chat.generation));
   BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(model_, target.prefix, chat));
-  Request request = std::move(engine_requests(model_, chat.generation, {&prompt, 1}).front());
+  Request request = std::move(engine_requests(model_, chat.generation, {}, {&prompt, 1}).front());
   StreamDecoder decoder(model_.tokenizer, {}, false, true);
   decoder.follow(request.prompt);
   BATON_TRY(const RequestId id, engine_.submit(std::move(request)));

@@ -28,6 +28,7 @@
 #include "apps/tokenize.h"
 #include "io/json.h"
 #include "server/speculative_config.h"
+#include "server/structured_outputs_config.h"
 
 namespace baton {
 
@@ -75,6 +76,12 @@ Result<SpeculationOptions> parse_speculation(const std::string& text) {
   constexpr std::string_view kFlag = "--speculative-config";
   BATON_TRY(const json::Value config, json::parse(text, kFlag));
   return parse_speculative_config(config, kFlag);
+}
+
+Result<StructuredOutputsConfig> parse_structured_outputs(const std::string& text) {
+  constexpr std::string_view kFlag = "--structured-outputs-config";
+  BATON_TRY(const json::Value config, json::parse(text, kFlag));
+  return parse_structured_outputs_config(config, kFlag);
 }
 
 void add_scheduler_options(CLI::App& app, ModelFlags& options) {
@@ -247,6 +254,9 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
              "Memory that requests and answers of clients may take, with K, M or G; more gets 503; default: an eighth of what "
              "the machine and the control group allow, at most 4G",
              [](const std::string& text) { return parse_bytes(text, "--client-memory-bytes"); });
+  parsed_row(app, "Server", "--structured-outputs-config", options.structured_outputs,
+             "JSON: disable_any_whitespace, cache_bytes, max_grammar_bytes, max_states; see docs/api.md",
+             parse_structured_outputs);
   row("--max-connections-per-address", options.max_connections_per_address,
       "Connections that one client address may have open; 0: no limit. Off by default, because all clients behind a proxy "
       "have its address",

@@ -6,17 +6,21 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/interrupt.h"
 #include "apps/output.h"
 #include "apps/progress.h"
 #include "apps/serving.h"
+#include "core/log.h"
+#include "core/one_line.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "load/load_engine.h"
@@ -76,7 +80,11 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   if (line.generation.n != 1) return fail(ErrorCode::invalid_request, "n must be 1; write a line for each continuation");
   if (line.generation.n_prompt_logprobs >= 0) return fail(ErrorCode::invalid_request, "prompt_logprobs is for servers");
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
-  line.request = std::move(engine_requests(model, line.generation, {&prompt, 1}).front());
+  BATON_TRY(const Grammars::Constrained constrained, constraint_of(model, line.generation));
+  if (!constrained.ignored.empty())
+    log::info("event=schema_keywords_ignored line={} keywords={}", number,
+              log_value(fmt::format("{}", fmt::join(constrained.ignored, ", "))));
+  line.request = std::move(engine_requests(model, line.generation, constrained.constraint, {&prompt, 1}).front());
   line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop, line.generation.skip_special_tokens,
                        line.generation.sampling.min_tokens);
   line.decoder->follow(line.request.prompt);
@@ -219,7 +227,8 @@ void report_exactness(const std::vector<Line>& lines) {
 Result<void> run(const GenerateOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
-  BATON_TRY(const ServedModel model, load_served_model(files, options.model, *engine));
+  BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
+  model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
   BATON_TRY(const Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
   BATON_TRY(const std::string text, read_prompts(options.prompts));
   BATON_TRY(std::vector<Line> lines, parse_lines(text, options, model, prefixes));

@@ -35,6 +35,7 @@ constexpr std::array kNeutralFlags = std::to_array<NeutralFlag>({
     {"--no-enable-log-requests", "", "prompts are never logged"},
     {"--enable-auto-tool-choice", "", "the model may always choose among the tools of a request"},
     {"--tokenizer-mode", "auto", "there is one tokenizer"},
+    {"--guided-decoding-backend", "auto", "there is one"},
 });
 
 }  // namespace

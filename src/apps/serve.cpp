@@ -45,8 +45,11 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;
   made.limits.max_connections_per_address = options.max_connections_per_address;
-  made.limits.budgets =
-      budget_limits(options.client_memory_bytes > 0 ? options.client_memory_bytes : default_client_memory(memory_limit()));
+  const std::int64_t client_bytes =
+      options.client_memory_bytes > 0 ? options.client_memory_bytes : default_client_memory(memory_limit());
+  made.limits.budgets = budget_limits(client_bytes);
+  made.grammars = cache_options(options.structured_outputs, client_bytes);
+  made.routes.json_spaces = options.structured_outputs.spaces;
   return made;
 }
 

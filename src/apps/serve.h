@@ -7,6 +7,7 @@
 
 #include "apps/options.h"
 #include "server/prefixes.h"
+#include "server/structured_outputs_config.h"
 
 namespace baton {
 
@@ -32,7 +33,8 @@ struct ServeCommandOptions {
   bool allow_credentials = false;
   std::int32_t max_logprobs = 20;
   std::int64_t shutdown_timeout_s = 30;
-  std::int64_t client_memory_bytes = 0;         ///< 0: default_client_memory
+  std::int64_t client_memory_bytes = 0;  ///< 0: default_client_memory
+  StructuredOutputsConfig structured_outputs;
   std::size_t max_connections_per_address = 0;  ///< 0: no limit
   PrefixLimits prefix_limits;
   std::string prefix_folder;         ///< empty: none

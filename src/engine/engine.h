@@ -73,6 +73,7 @@ struct EngineInfo {
   std::int32_t max_num_seqs = 0;
   std::int32_t max_num_batched_tokens = 0;
   std::int32_t max_prefill_tokens = 0;  ///< the value in use
+  std::vector<TokenId> eos_token_ids;   ///< of the model and the options: those that end an answer
   BackendInfo backend;
 };
 

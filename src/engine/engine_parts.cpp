@@ -159,6 +159,7 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.max_num_seqs = options.max_num_seqs;
   info.max_num_batched_tokens = options.max_num_batched_tokens;
   info.max_prefill_tokens = max_prefill_of(options, tuning);
+  info.eos_token_ids = all_eos_ids(options, spec);
   std::vector<LayerGroup> groups;
   for (const AttentionShape& shape : model->attention_shapes(options.block_len, options.kv_dtype)) {
     groups.push_back({shape, model->n_layers_of_group(static_cast<int>(groups.size()))});

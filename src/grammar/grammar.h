@@ -1,6 +1,7 @@
 /// What a caller may constrain a text by, and its compilation. Knows no engine, no server and no tokenizer.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +24,9 @@ enum class GrammarKind : std::uint8_t {
   ebnf,            ///< the text is a grammar in GBNF or Lark
   structural_tag,  ///< the text is JSON that puts literal texts, free text and the others in sequence
 };
+
+inline constexpr auto kGrammarKinds = std::to_array({GrammarKind::json_object, GrammarKind::json_schema, GrammarKind::regex,
+                                                     GrammarKind::choice, GrammarKind::ebnf, GrammarKind::structural_tag});
 
 constexpr std::string_view to_string(GrammarKind kind) {
   switch (kind) {

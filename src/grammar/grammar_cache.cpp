@@ -4,60 +4,92 @@
 #include <chrono>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace baton::grammar {
 
-std::size_t GrammarCache::bytes_of(const Kept& kept) const {
-  return 2 * kept.source.text.size() + sizeof(Kept) + kept.entry.matcher->n_bytes();
+/// While it lives, others wait for a source instead of compiling it. It ends also if memory runs out.
+class GrammarCache::Compiling {
+ public:
+  Compiling(GrammarCache& cache, const GrammarSource& source) : cache_(cache), source_(source) {}
+  Compiling(const Compiling&) = delete;
+  Compiling& operator=(const Compiling&) = delete;
+  ~Compiling() {
+    const std::scoped_lock lock(cache_.mutex_);
+    cache_.compiling_.erase(source_);
+    cache_.is_compiled_.notify_all();
+  }
+
+ private:
+  GrammarCache& cache_;
+  const GrammarSource& source_;
+};
+
+/// The source is also a key.
+GrammarCache::Kept::Kept(const GrammarSource& source, const Entry& entry, const std::shared_ptr<SharedBytes>& bytes)
+    : source(source), entry(entry), source_bytes(bytes) {
+  source_bytes.set(2 * (sizeof(GrammarSource) + source.text.size()));
 }
 
-/// A matcher learns while it is used, so its size is asked for again here. The newest entry stays.
-void GrammarCache::drop_the_oldest() {
-  std::size_t n_bytes = 0;
-  for (Kept& kept : order_) n_bytes += kept.n_bytes = bytes_of(kept);
-  while (n_bytes > options_.max_bytes && order_.size() > 1) {
-    n_bytes -= order_.back().n_bytes;
-    places_.erase(order_.back().source);
-    order_.pop_back();
+GrammarCache::GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options)
+    : vocabulary_(std::move(vocabulary)), options_(options), bytes_(std::make_shared<SharedBytes>(options.max_bytes)) {}
+
+/// The entry of a source that is there; without a matcher if the caller is to compile it.
+Result<GrammarCache::Entry> GrammarCache::find(const GrammarSource& source, const std::function<bool()>& is_cancelled) {
+  constexpr std::chrono::milliseconds kBetweenQuestions{5};
+  std::unique_lock lock(mutex_);
+  while (compiling_.contains(source)) {
+    if (is_cancelled && is_cancelled()) return fail(ErrorCode::unavailable, "the grammar's request was cancelled");
+    is_compiled_.wait_for(lock, kBetweenQuestions);
   }
+  if (const auto place = places_.find(source); place != places_.end()) {
+    ++hits_;
+    order_.splice(order_.begin(), order_, place->second);
+    return place->second->entry;
+  }
+  ++misses_;
+  compiling_.insert(source);
+  return Entry{};
+}
+
+/// Drops matchers that nobody uses, the oldest first, until `n_bytes` more fit. The mutex is held.
+Result<void> GrammarCache::make_room(std::size_t n_bytes) {
+  const auto fits = [&] { return bytes_->used() + n_bytes <= options_.max_bytes; };
+  for (auto place = order_.end(); !fits() && place != order_.begin();) {
+    --place;
+    if (place->is_used()) continue;
+    places_.erase(place->source);
+    place = order_.erase(place);
+  }
+  if (fits()) return {};
+  if (n_bytes > options_.max_bytes)
+    return fail(ErrorCode::too_large,
+                fmt::format("the grammar takes {} bytes of memory; at most {} are kept", n_bytes, options_.max_bytes));
+  return fail(ErrorCode::unavailable,
+              fmt::format("grammars of requests that wait or run take {} bytes of memory, this one would take {}; at most {} "
+                          "are kept: try again later",
+                          bytes_->used(), n_bytes, options_.max_bytes));
 }
 
 Result<GrammarCache::Entry> GrammarCache::get(const GrammarSource& source, const std::function<bool()>& is_cancelled) {
-  constexpr std::chrono::milliseconds kBetweenQuestions{5};
-  {
-    std::unique_lock lock(mutex_);
-    while (compiling_.contains(source)) {
-      if (is_cancelled && is_cancelled()) return fail(ErrorCode::unavailable, "the grammar's request was cancelled");
-      is_compiled_.wait_for(lock, kBetweenQuestions);
-    }
-    if (const auto place = places_.find(source); place != places_.end()) {
-      ++hits_;
-      order_.splice(order_.begin(), order_, place->second);
-      return place->second->entry;
-    }
-    ++misses_;
-    compiling_.insert(source);
-  }
-  auto compiled = compile_grammar(source, options_.grammar, is_cancelled);
-  Entry entry;
-  if (compiled) {
-    entry.matcher = std::make_shared<Matcher>(compiled->program, vocabulary_, options_.matcher);
-    entry.ignored = std::make_shared<const std::vector<std::string>>(std::move(compiled->ignored));
-  }
-  const std::lock_guard lock(mutex_);
-  compiling_.erase(source);
-  is_compiled_.notify_all();
-  if (!compiled) return tl::unexpected<Error>(std::move(compiled.error()));
-  order_.push_front({.source = source, .entry = entry});
+  BATON_TRY(Entry entry, find(source, is_cancelled));
+  if (entry.matcher != nullptr) return entry;
+  const Compiling compiling(*this, source);
+  const auto begin = std::chrono::steady_clock::now();
+  BATON_TRY(CompiledGrammar compiled, compile_grammar(source, options_.grammar, is_cancelled));
+  entry.ignored = std::make_shared<const std::vector<std::string>>(std::move(compiled.ignored));
+  const std::scoped_lock lock(mutex_);
+  BATON_TRY_VOID(make_room(compiled.program->n_bytes() + 2 * source.text.size()));
+  entry.matcher = std::make_shared<Matcher>(std::move(compiled.program), vocabulary_, options_.matcher, bytes_);
+  order_.emplace_front(source, entry, bytes_);
   places_.emplace(source, order_.begin());
-  drop_the_oldest();
+  entry.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return entry;
 }
 
-GrammarCache::Counts GrammarCache::counts() {
-  const std::lock_guard lock(mutex_);
-  Counts counts{.hits = hits_, .misses = misses_, .n_entries = order_.size()};
-  for (const Kept& kept : order_) counts.n_bytes += bytes_of(kept);
-  return counts;
+GrammarCache::Counts GrammarCache::counts() const {
+  const std::scoped_lock lock(mutex_);
+  return {.hits = hits_, .misses = misses_, .n_entries = order_.size(), .n_bytes = bytes_->used()};
 }
 
 }  // namespace baton::grammar

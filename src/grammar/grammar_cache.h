@@ -14,24 +14,27 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/shared_bytes.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
 #include "grammar/token_trie.h"
 
 namespace baton::grammar {
 
-/// The matchers of one vocabulary by their sources. A matcher lives as long as somebody has it; the cache keeps those
-/// used last, as many as fit. Thread: any, several at once: two that ask for the same source compile it once.
+/// The matchers of one vocabulary by their sources. The cache keeps those in use, and of the others those used last, as
+/// many as fit. Thread: any, several at once: two that ask for the same source compile it once.
 class GrammarCache {
  public:
   struct Options {
     GrammarLimits grammar = {};
     MatcherLimits matcher = {};
-    std::size_t max_bytes = std::size_t{256} << 20;  ///< of the sources and of what their matchers know
+    /// Of all matchers together. Beyond it those in use forget what they can find out again, and new ones are refused.
+    std::size_t max_bytes = std::size_t{256} << 20;
   };
   struct Entry {
     std::shared_ptr<Matcher> matcher;
     std::shared_ptr<const std::vector<std::string>> ignored;  ///< see CompiledGrammar
+    double compile_seconds = 0;                               ///< that compiling took this call; 0: it was there
   };
   struct Counts {
     std::uint64_t hits = 0;
@@ -40,29 +43,34 @@ class GrammarCache {
     std::size_t n_bytes = 0;
   };
 
-  GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options)
-      : vocabulary_(std::move(vocabulary)), options_(options) {}
+  GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options);
 
   /// The matcher of a source, compiled on this thread if it is not there; waits while another thread compiles it.
-  /// Errors are those of compile_grammar and are not kept; unavailable also when cancelled while waiting.
+  /// Errors are those of compile_grammar and are not kept; too_large also for a grammar that the cache cannot hold;
+  /// unavailable also when cancelled while waiting, and while matchers in use leave it no room.
   Result<Entry> get(const GrammarSource& source, const std::function<bool()>& is_cancelled);
-  Counts counts();
+  Counts counts() const;
   const TokenTrie& vocabulary() const { return *vocabulary_; }
 
  private:
   struct Kept {
+    Kept(const GrammarSource& source, const Entry& entry, const std::shared_ptr<SharedBytes>& bytes);
+
     GrammarSource source;
     Entry entry;
-    std::size_t n_bytes = 0;
+    BytesShare source_bytes;
+    bool is_used() const { return entry.matcher.use_count() > 1; }
   };
   using Order = std::list<Kept>;  // the one used last is in front
+  class Compiling;
 
-  void drop_the_oldest();
-  std::size_t bytes_of(const Kept& kept) const;
+  Result<Entry> find(const GrammarSource& source, const std::function<bool()>& is_cancelled);
+  Result<void> make_room(std::size_t n_bytes);
 
   const std::shared_ptr<const TokenTrie> vocabulary_;
   const Options options_;
-  std::mutex mutex_;  // guards all below
+  const std::shared_ptr<SharedBytes> bytes_;
+  mutable std::mutex mutex_;  // guards all below
   std::condition_variable is_compiled_;
   Order order_;
   std::map<GrammarSource, Order::iterator> places_;

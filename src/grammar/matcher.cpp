@@ -29,13 +29,17 @@ MatcherState::~MatcherState() {
 }
 
 Matcher::Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> vocabulary,
-                 const MatcherLimits& limits)
+                 const MatcherLimits& limits, const std::shared_ptr<SharedBytes>& bytes)
     : program_(std::move(program)),
       vocabulary_(std::move(vocabulary)),
       limits_(limits),
       configurations_(*program_),
       path_(static_cast<std::size_t>(kMaxTokenBytes) + 1),
-      twin_path_(static_cast<std::size_t>(kMaxTokenBytes) + 1) {}
+      twin_path_(static_cast<std::size_t>(kMaxTokenBytes) + 1),
+      fixed_bytes_(bytes),
+      learned_bytes_(bytes) {
+  fixed_bytes_.set(program_->n_bytes() + sizeof(*this) + (path_.size() + twin_path_.size()) * sizeof(Id));
+}
 
 void Matcher::retain(Id id) {
   const std::lock_guard lock(mutex_);
@@ -49,14 +53,17 @@ void Matcher::release(Id id) {
 
 void Matcher::forget_what_is_too_much() {
   configurations_.allow(kMostDerivations);
-  if (local_bytes_ > limits_.local_bytes) {
+  learned_bytes_.set(n_learned_bytes());
+  const bool are_all_too_large = learned_bytes_.is_too_large();
+  if (are_all_too_large || local_bytes_ > limits_.local_bytes) {
     local_tokens_.clear();
     local_bytes_ = 0;
   }
-  if (masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t) > limits_.mask_bytes) masks_.clear();
-  if (configurations_.n_bytes() <= limits_.table_bytes) return;
+  if (are_all_too_large || n_mask_bytes() > limits_.mask_bytes) masks_.clear();
+  if (!are_all_too_large && configurations_.n_bytes() <= limits_.table_bytes) return;
   std::erase_if(masks_, [&](const auto& entry) { return !configurations_.is_retained(entry.first); });
   configurations_.collect();
+  learned_bytes_.set(n_learned_bytes());
 }
 
 MatcherState Matcher::start() {
@@ -301,8 +308,7 @@ std::vector<TokenId> Matcher::forced_tokens(const MatcherState& state, std::size
 
 std::size_t Matcher::n_bytes() {
   const std::lock_guard lock(mutex_);
-  return program_->n_bytes() + configurations_.n_bytes() + local_bytes_ +
-         masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t);
+  return program_->n_bytes() + n_learned_bytes();
 }
 
 }  // namespace baton::grammar

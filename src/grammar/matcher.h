@@ -15,6 +15,7 @@
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "core/shared_bytes.h"
 #include "grammar/configurations.h"
 #include "grammar/program.h"
 #include "grammar/token_trie.h"
@@ -67,8 +68,10 @@ class Matcher {
   /// Derivations that one call may look at, beside what is known already: about half a second of work.
   static constexpr std::int64_t kMostDerivations = std::int64_t{1} << 22;
 
-  Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> vocabulary,
-          const MatcherLimits& limits = {});
+  /// With `bytes`, its memory is counted there. While all that is counted there is too much, it forgets too, unless it
+  /// has little itself.
+  Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> vocabulary, const MatcherLimits& limits = {},
+          const std::shared_ptr<SharedBytes>& bytes = {});
   Matcher(const Matcher&) = delete;
   Matcher& operator=(const Matcher&) = delete;
 
@@ -120,6 +123,8 @@ class Matcher {
   void release(Id id);
   bool copy_known(Id id, std::span<std::uint32_t> mask) const;
   void forget_what_is_too_much();
+  std::size_t n_mask_bytes() const { return masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t); }
+  std::size_t n_learned_bytes() const { return configurations_.n_bytes() + local_bytes_ + n_mask_bytes(); }
   const LocalTokens& local_tokens(StateId state);
   void find_all(StateId state, LocalTokens& local);
   void find_differences(StateId state, Program::Twin twin, LocalTokens& local);
@@ -139,6 +144,8 @@ class Matcher {
   std::unordered_map<Id, std::vector<std::uint32_t>> masks_;
   std::vector<Id> path_;       // of walk: the configuration at each depth
   std::vector<Id> twin_path_;  // the same of the twin
+  BytesShare fixed_bytes_;
+  BytesShare learned_bytes_;
 };
 
 }  // namespace baton::grammar

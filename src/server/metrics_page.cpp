@@ -220,6 +220,21 @@ void add_connections(Families& out, const ConnectionCounts& counts) {
   out.counter("baton:connections_refused_total", refused, number(counts.refused_files), {{"reason", "files"}});
 }
 
+void add_grammars(Families& out, const GrammarCounts& counts) {
+  for (std::size_t kind = 0; kind < counts.requests.size(); ++kind)
+    out.counter("baton:grammar_requests_total", "Requests whose answers keep to a grammar, by kind of grammar.",
+                static_cast<double>(counts.requests[kind]), {{"kind", std::string(to_string(grammar::kGrammarKinds[kind]))}});
+  out.counter("baton:grammar_refusals_total", "Requests whose grammar was refused.", static_cast<double>(counts.refused));
+  out.counter("baton:grammar_cache_hits_total", "Grammars that were compiled before.", static_cast<double>(counts.cache.hits));
+  out.counter("baton:grammar_cache_misses_total", "Grammars that had to be compiled.",
+              static_cast<double>(counts.cache.misses));
+  out.gauge("baton:grammar_cache_entries", "Compiled grammars.", static_cast<double>(counts.cache.n_entries));
+  out.gauge("baton:grammar_cache_bytes", "Memory of compiled grammars and of what is known of their tokens.",
+            static_cast<double>(counts.cache.n_bytes));
+  out.gauge("baton:grammar_cache_limit_bytes", "The most that this memory should be.",
+            static_cast<double>(counts.cache_limit_bytes));
+}
+
 void add_keys(Families& out, const std::vector<KeyCounts>& keys) {
   const auto label = [](const KeyCounts& key) { return Labels{{"key", key.name}}; };
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
@@ -297,17 +312,18 @@ void MetricsPage::observe_request(std::string_view handler, std::string_view met
   http_->observe(handler, method, status, seconds);
 }
 
-std::string MetricsPage::render(const PrefixCounts& prefixes, const std::vector<KeyCounts>& keys, const Budgets& budgets,
-                                const ConnectionCounts& connections) const {
+std::string MetricsPage::render(const Counts& counts) const {
   Families engine({{"model_name", model_name_}, {"engine", "0"}});
   const EngineMetrics& metrics = engine_.metrics();
   add_gauges(engine, metrics, engine_.info());
-  add_prefixes(engine, prefixes);
-  add_keys(engine, keys);
-  add_budgets(engine, budgets);
-  add_connections(engine, connections);
+  add_prefixes(engine, counts.prefixes);
+  add_keys(engine, counts.keys);
+  add_grammars(engine, counts.grammars);
+  add_budgets(engine, counts.budgets);
+  add_connections(engine, counts.connections);
   add_counters(engine, metrics);
   add_histograms(engine, metrics);
+  engine.histogram("baton:grammar_compile_seconds", "How long compiling a grammar took.", counts.grammars.compile_seconds);
   engine.histogram("baton:io_lock_wait_seconds", "Time that the I/O thread waited for a lock.", io_lock_waits_.snapshot());
   Families process({});
   add_process(process);

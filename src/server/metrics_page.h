@@ -11,6 +11,7 @@
 #include "server/api_keys.h"
 #include "server/budget.h"
 #include "server/connection_table.h"
+#include "server/grammars.h"
 #include "server/prefixes.h"
 
 namespace baton {
@@ -27,8 +28,15 @@ class MetricsPage {
   /// Counts a time that the I/O thread waited for a lock.
   void observe_io_wait(double seconds) { io_lock_waits_.observe(seconds); }
 
-  std::string render(const PrefixCounts& prefixes, const std::vector<KeyCounts>& keys, const Budgets& budgets,
-                     const ConnectionCounts& connections) const;
+  /// What other parts of the server count.
+  struct Counts {
+    PrefixCounts prefixes;
+    std::vector<KeyCounts> keys;
+    GrammarCounts grammars;
+    const Budgets& budgets;
+    const ConnectionCounts& connections;
+  };
+  std::string render(const Counts& counts) const;
 
  private:
   class Http;

@@ -24,10 +24,6 @@ bool is_false(const Value& value) { return value.is_boolean() && !value.get_ref<
 bool empty_list(const Value& value) { return is_empty(value); }
 bool empty_text(const Value& value) { return is_text(value, ""); }
 bool no_tool(const Value& value) { return is_text(value, "none") || is_text(value, "auto"); }
-bool plain_text(const Value& value) {
-  const Value* type = json::find(value, "type");
-  return is_empty(value) || (type != nullptr && is_text(*type, "text"));
-}
 bool only_text(const Value& value) { return value.is_array() && value.size() == 1 && is_text(value[0], "text"); }
 
 /// A field that would change the answer and that this server does not support. null always counts as absent.
@@ -41,12 +37,6 @@ constexpr FieldNotDone kFieldsNotDone[] = {
     {"length_penalty", one, "1"},
     {"functions", empty_list, "[]; 'tools' replaces it"},
     {"function_call", no_tool, "\"none\" or \"auto\"; 'tool_choice' replaces it"},
-    {"response_format", plain_text, "{\"type\": \"text\"}"},
-    {"structured_outputs", empty_list, "{}"},
-    {"guided_json", never, "null"},
-    {"guided_regex", never, "null"},
-    {"guided_choice", never, "null"},
-    {"guided_grammar", never, "null"},
     {"structural_tag", never, "null"},
     {"best_of", one, "1"},
     {"suffix", empty_text, "\"\""},
@@ -77,7 +67,9 @@ constexpr std::string_view kKnownFields[] = {
     "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "add_special_tokens", "add_generation_prompt",
     "continue_final_message", "chat_template_kwargs", "reasoning_effort", "include_reasoning", "tools", "tool_choice",
     "parallel_tool_calls", "echo", "request_id", "cache_salt", "prefix", "baton_stats", "return_token_ids", "priority",
-    "deadline_ms", "speculative_config",
+    "deadline_ms", "speculative_config", "response_format", "structured_outputs", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "guided_json_object", "guided_decoding_backend", "guided_whitespace_pattern",
+    "json_schema", "grammar",
     // Without effect here.
     "user", "metadata", "store", "service_tier", "session_id", "spaces_between_special_tokens", "safety_identifier",
     "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "prompt_cache_breakpoint"};

@@ -187,6 +187,7 @@ Result<GenerationRequest> parse_generation_fields(const Value& body, const Sampl
   if (const Value* config = find_given(body, "speculative_config")) {
     BATON_TRY(request.speculation, parse_speculative_config(*config, "speculative_config"));
   }
+  BATON_TRY(request.grammar, parse_structured_output(body, limits.json_spaces));
   BATON_TRY(request.wants_stats, flag_field(body, "baton_stats", false));
   BATON_TRY(request.wants_token_ids, flag_field(body, "return_token_ids", false));
   request.unknown_fields = unknown_fields(body);

@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "io/json.h"
 #include "server/message_reading.h"
+#include "server/structured_output.h"
 #include "server/tool_fields.h"
 
 namespace baton {
@@ -21,6 +22,7 @@ namespace baton {
 struct RequestBounds {
   std::int32_t n_vocab = 0;
   std::int32_t max_logprobs = 20;
+  grammar::JsonSpaces json_spaces = grammar::JsonSpaces::readable;  ///< of structured output
 };
 
 /// Choices of one answer: sequences of all its prompts. Each prompt is an engine request with the engine's own limit
@@ -54,6 +56,9 @@ struct GenerationRequest {
   bool wants_token_ids = false;  ///< `return_token_ids`
   std::optional<std::string> request_id;
   std::string cache_salt;
+  std::optional<StructuredOutput> grammar;  ///< of each answer; see Grammars::constraint
+  /// Where the grammar begins to apply, see Constraint::begins_behind. Set for models that reason before they answer.
+  SharedList<TokenId> grammar_begins_behind;
   std::vector<std::string> unknown_fields;  ///< ignored
 };
 

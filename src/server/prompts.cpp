@@ -190,9 +190,21 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
   return TokenizedPrompt{std::move(tokens), request.echo ? *text : std::string(), 0};
 }
 
-std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request,
+Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request,
+                                            const IsCancelled& is_cancelled) {
+  if (!request.grammar) return Grammars::Constrained{};
+  const std::string& field = request.grammar->field;
+  if (!model.grammars)
+    return fail(ErrorCode::invalid_request, fmt::format("'{}' is not supported by this program", field), field);
+  BATON_TRY(Grammars::Constrained made, model.grammars->constraint(*request.grammar, model.tokenizer, is_cancelled));
+  made.constraint.begins_behind = request.grammar_begins_behind;
+  return made;
+}
+
+std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request, const Constraint& constraint,
                                      std::span<const TokenizedPrompt> prompts) {
   Request common;
+  common.constraint = constraint;
   common.sampling = request.sampling;
   common.sampling.bad_words = spell(model.tokenizer, request.bad_words);
   common.n_sequences = request.n;

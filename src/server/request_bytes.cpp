@@ -25,6 +25,7 @@ std::int64_t request_bytes(const GenerationRequest& request, std::span<const Ans
   const SamplingParams& sampling = request.sampling;
   std::int64_t bytes = size(sampling.allowed_ids) * static_cast<std::int64_t>(sizeof(TokenId)) +
                        size(sampling.logit_bias) * static_cast<std::int64_t>(sizeof(TokenBias)) + size(request.cache_salt);
+  if (request.grammar) bytes += size(request.grammar->source.text);
   for (const std::string& stop : request.stop) bytes += kItemBytes + size(stop);
   // In two spellings, of at most a token a byte.
   for (const std::string& word : request.bad_words) bytes += kItemBytes + size(word) + 2 * (kItemBytes + 4 * size(word));

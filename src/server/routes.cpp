@@ -34,6 +34,7 @@ constexpr std::size_t kMaxLoggedFields = 100;
 /// Marked prompts take at most one block of so many.
 constexpr std::int32_t kPinnedPart = 4;
 constexpr std::string_view kShuttingDown = "the server is shutting down";
+constexpr std::string_view kTooManyTexts = "too many requests wait for this server's templates and tokenizer; please try again";
 
 /// The method as a metrics label: one of few, whatever clients send.
 std::string method_label(std::string_view method) {
@@ -231,26 +232,30 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
   });
   check(chosen != found.end(), "a request without a route was not refused");
   const Route& route = **chosen;
-  Call call{exchange, std::move(request), {}};
+  const auto call = std::make_shared<Call>();
+  call->exchange = exchange;
+  call->request = std::move(request);
+  call->handler = route.handler;
   KeyUse use;
-  Response refused = route.right == Right::none ? std::nullopt : take_caller(route, call, use);
-  context_.service.open(exchange, std::string(found[0]->path), method_label(call.request.method), common_headers(call.request),
-                        std::move(use));
+  Response refused = route.right == Right::none ? std::nullopt : take_caller(route, *call, use);
+  context_.service.open(exchange, std::string(found[0]->path), method_label(call->request.method),
+                        common_headers(call->request), std::move(use));
   if (refused) return context_.service.respond(exchange, std::move(*refused));
-  const std::size_t n_bytes = call.request.body.size();
-  auto run = [this, handler = route.handler, call = std::make_shared<Call>(std::move(call))] {
-    // What a client that has left asked for is not done.
-    if (context_.service.is_open(call->exchange)) answer(handler, *call);
-  };
   switch (route.where) {
-    case Where::io: return run();
+    case Where::io: return answer(*call);
     case Where::texts: break;
-    case Where::pages: return boost::asio::post(pages_thread_, std::move(run));
+    case Where::pages: return boost::asio::post(pages_thread_, [this, call] { answer(*call); });
   }
+  if (!queue(call, call->request.body.size())) context_.service.respond(exchange, error_response(503, kTooManyTexts, {}));
+}
+
+/// Queues work on so many bytes of text. False if there is no place for it.
+bool Routes::queue(std::shared_ptr<const Call> call, std::size_t n_bytes) {
+  call->is_long = n_bytes > TextQueue::kLongBytes;
+  const ExchangeId exchange = call->exchange;
   auto refuse = [this, exchange] { context_.service.respond(exchange, error_response(503, kShuttingDown, {})); };
-  if (texts_.push(n_bytes, std::move(run), std::move(refuse))) return;
-  context_.service.respond(
-      exchange, error_response(503, "too many requests wait for this server's templates and tokenizer; please try again", {}));
+  return texts_.push(
+      n_bytes, [this, call = std::move(call)] { answer(*call); }, std::move(refuse));
 }
 
 /// The headers of every answer to a request, also of errors.
@@ -273,10 +278,11 @@ Routes::Response Routes::take_caller(const Route& route, Call& call, KeyUse& use
   return std::nullopt;
 }
 
-/// Runs a handler. If memory runs out, its exchange ends, not the program.
-void Routes::answer(Handler handler, const Call& call) {
+/// Runs a request's handler, unless the client has left. If memory runs out, its exchange ends, not the program.
+void Routes::answer(const Call& call) {
+  if (!context_.service.is_open(call.exchange)) return;
   try {
-    if (Response response = (this->*handler)(call)) context_.service.respond(call.exchange, std::move(*response));
+    if (Response response = (this->*call.handler)(call)) context_.service.respond(call.exchange, std::move(*response));
   } catch (const std::bad_alloc&) {
     log::warning("event=out_of_memory effect=\"a request is refused\"");
     refuse_for_memory(context_.service, call.exchange);
@@ -296,7 +302,7 @@ IsCancelled Routes::is_unwanted(ExchangeId exchange) const {
   return [this, exchange] { return texts_.is_stopping() || !context_.service.is_open(exchange); };
 }
 
-RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs}; }
+RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs, options_.json_spaces}; }
 
 Routes::Response Routes::models(const Call&) {
   Value list = Value::array();
@@ -355,10 +361,10 @@ Routes::Response Routes::health(const Call&) {
 Routes::Response Routes::livez(const Call&) { return HttpResponse{context_.engine.is_stuck() ? 503 : 200, {}, {}}; }
 
 Routes::Response Routes::metrics(const Call&) {
-  return HttpResponse{
-      200,
-      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-      context_.metrics.render(context_.prefixes.counts(), context_.keys.counts(), context_.budgets, context_.connections)};
+  return HttpResponse{200,
+                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                      context_.metrics.render({context_.prefixes.counts(), context_.keys.counts(),
+                                               context_.model.grammars->counts(), context_.budgets, context_.connections})};
 }
 
 Routes::Response Routes::version(const Call&) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -52,7 +53,8 @@ struct RoutesOptions {
   PrefixLimits prefix_limits;
   ResponseStoreLimits response_limits = {};
   std::int32_t max_logprobs = 20;
-  std::vector<StaticPage> pages;  ///< empty: this server has no page
+  grammar::JsonSpaces json_spaces = grammar::JsonSpaces::readable;  ///< see RequestBounds
+  std::vector<StaticPage> pages;                                    ///< empty: this server has no page
 };
 
 /// The objects that handlers use; all outlive the handlers.
@@ -92,15 +94,18 @@ class Routes {
   void stop();
 
  private:
-  /// A request and its sender.
-  struct Call {
+  struct Call;
+  /// nullopt: the answer comes later, mostly from the engine.
+  using Response = std::optional<HttpResponse>;
+  using Handler = Response (Routes::*)(const Call&);
+  /// A request, its sender, and who answers it.
+  struct Call : std::enable_shared_from_this<Call> {
     ExchangeId exchange;
     HttpRequest request;
     Caller caller;
+    Handler handler = nullptr;
+    mutable bool is_long = false;  ///< it runs as long work, see TextQueue; set before it is queued
   };
-  /// nullopt: the answer comes from the engine.
-  using Response = std::optional<HttpResponse>;
-  using Handler = Response (Routes::*)(const Call&);
   enum class Where { io, texts, pages };
   enum class Right { none, key, admin };
   struct Route {
@@ -119,7 +124,8 @@ class Routes {
   Response refuse_sender(const HttpRequest& request, const Route& route) const;
   Response refuse(const HttpRequest& request, std::span<const Route* const> found) const;
   Response take_caller(const Route& route, Call& call, KeyUse& use) const;
-  void answer(Handler handler, const Call& call);
+  bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes);
+  void answer(const Call& call);
   void sign(const Caller& caller, std::span<Request> requests) const;
   void log_unknown_fields(const std::vector<std::string>& fields);
   IsCancelled is_unwanted(ExchangeId exchange) const;
@@ -131,6 +137,8 @@ class Routes {
   using WriterOf = std::function<MakeAnswerWriter(const Target& target, const Request& request)>;
   Result<void> begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of);
   Response begin(const Call& call, Result<void> (Routes::*begin_answer)(const Call&));
+  Result<std::optional<Constraint>> constrain(const Call& call, const GenerationRequest& generation);
+  void log_ignored(const std::string& field, const std::vector<std::string>& keywords);
   Result<void> begin_chat(const Call& call);
   Result<void> begin_completion(const Call& call);
   Result<void> begin_message(const Call& call);
@@ -184,6 +192,7 @@ class Routes {
   boost::asio::steady_timer next_unpin_;    // used by prefix_thread_ alone
   std::mutex mutex_;
   std::set<std::string> logged_fields_;
+  std::set<std::string> logged_keywords_;
   std::size_t n_waiting_pins_ = 0;
 };
 

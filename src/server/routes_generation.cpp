@@ -58,10 +58,12 @@ AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationR
 /// Submits a conversation. `ids`: the beginning of its answer's id.
 Result<void> Routes::begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of) {
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
+  BATON_TRY(const std::optional<Constraint> constraint, constrain(call, chat.generation));
+  if (!constraint) return {};
   BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
   set_reading(context_.model, prompt, chat);
   chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
-  std::vector<Request> all = engine_requests(context_.model, chat.generation, {&prompt, 1});
+  std::vector<Request> all = engine_requests(context_.model, chat.generation, *constraint, {&prompt, 1});
   sign(call.caller, all);
   const MakeAnswerWriter make_writer = writer_of(target, all[0]);
   std::vector<AnswerPrompt> prompts(1);
@@ -91,6 +93,8 @@ Result<void> Routes::begin_completion(const Call& call) {
   BATON_TRY(CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
   log_unknown_fields(completion.generation.unknown_fields);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
+  BATON_TRY(const std::optional<Constraint> constraint, constrain(call, completion.generation));
+  if (!constraint) return {};
   const SamplingParams& sampling = completion.generation.sampling;
   const bool has_nothing_to_do = sampling.max_tokens == 0 && sampling.n_prompt_logprobs < 0;
   if (target.prefix && completion.generation.echoes_logprobs)
@@ -106,7 +110,7 @@ Result<void> Routes::begin_completion(const Call& call) {
     tokenized.push_back(std::move(prompt));
   }
   completion.generation.cache_salt = cache_salt_of(call.caller, completion.generation.cache_salt);
-  std::vector<Request> all = engine_requests(context_.model, completion.generation, tokenized);
+  std::vector<Request> all = engine_requests(context_.model, completion.generation, *constraint, tokenized);
   sign(call.caller, all);
   BATON_TRY(BudgetShare scores,
             take_scores(context_.budgets, completion.generation, /*is_chat=*/false, prompts, context_.model.max_model_len));

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "core/result.h"
 #include "core/shared_list.h"
 #include "parsers/message_format.h"
+#include "server/grammars.h"
 #include "server/openai_request.h"
 #include "text/chat_template.h"
 #include "text/template_traits.h"
@@ -30,10 +32,11 @@ struct ServedModel {
   std::size_t max_prompt_bytes = 0;  ///< more text than max_model_len tokens of the longest kind hold; 0: no limit
   /// The template for conversations with tools where the model has one of its own.
   std::optional<ChatTemplate> tool_template = std::nullopt;
-  parsers::MessageFormat format = {};  ///< how the model writes calls and reasoning
-  TemplateTraits traits = {};          ///< of chat_template
-  TemplateTraits tool_traits = {};     ///< of the template for conversations with tools
-  SharedList<TokenId> markers = {};    ///< special tokens whose text the format reads
+  parsers::MessageFormat format = {};       ///< how the model writes calls and reasoning
+  TemplateTraits traits = {};               ///< of chat_template
+  TemplateTraits tool_traits = {};          ///< of the template for conversations with tools
+  SharedList<TokenId> markers = {};         ///< special tokens whose text the format reads
+  std::unique_ptr<Grammars> grammars = {};  ///< of structured output; absent: requests that bring a grammar are refused
 
   /// Sets the traits of the templates, and the markers of the format. Call it when those are set.
   void look_at_templates();

@@ -35,6 +35,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   check(engine_ == nullptr, "a Server is started once");
   check(!model.names.empty(), "a served model has a name");
   model.set_context(engine.info().max_model_len);
+  model.grammars = std::make_unique<Grammars>(model.n_vocab, engine.info().eos_token_ids, options_.grammars);
   for (PrefixDefinition& prefix : prefixes) {
     BATON_TRY_VOID(prefixes_.add(model, engine, std::move(prefix)));
   }

@@ -26,7 +26,8 @@ struct ServerOptions {
   HttpAddress address;
   HttpLimits limits;
   ApiKeyOptions keys = {};
-  RoutesOptions routes;                      ///< CORS, version
+  RoutesOptions routes;  ///< CORS, version
+  grammar::GrammarCache::Options grammars = {};
   std::filesystem::path prefix_folder = {};  ///< see PrefixFolder; empty: none
   OutwardLinks prefix_links = OutwardLinks::refused;
   std::int64_t shutdown_timeout_ms = 30'000;  ///< after it, running requests are aborted

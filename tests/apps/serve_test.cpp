@@ -45,6 +45,15 @@ TEST(Serve, refuses_a_limit_for_each_address_where_clients_have_none) {
   EXPECT_NE(said.find("--max-connections-per-address counts nothing on a Unix socket (--uds)"), std::string::npos) << said;
 }
 
+TEST(Serve, takes_limits_of_structured_output_as_json) {
+  const ServeCommandOptions options =
+      parsed({"--structured-outputs-config", R"({"disable_any_whitespace": true, "cache_bytes": 4194304})"});
+  EXPECT_EQ(options.structured_outputs.spaces, grammar::JsonSpaces::none);
+  EXPECT_EQ(options.structured_outputs.cache_bytes, 4194304u);
+  for (const char* wrong : {"xgrammar", "[]", R"({"backend": "xgrammar"})", R"({"cache_bytes": 1})"})
+    EXPECT_THROW(parsed({"--structured-outputs-config", wrong}), CLI::ParseError) << wrong;
+}
+
 TEST(Serve, names_of_a_config_file_leave_the_model_alone) {
   const std::string file = ::testing::TempDir() + "baton_serve_test.yaml";
   std::ofstream(file) << "served-model-name: [a, b]\n";

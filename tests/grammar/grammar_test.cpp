@@ -67,21 +67,62 @@ TEST(GrammarCache, compiles_a_source_once) {
   EXPECT_EQ(cache.counts().n_entries, 2u) << "what is refused is not kept";
 }
 
-TEST(GrammarCache, keeps_those_used_last_within_its_bytes) {
-  GrammarCache cache(all_bytes(), {.max_bytes = 100'000});
-  const auto source = [](int i) {
-    return GrammarSource{.kind = GrammarKind::regex, .text = "x{" + std::to_string(500 + i) + "}"};
-  };
-  const auto held = cache.get(source(0), {});
+GrammarSource long_text(int i) { return {.kind = GrammarKind::regex, .text = "x{" + std::to_string(500 + i) + "}"}; }
+
+TEST(GrammarCache, keeps_those_in_use_and_those_used_last_within_its_bytes) {
+  GrammarCache cache(all_bytes(), {.max_bytes = 500'000});
+  const auto held = cache.get(long_text(0), {});
   for (int i = 1; i < 40; ++i) {
-    ASSERT_TRUE(cache.get(source(i), {}).has_value());
-    ASSERT_TRUE(cache.get(source(0), {}).has_value());
+    ASSERT_TRUE(cache.get(long_text(i), {}).has_value());
+    ASSERT_TRUE(cache.get(long_text(40), {}).has_value());
   }
-  EXPECT_EQ(cache.get(source(0), {})->matcher, held->matcher) << "it was used all the time";
-  EXPECT_LT(cache.counts().n_entries, 20u);
-  EXPECT_LE(cache.counts().n_bytes, 200'000u);
-  MatcherState state = held->matcher->start();
-  EXPECT_TRUE(held->matcher->accept(state, "xxx")) << "one that is in use lives on";
+  EXPECT_LT(cache.counts().n_entries, 30u);
+  EXPECT_LE(cache.counts().n_bytes, 500'000u);
+  const std::uint64_t n_misses = cache.counts().misses;
+  EXPECT_EQ(cache.get(long_text(0), {})->matcher, held->matcher) << "it is in use";
+  EXPECT_TRUE(cache.get(long_text(40), {}).has_value());
+  EXPECT_EQ(cache.counts().misses, n_misses) << "it was used all the time";
+  EXPECT_TRUE(cache.get(long_text(1), {}).has_value());
+  EXPECT_EQ(cache.counts().misses, n_misses + 1) << "it was used long ago";
+}
+
+TEST(GrammarCache, refuses_a_grammar_while_those_in_use_leave_it_no_room) {
+  GrammarCache cache(all_bytes(), {.max_bytes = 500'000});
+  std::vector<GrammarCache::Entry> used;
+  Result<GrammarCache::Entry> last = cache.get(long_text(0), {});
+  for (int i = 1; last.has_value() && i < 100; ++i) {
+    used.push_back(*last);
+    last = cache.get(long_text(i), {});
+  }
+  ASSERT_FALSE(last.has_value());
+  EXPECT_EQ(last.error().code, ErrorCode::unavailable);
+  EXPECT_NE(last.error().message.find("at most 500000 are kept"), std::string::npos) << last.error().message;
+  EXPECT_TRUE(cache.get(long_text(0), {}).has_value()) << "what is there can be used again";
+  used.clear();
+  EXPECT_TRUE(cache.get(long_text(200), {}).has_value());
+  const auto alone = cache.get(long_text(20'000), {});
+  ASSERT_FALSE(alone.has_value());
+  EXPECT_EQ(alone.error().code, ErrorCode::too_large) << alone.error().message;
+}
+
+TEST(GrammarCache, counts_what_matchers_learn_and_lets_them_forget_it) {
+  constexpr std::size_t kMost = 200'000;
+  GrammarCache cache(all_bytes(), {.max_bytes = kMost});
+  const auto entry = cache.get({.kind = GrammarKind::regex, .text = "(ab|[a-z]{2}|[b-y]{3}){1,40}"}, {});
+  ASSERT_TRUE(entry.has_value()) << entry.error().message;
+  const std::size_t at_first = cache.counts().n_bytes;
+  std::vector<std::uint32_t> mask(cache.vocabulary().n_words());
+  std::size_t most = 0;
+  for (int i = 0; i < 26 * 26; ++i) {
+    MatcherState state = entry->matcher->start();
+    for (int length = 0; length < 60; ++length) {
+      ASSERT_TRUE(entry->matcher->mask(state, mask).has_value());
+      if (!entry->matcher->accept(state, std::string(1, static_cast<char>('a' + (i * (length + 1)) % 26)))) break;
+    }
+    most = std::max(most, cache.counts().n_bytes);
+  }
+  EXPECT_GT(most, at_first + 10'000);
+  EXPECT_LT(most, kMost + 50'000) << "one walk more than the limit";
 }
 
 TEST(GrammarCache, threads_that_ask_for_one_source_compile_it_once) {

@@ -25,12 +25,21 @@ std::string labelled(const std::string& name, const std::string& more = "") {
   return name + R"({model_name="demo",engine="0")" + more + "}";
 }
 
+const Budgets kBudgets({});
+const ConnectionCounts kConnections;
+
+MetricsPage::Counts counts_of(const PrefixCounts& prefixes = {}, const std::vector<KeyCounts>& keys = {},
+                              GrammarCounts grammars = {}) {
+  if (grammars.compile_seconds.counts.empty()) grammars.compile_seconds = Histogram({1}).snapshot();
+  return {prefixes, keys, std::move(grammars), kBudgets, kConnections};
+}
+
 TEST(MetricsPage, counts_what_the_engine_did_under_the_names_that_dashboards_know) {
   const auto engine = short_engine();
   testing::run_requests(*engine,
                         {testing::greedy(testing::random_prompt(1, 40), 5), testing::greedy(testing::random_prompt(1, 40), 5)});
   const MetricsPage page(*engine, "demo");
-  const std::string text = "\n" + page.render({}, {}, Budgets({}), {});
+  const std::string text = "\n" + page.render(counts_of());
   EXPECT_EQ(value(text, labelled("vllm:num_requests_running")), "0");
   EXPECT_EQ(value(text, labelled("vllm:prompt_tokens_total")), "80");
   EXPECT_EQ(value(text, labelled("vllm:generation_tokens_total")), "10");
@@ -62,7 +71,7 @@ TEST(MetricsPage, counts_drafts) {
   request.speculation = {.n_tokens = 3, .lookup_max = 1, .lookup_min = 1};
   testing::run_requests(*engine, {request});
   const MetricsPage page(*engine, "demo");
-  const std::string text = "\n" + page.render({}, {}, Budgets({}), {});
+  const std::string text = "\n" + page.render(counts_of());
   const auto number = [&](const std::string& name, const std::string& more = "") {
     const std::string found = value(text, labelled("vllm:spec_decode_num_" + name + "_total", more));
     return found == "none" ? -1 : std::stoi(found);
@@ -79,7 +88,7 @@ TEST(MetricsPage, keeps_the_older_names_beside_todays) {
   const auto engine = short_engine();
   testing::run_requests(*engine, {testing::greedy(testing::random_prompt(1, 40), 5)});
   testing::run_requests(*engine, {testing::greedy(testing::random_prompt(1, 40), 5)});
-  const std::string text = "\n" + MetricsPage(*engine, "demo").render({}, {}, Budgets({}), {});
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts_of());
   for (const auto& [name, older] :
        {std::pair{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
         std::pair{"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"},
@@ -96,7 +105,7 @@ TEST(MetricsPage, keeps_the_older_names_beside_todays) {
 
 TEST(MetricsPage, tells_the_cache_configuration_and_the_process) {
   const auto engine = short_engine();
-  const std::string text = "\n" + MetricsPage(*engine, "demo").render({}, {}, Budgets({}), {});
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts_of());
   const auto line = text.find("\nvllm:cache_config_info{");
   ASSERT_NE(line, std::string::npos);
   const std::string info = text.substr(line, text.find('\n', line + 1) - line);
@@ -113,7 +122,7 @@ TEST(MetricsPage, counts_prefixes_by_where_they_come_from) {
   PrefixCounts counts;
   counts.by_source = {1, 2, 3};
   counts.n_refused_files = 4;
-  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts, {}, Budgets({}), {});
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts_of(counts));
   EXPECT_EQ(value(text, labelled("baton:prefixes", R"(,source="flag")")), "1");
   EXPECT_EQ(value(text, labelled("baton:prefixes", R"(,source="api")")), "2");
   EXPECT_EQ(value(text, labelled("baton:prefixes", R"(,source="folder")")), "3");
@@ -124,7 +133,7 @@ TEST(MetricsPage, tells_how_long_the_io_thread_waited_for_locks) {
   const auto engine = short_engine();
   MetricsPage page(*engine, "demo");
   for (const double seconds : {0.0, 0.0, 2e-4, 0.02}) page.observe_io_wait(seconds);
-  const std::string text = "\n" + page.render({}, {}, Budgets({}), {});
+  const std::string text = "\n" + page.render(counts_of());
   EXPECT_EQ(value(text, labelled("baton:io_lock_wait_seconds_count")), "4");
   EXPECT_EQ(value(text, labelled("baton:io_lock_wait_seconds_bucket", R"(,le="1e-06")")), "2");
   EXPECT_EQ(value(text, labelled("baton:io_lock_wait_seconds_bucket", R"(,le="0.001")")), "3");
@@ -138,7 +147,7 @@ TEST(MetricsPage, counts_connections) {
   counts.limit.set(8192);
   counts.reclaimed.add(4);
   counts.refused_files.add(5);
-  const std::string text = "\n" + MetricsPage(*engine, "demo").render({}, {}, Budgets({}), counts);
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render({{}, {}, counts_of().grammars, kBudgets, counts});
   EXPECT_EQ(value(text, labelled("baton:connections")), "3");
   EXPECT_EQ(value(text, labelled("baton:connections_limit")), "8192");
   EXPECT_EQ(value(text, labelled("baton:connections_reclaimed_total")), "4");
@@ -152,7 +161,7 @@ TEST(MetricsPage, counts_requests_by_route_method_and_status) {
   page.observe_request("/v1/completions", "POST", 200, 0.3);
   page.observe_request("/v1/completions", "POST", 204, 0.2);
   page.observe_request("/v1/completions", "POST", 404, 0.001);
-  const std::string text = "\n" + page.render({}, {}, Budgets({}), {});
+  const std::string text = "\n" + page.render(counts_of());
   EXPECT_EQ(value(text, R"(http_requests_total{handler="/v1/completions",method="POST",status="2xx"})"), "2");
   EXPECT_EQ(value(text, R"(http_requests_total{handler="/v1/completions",method="POST",status="4xx"})"), "1");
   EXPECT_EQ(value(text, R"(http_request_duration_seconds_count{handler="/v1/completions",method="POST"})"), "3");
@@ -162,7 +171,7 @@ TEST(MetricsPage, counts_requests_by_route_method_and_status) {
 TEST(MetricsPage, shows_what_each_key_uses) {
   const auto engine = short_engine();
   const std::vector<KeyCounts> keys = {{"shop", 2, 30, 400, 50, 6}, {"other", 0, 1, 0, 0, 0}};
-  const std::string text = "\n" + MetricsPage(*engine, "demo").render({}, keys, Budgets({}), {});
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts_of({}, keys));
   for (const std::string line : {"baton:key_requests_running{model_name=\"demo\",engine=\"0\",key=\"shop\"} 2",
                                  "baton:key_requests_total{model_name=\"demo\",engine=\"0\",key=\"shop\"} 30",
                                  "baton:key_prompt_tokens_total{model_name=\"demo\",engine=\"0\",key=\"shop\"} 400",
@@ -170,6 +179,27 @@ TEST(MetricsPage, shows_what_each_key_uses) {
                                  "baton:key_refusals_total{model_name=\"demo\",engine=\"0\",key=\"shop\"} 6",
                                  "baton:key_requests_total{model_name=\"demo\",engine=\"0\",key=\"other\"} 1"})
     EXPECT_NE(text.find("\n" + line), std::string::npos) << line;
+}
+
+TEST(MetricsPage, shows_what_structured_output_costs) {
+  const auto engine = short_engine();
+  GrammarCounts grammars;
+  grammars.requests[static_cast<std::size_t>(grammar::GrammarKind::json_schema)] = 3;
+  grammars.refused = 1;
+  grammars.cache = {.hits = 2, .misses = 4, .n_entries = 1, .n_bytes = 1000};
+  grammars.cache_limit_bytes = 5000;
+  grammars.compile_seconds = {{0.001, 0.01}, {1, 2, 0}, 0.01};
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts_of({}, {}, grammars));
+  EXPECT_EQ(value(text, labelled("baton:grammar_requests_total", R"(,kind="json_schema")")), "3");
+  EXPECT_EQ(value(text, labelled("baton:grammar_requests_total", R"(,kind="regex")")), "0");
+  EXPECT_EQ(value(text, labelled("baton:grammar_refusals_total")), "1");
+  EXPECT_EQ(value(text, labelled("baton:grammar_cache_hits_total")), "2");
+  EXPECT_EQ(value(text, labelled("baton:grammar_cache_misses_total")), "4");
+  EXPECT_EQ(value(text, labelled("baton:grammar_cache_entries")), "1");
+  EXPECT_EQ(value(text, labelled("baton:grammar_cache_bytes")), "1000");
+  EXPECT_EQ(value(text, labelled("baton:grammar_cache_limit_bytes")), "5000");
+  EXPECT_EQ(value(text, labelled("baton:grammar_compile_seconds_bucket", R"(,le="0.001")")), "1");
+  EXPECT_EQ(value(text, labelled("baton:grammar_compile_seconds_count")), "3");
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ TEST_F(Prompts, refuses_a_conversation_without_a_template) {
 
 std::vector<Request> requests_of(const GenerationRequest& request, std::vector<TokenId> tokens, std::int32_t n_public) {
   const TokenizedPrompt prompt{std::move(tokens), {}, n_public};
-  return engine_requests(byte_model(), request, {&prompt, 1});
+  return engine_requests(byte_model(), request, {}, {&prompt, 1});
 }
 
 TEST_F(Prompts, a_salt_starts_behind_the_public_prefix) {
@@ -234,7 +234,7 @@ TEST_F(Prompts, the_prompts_of_a_request_share_its_lists) {
   request.bad_words = {"ab"};
   request.sampling.allowed_ids = {1, 2};
   const std::vector<TokenizedPrompt> prompts = {{bytes_of("x"), {}, 0}, {bytes_of("y"), {}, 0}};
-  const std::vector<Request> asked = engine_requests(byte_model(), request, prompts);
+  const std::vector<Request> asked = engine_requests(byte_model(), request, {}, prompts);
   ASSERT_EQ(asked.size(), 2u);
   EXPECT_EQ(asked[0].sampling.bad_words.data(), asked[1].sampling.bad_words.data());
   EXPECT_EQ(asked[0].sampling.allowed_ids.data(), request.sampling.allowed_ids.data());

@@ -41,6 +41,10 @@ TEST(RequestBytes, counts_every_text_that_is_kept) {
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) { request.stop = {text}; }), 1000);
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) { request.bad_words = {text}; }), 1000);
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) { request.cache_salt = text; }), 1000);
+  EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) {
+              request.grammar = StructuredOutput{{.kind = grammar::GrammarKind::regex, .text = text}, "guided_regex"};
+            }),
+            1000);
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) { request.sampling.logit_bias = {{1, 1}}; }), 8);
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) {
               request.reading.tools = std::make_shared<const std::vector<parsers::Tool>>(1, parsers::Tool{"f", text});

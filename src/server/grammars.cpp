@@ -1,0 +1,83 @@
+/// Compiling, counting, and the vocabulary as a tree.
+#include "server/grammars.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+
+namespace baton {
+namespace {
+
+/// The bytes of each id that a grammar may let an answer hold: special tokens and ids without a token have none.
+std::vector<std::string> bytes_of_tokens(const Tokenizer& tokenizer, std::int32_t n_vocab) {
+  std::vector<std::string> bytes(static_cast<std::size_t>(n_vocab));
+  for (TokenId id = 0; id < n_vocab; ++id)
+    if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.token_bytes(id);
+  return bytes;
+}
+
+std::size_t index_of(grammar::GrammarKind kind) {
+  const auto index = static_cast<std::size_t>(kind);
+  check(index < grammar::kGrammarKinds.size(), "a kind of grammar that kGrammarKinds leaves out");
+  return index;
+}
+
+}  // namespace
+
+Grammars::Grammars(std::int32_t n_vocab, std::vector<TokenId> ends, const grammar::GrammarCache::Options& options)
+    : n_vocab_(n_vocab), ends_(std::move(ends)), options_(options) {}
+
+bool Grammars::has_vocabulary() const {
+  const std::scoped_lock lock(mutex_);
+  return cache_ != nullptr;
+}
+
+grammar::GrammarCache& Grammars::cache(const Tokenizer& tokenizer) {
+  const std::scoped_lock building(building_);
+  if (!has_vocabulary()) {
+    auto vocabulary = std::make_shared<const grammar::TokenTrie>(bytes_of_tokens(tokenizer, n_vocab_), ends_);
+    auto made = std::make_unique<grammar::GrammarCache>(std::move(vocabulary), options_);
+    const std::scoped_lock lock(mutex_);
+    cache_ = std::move(made);
+  }
+  return *cache_;
+}
+
+Result<Grammars::Constrained> Grammars::constraint(const StructuredOutput& asked, const Tokenizer& tokenizer,
+                                                   const std::function<bool()>& is_cancelled) {
+  const std::size_t kind = index_of(asked.source.kind);
+  auto entry = cache(tokenizer).get(asked.source, is_cancelled);
+  if (!entry && entry.error().code == ErrorCode::unavailable) return tl::unexpected<Error>(std::move(entry.error()));
+  requests_[kind].add(1);
+  if (!entry) {
+    refused_.add(1);
+    return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", asked.field, entry.error().message), asked.field);
+  }
+  Constrained made;
+  made.constraint.matcher = std::move(entry->matcher);
+  made.constraint.encode = [&tokenizer](std::string_view text) { return tokenizer.encode_plain(text); };
+  if (entry->compile_seconds > 0) {
+    compile_seconds_.observe(entry->compile_seconds);
+    made.ignored = *entry->ignored;
+  }
+  return made;
+}
+
+GrammarCounts Grammars::counts() const {
+  GrammarCounts counts;
+  for (std::size_t kind = 0; kind < requests_.size(); ++kind) counts.requests[kind] = requests_[kind].value();
+  counts.refused = refused_.value();
+  counts.compile_seconds = compile_seconds_.snapshot();
+  grammar::GrammarCache* cache = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    cache = cache_.get();
+  }
+  if (cache != nullptr) counts.cache = cache->counts();
+  counts.cache_limit_bytes = options_.max_bytes;
+  return counts;
+}
+
+}  // namespace baton

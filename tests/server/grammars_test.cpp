@@ -1,0 +1,107 @@
+/// From fields to constraints (server/grammars.h).
+#include "server/grammars.h"
+
+#include <gtest/gtest.h>
+
+#include "grammar/matcher.h"
+#include "server/byte_model.h"
+
+namespace baton {
+namespace {
+
+using grammar::GrammarKind;
+
+StructuredOutput asked(GrammarKind kind, std::string text, std::string field = "guided_json") {
+  return {{kind, std::move(text), grammar::JsonSpaces::readable}, std::move(field)};
+}
+
+class GrammarsOfBytes : public ::testing::Test {
+ protected:
+  Result<Grammars::Constrained> constraint(const StructuredOutput& output, const std::function<bool()>& is_cancelled = {}) {
+    return grammars_.constraint(output, tokenizer_, is_cancelled);
+  }
+  static bool allows(Grammars::Constrained& made, std::string_view text, TokenId last) {
+    grammar::MatcherState state = made.constraint.matcher->start();
+    return made.constraint.matcher->accept(state, text) && made.constraint.matcher->accept(state, last);
+  }
+
+  const Tokenizer tokenizer_ = byte_tokenizer();
+  Grammars grammars_{kByteModelVocab, {kEndToken}, {.max_bytes = std::size_t{8} << 20}};
+};
+
+TEST_F(GrammarsOfBytes, the_vocabulary_is_built_by_the_first_grammar) {
+  EXPECT_FALSE(grammars_.has_vocabulary());
+  ASSERT_TRUE(constraint(asked(GrammarKind::regex, "a+")));
+  EXPECT_TRUE(grammars_.has_vocabulary());
+}
+
+TEST_F(GrammarsOfBytes, an_answer_may_end_where_it_is_complete_and_holds_no_special_token) {
+  auto made = constraint(asked(GrammarKind::regex, "a+"));
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(allows(*made, "aa", 'a'));
+  EXPECT_TRUE(allows(*made, "aa", kEndToken));
+  EXPECT_FALSE(allows(*made, "", kEndToken));
+  for (TokenId id = 0; id < kByteModelVocab; ++id)
+    EXPECT_EQ(made->constraint.matcher->vocabulary().bytes_of(id), tokenizer_.is_special(id) ? "" : tokenizer_.token_bytes(id));
+  EXPECT_TRUE(tokenizer_.is_special(kEndToken));
+  EXPECT_EQ(made->constraint.encode("ab<|end|>").size(), 9u) << "the text of a special token stays text";
+}
+
+TEST_F(GrammarsOfBytes, equal_sources_share_a_matcher_and_are_counted) {
+  const auto schema = [](std::string field) {
+    return asked(GrammarKind::json_schema, R"({"type":"string","frobnicate":1})", std::move(field));
+  };
+  const auto first = constraint(schema("guided_json"));
+  const auto again = constraint(schema("json_schema"));
+  ASSERT_TRUE(first && again);
+  EXPECT_EQ(first->constraint.matcher, again->constraint.matcher);
+  EXPECT_EQ(first->ignored.size(), 1u);
+  EXPECT_TRUE(again->ignored.empty()) << "only the first time";
+  const GrammarCounts counts = grammars_.counts();
+  EXPECT_EQ(counts.requests[static_cast<std::size_t>(GrammarKind::json_schema)], 2);
+  EXPECT_EQ(counts.requests[static_cast<std::size_t>(GrammarKind::regex)], 0);
+  EXPECT_EQ(counts.cache.hits, 1u);
+  EXPECT_EQ(counts.cache.misses, 1u);
+  EXPECT_EQ(counts.cache.n_entries, 1u);
+  EXPECT_GT(counts.cache.n_bytes, 0u);
+  EXPECT_EQ(counts.cache_limit_bytes, std::size_t{8} << 20);
+  std::int64_t n_compiled = 0;
+  for (const std::int64_t n : counts.compile_seconds.counts) n_compiled += n;
+  EXPECT_EQ(n_compiled, 1);
+}
+
+TEST_F(GrammarsOfBytes, an_error_names_the_field_and_the_place_in_it) {
+  const std::pair<StructuredOutput, std::string_view> cases[] = {
+      {asked(GrammarKind::json_schema, R"({"properties":{"a":{"not":{}}}})", "response_format.json_schema.schema"),
+       "#/properties/a"},
+      {asked(GrammarKind::json_schema, R"({"type":"sting"})"), "type"},
+      {asked(GrammarKind::regex, "(a", "guided_regex"), "byte 2"},
+      {asked(GrammarKind::ebnf, "root ::= a", "grammar"), "a"},
+      {asked(GrammarKind::json_schema, R"({"type":"object","required":["a"],"properties":{"a":false}})"), "no text"},
+  };
+  for (const auto& [output, place] : cases) {
+    const auto refused = constraint(output);
+    ASSERT_FALSE(refused) << output.source.text;
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
+    EXPECT_EQ(refused.error().param, output.field);
+    EXPECT_TRUE(refused.error().message.starts_with("'" + output.field + "': ")) << refused.error().message;
+    EXPECT_NE(refused.error().message.find(place), std::string::npos) << refused.error().message;
+  }
+  EXPECT_EQ(grammars_.counts().refused, 5);
+  EXPECT_EQ(grammars_.counts().cache.n_entries, 0u);
+}
+
+TEST_F(GrammarsOfBytes, what_is_too_large_is_refused_and_what_nobody_waits_for_ends) {
+  const StructuredOutput large = asked(GrammarKind::regex, "((a{1,300}){1,300}){1,300}", "guided_regex");
+  const auto refused = constraint(large);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
+  EXPECT_NE(refused.error().message.find("more than"), std::string::npos) << refused.error().message;
+  const auto ended = constraint(large, [] { return true; });
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::unavailable) << ended.error().message;
+  EXPECT_EQ(grammars_.counts().refused, 1) << "what was cancelled was not refused";
+}
+
+}  // namespace
+}  // namespace baton
