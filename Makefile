@@ -6,6 +6,8 @@ PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 TEST_SECONDS ?= 180
 VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt $(wildcard tests/e2e/requirements.txt)
+# Clients whose bounds on versions exclude each other; what they need is in tests/e2e/requirements.txt.
+VENV_WITHOUT_DEPENDENCIES := $(wildcard tests/e2e/requirements_without_dependencies.txt)
 SOAK := $(wildcard tests/e2e/soak.py)
 HOSTILE := $(wildcard tests/e2e/hostile)
 
@@ -90,8 +92,9 @@ install: build  ## the program, its modules and the demo model under PREFIX
 clean:  ## remove build/
 	rm -rf build
 
-build/venv/.ready: $(VENV_REQUIREMENTS)
+build/venv/.ready: $(VENV_REQUIREMENTS) $(VENV_WITHOUT_DEPENDENCIES)
 	@packaging/install-packages e2e lint
 	@$(PYTHON) -m venv --clear build/venv
 	@build/venv/bin/python -m pip install -q --disable-pip-version-check $(addprefix -r ,$(VENV_REQUIREMENTS))
+	@build/venv/bin/python -m pip install -q --disable-pip-version-check --no-deps $(addprefix -r ,$(VENV_WITHOUT_DEPENDENCIES))
 	@touch $@

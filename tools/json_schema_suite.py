@@ -19,6 +19,7 @@ import tarfile
 from pathlib import Path
 
 OPEN = "draft2020-12"
+EXPECTED = "llguidance_expected_json_schema_test_suite.json.zst"
 
 
 def unpacked(path):
@@ -108,7 +109,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="name every instance that is judged wrongly")
     parser.add_argument("--walks", type=int, default=0, help="texts of random allowed tokens for each schema")
     options = parser.parse_args()
-    expected = json.loads(unpacked(options.suites / "llguidance_expected_json_schema_test_suite.json.zst"))
+    expected = json.loads(unpacked(options.suites / EXPECTED))
     report = []
     failed = False
     for draft in (OPEN, "draft7"):

@@ -21,8 +21,8 @@
 
 namespace baton::grammar {
 
-/// The matchers of one vocabulary by their sources. The cache keeps those in use, and of the others those used last, as
-/// many as fit. Thread: any, several at once: two that ask for the same source compile it once.
+/// The matchers of one vocabulary by their sources. The cache keeps those in use, and of the others those used last,
+/// as many as fit. Thread: any, several at once: two that ask for the same source compile it once.
 class GrammarCache {
  public:
   struct Options {

@@ -28,14 +28,14 @@ struct GrammarCounts {
   Histogram::Snapshot compile_seconds;
 };
 
-/// Turns what requests bring into constraints for the engine. Thread: any, several at once; compiling takes long, so not
-/// the engine's and not the I/O thread.
+/// Turns what requests bring into constraints for the engine. Thread: any, several at once; compiling takes long, so
+/// not the engine's and not the I/O thread.
 class Grammars {
  public:
   /// Over the `n_vocab` ids of a model's logits, of which `ends` end an answer.
   Grammars(std::int32_t n_vocab, std::vector<TokenId> ends, const grammar::GrammarCache::Options& options);
 
-  /// Whether the tree of the vocabulary was built. The first grammar builds it, which takes as long as a large grammar.
+  /// Whether the tree of the vocabulary was built. The first grammar builds it, which takes long.
   bool has_vocabulary() const;
 
   /// A constraint, and which keywords of the schema have no effect if the grammar is compiled for the first time.
@@ -43,8 +43,8 @@ class Grammars {
     Constraint constraint;
     std::vector<std::string> ignored;
   };
-  /// `tokenizer` must outlive the constraint. Errors: invalid_request for what the grammar cannot say or a limit forbids,
-  /// with the field, and the place in it; unavailable when cancelled, or while grammars in use leave no memory.
+  /// `tokenizer` must outlive the constraint. Errors: invalid_request for what the grammar cannot say or a limit
+  /// forbids, with the field, and the place in it; unavailable when cancelled, or while grammars in use leave no memory.
   Result<Constrained> constraint(const StructuredOutput& asked, const Tokenizer& tokenizer,
                                  const std::function<bool()>& is_cancelled);
 

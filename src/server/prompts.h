@@ -65,9 +65,9 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
 Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request,
                                             const IsCancelled& is_cancelled = {});
 
-/// The engine requests of a request's prompts, which share its lists and the constraint. A bad word is forbidden at the
-/// beginning of a text and after a space, as the tokens that the tokenizer makes of it there; other token sequences with
-/// the same text are not forbidden.
+/// The engine requests of a request's prompts, which share its lists and the constraint. A bad word is forbidden at
+/// the beginning of a text and after a space, as the tokens that the tokenizer makes of it there; other token sequences
+/// with the same text are not forbidden.
 std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request, const Constraint& constraint,
                                      std::span<const TokenizedPrompt> prompts);
 

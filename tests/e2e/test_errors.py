@@ -104,7 +104,7 @@ def test_wrong_values_name_the_field(server, field, value):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("suffix", "x"), ("best_of", 3), ("use_beam_search", True), ("tools", [{}]), ("response_format", {"type": "json_object"})],
+    [("suffix", "x"), ("best_of", 3), ("use_beam_search", True), ("tools", [{}]), ("response_format", {"type": "xml"})],
 )
 def test_what_is_not_done_is_refused_by_name(server, field, value):
     body = {"model": "demo", "prompt": "x", "max_tokens": 1} | {field: value}

@@ -1,6 +1,9 @@
 /// Structured output over HTTP: errors, and compilation as short and as long work (server/routes_grammars.cpp).
-#include <chrono>
+#include <regex>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -86,6 +89,91 @@ TEST(RoutesGrammars, a_compilation_ends_when_its_client_leaves) {
   ServerFixture::wait_until([&] { return fixture.server->budgets().text_work.used() == 0; });
   EXPECT_EQ(metric(fixture, "refusals_total"), 0) << "it was cancelled, not refused";
   EXPECT_EQ(fixture.post("/v1/completions", completion(R"("guided_regex": "(")")).status, 400) << "the threads are free again";
+}
+
+/// The texts of a completion's choices, all of which must have ended.
+std::vector<std::string> texts_of(const RawResponse& response) {
+  EXPECT_EQ(response.status, 200) << response.body;
+  std::vector<std::string> texts;
+  const json::Value body = parsed(response.body);
+  for (const json::Value& choice : body["choices"]) {
+    EXPECT_EQ(choice["finish_reason"], "stop") << response.body;
+    texts.push_back(choice["text"].get<std::string>());
+  }
+  return texts;
+}
+
+/// What a random model writes at temperature 1 under grammars of each kind.
+TEST(RoutesGrammars, answers_keep_to_each_kind_of_grammar) {
+  const ServerFixture fixture;
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {R"("structured_outputs": {"choice": ["red", "green", "blue green"]})", "red|green|blue green"},
+      {R"("guided_regex": "[a-c]{2}-[0-9]{3}")", "[a-c]{2}-[0-9]{3}"},
+      {R"x("grammar": "root ::= \"(\" (\"x\" | \"yy\") \")\"")x", R"(\((x|yy)\))"},
+      {R"("structured_outputs": {"json": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 5, "maximum": 12},
+          "b": {"enum": ["x", null, true]}}, "required": ["b", "a"], "additionalProperties": false},
+          "disable_any_whitespace": true})",
+       R"x(\{"a":([5-9]|1[0-2]),"b":("x"|null|true)\})x"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "array",
+          "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2}}})",
+       R"(\[\s*(true|false)(,\s*(true|false))?\s*\])"},
+  };
+  for (const auto& [fields, expected] : cases) {
+    const std::regex whole{std::string(expected)};
+    const std::string body = completion(fmt::format(R"("max_tokens": 400, "n": 4, {})", fields));
+    const std::vector<std::string> texts = texts_of(fixture.post("/v1/completions", body));
+    ASSERT_EQ(texts.size(), 4u);
+    for (const std::string& text : texts) EXPECT_TRUE(std::regex_match(text, whole)) << fields << ": " << text;
+  }
+  EXPECT_EQ(metric(fixture, "cache_entries"), 5);
+  EXPECT_EQ(metric(fixture, "compile_seconds_count"), 5);
+}
+
+TEST(RoutesGrammars, a_json_object_begins_and_goes_on_as_one) {
+  const ServerFixture fixture;
+  const RawResponse response = fixture.post(
+      "/v1/chat/completions",
+      R"({"messages": [{"role": "user", "content": "no word of it"}], "response_format": {"type": "json_object"}, "max_tokens": 40})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const std::string text = parsed(response.body)["choices"][0]["message"]["content"].get<std::string>();
+  EXPECT_TRUE(std::regex_search(text, std::regex(R"(^\{\s*("|\}))"))) << text;
+}
+
+TEST(RoutesGrammars, other_fields_hold_beside_a_grammar) {
+  const ServerFixture fixture;
+  const auto ask = [&](std::string_view fields) {
+    return fixture.post("/v1/completions",
+                        completion(fmt::format(R"("guided_regex": "[ab]{{8}}", "max_tokens": 40, {})", fields)));
+  };
+  const std::regex whole("[ab]{8}");
+  for (const std::string_view fields :
+       {R"("n": 3, "presence_penalty": 2, "frequency_penalty": 2)", R"("logprobs": 3, "min_tokens": 3)",
+        R"("repetition_penalty": 1.5, "seed": 7)", R"("speculative_config": {"num_speculative_tokens": 4}, "temperature": 0)",
+        R"("logit_bias": {"97": 5}, "bad_words": ["aba"])", R"("priority": 0, "top_k": 1)", R"("return_token_ids": true)"})
+    for (const std::string& text : texts_of(ask(fields))) EXPECT_TRUE(std::regex_match(text, whole)) << fields << ": " << text;
+  const std::vector<std::string> without_a = texts_of(ask(R"("logit_bias": {"97": -100})"));
+  EXPECT_EQ(without_a[0], "bbbbbbbb");
+  const std::vector<std::string> stopped = texts_of(ask(R"("stop": "b", "include_stop_str_in_output": true)"));
+  EXPECT_TRUE(std::regex_match(stopped[0], std::regex("a*b|a{8}"))) << stopped[0];
+  const RawResponse streamed = ask(R"("stream": true, "n": 2)");
+  EXPECT_EQ(streamed.status, 200);
+  EXPECT_TRUE(streamed.body.ends_with("data: [DONE]\n\n")) << streamed.body;
+  const json::Value scored = parsed(ask(R"("logprobs": 2)").body)["choices"][0]["logprobs"];
+  EXPECT_EQ(scored["tokens"].size(), 9u) << "the end of sequence too";
+}
+
+TEST(RoutesGrammars, speculation_and_seeds_change_nothing_under_a_grammar) {
+  const ServerFixture fixture;
+  const auto ask = [&](std::string_view fields) {
+    return texts_of(fixture.post(
+        "/v1/completions",
+        completion(fmt::format(
+            R"("structured_outputs": {{"regex": "(the same words again and again: [ab]{{4}}; ){{3}}"}}, "max_tokens": 200, "seed": 3, {})",
+            fields))));
+  };
+  const std::vector<std::string> plain = ask(R"("speculative_config": {"num_speculative_tokens": 0})");
+  EXPECT_EQ(ask(R"("speculative_config": {"num_speculative_tokens": 4})"), plain);
+  EXPECT_EQ(plain[0].size(), 3 * 38u);
 }
 
 }  // namespace

@@ -84,7 +84,8 @@ SAMPLING = (
     "ignore_eos stop_token_ids include_stop_str_in_output skip_special_tokens add_special_tokens echo request_id cache_salt prefix "
     "baton_stats return_token_ids priority deadline_ms speculative_config user metadata store service_tier parallel_tool_calls "
     "session_id spaces_between_special_tokens safety_identifier prompt_cache_key length_penalty tools tool_choice functions "
-    "function_call response_format structured_outputs guided_json guided_regex guided_choice guided_grammar best_of suffix "
+    "function_call response_format structured_outputs guided_json guided_regex guided_choice guided_grammar guided_json_object "
+    "guided_decoding_backend guided_whitespace_pattern json_schema grammar best_of suffix "
     "truncate_prompt_tokens use_beam_search documents chat_template logits_processors prompt_embeds modalities audio prediction "
     "vllm_xargs nobody_knows_this"
 ).split()
