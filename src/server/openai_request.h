@@ -57,8 +57,6 @@ struct GenerationRequest {
   std::optional<std::string> request_id;
   std::string cache_salt;
   std::optional<StructuredOutput> grammar;  ///< of each answer; see Grammars::constraint
-  /// Where the grammar begins to apply, see Constraint::begins_behind. Set for models that reason before they answer.
-  SharedList<TokenId> grammar_begins_behind;
   std::vector<std::string> unknown_fields;  ///< ignored
 };
 

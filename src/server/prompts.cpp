@@ -40,6 +40,12 @@ SharedList<std::vector<TokenId>> spell(const Tokenizer& tokenizer, const std::ve
   return runs;
 }
 
+/// The token that ends the model's reasoning; none if it takes several.
+SharedList<TokenId> end_of_reasoning(const ServedModel& model) {
+  const std::vector<TokenId> ids = model.tokenizer.encode(model.format.reasoning_end(), /*add_special_tokens=*/false);
+  return ids.size() == 1 ? SharedList<TokenId>(ids) : SharedList<TokenId>();
+}
+
 }  // namespace
 
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes) {
@@ -142,6 +148,7 @@ Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::
   WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
   TokenizedPrompt prompt;
   prompt.begins_in_reasoning = model.format.begins_in_reasoning(text);
+  prompt.may_reason = model.format.may_reason(text);
   BATON_TRY(prompt.tokens, model.tokenizer.encode_behind(prefix ? prefix->chat_head : EncodedHead(), text,
                                                          request.add_special_tokens, budget));
   if (prefix) prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
@@ -197,7 +204,6 @@ Result<Grammars::Constrained> constraint_of(const ServedModel& model, const Gene
   if (!model.grammars)
     return fail(ErrorCode::invalid_request, fmt::format("'{}' is not supported by this program", field), field);
   BATON_TRY(Grammars::Constrained made, model.grammars->constraint(*request.grammar, model.tokenizer, is_cancelled));
-  made.constraint.begins_behind = request.grammar_begins_behind;
   return made;
 }
 
@@ -216,6 +222,7 @@ std::vector<Request> engine_requests(const ServedModel& model, const GenerationR
   for (const TokenizedPrompt& prompt : prompts) {
     Request& asked = requests.emplace_back(common);
     asked.prompt = prompt.tokens;
+    if (constraint.matcher && prompt.may_reason) asked.constraint.begins_behind = end_of_reasoning(model);
     // A registered prefix is public; the salt separates only what follows it.
     if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
   }

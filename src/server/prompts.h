@@ -45,6 +45,7 @@ struct TokenizedPrompt {
   std::string echo;                  ///< the prompt's text without the prefix, if the request asks for an echo
   std::int32_t n_public = 0;         ///< leading tokens that are a registered prefix's, to which no cache salt applies
   bool begins_in_reasoning = false;  ///< a conversation's template has opened the answer's reasoning
+  bool may_reason = false;           ///< the answer to a conversation may begin with reasoning
 };
 
 /// The ids of the whole text. The beginning that the prefix determines was tokenised when the prefix was registered.
@@ -65,7 +66,8 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
 Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request,
                                             const IsCancelled& is_cancelled = {});
 
-/// The engine requests of a request's prompts, which share its lists and the constraint. A bad word is forbidden at
+/// The engine requests of a request's prompts, which share its lists and the constraint. Where an answer may begin with
+/// reasoning that a token ends, the constraint applies behind that token. A bad word is forbidden at
 /// the beginning of a text and after a space, as the tokens that the tokenizer makes of it there; other token sequences
 /// with the same text are not forbidden.
 std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request, const Constraint& constraint,

@@ -241,6 +241,31 @@ TEST_F(Prompts, the_prompts_of_a_request_share_its_lists) {
   EXPECT_EQ(asked[1].prompt.data(), prompts[1].tokens.data());
 }
 
+TEST_F(Prompts, a_grammar_applies_behind_the_reasoning) {
+  json::Value root = test::byte_level_tokenizer();
+  root["added_tokens"].push_back({{"id", 262}, {"content", "</think>"}, {"special", false}, {"normalized", false}});
+  ServedModel model = byte_model();
+  model.tokenizer = *Tokenizer::from_json(json::dump(root), "{}");
+  model.format = *parsers::MessageFormat::make("", "qwen3", "");
+  model.grammars = std::make_unique<Grammars>(263, std::vector<TokenId>{kEndToken}, grammar::GrammarCache::Options{});
+  GenerationRequest request;
+  request.grammar = StructuredOutput{{.kind = grammar::GrammarKind::regex, .text = "a"}, "guided_regex"};
+  const Constraint constraint = constraint_of(model, request)->constraint;
+  ASSERT_NE(constraint.matcher, nullptr);
+  const auto begins_behind = [&](std::string said) {
+    ChatRequest chat = chat_of(R"({"messages": [{"role": "user", "content": "q"}]})");
+    chat.template_variables["suffix"] = std::move(said);
+    const TokenizedPrompt prompt = *tokenize_chat(model, none_, chat);
+    const SharedList<TokenId> behind = engine_requests(model, request, constraint, {&prompt, 1})[0].constraint.begins_behind;
+    return std::vector<TokenId>(behind.begin(), behind.end());
+  };
+  EXPECT_EQ(begins_behind("<think>"), std::vector<TokenId>{262});
+  EXPECT_EQ(begins_behind(""), std::vector<TokenId>{262}) << "the model may begin to reason by itself";
+  EXPECT_EQ(begins_behind("<think></think>"), std::vector<TokenId>{}) << "the prompt has closed the reasoning";
+  model.format = {};
+  EXPECT_EQ(begins_behind("<think>"), std::vector<TokenId>{});
+}
+
 TEST_F(Prompts, end_when_nobody_waits_for_them) {
   const auto chat = chat_of(R"({"messages": [{"role": "user", "content": "a"}]})");
   const auto gone = [] { return true; };
