@@ -71,7 +71,7 @@ struct HttpLimits {
   // closing before would reset the connection.
   std::int64_t linger_timeout_ms = 2'000;  ///< without the client sending a byte
   std::int64_t max_linger_ms = 10'000;     ///< in all
-  std::size_t max_linger_bytes = 32 * 1024 * 1024;
+  std::size_t max_linger_bytes = 256 * 1024 * 1024;
 };
 
 /// Whether a Content-Type, which may have parameters, is `type`, which is in lower case.
