@@ -93,14 +93,6 @@ Result<void> check_tools(const ServedModel& model, const ToolFields& tools) {
                             "server with --tool-call-parser (one of {})",
                             model.names[0], fmt::join(parsers::MessageFormat::tool_parsers(), ", ")),
                 "tools");
-  using Kind = parsers::ToolChoice::Kind;
-  if (tools.choice.kind == Kind::required || tools.choice.kind == Kind::named || !tools.allowed.empty())
-    return fail(ErrorCode::invalid_request,
-                "'tool_choice' is not supported by this server with a value that demands or restricts calls; the values "
-                "accepted are \"none\" and \"auto\"",
-                "tool_choice");
-  if (tools.choice.kind == Kind::automatic && std::ranges::any_of(*tools.tools, &parsers::Tool::is_strict))
-    return fail(ErrorCode::invalid_request, "'strict' is not supported by this server; the value accepted is false", "tools");
   return {};
 }
 

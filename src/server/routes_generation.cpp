@@ -16,6 +16,7 @@
 #include "server/openai_frames.h"
 #include "server/request_bytes.h"
 #include "server/routes.h"
+#include "server/tool_grammar.h"
 
 namespace baton {
 namespace {
@@ -58,6 +59,8 @@ AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationR
 /// Submits a conversation. `ids`: the beginning of its answer's id.
 Result<void> Routes::begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of) {
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
+  // Where the template shows no tools, the request is refused when it is rendered.
+  if (context_.model.tool_traits.shows_tools) BATON_TRY_VOID(demand_calls(context_.model.format, chat));
   BATON_TRY(const std::optional<Constraint> constraint, constrain(call, chat.generation));
   if (!constraint) return {};
   BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));

@@ -58,7 +58,7 @@ def test_lines_are_edited_completed_and_kept(tmp_path, questions):
     # A letter of two bytes is deleted as one.
     chat.type("\u00e4\x7f" + question + "\r", answer)
     chat.wait_for("> ")
-    assert chat.type("/reset\r", "> ")
+    chat.type("/reset\r", "\r\n> ")
     chat.type("a line that is dropped\x03", "\r\n> ")
     chat.type("\x1b[A\x1b[A\r", answer)  # two lines earlier
     chat.wait_for("> ")

@@ -8,7 +8,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from typing import Literal
 
+import jsonschema
 import openai
 import pytest
 from conftest import ROOT, Server
@@ -38,6 +40,14 @@ WEATHER = tool(
     "get_weather", city={"type": "string"}, unit={"type": "string", "enum": ["c", "f"]}
 )
 SEARCH = tool("search-web.v2", query={"type": "string"})
+# The demo model has never seen JSON, so that strings and further properties would run on.
+TRIP = tool(
+    "plan_trip",
+    strict=True,
+    city={"enum": ["Paris", "Rome"]},
+    days={"type": "integer", "minimum": 1, "maximum": 9},
+)
+LIGHT = tool("switch_light", strict=True, on={"type": "boolean"})
 SYSTEM = {"role": "system", "content": "Be brief."}
 ASK = {"role": "user", "content": "Is it raining in Paris?"}
 PARTS = {
@@ -173,6 +183,7 @@ ANSWERED = {
         ],
         "tools": [WEATHER],
     },
+    "agents sdk: strict tools": {"messages": [ASK], "tools": [LIGHT]},
     "old clients: function_call in the history": {
         "messages": [
             ASK,
@@ -265,13 +276,14 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert running.stop() == 0, log.read_text()
 
 
-def post(server: Server, body: dict) -> tuple[int, str]:
-    """Return the status and the body of a chat completion."""
-    data = json.dumps(
-        {"model": "demo", "max_tokens": 4, "temperature": 0} | body
-    ).encode()
+def post(
+    server: Server, body: dict, path: str = "/v1/chat/completions"
+) -> tuple[int, str]:
+    """Return the status and the body of an answer; a chat completion's to a few tokens."""
+    few = {"model": "demo", "max_tokens": 4, "temperature": 0}
+    data = json.dumps((few if "/chat/" in path else {}) | body).encode()
     request = urllib.request.Request(
-        f"{server.url}/v1/chat/completions", data, {"Content-Type": "application/json"}
+        f"{server.url}{path}", data, {"Content-Type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -340,6 +352,144 @@ def test_the_client_streams_an_answer_without_calls(agents: Server):
     assert final.choices[0].message.content
     assert not final.choices[0].message.tool_calls
     assert final.choices[0].finish_reason == "stop"
+
+
+def check_call(call: object) -> None:
+    """Check that a call of the client's is one of TRIP or LIGHT, with arguments of its schema."""
+    schema = {t["function"]["name"]: t["function"]["parameters"] for t in (TRIP, LIGHT)}
+    jsonschema.validate(
+        json.loads(call.function.arguments), schema[call.function.name]
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_required_call_keeps_to_its_schema(agents: Server, seed: int):
+    answer = agents.client().chat.completions.create(
+        model="demo",
+        messages=[ASK],
+        tools=[TRIP, LIGHT],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        temperature=1,
+        seed=seed,
+        max_tokens=400,
+    )
+    choice = answer.choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content is None
+    (call,) = choice.message.tool_calls
+    check_call(call)
+
+
+def test_a_named_call_streams(agents: Server):
+    named = {"type": "function", "function": {"name": "plan_trip"}}
+    stream = agents.client().chat.completions.create(
+        model="demo",
+        messages=[ASK],
+        tools=[TRIP, LIGHT],
+        tool_choice=named,
+        temperature=1,
+        seed=1,
+        max_tokens=400,
+        stream=True,
+    )
+    names, arguments, finish = [], "", None
+    for chunk in stream:
+        choice = chunk.choices[0]
+        finish = choice.finish_reason or finish
+        assert not choice.delta.content
+        for call in choice.delta.tool_calls or []:
+            assert call.index == 0
+            if call.function.name:
+                names.append(call.function.name)
+            arguments += call.function.arguments or ""
+    assert names == ["plan_trip"]
+    jsonschema.validate(json.loads(arguments), TRIP["function"]["parameters"])
+    assert finish == "stop"
+
+
+def test_allowed_tools_are_the_only_ones(agents: Server):
+    allowed = {
+        "type": "allowed_tools",
+        "allowed_tools": {
+            "mode": "required",
+            "tools": [{"type": "function", "function": {"name": "switch_light"}}],
+        },
+    }
+    answer = agents.client().chat.completions.create(
+        model="demo",
+        messages=[ASK],
+        tools=[TRIP, LIGHT],
+        tool_choice=allowed,
+        parallel_tool_calls=False,
+        temperature=1,
+        seed=2,
+        max_tokens=400,
+    )
+    (call,) = answer.choices[0].message.tool_calls
+    assert call.function.name == "switch_light"
+    check_call(call)
+
+
+def test_instructor_gets_its_model_by_a_tool(agents: Server):
+    instructor = pytest.importorskip("instructor")
+    pydantic = pytest.importorskip("pydantic")
+
+    class Trip(pydantic.BaseModel, extra="forbid"):
+        city: Literal["Paris", "Rome"]
+        days: Literal[1, 2, 3]
+
+    client = instructor.from_openai(agents.client(), mode=instructor.Mode.TOOLS)
+    trip = client.chat.completions.create(
+        model="demo",
+        messages=[ASK],
+        response_model=Trip,
+        temperature=1,
+        seed=3,
+        max_tokens=400,
+        max_retries=0,
+    )
+    assert trip.city in ("Paris", "Rome")
+    assert trip.days in (1, 2, 3)
+
+
+def test_the_dialects_demand_calls_too(agents: Server):
+    """`any` of Anthropic's messages and `required` of the Responses API."""
+    parameters = TRIP["function"]["parameters"]
+    anthropic = {
+        "model": "demo",
+        "max_tokens": 400,
+        "temperature": 1,
+        "messages": [ASK],
+        "tools": [{"name": "plan_trip", "input_schema": parameters}],
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+    }
+    status, text = post(agents, anthropic, "/v1/messages")
+    assert status == 200, text
+    message = json.loads(text)
+    assert message["stop_reason"] == "tool_use"
+    (block,) = message["content"]
+    assert block["type"] == "tool_use"
+    jsonschema.validate(block["input"], parameters)
+
+    responses = {
+        "model": "demo",
+        "max_output_tokens": 400,
+        "temperature": 1,
+        "input": ASK["content"],
+        "tools": [
+            {"type": "function", "name": "plan_trip", "parameters": parameters}
+        ],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
+    status, text = post(agents, responses, "/v1/responses")
+    assert status == 200, text
+    calls = [
+        item for item in json.loads(text)["output"] if item["type"] == "function_call"
+    ]
+    (call,) = calls
+    jsonschema.validate(json.loads(call["arguments"]), parameters)
 
 
 def test_64_agents_read_their_tools_together(agents: Server):
