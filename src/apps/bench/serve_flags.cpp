@@ -1,10 +1,11 @@
-/// The flags of `baton bench serve` as rows.
+/// The flags of `baton bench serve` and `baton bench stream`, which drive a running server, as rows.
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "apps/bench/serve_bench.h"
+#include "apps/bench/stream_bench.h"
 #include "apps/options.h"
 
 namespace baton {
@@ -116,6 +117,28 @@ void add_serve_bench_options(CLI::App& app, ServeBenchOptions& options) {
       "      --json rates.json\n"
       "  baton bench serve --model bench/shapes/llama-2-7b --served-model-name llama \\\n"
       "      --dataset-name prefix_repetition");
+}
+
+void add_stream_bench_options(CLI::App& app, StreamBenchOptions& options) {
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)->capture_default_str()->group("Load");
+  };
+  row("URL,--url", options.url, "The server: http://HOST:PORT");
+  row("--clients", options.n_clients, "Connections, each with one request after another; 0: only wait, and look at the server")
+      ->check(CLI::Range(0, 60000));
+  row("--seconds", options.seconds, "Requests begin for so long; those under way end")->check(CLI::Range(0.0, 86400.0));
+  row("--requests", options.n_requests, "Requests in all; 0: no limit but the seconds")->check(CLI::NonNegativeNumber);
+  row("--max-tokens", options.max_tokens, "Tokens of each answer, exactly")->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--chat,!--completions", options.is_chat, "/v1/chat/completions (the default) or /v1/completions")
+      ->group("Load");
+  app.add_flag("--text-only", options.text_only, "Do not ask for token ids: what most clients do, but a lost token is not seen")
+      ->group("Load");
+  row("--prompts", options.prompts_file, "JSON lines {messages | prompt, prefix?} to take in turn; default: short questions")
+      ->check(CLI::ExistingFile);
+  row("--server-pid", options.server_pid,
+      "The server's process, if it is on this machine: its processor time is shown by thread")
+      ->check(CLI::NonNegativeNumber);
+  row("--json", options.json_file, "File for the numbers");
 }
 
 }  // namespace baton
