@@ -29,7 +29,7 @@ constexpr std::string_view kNone = "none";
 constexpr std::string_view kQuotes = "\"\"\"";
 
 /// `text` without the spaces around it.
-std::string_view trimmed(std::string_view text) {
+std::string_view without_outer_spaces(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\r");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
@@ -64,7 +64,8 @@ class Chat {
     }
     const std::size_t space = line.find(' ');
     const std::string name = line.substr(0, space);
-    const std::string argument(space == std::string::npos ? std::string_view() : trimmed(std::string_view(line).substr(space)));
+    const std::string argument(space == std::string::npos ? std::string_view()
+                                                          : without_outer_spaces(std::string_view(line).substr(space)));
     for (const Command& command : kCommands) {
       if (name != command.name) continue;
       if (!argument.empty() && command.argument.empty())
@@ -199,7 +200,7 @@ Result<void> talk(Chat& chat, bool keeps_history) {
     if (read == LineReader::Read::line && line.starts_with(kQuotes)) read = read_quoted(reader, line);
     clear_interrupt();
     if (read == LineReader::Read::end) break;
-    if (read == LineReader::Read::interrupted || trimmed(line).empty()) continue;
+    if (read == LineReader::Read::interrupted || without_outer_spaces(line).empty()) continue;
     const auto goes_on = chat.take(line);
     if (!goes_on) {
       print_error("baton chat", goes_on.error());
