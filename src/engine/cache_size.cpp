@@ -125,9 +125,9 @@ Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& opti
   return groups;
 }
 
-Result<KvCache::Pin> pin_beside(KvCache& cache, std::span<const TokenId> tokens, std::int32_t max_model_len,
-                                std::int32_t max_pinned_blocks) {
-  const KvCache::Pin pinned = cache.pin({}, tokens);
+Result<KvCache::Pin> pin_beside(KvCache& cache, const CacheScope& scope, std::span<const TokenId> tokens,
+                                std::int32_t max_model_len, std::int32_t max_pinned_blocks) {
+  const KvCache::Pin pinned = cache.pin(scope, tokens);
   for (int g = 0; g < cache.n_groups(); ++g) {
     const std::int32_t n_pinned = cache.n_pinned(g);
     const std::int32_t n_left = cache.n_blocks(g) - n_pinned;

@@ -92,7 +92,7 @@ void Engine::Impl::post(FinishCommand command) {
   inbox_filled_.notify_one();
 }
 
-Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<TokenId> tokens) {
+Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
   const auto begin = Sequence::Clock::now();
   const auto n_tokens = static_cast<std::int32_t>(tokens.size());
   if (!options_.enable_prefix_caching) {
@@ -100,7 +100,7 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
                 "prefix");
   }
   BATON_TRY_VOID(check_prefix(name, tokens, limits()));
-  PrefixPrefill prefill{std::move(tokens), false, {}};
+  PrefixPrefill prefill{std::move(tokens), std::move(scope), false, {}};
   bool has_thread = false;
   {
     const std::scoped_lock lock(mutex_);
@@ -232,8 +232,8 @@ void Engine::finish(RequestId request, std::int32_t index, FinishReason reason) 
 }
 void Engine::cancel(RequestId request) { impl_->post(FinishCommand{request, {}, FinishReason::abort}); }
 std::vector<Event> Engine::wait_events(std::chrono::milliseconds timeout) { return impl_->events().wait(timeout); }
-Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens) {
-  return impl_->register_prefix(std::move(name), std::move(tokens));
+Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
+  return impl_->register_prefix(std::move(name), std::move(tokens), std::move(scope));
 }
 Result<void> Engine::remove_prefix(const std::string& name) { return impl_->remove_prefix(name); }
 std::vector<PrefixInfo> Engine::prefixes() const { return impl_->prefixes(); }

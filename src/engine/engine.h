@@ -106,8 +106,8 @@ class Engine {
   /// Returns when they are computed; before `start` it runs steps on the caller's thread. Errors: invalid_request
   /// (name taken, prompt too long, no prefix caching), out_of_memory (more than max_pinned_blocks would be pinned, or
   /// a sequence of max_model_len would no longer fit), unavailable (shutting down, or the prefix was removed
-  /// meanwhile).
-  Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
+  /// meanwhile). `scope`: of the requests that are to find them; by default those without a salt.
+  Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope = {});
   /// Frees the name at once and, from the next step on, unpins the blocks that no other prefix pins. Sequences that
   /// use them keep them. If the prefix is still being computed, its prefill ends with the steps in flight and
   /// register_prefix returns. Errors: not_found.

@@ -42,7 +42,7 @@ class Engine::Impl {
   // Any thread.
   Result<RequestId> submit(Request request);
   void post(FinishCommand command);
-  Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens);
+  Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope);
   Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
   std::shared_ptr<const TreeView> tree();

@@ -127,7 +127,7 @@ void Engine::Impl::take(const FinishCommand& command) {
 }
 
 void Engine::Impl::take(PrefixPrefill& prefill, SequenceId id) {
-  auto sequence = make_prefix_prefill(prefill.tokens, info_.block_len, id);
+  auto sequence = make_prefix_prefill(prefill, info_.block_len, id);
   if (sequence->task->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
   prefixes_.started(add(std::move(sequence)), prefill);
 }
@@ -236,9 +236,10 @@ void Engine::Impl::retire() {
     metrics_recorder_.finished(*sequence, now);
     if (sequence->task->deadline) deadlines_.erase({*sequence->task->deadline, sequence->task->id});
     if (PrefixPrefill* prefill = prefixes_.take_ended(sequence->task->id)) {
-      end_prefix_prefill(*prefill, sequence->schedule->finished == FinishReason::length
-                                       ? pin_beside(cache_, prefill->tokens, info_.max_model_len, options_.max_pinned_blocks)
-                                       : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being computed"));
+      end_prefix_prefill(
+          *prefill, sequence->schedule->finished == FinishReason::length
+                        ? pin_beside(cache_, prefill->scope, prefill->tokens, info_.max_model_len, options_.max_pinned_blocks)
+                        : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being computed"));
       continue;
     }
     const auto request = requests_.find(sequence->task->request);

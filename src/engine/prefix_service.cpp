@@ -8,11 +8,13 @@
 
 namespace baton {
 
-std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, std::int32_t block_len, SequenceId id) {
+std::unique_ptr<Sequence> make_prefix_prefill(const PrefixPrefill& prefill, std::int32_t block_len, SequenceId id) {
+  const std::span<const TokenId> tokens = prefill.tokens;
   const std::size_t n_tokens = tokens.size() - tokens.size() % static_cast<std::size_t>(block_len);
   const std::span<const TokenId> prompt = tokens.first(n_tokens);
   SequenceTask task;
   task.id = id;
+  task.scope = prefill.scope;
   task.prompt_len = task.max_len = static_cast<std::int32_t>(n_tokens);
   return std::make_unique<Sequence>(std::move(task), std::vector<TokenId>(prompt.begin(), prompt.end()));
 }

@@ -22,15 +22,16 @@
 namespace baton {
 
 /// The registration of a prefix in progress. It lives on the stack of the caller that waits for it. The engine's mutex
-/// guards all members but `tokens`.
+/// guards all members but `tokens` and `scope`.
 struct PrefixPrefill {
   std::vector<TokenId> tokens;
+  CacheScope scope = {};                    ///< of the requests that are to find them
   bool is_cancelled = false;                ///< its prefix was removed, or the engine drains
   std::optional<Result<KvCache::Pin>> pin;  ///< set when it has ended; a pin without a node: no full block
 };
 
 /// Creates the sequence that prefills all full blocks of a prefix. It generates nothing.
-std::unique_ptr<Sequence> make_prefix_prefill(std::span<const TokenId> tokens, std::int32_t block_len, SequenceId id);
+std::unique_ptr<Sequence> make_prefix_prefill(const PrefixPrefill& prefill, std::int32_t block_len, SequenceId id);
 
 /// A name is taken as soon as its prefill is requested. The pin is kept as soon as the prefill has ended.
 ///

@@ -13,8 +13,10 @@
 namespace baton {
 namespace {
 
-bool begins_with(const std::vector<TokenId>& tokens, const std::vector<TokenId>& beginning) {
-  return tokens.size() >= beginning.size() && std::equal(beginning.begin(), beginning.end(), tokens.begin());
+/// Whether the blocks of `shorter` are blocks of `longer` too.
+bool covers(const CachePinRequest& longer, const CachePinRequest& shorter) {
+  return longer.scope == shorter.scope && longer.tokens.size() >= shorter.tokens.size() &&
+         std::equal(shorter.tokens.begin(), shorter.tokens.end(), longer.tokens.begin());
 }
 
 }  // namespace
@@ -30,7 +32,7 @@ void CachePins::remove_covered(Engine& engine, const Pin& by) {
   for (auto at = pins_.begin(); at != pins_.end();) {
     const auto pin = at++;
     if (&*pin != &by && pin->request.owner == by.request.owner && pin->expires <= by.expires &&
-        begins_with(by.request.tokens, pin->request.tokens))
+        covers(by.request, pin->request))
       remove(engine, pin);
   }
 }
@@ -47,7 +49,11 @@ void CachePins::shrink_owner(Engine& engine, const std::string& owner, std::int6
 
 bool CachePins::keep(Engine& engine, CachePinRequest request, Clock::time_point now) {
   remove_expired(engine, now);
-  const auto same = std::ranges::find_if(pins_, [&](const Pin& pin) { return pin.request.tokens == request.tokens; });
+  // A salt that begins behind the prompt changes none of its blocks: all may share them.
+  if (static_cast<std::size_t>(std::max(request.scope.salt_from, 0)) >= request.tokens.size())
+    request.scope = {.adapter = std::move(request.scope.adapter), .salt = {}, .salt_from = 0};
+  const auto same = std::ranges::find_if(
+      pins_, [&](const Pin& pin) { return pin.request.scope == request.scope && pin.request.tokens == request.tokens; });
   if (same != pins_.end()) {
     same->expires = std::max(same->expires, now + request.ttl);
     pins_.splice(pins_.begin(), pins_, same);
@@ -59,7 +65,7 @@ bool CachePins::keep(Engine& engine, CachePinRequest request, Clock::time_point 
   if (request.owner_blocks) shrink_owner(engine, request.owner, *request.owner_blocks - n_blocks);
   while (n_blocks_ + n_blocks > max_blocks_) remove(engine, std::prev(pins_.end()));
   std::string name = fmt::format("cache_control:{}", ++n_named_);
-  if (const auto pinned = engine.register_prefix(name, request.tokens); !pinned) {
+  if (const auto pinned = engine.register_prefix(name, request.tokens, request.scope); !pinned) {
     log::debug("event=cache_control_not_kept reason=\"{}\"", pinned.error().message);
     return false;
   }

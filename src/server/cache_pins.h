@@ -17,14 +17,15 @@ namespace baton {
 /// What a request asks to keep.
 struct CachePinRequest {
   std::vector<TokenId> tokens;                    ///< whole blocks
+  CacheScope scope;                               ///< of the requests that share them
   std::string owner;                              ///< the name of the key
   std::optional<std::int64_t> owner_blocks = {};  ///< blocks that the owner may have pinned; absent: no limit of its own
   std::chrono::seconds ttl{0};
 };
 
-/// Pins prompts without a salt as registered prefixes of the engine do, under names that no prefix of a client has. All together pin at
-/// most `max_blocks`, each owner at most its own limit; who was not used for the longest time goes first. A pin ends when a
-/// longer one of the same owner covers it for as long.
+/// Pins prompts as registered prefixes of the engine do, each in the scope of the requests that share it, under names that
+/// no prefix of a client has. All together pin at most `max_blocks`, each owner at most its own limit; who was not used for
+/// the longest time goes first. A pin ends when a longer one of the same owner and scope covers it for as long.
 ///
 /// Thread: one, which waits while the engine computes what is not in the cache any more.
 class CachePins {

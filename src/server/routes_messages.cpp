@@ -39,9 +39,9 @@ Result<void> Routes::begin_message(const Call& call) {
                                                              context_.engine.info().block_len, is_unwanted(call.exchange));
     std::vector<CachePinRequest> pins;
     for (const MarkedPrefix& prefix : marked) {
-      if (!asked.scope.salt.empty()) break;  // the engine pins what all may share
       const auto end = asked.prompt.begin() + prefix.n_tokens;
       pins.push_back({{asked.prompt.begin(), end},
+                      asked.scope,
                       call.caller.account == nullptr ? std::string() : call.caller.account->name(),
                       call.caller.max_pinned_blocks,
                       prefix.ttl});

@@ -176,5 +176,25 @@ TEST_P(EngineSharing, salted_prompts_share_nothing_after_the_salt_and_answer_the
   }
 }
 
+TEST_P(EngineSharing, prefixes_of_a_salt_are_kept_for_that_salt_alone) {
+  const auto engine = make_tiny_engine({}, 160);
+  const auto prompt = random_prompt(9, 200);
+  const CacheScope one{.adapter = "", .salt = "one", .salt_from = 0};
+  ASSERT_TRUE(engine->register_prefix("ones", prompt, one));
+  EXPECT_EQ(engine->metrics().kv_blocks_pinned.value(), 12);
+  // More prompts than the cache holds: what is not pinned goes.
+  for (int i = 0; i < 12; ++i) run_requests(*engine, {greedy(random_prompt(20 + i, 300), 2)});
+  const auto n_cached = [&](const CacheScope& scope) {
+    Request request = greedy(prompt, 2);
+    request.scope = scope;
+    return run_requests(*engine, {request})[0].stats.cached_tokens;
+  };
+  EXPECT_EQ(n_cached({.adapter = "", .salt = "two", .salt_from = 0}), 0);
+  EXPECT_EQ(n_cached({}), 0);
+  EXPECT_EQ(n_cached(one), 192);
+  ASSERT_TRUE(engine->remove_prefix("ones"));
+  engine->check_invariants();
+}
+
 }  // namespace
 }  // namespace baton

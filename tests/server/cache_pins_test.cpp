@@ -26,7 +26,7 @@ class CachePinsTest : public ::testing::Test {
   CachePinRequest prompt(TokenId first, int n_blocks, std::string owner = "anna", seconds ttl = minutes(5)) const {
     std::vector<TokenId> tokens(static_cast<std::size_t>(n_blocks * block_len_));
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>((first + i) % 40);
-    return {std::move(tokens), std::move(owner), {}, ttl};
+    return {std::move(tokens), {}, std::move(owner), {}, ttl};
   }
   std::size_t n_pinned() const { return engine_->prefixes().size(); }
 
@@ -86,6 +86,26 @@ TEST_F(CachePinsTest, end_when_a_longer_one_covers_them) {
   EXPECT_TRUE(pins.keep(*engine_, prompt(1, 1, "bert", std::chrono::hours(1)), kNow));
   EXPECT_TRUE(pins.keep(*engine_, prompt(1, 5, "bert"), kNow));
   EXPECT_EQ(pins.size(), 3u) << "the short one lives longer";
+}
+
+TEST_F(CachePinsTest, keep_the_prompts_of_salts_apart) {
+  CachePins pins(16);
+  const auto salted = [&](std::string salt, int n_blocks, std::int32_t salt_from = 0) {
+    CachePinRequest request = prompt(1, n_blocks);
+    request.scope = {.adapter = {}, .salt = std::move(salt), .salt_from = salt_from};
+    return request;
+  };
+  EXPECT_TRUE(pins.keep(*engine_, salted("a", 2), kNow));
+  EXPECT_TRUE(pins.keep(*engine_, salted("b", 2), kNow));
+  EXPECT_TRUE(pins.keep(*engine_, prompt(1, 2), kNow));
+  EXPECT_EQ(pins.size(), 3u) << "the same tokens, but other blocks";
+  EXPECT_TRUE(pins.keep(*engine_, salted("a", 2), kNow));
+  EXPECT_EQ(pins.size(), 3u);
+  EXPECT_TRUE(pins.keep(*engine_, salted("b", 3), kNow));
+  EXPECT_EQ(pins.size(), 3u) << "it covers the shorter one of b, and none of the others";
+  EXPECT_EQ(pins.n_blocks(), 2 + 2 + 3);
+  EXPECT_TRUE(pins.keep(*engine_, salted("c", 2, 2 * block_len_), kNow));
+  EXPECT_EQ(pins.size(), 3u) << "its salt begins behind it: these are the blocks that all share";
 }
 
 }  // namespace

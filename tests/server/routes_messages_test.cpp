@@ -109,10 +109,18 @@ TEST(RoutesMessagesPins, keep_what_is_marked_in_the_cache) {
   ASSERT_EQ(fixture.post("/v1/messages", asks(marked + R"(, "stream": true)")).status, 200);
   const std::string other = R"("system": [{"type": "text", "text": ")" + std::string(50, 'o') +
                             R"(", "cache_control": {"type": "ephemeral"}}], )" + std::string(kHi);
-  ASSERT_EQ(fixture.post("/v1/messages", asks(other + R"(, "cache_salt": "s")")).status, 200);
-  ASSERT_EQ(fixture.post("/v1/messages", asks(other)).status, 200);
+  const auto n_read = [&](const std::string& salt) {
+    const RawResponse answer = fixture.post("/v1/messages", asks(other + salt));
+    return parsed(answer.body)["usage"]["cache_read_input_tokens"].get<int>();
+  };
+  EXPECT_EQ(n_read(R"(, "cache_salt": "s")"), 0);
   fixture.wait_until([&] { return pinned().size() == 3; });
-  EXPECT_EQ(pinned().size(), 3u) << "the first was used again, and what has a salt is not pinned";
+  EXPECT_EQ(n_read(""), 0) << "what a salt has pinned is no other's";
+  fixture.wait_until([&] { return pinned().size() == 4; });
+  EXPECT_EQ(n_read(R"(, "cache_salt": "t")"), 0);
+  fixture.wait_until([&] { return pinned().size() == 5; });
+  EXPECT_GT(n_read(R"(, "cache_salt": "s")"), 0);
+  EXPECT_EQ(pinned().size(), 5u) << "the first was used again";
 }
 
 TEST(RoutesMessagesKeys, are_taken_from_either_header) {
