@@ -59,6 +59,8 @@ CUDA_ONLY = {
 # Sources (patterns) that another test reaches: a source is tested by what is said about it, and these have no name outside.
 TESTED_THROUGH = {
     "src/jinja/*.cpp": "tests/text/chat_template_test.cpp",
+    "src/ranks/rank_handshake.cpp": "tests/ranks/rank_group_test.cpp",
+    "src/ranks/rank_monitor.cpp": "tests/ranks/rank_group_test.cpp",
     "src/grammar/argument_texts.cpp": "tests/grammar/structural_tag_test.cpp",
     "src/parsers/*.cpp": "tests/parsers/message_parser_test.cpp",
     "src/server/prefix_definition.cpp": "tests/server/prefix_api_test.cpp",

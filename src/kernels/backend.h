@@ -19,11 +19,14 @@
 
 namespace baton {
 
+class RankGroup;
+
 struct BackendOptions {
-  int n_threads = 0;             ///< 0: as many as CPU affinity and quota allow
-  bool batch_invariant = false;  ///< matmuls in fixed row tiles, tested when a weight is packed
-  int device = 0;                ///< index of the CUDA device
-  int attention_blocks = 0;      ///< blocks of the CUDA attention kernel; 0: as many as fit; does not affect results
+  int n_threads = 0;                      ///< 0: as many as CPU affinity and quota allow
+  bool batch_invariant = false;           ///< matmuls in fixed row tiles, tested when a weight is packed
+  int device = 0;                         ///< index of the CUDA device
+  int attention_blocks = 0;               ///< blocks of the CUDA attention kernel; 0: as many as fit; does not affect results
+  std::shared_ptr<RankGroup> ranks = {};  ///< that share each operation's work; null: one rank
 };
 
 /// The existing modules, by the names that make_backend takes.
