@@ -62,6 +62,7 @@ SEAMS = [
     (r"#\s*include\s*<boost/(?!beast)", r"server/.*|ranks/.*", "Boost belongs to server and ranks"),
     (r"#\s*include\s*<prometheus/", r"server/.*", "prometheus-cpp belongs to server"),
     (r"#\s*include\s*<openssl/", r"server/.*|io/checksum\.cpp", "OpenSSL belongs to server and io/checksum"),
+    (r"#\s*include\s*<zmq", r"server/kv_event_publisher\.cpp", "ZeroMQ belongs to server/kv_event_publisher"),
     (r"#\s*include\s*<histedit", r"apps/line_reader\.cpp", "libedit belongs to apps/line_reader"),
     (r"#\s*include\s*<CLI/", r"apps/.*", "CLI11 belongs to apps"),
     (r"#\s*include\s*<yaml-cpp/", r"apps/.*", "yaml-cpp belongs to apps"),

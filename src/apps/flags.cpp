@@ -26,6 +26,7 @@
 #include "apps/simulate.h"
 #include "apps/tokenize.h"
 #include "io/json.h"
+#include "server/kv_events_config.h"
 #include "server/speculative_config.h"
 #include "server/structured_outputs_config.h"
 
@@ -81,6 +82,12 @@ Result<StructuredOutputsConfig> parse_structured_outputs(const std::string& text
   constexpr std::string_view kFlag = "--structured-outputs-config";
   BATON_TRY(const json::Value config, json::parse(text, kFlag));
   return parse_structured_outputs_config(config, kFlag);
+}
+
+Result<KvEventsConfig> parse_kv_events(const std::string& text) {
+  constexpr std::string_view kFlag = "--kv-events-config";
+  BATON_TRY(const json::Value config, json::parse(text, kFlag));
+  return parse_kv_events_config(config, kFlag);
 }
 
 void add_scheduler_options(CLI::App& app, ModelFlags& options) {
@@ -256,6 +263,10 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   parsed_row(app, "Server", "--structured-outputs-config", options.structured_outputs,
              "JSON: disable_any_whitespace, cache_bytes, max_grammar_bytes, max_states; see docs/api.md",
              parse_structured_outputs);
+  parsed_row(app, "Server", "--kv-events-config", options.kv_events,
+             "JSON: enable_kv_cache_events, endpoint, replay_endpoint, topic, ...: tell routers over ZeroMQ what the cache "
+             "holds; see docs/kv-events.md",
+             parse_kv_events);
   row("--max-connections-per-address", options.max_connections_per_address,
       "Connections that one client address may have open; 0: no limit. Off by default, because all clients behind a proxy "
       "have its address",

@@ -42,6 +42,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.routes.prefix_limits = options.prefix_limits;
   made.prefix_folder = options.prefix_folder;
   made.prefix_links = options.allows_prefix_links ? OutwardLinks::followed : OutwardLinks::refused;
+  made.kv_events = options.kv_events;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;
   made.limits.max_connections_per_address = options.max_connections_per_address;
@@ -71,6 +72,13 @@ Result<void> check_addresses(const ServeCommandOptions& options) {
               "max_connections_per_address");
 }
 
+/// What is not kept for later requests is not told of.
+Result<void> check_kv_events(const ServeCommandOptions& options) {
+  if (!options.kv_events.is_enabled || options.model.enable_prefix_caching) return {};
+  return fail(ErrorCode::invalid_request, "--kv-events-config: there are no events with --no-enable-prefix-caching",
+              "kv_events_config");
+}
+
 /// An empty key is a key that was meant to be set: without it everybody would be let in.
 Result<void> check_keys(const ServeCommandOptions& options) {
   const auto is_empty = [](const std::vector<std::string>& keys, const char* variable) {
@@ -93,7 +101,9 @@ Result<void> run(const ServeCommandOptions& options) {
   if (options.host.empty() && options.uds.empty() && options.api_keys.empty() && options.api_key_file.empty())
     log::warning("event=open_to_all reason=\"no --host and no --api-key: every interface, every caller\"");
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
-  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
+  ModelOptions engine_options = options.model;
+  engine_options.kv_events = options.kv_events.is_enabled;
+  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
   BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
   if (!model.chat_template)
@@ -119,8 +129,10 @@ int serve_main(const ServeCommandOptions& options) {
   use_log_level(options.model);
   std::signal(SIGPIPE, SIG_IGN);  // a reader of standard output or error that is gone does not end the server
   const log::BackgroundWriter writer;
-  if (const auto good =
-          check_names(options).and_then([&] { return check_keys(options); }).and_then([&] { return check_addresses(options); });
+  if (const auto good = check_names(options)
+                            .and_then([&] { return check_keys(options); })
+                            .and_then([&] { return check_addresses(options); })
+                            .and_then([&] { return check_kv_events(options); });
       !good) {
     print_error("baton serve", good.error());
     return 2;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/options.h"
+#include "server/kv_events_config.h"
 #include "server/prefixes.h"
 #include "server/structured_outputs_config.h"
 
@@ -35,6 +36,7 @@ struct ServeCommandOptions {
   std::int64_t shutdown_timeout_s = 30;
   std::int64_t client_memory_bytes = 0;  ///< 0: default_client_memory
   StructuredOutputsConfig structured_outputs;
+  KvEventsConfig kv_events;
   std::size_t max_connections_per_address = 0;  ///< 0: no limit
   PrefixLimits prefix_limits;
   std::string prefix_folder;         ///< empty: none

@@ -51,7 +51,7 @@ void extend_hashes(const CacheScope& scope, std::span<const TokenId> tokens, std
   for (std::size_t block = hashes.size(); block < tokens.size() / len; ++block) {
     Hasher hasher{block == 0 ? BlockHash{} : hashes.back()};
     if (block == 0) hasher.add(std::string_view(scope.adapter));
-    const bool is_salted = !scope.salt.empty() && static_cast<std::int64_t>((block + 1) * len) > scope.salt_from;
+    const bool is_salted = is_salted_block(scope, block, block_len);
     hasher.add(is_salted ? salt.value().high : 0);
     hasher.add(is_salted ? salt.value().low : 0);
     for (std::size_t i = 0; i < len; ++i) {

@@ -19,6 +19,11 @@ struct BlockHash {
   auto operator<=>(const BlockHash&) const = default;
 };
 
+/// Whether the salt affects block `index`, which has a position at or after salt_from.
+inline bool is_salted_block(const CacheScope& scope, std::size_t index, std::int32_t block_len) {
+  return !scope.salt.empty() && static_cast<std::int64_t>(index + 1) * block_len > scope.salt_from;
+}
+
 /// Appends the missing hashes of the full blocks of `tokens` to `hashes`. The salt affects every block that has a
 /// position at or after salt_from; the adapter affects all blocks.
 void extend_hashes(const CacheScope& scope, std::span<const TokenId> tokens, std::int32_t block_len,

@@ -32,7 +32,8 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
       cache_({.block_len = info_.block_len,
               .groups = info_.cache_groups,
               .max_rows_in_flight = max_rows_in_flight(options),
-              .enable_prefix_caching = options.enable_prefix_caching}),
+              .enable_prefix_caching = options.enable_prefix_caching,
+              .records_events = options.kv_events}),
       scheduler_({.max_num_seqs = options.max_num_seqs,
                   .max_num_batched_tokens = options.max_num_batched_tokens,
                   .max_prefill_tokens = info_.max_prefill_tokens,
@@ -232,6 +233,7 @@ void Engine::finish(RequestId request, std::int32_t index, FinishReason reason) 
 }
 void Engine::cancel(RequestId request) { impl_->post(FinishCommand{request, {}, FinishReason::abort}); }
 std::vector<Event> Engine::wait_events(std::chrono::milliseconds timeout) { return impl_->events().wait(timeout); }
+std::vector<KvEvent> Engine::wait_kv_events(std::chrono::milliseconds timeout) { return impl_->kv_events().wait(timeout); }
 Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
   return impl_->register_prefix(std::move(name), std::move(tokens), std::move(scope));
 }

@@ -10,6 +10,7 @@
 
 #include "core/result.h"
 #include "engine/cache_group.h"
+#include "engine/kv_events.h"
 #include "engine/metrics.h"
 #include "engine/request.h"
 #include "engine/watchdog.h"
@@ -28,6 +29,7 @@ struct EngineOptions {
   bool relay = true;  ///< `--attention relay|paged`
   bool batch_invariant = false;
   bool enable_prefix_caching = true;
+  bool kv_events = false;                      ///< Engine::wait_kv_events has events, which somebody must take
   std::int32_t max_num_seqs = 128;             ///< sequences that run at once
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
   std::int32_t max_prefill_tokens = 0;         ///< prompt rows of a step that also decodes; 0: the backend's default
@@ -101,6 +103,10 @@ class Engine {
 
   /// Waits at most `timeout` for events; empty if there are none. One thread only may call it.
   std::vector<Event> wait_events(std::chrono::milliseconds timeout);
+
+  /// Waits at most `timeout` for changes of what the prefix cache holds; empty if there are none, or without
+  /// EngineOptions::kv_events. They wait in memory until they are taken. One thread only may call it.
+  std::vector<KvEvent> wait_kv_events(std::chrono::milliseconds timeout);
 
   /// Computes and pins the full blocks of a prompt, so that requests that begin with it find them in the cache.
   /// Returns when they are computed; before `start` it runs steps on the caller's thread. Errors: invalid_request

@@ -52,7 +52,8 @@ class Engine::Impl {
   const Watchdog& watchdog() const { return watchdog_; }
   const EngineInfo& info() const { return info_; }
   const EngineMetrics& metrics() const { return metrics_recorder_.metrics(); }
-  EventQueue& events() { return events_; }
+  EventQueue<Event>& events() { return events_; }
+  EventQueue<KvEvent>& kv_events() { return kv_events_; }
 
   // The owner's thread.
   void start();
@@ -130,7 +131,8 @@ class Engine::Impl {
   std::shared_ptr<const TreeView> tree_ = std::make_shared<TreeView>();  ///< as of the last request for one
   std::optional<MemoryReserve> reserve_;  ///< for steps, from start on; without it, new requests are refused
 
-  EventQueue events_;
+  EventQueue<Event> events_;
+  EventQueue<KvEvent> kv_events_;  ///< empty without EngineOptions::kv_events
   Watchdog watchdog_;
   std::thread thread_;
 };

@@ -257,6 +257,7 @@ void Engine::Impl::retire() {
 void Engine::Impl::publish() {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   events_.push(std::exchange(news_, {}));
+  kv_events_.push(cache_.take_events());
   const std::scoped_lock lock(mutex_);
   n_unfinished_ -= std::exchange(n_retired_, 0);
   for (const std::int32_t tenant : unqueued_) queue_.remove(tenant, 1);

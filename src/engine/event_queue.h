@@ -1,4 +1,4 @@
-/// The queue of events from the engine thread to the consumer.
+/// Queues of events from the engine thread to their consumers.
 #pragma once
 
 #include <chrono>
@@ -7,11 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/request.h"
-
 namespace baton {
 
 /// Events in the order in which they were pushed. Thread: any.
+template <class Event>
 class EventQueue {
  public:
   void push(std::vector<Event> events) {

@@ -30,6 +30,7 @@ KvCache::KvCache(const KvCacheOptions& options)
   for (const CacheGroup& group : groups_) pools_.emplace_back(group.n_blocks);
   has_windows_ = std::ranges::any_of(groups_, &CacheGroup::has_window);
   if (options.enable_prefix_caching) tree_.emplace(block_len_, groups_, options.life_of_reuse);
+  if (tree_ && options.records_events) tree_->record_events();
 }
 
 KvCache::KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching, double life_of_reuse)
@@ -67,7 +68,7 @@ PrefixKey KvCache::key_of(BlockTable& table, std::span<const TokenId> tokens, st
   check(n_tokens >= 0 && static_cast<std::size_t>(n_tokens) <= tokens.size(), "KvCache: more tokens asked for than there are");
   const auto n = static_cast<std::size_t>(n_tokens);
   extend_hashes(table.scope, tokens.first(n), block_len_, table.hashes);
-  return {tokens, std::span<const BlockHash>(table.hashes).first(n / static_cast<std::size_t>(block_len_))};
+  return {tokens, std::span<const BlockHash>(table.hashes).first(n / static_cast<std::size_t>(block_len_)), &table.scope};
 }
 
 PrefixTree::Found KvCache::find(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match,
@@ -280,7 +281,7 @@ KvCache::Pin KvCache::pin(const CacheScope& scope, std::span<const TokenId> toke
   check(tree_.has_value(), "KvCache: a pin needs prefix caching");
   std::vector<BlockHash> hashes;
   extend_hashes(scope, tokens, block_len_, hashes);
-  const PrefixTree::Match match = tree_->match({tokens, hashes}, PrefixTree::kAnyStep);
+  const PrefixTree::Match match = tree_->match({tokens, hashes, &scope}, PrefixTree::kAnyStep);
   tree_->pin(match.node);
   return {match.node, match.n_blocks};
 }

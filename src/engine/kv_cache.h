@@ -55,6 +55,7 @@ struct KvCacheOptions {
   std::int32_t max_rows_in_flight = 0;
   bool enable_prefix_caching = true;
   double life_of_reuse = PrefixTree::kLifeOfReuse;  ///< see PrefixTree; 0 evicts the least recently used block
+  bool records_events = false;                      ///< see take_events
 };
 
 /// A BlockPool for each layer group, and one PrefixTree for all of them. The holders of a block are the tree (once)
@@ -142,6 +143,9 @@ class KvCache {
   /// Ends the table's use of its blocks. Full entries of the first `n_filled` tokens that the tree lacks are inserted;
   /// the other blocks are freed.
   void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
+
+  /// What was stored in the prefix cache and removed from it since the last call, if KvCacheOptions::records_events.
+  std::vector<KvEvent> take_events() { return tree_ ? tree_->take_events() : std::vector<KvEvent>(); }
 
   /// Frees all cached blocks that no sequence uses and no pin covers, and forgets what was evicted before.
   void drop_cached();

@@ -242,6 +242,15 @@ void PrefixTree::put_block(Node* node, std::size_t i, int group, BlockId block) 
   locations_[at(group)][static_cast<std::size_t>(block.value)] = {node, node->first_index + static_cast<std::int32_t>(i)};
 }
 
+/// Records that the tree has the group's block of the key's entry `index` from now on.
+void PrefixTree::record_stored(const PrefixKey& key, std::int32_t index, int group) {
+  const auto at = static_cast<std::size_t>(index);
+  const auto len = static_cast<std::size_t>(block_len_);
+  const std::optional<BlockHash> parent = index > 0 ? std::optional(key.hashes[at - 1]) : std::nullopt;
+  const bool is_salted = key.scope != nullptr && is_salted_block(*key.scope, at, block_len_);
+  recorder_->stored(group, key.hashes[at], parent, key.tokens.subspan(at * len, len), key.scope, is_salted);
+}
+
 PrefixTree::Node* PrefixTree::insert(Node* node, const PrefixKey& key, std::int32_t index, std::span<const BlockId> blocks,
                                      std::int64_t usable_from) {
   const auto key_index = static_cast<std::size_t>(index);
@@ -277,7 +286,9 @@ PrefixTree::Node* PrefixTree::insert(Node* node, const PrefixKey& key, std::int3
   target->tokens.insert(target->tokens.end(), tokens.begin(), tokens.end());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     check(blocks[g].is_valid() || groups_[g].has_window(), "PrefixTree: an entry lacks the block of a group without a window");
-    if (blocks[g].is_valid()) put_block(target, i, static_cast<int>(g), blocks[g]);
+    if (!blocks[g].is_valid()) continue;
+    put_block(target, i, static_cast<int>(g), blocks[g]);
+    if (recorder_) record_stored(key, index, static_cast<int>(g));
   }
   ++n_entries_;
   touch(target);
@@ -296,6 +307,7 @@ std::vector<GroupBlock> PrefixTree::fill_dropped(const PrefixKey& key, std::int3
         const BlockId block = blocks[static_cast<std::size_t>(index - first) * groups_.size() + g];
         if (node->blocks[i * groups_.size() + g].is_valid() || !block.is_valid()) continue;
         put_block(node, i, static_cast<int>(g), block);
+        if (recorder_) record_stored(key, index, static_cast<int>(g));
         node->usable_from[i] = std::max(node->usable_from[i], usable_from);
         taken.push_back({static_cast<int>(g), block});
       }
@@ -352,6 +364,7 @@ void PrefixTree::remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed)
     const BlockId block = leaf->blocks[last * groups_.size() + g];
     if (!block.is_valid()) continue;
     if (groups_[g].has_window()) windows_[g].remove(block);
+    if (recorder_) recorder_->removed(static_cast<int>(g), leaf->hashes[last]);
     removed.push_back({static_cast<int>(g), block});
   }
   remember(leaf->hashes[last], leaf->n_reuses);
@@ -395,8 +408,10 @@ std::vector<GroupBlock> PrefixTree::evict(int group, std::int32_t n_blocks) {
     for (; n_blocks > 0 && window.next(); --n_blocks) {
       const BlockId block = *window.next();
       const auto [node, index] = locations_[at(group)][static_cast<std::size_t>(block.value)];
-      node->blocks[static_cast<std::size_t>(index - node->first_index) * groups_.size() + at(group)] = BlockId{};
+      const auto i = static_cast<std::size_t>(index - node->first_index);
+      node->blocks[i * groups_.size() + at(group)] = BlockId{};
       window.remove(block);
+      if (recorder_) recorder_->removed(group, node->hashes[i]);
       evicted.push_back({group, block});
       forget_empty_end(node);
     }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <tuple>
@@ -17,15 +18,17 @@
 #include "core/ids.h"
 #include "engine/block_hash.h"
 #include "engine/cache_group.h"
+#include "engine/kv_events.h"
 #include "engine/window_blocks.h"
 
 namespace baton {
 
 /// The key of a look-up: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the last
-/// hashed block are ignored.
+/// hashed block are ignored. `scope` is what the hashes were made with; only events tell of it.
 struct PrefixKey {
   std::span<const TokenId> tokens;
   std::span<const BlockHash> hashes;
+  const CacheScope* scope = nullptr;
 };
 
 /// A block of one layer group.
@@ -123,6 +126,11 @@ class PrefixTree {
   /// Removes all blocks that evict could return, of every group, and forgets which blocks were evicted.
   std::vector<GroupBlock> evict_all();
 
+  /// From now on the tree records what it stores and removes.
+  void record_events() { recorder_.emplace(); }
+  /// The events since the last call; none without record_events.
+  std::vector<KvEvent> take_events() { return recorder_ ? recorder_->take() : std::vector<KvEvent>(); }
+
   Node* root() { return root_.get(); }
   std::int32_t n_entries() const { return n_entries_; }
   /// For one group: the blocks in the tree, those that evict could return, those that a pin covers.
@@ -177,6 +185,7 @@ class PrefixTree {
   void add_to_counts(Node* node, std::int32_t references, std::int32_t pins);
   void refresh_leaf(Node* node);
   void put_block(Node* node, std::size_t i, int group, BlockId block);
+  void record_stored(const PrefixKey& key, std::int32_t index, int group);
   void remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed);
   Node* remove_leaf(Node* leaf);
   void forget_empty_end(Node* node);
@@ -198,6 +207,7 @@ class PrefixTree {
   std::int32_t n_entries_ = 0;
   std::int32_t n_evictable_ = 0;  ///< entries of nodes without references and pins
   std::int32_t n_pinned_ = 0;     ///< entries of nodes with pins
+  std::optional<KvEventRecorder> recorder_;
 };
 
 }  // namespace baton

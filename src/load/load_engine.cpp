@@ -56,6 +56,7 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
   made.relay = options.attention == "relay";
   made.batch_invariant = options.batch_invariant;
   made.enable_prefix_caching = options.enable_prefix_caching;
+  made.kv_events = options.kv_events;
   made.max_num_seqs = options.max_num_seqs;
   made.max_num_batched_tokens = options.max_num_batched_tokens;
   made.max_prefill_tokens = options.max_prefill_tokens;

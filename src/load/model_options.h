@@ -33,6 +33,7 @@ struct ModelOptions {
   std::string attention = "relay";  ///< one of kAttentionNames
   bool batch_invariant = false;
   bool enable_prefix_caching = true;
+  bool kv_events = false;          ///< see EngineOptions; no flag of its own
   std::int32_t max_model_len = 0;  ///< tokens; 0: the model's
   std::int32_t max_num_seqs = 128;
   std::int32_t max_num_batched_tokens = 2048;

@@ -21,6 +21,9 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   std::unique_ptr<Server> server(new Server(std::move(options)));
   BATON_TRY(server->keys_, ApiKeys::create(server->options_.keys));
   BATON_TRY(server->http_, HttpServer::bind(server->options_.address, server->options_.limits));
+  if (server->options_.kv_events.is_enabled) {
+    BATON_TRY(server->kv_events_, KvEventPublisher::bind(server->options_.kv_events));
+  }
   return server;
 }
 
@@ -70,6 +73,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
     return opened;
   }
   if (folder_) folder_->start();
+  if (kv_events_) kv_events_->start(engine);
   log::info("event=serving address={} model={}", http_->address(), log_value(model_->names[0]));
   return {};
 }
@@ -107,6 +111,7 @@ void Server::wait() {
   if (folder_) folder_->stop();
   routes_->stop();
   service_->stop();
+  if (kv_events_) kv_events_->stop();
   {
     const std::scoped_lock lock(mutex_);
     engine_ = nullptr;

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "server/api_keys.h"
 #include "server/http_server.h"
+#include "server/kv_event_publisher.h"
 #include "server/prefix_folder.h"
 #include "server/prefixes.h"
 #include "server/routes.h"
@@ -30,6 +31,7 @@ struct ServerOptions {
   grammar::GrammarCache::Options grammars = {};
   std::filesystem::path prefix_folder = {};  ///< see PrefixFolder; empty: none
   OutwardLinks prefix_links = OutwardLinks::refused;
+  KvEventsConfig kv_events = {};              ///< if they are enabled, EngineOptions::kv_events must be set
   std::int64_t shutdown_timeout_ms = 30'000;  ///< after it, running requests are aborted
   /// SIGTERM and SIGINT begin the shutdown, and a second one ends it at once; SIGHUP reads the key file again.
   bool handles_signals = false;
@@ -38,7 +40,8 @@ struct ServerOptions {
 /// Serves one model. Thread: the owner's, except `begin_shutdown`, which any may call.
 class Server {
  public:
-  /// Reads the key file, and binds the address without accepting connections (see ApiKeys::create, HttpServer::bind).
+  /// Reads the key file, and binds the address without accepting connections and the endpoints of KV events (see
+  /// ApiKeys::create, HttpServer::bind, KvEventPublisher::bind).
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);
   ~Server();
 
@@ -72,6 +75,7 @@ class Server {
   std::unique_ptr<Service> service_;
   std::unique_ptr<Routes> routes_;
   std::unique_ptr<PrefixFolder> folder_;
+  std::unique_ptr<KvEventPublisher> kv_events_;  // null: none are published
 
   std::mutex mutex_;
   std::condition_variable changed_;
