@@ -53,6 +53,7 @@ class StructuralTagCompiler {
   Result<ExprId> tag(const json::Value& value, const std::string& path, const Ends& ends);
   Result<ExprId> triggered_tags(const json::Value& value, const std::string& path, const Ends& ends);
   Result<ExprId> separated_tags(const json::Value& value, const std::string& path, const Ends& ends);
+  Result<ExprId> structural_tag(const json::Value& value, const std::string& path, const Ends& ends);
 
   Result<ExprId> schema_texts(const json::Value& schema, std::string_view style, const std::string& path);
   /// A tag without the first `n_begun` bytes of its begin, which are written already.
@@ -141,6 +142,7 @@ const std::vector<StructuralTagCompiler::Kind>& StructuralTagCompiler::kinds() {
       {"tag", &Self::tag, {"begin", "content", "end"}, false},
       {"triggered_tags", &Self::triggered_tags, {"triggers", "tags", "excludes", "at_least_one", "stop_after_first"}, true},
       {"tags_with_separator", &Self::separated_tags, {"tags", "separator", "at_least_one", "stop_after_first"}, false},
+      {"structural_tag", &Self::structural_tag, {"format", "structures", "triggers"}, true},
   };
   return kKinds;
 }
@@ -340,35 +342,39 @@ Result<ExprId> StructuralTagCompiler::separated_tags(const json::Value& value, c
 }
 
 /// The older form, written as the newer one.
-Result<json::Value> newer_format(const json::Value& tag) {
-  BATON_TRY(const json::Value* structures, list_of(tag, "structures", "#"));
-  BATON_TRY(const json::Value* triggers, list_of(tag, "triggers", "#"));
+Result<json::Value> newer_format(const json::Value& tag, const std::string& path) {
+  BATON_TRY(const json::Value* structures, list_of(tag, "structures", path));
+  BATON_TRY(const json::Value* triggers, list_of(tag, "triggers", path));
   json::Value tags = json::Value::array();
   for (std::size_t i = 0; i < structures->size(); ++i) {
     const json::Value& one = (*structures)[i];
-    const std::string path = fmt::format("#/structures/{}", i);
-    BATON_TRY(const std::string_view begin, text_of(one, "begin", path));
-    BATON_TRY(const std::string_view end, text_of(one, "end", path));
-    BATON_TRY(const json::Value* schema, field(one, "schema", path));
+    const std::string one_path = fmt::format("{}/structures/{}", path, i);
+    BATON_TRY(const std::string_view begin, text_of(one, "begin", one_path));
+    BATON_TRY(const std::string_view end, text_of(one, "end", one_path));
+    BATON_TRY(const json::Value* schema, field(one, "schema", one_path));
     tags.push_back({{"begin", begin}, {"content", {{"type", "json_schema"}, {"json_schema", *schema}}}, {"end", end}});
   }
   return json::Value{{"type", "triggered_tags"}, {"triggers", *triggers}, {"tags", std::move(tags)}};
+}
+
+Result<ExprId> StructuralTagCompiler::structural_tag(const json::Value& value, const std::string& path, const Ends& ends) {
+  const bool is_older = json::find(value, "structures") != nullptr;
+  for (const auto& [key, unused] : value.items())
+    if (key != "type" && !(is_older ? key == "structures" || key == "triggers" : key == "format"))
+      return tag_error(ErrorCode::unsupported, path + "/" + key, "is not supported");
+  if (is_older) {
+    BATON_TRY(const json::Value newer, newer_format(value, path));
+    return format(newer, path, ends);
+  }
+  BATON_TRY(const json::Value* found, field(value, "format", path));
+  return format(*found, path + "/format", ends);
 }
 
 Result<ExprId> StructuralTagCompiler::compile(const json::Value& tag) {
   if (!tag.is_object()) return tag_error(ErrorCode::invalid_request, "#", "must be an object");
   if (const json::Value* type = json::find(tag, "type"); type != nullptr && *type != "structural_tag")
     return tag_error(ErrorCode::invalid_request, "#/type", "must be 'structural_tag'");
-  const bool is_older = json::find(tag, "structures") != nullptr;
-  for (const auto& [key, unused] : tag.items())
-    if (key != "type" && !(is_older ? key == "structures" || key == "triggers" : key == "format"))
-      return tag_error(ErrorCode::unsupported, "#/" + key, "is not supported");
-  if (is_older) {
-    BATON_TRY(const json::Value newer, newer_format(tag));
-    return format(newer, "#", {});
-  }
-  BATON_TRY(const json::Value* found, field(tag, "format", "#"));
-  return format(*found, "#/format", {});
+  return structural_tag(tag, "#", {});
 }
 
 }  // namespace

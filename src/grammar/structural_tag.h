@@ -25,6 +25,7 @@ namespace baton::grammar {
 ///   triggered_tags {triggers, tags, excludes, at_least_one, stop_after_first}: free text; where one of the triggers
 ///     stands, one of the tags that begin with it follows
 ///   tags_with_separator {tags, separator, at_least_one, stop_after_first}
+///   structural_tag {format}: another structural tag, also in the older form
 /// The older form {"type": "structural_tag", "structures": [{begin, schema, end}], "triggers": [...]} is triggered_tags.
 ///
 /// Errors name the path: invalid_request; unsupported for formats about token ids and dispatch; those of the parts.

@@ -111,11 +111,11 @@ MessageFormat MessageFormat::from_template(std::string_view chat_template) {
 std::string_view MessageFormat::tool_parser() const { return tools_ == nullptr ? "" : tools_->name; }
 std::string_view MessageFormat::reasoning_parser() const { return reasoning_ == nullptr ? "" : reasoning_->name; }
 
-std::unique_ptr<MessageParser> MessageFormat::parser(std::shared_ptr<const std::vector<Tool>> tools,
-                                                     bool begins_in_reasoning) const {
+std::unique_ptr<MessageParser> MessageFormat::parser(std::shared_ptr<const std::vector<Tool>> tools, bool begins_in_reasoning,
+                                                     bool has_calls_first) const {
   std::unique_ptr<MessageParser> parser;
   if (tools_ != nullptr && tools != nullptr)
-    parser = std::make_unique<ToolCallParser>(tools_->begin, tools_->reader(tools), tools);
+    parser = std::make_unique<ToolCallParser>(tools_->begin, tools_->reader(tools), tools, has_calls_first);
   else
     parser = std::make_unique<PlainParser>();
   if (reasoning_ != nullptr)
@@ -136,11 +136,10 @@ std::string_view MessageFormat::reasoning_end() const {
   return reasoning_ == nullptr ? "" : reasoning_->markers.closes.front();
 }
 
-Result<std::optional<grammar::GrammarSource>> MessageFormat::grammar(std::span<const Tool> tools, const ToolChoice& choice,
-                                                                     bool parallel) const {
-  if (tools.empty() || choice.kind == ToolChoice::Kind::none) return std::optional<grammar::GrammarSource>();
-  if (tools_ != nullptr) return tool_grammar(*tools_, tools, choice, parallel, reasoning_ != nullptr);
-  if (choice.kind == ToolChoice::Kind::automatic) return std::optional<grammar::GrammarSource>();
+Result<std::optional<grammar::GrammarSource>> MessageFormat::grammar(const AnswerDemand& demand) const {
+  if (demand.tools.empty() || demand.choice.kind == ToolChoice::Kind::none) return std::optional<grammar::GrammarSource>();
+  if (tools_ != nullptr) return tool_grammar(*tools_, demand, reasoning_ != nullptr);
+  if (demand.choice.kind == ToolChoice::Kind::automatic) return std::optional<grammar::GrammarSource>();
   return fail(ErrorCode::unsupported,
               "tool_choice demands a call, and the model's chat template shows no known format of calls; "
               "choose one by --tool-call-parser",

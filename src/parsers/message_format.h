@@ -29,6 +29,15 @@ struct ToolChoice {
   std::string name = {};  ///< of named
 };
 
+/// What the grammar of an answer is made from.
+struct AnswerDemand {
+  std::span<const Tool> tools = {};
+  ToolChoice choice = {};
+  bool is_parallel = true;  ///< the answer may have several calls
+  /// Of `automatic`: an answer without calls is a text of this grammar; nullopt: any text.
+  std::optional<grammar::GrammarSource> content = std::nullopt;
+};
+
 struct ToolFormat;
 struct ReasoningFormat;
 
@@ -52,8 +61,10 @@ class MessageFormat {
   std::string_view reasoning_parser() const;
 
   /// A parser of one answer. `tools` say the types of arguments that a format writes without them; null: no tools, and
-  /// what looks like a call is content. `begins_in_reasoning`: the prompt has opened the reasoning.
-  std::unique_ptr<MessageParser> parser(std::shared_ptr<const std::vector<Tool>> tools, bool begins_in_reasoning) const;
+  /// what looks like a call is content. `begins_in_reasoning`: the prompt has opened the reasoning. `has_calls_first`: an
+  /// answer that does not begin with a call, behind its reasoning, is content as a whole.
+  std::unique_ptr<MessageParser> parser(std::shared_ptr<const std::vector<Tool>> tools, bool begins_in_reasoning,
+                                        bool has_calls_first = false) const;
   /// Whether the answer to a rendered prompt begins inside of reasoning: the prompt has opened it, or the format needs
   /// no opening.
   bool begins_in_reasoning(std::string_view prompt) const;
@@ -64,15 +75,14 @@ class MessageFormat {
   /// Texts that may be special tokens of a vocabulary and that the parser must see as text.
   std::span<const std::string> markers() const { return markers_; }
 
-  /// The grammar of an answer that keeps to `choice`, without its reasoning. `required`: one call or several of any
-  /// tools, exactly one if not `parallel`. `named`: one call of that tool. The arguments keep to the tools' schemas.
-  /// `automatic`: free text and calls, where the arguments of strict tools keep to their schemas; if not `parallel`, the
-  /// answer ends with its first call. A tool without schema takes any object. nullopt where nothing is demanded:
-  /// `none`, no tools, `automatic` without a strict tool or a format.
-  /// Errors: invalid_request for a name that is no tool's or that the format cannot write; unsupported without a tool
-  /// format. Schemas are looked at when the grammar is compiled.
-  Result<std::optional<grammar::GrammarSource>> grammar(std::span<const Tool> tools, const ToolChoice& choice,
-                                                        bool parallel) const;
+  /// The grammar of an answer, without its reasoning. `required`: one call or several of any tools, exactly one if not
+  /// parallel. `named`: one call of that tool. The arguments keep to the tools' schemas. `automatic`: free text and calls,
+  /// where the arguments of strict tools keep to their schemas; if not parallel, the answer ends with its first call. With
+  /// a grammar of content the answer is either calls alone or content. A tool without schema takes any object. nullopt
+  /// where nothing is demanded: `none`, no tools, `automatic` without a format, or without a strict tool and content.
+  /// Errors: invalid_request for a name that is no tool's or that the format cannot write, and for content that is no
+  /// JSON where it must be; unsupported without a tool format. Schemas are looked at when the grammar is compiled.
+  Result<std::optional<grammar::GrammarSource>> grammar(const AnswerDemand& demand) const;
 
  private:
   const ToolFormat* tools_ = nullptr;

@@ -7,8 +7,8 @@
 namespace baton::parsers {
 
 ToolCallParser::ToolCallParser(const CallBegin& begin, std::unique_ptr<CallReader> reader,
-                               std::shared_ptr<const std::vector<Tool>> tools)
-    : begin_(begin), reader_(std::move(reader)), tools_(std::move(tools)) {
+                               std::shared_ptr<const std::vector<Tool>> tools, bool has_calls_first)
+    : begin_(begin), reader_(std::move(reader)), tools_(std::move(tools)), has_calls_first_(has_calls_first) {
   for (const std::string_view marker : begin_.markers) longest_marker_ = std::max(longest_marker_, marker.size());
 }
 
@@ -33,15 +33,24 @@ void ToolCallParser::begin_calls(std::string_view marker) {
   reader_->begin(marker);
 }
 
+void ToolCallParser::take_content(char c) {
+  writer_.content(c);
+  if (has_calls_first_ && writer_.n_calls() == 0 && !is_space(c)) is_content_ = true;
+}
+
 void ToolCallParser::take_text(char c) {
+  if (is_content_) return writer_.content(c);
   if (is_at_start_ && begin_.first.find(c) != std::string_view::npos) {
     begin_calls("");
     take_call(c);
     return;
   }
   if (!is_space(c)) is_at_start_ = false;
-  const auto marker = scan_.take(c, begin_.markers, [&](char text) { writer_.content(text); });
-  if (marker) begin_calls(*marker);
+  const auto marker = scan_.take(c, begin_.markers, [&](char text) { take_content(text); });
+  if (is_content_)
+    for (const char held : marker ? std::string(*marker) : scan_.release()) writer_.content(held);
+  else if (marker)
+    begin_calls(*marker);
 }
 
 void ToolCallParser::take_call(char c) {
@@ -67,6 +76,7 @@ void ToolCallParser::take_call(char c) {
 /// content.
 void ToolCallParser::give_up() {
   is_reading_calls_ = false;
+  is_content_ = has_calls_first_ && writer_.n_calls() == 0;
   const std::string text = writer_.release_held();
   const std::size_t least = writer_.n_calls() == n_calls_before_ ? 1 : 0;
   const std::size_t first = std::max(least, text.size() - std::min(text.size(), longest_marker_));

@@ -108,17 +108,38 @@ Value behind_reasoning(Value format) {
   return sequence_of(Value::array({Value{{"type", "regex"}, {"pattern", "\\n{0,2}"}}, std::move(format)}));
 }
 
-}  // namespace
+/// The texts of a grammar, as a format.
+Result<Value> format_of(const grammar::GrammarSource& source) {
+  using grammar::GrammarKind;
+  switch (source.kind) {
+    case GrammarKind::json_object: return Value{{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}};
+    case GrammarKind::json_schema: {
+      BATON_TRY(Value schema, json::parse(source.text, "the schema"));
+      return Value{{"type", "json_schema"}, {"json_schema", std::move(schema)}};
+    }
+    case GrammarKind::regex: return Value{{"type", "regex"}, {"pattern", source.text}};
+    case GrammarKind::choice: {
+      BATON_TRY(const Value choices, json::parse(source.text, "the choice"));
+      Value elements = Value::array();
+      for (const Value& choice : choices) elements.push_back({{"type", "const_string"}, {"value", choice}});
+      return Value{{"type", "or"}, {"elements", std::move(elements)}};
+    }
+    case GrammarKind::ebnf: return Value{{"type", "grammar"}, {"grammar", source.text}};
+    case GrammarKind::structural_tag: {
+      BATON_TRY(Value tag, json::parse(source.text, "the structural tag"));
+      if (tag.is_object()) tag["type"] = "structural_tag";
+      return tag;
+    }
+  }
+  return fail(ErrorCode::internal, "a grammar of no kind");
+}
 
-Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& format, std::span<const Tool> tools,
-                                                           const ToolChoice& choice, bool parallel, bool may_reason) {
-  const bool is_automatic = choice.kind == ToolChoice::Kind::automatic;
-  const bool is_named = choice.kind == ToolChoice::Kind::named;
-  if (is_automatic && std::none_of(tools.begin(), tools.end(), [](const Tool& tool) { return tool.is_strict; }))
-    return std::optional<grammar::GrammarSource>();
+/// The calls that the answer may have.
+Result<Value> possible_calls(const ToolFormat& format, const AnswerDemand& demand) {
+  const bool is_automatic = demand.choice.kind == ToolChoice::Kind::automatic;
   Value calls = Value::array();
-  for (const Tool& tool : tools) {
-    if (is_named && tool.name != choice.name) continue;
+  for (const Tool& tool : demand.tools) {
+    if (demand.choice.kind == ToolChoice::Kind::named && tool.name != demand.choice.name) continue;
     if (tool.name.empty() || !format.can_write_name(tool.name))
       return fail(
           ErrorCode::invalid_request,
@@ -127,12 +148,33 @@ Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& for
     calls.push_back(call_of(format, tool, !is_automatic || tool.is_strict));
   }
   if (calls.empty())
-    return fail(ErrorCode::invalid_request, fmt::format("tool_choice names '{}', which is no tool", choice.name),
+    return fail(ErrorCode::invalid_request, fmt::format("tool_choice names '{}', which is no tool", demand.choice.name),
                 "tool_choice");
-  Value whole = is_automatic ? text_with_calls(format, calls, parallel) : calls_of(format.texts, calls, parallel && !is_named);
-  if (!is_automatic && may_reason) whole = behind_reasoning(std::move(whole));
+  return calls;
+}
+
+}  // namespace
+
+Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& format, const AnswerDemand& demand,
+                                                           bool may_reason) {
+  const bool is_automatic = demand.choice.kind == ToolChoice::Kind::automatic;
+  const bool is_named = demand.choice.kind == ToolChoice::Kind::named;
+  const auto is_strict = [](const Tool& tool) { return tool.is_strict; };
+  if (is_automatic && !demand.content && std::none_of(demand.tools.begin(), demand.tools.end(), is_strict))
+    return std::optional<grammar::GrammarSource>();
+  BATON_TRY(const Value calls, possible_calls(format, demand));
+  const bool has_free_text = is_automatic && !demand.content;
+  Value whole = has_free_text ? text_with_calls(format, calls, demand.is_parallel)
+                              : calls_of(format.texts, calls, demand.is_parallel && !is_named);
+  if (is_automatic && demand.content) {
+    BATON_TRY(Value content, format_of(*demand.content));
+    whole = {{"type", "or"}, {"elements", Value::array({std::move(whole), std::move(content)})}};
+  }
+  if (!has_free_text && may_reason) whole = behind_reasoning(std::move(whole));
   const Value tag = {{"type", "structural_tag"}, {"format", whole}};
-  return grammar::GrammarSource{.kind = grammar::GrammarKind::structural_tag, .text = json::dump(tag)};
+  grammar::GrammarSource source{.kind = grammar::GrammarKind::structural_tag, .text = json::dump(tag)};
+  if (is_automatic && demand.content) source.spaces = demand.content->spaces;
+  return source;
 }
 
 }  // namespace baton::parsers

@@ -19,7 +19,7 @@ AnswerChoice::AnswerChoice(const GenerationRequest& request, const AnswerPrompt&
   const MessageReading& reading = request.reading;
   if (reading.format != nullptr) {
     decoder_.show(reading.markers);
-    parser_ = reading.format->parser(reading.tools, reading.begins_in_reasoning);
+    parser_ = reading.format->parser(reading.tools, reading.begins_in_reasoning, reading.has_calls_first);
   }
   if (!prompt.echo.empty()) append({.text = prompt.echo});
 }

@@ -53,7 +53,17 @@ Result<Grammars::Constrained> Grammars::constraint(const StructuredOutput& asked
   requests_[kind].add(1);
   if (!entry) {
     refused_.add(1);
-    return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", asked.field, entry.error().message), asked.field);
+    std::string field = asked.field;
+    // Whose mistake it is shows when the content's grammar is compiled alone.
+    if (asked.content != nullptr) {
+      auto alone = cache(tokenizer).get(asked.content->source, is_cancelled);
+      if (!alone && alone.error().code == ErrorCode::unavailable) return tl::unexpected<Error>(std::move(alone.error()));
+      if (!alone) {
+        field = asked.content->field;
+        entry = std::move(alone);
+      }
+    }
+    return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", field, entry.error().message), field);
   }
   Constrained made;
   made.constraint.matcher = std::move(entry->matcher);

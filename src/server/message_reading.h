@@ -18,6 +18,7 @@ struct MessageReading {
   bool begins_in_reasoning = false;                         ///< the prompt has opened the reasoning
   bool shows_reasoning = true;                              ///< `include_reasoning`
   bool is_parallel = true;                                  ///< `parallel_tool_calls`; false: a second call ends the answer
+  bool has_calls_first = false;                             ///< an answer that does not begin with a call has none
   bool is_named = false;                                    ///< `tool_choice` names a tool: the answer's end is no "tool_calls"
   bool has_short_ids = false;                               ///< the template takes ids of calls of nine characters only
 };

@@ -133,9 +133,8 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   return text;
 }
 
-Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
-                                      const IsCancelled& is_cancelled) {
-  BATON_TRY(const std::string text, render_chat(model, prefix, request, is_cancelled));
+Result<TokenizedPrompt> tokenize_rendered(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                          std::string_view text, const IsCancelled& is_cancelled) {
   BATON_TRY_VOID(model.check_prompt_bytes(text.size(), "messages"));
   WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
   TokenizedPrompt prompt;
@@ -145,6 +144,12 @@ Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::
                                                          request.add_special_tokens, budget));
   if (prefix) prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
   return prompt;
+}
+
+Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                      const IsCancelled& is_cancelled) {
+  BATON_TRY(const std::string text, render_chat(model, prefix, request, is_cancelled));
+  return tokenize_rendered(model, prefix, request, text, is_cancelled);
 }
 
 void set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request) {
@@ -157,6 +162,7 @@ void set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRe
   reading.begins_in_reasoning = prompt.begins_in_reasoning;
   reading.shows_reasoning = request.includes_reasoning;
   reading.is_parallel = request.tools.is_parallel;
+  reading.has_calls_first = request.generation.grammar && request.generation.grammar->content != nullptr;
   reading.is_named = request.tools.choice.kind == parsers::ToolChoice::Kind::named;
   reading.has_short_ids = model.tool_traits.has_short_ids;
 }

@@ -48,7 +48,11 @@ struct TokenizedPrompt {
   bool may_reason = false;           ///< the answer to a conversation may begin with reasoning
 };
 
-/// The ids of the whole text. The beginning that the prefix determines was tokenised when the prefix was registered.
+/// The ids of a conversation's text. The beginning that the prefix determines was tokenised when the prefix was
+/// registered.
+Result<TokenizedPrompt> tokenize_rendered(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                          std::string_view text, const IsCancelled& is_cancelled = {});
+/// Both.
 Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
                                       const IsCancelled& is_cancelled = {});
 

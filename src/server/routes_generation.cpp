@@ -59,11 +59,12 @@ AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationR
 /// Submits a conversation. `ids`: the beginning of its answer's id.
 Result<void> Routes::begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of) {
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
-  // Where the template shows no tools, the request is refused when it is rendered.
-  if (context_.model.tool_traits.shows_tools) BATON_TRY_VOID(demand_calls(context_.model.format, chat));
+  // First, because it refuses tools that the model would not see.
+  BATON_TRY(const std::string text, render_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
+  BATON_TRY_VOID(demand_calls(context_.model.format, chat));
   BATON_TRY(const std::optional<Constraint> constraint, constrain(call, chat.generation));
   if (!constraint) return {};
-  BATON_TRY(TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
+  BATON_TRY(TokenizedPrompt prompt, tokenize_rendered(context_.model, target.prefix, chat, text, is_unwanted(call.exchange)));
   set_reading(context_.model, prompt, chat);
   chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
   std::vector<Request> all = engine_requests(context_.model, chat.generation, *constraint, {&prompt, 1});

@@ -1,6 +1,7 @@
 /// `response_format`, `structured_outputs` and their older names: what a request's answers must keep to.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@ namespace baton {
 struct StructuredOutput {
   grammar::GrammarSource source;
   std::string field;  ///< "response_format.json_schema.schema"
+  /// Where answers may be calls of tools too: what the request says of their content, which `source` is a part of.
+  std::shared_ptr<const StructuredOutput> content = nullptr;
 };
 
 /// The grammar of a request's body (an object), or nullopt if its answers are free. Read are `response_format`,

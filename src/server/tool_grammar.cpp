@@ -2,10 +2,10 @@
 #include "server/tool_grammar.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
-
-#include <fmt/format.h>
 
 namespace baton {
 namespace {
@@ -30,23 +30,23 @@ std::vector<Tool> callable_tools(const ToolFields& fields) {
 Result<void> demand_calls(const parsers::MessageFormat& format, ChatRequest& request) {
   const ToolFields& fields = request.tools;
   if (!fields.tools || fields.choice.kind == Kind::none) return {};
+  std::optional<StructuredOutput>& grammar = request.generation.grammar;
   const bool is_free = fields.choice.kind == Kind::automatic;
-  if (is_free && request.generation.grammar)
-    return fail(ErrorCode::invalid_request,
-                fmt::format("'{}' is not supported by this server together with 'tools' that the model may call; set "
-                            "'tool_choice' to \"none\" or \"required\"",
-                            request.generation.grammar->field),
-                request.generation.grammar->field);
-  const bool is_strict = std::ranges::any_of(*fields.tools, &Tool::is_strict);
-  if (is_free && fields.allowed.empty() && !is_strict) return {};
-  auto made = format.grammar(callable_tools(fields), fields.choice, fields.is_parallel);
+  const std::vector<Tool> tools = callable_tools(fields);
+  parsers::AnswerDemand demand{.tools = tools, .choice = fields.choice, .is_parallel = fields.is_parallel};
+  std::shared_ptr<const StructuredOutput> content;
+  if (is_free && grammar) {
+    demand.content = grammar->source;
+    content = std::make_shared<const StructuredOutput>(*grammar);
+  }
+  auto made = format.grammar(demand);
   if (!made) {
     Error error = std::move(made.error());
     error.code = ErrorCode::invalid_request;
-    if (error.param.empty()) error.param = is_free ? "tools" : "tool_choice";
+    if (error.param.empty()) error.param = content != nullptr ? content->field : is_free ? "tools" : "tool_choice";
     return tl::unexpected<Error>(std::move(error));
   }
-  if (*made) request.generation.grammar = StructuredOutput{std::move(**made), "tools"};
+  if (*made) grammar = StructuredOutput{std::move(**made), "tools", std::move(content)};
   return {};
 }
 

@@ -7,9 +7,10 @@
 
 namespace baton {
 
-/// Sets the request's grammar if `tool_choice` demands or restricts calls, or a tool that may be called is strict; it
-/// takes the place of a `response_format`, which concerns only content. Errors (invalid_request): those of
-/// MessageFormat::grammar, and a grammar of content beside tools that the model may call.
+/// Sets the request's grammar if `tool_choice` demands or restricts calls, or a tool that may be called is strict, or
+/// the request has a grammar already, such as a `response_format`. That one concerns only content: beside demanded calls it
+/// has no effect, and where the model may call tools the answer is either calls or a text of it. Errors
+/// (invalid_request): those of MessageFormat::grammar.
 Result<void> demand_calls(const parsers::MessageFormat& format, ChatRequest& request);
 
 }  // namespace baton

@@ -492,6 +492,78 @@ def test_the_dialects_demand_calls_too(agents: Server):
     jsonschema.validate(json.loads(call["arguments"]), parameters)
 
 
+ANSWER = {
+    "type": "object",
+    "properties": {"rain": {"type": "boolean"}, "days": {"enum": [1, 2]}},
+    "required": ["rain", "days"],
+    "additionalProperties": False,
+}
+FORMAT = {
+    "type": "json_schema",
+    "json_schema": {"name": "answer", "strict": True, "schema": ANSWER},
+}
+
+
+def first_token(server: Server, text: str) -> dict[str, int]:
+    """Return a bias that makes an answer begin with the first token of a text."""
+    body = {"prompt": text, "add_special_tokens": False}
+    return {str(json.loads(post(server, body, "/tokenize")[1])["tokens"][0]): 100}
+
+
+@pytest.mark.parametrize("begin", ["<tool_call>", '{"'])
+def test_an_answer_is_a_call_or_content_in_the_asked_format(agents: Server, begin: str):
+    """Agents send tools that may be called beside the format of their last answer."""
+    asked = {
+        "model": "demo",
+        "messages": [ASK],
+        "tools": [TRIP, LIGHT],
+        "parallel_tool_calls": False,
+        "response_format": FORMAT,
+        "temperature": 1,
+        "seed": 5,
+        "max_tokens": 400,
+        "logit_bias": first_token(agents, begin),
+    }
+    is_call = begin == "<tool_call>"
+    choice = agents.client().chat.completions.create(**asked).choices[0]
+    assert choice.finish_reason == ("tool_calls" if is_call else "stop")
+    if is_call:
+        assert choice.message.content is None
+        check_call(choice.message.tool_calls[0])
+    else:
+        assert not choice.message.tool_calls
+        jsonschema.validate(json.loads(choice.message.content), ANSWER)
+    with agents.client().chat.completions.stream(
+        **{k: v for k, v in asked.items() if k != "response_format"},
+        extra_body={"response_format": FORMAT},
+    ) as stream:
+        streamed = stream.get_final_completion().choices[0].message
+    assert (streamed.content or None) == choice.message.content
+    given = [c.function.arguments for c in streamed.tool_calls or []]
+    assert given == [c.function.arguments for c in choice.message.tool_calls or []]
+
+
+def test_langchain_binds_tools_and_a_response_format(agents: Server):
+    chat = pytest.importorskip("langchain_openai").ChatOpenAI(
+        model="demo",
+        base_url=f"{agents.url}/v1",
+        api_key="none",
+        temperature=1,
+        seed=6,
+        max_tokens=400,
+    )
+    bound = chat.bind_tools([TRIP, LIGHT], parallel_tool_calls=False)
+    answers = [
+        bound.bind(
+            response_format=FORMAT, extra_body={"logit_bias": first_token(agents, begin)}
+        ).invoke("Is it raining?")
+        for begin in ("<tool_call>", '{"')
+    ]
+    assert answers[0].tool_calls
+    assert not answers[1].tool_calls
+    jsonschema.validate(json.loads(answers[1].content), ANSWER)
+
+
 def test_64_agents_read_their_tools_together(agents: Server):
     script = ROOT / "docs/examples/shared_tools.py"
     command = [

@@ -43,9 +43,10 @@ TEST(MessageFormat, refuses_unknown_names_and_says_which_there_are) {
 TEST(MessageFormat, without_a_format_no_call_can_be_demanded) {
   const std::vector<Tool> tools{{.name = "f"}};
   const MessageFormat plain;
-  EXPECT_FALSE(*plain.grammar(tools, {.kind = ToolChoice::Kind::none}, true));
-  EXPECT_FALSE(*plain.grammar(tools, {.kind = ToolChoice::Kind::automatic}, true));
-  EXPECT_EQ(plain.grammar(tools, {.kind = ToolChoice::Kind::required}, true).error().code, ErrorCode::unsupported);
+  EXPECT_FALSE(*plain.grammar({.tools = tools, .choice = {.kind = ToolChoice::Kind::none}}));
+  EXPECT_FALSE(*plain.grammar({.tools = tools}));
+  EXPECT_EQ(plain.grammar({.tools = tools, .choice = {.kind = ToolChoice::Kind::required}}).error().code,
+            ErrorCode::unsupported);
 }
 
 TEST(MessageFormat, sees_the_format_in_a_template) {
@@ -119,7 +120,8 @@ std::vector<Tool> strict_tools() {
 
 /// Whether the grammar of a choice has the text.
 bool has_text(const MessageFormat& format, const ToolChoice& choice, bool parallel, std::string_view text) {
-  const auto source = format.grammar(strict_tools(), choice, parallel);
+  const std::vector<Tool> tools = strict_tools();
+  const auto source = format.grammar({.tools = tools, .choice = choice, .is_parallel = parallel});
   EXPECT_TRUE(source) << source.error().message;
   EXPECT_TRUE(source && *source);
   return testing::accepts(*testing::compiled((*source)->kind, (*source)->text).program, text);
@@ -228,12 +230,90 @@ TEST(MessageFormat, strict_tools_bind_the_arguments_and_leave_the_text_free) {
   EXPECT_TRUE(has_text(llama, automatic, true, "<html>"));
   EXPECT_FALSE(has_text(llama, automatic, true, "<|python_tag|>{}"));
   EXPECT_FALSE(has_text(llama, automatic, true, "x<|python_tag|>{}"));
-  EXPECT_FALSE(*llama.grammar(std::vector<Tool>{{.name = "f"}}, automatic, true)) << "no tool is strict";
+  const std::vector<Tool> tools{{.name = "f"}};
+  EXPECT_FALSE(*llama.grammar({.tools = tools})) << "no tool is strict";
+}
+
+/// Whether the grammar of an answer that is calls or content has the text.
+bool has_either(const MessageFormat& format, const grammar::GrammarSource& content, bool parallel, std::string_view text) {
+  const std::vector<Tool> tools = strict_tools();
+  const auto source = format.grammar({.tools = tools, .is_parallel = parallel, .content = content});
+  EXPECT_TRUE(source && *source) << source.error().message;
+  return testing::accepts(*testing::compiled((*source)->kind, (*source)->text, (*source)->spaces).program, text);
+}
+
+TEST(MessageFormat, an_answer_is_calls_or_content_that_keeps_to_a_grammar) {
+  using grammar::GrammarKind;
+  const grammar::GrammarSource schema{
+      .kind = GrammarKind::json_schema,
+      .text =
+          R"({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false})"};
+  for (const Calls& calls : calls_of_formats()) {
+    const auto format = *MessageFormat::make(calls.tool_parser, "", "");
+    for (const std::string_view text : {calls.weather, calls.now, calls.both, std::string_view(R"({"n": 1})")})
+      EXPECT_TRUE(has_either(format, schema, true, text)) << calls.tool_parser << ": " << text;
+    for (const std::string& text :
+         {std::string(), std::string("text"), std::string(R"({"n": "1"})"), std::string(calls.wrong),
+          "text " + std::string(calls.now), std::string(calls.now) + " text", std::string(calls.now) + R"({"n": 1})",
+          R"({"n": 1})" + std::string(calls.now), "\n\n" + std::string(calls.now)})
+      EXPECT_FALSE(has_either(format, schema, true, text)) << calls.tool_parser << ": " << text;
+    EXPECT_TRUE(has_either(format, schema, false, calls.now)) << calls.tool_parser;
+    EXPECT_FALSE(has_either(format, schema, false, calls.both)) << calls.tool_parser;
+    const auto reasons = *MessageFormat::make(calls.tool_parser, "qwen3", "");
+    for (const std::string_view text : {calls.now, std::string_view(R"({"n": 1})")})
+      EXPECT_TRUE(has_either(reasons, schema, true, "\n\n" + std::string(text))) << calls.tool_parser;
+  }
+}
+
+TEST(MessageFormat, content_beside_calls_may_keep_to_any_kind_of_grammar) {
+  using grammar::GrammarKind;
+  const auto hermes = *MessageFormat::make("hermes", "", "");
+  const auto has = [&](GrammarKind kind, std::string_view of, std::string_view text) {
+    return has_either(hermes, {.kind = kind, .text = std::string(of)}, true, text);
+  };
+  constexpr std::string_view kOlder =
+      R"({"structures": [{"begin": "<a>", "schema": {"type": "boolean"}, "end": "</a>"}], "triggers": ["<a>"]})";
+  struct Case {
+    GrammarKind kind;
+    std::string_view of, yes, no;
+  };
+  for (const Case& one :
+       {Case{GrammarKind::json_object, "", R"({"a": [1, {}]})", "[1]"}, Case{GrammarKind::json_schema, "true", "[1]", "x"},
+        Case{GrammarKind::regex, "a|b{2}", "bb", "b"}, Case{GrammarKind::choice, R"(["yes", "no"])", "no", "n"},
+        Case{GrammarKind::ebnf, "root ::= \"x\" root | \"y\"", "xxy", "xx"},
+        Case{GrammarKind::structural_tag, R"({"type": "structural_tag", "format": {"type": "const_string", "value": "ok"}})",
+             "ok", "o"},
+        Case{GrammarKind::structural_tag, kOlder, "so <a>true</a>", "<a>1</a>"}}) {
+    EXPECT_TRUE(has(one.kind, one.of, one.yes)) << one.yes;
+    EXPECT_FALSE(has(one.kind, one.of, one.no)) << one.no;
+    EXPECT_TRUE(has(one.kind, one.of, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"));
+  }
+  const grammar::GrammarSource dense{.kind = GrammarKind::json_object, .spaces = grammar::JsonSpaces::none};
+  EXPECT_TRUE(has_either(hermes, dense, true, R"({"a":1})"));
+  EXPECT_FALSE(has_either(hermes, dense, true, R"({"a": 1})"));
+}
+
+TEST(MessageFormat, content_in_place_of_calls_has_no_calls_inside) {
+  const auto tools = std::make_shared<const std::vector<Tool>>(strict_tools());
+  const auto mistral = *MessageFormat::make("mistral", "", "");
+  const std::string content = R"({"say": "[TOOL_CALLS]now[ARGS]{}"})";
+  EXPECT_EQ(testing::parsed(mistral.parser(tools, false, true), {content}), (std::vector<MessagePiece>{{.text = content}}));
+  EXPECT_GT(testing::parsed(mistral.parser(tools, false), {content}).size(), 1u) << "free text may call";
+  const auto hermes = *MessageFormat::make("hermes", "", "");
+  EXPECT_EQ(testing::parsed(hermes.parser(tools, false, true), {"<<tool_call>"}),
+            (std::vector<MessagePiece>{{.text = "<<tool_call>"}}));
+  for (const Calls& calls : calls_of_formats()) {
+    const auto format = *MessageFormat::make(calls.tool_parser, "", "");
+    EXPECT_EQ(testing::parsed(format.parser(tools, false, true), {calls.both}).size(), 4u) << calls.tool_parser;
+    const auto wrong = testing::parsed(format.parser(tools, false, true), {R"({"name": 1, "x": "<tool_call>"})"});
+    EXPECT_EQ(wrong, (std::vector<MessagePiece>{{.text = R"({"name": 1, "x": "<tool_call>"})"}})) << calls.tool_parser;
+  }
 }
 
 TEST(MessageFormat, refuses_names_that_are_no_tools_or_cannot_be_written) {
   const auto refusal = [](std::string_view name, const ToolChoice& choice, std::string tool) {
-    const auto source = MessageFormat::make(name, "", "")->grammar(std::vector<Tool>{{.name = std::move(tool)}}, choice, true);
+    const std::vector<Tool> tools{{.name = std::move(tool)}};
+    const auto source = MessageFormat::make(name, "", "")->grammar({.tools = tools, .choice = choice});
     return source ? "" : source.error().message;
   };
   const ToolChoice required{.kind = ToolChoice::Kind::required};

@@ -176,5 +176,124 @@ TEST(RoutesGrammars, speculation_and_seeds_change_nothing_under_a_grammar) {
   EXPECT_EQ(plain[0].size(), 3 * 38u);
 }
 
+constexpr std::string_view kToolsAndFormat = R"("tools": [{"type": "function", "function": {"name": "switch", "strict": true,
+    "parameters": {"type": "object", "properties": {"on": {"const": true}}, "required": ["on"],
+    "additionalProperties": false}}}], "parallel_tool_calls": false, "max_tokens": 200)";
+constexpr std::string_view kFormat = R"({"type": "object", "properties": {"ok": {"const": 1}}, "required": ["ok"],
+    "additionalProperties": false})";
+
+/// A model that can call tools. A bias of the first byte decides between a call ("<", 60) and content ("{", 123).
+ServerFixture caller() { return ServerFixture({}, {}, 256, 2048, tool_model()); }
+std::string biased(char first) { return fmt::format(R"("logit_bias": {{"{}": 100}})", static_cast<int>(first)); }
+
+/// A chat request with tools and a format of content, streamed or not.
+std::string calls_or_content(char first, std::string_view fields = R"("stream": false)") {
+  return fmt::format(
+      R"({{"messages": [{{"role": "user", "content": "q"}}], {}, {}, {}, "response_format": {{"type": "json_schema",
+          "json_schema": {{"name": "n", "schema": {}}}}}}})",
+      kToolsAndFormat, biased(first), fields, kFormat);
+}
+
+TEST(RoutesGrammars, an_answer_is_a_call_or_content_in_the_asked_format) {
+  const ServerFixture fixture = caller();
+  const RawResponse called = fixture.post("/v1/chat/completions", calls_or_content('<'));
+  ASSERT_EQ(called.status, 200) << called.body;
+  const json::Value call = parsed(called.body)["choices"][0];
+  EXPECT_EQ(call["finish_reason"], "tool_calls") << called.body;
+  EXPECT_TRUE(call["message"]["content"].is_null());
+  EXPECT_EQ(call["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(call["message"]["tool_calls"][0]["function"]["name"], "switch");
+  EXPECT_EQ(parsed(call["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>()), parsed(R"({"on": true})"));
+
+  const RawResponse said = fixture.post("/v1/chat/completions", calls_or_content('{'));
+  ASSERT_EQ(said.status, 200) << said.body;
+  const json::Value content = parsed(said.body)["choices"][0];
+  EXPECT_EQ(content["finish_reason"], "stop") << said.body;
+  EXPECT_EQ(parsed(content["message"]["content"].get<std::string>()), parsed(R"({"ok": 1})"));
+  EXPECT_FALSE(content["message"].contains("tool_calls") && !content["message"]["tool_calls"].empty());
+}
+
+TEST(RoutesGrammars, a_call_or_content_streams) {
+  const ServerFixture fixture = caller();
+  for (const char first : {'<', '{'}) {
+    const RawResponse streamed = fixture.post("/v1/chat/completions", calls_or_content(first, R"("stream": true)"));
+    ASSERT_EQ(streamed.status, 200) << streamed.body;
+    EXPECT_TRUE(streamed.body.ends_with("data: [DONE]\n\n"));
+    std::string content;
+    std::string arguments;
+    std::string finish;
+    for (std::size_t at = streamed.body.find("data: {"); at != std::string::npos; at = streamed.body.find("data: {", at + 1)) {
+      const json::Value frame = parsed(std::string_view(streamed.body).substr(at + 6, streamed.body.find("\n\n", at) - at - 6));
+      const json::Value& choice = frame["choices"][0];
+      if (choice["delta"].contains("content") && choice["delta"]["content"].is_string())
+        content += choice["delta"]["content"].get<std::string>();
+      if (choice["delta"].contains("tool_calls"))
+        arguments += choice["delta"]["tool_calls"][0]["function"].value("arguments", "");
+      if (choice["finish_reason"].is_string()) finish = choice["finish_reason"].get<std::string>();
+    }
+    if (first == '<') {
+      EXPECT_EQ(content, "");
+      EXPECT_EQ(parsed(arguments), parsed(R"({"on": true})"));
+      EXPECT_EQ(finish, "tool_calls");
+    } else {
+      EXPECT_EQ(parsed(content), parsed(R"({"ok": 1})"));
+      EXPECT_EQ(arguments, "");
+      EXPECT_EQ(finish, "stop");
+    }
+  }
+}
+
+TEST(RoutesGrammars, the_other_dialects_take_tools_beside_a_format_too) {
+  const ServerFixture fixture = caller();
+  for (const char first : {'<', '{'}) {
+    const std::string responses =
+        fmt::format(R"({{"input": "q", "tools": [{{"type": "function", "name": "switch", "strict": true, "parameters":
+            {{"type": "object", "properties": {{"on": {{"const": true}}}}, "required": ["on"], "additionalProperties": false}}}}],
+            "parallel_tool_calls": false, "max_output_tokens": 200, {},
+            "text": {{"format": {{"type": "json_schema", "name": "n", "schema": {}}}}}}})",
+                    biased(first), kFormat);
+    const RawResponse response = fixture.post("/v1/responses", responses);
+    ASSERT_EQ(response.status, 200) << response.body;
+    const json::Value item = parsed(response.body)["output"][0];
+    EXPECT_EQ(item["type"], first == '<' ? "function_call" : "message") << response.body;
+    if (first == '<')
+      EXPECT_EQ(parsed(item["arguments"].get<std::string>()), parsed(R"({"on": true})"));
+    else
+      EXPECT_EQ(parsed(item["content"][0]["text"].get<std::string>()), parsed(R"({"ok": 1})"));
+
+    const std::string messages =
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}}], "max_tokens": 200, {}, "tools": [{{"name": "switch",
+            "strict": true, "input_schema": {{"type": "object", "properties": {{"on": {{"const": true}}}}, "required": ["on"],
+            "additionalProperties": false}}}}], "tool_choice": {{"type": "auto", "disable_parallel_tool_use": true}},
+            "output_config": {{"format": {{"type": "json_schema", "schema": {}}}}}}})",
+                    biased(first), kFormat);
+    const RawResponse message = fixture.post("/v1/messages", messages);
+    ASSERT_EQ(message.status, 200) << message.body;
+    const json::Value block = parsed(message.body)["content"][0];
+    EXPECT_EQ(block["type"], first == '<' ? "tool_use" : "text") << message.body;
+    if (first == '<')
+      EXPECT_EQ(block["input"], parsed(R"({"on": true})"));
+    else
+      EXPECT_EQ(parsed(block["text"].get<std::string>()), parsed(R"({"ok": 1})"));
+  }
+}
+
+TEST(RoutesGrammars, a_mistake_in_tools_or_in_the_format_beside_them_names_its_field) {
+  const ServerFixture fixture = caller();
+  const auto param = [&](std::string_view tool_schema, std::string_view schema) {
+    const RawResponse response = fixture.post(
+        "/v1/chat/completions",
+        fmt::format(
+            R"({{"messages": [{{"role": "user", "content": "q"}}], "tools": [{{"type": "function", "function": {{"name": "f",
+                "strict": true, "parameters": {}}}}}],
+                "response_format": {{"type": "json_schema", "json_schema": {{"name": "n", "schema": {}}}}}}})",
+            tool_schema, schema));
+    EXPECT_EQ(response.status, 400) << response.body;
+    return parsed(response.body)["error"]["param"];
+  };
+  EXPECT_EQ(param(R"({"type": "object"})", R"({"type": "sting"})"), "response_format.json_schema.schema");
+  EXPECT_EQ(param(R"({"type": "object", "properties": {"a": {"type": "sting"}}})", R"({"type": "string"})"), "tools");
+}
+
 }  // namespace
 }  // namespace baton

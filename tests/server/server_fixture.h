@@ -24,7 +24,7 @@ inline constexpr std::string_view kShopText = "Sells mugs for five dollars each,
 class ServerFixture {
  public:
   explicit ServerFixture(ServerOptions options = {}, EngineOptions engine_options = {}, std::int32_t n_blocks = 256,
-                         std::int32_t max_position = 2048) {
+                         std::int32_t max_position = 2048, ServedModel model = byte_model()) {
     ModelSpec spec = testing::tiny_spec();
     spec.max_position = max_position;
     spec.n_vocab = kByteModelVocab;
@@ -39,7 +39,7 @@ class ServerFixture {
     server = std::move(*bound);
     std::vector<PrefixDefinition> prefixes;
     prefixes.push_back({"shop", parsed(R"([{"role": "system", "content": ")" + std::string(kShopText) + "\"}]")});
-    const auto started = server->start(byte_model(), *engine, std::move(prefixes));
+    const auto started = server->start(std::move(model), *engine, std::move(prefixes));
     EXPECT_TRUE(started) << (started ? "" : started.error().message);
   }
   ~ServerFixture() {

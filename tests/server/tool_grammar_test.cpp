@@ -63,12 +63,25 @@ TEST(ToolGrammar, a_demanded_call_takes_the_place_of_a_format_of_content) {
   EXPECT_EQ(chat.generation.grammar->field, "tools");
 }
 
-TEST(ToolGrammar, a_format_of_content_beside_free_calls_is_refused_by_name) {
+TEST(ToolGrammar, a_format_of_content_beside_free_calls_leaves_both) {
   ChatRequest chat = chat_with(R"(, "response_format": {"type": "json_object"})");
+  ASSERT_TRUE(demand_calls(hermes(), chat));
+  ASSERT_TRUE(chat.generation.grammar);
+  EXPECT_EQ(chat.generation.grammar->field, "tools");
+  EXPECT_EQ(chat.generation.grammar->source.kind, grammar::GrammarKind::structural_tag);
+  ASSERT_NE(chat.generation.grammar->content, nullptr);
+  EXPECT_EQ(chat.generation.grammar->content->field, "response_format");
+  ChatRequest none = chat_with(R"(, "tool_choice": "none", "response_format": {"type": "json_object"})");
+  ASSERT_TRUE(demand_calls(hermes(), none));
+  EXPECT_EQ(none.generation.grammar->source.kind, grammar::GrammarKind::json_object);
+}
+
+TEST(ToolGrammar, content_that_is_no_json_names_its_field) {
+  ChatRequest chat = chat_with(R"(, "structured_outputs": {"structural_tag": "{"})");
   const auto refused = demand_calls(hermes(), chat);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
-  EXPECT_NE(refused.error().message.find("response_format"), std::string::npos);
+  EXPECT_EQ(refused.error().param, "structured_outputs.structural_tag");
 }
 
 TEST(ToolGrammar, without_a_format_a_demand_is_refused) {
