@@ -28,6 +28,7 @@ class Server:
         open_files: int | None = None,
         address_space: int | None = None,
         control_group: pathlib.Path | None = None,
+        start_seconds: float = START_SECONDS,
     ) -> None:
         """Start it with `flags`, allowed so many open files and bytes of address space, and wait until it answers.
 
@@ -45,7 +46,7 @@ class Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + start_seconds
         while True:
             found = re.search(r"http://127\.0\.0\.1:(\d+)", self.log.read_text())
             if found:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import Server
 from hostile import fields, floods, stalls
+from hostile.arena import Arena, Row, Settings, State
+from hostile.watch import Seen
 
 MB = 1 << 20
 HEALTH_SECONDS = 5.0  # an answer that hangs behind a client's work takes longer on any machine
@@ -423,3 +425,20 @@ def test_a_key_finds_nothing_of_another_in_the_cache(keyed):
     assert cached("key-of-one") > 900
     for salted in ({}, {"cache_salt": "one"}, {"cache_salt": "name:one"}):
         assert cached("key-of-two", **salted) == 0
+
+
+def faults_of(seen: Seen, slow_factor: float) -> list[str]:
+    """Return what an arena says of what its watcher saw."""
+    arena = Arena(Row("a case"), pathlib.Path(), "", Settings(slow_factor=slow_factor))
+    arena.judge(seen, State(files=0, threads=0, running=0, waiting=0, budgets=0, resident=0))
+    return arena.row.faults
+
+
+def test_a_slow_factor_multiplies_limits_of_time_and_switches_off_no_check():
+    slow = Seen(health_ms=[2000.0] * 100, small_seconds=[90.0])
+    assert len(faults_of(slow, 1)) == 3  # 99% of /health, the slowest one, and the small request
+    assert faults_of(slow, 20) == []
+    wrong = Seen(health_ms=[5.0], health_faults=["/health: was cut"], small_cuts=1, small_faults=["got 500"], peak_bytes=1 << 40)
+    assert faults_of(wrong, 20) == faults_of(wrong, 1)
+    assert len(faults_of(wrong, 20)) == 5  # these four, and that no small request was answered
+    assert len(faults_of(Seen(health_ms=[21_000.0], small_seconds=[201.0]), 20)) == 3

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from conftest import BINARY, Server
+from conftest import BINARY, START_SECONDS, Server
 
 from hostile import wire
 from hostile.confine import ADDRESS_SPACE, GROUP_BYTES, MB, ControlGroup, make_control_group
@@ -26,6 +26,7 @@ PLAIN_FLAGS = ["--kv-cache-memory-bytes", str(KV_BYTES), "--client-memory-bytes"
 FLAGS = ["--shutdown-timeout", str(SHUTDOWN_SECONDS)]
 SMALL_SECONDS = 10.0  # within which a small request of another client is answered
 SETTLE_SECONDS = 20.0
+LATE_END_SECONDS = 5.0  # that an end may take beyond --shutdown-timeout
 N_ROUNDS = 3  # of a flood
 GROWTH_BYTES = 8 * MB  # memory that grows by more in each round, and not ever less, is a leak; what the allocator keeps is none
 LOG_FAULTS = re.compile(r"^.*(?:Sanitizer|runtime error|check failed|terminate called|event=step_stuck).*$", re.MULTILINE)
@@ -76,6 +77,7 @@ class Settings:
     health_ms: float = 250  # limit of 99% of the answers to /health; the slowest may take four times as long
     minutes: float = 10  # of the vanishing clients
     quick: bool = False
+    slow_factor: float = 1  # of all limits of time, not of how long floods last or how often clients come
 
 
 QUICK_SECONDS = 10.0  # of a flood with --quick
@@ -98,11 +100,15 @@ class Arena:
         self.servers: list[Server] = []
         self.group: ControlGroup | None = None
 
+    def seconds(self, limit: float) -> float:
+        """A limit in seconds, times --slow-factor."""
+        return limit * self.settings.slow_factor
+
     def start(self, *flags: str, open_files: int | None = None) -> Server:
         """Start a server, which `server` is from now on."""
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.folder / f"server-{len(self.servers) + 1}.log"
-        limits: dict = {"open_files": open_files}
+        limits: dict = {"open_files": open_files, "start_seconds": self.seconds(START_SECONDS)}
         if self.confinement == "address space":
             limits["address_space"] = ADDRESS_SPACE
         if self.confinement == "control group":
@@ -133,10 +139,10 @@ class Arena:
         return is_right
 
     def ask(self, method: str, path: str, body: bytes | dict | None = None, timeout: float = 60) -> wire.Reply:
-        """One request to the server; a connection that is cut is a fault, and has status 0."""
+        """One request to the server; a connection that is cut is a fault, and has status 0. `timeout`: a limit for `seconds`."""
         self.row.n_requests += 1
         try:
-            reply = wire.ask(self.server.port, method, path, body, key=self.key, timeout=timeout)
+            reply = wire.ask(self.server.port, method, path, body, key=self.key, timeout=self.seconds(timeout))
         except OSError as error:
             self.fault(f"{method} {path}: {type(error).__name__} {error}")
             return wire.Reply(0, {}, b"")
@@ -148,7 +154,7 @@ class Arena:
     def metrics(self) -> dict[str, float]:
         """The sum over labels of each metric."""
         values: dict[str, float] = collections.defaultdict(float)
-        reply = wire.ask(self.server.port, "GET", "/metrics", timeout=60)
+        reply = wire.ask(self.server.port, "GET", "/metrics", timeout=self.seconds(60))
         for line in reply.body.decode().splitlines() if reply else ():
             if line and not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
@@ -169,7 +175,8 @@ class Arena:
         )
 
     def settle(self, before: State, seconds: float = SETTLE_SECONDS) -> State:
-        """Wait until the server holds no more than before; what remains then is a fault."""
+        """Wait until the server holds no more than before; what remains after a limit of `seconds` is a fault."""
+        seconds = self.seconds(seconds)
         deadline = time.monotonic() + seconds
         while True:
             now = self.state()
@@ -205,17 +212,19 @@ class Arena:
         for text, n in kinds.most_common(3):
             self.fault(f"{n} x {text}")
         late = percentile(seen.health_ms, 0.99)
-        if late > self.settings.health_ms:
-            self.fault(f"99% of /health within {late:.0f} ms; the limit is {self.settings.health_ms:g} ms")
-        if seen.health_ms and max(seen.health_ms) > 4 * self.settings.health_ms:
-            self.fault(f"the slowest /health took {max(seen.health_ms):.0f} ms; the limit is {4 * self.settings.health_ms:g} ms")
+        limit_ms = self.settings.health_ms * self.settings.slow_factor
+        if late > limit_ms:
+            self.fault(f"99% of /health within {late:.0f} ms; the limit is {limit_ms:g} ms")
+        if seen.health_ms and max(seen.health_ms) > 4 * limit_ms:
+            self.fault(f"the slowest /health took {max(seen.health_ms):.0f} ms; the limit is {4 * limit_ms:g} ms")
         for text in dict.fromkeys(seen.small_faults):
             self.fault(text)
         self.expect(not seen.small_cuts, f"{seen.small_cuts} small requests were cut without an answer")
         if not fills_queue:
             self.expect(bool(seen.small_seconds), "no small request was answered")
             slowest = max(seen.small_seconds, default=0.0)
-            self.expect(slowest <= SMALL_SECONDS, f"a small request took {slowest:.0f} s; the limit is {SMALL_SECONDS:g} s")
+            most = self.seconds(SMALL_SECONDS)
+            self.expect(slowest <= most, f"a small request took {slowest:.0f} s; the limit is {most:g} s")
         if not self.confinement:
             limit = before.resident + KV_BYTES + int(1.1 * CLIENT_BYTES)
             if seen.peak_bytes > limit:
@@ -234,8 +243,8 @@ class Arena:
         port, pid = self.server.port, self.server.process.pid
         resident = []
         for part in range(N_ROUNDS):
-            watch = Watch(port, pid, self.key)
-            flood = Flood(port, attacks, seed=100 * part)
+            watch = Watch(port, pid, self.key, self.settings.slow_factor)
+            flood = Flood(port, attacks, seed=100 * part, slow_factor=self.settings.slow_factor)
             time.sleep(seconds / N_ROUNDS)
             outcomes = flood.stop()
             self.judge(watch.end(), before, fills_queue=fills_queue)
@@ -254,7 +263,7 @@ class Arena:
         if not self.confinement and min(grown) > GROWTH_BYTES and grown[-1] > 0.7 * grown[0]:
             self.fault(f"resident memory grows from round to round: {after} MB")
         self.row.notes.append(f"resident before {before.resident / MB:.0f}, after {after} MB")
-        flood = Flood(port, attacks, seed=1000)
+        flood = Flood(port, attacks, seed=1000, slow_factor=self.settings.slow_factor)
         time.sleep(min(3.0, seconds / N_ROUNDS))
         took = self.stop(self.server)
         flood.stop()
@@ -265,14 +274,14 @@ class Arena:
         begin = time.monotonic()
         server.process.terminate()
         try:
-            code = server.process.wait(timeout=SHUTDOWN_SECONDS + 20)
+            code = server.process.wait(timeout=SHUTDOWN_SECONDS + self.seconds(20))
         except subprocess.TimeoutExpired:
             self.fault("the server did not end by SIGTERM")
             server.process.kill()
             code = server.process.wait()
         took = time.monotonic() - begin
         self.expect(code == 0, f"the server ended with {code}")
-        if took > SHUTDOWN_SECONDS + 5:
+        if took > SHUTDOWN_SECONDS + self.seconds(LATE_END_SECONDS):
             self.fault(f"the end took {took:.1f} s; --shutdown-timeout is {SHUTDOWN_SECONDS} s")
         return took
 

@@ -234,8 +234,9 @@ def wrong_with(mutation: Mutation, reply: wire.Reply | None) -> str:
 class Sender:
     """Sends mutations on one connection as long as the server keeps it."""
 
-    def __init__(self, port: int, key: str = "") -> None:
-        """Not connected yet."""
+    def __init__(self, port: int, key: str = "", timeout: float = 60) -> None:
+        """Not connected yet; each answer is awaited for `timeout` seconds."""
+        self.timeout = timeout
         self.port = port
         self.key = key
         self.reader: wire.Reader | None = None
@@ -246,9 +247,9 @@ class Sender:
         for _ in range(2):  # a kept connection may have been closed since
             is_new = self.reader is None
             if self.reader is None:
-                self.reader = wire.Reader(wire.connect(self.port))
+                self.reader = wire.Reader(wire.connect(self.port, self.timeout))
             wire.send(self.reader.connection, data)
-            reply = self.reader.reply()
+            reply = self.reader.reply(self.timeout)
             if reply is None or reply.headers.get("connection") == "close" or not reply.is_whole:
                 self.close()
             if reply is not None or is_new:
@@ -259,7 +260,7 @@ class Sender:
 
     def forget(self, prefix: str) -> None:
         """Delete a registered prefix, so that the next one may have its name."""
-        wire.ask(self.port, "DELETE", f"/v1/prefixes/{urllib.parse.quote(prefix, safe='')}", key=self.key)
+        wire.ask(self.port, "DELETE", f"/v1/prefixes/{urllib.parse.quote(prefix, safe='')}", key=self.key, timeout=self.timeout)
 
     def close(self) -> None:
         """End the connection."""

@@ -178,10 +178,10 @@ class Attack:
     n: int
     script: Script | None = None
     request: Callable[[int], bytes] | None = None
-    timeout: float = 120.0
+    timeout: float = 120.0  # seconds that a thread waits for an answer
 
 
-def attack(port: int, what: Attack, seed: int, pipe: Connection) -> None:
+def attack(port: int, what: Attack, seed: int, slow_factor: float, pipe: Connection) -> None:
     """The process of an attack, until the pipe says so."""
     os.nice(1)  # the watcher goes first: it is no part of the load
     allow_files()
@@ -199,18 +199,19 @@ def attack(port: int, what: Attack, seed: int, pipe: Connection) -> None:
     else:
         over = threading.Event()
         threading.Thread(target=lambda: (pipe.poll(None), over.set()), daemon=True).start()
-        pipe.send(repeat(port, what.n, what.request, what.timeout, over.is_set))
+        pipe.send(repeat(port, what.n, what.request, slow_factor * what.timeout, over.is_set))
 
 
 class Flood:
     """Processes of attacks, from `__init__` to `stop`."""
 
-    def __init__(self, port: int, attacks: list[Attack], seed: int = 0) -> None:
-        """Start them."""
+    def __init__(self, port: int, attacks: list[Attack], seed: int = 0, slow_factor: float = 1) -> None:
+        """Start them; `slow_factor` multiplies how long clients wait for answers, and `stop` for the attacks."""
+        self.slow_factor = slow_factor
         self.parts = []
         for number, what in enumerate(attacks):
             ours, theirs = multiprocessing.Pipe()
-            process = multiprocessing.Process(target=attack, args=(port, what, seed + number, theirs), daemon=True)
+            process = multiprocessing.Process(target=attack, args=(port, what, seed + number, slow_factor, theirs), daemon=True)
             process.start()
             self.parts.append((what, ours, process))
 
@@ -219,7 +220,7 @@ class Flood:
         for _, pipe, _ in self.parts:
             pipe.send("end")
         outcomes = {}
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + self.slow_factor * timeout
         for what, pipe, process in self.parts:
             outcomes[what.name] = (
                 pipe.recv() if pipe.poll(max(0.0, deadline - time.monotonic())) else collections.Counter({"no end": 1})

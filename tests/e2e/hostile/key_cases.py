@@ -71,7 +71,7 @@ def rights(arena: Arena) -> None:
     log = arena.server.log.read_text()
     for entry in KEYS:
         arena.expect(entry["key"] not in log, "a key is in the log")
-    page = wire.ask(arena.server.port, "GET", "/metrics").body.decode()
+    page = wire.ask(arena.server.port, "GET", "/metrics", timeout=arena.seconds(60)).body.decode()
     arena.expect("key-of-" not in page, "a key is in /metrics")
 
 
@@ -104,7 +104,7 @@ def reload(arena: Arena) -> None:
     def after(text: str | None, key: str, expected: int, what: str) -> None:
         key_file(arena, text)
         server.process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + RELOAD_SECONDS
+        deadline = time.monotonic() + arena.seconds(RELOAD_SECONDS)
         while (got := status(arena, key).status) != expected and time.monotonic() < deadline:
             time.sleep(0.1)
         arena.expect(got == expected, f"{what}: the key {key} got {got}")
@@ -113,7 +113,7 @@ def reload(arena: Arena) -> None:
     after(json.dumps({"keys": KEYS}), "key-of-new", 401, "a key was taken away")
     key_file(arena, "{")
     server.process.send_signal(signal.SIGHUP)
-    time.sleep(0.5)
+    time.sleep(arena.seconds(0.5))
     arena.expect(status(arena, "key-of-one").status == 200, "a broken file took the keys away")
     arena.expect(status(arena, "").status == 401, "a broken file let everybody in")
     key_file(arena)

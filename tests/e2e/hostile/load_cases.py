@@ -106,8 +106,8 @@ def vanishing(arena: Arena) -> None:
 def every_field(arena: Arena) -> None:
     """Mutations of every request field of every route, under watch."""
     before = arena.warm_up()
-    watch = Watch(arena.server.port, arena.server.process.pid, arena.key)
-    sender = fields.Sender(arena.server.port, arena.key)
+    watch = Watch(arena.server.port, arena.server.process.pid, arena.key, arena.settings.slow_factor)
+    sender = fields.Sender(arena.server.port, arena.key, arena.seconds(60))
     kinds: collections.Counter[str] = collections.Counter()
     for mutation in fields.mutations():
         arena.row.n_requests += 1
@@ -131,16 +131,16 @@ def every_field(arena: Arena) -> None:
 def stall_everywhere(arena: Arena) -> None:
     """Stalls, half-closes and resets at every byte of five requests, under watch."""
     before = arena.warm_up()
-    watch = Watch(arena.server.port, arena.server.process.pid, arena.key)
-    held = stalls.Stalls(arena.server.port)
+    watch = Watch(arena.server.port, arena.server.process.pid, arena.key, arena.settings.slow_factor)
+    held = stalls.Stalls(arena.server.port, slow_factor=arena.settings.slow_factor)
     for name in stalls.requests():
         for how in ("half-close", "reset"):
-            n, faults = stalls.cut_everywhere(arena.server.port, name, how)
+            n, faults = stalls.cut_everywhere(arena.server.port, name, how, slow_factor=arena.settings.slow_factor)
             arena.row.n_requests += n
             arena.row.faults += faults
     arena.row.n_requests += held.n_requests
     wait = stalls.HEADER_SECONDS + (0 if arena.settings.quick else stalls.BODY_SECONDS)
-    held.collect(wait + 2 * stalls.LATE_SECONDS)
+    held.collect(wait + 2 * held.late_seconds)
     arena.row.faults += held.faults
     held.close()
     arena.judge(watch.end(), before)

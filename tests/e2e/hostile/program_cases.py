@@ -28,7 +28,9 @@ def refused(arena: Arena, what: str, *flags: str, words: tuple[str, ...] = (), e
     arena.row.n_requests += 1
     try:
         environment = os.environ | (env or {})
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=arena.seconds(START_SECONDS), check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
         return arena.fault(f"{what}: the server started")
     told = done.stderr + done.stdout
@@ -51,9 +53,9 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_until_open(port: int, process: subprocess.Popen) -> bool:
+def wait_until_open(arena: Arena, port: int, process: subprocess.Popen) -> bool:
     """Whether a server answers on a port."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + arena.seconds(START_SECONDS)
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
             wire.connect(port).close()
@@ -68,7 +70,7 @@ def end(arena: Arena, process: subprocess.Popen, what: str, code_expected: int =
         return arena.fault(f"{what}: the server ended with {process.returncode}")
     process.terminate()
     try:
-        code = process.wait(timeout=SHUTDOWN_SECONDS + 10)
+        code = process.wait(timeout=SHUTDOWN_SECONDS + arena.seconds(10))
         arena.expect(code == code_expected, f"{what}: the server ended with {code}")
     except subprocess.TimeoutExpired:
         process.kill()
@@ -88,18 +90,18 @@ def log_readers(arena: Arena) -> None:
         process = spawn("--port", str(port), "--log-level", "debug", stdout=theirs, stderr=theirs)
         os.close(theirs)
         try:
-            if not wait_until_open(port, process):
+            if not wait_until_open(arena, port, process):
                 arena.fault(f"{what}: the server did not start: {process.poll()}")
                 continue
             if what == "a dead reader":
                 os.close(ours)
             for i in range(N_LOG_LINES):
                 arena.row.n_requests += 1
-                reply = wire.ask(port, "POST", "/tokenize", {"prompt": "x"}, timeout=10)
+                reply = wire.ask(port, "POST", "/tokenize", {"prompt": "x"}, timeout=arena.seconds(10))
                 if reply is None or reply.status != 200:
                     arena.fault(f"{what}: request {i} got {reply and reply.status}")
                     break
-            reply = wire.ask(port, "GET", "/health", timeout=10)
+            reply = wire.ask(port, "GET", "/health", timeout=arena.seconds(10))
             arena.expect(reply is not None and reply.status == 200, f"{what}: /health got {reply and reply.status}")
         except OSError as error:
             arena.fault(f"{what}: {type(error).__name__} {error}")
@@ -116,18 +118,18 @@ def uds(arena: Arena) -> None:
     for attempt in range(3):
         log = (arena.folder / "log").open("wb")
         both = [spawn("--uds", path, stdout=log, stderr=subprocess.STDOUT) for _ in range(2)]
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + arena.seconds(START_SECONDS)
         while all(process.poll() is None for process in both) and time.monotonic() < deadline:
             time.sleep(0.1)
         living = [process for process in both if process.poll() is None]
         if arena.expect(len(living) == 1, f"attempt {attempt + 1}: {len(living)} of two servers on one socket run"):
-            time.sleep(2)  # the other may have been quick to say so
+            time.sleep(arena.seconds(2))  # the other may have been quick to say so
             with socket.socket(socket.AF_UNIX) as client:
-                client.settimeout(10)
+                client.settimeout(arena.seconds(10))
                 try:
                     client.connect(path)
                     client.sendall(wire.request_bytes("GET", "/health"))
-                    reply = wire.Reader(client).reply(10)
+                    reply = wire.Reader(client).reply(arena.seconds(10))
                     arena.expect(reply is not None and reply.status == 200, "the server that runs does not answer on its socket")
                 except OSError as error:
                     arena.fault(f"the server that runs is not at its socket: {error}")
@@ -145,7 +147,7 @@ def keys(arena: Arena) -> None:
     server = arena.start("--api-key", "with,comma")
     for key, status in (("with,comma", 200), ("with", 401), ("comma", 401), ("", 401), ("with,comma ", 200), ("\x00", 400)):
         arena.row.n_requests += 1
-        reply = wire.ask(server.port, "POST", "/tokenize", {"prompt": "x"}, key=key)
+        reply = wire.ask(server.port, "POST", "/tokenize", {"prompt": "x"}, key=key, timeout=arena.seconds(60))
         is_right = reply is not None and (reply.status == status or (status == 400 and reply.status == 401))
         arena.expect(is_right, f"the key {key!r} got {reply and reply.status}")
 
@@ -165,7 +167,7 @@ def prefix_folders(arena: Arena) -> None:
     (folder / "a\nlevel=error event=forged.txt").write_text("x")
     os.mkfifo(folder / "pipe.txt")
     server = arena.start("--prefix-folder", str(folder))
-    time.sleep(1)
+    time.sleep(arena.seconds(1))
     listed = {entry["id"] for entry in json.loads(arena.ask("GET", "/v1/prefixes").body)["data"]}
     arena.expect("inside" in listed, f"the folder's own file is not served: {listed}")
     for name in ("absolute", "upwards", "device", "loop", "pipe"):
@@ -181,7 +183,7 @@ def full_stderr(arena: Arena) -> None:
             process = spawn(*flags, stdout=full, stderr=full)
             arena.row.n_requests += 1
             try:
-                code = process.wait(timeout=START_SECONDS)
+                code = process.wait(timeout=arena.seconds(START_SECONDS))
                 arena.expect(code in (1, 2), f"{flags} with a full stderr: exit code {code}")
             except subprocess.TimeoutExpired:
                 process.kill()
@@ -222,7 +224,7 @@ def few_files(arena: Arena) -> None:
         arena.expect(reply.status == 200, f"/health got {reply.status} {reply.body[:100]!r}")
     for connection in held:
         connection.close()
-    time.sleep(1)
+    time.sleep(arena.seconds(1))
     reply = arena.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})
     arena.expect(reply.status == 200, f"after the clients have left, a request got {reply.status}")
 
@@ -233,16 +235,16 @@ def one_address(arena: Arena) -> None:
         raise Skip("this program has no --max-connections-per-address")
     server = arena.start("--max-connections-per-address", "10")
     held = [wire.connect(server.port) for _ in range(10)]
-    time.sleep(0.3)
+    time.sleep(arena.seconds(0.3))
     arena.row.n_requests += 2
     beyond = None
     with contextlib.suppress(OSError):
-        beyond = wire.ask(server.port, "POST", "/tokenize", {"prompt": "x"}, timeout=10)
+        beyond = wire.ask(server.port, "POST", "/tokenize", {"prompt": "x"}, timeout=arena.seconds(10))
     is_refused = beyond is None or beyond.status in (429, 503)
     arena.expect(is_refused, f"the eleventh connection of an address got {beyond and beyond.status}")
-    elsewhere = socket.create_connection((wire.HOST, server.port), timeout=10, source_address=("127.0.0.2", 0))
+    elsewhere = socket.create_connection((wire.HOST, server.port), timeout=arena.seconds(10), source_address=("127.0.0.2", 0))
     elsewhere.sendall(wire.request_bytes("POST", "/tokenize", b'{"prompt": "x"}'))
-    reply = wire.Reader(elsewhere).reply(10)
+    reply = wire.Reader(elsewhere).reply(arena.seconds(10))
     arena.expect(reply is not None and reply.status == 200, f"another address got {reply and reply.status}")
     for connection in [*held, elsewhere]:
         connection.close()
@@ -252,7 +254,7 @@ def signals(arena: Arena) -> None:
     """SIGPIPE from outside does not end a server. SIGHUP ends one that has no key file; key_cases sends it to one that has."""
     server = arena.start()
     server.process.send_signal(signal.SIGPIPE)
-    time.sleep(0.3)
+    time.sleep(arena.seconds(0.3))
     arena.expect(arena.ask("GET", "/health").status == 200, "after SIGPIPE /health does not answer")
 
 

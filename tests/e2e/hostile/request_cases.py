@@ -86,7 +86,7 @@ def left_registrations(arena: Arena) -> None:
         connection.sendall(wire.request_bytes("POST", "/v1/prefixes", body))
         arena.row.n_requests += 1
         wire.reset(connection)
-    time.sleep(ENDS_SECONDS)
+    time.sleep(arena.seconds(ENDS_SECONDS))
     kept = [entry["id"] for entry in json.loads(arena.ask("GET", "/v1/prefixes").body)["data"]]
     arena.expect(len(kept) < 8, "eight prompts were registered for clients that had left")
     for name in kept:
@@ -133,7 +133,7 @@ def pipelining(arena: Arena) -> None:
                 n_sent += connection.send(page)
             except BlockingIOError:
                 time.sleep(0.02)
-        deadline = time.monotonic() + ENDS_SECONDS
+        deadline = time.monotonic() + arena.seconds(ENDS_SECONDS)
         while arena.metrics()["vllm:num_requests_running"] == 0 and time.monotonic() < deadline:
             time.sleep(0.05)
         if how == "reset":
@@ -141,9 +141,12 @@ def pipelining(arena: Arena) -> None:
         else:
             connection.close()
         begin = time.monotonic()
-        while (n := arena.metrics()["vllm:num_requests_running"]) > 0 and time.monotonic() < begin + ENDS_SECONDS:
+        while (n := arena.metrics()["vllm:num_requests_running"]) > 0 and time.monotonic() < begin + arena.seconds(ENDS_SECONDS):
             time.sleep(0.05)
-        arena.expect(n == 0, f"{ENDS_SECONDS:g} s after a {how} behind {n_sent >> 10} KiB of pipelined requests, it still runs")
+        arena.expect(
+            n == 0,
+            f"{arena.seconds(ENDS_SECONDS):g} s after a {how} behind {n_sent >> 10} KiB of pipelined requests, it still runs",
+        )
     arena.settle(before, 60)
 
 
@@ -156,7 +159,7 @@ def half_closed(arena: Arena) -> None:
             connection.sendall(wire.request_bytes("POST", path, json.dumps(sent).encode()))
             connection.shutdown(socket.SHUT_WR)
             arena.row.n_requests += 1
-            reply = wire.Reader(connection).reply()
+            reply = wire.Reader(connection).reply(arena.seconds(60))
             connection.close()
             is_right = reply is not None and reply.status == 200 and reply.is_whole
             arena.expect(is_right, f"a half-closed POST {path}{' (stream)' if stream else ''} got {reply and reply.status}")
@@ -179,7 +182,8 @@ def media_types(arena: Arena) -> None:
             if path == "/v1/prefixes" and status == 200:
                 continue
             arena.row.n_requests += 1
-            reply = wire.ask_raw(arena.server.port, wire.request_bytes("POST", path, body, headers=(f"Content-Type: {name}",)))
+            data = wire.request_bytes("POST", path, body, headers=(f"Content-Type: {name}",))
+            reply = wire.ask_raw(arena.server.port, data, arena.seconds(60))
             arena.expect(reply is not None and reply.status == status, f"POST {path} of {name!r} got {reply and reply.status}")
 
 
@@ -206,7 +210,7 @@ def codings(arena: Arena) -> None:
     for what, (version, lines) in heads.items():
         data = f"POST /v1/completions HTTP/{version}\r\nHost: h\r\nContent-Type: application/json\r\n{lines}\r\n".encode() + chunks
         arena.row.n_requests += 1
-        reply = wire.ask_raw(arena.server.port, data)
+        reply = wire.ask_raw(arena.server.port, data, arena.seconds(60))
         arena.expect(reply is not None and reply.status in (400, 501), f"{what}: {reply and reply.status}")
 
 

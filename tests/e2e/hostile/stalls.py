@@ -45,10 +45,10 @@ def is_complete(name: str, n: int) -> bool:
     return n >= len(data)
 
 
-def cut_everywhere(port: int, name: str, how: str, step: int = 1) -> tuple[int, list[str]]:
+def cut_everywhere(port: int, name: str, how: str, step: int = 1, slow_factor: float = 1) -> tuple[int, list[str]]:
     """Send each beginning of a request and end it by "half-close" or "reset"; how many were sent, and what was wrong.
 
-    A half-closed connection must end, and a complete request on it must be answered.
+    A half-closed connection must end within 10 s times `slow_factor`, and a complete request on it must be answered.
     """
     data = requests()[name]
     faults: list[str] = []
@@ -64,7 +64,7 @@ def cut_everywhere(port: int, name: str, how: str, step: int = 1) -> tuple[int, 
             continue
         connection.shutdown(socket.SHUT_WR)
         try:
-            reply = wire.Reader(connection).reply(10)
+            reply = wire.Reader(connection).reply(10 * slow_factor)
             if is_complete(name, n) and (reply is None or reply.status != 200):
                 faults.append(f"{where}: a complete request got {'no answer' if reply is None else reply.status}")
             if reply is not None and reply.status >= 500:
@@ -78,8 +78,9 @@ def cut_everywhere(port: int, name: str, how: str, step: int = 1) -> tuple[int, 
 class Stalls:
     """A connection for each beginning of each request, all held open at the same time."""
 
-    def __init__(self, port: int, step: int = 1) -> None:
-        """Open and send them all."""
+    def __init__(self, port: int, step: int = 1, slow_factor: float = 1) -> None:
+        """Open and send them all; `slow_factor` multiplies how late the server may end them."""
+        self.late_seconds = slow_factor * LATE_SECONDS
         self.begin = time.monotonic()
         self.held: dict[int, tuple[wire.Reader, str, int]] = {}
         self.faults: list[str] = []
@@ -113,12 +114,12 @@ class Stalls:
                     continue
                 took = time.monotonic() - self.begin
                 where = f"{name}: stalled behind byte {n}"
-                reply = reader.reply(5)
+                reply = reader.reply(self.late_seconds)
                 if reply is not None and reply.status == 200 and is_complete(name, n):
                     continue  # the first of two; its connection stays for a while
                 poller.unregister(number)
                 del self.held[number]
-                if took > self.limit(name, n) + LATE_SECONDS:
+                if took > self.limit(name, n) + self.late_seconds:
                     self.faults.append(f"{where}: ended after {took:.0f} s")
                 if reply is not None and reply.status != 408:
                     self.faults.append(f"{where}: {reply.status}")
@@ -126,7 +127,7 @@ class Stalls:
                     self.faults.append(f"{where}: closed without 408")
                 reader.connection.close()
         for _, name, n in self.held.values():
-            if seconds > self.limit(name, n) + LATE_SECONDS:
+            if seconds > self.limit(name, n) + self.late_seconds:
                 self.faults.append(f"{name}: stalled behind byte {n}: still open after {seconds:.0f} s")
 
     def close(self) -> None:

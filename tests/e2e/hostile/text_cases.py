@@ -96,7 +96,7 @@ def rendering(arena: Arena) -> None:
     for name, expression in LOOPED.items():
         file.write_text(looped(expression))
         server = arena.start("--chat-template", str(file))
-        watch = Watch(server.port, server.process.pid)
+        watch = Watch(server.port, server.process.pid, slow_factor=arena.settings.slow_factor)
         begin = time.monotonic()
         try:
             reply = arena.ask("POST", "/v1/chat/completions", body, timeout=ANSWER_SECONDS)
@@ -128,10 +128,12 @@ def nesting(arena: Arena) -> None:
                 command = [*limit, BINARY, "render", str(ROOT / "models/demo"), "--chat-template", str(file)]
                 arena.row.n_requests += 1
                 try:
-                    done = subprocess.run(command, input=line, capture_output=True, timeout=ANSWER_SECONDS, check=False)
+                    done = subprocess.run(
+                        command, input=line, capture_output=True, timeout=arena.seconds(ANSWER_SECONDS), check=False
+                    )
                     arena.expect(done.returncode >= 0, f"{name}, {depth} deep, stack {stack}: signal {-done.returncode}")
                 except subprocess.TimeoutExpired:
-                    arena.fault(f"{name}, {depth} deep, stack {stack}: no end in {ANSWER_SECONDS:g} s")
+                    arena.fault(f"{name}, {depth} deep, stack {stack}: no end in {arena.seconds(ANSWER_SECONDS):g} s")
 
 
 def tokenizers() -> dict[str, Callable[[dict], None]]:
@@ -193,7 +195,7 @@ def encoding(arena: Arena) -> None:
             reason = [line for line in str(error).splitlines() if line.strip()][-1]
             arena.row.notes.append(f"{name}: refused at load: {reason[:150]}")
             continue
-        watch = Watch(server.port, server.process.pid)
+        watch = Watch(server.port, server.process.pid, slow_factor=arena.settings.slow_factor)
         try:
             for what, text in TEXTS.items():
                 begin = time.monotonic()

@@ -47,12 +47,12 @@ def status_field(pid: int, field: str) -> int:
     return 0
 
 
-def watch_health(port: int, ends: threading.Event, seen: Seen) -> None:
-    """Ask for /health on a new connection each time, as a load balancer's probe does."""
+def watch_health(port: int, timeout: float, ends: threading.Event, seen: Seen) -> None:
+    """Ask for /health on a new connection each time, as a load balancer's probe does, and wait `timeout` seconds for each."""
     while not ends.wait(HEALTH_EVERY):
         begin = time.monotonic()
         try:
-            reply = wire.ask(port, "GET", "/health", timeout=HEALTH_TIMEOUT)
+            reply = wire.ask(port, "GET", "/health", timeout=timeout)
             what = "was cut" if reply is None else f"got {reply.status} {reply.body[:100]!r}" if reply.status != 200 else ""
         except OSError as error:
             what = f"{type(error).__name__} {error}"
@@ -62,14 +62,14 @@ def watch_health(port: int, ends: threading.Event, seen: Seen) -> None:
             seen.health_ms.append(1000 * (time.monotonic() - begin))
 
 
-def watch_small(port: int, key: str, ends: threading.Event, seen: Seen) -> None:
-    """Send small requests; one that is refused for want of room is repeated as Retry-After says, for a while."""
+def watch_small(port: int, key: str, timeout: float, ends: threading.Event, seen: Seen) -> None:
+    """Send small requests; one that is refused for want of room is repeated as Retry-After says, for `timeout` seconds."""
     while not ends.wait(SMALL_EVERY):
         begin = time.monotonic()
         last = "no answer"
-        while time.monotonic() - begin < SMALL_TIMEOUT:
+        while time.monotonic() - begin < timeout:
             try:
-                reply = wire.ask(port, "POST", "/v1/completions", SMALL, key=key, timeout=SMALL_TIMEOUT)
+                reply = wire.ask(port, "POST", "/v1/completions", SMALL, key=key, timeout=timeout)
                 last = "the connection was cut" if reply is None else ""
             except OSError as error:
                 last = f"{type(error).__name__} {error}"
@@ -89,16 +89,16 @@ def watch_small(port: int, key: str, ends: threading.Event, seen: Seen) -> None:
             if ends.wait(min(pause, 5.0)):
                 return
         else:
-            seen.small_faults.append(f"a small request was not answered in {SMALL_TIMEOUT:g} s: {last}")
+            seen.small_faults.append(f"a small request was not answered in {timeout:g} s: {last}")
 
 
-def run(port: int, pid: int, key: str, pipe: Connection) -> None:
+def run(port: int, pid: int, key: str, slow_factor: float, pipe: Connection) -> None:
     """Watch until the pipe says so, and send back what was seen."""
     seen = Seen()
     ends = threading.Event()
     threads = [
-        threading.Thread(target=watch_health, args=(port, ends, seen)),
-        threading.Thread(target=watch_small, args=(port, key, ends, seen)),
+        threading.Thread(target=watch_health, args=(port, slow_factor * HEALTH_TIMEOUT, ends, seen)),
+        threading.Thread(target=watch_small, args=(port, key, slow_factor * SMALL_TIMEOUT, ends, seen)),
     ]
     for thread in threads:
         thread.start()
@@ -114,10 +114,10 @@ def run(port: int, pid: int, key: str, pipe: Connection) -> None:
 class Watch:
     """The process, which watches from `__init__` to `end`."""
 
-    def __init__(self, port: int, pid: int, key: str = "") -> None:
-        """Start to watch."""
+    def __init__(self, port: int, pid: int, key: str = "", slow_factor: float = 1) -> None:
+        """Start to watch; `slow_factor` multiplies how long each request waits for its answer."""
         self.pipe, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=run, args=(port, pid, key, theirs), daemon=True)
+        self.process = multiprocessing.Process(target=run, args=(port, pid, key, slow_factor, theirs), daemon=True)
         self.process.start()
 
     def end(self) -> Seen:
