@@ -8,6 +8,8 @@ TEST_SECONDS ?= 180
 VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt $(wildcard tests/e2e/requirements.txt)
 # Clients whose bounds on versions exclude each other; what they need is in tests/e2e/requirements.txt.
 VENV_WITHOUT_DEPENDENCIES := $(wildcard tests/e2e/requirements_without_dependencies.txt)
+# Clients that ask for older versions of what other clients need have an environment of their own.
+VENV_CLIENTS_REQUIREMENTS := $(wildcard tests/e2e/clients/requirements.txt)
 SOAK := $(wildcard tests/e2e/soak.py)
 HOSTILE := $(wildcard tests/e2e/hostile)
 
@@ -31,7 +33,7 @@ test:  ## C++ tests and goldens: offline, at most three minutes
 	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) $(TEST_SECONDS)
 
-e2e: build build/venv/.ready  ## real clients against the server (Python in build/venv)
+e2e: build build/venv/.ready $(if $(VENV_CLIENTS_REQUIREMENTS),build/venv-clients/.ready)  ## real clients against the server (Python in build/venv, build/venv-clients)
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
@@ -97,4 +99,10 @@ build/venv/.ready: $(VENV_REQUIREMENTS) $(VENV_WITHOUT_DEPENDENCIES)
 	@$(PYTHON) -m venv --clear build/venv
 	@build/venv/bin/python -m pip install -q --disable-pip-version-check $(addprefix -r ,$(VENV_REQUIREMENTS))
 	@build/venv/bin/python -m pip install -q --disable-pip-version-check --no-deps $(addprefix -r ,$(VENV_WITHOUT_DEPENDENCIES))
+	@touch $@
+
+build/venv-clients/.ready: $(VENV_CLIENTS_REQUIREMENTS)
+	@packaging/install-packages e2e
+	@$(PYTHON) -m venv --clear build/venv-clients
+	@build/venv-clients/bin/python -m pip install -q --disable-pip-version-check $(addprefix -r ,$(VENV_CLIENTS_REQUIREMENTS))
 	@touch $@
