@@ -1,7 +1,7 @@
 """The points of experiment 11: work that Baton and other engines do with the same weight shapes and the same requests.
 
-    job      requests that are all there at the begin, caches cold: --dataset-name and its flags of `baton bench throughput`
-    decode   steps of requests that are all running, prompts cached: `baton bench decode`
+job      requests that are all there at the begin, caches cold: --dataset-name and its flags of `baton bench throughput`
+decode   steps of requests that are all running, prompts cached: `baton bench decode`
 """
 
 import dataclasses
