@@ -14,7 +14,7 @@ SOAK := $(wildcard tests/e2e/soak.py)
 HOSTILE := $(wildcard tests/e2e/hostile)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e asan tsan fuzz bench bench-quick report format lint install clean
+.PHONY: help build demo test e2e deploy-test asan tsan fuzz bench bench-quick report format lint install clean
 BENCH_SCALE ?= quick
 
 help:  ## list the targets
@@ -35,6 +35,10 @@ test:  ## C++ tests and goldens: offline, at most three minutes
 
 e2e: build build/venv/.ready $(if $(VENV_CLIENTS_REQUIREMENTS),build/venv-clients/.ready)  ## real clients against the server (Python in build/venv, build/venv-clients)
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e
+
+deploy-test: build build/venv-deploy/.ready  ## the files of deploy/: Ray, Kubernetes, Prometheus, systemd (Python in build/venv-deploy)
+	@packaging/install-packages deploy
+	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv-deploy/bin/python -m pytest -q -rs -W ignore tests/deploy
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@packaging/install-packages build test
@@ -105,4 +109,10 @@ build/venv-clients/.ready: $(VENV_CLIENTS_REQUIREMENTS)
 	@packaging/install-packages e2e
 	@$(PYTHON) -m venv --clear build/venv-clients
 	@build/venv-clients/bin/python -m pip install -q --disable-pip-version-check $(addprefix -r ,$(VENV_CLIENTS_REQUIREMENTS))
+	@touch $@
+
+build/venv-deploy/.ready: tests/deploy/requirements.txt
+	@packaging/install-packages e2e
+	@$(PYTHON) -m venv --clear build/venv-deploy
+	@build/venv-deploy/bin/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@

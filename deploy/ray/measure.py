@@ -151,7 +151,7 @@ class Measurement:
 
     def through_ray(self, url: str, name: str, router: str, is_killed: bool = False) -> None:
         """The same through Ray Serve."""
-        serve.run(build(self.settings(router)), name="baton", route_prefix="/")
+        serve.run(build(self.settings(router).model_dump()), name="baton", route_prefix="/")
         n = self.options.requests
         at = {n // 3: lambda: kill_one("pid"), 2 * n // 3: lambda: kill_one("actor_pid")} if is_killed else None
         self.measure(name, [url], n, at)

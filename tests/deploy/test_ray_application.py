@@ -26,7 +26,7 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 if not BINARY.exists():
     pytest.skip(f"there is no {BINARY}", allow_module_level=True)
 
-from baton_ray.application import Settings, build  # noqa: E402
+from baton_ray.application import build  # noqa: E402
 from ray import serve  # noqa: E402
 
 QUESTION = {"messages": [{"role": "user", "content": "What does the blue mug cost?"}], "temperature": 0, "max_tokens": 16}
@@ -106,7 +106,7 @@ def replicas() -> Iterator[Address]:
     changed = {"binary": str(BINARY), "autoscaling": two, "flags": arguments["flags"] | SMALL, "health_check_period_s": 2}
     ray.init(num_cpus=4, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    serve.run(build(Settings(**(arguments | changed))), name="baton", route_prefix="/")
+    serve.run(build(arguments | changed), name="baton", route_prefix="/")
     servers = [Path("/proc") / str(found["pid"]) for found in whereabouts()]
     assert len(servers) == 2
     yield Address(port)

@@ -18,7 +18,7 @@ from conftest import BINARY, DEPLOY
 
 pytest.importorskip("ray", reason="Ray is not installed (deploy/ray/requirements.txt)")
 
-from baton_ray.application import Settings, command_line  # noqa: E402
+from baton_ray.application import Settings, build, command_line  # noqa: E402
 from baton_ray.errors import error_body, error_events  # noqa: E402
 from baton_ray.metrics_pages import merge_pages  # noqa: E402
 from baton_ray.passed_request import PassedRequest, prompt_text  # noqa: E402
@@ -180,14 +180,14 @@ def test_flags_become_a_command_line() -> None:
 @pytest.mark.parametrize("wrong", [{"router": "best"}, {"flags": {"port": 1}}, {"flags": {"--tensor_parallel_size": 2}}, {"modle": "m"}])
 def test_settings_that_mean_nothing_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong)))):
-        Settings(**wrong)
+        build(wrong)
 
 
-def test_the_configurations_in_the_tree_are_settings() -> None:
+def test_the_configurations_in_the_tree_make_applications() -> None:
     yaml = pytest.importorskip("yaml")
     for path in (DEPLOY / "ray").glob("*.yaml"):
         for application in yaml.safe_load(path.read_text())["applications"]:
-            Settings(**application["args"])
+            build(application["args"])
 
 
 def test_a_program_that_cannot_start_says_why() -> None:

@@ -72,8 +72,9 @@ def command_line(settings: Settings) -> list[str]:
     return command
 
 
-def build(settings: Settings) -> Application:
-    """The ingress over the replicas."""
+def build(args: dict[str, Any]) -> Application:
+    """The ingress over the replicas. Raises ValueError when `args` are no Settings."""
+    settings = Settings(**args)
     replicas = serve.deployment(BatonReplica).options(
         name="BatonReplica",
         max_ongoing_requests=settings.max_ongoing_requests,
