@@ -7,6 +7,7 @@ They were not checked by the definitions (CRDs) themselves, nor by a cluster.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -115,8 +116,7 @@ DEPLOYMENTS = [pytest.param(document, id=name) for name, document in MANIFESTS i
 
 def of_kind(kind: str) -> dict:
     """The only manifest of a kind."""
-    (found,) = [document for _, document in MANIFESTS if document["kind"] == kind]
-    return found
+    return next(document for _, document in MANIFESTS if document["kind"] == kind)
 
 
 def container(deployment: dict) -> dict:
@@ -181,7 +181,10 @@ def test_every_selector_selects_the_pods() -> None:
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_ports_agree(deployment: dict) -> None:
-    (port,) = container(deployment)["ports"]
+    port, *for_routers = container(deployment)["ports"]
+    events = json.loads(flags(deployment).get("--kv-events-config", "{}"))
+    assert [entry["containerPort"] for entry in for_routers] == ([5557, 5558] if events else [])
+    assert events.get("replay_endpoint") in (None, "tcp://*:5558")
     assert str(port["containerPort"]) == flags(deployment)["--port"]
     assert of_kind("Service")["spec"]["ports"][0]["targetPort"] == port["name"]
     assert of_kind("PodMonitor")["spec"]["podMetricsEndpoints"][0]["port"] == port["name"]
@@ -248,11 +251,23 @@ def test_the_program_knows_the_flags_and_the_probes(deployment: dict) -> None:
 
 
 @pytest.mark.skipif(not BINARY.exists(), reason=f"there is no {BINARY}")
-def test_the_demo_deployment_serves(tmp_path: Path) -> None:
-    (demo,) = [pair.values[0] for pair in DEPLOYMENTS if pair.id == "deployment-demo.yaml"]
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_arguments_serve(tmp_path: Path, deployment: dict) -> None:
+    """All arguments, with the demo model on this machine's processor instead of model and GPUs."""
     (tmp_path / "shop.txt").write_text("You answer questions about a shop.")
-    words = [word.replace("/etc/baton/prefixes", str(tmp_path)) for word in container(demo)["args"]]
-    words = ["--port=0" if word.startswith("--port=") else word for word in words]
+    (tmp_path / "keys.json").write_text('{"keys": [{"name": "shop", "key": "sk-1"}]}')
+    here = {
+        "/etc/baton/prefixes": str(tmp_path),
+        "/etc/baton/keys": str(tmp_path),
+        "tcp://*:5558": f"ipc://{tmp_path}/replay",
+        '"enable': f'"endpoint": "ipc://{tmp_path}/events", "enable',
+    }
+    words = ["serve", "demo", "--kv-cache-memory-bytes=64M"]
+    for word in container(deployment)["args"][2:]:
+        for name, place in here.items():
+            word = word.replace(name, place)
+        if not word.startswith(("--device", "--tensor-parallel-size", "--kv-cache-memory-bytes")):
+            words.append("--port=0" if word.startswith("--port=") else word)
     with subprocess.Popen([BINARY, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         lines = []
         for line in process.stdout:

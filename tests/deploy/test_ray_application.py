@@ -165,8 +165,8 @@ def test_a_client_that_leaves_ends_its_request(replicas: Address) -> None:
     body = QUESTION | {"stream": True, "max_tokens": 3500, "ignore_eos": True}
     with socket.create_connection(("127.0.0.1", replicas.port), timeout=60) as client:
         data = json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-        client.sendall(head.encode() + data)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n"
+        client.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + data)
         assert client.recv(100)
 
     assert until(lambda: total(replicas, r'vllm:request_success_total\{[^}]*finished_reason="abort"') >= 1, 20)

@@ -101,7 +101,11 @@ def test_a_lost_replica_is_forgotten_and_old_blocks_too() -> None:
 @pytest.mark.parametrize(
     ("path", "fields", "text"),
     [
-        ("/v1/chat/completions", {"messages": [{"role": "system", "content": "A"}, {"role": "user", "content": "B"}]}, "system\nA user\nB"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "system", "content": "A"}, {"role": "user", "content": "B"}]},
+            "system\nA user\nB",
+        ),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": "B"}]}]}, "user\nB"),
         ("/v1/completions", {"prompt": "A"}, "A"),
         ("/v1/completions", {"prompt": [1, 2]}, "1 2"),
@@ -177,7 +181,9 @@ def test_flags_become_a_command_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", [{"router": "best"}, {"flags": {"port": 1}}, {"flags": {"--tensor_parallel_size": 2}}, {"modle": "m"}])
+@pytest.mark.parametrize(
+    "wrong", [{"router": "best"}, {"flags": {"port": 1}}, {"flags": {"--tensor_parallel_size": 2}}, {"modle": "m"}]
+)
 def test_settings_that_mean_nothing_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong)))):
         build(wrong)
