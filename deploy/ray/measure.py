@@ -145,14 +145,14 @@ class Measurement:
         servers = [BatonProcess(command_line(self.settings("load")), logging.getLogger("measure"), print) for _ in range(2)]
         for server in servers:
             server.start(60)
-        self.measure("direct", [server.url for server in servers], self.options.requests)
+        self.measure("direct", [server.url for server in servers], self.options.compare)
         for server in servers:
             server.stop(30)
 
     def through_ray(self, url: str, name: str, router: str, is_killed: bool = False) -> None:
         """The same through Ray Serve."""
         serve.run(build(self.settings(router).model_dump()), name="baton", route_prefix="/")
-        n = self.options.requests
+        n = self.options.requests if is_killed else self.options.compare
         at = {n // 3: lambda: kill_one("pid"), 2 * n // 3: lambda: kill_one("actor_pid")} if is_killed else None
         self.measure(name, [url], n, at)
         if is_killed:
@@ -187,20 +187,22 @@ def main() -> None:
     """Run the arms, print a line for each, and write all of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", default=str(ROOT / "build/cpu-release/bin/baton"))
-    parser.add_argument("--requests", type=int, default=300, help="of each arm")
+    parser.add_argument("--requests", type=int, default=300, help="of the arm in which replicas are killed")
+    parser.add_argument("--compare", type=int, help="of each other arm (default: the same)")
     parser.add_argument("--prefixes", type=int, default=16)
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=8, help="of each answer")
     parser.add_argument("--arms", default=",".join(("direct", *ROUTERS, "killed")))
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    options.compare = options.compare or options.requests
     arms = options.arms.split(",")
     measurement = Measurement(options)
     measurement.size_cache()
     print(machine(), f"load average {os.getloadavg()[0]:.1f}", f"{measurement.prompt_tokens} tokens a prompt", flush=True)
     if "direct" in arms:
         measurement.direct()
-    ray.init(num_cpus=4, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False)
     port = free_port()
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     for arm in arms:

@@ -104,7 +104,7 @@ def replicas() -> Iterator[Address]:
     arguments = yaml.safe_load((DEPLOY / "ray/serve.yaml").read_text())["applications"][0]["args"]
     two = {"min_replicas": 2, "max_replicas": 2}
     changed = {"binary": str(BINARY), "autoscaling": two, "flags": arguments["flags"] | SMALL, "health_check_period_s": 2}
-    ray.init(num_cpus=4, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(build(arguments | changed), name="baton", route_prefix="/")
     servers = [Path("/proc") / str(found["pid"]) for found in whereabouts()]
