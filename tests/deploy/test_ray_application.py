@@ -83,6 +83,12 @@ def total(address: Address, sample: str) -> float:
     return sum(float(value) for value in re.findall(rf"^{sample}.*\}} (\S+)$", page, re.MULTILINE))
 
 
+def busy_replicas(address: Address) -> set[str]:
+    """The replicas that run requests now."""
+    page = address.ask("/metrics").body.decode()
+    return set(re.findall(r'^vllm:num_requests_running\{.*replica="(\w+)"\} [1-9]', page, re.MULTILINE))
+
+
 @pytest.fixture(scope="module")
 def direct() -> Iterator[Address]:
     """A server without Ray, to compare with."""
@@ -227,9 +233,8 @@ def test_a_killed_replica_loses_no_request_without_a_reason(replicas: Address, w
     threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
-    victim = whereabouts()[0]
-    busy = rf'vllm:num_requests_running\{{.*replica="{victim["replica"]}"'
-    assert until(lambda: total(replicas, busy) > 0, 20)
+    assert until(lambda: bool(busy_replicas(replicas)), 60)
+    victim = next(found for found in whereabouts() if found["replica"] in busy_replicas(replicas))
     os.kill(victim[which], signal.SIGKILL)
     for thread in threads:
         thread.join()

@@ -75,6 +75,15 @@ def test_an_overloaded_replica_gets_neither_known_nor_new_prompts() -> None:
     assert policy.rank("news" * 4, {"a": 1, "b": 12})[0] == "a"
 
 
+def test_an_empty_replica_does_not_get_all_new_prompts() -> None:
+    policy, loads = choice(), {"old": 0, "new": 0}
+    for number in range(50):
+        policy.sent(f"{number:04d}" * 4, "old")
+    for number in range(8):
+        loads[place(policy, f"x{number:03d}" * 4, loads)] += 1
+    assert loads["old"] >= 3
+
+
 def test_a_beginning_that_is_a_small_part_does_not_bind() -> None:
     policy = choice()
     policy.sent("base" + "aaaa" * 15, "a")

@@ -2,8 +2,8 @@
 
 A prompt's text is cut into blocks, and each block's hash covers all text before it, as the hashes of Baton's own KV blocks
 do. The router remembers which hashes it sent where. A request goes to the replica that knows most of its chain; a new prompt
-goes to the replica that holds the fewest blocks, so that prompts spread evenly; and a replica with far more unfinished
-requests than another gets neither.
+goes to the replica that holds the fewest blocks among those with about the least load, so that prompts spread evenly; and a
+replica with far more unfinished requests than another gets neither.
 
 Ray has such a policy of its own, `PrefixCacheAffinityRouter` of `ray.serve.llm`. The application can use it (see README.md),
 but it is not the default: the module is importable only beside vLLM or SGLang, and each decision waits, in the event loop, for
@@ -75,15 +75,17 @@ class ReplicaChoice:
     def rank(self, prompt: str, loads: dict[str, int]) -> list[str]:
         """The replicas of `loads` (id: unfinished requests), best first."""
         chain = block_hashes(prompt, self._block_chars, self._max_blocks) if prompt else []
-        limit = min(loads.values(), default=0) + self._max_imbalance
+        least = min(loads.values(), default=0)
 
         def order(replica: str) -> tuple:
             held = self._held.get(replica)
             depth = held.depth(chain) if held else 0
-            known = depth if chain and depth >= self._min_match * len(chain) else 0
-            overloaded = loads[replica] > limit
-            n_held = len(held) if held and chain else 0
-            return overloaded, -known if not overloaded else 0, n_held if not known and not overloaded else 0, loads[replica]
+            if loads[replica] > least + self._max_imbalance:
+                return True, 0, False, 0, loads[replica]
+            if chain and depth >= self._min_match * len(chain):
+                return False, -depth, False, 0, loads[replica]
+            is_busier = loads[replica] > least + self._max_imbalance // 8
+            return False, 0, is_busier, len(held) if held and chain else 0, loads[replica]
 
         return sorted(loads, key=order)
 
@@ -114,7 +116,8 @@ class PrefixAffinityRouter(RequestRouter):
 
         block_chars: characters of a block. max_blocks: blocks of a prompt that are looked at. blocks_per_replica: blocks
         remembered for each replica. min_match: part of a prompt that a replica must know to be preferred for it.
-        max_imbalance: how many more unfinished requests than the least loaded replica one may have and still be preferred.
+        max_imbalance: how many more unfinished requests than the least loaded replica one may have and still get the prompts
+        that it knows; an eighth of it for new prompts.
         """
         self._choice = ReplicaChoice(block_chars, max_blocks, blocks_per_replica, min_match, max_imbalance)
 
