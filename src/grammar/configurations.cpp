@@ -61,10 +61,11 @@ Configurations::Id Configurations::behind(StackId stack) {
   return stacks_[i].behind = id;
 }
 
-Configurations::Id Configurations::make_step(Id id, unsigned char byte) {
-  const int byte_class = program_.class_of(byte);
+/// `symbol`: a class of bytes, or behind these a special token.
+Configurations::Id Configurations::make_step(Id id, int symbol) {
+  const int n_classes = program_.n_classes();
   if (Configuration& from = configurations_[static_cast<std::size_t>(id)]; from.next.empty()) {
-    from.next.assign(static_cast<std::size_t>(program_.n_classes()), kUnknown);
+    from.next.assign(static_cast<std::size_t>(n_classes) + program_.token_texts().size(), kUnknown);
     n_bytes_ += from.next.size() * sizeof(Id);
   }
   if (n_allowed_ < 0) {
@@ -73,9 +74,16 @@ Configurations::Id Configurations::make_step(Id id, unsigned char byte) {
   }
   n_allowed_ -= 1 + static_cast<std::int64_t>(items(id).size());
   kernel_.clear();
-  for (const Item& item : items(id))
+  for (const Item& item : items(id)) {
+    if (symbol >= n_classes) {
+      for (const TokenEdge& edge : program_.tokens(item.state))
+        if (edge.token == symbol - n_classes) kernel_.push_back({edge.target, item.stack});
+      continue;
+    }
+    const unsigned char byte = program_.byte_of(symbol);
     for (const ByteEdge& edge : program_.bytes(item.state))
       if (edge.first <= byte && byte <= edge.last) kernel_.push_back({edge.target, item.stack});
+  }
   Id target = kDead;
   if (!kernel_.empty()) {
     found_.clear();
@@ -85,7 +93,7 @@ Configurations::Id Configurations::make_step(Id id, unsigned char byte) {
     target = close();
     n_allowed_ -= static_cast<std::int64_t>(visited_.size());
   }
-  configurations_[static_cast<std::size_t>(id)].next[static_cast<std::size_t>(byte_class)] = target;
+  configurations_[static_cast<std::size_t>(id)].next[static_cast<std::size_t>(symbol)] = target;
   return target;
 }
 
@@ -111,7 +119,7 @@ void Configurations::visit(Item item, bool may_return) {
       const std::uint64_t key =
           static_cast<std::uint64_t>(static_cast<std::uint32_t>(state)) << 32 | static_cast<std::uint32_t>(from.stack);
       if (!visited_.emplace(key, true).second) continue;
-      if (!program_.bytes(state).empty()) found_.push_back({state, from.stack});
+      if (!program_.bytes(state).empty() || !program_.tokens(state).empty()) found_.push_back({state, from.stack});
       for (const CallEdge& call : program_.calls(state)) add_call(call, from.stack);
       if (!program_.is_final(state) || !may_return) continue;
       for (const Item& caller : stacks_[static_cast<std::size_t>(from.stack)].callers) {

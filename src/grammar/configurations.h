@@ -28,7 +28,7 @@ class Configurations {
 
   /// A stack of calls. Stack 0 is the root's.
   using StackId = std::int32_t;
-  /// A derivation: a state that waits for a byte, and its stack.
+  /// A derivation: a state that waits for a byte or a special token, and its stack.
   struct Item {
     StateId state;
     StackId stack;
@@ -51,7 +51,13 @@ class Configurations {
       const Id known = next[static_cast<std::size_t>(program_.class_of(byte))];
       if (known != kUnknown) return known;
     }
-    return make_step(id, byte);
+    return make_step(id, program_.class_of(byte));
+  }
+  /// Behind the special token of that index (Program::token_texts).
+  Id step_token(Id id, std::int32_t token) {
+    const auto symbol = static_cast<std::size_t>(program_.n_classes() + token);
+    const std::vector<Id>& next = configurations_[static_cast<std::size_t>(id)].next;
+    return !next.empty() && next[symbol] != kUnknown ? next[symbol] : make_step(id, static_cast<int>(symbol));
   }
   /// Whether the text so far is one of the grammar's.
   bool is_complete(Id id) const { return at(id).is_complete; }
@@ -84,7 +90,7 @@ class Configurations {
 
   struct Configuration {
     std::vector<Item> items;
-    std::vector<Id> next;  // [byte class]; empty until a step is taken
+    std::vector<Id> next;  // [byte class, then special token]; empty until a step is taken
     bool is_complete = false;
     bool is_used = false;
     std::int32_t n_users = 0;
@@ -103,7 +109,7 @@ class Configurations {
   };
 
   const Configuration& at(Id id) const { return configurations_[static_cast<std::size_t>(id)]; }
-  Id make_step(Id id, unsigned char byte);
+  Id make_step(Id id, int symbol);
   Id close();
   void visit(Item item, bool may_return);
   void add_call(const CallEdge& call, StackId stack);

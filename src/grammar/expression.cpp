@@ -21,6 +21,13 @@ ExprId Expressions::byte_set(const ByteSet& set) {
   return add({.kind = Expr::Kind::byte_set, .index = static_cast<std::int32_t>(sets_.size() - 1)});
 }
 
+ExprId Expressions::token(std::string_view text) {
+  const auto known = std::find(token_texts_.begin(), token_texts_.end(), text);
+  const auto index = static_cast<std::int32_t>(known - token_texts_.begin());
+  if (known == token_texts_.end()) token_texts_.emplace_back(text);
+  return add({.kind = Expr::Kind::token, .index = index});
+}
+
 ExprId Expressions::sequence(std::vector<ExprId> parts) {
   if (parts.size() == 1) return parts[0];
   return add({.kind = Expr::Kind::sequence, .children = std::move(parts)});
@@ -94,7 +101,8 @@ bool is_productive(const Expressions& all, ExprId id, const std::vector<bool>& r
   const auto child = [&](ExprId part) { return is_productive(all, part, rules, known); };
   bool result = true;
   switch (expr.kind) {
-    case Expr::Kind::bytes: break;
+    case Expr::Kind::bytes:
+    case Expr::Kind::token: break;
     case Expr::Kind::byte_set: result = all.set_of(expr).any(); break;
     case Expr::Kind::sequence: result = std::all_of(expr.children.begin(), expr.children.end(), child); break;
     case Expr::Kind::choice: result = std::any_of(expr.children.begin(), expr.children.end(), child); break;

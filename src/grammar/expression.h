@@ -1,4 +1,4 @@
-/// The one form that every front end writes: rules whose bodies are expressions over bytes.
+/// The one form that every front end writes: rules whose bodies are expressions over bytes and special tokens.
 #pragma once
 
 #include <bitset>
@@ -27,10 +27,10 @@ inline constexpr int kUnlimited = -1;
 inline constexpr int kMaxRepeat = 100'000;
 
 struct Expr {
-  enum class Kind : std::uint8_t { bytes, byte_set, sequence, choice, repeat, rule, automaton } kind;
+  enum class Kind : std::uint8_t { bytes, byte_set, token, sequence, choice, repeat, rule, automaton } kind;
   int min = 0;                        // repeat
   int max = 0;                        // repeat
-  std::int32_t index = 0;             // byte_set, rule, automaton
+  std::int32_t index = 0;             // byte_set, token, rule, automaton
   std::string text = {};              // bytes
   std::vector<ExprId> children = {};  // sequence, choice (none: no text at all), repeat (one)
 };
@@ -44,6 +44,8 @@ class Expressions {
   ExprId empty() { return bytes(""); }
   ExprId bytes(std::string_view text);
   ExprId byte_set(const ByteSet& set);
+  /// The special token that a vocabulary writes so. No bytes spell it, and it spells no bytes.
+  ExprId token(std::string_view text);
   ExprId sequence(std::vector<ExprId> parts);
   ExprId choice(std::vector<ExprId> alternatives);
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
@@ -58,6 +60,8 @@ class Expressions {
 
   const Expr& operator[](ExprId id) const { return exprs_[static_cast<std::size_t>(id)]; }
   const ByteSet& set_of(const Expr& expr) const { return sets_[static_cast<std::size_t>(expr.index)]; }
+  /// The texts of the special tokens, by the index of their expressions.
+  const std::vector<std::string>& token_texts() const { return token_texts_; }
   const Dfa& automaton_of(const Expr& expr) const { return automata_[static_cast<std::size_t>(expr.index)]; }
   std::size_t n_rules() const { return bodies_.size(); }
   std::size_t n_exprs() const { return exprs_.size(); }
@@ -74,13 +78,14 @@ class Expressions {
 
   std::vector<Expr> exprs_;
   std::vector<ByteSet> sets_;
+  std::vector<std::string> token_texts_;
   std::vector<Dfa> automata_;
   std::vector<ExprId> bodies_;
   std::vector<std::string> names_;
   std::map<CharRanges, ExprId> characters_;
 };
 
-/// The automaton of an expression without rules, minimal. Errors: too_large (over Dfa::kMaxStates), the budget's.
+/// The automaton of an expression without rules and special tokens, minimal. Errors: too_large (over Dfa::kMaxStates), the budget's.
 Result<Dfa> determinize(const Expressions& expressions, ExprId expr, WorkMeter& meter);
 
 }  // namespace baton::grammar

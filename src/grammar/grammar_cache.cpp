@@ -77,6 +77,9 @@ Result<GrammarCache::Entry> GrammarCache::get(const GrammarSource& source, const
   const Compiling compiling(*this, source);
   const auto begin = std::chrono::steady_clock::now();
   BATON_TRY(CompiledGrammar compiled, compile_grammar(source, options_.grammar, is_cancelled));
+  for (const std::string& text : compiled.program->token_texts())
+    if (!vocabulary_->special_token(text))
+      return fail(ErrorCode::unsupported, fmt::format("the vocabulary has no special token '{}'", text.substr(0, 100)));
   entry.ignored = std::make_shared<const std::vector<std::string>>(std::move(compiled.ignored));
   const std::scoped_lock lock(mutex_);
   BATON_TRY_VOID(make_room(compiled.program->n_bytes() + 2 * source.text.size()));

@@ -46,7 +46,8 @@ class GrammarCache {
   GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options);
 
   /// The matcher of a source, compiled on this thread if it is not there; waits while another thread compiles it.
-  /// Errors are those of compile_grammar and are not kept; too_large also for a grammar that the cache cannot hold;
+  /// Errors are those of compile_grammar and are not kept; too_large also for a grammar that the cache cannot hold; unsupported
+  /// also for a special token that the vocabulary does not have;
   /// unavailable also when cancelled while waiting, and while matchers in use leave it no room.
   Result<Entry> get(const GrammarSource& source, const std::function<bool()>& is_cancelled);
   Counts counts() const;

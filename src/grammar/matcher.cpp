@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "core/check.h"
 
@@ -16,6 +17,16 @@ void set_bit(std::span<std::uint32_t> mask, TokenId token) {
 
 void clear_bit(std::span<std::uint32_t> mask, TokenId token) {
   mask[static_cast<std::size_t>(token) / 32] &= ~(std::uint32_t{1} << (static_cast<std::uint32_t>(token) % 32));
+}
+
+std::vector<TokenId> special_tokens_of(const Program& program, const TokenTrie& vocabulary) {
+  std::vector<TokenId> tokens;
+  for (const std::string& text : program.token_texts()) {
+    const std::optional<TokenId> token = vocabulary.special_token(text);
+    check(token.has_value(), "a grammar with a special token that the vocabulary does not have");
+    tokens.push_back(*token);
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -33,6 +44,7 @@ Matcher::Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const T
     : program_(std::move(program)),
       vocabulary_(std::move(vocabulary)),
       limits_(limits),
+      special_tokens_(special_tokens_of(*program_, *vocabulary_)),
       configurations_(*program_),
       path_(static_cast<std::size_t>(kMaxTokenBytes) + 1),
       twin_path_(static_cast<std::size_t>(kMaxTokenBytes) + 1),
@@ -88,6 +100,18 @@ bool Matcher::step_through(Id& id, std::string_view bytes) {
 
 bool Matcher::accept(MatcherState& state, TokenId token) {
   if (vocabulary_->is_end(token)) return is_complete(state);
+  const auto special = std::find(special_tokens_.begin(), special_tokens_.end(), token);
+  if (special != special_tokens_.end()) {
+    const std::lock_guard lock(mutex_);
+    forget_what_is_too_much();
+    const auto index = static_cast<std::int32_t>(special - special_tokens_.begin());
+    const Id next = configurations_.step_token(state.id_, index);
+    if (next == Configurations::kDead) return false;
+    configurations_.retain(next);
+    configurations_.release(state.id_);
+    state.id_ = next;
+    return true;
+  }
   const std::string_view bytes = vocabulary_->bytes_of(token);
   return !bytes.empty() && accept(state, bytes);
 }
@@ -203,6 +227,9 @@ const Matcher::LocalTokens& Matcher::local_tokens(StateId state) {
 void Matcher::add_items(Id id, std::span<std::uint32_t> mask) {
   constexpr std::size_t kMostParts = 32;
   const std::span<const Configurations::Item> items = configurations_.items(id);
+  for (const Configurations::Item& item : items)
+    for (const TokenEdge& edge : program_->tokens(item.state))
+      set_bit(mask, special_tokens_[static_cast<std::size_t>(edge.token)]);
   if (items.size() > kMostParts) {  // one walk of all together costs less than one for each
     walk(0, id, [&](std::uint32_t, const TokenTrie::Node& node, Id) {
       for (const TokenId token : vocabulary_->tokens_of(node)) set_bit(mask, token);
@@ -260,48 +287,81 @@ Result<void> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
   return {};
 }
 
-std::string Matcher::forced_from(Id id, std::size_t max_bytes, bool& ends_text) {
+/// The bytes that must follow; `id` goes on behind them.
+std::string Matcher::forced_from(Id& id, std::size_t max_bytes) {
   std::string bytes;
-  ends_text = false;
   while (bytes.size() < max_bytes) {
     const std::span<const Configurations::Item> items = configurations_.items(id);
-    if (items.empty()) ends_text = true;
-    if (items.empty() || configurations_.is_complete(id)) break;
+    if (items.empty() || configurations_.is_complete(id) || program_->bytes(items[0].state).empty()) break;
     const unsigned char byte = program_->bytes(items[0].state)[0].first;
     const bool is_forced = std::all_of(items.begin(), items.end(), [&](const Configurations::Item& item) {
       const std::span<const ByteEdge> edges = program_->bytes(item.state);
-      return std::all_of(edges.begin(), edges.end(),
-                         [&](const ByteEdge& edge) { return edge.first == byte && edge.last == byte; });
+      return program_->tokens(item.state).empty() && std::all_of(edges.begin(), edges.end(), [&](const ByteEdge& edge) {
+               return edge.first == byte && edge.last == byte;
+             });
     });
     if (!is_forced) break;
-    id = configurations_.step(id, byte);
-    if (id == Configurations::kDead) break;
+    const Id next = configurations_.step(id, byte);
+    if (next == Configurations::kDead) break;
+    id = next;
     bytes.push_back(static_cast<char>(byte));
   }
   return bytes;
 }
 
+/// The index of the special token that must follow, or -1.
+std::int32_t Matcher::forced_token(Id id) const {
+  const std::span<const Configurations::Item> items = configurations_.items(id);
+  if (items.empty() || configurations_.is_complete(id) || program_->tokens(items[0].state).empty()) return -1;
+  const std::int32_t token = program_->tokens(items[0].state)[0].token;
+  const bool is_forced = std::all_of(items.begin(), items.end(), [&](const Configurations::Item& item) {
+    const std::span<const TokenEdge> edges = program_->tokens(item.state);
+    return program_->bytes(item.state).empty() &&
+           std::all_of(edges.begin(), edges.end(), [&](const TokenEdge& edge) { return edge.token == token; });
+  });
+  return is_forced ? token : -1;
+}
+
 std::string Matcher::forced_bytes(const MatcherState& state, std::size_t max_bytes) {
   const std::lock_guard lock(mutex_);
   forget_what_is_too_much();
-  bool ends_text = false;
-  return forced_from(state.id_, max_bytes, ends_text);
+  Id id = state.id_;
+  return forced_from(id, max_bytes);
 }
 
 std::vector<TokenId> Matcher::forced_tokens(const MatcherState& state, std::size_t max_tokens, const Encode& encode) {
-  std::string bytes;
-  bool ends_text = false;
-  {
-    const std::lock_guard lock(mutex_);
-    forget_what_is_too_much();
-    bytes = forced_from(state.id_, 16 * max_tokens, ends_text);
+  std::vector<TokenId> tokens;
+  MatcherState at = state;
+  while (tokens.size() < max_tokens) {
+    std::string bytes;
+    bool is_cut = false;  // other bytes may follow
+    std::int32_t special = -1;
+    {
+      const std::lock_guard lock(mutex_);
+      forget_what_is_too_much();
+      Id id = at.id_;
+      bytes = forced_from(id, 16 * max_tokens);
+      special = forced_token(id);
+      is_cut = special < 0 && !configurations_.items(id).empty();
+      if (special >= 0) {
+        const Id next = configurations_.step_token(id, special);
+        if (next == Configurations::kDead) return tokens;
+        configurations_.retain(next);
+        configurations_.release(at.id_);
+        at.id_ = next;
+      }
+    }
+    if (!bytes.empty()) {
+      std::vector<TokenId> more = encode(bytes);
+      std::string spelled;
+      for (const TokenId token : more) spelled += vocabulary_->bytes_of(token);
+      if (spelled != bytes) break;
+      if (is_cut) more.pop_back();
+      tokens.insert(tokens.end(), more.begin(), more.end());
+    }
+    if (special < 0) break;
+    tokens.push_back(special_tokens_[static_cast<std::size_t>(special)]);
   }
-  if (bytes.empty()) return {};
-  std::vector<TokenId> tokens = encode(bytes);
-  std::string spelled;
-  for (const TokenId token : tokens) spelled += vocabulary_->bytes_of(token);
-  if (spelled != bytes) return {};
-  if (!ends_text && !tokens.empty()) tokens.pop_back();
   if (tokens.size() > max_tokens) tokens.resize(max_tokens);
   return tokens;
 }

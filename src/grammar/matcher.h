@@ -68,7 +68,7 @@ class Matcher {
   /// Derivations that one call may look at, beside what is known already: about half a second of work.
   static constexpr std::int64_t kMostDerivations = std::int64_t{1} << 22;
 
-  /// With `bytes`, its memory is counted there. While all that is counted there is too much, it forgets too, unless it
+  /// The vocabulary has all special tokens that the program names. With `bytes`, its memory is counted there. While all that is counted there is too much, it forgets too, unless it
   /// has little itself.
   Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> vocabulary, const MatcherLimits& limits = {},
           const std::shared_ptr<SharedBytes>& bytes = {});
@@ -95,11 +95,12 @@ class Matcher {
 
   /// The bytes that must follow, at most `max_bytes`.
   std::string forced_bytes(const MatcherState& state, std::size_t max_bytes);
-  /// Turns text into tokens, as Tokenizer::encode_plain.
+  /// Turns text into tokens, as Tokenizer::encode_plain_behind.
   using Encode = std::function<std::vector<TokenId>(std::string_view)>;
-  /// Drafts for the bytes that must follow, at most `max_tokens`: what `encode` makes of them, without the last token
-  /// where the text goes on behind it, because a longer token might be chosen there. Other cuts of the same bytes into
-  /// tokens are allowed too, so these are drafts, not the only choice. Empty where `encode` changes the bytes.
+  /// Drafts for what must follow, at most `max_tokens`: special tokens, and what `encode` makes of the bytes between them,
+  /// without the last token where other bytes may follow it, because a longer token might be chosen there. Other cuts of
+  /// the same bytes into tokens are allowed too, so these are drafts, not the only choice. They end where `encode` changes
+  /// the bytes.
   std::vector<TokenId> forced_tokens(const MatcherState& state, std::size_t max_tokens, const Encode& encode);
 
   const Program& program() const { return *program_; }
@@ -132,11 +133,13 @@ class Matcher {
   void walk(std::uint32_t node, Id id, const Visit& visit);
   void add_items(Id id, std::span<std::uint32_t> mask);
   bool step_through(Id& id, std::string_view bytes);
-  std::string forced_from(Id id, std::size_t max_bytes, bool& ends_text);
+  std::string forced_from(Id& id, std::size_t max_bytes);
+  std::int32_t forced_token(Id id) const;
 
   const std::shared_ptr<const Program> program_;
   const std::shared_ptr<const TokenTrie> vocabulary_;
   const MatcherLimits limits_;
+  const std::vector<TokenId> special_tokens_;  // by the index in the program's edges
   std::mutex mutex_;
   Configurations configurations_;  // what follows is guarded by mutex_ too
   std::unordered_map<StateId, LocalTokens> local_tokens_;

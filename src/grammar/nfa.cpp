@@ -56,6 +56,11 @@ Result<StateId> NfaBuilder::build_new(const Expr& expr, StateId next) {
       }
       return state;
     }
+    case Expr::Kind::token: {
+      BATON_TRY(const StateId state, add());
+      at(state).tokens.push_back({expr.index, next});
+      return state;
+    }
     case Expr::Kind::sequence: {
       StateId state = next;
       for (std::size_t i = expr.children.size(); i-- > 0;) {

@@ -25,6 +25,12 @@ struct ByteEdge {
   StateId target;
 };
 
+/// A special token, as an index of Expressions::token_texts.
+struct TokenEdge {
+  std::int32_t token;
+  StateId target;
+};
+
 /// A call of a rule: behind what the rule matches the automaton is in `target`.
 struct CallEdge {
   RuleId rule;
@@ -33,6 +39,7 @@ struct CallEdge {
 
 struct NfaState {
   std::vector<ByteEdge> bytes;
+  std::vector<TokenEdge> tokens;
   std::vector<CallEdge> calls;
   std::vector<StateId> empties;
   bool is_final = false;

@@ -76,9 +76,10 @@ Result<bool> remove_dead_ends(const RuleAutomata& rules, RuleId root, std::vecto
   BATON_TRY(const std::vector<bool> is_live,
             least_fixpoint(rules, states.size(), meter, [&](StateId id, const std::vector<bool>& holds) {
               const NfaState& state = states[static_cast<std::size_t>(id)];
+              const auto leads_on = [&](const auto& edge) { return holds[static_cast<std::size_t>(edge.target)]; };
               return state.is_final || any_holds(state.empties, holds) || any_call(state, holds) ||
-                     std::any_of(state.bytes.begin(), state.bytes.end(),
-                                 [&](const ByteEdge& edge) { return holds[static_cast<std::size_t>(edge.target)]; });
+                     std::any_of(state.bytes.begin(), state.bytes.end(), leads_on) ||
+                     std::any_of(state.tokens.begin(), state.tokens.end(), leads_on);
             }));
   BATON_TRY(const std::vector<bool> is_nullable,
             least_fixpoint(rules, states.size(), meter, [&](StateId id, const std::vector<bool>& holds) {
@@ -90,6 +91,7 @@ Result<bool> remove_dead_ends(const RuleAutomata& rules, RuleId root, std::vecto
   const auto is_dead = [&](StateId id) { return !is_live[static_cast<std::size_t>(id)]; };
   for (NfaState& state : states) {
     std::erase_if(state.bytes, [&](const ByteEdge& edge) { return is_dead(edge.target); });
+    std::erase_if(state.tokens, [&](const TokenEdge& edge) { return is_dead(edge.target); });
     std::erase_if(state.calls, [&](const CallEdge& call) { return !start_holds(call, is_live); });
     std::erase_if(state.empties, is_dead);
     for (const CallEdge& call : state.calls)
@@ -102,11 +104,13 @@ Result<bool> remove_dead_ends(const RuleAutomata& rules, RuleId root, std::vecto
 }  // namespace
 
 void Program::flatten(const std::vector<NfaState>& states) {
-  bytes_at_ = calls_at_ = {0};
+  bytes_at_ = tokens_at_ = calls_at_ = {0};
   for (std::size_t i = 0; i < states.size(); ++i) {
     bytes_.insert(bytes_.end(), states[i].bytes.begin(), states[i].bytes.end());
+    tokens_.insert(tokens_.end(), states[i].tokens.begin(), states[i].tokens.end());
     calls_.insert(calls_.end(), states[i].calls.begin(), states[i].calls.end());
     bytes_at_.push_back(static_cast<std::int32_t>(bytes_.size()));
+    tokens_at_.push_back(static_cast<std::int32_t>(tokens_.size()));
     calls_at_.push_back(static_cast<std::int32_t>(calls_.size()));
     is_final_.push_back(states[i].is_final);
     // A twin's twin is as like as the less like of the two.
@@ -134,13 +138,15 @@ Result<void> Program::close(std::vector<NfaState>& states, WorkMeter& meter) {
       seen_by[id] = static_cast<std::int32_t>(i);
       const NfaState& state = states[id];
       if (!meter.spend(1)) return over_budget(meter);
-      if (!state.bytes.empty() || !state.calls.empty() || state.is_final) closures_.push_back(static_cast<StateId>(id));
+      const bool is_solid = !state.bytes.empty() || !state.tokens.empty() || !state.calls.empty() || state.is_final;
+      if (is_solid) closures_.push_back(static_cast<StateId>(id));
       work.insert(work.end(), state.empties.begin(), state.empties.end());
     }
     std::sort(closures_.begin() + begin, closures_.end());
     closure_at_.push_back(static_cast<std::int32_t>(closures_.size()));
     const std::span<const StateId> all = closure(static_cast<StateId>(i));
-    is_tail_.push_back(all.size() == 1 && is_final(all[0]) && bytes(all[0]).empty() && calls(all[0]).empty());
+    is_tail_.push_back(all.size() == 1 && is_final(all[0]) && bytes(all[0]).empty() && tokens(all[0]).empty() &&
+                       calls(all[0]).empty());
   }
   return {};
 }
@@ -205,8 +211,9 @@ Result<void> Program::rank_rules(const Expressions& expressions, WorkMeter& mete
 }
 
 std::size_t Program::n_bytes() const {
-  return bytes_.size() * sizeof(ByteEdge) + calls_.size() * sizeof(CallEdge) + closures_.size() * sizeof(StateId) +
-         n_states() * (3 * sizeof(std::int32_t) + sizeof(Twin)) + n_rules() * (sizeof(StateId) + sizeof(std::int32_t));
+  return bytes_.size() * sizeof(ByteEdge) + tokens_.size() * sizeof(TokenEdge) + calls_.size() * sizeof(CallEdge) +
+         closures_.size() * sizeof(StateId) + n_states() * (4 * sizeof(std::int32_t) + sizeof(Twin)) +
+         n_rules() * (sizeof(StateId) + sizeof(std::int32_t));
 }
 
 Result<Program> Program::build(const Expressions& expressions, RuleId root, std::size_t max_states, WorkMeter& meter) {
@@ -218,6 +225,7 @@ Result<Program> Program::build(const Expressions& expressions, RuleId root, std:
   BATON_TRY(program.root_matches_empty_, remove_dead_ends(rules, root, states, meter));
   program.starts_ = std::move(rules.starts);
   program.flatten(states);
+  program.token_texts_ = expressions.token_texts();
   BATON_TRY_VOID(program.close(states, meter));
   program.class_bytes(states);
   BATON_TRY_VOID(program.rank_rules(expressions, meter));

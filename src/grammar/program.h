@@ -1,10 +1,11 @@
-/// A compiled grammar: automata over bytes that call each other, in flat arrays, without dead ends.
+/// A compiled grammar: automata over bytes and special tokens that call each other, in flat arrays, without dead ends.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/result.h"
@@ -25,6 +26,7 @@ class Program {
   /// The states that `state` reaches by empty edges, itself included; calls of rules that match the empty text count.
   std::span<const StateId> closure(StateId state) const { return list(closures_, closure_at_, state); }
   std::span<const ByteEdge> bytes(StateId state) const { return list(bytes_, bytes_at_, state); }
+  std::span<const TokenEdge> tokens(StateId state) const { return list(tokens_, tokens_at_, state); }
   std::span<const CallEdge> calls(StateId state) const { return list(calls_, calls_at_, state); }
   bool is_final(StateId state) const { return is_final_[static_cast<std::size_t>(state)]; }
   /// Whether nothing but the end of its rule is behind `state`.
@@ -35,6 +37,9 @@ class Program {
     std::int32_t n_bytes;
   };
   Twin twin(StateId state) const { return twins_[static_cast<std::size_t>(state)]; }
+
+  /// The texts of the special tokens that the grammar names, by the index in their edges.
+  std::span<const std::string> token_texts() const { return token_texts_; }
 
   StateId start(RuleId rule) const { return starts_[static_cast<std::size_t>(rule)]; }
   RuleId root() const { return root_; }
@@ -71,9 +76,12 @@ class Program {
   std::vector<StateId> starts_;  // [rule], -1: never called
   std::vector<std::int32_t> ranks_;
   std::vector<ByteEdge> bytes_;
+  std::vector<TokenEdge> tokens_;
+  std::vector<std::string> token_texts_;
   std::vector<CallEdge> calls_;
   std::vector<StateId> closures_;
-  std::vector<std::int32_t> bytes_at_;  // [state + 1], as the next two: where its part of the list begins
+  std::vector<std::int32_t> bytes_at_;  // [state + 1], as the next three: where its part of the list begins
+  std::vector<std::int32_t> tokens_at_;
   std::vector<std::int32_t> calls_at_;
   std::vector<std::int32_t> closure_at_;
   std::vector<Twin> twins_;

@@ -60,14 +60,20 @@ class StructuralTagCompiler {
   Result<ExprId> tag_behind(const json::Value& value, const std::string& path, std::size_t n_begun);
   Result<ExprId> one_triggered_tag(const json::Value& tags, const std::string& path, const TextStops& texts,
                                    const Ends& triggers, std::vector<bool>& is_used);
-  Result<ExprId> text_to_ends(const TextStops& texts, const Ends& ends);
+  Result<ExprId> text_to_ends(const TextStops& texts, const Ends& ends, const std::string& path);
   ExprId one_of(const Ends& ends);
+  /// A text in which the special tokens stand for themselves.
+  ExprId literal(std::string_view text);
+  /// Which of tokens_ begins at the front of `text`; "": none.
+  std::string_view token_at(std::string_view text) const;
+  bool begins_with_token(std::string_view text) const { return !token_at(text).empty(); }
 
   JsonText& text_;
   Expressions& expressions_;
   std::vector<std::string>& ignored_;
   WorkMeter& meter_;
   ArgumentTexts arguments_;
+  Ends tokens_;  ///< the texts of special tokens, of the structural tag being read
 };
 
 tl::unexpected<Error> tag_error(ErrorCode code, const std::string& path, std::string_view text) {
@@ -142,15 +148,39 @@ const std::vector<StructuralTagCompiler::Kind>& StructuralTagCompiler::kinds() {
       {"tag", &Self::tag, {"begin", "content", "end"}, false},
       {"triggered_tags", &Self::triggered_tags, {"triggers", "tags", "excludes", "at_least_one", "stop_after_first"}, true},
       {"tags_with_separator", &Self::separated_tags, {"tags", "separator", "at_least_one", "stop_after_first"}, false},
-      {"structural_tag", &Self::structural_tag, {"format", "structures", "triggers"}, true},
+      {"structural_tag", &Self::structural_tag, {"format", "structures", "triggers", "tokens"}, true},
   };
   return kKinds;
 }
 
 ExprId StructuralTagCompiler::one_of(const Ends& ends) {
   std::vector<ExprId> all;
-  for (const std::string_view end : ends) all.push_back(expressions_.bytes(end));
+  for (const std::string_view end : ends) all.push_back(literal(end));
   return all.empty() ? expressions_.empty() : expressions_.choice(std::move(all));
+}
+
+std::string_view StructuralTagCompiler::token_at(std::string_view text) const {
+  std::string_view longest;
+  for (const std::string_view token : tokens_)
+    if (text.starts_with(token) && token.size() > longest.size()) longest = token;
+  return longest;
+}
+
+ExprId StructuralTagCompiler::literal(std::string_view text) {
+  std::vector<ExprId> parts;
+  std::size_t begin = 0;  // of the bytes that no token has taken
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view token = token_at(text.substr(at));
+    if (token.empty()) {
+      ++at;
+      continue;
+    }
+    if (at > begin) parts.push_back(expressions_.bytes(text.substr(begin, at - begin)));
+    parts.push_back(expressions_.token(token));
+    begin = at += token.size();
+  }
+  if (begin < text.size() || parts.empty()) parts.push_back(expressions_.bytes(text.substr(begin)));
+  return expressions_.sequence(std::move(parts));
 }
 
 Result<ExprId> StructuralTagCompiler::format(const json::Value& value, const std::string& path, const Ends& ends) {
@@ -169,7 +199,7 @@ Result<ExprId> StructuralTagCompiler::format(const json::Value& value, const std
 
 Result<ExprId> StructuralTagCompiler::const_string(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
   BATON_TRY(const std::string_view text, text_of(value, "value", path));
-  return expressions_.bytes(text);
+  return literal(text);
 }
 
 Result<ExprId> StructuralTagCompiler::regex(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
@@ -207,21 +237,41 @@ Result<ExprId> StructuralTagCompiler::xml(const json::Value& value, const std::s
 }
 
 /// Free text up to one of `ends`, or without end.
-Result<ExprId> StructuralTagCompiler::text_to_ends(const TextStops& texts, const Ends& ends) {
+Result<ExprId> StructuralTagCompiler::text_to_ends(const TextStops& texts, const Ends& ends, const std::string& path) {
   TextStops all = texts;
   if (ends.empty()) {
     BATON_TRY(Dfa dfa, text_without(all, meter_));
     return expressions_.automaton(std::move(dfa));
   }
   all.never.insert(all.never.end(), all.stops.begin(), all.stops.end());
-  all.stops = ends;
-  BATON_TRY(Dfa dfa, text_up_to(all, std::nullopt, meter_));
-  return expressions_.automaton(std::move(dfa));
+  all.stops.clear();
+  Ends token_ends;
+  for (const std::string_view end : ends) {
+    const bool has_token = begins_with_token(end);
+    for (std::size_t at = 1; !has_token && at < end.size(); ++at)
+      if (begins_with_token(end.substr(at)))
+        return tag_error(ErrorCode::unsupported, path, fmt::format("ends with '{}', which has a token behind other text", end));
+    (has_token ? token_ends : all.stops).push_back(end);
+  }
+  std::vector<ExprId> alternatives;
+  if (!all.stops.empty()) {
+    TextStops up_to = all;
+    up_to.never.insert(up_to.never.end(), token_ends.begin(), token_ends.end());
+    BATON_TRY(Dfa dfa, text_up_to(up_to, std::nullopt, meter_));
+    alternatives.push_back(expressions_.automaton(std::move(dfa)));
+  }
+  if (!token_ends.empty()) {
+    all.never.insert(all.never.end(), ends.begin(), ends.end());
+    all.stops.clear();
+    BATON_TRY(Dfa dfa, text_without(all, meter_));
+    alternatives.push_back(expressions_.sequence({expressions_.automaton(std::move(dfa)), one_of(token_ends)}));
+  }
+  return expressions_.choice(std::move(alternatives));
 }
 
 Result<ExprId> StructuralTagCompiler::any_text(const json::Value& value, const std::string& path, const Ends& ends) {
   BATON_TRY(Ends excludes, texts_of(value, "excludes", path));
-  return text_to_ends({.stops = {}, .never = std::move(excludes)}, ends);
+  return text_to_ends({.stops = {}, .never = std::move(excludes)}, ends, path);
 }
 
 Result<ExprId> StructuralTagCompiler::sequence(const json::Value& value, const std::string& path, const Ends& ends) {
@@ -269,7 +319,7 @@ Result<ExprId> StructuralTagCompiler::tag_behind(const json::Value& value, const
   BATON_TRY(const json::Value* content, field(value, "content", path));
   BATON_TRY(const Ends ends, ends_of(value, path));
   BATON_TRY(const ExprId inside, format(*content, path + "/content", ends));
-  return expressions_.sequence({expressions_.bytes(begin.substr(n_begun)), inside});
+  return expressions_.sequence({literal(begin.substr(n_begun)), inside});
 }
 
 Result<ExprId> StructuralTagCompiler::tag(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
@@ -287,13 +337,26 @@ Result<ExprId> StructuralTagCompiler::one_triggered_tag(const json::Value& tags,
       const std::string tag_path = fmt::format("{}/tags/{}", path, k);
       BATON_TRY(const std::string_view begin, text_of(tags[k], "begin", tag_path));
       if (is_used[k] || !begin.starts_with(triggers[i])) continue;
+      if (token_at(begin) != token_at(triggers[i]))
+        return tag_error(ErrorCode::unsupported, tag_path, "begins with a token that its trigger cuts");
       is_used[k] = true;
       BATON_TRY(const ExprId one, tag_behind(tags[k], tag_path, triggers[i].size()));
       tags_of_it.push_back(one);
     }
     if (tags_of_it.empty()) continue;
-    BATON_TRY(Dfa text, text_up_to(texts, i, meter_));
-    all.push_back(expressions_.sequence({expressions_.automaton(std::move(text)), expressions_.choice(std::move(tags_of_it))}));
+    std::vector<ExprId> parts;
+    if (begins_with_token(triggers[i])) {
+      TextStops without = texts;
+      without.never.insert(without.never.end(), without.stops.begin(), without.stops.end());
+      without.stops.clear();
+      BATON_TRY(Dfa text, text_without(without, meter_));
+      parts = {expressions_.automaton(std::move(text)), literal(triggers[i])};
+    } else {
+      BATON_TRY(Dfa text, text_up_to(texts, i, meter_));
+      parts = {expressions_.automaton(std::move(text))};
+    }
+    parts.push_back(expressions_.choice(std::move(tags_of_it)));
+    all.push_back(expressions_.sequence(std::move(parts)));
   }
   return expressions_.choice(std::move(all));
 }
@@ -309,7 +372,7 @@ Result<ExprId> StructuralTagCompiler::triggered_tags(const json::Value& value, c
   std::sort(triggers.begin(), triggers.end(),
             [](auto a, auto b) { return a.size() != b.size() ? a.size() < b.size() : a < b; });
   TextStops texts{.stops = triggers, .never = excludes};
-  BATON_TRY(const ExprId rest, text_to_ends(texts, ends));
+  BATON_TRY(const ExprId rest, text_to_ends(texts, ends, path));
   texts.never.insert(texts.never.end(), ends.begin(), ends.end());
   std::vector<bool> is_used(tags->size(), false);
   BATON_TRY(const ExprId one, one_triggered_tag(*tags, path, texts, triggers, is_used));
@@ -336,7 +399,7 @@ Result<ExprId> StructuralTagCompiler::separated_tags(const json::Value& value, c
   const RuleId rule = expressions_.add_rule("a tag");
   expressions_.define(rule, expressions_.choice(std::move(all)));
   const ExprId one = expressions_.rule(rule);
-  const ExprId more = expressions_.repeat(expressions_.sequence({expressions_.bytes(separator), one}), 0, kUnlimited);
+  const ExprId more = expressions_.repeat(expressions_.sequence({literal(separator), one}), 0, kUnlimited);
   const ExprId some = stop_after_first ? one : expressions_.sequence({one, more});
   return at_least_one ? some : expressions_.optional(some);
 }
@@ -360,14 +423,18 @@ Result<json::Value> newer_format(const json::Value& tag, const std::string& path
 Result<ExprId> StructuralTagCompiler::structural_tag(const json::Value& value, const std::string& path, const Ends& ends) {
   const bool is_older = json::find(value, "structures") != nullptr;
   for (const auto& [key, unused] : value.items())
-    if (key != "type" && !(is_older ? key == "structures" || key == "triggers" : key == "format"))
+    if (key != "type" && !(is_older ? key == "structures" || key == "triggers" : key == "format" || key == "tokens"))
       return tag_error(ErrorCode::unsupported, path + "/" + key, "is not supported");
   if (is_older) {
     BATON_TRY(const json::Value newer, newer_format(value, path));
     return format(newer, path, ends);
   }
   BATON_TRY(const json::Value* found, field(value, "format", path));
-  return format(*found, path + "/format", ends);
+  BATON_TRY(Ends tokens, texts_of(value, "tokens", path));
+  tokens_.swap(tokens);
+  auto made = format(*found, path + "/format", ends);
+  tokens_.swap(tokens);
+  return made;
 }
 
 Result<ExprId> StructuralTagCompiler::compile(const json::Value& tag) {

@@ -26,6 +26,9 @@ namespace baton::grammar {
 ///     stands, one of the tags that begin with it follows
 ///   tags_with_separator {tags, separator, at_least_one, stop_after_first}
 ///   structural_tag {format}: another structural tag, also in the older form
+/// Baton's own: {"type": "structural_tag", "format": FORMAT, "tokens": [TEXT, ...]}. Wherever a literal text (`value`,
+/// `begin`, `end`, `triggers`, `separator`) of FORMAT holds one of these texts, the special token stands that the vocabulary
+/// writes so. Free text holds neither the token nor, if it is a trigger or an end, the text.
 /// The older form {"type": "structural_tag", "structures": [{begin, schema, end}], "triggers": [...]} is triggered_tags.
 ///
 /// Errors name the path: invalid_request; unsupported for formats about token ids and dispatch; those of the parts.

@@ -10,9 +10,13 @@
 
 namespace baton::grammar {
 
-TokenTrie::TokenTrie(std::vector<std::string> bytes, std::vector<TokenId> ends)
-    : bytes_(std::move(bytes)), ends_(std::move(ends)) {
+TokenTrie::TokenTrie(std::vector<std::string> bytes, std::vector<TokenId> ends, SpecialTokens special)
+    : bytes_(std::move(bytes)), ends_(std::move(ends)), special_(std::move(special)) {
   for (const TokenId end : ends_) check(end >= 0 && end < n_vocab(), "a token that ends a text is not in the vocabulary");
+  std::erase_if(special_, [&](const auto& token) { return is_end(token.second); });
+  for (const auto& [text, id] : special_)
+    check(id >= 0 && id < n_vocab() && bytes_[static_cast<std::size_t>(id)].empty(),
+          "a special token that adds bytes to a text");
   for (std::size_t id = 0; id < bytes_.size(); ++id)
     if (bytes_[id].size() > static_cast<std::size_t>(kMaxTokenBytes) || is_end(static_cast<TokenId>(id))) bytes_[id].clear();
   std::vector<TokenId> order;
@@ -59,6 +63,11 @@ TokenTrie::TokenTrie(std::vector<std::string> bytes, std::vector<TokenId> ends)
 }
 
 bool TokenTrie::is_end(TokenId token) const { return std::find(ends_.begin(), ends_.end(), token) != ends_.end(); }
+
+std::optional<TokenId> TokenTrie::special_token(std::string_view text) const {
+  const auto known = special_.find(text);
+  return known == special_.end() ? std::nullopt : std::optional(known->second);
+}
 
 std::string_view TokenTrie::bytes_of(TokenId token) const {
   return token >= 0 && token < n_vocab() ? std::string_view(bytes_[static_cast<std::size_t>(token)]) : std::string_view();

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,7 +14,11 @@
 
 namespace baton::grammar {
 
-/// Tokens with the bytes that they add to a text, and the tokens that end a text. Immutable. Thread: any.
+/// Special tokens by their text.
+using SpecialTokens = std::map<std::string, TokenId, std::less<>>;
+
+/// Tokens with the bytes that they add to a text, the tokens that end a text, and special tokens, which add no bytes.
+/// Immutable. Thread: any.
 class TokenTrie {
  public:
   /// A node of the tree. Nodes stand in the order of a walk, a node before those below it.
@@ -27,7 +33,8 @@ class TokenTrie {
 
   /// `bytes[id]`: what a token adds, as Tokenizer::token_bytes says; empty for tokens that are never allowed (special
   /// ones). Tokens of more than kMaxTokenBytes bytes are never allowed either. `ends`: the tokens that end a text.
-  TokenTrie(std::vector<std::string> bytes, std::vector<TokenId> ends);
+  /// `special`: tokens that are allowed only where a grammar names them.
+  TokenTrie(std::vector<std::string> bytes, std::vector<TokenId> ends, SpecialTokens special = {});
 
   /// nodes()[0] is the root.
   std::span<const Node> nodes() const { return nodes_; }
@@ -37,6 +44,7 @@ class TokenTrie {
   }
   std::span<const TokenId> ends() const { return ends_; }
   bool is_end(TokenId token) const;
+  std::optional<TokenId> special_token(std::string_view text) const;
   int n_vocab() const { return static_cast<int>(bytes_.size()); }
   /// 32-bit words of a mask over the vocabulary; bit `id % 32` of word `id / 32` stands for a token.
   std::size_t n_words() const { return (bytes_.size() + 31) / 32; }
@@ -46,6 +54,7 @@ class TokenTrie {
  private:
   std::vector<std::string> bytes_;
   std::vector<TokenId> ends_;
+  SpecialTokens special_;
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;
 };

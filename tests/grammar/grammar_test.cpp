@@ -69,6 +69,17 @@ TEST(GrammarCache, compiles_a_source_once) {
 
 GrammarSource long_text(int i) { return {.kind = GrammarKind::regex, .text = "x{" + std::to_string(500 + i) + "}"}; }
 
+TEST(GrammarCache, refuses_special_tokens_that_the_vocabulary_does_not_have) {
+  GrammarCache cache(all_bytes(), {});
+  const auto refused = cache.get({.kind = GrammarKind::structural_tag,
+                                  .text = R"({"tokens": ["[CALL]"], "format": {"type": "const_string", "value": "[CALL]"}})"},
+                                 {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(refused.error().message, "the vocabulary has no special token '[CALL]'");
+  EXPECT_EQ(cache.counts().n_entries, 0u);
+}
+
 TEST(GrammarCache, keeps_those_in_use_and_those_used_last_within_its_bytes) {
   GrammarCache cache(all_bytes(), {.max_bytes = 500'000});
   const auto held = cache.get(long_text(0), {});

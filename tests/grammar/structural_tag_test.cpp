@@ -193,6 +193,81 @@ TEST(StructuralTag, masks_exclude_only_what_would_break_a_marker) {
             "\"name\": \"f\", \"arguments\": {");
 }
 
+/// Single bytes are the tokens 1 to 256; 257 and 258 are special.
+constexpr TokenId kCall = 257;
+constexpr TokenId kEnd = 258;
+
+std::shared_ptr<const TokenTrie> special_vocabulary() {
+  std::vector<std::string> bytes{""};
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  bytes.resize(259);
+  return std::make_shared<TokenTrie>(std::move(bytes), std::vector<TokenId>{0},
+                                     SpecialTokens{{"[CALL]", kCall}, {"[END]", kEnd}, {"[EOS]", 0}});
+}
+
+std::string tag_with_tokens(std::string_view format) {
+  return R"({"type": "structural_tag", "tokens": ["[CALL]", "[END]"], "format": )" + std::string(format) + "}";
+}
+
+/// Whether a matcher takes a text in which "{" and "}" stand for the two special tokens, up to where it may end.
+bool takes(Matcher& matcher, std::string_view text) {
+  MatcherState state = matcher.start();
+  for (const char c : text) {
+    const TokenId token = c == '{' ? kCall : c == '}' ? kEnd : static_cast<unsigned char>(c) + 1;
+    if (!matcher.accept(state, token)) return false;
+  }
+  return matcher.is_complete(state);
+}
+
+TEST(StructuralTag, special_tokens_stand_where_literal_texts_name_them) {
+  const auto vocabulary = special_vocabulary();
+  EXPECT_FALSE(vocabulary->special_token("[EOS]")) << "it ends texts";
+  Matcher calls(program(tag_with_tokens(R"({"type": "tags_with_separator", "separator": "", "at_least_one": true, "tags": [
+                  {"begin": "[CALL]f[END]", "content": {"type": "json_schema", "json_schema": {"const": 1}}, "end": "[END]"}]})")),
+                vocabulary);
+  for (const std::string_view text : {"{f}1}", "{f}1}{f}1}"}) EXPECT_TRUE(takes(calls, text)) << text;
+  for (const std::string_view text : {"", "{", "[CALL]f}1}", "{f[END]1}", "{f}1[END]", "f}1}", "{f}1}x", "}f}1}"})
+    EXPECT_FALSE(takes(calls, text)) << text;
+  std::vector<std::uint32_t> mask(vocabulary->n_words());
+  ASSERT_TRUE(calls.mask(calls.start(), mask));
+  for (TokenId token = 0; token < vocabulary->n_vocab(); ++token) EXPECT_EQ(has(mask, token), token == kCall) << token;
+  // Drafts hold them too; nothing else may follow "f", so it is not left out.
+  const auto bytes = [](std::string_view text) {
+    std::vector<TokenId> tokens;
+    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c) + 1);
+    return tokens;
+  };
+  EXPECT_EQ(calls.forced_tokens(calls.start(), 100, bytes), (std::vector<TokenId>{kCall, 'f' + 1, kEnd, '1' + 1, kEnd}));
+  EXPECT_EQ(calls.forced_tokens(calls.start(), 2, bytes), (std::vector<TokenId>{kCall, 'f' + 1}));
+  EXPECT_EQ(calls.forced_bytes(calls.start(), 9), "");
+}
+
+TEST(StructuralTag, free_text_stops_at_special_tokens_and_does_not_spell_them) {
+  const auto vocabulary = special_vocabulary();
+  Matcher free(program(tag_with_tokens(R"({"type": "triggered_tags", "triggers": ["[CALL]", "<c>"], "tags": [
+                 {"begin": "[CALL]f", "content": {"type": "any_text"}, "end": ["[END]", "!"]},
+                 {"begin": "<c>", "content": {"type": "any_text"}, "end": "[END]"}]})")),
+               vocabulary);
+  for (const std::string_view text : {"", "text [CALL", "a{f}", "a{fxy!b{f}c", "<c>x}", "{f}<c>}", "[END] alone", "{f[CALL]!"})
+    EXPECT_TRUE(takes(free, text)) << text;
+  for (const std::string_view text : {"[CALL]f!", "{", "{g!", "}", "a}b", "{f[END]!", "<c>x[END]", "<c>!", "{f{f!"})
+    EXPECT_FALSE(takes(free, text)) << text;
+  Matcher inner(program(tag_with_tokens(R"({"type": "sequence", "elements": [{"type": "const_string", "value": "[CALL]"},
+                  {"type": "structural_tag", "format": {"type": "const_string", "value": "[CALL]"}},
+                  {"type": "const_string", "value": "[END]"}]})")),
+                vocabulary);
+  EXPECT_TRUE(takes(inner, "{[CALL]}")) << "a tag inside has tokens of its own";
+  EXPECT_FALSE(takes(inner, "{{}"));
+  EXPECT_NE(testing::refusal(GrammarKind::structural_tag, tag_with_tokens(R"({"type": "tag", "begin": "", "end": "x[END]",
+              "content": {"type": "any_text"}})"))
+                .find("behind other text"),
+            std::string::npos);
+  EXPECT_NE(testing::refusal(GrammarKind::structural_tag, tag_with_tokens(R"({"type": "triggered_tags", "triggers": ["[CA"],
+              "tags": [{"begin": "[CALL]f", "content": {"type": "any_text"}, "end": "!"}]})"))
+                .find("cuts"),
+            std::string::npos);
+}
+
 TEST(StructuralTag, refuses_by_name_what_it_does_not_know) {
   const auto refusal = [](std::string_view text) { return testing::refusal(GrammarKind::structural_tag, text); };
   EXPECT_EQ(refusal("[]"), "the structural tag: # must be an object");
