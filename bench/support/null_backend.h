@@ -105,7 +105,7 @@ class NullBackend final : public Backend {
   void scale_logits(const ScaleLogitsArgs&) override {}
   void sample(const SampleArgs&) override {}
   void all_reduce(TensorView) override {}
-  void all_gather(TensorView, ConstTensorView) override {}
+  void all_gather(const AllGatherArgs&) override {}
 
  private:
   using Clock = std::chrono::steady_clock;

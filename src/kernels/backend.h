@@ -22,7 +22,7 @@ namespace baton {
 class RankGroup;
 
 struct BackendOptions {
-  int n_threads = 0;                      ///< 0: as many as CPU affinity and quota allow
+  int n_threads = 0;                      ///< 0: as many as CPU affinity and quota allow, shared by the ranks
   bool batch_invariant = false;           ///< matmuls in fixed row tiles, tested when a weight is packed
   int device = 0;                         ///< index of the CUDA device
   int attention_blocks = 0;               ///< blocks of the CUDA attention kernel; 0: as many as fit; does not affect results
@@ -225,8 +225,9 @@ class Backend {
   virtual void gated_activation(const GatedActivationArgs& args) = 0;
   virtual void scale_logits(const ScaleLogitsArgs& args) = 0;
   virtual void sample(const SampleArgs& args) = 0;
+  /// Where a rank is lost, the collectives and whatever waits for them end with worthless results (RankGroup::is_broken).
   virtual void all_reduce(TensorView x) = 0;
-  virtual void all_gather(TensorView out, ConstTensorView part) = 0;
+  virtual void all_gather(const AllGatherArgs& args) = 0;
 };
 
 /// Opens the module libbaton_NAME.so beside the program (or in BATON_MODULE_PATH) and makes its backend. The error

@@ -298,13 +298,16 @@ void all_reduce(Backend& backend, TensorView x) {
   backend.all_reduce(x);
 }
 
-void all_gather(Backend& backend, TensorView out, ConstTensorView part) {
-  check(out.shape.rank() == 2 && part.shape.rank() == 2 && out.dtype == part.dtype,
-        "all_gather: out and part [rows, n] of one dtype");
-  check_float(out, "all_gather out");
-  check_shape(out, {part.shape[0], part.shape[1] * backend.info().world_size}, "all_gather out");
-  check(!overlap(out, part), "all_gather: out overlaps part");
-  backend.all_gather(out, part);
+void all_gather(Backend& backend, const AllGatherArgs& args) {
+  check(args.parts.shape.rank() == 3 && args.out.shape.rank() == 2,
+        "all_gather: parts [world size, rows, n], out [rows, n_out]");
+  check_float(args.out, "all_gather out");
+  check_dtype(args.parts, args.out.dtype, "all_gather parts");
+  const Shape& parts = args.parts.shape;
+  check_shape(args.parts, {parts[0], args.out.shape[0], parts[2]}, "all_gather parts");
+  check(args.out.shape[1] <= parts[0] * parts[2], "all_gather: out is wider than the parts together");
+  check(!overlap(args.out, args.parts), "all_gather: out overlaps parts");
+  backend.all_gather(args);
 }
 
 }  // namespace baton

@@ -355,10 +355,20 @@ struct SampleArgs {
 };
 void sample(Backend& backend, const SampleArgs& args);
 
-/// Sum over all ranks, in rank order, in place; no change at world size 1.   x  any shape, float
+/// Sum over all ranks, in place: x = x of rank 0 + x of rank 1 + ..., the same bits on every rank. In f32, rounded once,
+/// in this order on the CPU; the order of CUDA's sums depends on the size of x. No change at world size 1.
+///
+///     x  any shape, float, the same on all ranks
 void all_reduce(Backend& backend, TensorView x);
-/// out = the parts of all ranks, concatenated along the last axis; a copy at world size 1.
-///     part  [rows, n] float     out  [rows, n * world size]
-void all_gather(Backend& backend, TensorView out, ConstTensorView part);
+
+/// Joins the columns of all ranks: out[r] = parts[0][r], parts[1][r], ..., as many as out has; a copy at world size 1.
+///
+///     parts  [world size, rows, n] float: this rank's part stands at its index, the others are working memory
+///     out    [rows, n_out] of the same dtype, n_out <= world size * n; must not overlap parts
+struct AllGatherArgs {
+  TensorView parts;
+  TensorView out;
+};
+void all_gather(Backend& backend, const AllGatherArgs& args);
 
 }  // namespace baton

@@ -565,13 +565,12 @@ void AsyncBackend::all_reduce(TensorView x) {
   });
 }
 
-void AsyncBackend::all_gather(TensorView out, ConstTensorView part) {
-  launch([this, out, part](const Moment& moment) {
-    TensorView current_out = out;
-    ConstTensorView current_part = part;
-    moment.narrow(current_out);
-    moment.narrow(current_part);
-    baton::all_gather(*inner_, current_out, current_part);
+void AsyncBackend::all_gather(const AllGatherArgs& args) {
+  launch([this, args](const Moment& moment) {
+    AllGatherArgs current = args;
+    moment.narrow(current.out);
+    current.parts.shape = {1, current.out.shape[0], args.parts.shape[2]};  // the first rows of the only part
+    baton::all_gather(*inner_, current);
   });
 }
 

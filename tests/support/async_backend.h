@@ -104,7 +104,7 @@ class AsyncBackend final : public Backend {
   void scale_logits(const ScaleLogitsArgs& args) override;
   void sample(const SampleArgs& args) override;
   void all_reduce(TensorView x) override;
-  void all_gather(TensorView out, ConstTensorView part) override;
+  void all_gather(const AllGatherArgs& args) override;
 
  private:
   class Readback;

@@ -103,7 +103,7 @@ class RecordingBackend : public Backend {
   void scale_logits(const ScaleLogitsArgs&) override { not_here(); }
   void sample(const SampleArgs&) override { not_here(); }
   void all_reduce(TensorView) override { not_here(); }
-  void all_gather(TensorView, ConstTensorView) override { not_here(); }
+  void all_gather(const AllGatherArgs&) override { not_here(); }
 
  private:
   [[noreturn]] static void not_here() { check_failed("RecordingBackend computes nothing"); }

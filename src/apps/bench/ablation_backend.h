@@ -69,7 +69,7 @@ class AblationBackend final : public Backend {
   void scale_logits(const ScaleLogitsArgs& args) override { inner_->scale_logits(args); }
   void sample(const SampleArgs& args) override;
   void all_reduce(TensorView x) override { inner_->all_reduce(x); }
-  void all_gather(TensorView out, ConstTensorView part) override { inner_->all_gather(out, part); }
+  void all_gather(const AllGatherArgs& args) override { inner_->all_gather(args); }
 
  private:
   class Readback;

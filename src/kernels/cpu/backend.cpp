@@ -27,6 +27,7 @@
 #include "kernels/cpu/pages.h"
 #include "kernels/cpu/rope_append.h"
 #include "kernels/cpu/sampling.h"
+#include "ranks/rank_group.h"
 
 namespace baton::cpu {
 namespace {
@@ -51,6 +52,12 @@ std::int64_t free_bytes_of_host() {
   if (max_file >> max && current_file >> current && max > 0)
     available = std::min(available, std::max<std::int64_t>(0, max - current));
   return available;
+}
+
+/// Ranks of one host share its processors.
+int threads_of(const BackendOptions& options) {
+  if (options.n_threads > 0 || options.ranks == nullptr) return options.n_threads;
+  return std::max(1, n_available_threads() / options.ranks->world_size());
 }
 
 class CpuCapturedGraph final : public CapturedGraph {
@@ -97,13 +104,17 @@ Result<std::unique_ptr<Backend>> CpuBackend::make(const BackendOptions& options)
   if (options.n_threads < 0)
     return fail(ErrorCode::invalid_request, fmt::format("--threads {}: must be 0 (automatic) or more", options.n_threads),
                 "threads");
+  BATON_TRY_VOID(Collectives::check_ranks(options.ranks.get()));
   BATON_TRY(const CpuIsa isa, detect_cpu_isa());
   limit_matmul_isa(isa);
   return std::unique_ptr<Backend>(new CpuBackend(isa, options));
 }
 
 CpuBackend::CpuBackend(CpuIsa isa, const BackendOptions& options)
-    : isa_(isa), parallel_(options.n_threads), matmuls_(parallel_, isa, options.batch_invariant) {}
+    : isa_(isa),
+      parallel_(threads_of(options)),
+      matmuls_(parallel_, isa, options.batch_invariant),
+      collectives_(options.ranks) {}
 
 BackendInfo CpuBackend::info() const {
   BackendInfo info;
@@ -111,6 +122,8 @@ BackendInfo CpuBackend::info() const {
   info.device = fmt::format("{}, {} thread{}", processor_name(), parallel_.n_threads(), parallel_.n_threads() == 1 ? "" : "s");
   info.features = to_string(isa_);
   info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  info.rank = collectives_.rank();
+  info.world_size = collectives_.world_size();
   return info;
 }
 
@@ -233,8 +246,8 @@ void CpuBackend::gelu(const GeluArgs& args) { cpu::gelu(parallel_, args); }
 void CpuBackend::gated_activation(const GatedActivationArgs& args) { cpu::gated_activation(parallel_, args); }
 void CpuBackend::scale_logits(const ScaleLogitsArgs& args) { cpu::scale_logits(parallel_, args); }
 void CpuBackend::sample(const SampleArgs& args) { cpu::sample(parallel_, args); }
-void CpuBackend::all_reduce(TensorView x) { cpu::all_reduce(x); }
-void CpuBackend::all_gather(TensorView out, ConstTensorView part) { cpu::all_gather(out, part); }
+void CpuBackend::all_reduce(TensorView x) { collectives_.all_reduce(parallel_, x); }
+void CpuBackend::all_gather(const AllGatherArgs& args) { collectives_.all_gather(parallel_, args); }
 
 }  // namespace baton::cpu
 

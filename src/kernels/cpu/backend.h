@@ -8,6 +8,7 @@
 
 #include "core/parallel.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/collectives.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
 
@@ -57,7 +58,7 @@ class CpuBackend final : public Backend {
   void scale_logits(const ScaleLogitsArgs& args) override;
   void sample(const SampleArgs& args) override;
   void all_reduce(TensorView x) override;
-  void all_gather(TensorView out, ConstTensorView part) override;
+  void all_gather(const AllGatherArgs& args) override;
 
  private:
   CpuBackend(CpuIsa isa, const BackendOptions& options);
@@ -65,6 +66,7 @@ class CpuBackend final : public Backend {
   CpuIsa isa_;
   Parallel parallel_;
   MatmulEngine matmuls_;
+  Collectives collectives_;
   std::size_t max_step_bytes_ = std::numeric_limits<std::size_t>::max();  ///< the bound set by reserve_steps
 };
 

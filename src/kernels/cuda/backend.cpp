@@ -18,6 +18,7 @@
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rope_append.h"
+#include "ranks/rank_group.h"
 
 namespace baton::cuda {
 namespace {
@@ -117,25 +118,28 @@ Result<Device> describe(int ordinal) {
 
 class CudaCapturedGraph final : public CapturedGraph {
  public:
-  CudaCapturedGraph(const Device& device, cudaGraphExec_t graph) : device_(device), graph_(graph) {}
+  CudaCapturedGraph(const Device& device, const Collectives* collectives, cudaGraphExec_t graph)
+      : device_(device), collectives_(collectives), graph_(graph) {}
   ~CudaCapturedGraph() override { cudaGraphExecDestroy(graph_); }
   CudaCapturedGraph(const CudaCapturedGraph&) = delete;
   CudaCapturedGraph& operator=(const CudaCapturedGraph&) = delete;
   void replay() override {
+    if (collectives_ != nullptr && collectives_->is_aborted()) return;  // the graph's communicator is gone
     check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
     check_cuda(cudaGraphLaunch(graph_, device_.stream), "cudaGraphLaunch");
   }
 
  private:
   const Device& device_;
+  const Collectives* collectives_;
   cudaGraphExec_t graph_;
 };
 
 /// Pinned memory, and an event after the copy to it.
 class CudaReadback final : public AsyncReadback {
  public:
-  static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, std::size_t size_bytes) {
-    std::unique_ptr<CudaReadback> made(new CudaReadback(device, size_bytes));
+  static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, Collectives* collectives, std::size_t size_bytes) {
+    std::unique_ptr<CudaReadback> made(new CudaReadback(device, collectives, size_bytes));
     check_cuda(cudaEventCreateWithFlags(&made->arrived_, cudaEventDisableTiming), "cudaEventCreate");
     if (size_bytes > 0 && cudaMallocHost(reinterpret_cast<void**>(&made->data_), size_bytes) != cudaSuccess) {
       cudaGetLastError();
@@ -145,7 +149,7 @@ class CudaReadback final : public AsyncReadback {
   }
   ~CudaReadback() override {
     if (arrived_ != nullptr) {
-      cudaEventSynchronize(arrived_);
+      wait_for_event(collectives_, arrived_, "AsyncReadback");
       cudaEventDestroy(arrived_);
     }
     cudaFreeHost(data_);
@@ -162,14 +166,16 @@ class CudaReadback final : public AsyncReadback {
     check_cuda(cudaEventRecord(arrived_, device_.stream), "AsyncReadback");
   }
   std::span<const std::byte> wait() override {
-    check_cuda(cudaEventSynchronize(arrived_), "AsyncReadback");
+    wait_for_event(collectives_, arrived_, "AsyncReadback");
     return {data_, n_bytes_};
   }
 
  private:
-  CudaReadback(const Device& device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {}
+  CudaReadback(const Device& device, Collectives* collectives, std::size_t size_bytes)
+      : device_(device), collectives_(collectives), size_bytes_(size_bytes) {}
 
   const Device& device_;
+  Collectives* collectives_;  ///< null: one rank
   std::size_t size_bytes_;
   std::size_t n_bytes_ = 0;
   std::byte* data_ = nullptr;
@@ -179,8 +185,8 @@ class CudaReadback final : public AsyncReadback {
 /// Pinned host memory and the device memory that it is copied to.
 class CudaUpload final : public AsyncUpload {
  public:
-  static Result<std::unique_ptr<AsyncUpload>> make(const Device& device, std::size_t size_bytes) {
-    std::unique_ptr<CudaUpload> made(new CudaUpload(device, size_bytes));
+  static Result<std::unique_ptr<AsyncUpload>> make(const Device& device, Collectives* collectives, std::size_t size_bytes) {
+    std::unique_ptr<CudaUpload> made(new CudaUpload(device, collectives, size_bytes));
     check_cuda(cudaEventCreateWithFlags(&made->was_read_, cudaEventDisableTiming), "cudaEventCreate");
     if (size_bytes == 0) return made;
     BATON_TRY(made->copy_, device_memory(size_bytes, "uploads"));
@@ -192,7 +198,7 @@ class CudaUpload final : public AsyncUpload {
   }
   ~CudaUpload() override {
     if (was_read_ != nullptr) {
-      cudaEventSynchronize(was_read_);
+      wait_for_event(collectives_, was_read_, "AsyncUpload");
       cudaEventDestroy(was_read_);
     }
     cudaFreeHost(data_);
@@ -202,7 +208,7 @@ class CudaUpload final : public AsyncUpload {
   CudaUpload& operator=(const CudaUpload&) = delete;
 
   std::span<std::byte> host() override {
-    check_cuda(cudaEventSynchronize(was_read_), "AsyncUpload");
+    wait_for_event(collectives_, was_read_, "AsyncUpload");
     return {data_, size_bytes_};
   }
   void enqueue(std::size_t n_bytes) override {
@@ -214,9 +220,11 @@ class CudaUpload final : public AsyncUpload {
   const std::byte* device() const override { return copy_; }
 
  private:
-  CudaUpload(const Device& device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {}
+  CudaUpload(const Device& device, Collectives* collectives, std::size_t size_bytes)
+      : device_(device), collectives_(collectives), size_bytes_(size_bytes) {}
 
   const Device& device_;
+  Collectives* collectives_;  ///< null: one rank
   std::size_t size_bytes_;
   std::byte* data_ = nullptr;
   std::byte* copy_ = nullptr;
@@ -260,6 +268,9 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
                                               "the most likely tokens of parts of rows"));
   sampling_ = {reinterpret_cast<float*>(originals), kOriginals, reinterpret_cast<std::uint64_t*>(places), n_places};
   BATON_TRY(matmuls_, MatmulEngine::make(device_, options.batch_invariant));
+  if (options.ranks != nullptr && options.ranks->world_size() > 1) {
+    BATON_TRY(collectives_, Collectives::make(device_, options.ranks));
+  }
   synchronize();
   return {};
 }
@@ -267,7 +278,8 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
 CudaBackend::~CudaBackend() {
   if (device_.stream == nullptr) return;
   cudaSetDevice(device_.ordinal);
-  cudaStreamSynchronize(device_.stream);
+  wait_for_stream(collectives_.get(), device_, "the backend's end");
+  collectives_.reset();
   matmuls_.reset();
   cudaFree(sampling_.originals);
   cudaFree(sampling_.places);
@@ -293,6 +305,10 @@ BackendInfo CudaBackend::info() const {
       fmt::format("{}, {} multiprocessors, {} GiB", device_.name, device_.n_multiprocessors, memory_of(device()).total >> 30);
   info.features = fmt::format("sm_{}", device_.compute_capability);
   info.memory_bytes = static_cast<std::int64_t>(memory_of(device()).total);
+  if (collectives_ != nullptr) {
+    info.rank = collectives_->rank();
+    info.world_size = collectives_->world_size();
+  }
   return info;
 }
 
@@ -340,22 +356,22 @@ void CudaBackend::copy_from_host(TensorView to, ConstTensorView host) {
   check(to.size_bytes() == host.size_bytes(), "copy_from_host: sizes differ");
   if (host.size_bytes() == 0) return;
   check_cuda(cudaMemcpyAsync(to.data, host.data, host.size_bytes(), cudaMemcpyHostToDevice, device().stream), "copy_from_host");
-  check_cuda(cudaStreamSynchronize(device_.stream), "copy_from_host");
+  wait_for_stream(collectives_.get(), device_, "copy_from_host");
 }
 
 void CudaBackend::copy_to_host(TensorView host, ConstTensorView from) {
   check(from.size_bytes() == host.size_bytes(), "copy_to_host: sizes differ");
   if (host.size_bytes() == 0) return;
   check_cuda(cudaMemcpyAsync(host.data, from.data, host.size_bytes(), cudaMemcpyDeviceToHost, device().stream), "copy_to_host");
-  check_cuda(cudaStreamSynchronize(device_.stream), "copy_to_host");
+  wait_for_stream(collectives_.get(), device_, "copy_to_host");
 }
 
 Result<std::unique_ptr<AsyncReadback>> CudaBackend::make_readback(std::size_t size_bytes) {
-  return CudaReadback::make(device(), size_bytes);
+  return CudaReadback::make(device(), collectives_.get(), size_bytes);
 }
 
 Result<std::unique_ptr<AsyncUpload>> CudaBackend::make_upload(std::size_t size_bytes) {
-  return CudaUpload::make(device(), size_bytes);
+  return CudaUpload::make(device(), collectives_.get(), size_bytes);
 }
 
 Result<void> CudaBackend::allocate_step(std::size_t size_bytes) {
@@ -386,7 +402,7 @@ StepView CudaBackend::upload_step(const StepInput& step) {
   }
   Staging& staging = staging_[n_uploads_++ % staging_.size()];
   device();
-  check_cuda(cudaEventSynchronize(staging.was_read), "upload_step");  // the upload before the last has been read
+  wait_for_event(collectives_.get(), staging.was_read, "upload_step");  // the upload before the last has been read
   if (staging.size_bytes < bytes.size()) {
     check_cuda(cudaFreeHost(staging.data), "cudaFreeHost");
     staging.size_bytes = std::max(bytes.size(), 2 * staging.size_bytes);
@@ -398,7 +414,7 @@ StepView CudaBackend::upload_step(const StepInput& step) {
   return {reinterpret_cast<const StepHeader*>(staging.data), step_};
 }
 
-void CudaBackend::synchronize() { check_cuda(cudaStreamSynchronize(device().stream), "synchronize"); }
+void CudaBackend::synchronize() { wait_for_stream(collectives_.get(), device(), "synchronize"); }
 
 Result<std::unique_ptr<CapturedGraph>> CudaBackend::capture(std::function<void()> operations) {
   check_cuda(cudaStreamBeginCapture(device().stream, cudaStreamCaptureModeRelaxed), "record");
@@ -413,14 +429,14 @@ Result<std::unique_ptr<CapturedGraph>> CudaBackend::capture(std::function<void()
     return fail(ErrorCode::unavailable, fmt::format("a CUDA graph cannot be made: {}", cudaGetErrorString(error)), "device");
   }
   check_cuda(cudaGraphUpload(executable, device_.stream), "record");
-  return std::make_unique<CudaCapturedGraph>(device_, executable);
+  return std::make_unique<CudaCapturedGraph>(device_, collectives_.get(), executable);
 }
 
 double CudaBackend::time_us(const std::function<void()>& operations) {
   check_cuda(cudaEventRecord(timing_begin_, device().stream), "time_us");
   operations();
   check_cuda(cudaEventRecord(timing_end_, device_.stream), "time_us");
-  check_cuda(cudaEventSynchronize(timing_end_), "time_us");
+  wait_for_event(collectives_.get(), timing_end_, "time_us");
   float milliseconds = 0;
   check_cuda(cudaEventElapsedTime(&milliseconds, timing_begin_, timing_end_), "time_us");
   return 1e3 * static_cast<double>(milliseconds);
@@ -468,8 +484,8 @@ void CudaBackend::gelu(const GeluArgs& args) { cuda::gelu(device(), args); }
 void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gated_activation(device(), args); }
 void CudaBackend::scale_logits(const ScaleLogitsArgs& args) { cuda::scale_logits(device(), args); }
 void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), sampling_, args); }
-void CudaBackend::all_reduce(TensorView x) { cuda::all_reduce(device(), x); }
-void CudaBackend::all_gather(TensorView out, ConstTensorView part) { cuda::all_gather(device(), out, part); }
+void CudaBackend::all_reduce(TensorView x) { cuda::all_reduce(device(), collectives_.get(), x); }
+void CudaBackend::all_gather(const AllGatherArgs& args) { cuda::all_gather(device(), collectives_.get(), args); }
 
 }  // namespace baton::cuda
 

@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/collectives.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/sampling.h"
@@ -63,7 +64,7 @@ class CudaBackend final : public Backend {
   void scale_logits(const ScaleLogitsArgs& args) override;
   void sample(const SampleArgs& args) override;
   void all_reduce(TensorView x) override;
-  void all_gather(TensorView out, ConstTensorView part) override;
+  void all_gather(const AllGatherArgs& args) override;
 
  private:
   /// Pinned memory for every second upload; the host reads the step's headers there.
@@ -83,7 +84,8 @@ class CudaBackend final : public Backend {
   int attention_blocks_ = 0;  ///< blocks of the persistent grid, all resident at once
   SampleWorkspace sampling_;
   std::unique_ptr<MatmulEngine> matmuls_;
-  std::byte* step_ = nullptr;  ///< address of every uploaded step
+  std::unique_ptr<Collectives> collectives_;  ///< null: one rank
+  std::byte* step_ = nullptr;                 ///< address of every uploaded step
   std::size_t step_bytes_ = 0;
   bool is_step_reserved_ = false;
   std::array<Staging, 2> staging_;

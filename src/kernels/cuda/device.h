@@ -21,6 +21,8 @@ struct Device {
   DeviceFigures figures;
   std::string name;
   cudaStream_t stream = nullptr;
+  /// The last operation was NCCL's, whose launches (in graphs, several nodes) the next kernel does not overlap.
+  mutable bool is_after_collective = false;
 };
 
 /// Aborts with the operation's name and CUDA's message, because a device that fails in the middle of a step cannot

@@ -3,6 +3,8 @@
 /// wait_for_kernel_before().
 #pragma once
 
+#include <utility>
+
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device.h"
@@ -35,7 +37,8 @@ void launch_overlapped(const Device& device, void (*kernel)(Parameters...), dim3
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
-  config.numAttrs = device.compute_capability >= 90 ? 1 : 0;
+  const bool overlaps = device.compute_capability >= 90 && !std::exchange(device.is_after_collective, false);
+  config.numAttrs = overlaps ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
 }
 

@@ -1,0 +1,224 @@
+/// Sums and joins over several ranks: threads over shared memory on the CPU, several GPUs by NCCL.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "kernels/ops.h"
+#include "support/host_tensor.h"
+#include "support/on_device.h"
+#include "support/rank_threads.h"
+#include "support/test_backends.h"
+
+namespace baton {
+namespace {
+
+using testing::HostTensor;
+using testing::OnDevice;
+using testing::random_tensor;
+using testing::run_ranks;
+using Group = std::shared_ptr<RankGroup>;
+
+/// So little that data of more than some hundred elements go in pieces.
+constexpr std::size_t kLittleMemory = 96 << 10;
+
+RankOptions options_with_little_memory() {
+  RankOptions options;
+  options.memory_bytes = kLittleMemory;
+  return options;
+}
+
+std::unique_ptr<Backend> backend_of(const Group& group, const std::string& device, int n_threads = 1) {
+  auto made = make_backend(device, {.n_threads = n_threads, .device = group->rank(), .ranks = group});
+  EXPECT_TRUE(made) << made.error().message;
+  return made ? std::move(*made) : nullptr;
+}
+
+/// What rank `rank` has: the same on every rank that asks.
+HostTensor data_of(int rank, DType dtype, const Shape& shape) {
+  std::mt19937 random(static_cast<std::uint32_t>(17 + rank));
+  return random_tensor(random, dtype, shape);
+}
+
+/// The sum in f32 in rank order, rounded once.
+HostTensor sum_in_rank_order(int n_ranks, DType dtype, const Shape& shape) {
+  HostTensor sum(dtype, shape);
+  std::vector<HostTensor> parts;
+  for (int rank = 0; rank < n_ranks; ++rank) parts.push_back(data_of(rank, dtype, shape));
+  for (std::int64_t i = 0; i < shape.n_elements(); ++i) {
+    float total = static_cast<float>(parts[0].at(i));
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) total += static_cast<float>(parts[rank].at(i));
+    sum.set(i, total);
+  }
+  return sum;
+}
+
+HostTensor joined(int n_ranks, DType dtype, std::int64_t n_rows, std::int64_t n, std::int64_t n_out) {
+  HostTensor whole(dtype, {n_rows, n_out});
+  for (int rank = 0; rank < n_ranks; ++rank) {
+    const HostTensor part = data_of(rank, dtype, {n_rows, n});
+    for (std::int64_t row = 0; row < n_rows; ++row)
+      for (std::int64_t i = 0; i < n && rank * n + i < n_out; ++i)
+        whole.set(row * n_out + rank * n + i, static_cast<float>(part.at(row * n + i)));
+  }
+  return whole;
+}
+
+/// all_gather of this rank's part; the others' parts are NaN before.
+HostTensor gathered(Backend& backend, int n_ranks, int rank, DType dtype, std::int64_t n_rows, std::int64_t n,
+                    std::int64_t n_out) {
+  HostTensor parts(dtype, {n_ranks, n_rows, n});
+  const HostTensor own = data_of(rank, dtype, {n_rows, n});
+  if (!own.bytes.empty())
+    std::memcpy(parts.bytes.data() + static_cast<std::size_t>(rank) * own.bytes.size(), own.bytes.data(), own.bytes.size());
+  const OnDevice on_device(backend, parts);
+  const OnDevice out(backend, HostTensor(dtype, {n_rows, n_out}));
+  all_gather(backend, {on_device.view(), out.view()});
+  return out.to_host();
+}
+
+constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16};
+
+TEST(CpuCollectives, every_rank_has_the_sum_in_rank_order_to_the_bit) {
+  for (const int n_ranks : {2, 3, 4}) {
+    run_ranks(n_ranks, options_with_little_memory(), [&](const Group& group) {
+      // Ranks with other numbers of threads cut the work elsewhere.
+      const auto backend = backend_of(group, "cpu", 1 + group->rank() % 2);
+      ASSERT_NE(backend, nullptr);
+      EXPECT_EQ(backend->info().rank, group->rank());
+      EXPECT_EQ(backend->info().world_size, n_ranks);
+      for (const DType dtype : kFloats)
+        for (const std::int64_t n : {0, 1, 2, 31, 3000, 50021}) {
+          HostTensor x = data_of(group->rank(), dtype, {n});
+          all_reduce(*backend, x.view());
+          EXPECT_EQ(x.bytes, sum_in_rank_order(n_ranks, dtype, {n}).bytes) << n << " elements, rank " << group->rank();
+        }
+    });
+  }
+}
+
+TEST(CpuCollectives, every_rank_has_the_columns_of_all) {
+  for (const int n_ranks : {2, 3}) {
+    run_ranks(n_ranks, options_with_little_memory(), [&](const Group& group) {
+      const auto backend = backend_of(group, "cpu");
+      ASSERT_NE(backend, nullptr);
+      for (const std::int64_t n_rows : {0, 1, 5, 70})
+        for (const std::int64_t n : {8, 333, 9001})
+          // The last rank has fewer columns than the others, or none.
+          for (const std::int64_t n_missing : {std::int64_t{0}, std::int64_t{3}, n + 2}) {
+            const std::int64_t n_out = n_ranks * n - n_missing;
+            const HostTensor got = gathered(*backend, n_ranks, group->rank(), DType::f32, n_rows, n, n_out);
+            EXPECT_EQ(got.bytes, joined(n_ranks, DType::f32, n_rows, n, n_out).bytes)
+                << n_rows << " rows of " << n_out << ", rank " << group->rank();
+          }
+    });
+  }
+}
+
+TEST(CpuCollectives, end_when_a_rank_is_lost) {
+  run_ranks(3, [](const Group& group) {
+    const auto backend = backend_of(group, "cpu");
+    ASSERT_NE(backend, nullptr);
+    HostTensor x = data_of(group->rank(), DType::f32, {100});
+    all_reduce(*backend, x.view());
+    if (group->rank() == 2) return group->fail("it stops here");
+    const auto begin = std::chrono::steady_clock::now();
+    all_reduce(*backend, x.view());
+    gathered(*backend, 3, group->rank(), DType::f32, 4, 8, 24);
+    EXPECT_TRUE(group->is_broken());
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  });
+}
+
+TEST(CpuCollectives, share_the_processors_of_their_host) {
+  auto alone = make_backend("cpu", {});
+  ASSERT_TRUE(alone);
+  const int n_all = (*alone)->tuning().attention_costs.n_workers;
+  run_ranks(2, [&](const Group& group) {
+    const auto backend = backend_of(group, "cpu", 0);
+    ASSERT_NE(backend, nullptr);
+    EXPECT_EQ(backend->tuning().attention_costs.n_workers, std::max(1, n_all / 2));
+  });
+}
+
+/// The number of GPUs of this machine.
+int n_gpus() {
+  int n = 0;
+  while (n < 8 && make_backend("cuda", {.device = n})) ++n;
+  return n;
+}
+
+TEST(CudaCollectives, sum_and_join_over_all_gpus) {
+  const int n_ranks = n_gpus();
+  if (n_ranks < 2) GTEST_SKIP() << "fewer than two GPUs";
+  run_ranks(n_ranks, [&](const Group& group) {
+    const auto backend = backend_of(group, "cuda");
+    ASSERT_NE(backend, nullptr);
+    for (const DType dtype : kFloats)
+      for (const std::int64_t n : {1, 31, 4096, 500021}) {
+        const OnDevice x(*backend, data_of(group->rank(), dtype, {n}));
+        all_reduce(*backend, x.view());
+        const HostTensor expected = sum_in_rank_order(n_ranks, dtype, {n});
+        std::vector<double> sums;
+        for (std::int64_t i = 0; i < n; ++i) sums.push_back(expected.at(i));
+        EXPECT_LE(testing::relative_error(x.to_host(), sums), testing::epsilon(dtype) * n_ranks) << n << " elements";
+      }
+    for (const std::int64_t n_out : {n_ranks * 64, n_ranks * 64 - 3, n_ranks * 64 - 66}) {
+      const HostTensor got = gathered(*backend, n_ranks, group->rank(), DType::f32, 5, 64, n_out);
+      EXPECT_EQ(got.bytes, joined(n_ranks, DType::f32, 5, 64, n_out).bytes) << n_out;
+    }
+  });
+}
+
+TEST(CudaCollectives, are_captured_in_graphs) {
+  const int n_ranks = n_gpus();
+  if (n_ranks < 2) GTEST_SKIP() << "fewer than two GPUs";
+  run_ranks(n_ranks, [&](const Group& group) {
+    const auto backend = backend_of(group, "cuda");
+    ASSERT_NE(backend, nullptr);
+    const HostTensor before = data_of(group->rank(), DType::f32, {64, 512});
+    const OnDevice x(*backend, before);
+    auto graph = backend->capture([&] {
+      all_reduce(*backend, x.view());
+      scale_logits(*backend, {x.view(), 0.5f, 0});  // a launch that may overlap the kernel before it
+      all_reduce(*backend, x.view());
+    });
+    ASSERT_TRUE(graph) << graph.error().message;
+    for (int replay = 0; replay < 3; ++replay) {
+      backend->copy_from_host(x.view(), before.view());
+      (*graph)->replay();
+      const HostTensor sum = sum_in_rank_order(n_ranks, DType::f32, {64, 512});
+      std::vector<double> expected;
+      for (std::int64_t i = 0; i < sum.shape.n_elements(); ++i) expected.push_back(sum.at(i) * 0.5 * n_ranks);
+      EXPECT_LE(testing::relative_error(x.to_host(), expected), testing::epsilon(DType::f32) * 4) << "replay " << replay;
+    }
+  });
+}
+
+TEST(CudaCollectives, end_when_a_rank_is_lost) {
+  const int n_ranks = n_gpus();
+  if (n_ranks < 2) GTEST_SKIP() << "fewer than two GPUs";
+  run_ranks(n_ranks, [&](const Group& group) {
+    const auto backend = backend_of(group, "cuda");
+    ASSERT_NE(backend, nullptr);
+    const OnDevice x(*backend, data_of(group->rank(), DType::f32, {4096}));
+    if (group->rank() == 0) return group->fail("it stops here");
+    all_reduce(*backend, x.view());  // rank 0 never comes
+    const auto begin = std::chrono::steady_clock::now();
+    backend->synchronize();
+    EXPECT_TRUE(group->is_broken());
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    all_reduce(*backend, x.view());
+    backend->synchronize();
+  });
+}
+
+}  // namespace
+}  // namespace baton
