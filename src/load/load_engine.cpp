@@ -13,6 +13,7 @@
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/source/safetensors.h"
+#include "model/split.h"
 #include "model/weights.h"
 
 namespace baton {
@@ -78,7 +79,7 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
 /// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes
 /// instead of refusing allocations.
 Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, DType dtype, const Backend& backend) {
-  const WeightBytes bytes = weight_bytes(spec, dtype);
+  const WeightBytes bytes = weight_bytes(spec, dtype, {backend.info().rank, backend.info().world_size});
   const std::int64_t needed = bytes.held + (backend.capabilities().shares_host_memory ? bytes.staged : 0);
   const std::int64_t free_bytes = backend.free_memory_bytes();
   if (needed <= free_bytes) return {};
@@ -127,13 +128,17 @@ Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOption
   BATON_TRY(const DType dtype, weight_dtype(options, spec, *backend));
   EngineOptions made = engine_options(options, dtype);
   BATON_TRY_VOID(check_kv_dtype(options, made.kv_dtype, dtype));
+  const BackendInfo device = backend->info();
   ModelWeights weights;
+  ModelSpec of_rank;
   if (options.load_format == "dummy") {
+    BATON_TRY(of_rank, split_spec(spec, {device.rank, device.world_size}));
     BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
     BATON_TRY(weights, random_weights(spec, *backend, dtype, options.seed, options.threads));
   } else {
     BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
     BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
+    BATON_TRY(of_rank, split_spec(spec, {device.rank, device.world_size}));
     BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
     BATON_TRY(weights, load_weights(spec, checkpoint, *backend, dtype, options.threads));
   }
@@ -141,7 +146,7 @@ Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOption
   BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
   made.eos_token_ids = generation.eos_token_ids;
   const std::size_t weight_bytes = weights.size_bytes();
-  auto model = std::make_unique<Model>(spec, std::move(weights));
+  auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
   BATON_TRY(std::unique_ptr<Engine> engine, Engine::create(made, std::move(backend), std::move(model)));
   times.engine_s = watch.lap_s();
   const EngineInfo info = engine->info();

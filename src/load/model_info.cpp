@@ -98,7 +98,7 @@ Result<ModelInfo> read_model_info(const fs::path& folder, std::string_view kv_ca
   info.kv_dtype = kv_cache_dtype == "auto" ? info.spec.dtype : dtype_from_name(kv_cache_dtype).value();
   info.groups = groups_of(info.spec, info.kv_dtype);
   read_weights(folder, info);
-  info.weight_bytes = weight_bytes(info.spec, info.spec.dtype).held;
+  info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}).held;
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));
   return info;

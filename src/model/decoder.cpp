@@ -97,6 +97,15 @@ Result<void> Model::prepare(Backend& backend, const StepBounds& bounds) {
   return {};
 }
 
+/// Writes the embeddings of the step's tokens to the residual stream.
+void Model::embed(const LayerStep& run, const TensorView& token_ids) const {
+  const float scale = embedding_scale(spec_, weights_->dtype);
+  if (spec_.rank.world_size == 1) return embedding(run.backend, {run.x, weights_->embedding, token_ids, scale});
+  const RankParts parts = run.work.rank_parts(run.x.shape[0], weights_->embedding.shape[1]);
+  embedding(run.backend, {parts.own, weights_->embedding, token_ids, scale});
+  all_gather(run.backend, {parts.all, run.x});
+}
+
 TensorView Model::forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group) {
   check(workspace_ != nullptr, "Model::forward before prepare");
   check(kv_of_group.size() == first_of_group_.size(), "Model::forward: one KV storage a layer group");
@@ -114,7 +123,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
                       kv_of_group};
 
   resolve_rows(backend, {step, slots, token_ids, rows});
-  embedding(backend, {run.x, weights_->embedding, token_ids, embedding_scale(spec_, weights_->dtype)});
+  embed(run, token_ids);
   Deltas added;  // nothing before the first layer
   for (std::size_t i = 0; i < spec_.layers.size(); ++i)
     added = run_layer(run, spec_.layers[i], weights_->layers[i], index_in_group_[i], added);
@@ -123,7 +132,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   const TensorView gathered = work.gathered.view(work.dtype, {n_samples, spec_.d_model});
   run_norm(run, spec_.final_norm, weights_->final_norm, added);
   gather_rows(backend, {step, run.normed, gathered});
-  weights_->lm_head.apply(backend, gathered, logits);
+  weights_->lm_head.apply_gathered(backend, gathered, work.rank_parts(n_samples, weights_->lm_head.n_out()), logits);
   if (spec_.logits_scale != 1 || spec_.logits_softcap > 0)
     scale_logits(backend, {logits, spec_.logits_scale, spec_.logits_softcap});
   return logits;

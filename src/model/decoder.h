@@ -12,6 +12,7 @@
 
 namespace baton {
 
+struct LayerStep;
 struct ModelWeights;
 
 /// A decoder as its spec describes it, with weights packed by one backend.
@@ -19,6 +20,7 @@ struct ModelWeights;
 /// Thread: engine only. `forward` allocates nothing.
 class Model {
  public:
+  /// Both are those of this rank: see split_spec.
   Model(ModelSpec spec, ModelWeights weights);
   ~Model();
 
@@ -39,6 +41,8 @@ class Model {
   TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group);
 
  private:
+  void embed(const LayerStep& run, const TensorView& token_ids) const;
+
   ModelSpec spec_;
   std::vector<const LayerSpec*> first_of_group_;  ///< a layer of each group; all layers of a group have the same shape
   std::vector<std::int32_t> n_layers_of_group_;

@@ -4,8 +4,15 @@
 namespace baton {
 namespace {
 
-/// The attention block: computes from step.normed what attention adds to the residual stream.
-ConstTensorView attention_block(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index) {
+/// Adds what the ranks computed, each from some of a matrix's inputs.
+void add_ranks(Backend& backend, Linear::Split split, const TensorView& x) {
+  if (split == Linear::Split::row) all_reduce(backend, x);
+}
+
+/// The attention block: computes from step.normed, into `delta`, this rank's part of what attention adds to the residual
+/// stream.
+void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index,
+                     const TensorView& delta) {
   const AttentionSpec& spec = layer.attention;
   const Workspace& work = step.work;
   Backend& backend = step.backend;
@@ -17,7 +24,6 @@ ConstTensorView attention_block(const LayerStep& step, const LayerSpec& layer, c
   const TensorView qkv = work.qkv.view(work.matmul_dtype, {n_rows, spec.qkv_width()});
   const TensorView q = work.q.view(kv->shape().matmul_dtype(), {n_rows, spec.n_heads, spec.head_dim});
   const TensorView attended = work.attended.view(work.dtype, {n_rows, spec.n_heads, spec.head_dim});
-  const TensorView delta = work.delta.view(work.matmul_dtype, step.x.shape);
   const PartialStates partials{work.partial_o.view(DType::f32, {work.max_partials, spec.n_heads, spec.head_dim}),
                                work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),
                                work.partial_l.view(DType::f32, {work.max_partials, spec.n_heads})};
@@ -28,8 +34,6 @@ ConstTensorView attention_block(const LayerStep& step, const LayerSpec& layer, c
   attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
                       /*merge=*/true});
   weights.attention_out.apply(backend, {attended.data, work.dtype, {n_rows, spec.q_width()}}, delta);
-  all_reduce(backend, delta);
-  return delta;
 }
 
 void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorView& up, const TensorView& activated) {
@@ -44,8 +48,7 @@ void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorVie
 }
 
 /// The feed-forward block with experts, as feed_forward_block.
-ConstTensorView experts_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
-                              const Buffer& out) {
+void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights, const TensorView& delta) {
   const Workspace& work = step.work;
   Backend& backend = step.backend;
   const std::int64_t n_rows = step.x.shape[0];
@@ -55,32 +58,32 @@ ConstTensorView experts_block(const LayerStep& step, const FeedForwardSpec& spec
   const TensorView up = work.up.view(work.matmul_dtype, {n_places, spec.up_width()});
   const TensorView activated = work.activated.view(work.dtype, {n_places, spec.d_ff});
   const TensorView of_experts = work.expert_out.view(work.matmul_dtype, {n_places, step.x.shape[1]});
-  const TensorView delta = out.view(work.matmul_dtype, step.x.shape);
-  weights.router.apply(backend, step.normed, logits);
+  weights.router.apply_gathered(backend, step.normed, work.rank_parts(n_rows, weights.router.n_out()), logits);
   route_experts(backend, {step.view, logits, choices, spec.weighs_chosen_experts ? ExpertSoftmax::chosen : ExpertSoftmax::all});
   weights.expert_up.apply(backend, step.normed, choices, /*is_sorted=*/false, up);
   activate(step, spec.kind, up, activated);
   weights.expert_down.apply(backend, activated, choices, /*is_sorted=*/true, of_experts);
   combine_experts(backend, {of_experts, choices, delta});
-  all_reduce(backend, delta);
-  return delta;
 }
 
-/// The feed-forward block: computes from step.normed, into `out`, what it adds to the residual stream.
-ConstTensorView feed_forward_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
-                                   const Buffer& out) {
-  if (spec.has_experts()) return experts_block(step, spec, weights, out);
+/// The feed-forward block: computes from step.normed, into `delta`, this rank's part of what it adds to the residual
+/// stream.
+void feed_forward_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
+                        const TensorView& delta) {
+  if (spec.has_experts()) return experts_block(step, spec, weights, delta);
   const Workspace& work = step.work;
   Backend& backend = step.backend;
   const std::int64_t n_rows = step.x.shape[0];
   const TensorView up = work.up.view(work.matmul_dtype, {n_rows, spec.up_width()});
   const TensorView activated = work.activated.view(work.dtype, {n_rows, spec.d_ff});
-  const TensorView delta = out.view(work.matmul_dtype, step.x.shape);
   weights.up.apply(backend, step.normed, up);
   activate(step, spec.kind, up, activated);
   weights.down.apply(backend, activated, delta);
-  all_reduce(backend, delta);
-  return delta;
+}
+
+/// How the last matrix of the feed-forward block is split.
+Linear::Split split_of_down(const LayerWeights& weights) {
+  return weights.expert_down.is_empty() ? weights.down.split() : weights.expert_down.split();
 }
 
 }  // namespace
@@ -93,14 +96,28 @@ void run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& we
 
 Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeights& weights, int index, const Deltas& added) {
   run_norm(step, spec.norm, weights.attention_norm, added);
-  const ConstTensorView attended = attention_block(step, spec, weights, index);
+  const std::int64_t n_rows = step.x.shape[0];
+  const std::int64_t d = step.x.shape[1];
   const float scale = spec.residual_scale;
-  if (spec.is_parallel)
-    return {attended, feed_forward_block(step, spec.feed_forward, weights, step.work.second_delta), scale, {}};
+  const Workspace& work = step.work;
+  if (spec.is_parallel) {
+    // Both blocks' outputs lie one behind the other, so that ranks add them in one call.
+    const TensorView both = work.delta.view(work.matmul_dtype, {2 * n_rows, d});
+    const TensorView attended = both.rows(0, n_rows);
+    const TensorView fed = both.rows(n_rows, 2 * n_rows);
+    attention_block(step, spec, weights, index, attended);
+    feed_forward_block(step, spec.feed_forward, weights, fed);
+    add_ranks(step.backend, weights.attention_out.split(), both);
+    return {attended, fed, scale, {}};
+  }
+  const TensorView delta = work.delta.view(work.matmul_dtype, {n_rows, d});
+  attention_block(step, spec, weights, index, delta);
+  add_ranks(step.backend, weights.attention_out.split(), delta);
   run_norm(step, spec.norm, weights.feed_forward_norm,
-           {attended, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon});
-  const ConstTensorView fed = feed_forward_block(step, spec.feed_forward, weights, step.work.delta);
-  return {fed, {}, scale, weights.feed_forward_post_norm.weight, spec.norm.epsilon};
+           {delta, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon});
+  feed_forward_block(step, spec.feed_forward, weights, delta);
+  add_ranks(step.backend, split_of_down(weights), delta);
+  return {delta, {}, scale, weights.feed_forward_post_norm.weight, spec.norm.epsilon};
 }
 
 }  // namespace baton

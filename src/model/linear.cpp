@@ -7,7 +7,8 @@
 
 namespace baton {
 
-Linear::Linear(std::unique_ptr<PackedMatrix> weight, const ConstTensorView& bias) : weight_(std::move(weight)), bias_(bias) {
+Linear::Linear(std::unique_ptr<PackedMatrix> weight, const ConstTensorView& bias, Split split)
+    : weight_(std::move(weight)), bias_(bias), split_(split) {
   check(weight_ != nullptr, "Linear: no weight");
   check(bias.data == nullptr || bias.shape == Shape{weight_->n}, "Linear: a bias of another width than the weight's");
 }
@@ -21,7 +22,14 @@ void Linear::apply(Backend& backend, const ConstTensorView& x, const TensorView&
   matmul(backend, {x, &weight(), out, bias_});
 }
 
-GroupedLinear::GroupedLinear(std::unique_ptr<PackedExperts> weights) : weights_(std::move(weights)) {
+void Linear::apply_gathered(Backend& backend, const ConstTensorView& x, const RankParts& parts, const TensorView& out) const {
+  if (split_ != Split::column) return apply(backend, x, out);
+  apply(backend, x, parts.own);
+  all_gather(backend, {parts.all, out});
+}
+
+GroupedLinear::GroupedLinear(std::unique_ptr<PackedExperts> weights, Linear::Split split)
+    : weights_(std::move(weights)), split_(split) {
   check(weights_ != nullptr, "GroupedLinear: no weights");
 }
 

@@ -10,19 +10,36 @@
 
 namespace baton {
 
+/// What the ranks gather: see all_gather in kernels/ops.h.
+struct RankParts {
+  TensorView all;  ///< [world size, rows, n]
+  TensorView own;  ///< [rows, n], this rank's part of `all`
+};
+
 /// out = x W^T + bias, with W in the backend's packed layout. Move-only.
 class Linear {
  public:
+  /// What a rank has of a matrix (tensor parallelism).
+  enum class Split {
+    none,    ///< all of it
+    column,  ///< some of its outputs (columns of W^T)
+    row,     ///< all outputs from some of its inputs (rows of W^T): the ranks' outputs have to be added
+  };
+
   Linear() = default;
   /// `bias` is [n_out] float in the backend's memory and must outlive this object, or has no data. It is fastest in
-  /// the dtype of `out`.
-  explicit Linear(std::unique_ptr<PackedMatrix> weight, const ConstTensorView& bias = {});
+  /// the dtype of `out`. With Split::row, one rank has it.
+  explicit Linear(std::unique_ptr<PackedMatrix> weight, const ConstTensorView& bias = {}, Split split = Split::none);
 
   /// x is [rows, n_in] of the dtype that the weight was packed for, out [rows, n_out] float; see matmul in
   /// kernels/ops.h.
   void apply(Backend& backend, const ConstTensorView& x, const TensorView& out) const;
+  /// The same for the outputs of all ranks: out is [rows, up to n_out() of each rank]. With Split::column, `parts` is
+  /// working memory for [rows, n_out()] of out's dtype; otherwise it is not used.
+  void apply_gathered(Backend& backend, const ConstTensorView& x, const RankParts& parts, const TensorView& out) const;
 
   bool is_empty() const { return weight_ == nullptr; }
+  Split split() const { return split_; }
   std::int64_t n_in() const { return weight().k; }
   std::int64_t n_out() const { return weight().n; }
   /// W [n_out, n_in].
@@ -35,13 +52,14 @@ class Linear {
  private:
   std::unique_ptr<PackedMatrix> weight_;
   ConstTensorView bias_;
+  Split split_ = Split::none;
 };
 
 /// The linear layers of several experts, without biases: each multiplies the rows that chose its expert. Move-only.
 class GroupedLinear {
  public:
   GroupedLinear() = default;
-  explicit GroupedLinear(std::unique_ptr<PackedExperts> weights);
+  explicit GroupedLinear(std::unique_ptr<PackedExperts> weights, Linear::Split split = Linear::Split::none);
 
   /// Writes out [places, n_out] in the order of the sorted choices. x is [rows, n_in] of the dtype that the weights
   /// were packed for, or, with `is_sorted`, [places, n_in] in that order; see grouped_matmul in kernels/ops.h.
@@ -49,6 +67,7 @@ class GroupedLinear {
              const TensorView& out) const;
 
   bool is_empty() const { return weights_ == nullptr; }
+  Linear::Split split() const { return split_; }
   /// W [n_experts, n_out, n_in].
   const PackedExperts& weights() const;
   /// Size of the weights on the backend.
@@ -56,6 +75,7 @@ class GroupedLinear {
 
  private:
   std::unique_ptr<PackedExperts> weights_;
+  Linear::Split split_ = Linear::Split::none;
 };
 
 }  // namespace baton

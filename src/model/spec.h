@@ -147,6 +147,13 @@ struct TensorRoot {
   std::string_view lm_head;  ///< in the place of TensorNames::lm_head
 };
 
+/// One of the processes that hold a model together (tensor parallelism, split.h), or the only one.
+struct ModelRank {
+  std::int32_t rank = 0;
+  std::int32_t world_size = 1;
+  bool operator==(const ModelRank&) const = default;
+};
+
 /// A decoder. All sizes are positive and so small that their products fit 63 bits; there is at least one layer. Layers
 /// of one group have the same heads, head size and window.
 struct ModelSpec {
@@ -168,7 +175,9 @@ struct ModelSpec {
   DType dtype = DType::f32;             ///< dtype that the checkpoint's config states; f32 if it states none
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;  ///< each in [0, n_vocab)
+  ModelRank rank;                      ///< the layers' heads and widths are this rank's; everything else is the whole model's
 
+  /// Of a whole model.
   std::int64_t n_parameters() const;
   /// The number of groups: the largest group number plus one.
   std::int32_t n_groups() const;

@@ -19,7 +19,8 @@ struct NormWeights {
   ConstTensorView bias;    ///< [width] f32, or no data
 };
 
-/// One decoder layer, in the backend's memory. Norms that the layer does not have are empty.
+/// One decoder layer, in the backend's memory: with several ranks this rank's part (split.h). Norms that the layer does
+/// not have are empty.
 struct LayerWeights {
   NormWeights attention_norm;  ///< of both blocks in a parallel block
   Linear qkv;                  ///< d_model to queries, keys, values
@@ -38,35 +39,37 @@ struct LayerWeights {
 /// All weights of a model. `buffers` own the memory that the views refer to.
 struct ModelWeights {
   DType dtype = DType::f32;   ///< of the matrices and of the activations that they multiply
-  ConstTensorView embedding;  ///< [n_vocab, d_model] of `dtype`
+  ConstTensorView embedding;  ///< [n_vocab, d_model / world size] of `dtype`
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
-  Linear lm_head;  ///< d_model to n_vocab; made from the embedding if they are tied
+  Linear lm_head;  ///< d_model to n_vocab, or to gathered_width; made from the embedding if they are tied
   std::vector<Buffer> buffers;
 
   /// Memory of all weights on the backend.
   std::size_t size_bytes() const;
 };
 
-/// The tensors that a checkpoint must hold for `spec`, in loading order.
+/// The tensors that a checkpoint must hold for a whole model, in loading order.
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
 
-/// Memory for loading and holding all weights: the value that ModelWeights::size_bytes() will have if the backend
+/// Memory for loading and holding a rank's weights of the whole model `spec`: the value that ModelWeights::size_bytes() will have if the backend
 /// packs without padding (biases count as f32), and the largest host memory that loading needs at one time.
 struct WeightBytes {
   std::int64_t held = 0;
   std::int64_t staged = 0;
 };
-WeightBytes weight_bytes(const ModelSpec& spec, DType dtype);
+WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank);
 
 /// Checks all shapes before it loads anything. Then fuses q, k, v and gate, up, converts to `dtype` (f32, bf16 or f16;
-/// norms to f32) and packs, with `n_threads` threads (0: as many as are available). Reads each tensor once and
-/// releases its pages. `spec` must be fitted to the checkpoint (fit_to_checkpoint). Errors: those of
+/// norms to f32) and packs, with `n_threads` threads (0: as many as are available). Of several ranks, the backend's reads
+/// its parts alone. Releases the pages that were read. `spec` is the whole model's, fitted to the checkpoint
+/// (fit_to_checkpoint), and one that split_spec can split. Errors: those of
 /// SafetensorsSource::verify; out_of_memory.
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
                                   int n_threads);
 
-/// Makes random weights of the same shapes (`--load-format dummy`), see RandomSource.
+/// Makes random weights of the same shapes (`--load-format dummy`), see RandomSource. The ranks' weights together are
+/// those of one rank.
 Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads);
 
 }  // namespace baton

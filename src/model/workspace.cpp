@@ -6,6 +6,7 @@
 #include <span>
 
 #include "model/rope.h"
+#include "model/split.h"
 
 namespace baton {
 namespace {
@@ -71,6 +72,7 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
                                                    const StepBounds& bounds) {
   check(bounds.max_positions > 0, "Workspace: no positions");
   auto made = std::make_unique<Workspace>();
+  made->rank = spec.rank;
   made->dtype = dtype;
   made->matmul_dtype = backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32;
   made->max_partials = bounds.max_partials;
@@ -84,10 +86,8 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->rows, backend.allocate(static_cast<std::size_t>(spec.n_groups() * rows) * sizeof(TokenRow)));
   BATON_TRY(made->x, allocate(rows * spec.d_model, DType::f32));
   BATON_TRY(made->normed, allocate(rows * spec.d_model, dtype));
-  BATON_TRY(made->delta, allocate(rows * spec.d_model, product));
-  if (std::ranges::any_of(spec.layers, &LayerSpec::is_parallel)) {
-    BATON_TRY(made->second_delta, allocate(rows * spec.d_model, product));
-  }
+  const bool has_parallel_blocks = std::ranges::any_of(spec.layers, &LayerSpec::is_parallel);
+  BATON_TRY(made->delta, allocate((has_parallel_blocks ? 2 : 1) * rows * spec.d_model, product));
   BATON_TRY(made->qkv, allocate(rows * widths.qkv, product));
   BATON_TRY(made->q, allocate(rows * widths.q, DType::f32));
   BATON_TRY(made->attended, allocate(rows * widths.q, dtype));
@@ -104,6 +104,12 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   }
   BATON_TRY(made->gathered, allocate(static_cast<std::int64_t>(bounds.max_samples) * spec.d_model, dtype));
   BATON_TRY(made->logits, allocate(static_cast<std::int64_t>(bounds.max_samples) * spec.n_vocab, DType::f32));
+  if (spec.rank.world_size > 1) {
+    const std::int64_t of_rows =
+        rows * std::max<std::int64_t>(spec.d_model / spec.rank.world_size, gathered_width(widths.experts, spec.rank));
+    const std::int64_t of_samples = std::int64_t{bounds.max_samples} * gathered_width(spec.n_vocab, spec.rank);
+    BATON_TRY(made->parts, allocate(spec.rank.world_size * std::max(of_rows, of_samples), DType::f32));
+  }
   BATON_TRY(made->partial_o, allocate(bounds.max_partials * widths.q, DType::f32));
   BATON_TRY(made->partial_m, allocate(bounds.max_partials * widths.heads, DType::f32));
   BATON_TRY(made->partial_l, allocate(bounds.max_partials * widths.heads, DType::f32));
@@ -112,6 +118,12 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
     made->ropes.push_back(table);
   }
   return made;
+}
+
+RankParts Workspace::rank_parts(std::int64_t n_rows, std::int64_t n) const {
+  if (rank.world_size == 1) return {};
+  const TensorView all = parts.view(DType::f32, {rank.world_size, n_rows, n});
+  return {all, {all.rows(rank.rank, rank.rank + 1).data, DType::f32, {n_rows, n}}};
 }
 
 ExpertChoices Workspace::expert_choices(const FeedForwardSpec& spec, std::int64_t n_rows) const {

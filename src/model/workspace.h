@@ -7,6 +7,7 @@
 
 #include "core/result.h"
 #include "kernels/backend.h"
+#include "model/linear.h"
 #include "model/spec.h"
 
 namespace baton {
@@ -17,20 +18,24 @@ struct Workspace {
   static Result<std::unique_ptr<Workspace>> make(const ModelSpec& spec, DType dtype, Backend& backend,
                                                  const StepBounds& bounds);
 
+  ModelRank rank;
   DType dtype = DType::f32;         ///< of weights, and of the inputs of matmuls
   DType matmul_dtype = DType::f32;  ///< output dtype of the matmuls inside a layer: delta, qkv and up
   std::int64_t max_partials = 0;
   Buffer token_ids;
   Buffer rows;  ///< TokenRow [n_groups, rows]
   Buffer x;     ///< the residual stream
-  Buffer normed, delta, qkv, q, attended, up, activated, gathered, logits;
-  Buffer second_delta;  ///< of the feed-forward block in a parallel block; empty without such layers
+  Buffer normed, qkv, q, attended, up, activated, gathered, logits;
+  Buffer delta;  ///< what a block adds to the residual stream; has room for both blocks of parallel ones
+  Buffer parts;  ///< of all ranks, of what they gather; empty with one rank
   /// Of layers with experts, empty without such layers: the router's logits, ExpertChoices, and what the experts
   /// compute for each choice. `up` and `activated` have a row for each choice.
   Buffer router_logits, experts, expert_weights, expert_places, expert_rows, expert_offsets, expert_out;
   Buffer partial_o, partial_m, partial_l;
   std::vector<RopeTable> ropes;  ///< one for each of ModelSpec::ropes, with max_positions positions
 
+  /// Memory for parts [n_rows, n] in f32; without data with one rank.
+  RankParts rank_parts(std::int64_t n_rows, std::int64_t n) const;
   /// The choices of `n_rows` rows in a layer with experts.
   ExpertChoices expert_choices(const FeedForwardSpec& spec, std::int64_t n_rows) const;
 

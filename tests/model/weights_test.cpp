@@ -153,7 +153,7 @@ TEST_F(Weights, experts_have_tensors_of_their_own_and_a_router) {
               joined({written(name + ".w1.weight"), written(name + ".w3.weight")}));
     EXPECT_EQ(values_of(layer.expert_down.weights(), expert), written(name + ".w2.weight"));
   }
-  const WeightBytes bytes = weight_bytes(spec_, DType::f32);
+  const WeightBytes bytes = weight_bytes(spec_, DType::f32, ModelRank{});
   EXPECT_EQ(static_cast<std::size_t>(bytes.held), weights->size_bytes());
   EXPECT_EQ(bytes.staged, 16 * 6 * 4) << "one expert at a time: the largest is the matrix of queries, keys and values";
   tensor("model.layers.1.moe.experts.2.w3.weight").name = "other";
@@ -433,7 +433,7 @@ TEST_F(Weights, take_the_memory_that_was_foretold) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const auto weights = random_weights(spec_, backend_, dtype, 1, 1);
       ASSERT_TRUE(weights);
-      const WeightBytes bytes = weight_bytes(spec_, dtype);
+      const WeightBytes bytes = weight_bytes(spec_, dtype, ModelRank{});
       EXPECT_EQ(bytes.held, static_cast<std::int64_t>(weights->size_bytes())) << ties;
       EXPECT_EQ(bytes.staged, 64 * 16 * static_cast<std::int64_t>(size_bytes(dtype))) << "queries, keys and values";
     }

@@ -19,7 +19,9 @@
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/source/safetensors.h"
+#include "model/split.h"
 #include "model/weights.h"
+#include "ranks/rank_group.h"
 #include "support/source_folder.h"
 #include "support/step_builder.h"
 #include "support/test_backends.h"
@@ -32,6 +34,8 @@ struct GoldenOptions {
   std::span<const Family> families = shipped_families();
   std::function<void(ModelSpec&)> change = {};  ///< may alter the spec before loading
   std::int32_t max_positions = 0;               ///< of the longest sequence; 0: as many as the cache holds
+  bool batch_invariant = false;
+  std::shared_ptr<RankGroup> ranks = {};  ///< the model is one rank's, on the GPU of the rank's number
 };
 
 /// A model on a device, with a cache for one sequence whose blocks are in reverse order. Layer groups share the block
@@ -49,12 +53,18 @@ class GoldenModel {
     auto checkpoint = Checkpoint::open(folder);
     EXPECT_TRUE(checkpoint) << checkpoint.error().message;
     EXPECT_TRUE(fit_to_checkpoint(*spec, *checkpoint));
-    auto made = make_backend(options.device, {.n_threads = 2});
+    const bool is_alone = options.ranks == nullptr;
+    auto made = make_backend(options.device, {.n_threads = is_alone ? 2 : 1,
+                                              .batch_invariant = options.batch_invariant,
+                                              .device = is_alone ? 0 : options.ranks->rank(),
+                                              .ranks = options.ranks});
     EXPECT_TRUE(made) << made.error().message;
     backend = std::move(*made);
+    const auto of_rank = split_spec(*spec, {backend->info().rank, backend->info().world_size});
+    EXPECT_TRUE(of_rank) << of_rank.error().message;
     auto weights = load_weights(*spec, *checkpoint, *backend, dtype, 2);
     EXPECT_TRUE(weights) << weights.error().message;
-    model = std::make_unique<Model>(*spec, std::move(*weights));
+    model = std::make_unique<Model>(*of_rank, std::move(*weights));
     EXPECT_TRUE(
         model->prepare(*backend, {.max_rows = kBlocks * kBlockLen,
                                   .max_samples = kMaxSamples,

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
+#include <string>
 
 #include "core/parallel.h"
 #include "model/source/source.h"
@@ -9,17 +12,18 @@
 namespace baton {
 
 /// Matrices [n, k] are uniform with variance 1/k, so that activations stay near 1 and logits are nearly normally
-/// distributed. Norms are 1 and biases 0. The same seed and order of tensors give the same weights.
+/// distributed. Norms are 1 and biases 0. An element depends on the seed, the tensor's place among `tensors` and the
+/// element's place in the tensor, so parts of a tensor have the same elements as the whole.
 class RandomSource final : public WeightSource {
  public:
-  /// `parallel` is kept by reference and must outlive this object.
-  RandomSource(std::uint64_t seed, const Parallel& parallel) : seed_(seed), parallel_(parallel) {}
+  /// `tensors`: all tensors of the model. `parallel` is kept by reference and must outlive this object.
+  RandomSource(std::uint64_t seed, std::span<const ExpectedTensor> tensors, const Parallel& parallel);
 
-  Result<void> read(const ExpectedTensor& tensor, TensorView out) override;
+  Result<void> read(const TensorPart& part, TensorView out) override;
 
  private:
   std::uint64_t seed_;
-  std::uint64_t n_read_ = 0;
+  std::map<std::string, std::uint64_t> place_of_;
   const Parallel& parallel_;
 };
 

@@ -16,22 +16,44 @@
 namespace baton {
 namespace {
 
+/// Converts `n` elements; `from` may be unaligned.
+template <class From, class To>
+void convert_run(const std::byte* from, To* to, std::int64_t n) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(To));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      From value;
+      std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof(From), sizeof(From));
+      to[i] = static_cast<To>(static_cast<float>(value));
+    }
+  }
+}
+
 /// Converts the elements of `in` to the dtype of `out`, which has the same shape; both are float. `in` may be
 /// unaligned.
 void convert(const Parallel& parallel, ConstTensorView in, TensorView out) {
   visit_float(in.dtype, [&]<class From>(From) {
     visit_float(out.dtype, [&]<class To>(To) {
       parallel.for_ranges(in.shape.n_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        const std::byte* from = in.data + static_cast<std::size_t>(begin) * sizeof(From);
-        To* to = out.elements<To>().data() + begin;
-        if constexpr (std::is_same_v<From, To>) {
-          std::memcpy(to, from, static_cast<std::size_t>(end - begin) * sizeof(To));
-        } else {
-          for (std::int64_t i = 0; i < end - begin; ++i) {
-            From value;
-            std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof(From), sizeof(From));
-            to[i] = static_cast<To>(static_cast<float>(value));
-          }
+        const std::byte* const from = in.data + static_cast<std::size_t>(begin) * sizeof(From);
+        convert_run<From>(from, out.elements<To>().data() + begin, end - begin);
+      });
+    });
+  });
+}
+
+/// The same for `columns` of a matrix [n, k]; out is [n, columns].
+void convert_columns(const Parallel& parallel, ConstTensorView in, IndexRange columns, TensorView out) {
+  const std::int64_t k = in.shape[1];
+  visit_float(in.dtype, [&]<class From>(From) {
+    visit_float(out.dtype, [&]<class To>(To) {
+      const std::int64_t rows_a_task = std::max<std::int64_t>(1, kElementsPerTask / columns.size());
+      parallel.for_ranges(in.shape[0], rows_a_task, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const std::byte* const from = in.data + static_cast<std::size_t>(row * k + columns.begin) * sizeof(From);
+          To* const to = out.elements<To>().data() + row * columns.size();
+          convert_run<From>(from, to, columns.size());
         }
       });
     });
@@ -129,10 +151,14 @@ Result<StoredWeight> SafetensorsSource::find(const ExpectedTensor& tensor) const
   return StoredWeight{StoredWeight::Scheme::dense, values};
 }
 
-Result<void> SafetensorsSource::read(const ExpectedTensor& tensor, TensorView out) {
-  BATON_TRY(const StoredWeight stored, find(tensor));
-  convert(parallel_, stored.values, out);
-  checkpoint_.drop_pages(stored.values);
+Result<void> SafetensorsSource::read(const TensorPart& part, TensorView out) {
+  BATON_TRY(const StoredWeight stored, find(part.tensor));
+  const ConstTensorView rows = stored.values.rows(part.rows.begin, part.rows.end);
+  if (rows.shape.rank() == 1 || part.columns.size() == rows.shape[1])
+    convert(parallel_, rows, out);
+  else
+    convert_columns(parallel_, rows, part.columns, out);
+  checkpoint_.drop_pages(rows);
   return {};
 }
 

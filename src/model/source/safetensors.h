@@ -34,7 +34,7 @@ class SafetensorsSource final : public WeightSource {
   Result<StoredWeight> find(const ExpectedTensor& tensor) const;
 
   /// Releases the pages that it read.
-  Result<void> read(const ExpectedTensor& tensor, TensorView out) override;
+  Result<void> read(const TensorPart& part, TensorView out) override;
 
  private:
   const Checkpoint& checkpoint_;

@@ -21,13 +21,36 @@ struct ExpectedTensor {
   std::int32_t interleaved_dim = 0;  ///< rows of heads of this size are stored as RopeSpec::is_interleaved says; 0: not
 };
 
+/// Neighbouring rows or columns: [begin, end).
+struct IndexRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const IndexRange&) const = default;
+};
+
+/// What a rank holds of a tensor [n] or [n, k].
+struct TensorPart {
+  ExpectedTensor tensor;
+  IndexRange rows;
+  IndexRange columns;            ///< of a matrix
+  std::int64_t n_zero_rows = 0;  ///< rows of zeros behind them, which the checkpoint does not have
+
+  /// Of the part, with its rows of zeros.
+  Shape shape() const {
+    Shape made{rows.size() + n_zero_rows};
+    if (tensor.shape.rank() == 2) made.append(columns.size());
+    return made;
+  }
+};
+
 /// Supplies the tensors of one model. Thread: the one that loads.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  /// Writes a tensor's elements, converted to the dtype of `out` (a float dtype), which has the tensor's shape. Each
-  /// tensor is read once.
-  virtual Result<void> read(const ExpectedTensor& tensor, TensorView out) = 0;
+  /// Writes the elements of `part.rows` and `part.columns`, converted to the dtype of `out` (a float dtype). `out` has
+  /// the shape of these rows and columns. Each element is read once, or twice where the embeddings are tied.
+  virtual Result<void> read(const TensorPart& part, TensorView out) = 0;
 };
 
 }  // namespace baton

@@ -1,0 +1,248 @@
+/// Names the tensors of a model and cuts them for a rank.
+#include "model/model_tensors.h"
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "model/split.h"
+
+namespace baton {
+namespace {
+
+/// One matrix [n, k] of a checkpoint: its name without the last part, and the runs of its rows that a rank holds.
+struct Rows {
+  std::string_view name;
+  std::int64_t n;
+  std::vector<IndexRange> held;
+  std::int32_t interleaved_dim = 0;
+  std::int64_t n_zero_rows = 0;
+};
+
+/// A matrix of which a rank holds every row.
+Rows all_rows(std::string_view name, std::int64_t n) { return {name, n, {{0, n}}}; }
+
+/// Runs that follow one another become one.
+std::vector<IndexRange> joined_runs(std::initializer_list<IndexRange> runs) {
+  std::vector<IndexRange> joined;
+  for (const IndexRange& run : runs) {
+    if (!joined.empty() && joined.back().end == run.begin)
+      joined.back().end = run.end;
+    else
+      joined.push_back(run);
+  }
+  return joined;
+}
+
+IndexRange times(IndexRange range, std::int64_t factor) { return {range.begin * factor, range.end * factor}; }
+IndexRange plus(IndexRange range, std::int64_t offset) { return {range.begin + offset, range.end + offset}; }
+
+/// Names the tensors of layer `layer`. Names of tensors outside the layers have no "{}", so any number does for them.
+class Namer {
+ public:
+  Namer(const TensorNames& names, std::size_t layer) : names_(names), layer_(layer) {}
+
+  NormTensors norm(const NormSpec& spec, std::string_view name, std::int64_t n) const {
+    const std::string stem = checkpoint_name(names_, name, layer_);
+    const auto whole = [&](const char* end, ExpectedTensor::Kind kind) {
+      return TensorPart{{stem + end, {n}, kind}, {0, n}, {}};
+    };
+    NormTensors made{whole(".weight", ExpectedTensor::Kind::norm), std::nullopt, spec.weight_offset};
+    if (spec.has_bias) made.bias = whole(".bias", ExpectedTensor::Kind::bias);
+    return made;
+  }
+  LinearTensors linear(std::span<const Rows> parts, std::int64_t k, IndexRange columns, bool has_bias) const {
+    LinearTensors made;
+    for (const Rows& part : parts) {
+      const std::string stem = checkpoint_name(names_, part.name, layer_);
+      const ExpectedTensor weight{stem + ".weight", {part.n, k}, ExpectedTensor::Kind::matrix, part.interleaved_dim};
+      const ExpectedTensor bias{stem + ".bias", {part.n}, ExpectedTensor::Kind::bias, part.interleaved_dim};
+      for (std::size_t i = 0; i < part.held.size(); ++i) {
+        const std::int64_t n_zero_rows = i + 1 == part.held.size() ? part.n_zero_rows : 0;
+        made.weights.push_back({weight, part.held[i], columns, n_zero_rows});
+        if (has_bias) made.biases.push_back({bias, part.held[i], {}, n_zero_rows});
+      }
+    }
+    return made;
+  }
+  LinearTensors linear(std::initializer_list<Rows> parts, std::int64_t k, bool has_bias) const {
+    return linear(std::span(parts.begin(), parts.size()), k, {0, k}, has_bias);
+  }
+  /// The columns that meet a rank's inputs. The ranks' products are added, so only the first adds the bias.
+  LinearTensors split_by_columns(const Rows& part, std::int64_t k, IndexRange columns, bool has_bias, ModelRank rank) const {
+    LinearTensors made = linear(std::span(&part, 1), k, columns, has_bias && rank.rank == 0);
+    if (rank.world_size > 1) made.split = Linear::Split::row;
+    return made;
+  }
+  /// A matrix whose outputs the ranks gather.
+  LinearTensors gathered(std::string_view name, std::int64_t n, std::int64_t k, bool has_bias, ModelRank rank) const {
+    const IndexRange share = gathered_share(n, rank);
+    const Rows rows{name, n, {share}, 0, gathered_width(n, rank) - share.size()};
+    LinearTensors made = linear(std::span(&rows, 1), k, {0, k}, has_bias);
+    if (rank.world_size > 1) made.split = Linear::Split::column;
+    return made;
+  }
+
+ private:
+  const TensorNames& names_;
+  std::size_t layer_;
+};
+
+/// `pattern` with the expert's number in the place of its last "{}"; the first one stands for the layer's.
+std::string expert_name(std::string_view pattern, std::int32_t expert) {
+  const std::size_t place = pattern.rfind("{}");
+  if (place == std::string_view::npos) return std::string(pattern);
+  return fmt::format("{}{}{}", pattern.substr(0, place), expert, pattern.substr(place + 2));
+}
+
+void add_experts(const Namer& make, const ModelSpec& whole, const FeedForwardSpec& spec, ModelRank rank, LayerTensors& layer) {
+  const TensorNames& names = whole.names;
+  const std::int64_t d = whole.d_model;
+  const IndexRange width = even_share(spec.d_ff, rank);
+  const Linear::Split by_rows = rank.world_size > 1 ? Linear::Split::column : Linear::Split::none;
+  layer.router = make.gathered(names.router, spec.n_experts, d, false, rank);
+  for (std::int32_t expert = 0; expert < spec.n_experts; ++expert) {
+    const std::string gate = spec.is_gated() ? expert_name(names.expert_gate, expert) : "";
+    const std::string up = expert_name(names.expert_up, expert);
+    const std::string down = expert_name(names.expert_down, expert);
+    const Rows up_rows{up, spec.d_ff, {width}};
+    layer.expert_up.push_back(spec.is_gated() ? make.linear({{gate, spec.d_ff, {width}}, up_rows}, d, false)
+                                              : make.linear({up_rows}, d, false));
+    layer.expert_up.back().split = by_rows;
+    layer.expert_down.push_back(make.split_by_columns(all_rows(down, d), spec.d_ff, width, false, rank));
+  }
+}
+
+LinearTensors qkv_tensors(const Namer& make, const ModelSpec& whole, const AttentionSpec& spec, ModelRank rank) {
+  const TensorNames& names = whole.names;
+  const bool is_rotated = spec.rope != AttentionSpec::kNoRope;
+  const bool is_interleaved = is_rotated && whole.ropes[static_cast<std::size_t>(spec.rope)].is_interleaved;
+  const std::int32_t pairs = is_interleaved ? spec.head_dim : 0;
+  const IndexRange q = times(query_heads_of(spec, rank), spec.head_dim);
+  const IndexRange kv = times(kv_heads_of(spec, rank), spec.head_dim);
+  if (names.qkv.empty())
+    return make.linear(
+        {{names.q, spec.q_width(), {q}, pairs}, {names.k, spec.kv_width(), {kv}, pairs}, {names.v, spec.kv_width(), {kv}}},
+        whole.d_model, spec.has_qkv_bias);
+  const std::int64_t v_begin = spec.q_width() + spec.kv_width();
+  return make.linear({{names.qkv, spec.qkv_width(), joined_runs({q, plus(kv, spec.q_width()), plus(kv, v_begin)})}},
+                     whole.d_model, spec.has_qkv_bias);
+}
+
+LinearTensors up_tensors(const Namer& make, const ModelSpec& whole, const FeedForwardSpec& spec, ModelRank rank) {
+  const TensorNames& names = whole.names;
+  const std::int64_t d = whole.d_model;
+  const IndexRange width = even_share(spec.d_ff, rank);
+  const Rows up{names.up, spec.d_ff, {width}};
+  if (!spec.is_gated()) return make.linear({up}, d, spec.has_bias);
+  if (names.gate_up.empty()) return make.linear({{names.gate, spec.d_ff, {width}}, up}, d, spec.has_bias);
+  return make.linear({{names.gate_up, spec.up_width(), joined_runs({width, plus(width, spec.d_ff)})}}, d, spec.has_bias);
+}
+
+void append(std::vector<TensorPart>& all, const std::optional<NormTensors>& norm) {
+  if (!norm) return;
+  all.push_back(norm->weight);
+  if (norm->bias) all.push_back(*norm->bias);
+}
+
+void append(std::vector<TensorPart>& all, const LinearTensors& linear) {
+  all.insert(all.end(), linear.weights.begin(), linear.weights.end());
+  all.insert(all.end(), linear.biases.begin(), linear.biases.end());
+}
+
+}  // namespace
+
+std::int64_t LinearTensors::n() const {
+  std::int64_t total = 0;
+  for (const TensorPart& part : weights) total += part.shape()[0];
+  return total;
+}
+
+std::int64_t LinearTensors::n_elements() const {
+  std::int64_t total = 0;
+  for (const TensorPart& part : weights) total += part.shape().n_elements();
+  return total;
+}
+
+LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t index) {
+  const LayerSpec& layer = whole.layers[index];
+  const AttentionSpec& attention = layer.attention;
+  const FeedForwardSpec& feed_forward = layer.feed_forward;
+  const TensorNames& names = whole.names;
+  const std::int64_t d = whole.d_model;
+  const Linear::Split by_rows = rank.world_size > 1 ? Linear::Split::column : Linear::Split::none;
+  const Namer make(names, index);
+  LayerTensors made;
+  if (layer.has_pre_norms) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
+  made.qkv = qkv_tensors(make, whole, attention, rank);
+  made.qkv.split = by_rows;
+  if (attention.qk_norm != QkNorm::none) {
+    made.q_norm = make.norm(attention.qk_norm_spec, names.q_norm, attention.q_norm_width());
+    made.k_norm = make.norm(attention.qk_norm_spec, names.k_norm, attention.k_norm_width());
+  }
+  made.attention_out =
+      make.split_by_columns(all_rows(names.attention_out, d), attention.q_width(),
+                            times(query_heads_of(attention, rank), attention.head_dim), attention.has_out_bias, rank);
+  if (layer.has_post_norms) {
+    made.attention_post_norm = make.norm(layer.norm, names.attention_post_norm, d);
+    made.feed_forward_post_norm = make.norm(layer.norm, names.feed_forward_post_norm, d);
+  }
+  if (layer.has_pre_norms && !layer.is_parallel) made.feed_forward_norm = make.norm(layer.norm, names.feed_forward_norm, d);
+  if (feed_forward.has_experts()) {
+    add_experts(make, whole, feed_forward, rank, made);
+    return made;
+  }
+  made.up = up_tensors(make, whole, feed_forward, rank);
+  made.up.split = by_rows;
+  made.down = make.split_by_columns(all_rows(names.down, d), feed_forward.d_ff, even_share(feed_forward.d_ff, rank),
+                                    feed_forward.has_bias, rank);
+  return made;
+}
+
+LinearTensors embedding_tensors(const ModelSpec& whole, ModelRank rank) {
+  const Rows rows = all_rows(whole.names.embedding, whole.n_vocab);
+  return Namer(whole.names, 0).linear(std::span(&rows, 1), whole.d_model, even_share(whole.d_model, rank), false);
+}
+
+NormTensors final_norm_tensors(const ModelSpec& whole) {
+  return Namer(whole.names, 0).norm(whole.final_norm, whole.names.final_norm, whole.d_model);
+}
+
+LinearTensors lm_head_tensors(const ModelSpec& whole, ModelRank rank) {
+  const Namer make(whole.names, 0);
+  LinearTensors made = make.gathered(whole.names.lm_head, whole.n_vocab, whole.d_model, whole.has_lm_head_bias, rank);
+  if (whole.tie_embeddings)
+    made.weights = make.gathered(whole.names.embedding, whole.n_vocab, whole.d_model, false, rank).weights;
+  return made;
+}
+
+std::vector<TensorPart> tensor_parts(const ModelSpec& whole, ModelRank rank) {
+  std::vector<TensorPart> parts;
+  append(parts, embedding_tensors(whole, rank));
+  for (std::size_t i = 0; i < whole.layers.size(); ++i) {
+    const LayerTensors layer = layer_tensors(whole, rank, i);
+    append(parts, layer.attention_norm);
+    append(parts, layer.qkv);
+    append(parts, layer.q_norm);
+    append(parts, layer.k_norm);
+    append(parts, layer.attention_out);
+    append(parts, layer.attention_post_norm);
+    append(parts, layer.feed_forward_norm);
+    append(parts, layer.up);
+    append(parts, layer.down);
+    append(parts, layer.router);
+    for (const LinearTensors& expert : layer.expert_up) append(parts, expert);
+    for (const LinearTensors& expert : layer.expert_down) append(parts, expert);
+    append(parts, layer.feed_forward_post_norm);
+  }
+  append(parts, final_norm_tensors(whole));
+  LinearTensors lm_head = lm_head_tensors(whole, rank);
+  if (whole.tie_embeddings) lm_head.weights.clear();
+  append(parts, lm_head);
+  return parts;
+}
+
+}  // namespace baton

@@ -1,0 +1,157 @@
+/// Models on several ranks compared with Transformers and with one rank: tiny checkpoints and the demo model.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "model/split.h"
+#include "support/golden_model.h"
+#include "support/rank_threads.h"
+#include "support/source_folder.h"
+
+namespace baton {
+namespace {
+
+using testing::Golden;
+using testing::GoldenModel;
+using testing::relative_error;
+using testing::run_ranks;
+using Group = std::shared_ptr<RankGroup>;
+
+/// Whether a model of this configuration can be split, by the rules of split.h.
+bool can_be_split(const ModelSpec& spec, int n_ranks) {
+  return std::ranges::all_of(spec.layers, [&](const LayerSpec& layer) {
+    const AttentionSpec& attention = layer.attention;
+    const bool has_heads =
+        attention.n_heads % n_ranks == 0 && (attention.n_kv_heads % n_ranks == 0 || n_ranks % attention.n_kv_heads == 0);
+    return has_heads && attention.qk_norm != QkNorm::width && layer.feed_forward.d_ff % n_ranks == 0 &&
+           spec.d_model % n_ranks == 0;
+  });
+}
+
+double largest_row_error(std::span<const float> got, std::span<const float> expected, std::size_t n_vocab) {
+  EXPECT_EQ(got.size(), expected.size());
+  double largest = 0;
+  for (std::size_t at = 0; at < expected.size(); at += n_vocab)
+    largest = std::max(largest, relative_error(got.subspan(at, n_vocab), expected.subspan(at, n_vocab)));
+  return largest;
+}
+
+/// A golden of a tiny checkpoint, run by several ranks.
+class TensorParallelGolden : public ::testing::TestWithParam<testing::GoldenCase> {
+ protected:
+  std::vector<float> run_rows(GoldenModel& model) const {
+    const auto n_first = static_cast<std::int32_t>(ids_.size() - positions_.size());
+    if (n_first > 0) model.run(std::span(ids_).first(static_cast<std::size_t>(n_first)), 0, false, nullptr);
+    return model.run(std::span(ids_).last(positions_.size()), n_first, true, nullptr);
+  }
+  testing::GoldenOptions options(const Group& group, const std::string& device = "cpu") const {
+    return {.device = device,
+            .max_positions = golden_.contains("max_positions") ? golden_.read<std::int32_t>("max_positions")[0] : 0,
+            .ranks = group};
+  }
+
+  const Golden golden_{GetParam().file};
+  const std::vector<std::int32_t> ids_ = golden_.read<std::int32_t>("input_ids");
+  const std::vector<std::int32_t> positions_ = golden_.read<std::int32_t>("positions");  ///< the last ones of ids_
+  const std::vector<float> expected_ = golden_.read<float>("logits");
+};
+
+TEST_P(TensorParallelGolden, every_rank_has_the_logits_and_tokens_of_transformers) {
+  const ModelSpec spec = read_model_spec(GetParam().folder).value();
+  const auto greedy = golden_.read<std::int32_t>("greedy_ids");
+  for (const int n_ranks : {2, 4}) {
+    const auto split = split_spec(spec, {0, n_ranks});
+    EXPECT_EQ(split.has_value(), can_be_split(spec, n_ranks)) << n_ranks << " ranks";
+    if (!split) continue;
+    std::mutex mutex;
+    std::vector<std::vector<float>> logits_of_rank;
+    run_ranks(n_ranks, [&](const Group& group) {
+      GoldenModel model(GetParam().folder, DType::f32, options(group));
+      std::vector<float> logits = run_rows(model);
+      EXPECT_LE(largest_row_error(std::span(logits).last(expected_.size()), expected_, expected_.size() / positions_.size()),
+                1e-4)
+          << "rank " << group->rank() << " of " << n_ranks;
+      EXPECT_EQ(model.generate(ids_, greedy.size()), greedy) << "rank " << group->rank() << " of " << n_ranks;
+      const std::lock_guard lock(mutex);
+      logits_of_rank.push_back(std::move(logits));
+    });
+    // Every rank samples by itself, so all must have the same bits.
+    for (const std::vector<float>& logits : logits_of_rank) EXPECT_EQ(logits, logits_of_rank.front());
+  }
+}
+
+// Rows do not depend on the rows that they are computed with.
+TEST_P(TensorParallelGolden, batch_invariant_rows_have_the_same_bits_in_one_step_and_in_three) {
+  const ModelSpec spec = read_model_spec(GetParam().folder).value();
+  if (!split_spec(spec, {0, 2})) return;
+  run_ranks(2, [&](const Group& group) {
+    testing::GoldenOptions invariant = options(group);
+    invariant.batch_invariant = true;
+    GoldenModel model(GetParam().folder, DType::f32, invariant);
+    const std::vector<float> together = run_rows(model);
+    const auto n_first = static_cast<std::int32_t>(ids_.size() - positions_.size());
+    const auto rest = std::span(ids_).last(positions_.size());
+    std::vector<float> parts;
+    for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 11}, {11, 12}, {12, rest.size()}}) {
+      const auto part = model.run(rest.subspan(begin, end - begin), n_first + static_cast<std::int32_t>(begin), true, nullptr);
+      parts.insert(parts.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(together, parts);
+  });
+}
+
+// The bound of decoder_test, with the ranks' sums rounded to bf16 once more.
+TEST_P(TensorParallelGolden, two_gpus_stay_near_one_and_have_the_same_bits) {
+  const ModelSpec spec = read_model_spec(GetParam().folder).value();
+  if (!make_backend("cuda", {.device = 1})) GTEST_SKIP() << "fewer than two GPUs";
+  if (!split_spec(spec, {0, 2})) GTEST_SKIP() << "cannot be split";
+  GoldenModel alone(GetParam().folder, DType::bf16, {.device = "cuda", .max_positions = options(nullptr).max_positions});
+  const std::vector<float> expected = run_rows(alone);
+  std::mutex mutex;
+  std::vector<std::vector<float>> logits_of_rank;
+  run_ranks(2, [&](const Group& group) {
+    GoldenModel model(GetParam().folder, DType::bf16, options(group, "cuda"));
+    std::vector<float> logits = run_rows(model);
+    const double error = largest_row_error(logits, expected, expected_.size() / positions_.size());
+    EXPECT_LE(error, 3e-2) << "rank " << group->rank();
+    const std::lock_guard lock(mutex);
+    if (group->rank() == 0) testing::say_once(GetParam().name + ": relative error " + std::to_string(error) + " of one GPU");
+    logits_of_rank.push_back(std::move(logits));
+  });
+  ASSERT_EQ(logits_of_rank.size(), 2u);
+  EXPECT_EQ(logits_of_rank[0], logits_of_rank[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, TensorParallelGolden, ::testing::ValuesIn(testing::golden_cases()),
+                         [](const auto& of) { return of.param.name; });
+
+/// Greedy tokens of the demo model after a prompt with its catalogue.
+void expect_the_demo_tokens(int n_ranks, const std::string& device, DType dtype) {
+  const std::filesystem::path source = test::source_folder();
+  const Golden golden(source / "tests/goldens/demo/golden.safetensors");
+  const auto ids = golden.read<std::int32_t>("4.input_ids");
+  const auto greedy = golden.read<std::int32_t>("4.greedy_ids");
+  run_ranks(n_ranks, [&](const Group& group) {
+    GoldenModel model(source / "models/demo", dtype, {.device = device, .ranks = group});
+    EXPECT_EQ(model.generate(ids, greedy.size()), greedy) << "rank " << group->rank() << " of " << n_ranks;
+  });
+}
+
+TEST(TensorParallel, the_demo_model_gives_the_tokens_of_one_rank) {
+  expect_the_demo_tokens(2, "cpu", DType::f32);
+  expect_the_demo_tokens(4, "cpu", DType::f32);
+}
+
+TEST(TensorParallel, the_demo_model_gives_the_tokens_of_one_rank_on_two_gpus) {
+  if (!make_backend("cuda", {.device = 1})) GTEST_SKIP() << "fewer than two GPUs";
+  expect_the_demo_tokens(2, "cuda", DType::bf16);
+}
+
+}  // namespace
+}  // namespace baton
