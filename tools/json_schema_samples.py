@@ -97,7 +97,8 @@ def sample(arguments: argparse.Namespace, asked: dict) -> Outcome:
     except urllib.error.HTTPError as error:
         outcome.refusal = json.load(error)["error"]["message"]
         return outcome
-    validator = jsonschema.Draft202012Validator(exact(json.dumps(schema)), format_checker=FORMATS)
+    judged = json.dumps(schema).replace(r"\\p{Letter}", r"[^\\W\\d_]")  # Python's expressions have no \p
+    validator = jsonschema.Draft202012Validator(exact(judged), format_checker=FORMATS)
     for choice in answer["choices"]:
         text = choice["message"]["content"]
         outcome.n_samples += 1

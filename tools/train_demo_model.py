@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from demo_model import catalogue, questions, tokenizer
+from demo_model.rows import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 N_DEMO_ITEMS = 64
@@ -59,7 +61,6 @@ def write_files(folder: Path, seed: int) -> None:
 def _train(arguments: argparse.Namespace) -> int:
     import torch
     from demo_model.network import export
-    from demo_model.rows import Recipe
     from demo_model.training import Trainer
 
     recipe = Recipe(
@@ -67,11 +68,15 @@ def _train(arguments: argparse.Namespace) -> int:
         n_steps=arguments.steps,
         lr=arguments.lr,
         cheaper_share=arguments.cheaper_share,
+        small_first=arguments.small_first,
+        json_row_share=arguments.json_rows,
+        tool_row_share=arguments.tool_rows,
+        json_talk_share=arguments.json_talks,
         n_workers=max(1, min(15, (os.cpu_count() or 2) - 1)),
     )
     trainer = Trainer(recipe, arguments.folder / "tokenizer.json", arguments.checkpoint, arguments.start_from)
     print(f"{recipe} on {torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
-    finished = trainer.train(arguments.stop_after_s)
+    finished = trainer.train(arguments.stop_after_s, arguments.finish_in_s)
     export(trainer.network, arguments.folder)
     print(f"{'finished' if finished else 'stopped'} at step {trainer.step}", flush=True)
     return 0
@@ -79,9 +84,10 @@ def _train(arguments: argparse.Namespace) -> int:
 
 def _score(arguments: argparse.Namespace) -> int:
     import torch
-    from demo_model.scoring import fresh_cases, score
+    from demo_model.scoring import fresh_cases, sample_json, score
 
     cases = fresh_cases(arguments.seed, arguments.catalogues)
+    print(sample_json(arguments.folder, arguments.seed, arguments.json_samples), flush=True)
     for dtype in (torch.bfloat16, torch.float32):
         start = time.monotonic()
         table = score(arguments.folder, cases, dtype)
@@ -106,10 +112,16 @@ def main() -> int:
     train.add_argument("--start-from", type=Path, help="model.safetensors to go on from")
     train.add_argument("--cheaper-share", type=float, default=0.08, help="share of cheaper-of-two questions")
     train.add_argument("--stop-after-s", type=float, default=1e9, help="save and stop after so many seconds")
+    train.add_argument("--finish-in-s", type=float, default=math.inf, help="end the decay of the learning rate by then")
+    train.add_argument("--no-small-first", dest="small_first", action="store_false", help="catalogues of all sizes at once")
+    train.add_argument("--json-rows", type=float, default=Recipe.json_row_share, help="share of rows without a catalogue")
+    train.add_argument("--tool-rows", type=float, default=Recipe.tool_row_share, help="share of rows with functions")
+    train.add_argument("--json-talks", type=float, default=Recipe.json_talk_share, help="share of conversations with JSON")
     train.add_argument("--checkpoint", type=Path, default=ROOT / "build/demo_model/checkpoint.pt")
     score = steps.add_parser("score")
     score.add_argument("--seed", type=int, default=2)
     score.add_argument("--catalogues", type=int, default=500)
+    score.add_argument("--json-samples", type=int, default=256)
     files = steps.add_parser("files")
     files.add_argument("--seed", type=int, default=3)
     arguments = parser.parse_args()

@@ -65,7 +65,9 @@ _COMPARISONS = (
 
 ASPECTS = tuple(_PHRASINGS)
 FIRST_TYPES = (*ASPECTS, "missing", "cheaper")
-TYPES = (*FIRST_TYPES, "follow_up")
+TYPES = (*FIRST_TYPES, "follow_up", "json", "tool", "held", "completion")
+# Answers whose form the question does not say, but a schema of the request: that they begin so is not learned.
+HELD_TYPES = ("held", "completion")
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def refusal(name: str) -> str:
 
 
 def ask(rng: random.Random, items: list[Item], type_: str) -> Question:
-    """A question that needs no earlier turn: any of TYPES but follow_up."""
+    """A question that needs no earlier turn: any of FIRST_TYPES."""
     if type_ == "missing":
         name = missing_name(rng, items)
         return Question(type_, rng.choice(_PHRASINGS[rng.choice(ASPECTS)]).format(name), refusal(name), name)

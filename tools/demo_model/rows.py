@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing as mp
+import os
 import random
 from dataclasses import dataclass
 
@@ -10,7 +11,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from .catalogue import Item, random_catalogue, system_prompt
-from .questions import TYPES, Question, conversation
+from .json_answers import random_talk, with_json
+from .questions import HELD_TYPES, TYPES, Question, conversation
+from .tool_talks import tool_row, unused_tools
 
 PAD, BOS, SYSTEM, USER, ASSISTANT, END = range(6)
 SPECIAL_TOKENS = ("<|pad|>", "<|bos|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
@@ -28,7 +31,11 @@ class Recipe:
     n_warmup: int = 200
     cheaper_share: float = 0.0
     long_share: float = 0.0  # of rows that hold one long conversation
+    small_first: bool = True  # begin with small catalogues: a model that has learned to read large ones need not
     n_workers: int = 15
+    json_row_share: float = 0.07  # of rows without a catalogue, all of whose answers are JSON
+    tool_row_share: float = 0.08  # of rows with functions instead of a catalogue
+    json_talk_share: float = 0.5  # of conversations about a catalogue with answers in JSON
 
 
 @dataclass
@@ -86,6 +93,17 @@ def _random_item_count(rng: random.Random, progress: float) -> int:
     return rng.randint(64, 80) if rng.random() < 0.15 else rng.randint(4, 64)
 
 
+def _short_prompt(rng: random.Random) -> str:
+    """What stands in front of a request without a catalogue: mostly nothing."""
+    if rng.random() < 0.6:
+        return ""
+    text = rng.choice(
+        ("You are the assistant of an online shop.", "You are a helpful assistant.", "Be brief.", "Answer as the schema says.",
+         "Answer with JSON.", "Write valid JSON only.")  # fmt: skip
+    )
+    return f"<|system|>{text}<|end|>"
+
+
 class RowMaker:
     """Makes batches that depend on (seed, step) alone, so that training can resume anywhere."""
 
@@ -110,29 +128,45 @@ class RowMaker:
             out.turn_types.append(self._fill(out, row, rng, step / self._recipe.n_steps))
         return out
 
+    def _row(self, rng: random.Random, progress: float) -> tuple[str, list[list[Question]]]:
+        """What a row holds: the prompt behind <|bos|>, and conversations that follow it."""
+        recipe, draw = self._recipe, rng.random()
+        if draw < recipe.json_row_share:
+            return _short_prompt(rng), [random_talk(rng) for _ in range(ROW_LEN // 50)]
+        if draw < recipe.json_row_share + recipe.tool_row_share:
+            return tool_row(rng, n_talks=ROW_LEN // 100)
+        items = random_catalogue(rng, _random_item_count(rng, progress if recipe.small_first else 1.0))
+        tools = unused_tools(rng) if len(items) < 50 and rng.random() < 0.05 else ""
+        talks = _talks(rng, items, (ROW_LEN - _prompt_len(len(items))) // 30, recipe)
+        talks = [with_json(rng, items, talk) if rng.random() < recipe.json_talk_share else talk for talk in talks]
+        return f"{tools}<|system|>{system_prompt(items)}<|end|>", talks
+
     def _fill(self, out: Batch, row: int, rng: random.Random, progress: float) -> list[int]:
-        items = random_catalogue(rng, _random_item_count(rng, progress))
-        talks = _talks(rng, items, (ROW_LEN - _prompt_len(len(items))) // 30, self._recipe)
-        texts = [system_prompt(items)]
+        prompt_text, talks = self._row(rng, progress)
+        texts = [prompt_text]
         for talk in talks:
             for turn in talk:
                 texts += (turn.text, turn.answer)
         encoded = iter([e.ids for e in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)])
-        prompt = [BOS, SYSTEM, *next(encoded), END]  # no targets: predicting the catalogue teaches nothing that answers need
+        prompt = [BOS, *next(encoded)]  # no targets: predicting the catalogue teaches nothing that answers need
         self._put(out, row, 0, 0, 0, prompt, [0.0] * len(prompt), 0)
         at, types = len(prompt), []
         for segment, talk in enumerate(talks, start=1):
             position = len(prompt)
             for turn in talk:
-                asked = [USER, *next(encoded), END, ASSISTANT]
-                answer = next(encoded)
+                text, answer = next(encoded), next(encoded)
+                asked = text if turn.type == "completion" else [USER, *text, END, ASSISTANT]
                 ids = [*asked, *answer, END]
                 if at + len(ids) > ROW_LEN:
                     return types
                 types.append(TYPES.index(turn.type))
-                weight = [0.05] * len(asked) + [1.0] * (len(answer) + 1)
+                is_held = turn.type in HELD_TYPES
+                # Nothing says how a held answer begins, and the words of one about no item are anybody's guess.
+                of_held = 1.0 if turn.name else 0.3
+                of_answer = [0.0] + [of_held] * len(answer) if is_held else [1.0] * (len(answer) + 1)
+                weight = [0.05] * len(asked) + of_answer
                 self._put(out, row, at, segment, position, ids, weight, len(types))
-                out.turn[row, at : at + len(asked)] = 0
+                out.turn[row, at : at + len(asked) + is_held] = 0
                 at += len(ids)
                 position += len(ids)
         return types
@@ -149,6 +183,7 @@ class RowMaker:
 
 def make_batches(recipe: Recipe, tokenizer_file: str, first_step: int, worker: int, queue: mp.Queue) -> None:
     """What one worker process does: every `n_workers`-th batch, into its queue. Here, so that it need not load PyTorch."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # as many threads as cores in each of them would be far too many
     maker = RowMaker(recipe, tokenizer_file)
     for step in range(first_step + worker, recipe.n_steps, recipe.n_workers):
         queue.put(maker.batch(step))

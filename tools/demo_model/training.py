@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask
 
 from .network import DemoNetwork, Shape
-from .questions import TYPES
+from .questions import HELD_TYPES, TYPES
 from .rows import ROW_LEN, Batch, Recipe, RowMaker, make_batches
 
 
@@ -105,32 +105,39 @@ class Trainer:
         right = logits.argmax(-1) == targets
         return (losses * weight.flatten()).sum() / weight.sum(), right
 
-    def _lr(self) -> float:
+    def _lr(self, time_share: float) -> float:
         r = self.recipe
         if self.step < r.n_warmup:
             return r.lr * (self.step + 1) / r.n_warmup
-        return r.lr * 0.5 * (1 + math.cos(math.pi * (self.step - r.n_warmup) / (r.n_steps - r.n_warmup)))
+        progress = max(time_share, (self.step - r.n_warmup) / (r.n_steps - r.n_warmup))
+        return r.lr * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
 
     def _run(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         mask = self._mask(batch["segment"])
         return self._forward(batch["ids"].long(), batch["position"].long(), batch["weight"], mask)
 
-    def train(self, stop_after_s: float) -> bool:
-        """Trains to the end or until the time is over; saves; says whether the end was reached."""
+    def train(self, stop_after_s: float, finish_in_s: float = math.inf) -> bool:
+        """Trains to the end or until the time is over; saves; says whether the end was reached.
+
+        By `finish_in_s` the rate of learning has come down to nothing, whatever the step.
+        """
         start, first_step = time.monotonic(), self.step
+        first_step_s = 0.0
         feed = _Feed(self.recipe, self.tokenizer_file, self.step)
         held_out_recipe = replace(self.recipe, seed=self.recipe.seed + 1_000_000, long_share=0.0)
         held_out = RowMaker(held_out_recipe, self.tokenizer_file).batch(self.recipe.n_steps)
         total = torch.zeros((), device="cuda")
-        while self.step < self.recipe.n_steps and time.monotonic() - start < stop_after_s:
+        while self.step < self.recipe.n_steps and time.monotonic() - start < min(stop_after_s, finish_in_s):
+            time_share = (time.monotonic() - start - first_step_s) / (finish_in_s - first_step_s) if first_step_s else 0.0
             for group in self.optimizer.param_groups:
-                group["lr"] = self._lr()
+                group["lr"] = self._lr(time_share)
             loss, _ = self._run(feed.next())
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.step += 1
+            first_step_s = first_step_s or time.monotonic() - start  # it compiles the kernels
             total += loss.detach()
             if self.step % 100 == 0:
                 seconds = time.monotonic() - start
@@ -152,6 +159,8 @@ class Trainer:
         for row, types in enumerate(batch.turn_types):
             wrong = set(turn[row][~right[row] & (turn[row] > 0)].tolist())
             for index, kind in enumerate(types, start=1):
+                if TYPES[kind] in HELD_TYPES:  # they have many right answers
+                    continue
                 seen[TYPES[kind]] += 1
                 good[TYPES[kind]] += index not in wrong
         return " ".join(f"{t} {good[t]}/{seen[t]}" for t in TYPES if seen[t])
