@@ -86,8 +86,10 @@ class Tenant:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n{key}"
         request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
         connection = self.connect()
-        connection.sendall(request)
+        # The clock is read before the last byte is sent: a thread that loses its processor behind it may find the answer there.
+        connection.sendall(request[:-1])
         begin = time.perf_counter()
+        connection.sendall(request[-1:])
         first = None
         answer = b""
         while b"0\r\n\r\n" not in answer[-7:]:

@@ -207,39 +207,39 @@ def test_the_end_does_not_wait_for_texts_of_clients_that_left(tmp_path):
     assert time.monotonic() - begin < 6
 
 
-def token_gaps(server: Server, ends: threading.Event) -> list[float]:
-    """Read streams until the end; return the seconds between their lines."""
+def token_times(server: Server, ends: threading.Event) -> list[float]:
+    """Read streams until the end; return when their lines came."""
     body = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": True})
-    gaps: list[float] = []
+    times: list[float] = []
     while not ends.is_set():
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         reply = connection.getresponse()
-        last = time.monotonic()
         while not ends.is_set() and reply.readline():
-            now = time.monotonic()
-            gaps.append(now - last)
-            last = now
+            times.append(time.monotonic())
         connection.close()
-    return gaps
+    return times
 
 
 def test_large_answers_hold_up_no_stream(server):
     prompt = [100 + i % 90 for i in range(4000)]
     body = json.dumps({"model": "demo", "prompt": prompt, "max_tokens": 1, "prompt_logprobs": 20, "n": 6}).encode()
     ends = threading.Event()
-    gaps: list[float] = []
-    stream = threading.Thread(target=lambda: gaps.extend(token_gaps(server, ends)))
+    times: list[float] = []
+    stream = threading.Thread(target=lambda: times.extend(token_times(server, ends)))
     with Watch(server) as watch:
         stream.start()
         results: list[tuple[int, dict, bytes]] = []
+        begin = time.monotonic()
         at_once(4, lambda _: results.append(ask(server, "POST", "/v1/completions", body)))
+        took = time.monotonic() - begin
         ends.set()
         stream.join()
     choices = [json.loads(answer)["choices"] for status, _, answer in results if status == 200]
     assert len(choices) == 4
     assert all(choice["prompt_logprobs"] == choices[0][0]["prompt_logprobs"] for answer in choices for choice in answer)
-    assert max(gaps) < 1.5  # one that waits for a whole answer of 36 MB sees 2 s or more
+    # While answers of 36 MB each are computed, written and sent, tokens come in most parts of the time, however long it is.
+    assert len({int(20 * (at - begin) / took) for at in times if 0 <= at - begin < took}) >= 10
     assert watch.most - watch.before < 160 * MB  # all of the answers are 140 MB, and their numbers 20
 
 
