@@ -72,8 +72,10 @@ struct NodeReport {
   std::int32_t kv_end = 0;
   std::int32_t depth = 0;  ///< number of nodes above it
   NodeChoice choice = NodeChoice::costs_more;
-  double saved_us = 0;  ///< reading and matmuls
-  double cost_us = 0;   ///< partial states and items
+  /// Reading and matmuls. A relayed node also saves at the keys before it, which its rows read together: this counts, so
+  /// the sum over the relayed nodes is what the plan saves. Of another node: what relaying it would save at its own keys.
+  double saved_us = 0;
+  double cost_us = 0;  ///< partial states and items
 };
 
 struct AttentionPlanStats {

@@ -114,7 +114,7 @@ double NodeChooser::decide(std::size_t index, const LaidOutRows& rows, const Att
     RunReads below = leaves;
     below += state.more_reads;
     const double below_us = model.run_us(below, n_keys, false);
-    if (state.merged_rows > 0) gain_us = model.run_us(leaves, n_keys, false) - below_us;
+    if (state.merged_rows > 0) gain_us = state.saved_below_us = model.run_us(leaves, n_keys, false) - below_us;
     report.saved_us = below_us - model.run_us(own, n_keys, true);
     report.cost_us = cost_of(node, state.merged_rows, own.n_reads, n_keys, rows, shape, options, model);
     report.choice = report.saved_us > report.cost_us ? NodeChoice::relayed : NodeChoice::costs_more;
@@ -126,10 +126,29 @@ double NodeChooser::decide(std::size_t index, const LaidOutRows& rows, const Att
     gain_us += report.saved_us - report.cost_us;
   }
   if (node.parent >= 0) {
-    states_[at(node.parent)].more_reads += state.more_reads;
-    states_[at(node.parent)].merged_rows += state.merged_rows;
+    State& parent = states_[at(node.parent)];
+    parent.more_reads += state.more_reads;
+    parent.merged_rows += state.merged_rows;
+    // Where no read is saved, rows that are padded together may still save matmuls.
+    state.weight = state.merged_rows > 0 ? std::max(0.0, -state.more_reads.n_reads) + 1e-9 : 0;
+    parent.weight_below += state.weight;
   }
   return gain_us;
+}
+
+/// Adds to saved_us of each relayed node what it saves at the keys before it: of the time that is saved there, the part of
+/// its saved reads.
+void NodeChooser::credit(std::vector<NodeReport>& tree) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    State& state = states_[i];
+    if (nodes_[i].parent >= 0 && state.weight > 0) {
+      const State& parent = states_[at(nodes_[i].parent)];
+      const bool is_parent_relayed = tree[at(nodes_[i].parent)].choice == NodeChoice::relayed;
+      const double before_us = is_parent_relayed ? 0 : parent.earned_us;
+      state.earned_us = (parent.saved_below_us + before_us) * state.weight / parent.weight_below;
+    }
+    if (tree[i].choice == NodeChoice::relayed) tree[i].saved_us += state.earned_us;
+  }
 }
 
 void NodeChooser::choose(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
@@ -151,6 +170,7 @@ void NodeChooser::choose(const LaidOutRows& rows, const AttentionShape& shape, c
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     gain_us += decide(i, rows, shape, options, model, tree[i]);
   }
+  credit(tree);
   const AttentionCosts& costs = options.costs;
   if (gain_us >= (leaves_are_cut(rows, shape, options, model) ? costs.relay_us : std::max(costs.merge_us, costs.relay_us)))
     return;

@@ -43,11 +43,16 @@ class NodeChooser {
   struct State {
     RunReads more_reads;           ///< reads by the nodes below it, minus what its leaves alone would need
     std::int32_t merged_rows = 0;  ///< rows below it that a relayed node covers
+    double saved_below_us = 0;     ///< what relayed nodes below it save at its keys
+    double weight_below = 0;       ///< the sum of its children's weights
+    double weight = 0;             ///< its part, or that of relayed nodes below it, in what is saved at keys before it
+    double earned_us = 0;          ///< what it, or relayed nodes below it, save at keys before it
   };
 
   void build_tree(const LaidOutRows& rows, const AttentionShape& shape, bool batch_invariant);
   double decide(std::size_t index, const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
                 const AttentionCostModel& model, NodeReport& report);
+  void credit(std::vector<NodeReport>& tree);
   RunReads leaf_reads(const PrefixNode& node) const;
 
   std::vector<std::int32_t> common_len_;

@@ -1,5 +1,9 @@
 #include "plan/nodes.h"
 
+#include <algorithm>
+#include <cmath>
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "support/attention_makespan.h"
@@ -45,6 +49,17 @@ testing::Batch nested() {
   return batch;
 }
 
+/// A random tree below `table`, with one-row sequences at its nodes.
+void grow(testing::Batch& batch, std::vector<BlockId> table, int depth, std::mt19937& random) {
+  const std::vector<BlockId> own = batch.fresh_blocks(static_cast<int>(1 + random() % 60));
+  table.insert(table.end(), own.begin(), own.end());
+  const auto n_positions = static_cast<std::int32_t>(table.size()) * kBlockLen;
+  for (std::uint32_t n = 1 + random() % 12; n > 0; --n)
+    batch.add(table, n_positions + 1 + static_cast<std::int32_t>(random() % 100), 1, kBlockLen);
+  if (depth == 4) return;
+  for (std::uint32_t n = random() % 4; n > 0; --n) grow(batch, table, depth + 1, random);
+}
+
 TEST(AttentionNodes, a_parent_saves_only_the_reads_that_its_children_leave) {
   AttentionPlanOptions options;
   options.costs = testing::costs_of_132_blocks();
@@ -63,6 +78,63 @@ TEST(AttentionNodes, a_parent_saves_only_the_reads_that_its_children_leave) {
   std::mt19937 random(1);
   flat.finish(random);
   EXPECT_LT(both[0].saved_us, reports_of(flat, options).at(0).saved_us);
+}
+
+/// What a plan with these choices saves, less what it costs, by the time of each run of keys with them and without.
+/// Sequences have one row each.
+double saved_by(const std::vector<NodeReport>& tree, const AttentionCostModel& model) {
+  const auto is_relayed = [](const NodeReport& node) { return node.choice == NodeChoice::relayed; };
+  const auto holds = [](const NodeReport& outer, const NodeReport& inner) {
+    return inner.kv_begin >= outer.kv_end && inner.first_sequence >= outer.first_sequence &&
+           inner.first_sequence + inner.n_sequences <= outer.first_sequence + outer.n_sequences;
+  };
+  double saved_us = 0;
+  for (const NodeReport& node : tree) {
+    RunReads alone;
+    for (std::int32_t i = 0; i < node.n_sequences; ++i) alone += model.reads_of(1);
+    RunReads reads;
+    std::int32_t n_alone = node.n_sequences;
+    for (const NodeReport& inner : tree) {
+      const bool is_topmost =
+          holds(node, inner) && is_relayed(inner) && std::ranges::none_of(tree, [&](const NodeReport& between) {
+            return is_relayed(between) && holds(node, between) && holds(between, inner);
+          });
+      if (!is_topmost) continue;
+      reads += model.reads_of(inner.n_sequences);
+      n_alone -= inner.n_sequences;
+    }
+    for (std::int32_t i = 0; i < n_alone; ++i) reads += model.reads_of(1);
+    const std::int32_t n_keys = node.kv_end - node.kv_begin;
+    saved_us += model.run_us(alone, n_keys, false);
+    saved_us -= is_relayed(node) ? model.run_us(model.reads_of(node.n_sequences), n_keys, true) + node.cost_us
+                                 : model.run_us(reads, n_keys, false);
+  }
+  return saved_us;
+}
+
+TEST(AttentionNodes, what_the_relayed_nodes_save_is_what_the_plan_saves) {
+  AttentionPlanOptions options;
+  options.deals_pairs = true;
+  options.costs.merge_us = options.costs.relay_us = 0;
+  int n_inner = 0;
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    options.costs.head_by_head = seed % 2 == 0;
+    options.costs.item_us = 0.02 * (random() % 50);
+    testing::Batch batch;
+    grow(batch, {}, /*depth=*/0, random);
+    batch.finish(random);
+    const auto tree = reports_of(batch, options);
+    double saved_us = 0;
+    for (const NodeReport& node : tree) {
+      if (node.choice != NodeChoice::relayed) continue;
+      saved_us += node.saved_us - node.cost_us;
+      n_inner += node.depth > 0 ? 1 : 0;
+    }
+    const double expected = saved_by(tree, AttentionCostModel(kShape, options.costs));
+    EXPECT_NEAR(saved_us, expected, 1e-9 * std::abs(expected) + 1e-9) << "seed " << seed;
+  }
+  EXPECT_GT(n_inner, 150) << "the trees are too flat to show anything";
 }
 
 TEST(AttentionNodes, rows_that_merge_anyway_cost_one_state_and_others_two) {
