@@ -56,10 +56,17 @@ class Chat {
   /// The names of the commands, for the line reader.
   std::span<const std::string> names() const { return names_; }
 
+  /// Whether the next text is the result of a tool that the model has called.
+  bool is_asking() const { return !conversation_.open_calls().empty(); }
+  /// What the line reader shows in front of the next line.
+  std::string prompt() const {
+    return is_asking() ? fmt::format("result of {}> ", conversation_.open_calls().front().name) : std::string("> ");
+  }
+
   /// Does what a line says. False: the conversation ends.
   Result<bool> take(const std::string& line) {
     if (!line.starts_with('/')) {
-      BATON_TRY_VOID(conversation_.answer(line));
+      BATON_TRY_VOID(is_asking() ? conversation_.give_result(line) : conversation_.answer(line));
       return true;
     }
     const std::size_t space = line.find(' ');
@@ -88,6 +95,7 @@ class Chat {
     for (const Command& command : kCommands)
       print_note("  {:<26}{}\n", fmt::format("{} {}", command.name, command.argument), command.help);
     print_note("  {:<26}begins a text of several lines, up to the next {}\n", kQuotes, kQuotes);
+    write_note("Where the model calls a tool, the next text is its result.\n");
     write_note("Ctrl-C stops an answer, Ctrl-D ends.\n");
     return true;
   }
@@ -196,11 +204,11 @@ Result<void> talk(Chat& chat, bool keeps_history) {
       {.history_file = keeps_history ? history_file("chat_history") : std::filesystem::path(), .commands = chat.names()});
   if (reader.is_terminal()) write_note("/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends.\n");
   for (std::string line;;) {
-    LineReader::Read read = reader.read(line, "> ");
+    LineReader::Read read = reader.read(line, chat.prompt());
     if (read == LineReader::Read::line && line.starts_with(kQuotes)) read = read_quoted(reader, line);
     clear_interrupt();
     if (read == LineReader::Read::end) break;
-    if (read == LineReader::Read::interrupted || without_outer_spaces(line).empty()) continue;
+    if (read == LineReader::Read::interrupted || (!chat.is_asking() && without_outer_spaces(line).empty())) continue;
     const auto goes_on = chat.take(line);
     if (!goes_on) {
       print_error("baton chat", goes_on.error());
@@ -225,12 +233,14 @@ Result<void> run(ChatOptions options) {
     BATON_TRY(tools, read_tools(options.tools));
   }
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
-  BATON_TRY(const ServedModel model, load_served_model(files, options.model, *engine));
+  BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
+  model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
   BATON_TRY(Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
   Chat chat(*engine, model, prefixes,
             {.system = options.system,
              .prefix = options.prefix,
              .tools = std::move(tools),
+             .tool_choice = options.tool_choice,
              .temperature = options.temperature,
              .max_tokens = options.max_tokens});
   return talk(chat, !options.keeps_no_history);

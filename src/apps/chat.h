@@ -15,6 +15,7 @@ struct ChatOptions {
   /// model.
   std::string prefix;
   std::string tools;              ///< file with a list of tools as in the API; empty: none
+  std::string tool_choice;        ///< see Conversation::Options
   bool keeps_no_history = false;  ///< lines that are typed are not kept for later runs
   double temperature = -1;        ///< -1: the model's default
   std::int32_t max_tokens = 0;    ///< of an answer; 0: the rest of the context

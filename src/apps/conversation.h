@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 
 #include "core/result.h"
@@ -17,11 +18,12 @@ namespace baton {
 class Conversation {
  public:
   struct Options {
-    std::string system = {};      ///< text of a system message; empty: none
-    std::string prefix = {};      ///< name of a registered prompt; empty: none
-    json::Value tools = {};       ///< a list as in the API; null: none
-    double temperature = -1;      ///< -1: the model's default
-    std::int32_t max_tokens = 0;  ///< of an answer; 0: the rest of the context
+    std::string system = {};       ///< text of a system message; empty: none
+    std::string prefix = {};       ///< name of a registered prompt; empty: none
+    json::Value tools = {};        ///< a list as in the API; null: none
+    std::string tool_choice = {};  ///< "auto", "none", "required" or a tool's name, for answers to texts; empty: "auto"
+    double temperature = -1;       ///< -1: the model's default
+    std::int32_t max_tokens = 0;   ///< of an answer; 0: the rest of the context
   };
 
   /// All must outlive it.
@@ -41,18 +43,30 @@ class Conversation {
   /// fails, `text` is taken back from the conversation.
   Result<void> answer(const std::string& text);
 
+  /// A call of a tool in the last answer, whose result the model has not been told.
+  struct OpenCall {
+    std::string id;
+    std::string name;
+  };
+  const std::deque<OpenCall>& open_calls() const { return open_calls_; }
+  /// Tells the result of the first open call. Behind the last one the model goes on, as in `answer`. There is an open call.
+  Result<void> give_result(const std::string& text);
+
   const Options& options() const { return options_; }
   const SequenceStats& stats() const { return stats_; }  ///< of the last answer
   std::size_t n_messages() const { return messages_.size(); }
 
  private:
-  Result<json::Value> generate();
+  Result<void> go_on(const std::string& tool_choice);
+  json::Value request_body(const std::string& tool_choice) const;
+  Result<json::Value> generate(const std::string& tool_choice);
 
   Engine& engine_;
   const ServedModel& model_;
   const Prefixes& prefixes_;
   Options options_;
   json::Value messages_;
+  std::deque<OpenCall> open_calls_;
   SequenceStats stats_;
 };
 

@@ -378,6 +378,10 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
   app.add_option("--tools", options.tools, "JSON file with a list of tools, as in the API, that the model is told of")
       ->check(CLI::ExistingFile)
       ->group("Conversation");
+  app.add_option("--tool-choice", options.tool_choice,
+                 "What answers to your texts do with the tools: auto, none, required (call one) or a tool's name (default: "
+                 "auto)")
+      ->group("Conversation");
   app.add_flag("--no-history", options.keeps_no_history, "Do not keep the typed lines for later runs (~/.local/state/baton)")
       ->group("Conversation");
   app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")

@@ -1,13 +1,15 @@
 """`baton chat` on a terminal: editing, history, completion, Ctrl-C."""
 
+import json
 import os
 import pathlib
 import pty
+import re
 import select
 import signal
 import time
 
-from conftest import BINARY
+from conftest import BINARY, ROOT
 
 
 class Terminal:
@@ -81,3 +83,29 @@ def test_nothing_is_kept_where_that_is_asked_for(tmp_path):
     chat.wait_for("> ")
     assert chat.end() == 0
     assert not list(tmp_path.rglob("chat_history"))
+
+
+def test_calls_of_tools_are_shown_and_their_results_typed(tmp_path):
+    parameters = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["city", "days"],
+        "additionalProperties": False,
+    }
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([{"type": "function", "function": {"name": "plan_trip", "parameters": parameters}}]))
+    flags = ("--chat-template", str(ROOT / "docs/examples/tools.jinja"), "--tools", str(tools), "--no-history")
+    chat = Terminal(tmp_path, "chat", *flags, "--tool-choice", "plan_trip", "--temperature", "0", "--max-tokens", "300")
+    chat.wait_for("> ")
+    chat.type("To Paris, please.\r", "[call] plan_trip(")
+    arguments = chat.wait_for("\r\n")
+    assert re.fullmatch(r'city="(Paris|Rome)", days=\d\)', arguments), arguments
+    chat.wait_for("result of plan_trip> ")
+    after = chat.type("booked\r", "\r\n> ", seconds=120)
+    assert "[call]" not in after, "an answer to a result is free"
+    assert "<tool_call>" not in after
+    chat.type("/stats\r", "from the cache")
+    chat.wait_for("> ")
+    chat.type("Again.\r", "result of plan_trip> ")
+    chat.type("/reset\r", "\r\n> ")
+    assert chat.end() == 0
