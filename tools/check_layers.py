@@ -27,7 +27,7 @@ ARROWS = {
     "model": ["io", "kernels", "ranks", "core"],
     "engine": ["model", "plan", "grammar", "kernels", "ranks", "core"],
     "load": ["engine", "model", "plan", "parsers", "grammar", "kernels", "ranks", "core", "text", "jinja", "io"],
-    "server": ["engine", "model", "plan", "parsers", "grammar", "kernels", "ranks", "core", "text", "jinja", "io"],
+    "server": ["engine", "model", "plan", "parsers", "grammar", "kernels", "ranks", "core", "text", "jinja", "io", "web"],
     "apps": [
         "server",
         "load",

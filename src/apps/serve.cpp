@@ -38,7 +38,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.routes.cors = {options.allowed_origins, options.allowed_methods, options.allowed_headers, options.allow_credentials};
   made.routes.version = version_number();
   made.routes.max_logprobs = options.max_logprobs;
-  for (const WebFile& file : web_files()) made.routes.pages.push_back({file.path, file.type, file.body});
+  made.routes.pages = web_files();
   made.routes.prefix_limits = options.prefix_limits;
   made.prefix_folder = options.prefix_folder;
   made.prefix_links = options.allows_prefix_links ? OutwardLinks::followed : OutwardLinks::refused;
@@ -50,6 +50,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
       options.client_memory_bytes > 0 ? options.client_memory_bytes : default_client_memory(memory_limit());
   made.limits.budgets = budget_limits(client_bytes);
   made.grammars = cache_options(options.structured_outputs, client_bytes);
+  made.routes.response_limits = response_store_limits(client_bytes);
   made.routes.json_spaces = options.structured_outputs.spaces;
   return made;
 }
@@ -106,6 +107,7 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
   BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
+  model.excludes_unchosen_tools = options.excludes_unchosen_tools;
   if (!model.chat_template)
     log::warning("event=no_chat_template effect=\"/v1/chat/completions is refused; --chat-template FILE brings one\"");
   engine->start();

@@ -37,6 +37,7 @@ struct ServeCommandOptions {
   std::int64_t client_memory_bytes = 0;  ///< 0: default_client_memory
   StructuredOutputsConfig structured_outputs;
   KvEventsConfig kv_events;
+  bool excludes_unchosen_tools = false;         ///< see ServedModel
   std::size_t max_connections_per_address = 0;  ///< 0: no limit
   PrefixLimits prefix_limits;
   std::string prefix_folder;         ///< empty: none

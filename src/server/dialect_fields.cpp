@@ -19,6 +19,7 @@ constexpr std::size_t kMaxShownName = 64;
 
 constexpr std::string_view kOwnFields[] = {"prefix",
                                            "cache_salt",
+                                           "prompt_cache_key",
                                            "priority",
                                            "deadline_ms",
                                            "request_id",
@@ -82,6 +83,23 @@ Error in_words_of(std::span<const SameField> same, Error error) {
     error.message.replace(at, chat_name.size(), fmt::format("'{}'", field->name));
   error.param = field->name;
   return error;
+}
+
+Result<void> read_dialect_tools(const Value& body, const ReadTool& read, Value& chat) {
+  const Value* given = openai::find_given(body, "tools");
+  if (given == nullptr) return {};
+  if (!given->is_array()) return json::wrong_type("tools", "a list of tools", *given);
+  Value tools = Value::array();
+  for (std::size_t i = 0; i < given->size(); ++i) {
+    const std::string key = fmt::format("tools[{}]", i);
+    if (!(*given)[i].is_object()) return json::wrong_type(key, "an object", (*given)[i]);
+    Value tool;
+    tool["type"] = "function";
+    BATON_TRY(tool["function"], read((*given)[i], key, i));
+    tools.push_back(std::move(tool));
+  }
+  if (!tools.empty()) chat["tools"] = std::move(tools);
+  return {};
 }
 
 Value chat_message(std::string_view role, Value content) {

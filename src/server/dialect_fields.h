@@ -1,6 +1,8 @@
 /// What requests of the other dialects have in common: they are read as the body of an equal chat completion.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +38,11 @@ std::vector<std::string> unknown_dialect_fields(const json::Value& body, std::sp
 
 /// An error of a chat completion's field in the words of the dialect.
 Error in_words_of(std::span<const SameField> same, Error error);
+
+/// Reads an element of `tools`, which errors call `key`, as the `function` of a chat completion's tool.
+using ReadTool = std::function<Result<json::Value>(const json::Value& tool, const std::string& key, std::size_t index)>;
+/// Reads the list `tools` of `body`, if there is one, as that of a chat completion.
+Result<void> read_dialect_tools(const json::Value& body, const ReadTool& read, json::Value& chat);
 
 /// A message of a conversation: {role, content}.
 json::Value chat_message(std::string_view role, json::Value content);

@@ -2,6 +2,7 @@
 #include "server/http_parser.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <boost/beast/http/rfc7230.hpp>
@@ -14,6 +15,17 @@ namespace http = boost::beast::http;
 /// Every chunked body that is not at its end has this many bytes to come, "0\r\n\r\n" at least. With fewer, behind a last
 /// chunk whose trailer is incomplete, an assertion of the library ends the program where assertions are on.
 constexpr std::size_t kLeastChunkedBytes = 5;
+
+/// The path of a target, and the query behind it.
+std::pair<std::string_view, std::string_view> parts_of(std::string_view target) {
+  if (target.starts_with("http://") || target.starts_with("https://")) {
+    const auto slash = target.find('/', target.find("//") + 2);
+    target = slash == std::string_view::npos ? "/" : target.substr(slash);
+  }
+  const auto question = target.find('?');
+  if (question == std::string_view::npos) return {target, {}};
+  return {target.substr(0, question), target.substr(question + 1)};
+}
 
 }  // namespace
 
@@ -96,14 +108,9 @@ bool HttpParser::take_header_share() {
 void HttpParser::read_head() {
   const auto& message = parser_.get();
   request_.method = std::string(message.method_string());
-  std::string_view target(message.target().data(), message.target().size());
-  if (target.starts_with("http://") || target.starts_with("https://")) {
-    const auto slash = target.find('/', target.find("//") + 2);
-    target = slash == std::string_view::npos ? "/" : target.substr(slash);
-  }
-  const auto question = target.find('?');
-  request_.path = std::string(target.substr(0, question));
-  if (question != std::string_view::npos) request_.query = std::string(target.substr(question + 1));
+  const auto [path, query] = parts_of({message.target().data(), message.target().size()});
+  request_.path = std::string(path);
+  request_.query = std::string(query);
   request_.headers.reserve(static_cast<std::size_t>(std::distance(message.begin(), message.end())));
   for (const auto& field : message) {
     const auto name = field.name_string();
@@ -112,6 +119,11 @@ void HttpParser::read_head() {
   }
   request_.is_http_1_0 = message.version() < 11;
   request_.keep_alive = message.keep_alive();
+}
+
+std::string HttpParser::path() const {
+  const auto target = parser_.get().target();
+  return std::string(parts_of({target.data(), target.size()}).first);
 }
 
 std::optional<std::uint64_t> HttpParser::n_remaining() const {

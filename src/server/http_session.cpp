@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "server/api_error.h"
 #include "server/http_server.h"
+#include "server/messages_error.h"
 
 namespace baton {
 namespace {
@@ -350,7 +351,11 @@ void HttpSession::refuse(const HttpRefusal& refusal) {
   keep_alive_ = false;
   if (parser_) n_to_drop_ = rest_of_request();
   input_ = {};
-  answer_at_once(error_response(refusal.status, refusal.message, {}));
+  const bool is_messages = parser_ && is_messages_path(parser_->path());
+  HttpResponse response = error_response(refusal.status, refusal.message, {});
+  if (is_messages) response = as_messages_error(std::move(response));
+  if (is_messages) std::ranges::move(messages_headers(), std::back_inserter(response.headers));
+  answer_at_once(std::move(response));
 }
 
 /// Answers a request that is not handed on, and frees what was read of it.

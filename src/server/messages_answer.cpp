@@ -21,6 +21,14 @@ std::string messages_event(const Value& data) {
   return "event: " + data["type"].get_ref<const std::string&>() + "\ndata: " + json::dump(data) + "\n\n";
 }
 
+/// An event about a block.
+Value block_event(std::string_view type, std::int32_t index) {
+  Value data;
+  data["type"] = std::string(type);
+  data["index"] = index;
+  return data;
+}
+
 /// A text block of either kind.
 bool is_text_kind(MessagePiece::Kind kind) {
   return kind == MessagePiece::Kind::content || kind == MessagePiece::Kind::reasoning;
@@ -92,9 +100,7 @@ Value MessagesWriter::start_message() const {
 std::string MessagesWriter::begin_block(const MessagePiece& piece) {
   is_open_ = true;
   kind_ = piece.kind;
-  Value data;
-  data["type"] = "content_block_start";
-  data["index"] = n_blocks_;
+  Value data = block_event("content_block_start", n_blocks_);
   Value& block = data["content_block"];
   if (piece.kind == MessagePiece::Kind::call) {
     block["type"] = "tool_use";
@@ -116,10 +122,7 @@ std::string MessagesWriter::begin_block(const MessagePiece& piece) {
 
 std::string MessagesWriter::end_block() {
   if (!std::exchange(is_open_, false)) return {};
-  Value data;
-  data["type"] = "content_block_stop";
-  data["index"] = n_blocks_++;
-  return messages_event(data);
+  return messages_event(block_event("content_block_stop", n_blocks_++));
 }
 
 std::string MessagesWriter::piece_frames(const MessagePiece& piece) {
@@ -133,9 +136,7 @@ std::string MessagesWriter::piece_frames(const MessagePiece& piece) {
     frames += begin_block(piece);
   }
   if (is_call) return frames;
-  Value data;
-  data["type"] = "content_block_delta";
-  data["index"] = n_blocks_;
+  Value data = block_event("content_block_delta", n_blocks_);
   Value& delta = data["delta"];
   if (piece.kind == MessagePiece::Kind::content) {
     delta["type"] = "text_delta";

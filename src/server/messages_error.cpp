@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "server/answer_stamp.h"
 #include "server/api_error.h"
 
 namespace baton {
@@ -50,5 +51,7 @@ HttpResponse as_messages_error(HttpResponse response) {
   response.body = json::dump(messages_error_body(response.status, message));
   return response;
 }
+
+HttpHeaders messages_headers() { return {{"request-id", "req_" + random_id()}}; }
 
 }  // namespace baton

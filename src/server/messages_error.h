@@ -19,4 +19,7 @@ HttpResponse messages_error_response(int status, std::string_view message);
 /// An error response of the OpenAI dialect in the form of this one: its status, its headers, and its message.
 HttpResponse as_messages_error(HttpResponse response);
 
+/// The header that every answer of this dialect has.
+HttpHeaders messages_headers();
+
 }  // namespace baton

@@ -85,8 +85,8 @@ Result<std::string> read_text(const Value& block, const std::string& key) {
   return string_member(block, "text", key);
 }
 
-Result<void> read_tool(const Value& tool, const std::string& key, Value& tools) {
-  if (!tool.is_object()) return json::wrong_type(key, "an object", tool);
+/// A tool as the `function` of a chat completion's.
+Result<Value> read_tool(const Value& tool, const std::string& key) {
   if (const Value* type = find_given(tool, "type"); type != nullptr && *type != "custom")
     return refused_block(key, type->is_string() ? type->get_ref<const std::string&>() : json::dump(*type), "\"custom\" only");
   Value function;
@@ -97,25 +97,16 @@ Result<void> read_tool(const Value& tool, const std::string& key, Value& tools) 
     return bad(key + ".input_schema", fmt::format("'{}.input_schema' must be a JSON schema, an object", key));
   function["parameters"] = *schema;
   if (const Value* strict = find_given(tool, "strict")) function["strict"] = *strict;
-  Value translated;
-  translated["type"] = "function";
-  translated["function"] = std::move(function);
-  tools.push_back(std::move(translated));
-  return {};
+  return function;
 }
 
 Result<void> read_tools(const Value& body, MessagesReading& reading) {
-  const Value* given = find_given(body, "tools");
-  if (given == nullptr) return {};
-  if (!given->is_array()) return json::wrong_type("tools", "a list of tools", *given);
-  Value tools = Value::array();
-  for (std::size_t i = 0; i < given->size(); ++i) {
-    const std::string key = fmt::format("tools[{}]", i);
-    BATON_TRY_VOID(read_tool((*given)[i], key, tools));
-    BATON_TRY_VOID(read_mark((*given)[i], key, {CacheMark::Part::tools, i}, reading.request.marks));
-  }
-  if (!tools.empty()) reading.request.chat["tools"] = std::move(tools);
-  return {};
+  const auto read = [&](const Value& tool, const std::string& key, std::size_t index) -> Result<Value> {
+    BATON_TRY(Value function, read_tool(tool, key));
+    BATON_TRY_VOID(read_mark(tool, key, {CacheMark::Part::tools, index}, reading.request.marks));
+    return function;
+  };
+  return read_dialect_tools(body, read, reading.request.chat);
 }
 
 Result<void> read_tool_choice(const Value& body, Value& chat) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/one_line.h"
 
 namespace baton {
 namespace {
@@ -52,11 +53,13 @@ std::string Answer::log_line() const {
     const std::string_view reason = has_failed_ ? "error" : choice.has_ended() ? choice.finish_word() : "open";
     if (reasons.find(reason) == std::string::npos) reasons += fmt::format("{}{}", reasons.empty() ? "" : "|", reason);
   }
-  return fmt::format(
+  std::string line = fmt::format(
       "id={} sequences={} prompt_tokens={} cached_tokens={} completion_tokens={} finish_reason={} queue_ms={:.1f} "
       "first_token_ms={:.1f} preemptions={}",
       content_.header.id, content_.choices.size(), prompt_tokens, cached_tokens, completion_tokens, reasons, queue_ms,
       first_token_ms, n_preemptions);
+  if (const auto& key = content_.request.prompt_cache_key) line += fmt::format(" prompt_cache_key={}", log_value(*key));
+  return line;
 }
 
 /// Sequence 0 scores the prompt for all sequences, unless it was cut short.

@@ -55,6 +55,7 @@ constexpr FieldNotDone kFieldsNotDone[] = {
     {"audio", never, "null"},
     {"prediction", never, "null"},
     {"web_search_options", never, "null"},
+    {"moderation", never, "null"},
     {"return_tokens_as_token_ids", is_false, "false"},
     {"vllm_xargs", empty_list, "{}"},
 };

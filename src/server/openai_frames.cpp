@@ -81,7 +81,7 @@ Resumable OpenaiWriter::write_logprobs(std::size_t index, std::string& out) {
     out += json::dump(chat_logprob(tokenizer_, token));
     if (step.add(1 + token.top_logprobs.size())) co_await Resumable::pause();
   }
-  out += "]}";
+  out += R"(],"refusal":null})";
 }
 
 /// Appends the text of a completion, the whole message of a chat, or in a stream the text or the delta of `piece`.

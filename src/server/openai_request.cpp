@@ -89,6 +89,8 @@ Result<void> parse_names(const Value& body, GenerationRequest& request) {
   if (salt && (salt->empty() || salt->size() > kMaxSaltBytes))
     return bad("cache_salt", fmt::format("'cache_salt' must have 1 to {} bytes, not {}", kMaxSaltBytes, salt->size()));
   request.cache_salt = salt.value_or("");
+  BATON_TRY(const auto key, json::get_optional<std::string>(body, "prompt_cache_key"));
+  if (key) request.prompt_cache_key = key->substr(0, kShownCacheKeyBytes);
   BATON_TRY(request.request_id, json::get_optional<std::string>(body, "request_id"));
   if (!request.request_id) return {};
   if (request.request_id->empty() || request.request_id->size() > kMaxRequestIdBytes)

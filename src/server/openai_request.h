@@ -32,6 +32,7 @@ inline constexpr std::size_t kMaxStopStrings = 64;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 inline constexpr std::size_t kMaxSaltBytes = 1024;
 inline constexpr std::size_t kMaxRequestIdBytes = 128;
+inline constexpr std::size_t kShownCacheKeyBytes = 64;
 
 /// The fields that chat and plain completions have in common.
 struct GenerationRequest {
@@ -56,8 +57,9 @@ struct GenerationRequest {
   bool wants_token_ids = false;  ///< `return_token_ids`
   std::optional<std::string> request_id;
   std::string cache_salt;
-  std::optional<StructuredOutput> grammar;  ///< of each answer; see Grammars::constraint
-  std::vector<std::string> unknown_fields;  ///< ignored
+  std::optional<std::string> prompt_cache_key;  ///< shortened; without effect but for the log
+  std::optional<StructuredOutput> grammar;      ///< of each answer; see Grammars::constraint
+  std::vector<std::string> unknown_fields;      ///< ignored
 };
 
 struct ChatRequest {

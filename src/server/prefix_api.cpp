@@ -20,6 +20,7 @@ Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int
   prefix["version"] = definition.version.empty() ? Value() : Value(definition.version);
   prefix["expires_at"] = nullptr;
   if (definition.ttl) prefix["expires_at"] = entry.created + definition.ttl->count();
+  prefix["n_tools"] = definition.tools.size();
   prefix["n_tokens"] = entry.info.n_tokens;
   prefix["n_pinned_tokens"] = entry.info.n_pinned_tokens;
   prefix["n_pinned_blocks"] = entry.info.n_pinned_tokens / block_len;
@@ -30,7 +31,7 @@ Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int
 
 Error prefix_error(Error error, const PrefixRequest& request) {
   if (error.code == ErrorCode::invalid_data || error.code == ErrorCode::out_of_memory) error.code = ErrorCode::invalid_request;
-  if (error.code == ErrorCode::invalid_request && error.param != "version" && error.param != "id")
+  if (error.code == ErrorCode::invalid_request && error.param != "version" && error.param != "id" && error.param != "tools")
     error.param = request.content_field;
   return error;
 }

@@ -14,6 +14,7 @@
 #include "io/file.h"
 #include "server/chat_history.h"
 #include "server/openai_values.h"
+#include "server/tool_fields.h"
 #include "text/unicode.h"
 
 namespace baton {
@@ -24,7 +25,7 @@ using openai::find_given;
 
 constexpr std::int32_t kMaxTtlSeconds = 366 * 24 * 3600;
 constexpr std::size_t kMaxFieldBytes = 64;
-constexpr std::string_view kFields[] = {"id", "text", "messages", "tokens", "version", "ttl_seconds"};
+constexpr std::string_view kFields[] = {"id", "text", "messages", "tokens", "tools", "version", "ttl_seconds"};
 
 Result<std::string> name_field(const Value& body, std::string_view key) {
   BATON_TRY(std::string name, json::convert<std::string>(*json::find(body, key), key));
@@ -51,8 +52,20 @@ Value known_fields_of(const Value& messages, std::vector<std::string>& unknown) 
   return kept;
 }
 
+Result<Value> parse_tools(const Value& body) {
+  const Value* tools = find_given(body, "tools");
+  if (tools == nullptr) return Value();
+  if (find_given(body, "tokens") != nullptr)
+    return openai::bad("tools", "'tools' needs a 'text' or 'messages': tokens are not rendered");
+  Value alone;
+  alone["tools"] = *tools;
+  BATON_TRY(ToolFields fields, parse_tool_fields(alone));
+  return std::move(fields.definitions);
+}
+
 Result<void> parse_content(const Value& body, PrefixRequest& request) {
   PrefixDefinition& definition = request.definition;
+  BATON_TRY(definition.tools, parse_tools(body));
   for (const std::string_view field : {"text", "messages", "tokens"}) {
     const Value* value = find_given(body, field);
     if (value == nullptr) continue;
@@ -72,7 +85,11 @@ Result<void> parse_content(const Value& body, PrefixRequest& request) {
     }
   }
   if (!request.content_field.empty()) return {};
-  return openai::bad("text", "a prefix has a 'text' (a system message), 'messages' or 'tokens'");
+  if (definition.tools.is_null())
+    return openai::bad("text", "a prefix has a 'text' (a system message), 'messages', 'tools' or 'tokens'");
+  request.content_field = "tools";
+  definition.messages = Value::array();
+  return {};
 }
 
 /// Parses all fields except the id.
@@ -131,7 +148,8 @@ bool is_prefix_name(std::string_view name) {
 }
 
 std::size_t content_bytes(const PrefixDefinition& definition) {
-  return json::dump(definition.messages).size() + definition.tokens.size() * sizeof(TokenId);
+  const std::size_t n_tool_bytes = definition.tools.is_null() ? 0 : json::dump(definition.tools).size();
+  return json::dump(definition.messages).size() + n_tool_bytes + definition.tokens.size() * sizeof(TokenId);
 }
 
 json::Value system_messages(std::string text) {

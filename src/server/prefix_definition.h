@@ -27,6 +27,7 @@ struct PrefixDefinition {
   std::string version = {};                      ///< empty: none
   std::optional<std::chrono::seconds> ttl = {};  ///< from the moment when it is pinned; absent: until it is removed
   std::vector<TokenId> tokens = {};
+  json::Value tools = {};  ///< see ToolFields::definitions; null: none
   PrefixSource source = PrefixSource::flag;
   std::string file = {};                               ///< the file that it was read from
   std::string owner = {};                              ///< the name of the key that registered it; empty: none
@@ -40,7 +41,7 @@ bool is_prefix_name(std::string_view name);
 /// Largest file of a prefix.
 inline constexpr std::size_t kMaxPrefixFileBytes = std::size_t{16} << 20;
 
-/// Bytes of the messages or tokens of a definition.
+/// Bytes of the messages, tools or tokens of a definition.
 std::size_t content_bytes(const PrefixDefinition& definition);
 /// A list of one system message with the content `text`.
 json::Value system_messages(std::string text);
@@ -49,11 +50,11 @@ std::string prefix_text(const json::Value& messages);
 
 struct PrefixRequest {
   PrefixDefinition definition;
-  std::string content_field;                ///< "text", "messages" or "tokens", whichever was given
+  std::string content_field;                ///< "text", "messages" or "tokens", whichever was given, else "tools"
   std::vector<std::string> unknown_fields;  ///< shortened for printing
 };
 
-/// {id, text or messages or tokens, version?, ttl_seconds?}. Errors: invalid_request, with the field.
+/// {id, text or messages or tokens, tools?, version?, ttl_seconds?}; tools alone are a prefix too. Errors: invalid_request, with the field.
 Result<PrefixRequest> parse_prefix_request(const json::Value& body);
 
 /// Parses `bytes`, the contents of `file`. A file whose name ends in .json is such an object, whose id is `name` or

@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "core/one_line.h"
 #include "server/api_error.h"
+#include "server/chat_history.h"
 
 namespace baton {
 namespace {
@@ -23,18 +24,27 @@ Error about(std::string_view name, Error error) {
   return error;
 }
 
-Result<std::string> render_with(const ServedModel& model, const json::Value& messages, std::string_view user,
+/// A conversation behind the prefix, as a request's is rendered (render_chat).
+Result<std::string> render_with(const ServedModel& model, const PrefixDefinition& definition, std::string_view user,
                                 const std::function<bool()>& is_cancelled) {
-  ChatTemplate::Context context;
-  context.messages = messages;
-  json::Value& message = context.messages.emplace_back();
+  const bool has_tools = !definition.tools.is_null();
+  if (has_tools && !model.tool_traits.shows_tools)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("'tools' is not supported with the chat template of {}, which does not show tools to the model",
+                            model.names[0]),
+                "tools");
+  json::Value messages = definition.messages;
+  json::Value& message = messages.emplace_back();
   message["role"] = "user";
   message["content"] = std::string(user);
+  ChatTemplate::Context context;
+  BATON_TRY(context.messages, shape_messages(std::move(messages), /*n_before=*/0, model.traits_for(has_tools)));
+  context.tools = definition.tools;
   context.add_generation_prompt = true;
   context.role_tokens = model.tokenizer.role_tokens();
   context.max_output_bytes = model.max_rendered_bytes();
   context.is_cancelled = is_cancelled;
-  return model.chat_template->render(context);
+  return model.template_for(has_tools).render(context);
 }
 
 /// Sets the text and ids of a new entry. Returns the tokens to compute.
@@ -77,14 +87,17 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
   if (!definition.tokens.empty()) return PrefixTokens{definition.tokens, {}};
   PrefixTokens made;
   if (!model.chat_template) {
+    if (!definition.tools.is_null())
+      return fail(ErrorCode::invalid_request, fmt::format("'tools' needs a chat template, and {} has none", model.names[0]),
+                  "tools");
     const std::string text = prefix_text(definition.messages);
     WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
     BATON_TRY(made.tokens, model.tokenizer.encode(text, /*add_special_tokens=*/true, budget));
     return made;
   }
   // Two messages without a common character, so that the renderings differ from there on.
-  BATON_TRY(const std::string one, render_with(model, definition.messages, "0", is_cancelled));
-  BATON_TRY(const std::string other, render_with(model, definition.messages, "Why?", is_cancelled));
+  BATON_TRY(const std::string one, render_with(model, definition, "0", is_cancelled));
+  BATON_TRY(const std::string other, render_with(model, definition, "Why?", is_cancelled));
   const auto shared = static_cast<std::size_t>(std::ranges::mismatch(one, other).in1 - one.begin());
   WorkBudget budget(Tokenizer::limits_for(kEncodings * one.size()), is_cancelled);
   BATON_TRY(made.head, model.tokenizer.encode_head(std::string_view(one).substr(0, shared), budget));

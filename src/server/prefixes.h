@@ -26,7 +26,7 @@ struct PrefixTokens {
 };
 
 /// The tokens with which every conversation begins that begins with the prefix: the common beginning of two renderings
-/// with different user messages. Without a chat template: the tokens of the messages' texts.
+/// with different user messages and with the prefix's tools. Without a chat template: the tokens of the messages' texts.
 Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition,
                                    const std::function<bool()>& is_cancelled = {});
 

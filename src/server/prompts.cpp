@@ -110,7 +110,8 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
                     "was registered with 'text' or 'messages'",
                     prefix->definition.name),
         "prefix");
-  const bool has_tools = request.tools.tools != nullptr;
+  const bool is_excluded = model.excludes_unchosen_tools && request.tools.choice.kind == parsers::ToolChoice::Kind::none;
+  const bool has_tools = request.tools.tools != nullptr && !is_excluded;
   const TemplateTraits& traits = model.traits_for(has_tools);
   if (has_tools) BATON_TRY_VOID(check_tools(model, request.tools));
   ChatTemplate::Context context;
@@ -118,7 +119,7 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   const std::size_t n_before = messages.size();
   for (const json::Value& message : request.messages) messages.push_back(message);
   BATON_TRY(context.messages, shape_messages(std::move(messages), n_before, traits));
-  context.tools = request.tools.definitions;
+  if (has_tools) context.tools = request.tools.definitions;
   context.add_generation_prompt = request.add_generation_prompt;
   if (request.continue_final_message) context.continued_field = "content";
   context.role_tokens = model.tokenizer.role_tokens();

@@ -13,6 +13,13 @@ constexpr std::size_t kStoredEntryBytes = 512;
 
 }  // namespace
 
+ResponseStoreLimits response_store_limits(std::int64_t client_bytes) {
+  ResponseStoreLimits limits;
+  limits.bytes = static_cast<std::size_t>(client_bytes) / 8;
+  limits.owner_bytes = limits.bytes / 4;
+  return limits;
+}
+
 /// The entry of an owner, or the end. One whose lifetime is over is none.
 ResponseStore::Entries::iterator ResponseStore::at(std::string_view owner, std::string_view id, Clock::time_point now) {
   const auto found = by_id_.find(std::string(id));

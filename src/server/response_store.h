@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,10 @@ struct ResponseStoreLimits {
   std::size_t bytes = std::size_t{64} << 20;  ///< of all owners
   std::chrono::seconds lifetime = std::chrono::hours(24);
 };
+
+/// The limits where clients may cause the server to take `client_bytes` of memory (--client-memory-bytes): beside it, an
+/// eighth of it for all owners, and a quarter of that for one.
+ResponseStoreLimits response_store_limits(std::int64_t client_bytes);
 
 /// Keeps responses by owner (a key's name) and id. With too many, those of the same owner go first that were not used for
 /// the longest time, then those of all owners. What one owner has stored, no other one sees. Thread: any.

@@ -52,7 +52,6 @@ constexpr std::string_view kKnownResponsesFields[] = {"input",
                                                       "user",
                                                       "safety_identifier",
                                                       "service_tier",
-                                                      "prompt_cache_key",
                                                       "prompt_cache_retention",
                                                       "prompt_cache_options"};
 
@@ -121,28 +120,15 @@ tl::unexpected<Error> refused_tool(const std::string& key, std::string_view type
              fmt::format("'{}.type' is \"{}\"; this server supports tools of type \"function\" only", key, type.substr(0, 40)));
 }
 
-Result<void> read_response_tools(const Value& body, Value& chat) {
-  const Value* given = find_given(body, "tools");
-  if (given == nullptr) return {};
-  if (!given->is_array()) return json::wrong_type("tools", "a list of tools", *given);
-  Value tools = Value::array();
-  for (std::size_t i = 0; i < given->size(); ++i) {
-    const std::string key = fmt::format("tools[{}]", i);
-    const Value& tool = (*given)[i];
-    if (!tool.is_object()) return json::wrong_type(key, "an object", tool);
-    BATON_TRY(const std::string type, member_string(tool, "type", key));
-    if (type != "function") return refused_tool(key, type);
-    Value function;
-    BATON_TRY(function["name"], member_string(tool, "name", key));
-    for (const char* const member : {"description", "parameters", "strict"})
-      if (const Value* value = find_given(tool, member)) function[member] = *value;
-    Value translated;
-    translated["type"] = "function";
-    translated["function"] = std::move(function);
-    tools.push_back(std::move(translated));
-  }
-  if (!tools.empty()) chat["tools"] = std::move(tools);
-  return {};
+/// A tool as the `function` of a chat completion's.
+Result<Value> read_response_tool(const Value& tool, const std::string& key, std::size_t) {
+  BATON_TRY(const std::string type, member_string(tool, "type", key));
+  if (type != "function") return refused_tool(key, type);
+  Value function;
+  BATON_TRY(function["name"], member_string(tool, "name", key));
+  for (const char* const member : {"description", "parameters", "strict"})
+    if (const Value* value = find_given(tool, member)) function[member] = *value;
+  return function;
 }
 
 /// {"type": "function", "name": ...} as a chat completion has it.
@@ -304,7 +290,7 @@ Result<ResponsesRequest> read_responses_request(const Value& body, const Value& 
   BATON_TRY(request.is_stored, openai::flag_field(body, "store", true));
   BATON_TRY_VOID(check_metadata(body));
   BATON_TRY_VOID(check_repeated(body, request.repeated));
-  BATON_TRY_VOID(read_response_tools(body, request.chat));
+  BATON_TRY_VOID(read_dialect_tools(body, read_response_tool, request.chat));
   BATON_TRY_VOID(read_response_choice(body, request.chat));
   BATON_TRY_VOID(read_text_field(body, request));
   BATON_TRY_VOID(read_reasoning_field(body, request));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <thread>
@@ -94,6 +95,7 @@ std::span<const Routes::Route> Routes::table() {
       {"/v1/prefixes/", "DELETE", Right::admin, Where::pages, &Routes::remove_prefix},
       {"/tokenize", "POST", Right::key, Where::texts, &Routes::tokenize},
       {"/detokenize", "POST", Right::key, Where::texts, &Routes::detokenize},
+      {"/tokenizer_info", "GET", Right::key, Where::pages, &Routes::tokenizer_info},
       {"/", "GET", Right::none, Where::io, &Routes::page},
       {"/page.css", "GET", Right::none, Where::io, &Routes::page},
       {"/page.js", "GET", Right::none, Where::io, &Routes::page},
@@ -261,7 +263,7 @@ bool Routes::queue(std::shared_ptr<const Call> call, std::size_t n_bytes) {
 /// The headers of every answer to a request, also of errors.
 HttpHeaders Routes::common_headers(const HttpRequest& request) const {
   HttpHeaders headers = cors_headers(options_.cors, request);
-  if (is_messages_path(request.path)) headers.emplace_back("request-id", "req_" + random_id());
+  if (is_messages_path(request.path)) std::ranges::move(messages_headers(), std::back_inserter(headers));
   return headers;
 }
 
@@ -343,6 +345,8 @@ Routes::Response Routes::detokenize(const Call& call) {
   const auto answer = detokenize_request(context_.model, context_.prefixes, *body);
   return answer ? json_response(*answer) : error_response(answer.error());
 }
+
+Routes::Response Routes::tokenizer_info(const Call&) { return json_response(baton::tokenizer_info(context_.model)); }
 
 /// Endpoints of other servers that clients try: a model that writes text has no answer to them.
 Routes::Response Routes::not_offered(const Call& call) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,15 +32,9 @@
 #include "server/served_model.h"
 #include "server/service.h"
 #include "server/text_queue.h"
+#include "web/pages.h"
 
 namespace baton {
-
-/// A file of the page for people.
-struct StaticPage {
-  std::string_view path;  ///< of its URL; these three are constants
-  std::string_view type;
-  std::string_view body;
-};
 
 /// How the ids of answers begin.
 inline constexpr std::string_view kChatIds = "chatcmpl-";
@@ -54,7 +49,7 @@ struct RoutesOptions {
   ResponseStoreLimits response_limits = {};
   std::int32_t max_logprobs = 20;
   grammar::JsonSpaces json_spaces = grammar::JsonSpaces::readable;  ///< see RequestBounds
-  std::vector<StaticPage> pages;                                    ///< empty: this server has no page
+  std::span<const WebFile> pages;                                   ///< constants; empty: this server has no page
 };
 
 /// The objects that handlers use; all outlive the handlers.
@@ -170,6 +165,7 @@ class Routes {
   void expire_prefixes();
   Response tokenize(const Call& call);
   Response detokenize(const Call& call);
+  Response tokenizer_info(const Call& call);
   Response page(const Call& call);
   Response live(const Call& call);
   Response livez(const Call& call);

@@ -38,7 +38,7 @@ Value tree_of(const TreeView& view) {
 }  // namespace
 
 Routes::Response Routes::page(const Call& call) {
-  const auto found = std::ranges::find(options_.pages, call.request.path, &StaticPage::path);
+  const auto found = std::ranges::find(options_.pages, call.request.path, &WebFile::path);
   if (found == options_.pages.end()) return HttpResponse{404, {}, {}};
   return HttpResponse{200,
                       {{"Content-Type", std::string(found->type)},

@@ -36,6 +36,7 @@ struct ServedModel {
   TemplateTraits traits = {};               ///< of chat_template
   TemplateTraits tool_traits = {};          ///< of the template for conversations with tools
   SharedList<TokenId> markers = {};         ///< special tokens whose text the format reads
+  bool excludes_unchosen_tools = false;     ///< prompts lack the tools where `tool_choice` is "none"
   std::unique_ptr<Grammars> grammars = {};  ///< of structured output; absent: requests that bring a grammar are refused
 
   /// Sets the traits of the templates, and the markers of the format. Call it when those are set.

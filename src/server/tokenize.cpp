@@ -50,4 +50,13 @@ Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes&
   return answer;
 }
 
+json::Value tokenizer_info(const ServedModel& model) {
+  json::Value info;
+  info["tokenizer_class"] = "baton";
+  info["model_max_length"] = model.max_model_len;
+  for (const char* const role : {"bos_token", "eos_token", "pad_token", "unk_token"}) info[role] = nullptr;
+  for (const auto& [role, token] : model.tokenizer.role_tokens()) info[role] = token;
+  return info;
+}
+
 }  // namespace baton

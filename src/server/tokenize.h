@@ -17,4 +17,8 @@ Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& p
 /// {tokens, model?} -> {prompt}
 Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body);
 
+/// What clients ask of the tokenizer: {tokenizer_class, model_max_length, bos_token, eos_token, ...}, where a token that the
+/// model does not have is null. Conversations are rendered by /tokenize.
+json::Value tokenizer_info(const ServedModel& model);
+
 }  // namespace baton

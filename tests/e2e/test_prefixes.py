@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import openai
 import pytest
-from conftest import BINARY, Server
+from conftest import BINARY, ROOT, Server
 
 PINNED_BLOCKS = 200
 NAME = "catalogue"
@@ -200,3 +200,36 @@ def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path):
     )
     assert done.returncode != 0
     assert "--prefix-folder" in done.stderr + done.stdout
+
+
+def test_tools_of_a_prefix_are_those_of_requests_that_bring_them(tmp_path):
+    """A list of tools is registered, and every conversation with that list begins with its blocks."""
+    tools = [
+        {"type": "function", "function": {"name": f"tool_{i}", "parameters": {"type": "object", "properties": {}}}}
+        for i in range(20)
+    ]
+    server = Server(tmp_path / "log", "--chat-template", str(ROOT / "docs/examples/tools.jinja"))
+    made = call(server, "POST", "/v1/prefixes", {"id": "agents", "text": "Be brief.", "tools": tools})[1]
+    alone = call(server, "POST", "/v1/prefixes", {"id": "tools", "tools": tools})[1]
+    assert made["n_tools"] == alone["n_tools"] == 20
+    assert made["n_pinned_tokens"] > 200
+    system = {"role": "system", "content": "Be brief."}
+    ask = {"role": "user", "content": "What is new?"}
+
+    def cached(**fields: object) -> int:
+        body = {"messages": [ask], "max_tokens": 1, **fields}
+        usage = call(server, "POST", "/v1/chat/completions", body)[1]["usage"]
+        return usage["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached(prefix="agents", tools=tools) >= made["n_pinned_tokens"]
+    assert cached(messages=[system, ask], tools=tools) >= made["n_pinned_tokens"]
+    assert cached(prefix="tools", tools=tools) >= alone["n_pinned_tokens"]
+    assert cached(prefix="agents", tools=tools[1:]) < made["n_pinned_tokens"], "another list is another prompt"
+    assert server.stop() == 0, server.log.read_text()
+
+
+def test_tools_need_a_template_that_shows_them(server):
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    status, answer = call(server, "POST", "/v1/prefixes", {"id": "agents", "text": "Be brief.", "tools": tools})
+    assert status == 400
+    assert answer["error"]["param"] == "tools"

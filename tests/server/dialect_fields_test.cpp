@@ -31,6 +31,26 @@ TEST(DialectFields, are_copied_under_the_names_of_a_chat_completion) {
   EXPECT_EQ(json::dump(chat), R"({"stop":["a"],"seed":1})");
 }
 
+TEST(DialectFields, have_tools_that_are_read_one_by_one) {
+  std::vector<std::string> read;
+  const ReadTool reader = [&](const json::Value& tool, const std::string& key, std::size_t index) -> Result<json::Value> {
+    read.push_back(key + " " + std::to_string(index));
+    return json::Value{{"name", tool["name"]}};
+  };
+  json::Value chat = json::Value::object();
+  ASSERT_TRUE(read_dialect_tools(parsed(R"({"tools": [{"name": "a"}, {"name": "b"}]})"), reader, chat));
+  EXPECT_EQ(json::dump(chat), R"({"tools":[{"type":"function","function":{"name":"a"}},)"
+                              R"({"type":"function","function":{"name":"b"}}]})");
+  EXPECT_EQ(read, (std::vector<std::string>{"tools[0] 0", "tools[1] 1"}));
+  for (const char* none : {"{}", R"({"tools": null})", R"({"tools": []})"}) {
+    json::Value without = json::Value::object();
+    EXPECT_TRUE(read_dialect_tools(parsed(none), reader, without));
+    EXPECT_EQ(json::dump(without), "{}") << none;
+  }
+  EXPECT_EQ(read_dialect_tools(parsed(R"({"tools": {}})"), reader, chat).error().param, "tools");
+  EXPECT_EQ(read_dialect_tools(parsed(R"({"tools": [7]})"), reader, chat).error().param, "tools[0]");
+}
+
 TEST(DialectFields, are_unknown_if_nobody_reads_them) {
   EXPECT_EQ(unknown_dialect_fields(parsed(R"({"messages": [], "top_p": 1, "container": null, "prefix": "p", "other": 2})"),
                                    kKnown, kSame, kRefused),

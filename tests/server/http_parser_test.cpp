@@ -126,6 +126,7 @@ TEST(HttpParser, refuses_a_body_over_the_limit_with_both_numbers) {
   const auto parser = parsed(head + "Content-Length: 11\r\n\r\n", 3, limits);
   ASSERT_TRUE(parser->refusal());
   EXPECT_EQ(parser->refusal()->status, 413);
+  EXPECT_EQ(parser->path(), "/");
   EXPECT_EQ(parser->refusal()->message, "the request body has 11 bytes; this server accepts 10");
   EXPECT_EQ(refused_status(head + "Content-Length: 99999999999999999999\r\n\r\n", limits), 400);
   const auto chunked = parsed(head + "Transfer-Encoding: chunked\r\n\r\n6\r\n012345\r\n6\r\n012345\r\n0\r\n\r\n", 5, limits);

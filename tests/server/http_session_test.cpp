@@ -102,6 +102,19 @@ TEST(HttpSession, refuses_an_over_long_body_before_reading_it_and_lets_the_clien
                            R"("type":"BadRequestError","param":null,"code":413}})");
 }
 
+TEST(HttpSession, refuses_in_the_form_of_the_paths_dialect) {
+  HttpLimits limits;
+  limits.max_body_bytes = 1000;
+  HttpFixture fixture(limits);
+  RawClient client(fixture.server->port());
+  client.send_post("/v1/messages", std::string(1001, 'x'));
+  const RawResponse response = client.read_response();
+  EXPECT_EQ(response.status, 413);
+  EXPECT_TRUE(response.has("request-id: req_"));
+  EXPECT_EQ(response.body, R"({"type":"error","error":{"type":"request_too_large","message":)"
+                           R"("the request body has 1001 bytes; this server accepts 1000"}})");
+}
+
 TEST(HttpSession, refuses_by_the_header_before_the_body_comes) {
   HttpFixture fixture;
   RawClient stalled(fixture.server->port());

@@ -90,6 +90,9 @@ TEST_F(OpenaiAnswer, tells_the_log_of_all_its_sequences_in_one_line) {
   EXPECT_EQ(answer.log_line(),
             "id=cmpl-1 sequences=2 prompt_tokens=10 cached_tokens=6 completion_tokens=4 finish_reason=stop|length queue_ms=4.0 "
             "first_token_ms=4.0 preemptions=1");
+  request.prompt_cache_key = "agents of\n\"bank\"";
+  EXPECT_TRUE(completion(request).log_line().ends_with(R"( prompt_cache_key="agents of\n\"bank\"")"))
+      << completion(request).log_line();
 }
 
 TEST_F(OpenaiAnswer, says_that_a_deadline_ended_it) {
@@ -379,7 +382,7 @@ TEST_F(OpenaiAnswer, gives_the_stop_token_an_id_and_log_probabilities_but_no_tex
   stream.take(0, says("A"));
   EXPECT_EQ(stream.take(0, ends({}, FinishReason::stop, 2, kEndToken)).frames,
             chat_frame(R"({"index":0,"delta":{"content":""},"logprobs":{"content":[)" + std::string(kEntry) +
-                       R"(]},"token_ids":[260],"finish_reason":null,"stop_reason":null})") +
+                       R"(],"refusal":null},"token_ids":[260],"finish_reason":null,"stop_reason":null})") +
                 chat_frame(R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"stop","stop_reason":null})") +
                 "data: [DONE]\n\n");
 }
@@ -453,7 +456,7 @@ TEST_F(OpenaiAnswer, carries_log_probabilities_in_the_shape_of_each_endpoint) {
   Answer conversation = chat(request);
   conversation.take(0, ends(says("A"), FinishReason::length, 1));
   EXPECT_EQ(json::dump(parsed(conversation.response().body)["choices"][0]["logprobs"]),
-            R"({"content":[{"token":"A","logprob":-0.5,"bytes":[65],"top_logprobs":[]}]})");
+            R"({"content":[{"token":"A","logprob":-0.5,"bytes":[65],"top_logprobs":[]}],"refusal":null})");
   Answer plain = completion(request);
   plain.take(0, ends(says("AB"), FinishReason::length, 2));
   EXPECT_EQ(json::dump(parsed(plain.response().body)["choices"][0]["logprobs"]),

@@ -46,6 +46,11 @@ TEST(PrefixApi, reads_what_registers_a_prefix) {
   ASSERT_TRUE(tokens) << tokens.error().message;
   EXPECT_EQ(tokens->definition.tokens, (std::vector<TokenId>{5, 6}));
   EXPECT_EQ(tokens->content_field, "tokens");
+  const auto tools = parse_prefix_request(parsed(R"({"id": "shop", "tools": [{"function": {"name": "f"}}]})"));
+  ASSERT_TRUE(tools) << tools.error().message;
+  EXPECT_EQ(json::dump(tools->definition.tools), R"([{"type":"function","function":{"name":"f"}}])");
+  EXPECT_EQ(json::dump(tools->definition.messages), "[]");
+  EXPECT_EQ(tools->content_field, "tools");
 }
 
 TEST(PrefixApi, names_the_field_that_is_wrong) {
@@ -61,6 +66,10 @@ TEST(PrefixApi, names_the_field_that_is_wrong) {
   EXPECT_EQ(param(R"({"id": "shop", "text": ""})"), "text");
   EXPECT_EQ(param(R"({"id": "shop", "text": "a", "messages": [{"role": "user", "content": "a"}]})"), "text");
   EXPECT_EQ(param(R"({"id": "shop", "messages": []})"), "messages");
+  EXPECT_EQ(param(R"({"id": "shop", "tools": []})"), "text") << "an empty list is none";
+  EXPECT_EQ(param(R"({"id": "shop", "text": "a", "tools": {}})"), "tools");
+  EXPECT_EQ(param(R"({"id": "shop", "text": "a", "tools": [{"function": {"name": "a b"}}]})"), "tools[0].function.name");
+  EXPECT_EQ(param(R"({"id": "shop", "tokens": [1], "tools": [{"function": {"name": "f"}}]})"), "tools");
   EXPECT_EQ(param(R"({"id": "shop", "tokens": []})"), "tokens");
   EXPECT_EQ(param(R"({"id": "shop", "tokens": [-1]})"), "tokens");
   EXPECT_EQ(param(R"({"id": "shop", "text": "a", "version": ""})"), "version");
@@ -75,7 +84,7 @@ TEST(PrefixApi, registers_lists_serves_and_deletes_a_prefix) {
   ASSERT_EQ(made.status, 200) << made.body;
   const std::string entry =
       R"({"id":"bank","object":"prefix","created":TIME,"model":"demo:bank","source":"api","version":null,"expires_at":null,)"
-      R"("n_tokens":46,"n_pinned_tokens":32,"n_pinned_blocks":2,"hits":)";
+      R"("n_tools":0,"n_tokens":46,"n_pinned_tokens":32,"n_pinned_blocks":2,"hits":)";
   EXPECT_EQ(normalized(made.body), entry + R"(0,"fill_ms":MS})");
   EXPECT_EQ(n_pinned(fixture), n_before + 2);
   EXPECT_NE(fixture.get("/metrics").body.find("baton:kv_blocks_pinned{"), std::string::npos);

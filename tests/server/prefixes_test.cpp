@@ -75,6 +75,29 @@ TEST(Prefixes, have_the_tokens_that_all_conversations_with_them_share) {
   EXPECT_EQ(model.tokenizer.decode(raw->tokens, false), "Mugs.");
 }
 
+TEST(Prefixes, begin_as_requests_with_the_same_tools_and_messages_do) {
+  const ServedModel model = tool_model();
+  const auto asked = [&](std::string_view body) {
+    const auto read = parse_prefix_request(parsed(body));
+    EXPECT_TRUE(read) << (read ? "" : read.error().message);
+    return prefix_tokens(model, read->definition);
+  };
+  const std::string tools = R"("tools": [{"function": {"name": "f"}}])";
+  const std::string written_tools = R"([tools][{"type": "function", "function": {"name": "f"}}])";
+  const auto text = [&](const Result<PrefixTokens>& made) { return model.tokenizer.decode(made->tokens, false); };
+  EXPECT_EQ(text(asked(R"({"id": "a", "text": "Mugs.", )" + tools + "}")), written_tools + "[system]Mugs.[user]");
+  EXPECT_EQ(text(asked(R"({"id": "a", )" + tools + "}")), written_tools + "[user]") << "tools alone";
+  // A call is brought into the form that the template wants, as in a request.
+  EXPECT_EQ(text(asked(R"({"id": "a", "messages": [{"role": "assistant", "tool_calls": [{"id": "c", "type": "function",
+                          "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}]})")),
+            "[assistant]<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>[user]");
+  const auto unseen = parse_prefix_request(parsed(R"({"id": "a", "text": "Mugs.", )" + tools + "}"));
+  const auto refused = prefix_tokens(byte_model(), unseen->definition);
+  ASSERT_FALSE(refused) << "the template shows no tools";
+  EXPECT_EQ(refused.error().param, "tools");
+  EXPECT_EQ(prefix_tokens(byte_model(/*has_template=*/false), unseen->definition).error().param, "tools");
+}
+
 TEST(Prefixes, are_filled_once_and_found_by_name) {
   const ServedModel model = byte_model();
   ModelSpec spec = testing::tiny_spec();

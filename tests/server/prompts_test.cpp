@@ -322,6 +322,16 @@ TEST_F(Prompts, calls_results_and_reasoning_are_shaped_for_the_template) {
             "</tool_call>[tool]r[assistant]");
 }
 
+TEST_F(Prompts, tools_that_may_not_be_called_are_left_out_where_the_server_says_so) {
+  model_ = tool_model();
+  const ChatRequest none = chat_of(std::string(kWithTool) + R"("tool_choice": "none"})");
+  EXPECT_TRUE(render_chat(model_, none_, none).value().starts_with("[tools]"));
+  model_.excludes_unchosen_tools = true;
+  EXPECT_EQ(render_chat(model_, none_, none).value(), "[user]q[assistant]");
+  EXPECT_TRUE(
+      render_chat(model_, none_, chat_of(std::string(kWithTool) + R"("tool_choice": "auto"})")).value().starts_with("[tools]"));
+}
+
 TEST_F(Prompts, a_model_has_a_template_of_its_own_for_tools) {
   model_.tool_template.emplace(parsed_template(kToolTemplate));
   model_.look_at_templates();

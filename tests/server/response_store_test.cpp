@@ -29,6 +29,13 @@ TEST(ResponseStore, shows_a_response_to_its_owner_alone) {
   EXPECT_EQ(store.n_bytes(), 0u);
 }
 
+TEST(ResponseStore, has_the_limits_of_the_memory_for_clients) {
+  const ResponseStoreLimits limits = response_store_limits(std::int64_t{512} << 20);
+  EXPECT_EQ(limits.bytes, std::size_t{64} << 20);
+  EXPECT_EQ(limits.owner_bytes, std::size_t{16} << 20);
+  EXPECT_EQ(response_store_limits(std::int64_t{4} << 30).bytes, std::size_t{512} << 20);
+}
+
 TEST(ResponseStore, drops_the_owner_s_own_that_was_not_used_for_the_longest_time) {
   ResponseStore store({.owner_entries = 2});
   store.put("anna", "1", of_bytes(1), kNow);

@@ -241,6 +241,7 @@ TEST_F(Routes, answer_the_small_endpoints) {
   EXPECT_EQ(json_of(get("/load"))["server_load"], 0);
   EXPECT_EQ(json_of(post("/tokenize", R"({"prompt": "AB"})"))["count"], 2);
   EXPECT_EQ(json_of(post("/detokenize", R"({"tokens": [65]})"))["prompt"], "A");
+  EXPECT_EQ(json_of(get("/tokenizer_info"))["eos_token"], "<|end|>");
   const RawResponse metrics = get("/metrics");
   EXPECT_TRUE(metrics.has("Content-Type: text/plain"));
   EXPECT_NE(metrics.body.find(R"(http_requests_total{handler="/health",method="GET",status="2xx"})"), std::string::npos)

@@ -28,6 +28,12 @@ TEST(Tokenize, gives_the_text_of_ids) {
   EXPECT_EQ(json::dump(*unknown), R"({"prompt":"B"})");
 }
 
+TEST(Tokenize, tells_clients_of_the_tokenizer) {
+  EXPECT_EQ(json::dump(tokenizer_info(byte_model())),
+            R"({"tokenizer_class":"baton","model_max_length":2048,"bos_token":null,"eos_token":"<|end|>","pad_token":null,)"
+            R"("unk_token":null})");
+}
+
 TEST(Tokenize, refuses_what_is_longer_than_any_prompt_without_encoding_it) {
   ServedModel model = byte_model();
   model.set_context(10);
