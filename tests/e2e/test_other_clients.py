@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -65,6 +66,13 @@ def test_agents_sdk(agents: Server, tmp_path: pathlib.Path):
     run(tmp_path, CLIENTS / "agents_client.py", agents.url)
 
 
+def post(server: Server, path: str, body: dict) -> dict:
+    """Return the answer to a request."""
+    request = urllib.request.Request(f"{server.url}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
 def evaluate(folder: pathlib.Path, kind: str, arguments: dict, task: dict, lines: list[dict], *flags: str) -> dict:
     """Let lm-eval run a task over `lines`; return the task's results."""
     (folder / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -79,6 +87,31 @@ def evaluate(folder: pathlib.Path, kind: str, arguments: dict, task: dict, lines
     )
     (results,) = (folder / "out").rglob("results_*.json")
     return json.loads(results.read_text())["results"][task["task"]]
+
+
+def test_lm_eval_chooses_the_likely_answer(server: Server, questions: list[dict], catalogue: str, tmp_path: pathlib.Path):
+    """`local-completions`: log-likelihoods of choices, with the tokenizer of the server (/tokenizer_info)."""
+    asked = [question for question in questions if question["type"] == "stock"][:4]
+    answers = sorted({" ".join(question["answer"].split()[3:]) for question in asked})
+    assert len(answers) > 1, "the questions have one answer"
+    lines = []
+    for question in asked:
+        messages = [{"role": "system", "content": catalogue}, *question["messages"]]
+        tokens = post(server, "/tokenize", {"messages": messages})["tokens"]
+        known, rest = " ".join(question["answer"].split()[:3]), " ".join(question["answer"].split()[3:])
+        text = post(server, "/detokenize", {"tokens": tokens})["prompt"] + known
+        lines.append({"text": text, "choices": answers, "label": answers.index(rest)})
+    task = {
+        "task": "stock",
+        "output_type": "multiple_choice",
+        "doc_to_text": "{{text}}",
+        "doc_to_choice": "choices",
+        "doc_to_target": "label",
+        "metric_list": [{"metric": "acc"}],
+    }
+    arguments = {"model": "demo", "base_url": f"{server.url}/v1/completions", "num_concurrent": 4, "max_length": 4096}
+    results = evaluate(tmp_path, "local-completions", arguments, task, lines)
+    assert results["acc,none"] == 1.0, results
 
 
 def test_lm_eval_reads_generated_answers(server: Server, questions: list[dict], tmp_path: pathlib.Path):
