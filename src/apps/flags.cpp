@@ -225,8 +225,7 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   row("--host", options.host, "Address to listen on (default: all interfaces)", "Server");
   row("--port", options.port, "Port; 0: any free one", "Server")->check(CLI::Range(0, 65535));
   row("--uds", options.uds, "Unix socket to listen on in place of host and port", "Server");
-  app.add_option("--api-key", options.api_keys,
-                 "A key that /v1 asks for (Authorization: Bearer KEY, or x-api-key: KEY); may be repeated")
+  app.add_option("--api-key", options.api_keys, "A key for /v1 (Authorization: Bearer KEY, x-api-key: KEY); may be repeated")
       ->allow_extra_args(false)
       ->group("Server");
   app.add_option("--admin-api-key", options.admin_api_keys,
@@ -268,10 +267,8 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
              "JSON: enable_kv_cache_events, endpoint, replay_endpoint, topic, ...: tell routers over ZeroMQ what the cache "
              "holds; see docs/kv-events.md",
              parse_kv_events);
-  app.add_flag(
-         "--exclude-tools-when-tool-choice-none", options.excludes_unchosen_tools,
-         "Leave tools out of the prompt where tool_choice is \"none\"; default: the prompt has them, so that it shares the "
-         "cache with the others")
+  app.add_flag("--exclude-tools-when-tool-choice-none", options.excludes_unchosen_tools,
+               "Leave tools out of the prompt where tool_choice is \"none\"")
       ->group("Server");
   row("--max-connections-per-address", options.max_connections_per_address,
       "Connections that one client address may have open; 0: no limit. Off by default, because all clients behind a proxy "
@@ -385,8 +382,7 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
       ->check(CLI::ExistingFile)
       ->group("Conversation");
   app.add_option("--tool-choice", options.tool_choice,
-                 "What answers to your texts do with the tools: auto, none, required (call one) or a tool's name (default: "
-                 "auto)")
+                 "For answers to texts: auto, none, required or a tool's name (default: auto)")
       ->group("Conversation");
   app.add_flag("--no-history", options.keeps_no_history, "Do not keep the typed lines for later runs (~/.local/state/baton)")
       ->group("Conversation");
