@@ -14,18 +14,11 @@ namespace {
 using testing::AskedSample;
 using testing::exact_distribution;
 using testing::expect_drawn;
+using testing::normal_logits;
 using testing::Sampler;
 using testing::TestBackend;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-std::vector<float> normal_logits(std::uint32_t seed, std::size_t n) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, 2);
-  std::vector<float> logits(n);
-  for (float& logit : logits) logit = normal(random);
-  return logits;
-}
 
 /// About one of `every` tokens.
 std::vector<TokenId> one_of(std::uint32_t seed, std::size_t n, std::uint32_t every) {

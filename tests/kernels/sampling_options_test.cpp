@@ -14,19 +14,12 @@ namespace {
 using testing::AskedSample;
 using testing::exact_distribution;
 using testing::expect_drawn;
+using testing::normal_logits;
 using testing::Sampler;
 using testing::TestBackend;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> random_logits(std::uint32_t seed, std::size_t n, float deviation = 2) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  std::vector<float> logits(n);
-  for (float& logit : logits) logit = normal(random);
-  return logits;
-}
 
 SamplingMetadata with_temperature(float temperature) {
   SamplingMetadata sampling;
@@ -116,7 +109,7 @@ TEST(SamplingOptions, everything_at_once_draws_the_exact_distribution) {
     SCOPED_TRACE(on.name);
     for (std::uint32_t round = 0; round < 6; ++round) {
       SCOPED_TRACE(round);
-      const std::vector<float> logits = random_logits(100 + round, 300);
+      const std::vector<float> logits = normal_logits(100 + round, 300);
       AskedSample asked{.sampling = with_temperature(0.6f + 0.3f * static_cast<float>(round))};
       asked.sampling.repetition_penalty = round % 2 == 0 ? 1.2f : 0.9f;
       asked.sampling.presence_penalty = 0.3f;
@@ -144,7 +137,7 @@ TEST(SamplingOptions, everything_at_once_draws_the_exact_distribution) {
 
 TEST(SamplingOptions, a_large_vocabulary_is_cut_at_the_same_tokens) {
   constexpr std::size_t kVocab = 128'256;
-  const std::vector<float> logits = random_logits(5, kVocab, 3);
+  const std::vector<float> logits = normal_logits(5, kVocab, 3);
   for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     for (const int kind : {0, 1, 2, 3}) {
@@ -173,7 +166,7 @@ TEST(SamplingOptions, a_large_vocabulary_is_cut_at_the_same_tokens) {
 }
 
 TEST(SamplingOptions, the_same_seed_gives_the_same_token_in_any_company) {
-  const std::vector<float> logits = random_logits(8, 700);
+  const std::vector<float> logits = normal_logits(8, 700);
   for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
     AskedSample mine{.sampling = with_temperature(1), .counts = {{3, 1}, {9, 2}}, .biases = {{5, 1}}, .bans = {{4, 6}}};
@@ -191,7 +184,7 @@ TEST(SamplingOptions, the_same_seed_gives_the_same_token_in_any_company) {
       for (std::int32_t s = 0; s < 30; ++s) {
         AskedSample other{.sampling = with_temperature(0.5f), .counts = {{s, s}}, .allowed = {1, 2, 3 + s}};
         other.sampling.frequency_penalty = 1;
-        rows.push_back(s == 17 ? logits : random_logits(static_cast<std::uint32_t>(i * 100 + s), 700));
+        rows.push_back(s == 17 ? logits : normal_logits(static_cast<std::uint32_t>(i * 100 + s), 700));
         all.push_back(s == 17 ? mine : other);
         all.back().sampling.slot = s;
       }
@@ -221,7 +214,7 @@ TEST(SamplingOptions, log_probabilities_are_of_the_logits_as_they_came) {
 TEST(SamplingOptions, a_scored_token_is_reported_and_leaves_the_slot_alone) {
   for (const TestBackend& on : testing::one_of_each_device()) {
     SCOPED_TRACE(on.name);
-    const std::vector<float> logits = random_logits(9, 1000);
+    const std::vector<float> logits = normal_logits(9, 1000);
     double total = 0;
     for (const float logit : logits) total += std::exp(static_cast<double>(logit));
     AskedSample asked;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,6 +30,15 @@ inline std::vector<TestBackend> one_of_each_device() {
   for (const TestBackend& on : test_backends())
     if (chosen.empty() || chosen.back().device != on.device) chosen.push_back(on);
   return chosen;
+}
+
+/// A row of logits.
+inline std::vector<float> normal_logits(std::uint32_t seed, std::size_t n, float deviation = 2) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<float> logits(n);
+  for (float& logit : logits) logit = normal(random);
+  return logits;
 }
 
 /// A sample with its lists.
