@@ -103,26 +103,9 @@ class StopWatch {
   Clock::time_point last_ = Clock::now();
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options) {
-  BATON_TRY_VOID(check_model_options(options));
-  return make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant});
-}
-
-Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {
-  BATON_TRY(std::unique_ptr<Backend> backend, open_device(options));
-  return load_engine(files, options, std::move(backend));
-}
-
-Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
-                                            std::unique_ptr<Backend> backend) {
-  BATON_TRY(TimedEngine timed, load_timed_engine(files, options, std::move(backend)));
-  return std::move(timed.engine);
-}
-
-Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOptions& options, std::unique_ptr<Backend> backend) {
-  LoadTimes times;
+/// Loads the model onto the device. `times` says how long the device took; the other times are added.
+Result<TimedEngine> load_onto(std::unique_ptr<Backend> backend, LoadTimes times, const ModelFiles& files,
+                              const ModelOptions& options) {
   StopWatch watch;
   BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
   BATON_TRY(const DType dtype, weight_dtype(options, spec, *backend));
@@ -157,8 +140,32 @@ Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOption
       static_cast<double>(weight_bytes) / 1e6, to_string(info.kv_dtype),
       static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
       info.max_model_len, info.attention, info.batch_invariant ? " batch_invariant=1" : "", info.backend.device,
-      info.backend.features, times.weights_s + times.engine_s);
+      info.backend.features, times.total_s());
   return TimedEngine{std::move(engine), times};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options) {
+  BATON_TRY_VOID(check_model_options(options));
+  return make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant});
+}
+
+Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {
+  BATON_TRY(TimedEngine timed, load_timed_engine(files, options));
+  return std::move(timed.engine);
+}
+
+Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
+                                            std::unique_ptr<Backend> backend) {
+  BATON_TRY(TimedEngine timed, load_onto(std::move(backend), LoadTimes{}, files, options));
+  return std::move(timed.engine);
+}
+
+Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOptions& options) {
+  StopWatch watch;
+  BATON_TRY(std::unique_ptr<Backend> backend, open_device(options));
+  return load_onto(std::move(backend), LoadTimes{.device_s = watch.lap_s()}, files, options);
 }
 
 }  // namespace baton

@@ -18,21 +18,24 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
 /// The device that `options` names. Errors: unsupported and unavailable; invalid_request names a field.
 Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options);
 
-/// As above, on a device that the caller has opened with open_device, and may have put another backend around.
+/// As above, on a device that the caller has opened with open_device, and may have put another backend around. The time
+/// that the log line tells is without the device's.
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
                                             std::unique_ptr<Backend> backend);
 
 /// What loading spends its time on, in seconds.
 struct LoadTimes {
+  double device_s = 0;   ///< opening the device; 0 if the caller opened it
   double weights_s = 0;  ///< reading or drawing weights, and packing them for the device
   double engine_s = 0;   ///< allocating cache and workspace, capturing graphs
+  double total_s() const { return device_s + weights_s + engine_s; }
 };
 struct TimedEngine {
   std::unique_ptr<Engine> engine;
   LoadTimes times;
 };
 
-/// The same, timed.
-Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOptions& options, std::unique_ptr<Backend> backend);
+/// The first load_engine, timed. The log line has the sum as `load_s`.
+Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOptions& options);
 
 }  // namespace baton

@@ -1,6 +1,10 @@
 /// Makes a working engine from a model's name and options, and reports mistakes as errors (load/load_engine.h).
 #include "load/load_engine.h"
 
+#include <chrono>
+#include <string>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
@@ -53,6 +57,23 @@ TEST(LoadEngine, dummy_weights_come_from_the_seed) {
   const auto engine = loaded(options);
   ASSERT_TRUE(engine) << engine.error().message;
   EXPECT_EQ((*engine)->info().weight_dtype, DType::f32);
+}
+
+TEST(LoadEngine, the_time_to_load_counts_the_device) {
+  const ModelOptions options = small_options();
+  const auto files = find_model_files(options, {});
+  ASSERT_TRUE(files) << files.error().message;
+  ::testing::internal::CaptureStderr();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto timed = load_timed_engine(*files, options);
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  const std::string logged = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(timed) << timed.error().message;
+  EXPECT_GT(timed->times.device_s, 0);
+  EXPECT_GT(timed->times.weights_s, 0);
+  EXPECT_GT(timed->times.engine_s, 0);
+  EXPECT_LE(timed->times.total_s(), passed.count());
+  EXPECT_NE(logged.find(fmt::format("load_s={:.2f}\n", timed->times.total_s())), std::string::npos) << logged;
 }
 
 TEST(LoadEngine, mistakes_are_errors_that_name_the_field) {

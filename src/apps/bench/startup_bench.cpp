@@ -80,9 +80,7 @@ Result<json::Value> measure_start(const StartupBenchOptions& options) {
   BATON_TRY(const Workload workload,
             make_workload(drawn, {.n_vocab = model.spec.n_vocab, .max_model_len = model.spec.max_position}));
   const std::int64_t found = steady_ns();
-  BATON_TRY(std::unique_ptr<Backend> backend, open_device(model.options));
-  const std::int64_t opened = steady_ns();
-  BATON_TRY(const TimedEngine timed, load_timed_engine(model.files, model.options, std::move(backend)));
+  BATON_TRY(const TimedEngine timed, load_timed_engine(model.files, model.options));
   const EngineInfo info = timed.engine->info();
   BATON_TRY(const OfflineResult run,
             run_offline(*timed.engine, workload,
@@ -93,7 +91,7 @@ Result<json::Value> measure_start(const StartupBenchOptions& options) {
                      {"weight_dtype", to_string(info.weight_dtype)},
                      {"process", static_cast<double>(begun - options.started_at_ns) / 1e9},
                      {"files", static_cast<double>(found - begun) / 1e9},
-                     {"device_s", static_cast<double>(opened - found) / 1e9},
+                     {"device_s", timed.times.device_s},
                      {"weights", timed.times.weights_s},
                      {"engine", timed.times.engine_s},
                      {"first_token", run.seconds}};
