@@ -115,7 +115,7 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       "Seconds after which an unfinished step is logged and /health answers 503; 0: never")
       ->check(CLI::Range(0.0, 86400.0));
   row(app, "Cache and scheduler", "--scheduling-policy", options.scheduling_policy,
-      "fcfs: in the order of arrival, a request's 'priority' is refused; priority: lower numbers first")
+      "fair: short requests not behind long ones; fcfs: in the order of arrival; priority: a lower 'priority' first")
       ->check(CLI::IsMember(choices(kSchedulingPolicies)));
   row(app, "Cache and scheduler", "--max-num-queued-reqs", options.max_num_queued_reqs,
       "Sequences (a request's n) that may wait for their first step; further requests get 503; 0: no limit")
@@ -424,6 +424,9 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
       ->check(CLI::IsMember({"reuse", "lru"}));
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
                "Keep blocks of prompts (on)");
+  row("--scheduling-policy", options.scheduling_policy,
+      "fair: short requests not behind long ones; fcfs: in the order of arrival")
+      ->check(CLI::IsMember({"fair", "fcfs"}));
   row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096));
   row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536));
   row("--max-prefill-tokens", options.max_prefill_tokens, "Prompt tokens of a step in which others decode; 0: no other limit")

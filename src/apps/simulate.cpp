@@ -37,7 +37,8 @@ Result<Trace> read_trace(const SimulateOptions& options) {
 
 Result<ReplayOptions> replay_options(const SimulateOptions& options, const Trace& trace) {
   ReplayOptions made;
-  made.scheduler = {options.max_num_seqs, options.max_num_batched_tokens, options.max_prefill_tokens};
+  made.scheduler = {options.scheduling_policy == "fair", options.max_num_seqs, options.max_num_batched_tokens,
+                    options.max_prefill_tokens};
   made.block_len = options.block_size;
   made.enable_prefix_caching = options.enable_prefix_caching;
   made.life_of_reuse = options.eviction == "lru" ? 0 : PrefixTree::kLifeOfReuse;

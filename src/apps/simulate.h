@@ -16,6 +16,7 @@ struct SimulateOptions {
   std::int32_t block_size = 16;
   std::string eviction = "reuse";  ///< or lru
   bool enable_prefix_caching = true;
+  std::string scheduling_policy = "fair";  ///< or fcfs
   std::int32_t max_num_seqs = 128;
   std::int32_t max_num_batched_tokens = 2048;
   std::int32_t max_prefill_tokens = 0;

@@ -40,6 +40,7 @@ struct EngineOptions {
   DType kv_dtype = DType::bf16;
   bool enforce_eager = false;             ///< decode steps are not captured as graphs
   bool has_priorities = false;            ///< requests may have a priority; otherwise they are refused
+  bool by_size = false;                   ///< see SchedulerOptions; not together with has_priorities
   std::int32_t max_num_queued_reqs = 0;   ///< sequences that may wait for their first step; 0: no limit
   std::int32_t max_pinned_blocks = 0;     ///< 0: as many as leave room for a sequence of max_model_len
   std::int32_t step_timeout_ms = 60'000;  ///< a longer step marks the engine as stuck; 0: never

@@ -2,6 +2,7 @@
 #include "engine/fair_queue.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/check.h"
 
@@ -14,6 +15,32 @@ FairQueue::Account& FairQueue::account_of(const Sequence& sequence) {
   const auto at = static_cast<std::size_t>(tenant.id);
   if (at >= accounts_.size()) accounts_.resize(at + 1);
   return accounts_[at];
+}
+
+/// The cost of its request, which computes its prompt once, in equal parts to its sequences.
+std::int64_t FairQueue::cost_of(const Sequence& sequence) {
+  const SequenceTask& task = *sequence.task;
+  const std::int64_t n_new = std::min(task.max_len - task.prompt_len, kMostTokens);
+  return (task.prompt_len + task.n_siblings - 1) / task.n_siblings + kTokenCost * n_new;
+}
+
+/// The power of four of its request's cost.
+std::size_t FairQueue::size_of(const Sequence& sequence) {
+  const auto cost = static_cast<std::uint64_t>(cost_of(sequence) * sequence.task->n_siblings);
+  return std::min(kSizes, (static_cast<std::size_t>(std::bit_width(cost)) + 1) / 2) - 1;
+}
+
+std::int64_t FairQueue::tag_of(const Sequence& sequence) {
+  if (!by_size_) return 0;
+  Account& account = account_of(sequence);
+  std::int64_t& last = account.last_tags[size_of(sequence)];
+  return last = std::max(last, account.tag) + cost_of(sequence);
+}
+
+std::int64_t FairQueue::tag_behind(const Sequence& other, std::int64_t most_cost) const {
+  const Account& account = accounts_[static_cast<std::size_t>(other.task->tenant.id)];
+  const std::int64_t tag = other.schedule->tag;
+  return std::max(tag, std::min(account.last_tags[size_of(other)], tag + most_cost)) + 1;
 }
 
 bool FairQueue::contains(const Sequence& sequence) const {
@@ -45,6 +72,8 @@ void FairQueue::started(const Sequence& sequence) {
   Account& account = account_of(sequence);
   ++account.n_running;
   virtual_time_ = std::max(virtual_time_, account.virtual_time);
+  // A sequence may be admitted before others of its line, which are then behind those that come from now on.
+  if (by_size_) account.tag = std::max(account.tag, account.line.cbegin()->first.tag);
   remove(sequence);
 }
 

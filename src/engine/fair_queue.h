@@ -1,6 +1,7 @@
 /// The waiting sequences, in a line for each tenant, and the service that each tenant has had.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -20,17 +21,36 @@ namespace baton {
 /// one tenant stay in the order of priority, then arrival.
 /// Source: start-time fair queueing (Goyal, Vin and Cheng, 1996), with the cost of rows for the lengths of packets.
 ///
+/// With `by_size`, sequences of equal priority are in the order of their tags, then arrival. A tag is the finish tag of
+/// self-clocked fair queueing (Golestani, 1994), whose flows are here the requests of one size: those whose greatest cost
+/// has the same power of four. Each size that waits has an equal share of the tenant's service, in the order of arrival
+/// within the size. So a small request does not wait for the large ones before it, and a sequence waits at most as long
+/// as those of its size before it and itself would take if the other sizes had as much service as its own.
+///
 /// Thread: engine only. Complexity: O(log n) for a sequence, O(tenants that wait) for a choice.
 class FairQueue {
  public:
+  explicit FairQueue(bool by_size) : by_size_(by_size) {}
+
   /// The order of the sequences of a tenant.
   struct Rank {
     std::int32_t priority = 0;
+    std::int64_t tag = 0;
     SequenceId id;
     auto operator<=>(const Rank&) const = default;
   };
   using Line = std::map<Rank, Sequence*>;
-  static Rank rank_of(const Sequence& sequence) { return {sequence.task->priority, sequence.task->id}; }
+  static Rank rank_of(const Sequence& sequence) { return {sequence.task->priority, sequence.schedule->tag, sequence.task->id}; }
+
+  /// The tag of a sequence that has just arrived; 0 without by_size. Must be called once for each, in the order of arrival.
+  std::int64_t tag_of(const Sequence& sequence);
+  /// The tag of a sequence that leaves its slot to `other`, which waits. It is then behind all sequences of that size that
+  /// wait now, unless they cost more than `most_cost` in all.
+  std::int64_t tag_behind(const Sequence& other, std::int64_t most_cost) const;
+  /// The most that a sequence can cost, in rows of a prompt. Of an answer at most kMostTokens count: clients that want
+  /// short answers, too, leave the limit high or leave it out.
+  static std::int64_t cost_of(const Sequence& sequence);
+  static constexpr std::int32_t kMostTokens = 1024;
 
   std::size_t size() const { return n_waiting_; }
   bool is_empty() const { return n_waiting_ == 0; }
@@ -68,19 +88,25 @@ class FairQueue {
   bool is_before(std::int32_t a, std::int32_t b) const;
 
  private:
+  static constexpr std::size_t kSizes = 24;
+
   struct Account {
     std::int64_t virtual_time = 0;  ///< cost x kUnit / weight
     std::int64_t n_running = 0;
     std::int32_t weight = 1;
-    Line line;  ///< its waiting sequences
+    Line line;                                     ///< its waiting sequences
+    std::int64_t tag = 0;                          ///< of the first of its line, when a sequence was last admitted
+    std::array<std::int64_t, kSizes> last_tags{};  ///< of each size
 
     bool is_active() const { return n_running > 0 || !line.empty(); }
   };
   /// Virtual time of one row of a prompt at weight 1.
   static constexpr std::int64_t kUnit = 1 << 20;
 
+  static std::size_t size_of(const Sequence& sequence);
   Account& account_of(const Sequence& sequence);
 
+  const bool by_size_;
   std::vector<Account> accounts_;      ///< by tenant
   std::vector<std::int32_t> waiting_;  ///< tenants with a line, in no order
   std::size_t n_waiting_ = 0;          ///< sequences

@@ -235,6 +235,7 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, co
     task.id = SequenceId{origin.first.value + i};
     task.request = origin.request;
     task.index = i;
+    task.n_siblings = request.n_sequences;
     task.sampling = sampling;
     task.sampling.seed = seed + static_cast<std::uint64_t>(i);
     if (i > 0) task.sampling.n_prompt_logprobs = -1;  // the prompt is scored by the first sequence only

@@ -25,7 +25,8 @@ Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache)
     : options_(options),
       cache_(cache),
       of_slot_(static_cast<std::size_t>(std::max(options.max_num_seqs, 0)), nullptr),
-      running_blocks_(options.max_num_seqs) {
+      running_blocks_(options.max_num_seqs),
+      waiting_(options.by_size) {
   check(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0 && options.max_prefill_tokens >= 0,
         "Scheduler: the limits must be positive");
   for (std::int32_t slot = options.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
@@ -54,6 +55,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   check(sequence->n_list_entries() <= options_.max_list_entries &&
             cache_.n_blocks_for(sequence->max_positions()) <= options_.max_block_entries,
         "Scheduler: a step cannot hold the sequence alone");
+  sequence->schedule.write().tag = waiting_.tag_of(*sequence);
   waiting_.add(*sequence);
   sequences_.emplace(id, std::move(sequence));
 }
@@ -88,6 +90,7 @@ StepPlan Scheduler::plan() {
     make_way(sketch);
     hold_back_decodes(sketch);
   }
+  if (options_.by_size) make_way_for_short(sketch);
   const std::int32_t n_made_way = sketch.plan.n_preempted;
   plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;

@@ -19,6 +19,7 @@
 namespace baton {
 
 struct SchedulerOptions {
+  bool by_size = false;                        ///< see FairQueue; it must be false if sequences have priorities
   std::int32_t max_num_seqs = 128;             ///< slots
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
   /// Prefill rows of a step that also decodes, and of any step after several tenants had sequences; 0: no other limit
@@ -41,6 +42,10 @@ inline constexpr std::int32_t kMaxPreemptions = 2;
 inline constexpr std::int32_t kMaxOvertaken = 8;
 /// The scheduler looks for such sequences among this many after the first waiting one.
 inline constexpr std::size_t kSharerReach = 32;
+/// With SchedulerOptions::by_size, after this many plans in a row without a free slot a running sequence leaves its slot to
+/// the first waiting one, if it has at least kMuchLonger times as much left as that one can cost.
+inline constexpr std::int32_t kFullPlans = 16;
+inline constexpr std::int64_t kMuchLonger = 16;
 
 /// Rows of one sequence in a step: its positions [first_position, first_position + n_rows).
 struct PlannedSequence {
@@ -100,6 +105,9 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// - The order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Sequences that
 /// share at least half of their prompt with a running sequence may overtake a sequence of their priority that does
 /// not, kMaxOvertaken times.
+/// - With SchedulerOptions::by_size, sequences are admitted in the order of FairQueue's tags instead of arrival, and a
+/// sequence that is much shorter than a running one gets a slot after kFullPlans plans, if there are blocks for both: that
+/// one is preempted, at most once, and finds its blocks in the cache when it goes on.
 /// - That is the order of one tenant's sequences. Between tenants the weights decide (fair_queue.h): who is admitted
 /// next, whose prompts take the prefill rows of a step first, and who is preempted, namely the tenant that holds most for
 /// its weight. A sequence that finds no room while another tenant holds twice as much for its weight gets room by
@@ -180,7 +188,8 @@ class Scheduler {
   /// Whether a sequence holds, from its admission on, all blocks that it can ever need.
   static bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
   static bool is_in_flight(const PlanSketch& sketch, const Sequence& sequence);
-  static FairQueue::Rank rank_of(const Sequence& sequence) { return FairQueue::rank_of(sequence); }
+  /// The order of the running sequences: their tags do not matter any more.
+  static FairQueue::Rank rank_of(const Sequence& sequence) { return {sequence.task->priority, 0, sequence.task->id}; }
 
   const Sequence* holder_of(SlotId slot) const {
     const auto at = static_cast<std::size_t>(slot.value);
@@ -214,6 +223,8 @@ class Scheduler {
   void hold_back(PlanSketch& sketch, std::vector<Sequence*>& decodes, std::int64_t n_most) const;
   void share_out(PlanSketch& sketch) const;
   void make_way(PlanSketch& sketch);
+  void make_way_for_short(PlanSketch& sketch);
+  Sequence* much_longer_than(const Sequence& sequence) const;
   std::map<std::int32_t, std::int64_t> held_by_tenants(Resource resource) const;
   Sequence* victim_for(const Sequence& sequence, Resource resource) const;
   Sequence* next_victim() const;
@@ -249,6 +260,7 @@ class Scheduler {
   /// for the end of a long step.
   static constexpr std::int32_t kShortPlans = 1000;
   std::int32_t n_short_plans_ = 0;
+  std::int32_t n_full_plans_ = 0;  ///< plans in a row that began with waiting sequences and without a free slot
   std::int32_t n_deferred_ = 0;
   std::int32_t n_speculating_ = 0;  ///< running sequences that may draft
 };

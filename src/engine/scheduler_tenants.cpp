@@ -1,4 +1,5 @@
-/// What the scheduler does when sequences of several tenants are there: shares of a step, and preemption between tenants.
+/// What the scheduler does when sequences of several tenants, or of very different sizes, are there: shares of a step, and
+/// preemption between tenants and for short sequences.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -156,6 +157,43 @@ void Scheduler::make_way(PlanSketch& sketch) {
   }
   if (!has_all) sketch.next_admitted.reset();
   sketch.n_claimed.clear();
+}
+
+/// The last running sequence, not preempted before, of the same tenant that has kMuchLonger times as much left as the
+/// sequence can cost; null: none.
+Sequence* Scheduler::much_longer_than(const Sequence& sequence) const {
+  const std::int64_t least = kMuchLonger * FairQueue::cost_of(sequence);
+  for (auto at = running_.rbegin(); at != running_.rend(); ++at) {
+    Sequence* const running = at->second;
+    const std::int64_t n_left = running->task->max_len - running->n_tokens_bound();
+    if (running->task->tenant.id == sequence.task->tenant.id && running->schedule->n_preemptions == 0 &&
+        FairQueue::kTokenCost * n_left >= least)
+      return running;
+  }
+  return nullptr;
+}
+
+/// Gives the slot of a long sequence to a short one that is next, when no slot has become free for a while. It happens only
+/// while the cache has room for both, so the long one usually finds its full blocks again and computes one block anew.
+void Scheduler::make_way_for_short(PlanSketch& sketch) {
+  const bool is_full = !waiting_.is_empty() && (free_slots_.empty() || n_running() >= options_.max_num_batched_tokens);
+  n_full_plans_ = is_full ? n_full_plans_ + 1 : 0;
+  if (n_full_plans_ < kFullPlans || sketch.plan.n_preempted > 0) return;
+  std::vector<FairQueue::Turn> turns = waiting_.turns();
+  const FairQueue::Turn* const turn = next_turn(sketch, turns);
+  if (turn == nullptr || is_in_flight(sketch, *turn->head->second)) return;
+  n_full_plans_ = 0;
+  Sequence& next = *turn->head->second;
+  Sequence* const victim = much_longer_than(next);
+  if (victim == nullptr) return;
+  PendingBlocks pending{cache_.block_len(), {}, {}};
+  for (const Sequence* sequence : running_order_) pending.add(*sequence);
+  const bool has_room = fits_step(next) && has_blocks_for(sketch, next);
+  sketch.n_claimed.clear();
+  if (!has_room || waits_for_prefix(sketch, next, pending)) return;
+  const std::int64_t cost_left = FairQueue::kTokenCost * (victim->task->max_len - victim->n_tokens_bound());
+  victim->schedule.write().tag = waiting_.tag_behind(next, cost_left);
+  preempt(sketch, *victim);
 }
 
 }  // namespace baton

@@ -46,6 +46,7 @@ struct SequenceTask {
   std::shared_ptr<const Constraint> constraint;     ///< null: none
   std::chrono::steady_clock::time_point submitted;  ///< the request's arrival
   std::optional<std::chrono::steady_clock::time_point> deadline;  ///< it then ends with the tokens it has
+  std::int32_t n_siblings = 1;                                    ///< sequences of its request, with itself
   // Every step reads these of every running sequence. They stand beside what it reads of SequenceSchedule.
   SequenceId id;           ///< ascending in the order of arrival
   RequestId request;       ///< -1: none, the sequence computes a registered prefix
@@ -74,6 +75,7 @@ struct SequenceSchedule {
   std::int32_t n_preemptions = 0;
   std::int32_t n_lost = 0;                 ///< positions that were stored when it was preempted
   std::int32_t n_overtaken = 0;            ///< times that a later sequence was admitted before it
+  std::int64_t tag = 0;                    ///< its place in the line, see FairQueue::tag_of
   std::int32_t n_held_back = 0;            ///< steps without its row, since such a step last had one (hold_back_decodes)
   std::int32_t n_cached = 0;               ///< prompt tokens found in the cache at the first admission
   std::int32_t n_drafts = 0;               ///< verified drafts

@@ -67,6 +67,7 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
   made.memory_utilization = options.gpu_memory_utilization;
   made.enforce_eager = options.enforce_eager;
   made.has_priorities = options.scheduling_policy == "priority";
+  made.by_size = options.scheduling_policy == "fair";
   made.max_num_queued_reqs = options.max_num_queued_reqs;
   made.max_pinned_blocks = options.max_pinned_blocks;
   made.seed = options.seed;

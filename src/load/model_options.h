@@ -17,7 +17,7 @@ inline constexpr auto kLoadFormats = std::to_array<std::string_view>({"auto", "s
 inline constexpr auto kDtypeNames =
     std::to_array<std::string_view>({"auto", "bfloat16", "bf16", "float16", "half", "float32", "float"});
 inline constexpr auto kAttentionNames = std::to_array<std::string_view>({"relay", "paged"});
-inline constexpr auto kSchedulingPolicies = std::to_array<std::string_view>({"fcfs", "priority"});
+inline constexpr auto kSchedulingPolicies = std::to_array<std::string_view>({"fair", "fcfs", "priority"});
 inline constexpr auto kGenerationConfigs = std::to_array<std::string_view>({"auto", "vllm"});
 
 /// Each field has the name and the meaning of a flag (`baton serve --help`).
@@ -44,7 +44,7 @@ struct ModelOptions {
   std::string kv_cache_dtype = "auto";     ///< one of kDtypeNames; auto: the weights'
   std::int64_t kv_cache_memory_bytes = 0;  ///< 0: what the requests can use, at most a share of free memory
   double gpu_memory_utilization = 0.9;     ///< that share, from 0.01 to 1
-  std::string scheduling_policy = "fcfs";  ///< one of kSchedulingPolicies
+  std::string scheduling_policy = "fair";  ///< one of kSchedulingPolicies
   std::int32_t max_num_queued_reqs = 0;    ///< sequences that may wait; 0: no limit
   std::int32_t max_pinned_blocks = 0;      ///< 0: all but one sequence of the longest
   std::uint64_t seed = 0;                  ///< of requests that bring none, and of dummy weights

@@ -17,10 +17,18 @@ namespace {
 /// Sequences in a queue; each is served whole, one after another.
 class Served {
  public:
+  explicit Served(bool by_size = false) : queue(by_size) {}
+
   void add(std::int64_t id, Tenant tenant, std::int32_t priority = 0) {
-    auto sequence = testing::make_sequence(id, testing::prompt_of(4, 1), 4);
+    add(id, tenant, priority, /*prompt_len=*/4, /*n_new=*/4);
+  }
+  void add(std::int64_t id, Tenant tenant, std::int32_t priority, std::size_t prompt_len, std::int32_t n_new,
+           std::int32_t n_siblings = 1) {
+    auto sequence = testing::make_sequence(id, testing::prompt_of(prompt_len, 1), n_new);
     SequenceEditor::task(*sequence).tenant = tenant;
     SequenceEditor::task(*sequence).priority = priority;
+    SequenceEditor::task(*sequence).n_siblings = n_siblings;
+    SequenceEditor::schedule(*sequence).tag = queue.tag_of(*sequence);
     queue.add(*sequence);
     sequences_.push_back(std::move(sequence));
   }
@@ -104,6 +112,67 @@ TEST(FairQueue, forgets_a_sequence_that_leaves) {
   EXPECT_FALSE(served.queue.contains(first));
   EXPECT_EQ(served.queue.size(), 1u);
   EXPECT_FALSE(served.queue.has_several_tenants());
+}
+
+TEST(FairQueue, serves_a_small_request_before_the_large_ones_that_came_before_it) {
+  Served served(/*by_size=*/true);
+  std::int64_t id = 0;
+  for (; id < 100; ++id) served.add(id, {}, 0, /*prompt_len=*/10, /*n_new=*/1000);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(served.serve(1).task->id.value, i) << "those of one size in the order of arrival";
+  served.add(id, {}, 0, /*prompt_len=*/10, /*n_new=*/5);
+  EXPECT_EQ(served.serve(1).task->id.value, id);
+  for (int i = 20; i < 100; ++i) EXPECT_EQ(served.serve(1).task->id.value, i);
+}
+
+TEST(FairQueue, counts_the_sequences_of_a_request_together) {
+  Served served(/*by_size=*/true);
+  for (std::int64_t id = 0; id < 64; ++id) served.add(id, {}, 0, /*prompt_len=*/10, /*n_new=*/5, /*n_siblings=*/64);
+  served.add(64, {}, 0, /*prompt_len=*/10, /*n_new=*/1000);
+  served.add(65, {}, 0, /*prompt_len=*/10, /*n_new=*/5);
+  // They are as large as the request behind them; the last one is small.
+  std::vector<std::int64_t> order;
+  while (!served.queue.is_empty()) order.push_back(served.serve(1).task->id.value);
+  const auto place_of = [&](std::int64_t id) { return std::ranges::find(order, id) - order.begin(); };
+  EXPECT_LE(place_of(65), 1);
+  EXPECT_EQ(place_of(64), 65);
+}
+
+TEST(FairQueue, gives_each_size_that_waits_an_equal_share_of_the_cost) {
+  Served served(/*by_size=*/true);
+  // Cost of one: 24, 410 and 4010. Small ones never stop coming.
+  const std::vector<std::int32_t> n_new{5, 100, 1000};
+  std::map<std::int32_t, std::int64_t> cost;
+  std::int64_t id = 0;
+  const auto add = [&](std::int32_t n) { served.add(id++, {}, 0, /*prompt_len=*/10, n); };
+  for (int i = 0; i < 100; ++i)
+    for (const std::int32_t n : n_new) add(n);
+  for (int i = 0; i < 20000; ++i) {
+    const Sequence& sequence = served.serve(1);
+    const std::int32_t n = sequence.task->max_len - sequence.task->prompt_len;
+    cost[n] += FairQueue::cost_of(sequence);
+    add(n);
+  }
+  const std::int64_t most = std::max({cost[5], cost[100], cost[1000]});
+  for (const std::int32_t n : n_new) EXPECT_NEAR(static_cast<double>(cost[n]) / static_cast<double>(most), 1.0, 0.02) << n;
+}
+
+TEST(FairQueue, a_size_that_comes_late_has_no_credit) {
+  Served served(/*by_size=*/true);
+  std::int64_t id = 0;
+  for (; id < 2000; ++id) served.add(id, {}, 0, /*prompt_len=*/10, /*n_new=*/1000);
+  for (int i = 0; i < 1000; ++i) served.serve(1);
+  for (int i = 0; i < 1000; ++i) served.add(id++, {}, 0, /*prompt_len=*/10, /*n_new=*/100);
+  // A large one costs as much as ten of these, which began late: at most so many go before it.
+  int n_before = 0;
+  while (served.serve(1).task->id.value >= 2000) ++n_before;
+  EXPECT_NEAR(n_before, 10, 2);
+}
+
+TEST(FairQueue, counts_no_more_of_an_answer_than_clients_usually_mean) {
+  const auto unlimited = testing::make_sequence(0, testing::prompt_of(10, 1), 30000);
+  const auto long_prompt = testing::make_sequence(1, testing::prompt_of(20000, 1), 10010);
+  EXPECT_EQ(FairQueue::cost_of(*unlimited), 10 + 4 * 1024);
+  EXPECT_LT(FairQueue::cost_of(*unlimited), FairQueue::cost_of(*long_prompt)) << "although it may generate more";
 }
 
 }  // namespace

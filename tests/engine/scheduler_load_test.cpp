@@ -35,6 +35,7 @@ struct LoadOptions {
   std::vector<CacheGroup> groups = {};  ///< empty: one of n_blocks, without a window
   std::int32_t longest = 0;             ///< tokens of the longest sequence; 0: what n_blocks hold
   std::int32_t most_new_tokens = 20;
+  bool by_size = false;
 };
 
 struct LoadCounts {
@@ -55,7 +56,8 @@ class RandomLoad {
       : rng_(seed),
         options_(options),
         counts_(counts),
-        driver_({.max_num_seqs = options.max_num_seqs,
+        driver_({.by_size = options.by_size,
+                 .max_num_seqs = options.max_num_seqs,
                  .max_num_batched_tokens = options.max_num_batched_tokens,
                  .max_prefill_tokens = options.max_prefill_tokens,
                  .max_drafts = options.max_drafts,
@@ -154,7 +156,7 @@ class RandomLoad {
     }
     counts_->n_preempted += plan.n_preempted;
     counts_->n_deferred += scheduler.n_deferred();
-    look_for_overtaking(plan);
+    if (!options_.by_size) look_for_overtaking(plan);
     return plan.is_empty();
   }
 
@@ -237,6 +239,16 @@ TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches)
        .mean_gap = 2,
        .max_drafts = 30,
        .drafters_wait_alone = true},
+      {.max_num_seqs = 3, .mean_gap = 2, .by_size = true},
+      {.n_blocks = 200, .max_num_seqs = 2, .mean_gap = 2, .most_new_tokens = 300, .by_size = true},
+      {.n_blocks = 200,
+       .max_num_seqs = 3,
+       .max_num_batched_tokens = 30,
+       .mean_gap = 2,
+       .max_drafts = 20,
+       .drafters_wait_alone = true,
+       .most_new_tokens = 200,
+       .by_size = true},
   };
   for (const std::uint32_t seed : {1u, 2u}) {
     for (const LoadOptions& options : loads) {
