@@ -132,13 +132,16 @@ bool RankGroup::broadcast(std::span<std::byte> bytes) { return impl_->rank == 0 
 Result<std::vector<std::vector<std::byte>>> RankGroup::gather(std::span<const std::byte> bytes) {
   std::vector<std::vector<std::byte>> of_ranks;
   if (impl_->rank > 0) {
+    if (const auto sentence = fault()) return baton::fail(ErrorCode::unavailable, *sentence);
     impl_->monitor.send(RankFrame::reply, bytes);
-  } else {
-    of_ranks.emplace_back(bytes.begin(), bytes.end());
-    for (int rank = 1; rank < impl_->world_size; ++rank)
-      if (auto reply = impl_->monitor.read_reply(rank)) of_ranks.push_back(std::move(*reply));
+    return of_ranks;
   }
-  if (const auto sentence = fault()) return baton::fail(ErrorCode::unavailable, *sentence);
+  of_ranks.emplace_back(bytes.begin(), bytes.end());
+  for (int rank = 1; rank < impl_->world_size; ++rank) {
+    auto reply = impl_->monitor.read_reply(rank);
+    if (!reply) return baton::fail(ErrorCode::unavailable, fault().value_or("the group has ended"));
+    of_ranks.push_back(std::move(*reply));
+  }
   return of_ranks;
 }
 

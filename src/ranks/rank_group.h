@@ -26,6 +26,7 @@ struct RankOptions {
   std::string master_addr = "127.0.0.1";  ///< host name or address of rank 0
   std::uint16_t master_port = 0;          ///< where rank 0 listens
   std::string token = {};                 ///< rank 0 refuses a rank with another one
+  std::string version = {};               ///< of the program; a rank with another one ends the start
   /// Of RankGroup::memory(); rank 0's value counts. 0: the ranks share no memory, as if each had its own host.
   std::size_t memory_bytes = std::size_t{64} << 20;
   std::chrono::milliseconds start_timeout{600'000};   ///< until all ranks must have joined

@@ -57,6 +57,7 @@ struct Hello {
   std::int64_t process = 0;
   Text<64> token{};
   Text<64> host{};
+  Text<96> version{};
 };
 /// Rank 0's first answer.
 struct Welcome {
@@ -223,6 +224,8 @@ class Host {
   }
 
   std::string why_not(const Hello& hello) const {
+    if (const std::string version = string_of(hello.version); version != options_.version)
+      return fmt::format("rank {} runs {}, and rank 0 {}", hello.rank, version, options_.version);
     if (hello.world_size != options_.world_size)
       return fmt::format("rank {} was started for {} ranks, and rank 0 for {}", hello.rank, hello.world_size,
                          options_.world_size);
@@ -299,7 +302,8 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
                     .world_size = options.world_size,
                     .process = ::getpid(),
                     .token = text_of<64>(options.token),
-                    .host = text_of<64>(host_name())};
+                    .host = text_of<64>(host_name()),
+                    .version = text_of<96>(options.version)};
   const auto gone = [&] {
     return no_group(fmt::format("rank {}: rank 0 at {}:{} has ended, or is no rank", options.rank, options.master_addr,
                                 options.master_port));

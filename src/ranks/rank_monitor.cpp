@@ -1,7 +1,6 @@
 /// Connections between ranks, on one thread.
 #include "ranks/rank_monitor.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "core/thread_name.h"
+#include "ranks/rank_processes.h"
 
 namespace baton {
 namespace {
@@ -33,29 +33,12 @@ constexpr milliseconds kBeat{500};
 /// How long the destructor waits for what is unsent.
 constexpr milliseconds kLastWords{1000};
 /// How long the end of a child process is waited for, after its connection was closed.
-constexpr int kLooksForEnd = 20;
-constexpr useconds_t kLookForEndUs = 5000;
+constexpr int kEndTimeoutMs = 100;
 
 struct FrameHeader {
   RankFrame frame = RankFrame::beat;
   std::uint32_t n_bytes = 0;
 };
-
-/// How a process has ended, if it is a child of this one: " was killed by signal 9 (Killed)". It stays to be reaped.
-std::string how_ended(std::int64_t process) {
-  for (int look = 0; look < kLooksForEnd; ++look) {
-    siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | WNOWAIT) != 0) break;  // no child
-    if (info.si_pid == 0) {
-      ::usleep(kLookForEndUs);
-    } else if (info.si_code == CLD_EXITED) {
-      return fmt::format(" has ended with exit code {}", info.si_status);
-    } else {
-      return fmt::format(" was killed by signal {} ({})", info.si_status, ::strsignal(info.si_status));
-    }
-  }
-  return " has ended";
-}
 
 }  // namespace
 
@@ -172,9 +155,10 @@ class RankMonitor::Connections {
     link.socket.close(ignored);
     if (is_ending_) return stop_if_sent();
     if (owner_.is_over()) return;
-    const bool is_other_process = link.peer.process != ::getpid();
-    owner_.break_group(to_string(link.peer) +
-                       (is_other_process && link.peer.host.empty() ? how_ended(link.peer.process) : " has ended"));
+    const RankPeer& peer = link.peer;
+    const bool may_be_child = peer.process != ::getpid() && peer.host.empty();
+    const auto how = may_be_child ? how_child_ended(static_cast<int>(peer.process), kEndTimeoutMs) : std::nullopt;
+    owner_.break_group(to_string(peer) + how.value_or(" has ended"));
   }
 
   /// Counts in its own beats, not by the clock: after all ranks were stopped together (a frozen container), none is late.
@@ -235,7 +219,7 @@ std::optional<std::vector<std::byte>> RankMonitor::read_reply(int from) {
   auto& replies = replies_.at(static_cast<std::size_t>(from));
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return fault_ || !replies.empty(); });
-  if (fault_) return std::nullopt;
+  if (replies.empty()) return std::nullopt;  // a reply that came counts, even if its rank is gone now
   std::vector<std::byte> reply = std::move(replies.front());
   replies.pop_front();
   return reply;

@@ -46,7 +46,7 @@ class RankMonitor {
   void send(RankFrame frame, std::span<const std::byte> bytes);
   /// Waits for the next bytes of rank 0's stream. False: the group is broken or has ended.
   bool read_stream(std::span<std::byte> bytes);
-  /// Waits for the next reply of a rank. Nothing: the group is broken.
+  /// Waits for the next reply of a rank. Nothing: none has come, and the group is broken.
   std::optional<std::vector<std::byte>> read_reply(int from);
 
   /// Breaks the group with a sentence, unless it is broken.

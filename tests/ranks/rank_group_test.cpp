@@ -214,6 +214,23 @@ TEST(RankGroup, a_stopped_process_is_given_up_after_the_hang_timeout) {
   EXPECT_EQ(exit_code_of(other), -SIGKILL);
 }
 
+TEST(RankGroup, a_rank_of_another_version_ends_the_start) {
+  auto listener = RankListener::bind("127.0.0.1", 0);
+  ASSERT_TRUE(listener);
+  const RankOptions options{.world_size = 2, .master_port = listener->port(), .version = "baton 2"};
+  std::thread joining([other = options]() mutable {
+    other.rank = 1;
+    other.version = "baton 1";
+    const auto joined = RankGroup::join(other);
+    ASSERT_FALSE(joined);
+    EXPECT_EQ(joined.error().message, "rank 1: rank 1 runs baton 1, and rank 0 baton 2");
+  });
+  const auto group = RankGroup::host(std::move(*listener), options);
+  joining.join();
+  ASSERT_FALSE(group);
+  EXPECT_EQ(group.error().message, "rank 1 runs baton 1, and rank 0 baton 2");
+}
+
 TEST(RankGroup, a_rank_with_another_world_size_or_token_ends_the_start) {
   for (const bool is_other_size : {true, false}) {
     auto listener = RankListener::bind("127.0.0.1", 0);
