@@ -54,6 +54,7 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
 
 Result<RequestId> Engine::Impl::submit(Request request) {
   BATON_TRY_VOID(check_request(request, limits()));
+  if (const auto sentence = fault()) return fail(ErrorCode::unavailable, *sentence);
   const auto arrived = request.arrived.value_or(Sequence::Clock::now());
   const std::scoped_lock lock(mutex_);
   if (reserve_ && !reserve_->is_held()) {
@@ -102,6 +103,7 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
                 "prefix");
   }
   BATON_TRY_VOID(check_prefix(name, tokens, limits()));
+  if (const auto sentence = fault()) return fail(ErrorCode::unavailable, *sentence);
   PrefixPrefill prefill{std::move(tokens), std::move(scope), false, {}};
   bool has_thread = false;
   {
@@ -249,6 +251,7 @@ void Engine::begin_drain() { impl_->begin_drain(); }
 bool Engine::is_draining() const { return impl_->is_draining(); }
 bool Engine::is_idle() const { return impl_->is_idle(); }
 bool Engine::is_stuck() const { return impl_->watchdog().is_stuck(); }
+std::optional<std::string> Engine::fault() const { return impl_->fault(); }
 const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
 EngineInfo Engine::info() const { return impl_->info(); }
 std::shared_ptr<const TreeView> Engine::tree() { return impl_->tree(); }

@@ -21,6 +21,7 @@ namespace baton {
 struct TreeView;
 
 class Model;
+class RankGroup;
 
 /// Default bound of the block list entries of a step: 256 MB.
 inline constexpr std::int32_t kMaxBlockEntries = 64 << 20;
@@ -35,7 +36,7 @@ struct EngineOptions {
   std::int32_t max_prefill_tokens = 0;         ///< prompt rows of a step that also decodes; 0: the backend's default
   std::int32_t max_model_len = 0;              ///< 0: the model's
   std::int32_t block_len = 16;
-  std::int64_t kv_cache_bytes = 0;  ///< 0: a share of free memory, see gpu_memory_utilization
+  std::int64_t kv_cache_bytes = 0;  ///< of each rank; 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
   DType kv_dtype = DType::bf16;
   bool enforce_eager = false;             ///< decode steps are not captured as graphs
@@ -51,6 +52,7 @@ struct EngineOptions {
   std::int32_t max_block_entries = 0;
   std::int32_t max_list_entries = kMaxListEntries;  ///< of a step's penalties, biases, bans and allowed ids
   std::vector<TokenId> eos_token_ids = {};          ///< end-of-sequence ids in addition to the model's own
+  std::shared_ptr<RankGroup> ranks = {};            ///< the backend's group, if this is rank 0 of several; else null
 };
 
 /// A registered prefix: its full blocks are computed, and pinned until the prefix is removed.
@@ -67,7 +69,7 @@ struct EngineInfo {
   std::int32_t n_blocks = 0;  ///< of the layer group that has the most
   std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;
-  std::int64_t kv_cache_bytes = 0;
+  std::int64_t kv_cache_bytes = 0;  ///< of each rank
   DType kv_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;
   std::string attention;  ///< "relay" or "paged"
@@ -142,6 +144,9 @@ class Engine {
   bool is_idle() const;
   /// True while a step of the engine's own thread takes longer than step_timeout_ms.
   bool is_stuck() const;
+  /// Why the engine can run no more steps: a sentence that names the rank that was lost. From then on `submit` refuses
+  /// requests with it (unavailable), and those that were accepted end with it as their error.
+  std::optional<std::string> fault() const;
 
   const EngineMetrics& metrics() const;
   EngineInfo info() const;

@@ -50,6 +50,7 @@ class Engine::Impl {
   bool is_draining() const;
   bool is_idle() const;
   const Watchdog& watchdog() const { return watchdog_; }
+  std::optional<std::string> fault() const { return executor_->fault(); }
   const EngineInfo& info() const { return info_; }
   const EngineMetrics& metrics() const { return metrics_recorder_.metrics(); }
   EventQueue<Event>& events() { return events_; }
@@ -77,6 +78,7 @@ class Engine::Impl {
   void read_oldest();
   void commit_oldest();
   void end_failed();
+  void end_all_if_faulty();
   void tell_of(const BuiltStep& built);
   void emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {});
   void retire();

@@ -177,13 +177,15 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype))
     size.groups.push_back({backend->kv_block_bytes(shape), groups.at(size.groups.size()).shape.window});
 
-  BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), bounds));
+  BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), bounds, options.ranks));
   size.block_len = options.block_len;
   size.max_model_len = info.max_model_len;
   size.max_num_seqs = options.max_num_seqs;
   size.max_rows_in_flight = max_rows_in_flight(options);
   size.kv_cache_bytes = options.kv_cache_bytes;
-  size.free_memory_bytes = executor->backend().free_memory_bytes();
+  // Every rank gets the number of blocks that fits the one with the least memory. Ranks of one host divide its memory.
+  size.free_memory_bytes =
+      executor->free_memory_bytes() / (capabilities.shares_host_memory ? std::max(1, info.backend.world_size) : 1);
   size.memory_utilization = options.memory_utilization;
   size.is_host_memory = capabilities.shares_host_memory;
   BATON_TRY(info.cache_groups, choose_cache_groups(size));

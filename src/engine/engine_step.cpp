@@ -15,6 +15,7 @@ bool Engine::Impl::step() {
   watchdog_.begin_step();
   const bool took = drain();
   expire();
+  end_all_if_faulty();
   const bool awaited = !in_flight_.empty() && scheduler_.awaits_commit();
   while (awaited && !in_flight_.empty()) commit_oldest();
   const bool planned = plan_next();
@@ -56,6 +57,14 @@ void Engine::Impl::end_failed() {
     log::warning("event=grammar_failed code={} message=\"{}\"", to_string(failure.error.code), failure.error.message);
     end(failure.id, FinishReason::error, std::make_shared<const Error>(std::move(failure.error)));
   }
+}
+
+/// Ends all sequences if a rank has been lost: what the other ranks compute without it is worthless.
+void Engine::Impl::end_all_if_faulty() {
+  const std::optional<std::string> sentence = executor_->fault();
+  if (!sentence) return;
+  const auto error = std::make_shared<const Error>(Error{ErrorCode::unavailable, *sentence});
+  for (const SequenceId id : scheduler_.unfinished()) end(id, FinishReason::error, error);
 }
 
 bool Engine::Impl::drain() {
@@ -169,6 +178,7 @@ void Engine::Impl::read_oldest() {
   StepInFlight& step = in_flight_.front();
   record(StepRecord::What::run_begin, step.plan.step);
   const std::span<const SampleResult> results = executor_->wait();
+  end_all_if_faulty();
   scheduler_.took(step.plan, executor_->last_step_seconds());
   record(StepRecord::What::run_end, step.plan.step);
   committing_.clear();

@@ -25,20 +25,34 @@ TensorView table_of(std::vector<T>& elements) {
 
 }  // namespace
 
-Executor::Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepBounds& bounds)
+Executor::Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepBounds& bounds,
+                   std::shared_ptr<RankGroup> ranks)
     : backend_(std::move(backend)),
       model_(std::move(model)),
       bounds_(bounds),
+      ranks_(std::move(ranks)),
       is_asynchronous_(backend_->capabilities().is_asynchronous) {}
 
-Executor::~Executor() { backend_->synchronize(); }
+Executor::~Executor() {
+  ranks_.end();
+  backend_->synchronize();
+}
 
 Result<std::unique_ptr<Executor>> Executor::create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
-                                                   const StepBounds& bounds) {
+                                                   const StepBounds& bounds, std::shared_ptr<RankGroup> ranks) {
   check(backend != nullptr && model != nullptr, "Executor: no backend or no model");
-  std::unique_ptr<Executor> executor(new Executor(std::move(backend), std::move(model), bounds));
-  BATON_TRY_VOID(executor->allocate());
+  check(ranks == nullptr || (ranks->rank() == 0 && backend->info().world_size == ranks->world_size()),
+        "Executor: its backend belongs to another group of ranks, or not to rank 0");
+  std::unique_ptr<Executor> executor(new Executor(std::move(backend), std::move(model), bounds, std::move(ranks)));
+  executor->ranks_.create(bounds);
+  BATON_TRY_VOID(executor->agree(executor->allocate()));
   return executor;
+}
+
+/// Waits until all ranks have allocated what they were told to.
+Result<void> Executor::agree(const Result<void>& own) {
+  BATON_TRY(free_memory_bytes_, ranks_.agree(own, backend_->free_memory_bytes()));
+  return {};
 }
 
 Result<void> Executor::allocate() {
@@ -58,6 +72,11 @@ Result<void> Executor::allocate() {
 TensorView Executor::slot_table() const { return table_of<SlotState>(slots_, bounds_.max_slots); }
 
 Result<void> Executor::allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype) {
+  ranks_.allocate_cache(groups, block_len, dtype);
+  return agree(allocate_storages(groups, block_len, dtype));
+}
+
+Result<void> Executor::allocate_storages(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype) {
   std::vector<KvShape> shapes = model_->kv_shapes(1, block_len, dtype);
   check(storages_.empty() && shapes.size() == groups.size(),
         "Executor: the cache is allocated twice, or for another number of layer groups than the model has");
@@ -73,9 +92,12 @@ Result<void> Executor::allocate_cache(std::span<const CacheGroup> groups, std::i
 
 Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
   check(!storages_.empty() && captured_steps_ == nullptr, "Executor: steps are captured once, when the cache is allocated");
-  BATON_TRY(captured_steps_,
-            CapturedSteps::make(*backend_, *model_, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples),
-                                token_masks(), storage_pointers_, std::min({max_rows, bounds_.max_rows, bounds_.max_samples})));
+  ranks_.capture_steps(max_rows);
+  auto made =
+      CapturedSteps::make(*backend_, *model_, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples),
+                          token_masks(), storage_pointers_, std::min({max_rows, bounds_.max_rows, bounds_.max_samples}));
+  if (made) captured_steps_ = std::move(*made);
+  BATON_TRY_VOID(agree(made ? Result<void>() : tl::unexpected(made.error())));
   return captured_steps_->n_graphs();
 }
 
@@ -85,11 +107,17 @@ void Executor::forward(StepInput step) {
   check(!storages_.empty(), "Executor: a step before the cache is allocated");
   check(in_flight_.empty() || in_flight_.back().is_sampled, "Executor: a forward before the sample of the step before");
   check(!is_asynchronous_ || in_flight_.size() < kMaxInFlight, "Executor: more steps in flight than it has buffers for");
+  ranks_.forward(step);
   in_flight_.push_back({.input = std::move(step)});
   if (is_asynchronous_) enqueue_forward(in_flight_.back());
 }
 
 void Executor::sample() {
+  ranks_.sample();
+  take_sample();
+}
+
+void Executor::take_sample() {
   check(!in_flight_.empty() && !in_flight_.back().is_sampled, "Executor: a sample without a forward");
   in_flight_.back().is_sampled = true;
   if (is_asynchronous_) enqueue_sample(in_flight_.back());
@@ -107,9 +135,15 @@ MaskMemory Executor::masks() {
 void Executor::sample_masked(std::int32_t n_rows) {
   check(in_flight_.size() == 1 && n_rows >= 0 && n_rows <= bounds_.max_masks,
         "Executor: more masks than there is memory for, or beside the sampling of another step");
-  in_flight_.back().mask_bytes =
-      bounds_.mask_rows_bytes() + static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(bounds_.mask_words) * 4;
-  sample();
+  const std::span<std::byte> bytes = mask_bytes(n_rows);
+  ranks_.sample_masked(n_rows, bytes);
+  in_flight_.back().mask_bytes = bytes.size();
+  take_sample();
+}
+
+std::span<std::byte> Executor::mask_bytes(std::int32_t n_rows) {
+  return masks_->host().first(bounds_.mask_rows_bytes() +
+                              static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(bounds_.mask_words) * 4);
 }
 
 /// At one address for all steps, so that captured graphs find them.
@@ -142,6 +176,7 @@ void Executor::enqueue_sample(InFlight& step) {
 
 std::span<const SampleResult> Executor::wait() {
   check(!in_flight_.empty() && in_flight_.front().is_sampled, "Executor: wait without a step that was sampled");
+  ranks_.wait();
   InFlight& step = in_flight_.front();
   if (!is_asynchronous_) {
     enqueue_forward(step);

@@ -7,13 +7,16 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/result.h"
 #include "engine/cache_group.h"
 #include "engine/captured_steps.h"
+#include "engine/rank_steps.h"
 #include "kernels/backend.h"
 #include "kernels/batch.h"
 #include "kernels/kv_storage.h"
@@ -34,6 +37,10 @@ struct MaskMemory {
 /// step and plans another. On any other backend a step runs when its results are requested: the next step is planned,
 /// built and passed on before this one's forward begins, so no token waits for a step that it does not need.
 ///
+/// With several ranks, rank 0's executor passes on each call to the other ranks before it carries it out
+/// (engine/rank_steps.h), in one copy of what the call reads. If a rank is lost, the results of later waits are worthless
+/// and fault() says so.
+///
 /// Only create, allocate_cache and capture_steps allocate memory. Thread: engine only.
 class Executor {
  public:
@@ -41,9 +48,10 @@ class Executor {
   static constexpr std::size_t kMaxInFlight = 2;
 
   /// Allocates workspace, slot table and result buffers for steps within `bounds`. allocate_cache allocates the KV
-  /// storage later, when the remaining memory is known.
+  /// storage later, when the remaining memory is known. `ranks`: on rank 0 the group of the backend, so that the other
+  /// ranks follow; null on these, and where there is one rank.
   static Result<std::unique_ptr<Executor>> create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
-                                                  const StepBounds& bounds);
+                                                  const StepBounds& bounds, std::shared_ptr<RankGroup> ranks);
   ~Executor();
 
   /// Allocates one storage for each layer group. Call it once, before the first step.
@@ -62,6 +70,8 @@ class Executor {
   /// The same as `sample` for a step in which samples have masks: the first `n_rows` rows of masks(), and all of
   /// row_of, were written since the last wait.
   void sample_masked(std::int32_t n_rows);
+  /// The bytes of masks() that sample_masked(n_rows) reads.
+  std::span<std::byte> mask_bytes(std::int32_t n_rows);
   /// Waits for the oldest step in flight. Returns its results in the order of its samples, valid until the next sample
   /// or wait.
   std::span<const SampleResult> wait();
@@ -70,7 +80,11 @@ class Executor {
   /// Seconds that the step of the last wait took, from its enqueue or, if later, the end of the step before it.
   double last_step_seconds() const { return last_step_seconds_; }
   std::size_t n_in_flight() const { return in_flight_.size(); }
+  /// Why the ranks cannot go on; nothing while all run.
+  std::optional<std::string> fault() const { return ranks_.fault(); }
 
+  /// Bytes that every rank has free, as of the last call that allocates.
+  std::int64_t free_memory_bytes() const { return free_memory_bytes_; }
   const Backend& backend() const { return *backend_; }
   const Model& model() const { return *model_; }
   std::span<KvStorage* const> storages() const { return storage_pointers_; }
@@ -87,17 +101,23 @@ class Executor {
     Clock::time_point enqueued = {};
   };
 
-  Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepBounds& bounds);
+  Executor(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const StepBounds& bounds,
+           std::shared_ptr<RankGroup> ranks);
   Result<void> allocate();
+  Result<void> allocate_storages(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype);
+  Result<void> agree(const Result<void>& own);
   TensorView slot_table() const;
   TokenMasks token_masks() const;
+  void take_sample();
   void enqueue_forward(InFlight& step);
   void enqueue_sample(InFlight& step);
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   StepBounds bounds_;
+  RankSteps ranks_;
   bool is_asynchronous_;
+  std::int64_t free_memory_bytes_ = 0;
   std::vector<std::unique_ptr<KvStorage>> storages_;
   std::vector<KvStorage*> storage_pointers_;
   Buffer slots_;                                                        ///< SlotState [max_slots]

@@ -51,7 +51,8 @@ std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, const M
                                     .max_samples = kMaxSamples,
                                     .max_partials = 256,
                                     .max_slots = kMaxSamples,
-                                    .max_positions = kBlocksEach * kBlockLen});
+                                    .max_positions = kBlocksEach * kBlockLen},
+                                   nullptr);
   EXPECT_TRUE(executor) << executor.error().message;
   EXPECT_TRUE(
       (*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = kMaxSamples * kBlocksEach}}, kBlockLen, kv_dtype));

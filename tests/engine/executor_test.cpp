@@ -17,7 +17,7 @@ std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend) {
   auto weights = random_weights(spec, *backend, DType::f32, 11, 1);
   auto executor =
       Executor::create(std::move(backend), std::make_unique<Model>(spec, std::move(*weights)),
-                       {.max_rows = 64, .max_samples = 8, .max_partials = 256, .max_slots = 8, .max_positions = 64});
+                       {.max_rows = 64, .max_samples = 8, .max_partials = 256, .max_slots = 8, .max_positions = 64}, nullptr);
   EXPECT_TRUE(executor);
   EXPECT_TRUE((*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = 8}}, kBlockLen, DType::f32));
   return std::move(*executor);

@@ -16,6 +16,7 @@
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/weights.h"
+#include "support/test_ranks.h"
 
 namespace baton::testing {
 
@@ -33,18 +34,22 @@ inline ModelSpec tiny_spec() {
 /// options.block_len tokens in each layer group. Returns the error of a failed allocation.
 inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,
                                                           std::int32_t n_blocks, const ModelSpec& spec = tiny_spec()) {
-  BATON_TRY(ModelWeights weights, random_weights(spec, *backend, DType::f32, 11, 1));
-  auto model = std::make_unique<Model>(spec, std::move(weights));
+  BATON_TRY(std::unique_ptr<Model> model, make_random_model(spec, *backend));
   options.kv_cache_bytes = 0;
   for (const KvShape& shape : model->kv_shapes(n_blocks, options.block_len, options.kv_dtype))
     options.kv_cache_bytes += backend->kv_block_bytes(shape) * n_blocks;
   return Engine::create(options, std::move(backend), std::move(model));
 }
 
-/// On the CPU, everything in f32.
+/// On the CPU, everything in f32. With several ranks, all but this one are processes that end with the engine.
 inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks,
-                                                const ModelSpec& spec = tiny_spec()) {
-  auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant});
+                                                const ModelSpec& spec = tiny_spec(), int n_ranks = n_test_ranks()) {
+  if (n_ranks > 1) {
+    options.ranks = fork_test_ranks(n_ranks, [&](const std::shared_ptr<RankGroup>& ranks) {
+      follow_with_random_model(spec, options.batch_invariant, ranks);
+    });
+  }
+  auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant, .ranks = options.ranks});
   EXPECT_TRUE(backend) << backend.error().message;
   options.kv_dtype = DType::f32;
   auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, spec);
