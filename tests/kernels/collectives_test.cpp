@@ -183,21 +183,25 @@ TEST(CudaCollectives, are_captured_in_graphs) {
   run_ranks(n_ranks, [&](const Group& group) {
     const auto backend = backend_of(group, "cuda");
     ASSERT_NE(backend, nullptr);
-    const HostTensor before = data_of(group->rank(), DType::f32, {64, 512});
-    const OnDevice x(*backend, before);
-    auto graph = backend->capture([&] {
-      all_reduce(*backend, x.view());
-      scale_logits(*backend, {x.view(), 0.5f, 0});  // a launch that may overlap the kernel before it
-      all_reduce(*backend, x.view());
-    });
-    ASSERT_TRUE(graph) << graph.error().message;
-    for (int replay = 0; replay < 3; ++replay) {
-      backend->copy_from_host(x.view(), before.view());
-      (*graph)->replay();
-      const HostTensor sum = sum_in_rank_order(n_ranks, DType::f32, {64, 512});
+    for (const std::int64_t n_rows : {64, 600}) {
+      const Shape shape{n_rows, 512};
+      const HostTensor before = data_of(group->rank(), DType::f32, shape);
+      const OnDevice x(*backend, before);
+      auto graph = backend->capture([&] {
+        all_reduce(*backend, x.view());
+        scale_logits(*backend, {x.view(), 0.5f, 0});  // a launch that may overlap the kernel before it
+        all_reduce(*backend, x.view());
+      });
+      ASSERT_TRUE(graph) << graph.error().message;
+      const HostTensor sum = sum_in_rank_order(n_ranks, DType::f32, shape);
       std::vector<double> expected;
-      for (std::int64_t i = 0; i < sum.shape.n_elements(); ++i) expected.push_back(sum.at(i) * 0.5 * n_ranks);
-      EXPECT_LE(testing::relative_error(x.to_host(), expected), testing::epsilon(DType::f32) * 4) << "replay " << replay;
+      for (std::int64_t i = 0; i < shape.n_elements(); ++i) expected.push_back(sum.at(i) * 0.5 * n_ranks);
+      for (int replay = 0; replay < 3; ++replay) {
+        backend->copy_from_host(x.view(), before.view());
+        (*graph)->replay();
+        EXPECT_LE(testing::relative_error(x.to_host(), expected), testing::epsilon(DType::f32) * 4)
+            << n_rows << " rows, replay " << replay;
+      }
     }
   });
 }
@@ -209,8 +213,10 @@ TEST(CudaCollectives, end_when_a_rank_is_lost) {
     const auto backend = backend_of(group, "cuda");
     ASSERT_NE(backend, nullptr);
     const OnDevice x(*backend, data_of(group->rank(), DType::f32, {4096}));
+    const OnDevice large(*backend, data_of(group->rank(), DType::f32, {300000}));
     if (group->rank() == 0) return group->fail("it stops here");
     all_reduce(*backend, x.view());  // rank 0 never comes
+    all_reduce(*backend, large.view());
     const auto begin = std::chrono::steady_clock::now();
     backend->synchronize();
     EXPECT_TRUE(group->is_broken());

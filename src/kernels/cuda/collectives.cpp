@@ -64,9 +64,7 @@ Result<void> Collectives::connect() {
     return refuse(fmt::format("NCCL cannot connect {} ranks: {}: {}", world_size(), nccl_.error_string(result),
                               nccl_.last_error(nullptr)));
   }
-  BATON_TRY_VOID(warm_up());
-  BATON_TRY(one_shot_, OneShotReduce::make(device_, *ranks_));
-  return {};
+  return warm_up();
 }
 
 /// NCCL's first calls.
@@ -109,7 +107,6 @@ int Collectives::world_size() const { return ranks_->world_size(); }
 
 void Collectives::abort(const std::string& reason) {
   ranks_->fail(reason);
-  if (one_shot_ != nullptr) one_shot_->end();
   nccl_.abort(std::exchange(communicator_, nullptr));
 }
 
@@ -130,7 +127,6 @@ void Collectives::check_enqueued(ncclResult_t result, const char* what) {
 void Collectives::all_reduce(TensorView x) {
   const auto n = static_cast<std::size_t>(x.shape.n_elements());
   if (is_aborted() || n == 0) return;
-  if (one_shot_ != nullptr && OneShotReduce::can_add(x)) return one_shot_->add(x);
   device_.is_after_collective = true;
   check_enqueued(nccl_.all_reduce(x.data, x.data, n, nccl_type(x.dtype), ncclSum, communicator_, device_.stream), "all_reduce");
 }

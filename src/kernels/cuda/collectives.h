@@ -1,5 +1,4 @@
-/// Collectives of the CUDA backend, by NCCL and for small sums by a kernel of our own, on the backend's stream, and waits
-/// that end when a rank is lost.
+/// Collectives of the CUDA backend, by NCCL on the backend's stream, and waits that end when a rank is lost.
 #pragma once
 
 #include <memory>
@@ -7,7 +6,6 @@
 #include "core/result.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/nccl.h"
-#include "kernels/cuda/one_shot_reduce.h"
 #include "kernels/ops.h"
 
 namespace baton {
@@ -55,8 +53,7 @@ class Collectives {
   const Device& device_;
   std::shared_ptr<RankGroup> ranks_;
   Nccl nccl_;
-  ncclComm_t communicator_ = nullptr;        ///< null: aborted
-  std::unique_ptr<OneShotReduce> one_shot_;  ///< of small tensors; null where the GPUs cannot
+  ncclComm_t communicator_ = nullptr;  ///< null: aborted
 };
 
 template <class Query>
