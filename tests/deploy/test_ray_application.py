@@ -61,9 +61,9 @@ class Address:
         return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
 
 
-def whereabouts() -> list[dict]:
+def whereabouts(application: str = "baton") -> list[dict]:
     """The replicas that answer."""
-    handle = serve.get_deployment_handle("BatonReplica", "baton")
+    handle = serve.get_deployment_handle("BatonReplica", application)
     return [found for found in handle.broadcast("whereabouts").results(timeout_s=60) if isinstance(found, dict)]
 
 
@@ -245,3 +245,34 @@ def test_a_killed_replica_loses_no_request_without_a_reason(replicas: Address, w
     assert any(b"a replica was lost" in answer.body or b"the replica was lost" in answer.body for answer in answers)
     assert until(lambda: len(whereabouts()) == 2, 60), "the replica was not replaced"
     assert replicas.ask("/v1/chat/completions", QUESTION).status == 200
+
+
+def test_replicas_are_added_under_load_and_taken_away_afterwards(replicas: Address) -> None:
+    quick = {"upscale_delay_s": 1, "downscale_delay_s": 2, "metrics_interval_s": 0.5, "look_back_period_s": 2}
+    scaling = quick | {"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 2}
+    settings = {"binary": str(BINARY), "flags": SMALL, "autoscaling": scaling, "cpus_per_replica": 0.5}
+    serve.run(build(settings), name="scaled", route_prefix="/scaled")
+    assert len(whereabouts("scaled")) == 1
+    is_over = threading.Event()
+    failures: list[Answer] = []
+
+    def client(number: int) -> None:
+        body = QUESTION | {"stream": True, "max_tokens": 500, "ignore_eos": True, "cache_salt": str(number)}
+        while not is_over.is_set():
+            answer = replicas.ask("/scaled/v1/chat/completions", body)
+            if not answer.body.endswith(b"data: [DONE]\n\n") or b'"error"' in answer.body:
+                failures.append(answer)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert until(lambda: len(whereabouts("scaled")) == 2, 60)
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    servers = [Path("/proc") / str(found["pid"]) for found in whereabouts("scaled")]
+    assert until(lambda: sum(server.exists() for server in servers) == 1, 90), "no server ended with its replica"
+    assert failures == []
+    serve.delete("scaled")
