@@ -14,7 +14,7 @@ SOAK := $(wildcard tests/e2e/soak.py)
 HOSTILE := $(wildcard tests/e2e/hostile)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test e2e deploy-test asan tsan fuzz bench bench-quick report format lint install clean
+.PHONY: help build demo test test-ranks e2e deploy-test asan tsan fuzz bench bench-quick report format lint install clean
 BENCH_SCALE ?= quick
 
 help:  ## list the targets
@@ -32,6 +32,11 @@ test:  ## C++ tests and goldens: offline, at most three minutes
 	@packaging/install-packages build test
 	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) $(TEST_SECONDS)
+
+test-ranks:  ## the engine's tests with every CPU engine over 2, then over 4 processes
+	@packaging/install-packages build test
+	@packaging/compile $(PRESET) all engine_tests
+	@for n in 2 4; do BATON_TEST_RANKS=$$n ctest --test-dir $(BUILD) -R '^engine_' --output-on-failure || exit 1; done
 
 e2e: build build/venv/.ready $(if $(VENV_CLIENTS_REQUIREMENTS),build/venv-clients/.ready)  ## real clients against the server (Python in build/venv, build/venv-clients)
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e

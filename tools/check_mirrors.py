@@ -84,6 +84,8 @@ TESTED_THROUGH = {
     "src/apps/flags.cpp": "tests/apps/options_test.cpp",
     "src/apps/generate.cpp": "tests/e2e/test_generate.py",
     "src/apps/progress.cpp": "tests/e2e/test_programs.py",
+    "src/apps/rank_flags.cpp": "tests/e2e/test_ranks.py",
+    "src/apps/rank_session.cpp": "tests/e2e/test_ranks.py",
     "src/apps/serving.cpp": "tests/e2e/test_generate.py",
     "src/apps/serve.cpp": "tests/e2e/test_openai_client.py",
     "src/apps/version.cpp": "tests/e2e/test_programs.py",

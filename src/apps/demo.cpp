@@ -134,6 +134,7 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
   model_options.device = options.device;
   model_options.threads = options.threads;
   model_options.max_num_seqs = options.n_questions;
+  model_options.ranks = options.ranks;
   BATON_TRY(const ModelFiles files, find_model_files(model_options, download_bar()));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, model_options));
   BATON_TRY(ServedModel served, load_served_model(files, model_options, *engine));

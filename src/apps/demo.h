@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "apps/options.h"
@@ -14,6 +15,7 @@ struct DemoOptions {
   std::int32_t n_questions = 64;
   bool skip_large = false;  ///< leaves out the 110 M shape
   std::string json_file;
+  std::shared_ptr<RankGroup> ranks;  ///< see ModelOptions
 };
 
 void add_demo_options(CLI::App& app, DemoOptions& options);

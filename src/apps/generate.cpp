@@ -80,7 +80,6 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   if (line.generation.n != 1) return fail(ErrorCode::invalid_request, "n must be 1; write a line for each continuation");
   if (line.generation.n_prompt_logprobs >= 0) return fail(ErrorCode::invalid_request, "prompt_logprobs is for servers");
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
-  BATON_TRY_VOID(allow_reasoning(model, prompt.may_reason, prompt.begins_in_reasoning, line.generation));
   BATON_TRY(const Grammars::Constrained constrained, constraint_of(model, line.generation));
   if (!constrained.ignored.empty())
     log::info("event=schema_keywords_ignored line={} keywords={}", number,
@@ -234,6 +233,7 @@ Result<void> run(const GenerateOptions& options) {
   BATON_TRY(const std::string text, read_prompts(options.prompts));
   BATON_TRY(std::vector<Line> lines, parse_lines(text, options, model, prefixes));
   BATON_TRY_VOID(Run(*engine, lines).go());
+  if (const auto sentence = engine->fault()) return fail(ErrorCode::unavailable, *sentence);
   report_exactness(lines);
   const auto n_failed =
       std::count_if(lines.begin(), lines.end(), [](const Line& line) { return line.finished == FinishReason::error; });

@@ -29,6 +29,7 @@
 #include "apps/info.h"
 #include "apps/options.h"
 #include "apps/output.h"
+#include "apps/rank_session.h"
 #include "apps/render.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
@@ -56,10 +57,11 @@ constexpr const char* kIntroduction =
 /// A word with more errors is not taken for a mistyped subcommand.
 constexpr int kMostTypingErrors = 2;
 
-/// The subcommand chosen on the command line, and the function that runs it.
+/// A subcommand and the function that runs it.
 struct Command {
   CLI::App* app;
   std::function<int()> run;
+  std::shared_ptr<RankGroup>* ranks = nullptr;  ///< where its options keep the ranks; null: it makes no engine
 };
 
 std::string join_words(const std::vector<std::string>& words) {
@@ -120,6 +122,8 @@ struct BenchCommandOptions {
 
 /// The values given to the subcommands. The parser writes them while it reads the command line.
 struct CommandOptions {
+  RankFlags ranks;                     ///< of each command that makes an engine
+  std::shared_ptr<RankGroup> of_rank;  ///< of `baton rank`
   ServeCommandOptions serve;
   GenerateOptions generate;
   ChatOptions chat;
@@ -145,10 +149,29 @@ void add_command(std::vector<Command>& commands, CLI::App& parent, const char* n
   commands.push_back({made, std::move(body)});
 }
 
-void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCommandOptions& options,
+/// The same for a command that makes an engine, of which several processes may be ranks.
+template <class AddOptions>
+void add_ranked_command(std::vector<Command>& commands, CLI::App& parent, const char* name, const char* help,
+                        const AddOptions& add_options, std::function<int()> body, RankFlags& flags,
+                        std::shared_ptr<RankGroup>& ranks) {
+  add_command(
+      commands, parent, name, help,
+      [&](CLI::App& sub) {
+        add_options(sub);
+        add_rank_options(sub, flags);
+      },
+      std::move(body));
+  commands.back().ranks = &ranks;
+}
+
+void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCommandOptions& options, RankFlags& ranks,
                         const std::string& command_line) {
   const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
     add_command(commands, bench, name, help, add_options, std::move(body));
+  };
+  const auto add_ranked = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body,
+                              ModelOptions& model) {
+    add_ranked_command(commands, bench, name, help, add_options, std::move(body), ranks, model.ranks);
   };
   auto& [ablation, attention, decode, grammar, throughput, latency, mmlu, startup, stream, serve] = options;
   add(
@@ -159,23 +182,25 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
       "attention", "The attention of one layer and step: shared prompts read once against read by each request",
       [&](CLI::App& sub) { add_attention_bench_options(sub, attention); },
       [&] { return attention_bench_main(attention, command_line); });
-  add(
+  add_ranked(
       "decode", "Tokens a second of many requests behind one shared prompt",
-      [&](CLI::App& sub) { add_decode_bench_options(sub, decode); }, [&] { return decode_bench_main(decode, command_line); });
-  add(
+      [&](CLI::App& sub) { add_decode_bench_options(sub, decode); }, [&] { return decode_bench_main(decode, command_line); },
+      decode.model);
+  add_ranked(
       "grammar", "Tokens a second of answers that keep to a JSON schema, beside free ones",
       [&](CLI::App& sub) { add_grammar_bench_options(sub, grammar); },
-      [&] { return grammar_bench_main(grammar, command_line); });
-  add(
+      [&] { return grammar_bench_main(grammar, command_line); }, grammar.model);
+  add_ranked(
       "throughput", "Requests and tokens a second of a dataset whose requests are all there at once",
       [&](CLI::App& sub) { add_throughput_bench_options(sub, throughput); },
-      [&] { return throughput_bench_main(throughput, command_line); });
-  add(
+      [&] { return throughput_bench_main(throughput, command_line); }, throughput.model);
+  add_ranked(
       "latency", "Seconds that one batch of requests takes", [&](CLI::App& sub) { add_latency_bench_options(sub, latency); },
-      [&] { return latency_bench_main(latency, command_line); });
-  add(
+      [&] { return latency_bench_main(latency, command_line); }, latency.model);
+  add_ranked(
       "mmlu", "Seconds that MMLU's few-shot questions take, and how many answers are right",
-      [&](CLI::App& sub) { add_mmlu_bench_options(sub, mmlu); }, [&] { return mmlu_bench_main(mmlu, command_line); });
+      [&](CLI::App& sub) { add_mmlu_bench_options(sub, mmlu); }, [&] { return mmlu_bench_main(mmlu, command_line); },
+      mmlu.model);
   add(
       "startup", "Seconds from the start of a process to its first token, cold and warm",
       [&](CLI::App& sub) { add_startup_bench_options(sub, startup); },
@@ -190,23 +215,37 @@ void add_bench_commands(std::vector<Command>& commands, CLI::App& bench, BenchCo
 
 /// Adds all subcommands; `options` must outlive the parser.
 std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
-  auto& [serve, generate, chat, demo, simulate, tokenize, render, info, pull, list, bench_options, command_line] = options;
+  auto& [ranks, of_rank, serve, generate, chat, demo, simulate, tokenize, render, info, pull, list, bench_options,
+         command_line] = options;
   std::vector<Command> commands;
   const auto add = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body) {
     add_command(commands, app, name, help, add_options, std::move(body));
   };
-  add(
+  const auto add_ranked = [&](const char* name, const char* help, const auto& add_options, std::function<int()> body,
+                              std::shared_ptr<RankGroup>& group) {
+    add_ranked_command(commands, app, name, help, add_options, std::move(body), ranks, group);
+  };
+  add_ranked(
       "serve", "Serve a model over HTTP, compatible with OpenAI's API", [&](CLI::App& sub) { add_serve_options(sub, serve); },
-      [&] { return serve_main(serve); });
-  add(
+      [&] { return serve_main(serve); }, serve.model.ranks);
+  add_ranked(
       "generate", "Answer a file of prompts: JSON lines in, JSON lines out",
-      [&](CLI::App& sub) { add_generate_options(sub, generate); }, [&] { return generate_main(generate); });
-  add(
+      [&](CLI::App& sub) { add_generate_options(sub, generate); }, [&] { return generate_main(generate); },
+      generate.model.ranks);
+  add_ranked(
       "chat", "Talk to a model on the terminal", [&](CLI::App& sub) { add_chat_options(sub, chat); },
-      [&] { return chat_main(chat); });
-  add(
+      [&] { return chat_main(chat); }, chat.model.ranks);
+  add_ranked(
       "demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention",
-      [&](CLI::App& sub) { add_demo_options(sub, demo); }, [&] { return demo_main(demo); });
+      [&](CLI::App& sub) { add_demo_options(sub, demo); }, [&] { return demo_main(demo); }, demo.ranks);
+  add_ranked(
+      "rank", "A rank > 0 of tensor parallelism, which follows rank 0; rank 0 starts it by itself",
+      [](CLI::App& sub) { sub.group(""); },
+      [] {
+        print_note("baton rank: --rank must be from 1 to --tensor-parallel-size - 1; rank 0 is the command itself\n");
+        return 2;
+      },
+      of_rank);
   add(
       "simulate", "Replay a trace of requests through scheduler and cache, without a model, in seconds",
       [&](CLI::App& sub) { add_simulate_options(sub, simulate); }, [&] { return simulate_main(simulate, command_line); });
@@ -227,8 +266,27 @@ std::vector<Command> add_commands(CLI::App& app, CommandOptions& options) {
       [&] { return list_main(list); });
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
-  add_bench_commands(commands, *bench, bench_options, command_line);
+  add_bench_commands(commands, *bench, bench_options, ranks, command_line);
   return commands;
+}
+
+/// Runs the command as rank 0 or alone; a rank > 0 follows rank 0 instead.
+int run_command(const Command& command, const RankFlags& flags) {
+  if (command.ranks == nullptr) return command.run();
+  const auto session = RankSession::start(flags);
+  const std::string name = "baton " + command.app->get_name();
+  if (!session) {
+    print_error(name, session.error());
+    return session.error().code == ErrorCode::invalid_request ? 2 : 1;
+  }
+  if (!(*session)->is_rank_0()) return rank_main(**session);
+  *command.ranks = (*session)->group();
+  const int code = command.run();
+  command.ranks->reset();
+  const auto sentence = (*session)->group() == nullptr ? std::nullopt : (*session)->group()->fault();
+  if (code != 0 || !sentence) return code;
+  print_error(name, {ErrorCode::unavailable, *sentence});
+  return 1;
 }
 
 int run(int argc, char** argv) {
@@ -266,7 +324,7 @@ int run(int argc, char** argv) {
                  known.error().message);
       return 2;
     }
-    return command.run();
+    return run_command(command, options.ranks);
   }
   return 2;
 }

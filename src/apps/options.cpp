@@ -24,8 +24,6 @@ struct NeutralFlag {
 constexpr std::array kNeutralFlags = std::to_array<NeutralFlag>({
     {"--enable-chunked-prefill", "", "prompts are always computed in chunks"},
     {"--enable-prompt-tokens-details", "", "cached_tokens is always reported"},
-    {"--tensor-parallel-size", "1", "one device"},
-    {"-tp", "1", "one device"},
     {"--pipeline-parallel-size", "1", "one device"},
     {"-pp", "1", "one device"},
     {"--data-parallel-size", "1", "one engine"},
@@ -51,7 +49,8 @@ Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::st
     const auto* known =
         std::find_if(kNeutralFlags.begin(), kNeutralFlags.end(), [&](const NeutralFlag& row) { return row.name == flag; });
     if (known == kNeutralFlags.end()) {
-      rest.push_back(words[i]);
+      // The parser takes one dash and two letters for two flags.
+      rest.push_back(flag == "-tp" ? "--tensor-parallel-size" + words[i].substr(flag.size()) : words[i]);
       continue;
     }
     if (!known->value.empty()) {

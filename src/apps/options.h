@@ -12,6 +12,7 @@
 
 #include "core/result.h"
 #include "load/model_options.h"
+#include "ranks/rank_place.h"
 
 namespace CLI {
 class App;
@@ -31,6 +32,9 @@ std::vector<std::string> choices(std::span<const std::string_view> names);
 /// Adds the rows of ModelFlags. Help texts show the values in `options` as defaults.
 void add_model_options(CLI::App& app, ModelFlags& options);
 
+/// Adds the rows of RankFlags.
+void add_rank_options(CLI::App& app, RankFlags& flags);
+
 /// Sets the log level given by --log-level.
 void use_log_level(const ModelFlags& options);
 
@@ -38,7 +42,7 @@ void use_log_level(const ModelFlags& options);
 void name_environment_variables(CLI::App& app);
 
 /// Removes the flags of vLLM that ask for something that Baton always does, each with one log line. Refuses other
-/// values of them.
+/// values of them. `-tp` becomes --tensor-parallel-size.
 Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words);
 
 /// Refuses words that `app` did not know (`extras`), by name and with the nearest known flag.

@@ -2,9 +2,13 @@
 #include "apps/serve.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +20,7 @@
 #include "core/log.h"
 #include "core/memory_limit.h"
 #include "load/load_engine.h"
+#include "ranks/rank_group.h"
 #include "server/server.h"
 #include "web/pages.h"
 
@@ -95,6 +100,26 @@ Result<void> check_keys(const ServeCommandOptions& options) {
   return {};
 }
 
+/// Once a rank is lost, /health says so for a moment, and then the server ends.
+class EndAtFault {
+ public:
+  EndAtFault(std::shared_ptr<RankGroup> ranks, Server& server) {
+    if (ranks == nullptr) return;
+    watcher_ = std::jthread([ranks = std::move(ranks), &server](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        if (!ranks->wait_fault(kFaultPeriod)) continue;
+        std::this_thread::sleep_for(kFaultShown);
+        return server.begin_shutdown();
+      }
+    });
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kFaultPeriod{200};
+  static constexpr std::chrono::milliseconds kFaultShown{1000};
+  std::jthread watcher_;
+};
+
 Result<void> run(const ServeCommandOptions& options) {
   // Prefix files and the port come before the model, so that a mistake is known at once.
   BATON_TRY(std::vector<PrefixDefinition> prefixes, read_prefixes(options.model.prefixes));
@@ -120,6 +145,7 @@ Result<void> run(const ServeCommandOptions& options) {
       static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
       info.max_model_len, info.attention, info.batch_invariant ? ", batch-invariant" : "");
   flush_output();
+  const EndAtFault watcher(options.model.ranks, *server);
   server->wait();
   engine->stop();
   return {};

@@ -16,30 +16,52 @@ namespace {
 
 constexpr std::size_t kReadAtATime = std::size_t{1} << 20;
 
+/// A sum of bytes that come piece by piece.
+class Digest {
+ public:
+  explicit Digest(const EVP_MD* kind) : sum_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
+    is_right_ = sum_ != nullptr && EVP_DigestInit_ex(sum_.get(), kind, nullptr) == 1;
+  }
+  void add(std::string_view bytes) { is_right_ = is_right_ && EVP_DigestUpdate(sum_.get(), bytes.data(), bytes.size()) == 1; }
+  /// In hexadecimal digits.
+  Result<std::string> finish() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest = {};
+    unsigned int size = 0;
+    if (!is_right_ || EVP_DigestFinal_ex(sum_.get(), digest.data(), &size) != 1)
+      return fail(ErrorCode::internal, "OpenSSL computes no checksums");
+    std::string text;
+    for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
+    return text;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> sum_;
+  bool is_right_ = false;
+};
+
 Result<std::string> digest_of_file(const std::filesystem::path& path, const EVP_MD* kind, std::string_view before) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return fail(ErrorCode::not_found, fmt::format("cannot read {}", path.string()));
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> sum(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest = {};
-  unsigned int size = 0;
-  bool is_right = sum != nullptr && EVP_DigestInit_ex(sum.get(), kind, nullptr) == 1 &&
-                  EVP_DigestUpdate(sum.get(), before.data(), before.size()) == 1;
+  Digest digest(kind);
+  digest.add(before);
   std::vector<char> bytes(kReadAtATime);
-  while (is_right && file) {
+  while (file) {
     file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    is_right = EVP_DigestUpdate(sum.get(), bytes.data(), static_cast<std::size_t>(file.gcount())) == 1;
+    digest.add({bytes.data(), static_cast<std::size_t>(file.gcount())});
   }
   if (file.bad()) return fail(ErrorCode::io, fmt::format("cannot read {}", path.string()));
-  if (!is_right || EVP_DigestFinal_ex(sum.get(), digest.data(), &size) != 1)
-    return fail(ErrorCode::internal, "OpenSSL computes no checksums");
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
+  return digest.finish();
 }
 
 }  // namespace
 
 Result<std::string> sha256_of_file(const std::filesystem::path& path) { return digest_of_file(path, EVP_sha256(), ""); }
+
+Result<std::string> sha256_of_text(std::string_view text) {
+  Digest digest(EVP_sha256());
+  digest.add(text);
+  return digest.finish();
+}
 
 Result<std::string> git_blob_of_file(const std::filesystem::path& path) {
   std::error_code error;

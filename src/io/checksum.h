@@ -12,6 +12,9 @@ namespace baton {
 /// The SHA-256 of a file's bytes, as 64 hexadecimal digits. Errors: not_found, io.
 Result<std::string> sha256_of_file(const std::filesystem::path& path);
 
+/// The SHA-256 of a text, likewise. Errors: internal.
+Result<std::string> sha256_of_text(std::string_view text);
+
 /// The number under which git stores a file: SHA-1 of "blob SIZE", a NUL byte and the bytes, as 40 hexadecimal digits.
 Result<std::string> git_blob_of_file(const std::filesystem::path& path);
 

@@ -8,8 +8,10 @@
 
 #include "core/log.h"
 #include "core/one_line.h"
+#include "engine/rank_steps.h"
 #include "io/safetensors.h"
 #include "load/generation_config.h"
+#include "load/rank_load.h"
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/source/safetensors.h"
@@ -74,6 +76,7 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
   made.speculation = options.speculation;
   made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
   made.kv_cache_bytes = options.kv_cache_memory_bytes;
+  made.ranks = options.ranks;
   return made;
 }
 
@@ -108,48 +111,72 @@ class StopWatch {
 Result<TimedEngine> load_onto(std::unique_ptr<Backend> backend, LoadTimes times, const ModelFiles& files,
                               const ModelOptions& options) {
   StopWatch watch;
-  BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
-  BATON_TRY(const DType dtype, weight_dtype(options, spec, *backend));
-  EngineOptions made = engine_options(options, dtype);
-  BATON_TRY_VOID(check_kv_dtype(options, made.kv_dtype, dtype));
-  const BackendInfo device = backend->info();
-  ModelWeights weights;
-  ModelSpec of_rank;
-  if (options.load_format == "dummy") {
-    BATON_TRY(of_rank, split_spec(spec, {device.rank, device.world_size}));
-    BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
-    BATON_TRY(weights, random_weights(spec, *backend, dtype, options.seed, options.threads));
-  } else {
-    BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
-    BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
-    BATON_TRY(of_rank, split_spec(spec, {device.rank, device.world_size}));
-    BATON_TRY_VOID(check_memory(files, spec, dtype, *backend));
-    BATON_TRY(weights, load_weights(spec, checkpoint, *backend, dtype, options.threads));
+  auto loaded = load_model(files, options, *backend);
+  const auto engine_of = [&]() -> Result<std::unique_ptr<Engine>> {
+    if (!loaded) return tl::unexpected(loaded.error());
+    EngineOptions made = engine_options(options, loaded->dtype);
+    times.weights_s = watch.lap_s();
+    BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
+    made.eos_token_ids = generation.eos_token_ids;
+    return Engine::create(made, std::move(backend), std::move(loaded->model));
+  };
+  auto engine = engine_of();
+  if (!engine) {
+    RankSteps(options.ranks).end();  // the other ranks wait for steps
+    return tl::unexpected(engine.error());
   }
-  times.weights_s = watch.lap_s();
-  BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
-  made.eos_token_ids = generation.eos_token_ids;
-  const std::size_t weight_bytes = weights.size_bytes();
-  auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
-  BATON_TRY(std::unique_ptr<Engine> engine, Engine::create(made, std::move(backend), std::move(model)));
   times.engine_s = watch.lap_s();
-  const EngineInfo info = engine->info();
+  const EngineInfo info = (*engine)->info();
   log::info(
       "model={} architecture={} parameters={:.1f}M dtype={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
       "max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
-      log_value(files.name), spec.family, static_cast<double>(spec.n_parameters()) / 1e6, to_string(dtype),
-      static_cast<double>(weight_bytes) / 1e6, to_string(info.kv_dtype),
+      log_value(files.name), loaded->spec.family, static_cast<double>(loaded->spec.n_parameters()) / 1e6,
+      to_string(loaded->dtype), static_cast<double>(loaded->weight_bytes) / 1e6, to_string(info.kv_dtype),
       static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
       info.max_model_len, info.attention, info.batch_invariant ? " batch_invariant=1" : "", info.backend.device,
       info.backend.features, times.total_s());
-  return TimedEngine{std::move(engine), times};
+  return TimedEngine{std::move(*engine), times};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options) {
   BATON_TRY_VOID(check_model_options(options));
-  return make_backend(options.device, {.n_threads = options.threads, .batch_invariant = options.batch_invariant});
+  BackendOptions made{.n_threads = options.threads, .batch_invariant = options.batch_invariant, .ranks = options.ranks};
+  if (options.ranks == nullptr) return make_backend(options.device, made);
+  made.device = options.ranks->local_rank();
+  auto backend = make_backend(options.device, made);
+  if (!backend)
+    backend.error().message =
+        fmt::format("--tensor-parallel-size {}: {}", options.ranks->world_size(), backend.error().message);
+  return backend;
+}
+
+Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& options, Backend& backend) {
+  BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
+  BATON_TRY(const DType dtype, weight_dtype(options, spec, backend));
+  BATON_TRY_VOID(check_kv_dtype(options, engine_options(options, dtype).kv_dtype, dtype));
+  if (options.ranks != nullptr && options.ranks->rank() == 0) {
+    BATON_TRY(const std::string what, describe_load(files, options, dtype, backend.info()));
+    RankSteps(options.ranks).load(what);
+  }
+  const BackendInfo device = backend.info();
+  ModelWeights weights;
+  ModelSpec of_rank;
+  if (options.load_format == "dummy") {
+    BATON_TRY(of_rank, split_spec(spec, {device.rank, device.world_size}));
+    BATON_TRY_VOID(check_memory(files, spec, dtype, backend));
+    BATON_TRY(weights, random_weights(spec, backend, dtype, options.seed, options.threads));
+  } else {
+    BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
+    BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
+    BATON_TRY(of_rank, split_spec(spec, {device.rank, device.world_size}));
+    BATON_TRY_VOID(check_memory(files, spec, dtype, backend));
+    BATON_TRY(weights, load_weights(spec, checkpoint, backend, dtype, options.threads));
+  }
+  const std::size_t weight_bytes = weights.size_bytes();
+  auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
+  return LoadedModel{std::move(spec), std::move(model), dtype, weight_bytes};
 }
 
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {

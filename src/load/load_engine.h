@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "load/model_files.h"
 #include "load/model_options.h"
+#include "model/decoder.h"
 
 namespace baton {
 
@@ -22,6 +23,17 @@ Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options);
 /// that the log line tells is without the device's.
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
                                             std::unique_ptr<Backend> backend);
+
+/// A model on a device, without an engine.
+struct LoadedModel {
+  ModelSpec spec;
+  std::unique_ptr<Model> model;
+  DType dtype = DType::f32;  ///< of the weights
+  std::size_t weight_bytes = 0;
+};
+
+/// Loads the weights of this rank. Rank 0 of several tells the others to load the same. Errors: as above.
+Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& options, Backend& backend);
 
 /// What loading spends its time on, in seconds.
 struct LoadTimes {

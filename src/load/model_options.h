@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,8 @@
 #include "engine/speculation.h"
 
 namespace baton {
+
+class RankGroup;
 
 /// The allowed values of the text options.
 inline constexpr auto kLoadFormats = std::to_array<std::string_view>({"auto", "safetensors", "dummy"});
@@ -52,6 +55,7 @@ struct ModelOptions {
   std::string tool_call_parser = "auto";   ///< "auto": what the template shows; "none"; or a name of parsers::MessageFormat
   std::string reasoning_parser = "auto";   ///< likewise
   std::string generation_config = "auto";  ///< one of kGenerationConfigs
+  std::shared_ptr<RankGroup> ranks;        ///< of which this process is one (`--tensor-parallel-size`); null: it is alone
 };
 
 /// Refuses words and numbers that no later check refuses, by the name of the field. The numbers that the engine itself

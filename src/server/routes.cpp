@@ -358,11 +358,14 @@ Routes::Response Routes::not_offered(const Call& call) {
 }
 
 Routes::Response Routes::health(const Call&) {
+  if (const auto fault = context_.engine.fault()) return error_response(503, *fault, {});
   return HttpResponse{context_.engine.is_draining() || context_.engine.is_stuck() ? 503 : 200, {}, {}};
 }
 
-/// A draining server is alive; a server whose engine is stuck must be restarted.
-Routes::Response Routes::livez(const Call&) { return HttpResponse{context_.engine.is_stuck() ? 503 : 200, {}, {}}; }
+/// A draining server is alive; a server whose engine is stuck, or has lost a rank, must be restarted.
+Routes::Response Routes::livez(const Call&) {
+  return HttpResponse{context_.engine.is_stuck() || context_.engine.fault() ? 503 : 200, {}, {}};
+}
 
 Routes::Response Routes::metrics(const Call&) {
   return HttpResponse{200,

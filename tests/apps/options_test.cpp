@@ -89,12 +89,18 @@ TEST(Options, the_environment_stands_behind_the_command_line) {
 
 TEST(Options, flags_that_say_what_baton_does_anyway_are_taken) {
   const auto rest = without_neutral_flags(
-      {"--enable-chunked-prefill", "--tensor-parallel-size", "1", "org/name", "-tp=1", "--async-scheduling", "--seed", "3"});
+      {"--enable-chunked-prefill", "--pipeline-parallel-size", "1", "org/name", "-dp=1", "--async-scheduling", "--seed", "3"});
   ASSERT_TRUE(rest) << rest.error().message;
   EXPECT_EQ(*rest, (std::vector<std::string>{"org/name", "--seed", "3"}));
-  const auto refused = without_neutral_flags({"-tp", "2"});
+  const auto refused = without_neutral_flags({"-pp", "2"});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "-tp 2: only 1 is supported");
+  EXPECT_EQ(refused.error().message, "-pp 2: only 1 is supported");
+}
+
+TEST(Options, tp_is_short_for_tensor_parallel_size) {
+  EXPECT_EQ(without_neutral_flags({"org/name", "-tp", "2"}).value(),
+            (std::vector<std::string>{"org/name", "--tensor-parallel-size", "2"}));
+  EXPECT_EQ(without_neutral_flags({"-tp=4"}).value(), (std::vector<std::string>{"--tensor-parallel-size=4"}));
 }
 
 TEST(Options, other_flags_are_refused_with_the_nearest_there_is) {

@@ -1,0 +1,110 @@
+/// Starts, joins and watches the ranks.
+#include "apps/rank_session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/output.h"
+#include "apps/version.h"
+#include "core/log.h"
+#include "load/rank_load.h"
+
+namespace baton {
+namespace {
+
+constexpr const char* kTokenVariable = "BATON_RANK_TOKEN";
+constexpr std::chrono::seconds kEndByItself{4};
+constexpr std::chrono::milliseconds kWatchPeriod{200};
+/// Processes on this host come at once, or not at all.
+constexpr std::chrono::seconds kLocalStartTimeout{60};
+
+std::string random_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "localhost" || address == "::1";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankSession>> RankSession::start(const RankFlags& flags) {
+  std::unique_ptr<RankSession> session(new RankSession);
+  BATON_TRY_VOID(session->join(flags));
+  return session;
+}
+
+Result<void> RankSession::join(const RankFlags& flags) {
+  BATON_TRY(const RankPlace place, find_rank_place(flags, [](const char* name) { return std::getenv(name); }));
+  if (place.world_size == 1) return {};
+  const char* const token = std::getenv(kTokenVariable);
+  RankOptions options{.rank = place.rank,
+                      .world_size = place.world_size,
+                      .local_rank = place.local_rank,
+                      .master_addr = place.master_addr,
+                      .master_port = place.master_port,
+                      .token = place.starts_others ? random_token()
+                               : token == nullptr  ? ""
+                                                   : token,
+                      .version = version_line()};
+  if (place.rank > 0) {
+    if (!end_with_parent()) return fail(ErrorCode::unavailable, fmt::format("rank {}: rank 0 has ended", place.rank));
+    BATON_TRY(group_, RankGroup::join(options));
+  } else {
+    BATON_TRY(RankListener listener,
+              RankListener::bind(is_loopback(place.master_addr) ? place.master_addr : "", place.master_port));
+    if (place.starts_others) {
+      options.start_timeout = kLocalStartTimeout;
+      for (int rank = 1; rank < place.world_size; ++rank)
+        BATON_TRY_VOID(processes_.start(
+            rank,
+            {"rank", "--rank", std::to_string(rank), "--tensor-parallel-size", std::to_string(place.world_size),
+             "--master-addr", place.master_addr, "--master-port", std::to_string(listener.port())},
+            {fmt::format("{}={}", kTokenVariable, options.token)}));
+      options.find_lost_rank = [this] { return processes_.find_ended(); };
+    }
+    log::info("event=ranks_awaited ranks={} address={}:{}", place.world_size, place.master_addr, listener.port());
+    BATON_TRY(group_, RankGroup::host(std::move(listener), options));
+  }
+  watch();
+  return {};
+}
+
+void RankSession::watch() {
+  watcher_ = std::jthread([this](const std::stop_token& stop) {
+    std::optional<std::string> sentence;
+    while (!(sentence = group_->wait_fault(kWatchPeriod)))
+      if (stop.stop_requested() || group_->has_ended()) return;
+    if (is_rank_0()) log::error("event=rank_lost reason=\"{}\"", *sentence);
+    const auto deadline = std::chrono::steady_clock::now() + kEndByItself;
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (stop.stop_requested()) return;
+      std::this_thread::sleep_for(kWatchPeriod);
+    }
+    if (is_rank_0()) print_error("baton", {ErrorCode::unavailable, *sentence});
+    processes_.kill_all();
+    std::_Exit(1);
+  });
+}
+
+RankSession::~RankSession() {
+  if (watcher_.joinable()) {
+    watcher_.request_stop();
+    watcher_.join();
+  }
+  // A rank that hangs does not end by itself.
+  if (group_ != nullptr && group_->fault()) processes_.kill_all();
+  group_.reset();
+}
+
+int rank_main(const RankSession& session) { return run_rank(session.group()) ? 0 : 1; }
+
+}  // namespace baton

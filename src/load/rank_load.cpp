@@ -1,0 +1,124 @@
+/// What rank 0 tells the other ranks before they load, and how they check it.
+#include "load/rank_load.h"
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+#include "engine/rank_steps.h"
+#include "io/checksum.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "load/load_engine.h"
+
+namespace baton {
+namespace {
+
+/// Of a file of weights: as many samples of as many bytes, evenly spread, and this much of its beginning.
+constexpr std::uint64_t kSamples = 16;
+constexpr std::uint64_t kSampleBytes = 4096;
+constexpr std::uint64_t kBeginningBytes = std::uint64_t{1} << 20;
+
+/// Appends bytes [at, at + n) of a file, as far as there are.
+void append_part(std::ifstream& file, std::uint64_t at, std::uint64_t n, std::string& text) {
+  std::string part(n, '\0');
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(at));
+  file.read(part.data(), static_cast<std::streamsize>(n));
+  part.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, file.gcount())));
+  text += part;
+}
+
+Result<void> append_weights(const std::filesystem::path& path, std::string& text) {
+  std::error_code error;
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) return fail(ErrorCode::not_found, fmt::format("cannot read {}", path.string()));
+  text += fmt::format("\n{} {}\n", path.filename().string(), size);
+  append_part(file, 0, std::min(size, kBeginningBytes), text);
+  for (std::uint64_t i = 1; i <= kSamples; ++i) append_part(file, size / kSamples * i, kSampleBytes, text);
+  return {};
+}
+
+/// What a rank has beside what rank 0 said: a sentence about what differs.
+Result<void> compare(const json::Value& said, const char* field, const std::string& own, std::string_view name) {
+  BATON_TRY(const std::string expected, json::convert<std::string>(said.at(field), field));
+  if (expected == own) return {};
+  return fail(ErrorCode::invalid_data, fmt::format("its {} {} is not rank 0's, {}", name, own, expected));
+}
+
+/// Loads and follows once.
+Result<void> load_and_follow(const std::string& what, const std::shared_ptr<RankGroup>& ranks) {
+  BATON_TRY(const json::Value said, json::parse(what, "rank 0's message"));
+  ModelFiles files;
+  BATON_TRY(files.name, json::convert<std::string>(said.at("name"), "name"));
+  BATON_TRY(const std::string folder, json::convert<std::string>(said.at("folder"), "folder"));
+  files.folder = folder;
+  ModelOptions options;
+  options.ranks = ranks;
+  BATON_TRY(options.load_format, json::convert<std::string>(said.at("load_format"), "load_format"));
+  BATON_TRY(options.dtype, json::convert<std::string>(said.at("dtype"), "dtype"));
+  BATON_TRY(options.device, json::convert<std::string>(said.at("device"), "device"));
+  BATON_TRY(options.threads, json::convert<int>(said.at("threads"), "threads"));
+  BATON_TRY(options.batch_invariant, json::convert<bool>(said.at("batch_invariant"), "batch_invariant"));
+  BATON_TRY(options.seed, json::convert<std::uint64_t>(said.at("seed"), "seed"));
+  BATON_TRY(const std::string digest, model_digest(files.folder, options.load_format));
+  BATON_TRY_VOID(compare(said, "digest", digest, "checksum of config.json and weights"));
+  BATON_TRY(std::unique_ptr<Backend> backend, open_device(options));
+  BATON_TRY_VOID(compare(said, "features", backend->info().features, "device"));
+  BATON_TRY(LoadedModel loaded, load_model(files, options, *backend));
+  log::info("event=rank_loaded rank={} weights_mb={:.1f} device=\"{}\"", ranks->rank(),
+            static_cast<double>(loaded.weight_bytes) / 1e6, backend->info().device);
+  return follow_rank_0(std::move(backend), std::move(loaded.model), *ranks);
+}
+
+}  // namespace
+
+Result<std::string> model_digest(const std::filesystem::path& folder, const std::string& load_format) {
+  BATON_TRY(std::string text, read_file(folder / "config.json"));
+  if (load_format == "dummy") return sha256_of_text(text);
+  std::vector<std::filesystem::path> weights;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().extension() == ".safetensors") weights.push_back(entry.path());
+  std::ranges::sort(weights);
+  for (const std::filesystem::path& path : weights) BATON_TRY_VOID(append_weights(path, text));
+  return sha256_of_text(text);
+}
+
+Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& options, DType dtype,
+                                  const BackendInfo& device) {
+  BATON_TRY(const std::string digest, model_digest(files.folder, options.load_format));
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(files.folder, error);
+  if (error) return fail(ErrorCode::io, fmt::format("{}: {}", files.folder.string(), error.message()));
+  return json::dump(json::Value{{"name", files.name},
+                                {"folder", folder.string()},
+                                {"load_format", options.load_format},
+                                {"dtype", to_string(dtype)},
+                                {"device", options.device},
+                                {"threads", options.threads},
+                                {"batch_invariant", options.batch_invariant},
+                                {"seed", options.seed},
+                                {"digest", digest},
+                                {"features", device.features}});
+}
+
+Result<void> run_rank(const std::shared_ptr<RankGroup>& ranks) {
+  while (true) {
+    BATON_TRY(const std::optional<std::string> what, next_load(*ranks));
+    if (!what) return {};
+    if (const auto done = load_and_follow(*what, ranks); !done) {
+      ranks->fail(done.error().message);  // nothing new if the group is broken, or rank 0 was told
+      return done;
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,28 @@
+/// How the ranks > 0 of tensor parallelism load the model that rank 0 loads, and find out that it is the same.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "core/dtype.h"
+#include "core/result.h"
+#include "kernels/backend.h"
+#include "load/model_files.h"
+#include "load/model_options.h"
+#include "ranks/rank_group.h"
+
+namespace baton {
+
+/// A checksum of a model's files that is cheap for weights of any size: of config.json, and of the name, the size, the
+/// header and some samples of each file of weights. Weights are left out if they are random (`load_format` dummy).
+/// Errors: those of the files.
+Result<std::string> model_digest(const std::filesystem::path& folder, const std::string& load_format);
+
+/// Rank 0: what the other ranks must know, as text. `dtype` is the weights'.
+Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& options, DType dtype, const BackendInfo& device);
+
+/// The other ranks: loads what rank 0 loads and follows it, until rank 0 ends the group. Returns an error that rank 0
+/// knows: the group's fault, or why this rank cannot go on: it has other files, another device, too little memory.
+Result<void> run_rank(const std::shared_ptr<RankGroup>& ranks);
+
+}  // namespace baton

@@ -1,0 +1,124 @@
+/// Ranks that load what rank 0 loads, as threads of this process (load/rank_load.h).
+#include "load/rank_load.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/rank_steps.h"
+#include "load/load_engine.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder with a config.json and one file of "weights".
+class RankLoad : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(::testing::TempDir()) / ("rank_load_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+    write("config.json", "{}");
+    write("model.safetensors", std::string(200'000, 'w'));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name, std::ios::binary) << text; }
+  std::string digest(const std::string& load_format = "auto") const { return model_digest(folder_, load_format).value(); }
+
+  fs::path folder_;
+};
+
+TEST_F(RankLoad, the_digest_is_of_configuration_and_weights) {
+  const std::string first = digest();
+  EXPECT_EQ(digest(), first);
+  std::string weights(200'000, 'w');
+  weights[77] = 'x';
+  write("model.safetensors", weights);
+  const std::string second = digest();
+  EXPECT_NE(second, first);
+  write("model.safetensors", std::string(200'001, 'w'));
+  EXPECT_NE(digest(), first);
+  write("model.safetensors", std::string(200'000, 'w'));
+  EXPECT_EQ(digest(), first);
+  write("config.json", "{ }");
+  EXPECT_NE(digest(), first);
+}
+
+TEST_F(RankLoad, random_weights_need_no_files_and_a_missing_configuration_is_named) {
+  const std::string before = digest("dummy");
+  write("model.safetensors", "other");
+  EXPECT_EQ(digest("dummy"), before);
+  fs::remove(folder_ / "config.json");
+  const auto missing = model_digest(folder_, "auto");
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("config.json"), std::string::npos) << missing.error().message;
+}
+
+ModelOptions demo_options(std::shared_ptr<RankGroup> ranks) {
+  ModelOptions options;
+  options.threads = 1;
+  options.dtype = "float32";
+  options.max_num_seqs = 2;
+  options.max_model_len = 64;
+  options.kv_cache_memory_bytes = 1 << 20;
+  options.ranks = std::move(ranks);
+  return options;
+}
+
+std::vector<TokenId> generate(Engine& engine) {
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 6;
+  request.sampling.ignore_eos = true;
+  EXPECT_TRUE(engine.submit(std::move(request)));
+  std::vector<TokenId> tokens;
+  while (engine.step())
+    for (const Event& event : engine.wait_events(std::chrono::milliseconds(0)))
+      for (const TokenOutput& token : event.tokens) tokens.push_back(token.token);
+  return tokens;
+}
+
+TEST(RankLoadEngine, two_ranks_load_the_demo_model_and_answer_as_one) {
+  const ModelFiles files = find_model_files(demo_options(nullptr), {}).value();
+  const auto alone = load_engine(files, demo_options(nullptr));
+  ASSERT_TRUE(alone) << alone.error().message;
+  auto groups = RankGroup::make_threads({.world_size = 2}).value();
+  Result<void> followed;
+  std::thread other([&] { followed = run_rank(groups[1]); });
+  {
+    const auto engine = load_engine(files, demo_options(groups[0]));
+    ASSERT_TRUE(engine) << engine.error().message;
+    EXPECT_EQ(generate(**engine), generate(**alone));
+  }
+  groups[0].reset();
+  other.join();
+  EXPECT_TRUE(followed) << followed.error().message;
+}
+
+TEST(RankLoadEngine, a_rank_with_other_files_ends_the_load_with_its_sentence) {
+  auto groups = RankGroup::make_threads({.world_size = 2}).value();
+  std::thread other([&] { EXPECT_FALSE(run_rank(groups[1])); });
+  ModelFiles files = find_model_files(demo_options(nullptr), {}).value();
+  const ModelOptions options = demo_options(groups[0]);
+  auto device = make_backend("cpu", {.n_threads = 1, .ranks = groups[0]});
+  ASSERT_TRUE(device) << device.error().message;
+  std::string what = describe_load(files, options, DType::f32, (*device)->info()).value();
+  const std::string key = "\"digest\":\"";
+  what[what.find(key) + key.size()] = 'x';
+  RankSteps(groups[0]).load(what);
+  const std::string fault = groups[0]->wait_fault(std::chrono::milliseconds(20'000)).value_or("none");
+  EXPECT_TRUE(fault.starts_with("rank 1: its checksum of config.json and weights ")) << fault;
+  other.join();
+}
+
+}  // namespace
+}  // namespace baton
