@@ -80,6 +80,7 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   if (line.generation.n != 1) return fail(ErrorCode::invalid_request, "n must be 1; write a line for each continuation");
   if (line.generation.n_prompt_logprobs >= 0) return fail(ErrorCode::invalid_request, "prompt_logprobs is for servers");
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
+  BATON_TRY_VOID(allow_reasoning(model, prompt.may_reason, prompt.begins_in_reasoning, line.generation));
   BATON_TRY(const Grammars::Constrained constrained, constraint_of(model, line.generation));
   if (!constrained.ignored.empty())
     log::info("event=schema_keywords_ignored line={} keywords={}", number,

@@ -80,7 +80,8 @@ class Engine::Impl {
   void end_failed();
   void end_all_if_faulty();
   void tell_of(const BuiltStep& built);
-  void emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {});
+  void emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {},
+            std::shared_ptr<const Error> error = {});
   void retire();
   void publish();
   void end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin);

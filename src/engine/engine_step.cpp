@@ -10,6 +10,14 @@
 #include "engine/engine_impl.h"
 
 namespace baton {
+namespace {
+
+/// A grammar that could not go on.
+void log_failure(const Error& error) {
+  log::warning("event=grammar_failed code={} message=\"{}\"", to_string(error.code), error.message);
+}
+
+}  // namespace
 
 bool Engine::Impl::step() {
   watchdog_.begin_step();
@@ -47,14 +55,13 @@ void Engine::Impl::end(SequenceId id, FinishReason reason, std::shared_ptr<const
   const Sequence* sequence = scheduler_.find(id);
   if (sequence == nullptr || sequence->schedule->finished) return;
   scheduler_.finish(id, reason);
-  emit(*sequence, {});
-  if (error != nullptr) news_.back().error = std::move(error);
+  emit(*sequence, {}, {}, std::move(error));
 }
 
 /// Ends the sequences whose grammars cannot go on, with the tokens they have.
 void Engine::Impl::end_failed() {
   for (StepMasks::Failure& failure : masks_.take_failures()) {
-    log::warning("event=grammar_failed code={} message=\"{}\"", to_string(failure.error.code), failure.error.message);
+    log_failure(failure.error);
     end(failure.id, FinishReason::error, std::make_shared<const Error>(std::move(failure.error)));
   }
 }
@@ -220,14 +227,16 @@ void Engine::Impl::tell_of(const BuiltStep& built) {
     metrics_recorder_.read(*sequence, built.reads[i]);
     if (outcome == outcomes_.end() || outcome->id != sequence->task->id) continue;
     metrics_recorder_.generated(*sequence, *outcome, now);
+    if (outcome->error != nullptr) log_failure(*outcome->error);
     if (!outcome->tokens.empty() || !outcome->prompt_scores.empty() || sequence->schedule->finished)
-      emit(*sequence, std::move(outcome->tokens), std::move(outcome->prompt_scores));
+      emit(*sequence, std::move(outcome->tokens), std::move(outcome->prompt_scores), std::move(outcome->error));
     ++outcome;
   }
   metrics_recorder_.count_generated();
 }
 
-void Engine::Impl::emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores) {
+void Engine::Impl::emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores,
+                        std::shared_ptr<const Error> error) {
   if (sequence.is_prefix_prefill()) return;
   Event& event = news_.emplace_back();
   event.request = sequence.task->request;
@@ -237,6 +246,7 @@ void Engine::Impl::emit(const Sequence& sequence, ShortVector<TokenOutput> token
   if (event.finished) event.stop_token = sequence.schedule->stop_token;
   event.stats = sequence.stats();
   event.prompt_scores = std::move(prompt_scores);
+  event.error = std::move(error);
 }
 
 /// Removes finished sequences, and requests without sequences.

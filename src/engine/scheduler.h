@@ -84,6 +84,7 @@ struct StepOutcome {
   std::vector<TokenOutput> prompt_scores = {};  ///< of the prompt's next tokens
   std::int32_t n_drafts = 0;                    ///< verified drafts
   std::int32_t n_accepted = 0;                  ///< accepted drafts, the first ones
+  std::shared_ptr<const Error> error = {};      ///< see Event::error
 };
 
 struct PendingBlocks;

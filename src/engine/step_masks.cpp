@@ -66,16 +66,24 @@ bool StepMasks::Key::operator<(const Key& other) const {
   return std::ranges::lexicographical_compare(forbidden_ends, other.forbidden_ends);
 }
 
-void StepMasks::take(std::span<Sequence* const> sequences, std::span<const StepOutcome> outcomes) {
+void StepMasks::take(std::span<Sequence* const> sequences, std::span<StepOutcome> outcomes) {
+  const auto draft_failures = std::exchange(draft_failures_, {});
   auto outcome = outcomes.begin();
   for (Sequence* const sequence : sequences) {
     if (outcome == outcomes.end()) return;
     if (sequence == nullptr || sequence->task->id != outcome->id) continue;
-    const StepOutcome& taken = *outcome++;
+    StepOutcome& taken = *outcome++;
     AnswerGrammar* const grammar = sequence->grammar.get();
     if (grammar == nullptr || grammar->has_ended()) continue;
     const bool is_allowed =
         std::ranges::all_of(taken.tokens, [&](const TokenOutput& output) { return grammar->take(output.token); });
+    const auto failure = draft_failures.find(sequence->task->id.value);
+    const bool has_met_it = failure != draft_failures.end() && taken.finished == FinishReason::stop && !taken.stop_token &&
+                            taken.n_accepted == failure->second.n_drafts;
+    if (has_met_it) {
+      taken.finished = FinishReason::error;
+      taken.error = std::make_shared<const Error>(failure->second.error);
+    }
     if (taken.finished || !is_allowed) grammar->end();
     if (!is_allowed && !taken.finished)
       failures_.push_back(
@@ -148,8 +156,8 @@ void StepMasks::make_rows() {
   for (const Row& row : rows_) forbid(row.grammar->forbidden_ends(), row.bits);
 }
 
-/// A sequence whose next mask cannot be made fails. Behind a draft nothing is allowed instead: whether the draft is
-/// accepted is not known yet.
+/// A sequence whose next mask cannot be made fails. Behind a draft nothing is allowed instead, and `take` finds out whether
+/// the draft was accepted.
 void StepMasks::report_failures(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) {
   if (std::ranges::all_of(rows_, [](const Row& row) { return row.made.has_value(); })) return;
   for (Row& row : rows_)
@@ -157,8 +165,13 @@ void StepMasks::report_failures(const BuiltStep& step, std::span<Sequence* const
   for (std::size_t i = 0; i < step.masked.size(); ++i) {
     if (memory.row_of[i] < 0) continue;
     const Row& row = rows_[static_cast<std::size_t>(memory.row_of[i])];
-    if (row.made || !step.drafts_of_sample[static_cast<std::size_t>(step.masked[i].sample)].empty()) continue;
+    if (row.made) continue;
     Sequence& sequence = *sequences[static_cast<std::size_t>(step.masked[i].sequence)];
+    const auto n_drafts = std::ssize(step.drafts_of_sample[static_cast<std::size_t>(step.masked[i].sample)]);
+    if (n_drafts > 0) {
+      draft_failures_.try_emplace(sequence.task->id.value, static_cast<std::int32_t>(n_drafts), row.made.error());
+      continue;
+    }
     sequence.grammar->end();
     failures_.push_back({sequence.task->id, row.made.error()});
   }

@@ -32,8 +32,9 @@ class StepMasks {
   };
 
   /// Takes the tokens of a step's outcomes, which may be committed later. `sequences` are those of the step's plan, in
-  /// its order; null: it is gone.
-  void take(std::span<Sequence* const> sequences, std::span<const StepOutcome> outcomes);
+  /// its order; null: it is gone. An answer that ended behind its drafts because no mask could be made there ends with the
+  /// error instead.
+  void take(std::span<Sequence* const> sequences, std::span<StepOutcome> outcomes);
   /// Writes the masks of a step's samples. `sequences` are those of its plan, in its order. Masks that no step needed
   /// before may take milliseconds each, so those of different grammars are made by several threads.
   Built build(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
@@ -60,7 +61,14 @@ class StepMasks {
   void make_rows();
   void report_failures(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
 
+  /// The first sample behind drafts of a sequence that has no mask, and why. It counts if the drafts are accepted.
+  struct DraftFailure {
+    std::int32_t n_drafts = 0;
+    Error error;
+  };
+
   std::vector<Failure> failures_;
+  std::map<std::int64_t, DraftFailure> draft_failures_;  // of the step built last, by the sequence's id
   // Of the step being built; their memory is kept.
   std::vector<Row> rows_;
   std::map<Key, std::int32_t> row_of_key_;

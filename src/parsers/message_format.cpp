@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "parsers/reasoning_grammar.h"
 #include "parsers/reasoning_parser.h"
 #include "parsers/tool_call_parser.h"
 #include "parsers/tool_formats.h"
@@ -132,8 +133,14 @@ bool MessageFormat::may_reason(std::string_view prompt) const {
   return reasoning_ != nullptr && !ends_with_any(prompt, reasoning_->markers.closes);
 }
 
-std::string_view MessageFormat::reasoning_end() const {
-  return reasoning_ == nullptr ? "" : reasoning_->markers.closes.front();
+std::span<const std::string_view> MessageFormat::reasoning_ends() const {
+  return reasoning_ == nullptr ? std::span<const std::string_view>() : reasoning_->markers.closes;
+}
+
+Result<grammar::GrammarSource> MessageFormat::behind_reasoning(const grammar::GrammarSource& source, bool begins_in_reasoning,
+                                                               std::span<const std::string> special_tokens) const {
+  if (reasoning_ == nullptr) return source;
+  return grammar_behind_reasoning(reasoning_->markers, source, begins_in_reasoning, special_tokens);
 }
 
 Result<std::optional<grammar::GrammarSource>> MessageFormat::grammar(const AnswerDemand& demand) const {

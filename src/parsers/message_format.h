@@ -36,6 +36,9 @@ struct AnswerDemand {
   bool is_parallel = true;  ///< the answer may have several calls
   /// Of `automatic`: an answer without calls is a text of this grammar; nullopt: any text.
   std::optional<grammar::GrammarSource> content = std::nullopt;
+  /// Those of markers() that are special tokens of the vocabulary. Calls are written with the tokens, and text that
+  /// spells them is no marker.
+  std::span<const std::string> special_tokens = {};
 };
 
 struct ToolFormat;
@@ -70,8 +73,13 @@ class MessageFormat {
   bool begins_in_reasoning(std::string_view prompt) const;
   /// Whether reasoning may be at the front of the answer to a rendered prompt: the prompt has not closed it already.
   bool may_reason(std::string_view prompt) const;
-  /// The text that ends the reasoning (`</think>`); "": no reasoning format.
-  std::string_view reasoning_end() const;
+  /// The texts of which one ends the reasoning (`</think>`); none without a reasoning format.
+  std::span<const std::string_view> reasoning_ends() const;
+  /// The grammar of an answer that may reason before it is a text of `source`, or has begun to reason in its prompt.
+  /// Reasoning is any text up to the first of reasoning_ends(), with up to two line ends behind it. `special_tokens` as in
+  /// AnswerDemand. Errors: invalid_request for a source that must be JSON and is none.
+  Result<grammar::GrammarSource> behind_reasoning(const grammar::GrammarSource& source, bool begins_in_reasoning,
+                                                  std::span<const std::string> special_tokens) const;
   /// Texts that may be special tokens of a vocabulary and that the parser must see as text.
   std::span<const std::string> markers() const { return markers_; }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "io/json.h"
+#include "parsers/grammar_format.h"
 
 namespace baton::parsers {
 
@@ -55,6 +56,22 @@ Value calls_of(const CallTexts& texts, const Value& calls, bool parallel) {
   return {{"type", "tag"}, {"begin", texts.open}, {"content", std::move(all)}, {"end", texts.close}};
 }
 
+/// Calls without a marker, and behind the special token that the format also reads in front of them.
+Value calls_behind_token(const ToolFormat& format, Value calls, std::span<const std::string> special_tokens) {
+  if (format.begin.first.empty()) return calls;
+  const auto is_token = [&](std::string_view marker) {
+    return std::find(special_tokens.begin(), special_tokens.end(), marker) != special_tokens.end();
+  };
+  Value all = Value::array({calls});
+  for (const std::string_view marker : format.begin.markers) {
+    if (!is_token(marker)) continue;
+    Value parts = Value::array({literal(marker), calls});
+    if (!format.closes.empty() && is_token(format.closes.front())) parts.push_back(literal(format.closes.front()));
+    all.push_back(sequence_of(std::move(parts)));
+  }
+  return {{"type", "or"}, {"elements", std::move(all)}};
+}
+
 /// Regular expressions of the spaces that parsers pass over, and of one byte that is neither a space nor any of `bytes`.
 constexpr std::string_view kSpaces = "[ \\n\\r\\t]*";
 
@@ -83,10 +100,13 @@ Value text_without_calls(const ToolFormat& format) {
 }
 
 /// Free text, and calls at the marker that the template writes.
-Value text_with_calls(const ToolFormat& format, const Value& calls, bool parallel) {
+Value text_with_calls(const ToolFormat& format, const Value& calls, const AnswerDemand& demand) {
   const CallTexts& texts = format.texts;
+  const bool parallel = demand.is_parallel;
   if (!format.begin.first.empty())
-    return {{"type", "or"}, {"elements", Value::array({calls_of(texts, calls, parallel), text_without_calls(format)})}};
+    return {{"type", "or"},
+            {"elements", Value::array({calls_behind_token(format, calls_of(texts, calls, parallel), demand.special_tokens),
+                                       text_without_calls(format)})}};
   const std::string_view written = texts.open.empty() ? texts.call_begin : texts.open;
   std::vector<std::string_view> others;
   Value triggers = Value::array();
@@ -106,32 +126,6 @@ Value text_with_calls(const ToolFormat& format, const Value& calls, bool paralle
 /// Models write line ends between their reasoning and the answer.
 Value behind_reasoning(Value format) {
   return sequence_of(Value::array({Value{{"type", "regex"}, {"pattern", "\\n{0,2}"}}, std::move(format)}));
-}
-
-/// The texts of a grammar, as a format.
-Result<Value> format_of(const grammar::GrammarSource& source) {
-  using grammar::GrammarKind;
-  switch (source.kind) {
-    case GrammarKind::json_object: return Value{{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}};
-    case GrammarKind::json_schema: {
-      BATON_TRY(Value schema, json::parse(source.text, "the schema"));
-      return Value{{"type", "json_schema"}, {"json_schema", std::move(schema)}};
-    }
-    case GrammarKind::regex: return Value{{"type", "regex"}, {"pattern", source.text}};
-    case GrammarKind::choice: {
-      BATON_TRY(const Value choices, json::parse(source.text, "the choice"));
-      Value elements = Value::array();
-      for (const Value& choice : choices) elements.push_back({{"type", "const_string"}, {"value", choice}});
-      return Value{{"type", "or"}, {"elements", std::move(elements)}};
-    }
-    case GrammarKind::ebnf: return Value{{"type", "grammar"}, {"grammar", source.text}};
-    case GrammarKind::structural_tag: {
-      BATON_TRY(Value tag, json::parse(source.text, "the structural tag"));
-      if (tag.is_object()) tag["type"] = "structural_tag";
-      return tag;
-    }
-  }
-  return fail(ErrorCode::internal, "a grammar of no kind");
 }
 
 /// The calls that the answer may have.
@@ -164,14 +158,17 @@ Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& for
     return std::optional<grammar::GrammarSource>();
   BATON_TRY(const Value calls, possible_calls(format, demand));
   const bool has_free_text = is_automatic && !demand.content;
-  Value whole = has_free_text ? text_with_calls(format, calls, demand.is_parallel)
-                              : calls_of(format.texts, calls, demand.is_parallel && !is_named);
+  Value whole = has_free_text ? text_with_calls(format, calls, demand)
+                              : calls_behind_token(format, calls_of(format.texts, calls, demand.is_parallel && !is_named),
+                                                   demand.special_tokens);
   if (is_automatic && demand.content) {
     BATON_TRY(Value content, format_of(*demand.content));
     whole = {{"type", "or"}, {"elements", Value::array({std::move(whole), std::move(content)})}};
   }
   if (!has_free_text && may_reason) whole = behind_reasoning(std::move(whole));
-  const Value tag = {{"type", "structural_tag"}, {"format", whole}};
+  Value tag = {{"type", "structural_tag"}, {"format", std::move(whole)}};
+  if (!demand.special_tokens.empty())
+    tag["tokens"] = std::vector<std::string>(demand.special_tokens.begin(), demand.special_tokens.end());
   grammar::GrammarSource source{.kind = grammar::GrammarKind::structural_tag, .text = json::dump(tag)};
   if (is_automatic && demand.content) source.spaces = demand.content->spaces;
   return source;

@@ -18,6 +18,13 @@ std::vector<std::string> bytes_of_tokens(const Tokenizer& tokenizer, std::int32_
   return bytes;
 }
 
+grammar::SpecialTokens special_tokens_of(const Tokenizer& tokenizer, std::int32_t n_vocab) {
+  grammar::SpecialTokens special;
+  for (TokenId id = 0; id < n_vocab; ++id)
+    if (tokenizer.is_special(id)) special.emplace(tokenizer.token_text(id), id);
+  return special;
+}
+
 std::size_t index_of(grammar::GrammarKind kind) {
   const auto index = static_cast<std::size_t>(kind);
   check(index < grammar::kGrammarKinds.size(), "a kind of grammar that kGrammarKinds leaves out");
@@ -37,7 +44,8 @@ bool Grammars::has_vocabulary() const {
 grammar::GrammarCache& Grammars::cache(const Tokenizer& tokenizer) {
   const std::scoped_lock building(building_);
   if (!has_vocabulary()) {
-    auto vocabulary = std::make_shared<const grammar::TokenTrie>(bytes_of_tokens(tokenizer, n_vocab_), ends_);
+    auto vocabulary = std::make_shared<const grammar::TokenTrie>(bytes_of_tokens(tokenizer, n_vocab_), ends_,
+                                                                 special_tokens_of(tokenizer, n_vocab_));
     auto made = std::make_unique<grammar::GrammarCache>(std::move(vocabulary), options_);
     const std::scoped_lock lock(mutex_);
     cache_ = std::move(made);
@@ -67,7 +75,7 @@ Result<Grammars::Constrained> Grammars::constraint(const StructuredOutput& asked
   }
   Constrained made;
   made.constraint.matcher = std::move(entry->matcher);
-  made.constraint.encode = [&tokenizer](std::string_view text) { return tokenizer.encode_plain(text); };
+  made.constraint.encode = [&tokenizer](std::string_view text) { return tokenizer.encode_plain_behind(text); };
   if (entry->compile_seconds > 0) {
     compile_seconds_.observe(entry->compile_seconds);
     made.ignored = *entry->ignored;

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/one_line.h"
+#include "server/api_error.h"
 
 namespace baton {
 namespace {
@@ -90,6 +91,17 @@ std::string Answer::frames_of(std::size_t choice) {
   return frames;
 }
 
+/// The error of an answer that could not go on. If its grammar is the reason, that is a mistake of the request, unless it
+/// is for lack of memory or a fault of ours.
+std::pair<int, std::string> Answer::failure_of(const Event& event) const {
+  if (event.error == nullptr) return {500, std::string(kEngineError)};
+  const ErrorCode code = event.error->code;
+  const bool is_of_request =
+      code == ErrorCode::too_large || code == ErrorCode::unsupported || code == ErrorCode::invalid_request;
+  if (!is_of_request || !content_.request.grammar) return {http_status(code), event.error->message};
+  return {400, fmt::format("'{}': {}", content_.request.grammar->field, event.error->message)};
+}
+
 /// Ends the answer with an error. The client of a stream has had its status already and gets the error as a frame;
 /// what this returns is empty otherwise, because response() is all that the client gets.
 std::string Answer::end_with_error(int status, std::string_view message) {
@@ -113,7 +125,8 @@ Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   scores.insert(scores.end(), event.prompt_scores.begin(), event.prompt_scores.end());
   reaction.has_met_stop = choice.take(event);
   if (event.finished == FinishReason::error) {
-    reaction.frames = end_with_error(500, event.error != nullptr ? std::string_view(event.error->message) : kEngineError);
+    const auto [status, message] = failure_of(event);
+    reaction.frames = end_with_error(status, message);
     return reaction;
   }
   was_aborted_ |= event.finished == FinishReason::abort;

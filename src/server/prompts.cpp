@@ -40,10 +40,12 @@ SharedList<std::vector<TokenId>> spell(const Tokenizer& tokenizer, const std::ve
   return runs;
 }
 
-/// The token that ends the model's reasoning; none if it takes several.
-SharedList<TokenId> end_of_reasoning(const ServedModel& model) {
-  const std::vector<TokenId> ids = model.tokenizer.encode(model.format.reasoning_end(), /*add_special_tokens=*/false);
-  return ids.size() == 1 ? SharedList<TokenId>(ids) : SharedList<TokenId>();
+/// The token that ends the model's reasoning; none if it takes several, or there are several texts that end it.
+std::vector<TokenId> end_of_reasoning(const ServedModel& model) {
+  if (model.format.reasoning_ends().size() != 1) return {};
+  std::vector<TokenId> ids = model.tokenizer.encode(model.format.reasoning_ends().front(), /*add_special_tokens=*/false);
+  if (ids.size() != 1) ids.clear();
+  return ids;
 }
 
 }  // namespace
@@ -206,6 +208,17 @@ Result<Grammars::Constrained> constraint_of(const ServedModel& model, const Gene
   return made;
 }
 
+Result<void> allow_reasoning(const ServedModel& model, bool may_reason, bool begins_in_reasoning, GenerationRequest& request) {
+  if (!request.grammar || !may_reason) return {};
+  if (begins_in_reasoning && !end_of_reasoning(model).empty()) return {};
+  StructuredOutput& asked = *request.grammar;
+  auto behind = model.format.behind_reasoning(asked.source, begins_in_reasoning, model.marker_texts);
+  if (!behind)
+    return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", asked.field, behind.error().message), asked.field);
+  asked.source = std::move(*behind);
+  return {};
+}
+
 std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request, const Constraint& constraint,
                                      std::span<const TokenizedPrompt> prompts) {
   Request common;
@@ -221,7 +234,8 @@ std::vector<Request> engine_requests(const ServedModel& model, const GenerationR
   for (const TokenizedPrompt& prompt : prompts) {
     Request& asked = requests.emplace_back(common);
     asked.prompt = prompt.tokens;
-    if (constraint.matcher && prompt.may_reason) asked.constraint.begins_behind = end_of_reasoning(model);
+    if (constraint.matcher && prompt.may_reason && prompt.begins_in_reasoning)
+      asked.constraint.begins_behind = end_of_reasoning(model);
     // A registered prefix is public; the salt separates only what follows it.
     if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
   }

@@ -70,7 +70,12 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
 Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request,
                                             const IsCancelled& is_cancelled = {});
 
-/// The engine requests of a request's prompts, which share its lists and the constraint. Where an answer may begin with
+/// Lets the answer to a conversation reason in front of what the request's grammar demands. Reasoning that the prompt has
+/// begun and a single token ends is not part of the grammar (see engine_requests). `may_reason` and
+/// `begins_in_reasoning` as in TokenizedPrompt. Errors: those of MessageFormat::behind_reasoning.
+Result<void> allow_reasoning(const ServedModel& model, bool may_reason, bool begins_in_reasoning, GenerationRequest& request);
+
+/// The engine requests of a request's prompts, which share its lists and the constraint. Where the prompt has begun
 /// reasoning that a token ends, the constraint applies behind that token. A bad word is forbidden at
 /// the beginning of a text and after a space, as the tokens that the tokenizer makes of it there; other token sequences
 /// with the same text are not forbidden.

@@ -230,11 +230,12 @@ std::string ResponsesWriter::choice_frames(std::size_t index, bool) {
   return frames + event(is_complete(choice) ? "response.completed" : "response.incomplete", std::move(members));
 }
 
-std::string ResponsesWriter::error_frames(int, std::string_view message) {
+/// The codes of errors in responses are a closed list. It has one code for mistakes of requests.
+std::string ResponsesWriter::error_frames(int status, std::string_view message) {
   std::string frames = begin_frames();
   Value members;
   members["response"] = response("failed");
-  members["response"]["error"]["code"] = "server_error";
+  members["response"]["error"]["code"] = status < 500 ? "invalid_prompt" : "server_error";
   members["response"]["error"]["message"] = std::string(message);
   return frames + event("response.failed", std::move(members));
 }

@@ -61,7 +61,9 @@ Result<void> Routes::begin_conversation(const Call& call, ChatRequest chat, std:
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
   // First, because it refuses tools that the model would not see.
   BATON_TRY(const std::string text, render_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
-  BATON_TRY_VOID(demand_calls(context_.model.format, chat));
+  BATON_TRY_VOID(demand_calls(context_.model, chat));
+  const parsers::MessageFormat& format = context_.model.format;
+  BATON_TRY_VOID(allow_reasoning(context_.model, format.may_reason(text), format.begins_in_reasoning(text), chat.generation));
   BATON_TRY(const std::optional<Constraint> constraint, constrain(call, chat.generation));
   if (!constraint) return {};
   BATON_TRY(TokenizedPrompt prompt, tokenize_rendered(context_.model, target.prefix, chat, text, is_unwanted(call.exchange)));

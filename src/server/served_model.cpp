@@ -22,8 +22,13 @@ void ServedModel::look_at_templates() {
     tool_traits = tool_template ? probe_template(*tool_template, tokenizer.role_tokens()) : traits;
   }
   std::vector<TokenId> special;
-  for (const std::string& marker : format.markers())
-    if (const auto id = tokenizer.id_of(marker); id && tokenizer.is_special(*id)) special.push_back(*id);
+  marker_texts.clear();
+  for (const std::string& marker : format.markers()) {
+    const auto id = tokenizer.id_of(marker);
+    if (!id || !tokenizer.is_special(*id) || std::ranges::find(special, *id) != special.end()) continue;
+    special.push_back(*id);
+    marker_texts.push_back(marker);
+  }
   markers = std::move(special);
 }
 

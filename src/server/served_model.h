@@ -32,12 +32,13 @@ struct ServedModel {
   std::size_t max_prompt_bytes = 0;  ///< more text than max_model_len tokens of the longest kind hold; 0: no limit
   /// The template for conversations with tools where the model has one of its own.
   std::optional<ChatTemplate> tool_template = std::nullopt;
-  parsers::MessageFormat format = {};       ///< how the model writes calls and reasoning
-  TemplateTraits traits = {};               ///< of chat_template
-  TemplateTraits tool_traits = {};          ///< of the template for conversations with tools
-  SharedList<TokenId> markers = {};         ///< special tokens whose text the format reads
-  bool excludes_unchosen_tools = false;     ///< prompts lack the tools where `tool_choice` is "none"
-  std::unique_ptr<Grammars> grammars = {};  ///< of structured output; absent: requests that bring a grammar are refused
+  parsers::MessageFormat format = {};          ///< how the model writes calls and reasoning
+  TemplateTraits traits = {};                  ///< of chat_template
+  TemplateTraits tool_traits = {};             ///< of the template for conversations with tools
+  SharedList<TokenId> markers = {};            ///< special tokens whose text the format reads
+  std::vector<std::string> marker_texts = {};  ///< their texts, in the same order
+  bool excludes_unchosen_tools = false;        ///< prompts lack the tools where `tool_choice` is "none"
+  std::unique_ptr<Grammars> grammars = {};     ///< of structured output; absent: requests that bring a grammar are refused
 
   /// Sets the traits of the templates, and the markers of the format. Call it when those are set.
   void look_at_templates();

@@ -27,19 +27,23 @@ std::vector<Tool> callable_tools(const ToolFields& fields) {
 
 }  // namespace
 
-Result<void> demand_calls(const parsers::MessageFormat& format, ChatRequest& request) {
+Result<void> demand_calls(const ServedModel& model, ChatRequest& request) {
   const ToolFields& fields = request.tools;
   if (!fields.tools || fields.choice.kind == Kind::none) return {};
   std::optional<StructuredOutput>& grammar = request.generation.grammar;
   const bool is_free = fields.choice.kind == Kind::automatic;
   const std::vector<Tool> tools = callable_tools(fields);
-  parsers::AnswerDemand demand{.tools = tools, .choice = fields.choice, .is_parallel = fields.is_parallel};
+  parsers::AnswerDemand demand{.tools = tools,
+                               .choice = fields.choice,
+                               .is_parallel = fields.is_parallel,
+                               .content = std::nullopt,
+                               .special_tokens = model.marker_texts};
   std::shared_ptr<const StructuredOutput> content;
   if (is_free && grammar) {
     demand.content = grammar->source;
     content = std::make_shared<const StructuredOutput>(*grammar);
   }
-  auto made = format.grammar(demand);
+  auto made = model.format.grammar(demand);
   if (!made) {
     Error error = std::move(made.error());
     error.code = ErrorCode::invalid_request;

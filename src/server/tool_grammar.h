@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/result.h"
-#include "parsers/message_format.h"
 #include "server/openai_request.h"
+#include "server/served_model.h"
 
 namespace baton {
 
@@ -11,6 +11,6 @@ namespace baton {
 /// the request has a grammar already, such as a `response_format`. That one concerns only content: beside demanded calls it
 /// has no effect, and where the model may call tools the answer is either calls or a text of it. Errors
 /// (invalid_request): those of MessageFormat::grammar.
-Result<void> demand_calls(const parsers::MessageFormat& format, ChatRequest& request);
+Result<void> demand_calls(const ServedModel& model, ChatRequest& request);
 
 }  // namespace baton

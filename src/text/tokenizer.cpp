@@ -441,6 +441,23 @@ std::vector<TokenId> Tokenizer::encode_plain(std::string_view text) const {
   return *encode_text(text, false, {}, UnlimitedWork().budget());
 }
 
+std::vector<TokenId> Tokenizer::encode_plain_behind(std::string_view text) const {
+  // A line end in front takes the space, and stays a token of its own unless the text begins with one.
+  for (const std::string_view in_front : {"", "\n"}) {
+    std::vector<TokenId> ids = encode_plain(std::string(in_front) + std::string(text));
+    std::string bytes;
+    auto begin = ids.rbegin();  // of the tokens that are the text
+    for (auto id = ids.rbegin(); id != ids.rend() && bytes.size() < text.size(); ++id) {
+      bytes = token_bytes(*id) + bytes;
+      begin = id + 1;
+    }
+    if (bytes != text) continue;
+    ids.erase(ids.begin(), begin.base());
+    return ids;
+  }
+  return {};
+}
+
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
   std::string text;
   TokenDecoder::Stream stream(decoder_);

@@ -89,6 +89,9 @@ class Tokenizer {
   /// The ids of untrusted text: nothing in it becomes a special token of more than one character, and no special token
   /// is added.
   std::vector<TokenId> encode_plain(std::string_view text) const;
+  /// The same for text that stands behind other text: without the space that some tokenizers put in front of the first
+  /// word. Empty where such ids are not found; otherwise token_bytes of them are the text.
+  std::vector<TokenId> encode_plain_behind(std::string_view text) const;
 
   /// The text of `ids`, always valid UTF-8; incomplete characters become U+FFFD and unknown ids nothing.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;

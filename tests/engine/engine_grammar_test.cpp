@@ -255,6 +255,27 @@ TEST_P(EngineGrammar, a_grammar_that_cannot_go_on_ends_its_own_answer_with_an_er
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
 }
 
+TEST_P(EngineGrammar, a_grammar_that_cannot_go_on_behind_drafts_ends_the_answer_with_an_error) {
+  const auto engine = make_tiny_engine({}, 200);
+  Request stuck = held_to(constraint_of(GrammarKind::ebnf, "root ::= \"name: value\" [\\u00e9]", /*has_drafts=*/true), 1);
+  std::vector<TokenBias> biases;
+  for (const char* text : {"name", "value"}) biases.push_back({testing::encode(*testing::tiny_vocabulary(), text)[0], 50});
+  stuck.sampling.logit_bias = biases;
+  ASSERT_TRUE(engine->submit(stuck));
+  std::vector<Event> events;
+  while (engine->step())
+    for (Event& event : engine->wait_events(std::chrono::milliseconds(0))) events.push_back(std::move(event));
+  std::string text;
+  for (const Event& event : events)
+    for (const TokenOutput& token : event.tokens) text += text_of(std::span(&token.token, 1));
+  EXPECT_EQ(text, "name: value");
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().finished, FinishReason::error);
+  ASSERT_NE(events.back().error, nullptr);
+  EXPECT_EQ(events.back().error->code, ErrorCode::unsupported);
+  EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
+}
+
 TEST_P(EngineGrammar, an_answer_can_be_cancelled_or_run_out_of_time) {
   const auto engine = make_tiny_engine({}, 200);
   const Constraint endless = constraint_of(GrammarKind::regex, "[a-z]{5000}");

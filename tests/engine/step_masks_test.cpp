@@ -1,6 +1,8 @@
 /// The masks of a step: which samples share one, what they allow, and what happens if one cannot be made.
 #include "engine/step_masks.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "support/grammar_vocabulary.h"
@@ -37,13 +39,16 @@ class Step {
     return *owned_.back();
   }
   /// An outcome of every sequence.
-  void take(const std::vector<std::vector<TokenId>>& tokens, std::optional<FinishReason> finished = {}) {
+  std::vector<StepOutcome> take(const std::vector<std::vector<TokenId>>& tokens, std::optional<FinishReason> finished = {}) {
     std::vector<StepOutcome> outcomes;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       outcomes.push_back({.id = owned_[i]->task->id, .tokens = {}, .finished = finished, .stop_token = {}});
       for (const TokenId token : tokens[i]) outcomes.back().tokens.push_back({token, {}, {}});
+      const auto n_accepted = std::ranges::mismatch(tokens[i], *drafts_[i]).in1 - tokens[i].begin();
+      outcomes.back().n_accepted = static_cast<std::int32_t>(n_accepted);
     }
     masks.take(sequences_, outcomes);
+    return outcomes;
   }
   std::int32_t build() { return masks.build(built_, sequences_, {row_of_, bits_, n_words_}).n_rows; }
 
@@ -163,6 +168,24 @@ TEST(StepMasks, a_mask_that_cannot_be_made_fails_its_sequences) {
   step.build();
   EXPECT_TRUE(step.masks.take_failures().empty()) << "once";
   EXPECT_EQ(step.n_allowed(1), 1u) << "others go on";
+}
+
+TEST(StepMasks, an_answer_that_cannot_go_on_behind_its_drafts_ends_with_the_error) {
+  const Constraint stuck = constraint_of(GrammarKind::ebnf, "root ::= \"x\" ([\\u00e9] | \"z\" [\\u00e9])");
+  Step step;
+  step.add(stuck, {token_of("x"), token_of("z")});
+  step.add(stuck, {token_of("x"), token_of("z")});
+  step.build();
+  EXPECT_GT(step.n_allowed(1), 0u);
+  EXPECT_EQ(step.n_allowed(2), 0u);
+  // The first answer stops at the second draft's row; the second one is stopped before, for another reason.
+  const auto outcomes = step.take({{token_of("x"), token_of("z")}, {token_of("x")}}, FinishReason::stop);
+  EXPECT_EQ(outcomes[0].finished, FinishReason::error);
+  ASSERT_NE(outcomes[0].error, nullptr);
+  EXPECT_EQ(outcomes[0].error->code, ErrorCode::unsupported);
+  EXPECT_EQ(outcomes[1].finished, FinishReason::stop);
+  EXPECT_EQ(outcomes[1].error, nullptr);
+  EXPECT_TRUE(step.masks.take_failures().empty());
 }
 
 TEST(StepMasks, a_token_that_no_grammar_allows_fails_its_sequence) {

@@ -310,6 +310,45 @@ TEST(MessageFormat, content_in_place_of_calls_has_no_calls_inside) {
   }
 }
 
+TEST(MessageFormat, an_answer_may_reason_before_its_grammar_demands_something) {
+  const grammar::GrammarSource number{.kind = grammar::GrammarKind::regex, .text = "[0-9]+"};
+  const auto accepts = [&](std::string_view parser, bool begins_in_reasoning, std::string_view text) {
+    const auto source = MessageFormat::make("", parser, "")->behind_reasoning(number, begins_in_reasoning, {});
+    EXPECT_TRUE(source) << source.error().message;
+    return testing::accepts(*testing::compiled(source->kind, source->text).program, text);
+  };
+  for (const std::string_view text : {"12", "<think>so 1 </thin</think>12", "<think></think>\n\n12"})
+    EXPECT_TRUE(accepts("qwen3", false, text)) << text;
+  for (const std::string_view text : {"", "so</think>12", "<think>12", "<think></think>\n\n\n12", "<think></think>x"})
+    EXPECT_FALSE(accepts("qwen3", false, text)) << text;
+  EXPECT_TRUE(accepts("qwen3", true, "so</think>\n12"));
+  EXPECT_FALSE(accepts("qwen3", true, "12"));
+  for (const std::string_view text : {"12", "Here is my thought process: 1\nHere's my response:\n\n12", "<think>a</think>12"})
+    EXPECT_TRUE(accepts("granite", false, text)) << text;
+  EXPECT_EQ(MessageFormat().behind_reasoning(number, false, {})->text, number.text);
+}
+
+TEST(MessageFormat, markers_that_are_special_tokens_are_demanded_as_tokens) {
+  const std::vector<Tool> tools = strict_tools();
+  const ToolChoice required{.kind = ToolChoice::Kind::required};
+  for (const auto& [parser, marker] : {std::pair("mistral", "[TOOL_CALLS]"), std::pair("granite", "<|tool_call|>"),
+                                       std::pair("llama3_json", "<|python_tag|>"), std::pair("pythonic", "<|python_start|>")}) {
+    const auto format = *MessageFormat::make(parser, "", "");
+    const std::vector<std::string> special{marker};
+    for (const auto& choice : {required, ToolChoice()}) {
+      const auto source = format.grammar({.tools = tools, .choice = choice, .special_tokens = special});
+      const auto program = testing::compiled((*source)->kind, (*source)->text).program;
+      ASSERT_EQ(program->token_texts().size(), 1u) << parser;
+      EXPECT_EQ(program->token_texts()[0], marker);
+      grammar::Configurations configurations(*program);
+      EXPECT_NE(configurations.step_token(configurations.start(), 0), grammar::Configurations::kDead) << parser;
+      EXPECT_FALSE(testing::accepts(*program, marker + std::string(R"([{"name": "now", "arguments": {}}])"))) << parser;
+    }
+    const auto plain = format.grammar({.tools = tools, .choice = required});
+    EXPECT_TRUE(testing::compiled((*plain)->kind, (*plain)->text).program->token_texts().empty()) << parser;
+  }
+}
+
 TEST(MessageFormat, refuses_names_that_are_no_tools_or_cannot_be_written) {
   const auto refusal = [](std::string_view name, const ToolChoice& choice, std::string tool) {
     const std::vector<Tool> tools{{.name = std::move(tool)}};
@@ -340,7 +379,9 @@ TEST(MessageFormat, knows_whether_the_prompt_has_begun_the_reasoning) {
   EXPECT_FALSE(qwen3.begins_in_reasoning("<|im_start|>assistant\n"));
   EXPECT_TRUE(qwen3.may_reason("<|im_start|>assistant\n"));
   EXPECT_FALSE(qwen3.may_reason("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
-  EXPECT_EQ(qwen3.reasoning_end(), "</think>");
+  ASSERT_EQ(qwen3.reasoning_ends().size(), 1u);
+  EXPECT_EQ(qwen3.reasoning_ends().front(), "</think>");
+  EXPECT_TRUE(plain.reasoning_ends().empty());
   const auto deepseek = *MessageFormat::make("", "deepseek_r1", "");
   EXPECT_TRUE(deepseek.begins_in_reasoning("Assistant:"));
   EXPECT_FALSE(deepseek.begins_in_reasoning("Assistant:</think>"));

@@ -1,10 +1,17 @@
 /// From fields to constraints (server/grammars.h).
 #include "server/grammars.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "grammar/matcher.h"
 #include "server/byte_model.h"
+#include "support/source_folder.h"
+#include "support/tiny_engine.h"
 
 namespace baton {
 namespace {
@@ -101,6 +108,66 @@ TEST_F(GrammarsOfBytes, what_is_too_large_is_refused_and_what_nobody_waits_for_e
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().code, ErrorCode::unavailable) << ended.error().message;
   EXPECT_EQ(grammars_.counts().refused, 1) << "what was cancelled was not refused";
+}
+
+/// A tokenizer that puts a space in front of a text, as Llama 2's.
+TEST(Grammars, demanded_text_is_drafted_where_the_tokenizer_adds_a_space) {
+  const auto tokenizer = Tokenizer::load(test::source_folder() / "tests/goldens/tokenizers/llama2");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  ModelSpec spec = testing::tiny_spec();
+  spec.n_vocab = tokenizer->n_vocab();
+  spec.eos_token_ids = {2};
+  Grammars grammars(spec.n_vocab, {2}, {});
+  constexpr std::string_view kText = "the cat the cat the cat the cat";
+  const StructuredOutput choice{{GrammarKind::choice, fmt::format(R"(["x {}"])", kText)}, "guided_choice"};
+  const std::vector<TokenId> ids = tokenizer->encode_plain_behind(std::string("x ") + std::string(kText));
+  std::vector<TokenBias> biases;
+  for (const TokenId id : std::set<TokenId>(ids.begin(), ids.end())) biases.push_back({id, 50});
+  const auto run = [&](bool has_drafts) {
+    const auto engine = testing::make_tiny_engine({.batch_invariant = true}, 200, spec);
+    Request request = testing::greedy(testing::random_prompt(1, 9), 80);
+    request.sampling.ignore_eos = false;
+    request.constraint = grammars.constraint(choice, *tokenizer, {})->constraint;
+    request.sampling.logit_bias = biases;
+    if (!has_drafts) request.constraint.encode = {};
+    const auto tokens = testing::run_requests(*engine, {request})[0].tokens;
+    EXPECT_EQ(engine->metrics().spec_decode_num_accepted_tokens.value() > 0, has_drafts);
+    return tokens;
+  };
+  const std::vector<TokenId> tokens = run(true);
+  EXPECT_EQ(tokens, run(false));
+  std::string text;
+  for (const TokenId id : tokens) text += tokenizer->token_bytes(id);
+  EXPECT_EQ(text, "x " + std::string(kText));
+}
+
+TEST(Grammars, a_call_of_mistral_begins_with_the_token_of_its_vocabulary) {
+  const char* data = std::getenv("BATON_TEST_DATA");
+  if (data == nullptr) GTEST_SKIP() << "BATON_TEST_DATA is not set";
+  const auto tokenizer =
+      Tokenizer::load_file(std::filesystem::path(data) / "tokenizers/mistral/mistral_instruct_tokenizer_240323.model.v3");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const TokenId marker = tokenizer->id_of("[TOOL_CALLS]").value();
+  ASSERT_TRUE(tokenizer->is_special(marker));
+  const std::vector<std::string> special{"[TOOL_CALLS]"};
+  const std::vector<parsers::Tool> tools{{.name = "f"}};
+  const auto source =
+      parsers::MessageFormat::make("mistral", "", "")
+          ->grammar({.tools = tools, .choice = {.kind = parsers::ToolChoice::Kind::required}, .special_tokens = special});
+  Grammars grammars(tokenizer->n_vocab(), {tokenizer->eos().value()}, {});
+  const auto made = grammars.constraint({**source, "tools"}, *tokenizer, {});
+  ASSERT_TRUE(made) << made.error().message;
+  grammar::Matcher& matcher = *made->constraint.matcher;
+  grammar::MatcherState state = matcher.start();
+  std::vector<std::uint32_t> mask(matcher.vocabulary().n_words());
+  ASSERT_TRUE(matcher.mask(state, mask));
+  for (TokenId id = 0; id < tokenizer->n_vocab(); ++id)
+    EXPECT_EQ((mask[static_cast<std::size_t>(id) / 32] >> (id % 32) & 1) != 0, id == marker) << id;
+  for (const TokenId id : tokenizer->encode_plain_behind("[TOOL_CALLS]")) EXPECT_FALSE(matcher.accept(state, id)) << id;
+  ASSERT_TRUE(matcher.accept(state, marker));
+  for (const TokenId id : tokenizer->encode_plain_behind(R"([{"name": "f", "arguments": {"x": 1}}])"))
+    EXPECT_TRUE(matcher.accept(state, id)) << tokenizer->token_text(id);
+  EXPECT_TRUE(matcher.is_complete(state));
 }
 
 }  // namespace

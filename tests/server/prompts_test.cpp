@@ -247,6 +247,7 @@ TEST_F(Prompts, a_grammar_applies_behind_the_reasoning) {
   ServedModel model = byte_model();
   model.tokenizer = *Tokenizer::from_json(json::dump(root), "{}");
   model.format = *parsers::MessageFormat::make("", "qwen3", "");
+  model.look_at_templates();
   model.grammars = std::make_unique<Grammars>(263, std::vector<TokenId>{kEndToken}, grammar::GrammarCache::Options{});
   GenerationRequest request;
   request.grammar = StructuredOutput{{.kind = grammar::GrammarKind::regex, .text = "a"}, "guided_regex"};
@@ -260,8 +261,19 @@ TEST_F(Prompts, a_grammar_applies_behind_the_reasoning) {
     return std::vector<TokenId>(behind.begin(), behind.end());
   };
   EXPECT_EQ(begins_behind("<think>"), std::vector<TokenId>{262});
-  EXPECT_EQ(begins_behind(""), std::vector<TokenId>{262}) << "the model may begin to reason by itself";
+  EXPECT_EQ(begins_behind(""), std::vector<TokenId>{}) << "the grammar itself has the reasoning, because there may be none";
   EXPECT_EQ(begins_behind("<think></think>"), std::vector<TokenId>{}) << "the prompt has closed the reasoning";
+  const auto allowed = [&](bool may_reason, bool begins_in_reasoning) {
+    GenerationRequest asked = request;
+    EXPECT_TRUE(allow_reasoning(model, may_reason, begins_in_reasoning, asked));
+    return asked.grammar->source;
+  };
+  EXPECT_EQ(allowed(false, false), request.grammar->source);
+  EXPECT_EQ(allowed(true, true), request.grammar->source) << "one token ends the reasoning";
+  EXPECT_EQ(allowed(true, false).kind, grammar::GrammarKind::structural_tag);
+  model.tokenizer = byte_tokenizer();
+  EXPECT_EQ(begins_behind("<think>"), std::vector<TokenId>{});
+  EXPECT_EQ(allowed(true, true).kind, grammar::GrammarKind::structural_tag) << "several tokens end the reasoning";
   model.format = {};
   EXPECT_EQ(begins_behind("<think>"), std::vector<TokenId>{});
 }

@@ -153,7 +153,10 @@ TEST_F(ResponsesAnswer, fails_in_a_stream_and_before_it) {
   ASSERT_EQ(frames.size(), 1u);
   EXPECT_EQ(frames[0].event, "response.failed");
   EXPECT_EQ(frames[0].data["response"]["error"]["message"], "no");
+  EXPECT_EQ(frames[0].data["response"]["error"]["code"], "server_error");
   EXPECT_EQ(frames[0].data["response"]["status"], "failed");
+  const auto of_request = named_frames(writer().error_frames(400, "no"));
+  EXPECT_EQ(of_request.back().data["response"]["error"]["code"], "invalid_prompt");
   EXPECT_EQ(writer().error(503, "no").status, 503);
   EXPECT_EQ(kept_, "") << "it is not stored";
 }

@@ -182,8 +182,14 @@ constexpr std::string_view kToolsAndFormat = R"("tools": [{"type": "function", "
 constexpr std::string_view kFormat = R"({"type": "object", "properties": {"ok": {"const": 1}}, "required": ["ok"],
     "additionalProperties": false})";
 
-/// A model that can call tools. A bias of the first byte decides between a call ("<", 60) and content ("{", 123).
-ServerFixture caller() { return ServerFixture({}, {}, 256, 2048, tool_model()); }
+/// A model that can call tools and never reasons. A bias of the first byte decides between a call ("<", 60) and content
+/// ("{", 123).
+ServerFixture caller() {
+  ServedModel model = tool_model();
+  model.format = *parsers::MessageFormat::make("hermes", "", "");
+  model.look_at_templates();
+  return ServerFixture({}, {}, 256, 2048, std::move(model));
+}
 std::string biased(char first) { return fmt::format(R"("logit_bias": {{"{}": 100}})", static_cast<int>(first)); }
 
 /// A chat request with tools and a format of content, streamed or not.
@@ -276,6 +282,64 @@ TEST(RoutesGrammars, the_other_dialects_take_tools_beside_a_format_too) {
     else
       EXPECT_EQ(parsed(block["text"].get<std::string>()), parsed(R"({"ok": 1})"));
   }
+}
+
+/// A model of Mistral's format, whose marker is the special token 262.
+ServedModel mistral_model() {
+  constexpr std::string_view kTemplate =
+      "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content or '' }}"
+      "{% for c in m.tool_calls or [] %}[TOOL_CALLS][{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+      "{{ c.function.arguments | tojson }}}]{% endfor %}{% endfor %}";
+  json::Value root = test::byte_level_tokenizer();
+  root["added_tokens"].push_back({{"id", 262}, {"content", "[TOOL_CALLS]"}, {"special", true}, {"normalized", false}});
+  ServedModel model = byte_model();
+  model.tokenizer = *Tokenizer::from_json(json::dump(root), R"({"eos_token": "<|end|>"})");
+  model.n_vocab = 263;
+  model.chat_template.emplace(parsed_template(kTemplate));
+  model.format = parsers::MessageFormat::from_template(kTemplate);
+  model.look_at_templates();
+  return model;
+}
+
+TEST(RoutesGrammars, a_demanded_call_begins_with_the_special_token_of_its_format) {
+  const ServerFixture fixture({}, {}, 256, 2048, mistral_model());
+  const std::string body = fmt::format(
+      R"({{"messages": [{{"role": "user", "content": "q"}}], {}, "tool_choice": "required", "return_token_ids": true}})",
+      kToolsAndFormat);
+  const RawResponse response = fixture.post("/v1/chat/completions", body);
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json::Value choice = parsed(response.body)["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls") << response.body;
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  EXPECT_EQ(parsed(choice["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>()), parsed(R"({"on": true})"));
+  EXPECT_EQ(choice["token_ids"][0], 262) << response.body;
+  EXPECT_EQ(choice["token_ids"][1], static_cast<int>('['));
+}
+
+TEST(RoutesGrammars, a_grammar_that_the_vocabulary_cannot_spell_is_the_requests_mistake) {
+  ServedModel model = byte_model();
+  json::Value root = test::byte_level_tokenizer();  // without the byte of "Z"
+  root["model"]["vocab"].erase("Z");
+  root["model"]["vocab"]["unused"] = static_cast<int>('Z');
+  model.tokenizer = *Tokenizer::from_json(json::dump(root), R"({"eos_token": "<|end|>"})");
+  const ServerFixture fixture({}, {}, 256, 2048, std::move(model));
+  const RawResponse whole = fixture.post("/v1/completions", completion(R"("guided_regex": "abcZ", "max_tokens": 9)"));
+  EXPECT_EQ(whole.status, 400) << whole.body;
+  const json::Value error = parsed(whole.body)["error"];
+  EXPECT_EQ(error["type"], "BadRequestError");
+  EXPECT_EQ(error["code"], 400);
+  EXPECT_EQ(error["message"], "'guided_regex': the vocabulary has no token for what the grammar asks for here");
+  const RawResponse stream =
+      fixture.post("/v1/completions", completion(R"("guided_regex": "abcZ", "max_tokens": 9, "stream": true)"));
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_NE(stream.body.find(R"(data: {"error":{"message":"'guided_regex': the vocabulary has no token)"), std::string::npos)
+      << stream.body;
+  EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n")) << stream.body;
+  const RawResponse message = fixture.post("/v1/messages",
+                                           R"({"messages": [{"role": "user", "content": "q"}], "max_tokens": 99,
+          "output_config": {"format": {"type": "json_schema", "schema": {"const": "Z"}}}})");
+  EXPECT_EQ(message.status, 400) << message.body;
+  EXPECT_EQ(parsed(message.body)["error"]["type"], "invalid_request_error");
 }
 
 TEST(RoutesGrammars, a_mistake_in_tools_or_in_the_format_beside_them_names_its_field) {

@@ -27,7 +27,7 @@ class ServerFixture {
                          std::int32_t max_position = 2048, ServedModel model = byte_model()) {
     ModelSpec spec = testing::tiny_spec();
     spec.max_position = max_position;
-    spec.n_vocab = kByteModelVocab;
+    spec.n_vocab = model.n_vocab;
     spec.eos_token_ids = {kEndToken};
     engine = testing::make_tiny_engine(engine_options, n_blocks, spec);
     engine->start();

@@ -3,10 +3,12 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "io/json.h"
+#include "server/byte_model.h"
 
 namespace baton {
 namespace {
@@ -25,7 +27,13 @@ ChatRequest chat_with(std::string_view fields, bool is_strict = false) {
   return std::move(*chat);
 }
 
-parsers::MessageFormat hermes() { return parsers::MessageFormat::make("hermes", "", "").value(); }
+ServedModel served(parsers::MessageFormat format) {
+  ServedModel model = byte_model();
+  model.format = std::move(format);
+  model.look_at_templates();
+  return model;
+}
+ServedModel hermes() { return served(parsers::MessageFormat::make("hermes", "", "").value()); }
 
 TEST(ToolGrammar, free_answers_stay_free) {
   for (const char* fields : {"", R"(, "tool_choice": "auto")", R"(, "tool_choice": "none")"}) {
@@ -84,9 +92,22 @@ TEST(ToolGrammar, content_that_is_no_json_names_its_field) {
   EXPECT_EQ(refused.error().param, "structured_outputs.structural_tag");
 }
 
+TEST(ToolGrammar, markers_that_are_special_tokens_are_demanded_as_such) {
+  json::Value root = test::byte_level_tokenizer();
+  root["added_tokens"].push_back({{"id", 262}, {"content", "[TOOL_CALLS]"}, {"special", true}, {"normalized", false}});
+  ServedModel model = byte_model();
+  model.tokenizer = *Tokenizer::from_json(json::dump(root), "{}");
+  model.format = *parsers::MessageFormat::make("mistral", "", "");
+  model.look_at_templates();
+  EXPECT_EQ(model.marker_texts, std::vector<std::string>{"[TOOL_CALLS]"});
+  ChatRequest chat = chat_with(R"(, "tool_choice": "required")");
+  ASSERT_TRUE(demand_calls(model, chat));
+  EXPECT_EQ(parsed(chat.generation.grammar->source.text)["tokens"], parsed(R"(["[TOOL_CALLS]"])"));
+}
+
 TEST(ToolGrammar, without_a_format_a_demand_is_refused) {
   ChatRequest chat = chat_with(R"(, "tool_choice": "required")");
-  const auto refused = demand_calls(parsers::MessageFormat(), chat);
+  const auto refused = demand_calls(served({}), chat);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
   EXPECT_EQ(refused.error().param, "tool_choice");

@@ -209,6 +209,31 @@ TEST(Tokenizer, equals_the_goldens_of_a_unigram_model_with_byte_fallback) {
   EXPECT_GT(cases->at("encode").size() + cases->at("decode").size(), 150u);
 }
 
+std::string bytes_of(const Tokenizer& tokenizer, const Ids& ids) {
+  std::string bytes;
+  for (const TokenId id : ids) bytes += tokenizer.token_bytes(id);
+  return bytes;
+}
+
+TEST(Tokenizer, text_behind_other_text_gets_no_space_in_front) {
+  const auto goldens = test::source_folder() / "tests/goldens";
+  std::vector<std::filesystem::path> folders{goldens / "tokenizers/llama2", goldens / "tokenizers/gpt2"};
+  for (const char* name : {"legacy", "not_legacy", "no_prefix_space"}) folders.push_back(goldens / "sentencepiece" / name);
+  int n_spaced = 0;
+  for (const std::filesystem::path& folder : folders) {
+    SCOPED_TRACE(folder.string());
+    const auto tokenizer = Tokenizer::load(folder);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    for (const std::string& text : std::vector<std::string>{"the cat", "e", "\"name\": ", " the", "\n\nthe", "{\n"}) {
+      const Ids ids = tokenizer->encode_plain_behind(text);
+      EXPECT_EQ(bytes_of(*tokenizer, ids), text);
+      n_spaced += bytes_of(*tokenizer, tokenizer->encode_plain(text)) != text ? 1 : 0;
+    }
+    EXPECT_TRUE(tokenizer->encode_plain_behind("").empty());
+  }
+  EXPECT_GT(n_spaced, 5) << "some of them put a space in front of a text";
+}
+
 // The strings of llama.cpp's vectors, and the ids that Hugging Face's tokenizers give without special tokens.
 std::vector<std::pair<std::string, Ids>> llama_cpp_vectors(const std::filesystem::path& data, const char* name) {
   const std::string inputs = *read_file(data / "llama.cpp-vectors/inputs.inp");

@@ -168,7 +168,8 @@ class GrammarRunner {
     request.sampling.max_tokens = options_.n_new;
     if (is_canonical(arm)) request.sampling.logit_bias = biases_;
     if (has_grammar(arm)) request.constraint.matcher = arm == "first-use" ? matcher_of_run_ : matcher_;
-    if (arm == "drafts") request.constraint.encode = [this](std::string_view text) { return tokenizer_.encode_plain(text); };
+    if (arm == "drafts")
+      request.constraint.encode = [this](std::string_view text) { return tokenizer_.encode_plain_behind(text); };
     return request;
   }
 
