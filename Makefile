@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 TEST_SECONDS ?= 180
-VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt $(wildcard tests/e2e/requirements.txt)
+VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt packaging/wheel_requirements.txt $(wildcard tests/e2e/requirements.txt)
 # Clients whose bounds on versions exclude each other; what they need is in tests/e2e/requirements.txt.
 VENV_WITHOUT_DEPENDENCIES := $(wildcard tests/e2e/requirements_without_dependencies.txt)
 # Clients that ask for older versions of what other clients need have an environment of their own.
@@ -14,7 +14,7 @@ SOAK := $(wildcard tests/e2e/soak.py)
 HOSTILE := $(wildcard tests/e2e/hostile)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-ranks e2e deploy-test asan tsan fuzz bench bench-quick report format lint install clean
+.PHONY: help build demo test test-ranks e2e wheel python-test deploy-test asan tsan fuzz bench bench-quick report format lint install clean
 BENCH_SCALE ?= quick
 
 help:  ## list the targets
@@ -44,6 +44,15 @@ e2e: build build/venv/.ready $(if $(VENV_CLIENTS_REQUIREMENTS),build/venv-client
 deploy-test: build build/venv-deploy/.ready  ## the files of deploy/: Ray, Kubernetes, Prometheus, systemd (Python in build/venv-deploy)
 	@packaging/install-packages deploy
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv-deploy/bin/python -m pytest -q -rs -W ignore tests/deploy
+
+wheel: build build/venv/.ready  ## the Python package with the program inside: build/wheels
+	@packaging/install-packages wheel
+	@packaging/wheel build/venv/bin/python
+
+python-test: wheel  ## the wheel in an environment of its own, and the examples of docs/python.md
+	@$(PYTHON) -m venv --clear build/wheel-venv
+	@build/wheel-venv/bin/python -m pip install -q --disable-pip-version-check build/wheels/*.whl $$(grep '^pytest==' tests/e2e/requirements.txt)
+	@cd build && wheel-venv/bin/python -m pytest -q -p no:cacheprovider ../tests/python
 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@packaging/install-packages build test

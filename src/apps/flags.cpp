@@ -72,22 +72,13 @@ std::vector<std::string> parser_names(const std::vector<std::string_view>& names
   return all;
 }
 
-Result<SpeculationOptions> parse_speculation(const std::string& text) {
-  constexpr std::string_view kFlag = "--speculative-config";
-  BATON_TRY(const json::Value config, json::parse(text, kFlag));
-  return parse_speculative_config(config, kFlag);
-}
-
-Result<StructuredOutputsConfig> parse_structured_outputs(const std::string& text) {
-  constexpr std::string_view kFlag = "--structured-outputs-config";
-  BATON_TRY(const json::Value config, json::parse(text, kFlag));
-  return parse_structured_outputs_config(config, kFlag);
-}
-
-Result<KvEventsConfig> parse_kv_events(const std::string& text) {
-  constexpr std::string_view kFlag = "--kv-events-config";
-  BATON_TRY(const json::Value config, json::parse(text, kFlag));
-  return parse_kv_events_config(config, kFlag);
+/// Adds an option whose text is a JSON object that `parse` reads.
+template <class Config>
+void json_row(CLI::App& app, const char* group, const char* flag, Config& config, const char* help,
+              Result<Config> (*parse)(const json::Value&, std::string_view)) {
+  parsed_row(app, group, flag, config, help, [flag, parse](const std::string& text) {
+    return json::parse(text, flag).and_then([&](const json::Value& object) { return parse(object, flag); });
+  });
 }
 
 void add_scheduler_options(CLI::App& app, ModelFlags& options) {
@@ -167,10 +158,10 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
 
   add_scheduler_options(app, options);
 
-  parsed_row(app, "Speculation", "--speculative-config", options.speculation,
-             "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: draft the tokens that followed "
-             "the same prompt_lookup_min (2) to prompt_lookup_max (4) tokens earlier; same answers, sooner",
-             parse_speculation);
+  json_row(app, "Speculation", "--speculative-config", options.speculation,
+           "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: draft the tokens that followed "
+           "the same prompt_lookup_min (2) to prompt_lookup_max (4) tokens earlier; same answers, sooner",
+           parse_speculative_config);
   app.add_option("--prefix", options.prefixes,
                  "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
                  "messages), computed and pinned before the first request")
@@ -260,13 +251,13 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
              "Memory that requests and answers of clients may take, with K, M or G; more gets 503; default: an eighth of what "
              "the machine and the control group allow, at most 4G",
              [](const std::string& text) { return parse_bytes(text, "--client-memory-bytes"); });
-  parsed_row(app, "Server", "--structured-outputs-config", options.structured_outputs,
-             "JSON: disable_any_whitespace, cache_bytes, max_grammar_bytes, max_states; see docs/api.md",
-             parse_structured_outputs);
-  parsed_row(app, "Server", "--kv-events-config", options.kv_events,
-             "JSON: enable_kv_cache_events, endpoint, replay_endpoint, topic, ...: tell routers over ZeroMQ what the cache "
-             "holds; see docs/kv-events.md",
-             parse_kv_events);
+  json_row(app, "Server", "--structured-outputs-config", options.structured_outputs,
+           "JSON: disable_any_whitespace, cache_bytes, max_grammar_bytes, max_states; see docs/api.md",
+           parse_structured_outputs_config);
+  json_row(app, "Server", "--kv-events-config", options.kv_events,
+           "JSON: enable_kv_cache_events, endpoint, replay_endpoint, topic, ...: tell routers over ZeroMQ what the cache "
+           "holds; see docs/kv-events.md",
+           parse_kv_events_config);
   app.add_flag("--exclude-tools-when-tool-choice-none", options.excludes_unchosen_tools,
                "Leave tools out of the prompt where tool_choice is \"none\"")
       ->group("Server");

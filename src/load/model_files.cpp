@@ -1,6 +1,8 @@
 /// Finds the folder of a model by its name.
 #include "load/model_files.h"
 
+#include <dlfcn.h>
+
 #include <system_error>
 #include <utility>
 
@@ -12,6 +14,11 @@ namespace fs = std::filesystem;
 
 Result<fs::path> shared_folder(std::string_view what) {
   std::error_code error;
+  // Inside of another program (the Python module) the data lie beside this library.
+  Dl_info self{};
+  const bool knows_self = dladdr(reinterpret_cast<const void*>(&shared_folder), &self) != 0 && self.dli_fname != nullptr;
+  const fs::path beside = fs::path(knows_self ? self.dli_fname : "").parent_path() / "share/baton" / what;
+  if (knows_self && fs::exists(beside / "config.json", error)) return beside;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path folder = program.parent_path().parent_path() / "share/baton" / what;
   if (!error && fs::exists(folder / "config.json", error)) return folder;

@@ -24,9 +24,10 @@ TEST(ResponsesRequest, has_the_fields_of_a_chat_completion) {
   const ResponsesRequest request = with(
       R"("model": "demo", "instructions": "be brief", "max_output_tokens": 20, "temperature": 0.5, "top_p": 0.9, "stream": true,
       "parallel_tool_calls": false, "cache_salt": "s", "metadata": {"a": "b"}, "prompt_cache_key": "k", "colour": 1)");
-  EXPECT_EQ(json::dump(request.chat),
-            R"({"model":"demo","max_tokens":20,"temperature":0.5,"top_p":0.9,"parallel_tool_calls":false,"stream":true,)"
-            R"("cache_salt":"s","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"hi"}]})");
+  EXPECT_EQ(
+      json::dump(request.chat),
+      R"({"model":"demo","max_tokens":20,"temperature":0.5,"top_p":0.9,"parallel_tool_calls":false,"stream":true,)"
+      R"("cache_salt":"s","prompt_cache_key":"k","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"hi"}]})");
   EXPECT_EQ(request.unknown_fields, std::vector<std::string>{"colour"});
   EXPECT_TRUE(request.is_stored);
   EXPECT_EQ(request.repeated["instructions"], "be brief");

@@ -1,0 +1,158 @@
+/// Loading, submitting and turning events into text.
+#include "local_model.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "io/json.h"
+#include "load/load_engine.h"
+#include "load/model_files.h"
+
+namespace baton::python {
+namespace {
+
+template <class T>
+T value_or_throw(Result<T> result) {
+  if (!result) throw LocalModelError(std::move(result.error()));
+  return std::move(*result);
+}
+void throw_failure(Result<void> result) {
+  if (!result) throw LocalModelError(std::move(result.error()));
+}
+
+ModelFiles files_of(const ModelOptions& options) {
+  throw_failure(check_model_options(options));
+  return value_or_throw(find_model_files(options, {}));
+}
+
+}  // namespace
+
+LocalModel::LocalModel(const ModelOptions& options) : LocalModel(files_of(options), options) {}
+
+LocalModel::LocalModel(const ModelFiles& files, const ModelOptions& options)
+    : name_(files.name),
+      text_(value_or_throw(load_text(files, options))),
+      engine_(value_or_throw(load_engine(files, options))) {
+  engine_->start();
+}
+
+std::int64_t LocalModel::submit(std::vector<TokenId> prompt, const Question& question) {
+  if (!question.detokenize && !question.stop.empty())
+    throw LocalModelError({ErrorCode::invalid_request, "stop strings need detokenize", "stop"});
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampling = question.sampling;
+  request.scope.salt = question.cache_salt;
+  request.n_sequences = question.n;
+  request.priority = question.priority;
+  Live live;
+  live.n_unfinished = static_cast<std::size_t>(std::max(0, question.n));
+  live.sequences.resize(live.n_unfinished);
+  if (question.detokenize) {
+    const SharedList<std::string> stop(question.stop);
+    for (Sequence& sequence : live.sequences) {
+      sequence.decoder.emplace(text_.tokenizer, stop, question.include_stop, question.skip_special_tokens,
+                               question.sampling.min_tokens);
+      sequence.decoder->follow({request.prompt.data(), request.prompt.size()});
+    }
+  }
+  // Its events may come before this call has returned.
+  const std::scoped_lock lock(mutex_);
+  const RequestId id = value_or_throw(engine_->submit(std::move(request)));
+  live_.emplace(id, std::move(live));
+  return id.value;
+}
+
+void LocalModel::cancel(std::int64_t request) { engine_->cancel(RequestId{request}); }
+
+News LocalModel::news_of(const Event& event, Live& live) {
+  Sequence& sequence = live.sequences[static_cast<std::size_t>(event.index)];
+  News news;
+  news.request = event.request.value;
+  news.index = event.index;
+  news.stats = event.stats;
+  news.prompt_scores = event.prompt_scores;
+  const auto end = [&](FinishReason reason) {
+    news.finish_reason = to_string(reason);
+    sequence.is_finished = true;
+    --live.n_unfinished;
+  };
+  for (const TokenOutput& token : event.tokens) {
+    news.tokens.push_back(token);
+    if (!sequence.decoder) continue;
+    StreamDecoder::Piece piece = sequence.decoder->push(token.token);
+    news.text += piece.text;
+    if (!piece.stop) continue;
+    news.stop = std::move(piece.stop);
+    engine_->finish(event.request, event.index, FinishReason::stop);
+    end(FinishReason::stop);
+    return news;
+  }
+  if (!event.finished) return news;
+  if (event.error) news.error = event.error->message;
+  if (event.stop_token) {
+    news.tokens.push_back(*event.stop_token);
+    const std::vector<TokenId>& ends = engine_->info().eos_token_ids;
+    if (std::ranges::find(ends, event.stop_token->token) == ends.end()) news.stop_token = event.stop_token->token;
+  }
+  FinishReason reason = *event.finished;
+  if (sequence.decoder) {
+    StreamDecoder::Piece rest = sequence.decoder->finish();
+    news.text += rest.text;
+    if (rest.stop) {
+      news.stop = std::move(rest.stop);
+      reason = FinishReason::stop;
+    }
+  }
+  end(reason);
+  return news;
+}
+
+std::vector<News> LocalModel::wait(std::chrono::milliseconds timeout) {
+  const std::vector<Event> events = engine_->wait_events(timeout);
+  std::vector<News> news;
+  const std::scoped_lock lock(mutex_);
+  for (const Event& event : events) {
+    const auto at = live_.find(event.request);
+    if (at == live_.end() || at->second.sequences[static_cast<std::size_t>(event.index)].is_finished) continue;
+    news.push_back(news_of(event, at->second));
+    if (at->second.n_unfinished == 0) live_.erase(at);
+  }
+  return news;
+}
+
+std::vector<TokenId> LocalModel::encode(const std::string& text, bool add_special_tokens) const {
+  return text_.tokenizer.encode(text, add_special_tokens);
+}
+
+std::string LocalModel::decode(const std::vector<TokenId>& ids, bool skip_special_tokens) const {
+  return text_.tokenizer.decode(ids, skip_special_tokens);
+}
+
+std::string LocalModel::render(const std::string& messages, const std::string& tools, const std::string& variables,
+                               const std::string& template_source, bool add_generation_prompt, bool continues_last) const {
+  ChatTemplate::Context context{.messages = value_or_throw(json::parse(messages, "messages")),
+                                .add_generation_prompt = add_generation_prompt,
+                                .role_tokens = {text_.tokenizer.role_tokens().begin(), text_.tokenizer.role_tokens().end()}};
+  if (!tools.empty()) context.tools = value_or_throw(json::parse(tools, "tools"));
+  context.extra = value_or_throw(json::parse(variables, "chat_template_kwargs"));
+  if (continues_last) context.continued_field = "content";
+  if (!template_source.empty()) return value_or_throw(value_or_throw(ChatTemplate::parse(template_source)).render(context));
+  const std::optional<ChatTemplate>& own = !tools.empty() && text_.tool_template ? text_.tool_template : text_.chat_template;
+  if (!own)
+    throw LocalModelError({ErrorCode::invalid_request, "the model has no chat template: give chat_template", "chat_template"});
+  return value_or_throw(own->render(context));
+}
+
+PrefixInfo LocalModel::register_prefix(const std::string& name, std::vector<TokenId> tokens) {
+  return value_or_throw(engine_->register_prefix(name, std::move(tokens)));
+}
+
+void LocalModel::remove_prefix(const std::string& name) { throw_failure(engine_->remove_prefix(name)); }
+
+std::pair<double, double> LocalModel::kv_bytes() const {
+  const EngineMetrics& metrics = engine_->metrics();
+  return {static_cast<double>(metrics.kv_bytes_requested.value()), static_cast<double>(metrics.kv_bytes_saved.value())};
+}
+
+}  // namespace baton::python
