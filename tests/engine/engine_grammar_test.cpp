@@ -1,6 +1,7 @@
 /// Answers that keep to grammars: with every option of requests, on every device, under load.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
@@ -141,8 +142,9 @@ TEST(EngineGrammarOrder, the_next_forward_is_enqueued_before_the_masks_are_known
     testing::collect(engine->wait_events(std::chrono::milliseconds(0)), generated);
   }
   ASSERT_EQ(fewest_left.size(), 6u);
-  for (std::int64_t step = 0; step < 5; ++step)
-    EXPECT_GT(fewest_left[step], 5u) << "the forward of the step after " << step << " is enqueued";
+  fewest_left.erase(std::prev(fewest_left.end()));  // no step follows it
+  for (const auto& [step, n_left] : fewest_left)
+    EXPECT_GT(n_left, 5u) << "the forward of the step after " << step << " is enqueued";
   device->release();
   testing::collect(engine->wait_events(std::chrono::milliseconds(0)), generated);
   const std::string text = text_of(generated[{0, 0}].tokens);

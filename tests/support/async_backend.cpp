@@ -183,12 +183,14 @@ void AsyncBackend::hold() {
 void AsyncBackend::let_run(std::uint64_t n) {
   const std::scoped_lock lock(mutex_);
   if (n_allowed_ != kNoLimit) n_allowed_ += n;
+  is_waited_for_ = is_waited_for_ && n_allowed_ == 0;  // a waiter that may go on may not have woken up yet
   allowed_more_.notify_all();
 }
 
 void AsyncBackend::release() {
   const std::scoped_lock lock(mutex_);
   n_allowed_ = kNoLimit;
+  is_waited_for_ = false;
   allowed_more_.notify_all();
 }
 
