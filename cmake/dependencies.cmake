@@ -42,7 +42,7 @@ if(BATON_TESTS OR BATON_FUZZ)
 endif()
 if(BATON_TESTS)
   # The checks of tools/ are standard-library Python, so that the system's own interpreter runs them.
-  find_program(BATON_PYTHON NAMES /usr/bin/python3 python3 REQUIRED)
+  find_program(BATON_PYTHON_PROGRAM NAMES /usr/bin/python3 python3 REQUIRED)
 endif()
 if(BATON_BENCH)
   find_package(benchmark REQUIRED)
