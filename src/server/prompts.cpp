@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "io/json_dismantle.h"
 #include "server/api_error.h"
 #include "server/chat_history.h"
 
@@ -116,8 +117,11 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   const bool has_tools = request.tools.tools != nullptr && !is_excluded;
   const TemplateTraits& traits = model.traits_for(has_tools);
   if (has_tools) BATON_TRY_VOID(check_tools(model, request.tools));
+  // The copies may be large, and memory may be short when they end.
   ChatTemplate::Context context;
+  const json::Dismantling end_of_messages(context.messages), end_of_tools(context.tools), end_of_variables(context.extra);
   json::Value messages = !prefix ? json::Value(json::Value::array()) : prefix->definition.messages;
+  const json::Dismantling end_of_copies(messages);
   const std::size_t n_before = messages.size();
   for (const json::Value& message : request.messages) messages.push_back(message);
   BATON_TRY(context.messages, shape_messages(std::move(messages), n_before, traits));

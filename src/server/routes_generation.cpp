@@ -12,6 +12,7 @@
 #include "server/answer_budget.h"
 #include "server/answer_stamp.h"
 #include "server/api_error.h"
+#include "server/chat_dismantle.h"
 #include "server/json_body.h"
 #include "server/openai_frames.h"
 #include "server/request_bytes.h"
@@ -58,6 +59,7 @@ AnswerHeader Routes::answer_header(const HttpRequest& request, const GenerationR
 
 /// Submits a conversation. `ids`: the beginning of its answer's id.
 Result<void> Routes::begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of) {
+  const ChatDismantling end_of_chat(chat);
   BATON_TRY(Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
   // First, because it refuses tools that the model would not see.
   BATON_TRY(const std::string text, render_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
@@ -147,7 +149,8 @@ Routes::Response Routes::render_chat_prompt(const Call& call) {
   const auto render = [&]() -> Result<Value> {
     BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
     const json::Dismantling end_of_body(body);
-    BATON_TRY(const ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
+    BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
+    const ChatDismantling end_of_chat(chat);
     BATON_TRY(const Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
     BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
     return rendered_prompt(answer_header(call.request, chat.generation, kChatIds, target.model), prompt);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "server/chat_dismantle.h"
 #include "server/prompts.h"
 
 namespace baton {
@@ -12,7 +13,8 @@ Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& p
   const RequestBounds limits{model.n_vocab, 0};
   TokenizedPrompt prompt;
   if (json::find(body, "messages") != nullptr) {
-    BATON_TRY(const ChatRequest request, parse_chat_request(body, {}, limits));
+    BATON_TRY(ChatRequest request, parse_chat_request(body, {}, limits));
+    const ChatDismantling end_of_request(request);
     BATON_TRY(const Target target, resolve_target(model, prefixes, request.generation));
     BATON_TRY(prompt, tokenize_chat(model, target.prefix, request, is_cancelled));
   } else {

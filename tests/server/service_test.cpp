@@ -212,6 +212,26 @@ TEST(Service, a_failed_allocation_ends_an_exchange_and_not_the_program) {
   expect_nothing_left(fixture);
 }
 
+TEST(Service, a_template_variable_that_ends_without_memory_ends_no_program) {
+  ServerFixture fixture;
+  // The library's destructor of the variables would move all their values into one list, which is larger than each.
+  std::string numbers = "0";
+  for (int i = 1; i < 4096; ++i) numbers += ",0";
+  const std::string variables = R"({"x": [[)" + numbers + "],[" + numbers + "],[" + numbers + "]]}";
+  const std::string chat = R"({"messages": [{"role": "user", "content": "A"}], "max_tokens": 2, "ignore_eos": true,
+                              "chat_template_kwargs": )" +
+                           variables + "}";
+  largest_allocation = 96 << 10;
+  const RawResponse answered = fixture.post("/v1/chat/completions", chat);
+  const RawResponse rendered = fixture.post("/v1/chat/completions/render", chat);
+  const RawResponse tokenized = fixture.post("/tokenize", chat);
+  largest_allocation = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(answered.status, 200) << answered.body.substr(0, 300);
+  EXPECT_EQ(rendered.status, 200) << rendered.body.substr(0, 300);
+  EXPECT_EQ(tokenized.status, 200) << tokenized.body.substr(0, 300);
+  expect_nothing_left(fixture);
+}
+
 TEST(Service, tells_the_metrics_of_clients_that_left) {
   ServerFixture fixture;
   RawClient client = fixture.client();
