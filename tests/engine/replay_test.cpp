@@ -45,7 +45,7 @@ std::int64_t ideal_runs(const Trace& trace) {
 
 ReplayOptions options_for(const Trace& trace, std::int32_t block_len) {
   ReplayOptions options;
-  options.scheduler = {16, 256, 0};
+  options.scheduler = {.max_num_seqs = 16, .max_num_batched_tokens = 256};
   options.block_len = block_len;
   options.n_blocks = static_cast<std::int32_t>(blocks_for_all(trace, block_len));
   return options;
@@ -108,7 +108,7 @@ TEST(Replay, bounds_the_time_between_tokens_while_a_prompt_of_32k_comes_in) {
   for (int i = 0; i < 8; ++i) trace.requests.push_back({0, 100, 400, {}});
   trace.requests.push_back({1, 32768, 10, {}});
   ReplayOptions options = options_for(trace, 16);
-  options.scheduler = {16, 2048, 256};
+  options.scheduler = {.max_num_seqs = 16, .max_num_batched_tokens = 2048, .max_prefill_tokens = 256};
   const ReplayReport report = replay(trace, options);
   EXPECT_EQ(report.most_prefill_beside_decodes, 256);
   EXPECT_LE(report.gap_s.most, options.step_s + (256 + 9) * options.row_s + 1e-6);
