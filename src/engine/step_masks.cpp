@@ -94,8 +94,14 @@ void StepMasks::take(std::span<Sequence* const> sequences, std::span<StepOutcome
 StepMasks::Built StepMasks::build(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) {
   const auto begin = std::chrono::steady_clock::now();
   check(step.masked.size() <= memory.row_of.size(), "StepMasks: more samples with masks than there is memory for");
-  rows_.clear();
-  row_of_key_.clear();
+  // A place must not outlive its matcher, which ends with the last sequence that has it.
+  struct Cleared {
+    StepMasks& of;
+    ~Cleared() {
+      of.rows_.clear();
+      of.row_of_key_.clear();
+    }
+  } const cleared{*this};
   std::ranges::fill(memory.row_of, -1);
   std::int32_t last = -1;      // the sequence of the sample before
   AnswerGrammar::Place place;  // of the sample

@@ -149,6 +149,23 @@ TEST(StepMasks, many_new_grammars_are_looked_at_by_several_threads) {
   }
 }
 
+TEST(StepMasks, places_are_not_held_behind_the_build_of_their_masks) {
+  // What a matcher without room for anything learned still has: what somebody holds.
+  const auto n_bytes_behind_two_tokens = [](bool has_masks) {
+    const Constraint compiled = constraint_of(GrammarKind::regex, "xyz");
+    Constraint constraint;
+    constraint.matcher = std::make_shared<grammar::Matcher>(std::make_shared<grammar::Program>(compiled.matcher->program()),
+                                                            testing::tiny_vocabulary(), grammar::MatcherLimits{0, 0, 0});
+    Step step;
+    step.add(constraint);
+    if (has_masks) step.build();
+    step.take({{token_of("x")}});
+    step.take({{token_of("y")}});
+    return constraint.matcher->n_bytes();
+  };
+  EXPECT_EQ(n_bytes_behind_two_tokens(true), n_bytes_behind_two_tokens(false));
+}
+
 TEST(StepMasks, a_mask_that_cannot_be_made_fails_its_sequences) {
   Step step;
   const Constraint stuck = constraint_of(GrammarKind::ebnf, "root ::= \"x\" [\\u00e9]");
