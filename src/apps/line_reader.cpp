@@ -123,6 +123,8 @@ LineReader::Read LineReader::read(std::string& line, const std::string& prompt) 
   editor_->prompt = prompt;
   editor_->was_interrupted = false;
   int n = 0;
+  // The library would do so behind the prompt: a Ctrl-D in between would be lost.
+  el_set(editor_->line, EL_PREP_TERM, 1);
   const char* text = el_gets(editor_->line, &n);
   if (editor_->was_interrupted) {
     std::fputc('\n', stderr);
