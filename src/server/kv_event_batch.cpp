@@ -97,27 +97,19 @@ void KvEventMirror::apply(const KvEvent& event) {
     const auto tokens = std::span(event.tokens).subspan(i * len, len);
     if (numbers_.emplace(name, next_number_).second)
       blocks_.emplace(next_number_++,
-                      std::pair(name, Block{parent, {tokens.begin(), tokens.end()}, event.adapter, event.salt}));
+                      std::pair(name, Block{parent, {tokens.begin(), tokens.end()}, {event.adapter, event.salt}}));
     parent = event.hashes[i];
   }
 }
 
 std::vector<KvEvent> KvEventMirror::snapshot() const {
-  std::vector<KvEvent> events{KvEvent{KvEvent::Kind::cleared}};
+  KvEventRecorder recorder;
   for (const auto& [number, named] : blocks_) {
     const auto& [name, block] = named;
-    KvEvent& last = events.back();
-    const bool goes_on = last.kind == KvEvent::Kind::stored && last.group == name.first && block.parent == last.hashes.back() &&
-                         last.adapter == block.adapter && last.salt == block.salt;
-    KvEvent& event = goes_on ? last : events.emplace_back(KvEvent{KvEvent::Kind::stored, name.first});
-    if (!goes_on) {
-      event.parent = block.parent;
-      event.adapter = block.adapter;
-      event.salt = block.salt;
-    }
-    event.hashes.push_back(name.second);
-    event.tokens.insert(event.tokens.end(), block.tokens.begin(), block.tokens.end());
+    recorder.stored(name.first, name.second, block.parent, block.tokens, &block.scope, !block.scope.salt.empty());
   }
+  std::vector<KvEvent> events = recorder.take();
+  events.insert(events.begin(), KvEvent{KvEvent::Kind::cleared});
   return events;
 }
 

@@ -51,8 +51,7 @@ class KvEventMirror {
   struct Block {
     std::optional<BlockHash> parent;
     std::vector<TokenId> tokens;
-    std::string adapter;
-    std::string salt;
+    CacheScope scope;  ///< with the salt only if it applies to the block
   };
 
   std::int32_t block_len_;
