@@ -45,13 +45,7 @@ def children_of(process: int) -> list[int]:
 def is_running(process: int) -> bool:
     """Return whether a process exists and is no zombie."""
     try:
-        return (
-            pathlib.Path(f"/proc/{process}/stat")
-            .read_text()
-            .rsplit(")", 1)[1]
-            .split()[0]
-            != "Z"
-        )
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
 
@@ -100,9 +94,7 @@ class Ranks:
 
     def wait_ready(self) -> list[int]:
         """Wait until the server answers and return the processes of ranks 1 and up."""
-        assert self.wait_until(
-            lambda: self.url() or self.process.poll() is not None, 60
-        ), self.text()
+        assert self.wait_until(lambda: self.url() or self.process.poll() is not None, 60), self.text()
         assert self.process.poll() is None, self.text()
         return children_of(self.process.pid)
 
@@ -158,6 +150,11 @@ def shared_memory() -> set[str]:
     return {path.name for path in pathlib.Path("/dev/shm").glob("*")}
 
 
+def generate_command(n_ranks: int, *flags: str) -> list[str | pathlib.Path]:
+    """Return the command of `baton generate` that reads its prompts from standard input."""
+    return [BINARY, "generate", "demo", "--prompts", "-", "--tensor-parallel-size", str(n_ranks), *flags]
+
+
 @pytest.mark.parametrize("n_ranks", [2, 4])
 def test_answers_are_those_of_one_rank(n_ranks):
     lines = "\n".join(
@@ -172,19 +169,8 @@ def test_answers_are_those_of_one_rank(n_ranks):
     )
     answers = []
     for n in (1, n_ranks):
-        command = [
-            BINARY,
-            "generate",
-            "demo",
-            "--prompts",
-            "-",
-            "--dtype",
-            "float32",
-            "--tensor-parallel-size",
-            str(n),
-        ]
         done = subprocess.run(
-            command,
+            generate_command(n, "--dtype", "float32"),
             input=lines,
             capture_output=True,
             text=True,
@@ -221,18 +207,14 @@ def kill_one(served: Ranks, chance: random.Random) -> None:
         served.wait_ready()
         time.sleep(chance.uniform(0, 1))
     else:
-        assert served.wait_until(
-            lambda: len(children_of(served.process.pid)) == served.n_ranks - 1, 30
-        ), served.text()
+        assert served.wait_until(lambda: len(children_of(served.process.pid)) == served.n_ranks - 1, 30), served.text()
         time.sleep(chance.uniform(0, 0.5))
     others = children_of(served.process.pid)
     victim = chance.choice([served.process.pid, *others])
     begin = time.monotonic()
     os.kill(victim, signal.SIGKILL)
     code = served.process.wait(MOST_SECONDS)
-    assert served.wait_until(
-        lambda: not any(is_running(each) for each in others), MOST_SECONDS
-    ), served.text()
+    assert served.wait_until(lambda: not any(is_running(each) for each in others), MOST_SECONDS), served.text()
     seconds = time.monotonic() - begin
     asking.join(MOST_SECONDS)
     watching.join(MOST_SECONDS)
@@ -241,9 +223,7 @@ def kill_one(served: Ranks, chance: random.Random) -> None:
     if victim == served.process.pid:
         return
     assert code == 1, (code, served.text())
-    sentences = [
-        line for line in served.text().splitlines() if line.startswith("baton serve: ")
-    ]
+    sentences = [line for line in served.text().splitlines() if line.startswith("baton serve: ")]
     assert len(sentences) == 1, served.text()
     assert re.search(rf"rank \d+ \(process {victim}\)", sentences[0]), sentences
     if was_ready:
@@ -272,9 +252,7 @@ def test_a_stopped_rank_ends_the_service(ranks):
     watching.join(MOST_SECONDS)
     assert not is_running(other)
     assert "has given no sign of life" in served.text()
-    assert any(
-        status == 503 and "no sign of life" in text for status, text in seen
-    ), seen[-5:]
+    assert any(status == 503 and "no sign of life" in text for status, text in seen), seen[-5:]
 
 
 def test_a_rank_that_cannot_load_ends_the_start_with_its_sentence(tmp_path):
@@ -303,17 +281,6 @@ def test_a_rank_that_cannot_load_ends_the_start_with_its_sentence(tmp_path):
 
 def test_ranks_of_a_launcher_find_each_other(tmp_path):
     """Start the processes as mpirun does: the same command, told apart by the environment."""
-    command = [
-        BINARY,
-        "generate",
-        "demo",
-        "--prompts",
-        "-",
-        "--tensor-parallel-size",
-        "2",
-        "--master-port",
-        "29517",
-    ]
     line = json.dumps({"prompt": "The catalogue", "max_tokens": 4, "temperature": 0})
     started = []
     for rank in (1, 0):
@@ -323,7 +290,7 @@ def test_ranks_of_a_launcher_find_each_other(tmp_path):
             "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
         }
         process = subprocess.Popen(
-            command,
+            generate_command(2, "--master-port", "29517"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

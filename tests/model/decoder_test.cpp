@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "support/golden_model.h"
+#include "support/golden_rows.h"
 #include "support/source_folder.h"
 
 namespace baton {
@@ -30,28 +30,11 @@ constexpr double kBf16Bound = 2e-2;
 // stored. That of llama_tiny_gqa64 is of the rounded weights; its worst row is 1.8e-2 on the CPU and 2.5e-2 on an H200.
 constexpr double kBf16RoundedWeightsBound = 3e-2;
 
-/// A golden of a tiny checkpoint.
-class DecoderGolden : public ::testing::TestWithParam<testing::GoldenCase> {
+/// A golden of a tiny checkpoint, and the same in bf16.
+class DecoderGolden : public testing::GoldenRows {
  protected:
   GoldenModel load(DType dtype, const std::string& device = "cpu") const {
-    const std::int32_t max_positions = golden_.contains("max_positions") ? golden_.read<std::int32_t>("max_positions")[0] : 0;
-    return GoldenModel(GetParam().folder, dtype, {.device = device, .max_positions = max_positions});
-  }
-  /// The golden's rows in one step behind those before them.
-  std::vector<float> run_rows(GoldenModel& model) const {
-    const auto n_first = static_cast<std::int32_t>(ids_.size() - positions_.size());
-    if (n_first > 0) model.run(std::span(ids_).first(static_cast<std::size_t>(n_first)), 0, false, nullptr);
-    return model.run(std::span(ids_).last(positions_.size()), n_first, true, nullptr);
-  }
-  /// The largest relative error of a row. Both have whole rows; the last rows of `logits` are those of `expected`.
-  double row_error(std::span<const float> logits, std::span<const float> expected) const {
-    const std::size_t n_vocab = expected_.size() / positions_.size();
-    EXPECT_GE(logits.size(), expected.size());
-    logits = logits.last(expected.size());
-    double largest = 0;
-    for (std::size_t at = 0; at < expected.size(); at += n_vocab)
-      largest = std::max(largest, relative_error(logits.subspan(at, n_vocab), expected.subspan(at, n_vocab)));
-    return largest;
+    return GoldenModel(GetParam().folder, dtype, {.device = device, .max_positions = max_positions()});
   }
 
   bool stores_float32() const { return read_model_spec(GetParam().folder)->dtype == DType::f32; }
@@ -68,27 +51,14 @@ class DecoderGolden : public ::testing::TestWithParam<testing::GoldenCase> {
     return logits;
   }
 
-  const Golden golden_{GetParam().file};
   const Golden bf16_{GetParam().bf16_file};
-  const std::vector<std::int32_t> ids_ = golden_.read<std::int32_t>("input_ids");
-  const std::vector<std::int32_t> positions_ = golden_.read<std::int32_t>("positions");  ///< the last ones of ids_
-  const std::vector<float> expected_ = golden_.read<float>("logits");
 };
 
 // float32 weights, cache and arithmetic, compared with Transformers in float32 row by row.
 TEST_P(DecoderGolden, logits_equal_those_of_transformers_in_float32) {
   GoldenModel model = load(DType::f32);
   EXPECT_LE(row_error(run_rows(model), expected_), 1e-4) << "rows with logits in one step";
-
-  // The same rows in three steps: 11 tokens, 1, the rest.
-  const auto n_first = static_cast<std::int32_t>(ids_.size() - positions_.size());
-  const auto rest = std::span(ids_).last(positions_.size());
-  std::vector<float> parts;
-  for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 11}, {11, 12}, {12, rest.size()}}) {
-    const auto part = model.run(rest.subspan(begin, end - begin), n_first + static_cast<std::int32_t>(begin), true, nullptr);
-    parts.insert(parts.end(), part.begin(), part.end());
-  }
-  EXPECT_LE(row_error(parts, expected_), 1e-4) << "rows with logits in three steps";
+  EXPECT_LE(row_error(run_rows_in_three(model), expected_), 1e-4) << "rows with logits in three steps";
 }
 
 TEST_P(DecoderGolden, greedy_generations_equal_those_of_transformers) {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "model/split.h"
-#include "support/golden_model.h"
+#include "support/golden_rows.h"
 #include "support/rank_threads.h"
 #include "support/source_folder.h"
 
@@ -19,7 +19,6 @@ namespace {
 
 using testing::Golden;
 using testing::GoldenModel;
-using testing::relative_error;
 using testing::run_ranks;
 using Group = std::shared_ptr<RankGroup>;
 
@@ -34,32 +33,12 @@ bool can_be_split(const ModelSpec& spec, int n_ranks) {
   });
 }
 
-double largest_row_error(std::span<const float> got, std::span<const float> expected, std::size_t n_vocab) {
-  EXPECT_EQ(got.size(), expected.size());
-  double largest = 0;
-  for (std::size_t at = 0; at < expected.size(); at += n_vocab)
-    largest = std::max(largest, relative_error(got.subspan(at, n_vocab), expected.subspan(at, n_vocab)));
-  return largest;
-}
-
 /// A golden of a tiny checkpoint, run by several ranks.
-class TensorParallelGolden : public ::testing::TestWithParam<testing::GoldenCase> {
+class TensorParallelGolden : public testing::GoldenRows {
  protected:
-  std::vector<float> run_rows(GoldenModel& model) const {
-    const auto n_first = static_cast<std::int32_t>(ids_.size() - positions_.size());
-    if (n_first > 0) model.run(std::span(ids_).first(static_cast<std::size_t>(n_first)), 0, false, nullptr);
-    return model.run(std::span(ids_).last(positions_.size()), n_first, true, nullptr);
-  }
   testing::GoldenOptions options(const Group& group, const std::string& device = "cpu") const {
-    return {.device = device,
-            .max_positions = golden_.contains("max_positions") ? golden_.read<std::int32_t>("max_positions")[0] : 0,
-            .ranks = group};
+    return {.device = device, .max_positions = max_positions(), .ranks = group};
   }
-
-  const Golden golden_{GetParam().file};
-  const std::vector<std::int32_t> ids_ = golden_.read<std::int32_t>("input_ids");
-  const std::vector<std::int32_t> positions_ = golden_.read<std::int32_t>("positions");  ///< the last ones of ids_
-  const std::vector<float> expected_ = golden_.read<float>("logits");
 };
 
 TEST_P(TensorParallelGolden, every_rank_has_the_logits_and_tokens_of_transformers) {
@@ -74,9 +53,7 @@ TEST_P(TensorParallelGolden, every_rank_has_the_logits_and_tokens_of_transformer
     run_ranks(n_ranks, [&](const Group& group) {
       GoldenModel model(GetParam().folder, DType::f32, options(group));
       std::vector<float> logits = run_rows(model);
-      EXPECT_LE(largest_row_error(std::span(logits).last(expected_.size()), expected_, expected_.size() / positions_.size()),
-                1e-4)
-          << "rank " << group->rank() << " of " << n_ranks;
+      EXPECT_LE(row_error(logits, expected_), 1e-4) << "rank " << group->rank() << " of " << n_ranks;
       EXPECT_EQ(model.generate(ids_, greedy.size()), greedy) << "rank " << group->rank() << " of " << n_ranks;
       const std::lock_guard lock(mutex);
       logits_of_rank.push_back(std::move(logits));
@@ -95,14 +72,7 @@ TEST_P(TensorParallelGolden, batch_invariant_rows_have_the_same_bits_in_one_step
     invariant.batch_invariant = true;
     GoldenModel model(GetParam().folder, DType::f32, invariant);
     const std::vector<float> together = run_rows(model);
-    const auto n_first = static_cast<std::int32_t>(ids_.size() - positions_.size());
-    const auto rest = std::span(ids_).last(positions_.size());
-    std::vector<float> parts;
-    for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 11}, {11, 12}, {12, rest.size()}}) {
-      const auto part = model.run(rest.subspan(begin, end - begin), n_first + static_cast<std::int32_t>(begin), true, nullptr);
-      parts.insert(parts.end(), part.begin(), part.end());
-    }
-    EXPECT_EQ(together, parts);
+    EXPECT_EQ(run_rows_in_three(model), together);
   });
 }
 
@@ -111,14 +81,14 @@ TEST_P(TensorParallelGolden, two_gpus_stay_near_one_and_have_the_same_bits) {
   const ModelSpec spec = read_model_spec(GetParam().folder).value();
   if (!make_backend("cuda", {.device = 1})) GTEST_SKIP() << "fewer than two GPUs";
   if (!split_spec(spec, {0, 2})) GTEST_SKIP() << "cannot be split";
-  GoldenModel alone(GetParam().folder, DType::bf16, {.device = "cuda", .max_positions = options(nullptr).max_positions});
+  GoldenModel alone(GetParam().folder, DType::bf16, {.device = "cuda", .max_positions = max_positions()});
   const std::vector<float> expected = run_rows(alone);
   std::mutex mutex;
   std::vector<std::vector<float>> logits_of_rank;
   run_ranks(2, [&](const Group& group) {
     GoldenModel model(GetParam().folder, DType::bf16, options(group, "cuda"));
     std::vector<float> logits = run_rows(model);
-    const double error = largest_row_error(logits, expected, expected_.size() / positions_.size());
+    const double error = row_error(logits, expected);
     EXPECT_LE(error, 3e-2) << "rank " << group->rank();
     const std::lock_guard lock(mutex);
     if (group->rank() == 0) testing::say_once(GetParam().name + ": relative error " + std::to_string(error) + " of one GPU");
