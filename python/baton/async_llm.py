@@ -60,7 +60,7 @@ class AsyncLLM:
         model = self.model
         params = sampling_params or SamplingParams()
         text, ids, salt = await asyncio.to_thread(_prompts.tokens_of, model, prompt, None)
-        question = params.question(model)
+        question = params.question()
         question.cache_salt = salt
         with self._lock:
             request = model.submit(ids, question)

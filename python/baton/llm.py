@@ -174,7 +174,7 @@ class LLM:
         try:
             for i, (prompt, sampling) in enumerate(zip(asked, params, strict=True)):
                 text, ids, salt = _prompts.tokens_of(model, prompt, before)
-                question = sampling.question(model)
+                question = sampling.question()
                 question.cache_salt = salt
                 question.priority = priority[i] if priority is not None else 0
                 request = model.submit(ids, question)

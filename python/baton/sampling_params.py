@@ -50,7 +50,7 @@ class SamplingParams:
         """Return the stop strings as a list."""
         return [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
 
-    def question(self, model: _engine.LocalModel) -> _engine.Question:
+    def question(self) -> _engine.Question:
         """Return these parameters as the engine takes them."""
         question = _engine.Question()
         question.n = self.n
@@ -78,19 +78,5 @@ class SamplingParams:
         question.set_stop_ids(self.stop_token_ids or [])
         question.set_allowed_ids(self.allowed_token_ids or [])
         question.set_logit_bias(list((self.logit_bias or {}).items()))
-        question.set_bad_words(_spellings(model, self.bad_words or []))
+        question.bad_words = self.bad_words or []
         return question
-
-
-def _spellings(model: _engine.LocalModel, words: list[str]) -> list[list[int]]:
-    """Return the token runs that spell each word, at the beginning of a text and behind a space."""
-    runs: list[list[int]] = []
-    for word in words:
-        bare = word.lstrip(" ")
-        if not bare:
-            raise InvalidRequestError("bad_words holds an empty word", "bad_words")
-        for spelling in (bare, " " + bare):
-            run = model.encode(spelling, add_special_tokens=False)
-            if run and run not in runs:
-                runs.append(run)
-    return runs

@@ -7,6 +7,7 @@
 #include "io/json.h"
 #include "load/load_engine.h"
 #include "load/model_files.h"
+#include "text/word_spellings.h"
 
 namespace baton::python {
 namespace {
@@ -45,17 +46,17 @@ std::int64_t LocalModel::submit(std::vector<TokenId> prompt, const Question& que
   request.scope.salt = question.cache_salt;
   request.n_sequences = question.n;
   request.priority = question.priority;
+  if (std::ranges::any_of(question.bad_words, [](const std::string& word) { return word.find_first_not_of(' ') == word.npos; }))
+    throw LocalModelError({ErrorCode::invalid_request, "bad_words holds an empty word", "bad_words"});
+  request.sampling.bad_words = spell_words(text_.tokenizer, question.bad_words);
   Live live;
   live.n_unfinished = static_cast<std::size_t>(std::max(0, question.n));
-  live.sequences.resize(live.n_unfinished);
-  if (question.detokenize) {
-    const SharedList<std::string> stop(question.stop);
-    for (Sequence& sequence : live.sequences) {
-      sequence.decoder.emplace(text_.tokenizer, stop, question.include_stop, question.skip_special_tokens,
-                               question.sampling.min_tokens);
-      sequence.decoder->follow({request.prompt.data(), request.prompt.size()});
-    }
-  }
+  const SequenceTextOptions text{.stop = question.stop,
+                                 .include_stop = question.include_stop,
+                                 .skip_special_tokens = question.skip_special_tokens,
+                                 .min_tokens = question.sampling.min_tokens,
+                                 .detokenize = question.detokenize};
+  for (std::size_t i = 0; i < live.n_unfinished; ++i) live.sequences.emplace_back(text_.tokenizer, text, request.prompt);
   // Its events may come before this call has returned.
   const std::scoped_lock lock(mutex_);
   const RequestId id = value_or_throw(engine_->submit(std::move(request)));
@@ -66,45 +67,24 @@ std::int64_t LocalModel::submit(std::vector<TokenId> prompt, const Question& que
 void LocalModel::cancel(std::int64_t request) { engine_->cancel(RequestId{request}); }
 
 News LocalModel::news_of(const Event& event, Live& live) {
-  Sequence& sequence = live.sequences[static_cast<std::size_t>(event.index)];
+  SequenceText::News said = live.sequences[static_cast<std::size_t>(event.index)].take(event);
+  if (said.is_ahead_of_engine) engine_->finish(event.request, event.index, FinishReason::stop);
   News news;
   news.request = event.request.value;
   news.index = event.index;
+  news.text = std::move(said.text);
+  news.tokens = std::move(said.tokens);
+  news.stop = std::move(said.stop);
   news.stats = event.stats;
   news.prompt_scores = event.prompt_scores;
-  const auto end = [&](FinishReason reason) {
-    news.finish_reason = to_string(reason);
-    sequence.is_finished = true;
-    --live.n_unfinished;
-  };
-  for (const TokenOutput& token : event.tokens) {
-    news.tokens.push_back(token);
-    if (!sequence.decoder) continue;
-    StreamDecoder::Piece piece = sequence.decoder->push(token.token);
-    news.text += piece.text;
-    if (!piece.stop) continue;
-    news.stop = std::move(piece.stop);
-    engine_->finish(event.request, event.index, FinishReason::stop);
-    end(FinishReason::stop);
-    return news;
-  }
-  if (!event.finished) return news;
+  if (!said.finished) return news;
+  --live.n_unfinished;
+  news.finish_reason = to_string(*said.finished);
   if (event.error) news.error = event.error->message;
   if (event.stop_token) {
-    news.tokens.push_back(*event.stop_token);
     const std::vector<TokenId>& ends = engine_->info().eos_token_ids;
     if (std::ranges::find(ends, event.stop_token->token) == ends.end()) news.stop_token = event.stop_token->token;
   }
-  FinishReason reason = *event.finished;
-  if (sequence.decoder) {
-    StreamDecoder::Piece rest = sequence.decoder->finish();
-    news.text += rest.text;
-    if (rest.stop) {
-      news.stop = std::move(rest.stop);
-      reason = FinishReason::stop;
-    }
-  }
-  end(reason);
   return news;
 }
 
@@ -114,7 +94,7 @@ std::vector<News> LocalModel::wait(std::chrono::milliseconds timeout) {
   const std::scoped_lock lock(mutex_);
   for (const Event& event : events) {
     const auto at = live_.find(event.request);
-    if (at == live_.end() || at->second.sequences[static_cast<std::size_t>(event.index)].is_finished) continue;
+    if (at == live_.end() || at->second.sequences[static_cast<std::size_t>(event.index)].has_ended()) continue;
     news.push_back(news_of(event, at->second));
     if (at->second.n_unfinished == 0) live_.erase(at);
   }

@@ -17,7 +17,7 @@
 #include "load/load_text.h"
 #include "load/model_files.h"
 #include "load/model_options.h"
-#include "text/stream_decoder.h"
+#include "load/sequence_text.h"
 
 namespace baton::python {
 
@@ -34,9 +34,10 @@ class LocalModelError : public std::runtime_error {
 /// How one prompt is answered, besides its tokens.
 struct Question {
   SamplingParams sampling;
-  std::int32_t n = 1;             ///< continuations
-  std::vector<std::string> stop;  ///< strings that end the text
-  bool include_stop = false;      ///< the stop string is part of the text
+  std::int32_t n = 1;                  ///< continuations
+  std::vector<std::string> stop;       ///< strings that end the text
+  std::vector<std::string> bad_words;  ///< words that the answers do not hold, at the beginning or after a space
+  bool include_stop = false;           ///< the stop string is part of the text
   bool skip_special_tokens = true;
   bool detokenize = true;  ///< false: no text, and so no stop strings
   std::string cache_salt;
@@ -91,12 +92,8 @@ class LocalModel {
   std::pair<double, double> kv_bytes() const;
 
  private:
-  struct Sequence {
-    std::optional<StreamDecoder> decoder;
-    bool is_finished = false;
-  };
   struct Live {
-    std::vector<Sequence> sequences;
+    std::vector<SequenceText> sequences;
     std::size_t n_unfinished = 0;
   };
   LocalModel(const ModelFiles& files, const ModelOptions& options);

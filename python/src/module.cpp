@@ -91,6 +91,7 @@ void bind_questions(nb::module_& module) {
       .def(nb::init<>())
       .def_rw("n", &Question::n)
       .def_rw("stop", &Question::stop)
+      .def_rw("bad_words", &Question::bad_words)
       .def_rw("include_stop", &Question::include_stop)
       .def_rw("skip_special_tokens", &Question::skip_special_tokens)
       .def_rw("detokenize", &Question::detokenize)
@@ -111,7 +112,6 @@ void bind_questions(nb::module_& module) {
       .def("set_ignore_eos", sampling_value(&SamplingParams::ignore_eos))
       .def("set_allowed_ids", set_list(&SamplingParams::allowed_ids))
       .def("set_stop_ids", set_list(&SamplingParams::stop_ids))
-      .def("set_bad_words", set_list(&SamplingParams::bad_words))
       .def("set_logit_bias", [](Question& question, const std::vector<std::pair<TokenId, float>>& biases) {
         std::vector<TokenBias> list;
         for (const auto& [id, bias] : biases) list.push_back({id, bias});

@@ -24,9 +24,9 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "load/load_engine.h"
+#include "load/sequence_text.h"
 #include "server/openai_request.h"
 #include "server/prompts.h"
-#include "text/stream_decoder.h"
 
 namespace baton {
 namespace {
@@ -39,7 +39,7 @@ struct Line {
   Request request;
   GenerationRequest generation;
 
-  std::optional<StreamDecoder> decoder;
+  std::optional<SequenceText> events;
   std::string text;
   std::vector<TokenOutput> tokens;
   SequenceStats stats;
@@ -86,9 +86,12 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
     log::info("event=schema_keywords_ignored line={} keywords={}", number,
               log_value(fmt::format("{}", fmt::join(constrained.ignored, ", "))));
   line.request = std::move(engine_requests(model, line.generation, constrained.constraint, {&prompt, 1}).front());
-  line.decoder.emplace(model.tokenizer, line.generation.stop, line.generation.include_stop, line.generation.skip_special_tokens,
-                       line.generation.sampling.min_tokens);
-  line.decoder->follow(line.request.prompt);
+  line.events.emplace(model.tokenizer,
+                      SequenceTextOptions{.stop = line.generation.stop,
+                                          .include_stop = line.generation.include_stop,
+                                          .skip_special_tokens = line.generation.skip_special_tokens,
+                                          .min_tokens = line.generation.sampling.min_tokens},
+                      line.request.prompt);
   return line;
 }
 
@@ -167,24 +170,12 @@ class Run {
   void take(const Event& event) {
     Line& line = lines_[places_.at(event.request)];
     if (line.finished) return;
-    for (const TokenOutput& token : event.tokens) {
-      const StreamDecoder::Piece piece = line.decoder->push(token.token);
-      line.tokens.push_back(token);
-      line.text += piece.text;
-      if (piece.stop) {
-        engine_.finish(event.request, event.index, FinishReason::stop);
-        return end(line, FinishReason::stop, event);
-      }
-    }
-    if (!event.finished) return;
-    if (event.stop_token) line.tokens.push_back(*event.stop_token);
-    const StreamDecoder::Piece rest = line.decoder->finish();
-    line.text += rest.text;
-    end(line, rest.stop ? FinishReason::stop : *event.finished, event);
-  }
-
-  void end(Line& line, FinishReason reason, const Event& event) {
-    line.finished = reason;
+    SequenceText::News news = line.events->take(event);
+    if (news.is_ahead_of_engine) engine_.finish(event.request, event.index, FinishReason::stop);
+    line.text += news.text;
+    std::ranges::move(news.tokens, std::back_inserter(line.tokens));
+    if (!news.finished) return;
+    line.finished = news.finished;
     line.stats = event.stats;
     line.stats.completion_tokens = static_cast<std::int32_t>(line.tokens.size());
     ++n_finished_;

@@ -10,6 +10,7 @@
 #include "io/json_dismantle.h"
 #include "server/api_error.h"
 #include "server/chat_history.h"
+#include "text/word_spellings.h"
 
 namespace baton {
 namespace {
@@ -26,19 +27,6 @@ Error not_served(std::string_view what, std::string_view name, std::string_view 
 /// How many of the prefix's public tokens a prompt begins with. A template need not put the prefix first.
 std::int32_t n_public_tokens(const Prefixes::Entry& prefix, std::span<const TokenId> tokens) {
   return static_cast<std::int32_t>(std::ranges::mismatch(prefix.pinned, tokens).in1 - prefix.pinned.begin());
-}
-
-/// The token sequences of words at the beginning of a text and after a space, each once.
-SharedList<std::vector<TokenId>> spell(const Tokenizer& tokenizer, const std::vector<std::string>& words) {
-  std::vector<std::vector<TokenId>> runs;
-  for (const std::string& word : words) {
-    const std::string_view bare = std::string_view(word).substr(word.find_first_not_of(' '));
-    for (const std::string& spelling : {std::string(bare), " " + std::string(bare)}) {
-      std::vector<TokenId> run = tokenizer.encode(spelling, /*add_special_tokens=*/false);
-      if (!run.empty() && std::ranges::find(runs, run) == runs.end()) runs.push_back(std::move(run));
-    }
-  }
-  return runs;
 }
 
 /// The token that ends the model's reasoning; none if it takes several, or there are several texts that end it.
@@ -228,7 +216,7 @@ std::vector<Request> engine_requests(const ServedModel& model, const GenerationR
   Request common;
   common.constraint = constraint;
   common.sampling = request.sampling;
-  common.sampling.bad_words = spell(model.tokenizer, request.bad_words);
+  common.sampling.bad_words = spell_words(model.tokenizer, request.bad_words);
   common.n_sequences = request.n;
   common.priority = request.priority;
   if (request.deadline_ms) common.deadline = std::chrono::milliseconds(*request.deadline_ms);

@@ -92,6 +92,8 @@ def test_ends(llm: LLM) -> None:
     (at_token,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=6, stop_token_ids=[token]))
     assert at_token.outputs[0].stop_reason == token
     assert at_token.outputs[0].token_ids == answer.token_ids[:3]
+    with_token = SamplingParams(temperature=0, max_tokens=6, stop_token_ids=[token], include_stop_str_in_output=True)
+    assert len(texts(llm, "Hello", params=with_token)[0]) > len(at_token.outputs[0].text)
     (raw,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=6, detokenize=False))
     assert raw.outputs[0].text == ""
     assert raw.outputs[0].token_ids == answer.token_ids
@@ -153,6 +155,7 @@ def test_a_registered_prefix_is_shared(llm: LLM) -> None:
         (SamplingParams(max_tokens=0), "max_tokens"),
         (SamplingParams(logprobs=99), "logprobs"),
         (SamplingParams(stop="x", detokenize=False), "stop"),
+        (SamplingParams(bad_words=["a", " "]), "bad_words"),
     ],
 )
 def test_wrong_values_are_named(llm: LLM, params: SamplingParams, param: str) -> None:
