@@ -15,26 +15,10 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "io/file_descriptor.h"
 
 namespace baton {
 namespace {
-
-/// A file descriptor, closed at the end of its scope.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int number() const { return number_; }
-  /// Closes now; false where the system reports that written data was lost.
-  bool close() { return ::close(std::exchange(number_, -1)) == 0; }
-
- private:
-  int number_;
-};
 
 tl::unexpected<Error> system_error(std::string_view verb, const std::filesystem::path& path, int number) {
   if (number == ENOENT || number == ENOTDIR) return fail(ErrorCode::not_found, fmt::format("{} does not exist", path.string()));
@@ -42,7 +26,7 @@ tl::unexpected<Error> system_error(std::string_view verb, const std::filesystem:
 }
 
 /// The size of the open file, which must be a regular one.
-Result<std::size_t> regular_size(const Descriptor& file, const std::filesystem::path& path) {
+Result<std::size_t> regular_size(const FileDescriptor& file, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(file.number(), &status) != 0) return system_error("read", path, errno);
   if (!S_ISREG(status.st_mode))
@@ -57,7 +41,7 @@ int open_to_read(const std::filesystem::path& path) { return ::open(path.c_str()
 }  // namespace
 
 Result<std::string> read_file(const std::filesystem::path& path) {
-  const Descriptor file(open_to_read(path));
+  const FileDescriptor file(open_to_read(path));
   if (file.number() < 0) return system_error("read", path, errno);
   BATON_TRY(const std::size_t size, regular_size(file, path));
   if (size > kMaxReadFileBytes)
@@ -77,7 +61,7 @@ Result<std::string> read_file(const std::filesystem::path& path) {
 
 Result<void> write_file(const std::filesystem::path& path, std::string_view bytes) {
   std::string temporary = path.string() + ".XXXXXX";
-  Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
   if (file.number() < 0) return system_error("write", path, errno);
   const auto give_up = [&](int number) {
     ::unlink(temporary.c_str());
@@ -95,8 +79,14 @@ Result<void> write_file(const std::filesystem::path& path, std::string_view byte
   return {};
 }
 
+Result<void> sync_folder(const std::filesystem::path& folder) {
+  const FileDescriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.number() < 0 || ::fsync(opened.number()) != 0) return system_error("write", folder, errno);
+  return {};
+}
+
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  const Descriptor file(open_to_read(path));
+  const FileDescriptor file(open_to_read(path));
   if (file.number() < 0) return system_error("open", path, errno);
   BATON_TRY(const std::size_t size, regular_size(file, path));
   if (size == 0) return MappedFile({});
