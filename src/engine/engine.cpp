@@ -21,6 +21,13 @@ constexpr std::size_t kReserveBytes = std::size_t{16} << 20;
 /// How often an idle engine asks for memory that it has used up.
 constexpr std::chrono::milliseconds kRetry{50};
 
+PrefixLayout layout_of(const Executor& executor, const EngineInfo& info) {
+  PrefixLayout layout{.block_len = info.block_len};
+  for (const KvStorage* storage : executor.storages())
+    layout.groups.push_back({storage->shape(), info.cache_groups[layout.groups.size()].window});
+  return layout;
+}
+
 }  // namespace
 
 Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
@@ -46,6 +53,7 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
                  cache_),
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
+      transfers_(cache_, layout_of(*executor_, info_), executor_->storages(), {info_.max_model_len, options.max_pinned_blocks}),
       queue_(options.max_num_queued_reqs),
       prefixes_(info_.block_len),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
@@ -95,15 +103,20 @@ void Engine::Impl::post(FinishCommand command) {
   inbox_filled_.notify_one();
 }
 
-Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
-  const auto begin = Sequence::Clock::now();
-  const auto n_tokens = static_cast<std::int32_t>(tokens.size());
+Result<void> Engine::Impl::check_new_prefix(std::string_view name, std::span<const TokenId> tokens) const {
   if (!options_.enable_prefix_caching) {
     return fail(ErrorCode::invalid_request, fmt::format("prefix '{}' cannot be registered: prefix caching is off", name),
                 "prefix");
   }
   BATON_TRY_VOID(check_prefix(name, tokens, limits()));
   if (const auto sentence = fault()) return fail(ErrorCode::unavailable, *sentence);
+  return {};
+}
+
+Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
+  const auto begin = Sequence::Clock::now();
+  const auto n_tokens = static_cast<std::int32_t>(tokens.size());
+  BATON_TRY_VOID(check_new_prefix(name, tokens));
   PrefixPrefill prefill{std::move(tokens), std::move(scope), false, {}};
   bool has_thread = false;
   {
@@ -199,7 +212,9 @@ void Engine::Impl::run_steps() {
     }
     if (has_run) continue;
     std::unique_lock lock(mutex_);
-    const auto has_work = [this] { return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes(); };
+    const auto has_work = [this] {
+      return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes() || transfers_.has_work();
+    };
     if (was_short)
       inbox_filled_.wait_for(lock, kRetry, has_work);  // nothing is submitted before the reserve is there
     else
@@ -217,6 +232,7 @@ void Engine::Impl::stop() {
   watchdog_.stop();
   drain();
   for (const SequenceId id : scheduler_.unfinished()) end(id, FinishReason::abort);
+  transfers_.end_all(mutex_, scheduler_.next_step());
   retire();
   publish();
 }
@@ -242,6 +258,14 @@ Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId
 }
 Result<void> Engine::remove_prefix(const std::string& name) { return impl_->remove_prefix(name); }
 std::vector<PrefixInfo> Engine::prefixes() const { return impl_->prefixes(); }
+const PrefixLayout& Engine::prefix_layout() const { return impl_->prefix_layout(); }
+Result<void> Engine::export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write) {
+  return impl_->export_prefix(tokens, scope, write);
+}
+Result<PrefixInfo> Engine::load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope,
+                                       const PieceReader& read) {
+  return impl_->load_prefix(std::move(name), std::move(tokens), std::move(scope), read);
+}
 void Engine::start() { impl_->start(); }
 void Engine::stop() { impl_->stop(); }
 bool Engine::step() { return impl_->step(); }

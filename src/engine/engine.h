@@ -2,9 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,7 @@
 #include "engine/cache_group.h"
 #include "engine/kv_events.h"
 #include "engine/metrics.h"
+#include "engine/prefix_layout.h"
 #include "engine/request.h"
 #include "engine/watchdog.h"
 #include "kernels/backend.h"
@@ -122,6 +126,21 @@ class Engine {
   /// register_prefix returns. Errors: not_found.
   Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
+
+  /// How export_prefix and load_prefix cut keys and values into pieces.
+  const PrefixLayout& prefix_layout() const;
+  using PieceWriter = std::function<Result<void>(std::span<const std::byte> piece)>;
+  using PieceReader = std::function<Result<void>(std::vector<std::byte>& piece)>;
+  /// Copies the keys and values of the full blocks of a registered prefix out of the cache: `write` gets the pieces of
+  /// prefix_layout in their order, on the caller's thread. The engine copies one piece between two steps, so requests go on.
+  /// Errors: those of `write`; not_found (the cache does not have all blocks), unsupported (several ranks),
+  /// unavailable (stopped).
+  Result<void> export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write);
+  /// The same as register_prefix, but the keys and values of full blocks come from `read`, which fills its argument with the
+  /// pieces of prefix_layout in their order, on the caller's thread: as many as there are, unless the cache has the blocks
+  /// already. The caller vouches for them: they must have been computed from these tokens by this model. Errors: those
+  /// of register_prefix and of `read`, and then nothing is registered; unsupported (several ranks).
+  Result<PrefixInfo> load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope, const PieceReader& read);
 
   /// Starts the engine thread / ends it (running requests get `abort`).
   void start();

@@ -4,18 +4,22 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/memory_reserve.h"
 #include "engine/batch_builder.h"
+#include "engine/block_transfer.h"
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
 #include "engine/event_queue.h"
@@ -45,6 +49,9 @@ class Engine::Impl {
   Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope);
   Result<void> remove_prefix(const std::string& name);
   std::vector<PrefixInfo> prefixes() const;
+  const PrefixLayout& prefix_layout() const { return transfers_.layout(); }
+  Result<void> export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write);
+  Result<PrefixInfo> load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope, const PieceReader& read);
   std::shared_ptr<const TreeView> tree();
   void begin_drain();
   bool is_draining() const;
@@ -66,9 +73,15 @@ class Engine::Impl {
   const KvCache& cache() const { return cache_; }
 
  private:
+  Result<void> check_new_prefix(std::string_view name, std::span<const TokenId> tokens) const;
+  Result<void> check_transfer() const;
+  BlockTransfer transfer_of(BlockTransfer::Direction direction, std::span<const TokenId> tokens, const CacheScope& scope) const;
+  void wait_transfer(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_reached);
+  Result<KvCache::Pin> import_blocks(BlockTransfer& transfer, const PieceReader& read);
   void run();
   void run_steps();
   bool drain();
+  bool move_blocks();
   void take(SubmitCommand& command);
   void take(const FinishCommand& command);
   void take(PrefixPrefill& prefill, SequenceId id);
@@ -105,6 +118,7 @@ class Engine::Impl {
   Scheduler scheduler_;
   BatchBuilder builder_;
   std::unique_ptr<Executor> executor_;
+  BlockTransfers transfers_;  ///< its callers' side is guarded by mutex_
   StepMasks masks_;
   MetricsRecorder metrics_recorder_;
   std::deque<StepInFlight> in_flight_;

@@ -24,6 +24,7 @@ bool Engine::Impl::step() {
   const bool took = drain();
   expire();
   end_all_if_faulty();
+  const bool moved = move_blocks();
   const bool awaited = !in_flight_.empty() && scheduler_.awaits_commit();
   while (awaited && !in_flight_.empty()) commit_oldest();
   const bool planned = plan_next();
@@ -37,7 +38,18 @@ bool Engine::Impl::step() {
   retire();
   publish();
   watchdog_.end_step();
-  return took || planned || ran;
+  return took || moved || planned || ran;
+}
+
+/// Copies blocks out of the cache and into it, as callers asked. The steps in flight come first, see BlockTransfers.
+bool Engine::Impl::move_blocks() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!transfers_.has_work()) return false;
+  }
+  while (!in_flight_.empty()) commit_oldest();
+  transfers_.advance(mutex_, scheduler_.next_step());
+  return true;
 }
 
 /// Ends the sequences whose deadline has passed.
@@ -293,7 +305,7 @@ void Engine::Impl::end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pi
 }
 
 void Engine::Impl::check_invariants() const {
-  scheduler_.check_invariants();
+  scheduler_.check_invariants(transfers_.tables());
   check(executor_->n_in_flight() == in_flight_.size(), "Engine: the executor holds other steps than are in flight");
 }
 

@@ -52,6 +52,8 @@ class PrefixService {
                           Sequence::Clock::time_point begun);
   /// Cancels the prefill of this name, or removes the prefix and gives up its pin. Errors: not_found.
   Result<void> remove(const std::string& name);
+  /// Gives up a pin from the next step on. It may be one without a node.
+  void give_up(const KvCache::Pin& pin);
   /// Cancels all prefills.
   void cancel_prefills();
   /// Registered prefixes, by name.
@@ -84,7 +86,6 @@ class PrefixService {
     PrefixInfo info;
     KvCache::Pin pin;
   };
-  void give_up(const KvCache::Pin& pin);
 
   const std::int32_t block_len_;
   std::map<std::string, PrefixPrefill*> waited_for_;  ///< by name

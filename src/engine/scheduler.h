@@ -182,6 +182,8 @@ class Scheduler {
 
   /// Aborts if an invariant of a sequence, the slots or the cache does not hold.
   void check_invariants() const;
+  /// The same if others than its sequences hold blocks: `tables` has theirs.
+  void check_invariants(std::vector<const BlockTable*> tables) const;
 
  private:
   using Queue = FairQueue::Line;

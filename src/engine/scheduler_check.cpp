@@ -9,8 +9,9 @@
 
 namespace baton {
 
-void Scheduler::check_invariants() const {
-  std::vector<const BlockTable*> tables;
+void Scheduler::check_invariants() const { check_invariants({}); }
+
+void Scheduler::check_invariants(std::vector<const BlockTable*> tables) const {
   std::int32_t n_speculating = 0;
   std::int64_t n_list_entries = 0;
   std::int64_t n_block_entries = 0;

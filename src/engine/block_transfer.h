@@ -1,0 +1,113 @@
+/// Copies the keys and values of prefixes out of the cache and into it, in pieces between steps.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "engine/kv_cache.h"
+#include "engine/prefix_layout.h"
+#include "kernels/kv_storage.h"
+
+namespace baton {
+
+/// A copy that a caller waits for, on whose stack it lives. Caller and engine hand over one piece at a time, so that the caller
+/// reads or writes a file while the engine copies the piece before. The engine's mutex guards all members but the first three.
+struct BlockTransfer {
+  enum class Direction { out_of_cache, into_cache };
+
+  Direction direction = Direction::out_of_cache;
+  std::vector<TokenId> tokens;  ///< of full blocks, at least one
+  CacheScope scope;
+  std::vector<std::byte> piece = {};
+  bool has_piece = false;     ///< the piece waits for the other side
+  bool is_abandoned = false;  ///< the caller wants no more
+  /// Set when it has ended. Into the cache: a pin on the blocks, which the caller gives up. Out of it: a pin without a node.
+  std::optional<Result<KvCache::Pin>> ended = {};
+};
+
+/// What a copy into the cache leaves for others: see pin_beside.
+struct PinLimits {
+  std::int32_t max_model_len = 0;
+  std::int32_t max_pinned_blocks = 0;
+};
+
+/// The transfers of an engine.
+///
+/// Out of the cache: a pin keeps the blocks while they are copied. Into the cache: a block table holds private blocks, as a
+/// sequence's does that computes the prefix, and publishes them when the last one is there. So a copy that ends early leaves
+/// nothing. Blocks that the cache has already are not written. No more is copied in than could be pinned, so a sequence that
+/// runs alone still has room.
+///
+/// Thread: the engine's; functions marked "with the mutex" are called by any thread that holds the engine's mutex.
+class BlockTransfers {
+ public:
+  /// All but `layout` must outlive it.
+  BlockTransfers(KvCache& cache, PrefixLayout layout, std::span<KvStorage* const> storages, PinLimits limits)
+      : cache_(cache), layout_(std::move(layout)), storages_(storages), limits_(limits) {}
+
+  const PrefixLayout& layout() const { return layout_; }
+
+  /// Adds a transfer, which must live until it has ended. With the mutex.
+  void add(BlockTransfer& transfer) { added_.push_back(&transfer); }
+  /// Whether `advance` would do something. With the mutex.
+  bool has_work() const;
+  /// For callers, with the mutex: waits until the engine has handed over or taken a piece, or has ended a transfer.
+  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_reached) { changed_.wait(lock, is_reached); }
+
+  /// Copies at most one piece of each transfer. No step may be in flight, because it could still write to blocks that
+  /// have become free. Steps from `step` on may read what is published. Without the mutex, which is `mutex`.
+  void advance(std::mutex& mutex, std::int64_t step);
+  /// Ends all transfers with an error: the engine stops. Without the mutex.
+  void end_all(std::mutex& mutex, std::int64_t step);
+
+  /// The tables that hold blocks.
+  std::vector<const BlockTable*> tables() const;
+
+ private:
+  /// A transfer under way.
+  struct Running {
+    BlockTransfer* transfer = nullptr;
+    std::vector<PrefixLayout::Block> blocks = {};
+    std::vector<BlockId> ids = {};  ///< of `blocks`, if they leave the cache
+    std::size_t n_done = 0;         ///< blocks
+    BlockTable table = {};          ///< of a copy into the cache
+    KvCache::Pin pin = {};          ///< of a copy out of the cache
+    std::vector<std::byte> piece = {};
+
+    bool is_import() const { return transfer->direction == BlockTransfer::Direction::into_cache; }
+    std::int32_t n_tokens() const { return static_cast<std::int32_t>(transfer->tokens.size()); }
+  };
+
+  std::int32_t n_entries(const Running& running) const { return running.n_tokens() / layout_.block_len; }
+  Result<void> check_room(const Running& running) const;
+  Result<void> begin(Running& running, std::int64_t step);
+  void copy_out(Running& running);
+  Result<void> extend(Running& running, std::int32_t n_entries);
+  Result<void> copy_in(Running& running);
+  KvCache::Pin publish(Running& running, std::int64_t step);
+  void give_back(Running& running, std::int64_t step);
+  std::optional<Result<KvCache::Pin>> advance(Running& running, std::mutex& mutex, std::int64_t step);
+
+  KvCache& cache_;
+  PrefixLayout layout_;
+  std::span<KvStorage* const> storages_;
+  PinLimits limits_;
+  std::list<Running> running_;
+
+  // Guarded by the engine's mutex.
+  std::vector<BlockTransfer*> added_;  ///< since the last advance
+  std::vector<BlockTransfer*> known_;  ///< of running_
+  std::condition_variable changed_;
+};
+
+}  // namespace baton

@@ -1,0 +1,109 @@
+/// Copies of a prefix's keys and values as the engine's callers see them.
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "engine/engine_impl.h"
+
+namespace baton {
+
+/// A copy of the full blocks of `tokens`.
+BlockTransfer Engine::Impl::transfer_of(BlockTransfer::Direction direction, std::span<const TokenId> tokens,
+                                        const CacheScope& scope) const {
+  const std::span<const TokenId> full = tokens.first(tokens.size() - tokens.size() % static_cast<std::size_t>(info_.block_len));
+  return {direction, {full.begin(), full.end()}, scope};
+}
+
+/// A rank has a part of every block, and only rank 0's could be copied here.
+Result<void> Engine::Impl::check_transfer() const {
+  if (options_.ranks == nullptr) return {};
+  return fail(ErrorCode::unsupported, "keys and values cannot be stored where several ranks share a model");
+}
+
+/// Waits for the engine's thread, or runs its steps where it has none.
+void Engine::Impl::wait_transfer(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_reached) {
+  inbox_filled_.notify_one();
+  if (has_thread_) return transfers_.wait(lock, is_reached);
+  while (!is_reached()) {
+    lock.unlock();
+    step();
+    lock.lock();
+  }
+}
+
+Result<void> Engine::Impl::export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write) {
+  BATON_TRY_VOID(check_transfer());
+  BlockTransfer transfer = transfer_of(BlockTransfer::Direction::out_of_cache, tokens, scope);
+  if (transfer.tokens.empty()) return {};
+  std::unique_lock lock(mutex_);
+  if (is_stopping_) return fail(ErrorCode::unavailable, "the engine has stopped");
+  transfers_.add(transfer);
+  std::vector<std::byte> piece;
+  Result<void> written;
+  while (true) {
+    wait_transfer(lock, [&transfer] { return transfer.has_piece || transfer.ended; });
+    if (!transfer.has_piece) break;
+    std::swap(piece, transfer.piece);
+    transfer.has_piece = false;
+    inbox_filled_.notify_one();
+    lock.unlock();
+    written = write(piece);
+    lock.lock();
+    if (written) continue;
+    transfer.is_abandoned = true;
+    wait_transfer(lock, [&transfer] { return transfer.ended.has_value(); });
+    return written;
+  }
+  if (!*transfer.ended) return tl::unexpected<Error>(std::move(transfer.ended->error()));
+  return {};
+}
+
+/// Copies what `read` gives. The pin on the blocks is the caller's.
+Result<KvCache::Pin> Engine::Impl::import_blocks(BlockTransfer& transfer, const PieceReader& read) {
+  const std::vector<std::uint32_t> sizes =
+      prefix_layout().piece_bytes(static_cast<std::int32_t>(transfer.tokens.size()) / info_.block_len);
+  std::unique_lock lock(mutex_);
+  if (is_stopping_) return fail(ErrorCode::unavailable, "the engine has stopped");
+  transfers_.add(transfer);
+  inbox_filled_.notify_one();
+  std::vector<std::byte> piece;
+  for (auto size = sizes.begin(); size != sizes.end() && !transfer.ended; ++size) {
+    lock.unlock();
+    auto filled = read(piece);
+    if (filled && piece.size() != *size) filled = fail(ErrorCode::invalid_data, "a piece of stored keys has the wrong size");
+    lock.lock();
+    if (!filled) {
+      transfer.is_abandoned = true;
+      wait_transfer(lock, [&transfer] { return transfer.ended.has_value(); });
+      if (*transfer.ended) prefixes_.give_up(**transfer.ended);
+      inbox_filled_.notify_one();
+      return tl::unexpected<Error>(std::move(filled.error()));
+    }
+    wait_transfer(lock, [&transfer] { return !transfer.has_piece || transfer.ended; });
+    if (transfer.ended) break;
+    std::swap(piece, transfer.piece);
+    transfer.has_piece = true;
+    inbox_filled_.notify_one();
+  }
+  wait_transfer(lock, [&transfer] { return transfer.ended.has_value(); });
+  return std::move(*transfer.ended);
+}
+
+Result<PrefixInfo> Engine::Impl::load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope,
+                                             const PieceReader& read) {
+  const auto begun = Sequence::Clock::now();
+  BATON_TRY_VOID(check_new_prefix(name, tokens));
+  BATON_TRY_VOID(check_transfer());
+  BlockTransfer transfer = transfer_of(BlockTransfer::Direction::into_cache, tokens, scope);
+  if (transfer.tokens.empty()) return register_prefix(std::move(name), std::move(tokens), std::move(scope));
+  BATON_TRY(const KvCache::Pin pin, import_blocks(transfer, read));
+  // Its prefill finds all blocks, which the pin keeps until then.
+  auto info = register_prefix(std::move(name), std::move(tokens), std::move(scope));
+  if (info) info->prefill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begun).count();
+  const std::scoped_lock lock(mutex_);
+  prefixes_.give_up(pin);
+  inbox_filled_.notify_one();
+  return info;
+}
+
+}  // namespace baton
