@@ -36,7 +36,7 @@ test:  ## C++ tests and goldens: offline, at most three minutes
 test-ranks:  ## the engine's tests with every CPU engine over 2, then over 4 processes
 	@packaging/install-packages build test
 	@packaging/compile $(PRESET) all engine_tests
-	@for n in 2 4; do BATON_TEST_RANKS=$$n ctest --test-dir $(BUILD) -R '^engine_' --output-on-failure || exit 1; done
+	@for n in 2 4; do BATON_TEST_RANKS=$$n ctest --test-dir $(BUILD) -L '^ranks$$' --output-on-failure || exit 1; done
 
 e2e: build build/venv/.ready $(if $(VENV_CLIENTS_REQUIREMENTS),build/venv-clients/.ready)  ## real clients against the server (Python in build/venv, build/venv-clients)
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e

@@ -9,10 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/executor.h"
-#include "support/async_backend.h"
+#include "support/engine_device.h"
 #include "support/step_builder.h"
 #include "support/test_backends.h"
-#include "support/tiny_engine.h"
 
 namespace baton {
 namespace {
@@ -32,7 +31,12 @@ TEST(CapturedSteps, stand_as_close_as_the_algorithms_of_products) {
   EXPECT_EQ(CapturedSteps::sizes(96), (std::vector<std::int32_t>{1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96}));
 }
 
-using MakeBackend = std::function<Result<std::unique_ptr<Backend>>()>;
+/// A device for each rank of an executor.
+struct Devices {
+  testing::MakeRankBackend make;
+  DType kv_dtype = DType::f32;
+  int n_ranks = testing::n_test_ranks();
+};
 
 /// The tiny model, and one in whose second layer each row passes through two of five experts.
 std::vector<ModelSpec> specs() {
@@ -41,21 +45,22 @@ std::vector<ModelSpec> specs() {
   return specs;
 }
 
-std::unique_ptr<Executor> make_executor(const MakeBackend& make_backend, const ModelSpec& spec, DType kv_dtype, bool captures) {
-  auto backend = make_backend();
+std::unique_ptr<Executor> make_executor(const Devices& devices, const ModelSpec& spec, bool captures) {
+  const auto ranks = testing::fork_followers(devices.n_ranks, devices.make, testing::random_model(spec));
+  auto backend = devices.make(ranks);
   EXPECT_TRUE(backend) << backend.error().message;
-  auto weights = random_weights(spec, **backend, DType::f32, 11, 1);
-  EXPECT_TRUE(weights) << weights.error().message;
-  auto executor = Executor::create(std::move(*backend), std::make_unique<Model>(spec, std::move(*weights)),
+  auto model = testing::random_model(spec)(**backend);
+  EXPECT_TRUE(model) << model.error().message;
+  auto executor = Executor::create(std::move(*backend), std::move(*model),
                                    {.max_rows = kMaxRows,
                                     .max_samples = kMaxSamples,
                                     .max_partials = 256,
                                     .max_slots = kMaxSamples,
                                     .max_positions = kBlocksEach * kBlockLen},
-                                   nullptr);
+                                   ranks);
   EXPECT_TRUE(executor) << executor.error().message;
-  EXPECT_TRUE(
-      (*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = kMaxSamples * kBlocksEach}}, kBlockLen, kv_dtype));
+  EXPECT_TRUE((*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = kMaxSamples * kBlocksEach}}, kBlockLen,
+                                          devices.kv_dtype));
   if (captures) {
     const auto n_graphs = (*executor)->capture_steps(kCapturedRows);
     EXPECT_TRUE(n_graphs) << n_graphs.error().message;
@@ -119,35 +124,34 @@ std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t 
   return tokens;
 }
 
-void expect_tokens_of_launched_steps(const MakeBackend& make_backend, const ModelSpec& spec, DType kv_dtype) {
+void expect_tokens_of_launched_steps(const Devices& devices, const ModelSpec& spec) {
   SCOPED_TRACE(spec.layers.back().feed_forward.has_experts() ? "experts" : "one block");
-  const auto launched = make_executor(make_backend, spec, kv_dtype, false);
-  const auto captured = make_executor(make_backend, spec, kv_dtype, true);
+  const auto launched = make_executor(devices, spec, false);
+  const auto captured = make_executor(devices, spec, true);
   // As many rows as captured, fewer, and more.
   for (const std::int32_t n : {1, 6, 3, 5, 8, 2}) {
     SCOPED_TRACE(n);
-    const auto expected = tokens_of(*launched, kv_dtype, n);
+    const auto expected = tokens_of(*launched, devices.kv_dtype, n);
     EXPECT_EQ(expected.size(), static_cast<std::size_t>(n * (kDecodes + 1)));
-    EXPECT_EQ(tokens_of(*captured, kv_dtype, n), expected);
+    EXPECT_EQ(tokens_of(*captured, devices.kv_dtype, n), expected);
   }
 }
 
 TEST(CapturedSteps, give_the_tokens_of_steps_that_are_launched) {
   for (const testing::TestBackend& test : testing::test_backends()) {
     SCOPED_TRACE(test.name);
-    for (const ModelSpec& spec : specs())
-      expect_tokens_of_launched_steps([&] { return test.make({.n_threads = 1}); }, spec,
-                                      test.is_cuda() ? DType::bf16 : DType::f32);
+    Devices devices{[&](const auto& ranks) { return test.make({.n_threads = 1, .ranks = ranks}); }};
+    if (test.is_cuda()) devices = {devices.make, DType::bf16, 1};
+    for (const ModelSpec& spec : specs()) expect_tokens_of_launched_steps(devices, spec);
   }
 }
 
 TEST(CapturedSteps, give_them_on_an_asynchronous_device_at_each_pace) {
   for (const testing::Pace pace : {testing::Pace::late, testing::Pace::at_once, testing::Pace::random}) {
     SCOPED_TRACE(static_cast<int>(pace));
-    const MakeBackend make = [&]() -> Result<std::unique_ptr<Backend>> {
-      return testing::AsyncBackend::make({.n_threads = 1}, pace);
-    };
-    for (const ModelSpec& spec : specs()) expect_tokens_of_launched_steps(make, spec, DType::f32);
+    const Devices devices{
+        [&](const auto& ranks) -> Result<std::unique_ptr<Backend>> { return testing::async_of_rank(ranks, false, pace); }};
+    for (const ModelSpec& spec : specs()) expect_tokens_of_launched_steps(devices, spec);
   }
 }
 

@@ -234,11 +234,11 @@ TEST(EngineAsync, is_stuck_while_the_device_is_and_only_then) {
 
 TEST(EngineAsync, says_what_could_not_be_allocated_whichever_call_it_was) {
   const auto make = [](int n_good_calls) {
-    auto backend = AsyncBackend::make({.n_threads = 1}, Pace::late);
+    EngineOptions options{.max_num_seqs = 4, .max_num_batched_tokens = 16, .kv_dtype = DType::f32};
+    options.ranks = testing::fork_async_followers(false, testing::random_model(testing::tiny_spec()));
+    auto backend = testing::async_of_rank(options.ranks, false, Pace::late);
     EXPECT_TRUE(backend) << backend.error().message;
     (*backend)->fail_call(n_good_calls);
-    EngineOptions options{.max_num_seqs = 4, .max_num_batched_tokens = 16};
-    options.kv_dtype = DType::f32;
     return testing::create_tiny_engine(std::move(*backend), options, 130);
   };
   int n_failures = 0;

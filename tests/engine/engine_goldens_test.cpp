@@ -24,16 +24,21 @@ constexpr std::int32_t kLength = 384;  // of the longest sequence: more than one
 
 class EngineGoldens : public ::testing::TestWithParam<testing::GoldenCase> {
  protected:
+  void SetUp() override {
+    const auto split = split_spec(read_model_spec(GetParam().folder).value(), {0, testing::n_test_ranks()});
+    if (!split) GTEST_SKIP() << split.error().message;
+  }
   /// In float32. `max_model_len` may be longer than the checkpoint's contexts.
   std::unique_ptr<Engine> make_engine(EngineOptions options, std::int32_t max_model_len) const {
     ModelSpec spec = read_model_spec(GetParam().folder).value();
     spec.max_position = std::max(spec.max_position, max_model_len);
     const Checkpoint checkpoint = Checkpoint::open(GetParam().folder).value();
     EXPECT_TRUE(fit_to_checkpoint(spec, checkpoint));
-    auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant}).value();
-    auto weights = load_weights(spec, checkpoint, *backend, DType::f32, 1);
-    EXPECT_TRUE(weights) << weights.error().message;
-    auto model = std::make_unique<Model>(spec, std::move(*weights));
+    const auto make_device = testing::cpu_of_rank(options.batch_invariant);
+    const auto make_model = testing::checkpoint_model(spec, checkpoint);
+    options.ranks = testing::fork_followers(testing::n_test_ranks(), make_device, make_model);
+    auto backend = make_device(options.ranks).value();
+    auto model = make_model(*backend).value();
     options.kv_dtype = DType::f32;
     options.max_model_len = max_model_len;
     options.max_num_batched_tokens = 2 * kLength;

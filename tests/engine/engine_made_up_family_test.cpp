@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
-#include "support/async_backend.h"
+#include "support/engine_device.h"
 #include "support/golden_model.h"
 #include "support/made_up_family.h"
 #include "support/made_up_norms_family.h"
@@ -27,19 +27,24 @@ constexpr std::int32_t kBlocks = 64;
 /// In f32, on the device and with the golden that GetParam names; the cache holds kBlocks blocks of each group.
 class MadeUpFamily : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
+  void SetUp() override {
+    const auto split = split_spec(read_model_spec(folder_, kFamilies).value(), {0, testing::n_test_ranks()});
+    if (!split) GTEST_SKIP() << split.error().message;
+  }
   std::unique_ptr<Engine> make_engine(EngineOptions options) const {
-    std::unique_ptr<Backend> backend;
-    if (std::string(std::get<0>(GetParam())) == "async") {
-      backend = testing::AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, testing::Pace::late)
-                    .value();
-    } else {
-      backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant}).value();
-    }
     const ModelSpec spec = read_model_spec(folder_, kFamilies).value();
     const Checkpoint checkpoint = Checkpoint::open(folder_).value();
-    auto weights = load_weights(spec, checkpoint, *backend, DType::f32, 1);
-    EXPECT_TRUE(weights) << weights.error().message;
-    auto model = std::make_unique<Model>(spec, std::move(*weights));
+    const auto make_model = testing::checkpoint_model(spec, checkpoint);
+    std::unique_ptr<Backend> backend;
+    if (std::string(std::get<0>(GetParam())) == "async") {
+      options.ranks = testing::fork_async_followers(options.batch_invariant, make_model);
+      backend = testing::async_of_rank(options.ranks, options.batch_invariant, testing::Pace::late).value();
+    } else {
+      const auto make_device = testing::cpu_of_rank(options.batch_invariant);
+      options.ranks = testing::fork_followers(testing::n_test_ranks(), make_device, make_model);
+      backend = make_device(options.ranks).value();
+    }
+    auto model = make_model(*backend).value();
     options.kv_dtype = DType::f32;
     for (const KvShape& shape : model->kv_shapes(1, options.block_len, DType::f32))
       options.kv_cache_bytes += kBlocks * backend->kv_block_bytes(shape);

@@ -61,11 +61,11 @@ TEST_P(EngineSharing, relays_every_shared_node_of_a_step_with_nested_levels_and_
   ASSERT_TRUE(engine->step());
   collect(engine->wait_events(std::chrono::milliseconds(0)), generated);
   EXPECT_EQ(metrics.relay_groups.value(), 5);
-  // The bytes of one decode step: keys and values of 2 layers of 4 heads of 64 floats. Nodes have full blocks: a 512
+  // The bytes of one decode step: keys and values of 2 layers of a rank's part of 4 heads of 64 floats. Nodes have full blocks: a 512
   // tokens for 8, tenant 256 for 6, conversation 256 for 4, b 272 for 4, c 288 for 2.
-  constexpr std::int64_t kTokenBytes = 2 * 2 * 4 * 64 * 4;
-  EXPECT_EQ(metrics.kv_bytes_saved.value() - saved, kTokenBytes * (7 * 512 + 5 * 256 + 3 * 256 + 3 * 272 + 1 * 288));
-  EXPECT_GT(metrics.kv_bytes_requested.value() - requested, kTokenBytes * (512 + 256 + 256 + 272 + 288));
+  const std::int64_t token_bytes = 2 * 2 * (4 / engine->info().backend.world_size) * 64 * 4;
+  EXPECT_EQ(metrics.kv_bytes_saved.value() - saved, token_bytes * (7 * 512 + 5 * 256 + 3 * 256 + 3 * 272 + 1 * 288));
+  EXPECT_GT(metrics.kv_bytes_requested.value() - requested, token_bytes * (512 + 256 + 256 + 272 + 288));
   run_to_end(*engine, generated);
 
   const Generated& conversation = generated[{2, 0}];

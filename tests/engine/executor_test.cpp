@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/async_backend.h"
+#include "support/engine_device.h"
 #include "support/step_builder.h"
 #include "support/tiny_engine.h"
 
@@ -12,17 +12,21 @@ namespace {
 
 constexpr std::int32_t kBlockLen = 16;
 
-std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend) {
-  const ModelSpec spec = testing::tiny_spec();
-  auto weights = random_weights(spec, *backend, DType::f32, 11, 1);
+/// `ranks`: the group of the backend, or null.
+std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend, const std::shared_ptr<RankGroup>& ranks) {
+  auto model = testing::random_model(testing::tiny_spec())(*backend).value();
   auto executor =
-      Executor::create(std::move(backend), std::make_unique<Model>(spec, std::move(*weights)),
-                       {.max_rows = 64, .max_samples = 8, .max_partials = 256, .max_slots = 8, .max_positions = 64}, nullptr);
+      Executor::create(std::move(backend), std::move(model),
+                       {.max_rows = 64, .max_samples = 8, .max_partials = 256, .max_slots = 8, .max_positions = 64}, ranks);
   EXPECT_TRUE(executor);
   EXPECT_TRUE((*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = 8}}, kBlockLen, DType::f32));
   return std::move(*executor);
 }
-std::unique_ptr<Executor> make_executor() { return make_executor(*make_backend("cpu", {.n_threads = 1})); }
+std::unique_ptr<Executor> make_executor(int n_ranks = testing::n_test_ranks()) {
+  const auto make_device = testing::cpu_of_rank(false);
+  const auto ranks = testing::fork_followers(n_ranks, make_device, testing::random_model(testing::tiny_spec()));
+  return make_executor(make_device(ranks).value(), ranks);
+}
 
 /// A step of one sequence in slot 3: `tokens` are the last of its kv_len positions.
 StepInput step_of(const Executor& executor, std::span<const BlockId> blocks, std::vector<TokenId> tokens, std::int32_t kv_len,
@@ -74,10 +78,11 @@ TEST(Executor, runs_a_forward_while_its_sampling_waits_for_the_host) {
     SCOPED_TRACE(captures);
     const std::vector<BlockId> blocks{BlockId{4}, BlockId{1}};
     const auto reference = make_executor();
-    auto made = testing::AsyncBackend::make({.n_threads = 1}, testing::Pace::late);
+    const auto ranks = testing::fork_async_followers(false, testing::random_model(testing::tiny_spec()));
+    auto made = testing::async_of_rank(ranks, false, testing::Pace::late);
     ASSERT_TRUE(made);
     testing::AsyncBackend& device = **made;
-    const auto executor = make_executor(std::move(*made));
+    const auto executor = make_executor(std::move(*made), ranks);
     if (captures) {
       ASSERT_TRUE(executor->capture_steps(4));
     }
@@ -104,7 +109,7 @@ TEST(Executor, runs_a_forward_while_its_sampling_waits_for_the_host) {
 }
 
 TEST(ExecutorDeathTest, aborts_on_a_forward_before_the_sample_of_the_step_before) {
-  const auto executor = make_executor();
+  const auto executor = make_executor(/*n_ranks=*/1);
   const std::vector<BlockId> blocks{BlockId{0}};
   EXPECT_DEATH(executor->sample(), "a sample without a forward");
   executor->forward(step_of(*executor, blocks, testing::random_prompt(1, 5), 5, true));
@@ -113,7 +118,7 @@ TEST(ExecutorDeathTest, aborts_on_a_forward_before_the_sample_of_the_step_before
 }
 
 TEST(ExecutorDeathTest, aborts_on_a_step_over_its_limits_and_on_a_wait_for_nothing) {
-  const auto executor = make_executor();
+  const auto executor = make_executor(/*n_ranks=*/1);
   EXPECT_DEATH(executor->wait(), "wait without a step that was sampled");
   const std::vector<BlockId> blocks{BlockId{0}, BlockId{1}, BlockId{2}, BlockId{3}, BlockId{4}};
   EXPECT_DEATH(executor->forward(step_of(*executor, blocks, testing::random_prompt(1, 65), 65, true)),

@@ -20,9 +20,9 @@ namespace {
 struct RankedEngine {
   explicit RankedEngine(int n_ranks, EngineOptions options = {}) {
     const ModelSpec spec = testing::tiny_spec();
-    ranks = testing::fork_test_ranks(
-        n_ranks, [&](const auto& joined) { testing::follow_with_random_model(spec, options.batch_invariant, joined); });
-    auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant, .ranks = ranks});
+    const auto make_device = testing::cpu_of_rank(options.batch_invariant);
+    ranks = testing::fork_followers(n_ranks, make_device, testing::random_model(spec));
+    auto backend = make_device(ranks);
     EXPECT_TRUE(backend) << backend.error().message;
     options.kv_dtype = DType::f32;
     options.ranks = ranks;
@@ -107,7 +107,8 @@ TEST(RankSteps, a_rank_that_cannot_be_set_up_ends_the_start_with_its_error) {
 TEST(RankSteps, ranks_take_the_next_model_when_an_engine_ends) {
   const auto ranks = testing::fork_test_ranks(2, [](const std::shared_ptr<RankGroup>& joined) {
     while (const auto what = next_load(*joined).value_or(std::nullopt)) {
-      if (*what == "tiny") testing::follow_with_random_model(testing::tiny_spec(), false, joined);
+      if (*what == "tiny")
+        testing::follow_with_model(joined, testing::cpu_of_rank(false), testing::random_model(testing::tiny_spec()));
     }
   });
   std::vector<std::vector<TokenId>> tokens;

@@ -17,11 +17,28 @@
 
 namespace baton::testing {
 
+/// An asynchronous test device of a rank. Ranks above 0 run what they are told at once: rank 0, at whatever pace, waits for
+/// them in its sums, and they for it.
+inline Result<std::unique_ptr<AsyncBackend>> async_of_rank(const std::shared_ptr<RankGroup>& ranks, bool batch_invariant,
+                                                           Pace pace) {
+  const bool follows = ranks != nullptr && ranks->rank() > 0;
+  return AsyncBackend::make({.n_threads = 1, .batch_invariant = batch_invariant, .ranks = ranks},
+                            follows ? Pace::at_once : pace);
+}
+/// The ranks of an engine or executor on such a device.
+inline std::shared_ptr<RankGroup> fork_async_followers(bool batch_invariant, const MakeRankModel& make_model) {
+  const auto make_device = [=](const std::shared_ptr<RankGroup>& ranks) -> Result<std::unique_ptr<Backend>> {
+    return async_of_rank(ranks, batch_invariant, Pace::at_once);
+  };
+  return fork_followers(n_test_ranks(), make_device, make_model);
+}
+
 /// A tiny engine on an asynchronous test device, which overwrites the blocks that the engine frees. The test fails if
 /// it cannot be made. `device`, if given, is set to the device, which lives as long as the engine.
 inline std::unique_ptr<Engine> make_async_engine(EngineOptions options, std::int32_t n_blocks, Pace pace,
                                                  const ModelSpec& spec = tiny_spec(), AsyncBackend** device = nullptr) {
-  auto backend = AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, pace);
+  options.ranks = fork_async_followers(options.batch_invariant, random_model(spec));
+  auto backend = async_of_rank(options.ranks, options.batch_invariant, pace);
   EXPECT_TRUE(backend) << backend.error().message;
   AsyncBackend& made = **backend;
   if (device != nullptr) *device = &made;

@@ -1,4 +1,7 @@
-/// Engines over several ranks for tests, on the CPU: BATON_TEST_RANKS=2 makes every tiny engine of the CPU one of two ranks.
+/// Engines over several ranks for tests: with BATON_TEST_RANKS=2 every engine and executor that runs steps on the CPU, or on
+/// the asynchronous test device, is one of two ranks. Not so where a test wants to abort (a process that dies in a death test
+/// has the ranks' memory too), where it makes an engine that runs no step, and on CUDA. Programs about bookkeeping alone
+/// (scheduler, cache, queue, plans) have no ranks.
 #pragma once
 
 #include <sys/prctl.h>
@@ -19,6 +22,7 @@
 #include "engine/rank_steps.h"
 #include "kernels/backend.h"
 #include "model/decoder.h"
+#include "model/source/safetensors.h"
 #include "model/split.h"
 #include "model/weights.h"
 #include "ranks/rank_group.h"
@@ -32,13 +36,6 @@ inline int n_test_ranks() {
     return text == nullptr ? 1 : std::atoi(text);
   }();
   return n;
-}
-
-/// This rank's part of a model of random weights, in f32.
-inline Result<std::unique_ptr<Model>> make_random_model(const ModelSpec& spec, Backend& backend) {
-  BATON_TRY(ModelSpec of_rank, split_spec(spec, {backend.info().rank, backend.info().world_size}));
-  BATON_TRY(ModelWeights weights, random_weights(spec, backend, DType::f32, 11, 1));
-  return std::make_unique<Model>(std::move(of_rank), std::move(weights));
 }
 
 /// What a rank > 0 does from its beginning to its end.
@@ -67,12 +64,50 @@ inline std::shared_ptr<RankGroup> fork_test_ranks(int n_ranks, const FollowAsRan
   return std::move(*group);
 }
 
-/// A rank > 0 of a model of random weights.
-inline void follow_with_random_model(const ModelSpec& spec, bool batch_invariant, const std::shared_ptr<RankGroup>& ranks) {
-  auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = batch_invariant, .ranks = ranks});
-  auto model = backend ? make_random_model(spec, **backend) : tl::unexpected(backend.error());
+/// Makes a rank's device, and its part of a model on it. `ranks` null: there is one rank.
+using MakeRankBackend = std::function<Result<std::unique_ptr<Backend>>(const std::shared_ptr<RankGroup>& ranks)>;
+using MakeRankModel = std::function<Result<std::unique_ptr<Model>>(Backend&)>;
+
+/// A rank > 0: runs what rank 0's engine runs.
+inline void follow_with_model(const std::shared_ptr<RankGroup>& ranks, const MakeRankBackend& make_device,
+                              const MakeRankModel& make_model) {
+  auto backend = make_device(ranks);
+  auto model = backend ? make_model(**backend) : tl::unexpected(backend.error());
   const auto done = model ? follow_rank_0(std::move(*backend), std::move(*model), *ranks) : tl::unexpected(model.error());
   if (!done) ranks->fail(done.error().message);
+}
+
+/// The group of an engine of `n_ranks`, as fork_test_ranks; null for one rank.
+inline std::shared_ptr<RankGroup> fork_followers(int n_ranks, const MakeRankBackend& make_device,
+                                                 const MakeRankModel& make_model) {
+  if (n_ranks == 1) return nullptr;
+  return fork_test_ranks(n_ranks,
+                         [&](const std::shared_ptr<RankGroup>& ranks) { follow_with_model(ranks, make_device, make_model); });
+}
+
+/// The CPU on one thread.
+inline MakeRankBackend cpu_of_rank(bool batch_invariant) {
+  return [batch_invariant](const std::shared_ptr<RankGroup>& ranks) {
+    return make_backend("cpu", {.n_threads = 1, .batch_invariant = batch_invariant, .ranks = ranks});
+  };
+}
+
+/// A model of random weights, in f32.
+inline MakeRankModel random_model(const ModelSpec& spec) {
+  return [spec](Backend& backend) -> Result<std::unique_ptr<Model>> {
+    BATON_TRY(ModelSpec of_rank, split_spec(spec, {backend.info().rank, backend.info().world_size}));
+    BATON_TRY(ModelWeights weights, random_weights(spec, backend, DType::f32, 11, 1));
+    return std::make_unique<Model>(std::move(of_rank), std::move(weights));
+  };
+}
+
+/// The model of a checkpoint, in f32. The checkpoint must outlive what is returned.
+inline MakeRankModel checkpoint_model(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  return [spec, &checkpoint](Backend& backend) -> Result<std::unique_ptr<Model>> {
+    BATON_TRY(ModelSpec of_rank, split_spec(spec, {backend.info().rank, backend.info().world_size}));
+    BATON_TRY(ModelWeights weights, load_weights(spec, checkpoint, backend, DType::f32, 1));
+    return std::make_unique<Model>(std::move(of_rank), std::move(weights));
+  };
 }
 
 }  // namespace baton::testing

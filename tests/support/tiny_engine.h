@@ -34,7 +34,7 @@ inline ModelSpec tiny_spec() {
 /// options.block_len tokens in each layer group. Returns the error of a failed allocation.
 inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,
                                                           std::int32_t n_blocks, const ModelSpec& spec = tiny_spec()) {
-  BATON_TRY(std::unique_ptr<Model> model, make_random_model(spec, *backend));
+  BATON_TRY(std::unique_ptr<Model> model, random_model(spec)(*backend));
   options.kv_cache_bytes = 0;
   for (const KvShape& shape : model->kv_shapes(n_blocks, options.block_len, options.kv_dtype))
     options.kv_cache_bytes += backend->kv_block_bytes(shape) * n_blocks;
@@ -44,12 +44,9 @@ inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backen
 /// On the CPU, everything in f32. With several ranks, all but this one are processes that end with the engine.
 inline std::unique_ptr<Engine> make_tiny_engine(EngineOptions options, std::int32_t n_blocks,
                                                 const ModelSpec& spec = tiny_spec(), int n_ranks = n_test_ranks()) {
-  if (n_ranks > 1) {
-    options.ranks = fork_test_ranks(n_ranks, [&](const std::shared_ptr<RankGroup>& ranks) {
-      follow_with_random_model(spec, options.batch_invariant, ranks);
-    });
-  }
-  auto backend = make_backend("cpu", {.n_threads = 1, .batch_invariant = options.batch_invariant, .ranks = options.ranks});
+  const MakeRankBackend make_device = cpu_of_rank(options.batch_invariant);
+  options.ranks = fork_followers(n_ranks, make_device, random_model(spec));
+  auto backend = make_device(options.ranks);
   EXPECT_TRUE(backend) << backend.error().message;
   options.kv_dtype = DType::f32;
   auto engine = create_tiny_engine(std::move(*backend), options, n_blocks, spec);
