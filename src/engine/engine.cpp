@@ -73,7 +73,9 @@ Result<RequestId> Engine::Impl::submit(Request request) {
     metrics_recorder_.rejected_draining();
     return fail(ErrorCode::unavailable, "the server is shutting down and takes no new requests");
   }
-  if (!queue_.has_room(request.tenant.id, request.n_sequences)) {
+  const auto prompt_len = static_cast<std::int32_t>(request.prompt.size());
+  const QueueLimit::Line line = line_of(request.tenant, prompt_len, max_len_of(request, limits()), request.n_sequences);
+  if (!queue_.has_room(line, request.n_sequences)) {
     metrics_recorder_.rejected_queue_full();
     return fail(ErrorCode::unavailable,
                 fmt::format("{} sequences are waiting, and the queue holds {}: try again later (n = {})", queue_.size(),
@@ -82,11 +84,11 @@ Result<RequestId> Engine::Impl::submit(Request request) {
   // Under the lock, because the scheduler takes ids in ascending order. Nothing is counted before all is allocated.
   const RequestId id{next_request_};
   auto sequences = make_sequences(request, {id, next_sequence_, arrived}, limits(), options_.seed);
-  queue_.add(request.tenant.id, request.n_sequences);
+  queue_.add(line, request.n_sequences);
   try {
     inbox_.submits.push_back({id, std::move(sequences)});
   } catch (const std::bad_alloc&) {
-    queue_.remove(request.tenant.id, request.n_sequences);
+    queue_.remove(line, request.n_sequences);
     throw;
   }
   ++next_request_;

@@ -101,6 +101,12 @@ class Engine::Impl {
   void expire();
   void draw_tree();
   void end(SequenceId id, FinishReason reason, std::shared_ptr<const Error> error = {});
+  QueueLimit::Line line_of(Tenant tenant, std::int32_t prompt_len, std::int32_t max_len, std::int32_t n_sequences) const {
+    return {tenant.id, options_.by_size ? FairQueue::size_of(prompt_len, max_len, n_sequences) : 0};
+  }
+  QueueLimit::Line line_of(const SequenceTask& task) const {
+    return line_of(task.tenant, task.prompt_len, task.max_len, task.n_siblings);
+  }
   void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
   RequestLimits limits() const {
     return {info_.max_model_len,    n_vocab_, eos_token_ids_, options_.speculation, bounds_.max_list_entries,
@@ -129,9 +135,9 @@ class Engine::Impl {
   // Of the step being read and committed; their memory is kept.
   std::vector<Sequence*> committing_;  ///< in plan order; null: it is gone
   std::vector<StepOutcome> outcomes_;
-  EngineState state_;                   ///< memory for the next plan's
-  std::int64_t n_retired_ = 0;          ///< sequences that ended
-  std::vector<std::int32_t> unqueued_;  ///< the tenants of sequences that no longer wait for their first step
+  EngineState state_;                       ///< memory for the next plan's
+  std::int64_t n_retired_ = 0;              ///< sequences that ended
+  std::vector<QueueLimit::Line> unqueued_;  ///< the lines of sequences that no longer wait for their first step
 
   mutable std::mutex mutex_;
   std::condition_variable inbox_filled_;

@@ -169,8 +169,7 @@ bool Engine::Impl::plan_next() {
   for (const SequenceId id : plan.admitted) {
     Sequence& sequence = *scheduler_.find(id);
     metrics_recorder_.admitted(sequence, now);
-    if (sequence.task->request.is_valid() && sequence.schedule->n_admissions == 1)
-      unqueued_.push_back(sequence.task->tenant.id);
+    if (sequence.task->request.is_valid() && sequence.schedule->n_admissions == 1) unqueued_.push_back(line_of(*sequence.task));
   }
   if (plan.is_empty()) return false;
   BuiltStep built = builder_.build(plan, scheduler_.members());
@@ -277,7 +276,7 @@ void Engine::Impl::retire() {
     const auto request = requests_.find(sequence->task->request);
     check(request != requests_.end(), "Engine: a sequence without a request");
     ++n_retired_;
-    if (sequence->schedule->n_admissions == 0) unqueued_.push_back(sequence->task->tenant.id);
+    if (sequence->schedule->n_admissions == 0) unqueued_.push_back(line_of(*sequence->task));
     request->second.n_generated = std::max(request->second.n_generated, sequence->report->completion_tokens);
     if (--request->second.n_unfinished > 0) continue;
     metrics_recorder_.request_ended(request->second.n_generated);
@@ -292,7 +291,7 @@ void Engine::Impl::publish() {
   kv_events_.push(cache_.take_events());
   const std::scoped_lock lock(mutex_);
   n_unfinished_ -= std::exchange(n_retired_, 0);
-  for (const std::int32_t tenant : unqueued_) queue_.remove(tenant, 1);
+  for (const QueueLimit::Line& line : unqueued_) queue_.remove(line, 1);
   unqueued_.clear();
 }
 

@@ -7,6 +7,25 @@
 #include "core/check.h"
 
 namespace baton {
+namespace {
+
+/// The cost of a request, which computes its prompt once, in equal parts to its sequences.
+std::int64_t cost_of_each(std::int32_t prompt_len, std::int32_t max_len, std::int32_t n_sequences) {
+  const std::int64_t n_new = std::min(max_len - prompt_len, FairQueue::kMostTokens);
+  return (prompt_len + n_sequences - 1) / n_sequences + FairQueue::kTokenCost * n_new;
+}
+
+}  // namespace
+
+std::int64_t FairQueue::cost_of(const Sequence& sequence) {
+  const SequenceTask& task = *sequence.task;
+  return cost_of_each(task.prompt_len, task.max_len, task.n_siblings);
+}
+
+std::size_t FairQueue::size_of(std::int32_t prompt_len, std::int32_t max_len, std::int32_t n_sequences) {
+  const auto cost = static_cast<std::uint64_t>(cost_of_each(prompt_len, max_len, n_sequences) * n_sequences);
+  return std::min(kSizes, (static_cast<std::size_t>(std::bit_width(cost)) + 1) / 2) - 1;
+}
 
 FairQueue::Account& FairQueue::account_of(const Sequence& sequence) {
   const Tenant tenant = sequence.task->tenant;
@@ -17,30 +36,17 @@ FairQueue::Account& FairQueue::account_of(const Sequence& sequence) {
   return accounts_[at];
 }
 
-/// The cost of its request, which computes its prompt once, in equal parts to its sequences.
-std::int64_t FairQueue::cost_of(const Sequence& sequence) {
-  const SequenceTask& task = *sequence.task;
-  const std::int64_t n_new = std::min(task.max_len - task.prompt_len, kMostTokens);
-  return (task.prompt_len + task.n_siblings - 1) / task.n_siblings + kTokenCost * n_new;
-}
-
-/// The power of four of its request's cost.
-std::size_t FairQueue::size_of(const Sequence& sequence) {
-  const auto cost = static_cast<std::uint64_t>(cost_of(sequence) * sequence.task->n_siblings);
-  return std::min(kSizes, (static_cast<std::size_t>(std::bit_width(cost)) + 1) / 2) - 1;
-}
-
 std::int64_t FairQueue::tag_of(const Sequence& sequence) {
   if (!by_size_) return 0;
   Account& account = account_of(sequence);
-  std::int64_t& last = account.last_tags[size_of(sequence)];
+  std::int64_t& last = account.last_tags[size_of(*sequence.task)];
   return last = std::max(last, account.tag) + cost_of(sequence);
 }
 
 std::int64_t FairQueue::tag_behind(const Sequence& other, std::int64_t most_cost) const {
   const Account& account = accounts_[static_cast<std::size_t>(other.task->tenant.id)];
   const std::int64_t tag = other.schedule->tag;
-  return std::max(tag, std::min(account.last_tags[size_of(other)], tag + most_cost)) + 1;
+  return std::max(tag, std::min(account.last_tags[size_of(*other.task)], tag + most_cost)) + 1;
 }
 
 bool FairQueue::contains(const Sequence& sequence) const {

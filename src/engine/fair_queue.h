@@ -52,6 +52,10 @@ class FairQueue {
   static std::int64_t cost_of(const Sequence& sequence);
   static constexpr std::int32_t kMostTokens = 1024;
 
+  static constexpr std::size_t kSizes = 24;
+  /// The size of a request, below kSizes: the power of four of what its `n_sequences` sequences can cost together.
+  static std::size_t size_of(std::int32_t prompt_len, std::int32_t max_len, std::int32_t n_sequences);
+
   std::size_t size() const { return n_waiting_; }
   bool is_empty() const { return n_waiting_ == 0; }
   bool contains(const Sequence& sequence) const;
@@ -88,8 +92,6 @@ class FairQueue {
   bool is_before(std::int32_t a, std::int32_t b) const;
 
  private:
-  static constexpr std::size_t kSizes = 24;
-
   struct Account {
     std::int64_t virtual_time = 0;  ///< cost x kUnit / weight
     std::int64_t n_running = 0;
@@ -103,7 +105,7 @@ class FairQueue {
   /// Virtual time of one row of a prompt at weight 1.
   static constexpr std::int64_t kUnit = 1 << 20;
 
-  static std::size_t size_of(const Sequence& sequence);
+  static std::size_t size_of(const SequenceTask& task) { return size_of(task.prompt_len, task.max_len, task.n_siblings); }
   Account& account_of(const Sequence& sequence);
 
   const bool by_size_;

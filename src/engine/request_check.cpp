@@ -130,7 +130,7 @@ Result<void> check_lists(const SamplingParams& sampling, std::int32_t n_vocab) {
 Result<void> check_step(const Request& request, const RequestLimits& limits) {
   const SamplingParams& sampling = request.sampling;
   const auto prompt_len = static_cast<std::int32_t>(request.prompt.size());
-  const std::int32_t max_len = sampling.max_tokens ? prompt_len + *sampling.max_tokens : limits.max_model_len;
+  const std::int32_t max_len = max_len_of(request, limits);
   const std::int32_t n_entries = max_list_entries(sampling, prompt_len, max_len);
   if (n_entries <= limits.max_list_entries) return {};
   const char* field = sampling.repetition_penalty != 1  ? "repetition_penalty"
@@ -219,6 +219,11 @@ Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens
   return {};
 }
 
+std::int32_t max_len_of(const Request& request, const RequestLimits& limits) {
+  const auto& max_tokens = request.sampling.max_tokens;
+  return max_tokens ? static_cast<std::int32_t>(request.prompt.size()) + *max_tokens : limits.max_model_len;
+}
+
 std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, const SequenceOrigin& origin,
                                                       const RequestLimits& limits, std::uint64_t engine_seed) {
   const auto request_number = static_cast<std::uint64_t>(origin.request.value);
@@ -241,7 +246,7 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, co
     if (i > 0) task.sampling.n_prompt_logprobs = -1;  // the prompt is scored by the first sequence only
     task.stop_ids = stop_ids;
     task.prompt_len = static_cast<std::int32_t>(request.prompt.size());
-    task.max_len = request.sampling.max_tokens ? task.prompt_len + *request.sampling.max_tokens : limits.max_model_len;
+    task.max_len = max_len_of(request, limits);
     task.priority = request.priority;
     task.tenant = request.tenant;
     task.scope = request.scope;

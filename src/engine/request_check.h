@@ -31,6 +31,9 @@ Result<void> check_request(const Request& request, const RequestLimits& limits);
 /// The same check for a prefix to be registered.
 Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens, const RequestLimits& limits);
 
+/// The most tokens that each sequence of a checked request may have, with its prompt.
+std::int32_t max_len_of(const Request& request, const RequestLimits& limits);
+
 /// The ids and the arrival time of a request's sequences.
 struct SequenceOrigin {
   RequestId request;

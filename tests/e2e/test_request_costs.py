@@ -102,12 +102,12 @@ def test_the_sequences_of_a_request_share_what_they_have_in_common(start):
     assert server.stop() == 0
 
 
-def endless(n: int, prompt: list[int] | None = None) -> dict:
+def endless(n: int, max_tokens: int = 3000) -> dict:
     """Return a request whose sequences run for long."""
     return {
-        "prompt": prompt or [1, 2, 3],
+        "prompt": [1, 2, 3],
         "n": n,
-        "max_tokens": 3000,
+        "max_tokens": max_tokens,
         "ignore_eos": True,
     }
 
@@ -131,16 +131,31 @@ def wait_for(server: Server, name: str, least: float) -> None:
 
 def test_the_queue_holds_so_many_sequences(start):
     server = start(Server, "--max-num-seqs", "1", "--max-num-queued-reqs", "20")
-    waiting = post(server, endless(16))
-    wait_for(server, "vllm:num_requests_waiting", 15)
-    status, retry, error = refused(server, endless(6))
+    waiting = post(server, endless(15))
+    wait_for(server, "vllm:num_requests_waiting", 14)
+    status, retry, error = refused(server, endless(7))
     assert (status, retry) == (503, "1")
-    assert "15 sequences are waiting, and the queue holds 20" in error["message"]
+    assert "14 sequences are waiting, and the queue holds 20" in error["message"]
     assert metric(server, "vllm:admission_rejections_total") == 1
-    one_more = post(server, endless(5))
+    one_more = post(server, endless(6))
     wait_for(server, "vllm:num_requests_waiting", 20)
     waiting.close()
     one_more.close()
+    assert server.stop() == 0
+
+
+def test_a_queue_full_of_large_requests_has_room_for_small_ones(start):
+    server = start(Server, "--max-num-seqs", "1", "--max-num-queued-reqs", "20")
+    waiting = [post(server, endless(1))]
+    wait_for(server, "vllm:num_requests_running", 1)
+    waiting += [post(server, endless(1)) for _ in range(20)]
+    wait_for(server, "vllm:num_requests_waiting", 20)
+    assert refused(server, endless(1))[0] == 503
+    small = post(server, endless(1, max_tokens=2))
+    assert small.getresponse().status == 200
+    small.close()
+    for connection in waiting:
+        connection.close()
     assert server.stop() == 0
 
 

@@ -184,6 +184,21 @@ TEST_P(EngineOrder, a_tenant_that_fills_the_queue_does_not_keep_out_another) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(request).has_value(), i < 8) << "all have left";
 }
 
+TEST_P(EngineOrder, large_requests_that_fill_the_queue_do_not_keep_out_small_ones) {
+  const Request large = greedy(random_prompt(1, 20), 500);
+  const Request small = greedy(random_prompt(2, 20), 2);
+  for (const bool by_size : {false, true}) {
+    const auto engine = make_tiny_engine({.max_num_seqs = 1, .by_size = by_size, .max_num_queued_reqs = 8}, kBlocks);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(large).has_value(), i < 8);
+    const int n_small = by_size ? 4 : 0;
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(small).has_value(), i < n_small) << "half of the queue is its share";
+    EXPECT_EQ(engine->metrics().rejected_queue_full.value(), 32 - n_small);
+    while (engine->step()) {
+    }
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(small).has_value(), i < 8) << "all have left";
+  }
+}
+
 TEST_P(EngineOrder, keeps_prefill_beside_decodes_within_its_limit) {
   const auto engine = make_tiny_engine({.max_prefill_tokens = 32}, kBlocks);
   EXPECT_EQ(engine->info().max_prefill_tokens, 32);

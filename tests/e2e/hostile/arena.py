@@ -202,7 +202,7 @@ class Arena:
         time.sleep(0.3)
         return self.state()
 
-    def judge(self, seen: Seen, before: State, *, fills_queue: bool = False) -> None:
+    def judge(self, seen: Seen, before: State) -> None:
         """Compare what the watcher saw with what is allowed."""
         row = self.row
         row.health_ms += seen.health_ms
@@ -220,11 +220,10 @@ class Arena:
         for text in dict.fromkeys(seen.small_faults):
             self.fault(text)
         self.expect(not seen.small_cuts, f"{seen.small_cuts} small requests were cut without an answer")
-        if not fills_queue:
-            self.expect(bool(seen.small_seconds), "no small request was answered")
-            slowest = max(seen.small_seconds, default=0.0)
-            most = self.seconds(SMALL_SECONDS)
-            self.expect(slowest <= most, f"a small request took {slowest:.0f} s; the limit is {most:g} s")
+        self.expect(bool(seen.small_seconds), "no small request was answered")
+        slowest = max(seen.small_seconds, default=0.0)
+        most = self.seconds(SMALL_SECONDS)
+        self.expect(slowest <= most, f"a small request took {slowest:.0f} s; the limit is {most:g} s")
         if not self.confinement:
             limit = before.resident + KV_BYTES + int(1.1 * CLIENT_BYTES)
             if seen.peak_bytes > limit:
@@ -233,11 +232,8 @@ class Arena:
             slowest = max(seen.small_seconds)
             row.notes.append(f"{len(seen.small_seconds)} small requests, slowest {slowest:.1f} s, {seen.small_refusals} refusals")
 
-    def flood(self, attacks: list[Attack], seconds: float, *, fills_queue: bool = False) -> None:
-        """Three rounds of a flood, watched; what is left after each; and SIGTERM in the middle of a fourth.
-
-        A flood that `fills_queue` with admissible requests may keep out small ones, by refusals that say so.
-        """
+    def flood(self, attacks: list[Attack], seconds: float) -> None:
+        """Three rounds of a flood, watched; what is left after each; and SIGTERM in the middle of a fourth."""
         seconds = min(seconds, QUICK_SECONDS) if self.settings.quick else seconds
         before = self.warm_up()
         port, pid = self.server.port, self.server.process.pid
@@ -247,7 +243,7 @@ class Arena:
             flood = Flood(port, attacks, seed=100 * part, slow_factor=self.settings.slow_factor)
             time.sleep(seconds / N_ROUNDS)
             outcomes = flood.stop()
-            self.judge(watch.end(), before, fills_queue=fills_queue)
+            self.judge(watch.end(), before)
             for name, counts in outcomes.items():
                 self.row.n_requests += sum(counts.values())
                 self.row.notes.append(f"{name}: {', '.join(f'{n} {what}' for what, n in counts.most_common(8))}")

@@ -95,7 +95,7 @@ def unread_answers(arena: Arena) -> None:
 def full_queue(arena: Arena) -> None:
     """More requests than may wait (issue 13, 4)."""
     data = floods.queued(arena.key)
-    arena.flood([Attack("2000 requests of 16,000 tokens", 2000, script=lambda _: floods.Visit(data))], 40, fills_queue=True)
+    arena.flood([Attack("2000 requests of 16,000 tokens", 2000, script=lambda _: floods.Visit(data))], 40)
 
 
 def vanishing(arena: Arena) -> None:
