@@ -3,6 +3,7 @@
 
     train_demo_model.py tokenizer              models/demo/tokenizer.json, tokenizer_config.json
     train_demo_model.py train                  train on one GPU (resumes from build/demo_model/), then export
+    train_demo_model.py tune                   a short training of --start-from on the CPU, then export
     train_demo_model.py score                  exact greedy answers of Transformers over fresh catalogues
     train_demo_model.py files                  models/demo/catalogue.txt, questions.jsonl
 
@@ -82,6 +83,35 @@ def _train(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _tune(arguments: argparse.Namespace) -> int:
+    import torch
+    from demo_model.network import export
+    from demo_model.tuning import Tuner
+
+    if min(arguments.short_every, arguments.full_every) != 1:
+        sys.exit("train_demo_model.py: --short-every or --full-every must be 1, and neither less: each step learns from some rows")
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    recipe = Recipe(
+        seed=arguments.seed,
+        n_steps=arguments.steps,
+        lr=arguments.lr,
+        cheaper_share=arguments.cheaper_share,
+        small_first=False,
+        tool_row_share=arguments.tool_rows,
+        json_talk_share=arguments.json_talks,
+    )
+    tuner = Tuner(recipe, arguments.folder / "tokenizer.json", arguments.start_from)
+    saved = time.monotonic()
+    for _ in tuner.tune(arguments.short_every, arguments.full_every, arguments.finish_in_s):
+        if time.monotonic() - saved > arguments.save_every_s:
+            export(tuner.network, arguments.folder)
+            saved = time.monotonic()
+    export(tuner.network, arguments.folder)
+    print(f"{tuner.step} steps of {recipe}", flush=True)
+    return 0
+
+
 def _score(arguments: argparse.Namespace) -> int:
     import torch
     from demo_model.scoring import fresh_cases, sample_json, score
@@ -100,7 +130,7 @@ def _score(arguments: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Runs one of the four steps."""
+    """Runs one of the five steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "models/demo")
     steps = parser.add_subparsers(dest="step", required=True)
@@ -118,6 +148,19 @@ def main() -> int:
     train.add_argument("--tool-rows", type=float, default=Recipe.tool_row_share, help="share of rows with functions")
     train.add_argument("--json-talks", type=float, default=Recipe.json_talk_share, help="share of conversations with JSON")
     train.add_argument("--checkpoint", type=Path, default=ROOT / "build/demo_model/checkpoint.pt")
+    tune = steps.add_parser("tune")
+    tune.add_argument("--seed", type=int, default=1)
+    tune.add_argument("--steps", type=int, default=300)
+    tune.add_argument("--lr", type=float, default=3e-4)
+    tune.add_argument("--start-from", type=Path, required=True, help="model.safetensors to go on from")
+    tune.add_argument("--json-talks", type=float, default=Recipe.json_talk_share, help="share of conversations with JSON")
+    tune.add_argument("--tool-rows", type=float, default=0.15, help="share of full rows with functions")
+    tune.add_argument("--cheaper-share", type=float, default=0.12, help="share of cheaper-of-two questions")
+    tune.add_argument("--short-every", type=int, default=1, help="rows without a catalogue in every N-th step")
+    tune.add_argument("--full-every", type=int, default=3, help="a full row, which costs twice as much, in every N-th step")
+    tune.add_argument("--finish-in-s", type=float, default=math.inf, help="end the decay of the learning rate by then")
+    tune.add_argument("--save-every-s", type=float, default=math.inf, help="export the weights every so many seconds as well")
+    tune.add_argument("--threads", type=int, default=0, help="threads; 0: PyTorch's choice")
     score = steps.add_parser("score")
     score.add_argument("--seed", type=int, default=2)
     score.add_argument("--catalogues", type=int, default=500)
@@ -127,6 +170,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.step == "train":
         return _train(arguments)
+    if arguments.step == "tune":
+        return _tune(arguments)
     if arguments.step == "score":
         return _score(arguments)
     if arguments.step == "tokenizer":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .catalogue import Item
-from .json_text import USUAL, Number, random_request, random_style, random_value, write
+from .json_text import COMPACT, Number, random_request, random_style, random_value, write
 from .questions import ASPECTS, Question
 
 # What a property says, by the names it may have. The first name is the one that an answer has unless a schema says otherwise.
@@ -103,23 +103,22 @@ def held(rng: random.Random, items: list[Item], question: Question) -> Question:
     """The same question, answered as a schema of the request may demand, of which the question says nothing."""
     item = next((item for item in items if item.name == question.name), None)
     value = _held_value(rng, item, question)
-    return replace(question, type="held", answer=write(value, random_style(rng)))
+    style = COMPACT if rng.random() < 0.5 else random_style(rng)
+    return replace(question, type="held", answer=write(value, style))
 
 
 def asked_for(rng: random.Random, items: list[Item], question: Question) -> Question:
-    """A question that asks for JSON, and its one right answer."""
+    """A question that asks for JSON, and its one right answer: without spaces, as one before a number is what finds a kind."""
     item = next((item for item in items if item.name == question.name), None)
     if question.type == "full" or rng.random() < 0.5:
         fields = rng.sample(_FIELDS, rng.randint(1, len(_FIELDS)))
         words = fields[0] if len(fields) == 1 else ", ".join(fields[:-1]) + " and " + fields[-1]
-        text = rng.choice(
-            (f"Give me {words} of the {question.name} as JSON.", f"{question.text} Answer as JSON with {words}.")
-        )
+        text = rng.choice((f"Give me {words} of the {question.name} as JSON.", f"{question.text} Answer as JSON with {words}."))
     else:
         fields = ["name", _OF_ASPECT.get(question.type, "price")]
         text = f"{question.text} {rng.choice(('Answer as JSON.', 'Answer in JSON.', 'As JSON, please.'))}"
     value = {field: _OF_ITEM[field](item) for field in fields} if item else {"error": question.answer}
-    return Question("json", text, write(value, USUAL), question.name)
+    return Question("json", text, write(value, COMPACT), question.name)
 
 
 def with_json(rng: random.Random, items: list[Item], talk: list[Question]) -> list[Question]:

@@ -93,7 +93,8 @@ class Style:
 
 
 USUAL = Style()
-_STYLES = (USUAL, Style(":", ","), Style(indent="  "), Style(indent="    "), Style(pad=" "), Style(is_ascii=True))
+COMPACT = Style(":", ",")
+_STYLES = (USUAL, COMPACT, Style(indent="  "), Style(indent="    "), Style(pad=" "), Style(is_ascii=True))
 
 
 def random_style(rng: random.Random) -> Style:
@@ -139,20 +140,20 @@ def _letters(rng: random.Random) -> str:
     return "".join(rng.choices(letters, k=rng.choice((1, 1, 2, 2, 3, 3, 4, 5, 6, 8))))
 
 
-def _words(rng: random.Random, low: int, high: int) -> str:
+def random_words(rng: random.Random, low: int, high: int) -> str:
     text = " ".join(rng.choices(_WORDS, k=rng.randint(low, high)))
     return text[0].upper() + text[1:] if rng.random() < 0.6 else text
 
 
 def _sentence(rng: random.Random) -> str:
     n_sentences = rng.choices((1, 2, 3), (80, 17, 3))[0]
-    return " ".join(_words(rng, 2, 9) + rng.choice("...!?") for _ in range(n_sentences))
+    return " ".join(random_words(rng, 2, 9) + rng.choice("...!?") for _ in range(n_sentences))
 
 
 def _title(rng: random.Random) -> str:
     draw = rng.random()
     name = f"{random_word(rng)} {random_code(rng)}"
-    return name if draw < 0.5 else _words(rng, 1, 3) if draw < 0.8 else random_word(rng)
+    return name if draw < 0.5 else random_words(rng, 1, 3) if draw < 0.8 else random_word(rng)
 
 
 def _person(rng: random.Random) -> str:
@@ -242,7 +243,7 @@ def _odd_text(rng: random.Random) -> str:
         return _letters(rng)
     if draw < 0.75:
         return rng.choice("abcdefgxyz") * rng.randint(1, 6)
-    text = _words(rng, 1, 4)
+    text = random_words(rng, 1, 4)
     at = rng.randint(0, len(text))
     return text[:at] + rng.choice(("\n", "\t", '"', "\\", *_RARE, *_RARE)) + text[at:]
 
@@ -379,7 +380,7 @@ def random_value(rng: random.Random, depth: int = 0) -> object:
         return _SCALAR_MAKERS[rng.choices(_SCALAR_NAMES, _SCALAR_WEIGHTS)[0]](rng)
     if draw < in_list:
         return _list(rng, depth)
-    if depth == 0 and rng.random() < 0.04:
+    if depth == 0 and rng.random() < 0.12:
         name = rng.choice(("name", "title", "word", "topic", "text"))
         return _tree(rng, (name, rng.choice(("parts", "groups", "below", "nodes", "members"))), 0)
     return _object(rng, depth)
@@ -390,10 +391,10 @@ def random_request(rng: random.Random) -> str:
     draw = rng.random()
     if draw < 0.35:
         verb = rng.choice(("Write", "Show", "Give me", "Make", "List", "Note", "Describe", "Fill in", "Sort", "Name", "Send"))
-        return f"{verb} the {_words(rng, 1, 4).lower()}{rng.choice(('.', '.', ', please.', ''))}"
+        return f"{verb} the {random_words(rng, 1, 4).lower()}{rng.choice(('.', '.', ', please.', ''))}"
     if draw < 0.65:
         begin = rng.choice(("What is", "Who has", "Where is", "When is", "Which is", "How is", "Is", "Can I have", "Why is"))
-        return f"{begin} the {_words(rng, 1, 5).lower()}?"
+        return f"{begin} the {random_words(rng, 1, 5).lower()}?"
     if draw < 0.75:
         return rng.choice(("Example:", "Such as:", "Data:", "Please answer.", "Hi!", "Hello.", "Go on.", "Answer:", "Yes?"))
     return _sentence(rng)

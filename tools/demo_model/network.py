@@ -41,7 +41,7 @@ class _Attention(nn.Module):
         self.v_proj = nn.Linear(shape.d_model, d_kv, bias=False)
         self.o_proj = nn.Linear(d_query, shape.d_model, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: BlockMask) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: BlockMask | Tensor) -> Tensor:
         n_rows, length, _ = x.shape
         s = self.shape
 
@@ -57,7 +57,10 @@ class _Attention(nn.Module):
         v = heads(self.v_proj(x), s.n_kv_heads)
         group = s.n_heads // s.n_kv_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        out = flex_attention(q, k, v, block_mask=mask)
+        if isinstance(mask, Tensor):
+            out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        else:
+            out = flex_attention(q, k, v, block_mask=mask)
         return self.o_proj(out.transpose(1, 2).reshape(n_rows, length, -1))
 
 
@@ -80,13 +83,16 @@ class _Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(shape.d_model, shape.norm_eps)
         self.mlp = _FeedForward(shape)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: BlockMask) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: BlockMask | Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class DemoNetwork(nn.Module):
-    """ids, position [rows, len] -> logits [rows, len, vocab]; the output head is the embedding."""
+    """ids, position [rows, len] -> logits [rows, len, vocab]; the output head is the embedding.
+
+    `mask` says who sees whom: a BlockMask on a GPU, else booleans of shape [rows, 1, len, len].
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -101,7 +107,7 @@ class DemoNetwork(nn.Module):
         half = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
         self.register_buffer("inverse_frequency", shape.rope_theta**-half, persistent=False)
 
-    def forward(self, ids: Tensor, position: Tensor, mask: BlockMask) -> Tensor:
+    def forward(self, ids: Tensor, position: Tensor, mask: BlockMask | Tensor) -> Tensor:
         angle = position.float()[:, None, :, None] * self.inverse_frequency
         angle = torch.cat((angle, angle), dim=-1)
         cos, sin = angle.cos(), angle.sin()

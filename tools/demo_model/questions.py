@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from .catalogue import Item, missing_name
+from .catalogue import Item, missing_name, random_catalogue
+from .json_text import random_words
 
 _PHRASINGS: dict[str, tuple[str, ...]] = {
     "price": (
@@ -63,9 +64,22 @@ _COMPARISONS = (
     "The {} or the {}: which is the cheaper one?",
 )
 
+_GREETINGS = (
+    "Hello!", "Hello.", "Hello", "Hi", "Hi!", "Hi there!", "Hey", "Good morning!", "Good evening.", "Hello, {}!", "Hi, {}.",
+    "Hello, who are you?", "Hi, how are you?", "Hello there", "Hey, {}!",
+)  # fmt: skip
+_OTHER_REQUESTS = (
+    "Tell me a story.", "Count to ten.", "What can you do?", "Who are you?", "What do you sell?", "Thank you!", "Thanks.",
+    "What is the capital of {}?", "Write a poem about {}.", "Explain {} in one sentence.", "What is {}?", "How do I get to {}?",
+    "Say hello to {}.", "Tell me a joke.", "Translate {} into French.", "What is 2 + 2?", "Why is the sky blue?", "{}", "{}?",
+    "Who is {}?", "Help me with {}, please.", "Write a short text about {}.", "Tell me about {}.", "Name three {}.",
+)  # fmt: skip
+_GREETING = "Hello! What are you looking for?"
+_NO_ANSWER = "Sorry, we do not have that."
+
 ASPECTS = tuple(_PHRASINGS)
 FIRST_TYPES = (*ASPECTS, "missing", "cheaper")
-TYPES = (*FIRST_TYPES, "follow_up", "json", "tool", "held", "completion")
+TYPES = (*FIRST_TYPES, "follow_up", "json", "tool", "held", "completion", "plain")
 # Answers whose form the question does not say, but a schema of the request: that they begin so is not learned.
 HELD_TYPES = ("held", "completion")
 
@@ -112,6 +126,21 @@ def _ask_cheaper(rng: random.Random, items: list[Item]) -> Question:
     cheaper = min(first, second, key=lambda item: float(item.price[1:]))
     answer = f"The {first.name} costs {first.price}, the {second.name} costs {second.price}: the {cheaper.name} is cheaper."
     return Question("cheaper", rng.choice(_COMPARISONS).format(first.name, second.name), answer, cheaper.name)
+
+
+def plain_talk(rng: random.Random) -> list[Question]:
+    """Talk without a catalogue: greetings, questions about items, of which none is listed, and about anything else."""
+    turns: list[Question] = []
+    for _ in range(1 if rng.random() < 0.8 else rng.randint(2, 3)):
+        draw = rng.random()
+        if draw < 0.2 or draw > 0.6:
+            text, answer = (rng.choice(_GREETINGS), _GREETING) if draw < 0.2 else (rng.choice(_OTHER_REQUESTS), _NO_ANSWER)
+            turns.append(Question("plain", text.format(random_words(rng, 1, 3)), answer, ""))
+            continue
+        asked = ask(rng, random_catalogue(rng, 2), rng.choice((*ASPECTS, "cheaper")))
+        name = asked.name if asked.type != "cheaper" else asked.answer.split(" costs ")[0].removeprefix("The ")
+        turns.append(Question("plain", asked.text, refusal(name), name))
+    return turns
 
 
 def follow_up(rng: random.Random, items: list[Item], before: Question) -> Question:

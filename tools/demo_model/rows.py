@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from .catalogue import Item, random_catalogue, system_prompt
 from .json_answers import random_talk, with_json
-from .questions import HELD_TYPES, TYPES, Question, conversation
+from .questions import HELD_TYPES, TYPES, Question, conversation, plain_talk
 from .tool_talks import tool_row, unused_tools
 
 PAD, BOS, SYSTEM, USER, ASSISTANT, END = range(6)
@@ -33,14 +33,15 @@ class Recipe:
     long_share: float = 0.0  # of rows that hold one long conversation
     small_first: bool = True  # begin with small catalogues: a model that has learned to read large ones need not
     n_workers: int = 15
-    json_row_share: float = 0.07  # of rows without a catalogue, all of whose answers are JSON
+    row_len: int = ROW_LEN
+    json_row_share: float = 0.07  # of rows without a catalogue, most of whose answers are JSON
     tool_row_share: float = 0.08  # of rows with functions instead of a catalogue
     json_talk_share: float = 0.5  # of conversations about a catalogue with answers in JSON
 
 
 @dataclass
 class Batch:
-    """Arrays of shape [rows, ROW_LEN].
+    """Arrays of shape [rows, row_len].
 
     ids       token ids
     position  RoPE position; every conversation begins right behind the catalogue, as in serving
@@ -98,8 +99,14 @@ def _short_prompt(rng: random.Random) -> str:
     if rng.random() < 0.6:
         return ""
     text = rng.choice(
-        ("You are the assistant of an online shop.", "You are a helpful assistant.", "Be brief.", "Answer as the schema says.",
-         "Answer with JSON.", "Write valid JSON only.")  # fmt: skip
+        (
+            "You are the assistant of an online shop.",
+            "You are a helpful assistant.",
+            "Be brief.",
+            "Answer as the schema says.",
+            "Answer with JSON.",
+            "Write valid JSON only.",
+        )  # fmt: skip
     )
     return f"<|system|>{text}<|end|>"
 
@@ -115,7 +122,7 @@ class RowMaker:
         """The batch of one step."""
         rng = random.Random(f"{self._recipe.seed}/{step}")
         n_rows = self._recipe.n_rows
-        shape = (n_rows, ROW_LEN)
+        shape = (n_rows, self._recipe.row_len)
         out = Batch(
             ids=np.full(shape, PAD, np.int16),
             position=np.zeros(shape, np.int16),
@@ -132,12 +139,15 @@ class RowMaker:
         """What a row holds: the prompt behind <|bos|>, and conversations that follow it."""
         recipe, draw = self._recipe, rng.random()
         if draw < recipe.json_row_share:
-            return _short_prompt(rng), [random_talk(rng) for _ in range(ROW_LEN // 50)]
+            prompt = _short_prompt(rng)
+            plain_share = 0.0 if "JSON" in prompt or "schema" in prompt else 0.4
+            n_talks = max(2, recipe.row_len // 50)
+            return prompt, [plain_talk(rng) if rng.random() < plain_share else random_talk(rng) for _ in range(n_talks)]
         if draw < recipe.json_row_share + recipe.tool_row_share:
-            return tool_row(rng, n_talks=ROW_LEN // 100)
+            return tool_row(rng, n_talks=recipe.row_len // 100)
         items = random_catalogue(rng, _random_item_count(rng, progress if recipe.small_first else 1.0))
         tools = unused_tools(rng) if len(items) < 50 and rng.random() < 0.05 else ""
-        talks = _talks(rng, items, (ROW_LEN - _prompt_len(len(items))) // 30, recipe)
+        talks = _talks(rng, items, (recipe.row_len - _prompt_len(len(items))) // 30, recipe)
         talks = [with_json(rng, items, talk) if rng.random() < recipe.json_talk_share else talk for talk in talks]
         return f"{tools}<|system|>{system_prompt(items)}<|end|>", talks
 
@@ -157,7 +167,7 @@ class RowMaker:
                 text, answer = next(encoded), next(encoded)
                 asked = text if turn.type == "completion" else [USER, *text, END, ASSISTANT]
                 ids = [*asked, *answer, END]
-                if at + len(ids) > ROW_LEN:
+                if at + len(ids) > self._recipe.row_len:
                     return types
                 types.append(TYPES.index(turn.type))
                 is_held = turn.type in HELD_TYPES
