@@ -6,24 +6,10 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "text/vocabulary_bytes.h"
 
 namespace baton {
 namespace {
-
-/// The bytes of each id that a grammar may let an answer hold: special tokens and ids without a token have none.
-std::vector<std::string> bytes_of_tokens(const Tokenizer& tokenizer, std::int32_t n_vocab) {
-  std::vector<std::string> bytes(static_cast<std::size_t>(n_vocab));
-  for (TokenId id = 0; id < n_vocab; ++id)
-    if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.token_bytes(id);
-  return bytes;
-}
-
-grammar::SpecialTokens special_tokens_of(const Tokenizer& tokenizer, std::int32_t n_vocab) {
-  grammar::SpecialTokens special;
-  for (TokenId id = 0; id < n_vocab; ++id)
-    if (tokenizer.is_special(id)) special.emplace(tokenizer.token_text(id), id);
-  return special;
-}
 
 std::size_t index_of(grammar::GrammarKind kind) {
   const auto index = static_cast<std::size_t>(kind);
