@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,16 +18,8 @@
 namespace baton {
 namespace {
 
-constexpr const char* kTokenVariable = "BATON_RANK_TOKEN";
 constexpr std::chrono::seconds kEndByItself{4};
 constexpr std::chrono::milliseconds kWatchPeriod{200};
-/// Processes on this host come at once, or not at all.
-constexpr std::chrono::seconds kLocalStartTimeout{60};
-
-std::string random_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
 
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "localhost" || address == "::1";
@@ -45,32 +36,24 @@ Result<std::unique_ptr<RankSession>> RankSession::start(const RankFlags& flags) 
 Result<void> RankSession::join(const RankFlags& flags) {
   BATON_TRY(const RankPlace place, find_rank_place(flags, [](const char* name) { return std::getenv(name); }));
   if (place.world_size == 1) return {};
-  const char* const token = std::getenv(kTokenVariable);
-  RankOptions options{.rank = place.rank,
-                      .world_size = place.world_size,
-                      .local_rank = place.local_rank,
-                      .master_addr = place.master_addr,
-                      .master_port = place.master_port,
-                      .token = place.starts_others ? random_token()
-                               : token == nullptr  ? ""
-                                                   : token,
-                      .version = version_line()};
+  const char* const token = std::getenv(kRankTokenVariable);
+  const RankOptions options{.rank = place.rank,
+                            .world_size = place.world_size,
+                            .local_rank = place.local_rank,
+                            .master_addr = place.master_addr,
+                            .master_port = place.master_port,
+                            .token = token == nullptr ? "" : token,
+                            .version = version_line()};
   if (place.rank > 0) {
     if (!end_with_parent()) return fail(ErrorCode::unavailable, fmt::format("rank {}: rank 0 has ended", place.rank));
     BATON_TRY(group_, RankGroup::join(options));
+  } else if (place.starts_others) {
+    log::info("event=ranks_awaited ranks={}", place.world_size);
+    BATON_TRY(others_, LocalRanks::start("", options));
+    group_ = others_->group();
   } else {
     BATON_TRY(RankListener listener,
               RankListener::bind(is_loopback(place.master_addr) ? place.master_addr : "", place.master_port));
-    if (place.starts_others) {
-      options.start_timeout = kLocalStartTimeout;
-      for (int rank = 1; rank < place.world_size; ++rank)
-        BATON_TRY_VOID(processes_.start(
-            rank,
-            {"rank", "--rank", std::to_string(rank), "--tensor-parallel-size", std::to_string(place.world_size),
-             "--master-addr", place.master_addr, "--master-port", std::to_string(listener.port())},
-            {fmt::format("{}={}", kTokenVariable, options.token)}));
-      options.find_lost_rank = [this] { return processes_.find_ended(); };
-    }
     log::info("event=ranks_awaited ranks={} address={}:{}", place.world_size, place.master_addr, listener.port());
     BATON_TRY(group_, RankGroup::host(std::move(listener), options));
   }
@@ -90,7 +73,7 @@ void RankSession::watch() {
       std::this_thread::sleep_for(kWatchPeriod);
     }
     if (is_rank_0()) print_error("baton", {ErrorCode::unavailable, *sentence});
-    processes_.kill_all();
+    if (others_ != nullptr) others_->kill_all();
     std::_Exit(1);
   });
 }
@@ -100,9 +83,8 @@ RankSession::~RankSession() {
     watcher_.request_stop();
     watcher_.join();
   }
-  // A rank that hangs does not end by itself.
-  if (group_ != nullptr && group_->fault()) processes_.kill_all();
   group_.reset();
+  others_.reset();
 }
 
 int rank_main(const RankSession& session) { return run_rank(session.group()) ? 0 : 1; }

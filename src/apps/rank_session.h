@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "core/result.h"
+#include "ranks/local_ranks.h"
 #include "ranks/rank_group.h"
 #include "ranks/rank_place.h"
-#include "ranks/rank_processes.h"
 
 namespace baton {
 
@@ -33,7 +33,7 @@ class RankSession {
   Result<void> join(const RankFlags& flags);
   void watch();
 
-  RankProcesses processes_;
+  std::unique_ptr<LocalRanks> others_;  ///< that this process started; null: none
   std::shared_ptr<RankGroup> group_;
   std::jthread watcher_;
 };

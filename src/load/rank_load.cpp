@@ -53,9 +53,19 @@ Result<void> compare(const json::Value& said, const char* field, const std::stri
   return fail(ErrorCode::invalid_data, fmt::format("its {} {} is not rank 0's, {}", name, own, expected));
 }
 
+/// The name of the level below which this process logs nothing.
+std::string_view log_level() {
+  for (const std::string_view name : {"debug", "info", "warning"})
+    if (log::is_enabled(log::level_from_name(name).value())) return name;
+  return "error";
+}
+
 /// Loads and follows once.
 Result<void> load_and_follow(const std::string& what, const std::shared_ptr<RankGroup>& ranks) {
   BATON_TRY(const json::Value said, json::parse(what, "rank 0's message"));
+  BATON_TRY(const std::string level, json::convert<std::string>(said.at("log_level"), "log_level"));
+  BATON_TRY(const log::Level logged, log::level_from_name(level));
+  log::set_level(logged);
   ModelFiles files;
   BATON_TRY(files.name, json::convert<std::string>(said.at("name"), "name"));
   BATON_TRY(const std::string folder, json::convert<std::string>(said.at("folder"), "folder"));
@@ -98,7 +108,8 @@ Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& o
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(files.folder, error);
   if (error) return fail(ErrorCode::io, fmt::format("{}: {}", files.folder.string(), error.message()));
-  return json::dump(json::Value{{"name", files.name},
+  return json::dump(json::Value{{"log_level", log_level()},
+                                {"name", files.name},
                                 {"folder", folder.string()},
                                 {"load_format", options.load_format},
                                 {"dtype", to_string(dtype)},

@@ -18,7 +18,7 @@
 namespace baton {
 namespace {
 
-constexpr const char* kProgram = "/proc/self/exe";
+constexpr const char* kThisProgram = "/proc/self/exe";
 /// The process that a rank belongs to.
 constexpr const char* kParentVariable = "BATON_RANK_PARENT";
 constexpr std::chrono::seconds kEndTimeout{3};
@@ -49,7 +49,10 @@ bool waits_for_exit(int process, bool reaps) {
 
 }  // namespace
 
-RankProcesses::~RankProcesses() {
+RankProcesses::RankProcesses(const std::string& program) : program_(program.empty() ? kThisProgram : program) {}
+RankProcesses::~RankProcesses() { wait_all(); }
+
+void RankProcesses::wait_all() {
   const auto deadline = std::chrono::steady_clock::now() + kEndTimeout;
   for (const Child& child : processes_) {
     while (!waits_for_exit(child.process, true)) {
@@ -57,6 +60,7 @@ RankProcesses::~RankProcesses() {
       std::this_thread::sleep_for(kLookForExit);
     }
   }
+  processes_.clear();
 }
 
 Result<void> RankProcesses::start(int rank, const std::vector<std::string>& arguments,
@@ -71,8 +75,10 @@ Result<void> RankProcesses::start(int rank, const std::vector<std::string>& argu
   environment.insert(environment.end(), added.begin(), added.end());
   SpawnActions spawn;
   pid_t process = 0;
-  const int error = ::posix_spawn(&process, kProgram, &spawn.actions, nullptr, pointers_to(words).data(), environment.data());
-  if (error != 0) return fail(ErrorCode::unavailable, fmt::format("rank {} cannot be started: {}", rank, std::strerror(error)));
+  const int error =
+      ::posix_spawn(&process, program_.c_str(), &spawn.actions, nullptr, pointers_to(words).data(), environment.data());
+  if (error != 0)
+    return fail(ErrorCode::unavailable, fmt::format("rank {} cannot be started: {}: {}", rank, program_, std::strerror(error)));
   processes_.push_back({rank, process});
   return {};
 }

@@ -9,33 +9,37 @@
 
 namespace baton {
 
+/// The variable of the environment that holds RankOptions::token.
+inline constexpr const char* kRankTokenVariable = "BATON_RANK_TOKEN";
+
 /// Child processes. None outlives this object, nor this process: a child whose parent has ended is killed by the kernel
-/// (see end_with_parent). Move-only. Thread: one at a time; the thread that starts them must live as long as they.
+/// (see end_with_parent). Thread: one at a time; the thread that starts them must live as long as they.
 class RankProcesses {
  public:
-  RankProcesses() = default;
-  RankProcesses(RankProcesses&& other) noexcept { processes_.swap(other.processes_); }
-  RankProcesses& operator=(RankProcesses&& other) noexcept {
-    processes_.swap(other.processes_);
-    return *this;
-  }
-  /// Waits a few seconds for the children to end by themselves, then kills them.
+  /// The children are processes of `program`; empty: of this program.
+  explicit RankProcesses(const std::string& program = {});
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+  /// See wait_all.
   ~RankProcesses();
 
-  /// Starts this program again for rank `rank`, with `arguments` and more variables of the environment ("NAME=VALUE").
+  /// Starts the program for rank `rank`, with `arguments` and more variables of the environment ("NAME=VALUE").
   /// Standard input is empty, standard output goes to standard error. Errors: unavailable.
   Result<void> start(int rank, const std::vector<std::string>& arguments, const std::vector<std::string>& variables);
 
   /// A sentence about a child that has ended; nothing while all run.
   std::optional<std::string> find_ended() const;
-  /// Kills all at once; the destructor reaps them.
+  /// Kills all at once; wait_all reaps them.
   void kill_all();
+  /// Waits a few seconds for the children to end by themselves, then kills them.
+  void wait_all();
 
  private:
   struct Child {
     int rank = 0;
     int process = 0;
   };
+  const std::string program_;
   std::vector<Child> processes_;
 };
 

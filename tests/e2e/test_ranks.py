@@ -73,6 +73,7 @@ class Ranks:
                 stderr=subprocess.STDOUT,
             )
         self.n_ranks = n_ranks
+        self.n_answers = 0
 
     def text(self) -> str:
         """Return what the ranks have logged."""
@@ -102,13 +103,18 @@ class Ranks:
         """Send requests, one after the other, until one fails."""
         while (url := self.url()) is None and self.process.poll() is None:
             time.sleep(0.02)
-        body = json.dumps(PROMPT).encode()
         with contextlib.suppress(OSError, urllib.error.URLError):
             while url is not None:
-                urllib.request.urlopen(
-                    urllib.request.Request(f"{url}/v1/chat/completions", body),
-                    timeout=30,
-                ).read()
+                self.answer(url, PROMPT)
+                self.n_answers += 1
+
+    @staticmethod
+    def answer(url: str, body: dict) -> dict:
+        """Return the answer to a chat completion."""
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
 
     def watch_health(self, seen: list[tuple[int, str]]) -> None:
         """Collect what /health answers until the server is gone."""
@@ -183,6 +189,15 @@ def test_answers_are_those_of_one_rank(n_ranks):
     assert answers[0] == answers[1]
 
 
+def test_all_ranks_log_at_the_level_of_rank_0():
+    for level, logs in (("info", True), ("warning", False)):
+        command = generate_command(2, "--log-level", level)
+        done = subprocess.run(
+            command, input='{"prompt": "a", "max_tokens": 1}', capture_output=True, text=True, timeout=60, check=True
+        )
+        assert ("event=rank_loaded" in done.stderr) == logs, done.stderr
+
+
 def test_sigterm_ends_all_ranks_in_order(ranks):
     served = ranks(4)
     others = served.wait_ready()
@@ -205,6 +220,7 @@ def kill_one(served: Ranks, chance: random.Random) -> None:
     was_ready = chance.random() > 1 / 3
     if was_ready:
         served.wait_ready()
+        assert served.wait_until(lambda: served.n_answers > 0, 30), "nothing is asked"
         time.sleep(chance.uniform(0, 1))
     else:
         assert served.wait_until(lambda: len(children_of(served.process.pid)) == served.n_ranks - 1, 30), served.text()
@@ -253,6 +269,28 @@ def test_a_stopped_rank_ends_the_service(ranks):
     assert not is_running(other)
     assert "has given no sign of life" in served.text()
     assert any(status == 503 and "no sign of life" in text for status, text in seen), seen[-5:]
+
+
+def test_a_rank_that_stands_still_for_a_moment_goes_on(ranks):
+    served = ranks(2)
+    (other,) = served.wait_ready()
+    for process in (other, served.process.pid):
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(process, signal.SIGCONT)
+    answer = served.answer(served.url(), PROMPT | {"max_tokens": 4})
+    assert answer["usage"]["completion_tokens"] == 4
+    assert "rank_lost" not in served.text()
+
+
+def test_the_other_ranks_end_when_rank_0_stands_still(ranks):
+    served = ranks(4)
+    others = served.wait_ready()
+    os.kill(served.process.pid, signal.SIGSTOP)
+    assert served.wait_until(lambda: not any(is_running(each) for each in others), MOST_SECONDS)
+    os.kill(served.process.pid, signal.SIGCONT)
+    assert served.process.wait(MOST_SECONDS) == 1, served.text()
+    assert re.search(r"baton serve: rank \d \(process \d+\)", served.text()), served.text()
 
 
 def test_a_rank_that_cannot_load_ends_the_start_with_its_sentence(tmp_path):

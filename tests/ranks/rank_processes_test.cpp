@@ -54,7 +54,7 @@ TEST(RankProcesses, a_killed_child_is_named_with_its_signal_and_reaped) {
   processes.kill_all();
   const std::string ended = wait_for_end(processes);
   EXPECT_TRUE(ended.ends_with(") was killed by signal 9 (Killed)")) << ended;
-  processes = {};
+  processes.wait_all();
   EXPECT_EQ(processes.find_ended(), std::nullopt);
 }
 
