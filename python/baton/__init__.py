@@ -24,7 +24,7 @@ from baton.errors import (
 )
 from baton.llm import LLM
 from baton.outputs import CompletionOutput, Logprob, RequestOutput, SharingStats
-from baton.sampling_params import SamplingParams
+from baton.sampling_params import SamplingParams, StructuredOutputsParams
 
 __all__ = [
     "LLM",
@@ -40,6 +40,7 @@ __all__ = [
     "RequestOutput",
     "SamplingParams",
     "SharingStats",
+    "StructuredOutputsParams",
     "TextPrompt",
     "TokensPrompt",
     "UnavailableError",

@@ -6,8 +6,9 @@ import os
 import pathlib
 import sys
 
+PROGRAM = pathlib.Path(__file__).parent / "bin" / "baton"
+
 
 def main() -> None:
     """Replace this process by the program."""
-    program = pathlib.Path(__file__).parent / "bin" / "baton"
-    os.execv(program, ["baton", *sys.argv[1:]])
+    os.execv(PROGRAM, ["baton", *sys.argv[1:]])

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from baton import _engine
+from baton._command import PROGRAM
 from baton.errors import InvalidRequestError, UnsupportedError
 
 #: Arguments whose names are fields of the engine's options.
@@ -32,12 +33,13 @@ FIELDS = (
     "chat_template",
     "generation_config",
 )
+#: Arguments that are no fields.
+OTHERS = ("tensor_parallel_size", "speculative_config")
 #: Arguments of vLLM that are accepted with the one value that says what Baton does anyway.
 NEUTRAL = {
     "tokenizer": None,
     "tokenizer_mode": "auto",
     "trust_remote_code": False,
-    "tensor_parallel_size": 1,
     "pipeline_parallel_size": 1,
     "quantization": None,
     "enable_chunked_prefill": True,
@@ -51,6 +53,9 @@ def load(model: str, arguments: dict[str, Any]) -> _engine.LocalModel:
     """Load a model; an argument that is not known, or has a value that is not supported, is refused by name."""
     options = _engine.ModelOptions()
     options.model = os.fspath(model)
+    n_ranks = arguments.pop("tensor_parallel_size", 1)
+    if not isinstance(n_ranks, int):
+        raise InvalidRequestError(f"tensor_parallel_size must be an integer, not {n_ranks!r}", "tensor_parallel_size")
     speculation = arguments.pop("speculative_config", None)
     if speculation is not None:
         _set_speculation(options, dict(speculation))
@@ -59,10 +64,10 @@ def load(model: str, arguments: dict[str, Any]) -> _engine.LocalModel:
             if value != NEUTRAL[name]:
                 raise UnsupportedError(f"{name}={value!r} is not supported: only {NEUTRAL[name]!r}", name)
         elif name not in FIELDS:
-            raise TypeError(f"unexpected argument {name!r}; known are model, speculative_config, {', '.join(FIELDS)}")
+            raise TypeError(f"unexpected argument {name!r}; known are {', '.join(('model', *OTHERS, *FIELDS))}")
         elif value is not None:
             setattr(options, name, value)
-    return _engine.LocalModel(options)
+    return _engine.LocalModel(options, n_ranks, str(PROGRAM))
 
 
 def _set_speculation(options: _engine.ModelOptions, config: dict[str, Any]) -> None:

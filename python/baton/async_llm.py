@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-from baton import _engine, _loading, _prompts
+from baton import _engine, _loading, _prompts, errors
 from baton.errors import BatonError
 from baton.llm import WAIT_MS, new_output
 from baton.outputs import RequestOutput, add_news
@@ -60,7 +60,7 @@ class AsyncLLM:
         model = self.model
         params = sampling_params or SamplingParams()
         text, ids, salt = await asyncio.to_thread(_prompts.tokens_of, model, prompt, None)
-        question = params.question()
+        question = await asyncio.to_thread(params.question, model)
         question.cache_salt = salt
         with self._lock:
             request = model.submit(ids, question)
@@ -74,7 +74,7 @@ class AsyncLLM:
                     raise BatonError("the model was closed while it answered")
                 add_news(model, output, news)
                 if news.error:
-                    raise BatonError(news.error)
+                    raise errors.failure(news)
                 yield copy.deepcopy(output)
                 if delta:
                     _forget_told(output)

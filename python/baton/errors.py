@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from baton import _engine
+
 
 class BatonError(RuntimeError):
     """A failure of Baton; `param` names the argument at fault, or is empty."""
@@ -21,7 +26,7 @@ class NotFoundError(BatonError, LookupError):
 
 
 class UnavailableError(BatonError):
-    """The queue is full, memory is short, or the engine is shutting down."""
+    """The queue is full, memory is short, the engine is shutting down, or a process of tensor parallelism is lost."""
 
 
 class UnsupportedError(BatonError, NotImplementedError):
@@ -38,3 +43,8 @@ class OutOfMemoryError(BatonError, MemoryError):
 
 class IoError(BatonError, OSError):
     """The operating system refused."""
+
+
+def failure(news: _engine.News) -> BatonError:
+    """Return why an answer ended with an error, as an exception."""
+    return globals()[news.error_type](news.error)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from baton import _engine, _loading, _prompts
+from baton import _engine, _loading, _prompts, errors
 from baton.errors import BatonError, InvalidRequestError
 from baton.outputs import CompletionOutput, RequestOutput, add_news
 from baton.sampling_params import SamplingParams
@@ -174,7 +174,7 @@ class LLM:
         try:
             for i, (prompt, sampling) in enumerate(zip(asked, params, strict=True)):
                 text, ids, salt = _prompts.tokens_of(model, prompt, before)
-                question = sampling.question()
+                question = sampling.question(model)
                 question.cache_salt = salt
                 question.priority = priority[i] if priority is not None else 0
                 request = model.submit(ids, question)
@@ -196,7 +196,7 @@ class LLM:
                     continue
                 add_news(model, output, news)
                 if news.error:
-                    raise BatonError(news.error)
+                    raise errors.failure(news)
                 if output.finished:
                     n_open -= 1
                     progress.advance()

@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
+import json as json_text
+from typing import Any
 
 from baton import _engine
 from baton.errors import InvalidRequestError
 
 MAX_SAMPLES = 128
+#: The fields of StructuredOutputsParams of which one is given.
+GRAMMARS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+
+
+@dataclasses.dataclass
+class StructuredOutputsParams:
+    """What answers keep to: exactly one grammar. Fields that are wrong are named when a prompt is submitted.
+
+    `json`: a schema, or its text. `regex`: of the whole answer. `choice`: the answers to choose from. `grammar`: in GBNF or
+    Lark. `json_object`: any object. `structural_tag`: see docs/grammars.md. `disable_any_whitespace`, or "" as
+    `whitespace_pattern`: JSON without spaces.
+    """
+
+    json: str | dict[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse several grammars, and none."""
+        given = [name for name in GRAMMARS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InvalidRequestError(
+                f"structured_outputs takes one of {', '.join(GRAMMARS)}, got {' and '.join(given) or 'none'}", "structured_outputs"
+            )
 
 
 @dataclasses.dataclass
@@ -40,18 +72,22 @@ class SamplingParams:
     skip_special_tokens: bool = True
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         """Refuse what the engine would not see."""
         if not 1 <= self.n <= MAX_SAMPLES:
             raise InvalidRequestError(f"n must be from 1 to {MAX_SAMPLES}, got {self.n}", "n")
+        if not isinstance(self.structured_outputs, StructuredOutputsParams | None):
+            kind = type(self.structured_outputs).__name__
+            raise InvalidRequestError(f"structured_outputs must be StructuredOutputsParams, not {kind}", "structured_outputs")
 
     def stops(self) -> list[str]:
         """Return the stop strings as a list."""
         return [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
 
-    def question(self) -> _engine.Question:
-        """Return these parameters as the engine takes them."""
+    def question(self, model: _engine.LocalModel) -> _engine.Question:
+        """Return these parameters as the engine takes them. Compiling a grammar may take seconds."""
         question = _engine.Question()
         question.n = self.n
         question.stop = self.stops()
@@ -79,4 +115,6 @@ class SamplingParams:
         question.set_allowed_ids(self.allowed_token_ids or [])
         question.set_logit_bias(list((self.logit_bias or {}).items()))
         question.bad_words = self.bad_words or []
+        if self.structured_outputs is not None:
+            model.constrain(question, json_text.dumps(dataclasses.asdict(self.structured_outputs)))
         return question

@@ -2,11 +2,18 @@
 #include "local_model.h"
 
 #include <algorithm>
-#include <limits>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "apps/version.h"
+#include "core/log.h"
+#include "core/one_line.h"
+#include "grammar/structured_outputs.h"
 #include "io/json.h"
 #include "load/load_engine.h"
 #include "load/model_files.h"
+#include "text/vocabulary_bytes.h"
 #include "text/word_spellings.h"
 
 namespace baton::python {
@@ -26,15 +33,57 @@ ModelFiles files_of(const ModelOptions& options) {
   return value_or_throw(find_model_files(options, {}));
 }
 
+std::unique_ptr<LocalRanks> start_ranks(const RankStart& start) {
+  const int n = start.tensor_parallel_size;
+  if (n < 1 || n > kMaxRanks)
+    throw LocalModelError({ErrorCode::invalid_request,
+                           fmt::format("tensor_parallel_size must be from 1 to {}, got {}", kMaxRanks, n),
+                           "tensor_parallel_size"});
+  if (n == 1) return nullptr;
+  return value_or_throw(LocalRanks::start(start.program, {.world_size = n, .version = version_line()}));
+}
+
+ModelOptions with_ranks(ModelOptions options, const std::unique_ptr<LocalRanks>& ranks) {
+  if (ranks != nullptr) options.ranks = ranks->group();
+  return options;
+}
+
 }  // namespace
 
-LocalModel::LocalModel(const ModelOptions& options) : LocalModel(files_of(options), options) {}
+LocalModel::LocalModel(const ModelOptions& options, const RankStart& ranks) : LocalModel(files_of(options), options, ranks) {}
 
-LocalModel::LocalModel(const ModelFiles& files, const ModelOptions& options)
+LocalModel::LocalModel(const ModelFiles& files, const ModelOptions& options, const RankStart& ranks)
     : name_(files.name),
       text_(value_or_throw(load_text(files, options))),
-      engine_(value_or_throw(load_engine(files, options))) {
+      ranks_(start_ranks(ranks)),
+      engine_(value_or_throw(load_engine(files, with_ranks(options, ranks_)))) {
   engine_->start();
+}
+
+grammar::GrammarCache& LocalModel::grammars() {
+  const std::scoped_lock lock(grammars_mutex_);
+  if (grammars_ == nullptr)
+    grammars_ = std::make_unique<grammar::GrammarCache>(
+        std::make_shared<const grammar::TokenTrie>(bytes_of_tokens(text_.tokenizer, text_.n_vocab),
+                                                   engine_->info().eos_token_ids,
+                                                   special_tokens_of(text_.tokenizer, text_.n_vocab)),
+        grammar::GrammarCache::Options{});
+  return *grammars_;
+}
+
+void LocalModel::constrain(Question& question, const std::string& structured_outputs) {
+  const json::Value object = value_or_throw(json::parse(structured_outputs, "structured_outputs"));
+  const auto asked = value_or_throw(grammar::read_structured_outputs(object, grammar::JsonSpaces::readable));
+  if (!asked) return;
+  auto entry = grammars().get(asked->source, {});
+  if (!entry && entry.error().code == ErrorCode::unavailable) throw LocalModelError(std::move(entry.error()));
+  if (!entry)
+    throw LocalModelError(
+        {ErrorCode::invalid_request, fmt::format("'{}': {}", asked->field, entry.error().message), asked->field});
+  if (entry->compile_seconds > 0 && !entry->ignored->empty())
+    log::warning("event=schema_keywords_ignored keywords={}", log_value(fmt::format("{}", fmt::join(*entry->ignored, ", "))));
+  question.constraint.matcher = std::move(entry->matcher);
+  question.constraint.encode = [this](std::string_view text) { return text_.tokenizer.encode_plain_behind(text); };
 }
 
 std::int64_t LocalModel::submit(std::vector<TokenId> prompt, const Question& question) {
@@ -43,6 +92,7 @@ std::int64_t LocalModel::submit(std::vector<TokenId> prompt, const Question& que
   Request request;
   request.prompt = std::move(prompt);
   request.sampling = question.sampling;
+  request.constraint = question.constraint;
   request.scope.salt = question.cache_salt;
   request.n_sequences = question.n;
   request.priority = question.priority;
@@ -80,7 +130,7 @@ News LocalModel::news_of(const Event& event, Live& live) {
   if (!said.finished) return news;
   --live.n_unfinished;
   news.finish_reason = to_string(*said.finished);
-  if (event.error) news.error = event.error->message;
+  news.error = event.error;
   if (event.stop_token) {
     const std::vector<TokenId>& ends = engine_->info().eos_token_ids;
     if (std::ranges::find(ends, event.stop_token->token) == ends.end()) news.stop_token = event.stop_token->token;

@@ -13,11 +13,14 @@
 #include <vector>
 
 #include "core/result.h"
+#include "engine/constraint.h"
 #include "engine/engine.h"
+#include "grammar/grammar_cache.h"
 #include "load/load_text.h"
 #include "load/model_files.h"
 #include "load/model_options.h"
 #include "load/sequence_text.h"
+#include "ranks/local_ranks.h"
 
 namespace baton::python {
 
@@ -34,6 +37,7 @@ class LocalModelError : public std::runtime_error {
 /// How one prompt is answered, besides its tokens.
 struct Question {
   SamplingParams sampling;
+  Constraint constraint;               ///< see LocalModel::constrain
   std::int32_t n = 1;                  ///< continuations
   std::vector<std::string> stop;       ///< strings that end the text
   std::vector<std::string> bad_words;  ///< words that the answers do not hold, at the beginning or after a space
@@ -55,7 +59,13 @@ struct News {
   std::optional<TokenId> stop_token;  ///< the stop id that ended it, if it is not the model's end
   SequenceStats stats;
   std::vector<TokenOutput> prompt_scores;  ///< see Event
-  std::string error;                       ///< why it ended with "error", if that is known
+  std::shared_ptr<const Error> error;      ///< why it ended with "error", if that is known
+};
+
+/// Where the ranks of tensor parallelism come from.
+struct RankStart {
+  int tensor_parallel_size = 1;
+  std::string program;  ///< the `baton` that they run
 };
 
 /// Loads a model, takes prompts and gives out news. Failures are thrown as LocalModelError.
@@ -63,11 +73,15 @@ struct News {
 /// Thread: any, except that one thread at a time calls `wait`.
 class LocalModel {
  public:
-  explicit LocalModel(const ModelOptions& options);
+  /// With several ranks, this process is rank 0 and starts the others, which end with this object.
+  LocalModel(const ModelOptions& options, const RankStart& ranks);
   LocalModel(const LocalModel&) = delete;
   LocalModel& operator=(const LocalModel&) = delete;
   ~LocalModel() = default;
 
+  /// Makes the answers to a question keep to a grammar: vLLM's structured_outputs as JSON. Compiling one may take seconds. The
+  /// question is then for this model only.
+  void constrain(Question& question, const std::string& structured_outputs);
   /// Returns the request's number. Its news come from `wait`.
   std::int64_t submit(std::vector<TokenId> prompt, const Question& question);
   void cancel(std::int64_t request);
@@ -96,12 +110,17 @@ class LocalModel {
     std::vector<SequenceText> sequences;
     std::size_t n_unfinished = 0;
   };
-  LocalModel(const ModelFiles& files, const ModelOptions& options);
+  LocalModel(const ModelFiles& files, const ModelOptions& options, const RankStart& ranks);
+  grammar::GrammarCache& grammars();
   News news_of(const Event& event, Live& live);
 
   std::string name_;
   TextSide text_;
-  std::unique_ptr<Engine> engine_;  // after text_, whose tokenizer the decoders use
+  std::unique_ptr<LocalRanks> ranks_;  // null: this process is alone
+  std::unique_ptr<Engine> engine_;     // after text_, whose tokenizer the decoders use, and after its ranks
+
+  std::mutex grammars_mutex_;
+  std::unique_ptr<grammar::GrammarCache> grammars_;  // guarded by grammars_mutex_; made for the first grammar
 
   std::mutex mutex_;
   std::map<RequestId, Live> live_;  // guarded by mutex_

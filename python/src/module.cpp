@@ -151,7 +151,8 @@ void bind_news(nb::module_& module) {
       .def_ro("stop_token", &News::stop_token)
       .def_ro("stats", &News::stats)
       .def_ro("prompt_scores", &News::prompt_scores)
-      .def_ro("error", &News::error);
+      .def_prop_ro("error", [](const News& news) { return news.error ? news.error->message : std::string(); })
+      .def_prop_ro("error_type", [](const News& news) { return news.error ? exception_of(news.error->code) : ""; });
 }
 
 void bind_model(nb::module_& module) {
@@ -162,7 +163,13 @@ void bind_model(nb::module_& module) {
       .def_ro("prefill_ms", &PrefixInfo::prefill_ms);
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<LocalModel>(module, "LocalModel")
-      .def(nb::init<const ModelOptions&>(), nb::arg("options"), unlocked)
+      .def(
+          "__init__",
+          [](LocalModel* made, const ModelOptions& options, int tensor_parallel_size, const std::string& program) {
+            new (made) LocalModel(options, {tensor_parallel_size, program});
+          },
+          nb::arg("options"), nb::arg("tensor_parallel_size"), nb::arg("program"), unlocked)
+      .def("constrain", &LocalModel::constrain, nb::arg("question"), nb::arg("structured_outputs"), unlocked)
       .def("submit", &LocalModel::submit, nb::arg("prompt"), nb::arg("question"), unlocked)
       .def("cancel", &LocalModel::cancel, nb::arg("request"), unlocked)
       .def(

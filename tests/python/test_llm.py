@@ -182,8 +182,8 @@ def test_arguments_are_refused_by_name() -> None:
     """Nothing is accepted and ignored."""
     with pytest.raises(TypeError, match="unexpected argument 'nonsense'"):
         LLM("demo", nonsense=1)
-    with pytest.raises(UnsupportedError, match="tensor_parallel_size=2"):
-        LLM("demo", tensor_parallel_size=2)
+    with pytest.raises(UnsupportedError, match="pipeline_parallel_size=2"):
+        LLM("demo", pipeline_parallel_size=2)
     with pytest.raises(InvalidRequestError, match="attention"):
         LLM("demo", attention="none")
     with pytest.raises(BatonError, match="/no/such/folder"):
