@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "grammar/configurations.h"
 #include "grammar/ebnf.h"
 #include "grammar/expression.h"
 #include "grammar/json_schema.h"
@@ -57,6 +58,15 @@ Result<RuleId> parse(Expressions& expressions, const GrammarSource& source, std:
   return fail(ErrorCode::internal, "a grammar of no kind");
 }
 
+/// Refuses what a matcher could not start: some text matches every program, but all its derivations may be beyond the limits.
+Result<void> check_start(const Program& program) {
+  Configurations configurations(program);
+  if (configurations.start() != Configurations::kDead) return {};
+  return fail(ErrorCode::too_large,
+              fmt::format("the grammar begins with more than {} alternatives, or with rules more than {} deep",
+                          Configurations::kMaxItems, Configurations::kMaxDepth));
+}
+
 }  // namespace
 
 Result<CompiledGrammar> compile_grammar(const GrammarSource& source, const GrammarLimits& limits,
@@ -70,6 +80,7 @@ Result<CompiledGrammar> compile_grammar(const GrammarSource& source, const Gramm
   CompiledGrammar compiled;
   BATON_TRY(const RuleId root, parse(expressions, source, compiled.ignored, meter));
   BATON_TRY(Program program, Program::build(expressions, root, limits.max_states, meter));
+  BATON_TRY_VOID(check_start(program));
   compiled.program = std::make_shared<const Program>(std::move(program));
   return compiled;
 }

@@ -47,6 +47,30 @@ TEST(Grammar, limits_are_named) {
   EXPECT_EQ(steps.error().code, ErrorCode::too_large);
 }
 
+/// A choice of `n` texts; `distinct`: all different.
+std::string choice_of(int n, bool distinct) {
+  std::string list;
+  for (int i = 0; i < n; ++i) list += (list.empty() ? "[\"a" : ",\"a") + (distinct ? std::to_string(i) : "") + "\"";
+  return list + "]";
+}
+
+/// Rules that begin with each other, `depth` of them.
+std::string nested_rules(int depth) {
+  std::string text = "root ::= r0 \"x\"\n";
+  for (int i = 0; i < depth; ++i) text += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"x\"\n";
+  return text + "r" + std::to_string(depth) + " ::= \"a\"\n";
+}
+
+// A matcher of these has no place to start at, which ended the server.
+TEST(Grammar, what_leaves_too_much_open_before_the_first_byte_is_refused) {
+  for (const bool distinct : {true, false}) {
+    EXPECT_NE(refusal(GrammarKind::choice, choice_of(10'000, distinct)).find("more than 8192 alternatives"), std::string::npos);
+    EXPECT_TRUE(accepts(*compiled(GrammarKind::choice, choice_of(8000, distinct)).program, distinct ? "a7999" : "a"));
+  }
+  EXPECT_NE(refusal(GrammarKind::ebnf, nested_rules(2000)).find("rules more than 1000 deep"), std::string::npos);
+  EXPECT_TRUE(accepts(*compiled(GrammarKind::ebnf, nested_rules(500)).program, "a" + std::string(501, 'x')));
+}
+
 TEST(Grammar, compiling_ends_when_it_is_cancelled) {
   const GrammarSource endless{.kind = GrammarKind::regex, .text = "((a{1,300}){1,300}){1,300}"};
   const auto result = compile_grammar(endless, {.max_states = std::size_t{1} << 40}, [] { return true; });
