@@ -235,6 +235,12 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   row("--prefix-folder", options.prefix_folder,
       "Folder whose files NAME.txt and NAME.json are prefixes; they come, change and go with the files", "Prefixes")
       ->check(CLI::ExistingDirectory);
+  row("--prefix-store", options.prefix_store,
+      "Folder that keeps registered prefixes over restarts: their definitions, keys and values; see docs/prefixes.md",
+      "Prefixes");
+  parsed_row(app, "Prefixes", "--prefix-store-bytes", options.prefix_store_bytes,
+             "Bytes that its files may have together, with K, M or G (default: what the disk holds)",
+             [](const std::string& text) { return parse_bytes(text, "--prefix-store-bytes"); });
   row("--max-prefixes", options.prefix_limits.max_number, "Prefixes that may be registered through the API", "Prefixes")
       ->check(CLI::NonNegativeNumber);
   parsed_row(

@@ -20,6 +20,7 @@
 #include "core/log.h"
 #include "core/memory_limit.h"
 #include "load/load_engine.h"
+#include "load/model_checksum.h"
 #include "ranks/rank_group.h"
 #include "server/server.h"
 #include "web/pages.h"
@@ -47,6 +48,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.routes.prefix_limits = options.prefix_limits;
   made.prefix_folder = options.prefix_folder;
   made.prefix_links = options.allows_prefix_links ? OutwardLinks::followed : OutwardLinks::refused;
+  made.prefix_store = {options.prefix_store, static_cast<std::uint64_t>(options.prefix_store_bytes)};
   made.kv_events = options.kv_events;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.handles_signals = true;
@@ -83,6 +85,19 @@ Result<void> check_kv_events(const ServeCommandOptions& options) {
   if (!options.kv_events.is_enabled || options.model.enable_prefix_caching) return {};
   return fail(ErrorCode::invalid_request, "--kv-events-config: there are no events with --no-enable-prefix-caching",
               "kv_events_config");
+}
+
+Result<void> check_prefix_store(const ServeCommandOptions& options) {
+  const auto refuse = [](const char* message) { return fail(ErrorCode::invalid_request, message, "prefix_store"); };
+  if (options.prefix_store.empty()) {
+    if (options.prefix_store_bytes > 0) return refuse("--prefix-store-bytes bounds nothing without --prefix-store");
+    return {};
+  }
+  if (!options.model.enable_prefix_caching) return refuse("--prefix-store: no prefix is kept with --no-enable-prefix-caching");
+  if (options.model.ranks != nullptr)
+    return refuse(
+        "--prefix-store cannot be used with --tensor-parallel-size over 1: each rank has a part of the keys and values");
+  return {};
 }
 
 /// An empty key is a key that was meant to be set: without it everybody would be let in.
@@ -132,6 +147,9 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
   BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
+  if (!options.prefix_store.empty()) {
+    BATON_TRY(model.digest, model_checksum(files, options.model));
+  }
   model.excludes_unchosen_tools = options.excludes_unchosen_tools;
   if (!model.chat_template)
     log::warning("event=no_chat_template effect=\"/v1/chat/completions is refused; --chat-template FILE brings one\"");
@@ -160,7 +178,8 @@ int serve_main(const ServeCommandOptions& options) {
   if (const auto good = check_names(options)
                             .and_then([&] { return check_keys(options); })
                             .and_then([&] { return check_addresses(options); })
-                            .and_then([&] { return check_kv_events(options); });
+                            .and_then([&] { return check_kv_events(options); })
+                            .and_then([&] { return check_prefix_store(options); });
       !good) {
     print_error("baton serve", good.error());
     return 2;

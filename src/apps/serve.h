@@ -40,8 +40,10 @@ struct ServeCommandOptions {
   bool excludes_unchosen_tools = false;         ///< see ServedModel
   std::size_t max_connections_per_address = 0;  ///< 0: no limit
   PrefixLimits prefix_limits;
-  std::string prefix_folder;         ///< empty: none
-  bool allows_prefix_links = false;  ///< see OutwardLinks
+  std::string prefix_folder;            ///< empty: none
+  bool allows_prefix_links = false;     ///< see OutwardLinks
+  std::string prefix_store;             ///< empty: prefixes are not stored
+  std::int64_t prefix_store_bytes = 0;  ///< 0: what the disk holds
 };
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options);

@@ -107,6 +107,21 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
             number(m.relay_groups));
 }
 
+void add_prefix_store(Families& out, const PrefixStoreCounts& counts) {
+  const auto number_of = [](std::int64_t n) { return static_cast<double>(n); };
+  out.gauge("baton:prefix_store_files", "Stored prefixes that a restart would find.", number_of(counts.n_files));
+  out.gauge("baton:prefix_store_bytes", "Bytes of their files.", number_of(counts.n_bytes));
+  out.counter("baton:prefix_store_loaded_total", "Prefixes whose keys and values were loaded.", number_of(counts.n_loaded));
+  out.counter("baton:prefix_store_loaded_bytes_total", "Bytes of the loaded files.", number_of(counts.n_loaded_bytes));
+  out.counter("baton:prefix_store_load_seconds_total", "Time that loading took.", counts.load_seconds);
+  out.counter("baton:prefix_store_written_total", "Prefixes that were stored.", number_of(counts.n_written));
+  out.counter("baton:prefix_store_written_bytes_total", "Bytes of the written files.", number_of(counts.n_written_bytes));
+  out.counter("baton:prefix_store_write_seconds_total", "Time that storing took.", counts.write_seconds);
+  out.counter("baton:prefix_store_failures_total", "Prefixes that could not be stored; the log says why.",
+              number_of(counts.n_failed));
+  out.counter("baton:prefix_store_refused_total", "Files that were not used; the log says why.", number_of(counts.n_refused));
+}
+
 void add_prefixes(Families& out, const PrefixCounts& counts) {
   for (const PrefixSource source : {PrefixSource::flag, PrefixSource::api, PrefixSource::folder})
     out.gauge("baton:prefixes", "Registered prefixes by source.",
@@ -114,6 +129,7 @@ void add_prefixes(Families& out, const PrefixCounts& counts) {
               {{"source", std::string(to_string(source))}});
   out.gauge("baton:prefix_files_refused", "Files of the prefix folder whose contents are not served; the log says why.",
             static_cast<double>(counts.n_refused_files));
+  if (counts.store) add_prefix_store(out, *counts.store);
 }
 
 void add_counters(Families& out, const EngineMetrics& m) {

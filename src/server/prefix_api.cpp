@@ -26,6 +26,9 @@ Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int
   prefix["n_pinned_blocks"] = entry.info.n_pinned_tokens / block_len;
   prefix["hits"] = entry.n_hits;
   prefix["fill_ms"] = entry.info.prefill_ms;
+  prefix["loaded"] = entry.is_loaded;
+  prefix["stored"] = entry.is_stored;
+  if (!entry.store_error.empty()) prefix["store_error"] = entry.store_error;
   return prefix;
 }
 

@@ -32,6 +32,7 @@ struct PrefixDefinition {
   std::string file = {};                               ///< the file that it was read from
   std::string owner = {};                              ///< the name of the key that registered it; empty: none
   std::optional<std::int64_t> max_pinned_blocks = {};  ///< that the owner's prefixes may pin; absent: no limit
+  std::optional<std::int64_t> created = {};            ///< Unix time in seconds, of one that is restored; absent: now
 };
 
 /// Characters and lengths of names and versions.

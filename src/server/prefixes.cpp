@@ -13,6 +13,7 @@
 #include "core/one_line.h"
 #include "server/api_error.h"
 #include "server/chat_history.h"
+#include "server/stored_definition.h"
 
 namespace baton {
 namespace {
@@ -73,6 +74,10 @@ Error cancelled(std::string_view name, std::string_view reason) {
           "id"};
 }
 
+std::int64_t unix_now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 bool is_folders(PrefixSource source) { return source == PrefixSource::folder; }
 
 Error folders_own(const PrefixDefinition& definition) {
@@ -125,8 +130,23 @@ struct Prefixes::State {
   Result<void> check_limits(const PrefixLimits& limits, const Entry& added);
   Result<void> check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len);
   bool cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason);
+  /// A prefix that was added, and what its file will say.
+  struct Added {
+    PrefixInfo info;
+    std::string engine_name;
+    std::vector<TokenId> tokens;  // none without a store
+    std::string metadata;
+    bool is_loaded = false;
+  };
+  Result<Added> add(const PrefixLimits& limits, const ServedModel& model, Engine& engine, PrefixDefinition definition,
+                    const std::function<std::string_view()>& cancel_reason);
+  Result<PrefixInfo> fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens);
+  void keep(Engine& engine, Added added);
+  Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
   void retire(Engine& engine, std::list<Entry>::iterator entry);
   Error not_found(std::string_view name, std::string_view param) const;
+
+  PrefixStore* store = nullptr;  // null: prefixes are not stored
 
   std::mutex prefill_mutex;  // held while a prefix is computed; locked before `mutex`
   std::mutex mutex;
@@ -247,42 +267,54 @@ Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, Prefi
   return add_within({}, model, engine, std::move(definition), [] { return std::string_view(); });
 }
 
-Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                        PrefixDefinition definition, const std::function<std::string_view()>& cancel_reason) {
-  State& state = *state_;
-  const std::scoped_lock one_at_a_time(state.prefill_mutex);
+/// Registers the prefix in the engine, from its file if there is one.
+Result<PrefixInfo> Prefixes::State::fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens) {
+  if (store != nullptr) {
+    if (auto loaded = store->load(engine, entry.definition.name, entry.engine_name, tokens)) {
+      entry.is_loaded = true;
+      return std::move(*loaded);
+    }
+  }
+  return engine.register_prefix(entry.engine_name, std::move(tokens));
+}
+
+Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
+                                                    PrefixDefinition definition,
+                                                    const std::function<std::string_view()>& cancel_reason) {
   std::list<Entry> fresh(1);
   Entry& entry = fresh.front();
   entry.definition = std::move(definition);
   const std::string name = entry.definition.name;
   const auto is_cancelled = [&] {
-    const std::scoped_lock lock(state.mutex);
-    return !state.prefill->cancel_reason.empty();
+    const std::scoped_lock lock(mutex);
+    return !prefill->cancel_reason.empty();
   };
   {
-    const std::scoped_lock lock(state.mutex);
-    BATON_TRY(entry.engine_name, state.engine_name_for(entry.definition));
+    const std::scoped_lock lock(mutex);
+    BATON_TRY(entry.engine_name, engine_name_for(entry.definition));
     PrefixDefinition head{name, nullptr, entry.definition.version};
     head.source = entry.definition.source;
-    state.prefill = State::Prefill{std::move(head), entry.engine_name};
+    prefill = Prefill{std::move(head), entry.engine_name};
   }
   // Whoever cancels it from now on finds it.
   if (const std::string_view reason = cancel_reason(); !reason.empty()) {
-    const std::scoped_lock lock(state.mutex);
-    state.prefill.reset();
+    const std::scoped_lock lock(mutex);
+    prefill.reset();
     return tl::unexpected<Error>(cancelled(name, reason));
   }
+  Added added;
   auto info = prepare(model, entry, is_cancelled).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
-    BATON_TRY_VOID(state.check_limits(limits, entry));
-    BATON_TRY_VOID(state.check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(engine.info().block_len),
-                                     engine.info().block_len));
+    BATON_TRY_VOID(check_limits(limits, entry));
+    const std::int32_t block_len = engine.info().block_len;
+    BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(block_len), block_len));
     entry.pinned = tokens;
-    return engine.register_prefix(entry.engine_name, std::move(tokens));
+    if (store != nullptr) added.tokens = tokens;
+    return fill(engine, entry, std::move(tokens));
   });
   const Clock::time_point now = Clock::now();
-  const std::scoped_lock lock(state.mutex);
-  const std::string_view reason = std::exchange(state.prefill, std::nullopt)->cancel_reason;
+  const std::scoped_lock lock(mutex);
+  const std::string_view reason = std::exchange(prefill, std::nullopt)->cancel_reason;
   if (!reason.empty()) {
     if (info) (void)engine.remove_prefix(entry.engine_name);
     return tl::unexpected<Error>(cancelled(name, reason));
@@ -291,29 +323,68 @@ Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const Served
   info->name = name;
   entry.info = *info;
   entry.pinned.resize(static_cast<std::size_t>(info->n_pinned_tokens));
-  entry.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  if (entry.definition.ttl) entry.expires = now + *entry.definition.ttl;
+  const std::int64_t unix_time = unix_now();
+  entry.created = entry.definition.created.value_or(unix_time);
+  if (entry.definition.ttl) entry.expires = now + *entry.definition.ttl - std::chrono::seconds(unix_time - entry.created);
   const std::string& version = entry.definition.version;
-  log::info("event=prefix_computed name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}", log_value(name),
-            version.empty() ? "-" : log_value(version), to_string(entry.definition.source), info->n_tokens,
-            info->n_pinned_tokens, info->prefill_ms);
-  const auto old = state.at(name);
-  state.entries.splice(old, fresh);
-  if (old != state.entries.end()) state.retire(engine, old);
-  return std::move(*info);
+  log::info("event={} name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}",
+            entry.is_loaded ? "prefix_loaded" : "prefix_computed", log_value(name), version.empty() ? "-" : log_value(version),
+            to_string(entry.definition.source), info->n_tokens, info->n_pinned_tokens, info->prefill_ms);
+  added.info = std::move(*info);
+  added.engine_name = entry.engine_name;
+  added.is_loaded = entry.is_loaded;
+  if (store != nullptr) {
+    added.metadata = metadata_of(entry.definition, entry.created);
+    store->expect(name);  // who removes the prefix from now on prevents its file
+  }
+  const auto old = at(name);
+  entries.splice(old, fresh);
+  if (old != entries.end()) retire(engine, old);
+  return added;
+}
+
+/// Stores a prefix, unless its file is as it should be.
+void Prefixes::State::keep(Engine& engine, Added added) {
+  const std::string& name = added.info.name;
+  Result<void> stored;
+  if (!added.is_loaded || !store->is_stored(name, added.metadata))
+    stored = store->store(engine, name, std::move(added.metadata), added.tokens);
+  const std::scoped_lock lock(mutex);
+  const auto entry = std::ranges::find(entries, added.engine_name, &Entry::engine_name);
+  if (entry == entries.end()) return;
+  entry->is_stored = stored.has_value();
+  if (!stored) entry->store_error = std::move(stored.error().message);
+}
+
+void Prefixes::use_store(PrefixStore& store) { state_->store = &store; }
+
+Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
+                                        PrefixDefinition definition, const std::function<std::string_view()>& cancel_reason) {
+  const std::scoped_lock one_at_a_time(state_->prefill_mutex);
+  BATON_TRY(State::Added added, state_->add(limits, model, engine, std::move(definition), cancel_reason));
+  PrefixInfo info = added.info;
+  if (state_->store != nullptr) state_->keep(engine, std::move(added));
+  return info;
 }
 
 Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSource by) {
-  const std::scoped_lock lock(state_->mutex);
-  const bool was_cancelled = state_->cancel(engine, name, by, "it was removed");
-  const auto found = state_->at(name);
-  if (found == state_->entries.end()) {
+  auto removed = state_->remove(engine, name, by);
+  if (removed && state_->store != nullptr) state_->store->sync();
+  return removed;
+}
+
+Result<void> Prefixes::State::remove(Engine& engine, std::string_view name, PrefixSource by) {
+  const std::scoped_lock lock(mutex);
+  const bool was_cancelled = cancel(engine, name, by, "it was removed");
+  const auto found = at(name);
+  if (found == entries.end()) {
     if (was_cancelled) return {};
-    return tl::unexpected<Error>(state_->not_found(name, "id"));
+    return tl::unexpected<Error>(not_found(name, "id"));
   }
   if (is_folders(found->definition.source) != is_folders(by)) return tl::unexpected<Error>(folders_own(found->definition));
   log::info("event=prefix_removed name={}", log_value(name));
-  state_->retire(engine, found);
+  if (store != nullptr) store->remove(found->definition.name);
+  retire(engine, found);
   return {};
 }
 
@@ -341,6 +412,7 @@ std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engi
     if (!entry->expires) continue;
     if (*entry->expires <= now) {
       log::info("event=prefix_expired name={}", log_value(entry->definition.name));
+      if (state_->store != nullptr) state_->store->remove(entry->definition.name);
       state_->retire(engine, entry);
     } else {
       next = std::min(next.value_or(*entry->expires), *entry->expires);
@@ -395,6 +467,7 @@ PrefixCounts Prefixes::counts() const {
   PrefixCounts counts;
   for (const Entry& entry : state_->entries) ++counts.by_source[static_cast<std::size_t>(entry.definition.source)];
   counts.n_refused_files = state_->n_refused_files;
+  if (state_->store != nullptr) counts.store = state_->store->counts();
   return counts;
 }
 

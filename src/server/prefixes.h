@@ -16,6 +16,7 @@
 #include "core/result.h"
 #include "engine/engine.h"
 #include "server/prefix_definition.h"
+#include "server/prefix_store.h"
 #include "server/served_model.h"
 
 namespace baton {
@@ -38,8 +39,9 @@ struct PrefixLimits {
 
 /// Numbers of prefixes, for /metrics.
 struct PrefixCounts {
-  std::array<std::int64_t, 3> by_source = {};  ///< indexed by PrefixSource
-  std::int64_t n_refused_files = 0;            ///< files of the folder whose contents are not served
+  std::array<std::int64_t, 3> by_source = {};   ///< indexed by PrefixSource
+  std::int64_t n_refused_files = 0;             ///< files of the folder whose contents are not served
+  std::optional<PrefixStoreCounts> store = {};  ///< absent: prefixes are not stored
 };
 
 /// The prefixes of a running server.
@@ -63,6 +65,9 @@ class Prefixes {
     std::int64_t created = 0;                       ///< Unix time in seconds
     std::optional<Clock::time_point> expires = {};  ///< its ttl after it was created
     std::string engine_name;                        ///< has the version: two versions exist during a replacement
+    bool is_loaded = false;                         ///< its keys and values came from its file
+    bool is_stored = false;                         ///< its file is on the disk
+    std::string store_error = {};                   ///< why it is not
 
     std::size_t n_bytes = 0;  ///< of its contents: messages, texts and token ids
     std::int64_t n_hits = 0;  ///< requests that named it
@@ -95,8 +100,11 @@ class Prefixes {
   Prefixes(Prefixes&&) noexcept;
   ~Prefixes();
 
-  /// Computes and pins a prefix in the engine, with one log line. Waits until that is done, and for the prefixes
-  /// before it. Another version replaces the registered one, which serves until the new one is ready. Contents of a
+  /// From now on prefixes are loaded from `store` and stored in it. Call it before the first `add`; the store must outlive this.
+  void use_store(PrefixStore& store);
+
+  /// Computes and pins a prefix in the engine, or loads it from the store, with one log line. Waits until that is done, and for the prefixes
+  /// before it, and until it is stored; that it cannot be stored is not an error. Another version replaces the registered one, which serves until the new one is ready. Contents of a
   /// file replace earlier contents of that file, whatever the version. Errors name the prefix: the version is
   /// registered already, the name belongs to the folder or to another source (param "id"), the prompt is too long or
   /// cannot be rendered, the owner's prefixes would pin more than they may, no room to pin it, cancelled.

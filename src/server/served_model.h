@@ -38,6 +38,7 @@ struct ServedModel {
   SharedList<TokenId> markers = {};            ///< special tokens whose text the format reads
   std::vector<std::string> marker_texts = {};  ///< their texts, in the same order
   bool excludes_unchosen_tools = false;        ///< prompts lack the tools where `tool_choice` is "none"
+  std::string digest = {};                     ///< a checksum of its configuration and weights; needed for a prefix store only
   std::unique_ptr<Grammars> grammars = {};     ///< of structured output; absent: requests that bring a grammar are refused
 
   /// Sets the traits of the templates, and the markers of the format. Call it when those are set.

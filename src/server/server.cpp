@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "core/one_line.h"
+#include "server/restored_prefixes.h"
 
 namespace baton {
 namespace {
@@ -20,6 +21,9 @@ constexpr std::int64_t kFlushMs = 2'000;
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   std::unique_ptr<Server> server(new Server(std::move(options)));
   BATON_TRY(server->keys_, ApiKeys::create(server->options_.keys));
+  if (!server->options_.prefix_store.folder.empty()) {
+    BATON_TRY(server->store_, PrefixStore::open(server->options_.prefix_store));
+  }
   BATON_TRY(server->http_, HttpServer::bind(server->options_.address, server->options_.limits));
   if (server->options_.kv_events.is_enabled) {
     BATON_TRY(server->kv_events_, KvEventPublisher::bind(server->options_.kv_events));
@@ -34,21 +38,33 @@ Server::~Server() {
   wait();
 }
 
-Result<void> Server::start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes) {
-  check(engine_ == nullptr, "a Server is started once");
-  check(!model.names.empty(), "a served model has a name");
-  model.set_context(engine.info().max_model_len);
-  model.grammars = std::make_unique<Grammars>(model.n_vocab, engine.info().eos_token_ids, options_.grammars);
-  for (PrefixDefinition& prefix : prefixes) {
-    BATON_TRY_VOID(prefixes_.add(model, engine, std::move(prefix)));
+/// Those of the command line, of the store, and of the folder.
+Result<void> Server::register_prefixes(Engine& engine, std::vector<PrefixDefinition> prefixes) {
+  if (store_) {
+    store_->scan(prefix_identity(model_->digest, engine.info(), engine.prefix_layout()));
+    prefixes_.use_store(*store_);
   }
-  model_.emplace(std::move(model));
+  for (PrefixDefinition& prefix : prefixes) {
+    BATON_TRY_VOID(prefixes_.add(*model_, engine, std::move(prefix)));
+  }
+  if (store_) restore_prefixes(*store_, prefixes_, options_.routes.prefix_limits, *model_, engine);
   if (!options_.prefix_folder.empty()) {
     folder_ = std::make_unique<PrefixFolder>(options_.prefix_folder, options_.prefix_links, *model_, engine, prefixes_, [this] {
       if (routes_) routes_->watch_lifetimes();
     });
     BATON_TRY_VOID(folder_->register_all());
   }
+  if (store_) store_->remove_unclaimed();
+  return {};
+}
+
+Result<void> Server::start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes) {
+  check(engine_ == nullptr, "a Server is started once");
+  check(!model.names.empty(), "a served model has a name");
+  model.set_context(engine.info().max_model_len);
+  model.grammars = std::make_unique<Grammars>(model.n_vocab, engine.info().eos_token_ids, options_.grammars);
+  model_.emplace(std::move(model));
+  BATON_TRY_VOID(register_prefixes(engine, std::move(prefixes)));
   engine_ = &engine;
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
   service_ = std::make_unique<Service>(engine, *http_, *metrics_);

@@ -16,6 +16,7 @@
 #include "server/http_server.h"
 #include "server/kv_event_publisher.h"
 #include "server/prefix_folder.h"
+#include "server/prefix_store.h"
 #include "server/prefixes.h"
 #include "server/routes.h"
 #include "server/served_model.h"
@@ -31,6 +32,7 @@ struct ServerOptions {
   grammar::GrammarCache::Options grammars = {};
   std::filesystem::path prefix_folder = {};  ///< see PrefixFolder; empty: none
   OutwardLinks prefix_links = OutwardLinks::refused;
+  PrefixStoreOptions prefix_store = {};       ///< if it has a folder, the served model must have its digest
   KvEventsConfig kv_events = {};              ///< if they are enabled, EngineOptions::kv_events must be set
   std::int64_t shutdown_timeout_ms = 30'000;  ///< after it, running requests are aborted
   /// SIGTERM and SIGINT begin the shutdown, and a second one ends it at once; SIGHUP reads the key file again.
@@ -40,12 +42,12 @@ struct ServerOptions {
 /// Serves one model. Thread: the owner's, except `begin_shutdown`, which any may call.
 class Server {
  public:
-  /// Reads the key file, and binds the address without accepting connections and the endpoints of KV events (see
-  /// ApiKeys::create, HttpServer::bind, KvEventPublisher::bind).
+  /// Reads the key file, opens the prefix store, and binds the address without accepting connections and the endpoints of KV events (see
+  /// ApiKeys::create, PrefixStore::open, HttpServer::bind, KvEventPublisher::bind).
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);
   ~Server();
 
-  /// Computes and pins the prefixes and those of the folder, then opens the port. The engine must have been started
+  /// Computes or loads the prefixes, those of the API that are stored, and those of the folder; pins them, then opens the port. The engine must have been started
   /// and must live until `wait` has returned.
   Result<void> start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes);
 
@@ -63,11 +65,13 @@ class Server {
 
  private:
   explicit Server(ServerOptions options) : options_(std::move(options)) {}
+  Result<void> register_prefixes(Engine& engine, std::vector<PrefixDefinition> prefixes);
   bool drain();
 
   ServerOptions options_;
   std::unique_ptr<ApiKeys> keys_;
   std::optional<ServedModel> model_;
+  std::unique_ptr<PrefixStore> store_;  // null: prefixes are not stored
   Prefixes prefixes_;
   Engine* engine_ = nullptr;  // from start to the end of wait; the owner's
   std::unique_ptr<HttpServer> http_;

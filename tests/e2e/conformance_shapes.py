@@ -295,6 +295,8 @@ PREFIX = obj(
     n_pinned_blocks=COUNT,
     hits=COUNT,
     fill_ms=NUMBER,
+    loaded=BOOLEAN,
+    stored=BOOLEAN,
 )
 RENDERED = obj(request_id=begins("chatcmpl-"), model=STRING, token_ids=items(COUNT, least=1), features=NULL)
 RENDERED_COMPLETION = items(obj(request_id=begins("cmpl-"), model=STRING, token_ids=items(COUNT), features=NULL), least=1)

@@ -127,6 +127,24 @@ TEST(MetricsPage, counts_prefixes_by_where_they_come_from) {
   EXPECT_EQ(value(text, labelled("baton:prefixes", R"(,source="api")")), "2");
   EXPECT_EQ(value(text, labelled("baton:prefixes", R"(,source="folder")")), "3");
   EXPECT_EQ(value(text, labelled("baton:prefix_files_refused")), "4");
+  EXPECT_EQ(text.find("baton:prefix_store"), std::string::npos) << "prefixes are not stored";
+}
+
+TEST(MetricsPage, counts_what_the_prefix_store_does) {
+  const auto engine = short_engine();
+  PrefixCounts counts;
+  counts.store = PrefixStoreCounts{1, 2, 3, 4, 0.5, 6, 7, 0.25, 9, 10};
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts_of(counts));
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_files")), "1");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_bytes")), "2");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_loaded_total")), "3");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_loaded_bytes_total")), "4");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_load_seconds_total")), "0.5");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_written_total")), "6");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_written_bytes_total")), "7");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_write_seconds_total")), "0.25");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_failures_total")), "9");
+  EXPECT_EQ(value(text, labelled("baton:prefix_store_refused_total")), "10");
 }
 
 TEST(MetricsPage, tells_how_long_the_io_thread_waited_for_locks) {

@@ -1,0 +1,46 @@
+/// What changes a model's checksum (load/model_checksum.h).
+#include "load/model_checksum.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+
+namespace baton {
+namespace {
+
+TEST(ModelChecksum, changes_with_every_byte_of_configuration_and_weights_and_with_nothing_else) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "baton_model_checksum_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const ModelFiles files{.name = "tiny", .folder = folder};
+  ModelOptions options;
+  EXPECT_FALSE(model_checksum(files, options)) << "there is no config.json";
+  ASSERT_TRUE(write_file(folder / "config.json", "{}"));
+  const auto sum = [&] { return model_checksum(files, options).value(); };
+  std::set<std::string> sums = {sum()};
+  const auto is_new = [&] { return sums.insert(sum()).second; };
+  std::string weights(5000, 'w');
+  ASSERT_TRUE(write_file(folder / "a.safetensors", weights));
+  EXPECT_TRUE(is_new());
+  for (const std::size_t at : {0U, 2500U, 4999U}) {
+    weights[at] = 'x';
+    ASSERT_TRUE(write_file(folder / "a.safetensors", weights));
+    EXPECT_TRUE(is_new()) << at;
+  }
+  ASSERT_TRUE(write_file(folder / "b.safetensors", ""));
+  EXPECT_TRUE(is_new());
+  ASSERT_TRUE(write_file(folder / "config.json", "{ }"));
+  EXPECT_TRUE(is_new());
+  ASSERT_TRUE(write_file(folder / "README.md", "of no interest"));
+  EXPECT_FALSE(is_new());
+  options.load_format = "dummy";
+  EXPECT_TRUE(is_new());
+  options.seed = 7;
+  EXPECT_TRUE(is_new());
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace baton
