@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import http.client
 import json
 import os
@@ -427,9 +428,9 @@ def test_a_key_finds_nothing_of_another_in_the_cache(keyed):
         assert cached("key-of-two", **salted) == 0
 
 
-def faults_of(seen: Seen, slow_factor: float) -> list[str]:
+def faults_of(seen: Seen, slow_factor: float = 1, memory_factor: float = 1) -> list[str]:
     """Return what an arena says of what its watcher saw."""
-    arena = Arena(Row("a case"), pathlib.Path(), "", Settings(slow_factor=slow_factor))
+    arena = Arena(Row("a case"), pathlib.Path(), "", Settings(slow_factor=slow_factor, memory_factor=memory_factor))
     arena.judge(seen, State(files=0, threads=0, running=0, waiting=0, budgets=0, resident=0))
     return arena.row.faults
 
@@ -442,3 +443,10 @@ def test_a_slow_factor_multiplies_limits_of_time_and_switches_off_no_check():
     assert faults_of(wrong, 20) == faults_of(wrong, 1)
     assert len(faults_of(wrong, 20)) == 5  # these four, and that no small request was answered
     assert len(faults_of(Seen(health_ms=[21_000.0], small_seconds=[201.0]), 20)) == 3
+
+
+def test_a_memory_factor_multiplies_the_limit_of_resident_memory():
+    large = Seen(health_ms=[5.0], small_seconds=[1.0], peak_bytes=1000 << 20)
+    assert faults_of(large) == faults_of(large, slow_factor=20) == ["1000 MB were resident; budgets and cache allow 627 MB"]
+    assert faults_of(large, memory_factor=3) == []
+    assert faults_of(dataclasses.replace(large, peak_bytes=2000 << 20), memory_factor=3) != []

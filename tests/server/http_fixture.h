@@ -75,8 +75,8 @@ class HttpFixture {
   template <class T>
   T next(std::deque<T>& queue) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(10), [&] { return !queue.empty(); })) {
-      ADD_FAILURE() << "nothing happened for ten seconds";
+    if (!changed_.wait_for(lock, std::chrono::minutes(1), [&] { return !queue.empty(); })) {
+      ADD_FAILURE() << "nothing happened for a minute";
       return T{};
     }
     T front = std::move(queue.front());

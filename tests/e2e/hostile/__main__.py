@@ -56,12 +56,19 @@ def main() -> int:
         help="multiplies the time limits of clients and checks, --health-ms included, for a server that is slow by "
         "itself: 10 under asan, 20 under tsan (default: 1)",
     )
+    parser.add_argument(
+        "--memory-factor",
+        type=float,
+        default=1,
+        help="multiplies how much memory may be resident, for a server that keeps notes on its memory: 3 under tsan (default: 1)",
+    )
     parser.add_argument("--quick", action="store_true", help="floods of 10 seconds, and no wait for the deadlines of bodies")
     parser.add_argument("--report", type=pathlib.Path, help="file for everything that was seen, in JSON")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     options = parser.parse_args()
-    if options.slow_factor < 1:
-        parser.error(f"--slow-factor is {options.slow_factor:g}; it is at least 1")
+    for flag, factor in {"--slow-factor": options.slow_factor, "--memory-factor": options.memory_factor}.items():
+        if not factor >= 1:
+            parser.error(f"{flag} is {factor:g}; it is at least 1")
     cases = [case for case in CASES if options.only in case.name]
     if options.list:
         print("\n".join(case.name for case in cases))
@@ -77,7 +84,7 @@ def main() -> int:
             if confined and not case.is_confined:
                 continue
             begin = time.monotonic()
-            settings = Settings(options.health_ms, options.minutes, options.quick, options.slow_factor)
+            settings = Settings(options.health_ms, options.minutes, options.quick, options.slow_factor, options.memory_factor)
             row = run_case(case, folder / f"{len(rows) + 1}", confined, settings)
             rows.append(row)
             print(f"{row.case}: {row.cells()[-1]} ({time.monotonic() - begin:.0f} s)", flush=True)

@@ -78,6 +78,7 @@ class Settings:
     minutes: float = 10  # of the vanishing clients
     quick: bool = False
     slow_factor: float = 1  # of all limits of time, not of how long floods last or how often clients come
+    memory_factor: float = 1  # of the limit of resident memory
 
 
 QUICK_SECONDS = 10.0  # of a flood with --quick
@@ -225,7 +226,7 @@ class Arena:
         most = self.seconds(SMALL_SECONDS)
         self.expect(slowest <= most, f"a small request took {slowest:.0f} s; the limit is {most:g} s")
         if not self.confinement:
-            limit = before.resident + KV_BYTES + int(1.1 * CLIENT_BYTES)
+            limit = self.settings.memory_factor * (before.resident + KV_BYTES + 1.1 * CLIENT_BYTES)
             if seen.peak_bytes > limit:
                 self.fault(f"{seen.peak_bytes / MB:.0f} MB were resident; budgets and cache allow {limit / MB:.0f} MB")
         if seen.small_seconds:
