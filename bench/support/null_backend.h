@@ -39,6 +39,7 @@ class NullBackend final : public Backend {
     return Buffer(static_cast<std::byte*>(std::calloc(1, size_bytes)), size_bytes,
                   [](std::byte* data, std::size_t) { std::free(data); });
   }
+  Result<Buffer> allocate_host(std::size_t size_bytes) override { return allocate(size_bytes); }
   void copy_from_host(TensorView, ConstTensorView) override {}
   void copy_to_host(TensorView, ConstTensorView) override {}
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override {
@@ -48,6 +49,7 @@ class NullBackend final : public Backend {
     return std::make_unique<Upload>(size_bytes);
   }
   Result<void> reserve_steps(std::size_t) override { return {}; }
+  std::int64_t kv_block_bytes(const KvShape& shape) const override { return shape.block_bytes(); }
   StepView upload_step(const StepInput& step) override {
     const auto begin = Clock::now();
     const StepView view = step.view();
@@ -150,6 +152,8 @@ class NullBackend final : public Backend {
     void copy_blocks(std::span<const BlockId>, std::span<const BlockId>) override {}
     void export_block(BlockId, TensorView) const override {}
     void import_block(BlockId, ConstTensorView) override {}
+    void save_block(BlockId, std::byte*) const override {}
+    void load_block(BlockId, const std::byte*) override {}
     void fill_bytes(std::uint8_t) override {}
   };
 

@@ -92,6 +92,11 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
   parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
              "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
              [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
+  row(app, "Cache and scheduler", "--kv-offloading-size", options.kv_offloading_size,
+      "GiB of host memory for blocks that the cache evicts: a prompt that needs them copies them back; 0: none")
+      ->check(CLI::Range(0.0, 0x1p20));
+  row(app, "Cache and scheduler", "--kv-offloading-backend", options.kv_offloading_backend, "What keeps those blocks: native")
+      ->check(CLI::IsMember(choices(kOffloadingBackends)));
   row(app, "Cache and scheduler", "--gpu-memory-utilization", options.gpu_memory_utilization,
       "Share of free memory that the cache may use")
       ->check(CLI::Range(0.01, 1.0));

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -51,6 +52,20 @@ std::int64_t memory_limit(const std::filesystem::path& root) {
   if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
     limit = std::min(limit, static_cast<std::int64_t>(space.rlim_cur));
   return limit;
+}
+
+std::int64_t free_host_memory(const std::filesystem::path& root) {
+  std::int64_t available = static_cast<std::int64_t>(::sysconf(_SC_AVPHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  std::ifstream file(root / "proc/meminfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("MemAvailable:")) available = std::strtoll(line.c_str() + 13, nullptr, 10) * 1024;
+  std::ifstream max_file(root / "sys/fs/cgroup/memory.max");
+  std::ifstream current_file(root / "sys/fs/cgroup/memory.current");
+  std::int64_t max = 0;
+  std::int64_t current = 0;
+  if (max_file >> max && current_file >> current && max > 0)
+    available = std::min(available, std::max<std::int64_t>(0, max - current));
+  return available;
 }
 
 }  // namespace baton

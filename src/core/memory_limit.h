@@ -10,4 +10,7 @@ namespace baton {
 /// 2) and its limit of address space (ulimit -v). `root` is where /proc and /sys are looked for.
 std::int64_t memory_limit(const std::filesystem::path& root = "/");
 
+/// Bytes that the process could take now: what the machine has available, or less if its control group has less left.
+std::int64_t free_host_memory(const std::filesystem::path& root = "/");
+
 }  // namespace baton

@@ -69,12 +69,13 @@ void BlockTransfers::copy_out(Running& running) {
     const std::int64_t n_bytes = layout_.block_bytes(group);
     const std::size_t at = running.piece.size();
     running.piece.resize(at + static_cast<std::size_t>(n_bytes));
-    storages_[static_cast<std::size_t>(group)]->export_block(running.ids[running.n_done],
-                                                             {running.piece.data() + at, DType::u8, {n_bytes}});
+    executor_.storages()[static_cast<std::size_t>(group)]->export_block(running.ids[running.n_done],
+                                                                        {running.piece.data() + at, DType::u8, {n_bytes}});
   }
 }
 
-/// Makes the table cover `n_entries` blocks. Those that the row after the prefix does not see are given back at once.
+/// Makes the table cover `n_entries` blocks. Those that the row after the prefix does not see are given back at once, and
+/// what is evicted for them goes to the host tier before they are written.
 Result<void> BlockTransfers::extend(Running& running, std::int32_t n_entries) {
   BlockTable& table = running.table;
   while (table.n_entries < n_entries) {
@@ -82,6 +83,7 @@ Result<void> BlockTransfers::extend(Running& running, std::int32_t n_entries) {
       return fail(ErrorCode::out_of_memory, "the cache has no free blocks for stored keys and values");
     cache_.free_behind_window(table, running.n_tokens(), running.n_tokens());
   }
+  executor_.copy(cache_.take_copies());
   return {};
 }
 
@@ -94,8 +96,8 @@ Result<void> BlockTransfers::copy_in(Running& running) {
     check(at + static_cast<std::size_t>(n_bytes) <= running.piece.size(), "BlockTransfers: a piece is too short");
     BATON_TRY_VOID(extend(running, entry + 1));
     if (entry >= running.table.n_found_blocks)
-      storages_[static_cast<std::size_t>(group)]->import_block(running.table.blocks_of(group)[static_cast<std::size_t>(entry)],
-                                                               {running.piece.data() + at, DType::u8, {n_bytes}});
+      executor_.storages()[static_cast<std::size_t>(group)]->import_block(
+          running.table.blocks_of(group)[static_cast<std::size_t>(entry)], {running.piece.data() + at, DType::u8, {n_bytes}});
     at += static_cast<std::size_t>(n_bytes);
   }
   check(at == running.piece.size(), "BlockTransfers: a piece is too long");

@@ -8,15 +8,14 @@
 #include <list>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "engine/executor.h"
 #include "engine/kv_cache.h"
 #include "engine/prefix_layout.h"
-#include "kernels/kv_storage.h"
 
 namespace baton {
 
@@ -52,8 +51,8 @@ struct PinLimits {
 class BlockTransfers {
  public:
   /// All but `layout` must outlive it.
-  BlockTransfers(KvCache& cache, PrefixLayout layout, std::span<KvStorage* const> storages, PinLimits limits)
-      : cache_(cache), layout_(std::move(layout)), storages_(storages), limits_(limits) {}
+  BlockTransfers(KvCache& cache, PrefixLayout layout, Executor& executor, PinLimits limits)
+      : cache_(cache), layout_(std::move(layout)), executor_(executor), limits_(limits) {}
 
   const PrefixLayout& layout() const { return layout_; }
 
@@ -100,7 +99,7 @@ class BlockTransfers {
 
   KvCache& cache_;
   PrefixLayout layout_;
-  std::span<KvStorage* const> storages_;
+  Executor& executor_;
   PinLimits limits_;
   std::list<Running> running_;
 

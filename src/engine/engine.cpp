@@ -40,7 +40,8 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
               .groups = info_.cache_groups,
               .max_rows_in_flight = max_rows_in_flight(options),
               .enable_prefix_caching = options.enable_prefix_caching,
-              .records_events = options.kv_events}),
+              .records_events = options.kv_events,
+              .n_tier_slots = info_.n_tier_slots}),
       scheduler_({.by_size = options.by_size,
                   .max_num_seqs = options.max_num_seqs,
                   .max_num_batched_tokens = options.max_num_batched_tokens,
@@ -53,11 +54,12 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
                  cache_),
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
-      transfers_(cache_, layout_of(*executor_, info_), executor_->storages(), {info_.max_model_len, options.max_pinned_blocks}),
+      transfers_(cache_, layout_of(*executor_, info_), *executor_, {info_.max_model_len, options.max_pinned_blocks}),
       queue_(options.max_num_queued_reqs),
       prefixes_(info_.block_len),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
   metrics_recorder_.set_cache_size(cache_);
+  metrics_recorder_.set_tier_size(info_.n_tier_slots, info_.tier_entry_bytes);
 }
 
 Result<RequestId> Engine::Impl::submit(Request request) {

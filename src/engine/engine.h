@@ -42,6 +42,7 @@ struct EngineOptions {
   std::int32_t block_len = 16;
   std::int64_t kv_cache_bytes = 0;  ///< of each rank; 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
+  std::int64_t host_tier_bytes = 0;  ///< host memory for blocks that the prefix cache evicts; 0: none
   DType kv_dtype = DType::bf16;
   bool enforce_eager = false;             ///< decode steps are not captured as graphs
   bool has_priorities = false;            ///< requests may have a priority; otherwise they are refused
@@ -73,7 +74,9 @@ struct EngineInfo {
   std::int32_t n_blocks = 0;  ///< of the layer group that has the most
   std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;
-  std::int64_t kv_cache_bytes = 0;  ///< of each rank
+  std::int64_t kv_cache_bytes = 0;    ///< of each rank
+  std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group
+  std::int64_t tier_entry_bytes = 0;  ///< of one of them
   DType kv_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;
   std::string attention;  ///< "relay" or "paged"

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/memory_limit.h"
 #include "engine/cache_size.h"
 
 namespace baton {
@@ -124,6 +127,34 @@ Result<void> capture_steps(Executor& executor, const EngineOptions& options, con
   return {};
 }
 
+/// How many entries the host tier can hold, of one block of each group: groups as in CacheSizeOptions. Refuses what the
+/// tier does not support, and more memory than there is.
+Result<std::int32_t> tier_slots(const EngineOptions& options, const CacheSizeOptions& size, int n_ranks) {
+  const double gib = static_cast<double>(options.host_tier_bytes) / 0x1p30;
+  const auto refuse = [&](ErrorCode code, const std::string& reason) {
+    return fail(code, fmt::format("--kv-offloading-size {:g}: {}", gib, reason), "kv_offloading_size");
+  };
+  if (options.host_tier_bytes < 0) return refuse(ErrorCode::invalid_request, "it must be 0 (off) or more");
+  if (options.host_tier_bytes == 0) return 0;
+  if (!options.enable_prefix_caching)
+    return refuse(ErrorCode::invalid_request, "it keeps what the prefix cache evicts, and prefix caching is off");
+  if (n_ranks > 1)
+    return refuse(ErrorCode::unsupported, fmt::format("it is not offered with tensor parallelism ({} ranks)", n_ranks));
+  if (std::ranges::any_of(size.groups, [](const CacheSizeOptions::Group& group) { return group.window > 0; }))
+    return refuse(ErrorCode::unsupported, "it is not offered for models with sliding windows");
+  std::int64_t entry_bytes = 0;
+  for (const CacheSizeOptions::Group& group : size.groups) entry_bytes += group.block_bytes;
+  const std::int64_t free_bytes = std::min(free_host_memory(), memory_limit());
+  if (options.host_tier_bytes > free_bytes)
+    return refuse(ErrorCode::out_of_memory, fmt::format("{} bytes are asked for, and this process may take {} bytes more",
+                                                        options.host_tier_bytes, free_bytes));
+  const std::int64_t n_slots = options.host_tier_bytes / entry_bytes;
+  if (n_slots == 0)
+    return refuse(ErrorCode::invalid_request,
+                  fmt::format("a block of {} tokens takes {} bytes", options.block_len, entry_bytes));
+  return static_cast<std::int32_t>(std::min<std::int64_t>(n_slots, std::numeric_limits<std::int32_t>::max()));
+}
+
 /// The ids of the model and of the options. One beyond the vocabulary ends nothing, because it is never sampled.
 std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelSpec& spec) {
   std::vector<TokenId> ids = spec.eos_token_ids;
@@ -177,6 +208,9 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype))
     size.groups.push_back({backend->kv_block_bytes(shape), groups.at(size.groups.size()).shape.window});
 
+  for (const CacheSizeOptions::Group& group : size.groups) info.tier_entry_bytes += group.block_bytes;
+  BATON_TRY(info.n_tier_slots, tier_slots(options, size, info.backend.world_size));
+
   BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), bounds, options.ranks));
   size.block_len = options.block_len;
   size.max_model_len = info.max_model_len;
@@ -186,13 +220,23 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   // Every rank gets the number of blocks that fits the one with the least memory. Ranks of one host divide its memory.
   size.free_memory_bytes =
       executor->free_memory_bytes() / (capabilities.shares_host_memory ? std::max(1, info.backend.world_size) : 1);
+  const std::int64_t tier_bytes = info.n_tier_slots * info.tier_entry_bytes;
+  if (capabilities.shares_host_memory) size.free_memory_bytes -= tier_bytes;
   size.memory_utilization = options.memory_utilization;
   size.is_host_memory = capabilities.shares_host_memory;
   BATON_TRY(info.cache_groups, choose_cache_groups(size));
   info.n_blocks = std::ranges::max(info.cache_groups, {}, &CacheGroup::n_blocks).n_blocks;
   for (std::size_t g = 0; g < size.groups.size(); ++g)
     info.kv_cache_bytes += info.cache_groups[g].n_blocks * size.groups[g].block_bytes;
+  if (tier_bytes > 0 && capabilities.shares_host_memory && info.kv_cache_bytes > size.free_memory_bytes) {
+    return fail(ErrorCode::out_of_memory,
+                fmt::format("--kv-offloading-size {:g}: the KV cache takes {} bytes of the same memory, and {} bytes are left "
+                            "beside the tier",
+                            static_cast<double>(tier_bytes) / 0x1p30, info.kv_cache_bytes, size.free_memory_bytes),
+                "kv_offloading_size");
+  }
   BATON_TRY_VOID(executor->allocate_cache(info.cache_groups, options.block_len, options.kv_dtype));
+  if (info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(info.n_tier_slots));
   BATON_TRY_VOID(capture_steps(*executor, options, tuning));
 
   return EngineParts{std::move(info),

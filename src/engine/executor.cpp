@@ -90,6 +90,16 @@ Result<void> Executor::allocate_storages(std::span<const CacheGroup> groups, std
   return {};
 }
 
+Result<void> Executor::allocate_tier(std::int32_t n_slots) {
+  check(!storages_.empty() && entry_parts_.empty() && backend_->info().world_size == 1,
+        "Executor: a host tier is allocated once, after the cache, and by one rank");
+  entry_parts_ = {0};
+  for (const auto& storage : storages_)
+    entry_parts_.push_back(entry_parts_.back() + static_cast<std::size_t>(backend_->kv_block_bytes(storage->shape())));
+  BATON_TRY(tier_, backend_->allocate_host(static_cast<std::size_t>(n_slots) * entry_parts_.back()));
+  return {};
+}
+
 Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
   check(!storages_.empty() && captured_steps_ == nullptr, "Executor: steps are captured once, when the cache is allocated");
   ranks_.capture_steps(max_rows);
@@ -101,6 +111,24 @@ Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
   return captured_steps_->n_graphs();
 }
 
+void Executor::carry_out(std::vector<TierCopy>& copies) {
+  for (const TierCopy& copy : copies) {
+    const auto group = static_cast<std::size_t>(copy.group);
+    std::byte* const host = tier_.data() + static_cast<std::size_t>(copy.slot) * entry_parts_.back() + entry_parts_.at(group);
+    if (copy.kind == TierCopy::Kind::save)
+      storages_[group]->save_block(copy.block, host);
+    else
+      storages_[group]->load_block(copy.block, host);
+  }
+  copies.clear();
+}
+
+void Executor::copy(std::vector<TierCopy> copies) {
+  check(copies.empty() || !entry_parts_.empty(), "Executor: a copy without a host tier");
+  waiting_copies_.insert(waiting_copies_.end(), copies.begin(), copies.end());
+  if (is_asynchronous_ || in_flight_.empty()) carry_out(waiting_copies_);
+}
+
 void Executor::forward(StepInput step) {
   const auto excess = find_excess(step.view(), bounds_);
   check(!excess, [&] { return "Executor: " + *excess; });
@@ -108,7 +136,7 @@ void Executor::forward(StepInput step) {
   check(in_flight_.empty() || in_flight_.back().is_sampled, "Executor: a forward before the sample of the step before");
   check(!is_asynchronous_ || in_flight_.size() < kMaxInFlight, "Executor: more steps in flight than it has buffers for");
   ranks_.forward(step);
-  in_flight_.push_back({.input = std::move(step)});
+  in_flight_.push_back({.input = std::move(step), .copies = std::exchange(waiting_copies_, {})});
   if (is_asynchronous_) enqueue_forward(in_flight_.back());
 }
 
@@ -179,6 +207,7 @@ std::span<const SampleResult> Executor::wait() {
   ranks_.wait();
   InFlight& step = in_flight_.front();
   if (!is_asynchronous_) {
+    carry_out(step.copies);
     enqueue_forward(step);
     enqueue_sample(step);
   }
@@ -188,6 +217,7 @@ std::span<const SampleResult> Executor::wait() {
   last_end_ = now;
   ended_input_ = std::move(step.input);
   in_flight_.pop_front();
+  if (in_flight_.empty()) carry_out(waiting_copies_);
   return {reinterpret_cast<const SampleResult*>(bytes.data()), bytes.size() / sizeof(SampleResult)};
 }
 

@@ -16,6 +16,7 @@
 #include "core/result.h"
 #include "engine/cache_group.h"
 #include "engine/captured_steps.h"
+#include "engine/host_tier.h"
 #include "engine/rank_steps.h"
 #include "kernels/backend.h"
 #include "kernels/batch.h"
@@ -41,7 +42,8 @@ struct MaskMemory {
 /// (engine/rank_steps.h), in one copy of what the call reads. If a rank is lost, the results of later waits are worthless
 /// and fault() says so.
 ///
-/// Only create, allocate_cache and capture_steps allocate memory. Thread: engine only.
+/// Only create, allocate_cache, allocate_tier and capture_steps allocate memory, but for the list of copies that wait.
+/// Thread: engine only.
 class Executor {
  public:
   /// Steps that may be in flight (begun and not waited for) on an asynchronous backend.
@@ -56,10 +58,16 @@ class Executor {
 
   /// Allocates one storage for each layer group. Call it once, before the first step.
   Result<void> allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype);
+  /// Allocates host memory for `n_slots` entries of the host tier. Call it once, after allocate_cache. There must be one
+  /// rank.
+  Result<void> allocate_tier(std::int32_t n_slots);
   /// Captures graphs for steps of at most `max_rows` rows that are all sampled; such steps replay them from now on
   /// (CapturedSteps). Call it once, after allocate_cache. Returns the number of graphs.
   Result<std::size_t> capture_steps(std::int32_t max_rows);
 
+  /// Carries out copies of the host tier in this order, after all steps that were begun and before the next one. An
+  /// asynchronous backend has them enqueued; on any other they wait for the steps that have not run.
+  void copy(std::vector<TierCopy> copies);
   /// Begins a step: computes logits from its rows. `sample` must have been called for the step before.
   void forward(StepInput step);
   /// Samples from the logits of the preceding forward and reads the results back.
@@ -93,7 +101,8 @@ class Executor {
   using Clock = std::chrono::steady_clock;
   struct InFlight {
     StepInput input;
-    StepView view = {};  ///< set when its forward is enqueued
+    std::vector<TierCopy> copies = {};  ///< to be carried out before its forward
+    StepView view = {};                 ///< set when its forward is enqueued
     TensorView logits = {};
     bool is_sampled = false;     ///< sample was called
     std::size_t mask_bytes = 0;  ///< to be uploaded before it is sampled
@@ -109,6 +118,7 @@ class Executor {
   TensorView slot_table() const;
   TokenMasks token_masks() const;
   void take_sample();
+  void carry_out(std::vector<TierCopy>& copies);
   void enqueue_forward(InFlight& step);
   void enqueue_sample(InFlight& step);
 
@@ -120,9 +130,12 @@ class Executor {
   std::int64_t free_memory_bytes_ = 0;
   std::vector<std::unique_ptr<KvStorage>> storages_;
   std::vector<KvStorage*> storage_pointers_;
-  Buffer slots_;                                                        ///< SlotState [max_slots]
-  Buffer results_;                                                      ///< SampleResult [max_samples]
-  std::unique_ptr<AsyncUpload> masks_;                                  ///< row_of, then bits, of StepBounds::masks_bytes
+  std::vector<std::size_t> entry_parts_;  ///< where each layer group's block begins in an entry of the tier, and its size
+  Buffer tier_;                           ///< [slots][entry_parts_.back()]
+  std::vector<TierCopy> waiting_copies_;  ///< for the next forward, or the end of the steps in flight
+  Buffer slots_;                          ///< SlotState [max_slots]
+  Buffer results_;                        ///< SampleResult [max_samples]
+  std::unique_ptr<AsyncUpload> masks_;    ///< row_of, then bits, of StepBounds::masks_bytes
   std::array<std::unique_ptr<AsyncReadback>, kMaxInFlight> readbacks_;  ///< of results_, used in turn
   std::size_t n_enqueued_ = 0;
   std::unique_ptr<CapturedSteps> captured_steps_;  ///< null: every operation of a step is launched separately

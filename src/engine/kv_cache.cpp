@@ -31,6 +31,9 @@ KvCache::KvCache(const KvCacheOptions& options)
   has_windows_ = std::ranges::any_of(groups_, &CacheGroup::has_window);
   if (options.enable_prefix_caching) tree_.emplace(block_len_, groups_, options.life_of_reuse);
   if (tree_ && options.records_events) tree_->record_events();
+  if (options.n_tier_slots == 0) return;
+  check(tree_ && !has_windows_, "KvCache: a host tier without prefix caching, or of groups with a window");
+  tier_.emplace(options.n_tier_slots, block_len_);
 }
 
 KvCache::KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching, double life_of_reuse)
@@ -104,7 +107,7 @@ void KvCache::begin(BlockTable& table, std::span<const TokenId> tokens, std::int
 void KvCache::make_free(int group, std::int32_t n_blocks) {
   const std::int32_t n_missing = n_blocks - pools_[at(group)].n_free();
   if (n_missing <= 0) return;
-  for (const GroupBlock& evicted : tree_->evict(group, n_missing)) {
+  for (const GroupBlock& evicted : tree_->evict(group, n_missing, tier_ ? &*tier_ : nullptr)) {
     const bool is_free = pools_[at(evicted.group)].release(evicted.block);
     check(is_free || evicted.group != group, "KvCache: an evicted block is still held");
   }
@@ -113,6 +116,7 @@ void KvCache::make_free(int group, std::int32_t n_blocks) {
 void KvCache::drop_cached() {
   if (!tree_) return;
   for (const GroupBlock& evicted : tree_->evict_all()) pools_[at(evicted.group)].release(evicted.block);
+  if (tier_) tier_->clear();
 }
 
 BlockId KvCache::take(int group) {
@@ -277,6 +281,21 @@ void KvCache::release(BlockTable& table, std::span<const TokenId> tokens, std::i
   table.node = nullptr;
 }
 
+std::int32_t KvCache::load(BlockTable& table, std::span<const TokenId> tokens, std::int32_t first, std::int32_t n_most,
+                           std::int64_t usable_from) {
+  check(tier_ && first >= table.n_cached_blocks && table.n_entries >= first + n_most,
+        "KvCache: a load into blocks that the table shares or lacks");
+  const PrefixKey key = key_of(table, tokens, (first + n_most) * block_len_);
+  std::vector<BlockId> entry(groups_.size());
+  std::int32_t n = 0;
+  for (; n < n_most; ++n) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) entry[g] = table.groups[g].blocks[static_cast<std::size_t>(first + n)];
+    if (!tier_->load(key, first + n, entry)) break;
+  }
+  publish(table, tokens, (first + n) * block_len_, usable_from);
+  return n;
+}
+
 KvCache::Pin KvCache::pin(const CacheScope& scope, std::span<const TokenId> tokens) {
   check(tree_.has_value(), "KvCache: a pin needs prefix caching");
   std::vector<BlockHash> hashes;
@@ -353,6 +372,7 @@ void KvCache::check_invariants(std::span<const BlockTable* const> tables) const 
     check(!groups_[at(group)].has_window() || tree_->is_held(group, block) == (pools_[at(group)].count(block) > 1),
           "KvCache: the tree takes a block for used, or not, that is not, or is");
   if (tree_) tree_->check_invariants(references);
+  if (tier_) tier_->check_invariants();
 }
 
 }  // namespace baton

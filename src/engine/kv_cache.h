@@ -11,6 +11,7 @@
 #include "engine/block_hash.h"
 #include "engine/block_pool.h"
 #include "engine/cache_group.h"
+#include "engine/host_tier.h"
 #include "engine/prefix_tree.h"
 #include "engine/request.h"
 
@@ -56,6 +57,8 @@ struct KvCacheOptions {
   bool enable_prefix_caching = true;
   double life_of_reuse = PrefixTree::kLifeOfReuse;  ///< see PrefixTree; 0 evicts the least recently used block
   bool records_events = false;                      ///< see take_events
+  /// Entries that were evicted and stay in host memory; 0: none. It takes prefix caching, and groups without a window.
+  std::int32_t n_tier_slots = 0;
 };
 
 /// A BlockPool for each layer group, and one PrefixTree for all of them. The holders of a block are the tree (once)
@@ -144,10 +147,26 @@ class KvCache {
   /// the other blocks are freed.
   void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
 
+  /// The host tier; null: there is none.
+  const HostTier* tier() const { return tier_ ? &*tier_ : nullptr; }
+  /// How many entries from `first` on, at most `n_most`, the host tier has of the first `n_match` tokens.
+  std::int32_t n_in_tier(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int32_t first,
+                         std::int32_t n_most) {
+    return tier_ ? tier_->find(key_of(table, tokens, n_match), first, n_most) : 0;
+  }
+  /// Loads entries from `first` on, at most `n_most`, from the host tier into the table's private blocks, which must
+  /// cover them, and publishes them for steps from `usable_from` on. Returns how many there were.
+  std::int32_t load(BlockTable& table, std::span<const TokenId> tokens, std::int32_t first, std::int32_t n_most,
+                    std::int64_t usable_from);
+  /// The copies of the host tier since the last call. They must be carried out in this order, after the steps planned
+  /// before and before the next one.
+  std::vector<TierCopy> take_copies() { return tier_ ? tier_->take_copies() : std::vector<TierCopy>(); }
+
   /// What was stored in the prefix cache and removed from it since the last call, if KvCacheOptions::records_events.
   std::vector<KvEvent> take_events() { return tree_ ? tree_->take_events() : std::vector<KvEvent>(); }
 
-  /// Frees all cached blocks that no sequence uses and no pin covers, and forgets what was evicted before.
+  /// Frees all cached blocks that no sequence uses and no pin covers, and forgets what was evicted before; the host tier
+  /// forgets all it has.
   void drop_cached();
 
   /// Protects the cached full blocks of `tokens` from eviction until unpin; in a group with a window only those that
@@ -182,6 +201,7 @@ class KvCache {
   bool has_windows_ = false;
   std::vector<BlockPool> pools_;  ///< of each group
   std::optional<PrefixTree> tree_;
+  std::optional<HostTier> tier_;
 };
 
 }  // namespace baton

@@ -73,6 +73,13 @@ struct EngineMetrics {
   Count kv_blocks_pinned;      ///< by registered prefixes
   Count prefix_cache_queries;  ///< tokens; counted at each sequence's first admission
   Count prefix_cache_hits;
+  // Of the host tier. Its queries are the tokens that the prefix cache lacks.
+  Count external_prefix_cache_queries;
+  Count external_prefix_cache_hits;
+  Count host_tier_blocks;         ///< entries that it has
+  Count host_tier_blocks_total;   ///< entries that it can have
+  Count kv_offload_saved_bytes;   ///< copied to it
+  Count kv_offload_loaded_bytes;  ///< copied from it
   Count num_preemptions;
   Count prompt_tokens;
   Count prompt_tokens_cached;

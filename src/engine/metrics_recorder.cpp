@@ -36,7 +36,12 @@ void MetricsRecorder::admitted(Sequence& sequence, Time now) {
   metrics_.prompt_tokens.add(sequence.task->prompt_len);
   metrics_.prompt_tokens_cached.add(sequence.schedule->n_cached);
   metrics_.prefix_cache_queries.add(sequence.task->prompt_len);
-  metrics_.prefix_cache_hits.add(sequence.schedule->n_cached);
+  const std::int32_t n_found = sequence.schedule->n_cached - sequence.schedule->n_loaded;
+  metrics_.prefix_cache_hits.add(n_found);
+  if (metrics_.host_tier_blocks_total.value() > 0) {
+    metrics_.external_prefix_cache_queries.add(sequence.task->prompt_len - n_found);
+    metrics_.external_prefix_cache_hits.add(sequence.schedule->n_loaded);
+  }
   metrics_.request_prefill_kv_computed_tokens.observe(sequence.task->prompt_len - sequence.schedule->n_cached);
 }
 
@@ -127,6 +132,11 @@ void MetricsRecorder::update_gauges(const Scheduler& scheduler, const KvCache& c
   metrics_.num_requests_deferred.set(std::min(scheduler.n_deferred(), scheduler.n_waiting()));
   metrics_.kv_blocks_used.set(cache.n_used());
   metrics_.kv_blocks_pinned.set(cache.n_pinned());
+  if (const HostTier* const tier = cache.tier()) {
+    metrics_.host_tier_blocks.set(tier->n_entries());
+    metrics_.kv_offload_saved_bytes.set(tier->n_saved() * tier_entry_bytes_);
+    metrics_.kv_offload_loaded_bytes.set(tier->n_loaded() * tier_entry_bytes_);
+  }
 }
 
 }  // namespace baton

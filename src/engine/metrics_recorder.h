@@ -22,6 +22,11 @@ class MetricsRecorder {
   const EngineMetrics& metrics() const { return metrics_; }
 
   void set_cache_size(const KvCache& cache) { metrics_.kv_blocks_total.set(cache.n_blocks()); }
+  /// There is a host tier, for `n_slots` entries of `entry_bytes` bytes each.
+  void set_tier_size(std::int32_t n_slots, std::int64_t entry_bytes) {
+    metrics_.host_tier_blocks_total.set(n_slots);
+    tier_entry_bytes_ = entry_bytes;
+  }
   /// A request was rejected. Thread: any.
   void rejected_queue_full() { metrics_.rejected_queue_full.add(1); }
   void rejected_no_memory() { metrics_.rejected_no_memory.add(1); }
@@ -56,6 +61,7 @@ class MetricsRecorder {
   void count_gaps();
 
   EngineMetrics metrics_;
+  std::int64_t tier_entry_bytes_ = 0;
   std::int64_t n_generated_ = 0;  ///< tokens that are not counted yet
   double gap_s_ = 0;              ///< between two tokens of a sequence; those of a step mostly are the same
   std::int64_t n_gaps_ = 0;       ///< such gaps that are not counted yet

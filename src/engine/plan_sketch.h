@@ -20,6 +20,7 @@ struct PlanSketch {
   std::vector<SequenceId> preempted = {};  ///< by this plan
   std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of those that prefill
   std::int32_t budget = 0;
+  std::int32_t n_loads = 0;  ///< entries that may still be loaded from the host tier
   /// With several tenants: prefill rows that each may still take of the budget (Scheduler::share_out). A tenant that is not
   /// listed may take all.
   std::map<std::int32_t, std::int32_t> shares = {};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "engine/host_tier.h"
 #include "engine/prefix_tree_node.h"
 
 namespace baton {
@@ -357,9 +358,12 @@ void PrefixTree::unhold(int group, BlockId block, bool is_behind_window) {
   windows_[at(group)].unhold(block, is_behind_window, claim_of(*node));
 }
 
-/// Removes the last entry of a leaf. The hash of a leaf's only entry stays.
-void PrefixTree::remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed) {
+/// Removes the last entry of a leaf, which `tier` (if there is one) keeps. The hash of a leaf's only entry stays.
+void PrefixTree::remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed, HostTier* tier) {
   const std::size_t last = leaf->n_entries() - 1;
+  if (tier != nullptr)
+    tier->save(leaf->hashes[last], std::span(leaf->tokens).last(static_cast<std::size_t>(block_len_)),
+               std::span(leaf->blocks).last(groups_.size()));
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const BlockId block = leaf->blocks[last * groups_.size() + g];
     if (!block.is_valid()) continue;
@@ -395,13 +399,13 @@ void PrefixTree::forget_empty_end(Node* node) {
     while (node->n_entries() > 0) {
       const auto last = std::span(node->blocks).last(groups_.size());
       if (std::ranges::any_of(last, &BlockId::is_valid)) return;
-      remove_last_entry(node, removed);
+      remove_last_entry(node, removed, nullptr);
     }
     node = remove_leaf(node);
   }
 }
 
-std::vector<GroupBlock> PrefixTree::evict(int group, std::int32_t n_blocks) {
+std::vector<GroupBlock> PrefixTree::evict(int group, std::int32_t n_blocks, HostTier* tier) {
   std::vector<GroupBlock> evicted;
   if (groups_[at(group)].has_window()) {
     WindowBlocks& window = windows_[at(group)];
@@ -419,7 +423,7 @@ std::vector<GroupBlock> PrefixTree::evict(int group, std::int32_t n_blocks) {
   }
   while (n_blocks > 0 && !evictable_leaves_.empty()) {
     Node* leaf = std::get<Node*>(*evictable_leaves_.begin());
-    for (; n_blocks > 0 && leaf->n_entries() > 0; --n_blocks) remove_last_entry(leaf, evicted);
+    for (; n_blocks > 0 && leaf->n_entries() > 0; --n_blocks) remove_last_entry(leaf, evicted, tier);
     if (leaf->n_entries() == 0) remove_leaf(leaf);
   }
   return evicted;

@@ -23,6 +23,8 @@
 
 namespace baton {
 
+class HostTier;
+
 /// The key of a look-up: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the last
 /// hashed block are ignored. `scope` is what the hashes were made with; only events tell of it.
 struct PrefixKey {
@@ -121,8 +123,8 @@ class PrefixTree {
   void unhold(int group, BlockId block, bool is_behind_window);
 
   /// Removes up to `n_blocks` blocks of a group from the tree. Returns them, with the blocks of other groups that were
-  /// in the same entries.
-  std::vector<GroupBlock> evict(int group, std::int32_t n_blocks);
+  /// in the same entries. `tier`, if there is one, keeps the entries; no group may have a window then.
+  std::vector<GroupBlock> evict(int group, std::int32_t n_blocks, HostTier* tier = nullptr);
   /// Removes all blocks that evict could return, of every group, and forgets which blocks were evicted.
   std::vector<GroupBlock> evict_all();
 
@@ -186,7 +188,7 @@ class PrefixTree {
   void refresh_leaf(Node* node);
   void put_block(Node* node, std::size_t i, int group, BlockId block);
   void record_stored(const PrefixKey& key, std::int32_t index, int group);
-  void remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed);
+  void remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed, HostTier* tier);
   Node* remove_leaf(Node* leaf);
   void forget_empty_end(Node* node);
   void check_node(const Node& node) const;

@@ -80,6 +80,7 @@ StepPlan Scheduler::plan() {
   sketch.plan.step = next_step_++;
   sketch.budget = options_.max_num_batched_tokens;
   sketch.max_scores = options_.max_scores;
+  sketch.n_loads = std::max(1, options_.max_num_batched_tokens / cache_.block_len());
   if (std::exchange(is_order_stale_, false)) {
     running_order_.clear();
     for (const auto& [rank, sequence] : running_) running_order_.push_back(sequence);
@@ -92,6 +93,7 @@ StepPlan Scheduler::plan() {
   }
   if (options_.by_size) make_way_for_short(sketch);
   const std::int32_t n_made_way = sketch.plan.n_preempted;
+  if (n_loading_ > 0) plan_loads(sketch);
   plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;
   if ((sketch.plan.n_decodes > 0 || n_short_plans_ > 0) && options_.max_prefill_tokens > 0)
@@ -209,6 +211,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   of_slot_[static_cast<std::size_t>(schedule.slot.value)] = nullptr;
   schedule.slot = SlotId{};
   schedule.is_slot_behind = false;
+  n_loading_ -= std::exchange(schedule.is_loading, false) ? 1 : 0;
   schedule.n_held_back = 0;
   running_.erase(rank_of(sequence));
   waiting_.stopped(sequence);
@@ -259,6 +262,9 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
   if (waiting_.is_empty()) return;
   PendingBlocks pending{cache_.block_len(), {}, {}};
   for (const Sequence* sequence : sketch.members) pending.add(*sequence);
+  if (n_loading_ > 0)
+    for (const auto& [rank, sequence] : running_)
+      if (sequence->schedule->is_loading) pending.add(*sequence);
   std::vector<FairQueue::Turn> turns = waiting_.turns();
   while (FairQueue::Turn* turn = next_turn(sketch, turns)) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
@@ -320,89 +326,6 @@ bool Scheduler::shares_with_running(const Sequence& sequence) const {
   const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
   if (hashes.empty()) return false;
   return running_blocks_.contains(hashes[(hashes.size() - 1) / 2]);
-}
-
-/// Blocks of a layer group that a running sequence still needs for its tokens and one more block.
-std::int32_t Scheduler::n_claimed_by(const Sequence& sequence, int group) const {
-  const std::int32_t n_soon = std::min(sequence.n_tokens_bound() + cache_.block_len(), sequence.max_positions());
-  return cache_.n_lacking(sequence.schedule->table, group, n_soon);
-}
-
-std::int32_t Scheduler::n_claimed(int group) const {
-  std::int32_t n = 0;
-  for (const auto& [rank, sequence] : running_) n += n_claimed_by(*sequence, group);
-  return n;
-}
-
-/// Whether a step can hold the sequence's lists and blocks beside those of the running sequences, however long all of
-/// them become.
-bool Scheduler::fits_step(const Sequence& sequence) const {
-  return n_list_entries_ + sequence.n_list_entries() <= options_.max_list_entries &&
-         n_block_entries_ + cache_.n_blocks_for(sequence.max_positions()) <= options_.max_block_entries;
-}
-
-/// Whether there are blocks for the sequence's tokens and one more, or, for a settled sequence, for all it can ever need,
-/// beside what the running sequences claim. Shared blocks count once.
-bool Scheduler::has_blocks_for(PlanSketch& sketch, Sequence& sequence) const {
-  SequenceSchedule& schedule = sequence.schedule.write();
-  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
-  const std::int32_t n_soon = is_settled(sequence)
-                                  ? sequence.max_positions()
-                                  : std::min(sequence.n_tokens() + cache_.block_len(), sequence.max_positions());
-  if (sketch.n_claimed.empty())
-    for (int g = 0; g < cache_.n_groups(); ++g) sketch.n_claimed.push_back(n_claimed(g));
-  for (int g = 0; g < cache_.n_groups(); ++g) {
-    const auto at = static_cast<std::size_t>(g);
-    const std::int32_t n_wanted = cache_.n_lacking(g, found.n_ready, 0, n_soon);
-    if (n_wanted + sketch.n_claimed[at] > cache_.n_available(g) - found.n_unheld[at]) return false;
-  }
-  return true;
-}
-
-/// Admits a waiting sequence if the step and the cache have room for it.
-bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
-  if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.task->prompt_len) > 0) return false;
-  if (!fits_step(sequence) || !has_blocks_for(sketch, sequence)) return false;
-  SequenceSchedule& schedule = sequence.schedule.write();
-  cache_.begin(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
-  const std::int32_t n_cached = schedule.table.n_cached_blocks * cache_.block_len();
-  const std::int32_t n_left = sequence.n_rows_left() - n_cached;
-  const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, waiting_.size() > 1 && !is_alone(sequence));
-  sketch.budget -= n_kept;
-  const std::int32_t n_rows = sketch.n_rows_of(sequence, n_cached, n_left);
-  sketch.budget += n_kept;
-  const bool has_room = (!is_settled(sequence) || cache_.reserve(schedule.table, sequence.max_positions())) &&
-                        cache_.extend(schedule.table, n_cached + n_rows);
-  check(has_room, "Scheduler: blocks that were available are not");
-
-  schedule.slot = free_slots_.back();
-  free_slots_.pop_back();
-  of_slot_[static_cast<std::size_t>(schedule.slot.value)] = &sequence;
-  waiting_.started(sequence);
-  running_.emplace(rank_of(sequence), &sequence);
-  is_order_stale_ = true;
-  running_blocks_.update(schedule.slot, schedule.table.hashes);
-  n_speculating_ += may_draft(sequence) ? 1 : 0;
-  n_list_entries_ += sequence.n_list_entries();
-  n_block_entries_ += cache_.n_blocks_for(sequence.max_positions());
-  schedule.state = SequenceState::running;
-  schedule.n_before_slot = sequence.n_generated();
-  if (schedule.n_admissions++ == 0) {
-    schedule.n_cached = n_cached;
-  } else {
-    sketch.plan.n_recomputed_tokens += std::max(0, schedule.n_lost - n_cached);
-  }
-  schedule.n_planned = schedule.n_committed = n_cached;
-  sketch.plan.admitted.push_back(sequence.task->id);
-  if (n_rows == 0) {  // a registered prefix that is already cached
-    end(sequence, FinishReason::length);
-    return true;
-  }
-  sketch.plan.reset_slots.push_back(schedule.slot);
-  sketch.add(sequence, n_rows);
-  apply(sequence, sketch.plan.sequences.back());
-  for (int g = 0; g < cache_.n_groups(); ++g) sketch.n_claimed[static_cast<std::size_t>(g)] += n_claimed_by(sequence, g);
-  return true;
 }
 
 void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes) {

@@ -70,6 +70,7 @@ struct StepPlan {
   std::int32_t n_decodes = 0;  ///< the first sequences of the plan: one row each, plus drafts; the others prefill
   std::int32_t n_drafts = 0;   ///< rows that verify drafts
   std::int32_t n_preempted = 0;
+  std::int32_t n_loaded_tokens = 0;      ///< of blocks that were loaded from the host tier before this step
   std::int32_t n_recomputed_tokens = 0;  ///< tokens that sequences admitted again after a preemption recompute
   bool is_empty() const { return sequences.empty(); }
   std::int32_t n_prefill() const { return n_rows - n_decodes - n_drafts; }
@@ -127,6 +128,10 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 ///   given
 /// back (it may find those that the tree keeps again; blocks with other holders stay), and it waits with the tokens it
 /// has, before all sequences that arrived later.
+///
+/// A sequence that is admitted first loads the blocks that follow those it finds in the tree from the host tier
+/// (host_tier.h). A plan loads at most as many tokens as a step may compute, so that a long prompt does not delay the
+/// others; a sequence that has not loaded all of its blocks has no rows, and nobody is preempted for it.
 ///
 /// Drafts (speculation.h) get the rows that all others leave, and blocks that no running sequence needs, if their
 /// expected gain is worth their rows. No sequence is preempted for them, and a step that preempts has none. Text that a
@@ -215,6 +220,9 @@ class Scheduler {
   Queue::const_iterator next_to_admit(const PlanSketch& sketch, const FairQueue::Turn& turn, PendingBlocks& pending) const;
   bool shares_with_running(const Sequence& sequence) const;
   bool admit(PlanSketch& sketch, Sequence& sequence);
+  void load_blocks(PlanSketch& sketch, Sequence& sequence);
+  void plan_loads(PlanSketch& sketch);
+  static void begin_rows(PlanSketch& sketch, Sequence& sequence);
   std::int32_t n_claimed_by(const Sequence& sequence, int group) const;
   std::int32_t n_claimed(int group) const;
   bool has_spare_blocks() const;
@@ -265,6 +273,7 @@ class Scheduler {
   std::int32_t n_short_plans_ = 0;
   std::int32_t n_full_plans_ = 0;  ///< plans in a row that began with waiting sequences and without a free slot
   std::int32_t n_deferred_ = 0;
+  std::int32_t n_loading_ = 0;      ///< running sequences that load from the host tier
   std::int32_t n_speculating_ = 0;  ///< running sequences that may draft
 };
 

@@ -13,6 +13,7 @@ void Scheduler::check_invariants() const { check_invariants({}); }
 
 void Scheduler::check_invariants(std::vector<const BlockTable*> tables) const {
   std::int32_t n_speculating = 0;
+  std::int32_t n_loading = 0;
   std::int64_t n_list_entries = 0;
   std::int64_t n_block_entries = 0;
   std::set<SlotId> slots(free_slots_.begin(), free_slots_.end());
@@ -41,11 +42,15 @@ void Scheduler::check_invariants(std::vector<const BlockTable*> tables) const {
     check(running_blocks_.n_counted(schedule.slot) == schedule.table.hashes.size(),
           "Scheduler: a running sequence is counted for other blocks than it has");
     tables.push_back(&schedule.table);
+    check(!schedule.is_loading || (schedule.n_planned == schedule.n_committed && schedule.n_planned % cache_.block_len() == 0),
+          "Scheduler: a sequence that loads has rows of its own");
+    n_loading += schedule.is_loading ? 1 : 0;
     n_speculating += may_draft(*sequence) ? 1 : 0;
     n_list_entries += sequence->n_list_entries();
     n_block_entries += cache_.n_blocks_for(sequence->max_positions());
   }
   check(n_speculating == n_speculating_, "Scheduler: the running sequences that may draft are counted wrong");
+  check(n_loading == n_loading_, "Scheduler: the running sequences that load are counted wrong");
   check(n_list_entries == n_list_entries_ && n_block_entries == n_block_entries_ &&
             n_list_entries <= options_.max_list_entries && n_block_entries <= options_.max_block_entries,
         "Scheduler: the running sequences need more of a step than it holds, or are counted wrong");

@@ -67,7 +67,8 @@ struct SequenceSchedule {
   std::int32_t n_samples_in_flight = 0;  ///< tokens sampled by enqueued steps and not yet committed
   std::int32_t n_drafts_in_flight = 0;   ///< drafts among these; while there are any, no other step has rows of it
   std::int32_t n_before_slot = 0;        ///< tokens generated before its slot was reset (preemption, accepted draft)
-  bool is_slot_behind = false;           ///< its slot lacks accepted drafts: it is reset with the next row
+  bool is_slot_behind = false;           ///< its slot lacks tokens, or was never reset: it is reset with the next row
+  bool is_loading = false;               ///< the host tier has more of its blocks; it has no rows until it has them
   SequenceTokens tokens;                 ///< the prompt and the committed tokens, without the stop token
   BlockTable table;
   std::optional<FinishReason> finished;
@@ -78,6 +79,7 @@ struct SequenceSchedule {
   std::int64_t tag = 0;                    ///< its place in the line, see FairQueue::tag_of
   std::int32_t n_held_back = 0;            ///< steps without its row, since such a step last had one (hold_back_decodes)
   std::int32_t n_cached = 0;               ///< prompt tokens found in the cache at the first admission
+  std::int32_t n_loaded = 0;               ///< since the last admission, tokens found in the host tier
   std::int32_t n_drafts = 0;               ///< verified drafts
   std::int32_t n_accepted = 0;             ///< accepted drafts
   std::optional<Speculation> speculation;  ///< absent: it does not draft
@@ -189,8 +191,9 @@ class Sequence {
   std::int32_t n_tokens_bound() const { return n_tokens() + schedule->n_samples_in_flight; }
   /// Positions whose tokens are known and whose keys are stored once every enqueued step has run.
   std::int32_t n_filled() const { return std::min(n_tokens(), schedule->n_planned); }
-  /// Rows that a step could compute now: none while the sequence waits for a commit.
+  /// Rows that a step could compute now: none while the sequence waits for a commit or for the host tier.
   std::int32_t n_rows_left() const {
+    if (schedule->is_loading) return 0;
     if (is_prefill_only()) return task->prompt_len - schedule->n_planned;
     if (schedule->n_drafts_in_flight > 0) return 0;
     return n_tokens_bound() >= task->max_len ? 0 : n_tokens_bound() - schedule->n_planned;

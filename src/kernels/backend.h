@@ -174,6 +174,9 @@ class Backend {
 
   /// Uninitialised device memory, 64-byte aligned.
   virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;
+  /// Uninitialised host memory, 64-byte aligned, that copies to and from the device need not stage (pinned, where there
+  /// is such memory). Errors: out_of_memory.
+  virtual Result<Buffer> allocate_host(std::size_t size_bytes) = 0;
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
   virtual Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) = 0;

@@ -54,6 +54,11 @@ class KvStorage {
   virtual void export_block(BlockId block, TensorView out) const = 0;
   /// The inverse of export_block.
   virtual void import_block(BlockId block, ConstTensorView in) = 0;
+  /// Copies of one block to and from host memory, in the storage's own layout: Backend::kv_block_bytes bytes, which only
+  /// a storage of the same shape in the same process can read. They are enqueued after the operations so far, and
+  /// `host` (Backend::allocate_host) must stay until they have run. Nothing waits for them.
+  virtual void save_block(BlockId block, std::byte* host) const = 0;
+  virtual void load_block(BlockId block, const std::byte* host) = 0;
   /// Sets every byte of the storage to `value`, for tests (0xff gives NaN in each dtype).
   virtual void fill_bytes(std::uint8_t value) = 0;
 

@@ -76,6 +76,7 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
   made.speculation = options.speculation;
   made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
   made.kv_cache_bytes = options.kv_cache_memory_bytes;
+  made.host_tier_bytes = static_cast<std::int64_t>(options.kv_offloading_size * 0x1p30);
   made.ranks = options.ranks;
   return made;
 }

@@ -92,17 +92,23 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
   out.gauge("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", usage);
   out.gauge("vllm:gpu_prefix_cache_hit_rate", "Share of prompt tokens found in the cache, 0 to 1.",
             ratio(m.prefix_cache_hits, m.prefix_cache_queries));
-  out.gauge("vllm:cache_config_info", "Settings of the KV cache.", 1,
-            {{"block_size", std::to_string(info.block_len)},
-             {"num_gpu_blocks", std::to_string(info.n_blocks)},
-             {"cache_dtype", std::string(to_string(info.kv_dtype))},
-             {"enable_prefix_caching", info.enable_prefix_caching ? "True" : "False"},
-             {"max_num_seqs", std::to_string(info.max_num_seqs)},
-             {"max_num_batched_tokens", std::to_string(info.max_num_batched_tokens)},
-             {"max_prefill_tokens", std::to_string(info.max_prefill_tokens)},
-             {"attention", info.attention},
-             {"batch_invariant", info.batch_invariant ? "True" : "False"}});
+  out.gauge(
+      "vllm:cache_config_info", "Settings of the KV cache.", 1,
+      {{"block_size", std::to_string(info.block_len)},
+       {"num_gpu_blocks", std::to_string(info.n_blocks)},
+       {"cache_dtype", std::string(to_string(info.kv_dtype))},
+       {"enable_prefix_caching", info.enable_prefix_caching ? "True" : "False"},
+       {"kv_offloading_size", fmt::format("{:g}", static_cast<double>(info.n_tier_slots * info.tier_entry_bytes) / 0x1p30)},
+       {"max_num_seqs", std::to_string(info.max_num_seqs)},
+       {"max_num_batched_tokens", std::to_string(info.max_num_batched_tokens)},
+       {"max_prefill_tokens", std::to_string(info.max_prefill_tokens)},
+       {"attention", info.attention},
+       {"batch_invariant", info.batch_invariant ? "True" : "False"}});
   out.gauge("baton:kv_blocks_pinned", "KV blocks that registered prefixes keep.", number(m.kv_blocks_pinned));
+  out.gauge("baton:host_tier_blocks", "Blocks that the prefix cache evicted and host memory keeps.",
+            number(m.host_tier_blocks));
+  out.gauge("baton:host_tier_blocks_total", "Blocks that the host tier can keep; 0: there is none.",
+            number(m.host_tier_blocks_total));
   out.gauge("baton:relay_groups", "Shared runs of keys that the last step read once for several sequences.",
             number(m.relay_groups));
 }
@@ -138,6 +144,15 @@ void add_counters(Families& out, const EngineMetrics& m) {
               number(m.prefix_cache_queries));
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.", number(m.prefix_cache_hits));
   out.counter("vllm:gpu_prefix_cache_hits_total", "Older name of vllm:prefix_cache_hits_total.", number(m.prefix_cache_hits));
+  out.counter("vllm:external_prefix_cache_queries_total", "Prompt tokens looked up in the host tier: those the cache lacks.",
+              number(m.external_prefix_cache_queries));
+  out.counter("vllm:external_prefix_cache_hits_total", "Of these, tokens loaded from it.",
+              number(m.external_prefix_cache_hits));
+  const char* const offloaded = "Bytes of keys and values copied to (GPU_to_CPU) and from (CPU_to_GPU) the host tier.";
+  out.counter("vllm:kv_offload_total_bytes_total", offloaded, number(m.kv_offload_saved_bytes),
+              {{"transfer_type", "GPU_to_CPU"}});
+  out.counter("vllm:kv_offload_total_bytes_total", offloaded, number(m.kv_offload_loaded_bytes),
+              {{"transfer_type", "CPU_to_GPU"}});
   out.counter("vllm:num_preemptions_total", "Preempted sequences: their blocks were given to others.",
               number(m.num_preemptions));
   out.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.", number(m.prompt_tokens));
@@ -147,8 +162,10 @@ void add_counters(Families& out, const EngineMetrics& m) {
   const char* const by_source = "Prompt tokens by source.";
   out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.prompt_tokens) - number(m.prompt_tokens_cached),
               {{"source", "local_compute"}});
-  out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.prompt_tokens_cached), {{"source", "local_cache_hit"}});
-  out.counter("vllm:prompt_tokens_by_source_total", by_source, 0, {{"source", "external_kv_transfer"}});
+  out.counter("vllm:prompt_tokens_by_source_total", by_source,
+              number(m.prompt_tokens_cached) - number(m.external_prefix_cache_hits), {{"source", "local_cache_hit"}});
+  out.counter("vllm:prompt_tokens_by_source_total", by_source, number(m.external_prefix_cache_hits),
+              {{"source", "external_kv_transfer"}});
   out.counter("vllm:generation_tokens_total", "Tokens generated.", number(m.generation_tokens));
   out.counter("vllm:spec_decode_num_drafts_total", "Steps of a sequence with drafts.", number(m.spec_decode_num_drafts));
   out.counter("vllm:spec_decode_num_draft_tokens_total", "Verified draft tokens.", number(m.spec_decode_num_draft_tokens));

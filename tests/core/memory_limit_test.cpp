@@ -50,5 +50,17 @@ TEST_F(MemoryLimit, reads_control_groups_of_version_1) {
   EXPECT_EQ(memory_limit(root_), 45'000'000);
 }
 
+TEST_F(MemoryLimit, free_memory_is_the_machines_or_what_the_group_has_left) {
+  write("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 7000 kB");
+  EXPECT_EQ(free_host_memory(root_), 7000 * 1024);
+  write("sys/fs/cgroup/memory.max", "max");
+  write("sys/fs/cgroup/memory.current", "1000000");
+  EXPECT_EQ(free_host_memory(root_), 7000 * 1024);
+  write("sys/fs/cgroup/memory.max", "5000000");
+  EXPECT_EQ(free_host_memory(root_), 4'000'000);
+  write("sys/fs/cgroup/memory.current", "6000000");
+  EXPECT_EQ(free_host_memory(root_), 0);
+}
+
 }  // namespace
 }  // namespace baton

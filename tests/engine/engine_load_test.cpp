@@ -95,6 +95,10 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
   }
   while (engine->step()) engine->check_invariants();
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), n_pinned);
+  if (load.options.host_tier_bytes > 0) {
+    EXPECT_GT(engine->metrics().kv_offload_loaded_bytes.value(), 0) << "nothing was loaded";
+    EXPECT_LE(engine->metrics().host_tier_blocks.value(), engine->metrics().host_tier_blocks_total.value());
+  }
   EXPECT_EQ(engine->metrics().num_requests_running.value() + engine->metrics().num_requests_waiting.value(), 0);
   *n_preempted += engine->metrics().num_preemptions.value();
   if (load.options.speculation.n_tokens > 0) {
@@ -127,6 +131,33 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
   options.max_num_batched_tokens = 7;
   run_load({options, 20, 3}, 30, &n_preempted);
   // On CUDA other tokens are sampled: some sequences end sooner and fewer are preempted (5 on an H200).
+  EXPECT_GT(n_preempted, is_cuda() ? 2 : 5) << "the load was too light to show anything";
+}
+
+TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_it_loads_from_the_host_tier) {
+  if (testing::n_test_ranks() > 1) GTEST_SKIP() << "the host tier is refused with several ranks";
+  std::int64_t n_preempted = 0;
+  EngineOptions options;
+  options.has_priorities = true;
+  options.max_model_len = 160;
+  options.max_num_seqs = 6;
+  options.max_num_batched_tokens = 50;
+  options.max_prefill_tokens = 20;
+  constexpr std::int64_t kEntryBytes = 65536;  // of the tiny model, and half of it on CUDA
+  options.host_tier_bytes = 200 * kEntryBytes;
+  run_load({options, 14, 11}, 60, &n_preempted);
+  options.relay = false;
+  options.max_num_batched_tokens = 17;
+  options.host_tier_bytes = 9 * kEntryBytes;
+  run_load({options, 14, 12}, 60, &n_preempted);
+  options.relay = true;
+  options.host_tier_bytes = 60 * kEntryBytes;
+  options.max_num_batched_tokens = 50;
+  options.speculation = {.n_tokens = 5, .lookup_max = 3, .lookup_min = 1};
+  run_load({options, 14, 13}, 60, &n_preempted);
+  options.speculation = {};
+  options.max_num_seqs = 4;
+  run_load({options, 16, 14, 3}, 60, &n_preempted);
   EXPECT_GT(n_preempted, is_cuda() ? 2 : 5) << "the load was too light to show anything";
 }
 

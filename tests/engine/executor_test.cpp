@@ -108,6 +108,48 @@ TEST(Executor, runs_a_forward_while_its_sampling_waits_for_the_host) {
   }
 }
 
+/// A save reads what the steps before it wrote, and a load comes before the next step, whether or not these steps have
+/// run when the copies are asked for.
+TEST(Executor, carries_out_copies_of_the_host_tier_between_the_steps_that_they_stand_between) {
+  const auto contents = [](const Executor& executor, std::int32_t block) {
+    const KvStorage& storage = *executor.storages()[0];
+    std::vector<std::byte> bytes(static_cast<std::size_t>(storage.shape().block_bytes()));
+    storage.export_block(BlockId{block}, {bytes.data(), DType::u8, {storage.shape().block_bytes()}});
+    return bytes;
+  };
+  using enum TierCopy::Kind;
+  for (const bool is_asynchronous : {false, true}) {
+    SCOPED_TRACE(is_asynchronous);
+    const auto executor =
+        is_asynchronous ? make_executor(std::move(*testing::AsyncBackend::make({.n_threads = 1}, testing::Pace::late)), nullptr)
+                        : make_executor(/*n_ranks=*/1);
+    ASSERT_TRUE(executor->allocate_tier(2));
+    const std::vector<BlockId> first{BlockId{4}};
+    const std::vector<BlockId> second{BlockId{5}};
+    submit(*executor, step_of(*executor, first, testing::random_prompt(1, 16), 16, true));
+    executor->copy({{save, 0, BlockId{4}, 1}});
+    executor->copy({{load, 0, BlockId{6}, 1}, {load, 0, BlockId{5}, 1}});
+    submit(*executor, step_of(*executor, first, testing::random_prompt(2, 16), 16, true));
+    executor->wait();
+    executor->copy({{save, 0, BlockId{4}, 0}});  // no step follows
+    executor->wait();
+    executor->copy({{load, 0, BlockId{7}, 0}});  // no step is in flight
+    const std::vector<std::byte> after = contents(*executor, 4);
+    EXPECT_EQ(contents(*executor, 7), after);
+    const std::vector<std::byte> before = contents(*executor, 6);
+    EXPECT_EQ(contents(*executor, 5), before);
+    EXPECT_NE(before, after);
+    submit(*executor, step_of(*executor, second, testing::random_prompt(1, 16), 16, true));
+    executor->wait();
+    EXPECT_EQ(contents(*executor, 5), before) << "it is what the first step computes";
+  }
+}
+
+TEST(ExecutorDeathTest, aborts_on_copies_without_a_host_tier) {
+  const auto executor = make_executor(/*n_ranks=*/1);
+  EXPECT_DEATH(executor->copy({{TierCopy::Kind::save, 0, BlockId{0}, 0}}), "a copy without a host tier");
+}
+
 TEST(ExecutorDeathTest, aborts_on_a_forward_before_the_sample_of_the_step_before) {
   const auto executor = make_executor(/*n_ranks=*/1);
   const std::vector<BlockId> blocks{BlockId{0}};

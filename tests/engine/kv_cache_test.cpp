@@ -194,7 +194,35 @@ struct RandomLoad {
     std::int32_t n_filled = 0;
   };
 
-  explicit RandomLoad(std::uint32_t seed, bool caching) : rng(seed), cache(12, kBlockLen, caching), content(12) {}
+  explicit RandomLoad(std::uint32_t seed, bool caching, std::int32_t n_tier_slots = 0)
+      : rng(seed),
+        cache({.block_len = kBlockLen,
+               .groups = {{.n_blocks = 12}},
+               .enable_prefix_caching = caching,
+               .n_tier_slots = n_tier_slots}),
+        content(12),
+        n_most_live(n_tier_slots > 0 ? 2 : 6) {}
+
+  /// As the device does between two steps.
+  void carry_out_copies() {
+    for (const TierCopy& copy : cache.take_copies()) {
+      std::string& block = content[static_cast<std::size_t>(copy.block.value)];
+      std::string& slot = tier_content[copy.slot];
+      copy.kind == TierCopy::Kind::save ? slot = block : block = slot;
+    }
+  }
+  /// Loads what follows a newly begun table's blocks, and maybe less than there is.
+  void load(Live& live, std::int64_t step) {
+    const auto n = static_cast<std::int32_t>(live.tokens.size());
+    const std::int32_t first = live.table.n_cached_blocks;
+    const std::int32_t n_wanted =
+        cache.n_in_tier(live.table, live.tokens, n - 1, first, 1 + static_cast<std::int32_t>(rng() % 4));
+    if (n_wanted == 0 || !cache.extend(live.table, (first + n_wanted) * kBlockLen)) return;
+    const std::int32_t n_loaded = cache.load(live.table, live.tokens, first, n_wanted, step);
+    carry_out_copies();
+    ASSERT_EQ(live.table.n_cached_blocks, first + n_loaded) << "what was loaded is not in the tree";
+    n_loaded_entries += n_loaded;
+  }
 
   /// The text that identifies what positions [0, end) hold under a scope.
   static std::string text_of(const Live& live, std::int32_t end) {
@@ -214,12 +242,15 @@ struct RandomLoad {
     Live live;
     live.table.scope = scopes[rng() % scopes.size()];
     live.tokens.resize(1 + rng() % 24);
-    for (TokenId& token : live.tokens) token = static_cast<TokenId>(rng() % 8 == 0);
+    // Where there is a tier, prompts come back: they begin as one of four.
+    const auto own = static_cast<TokenId>(cache.tier() != nullptr ? 10 * (1 + rng() % 4) : 0);
+    for (TokenId& token : live.tokens) token = own + static_cast<TokenId>(rng() % (own == 0 ? 8 : 40) == 0);
     const auto n = static_cast<std::int32_t>(live.tokens.size());
     const auto found = cache.find(live.table, live.tokens, n - 1, step);
     cache.begin(live.table, live.tokens, n - 1, step);
     ASSERT_EQ(found.n_ready, live.table.n_cached_blocks);
     ASSERT_LT(live.table.n_cached_blocks * kBlockLen, n);
+    ASSERT_NO_FATAL_FAILURE(load(live, step));
     live.n_filled = live.table.n_cached_blocks * kBlockLen;
     check_shared(live);
     all.push_back(std::move(live));
@@ -233,6 +264,7 @@ struct RandomLoad {
       ASSERT_LT(before, cache.n_blocks_for(n) - static_cast<std::int32_t>(n_blocks));
       return;
     }
+    carry_out_copies();
     for (std::int32_t i = live.n_filled; i < n; ++i) {
       const BlockId block = live.table.blocks_of(0)[static_cast<std::size_t>(i / kBlockLen)];
       ASSERT_GE(i / kBlockLen, live.table.n_cached_blocks) << "a shared block would be written";
@@ -248,7 +280,7 @@ struct RandomLoad {
   void run(int n_rounds) {
     for (std::int64_t step = 0; step < n_rounds; ++step) {
       const auto choice = rng() % 8;
-      if (choice < 2 && all.size() < 6) {
+      if (choice < 2 && all.size() < n_most_live) {
         ASSERT_NO_FATAL_FAILURE(begin(step));
       } else if (choice < 6 && !all.empty()) {
         ASSERT_NO_FATAL_FAILURE(fill(all[rng() % all.size()], step));
@@ -282,12 +314,71 @@ struct RandomLoad {
   std::mt19937 rng;
   KvCache cache;
   std::vector<std::string> content;
+  std::size_t n_most_live;  ///< few where there is a tier, so that blocks are evicted
+  std::map<std::int32_t, std::string> tier_content;
+  std::int64_t n_loaded_entries = 0;
   std::vector<Live> all;
   std::vector<KvCache::Pin> pins;
 };
 
 TEST(KvCache, never_shares_a_block_that_holds_something_else_over_random_operations) {
   for (const std::uint32_t seed : {1u, 2u, 3u, 4u, 5u}) RandomLoad(seed, true).run(4000);
+}
+
+TEST(KvCache, never_loads_into_a_block_something_else_over_random_operations) {
+  for (const std::int32_t n_slots : {1, 6, 40}) {
+    RandomLoad load(static_cast<std::uint32_t>(n_slots), true, n_slots);
+    load.run(8000);
+    EXPECT_GT(load.n_loaded_entries, n_slots == 1 ? 5 : 100) << n_slots;
+    EXPECT_EQ(load.cache.tier()->n_loaded(), load.n_loaded_entries);
+    EXPECT_LE(load.cache.tier()->n_entries(), n_slots);
+    load.cache.drop_cached();
+    EXPECT_EQ(load.cache.tier()->n_entries(), 0);
+  }
+}
+
+TEST(KvCache, loads_what_it_evicted_and_publishes_it) {
+  KvCache cache({.block_len = kBlockLen, .groups = {{.n_blocks = 4}}, .n_tier_slots = 8});
+  const auto old = count_up(0, 14), fresh = count_up(100, 14);
+  BlockTable first, second, third, fourth;
+  cache.begin(first, old, 13, 0);
+  ASSERT_TRUE(cache.extend(first, 14));
+  cache.release(first, old, 14, 0);
+  EXPECT_EQ(cache.n_in_tier(third, old, 13, 0, 9), 0) << "only what was evicted is there";
+  cache.begin(second, fresh, 13, 1);
+  ASSERT_TRUE(cache.extend(second, 14));
+  const auto saved = cache.take_copies();
+  EXPECT_EQ(saved.size(), 3u) << "the full blocks, and not the one that only its sequence had";
+  cache.release(second, fresh, 14, 2);
+  cache.begin(third, old, 13, 3);
+  EXPECT_EQ(third.n_cached_blocks, 0);
+  EXPECT_EQ(cache.n_in_tier(third, old, 13, 0, 9), 3);
+  EXPECT_EQ(cache.n_in_tier(third, old, 13, 0, 2), 2);
+  ASSERT_TRUE(cache.extend(third, 8));
+  EXPECT_EQ(cache.load(third, old, 0, 2, 3), 2);
+  EXPECT_EQ(third.n_cached_blocks, 2);
+  check_all(cache, {&third});
+  EXPECT_EQ(cache.find(fourth, old, 13, 3).n_ready, 2) << "another sequence of the same step finds them";
+  EXPECT_EQ(cache.n_in_tier(third, old, 13, 2, 9), 1);
+  ASSERT_TRUE(cache.extend(third, 12));
+  EXPECT_EQ(cache.load(third, old, 2, 1, 4), 1);
+  check_all(cache, {&third});
+  // The copies of one list: what the loads take the place of is saved first.
+  std::vector<TierCopy::Kind> kinds;
+  for (const TierCopy& copy : cache.take_copies()) kinds.push_back(copy.kind);
+  using enum TierCopy::Kind;
+  EXPECT_EQ(kinds, (std::vector{save, load, load, save, load}));
+  cache.release(third, old, 12, 5);
+  EXPECT_EQ(cache.n_used(), 0);
+}
+
+TEST(KvCacheDeathTest, aborts_on_a_load_that_the_table_has_no_blocks_for) {
+  KvCache cache({.block_len = kBlockLen, .groups = {{.n_blocks = 4}}, .n_tier_slots = 8});
+  const auto tokens = count_up(0, 9);
+  BlockTable table;
+  cache.begin(table, tokens, 8, 0);
+  EXPECT_DEATH(cache.load(table, tokens, 0, 1, 0), "blocks that the table shares or lacks");
+  EXPECT_DEATH(KvCache({.groups = {{.n_blocks = 4, .window = 16}}, .n_tier_slots = 8}), "groups with a window");
 }
 
 TEST(KvCache, without_caching_passes_the_same_random_operations) { RandomLoad(9, false).run(4000); }

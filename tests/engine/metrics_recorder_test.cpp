@@ -46,6 +46,19 @@ TEST(MetricsRecorder, counts_a_prompt_and_its_hits_at_the_first_admission_only) 
   EXPECT_DOUBLE_EQ(sequence.stats().queue_ms, 5);
 }
 
+TEST(MetricsRecorder, counts_what_the_host_tier_had_apart_from_what_the_cache_had) {
+  MetricsRecorder accounts;
+  accounts.set_tier_size(10, 100);
+  Sequence sequence = sequence_at({});
+  SequenceEditor::schedule(sequence).n_loaded = 12;
+  accounts.admitted(sequence, {});
+  EXPECT_EQ(accounts.metrics().prompt_tokens_cached.value(), 16);
+  EXPECT_EQ(accounts.metrics().prefix_cache_hits.value(), 4);
+  EXPECT_EQ(accounts.metrics().external_prefix_cache_queries.value(), 16);
+  EXPECT_EQ(accounts.metrics().external_prefix_cache_hits.value(), 12);
+  EXPECT_EQ(accounts.metrics().host_tier_blocks_total.value(), 10);
+}
+
 TEST(MetricsRecorder, times_the_first_token_from_submission_and_the_others_from_the_one_before) {
   MetricsRecorder accounts;
   const MetricsRecorder::Time start{};

@@ -36,6 +36,7 @@ struct LoadOptions {
   std::int32_t longest = 0;             ///< tokens of the longest sequence; 0: what n_blocks hold
   std::int32_t most_new_tokens = 20;
   bool by_size = false;
+  std::int32_t n_tier_slots = 0;
 };
 
 struct LoadCounts {
@@ -47,7 +48,10 @@ struct LoadCounts {
   int n_drafts = 0;
   std::int64_t n_accepted = 0;
   int n_mixed_with_drafts = 0;
-  int n_cached = 0;  ///< tokens found at first admissions
+  int n_cached = 0;              ///< tokens found at first admissions
+  std::int64_t n_loaded = 0;     ///< entries from the host tier
+  std::int64_t n_forgotten = 0;  ///< entries
+  int n_loads_without_rows = 0;  ///< steps
 };
 
 class RandomLoad {
@@ -63,7 +67,7 @@ class RandomLoad {
                  .max_drafts = options.max_drafts,
                  .drafters_wait_alone = options.drafters_wait_alone},
                 options.groups.empty() ? std::vector<CacheGroup>{{.n_blocks = options.n_blocks}} : options.groups,
-                options.caching),
+                options.caching, options.n_tier_slots),
         longest_(options.longest > 0 ? options.longest : (options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
     if (options.with_pin) pin();
     driver_.before_commit = [this](const StepPlan& plan) {
@@ -79,7 +83,7 @@ class RandomLoad {
       if (rng_() % 30 == 0) cancel();
       const bool has_committed = driver_.commit_awaited();
       const bool is_empty = plan();
-      if (!driver_.commit_behind() && is_empty && !has_committed) {
+      if (!driver_.commit_behind() && is_empty && !has_committed && !driver_.has_loaded()) {
         ASSERT_EQ(driver_.scheduler.n_running() + driver_.scheduler.n_waiting(), 0)
             << "nothing is planned, nothing runs, and sequences wait";
         if (driver_.next_id() == n_sequences) break;
@@ -94,6 +98,10 @@ class RandomLoad {
     driver_.expect_empty();
     EXPECT_EQ(driver_.cache.n_pinned(0), options_.with_pin ? 2 : 0);
     counts_->n_accepted += driver_.n_accepted;
+    if (const HostTier* const tier = driver_.cache.tier()) {
+      counts_->n_loaded += tier->n_loaded();
+      counts_->n_forgotten += tier->n_forgotten();
+    }
   }
 
  private:
@@ -141,6 +149,8 @@ class RandomLoad {
     }
     const StepPlan& plan = driver_.plan();
     EXPECT_LE(plan.n_rows, options_.max_num_batched_tokens);
+    EXPECT_LE(plan.n_loaded_tokens, std::max(kBlockLen, options_.max_num_batched_tokens)) << "a load makes decodes wait";
+    counts_->n_loads_without_rows += plan.n_loaded_tokens > 0 && plan.is_empty() ? 1 : 0;
     if (plan.n_decodes > 0 && options_.max_prefill_tokens > 0) {
       EXPECT_LE(plan.n_rows - plan.n_decodes, options_.max_prefill_tokens) << "prefill makes decodes wait";
     }
@@ -181,15 +191,20 @@ class RandomLoad {
     }
   }
 
-  /// Whether a sequence of the plan has begun the block that the waiting one needs next.
+  /// Whether a sequence of the plan, or one that loads from the host tier, has begun the block that the waiting one needs next.
   bool is_begun(const StepPlan& plan, const Sequence& waiting, std::int32_t n_match, std::size_t index) const {
     const auto end = static_cast<std::int32_t>(index + 1) * kBlockLen;
     if (end > n_match || !options_.caching) return false;
-    return std::ranges::any_of(plan.sequences, [&](const PlannedSequence& planned) {
-      const Sequence& other = *driver_.scheduler.find(planned.id);
+    const auto has_begun = [&](const Sequence& other) {
       return index < other.schedule->table.hashes.size() &&
              other.schedule->table.hashes[index] == waiting.schedule->table.hashes[index] && other.schedule->n_planned < end;
-    });
+    };
+    return std::ranges::any_of(plan.sequences,
+                               [&](const PlannedSequence& of) { return has_begun(*driver_.scheduler.find(of.id)); }) ||
+           std::ranges::any_of(driver_.scheduler.unfinished(), [&](SequenceId id) {
+             const Sequence& other = *driver_.scheduler.find(id);
+             return other.schedule->is_loading && has_begun(other);
+           });
   }
 
   std::mt19937 rng_;
@@ -265,6 +280,50 @@ TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches)
   EXPECT_GT(counts.n_drafts, 5000);
   EXPECT_GT(counts.n_accepted, 200);
   EXPECT_GT(counts.n_mixed_with_drafts, 100);
+}
+
+/// A host tier that holds much, little, and one entry; prompts that are loaded at once and in pieces.
+TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_load_what_was_evicted) {
+  LoadCounts counts;
+  const LoadOptions loads[] = {
+      {.n_tier_slots = 200},
+      {.n_tier_slots = 12},
+      {.n_tier_slots = 1},
+      {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true, .n_tier_slots = 60},
+      {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2, .n_tier_slots = 60},
+      {.n_blocks = 30,
+       .max_num_seqs = 12,
+       .max_num_batched_tokens = 40,
+       .max_prefill_tokens = 9,
+       .n_priorities = 3,
+       .mean_gap = 2,
+       .n_tier_slots = 50},
+      {.n_blocks = 12,
+       .max_num_seqs = 8,
+       .max_num_batched_tokens = 30,
+       .mean_gap = 2,
+       .max_drafts = 30,
+       .drafters_wait_alone = true,
+       .n_tier_slots = 30},
+      {.max_drafts = 6, .n_tier_slots = 100},
+      {.n_blocks = 14, .max_num_batched_tokens = 6, .groups = {{.n_blocks = 14}, {.n_blocks = 17}}, .n_tier_slots = 40},
+      {.max_num_seqs = 3, .mean_gap = 2, .by_size = true, .n_tier_slots = 40},
+  };
+  for (const std::uint32_t seed : {1u, 2u}) {
+    for (const LoadOptions& options : loads) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << options.n_blocks << " blocks, " << options.n_tier_slots
+                                        << " slots");
+      RandomLoad(seed, options, &counts).run(500);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(counts.n_loaded, 2000) << "the load was too light to show anything";
+  EXPECT_GT(counts.n_forgotten, 1000);
+  EXPECT_GT(counts.n_loads_without_rows, 10);
+  EXPECT_GT(counts.n_preempted, 100);
+  EXPECT_GT(counts.n_deferred, 100);
+  EXPECT_GT(counts.n_cancelled, 100);
+  EXPECT_GT(counts.n_accepted, 50);
 }
 
 /// Layer groups with windows, in caches that just fit one long sequence and in caches that fit several.

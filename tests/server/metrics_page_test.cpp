@@ -103,6 +103,30 @@ TEST(MetricsPage, keeps_the_older_names_beside_todays) {
   EXPECT_EQ(value(text, labelled("vllm:prompt_tokens_by_source_total", R"(,source="local_cache_hit")")), "32");
 }
 
+TEST(MetricsPage, tells_what_the_host_tier_holds_and_what_was_loaded_from_it) {
+  if (testing::n_test_ranks() > 1) GTEST_SKIP() << "the host tier is refused with several ranks";
+  const auto engine = testing::make_tiny_engine({.max_model_len = 256, .host_tier_bytes = std::int64_t{8} << 20}, 20);
+  for (const std::uint32_t seed : {1u, 2u, 1u})
+    testing::run_requests(*engine, {testing::greedy(testing::random_prompt(seed, 200), 5)});
+  const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts_of());
+  const auto number = [&](const std::string& name, const std::string& more = "") {
+    const std::string found = value(text, labelled(name, more));
+    return found == "none" ? -1 : std::stoi(found);
+  };
+  const int n_loaded = number("vllm:external_prefix_cache_hits_total");
+  EXPECT_GE(n_loaded, 64);
+  EXPECT_EQ(number("vllm:prefix_cache_hits_total"), 192 - n_loaded);
+  EXPECT_EQ(number("vllm:external_prefix_cache_queries_total"), 600 - 192 + n_loaded);
+  EXPECT_EQ(number("vllm:prompt_tokens_cached_total"), 192);
+  EXPECT_EQ(number("vllm:prompt_tokens_by_source_total", R"(,source="external_kv_transfer")"), n_loaded);
+  EXPECT_EQ(number("vllm:prompt_tokens_by_source_total", R"(,source="local_cache_hit")"), 192 - n_loaded);
+  EXPECT_EQ(number("vllm:kv_offload_total_bytes_total", R"(,transfer_type="CPU_to_GPU")"), n_loaded / 16 * 65536);
+  EXPECT_GE(number("vllm:kv_offload_total_bytes_total", R"(,transfer_type="GPU_to_CPU")"), n_loaded / 16 * 65536);
+  EXPECT_GE(number("baton:host_tier_blocks"), n_loaded / 16);
+  EXPECT_EQ(number("baton:host_tier_blocks_total"), 128);
+  EXPECT_NE(text.find(R"(kv_offloading_size="0.0078125")"), std::string::npos);
+}
+
 TEST(MetricsPage, tells_the_cache_configuration_and_the_process) {
   const auto engine = short_engine();
   const std::string text = "\n" + MetricsPage(*engine, "demo").render(counts_of());

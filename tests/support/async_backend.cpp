@@ -138,6 +138,14 @@ class AsyncBackend::Storage final : public KvStorage {
     inner_->import_block(block, in);
     is_overwritten_[static_cast<std::size_t>(block.value)] = 0;
   }
+  void save_block(BlockId block, std::byte* host) const override {
+    backend_.enqueue([this, block, host] { inner_->save_block(block, host); });
+  }
+  void load_block(BlockId block, const std::byte* host) override {
+    overwrite(block);
+    backend_.enqueue([this, block, host] { inner_->load_block(block, host); });
+    is_overwritten_[static_cast<std::size_t>(block.value)] = 0;
+  }
   void fill_bytes(std::uint8_t value) override {
     backend_.synchronize();
     inner_->fill_bytes(value);
@@ -284,6 +292,8 @@ Result<Buffer> AsyncBackend::allocate(std::size_t size_bytes) {
   if (size_bytes > 0) std::memset(buffer.data(), kNothing, size_bytes);
   return buffer;
 }
+
+Result<Buffer> AsyncBackend::allocate_host(std::size_t size_bytes) { return allocate(size_bytes); }
 
 void AsyncBackend::copy_from_host(TensorView device, ConstTensorView host) {
   synchronize();

@@ -52,8 +52,8 @@ class AsyncBackend final : public Backend {
   /// Whether a caller waits for an operation that may not run. Thread: any.
   bool is_waited_for() const;
 
-  /// Makes the n-th call from now on that can fail (allocate, make_readback, make_upload, capture, pack_matrix, make_kv_storage)
-  /// fail.
+  /// Makes the n-th call from now on that can fail (allocate, allocate_host, make_readback, make_upload, capture,
+  /// pack_matrix, make_kv_storage) fail.
   void fail_call(int n) { n_calls_until_failure_ = n; }
 
   /// Calls `free_blocks` at each upload for the free blocks of a layer group, and overwrites these in the order of the
@@ -72,6 +72,7 @@ class AsyncBackend final : public Backend {
   BackendTuning tuning() const override;
   std::int64_t free_memory_bytes() const override;
   Result<Buffer> allocate(std::size_t size_bytes) override;
+  Result<Buffer> allocate_host(std::size_t size_bytes) override;
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;

@@ -44,6 +44,7 @@ class RecordingBackend : public Backend {
     void* memory = std::aligned_alloc(64, (size_bytes + 63) / 64 * 64);
     return Buffer(static_cast<std::byte*>(memory), size_bytes, [](std::byte* data, std::size_t) { std::free(data); });
   }
+  Result<Buffer> allocate_host(std::size_t) override { not_here(); }
   void copy_from_host(TensorView device, ConstTensorView host) override {
     check(device.dtype == host.dtype && device.shape == host.shape, "copy_from_host: two kinds of tensor");
     std::memcpy(device.data, host.data, host.size_bytes());

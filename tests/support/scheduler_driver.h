@@ -21,11 +21,13 @@ namespace baton::testing {
 /// first of them.
 class SchedulerDriver {
  public:
-  SchedulerDriver(const SchedulerOptions& options, const std::vector<CacheGroup>& groups, bool enable_prefix_caching = true)
+  SchedulerDriver(const SchedulerOptions& options, const std::vector<CacheGroup>& groups, bool enable_prefix_caching = true,
+                  std::int32_t n_tier_slots = 0)
       : cache({.block_len = kBlockLen,
                .groups = groups,
                .max_rows_in_flight = 2 * options.max_num_batched_tokens,
-               .enable_prefix_caching = enable_prefix_caching}),
+               .enable_prefix_caching = enable_prefix_caching,
+               .n_tier_slots = n_tier_slots}),
         scheduler(options, cache),
         device_(groups, options.max_num_seqs + options.max_drafts) {}
 
@@ -61,8 +63,10 @@ class SchedulerDriver {
   bool step() {
     const bool has_committed = commit_awaited();
     const bool is_empty = plan().is_empty();
-    return commit_behind() || has_committed || !is_empty;
+    return commit_behind() || has_committed || !is_empty || has_loaded_;
   }
+  /// Whether the last plan loaded blocks from the host tier: then there may be more to do even if nothing ran.
+  bool has_loaded() const { return has_loaded_; }
   /// Commits the steps in flight if the next plan awaits them. Returns whether it did.
   bool commit_awaited() {
     if (in_flight_.empty() || !scheduler.awaits_commit()) return false;
@@ -75,8 +79,12 @@ class SchedulerDriver {
     StepPlan plan = scheduler.plan();
     scheduler.check_invariants();
     is_planned_ = !plan.is_empty();
+    has_loaded_ = plan.n_loaded_tokens > 0;
+    const std::vector<TierCopy> copies = cache.take_copies();
+    copies_.insert(copies_.end(), copies.begin(), copies.end());
     if (!is_planned_) return empty_ = std::move(plan);
     in_flight_.push_back(build(scheduler, std::move(plan)));
+    in_flight_.back().copies = std::exchange(copies_, {});
     return in_flight_.back().plan;
   }
   /// Commits the steps before the last plan. Returns whether there was one.
@@ -130,6 +138,8 @@ class SchedulerDriver {
   SimulatedDevice device_;
   std::deque<SimulatedDevice::Step> in_flight_;
   bool is_planned_ = false;  ///< the last plan was not empty
+  bool has_loaded_ = false;
+  std::vector<TierCopy> copies_;  ///< that wait for the next step
   StepPlan empty_;
   std::map<std::int64_t, std::vector<TokenId>> expected_;
   std::int64_t next_id_ = 0;

@@ -63,6 +63,7 @@ class SimulatedDevice {
   struct Step {
     StepPlan plan;
     std::vector<Row> rows;
+    std::vector<TierCopy> copies = {};  ///< before its rows
   };
   struct Slot {
     TokenId last = 0;
@@ -87,7 +88,21 @@ class SimulatedDevice {
   }
   static TokenId next_token(std::uint64_t hash) { return static_cast<TokenId>((hash >> 40) % 17); }
 
+  /// Copies of the host tier.
+  void carry_out(std::span<const TierCopy> copies) {
+    for (const TierCopy& copy : copies) {
+      std::vector<std::uint64_t>& blocks = content_[static_cast<std::size_t>(copy.group)];
+      const auto block = std::span(blocks).subspan(static_cast<std::size_t>(copy.block.value * kBlockLen), kBlockLen);
+      std::vector<std::uint64_t>& slot = tier_[{copy.group, copy.slot}];
+      slot.resize(kBlockLen);
+      if (copy.kind == TierCopy::Kind::save)
+        std::ranges::copy(block, slot.begin());
+      else
+        std::ranges::copy(slot, block.begin());
+    }
+  }
   std::vector<StepOutcome> run(const Step& step) {
+    carry_out(step.copies);
     for (const SlotId slot : step.plan.reset_slots) slots_[static_cast<std::size_t>(slot.value)] = {};
     std::map<std::int32_t, StepOutcome> outcome_of_slot;
     for (const Row& row : step.rows) {
@@ -157,7 +172,8 @@ class SimulatedDevice {
   }
 
   std::vector<CacheGroup> groups_;
-  std::vector<std::vector<std::uint64_t>> content_;  ///< of each group
+  std::vector<std::vector<std::uint64_t>> content_;                                   ///< of each group
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::uint64_t>> tier_;  ///< of each group and slot
   std::vector<Slot> slots_;
 };
 

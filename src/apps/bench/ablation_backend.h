@@ -33,6 +33,7 @@ class AblationBackend final : public Backend {
   BackendTuning tuning() const override { return inner_->tuning(); }
   std::int64_t free_memory_bytes() const override { return inner_->free_memory_bytes(); }
   Result<Buffer> allocate(std::size_t size_bytes) override { return inner_->allocate(size_bytes); }
+  Result<Buffer> allocate_host(std::size_t size_bytes) override { return inner_->allocate_host(size_bytes); }
   void copy_from_host(TensorView device, ConstTensorView host) override { inner_->copy_from_host(device, host); }
   void copy_to_host(TensorView host, ConstTensorView device) override { inner_->copy_to_host(host, device); }
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;

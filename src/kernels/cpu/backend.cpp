@@ -1,8 +1,6 @@
 /// The CPU backend: host memory, and one file for each operation.
 #include "kernels/cpu/backend.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -12,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/memory_limit.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_merge.h"
@@ -37,21 +36,6 @@ std::string processor_name() {
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
   return "x86-64 processor";
-}
-
-/// MemAvailable, or less if the control group has a lower limit.
-std::int64_t free_bytes_of_host() {
-  std::int64_t available = static_cast<std::int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("MemAvailable:")) available = std::strtoll(line.c_str() + 13, nullptr, 10) * 1024;
-  std::ifstream max_file("/sys/fs/cgroup/memory.max");
-  std::ifstream current_file("/sys/fs/cgroup/memory.current");
-  std::int64_t max = 0;
-  std::int64_t current = 0;
-  if (max_file >> max && current_file >> current && max > 0)
-    available = std::min(available, std::max<std::int64_t>(0, max - current));
-  return available;
 }
 
 /// Ranks of one host share its processors.
@@ -151,7 +135,7 @@ BackendTuning CpuBackend::tuning() const {
   return tuning;
 }
 
-std::int64_t CpuBackend::free_memory_bytes() const { return free_bytes_of_host(); }
+std::int64_t CpuBackend::free_memory_bytes() const { return free_host_memory(); }
 
 Result<Buffer> CpuBackend::allocate(std::size_t size_bytes) { return allocate_pages(size_bytes); }
 

@@ -25,6 +25,7 @@ class CpuBackend final : public Backend {
   BackendTuning tuning() const override;
   std::int64_t free_memory_bytes() const override;
   Result<Buffer> allocate(std::size_t size_bytes) override;
+  Result<Buffer> allocate_host(std::size_t size_bytes) override { return allocate(size_bytes); }
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) override;

@@ -155,6 +155,20 @@ void CpuKvStorage::import_block(BlockId block, ConstTensorView in) {
   });
 }
 
+void CpuKvStorage::save_block(BlockId block, std::byte* host) const {
+  check_block(block);
+  for (int layer = 0; layer < shape().n_layers; ++layer)
+    for (int head = 0; head < shape().n_kv_heads; ++head, host += block_bytes_)
+      std::memcpy(host, data_ + block_offset(layer, head, block), block_bytes_);
+}
+
+void CpuKvStorage::load_block(BlockId block, const std::byte* host) {
+  check_block(block);
+  for (int layer = 0; layer < shape().n_layers; ++layer)
+    for (int head = 0; head < shape().n_kv_heads; ++head, host += block_bytes_)
+      std::memcpy(data_ + block_offset(layer, head, block), host, block_bytes_);
+}
+
 void CpuKvStorage::fill_bytes(std::uint8_t value) { std::memset(data_, value, size_bytes_); }
 
 void CpuKvStorage::write_token(int layer, int kv_head, std::int64_t kv_index, const float* key, const float* value) {

@@ -35,6 +35,8 @@ class CpuKvStorage final : public KvStorage {
   void copy_blocks(std::span<const BlockId> from, std::span<const BlockId> to) override;
   void export_block(BlockId block, TensorView out) const override;
   void import_block(BlockId block, ConstTensorView in) override;
+  void save_block(BlockId block, std::byte* host) const override;
+  void load_block(BlockId block, const std::byte* host) override;
   void fill_bytes(std::uint8_t value) override;
 
   std::int32_t v_dim() const { return v_dim_; }

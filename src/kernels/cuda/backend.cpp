@@ -46,6 +46,13 @@ Result<std::byte*> device_memory(std::size_t size_bytes, std::string_view what) 
                                                     size_bytes, free_bytes, total_bytes));
 }
 
+/// Allocates host memory that copies need not stage; null for 0 bytes.
+Result<std::byte*> pinned_memory(std::size_t size_bytes, std::string_view what) {
+  void* data = nullptr;
+  if (size_bytes == 0 || cudaMallocHost(&data, size_bytes) == cudaSuccess) return static_cast<std::byte*>(data);
+  cudaGetLastError();
+  return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of {}", size_bytes, what));
+}
 struct DeviceMemory {
   std::size_t free = 0;
   std::size_t total = 0;
@@ -141,10 +148,7 @@ class CudaReadback final : public AsyncReadback {
   static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, Collectives* collectives, std::size_t size_bytes) {
     std::unique_ptr<CudaReadback> made(new CudaReadback(device, collectives, size_bytes));
     check_cuda(cudaEventCreateWithFlags(&made->arrived_, cudaEventDisableTiming), "cudaEventCreate");
-    if (size_bytes > 0 && cudaMallocHost(reinterpret_cast<void**>(&made->data_), size_bytes) != cudaSuccess) {
-      cudaGetLastError();
-      return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of results", size_bytes));
-    }
+    BATON_TRY(made->data_, pinned_memory(size_bytes, "results"));
     return made;
   }
   ~CudaReadback() override {
@@ -190,10 +194,7 @@ class CudaUpload final : public AsyncUpload {
     check_cuda(cudaEventCreateWithFlags(&made->was_read_, cudaEventDisableTiming), "cudaEventCreate");
     if (size_bytes == 0) return made;
     BATON_TRY(made->copy_, device_memory(size_bytes, "uploads"));
-    if (cudaMallocHost(reinterpret_cast<void**>(&made->data_), size_bytes) != cudaSuccess) {
-      cudaGetLastError();
-      return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of uploads", size_bytes));
-    }
+    BATON_TRY(made->data_, pinned_memory(size_bytes, "uploads"));
     return made;
   }
   ~CudaUpload() override {
@@ -253,8 +254,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   BATON_TRY_VOID(allocate_step(kFirstStepBytes));
   for (Staging& staging : staging_) {
     check_cuda(cudaEventCreateWithFlags(&staging.was_read, cudaEventDisableTiming), "cudaEventCreate");
-    if (cudaMallocHost(reinterpret_cast<void**>(&staging.data), kFirstStepBytes) != cudaSuccess)
-      return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of a step", kFirstStepBytes));
+    BATON_TRY(staging.data, pinned_memory(kFirstStepBytes, "a step"));
     staging.size_bytes = kFirstStepBytes;
   }
   const int most_blocks = device_.n_multiprocessors * attention_blocks_a_multiprocessor(device_);
@@ -350,6 +350,12 @@ Result<Buffer> CudaBackend::allocate(std::size_t size_bytes) {
   device();
   BATON_TRY(std::byte* const data, device_memory(size_bytes, "a buffer"));
   return Buffer(data, size_bytes, [](std::byte* address, std::size_t) { cudaFree(address); });
+}
+
+Result<Buffer> CudaBackend::allocate_host(std::size_t size_bytes) {
+  device();
+  BATON_TRY(std::byte* const data, pinned_memory(size_bytes, "a buffer"));
+  return Buffer(data, size_bytes, [](std::byte* address, std::size_t) { cudaFreeHost(address); });
 }
 
 void CudaBackend::copy_from_host(TensorView to, ConstTensorView host) {

@@ -30,6 +30,7 @@ class CudaBackend final : public Backend {
   BackendTuning tuning() const override;
   std::int64_t free_memory_bytes() const override;
   Result<Buffer> allocate(std::size_t size_bytes) override;
+  Result<Buffer> allocate_host(std::size_t size_bytes) override;
   /// Both wait for all operations enqueued so far.
   void copy_from_host(TensorView device, ConstTensorView host) override;
   void copy_to_host(TensorView host, ConstTensorView device) override;

@@ -173,6 +173,24 @@ void CudaKvStorage::import_block(BlockId block, ConstTensorView in) {
   }
 }
 
+void CudaKvStorage::save_block(BlockId block, std::byte* host) const {
+  check_block(block);
+  const auto n_bytes = static_cast<std::size_t>(layout_.block_bytes());
+  for (int layer = 0; layer < shape().n_layers; ++layer, host += n_bytes)
+    check_cuda(cudaMemcpyAsync(host, layer_data(layer) + layout_.tile_offset(block.value, 0, 0), n_bytes,
+                               cudaMemcpyDeviceToHost, device_.stream),
+               "copy of a KV block to the host");
+}
+
+void CudaKvStorage::load_block(BlockId block, const std::byte* host) {
+  check_block(block);
+  const auto n_bytes = static_cast<std::size_t>(layout_.block_bytes());
+  for (int layer = 0; layer < shape().n_layers; ++layer, host += n_bytes)
+    check_cuda(cudaMemcpyAsync(layer_data(layer) + layout_.tile_offset(block.value, 0, 0), host, n_bytes,
+                               cudaMemcpyHostToDevice, device_.stream),
+               "copy of a KV block to the device");
+}
+
 void CudaKvStorage::fill_bytes(std::uint8_t value) {
   check_cuda(cudaMemsetAsync(data_, value, static_cast<std::size_t>(layer_bytes() * shape().n_layers), device_.stream),
              "fill of keys and values");
