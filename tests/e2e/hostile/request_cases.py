@@ -99,7 +99,7 @@ def left_registrations(arena: Arena) -> None:
     threads = [threading.Thread(target=register, args=(i,)) for i in range(6)]
     for thread in threads:
         thread.start()
-        time.sleep(0.02)
+        time.sleep(arena.seconds(0.02))
     deleted = arena.ask("DELETE", "/v1/prefixes/queued-5")
     for thread in threads:
         thread.join()
