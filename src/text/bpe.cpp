@@ -229,6 +229,7 @@ void Bpe::split_characters(std::string_view word, Scratch& scratch, WorkMeter& m
     is_unk_pending = true;
   }
   flush_unk();
+  if (!meter.is_within()) return;
   const auto n_symbols = static_cast<std::int32_t>(symbols.size());
   for (std::int32_t i = 0; i < n_symbols; ++i) {
     symbols[static_cast<std::size_t>(i)].previous = i - 1;
@@ -267,7 +268,7 @@ void Bpe::merge_many(Scratch& scratch, WorkMeter& meter) const {
   const auto merge_at = [&](std::int32_t position) { return find_merge(at(position).id, at(at(position).next).id); };
 
   heap.clear();
-  for (std::int32_t i = 0; i + 1 < static_cast<std::int32_t>(symbols.size()); ++i)
+  for (std::int32_t i = 0; i + 1 < static_cast<std::int32_t>(symbols.size()) && meter.spend(1); ++i)
     if (const Merge* merge = merge_at(i)) heap.push_back({merge->rank, i, merge->merged});
   std::make_heap(heap.begin(), heap.end());
 
@@ -311,6 +312,7 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& 
     merge_few(scratch);
   else
     merge_many(scratch, meter);
+  if (!meter.is_within()) return;
   for (const Scratch::Symbol& symbol : scratch.symbols_)
     if (is_few || symbol.next != kDead) out.push_back(symbol.id);
 }

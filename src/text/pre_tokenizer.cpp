@@ -238,7 +238,7 @@ void PreTokenizer::apply(const Split& step, PieceList& words, const Parallel& pa
 void PreTokenizer::apply(const SplitSet& step, PieceList& words, WorkMeter& meter) {
   cut_words(words, meter, [&](std::string_view word) {
     std::vector<TextRange> matches;
-    for (std::size_t at = 0; at < word.size();) {
+    for (std::size_t at = 0; at < word.size() && meter.spend(1);) {
       const unicode::Step character = unicode::decode_front(word.substr(at));
       if (step.contains(character.code_point)) matches.push_back({at, at + character.n_bytes});
       at += character.n_bytes;
@@ -248,10 +248,10 @@ void PreTokenizer::apply(const SplitSet& step, PieceList& words, WorkMeter& mete
 }
 
 void PreTokenizer::apply(const Scripts&, PieceList& words, WorkMeter& meter) {
-  cut_words(words, meter, [](std::string_view word) {
+  cut_words(words, meter, [&](std::string_view word) {
     std::vector<TextRange> ranges;
     int last = -1;
-    for (std::size_t at = 0; at < word.size();) {
+    for (std::size_t at = 0; at < word.size() && meter.spend(1);) {
       const unicode::Step character = unicode::decode_front(word.substr(at));
       const int script = unicode::script_of(character.code_point);
       if (script != unicode::kAnyScript && script != last) {
@@ -270,8 +270,9 @@ void PreTokenizer::apply(const FixedLength& step, PieceList& words, WorkMeter& m
     std::vector<TextRange> ranges;
     for (std::size_t at = 0; at < word.size();) {
       std::size_t end = at;
-      for (std::size_t i = 0; i < step.n_characters && end < word.size(); ++i)
+      for (std::size_t i = 0; i < step.n_characters && end < word.size() && meter.spend(1); ++i)
         end += unicode::decode_front(word.substr(end)).n_bytes;
+      if (end == at) break;  // the budget is over
       ranges.push_back({at, end});
       at = end;
     }

@@ -52,6 +52,19 @@ TEST(PreTokenizer, digits_punctuation_and_white_space) {
   EXPECT_EQ(split({{"type", "CharDelimiterSplit"}, {"delimiter", "é"}}, "aébéé"), "a|b");
 }
 
+TEST(PreTokenizer, asks_whether_it_is_cancelled_while_it_cuts_a_long_word) {
+  const std::string text(1'000'000, 'a');
+  for (const json::Value& value :
+       {json::Value{{"type", "Digits"}}, json::Value{{"type", "Punctuation"}}, json::Value{{"type", "WhitespaceSplit"}},
+        json::Value{{"type", "UnicodeScripts"}}, json::Value{{"type", "FixedLength"}, {"length", 100'000}}}) {
+    int n_asked = 0;
+    WorkBudget budget({.steps = 1 << 30, .bytes = 1 << 30}, [&] { return ++n_asked == 0; });
+    WorkMeter meter(budget);
+    (void)PreTokenizer::from_json(value)->split({text, {{{0, text.size()}, true}}}, meter);
+    EXPECT_GE(n_asked, 60) << json::dump(value);
+  }
+}
+
 TEST(PreTokenizer, metaspace_prepends_as_its_scheme_says) {
   const auto metaspace = [](const char* scheme, bool is_split) {
     return json::Value{{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}, {"split", is_split}};

@@ -140,6 +140,13 @@ TEST(TokenizerWork, each_model_counts_the_pieces_that_it_tries) {
   expect_over(made(bpe), std::string(200'000, 't'), 100'000, "BPE");
 }
 
+TEST(TokenizerWork, a_long_word_counts_each_look_for_a_merge) {
+  json::Value root = test::byte_level_tokenizer();
+  root["pre_tokenizer"]["use_regex"] = false;
+  root["model"]["ignore_merges"] = true;  // the word is not cut
+  EXPECT_GE(steps_of(made(root), std::string(200'000, '!')), 400'000) << "a character, and its merge with the next one";
+}
+
 TEST(TokenizerWork, a_cancelled_encoding_ends_and_leaves_nothing_behind) {
   const std::string text = repeated("the mug is the mug. ", 20'000);
   const Ids expected = made(test::byte_level_tokenizer()).encode(text, false);
