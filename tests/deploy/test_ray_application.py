@@ -62,9 +62,13 @@ class Address:
 
 
 def whereabouts(application: str = "baton") -> list[dict]:
-    """The replicas that answer."""
+    """The replicas that answer; none while Ray does not know yet that one has died."""
     handle = serve.get_deployment_handle("BatonReplica", application)
-    return [found for found in handle.broadcast("whereabouts").results(timeout_s=60) if isinstance(found, dict)]
+    try:
+        found = handle.broadcast("whereabouts").results(timeout_s=60)
+    except ray.exceptions.RayActorError:
+        return []
+    return [one for one in found if isinstance(one, dict)]
 
 
 def until(holds: Callable[[], bool], seconds: float) -> bool:
