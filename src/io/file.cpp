@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,15 +48,9 @@ Result<std::string> read_file(const std::filesystem::path& path) {
   if (size > kMaxReadFileBytes)
     return fail(ErrorCode::too_large, fmt::format("{} has {} bytes; the limit is {}", path.string(), size, kMaxReadFileBytes));
   std::string bytes(size, '\0');
-  std::size_t n_read = 0;
-  while (n_read < size) {
-    const ssize_t count = ::read(file.number(), bytes.data() + n_read, size - n_read);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_error("read", path, errno);
-    if (count == 0) break;
-    n_read += static_cast<std::size_t>(count);
-  }
-  bytes.resize(n_read);
+  const auto n_read = file.read_up_to(std::as_writable_bytes(std::span(bytes)));
+  if (!n_read) return system_error("read", path, errno);
+  bytes.resize(*n_read);
   return bytes;
 }
 
@@ -67,13 +62,7 @@ Result<void> write_file(const std::filesystem::path& path, std::string_view byte
     ::unlink(temporary.c_str());
     return system_error("write", path, number);
   };
-  std::size_t n_written = 0;
-  while (n_written < bytes.size()) {
-    const ssize_t count = ::write(file.number(), bytes.data() + n_written, bytes.size() - n_written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return give_up(errno);
-    n_written += static_cast<std::size_t>(count);
-  }
+  if (!file.write_all(std::as_bytes(std::span(bytes)))) return give_up(errno);
   if (::fchmod(file.number(), 0644) != 0 || ::fsync(file.number()) != 0 || !file.close()) return give_up(errno);
   if (::rename(temporary.c_str(), path.c_str()) != 0) return give_up(errno);
   return {};

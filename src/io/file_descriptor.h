@@ -3,6 +3,10 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+#include <span>
 #include <utility>
 
 namespace baton {
@@ -21,6 +25,28 @@ class FileDescriptor {
   }
   /// -1 if none is open.
   int number() const { return number_; }
+  /// Fills `bytes` from the file's position on. Returns how many there were; nullopt: errno says what failed.
+  std::optional<std::size_t> read_up_to(std::span<std::byte> bytes) const {
+    std::size_t n_read = 0;
+    while (n_read < bytes.size()) {
+      const ssize_t count = ::read(number_, bytes.data() + n_read, bytes.size() - n_read);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return std::nullopt;
+      if (count == 0) break;
+      n_read += static_cast<std::size_t>(count);
+    }
+    return n_read;
+  }
+  /// Writes all of `bytes`. False: errno says what failed.
+  bool write_all(std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t count = ::write(number_, bytes.data(), bytes.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return false;
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+    return true;
+  }
   /// Closes now; false where the system reports that written data was lost.
   bool close() { return ::close(std::exchange(number_, -1)) == 0; }
 

@@ -136,15 +136,9 @@ tl::unexpected<Error> failed(std::string_view verb, const std::filesystem::path&
 
 /// Fills `bytes` from the file's position on. Returns how many there were.
 Result<std::size_t> read_up_to(const FileDescriptor& file, const std::filesystem::path& path, std::span<std::byte> bytes) {
-  std::size_t n_read = 0;
-  while (n_read < bytes.size()) {
-    const ssize_t count = ::read(file.number(), bytes.data() + n_read, bytes.size() - n_read);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed("read", path, errno);
-    if (count == 0) break;
-    n_read += static_cast<std::size_t>(count);
-  }
-  return n_read;
+  const auto n_read = file.read_up_to(bytes);
+  if (!n_read) return failed("read", path, errno);
+  return *n_read;
 }
 
 template <class... Args>
@@ -194,12 +188,7 @@ PrefixFileWriter::~PrefixFileWriter() {
 }
 
 Result<void> PrefixFileWriter::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(file_.number(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed("write", path_, errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
+  if (!file_.write_all(bytes)) return failed("write", path_, errno);
   return {};
 }
 

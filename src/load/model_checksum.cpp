@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -32,12 +30,7 @@ Result<std::uint64_t> checksum_of_file(const std::filesystem::path& path) {
 Result<std::string> model_checksum(const ModelFiles& files, const ModelOptions& options) {
   BATON_TRY(std::string text, read_file(files.folder / "config.json"));
   if (options.load_format == "dummy") return sha256_of_text(text + fmt::format("\nrandom weights, seed {}", options.seed));
-  std::vector<std::filesystem::path> weights;
-  std::error_code failed;
-  for (const auto& entry : std::filesystem::directory_iterator(files.folder, failed))
-    if (entry.path().extension() == ".safetensors") weights.push_back(entry.path());
-  std::ranges::sort(weights);
-  for (const std::filesystem::path& path : weights) {
+  for (const std::filesystem::path& path : weight_files(files.folder)) {
     BATON_TRY(const std::uint64_t sum, checksum_of_file(path));
     text += fmt::format("\n{} {:016x}", path.filename().string(), sum);
   }

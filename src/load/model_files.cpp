@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -23,6 +24,15 @@ Result<fs::path> shared_folder(std::string_view what) {
   const fs::path folder = program.parent_path().parent_path() / "share/baton" / what;
   if (!error && fs::exists(folder / "config.json", error)) return folder;
   return fail(ErrorCode::not_found, fmt::format("there is no model in {}", folder.string()));
+}
+
+std::vector<fs::path> weight_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(folder, failed))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
 }
 
 namespace {

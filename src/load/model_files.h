@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
 #include "io/hub.h"
@@ -24,6 +25,9 @@ Result<ModelFiles> find_model_files(const ModelOptions& options, const HubProgre
 
 /// The same without weights: what tokenizer, chat templates and configuration need.
 Result<ModelFiles> find_text_files(const ModelOptions& options, const HubProgress& progress);
+
+/// The weights' files in a model's folder, by name; none where there is no such folder.
+std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder);
 
 /// A folder with a config.json among the data beside the program: "models/demo", "shapes/110m". The build folder is
 /// laid out as an installation is.

@@ -6,7 +6,6 @@
 #include <memory>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -93,12 +92,7 @@ Result<void> load_and_follow(const std::string& what, const std::shared_ptr<Rank
 Result<std::string> model_digest(const std::filesystem::path& folder, const std::string& load_format) {
   BATON_TRY(std::string text, read_file(folder / "config.json"));
   if (load_format == "dummy") return sha256_of_text(text);
-  std::vector<std::filesystem::path> weights;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    if (entry.path().extension() == ".safetensors") weights.push_back(entry.path());
-  std::ranges::sort(weights);
-  for (const std::filesystem::path& path : weights) BATON_TRY_VOID(append_weights(path, text));
+  for (const std::filesystem::path& path : weight_files(folder)) BATON_TRY_VOID(append_weights(path, text));
   return sha256_of_text(text);
 }
 

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "core/one_line.h"
+#include "server/answer_stamp.h"
 #include "server/api_error.h"
 #include "server/chat_history.h"
 #include "server/stored_definition.h"
@@ -72,10 +73,6 @@ Error cancelled(std::string_view name, std::string_view reason) {
   log::info("event=prefix_cancelled name={} reason=\"{}\"", name, reason);
   return {ErrorCode::invalid_request, fmt::format("prefix {} was cancelled while it was being computed: {}", name, reason),
           "id"};
-}
-
-std::int64_t unix_now() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 bool is_folders(PrefixSource source) { return source == PrefixSource::folder; }
@@ -323,7 +320,7 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
   info->name = name;
   entry.info = *info;
   entry.pinned.resize(static_cast<std::size_t>(info->n_pinned_tokens));
-  const std::int64_t unix_time = unix_now();
+  const std::int64_t unix_time = unix_seconds();
   entry.created = entry.definition.created.value_or(unix_time);
   if (entry.definition.ttl) entry.expires = now + *entry.definition.ttl - std::chrono::seconds(unix_time - entry.created);
   const std::string& version = entry.definition.version;

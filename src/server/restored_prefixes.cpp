@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "core/one_line.h"
+#include "server/answer_stamp.h"
 
 namespace baton {
 
@@ -15,8 +16,7 @@ void restore_prefixes(PrefixStore& store, Prefixes& prefixes, const PrefixLimits
                       Engine& engine) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kProgress{5};
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  std::vector<PrefixDefinition> definitions = store.definitions(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+  std::vector<PrefixDefinition> definitions = store.definitions(unix_seconds());
   std::uint64_t n_bytes = 0;
   for (const PrefixDefinition& definition : definitions) n_bytes += store.bytes_of(definition.name);
   const auto mb = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };

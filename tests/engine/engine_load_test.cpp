@@ -113,14 +113,20 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
   expect_as_alone(*reference, requests, generated);
 }
 
-TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
-  std::int64_t n_preempted = 0;
+/// Few rows a step, so that prompts are computed in pieces and sequences make way for one another.
+EngineOptions small_steps() {
   EngineOptions options;
   options.has_priorities = true;
   options.max_model_len = 160;
   options.max_num_seqs = 6;
   options.max_num_batched_tokens = 50;
   options.max_prefill_tokens = 20;
+  return options;
+}
+
+TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
+  std::int64_t n_preempted = 0;
+  EngineOptions options = small_steps();
   run_load({options, 14, 1}, 60, &n_preempted);
   options.relay = false;
   options.max_num_seqs = 12;
@@ -137,12 +143,7 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone) {
 TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_it_loads_from_the_host_tier) {
   if (testing::n_test_ranks() > 1) GTEST_SKIP() << "the host tier is refused with several ranks";
   std::int64_t n_preempted = 0;
-  EngineOptions options;
-  options.has_priorities = true;
-  options.max_model_len = 160;
-  options.max_num_seqs = 6;
-  options.max_num_batched_tokens = 50;
-  options.max_prefill_tokens = 20;
+  EngineOptions options = small_steps();
   constexpr std::int64_t kEntryBytes = 65536;  // of the tiny model, and half of it on CUDA
   options.host_tier_bytes = 200 * kEntryBytes;
   run_load({options, 14, 11}, 60, &n_preempted);
@@ -163,12 +164,7 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_it_loa
 
 TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_drafting) {
   std::int64_t n_preempted = 0;
-  EngineOptions options;
-  options.has_priorities = true;
-  options.max_model_len = 160;
-  options.max_num_seqs = 6;
-  options.max_num_batched_tokens = 50;
-  options.max_prefill_tokens = 20;
+  EngineOptions options = small_steps();
   options.speculation = {.n_tokens = 5, .lookup_max = 3, .lookup_min = 1};
   run_load({options, 14, 4}, 60, &n_preempted);
   options.relay = false;
@@ -184,12 +180,8 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_drafti
 
 TEST_P(EngineLoad, ends_every_request_of_several_tenants_with_the_tokens_it_gets_alone) {
   std::int64_t n_preempted = 0;
-  EngineOptions options;
-  options.has_priorities = true;
-  options.max_model_len = 160;
+  EngineOptions options = small_steps();
   options.max_num_seqs = 4;
-  options.max_num_batched_tokens = 50;
-  options.max_prefill_tokens = 20;
   run_load({options, 100, 6, 3}, 80, &n_preempted);
   EXPECT_GT(n_preempted, 5) << "no tenant made way for another";
   options.max_num_seqs = 8;
