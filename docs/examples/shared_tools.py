@@ -1,6 +1,6 @@
 """64 agents with one list of tools: what Baton reads once for all of them.
 
-    baton serve demo --chat-template docs/examples/tools.jinja --port 8000
+    baton serve demo --port 8000
     python3 docs/examples/shared_tools.py http://127.0.0.1:8000
 
 Needs Python 3.11 and nothing else. Each agent asks a question of its own behind the same tools, and `baton_stats` of its

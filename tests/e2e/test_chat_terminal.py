@@ -9,7 +9,7 @@ import select
 import signal
 import time
 
-from conftest import BINARY, ROOT
+from conftest import BINARY
 
 
 class Terminal:
@@ -94,7 +94,7 @@ def test_calls_of_tools_are_shown_and_their_results_typed(tmp_path):
     }
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([{"type": "function", "function": {"name": "plan_trip", "parameters": parameters}}]))
-    flags = ("--chat-template", str(ROOT / "docs/examples/tools.jinja"), "--tools", str(tools), "--no-history")
+    flags = ("--tools", str(tools), "--no-history")
     chat = Terminal(tmp_path, "chat", *flags, "--tool-choice", "plan_trip", "--temperature", "0", "--max-tokens", "300")
     chat.wait_for("> ")
     chat.type("To Paris, please.\r", "[call] plan_trip(")

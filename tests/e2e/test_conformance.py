@@ -18,7 +18,7 @@ from typing import NamedTuple
 import conformance_shapes as shapes
 import jsonschema
 import pytest
-from conftest import ROOT, Server
+from conftest import Server
 
 DATA = os.environ.get("BATON_TEST_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="BATON_TEST_DATA is not set: nothing is compared with OpenAI's description")
@@ -149,7 +149,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose template shows tools, with a prefix."""
     folder = tmp_path_factory.mktemp("conformance")
     (folder / "kind.txt").write_text("Be kind. " * 40)
-    flags = ("--chat-template", str(ROOT / "docs/examples/tools.jinja"), "--prefix", f"kind={folder / 'kind.txt'}")
+    flags = ("--prefix", f"kind={folder / 'kind.txt'}")
     running = Server(folder / "log", *flags)
     yield running
     assert running.stop() == 0, running.log.read_text()

@@ -17,7 +17,6 @@ from conftest import ROOT, Server
 
 CLIENTS = pathlib.Path(__file__).with_name("clients")
 PYTHON = pathlib.Path(os.environ.get("BATON_CLIENTS_PYTHON", ROOT / "build/venv-clients/bin/python"))
-TEMPLATE = ROOT / "docs/examples/tools.jinja"
 # Nothing here may look for anything but the server.
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose template shows tools."""
     log = tmp_path_factory.mktemp("agents") / "log"
-    running = Server(log, "--chat-template", str(TEMPLATE), "--enable-auto-tool-choice")
+    running = Server(log, "--enable-auto-tool-choice")
     yield running
     assert running.stop() == 0, log.read_text()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import openai
 import pytest
-from conftest import BINARY, ROOT, Server
+from conftest import BINARY, Server
 
 PINNED_BLOCKS = 200
 NAME = "catalogue"
@@ -208,7 +208,7 @@ def test_tools_of_a_prefix_are_those_of_requests_that_bring_them(tmp_path):
         {"type": "function", "function": {"name": f"tool_{i}", "parameters": {"type": "object", "properties": {}}}}
         for i in range(20)
     ]
-    server = Server(tmp_path / "log", "--chat-template", str(ROOT / "docs/examples/tools.jinja"))
+    server = Server(tmp_path / "log")
     made = call(server, "POST", "/v1/prefixes", {"id": "agents", "text": "Be brief.", "tools": tools})[1]
     alone = call(server, "POST", "/v1/prefixes", {"id": "tools", "tools": tools})[1]
     assert made["n_tools"] == alone["n_tools"] == 20
@@ -228,8 +228,12 @@ def test_tools_of_a_prefix_are_those_of_requests_that_bring_them(tmp_path):
     assert server.stop() == 0, server.log.read_text()
 
 
-def test_tools_need_a_template_that_shows_them(server):
+def test_tools_need_a_template_that_shows_them(tmp_path):
+    template = tmp_path / "plain.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    server = Server(tmp_path / "log", "--chat-template", str(template))
     tools = [{"type": "function", "function": {"name": "f"}}]
     status, answer = call(server, "POST", "/v1/prefixes", {"id": "agents", "text": "Be brief.", "tools": tools})
+    assert server.stop() == 0, server.log.read_text()
     assert status == 400
     assert answer["error"]["param"] == "tools"

@@ -8,14 +8,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import jsonschema
 import openai
 import pytest
 from conftest import ROOT, Server
-
-TEMPLATE = ROOT / "docs/examples/tools.jinja"
 
 
 def tool(name: str, strict: bool | None = None, **properties: dict) -> dict:
@@ -40,7 +39,6 @@ WEATHER = tool(
     "get_weather", city={"type": "string"}, unit={"type": "string", "enum": ["c", "f"]}
 )
 SEARCH = tool("search-web.v2", query={"type": "string"})
-# The demo model has never seen JSON, so that strings and further properties would run on.
 TRIP = tool(
     "plan_trip",
     strict=True,
@@ -271,7 +269,7 @@ REFUSED = {
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose template shows tools."""
     log = tmp_path_factory.mktemp("tools") / "log"
-    running = Server(log, "--chat-template", str(TEMPLATE), "--enable-auto-tool-choice")
+    running = Server(log, "--enable-auto-tool-choice")
     yield running
     assert running.stop() == 0, log.read_text()
 
@@ -312,12 +310,30 @@ def test_requests_that_cannot_be_answered_name_the_field(agents: Server, name: s
     assert json.loads(text)["error"]["param"] == param, text
 
 
-def test_a_template_that_does_not_show_tools_is_named(server: Server):
-    status, text = post(server, {"messages": [ASK], "tools": [WEATHER]})
+def test_a_template_that_does_not_show_tools_is_named(tmp_path: Path):
+    template = tmp_path / "plain.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    running = Server(tmp_path / "log", "--chat-template", str(template))
+    status, text = post(running, {"messages": [ASK], "tools": [WEATHER]})
+    assert running.stop() == 0
     assert status == 400
     error = json.loads(text)["error"]
     assert error["param"] == "tools"
     assert "--chat-template" in error["message"]
+
+
+def test_the_demo_model_calls_a_function_and_reads_its_result(client: openai.OpenAI):
+    lookup = tool("look_up_item", item={"type": "string"})
+    messages: list = [{"role": "user", "content": "How much is the Marlan N8?"}]
+    asked = client.chat.completions.create(model="demo", messages=messages, tools=[lookup], temperature=0)
+    assert asked.choices[0].finish_reason == "tool_calls"
+    call = asked.choices[0].message.tool_calls[0]
+    assert (call.function.name, json.loads(call.function.arguments)) == ("look_up_item", {"item": "Marlan N8"})
+    found = '{"name": "Marlan N8", "kind": "hook", "status": "sold out", "price": "$12.50", "link": "shop.example/1234"}'
+    messages += [asked.choices[0].message.model_dump(exclude_none=True), result(call.id, found)]
+    answered = client.chat.completions.create(model="demo", messages=messages, tools=[lookup], temperature=0)
+    assert answered.choices[0].message.content == "The Marlan N8 costs $12.50."
+    assert answered.choices[0].finish_reason == "stop"
 
 
 def test_the_model_sees_tools_and_history(agents: Server):

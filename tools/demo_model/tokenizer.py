@@ -15,15 +15,31 @@ from .rows import SPECIAL_TOKENS
 
 N_VOCAB = 1024
 
+# Functions stand in a system turn of their own, calls are in the format "hermes", results are turns of the user. Without
+# functions and calls: <|bos|>, then <|role|>content<|end|> for each message. tool_talks.py writes the same texts.
 CHAT_TEMPLATE = (
     "{{ bos_token }}"
+    "{% if tools %}"
+    "{{ '<|system|>You may call these functions:\\n' }}"
+    "{% for tool in tools %}{{ tool | tojson }}{{ '\\n' }}{% endfor %}"
+    "{{ 'To call one, write <tool_call>\\n{\"name\": ..., \"arguments\": ...}\\n</tool_call>.<|end|>' }}"
+    "{% endif %}"
     "{% for message in messages %}"
+    "{% if message['role'] == 'tool' %}"
+    "{{ '<|user|><tool_response>\\n' + message['content'] + '\\n</tool_response>' }}"
+    "{% else %}"
     "{% if message['role'] == 'system' %}{{ '<|system|>' }}"
     "{% elif message['role'] == 'user' %}{{ '<|user|>' }}"
     "{% elif message['role'] == 'assistant' %}{{ '<|assistant|>' }}"
-    "{% else %}{{ raise_exception('the roles are system, user and assistant, not ' + message['role']) }}"
+    "{% else %}{{ raise_exception('the roles are system, user, assistant and tool, not ' + message['role']) }}"
     "{% endif %}"
-    "{{ message['content'] | trim }}{{ '<|end|>' }}"
+    "{{ (message['content'] or '') | trim }}"
+    "{% for call in message['tool_calls'] or [] %}"
+    "{{ '<tool_call>\\n{\"name\": \"' + call['function']['name'] + '\", \"arguments\": ' }}"
+    "{{ call['function']['arguments'] | tojson }}{{ '}\\n</tool_call>' }}"
+    "{% endfor %}"
+    "{% endif %}"
+    "{{ '<|end|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
@@ -58,6 +74,11 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Writes tokenizer.json and tokenizer_config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
+    write_config(folder)
+
+
+def write_config(folder: Path) -> None:
+    """Writes tokenizer_config.json, which holds the chat template."""
     pad, bos, _, _, _, end = SPECIAL_TOKENS
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -1,6 +1,6 @@
 """Conversations with functions: the list in the prompt, the model's calls, their results and the answers behind them.
 
-The texts are those of docs/examples/tools.jinja, which writes calls in the format "hermes".
+The texts are those of the chat template (tokenizer.py), which writes calls in the format "hermes".
 """
 
 from __future__ import annotations
