@@ -136,7 +136,7 @@ class Engine::Impl {
   std::vector<Sequence*> committing_;  ///< in plan order; null: it is gone
   std::vector<StepOutcome> outcomes_;
   EngineState state_;                       ///< memory for the next plan's
-  bool has_loaded_ = false;                 ///< the last plan loaded blocks from the host tier
+  bool needs_plan_ = false;                 ///< see StepPlan::needs_another, of the last plan
   std::int64_t n_retired_ = 0;              ///< sequences that ended
   std::vector<QueueLimit::Line> unqueued_;  ///< the lines of sequences that no longer wait for their first step
 

@@ -38,7 +38,7 @@ bool Engine::Impl::step() {
   retire();
   publish();
   watchdog_.end_step();
-  return took || moved || planned || ran || has_loaded_;
+  return took || moved || planned || ran || needs_plan_;
 }
 
 /// Copies blocks out of the cache and into it, as callers asked. The steps in flight come first, see BlockTransfers.
@@ -160,14 +160,14 @@ void Engine::Impl::take(PrefixPrefill& prefill, SequenceId id) {
   prefixes_.started(add(std::move(sequence)), prefill);
 }
 
-/// Plans, builds and submits the next step; false if there is nothing to run, which does not rule out that blocks were
-/// loaded from the host tier.
+/// Plans, builds and submits the next step; false if there is nothing to run. The next plan may then have something, see
+/// StepPlan::needs_another.
 bool Engine::Impl::plan_next() {
   record(StepRecord::What::plan_begin, scheduler_.next_step());
   StepPlan plan = scheduler_.plan();
   record(StepRecord::What::plan_end, plan.step);
   executor_->copy(cache_.take_copies());
-  has_loaded_ = plan.n_loaded_tokens > 0;
+  needs_plan_ = plan.needs_another();
   const auto now = Sequence::Clock::now();
   for (const SequenceId id : plan.admitted) {
     Sequence& sequence = *scheduler_.find(id);

@@ -237,12 +237,14 @@ void Scheduler::publish(Sequence& sequence) {
   running_blocks_.update(schedule.slot, schedule.table.hashes);
 }
 
-/// The tenant whose first waiting sequence is looked at next; null: none is left. Tenants that have had their share of
-/// the step come after all others.
+/// The tenant whose first waiting sequence is looked at next; null: none is left. The one for which make_way found room
+/// comes first, even if the sequences that it preempted are now before it. Tenants that have had their share of the step
+/// come after all others.
 FairQueue::Turn* Scheduler::next_turn(PlanSketch& sketch, std::vector<FairQueue::Turn>& turns) const {
   FairQueue::Turn* next = nullptr;
   for (FairQueue::Turn& turn : turns) {
     if (turn.head == turn.end || sketch.n_open_to(turn.tenant) <= 0) continue;
+    if (turn.tenant == sketch.next_admitted) return &turn;
     if (next == nullptr || waiting_.is_before(turn.tenant, next->tenant)) next = &turn;
   }
   if (next != nullptr || sketch.budget == 0 || sketch.shares.empty()) return next;
@@ -268,6 +270,7 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
   std::vector<FairQueue::Turn> turns = waiting_.turns();
   while (FairQueue::Turn* turn = next_turn(sketch, turns)) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
+    if (turn->tenant == sketch.next_admitted) sketch.next_admitted.reset();
     auto& head = turn->head;
     // No other sequence takes the place of a preempted one that is still in flight.
     if (is_in_flight(sketch, *head->second)) return;

@@ -73,6 +73,9 @@ struct StepPlan {
   std::int32_t n_loaded_tokens = 0;      ///< of blocks that were loaded from the host tier before this step
   std::int32_t n_recomputed_tokens = 0;  ///< tokens that sequences admitted again after a preemption recompute
   bool is_empty() const { return sequences.empty(); }
+  /// Whether the next plan may have rows even if nothing happens in between: this one preempted sequences, or loaded
+  /// blocks. An engine that has no other work must plan again.
+  bool needs_another() const { return n_preempted > 0 || n_loaded_tokens > 0; }
   std::int32_t n_prefill() const { return n_rows - n_decodes - n_drafts; }
 };
 

@@ -83,7 +83,7 @@ class RandomLoad {
       if (rng_() % 30 == 0) cancel();
       const bool has_committed = driver_.commit_awaited();
       const bool is_empty = plan();
-      if (!driver_.commit_behind() && is_empty && !has_committed && !driver_.has_loaded()) {
+      if (!driver_.commit_behind() && is_empty && !has_committed && !driver_.needs_plan()) {
         ASSERT_EQ(driver_.scheduler.n_running() + driver_.scheduler.n_waiting(), 0)
             << "nothing is planned, nothing runs, and sequences wait";
         if (driver_.next_id() == n_sequences) break;

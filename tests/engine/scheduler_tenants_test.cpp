@@ -10,12 +10,16 @@
 
 #include <gtest/gtest.h>
 
+#include "support/scheduler_driver.h"
+#include "support/sequence_editor.h"
 #include "support/shared_scheduler.h"
 
 namespace baton {
 namespace {
 
+using testing::make_sequence;
 using testing::prompt_of;
+using testing::SchedulerDriver;
 using testing::Shared;
 
 constexpr Tenant kFlood{0, 1};
@@ -182,6 +186,57 @@ TEST(SchedulerTenants, a_tenant_that_comes_while_another_has_all_slots_is_admitt
   shared.step();
   EXPECT_EQ(shared.scheduler.find(SequenceId{id})->schedule->state, SequenceState::running);
   EXPECT_LE(shared.n_preempted, 1);
+}
+
+/// Adds a sequence whose prompt no other has.
+SequenceId add(SchedulerDriver& driver, Tenant tenant, std::size_t prompt_len, std::int32_t max_tokens) {
+  auto sequence =
+      make_sequence(driver.next_id(), prompt_of(prompt_len, static_cast<TokenId>(1000 * driver.next_id())), max_tokens);
+  SequenceEditor::task(*sequence).tenant = tenant;
+  return SequenceId{driver.add(std::move(sequence))};
+}
+
+/// The sequence that is preempted is then the first one of its tenant, and by weight its tenant comes before the other.
+TEST(SchedulerTenants, room_that_a_tenant_makes_goes_to_the_sequence_it_was_made_for) {
+  SchedulerDriver driver({.max_num_seqs = 7, .max_num_batched_tokens = 7}, {{.n_blocks = 7}});
+  const SequenceId first = add(driver, {0, 1}, 1, 1);
+  const SequenceId waits = add(driver, {0, 2}, 5, 1);
+  const SequenceId large = add(driver, {1, 3}, 17, 10);
+  EXPECT_EQ(driver.plan().admitted, (std::vector{first, large}));
+  driver.commit_oldest();
+  const StepPlan& plan = driver.plan();
+  EXPECT_EQ(plan.n_preempted, 1);
+  EXPECT_EQ(plan.admitted, std::vector{waits});
+  driver.run_to_end(100);
+}
+
+/// Each step is committed before the next plan, as on a device that gains nothing by a plan made ahead.
+TEST(SchedulerTenants, no_load_stops_at_an_empty_plan_while_sequences_wait) {
+  int n_preempted = 0;
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t n) { return static_cast<std::int32_t>(random() % n); };
+    const std::uint32_t n_blocks = 6 + random() % 30;
+    SchedulerDriver driver(
+        {.max_num_seqs = 2 + below(6), .max_num_batched_tokens = 8 + below(20), .max_prefill_tokens = below(16)},
+        {{.n_blocks = static_cast<std::int32_t>(n_blocks)}});
+    while (driver.next_id() < 40) {
+      while (below(4) == 0) {
+        const Tenant tenant{below(3), 1 + below(4)};
+        const std::uint32_t prompt_len = 1 + random() % (2 * n_blocks);
+        add(driver, tenant, prompt_len, 1 + below(2 * n_blocks - 1));
+      }
+      const StepPlan& plan = driver.plan();
+      n_preempted += plan.n_preempted;
+      const bool is_last = plan.is_empty() && !plan.needs_another();
+      driver.commit_oldest();
+      driver.take();
+      ASSERT_TRUE(!is_last || driver.n_unfinished() == 0);
+    }
+    driver.run_to_end(100'000);
+  }
+  EXPECT_GT(n_preempted, 100);
 }
 
 TEST(SchedulerTenants, seldom_preempts_while_both_tenants_have_their_share) {

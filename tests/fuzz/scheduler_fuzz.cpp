@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -102,7 +103,7 @@ class Load {
     const baton::StepPlan& plan = driver_.plan();
     baton::check(plan.n_rows <= options_.max_num_batched_tokens, "more rows than a step has");
     const bool is_empty = plan.is_empty();
-    return driver_.commit_behind() || has_committed || !is_empty;
+    return driver_.commit_behind() || has_committed || !is_empty || driver_.needs_plan();
   }
 
   FuzzedDataProvider& input_;
@@ -111,10 +112,18 @@ class Load {
   SchedulerDriver driver_;
 };
 
+/// Ends the program by a signal that libFuzzer handles, so that it writes the input: it does not handle the trap of gtest's
+/// break_on_failure.
+class AbortOnFailure : public ::testing::EmptyTestEventListener {
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (result.failed()) std::abort();
+  }
+};
+
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  GTEST_FLAG_SET(break_on_failure, true);  // a failed expectation of the device ends the program
+  ::testing::UnitTest::GetInstance()->listeners().Append(new AbortOnFailure());  // gtest deletes it
   return 0;
 }
 

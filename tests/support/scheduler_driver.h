@@ -63,10 +63,10 @@ class SchedulerDriver {
   bool step() {
     const bool has_committed = commit_awaited();
     const bool is_empty = plan().is_empty();
-    return commit_behind() || has_committed || !is_empty || has_loaded_;
+    return commit_behind() || has_committed || !is_empty || needs_plan_;
   }
-  /// Whether the last plan loaded blocks from the host tier: then there may be more to do even if nothing ran.
-  bool has_loaded() const { return has_loaded_; }
+  /// Whether there may be more to do even if the last plan was empty and nothing ran.
+  bool needs_plan() const { return needs_plan_; }
   /// Commits the steps in flight if the next plan awaits them. Returns whether it did.
   bool commit_awaited() {
     if (in_flight_.empty() || !scheduler.awaits_commit()) return false;
@@ -79,7 +79,7 @@ class SchedulerDriver {
     StepPlan plan = scheduler.plan();
     scheduler.check_invariants();
     is_planned_ = !plan.is_empty();
-    has_loaded_ = plan.n_loaded_tokens > 0;
+    needs_plan_ = plan.needs_another();
     const std::vector<TierCopy> copies = cache.take_copies();
     copies_.insert(copies_.end(), copies.begin(), copies.end());
     if (!is_planned_) return empty_ = std::move(plan);
@@ -138,7 +138,7 @@ class SchedulerDriver {
   SimulatedDevice device_;
   std::deque<SimulatedDevice::Step> in_flight_;
   bool is_planned_ = false;  ///< the last plan was not empty
-  bool has_loaded_ = false;
+  bool needs_plan_ = false;
   std::vector<TierCopy> copies_;  ///< that wait for the next step
   StepPlan empty_;
   std::map<std::int64_t, std::vector<TokenId>> expected_;
