@@ -83,6 +83,8 @@ TEST(ServeBench, refuses_wrong_values_by_the_name_of_the_flag) {
       {{"--metric-percentiles", "101"}, "--metric-percentiles must be from 0 to 100"},
       {{"--backend", "openai-chat", "--endpoint", "/v1/completions"}, "--backend openai-chat does not go with"},
       {{"--base-url", "https://host"}, "the URL must be http://HOST:PORT"},
+      {{"--ready-check-timeout-sec", "nan"}, "--ready-check-timeout-sec must be from 0 to 1e+09, not nan"},
+      {{"--ready-check-timeout-sec", "1e300"}, "--ready-check-timeout-sec must be from 0 to 1e+09, not 1e+300"},
       {{"--append-result"}, "--append-result needs --result-filename"},
   };
   for (const auto& [words, message] : cases) {

@@ -26,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kAnswerTimeoutS = 30;
+constexpr double kMostReadyTimeoutS = 1e9;
 
 /// KEY=VALUE of the command line as a header's line.
 Result<std::string> header_line(const std::string& text) {
@@ -113,6 +114,9 @@ Result<void> find_tokenizer(ServeTarget& target, const ServeTargetOptions& optio
 }  // namespace
 
 Result<ServeTarget> find_serve_target(const ServeTargetOptions& options) {
+  if (!(options.ready_timeout_s >= 0 && options.ready_timeout_s <= kMostReadyTimeoutS))  // a NaN compares as false
+    return fail(ErrorCode::invalid_request, fmt::format("--ready-check-timeout-sec must be from 0 to {:g}, not {:g}",
+                                                        kMostReadyTimeoutS, options.ready_timeout_s));
   ServeTarget target;
   if (options.base_url.empty())
     target.address = {options.host, static_cast<std::uint16_t>(options.port), ""};

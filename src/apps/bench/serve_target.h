@@ -21,7 +21,7 @@ struct ServeTargetOptions {
   std::string served_model_name;     ///< in requests; empty: the model
   std::string tokenizer;             ///< folder, Hugging Face id or file; empty: the model's, if it is on this machine
   std::int32_t vocab_size = 0;       ///< 0: the model's or the tokenizer's
-  double ready_timeout_s = 600;      ///< 0: no check
+  double ready_timeout_s = 600;      ///< 0: no check; at most 1e9
 };
 
 struct ServeTarget {
