@@ -40,6 +40,7 @@ CPU_ONLY = {
     "tiles",
 }
 CUDA_ONLY = {
+    "async_copy",
     "attention_*",
     "device",
     "device_rates",
@@ -55,7 +56,10 @@ CUDA_ONLY = {
     "radix_select",
     "read_bandwidth",
     "step_sections",
+    "stream_gemm",
+    "stream_layout",
     "warp",
+    "wgmma_shared",
 }
 
 # Sources (patterns) that another test reaches: a source is tested by what is said about it, and these have no name outside.

@@ -1,4 +1,4 @@
-/// Matmuls on a CUDA device. This is the only file that includes cuBLASLt; it passes skinny matmuls to our own kernel.
+/// Matmuls on a CUDA device. This is the only file that includes cuBLASLt; it passes matmuls of few rows to our own kernels.
 ///
 /// Row-major out = x W^T is cuBLASLt's column-major out^T = (W^T)^T x^T, so nothing is transposed in memory. The
 /// algorithm of a matmul is requested once for each shape, row bucket, alignment and output dtype, and kept. In
@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <cublasLt.h>
@@ -21,6 +22,7 @@
 #include "kernels/cuda/bias.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/skinny_gemm.h"
+#include "kernels/cuda/stream_gemm.h"
 
 namespace baton::cuda {
 namespace {
@@ -132,6 +134,7 @@ class MatmulEngine::Impl {
       return fail(ErrorCode::unavailable, fmt::format("cuBLASLt cannot start: {}", cublasLtGetStatusString(status)), "device");
     BATON_TRY(workspace_, memory(kWorkspaceBytes, "the workspace of products"));
     BATON_TRY(scratch_, memory(kScratchBytes, "the scratch memory of products"));
+    BATON_TRY(stream_gemm_, StreamGemm::make(device_));
     return {};
   }
 
@@ -146,6 +149,7 @@ class MatmulEngine::Impl {
     BATON_TRY(matrix->data, memory(matrix->size_bytes, name));
     fill(*matrix, weight);
     BATON_TRY_VOID(prepare(*matrix, name));
+    if (!std::exchange(has_loaded_cublas_, true)) load_cublas(*matrix);
     if (batch_invariant_ && !proven_.contains({matrix->n, matrix->k, dtype})) {
       BATON_TRY_VOID(prove(*matrix, name));
       proven_.insert({matrix->n, matrix->k, dtype});
@@ -217,6 +221,19 @@ class MatmulEngine::Impl {
     return {};
   }
 
+  /// Runs one matmul by cuBLASLt, which loads its kernels at the first. Without it the first prompt would wait for that
+  /// (60 ms on an H200) where steps of few rows have not used cuBLASLt before.
+  void load_cublas(const CudaMatrix& matrix) {
+    const Product product{kInvariantRows, matrix.n, matrix.k, matrix.dtype, matrix.dtype, kFullAlignment, kFullAlignment};
+    const ConstTensorView x{scratch_, matrix.dtype, {kInvariantRows, matrix.k}};
+    const std::size_t x_room = (x.size_bytes() + 255) / 256 * 256;
+    const TensorView out{scratch_ + x_room, matrix.dtype, {kInvariantRows, matrix.n}};
+    if (x_room + out.size_bytes() > kScratchBytes || algorithm_of(product) == nullptr) return;
+    check_cuda(cudaMemsetAsync(scratch_, 0, x.size_bytes(), device_.stream), "pack_matrix");
+    run(x, matrix, {}, out);
+    check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
+  }
+
   /// cuBLASLt's first choice for the matmul; null if it has none. The result is kept.
   const cublasLtMatmulAlgo_t* algorithm_of(const Product& product) {
     if (const auto found = algorithms_.find(product); found != algorithms_.end()) return &found->second;
@@ -281,8 +298,10 @@ class MatmulEngine::Impl {
   /// time.
   void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const ConstTensorView& bias, const TensorView& out) {
     const ConstTensorView weight{matrix.data, matrix.dtype, {matrix.n, matrix.k}};
-    if (can_multiply_skinny(device_, x, weight, out) && (bias.data == nullptr || bias.dtype == out.dtype))
-      return multiply_skinny(device_, x, weight, bias, out);
+    if (bias.data == nullptr || bias.dtype == out.dtype) {
+      if (stream_gemm_->can_multiply(x, weight, out)) return stream_gemm_->multiply(x, weight, bias, out);
+      if (can_multiply_skinny(device_, x, weight, out)) return multiply_skinny(device_, x, weight, bias, out);
+    }
     if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return run(x, matrix, bias, out);
     const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(kScratchBytes) / (4 * matrix.n));
     check(step * matrix.n * 4 <= static_cast<std::int64_t>(kScratchBytes), "matmul: a row of out exceeds the scratch memory");
@@ -353,9 +372,11 @@ class MatmulEngine::Impl {
 
   const Device& device_;
   bool batch_invariant_;
+  bool has_loaded_cublas_ = false;
   cublasLtHandle_t handle_ = nullptr;
   std::byte* workspace_ = nullptr;
   std::byte* scratch_ = nullptr;
+  std::unique_ptr<StreamGemm> stream_gemm_;
   std::map<Product, cublasLtMatmulAlgo_t> algorithms_;
   std::set<std::tuple<std::int64_t, std::int64_t, DType>> proven_;
 };

@@ -1,0 +1,166 @@
+/// Matmuls of 1 to 33 rows by weights large enough for the streaming GEMM of CUDA. The other backends run them as well.
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "support/host_tensor.h"
+#include "support/matmul_reference.h"
+#include "support/on_device.h"
+#include "support/test_backends.h"
+
+namespace baton {
+namespace {
+
+using testing::HostTensor;
+using testing::matmul_reference;
+using testing::OnDevice;
+using testing::random_tensor;
+using testing::test_backends;
+using testing::TestBackend;
+
+/// Weights [n, k] of at least 4 stages (64 x 128) for each of up to 132 multiprocessors.
+struct WeightShape {
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
+bool multiplies(const TestBackend& test, DType dtype) {
+  const BackendCapabilities capabilities = test.backend.capabilities();
+  return dtype == DType::bf16 ? capabilities.has_bf16_matmul : capabilities.has_f16_matmul;
+}
+
+HostTensor first_rows(const HostTensor& x, std::int64_t n_rows) {
+  HostTensor first(x.dtype, {n_rows, x.shape[1]});
+  std::memcpy(first.bytes.data(), x.bytes.data(), first.bytes.size());
+  return first;
+}
+
+/// All ones: NaN in every float dtype.
+HostTensor poisoned(DType dtype, std::int64_t n_rows, std::int64_t n) {
+  HostTensor out(dtype, {n_rows, n});
+  std::memset(out.bytes.data(), 0xff, out.bytes.size());
+  return out;
+}
+
+struct Case {
+  HostTensor weight;
+  HostTensor x;                  ///< [33, k]
+  std::vector<double> expected;  ///< [33, n]
+};
+
+/// Compares products of the first rows of x with float64, and sees that nothing is written behind the last row of out.
+void check_rows(const TestBackend& test, const Case& of) {
+  const DType dtype = of.weight.dtype;
+  const std::int64_t n = of.weight.shape[0];
+  const std::int64_t k = of.weight.shape[1];
+  const auto packed = test.backend.pack_matrix(of.weight.view(), dtype, "w");
+  ASSERT_TRUE(packed) << packed.error().message;
+  for (const std::int64_t rows : {1, 2, 7, 8, 9, 16, 17, 24, 31, 32, 33}) {
+    SCOPED_TRACE(test.name + ", " + std::string(to_string(dtype)) + ", " + std::to_string(rows) + " rows, " +
+                 std::to_string(n) + " x " + std::to_string(k));
+    const OnDevice x(test.backend, first_rows(of.x, rows));
+    const std::vector<double> expected(of.expected.begin(), of.expected.begin() + rows * n);
+    const double sums = 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k));
+    for (const DType out_dtype : {DType::f32, dtype}) {
+      if (out_dtype != DType::f32 && !test.backend.capabilities().rounds_matmul_outputs) continue;
+      const OnDevice out(test.backend, poisoned(out_dtype, rows + 1, n));
+      matmul(test.backend, {x.view(), packed->get(), out.view().rows(0, rows)});
+      const HostTensor got = out.to_host();
+      EXPECT_LE(testing::relative_error(first_rows(got, rows), expected),
+                sums + (out_dtype == DType::f32 ? 0 : testing::epsilon(out_dtype)));
+      const HostTensor untouched = poisoned(out_dtype, 1, n);
+      EXPECT_EQ(std::memcmp(got.view().rows(rows, rows + 1).data, untouched.bytes.data(), untouched.bytes.size()), 0);
+    }
+  }
+}
+
+// Tiles of one block and of many; a tile of one stage, of few, and of more than a block's run.
+TEST(StreamGemm, equals_float64_for_every_number_of_rows) {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const WeightShape& shape : {WeightShape{4224, 1024}, {34048, 128}, {128, 33792}, {1088, 4096}}) {
+      std::mt19937 random(1);
+      Case of{random_tensor(random, dtype, {shape.n, shape.k}), random_tensor(random, dtype, {33, shape.k}), {}};
+      for (const TestBackend& test : test_backends()) {
+        if (!multiplies(test, dtype)) continue;
+        if (of.expected.empty()) of.expected = matmul_reference(of.x, of.weight);
+        check_rows(test, of);
+      }
+    }
+}
+
+TEST(StreamGemm, adds_the_bias) {
+  for (const TestBackend& test : test_backends()) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      if (!multiplies(test, dtype)) continue;
+      std::mt19937 random(2);
+      const std::int64_t n = 4224;
+      const std::int64_t k = 1024;
+      const HostTensor weight = random_tensor(random, dtype, {n, k});
+      const auto packed = test.backend.pack_matrix(weight.view(), dtype, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      for (const DType out_dtype : {DType::f32, dtype}) {
+        if (out_dtype != DType::f32 && !test.backend.capabilities().rounds_matmul_outputs) continue;
+        const HostTensor bias = random_tensor(random, out_dtype, {n});
+        for (const std::int64_t rows : {1, 5, 16, 29}) {
+          const HostTensor x = random_tensor(random, dtype, {rows, k});
+          std::vector<double> expected = matmul_reference(x, weight);
+          for (std::int64_t i = 0; i < rows * n; ++i) expected[static_cast<std::size_t>(i)] += bias.at(i % n);
+          const OnDevice out(test.backend, poisoned(out_dtype, rows, n));
+          matmul(test.backend,
+                 {OnDevice(test.backend, x).view(), packed->get(), out.view(), OnDevice(test.backend, bias).view()});
+          EXPECT_LE(testing::relative_error(out.to_host(), expected),
+                    4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)) +
+                        (out_dtype == DType::f32 ? 0 : testing::epsilon(out_dtype)))
+              << test.name << ' ' << to_string(dtype) << " to " << to_string(out_dtype) << ", " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+// Products of several shapes and widths share the memory of partial sums and overlap. Each must find it as at first.
+TEST(StreamGemm, products_behind_one_another_and_replayed_have_the_same_bits) {
+  for (const TestBackend& test : test_backends()) {
+    const DType dtype = DType::bf16;
+    if (!multiplies(test, dtype) || !test.backend.capabilities().rounds_matmul_outputs) continue;
+    std::mt19937 random(3);
+    // A chain of products: the out of each is the x of the next.
+    const std::vector<WeightShape> shapes{{1152, 4096}, {4224, 1152}, {1024, 4224}, {4224, 1024}, {4096, 4224}};
+    std::vector<std::unique_ptr<PackedMatrix>> weights;
+    for (const WeightShape& of : shapes) {
+      auto packed = test.backend.pack_matrix(random_tensor(random, dtype, {of.n, of.k}).view(), dtype, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      weights.push_back(std::move(*packed));
+    }
+    for (const std::int64_t rows : {1, 8, 13, 32}) {
+      const OnDevice x(test.backend, random_tensor(random, dtype, {rows, shapes[0].k}));
+      std::vector<std::unique_ptr<OnDevice>> outs;
+      for (const WeightShape& of : shapes)
+        outs.push_back(std::make_unique<OnDevice>(test.backend, poisoned(dtype, rows, of.n)));
+      const auto chain = [&] {
+        for (std::size_t i = 0; i < shapes.size(); ++i)
+          matmul(test.backend, {i == 0 ? ConstTensorView(x.view()) : ConstTensorView(outs[i - 1]->view()), weights[i].get(),
+                                outs[i]->view()});
+      };
+      chain();
+      const HostTensor expected = outs.back()->to_host();
+      const auto graph = test.backend.capture([&] {
+        for (int i = 0; i < 4; ++i) chain();
+      });
+      ASSERT_TRUE(graph) << graph.error().message;
+      for (int replay = 0; replay < 50; ++replay) {
+        (*graph)->replay();
+        ASSERT_EQ(outs.back()->to_host().bytes, expected.bytes) << test.name << ", " << rows << " rows, replay " << replay;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
