@@ -55,6 +55,7 @@ CUDA_ONLY = {
     "nccl",
     "radix_select",
     "read_bandwidth",
+    "sampling_*",
     "step_sections",
     "stream_gemm",
     "stream_layout",

@@ -18,6 +18,7 @@
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rope_append.h"
+#include "kernels/cuda/sampling_parts.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cuda {
@@ -263,10 +264,8 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
                                                         device_.name, most_blocks));
   attention_blocks_ = options.attention_blocks > 0 ? options.attention_blocks : most_blocks;
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
-  const std::int32_t n_places = 2 * device_.n_multiprocessors;  // blocks of 1024 threads that can run at once
-  BATON_TRY(std::byte * places, device_memory(static_cast<std::size_t>(n_places) * sizeof(std::uint64_t),
-                                              "the most likely tokens of parts of rows"));
-  sampling_ = {reinterpret_cast<float*>(originals), kOriginals, reinterpret_cast<std::uint64_t*>(places), n_places};
+  BATON_TRY(std::byte * parts, device_memory(kSampleParts * kPartBytes, "the most likely tokens of parts of rows"));
+  sampling_ = {reinterpret_cast<float*>(originals), kOriginals, parts};
   BATON_TRY(matmuls_, MatmulEngine::make(device_, options.batch_invariant));
   if (options.ranks != nullptr && options.ranks->world_size() > 1) {
     BATON_TRY(collectives_, Collectives::make(device_, options.ranks));
@@ -282,7 +281,7 @@ CudaBackend::~CudaBackend() {
   collectives_.reset();
   matmuls_.reset();
   cudaFree(sampling_.originals);
-  cudaFree(sampling_.places);
+  cudaFree(sampling_.parts);
   cudaFree(step_);
   for (const Staging& staging : staging_) {
     cudaFreeHost(staging.data);

@@ -5,12 +5,12 @@
 #include <cstdint>
 
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/sampling_parts.h"
 #include "kernels/cuda/warp.cuh"
 
 namespace baton::cuda {
 
 inline constexpr int kSampleThreads = 1024;
-inline constexpr int kIdsAtOnce = 4;  ///< ids that share one Philox number
 
 /// A candidate's rank as an integer, its place: the bits of its logit, made monotone, followed by its inverted id. All
 /// places differ; a more likely candidate has a larger place.
@@ -23,7 +23,7 @@ inline constexpr int kBins = 1 << kDigitBits;
 inline constexpr int kBinsPerThread = kBins / kSampleThreads;
 /// A candidate's mass exp(...) <= 1 is counted in units of 2^-40. Masses that round to 0 among four million candidates
 /// sum to at most 4e-6 of the mass of the most likely one, and 2^22 times 2^40 fits 64 bits.
-inline constexpr int kMassBits = 40;
+inline constexpr float kMassUnits = 0x1p40f;
 
 __device__ inline std::uint32_t monotone_bits(float value) {
   const std::uint32_t bits = __float_as_uint(value == 0 ? 0.0f : value);  // -0 ties with 0
@@ -146,7 +146,7 @@ struct ByMass {
   float max;
   float scale;  ///< 1 / temperature
   __device__ std::uint64_t operator()(float logit) const {
-    return static_cast<std::uint64_t>(ldexpf(expf(__fmul_rn(logit - max, scale)), kMassBits));
+    return static_cast<std::uint64_t>(expf(__fmul_rn(logit - max, scale)) * kMassUnits);
   }
 };
 

@@ -1,307 +1,18 @@
-/// Sampling on a CUDA device: one block for each sample. The remaining candidates are described by the least likely of
-/// them, so nothing is sorted. For few samples with large vocabularies a launch before finds the most likely tokens
-/// with more blocks.
+/// Sampling on a CUDA device, in two launches. The first reads all rows, with many blocks (sampling_gather.cu). The
+/// second has one block for each sample, which chooses from the row's list of likely tokens (sampling_near.cuh), or
+/// from the row where the list does not suffice (sampling_row.cuh).
 #include "kernels/cuda/sampling.h"
 
 #include <algorithm>
-#include <array>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/radix_select.cuh"
-#include "kernels/cuda/step_sections.cuh"
-#include "kernels/formulas.h"
+#include "kernels/cuda/sampling_gather.h"
+#include "kernels/cuda/sampling_near.cuh"
 
 namespace baton::cuda {
 namespace {
 
-/// Above the largest possible Gumbel noise, with room for rounding.
-constexpr float kMostNoise = 17;
-/// Fewest tokens of a row that get a separate block in the search for the most likely token.
-constexpr std::int64_t kLeastPart = kSampleThreads * kIdsAtOnce;
-constexpr std::int64_t kMostParts = 32;
-/// Marks a NaN among the logits; larger than every place.
-constexpr Place kNotANumber = ~Place{0};
-
-/// Shared memory of a block.
-struct Shared {
-  SearchShared search;
-  double sums_of_warps[kSampleThreads / kWarpSize];
-  std::uint32_t n_top;
-  Place top[kMaxTopLogprobs];
-  float original;          ///< the chosen token's logit before any change
-  float original_of_last;  ///< the last token's logit before a penalty that no list contains
-};
-
-struct SampleParams {
-  const std::byte* step;
-  float* logits;
-  float* originals;  ///< [biases of the step, then counts of the step]: the logits before these entries changed them
-  SlotState* slots;
-  SampleResult* results;
-  std::int32_t n_slots;
-  std::int32_t n_vocab;
-  std::int32_t n_originals;
-  Place* most_likely;    ///< [samples, n_parts]: of each part of a row
-  std::int32_t n_parts;  ///< 1: rows are not cut
-  bool is_aligned;
-  const std::int32_t* mask_rows;   ///< TokenMasks::row_of [n_masks]
-  const std::uint32_t* mask_bits;  ///< [n_mask_rows, mask_words]
-  std::int32_t n_masks;
-  std::int32_t n_mask_rows;
-  std::int32_t mask_words;
-
-  __device__ Logits row(std::int32_t index) const {
-    return {logits + static_cast<std::int64_t>(index) * n_vocab, n_vocab, is_aligned};
-  }
-};
-
-__device__ Place block_max(Shared& shared, Place value) {
-  return block_join(value, shared.search.of_warps, [](Place a, Place b) { return a > b ? a : b; });
-}
-__device__ std::uint64_t block_sum(Shared& shared, std::uint64_t value) {
-  return block_join(value, shared.search.of_warps, [](std::uint64_t a, std::uint64_t b) { return a + b; });
-}
-
-/// A sample's part of a list of the step.
-template <class T>
-struct List {
-  const T* elements;
-  std::int32_t n;
-
-  __device__ List(const std::byte* step, const Section& section, const Range& range)
-      : elements(baton::cuda::section<T>(step, section) + range.first), n(range.count) {
-    if (range.first < 0 || range.count < 0 || range.first + range.count > section.count) __trap();
-  }
-  /// Calls body(i, element), elements in parallel.
-  template <class Body>
-  __device__ void each(Body body) const {
-    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += kSampleThreads) body(i, elements[i]);
-  }
-};
-
-/// Applies the lists of a sample to the logits in place, and looks up the original logits later.
-struct Adjuster {
-  const SamplingMetadata& sampling;
-  List<TokenCount> counts;
-  List<TokenBias> biases;
-  List<TokenBan> bans;
-  float* originals_of_biases;
-  float* originals_of_counts;
-  bool penalises_last = false;  ///< the last token is in no list
-
-  __device__ Adjuster(const SampleParams& params, const StepHeader& header, const SamplingMetadata& asked)
-      : sampling(asked),
-        counts(params.step, header.section(SectionKind::token_counts), asked.counts),
-        biases(params.step, header.section(SectionKind::token_biases), asked.biases),
-        bans(params.step, header.section(SectionKind::token_bans), asked.bans),
-        originals_of_biases(params.originals + asked.biases.first),
-        originals_of_counts(params.originals + header.section(SectionKind::token_biases).count + asked.counts.first) {
-    if (header.section(SectionKind::token_biases).count + header.section(SectionKind::token_counts).count > params.n_originals)
-      __trap();
-  }
-
-  /// Whether there is anything to apply.
-  __device__ bool changes(std::int32_t n_generated) const {
-    return sampling.has_penalties() || biases.n > 0 || bans.n > 0 ||
-           (n_generated < sampling.min_tokens && sampling.n_stop_ids > 0);
-  }
-  __device__ void apply(const Logits& logits, Shared& shared, std::int32_t last_token, std::int32_t n_generated) {
-    biases.each([&](std::int32_t i, const TokenBias& bias) {
-      float& logit = logits.at(bias.id);
-      originals_of_biases[i] = logit;
-      logit += bias.bias;
-    });
-    __syncthreads();
-    if (sampling.has_penalties()) penalise_all(logits, shared, last_token);
-    bans.each([&](std::int32_t, const TokenBan& ban) {
-      if (ban.after < 0 || ban.after == last_token) logits.at(ban.banned) = -INFINITY;
-    });
-    const int i = static_cast<int>(threadIdx.x);
-    if (n_generated < sampling.min_tokens && i < sampling.n_stop_ids && sampling.stop_ids[i] >= 0 &&
-        sampling.stop_ids[i] < logits.n_vocab)
-      logits.values[sampling.stop_ids[i]] = -INFINITY;
-    __syncthreads();
-  }
-
-  /// The original logit of `token`.
-  __device__ float original(const Logits& logits, Shared& shared, std::int32_t token, std::int32_t last_token) const {
-    if (threadIdx.x == 0)
-      shared.original = penalises_last && token == last_token ? shared.original_of_last : logits.values[token];
-    __syncthreads();
-    if (sampling.has_penalties())
-      counts.each([&](std::int32_t i, const TokenCount& count) {
-        if (count.id == token) shared.original = originals_of_counts[i];
-      });
-    __syncthreads();
-    biases.each([&](std::int32_t i, const TokenBias& bias) {
-      if (bias.id == token) shared.original = originals_of_biases[i];
-    });
-    __syncthreads();
-    return shared.original;
-  }
-
- private:
-  __device__ void penalise_all(const Logits& logits, Shared& shared, std::int32_t last_token) {
-    bool is_last_listed = false;
-    counts.each([&](std::int32_t i, const TokenCount& count) {
-      const bool is_last = sampling.counts_last_token != 0 && count.id == last_token;
-      is_last_listed |= is_last;
-      float& logit = logits.at(count.id);
-      originals_of_counts[i] = logit;
-      logit = penalised(logit, count.count + (is_last ? 1 : 0));
-    });
-    penalises_last = __syncthreads_or(is_last_listed ? 1 : 0) == 0 && sampling.counts_last_token != 0;
-    if (penalises_last && threadIdx.x == 0) {
-      float& logit = logits.at(last_token);
-      shared.original_of_last = logit;
-      logit = penalised(logit, 1);
-    }
-    __syncthreads();
-  }
-  __device__ float penalised(float logit, std::int32_t count) const {
-    if (sampling.repetition_penalty != 1)
-      logit = logit > 0 ? logit / sampling.repetition_penalty : logit * sampling.repetition_penalty;
-    // Rounded after each operation, as on a CPU.
-    if (count > 0)
-      logit -= __fadd_rn(sampling.presence_penalty, __fmul_rn(sampling.frequency_penalty, static_cast<float>(count)));
-    return logit;
-  }
-};
-
-/// The least place that min_p, top_k and top_p leave.
-__device__ Place least_candidate(const Logits& logits, Shared& shared, const SamplingMetadata& sampling, float max,
-                                 float scale) {
-  Place lowest = 0;
-  std::uint64_t n_left = static_cast<std::uint64_t>(logits.n());
-  if (sampling.min_p > 0) {
-    const float least_scaled = logf(sampling.min_p);
-    Place mine = ~Place{0};
-    n_left = 0;
-    logits.each([&](std::int32_t id, float logit) {
-      if (logit == -INFINITY || __fmul_rn(logit - max, scale) < least_scaled) return;
-      const Place place = place_of(logit, id);
-      mine = place < mine ? place : mine;
-      ++n_left;
-    });
-    lowest = ~block_max(shared, ~mine);
-    n_left = block_sum(shared, n_left);
-  }
-  if (sampling.top_k > 0 && static_cast<std::uint64_t>(sampling.top_k) < n_left)
-    lowest = least_place(logits, shared.search, lowest, static_cast<std::uint64_t>(sampling.top_k), ByCount{});
-  if (sampling.top_p >= 1) return lowest;
-  const ByMass mass{max, scale};
-  std::uint64_t total = 0;
-  logits.each([&](std::int32_t id, float logit) {
-    if (place_of(logit, id) >= lowest) total += mass(logit);
-  });
-  total = block_sum(shared, total);
-  const double wanted = ceil(static_cast<double>(sampling.top_p) * static_cast<double>(total));
-  const std::uint64_t at_least_one = wanted >= 1 ? static_cast<std::uint64_t>(wanted) : 1;
-  return least_place(logits, shared.search, lowest, at_least_one < total ? at_least_one : total, mass);
-}
-
-/// The remaining token with the largest log p + noise; the smaller id on a tie. `most_likely_id` has the logit `max`.
-__device__ std::int32_t draw(const Logits& logits, Shared& shared, const SamplingMetadata& sampling, std::int32_t n_generated,
-                             std::int32_t most_likely_id, float max) {
-  const float scale = 1.0f / sampling.temperature;
-  const Place lowest = least_candidate(logits, shared, sampling, max, scale);
-  // A token this far below the most likely one cannot have the largest score, so its noise is not computed.
-  const float least_score = gumbel_noise(sampling.seed, n_generated, most_likely_id) - kMostNoise;
-  Place best = 0;
-  logits.each_four([&](std::int32_t first, const float(&four)[kIdsAtOnce]) {
-    float scores[kIdsAtOnce];
-    bool may_win = false;
-#pragma unroll
-    for (int i = 0; i < kIdsAtOnce; ++i) {
-      scores[i] = __fmul_rn(four[i] - max, scale);
-      may_win |= scores[i] >= least_score;
-    }
-    if (!may_win) return;
-    const std::array<std::uint32_t, 4> bits = bits_of_four_tokens(sampling.seed, n_generated, first / kIdsAtOnce);
-#pragma unroll
-    for (int i = 0; i < kIdsAtOnce; ++i) {
-      if (four[i] == -INFINITY || place_of(four[i], first + i) < lowest) continue;
-      // Rounded after each operation, as on a CPU: a fused multiply-add would decide near ties differently.
-      const Place place = place_of(__fadd_rn(scores[i], gumbel_of_bits(bits[i])), first + i);
-      best = place > best ? place : best;
-    }
-  });
-  return id_of(block_max(shared, best));
-}
-
-/// Makes the logits of tokens that the sample's mask forbids -infinity. Returns whether it has a mask.
-__device__ bool apply_mask(const SampleParams& params, const SamplingMetadata& sampling, const Logits& logits) {
-  if (sampling.mask < 0) return false;
-  if (sampling.mask >= params.n_masks) __trap();
-  const std::int32_t row = params.mask_rows[sampling.mask];
-  if (row < 0) return false;
-  if (row >= params.n_mask_rows) __trap();
-  const std::uint32_t* words = params.mask_bits + static_cast<std::int64_t>(row) * params.mask_words;
-  logits.keep([words](std::int32_t first) { return words[first / 32] >> (first % 32); });
-  __syncthreads();
-  return true;
-}
-
-__device__ double log_sum_exp(const Logits& logits, Shared& shared, float max) {
-  double sum = 0;
-  logits.each([&](std::int32_t, float logit) { sum += static_cast<double>(expf(logit - max)); });
-  return max + log(block_join(sum, shared.sums_of_warps, [](double a, double b) { return a + b; }));
-}
-
-/// Log-probabilities of the most likely tokens, most likely first.
-__device__ void fill_top(const Logits& logits, Shared& shared, std::int32_t n_wanted, double log_sum, SampleResult& result) {
-  const int n_top = min(min(n_wanted, kMaxTopLogprobs), logits.n());
-  const Place lowest =
-      n_top < logits.n() ? least_place(logits, shared.search, 0, static_cast<std::uint64_t>(n_top), ByCount{}) : Place{0};
-  if (threadIdx.x == 0) shared.n_top = 0;
-  __syncthreads();
-  logits.each([&](std::int32_t id, float logit) {
-    const Place place = place_of(logit, id);
-    if (place >= lowest) shared.top[atomicAdd(&shared.n_top, 1u)] = place;
-  });
-  __syncthreads();
-  if (static_cast<int>(threadIdx.x) < n_top) {
-    const Place mine = shared.top[threadIdx.x];
-    int rank = 0;
-    for (int i = 0; i < n_top; ++i) rank += shared.top[i] > mine ? 1 : 0;
-    result.top_ids[rank] = id_of(mine);
-    result.top_logprobs[rank] = static_cast<float>(value_of(mine) - log_sum);
-  }
-  if (threadIdx.x == 0) result.n_top = n_top;
-  __syncthreads();
-}
-
-/// The place of the most likely candidate, 0 without any, kNotANumber with a NaN among them. Ids count from `first`.
-template <class OfWarps>
-__device__ Place most_likely(const Logits& logits, OfWarps& of_warps, std::int32_t first = 0) {
-  Place best = 0;
-  logits.each([&](std::int32_t id, float logit) {
-    const Place place = isnan(logit) ? kNotANumber : place_of(logit, first + id);
-    best = place > best ? place : best;
-  });
-  return block_join(best, of_warps, [](Place a, Place b) { return a > b ? a : b; });
-}
-
-/// The same for a whole row, from the results of its parts.
-__device__ Place most_likely_of_parts(const SampleParams& params, Shared& shared, std::int32_t index) {
-  const auto part = static_cast<std::int32_t>(threadIdx.x);
-  return block_max(shared, part < params.n_parts ? params.most_likely[index * params.n_parts + part] : 0);
-}
-
-/// The log-probability and rank of a known token.
-__device__ void score(const Logits& logits, Shared& shared, const SamplingMetadata& sampling, double log_sum,
-                      SampleResult& result) {
-  const float logit = logits.at(sampling.scored);
-  std::uint64_t n_larger = 0;
-  logits.each([&](std::int32_t, float other) { n_larger += other > logit ? 1 : 0; });
-  n_larger = block_sum(shared, n_larger);
-  if (threadIdx.x != 0) return;
-  result.token = sampling.scored;
-  result.logprob = static_cast<float>(logit - log_sum);
-  result.rank = 1 + static_cast<std::int32_t>(n_larger);
-}
-
-/// Finishes the sample with the chosen token. Called by one thread.
+/// Records the chosen token. By one thread.
 __device__ void commit(const SamplingMetadata& sampling, std::int32_t token, std::int32_t n_generated, SlotState& slot,
                        SampleResult& result) {
   bool is_stop_id = false;
@@ -316,122 +27,214 @@ __device__ void commit(const SamplingMetadata& sampling, std::int32_t token, std
   slot.finished = is_stop_id || n_generated + 1 >= sampling.max_tokens ? 1 : 0;
 }
 
-/// Finishes the sample without a token. Called by one thread.
-__device__ void finish(FinishedBy why, SlotState* slot, SampleResult& result) {
-  if (slot != nullptr) slot->finished = 1;
-  result.finished = why;
+/// Log-probabilities of the most likely tokens, most likely first. Returns false if the list has too few.
+__device__ bool report_top(NearList& near, int n_top, double log_sum, SampleResult& result) {
+  if (!near.is_valid() || near.size() < n_top) return false;
+  const Place* tokens = near.sorted();
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < n_top) {
+    result.top_ids[i] = id_of(tokens[i]);
+    result.top_logprobs[i] = static_cast<float>(value_of(tokens[i]) - log_sum);
+  }
+  if (i == 0) result.n_top = n_top;
+  return true;
 }
 
-/// Processes one sample; `slot` is null for a scored token.
-__device__ void sample_one(const SampleParams& params, Shared& shared, const StepHeader& header,
-                           const SamplingMetadata& sampling, Logits logits, SlotState* slot, SampleResult& result) {
-  const SlotState before = slot != nullptr ? *slot : SlotState{0, 0, 0, 0};
-  if (before.finished != 0) {
-    if (threadIdx.x == 0) result.was_finished = 1;
-    return;
+/// One sample of a step, processed by a block: first by the list's threads alone, then, if the list does not suffice, by
+/// all of them with the row.
+class Sample {
+ public:
+  __device__ Sample(const SampleParams& of_launch, Shared& of_block, const StepHeader& header, const SamplingMetadata& asked,
+                    std::int32_t index)
+      : params(of_launch),
+        shared(of_block),
+        sampling(asked),
+        slot(asked.scored >= 0 ? nullptr : &of_launch.slots[asked.slot]),
+        result(of_launch.results[index]),
+        logits(of_launch.row(index)),
+        allowed(of_launch.step, header.section(SectionKind::allowed_ids), asked.allowed),
+        adjuster(of_launch, header, asked),
+        mask(asked.scored >= 0 ? nullptr : mask_of(of_launch, asked)) {
+    if (slot == nullptr) return;
+    before = *slot;
+    n_generated = sampling.n_generated_before + before.n_generated;
   }
-  Place best = params.n_parts > 1 ? most_likely_of_parts(params, shared, static_cast<std::int32_t>(blockIdx.x))
-                                  : most_likely(logits, shared.search.of_warps);
-  if (best == kNotANumber || value_of(best) == -INFINITY) {
-    if (threadIdx.x == 0) finish(FinishedBy::not_a_number, slot, result);
-    return;
-  }
-  double log_sum = 0;
-  if (sampling.n_top_logprobs >= 0) log_sum = log_sum_exp(logits, shared, value_of(best));
-  if (sampling.n_top_logprobs > 0) fill_top(logits, shared, sampling.n_top_logprobs, log_sum, result);
-  if (slot == nullptr) return score(logits, shared, sampling, log_sum, result);
 
-  const std::int32_t n_generated = sampling.n_generated_before + before.n_generated;
-  const bool is_masked = apply_mask(params, sampling, logits);
-  Adjuster adjuster(params, header, sampling);
-  const bool changes = adjuster.changes(n_generated);
-  if (changes) adjuster.apply(logits, shared, before.last_token, n_generated);
-  const List<std::int32_t> allowed(params.step, header.section(SectionKind::allowed_ids), sampling.allowed);
-  if (allowed.n > 0) {
-    logits.ids = allowed.elements;
-    logits.n_ids = allowed.n;
+  /// By the list's threads. Finishes the sample or leaves in shared.work what the row is needed for.
+  __device__ void use_list() {
+    const bool is_first = threadIdx.x == 0;
+    static_assert(sizeof(SampleResult) % sizeof(std::uint32_t) == 0);
+    for (std::size_t i = threadIdx.x; i < sizeof(SampleResult) / sizeof(std::uint32_t); i += kListThreads)
+      reinterpret_cast<std::uint32_t*>(&result)[i] = 0;
+    if (is_first) {
+      shared.work = RowWork::none;
+      shared.penalises_last = shared.has_top = shared.is_changed = 0;
+      shared.best = shared.total = 0;
+      shared.log_sum = 0;
+    }
+    ListThreads::wait();
+    if (before.finished != 0) {
+      if (is_first) result.was_finished = 1;
+      return;
+    }
+    const RowParts row(params, shared);
+    if (row.best == kNotANumber || value_of(row.best) == -INFINITY) {
+      if (is_first) end(FinishedBy::not_a_number);
+      return;
+    }
+    NearList near(shared);
+    near.load(params, row);
+    if (is_first) shared.work = RowWork::all;
+    if (sampling.n_top_logprobs >= 0) {
+      const double log_sum = row.log_sum(shared);
+      if (is_first) shared.log_sum = log_sum;
+      if (sampling.n_top_logprobs > 0 && !report_top(near, n_top(), log_sum, result)) return;
+      if (is_first) shared.has_top = 1;
+    }
+    if (slot == nullptr || allowed.n > 0) return;
+    const bool changes = adjuster.changes(n_generated);
+    if (changes) apply();
+    if (!changes && mask == nullptr && sampling.temperature <= 0) return finish(id_of(row.best));
+    const bool is_new = changes || mask != nullptr;
+    if (is_new && near.is_valid()) near.update(logits, adjuster, mask, before.last_token);
+    finish(near.choose(sampling, n_generated, is_new ? 0 : row.best, mask != nullptr));
   }
-  if (is_masked || changes || allowed.n > 0) best = most_likely(logits, shared.search.of_warps);
-  if (best == kNotANumber || value_of(best) == -INFINITY) {
-    if (threadIdx.x == 0) finish(best == kNotANumber ? FinishedBy::not_a_number : FinishedBy::nothing_allowed, slot, result);
-    return;
+  /// By all threads: what the list's threads left.
+  __device__ void use_row() {
+    const RowWork work = shared.work;
+    if (work == RowWork::total) {
+      const std::uint64_t total = mass_of_row();
+      if (ListThreads::has_this()) finish(NearList(shared).draw_from_nucleus(sampling, n_generated, total));
+      __syncthreads();
+      if (shared.work == RowWork::none) return;
+    }
+    const std::int32_t token = work == RowWork::noise ? likeliest_with_noise() : from_row();
+    if (token >= 0 && ListThreads::has_this()) finish(token);
   }
-  std::int32_t token = id_of(best);
-  if (sampling.temperature > 0) token = draw(logits, shared, sampling, n_generated, token, value_of(best));
-  float original = 0;
-  if (sampling.n_top_logprobs >= 0) original = adjuster.original(logits, shared, token, before.last_token);
-  if (threadIdx.x != 0) return;
-  if (sampling.n_top_logprobs >= 0) result.logprob = static_cast<float>(original - log_sum);
-  commit(sampling, token, n_generated, *slot, result);
-}
 
-/// Block (part, sample).
-__global__ void __launch_bounds__(kSampleThreads) most_likely_kernel(const SampleParams params, std::int32_t part_length) {
-  __shared__ Place of_warps[kSampleThreads / kWarpSize];
-  let_next_kernel_start();
-  wait_for_kernel_before();
-  const auto index = static_cast<std::int32_t>(blockIdx.y);
-  if (index >= step_header(params.step).section(SectionKind::samples).count) return;
-  Logits part = params.row(index);
-  const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) * part_length;
-  part.values += first;
-  part.n_vocab = min(part_length, params.n_vocab - first);
-  const Place best = most_likely(part, of_warps, first);
-  if (threadIdx.x == 0) params.most_likely[index * params.n_parts + static_cast<std::int32_t>(blockIdx.x)] = best;
-}
+ private:
+  /// The mass of the row's tokens, before a mask.
+  __device__ std::uint64_t mass_of_row() {
+    const ByMass mass{value_of(shared.best), 1.0f / sampling.temperature};
+    std::uint64_t total = 0;
+    logits.each([&](std::int32_t, float logit) { total += mass(logit); });
+    total = block_sum(shared, total);
+    if (threadIdx.x == 0) shared.total = total;
+    return total;
+  }
+  /// The token with the largest score, if no token is excluded and shared.best_score is known.
+  __device__ std::int32_t likeliest_with_noise() {
+    return id_of(best_score(logits, shared, sampling, n_generated, value_of(shared.best), 1.0f / sampling.temperature, 0,
+                            shared.best_score - kMostNoise));
+  }
+  /// Does without the list. Returns the chosen token; -1: the sample is finished without one.
+  __device__ std::int32_t from_row() {
+    if (sampling.n_top_logprobs > 0 && shared.has_top == 0) fill_top(logits, shared, n_top(), shared.log_sum, result);
+    if (slot == nullptr) {
+      score(logits, shared, sampling, shared.log_sum, result);
+      return -1;
+    }
+    if (shared.is_changed == 0 && adjuster.changes(n_generated) && ListThreads::has_this()) apply();
+    __syncthreads();
+    apply_mask(mask, logits);
+    Logits candidates = logits;
+    if (allowed.n > 0) {
+      candidates.ids = allowed.elements;
+      candidates.n_ids = allowed.n;
+    }
+    const Place best = shared.best != 0 ? shared.best : most_likely(candidates, shared);
+    if (best == kNotANumber || value_of(best) == -INFINITY) {
+      if (threadIdx.x == 0) end(best == kNotANumber ? FinishedBy::not_a_number : FinishedBy::nothing_allowed);
+      return -1;
+    }
+    if (sampling.temperature <= 0) return id_of(best);
+    return draw(candidates, shared, sampling, n_generated, id_of(best), value_of(best));
+  }
+
+  __device__ int n_top() const { return min(min(sampling.n_top_logprobs, kMaxTopLogprobs), params.n_vocab); }
+  /// Applies biases, penalties and bans. By the list's threads.
+  __device__ void apply() {
+    adjuster.apply(logits, shared, before.last_token, n_generated);
+    if (threadIdx.x == 0) shared.is_changed = 1;
+  }
+  /// Finishes the sample with the chosen token; does nothing without one (-1). By the list's threads.
+  __device__ void finish(std::int32_t token) {
+    if (token < 0) return;
+    float original = 0;
+    if (sampling.n_top_logprobs >= 0) original = adjuster.original(logits, shared, token, before.last_token);
+    if (threadIdx.x != 0) return;
+    if (sampling.n_top_logprobs >= 0) result.logprob = static_cast<float>(original - shared.log_sum);
+    commit(sampling, token, n_generated, *slot, result);
+    shared.work = RowWork::none;
+  }
+  /// Finishes the sample without a token. By one thread.
+  __device__ void end(FinishedBy why) {
+    if (slot != nullptr) slot->finished = 1;
+    result.finished = why;
+    shared.work = RowWork::none;
+  }
+
+  const SampleParams& params;
+  Shared& shared;
+  const SamplingMetadata& sampling;
+  SlotState* slot;  ///< null for a scored token
+  SampleResult& result;
+  Logits logits;
+  List<std::int32_t> allowed;
+  Adjuster adjuster;
+  const std::uint32_t* mask;  ///< null: none
+  SlotState before = {0, 0, 0, 0};
+  std::int32_t n_generated = 0;
+};
 
 __global__ void __launch_bounds__(kSampleThreads) sample_kernel(const SampleParams params) {
   __shared__ Shared shared;
-  wait_for_kernel_before();
   const StepHeader& header = step_header(params.step);
   const Section& samples = header.section(SectionKind::samples);
-  const auto index = static_cast<std::int32_t>(blockIdx.x);
+  const std::int32_t index = params.first_sample + static_cast<std::int32_t>(blockIdx.x);
   if (index >= samples.count) return;
   const SamplingMetadata& sampling = section<SamplingMetadata>(params.step, samples)[index];
   if (sampling.slot < 0 || sampling.slot >= params.n_slots) __trap();
-  SampleResult& result = params.results[index];
-  static_assert(sizeof(SampleResult) % sizeof(std::uint32_t) == 0);
-  for (std::size_t i = threadIdx.x; i < sizeof(SampleResult) / sizeof(std::uint32_t); i += kSampleThreads)
-    reinterpret_cast<std::uint32_t*>(&result)[i] = 0;
+  wait_for_kernel_before();
+  if (ListThreads::has_this()) Sample(params, shared, header, sampling, index).use_list();
   __syncthreads();
-  sample_one(params, shared, header, sampling, params.row(index), sampling.scored >= 0 ? nullptr : &params.slots[sampling.slot],
-             result);
+  if (shared.work != RowWork::none) Sample(params, shared, header, sampling, index).use_row();
 }
 
 }  // namespace
 
 void sample(const Device& device, const SampleWorkspace& workspace, const SampleArgs& args) {
-  const auto n_samples = static_cast<unsigned>(args.logits.shape[0]);
+  const std::int64_t n_samples = args.logits.shape[0];
   const std::int64_t n_vocab = args.logits.shape[1];
   check(n_vocab <= 1 << kIdBits, "sample: more than 4,194,304 tokens in the vocabulary");
   if (n_samples == 0 || n_vocab == 0) return;
-  const std::int64_t n_parts =
-      std::max<std::int64_t>(1, std::min({n_vocab / kLeastPart, workspace.n_places / std::int64_t{n_samples}, kMostParts}));
+  const std::int32_t n_parts = n_parts_of(static_cast<std::int32_t>(n_vocab));
   const bool has_masks = args.masks.row_of.data != nullptr;
-  const SampleParams params{args.step.data,
-                            reinterpret_cast<float*>(args.logits.data),
-                            workspace.originals,
-                            reinterpret_cast<SlotState*>(args.slots.data),
-                            reinterpret_cast<SampleResult*>(args.results.data),
-                            static_cast<std::int32_t>(args.slots.shape[0]),
-                            static_cast<std::int32_t>(n_vocab),
-                            workspace.n_originals,
-                            reinterpret_cast<Place*>(workspace.places),
-                            static_cast<std::int32_t>(n_parts),
-                            rows_are_aligned(n_vocab, args.logits),
-                            reinterpret_cast<const std::int32_t*>(args.masks.row_of.data),
-                            reinterpret_cast<const std::uint32_t*>(args.masks.bits.data),
-                            has_masks ? static_cast<std::int32_t>(args.masks.row_of.shape[0]) : 0,
-                            has_masks ? static_cast<std::int32_t>(args.masks.bits.shape[0]) : 0,
-                            has_masks ? static_cast<std::int32_t>(args.masks.bits.shape[1]) : 0};
-  if (n_parts > 1) {
-    // Parts are multiples of kIdsAtOnce tokens; the last may be shorter. None is empty, because a part has more tokens
-    // than there are parts.
-    const std::int64_t part_length = (n_vocab + n_parts * kIdsAtOnce - 1) / (n_parts * kIdsAtOnce) * kIdsAtOnce;
-    launch_overlapped(device, most_likely_kernel, dim3(static_cast<unsigned>(n_parts), n_samples), kSampleThreads, 0,
-                      "sample: the most likely", params, static_cast<std::int32_t>(part_length));
+  SampleParams params{args.step.data,
+                      reinterpret_cast<float*>(args.logits.data),
+                      workspace.originals,
+                      reinterpret_cast<SlotState*>(args.slots.data),
+                      reinterpret_cast<SampleResult*>(args.results.data),
+                      static_cast<std::int32_t>(args.slots.shape[0]),
+                      static_cast<std::int32_t>(n_vocab),
+                      workspace.n_originals,
+                      reinterpret_cast<PartRecord*>(workspace.parts),
+                      reinterpret_cast<Place*>(workspace.parts + kSampleParts * sizeof(PartRecord)),
+                      n_parts,
+                      0,
+                      rows_are_aligned(n_vocab, args.logits),
+                      reinterpret_cast<const std::int32_t*>(args.masks.row_of.data),
+                      reinterpret_cast<const std::uint32_t*>(args.masks.bits.data),
+                      has_masks ? static_cast<std::int32_t>(args.masks.row_of.shape[0]) : 0,
+                      has_masks ? static_cast<std::int32_t>(args.masks.bits.shape[0]) : 0,
+                      has_masks ? static_cast<std::int32_t>(args.masks.bits.shape[1]) : 0};
+  const std::int64_t most_samples = kSampleParts / n_parts;
+  for (std::int64_t first = 0; first < n_samples; first += most_samples) {
+    const auto n = static_cast<unsigned>(std::min(most_samples, n_samples - first));
+    params.first_sample = static_cast<std::int32_t>(first);
+    gather_parts(device, params, n);
+    launch_overlapped(device, sample_kernel, dim3(n), kSampleThreads, 0, "sample", params);
   }
-  launch_overlapped(device, sample_kernel, dim3(n_samples), kSampleThreads, 0, "sample", params);
 }
 
 }  // namespace baton::cuda

@@ -1,6 +1,7 @@
 /// Sampling on a CUDA device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device.h"
@@ -13,8 +14,7 @@ namespace baton::cuda {
 struct SampleWorkspace {
   float* originals = nullptr;  ///< room for the logit of each bias and count of a step
   std::int32_t n_originals = 0;
-  std::uint64_t* places = nullptr;  ///< of the most likely token in each part of a row, one per resident block
-  std::int32_t n_places = 0;
+  std::byte* parts = nullptr;  ///< records and near lists of kSampleParts parts of rows, kPartBytes each
 };
 
 /// See sample in kernels/ops.h. Takes vocabularies of up to 4,194,304 tokens. A sample, list, slot or token outside

@@ -1,0 +1,269 @@
+/// The most likely tokens of a row, from the near lists of its parts: what top-k, top-p, min_p and the draw read in
+/// place of the row, wherever the list provably contains every token that may be chosen. All functions are called by
+/// the list's threads.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/sampling_adjust.cuh"
+#include "kernels/cuda/sampling_params.cuh"
+#include "kernels/cuda/sampling_row.cuh"
+
+namespace baton::cuda {
+
+/// What the parts say of the whole row.
+struct RowParts {
+  const PartRecord* records;
+  std::int32_t n;
+  Place best = 0;          ///< the largest place, kNotANumber with a NaN
+  LogitKey threshold = 0;  ///< kNoThreshold: there is no list
+
+  __device__ RowParts(const SampleParams& params, Shared& shared)
+      : records(params.parts + static_cast<std::int64_t>(blockIdx.x) * params.n_parts), n(params.n_parts) {
+    for (std::int32_t part = static_cast<std::int32_t>(threadIdx.x); part < n; part += kListThreads) {
+      const PartRecord& record = records[part];
+      best = record.best > best ? record.best : best;
+      threshold = record.threshold > threshold ? record.threshold : threshold;
+    }
+    const auto larger = [](auto a, auto b) { return a > b ? a : b; };
+    best = ListThreads::join(best, shared.search.of_warps, larger);
+    threshold = static_cast<LogitKey>(ListThreads::join(std::uint64_t{threshold}, shared.search.of_warps, larger));
+  }
+  /// Log of the sum of exp over the row. The gather kernel must have been asked for sums.
+  __device__ double log_sum(Shared& shared) const {
+    const float max = value_of(best);
+    double sum = 0;
+    for (std::int32_t part = static_cast<std::int32_t>(threadIdx.x); part < n; part += kListThreads)
+      sum += records[part].sum * static_cast<double>(expf(value_of(records[part].best) - max));
+    return max +
+           logf(static_cast<float>(ListThreads::join(sum, shared.sums_of_warps, [](double a, double b) { return a + b; })));
+  }
+};
+
+class NearList {
+ public:
+  __device__ explicit NearList(Shared& of_block) : shared(of_block), near(of_block.near) {}
+  /// Reads the lists of the row's parts.
+  __device__ void load(const SampleParams& params, const RowParts& row) {
+    threshold = row.threshold;
+    if (!is_valid()) return;
+    begin();
+    const auto* lists = params.near_lists + static_cast<std::int64_t>(blockIdx.x) * row.n * kNearRoom;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    for (std::int32_t part = static_cast<std::int32_t>(threadIdx.x) / kWarpSize; part < row.n; part += ListThreads::kWarps) {
+      const auto n_here = static_cast<int>(row.records[part].n_near);
+      for (int first = 0; first < n_here; first += kWarpSize) {
+        const Place place = first + lane < n_here ? lists[part * kNearRoom + first + lane] : 0;
+        append(key_of(place) >= threshold, place);
+      }
+    }
+    finish(key_of(row.best));
+  }
+
+  /// Whether the list contains every token from the threshold on.
+  __device__ bool is_valid() const { return threshold != kNoThreshold; }
+  __device__ int size() const { return n; }
+
+  /// The tokens, most likely first.
+  __device__ const Place* sorted() {
+    if (is_sorted) return near.sorted;
+    is_sorted = true;
+    // A token's rank is the number of larger ones. Each warp counts its share of them for all tokens.
+    constexpr int kEach = kListThreads / kWarpSize;
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    Place mine[kEach];
+    int n_larger[kEach] = {};
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) mine[j] = j * kWarpSize < n ? near.places[j * kWarpSize + lane] : 0;
+    for (int i = warp; i < n; i += ListThreads::kWarps) {
+      const Place other = near.places[i];
+#pragma unroll
+      for (int j = 0; j < kEach; ++j)
+        if (j * kWarpSize < n) n_larger[j] += other > mine[j] ? 1 : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < kEach; ++j)
+      if (j * kWarpSize < n) near.n_larger[warp][j * kWarpSize + lane] = static_cast<std::uint16_t>(n_larger[j]);
+    ListThreads::wait();
+    const int token = static_cast<int>(threadIdx.x);
+    if (token < n) {
+      int rank = 0;
+#pragma unroll
+      for (int i = 0; i < ListThreads::kWarps; ++i) rank += near.n_larger[i][token];
+      near.sorted[rank] = near.places[token];
+    }
+    ListThreads::wait();
+    return near.sorted;
+  }
+
+  /// After the row's logits changed: reads the tokens again, removes those below the threshold or forbidden by the mask,
+  /// and adds those that reach it now. The list may become invalid.
+  __device__ void update(const Logits& logits, const Adjuster& adjuster, const std::uint32_t* mask, std::int32_t last_token) {
+    const int i = static_cast<int>(threadIdx.x);
+    Place place = i < n ? near.places[i] : 0;
+    if (i < n) place = place_of(logits.values[id_of(place)], id_of(place));
+    const bool stays = i < n && key_of(place) >= threshold && allows(mask, id_of(place));
+    ListThreads::wait();  // all have read
+    begin();
+    append(stays, place);
+    Place best = stays ? place : 0;
+    bool is_usable = adjuster.lifts_once();
+    if (is_usable)
+      adjuster.lifted_each(shared, last_token, [&](bool is_token, std::int32_t id, float original) {
+        const float now = is_token ? logits.values[id] : 0;
+        is_usable &= now < INFINITY;  // neither that nor a NaN
+        const Place lifted = place_of(now, id);
+        const bool joins =
+            is_token && key_of(place_of(original, id)) < threshold && key_of(lifted) >= threshold && allows(mask, id);
+        append(joins, lifted);
+        best = joins && lifted > best ? lifted : best;
+      });
+    if (ListThreads::count(!is_usable) != 0) threshold = kNoThreshold;
+    best = ListThreads::join(best, shared.search.of_warps, [](Place a, Place b) { return a > b ? a : b; });
+    is_sorted = false;
+    finish(key_of(best));
+  }
+
+  /// Chooses a token, or sets shared.work to what the row is needed for. `best` is the largest place if the row has not
+  /// been changed, otherwise 0. `is_masked`: the row itself still has forbidden tokens.
+  __device__ std::int32_t choose(const SamplingMetadata& sampling, std::int32_t n_generated, Place best, bool is_masked) {
+    const int mine = static_cast<int>(threadIdx.x);
+    if (mine == 0) shared.best = best;
+    if (!is_valid() || n == 0) return leave(RowWork::all);
+    if (best == 0)
+      best = ListThreads::join(mine < n ? near.places[mine] : 0, shared.search.of_warps,
+                               [](Place a, Place b) { return a > b ? a : b; });
+    if (mine == 0) shared.best = best;
+    if (sampling.temperature <= 0) return id_of(best);
+    const bool is_ordered = sampling.top_k > 0 || sampling.top_p < 1;
+    const Place* tokens = is_ordered ? sorted() : near.places;
+    const Place place = tokens[mine < n ? mine : 0];
+    const float max = value_of(best);
+    const float scale = 1.0f / sampling.temperature;
+    const float scaled = mine < n ? __fmul_rn(value_of(place) - max, scale) : -INFINITY;
+    const float least_scaled = sampling.min_p > 0 ? logf(sampling.min_p) : -INFINITY;
+    const bool is_likely = mine < n && !(scaled < least_scaled);
+    const bool has_all_likely = threshold <= kLeastFiniteKey ||
+                                (sampling.min_p > 0 && __fmul_rn(from_monotone_bits(threshold) - max, scale) < least_scaled);
+    const NearCut cut = cut_near(ListThreads::count(is_likely), has_all_likely, sampling.top_k);
+    if (!cut.is_all && (is_masked || sampling.min_p > 0 || sampling.top_k > 0)) return leave(RowWork::all);
+    if (sampling.top_p < 1) {
+      if (mine == 0) near.n_left = cut.n_left;
+      if (!cut.is_all) return leave(RowWork::total);
+      ListThreads::wait();
+      return draw_from_nucleus(sampling, n_generated, 0);
+    }
+    const Place score = best_of(sampling, n_generated, is_ordered ? mine < cut.n_left : is_likely, scaled, id_of(place));
+    if (cut.is_all) return id_of(score);
+    if (mine == 0) shared.best_score = value_of(score);
+    return leave(RowWork::noise);
+  }
+  /// After choose has sorted the list: draws from the nucleus of `total` mass, 0: that of the tokens that are left in
+  /// the list. May set shared.work, as choose.
+  __device__ std::int32_t draw_from_nucleus(const SamplingMetadata& sampling, std::int32_t n_generated, std::uint64_t total) {
+    const float scale = 1.0f / sampling.temperature;
+    const float max = value_of(shared.best);
+    const int n_left = near.n_left;
+    const ByMass mass{max, scale};
+    const int mine = static_cast<int>(threadIdx.x);
+    const int warp = mine / kWarpSize;
+    const Place place = near.sorted[mine < n_left ? mine : 0];
+    const std::uint64_t my_mass = mine < n_left ? mass(value_of(place)) : 0;
+    std::uint64_t upto = my_mass;  // sum over the sorted tokens up to this one
+    for (int distance = 1; distance < kWarpSize; distance *= 2) {
+      const std::uint64_t other = __shfl_up_sync(0xffffffffu, upto, distance);
+      if (mine % kWarpSize >= distance) upto += other;
+    }
+    std::uint64_t* of_warps = shared.search.of_warps;
+    if (mine % kWarpSize == kWarpSize - 1) of_warps[warp] = upto;
+    if (mine == 0) near.rank = 0;
+    ListThreads::wait();
+    std::uint64_t of_all = 0;
+#pragma unroll
+    for (int i = 0; i < ListThreads::kWarps; ++i) {
+      if (i == warp) upto += of_all;
+      of_all += of_warps[i];
+    }
+    const std::uint64_t wanted = wanted_mass(sampling.top_p, total == 0 ? of_all : total);
+    if (upto - my_mass < wanted && wanted <= upto) near.rank = static_cast<std::uint32_t>(mine) + 1;
+    ListThreads::wait();
+    const auto n_nucleus = static_cast<int>(near.rank);
+    if (n_nucleus == 0) return leave(RowWork::all);
+    return id_of(best_of(sampling, n_generated, mine < n_nucleus, __fmul_rn(value_of(place) - max, scale), id_of(place)));
+  }
+
+ private:
+  __device__ static LogitKey key_of(Place place) { return static_cast<LogitKey>(place >> kIdBits); }
+  __device__ static bool allows(const std::uint32_t* mask, std::int32_t id) {
+    return mask == nullptr || (mask[id / 32] >> (id % 32) & 1u) != 0;
+  }
+  __device__ std::int32_t leave(RowWork work) {
+    if (threadIdx.x == 0) shared.work = work;
+    return -1;
+  }
+  /// The place of the largest score, log p + noise.
+  __device__ Place best_of(const SamplingMetadata& sampling, std::int32_t n_generated, bool is_left, float scaled,
+                           std::int32_t id) {
+    // Rounded after each operation, as on a CPU: a fused multiply-add would decide near ties differently.
+    const Place score = is_left ? place_of(__fadd_rn(scaled, gumbel_noise(sampling.seed, n_generated, id)), id) : 0;
+    return ListThreads::join(score, shared.search.of_warps, [](Place a, Place b) { return a > b ? a : b; });
+  }
+
+  /// Empties the list for a series of append, which finish ends.
+  __device__ void begin() {
+    if (threadIdx.x == 0) near.n = 0;
+    ListThreads::wait();
+  }
+  /// Adds the entries of a warp. All of its threads call it.
+  __device__ void append(bool is_entry, Place place) {
+    const std::uint32_t entries = __ballot_sync(0xffffffffu, is_entry ? 1 : 0);
+    if (entries == 0) return;
+    const auto lane = static_cast<std::uint32_t>(threadIdx.x) % kWarpSize;
+    std::uint32_t at = 0;
+    if (lane == 0) at = atomicAdd(&near.n, static_cast<std::uint32_t>(__popc(entries)));
+    at = __shfl_sync(0xffffffffu, at, 0) + static_cast<std::uint32_t>(__popc(entries & ((1u << lane) - 1)));
+    if (is_entry && at < kMostNear) near.places[at] = place;
+  }
+  /// `largest` is the largest key in the list.
+  __device__ void finish(LogitKey largest) {
+    ListThreads::wait();
+    n = static_cast<int>(near.n);
+    if (n > kMostNear) threshold = kNoThreshold;
+    if (is_valid() && n > kListThreads) shorten(largest);
+    ListThreads::wait();
+  }
+  /// Raises the threshold until at most kListThreads tokens reach it.
+  __device__ void shorten(LogitKey largest) {
+    constexpr int kEach = kMostNear / kListThreads;
+    Place mine[kEach];
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      const int i = static_cast<int>(threadIdx.x) + j * kListThreads;
+      mine[j] = i < n ? near.places[i] : 0;
+    }
+    ListThreads::wait();  // all have read
+    ThresholdSearch search{threshold, largest + 1, kListThreads * 3 / 4};
+    while (!search.is_done()) {
+      int n_reached = 0;
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) n_reached += ListThreads::count(key_of(mine[j]) >= search.middle());
+      search.take(n_reached);
+    }
+    threshold = search.low;
+    begin();
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) append(key_of(mine[j]) >= threshold, mine[j]);
+    ListThreads::wait();
+    n = static_cast<int>(near.n);
+    if (n > kListThreads) threshold = kNoThreshold;  // they tie
+  }
+
+  Shared& shared;
+  NearShared& near;
+  LogitKey threshold = kNoThreshold;
+  int n = 0;
+  bool is_sorted = false;
+};
+
+}  // namespace baton::cuda
