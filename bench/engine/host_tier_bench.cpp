@@ -2,7 +2,7 @@
 ///
 /// Eight prompts of 256 tokens come three times, in another order each time, one after another; each gets four tokens. The
 /// cache holds four of them and what one request needs besides. The tier has twice the memory that all eight take. The
-/// shape is bench/shapes/110m with random weights in bfloat16, on two threads. `tier:0` is without the tier. A run begins
+/// shape is bench/shapes/110m with random weights in bfloat16, on two threads or a GPU. `tier:0` is without the tier. A run begins
 /// with an empty cache and an empty tier. Counters: requests a second, and shares of the prompt tokens that were found in
 /// the cache or loaded from the tier. `--benchmark_enable_random_interleaving=true --benchmark_repetitions=5`
 /// interleaves the two.
@@ -41,20 +41,18 @@ ModelSpec spec() {
   return std::move(*spec);
 }
 
-std::unique_ptr<Engine> make_engine(bool has_tier) {
-  auto backend = make_backend("cpu", {.n_threads = 2});
-  check(backend.has_value(), [&] { return backend.error().message; });
-  const DType dtype = (*backend)->capabilities().has_bf16_matmul ? DType::bf16 : DType::f32;
-  auto weights = random_weights(spec(), **backend, dtype, 1, 2);
+std::unique_ptr<Engine> make_engine(bool has_tier, std::unique_ptr<Backend> backend) {
+  const DType dtype = backend->capabilities().has_bf16_matmul ? DType::bf16 : DType::f32;
+  auto weights = random_weights(spec(), *backend, dtype, 1, 2);
   check(weights.has_value(), "host_tier_bench: no weights");
   auto model = std::make_unique<Model>(spec(), std::move(*weights));
-  const std::int64_t block_bytes = (*backend)->kv_block_bytes(model->kv_shapes(1, kBlockLen, dtype)[0]);
+  const std::int64_t block_bytes = backend->kv_block_bytes(model->kv_shapes(1, kBlockLen, dtype)[0]);
   EngineOptions options;
   options.max_model_len = kPromptLen + kBlockLen;
   options.kv_dtype = dtype;
   options.kv_cache_bytes = (kPrompts / 2 * kPromptBlocks + kPromptBlocks / 4) * block_bytes;
   options.host_tier_bytes = has_tier ? 2 * kPrompts * kPromptBlocks * block_bytes : 0;
-  auto engine = Engine::create(options, std::move(*backend), std::move(model));
+  auto engine = Engine::create(options, std::move(backend), std::move(model));
   check(engine.has_value(), [&] { return engine.error().message; });
   return std::move(*engine);
 }
@@ -72,7 +70,9 @@ Request request_of(std::int32_t which) {
 }
 
 void host_tier(benchmark::State& state) {
-  const std::unique_ptr<Engine> engine = make_engine(state.range(0) != 0);
+  auto backend = make_backend(state.range(1) != 0 ? "cuda" : "cpu", {.n_threads = 2});
+  if (!backend) return state.SkipWithError(backend.error().message.c_str());
+  const std::unique_ptr<Engine> engine = make_engine(state.range(0) != 0, std::move(*backend));
   const EngineMetrics& metrics = engine->metrics();
   for (auto run : state) {
     engine->drop_cached_blocks();
@@ -93,7 +93,12 @@ void host_tier(benchmark::State& state) {
   state.counters["found"] = static_cast<double>(metrics.prefix_cache_hits.value()) / tokens;
   state.counters["loaded"] = static_cast<double>(metrics.external_prefix_cache_hits.value()) / tokens;
 }
-BENCHMARK(host_tier)->ArgName("tier")->Arg(0)->Arg(1)->Iterations(1)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(host_tier)
+    ->ArgNames({"tier", "cuda"})
+    ->ArgsProduct({{0, 1}, {0, 1}})
+    ->Iterations(1)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace baton

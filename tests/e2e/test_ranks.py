@@ -1,6 +1,7 @@
 """Tensor parallelism over processes: equal answers, and what happens when a rank dies or hangs.
 
 `BATON_RANK_KILLS=200` kills that many servers' ranks at random moments; the suite does a few. `BATON_RANK_SEED` repeats a run.
+`BATON_RANK_DEVICE=cuda` runs the ranks on GPUs, and `BATON_MOST_RANKS` says how many there are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from conftest import BINARY
 
 N_KILLS = int(os.environ.get("BATON_RANK_KILLS", "6"))
 SEED = int(os.environ.get("BATON_RANK_SEED", str(random.randrange(1 << 30))))
+DEVICE = os.environ.get("BATON_RANK_DEVICE", "cpu")
+N_RANKS = [n for n in (2, 4) if n <= int(os.environ.get("BATON_MOST_RANKS", "4"))]
+DTYPE = "float32" if DEVICE == "cpu" else "bfloat16"
 MOST_SECONDS = 10.0
 PROMPT = {
     "model": "demo",
@@ -62,6 +66,8 @@ class Ranks:
                     BINARY,
                     "serve",
                     "demo",
+                    "--device",
+                    DEVICE,
                     "--host",
                     "127.0.0.1",
                     "--port",
@@ -158,10 +164,11 @@ def shared_memory() -> set[str]:
 
 def generate_command(n_ranks: int, *flags: str) -> list[str | pathlib.Path]:
     """Return the command of `baton generate` that reads its prompts from standard input."""
-    return [BINARY, "generate", "demo", "--prompts", "-", "--tensor-parallel-size", str(n_ranks), *flags]
+    command = [BINARY, "generate", "demo", "--device", DEVICE, "--prompts", "-"]
+    return [*command, "--tensor-parallel-size", str(n_ranks), *flags]
 
 
-@pytest.mark.parametrize("n_ranks", [2, 4])
+@pytest.mark.parametrize("n_ranks", N_RANKS)
 def test_answers_are_those_of_one_rank(n_ranks):
     lines = "\n".join(
         json.dumps(
@@ -176,7 +183,7 @@ def test_answers_are_those_of_one_rank(n_ranks):
     answers = []
     for n in (1, n_ranks):
         done = subprocess.run(
-            generate_command(n, "--dtype", "float32"),
+            generate_command(n, "--dtype", DTYPE),
             input=lines,
             capture_output=True,
             text=True,
@@ -199,7 +206,7 @@ def test_all_ranks_log_at_the_level_of_rank_0():
 
 
 def test_sigterm_ends_all_ranks_in_order(ranks):
-    served = ranks(4)
+    served = ranks(N_RANKS[-1])
     others = served.wait_ready()
     assert len(others) == served.n_ranks - 1
     # As a terminal or a supervisor does it: the signal goes to every process.
@@ -253,7 +260,7 @@ def test_a_killed_rank_ends_the_service_whenever_it_dies(ranks):
     chance = random.Random(SEED)
     memory_before = shared_memory()
     for _ in range(N_KILLS):
-        kill_one(ranks(chance.choice([2, 4])), chance)
+        kill_one(ranks(chance.choice(N_RANKS)), chance)
     assert shared_memory() == memory_before
 
 
@@ -284,7 +291,7 @@ def test_a_rank_that_stands_still_for_a_moment_goes_on(ranks):
 
 
 def test_the_other_ranks_end_when_rank_0_stands_still(ranks):
-    served = ranks(4)
+    served = ranks(N_RANKS[-1])
     others = served.wait_ready()
     os.kill(served.process.pid, signal.SIGSTOP)
     assert served.wait_until(lambda: not any(is_running(each) for each in others), MOST_SECONDS)

@@ -206,6 +206,37 @@ TEST(CudaCollectives, are_captured_in_graphs) {
   });
 }
 
+TEST(CudaCollectives, sums_of_two_ranks_are_in_rank_order_to_the_bit_at_every_call) {
+  constexpr int n_ranks = 2;
+  if (n_gpus() < n_ranks) GTEST_SKIP() << "fewer than two GPUs";
+  run_ranks(n_ranks, [&](const Group& group) {
+    const auto backend = backend_of(group, "cuda");
+    ASSERT_NE(backend, nullptr);
+    for (const DType dtype : kFloats) {
+      // Sizes change from call to call, so that words of earlier calls lie in the inboxes.
+      std::vector<std::int64_t> sizes;
+      for (const std::int64_t n_bytes : {8, 16, 8192, 131072, 4096, 1 << 20, 24, 2 << 20})
+        sizes.push_back(n_bytes / static_cast<std::int64_t>(size_bytes(dtype)));
+      std::vector<HostTensor> inputs;
+      std::vector<std::unique_ptr<OnDevice>> tensors;
+      for (const std::int64_t n : sizes)
+        tensors.push_back(std::make_unique<OnDevice>(*backend, inputs.emplace_back(data_of(group->rank(), dtype, {n}))));
+      auto graph = backend->capture([&] {
+        for (const auto& x : tensors) all_reduce(*backend, x->view());
+      });
+      ASSERT_TRUE(graph) << graph.error().message;
+      for (int replay = 0; replay < 200; ++replay) {
+        for (std::size_t i = 0; i < sizes.size(); ++i) backend->copy_from_host(tensors[i]->view(), inputs[i].view());
+        (*graph)->replay();
+        if (replay % 50 != 49) continue;
+        for (std::size_t i = 0; i < sizes.size(); ++i)
+          EXPECT_EQ(tensors[i]->to_host().bytes, sum_in_rank_order(n_ranks, dtype, {sizes[i]}).bytes)
+              << sizes[i] << " elements, replay " << replay << ", rank " << group->rank();
+      }
+    }
+  });
+}
+
 TEST(CudaCollectives, end_when_a_rank_is_lost) {
   const int n_ranks = n_gpus();
   if (n_ranks < 2) GTEST_SKIP() << "fewer than two GPUs";

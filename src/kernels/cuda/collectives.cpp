@@ -57,6 +57,8 @@ Result<void> Collectives::connect() {
   if (setup.version != version)
     return refuse(fmt::format("this rank has NCCL {}, and rank 0 has {}: all ranks must have the same", version_of(version),
                               version_of(setup.version)));
+  // NCCL would wait without end for a rank that has failed before.
+  if (!ranks_->barrier()) return lost();
   check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
   result = nccl_.init_rank(&communicator_, world_size(), setup.id, rank());
   if (result != ncclSuccess) {
@@ -64,7 +66,10 @@ Result<void> Collectives::connect() {
     return refuse(fmt::format("NCCL cannot connect {} ranks: {}: {}", world_size(), nccl_.error_string(result),
                               nccl_.last_error(nullptr)));
   }
-  return warm_up();
+  BATON_TRY_VOID(warm_up());
+  one_shot_ = OneShotSum::make(device_, *ranks_);
+  if (ranks_->is_broken()) return lost();
+  return {};
 }
 
 /// NCCL's first calls.
@@ -107,6 +112,7 @@ int Collectives::world_size() const { return ranks_->world_size(); }
 
 void Collectives::abort(const std::string& reason) {
   ranks_->fail(reason);
+  if (one_shot_ != nullptr) one_shot_->abort();
   nccl_.abort(std::exchange(communicator_, nullptr));
 }
 
@@ -127,6 +133,7 @@ void Collectives::check_enqueued(ncclResult_t result, const char* what) {
 void Collectives::all_reduce(TensorView x) {
   const auto n = static_cast<std::size_t>(x.shape.n_elements());
   if (is_aborted() || n == 0) return;
+  if (one_shot_ != nullptr && one_shot_->takes(x)) return one_shot_->all_reduce(x);
   device_.is_after_collective = true;
   check_enqueued(nccl_.all_reduce(x.data, x.data, n, nccl_type(x.dtype), ncclSum, communicator_, device_.stream), "all_reduce");
 }

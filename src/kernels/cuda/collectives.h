@@ -1,4 +1,5 @@
-/// Collectives of the CUDA backend, by NCCL on the backend's stream, and waits that end when a rank is lost.
+/// Collectives of the CUDA backend, by NCCL or a kernel of our own on the backend's stream, and waits that end when a rank is
+/// lost.
 #pragma once
 
 #include <memory>
@@ -6,6 +7,7 @@
 #include "core/result.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/nccl.h"
+#include "kernels/cuda/one_shot_sum.h"
 #include "kernels/ops.h"
 
 namespace baton {
@@ -16,7 +18,7 @@ namespace baton::cuda {
 
 /// One rank of a communicator of several.
 ///
-/// A kernel of NCCL waits for the other ranks' kernels on the device. If a rank is lost, or NCCL reports an error, the
+/// NCCL adds what the one-shot sum does not take, and gathers. A kernel of either waits for the other ranks' kernels on the device. If a rank is lost, or NCCL reports an error, the
 /// wait that notices it aborts the communicator, which ends these kernels, and breaks the group. From then on
 /// collectives enqueue nothing and results are worthless.
 ///
@@ -53,7 +55,8 @@ class Collectives {
   const Device& device_;
   std::shared_ptr<RankGroup> ranks_;
   Nccl nccl_;
-  ncclComm_t communicator_ = nullptr;  ///< null: aborted
+  ncclComm_t communicator_ = nullptr;     ///< null: aborted
+  std::unique_ptr<OneShotSum> one_shot_;  ///< null: NCCL adds small tensors too
 };
 
 template <class Query>

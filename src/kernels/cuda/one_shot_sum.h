@@ -1,0 +1,65 @@
+/// Sums of small tensors over the GPUs of one host, by a kernel that writes to the other GPUs' memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/tensor.h"
+#include "kernels/cuda/device.h"
+
+namespace baton {
+class RankGroup;
+}
+
+namespace baton::cuda {
+
+/// More ranks were never measured: every rank sends its tensor to every other.
+inline constexpr int kMostSummedRanks = 2;
+
+/// What the kernel knows of the ranks.
+struct SummedRanks {
+  std::array<std::byte*, kMostSummedRanks> inboxes = {};  ///< of each rank, as this GPU addresses them
+  std::uint32_t* n_calls = nullptr;                       ///< [blocks] in this GPU's memory: calls before this one
+  const int* is_aborted = nullptr;                        ///< in host memory
+  int rank = 0;
+  int world_size = 1;
+};
+
+/// One rank of a group whose GPUs reach each other's memory.
+///
+/// Every rank writes its tensor into an inbox on every other GPU, in words of 16 bytes that carry 8 bytes and the number of
+/// the call. A rank reads a word again until it has the number of this call, so nobody waits for more than the words of
+/// a sum. Inboxes of two calls alternate: a rank writes the words of call n + 2 only after it has all words of call n + 1, and the
+/// other ranks send those after they have read the words of call n. The parts are added in f32 in rank order, rounded once.
+///
+/// Thread: the backend's. All ranks must make the same calls in the same order.
+class OneShotSum {
+ public:
+  /// All ranks must call it. Null on every rank if a GPU cannot write to another's memory, if the ranks run on several
+  /// hosts, if there are more than kMostSummedRanks, or if the group is broken.
+  static std::unique_ptr<OneShotSum> make(const Device& device, RankGroup& ranks);
+  ~OneShotSum();
+  OneShotSum(const OneShotSum&) = delete;
+  OneShotSum& operator=(const OneShotSum&) = delete;
+
+  /// Whether `all_reduce` takes the tensor: it is not larger than an inbox and consists of whole, aligned words.
+  bool takes(const TensorView& x) const;
+  /// See kernels/ops.h. May be captured in a graph.
+  void all_reduce(const TensorView& x);
+  /// Ends kernels that wait for words of a lost rank. Their results are worthless.
+  void abort();
+
+ private:
+  OneShotSum(const Device& device, int rank, int world_size);
+  bool allocate();
+  bool connect(RankGroup& ranks);
+
+  const Device& device_;
+  SummedRanks ranks_;
+  std::array<bool, kMostSummedRanks> is_opened_ = {};  ///< inboxes of other processes
+  int* is_aborted_ = nullptr;                          ///< pinned
+};
+
+}  // namespace baton::cuda
