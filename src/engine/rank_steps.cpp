@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds kSentenceTimeout{1000};
 
 enum class RankCommand : std::int32_t {
   load,
+  device,
   end,
   create,
   allocate_cache,
@@ -94,6 +95,19 @@ StepInput unpack_step(std::span<const std::byte> bytes, StepInput reused) {
   return step;
 }
 
+/// No message has come. Error: the group is broken.
+Result<std::optional<std::string>> nothing_more(const RankGroup& ranks) {
+  if (ranks.has_ended()) return std::optional<std::string>();
+  return fail(ErrorCode::unavailable, sentence_of(ranks));
+}
+
+/// The text that a message announces.
+Result<std::optional<std::string>> words_of(RankGroup& ranks, const RankMessage& message) {
+  std::string words(message.n_bytes, '\0');
+  if (!ranks.receive(std::as_writable_bytes(std::span(words)))) return nothing_more(ranks);
+  return std::optional(std::move(words));
+}
+
 /// An executor that does what rank 0's does.
 class Follower {
  public:
@@ -143,6 +157,7 @@ class Follower {
         input_ = executor_->take_input();
         return {};
       case RankCommand::load:
+      case RankCommand::device:
       case RankCommand::end: break;
     }
     check_failed("Follower: a message that is none");
@@ -184,6 +199,9 @@ class Follower {
 
 void RankSteps::load(std::string_view what) {
   pass_on(ranks_.get(), {.command = RankCommand::load}, std::as_bytes(std::span(what)));
+}
+void RankSteps::device(std::string_view what) {
+  pass_on(ranks_.get(), {.command = RankCommand::device}, std::as_bytes(std::span(what)));
 }
 void RankSteps::end() { pass_on(ranks_.get(), {.command = RankCommand::end}, {}); }
 void RankSteps::create(const StepBounds& bounds) {
@@ -231,12 +249,17 @@ Result<std::optional<std::string>> next_load(RankGroup& ranks) {
   while (ranks.receive(std::as_writable_bytes(std::span(&message, 1)))) {
     if (message.command == RankCommand::end) continue;
     check(message.command == RankCommand::load, "next_load: rank 0 runs steps that this rank knows nothing of");
-    std::string what(message.n_bytes, '\0');
-    if (!ranks.receive(std::as_writable_bytes(std::span(what)))) break;
-    return std::optional(std::move(what));
+    return words_of(ranks, message);
   }
-  if (ranks.has_ended()) return std::optional<std::string>();
-  return fail(ErrorCode::unavailable, sentence_of(ranks));
+  return nothing_more(ranks);
+}
+
+Result<std::optional<std::string>> next_device(RankGroup& ranks) {
+  RankMessage message;
+  if (!ranks.receive(std::as_writable_bytes(std::span(&message, 1)))) return nothing_more(ranks);
+  if (message.command == RankCommand::end) return std::optional<std::string>();
+  check(message.command == RankCommand::device, "next_device: rank 0 runs steps before it has told of its device");
+  return words_of(ranks, message);
 }
 
 Result<void> follow_rank_0(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, RankGroup& ranks) {

@@ -27,8 +27,11 @@ class RankSteps {
   /// `ranks` null: there is one rank, and every function does nothing.
   explicit RankSteps(std::shared_ptr<RankGroup> ranks) : ranks_(std::move(ranks)) {}
 
-  /// Tells the other ranks what to load, in words of the loader; see next_load.
+  /// Tells the other ranks what to load, in words of the loader; see next_load. Rank 0 opens its device after that, because
+  /// devices connect to each other when they are opened.
   void load(std::string_view what);
+  /// Tells the other ranks what the device of rank 0 is and decides, in words of the loader; see next_device.
+  void device(std::string_view what);
   void create(const StepBounds& bounds);
   void allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype);
   void capture_steps(std::int32_t max_rows);
@@ -53,6 +56,10 @@ class RankSteps {
 /// The other ranks' side: waits for what rank 0 loads next. Nothing: rank 0 has ended the group. Errors: unavailable (the
 /// group is broken).
 Result<std::optional<std::string>> next_load(RankGroup& ranks);
+
+/// The other ranks' side, after next_load: waits for what rank 0 says of its device. Nothing: rank 0 has given up this load or has
+/// ended the group. Errors: unavailable (the group is broken).
+Result<std::optional<std::string>> next_device(RankGroup& ranks);
 
 /// Makes an executor and runs what rank 0 passes on, until rank 0's executor ends. `backend` and `model` are this rank's
 /// parts of rank 0's. Errors: this rank could not be set up (rank 0 knows it); unavailable (the group is broken).

@@ -157,10 +157,8 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
   BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
   BATON_TRY(const DType dtype, weight_dtype(options, spec, backend));
   BATON_TRY_VOID(check_kv_dtype(options, engine_options(options, dtype).kv_dtype, dtype));
-  if (options.ranks != nullptr && options.ranks->rank() == 0) {
-    BATON_TRY(const std::string what, describe_load(files, options, dtype, backend.info()));
-    RankSteps(options.ranks).load(what);
-  }
+  if (options.ranks != nullptr && options.ranks->rank() == 0)
+    RankSteps(options.ranks).device(describe_device(dtype, backend.info()));
   const BackendInfo device = backend.info();
   ModelWeights weights;
   ModelSpec of_rank;
@@ -187,14 +185,24 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
 
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
                                             std::unique_ptr<Backend> backend) {
+  check(options.ranks == nullptr, "load_engine: the other ranks must know the model before a device is opened");
   BATON_TRY(TimedEngine timed, load_onto(std::move(backend), LoadTimes{}, files, options));
   return std::move(timed.engine);
 }
 
 Result<TimedEngine> load_timed_engine(const ModelFiles& files, const ModelOptions& options) {
   StopWatch watch;
-  BATON_TRY(std::unique_ptr<Backend> backend, open_device(options));
-  return load_onto(std::move(backend), LoadTimes{.device_s = watch.lap_s()}, files, options);
+  BATON_TRY_VOID(check_model_options(options));
+  if (options.ranks != nullptr) {
+    BATON_TRY(const std::string what, describe_load(files, options));
+    RankSteps(options.ranks).load(what);
+  }
+  auto backend = open_device(options);
+  if (!backend) {
+    RankSteps(options.ranks).end();  // the other ranks wait for what this one says of its device
+    return tl::unexpected(std::move(backend.error()));
+  }
+  return load_onto(std::move(*backend), LoadTimes{.device_s = watch.lap_s()}, files, options);
 }
 
 }  // namespace baton

@@ -20,7 +20,7 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const Model
 Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options);
 
 /// As above, on a device that the caller has opened with open_device, and may have put another backend around. The time
-/// that the log line tells is without the device's.
+/// that the log line tells is without the device's. `options` has one rank.
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
                                             std::unique_ptr<Backend> backend);
 
@@ -32,7 +32,7 @@ struct LoadedModel {
   std::size_t weight_bytes = 0;
 };
 
-/// Loads the weights of this rank. Rank 0 of several tells the others to load the same. Errors: as above.
+/// Loads the weights of this rank. Rank 0 of several tells the others what its device decides. Errors: as above.
 Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& options, Backend& backend);
 
 /// What loading spends its time on, in seconds.

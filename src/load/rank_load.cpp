@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -72,7 +73,6 @@ Result<void> load_and_follow(const std::string& what, const std::shared_ptr<Rank
   ModelOptions options;
   options.ranks = ranks;
   BATON_TRY(options.load_format, json::convert<std::string>(said.at("load_format"), "load_format"));
-  BATON_TRY(options.dtype, json::convert<std::string>(said.at("dtype"), "dtype"));
   BATON_TRY(options.device, json::convert<std::string>(said.at("device"), "device"));
   BATON_TRY(options.threads, json::convert<int>(said.at("threads"), "threads"));
   BATON_TRY(options.batch_invariant, json::convert<bool>(said.at("batch_invariant"), "batch_invariant"));
@@ -80,7 +80,11 @@ Result<void> load_and_follow(const std::string& what, const std::shared_ptr<Rank
   BATON_TRY(const std::string digest, model_digest(files.folder, options.load_format));
   BATON_TRY_VOID(compare(said, "digest", digest, "checksum of config.json and weights"));
   BATON_TRY(std::unique_ptr<Backend> backend, open_device(options));
-  BATON_TRY_VOID(compare(said, "features", backend->info().features, "device"));
+  BATON_TRY(const std::optional<std::string> of_device, next_device(*ranks));
+  if (!of_device) return {};
+  BATON_TRY(const json::Value device, json::parse(*of_device, "rank 0's message about its device"));
+  BATON_TRY(options.dtype, json::convert<std::string>(device.at("dtype"), "dtype"));
+  BATON_TRY_VOID(compare(device, "features", backend->info().features, "device"));
   BATON_TRY(LoadedModel loaded, load_model(files, options, *backend));
   log::info("event=rank_loaded rank={} weights_mb={:.1f} device=\"{}\"", ranks->rank(),
             static_cast<double>(loaded.weight_bytes) / 1e6, backend->info().device);
@@ -96,8 +100,7 @@ Result<std::string> model_digest(const std::filesystem::path& folder, const std:
   return sha256_of_text(text);
 }
 
-Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& options, DType dtype,
-                                  const BackendInfo& device) {
+Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& options) {
   BATON_TRY(const std::string digest, model_digest(files.folder, options.load_format));
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(files.folder, error);
@@ -106,13 +109,15 @@ Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& o
                                 {"name", files.name},
                                 {"folder", folder.string()},
                                 {"load_format", options.load_format},
-                                {"dtype", to_string(dtype)},
                                 {"device", options.device},
                                 {"threads", options.threads},
                                 {"batch_invariant", options.batch_invariant},
                                 {"seed", options.seed},
-                                {"digest", digest},
-                                {"features", device.features}});
+                                {"digest", digest}});
+}
+
+std::string describe_device(DType dtype, const BackendInfo& device) {
+  return json::dump(json::Value{{"dtype", to_string(dtype)}, {"features", device.features}});
 }
 
 Result<void> run_rank(const std::shared_ptr<RankGroup>& ranks) {

@@ -18,8 +18,10 @@ namespace baton {
 /// Errors: those of the files.
 Result<std::string> model_digest(const std::filesystem::path& folder, const std::string& load_format);
 
-/// Rank 0: what the other ranks must know, as text. `dtype` is the weights'.
-Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& options, DType dtype, const BackendInfo& device);
+/// Rank 0: what the other ranks must know before any rank opens its device, as text.
+Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& options);
+/// Rank 0: what they must know of its device, as text. `dtype` is the weights'.
+std::string describe_device(DType dtype, const BackendInfo& device);
 
 /// The other ranks: loads what rank 0 loads and follows it, until rank 0 ends the group. Returns an error that rank 0
 /// knows: the group's fault, or why this rank cannot go on: it has other files, another device, too little memory.
