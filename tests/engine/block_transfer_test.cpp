@@ -187,7 +187,8 @@ TEST_P(BlockTransferOnDevice, a_reader_that_fails_leaves_nothing_at_any_piece) {
   for (const ModelSpec& spec : {testing::tiny_spec(), spec_with_windows(0, 40), spec_with_windows(70, 40)}) {
     const auto tokens = random_prompt(7, 1800);
     const auto first = make_engine({}, 400, spec);
-    ASSERT_TRUE(first->register_prefix("p", tokens));
+    const auto registered = first->register_prefix("p", tokens);
+    ASSERT_TRUE(registered) << registered.error().message;
     const Pieces pieces = exported(*first, tokens);
     const auto engine = make_engine({}, 400, spec);
     const auto free = n_free(*engine);
@@ -212,9 +213,10 @@ TEST_P(BlockTransferOnDevice, a_reader_that_fails_leaves_nothing_at_any_piece) {
 }
 
 TEST_P(BlockTransferOnDevice, a_writer_that_fails_leaves_no_pin) {
-  const auto engine = make_engine({}, 400, spec_of_long_contexts());
+  const auto engine = make_engine({}, 600, spec_of_long_contexts());
   const auto tokens = random_prompt(7, n_tokens_of(*engine, 3));
-  ASSERT_TRUE(engine->register_prefix("p", tokens));
+  const auto registered = engine->register_prefix("p", tokens);
+  ASSERT_TRUE(registered) << registered.error().message;
   const std::size_t n_pieces = exported(*engine, tokens).size();
   ASSERT_EQ(n_pieces, 3U);
   for (std::size_t at = 0; at < n_pieces; ++at) {
@@ -235,16 +237,17 @@ TEST_P(BlockTransferOnDevice, a_writer_that_fails_leaves_no_pin) {
 
 // A GPU may compute other bits for a prompt in other chunks, so each engine is compared with one that did the same.
 TEST_P(BlockTransferOnDevice, what_the_cache_has_is_not_read_again_or_only_in_part) {
-  const auto first = make_engine({}, 400, spec_of_long_contexts());
+  const auto first = make_engine({}, 600, spec_of_long_contexts());
   const auto tokens = random_prompt(7, n_tokens_of(*first, 3));
-  ASSERT_TRUE(first->register_prefix("p", tokens));
+  const auto registered = first->register_prefix("p", tokens);
+  ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(*first, tokens);
   Pieces wrong = pieces;
   for (auto& piece : wrong) std::ranges::fill(piece, std::byte{0x41});
   Pieces mixed = pieces;
   mixed.front() = wrong.front();
   const auto answers = [&](std::size_t n_cached, const Pieces* loaded) {
-    const auto engine = make_engine({}, 400, spec_of_long_contexts());
+    const auto engine = make_engine({}, 600, spec_of_long_contexts());
     run_requests(*engine, {greedy({tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n_cached)}, 1)});
     if (loaded != nullptr) {
       PiecesReader read{*loaded};
@@ -263,7 +266,8 @@ TEST_P(BlockTransferOnDevice, what_the_cache_has_is_not_read_again_or_only_in_pa
 TEST_P(BlockTransferOnDevice, refuses_what_could_not_be_pinned) {
   const auto tokens = random_prompt(7, 800);
   const auto first = make_engine();
-  ASSERT_TRUE(first->register_prefix("p", tokens));
+  const auto registered = first->register_prefix("p", tokens);
+  ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(*first, tokens);
   EngineOptions capped;
   capped.max_pinned_blocks = 40;
@@ -285,14 +289,15 @@ TEST_P(BlockTransferOnDevice, refuses_what_could_not_be_pinned) {
 
 /// Loads and exports beside requests on the engine's own thread, which all get the answers that they get alone.
 TEST_P(BlockTransferOnDevice, requests_go_on_meanwhile) {
-  const auto first = make_engine({}, 400, spec_of_long_contexts());
+  const auto first = make_engine({}, 600, spec_of_long_contexts());
   const auto tokens = random_prompt(7, n_tokens_of(*first, 3));
-  ASSERT_TRUE(first->register_prefix("p", tokens));
+  const auto registered = first->register_prefix("p", tokens);
+  ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(*first, tokens);
   ASSERT_GE(pieces.size(), 3U);
 
   // Without a thread a step copies one piece, and every running request gets its token in each step.
-  const auto engine = make_engine({}, 400, spec_of_long_contexts());
+  const auto engine = make_engine({}, 600, spec_of_long_contexts());
   ASSERT_TRUE(engine->submit(greedy(random_prompt(3, 20), 60)));
   ASSERT_TRUE(engine->submit(greedy(random_prompt(4, 40), 60)));
   std::map<testing::SequenceKey, Generated> generated;
@@ -317,7 +322,7 @@ TEST_P(BlockTransferOnDevice, requests_go_on_meanwhile) {
     EXPECT_LE(n_tokens_at_piece[i - 1], n_tokens_at_piece[i]) << "piece " << i;
   EXPECT_GE(n_tokens_at_piece.back(), n_tokens_at_piece.front() + 2 * pieces.size() - 3) << "a token for each piece";
   testing::run_to_end(*engine, generated);
-  const auto alone = make_engine({}, 400, spec_of_long_contexts());
+  const auto alone = make_engine({}, 600, spec_of_long_contexts());
   const auto expected = run_requests(*alone, {greedy(random_prompt(3, 20), 60), greedy(random_prompt(4, 40), 60)});
   EXPECT_EQ(generated.at({0, 0}).tokens, expected[0].tokens);
   EXPECT_EQ(generated.at({1, 0}).tokens, expected[1].tokens);
@@ -326,7 +331,8 @@ TEST_P(BlockTransferOnDevice, requests_go_on_meanwhile) {
 TEST_P(BlockTransferOnDevice, callers_wait_for_the_engines_thread) {
   const auto tokens = random_prompt(7, 1800);
   const auto first = make_engine();
-  ASSERT_TRUE(first->register_prefix("p", tokens));
+  const auto registered = first->register_prefix("p", tokens);
+  ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(*first, tokens);
   const auto expected = run_requests(*first, questions(tokens));
 
@@ -375,7 +381,8 @@ TEST(BlockTransfer, answers_are_equal_to_the_bit_in_every_cache_dtype) {
 TEST(BlockTransfer, several_ranks_are_refused) {
   const auto engine = testing::make_tiny_engine({}, 200, testing::tiny_spec(), 2);
   const auto tokens = random_prompt(7, 100);
-  ASSERT_TRUE(engine->register_prefix("p", tokens));
+  const auto registered = engine->register_prefix("p", tokens);
+  ASSERT_TRUE(registered) << registered.error().message;
   EXPECT_EQ(engine->export_prefix(tokens, {}, [](std::span<const std::byte>) -> Result<void> { return {}; }).error().code,
             ErrorCode::unsupported);
   EXPECT_EQ(engine->load_prefix("q", tokens, {}, PiecesReader{{}}.reader()).error().code, ErrorCode::unsupported);
