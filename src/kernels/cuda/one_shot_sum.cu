@@ -131,14 +131,14 @@ bool all_agree(RankGroup& ranks, bool own) {
 
 }  // namespace
 
-OneShotSum::OneShotSum(const Device& device, int rank, int world_size) : device_(device) {
-  ranks_.rank = rank;
-  ranks_.world_size = world_size;
+OneShotSum::OneShotSum(const Device& device, const RankGroup& group) : device_(device), group_(group) {
+  ranks_.rank = group.rank();
+  ranks_.world_size = group.world_size();
 }
 
 std::unique_ptr<OneShotSum> OneShotSum::make(const Device& device, RankGroup& ranks) {
   if (!ranks.is_on_one_host() || ranks.world_size() > kMostSummedRanks) return nullptr;
-  std::unique_ptr<OneShotSum> made(new OneShotSum(device, ranks.rank(), ranks.world_size()));
+  std::unique_ptr<OneShotSum> made(new OneShotSum(device, ranks));
   if (!all_agree(ranks, made->allocate())) return nullptr;
   return all_agree(ranks, made->connect(ranks)) ? std::move(made) : nullptr;
 }
@@ -195,8 +195,8 @@ bool OneShotSum::connect(RankGroup& ranks) {
 }
 
 OneShotSum::~OneShotSum() {
-  // A rank that was lost may still write: its process is about to end, and so is this one.
-  if (is_aborted_ != nullptr && *is_aborted_ != 0) return;
+  // A rank of a broken group may still write into this inbox: its process is about to end, and so is this one.
+  if (group_.is_broken()) return;
   for (std::size_t rank = 0; rank < ranks_.inboxes.size(); ++rank)
     if (is_opened_[rank]) cudaIpcCloseMemHandle(ranks_.inboxes[rank]);
   cudaFree(ranks_.inboxes[static_cast<std::size_t>(ranks_.rank)]);

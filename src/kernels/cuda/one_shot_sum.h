@@ -38,7 +38,7 @@ struct SummedRanks {
 class OneShotSum {
  public:
   /// All ranks must call it. Null on every rank if a GPU cannot write to another's memory, if the ranks run on several
-  /// hosts, if there are more than kMostSummedRanks, or if the group is broken.
+  /// hosts, if there are more than kMostSummedRanks, or if the group is broken. `ranks` must outlive it.
   static std::unique_ptr<OneShotSum> make(const Device& device, RankGroup& ranks);
   ~OneShotSum();
   OneShotSum(const OneShotSum&) = delete;
@@ -52,11 +52,12 @@ class OneShotSum {
   void abort();
 
  private:
-  OneShotSum(const Device& device, int rank, int world_size);
+  OneShotSum(const Device& device, const RankGroup& group);
   bool allocate();
   bool connect(RankGroup& ranks);
 
   const Device& device_;
+  const RankGroup& group_;
   SummedRanks ranks_;
   std::array<bool, kMostSummedRanks> is_opened_ = {};  ///< inboxes of other processes
   int* is_aborted_ = nullptr;                          ///< pinned
