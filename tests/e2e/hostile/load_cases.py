@@ -76,7 +76,7 @@ def three_together(arena: Arena) -> None:
 def sequences(arena: Arena) -> None:
     """1,024 sequences of one request with lists (issue 13, 4)."""
     attack = Attack("8 prompts x 128 choices with lists", N_CLIENTS, request=lambda _: floods.many_sequences(arena.key))
-    arena.flood([attack], 40, fills_queue=True)
+    arena.flood([attack], 40)
 
 
 def unread_answers(arena: Arena) -> None:
@@ -89,7 +89,7 @@ def unread_answers(arena: Arena) -> None:
         return floods.Visit(rng.choice(requests), seconds=15 * rng.random(), reads=False)
 
     attack = Attack("answers that nobody reads", 64, script=script)
-    arena.flood([attack], 40, fills_queue=True)
+    arena.flood([attack], 40)
 
 
 def full_queue(arena: Arena) -> None:
