@@ -76,12 +76,14 @@ class Watch:
         self.thread = threading.Thread(target=self.run)
 
     def run(self) -> None:
-        """Ask until the end."""
-        while not self.ends.wait(0.02):
+        """Ask until the end, and at least once."""
+        ended = False
+        while not ended:
             begin = time.monotonic()
             self.statuses.add(ask(self.server, "GET", "/health")[0])
             self.slowest = max(self.slowest, time.monotonic() - begin)
             self.most = max(self.most, resident(self.server))
+            ended = self.ends.wait(0.02)
 
     def __enter__(self) -> Watch:
         """Begin to ask."""

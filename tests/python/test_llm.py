@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 
@@ -24,14 +25,15 @@ def texts(llm: LLM, *prompts: object, params: SamplingParams = GREEDY, **more: o
     return [output.outputs[0].text for output in llm.generate(list(prompts), params, **more)]
 
 
-def test_outputs_come_in_the_order_of_the_prompts(llm: LLM) -> None:
+def test_outputs_come_in_the_order_of_the_prompts() -> None:
     """One batch, and each prompt alone, give the same."""
     prompts = [f"Item number {i} costs" for i in range(20)]
-    together = llm.generate(prompts, GREEDY)
-    assert [output.prompt for output in together] == prompts
-    assert all(output.finished and output.outputs[0].finished() for output in together)
-    assert [output.outputs[0].text for output in together] == [texts(llm, prompt)[0] for prompt in prompts]
-    assert llm.generate([], GREEDY) == []
+    with LLM("demo", batch_invariant=True) as llm:  # the model is not sure of the words behind such a prompt
+        together = llm.generate(prompts, GREEDY)
+        assert [output.prompt for output in together] == prompts
+        assert all(output.finished and output.outputs[0].finished() for output in together)
+        assert [output.outputs[0].text for output in together] == [texts(llm, prompt)[0] for prompt in prompts]
+        assert llm.generate([], GREEDY) == []
 
 
 def test_text_and_ids_are_the_same_prompt(llm: LLM) -> None:
@@ -105,10 +107,10 @@ def test_lists_of_tokens_are_obeyed(llm: LLM) -> None:
     assert set(allowed.outputs[0].token_ids) <= {100, 101}
     (biased,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=3, logit_bias={123: 100.0}, ignore_eos=True))
     assert biased.outputs[0].token_ids == [123] * 3
-    (plain,) = llm.generate("Hello", GREEDY)
-    word = plain.outputs[0].text.split()[0].strip(".,")
-    (without,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=12, bad_words=[word]))
-    assert word not in without.outputs[0].text
+    (plain,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))
+    word = re.findall(r" ([A-Za-z]{3,})", plain.outputs[0].text)[0]
+    (without,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, bad_words=[word]))
+    assert f" {word}" not in without.outputs[0].text
 
 
 def test_chat_uses_the_template(llm: LLM) -> None:

@@ -18,9 +18,9 @@ namespace baton::cuda {
 
 /// One rank of a communicator of several.
 ///
-/// NCCL adds what the one-shot sum does not take, and gathers. A kernel of either waits for the other ranks' kernels on the device. If a rank is lost, or NCCL reports an error, the
-/// wait that notices it aborts the communicator, which ends these kernels, and breaks the group. From then on
-/// collectives enqueue nothing and results are worthless.
+/// NCCL adds what the one-shot sum does not take, and gathers. A kernel of either waits for the other ranks' kernels on
+/// the device. If a rank is lost, or NCCL reports an error, the wait that notices it aborts the communicator, which ends
+/// these kernels, and breaks the group. From then on collectives enqueue nothing and results are worthless.
 ///
 /// Thread: the backend's. All ranks must make the same calls in the same order.
 class Collectives {
