@@ -138,7 +138,7 @@ class Sampler {
     backend_.copy_from_host(slots_view, host_slots);
     const auto on_device = [&](const std::vector<std::int32_t>& numbers, Shape shape) {
       HostTensor host(DType::i32, shape);
-      std::memcpy(host.bytes.data(), numbers.data(), host.bytes.size());
+      std::ranges::copy(std::as_bytes(std::span(numbers)), host.bytes.data());
       return OnDevice(backend_, host);
     };
     const std::int64_t n_words = (n_vocab + 31) / 32;
