@@ -84,12 +84,6 @@ HostTensor run(const NamedKernel& kernel, const PanelMatrix& panels, const HostT
   return out;
 }
 
-HostTensor first_rows(const HostTensor& x, std::int64_t n_rows) {
-  HostTensor first(x.dtype, {n_rows, x.shape[1]});
-  std::memcpy(first.bytes.data(), x.bytes.data(), first.bytes.size());
-  return first;
-}
-
 TEST(SkinnyGemm, equal_float64_in_both_layouts_and_have_the_same_bits_in_any_company) {
   for (const NamedKernel& kernel : kernels()) {
     std::mt19937 random(1);

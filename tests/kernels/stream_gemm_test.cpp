@@ -35,12 +35,6 @@ bool multiplies(const TestBackend& test, DType dtype) {
   return dtype == DType::bf16 ? capabilities.has_bf16_matmul : capabilities.has_f16_matmul;
 }
 
-HostTensor first_rows(const HostTensor& x, std::int64_t n_rows) {
-  HostTensor first(x.dtype, {n_rows, x.shape[1]});
-  std::memcpy(first.bytes.data(), x.bytes.data(), first.bytes.size());
-  return first;
-}
-
 /// All ones: NaN in every float dtype.
 HostTensor poisoned(DType dtype, std::int64_t n_rows, std::int64_t n) {
   HostTensor out(dtype, {n_rows, n});

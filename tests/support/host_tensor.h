@@ -48,6 +48,13 @@ inline HostTensor random_tensor(std::mt19937& random, DType dtype, Shape shape) 
   return tensor;
 }
 
+/// The first `n_rows` rows of x [rows, n].
+inline HostTensor first_rows(const HostTensor& x, std::int64_t n_rows) {
+  HostTensor first(x.dtype, {n_rows, x.shape[1]});
+  std::memcpy(first.bytes.data(), x.bytes.data(), first.bytes.size());
+  return first;
+}
+
 /// Distance from 1 to the next larger value of the dtype.
 inline double epsilon(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::f16 ? 0x1p-10 : 0x1p-23; }
 
