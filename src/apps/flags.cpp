@@ -193,6 +193,20 @@ void name_environment_variables(CLI::App& app) {
   }
 }
 
+void refuse_not_a_number(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (!option->get_type_name().starts_with("FLOAT")) continue;
+    option->check([](const std::string& text) {
+      const auto first = text.find_first_not_of("+-");
+      const bool is_nan = first != std::string::npos && text.size() >= first + 3 &&
+                          std::equal(text.begin() + static_cast<std::ptrdiff_t>(first),
+                                     text.begin() + static_cast<std::ptrdiff_t>(first) + 3, "nan",
+                                     [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; });
+      return is_nan ? "'" + text + "' is not a number" : std::string();
+    });
+  }
+}
+
 Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras) {
   if (extras.empty()) return {};
   // An unknown flag is named rather than an unknown word, because the word is probably its value.

@@ -146,6 +146,7 @@ void add_command(std::vector<Command>& commands, CLI::App& parent, const char* n
   made->allow_extras();
   add_options(*made);
   name_environment_variables(*made);
+  refuse_not_a_number(*made);
   commands.push_back({made, std::move(body)});
 }
 

@@ -41,6 +41,10 @@ void use_log_level(const ModelFlags& options);
 /// Gives each option of `app` its environment variable. Call after all options are added.
 void name_environment_variables(CLI::App& app);
 
+/// Makes each option of `app` that is a fraction refuse "nan", which every comparison with a limit lets pass. Call after all
+/// options are added.
+void refuse_not_a_number(CLI::App& app);
+
 /// Removes the flags of vLLM that ask for something that Baton always does, each with one log line. Refuses other
 /// values of them. `-tp` becomes --tensor-parallel-size.
 Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -47,6 +48,7 @@ class RegexParser {
     result.at[0][0] = expr;
     return result;
   }
+  static bool is_free(const Anchored& part) { return part.at[0][0] && !part.at[0][1] && !part.at[1][0] && !part.at[1][1]; }
 
   Result<Anchored> alternatives();
   Result<Anchored> sequence();
@@ -84,14 +86,28 @@ Result<Anchored> RegexParser::alternatives() {
   return all;
 }
 
+/// Parts without anchors become one sequence, however many they are: sequences of two inside of each other would be as
+/// deep as the text is long.
 Result<Anchored> RegexParser::sequence() {
   Anchored all = free(empty_);
+  std::vector<ExprId> run;  // parts without anchors behind `all`
+  const auto join_run = [&]() -> Result<void> {
+    if (run.empty()) return {};
+    BATON_TRY(all, join(all, free(expressions_.sequence(std::exchange(run, {})))));
+    return {};
+  };
   while (!source_.rest.empty() && source_.rest[0] != '|' && source_.rest[0] != ')') {
     if (!meter_.spend(4)) return over_budget(meter_);
     BATON_TRY(Anchored one, atom());
     BATON_TRY(one, repeated(std::move(one)));
+    if (is_free(one)) {
+      if (*one.at[0][0] != empty_) run.push_back(*one.at[0][0]);
+      continue;
+    }
+    BATON_TRY_VOID(join_run());
     BATON_TRY(all, join(all, one));
   }
+  BATON_TRY_VOID(join_run());
   return all;
 }
 

@@ -23,6 +23,7 @@ struct Parsed {
     app.allow_extras();
     add_model_options(app, options);
     name_environment_variables(app);
+    refuse_not_a_number(app);
     std::reverse(words.begin(), words.end());
     app.parse(words);
   }
@@ -48,6 +49,13 @@ std::string refusal(std::vector<std::string> words) {
     return error.what();
   }
   return "accepted";
+}
+
+TEST(Options, nan_is_no_value) {
+  for (const char* text : {"nan", "NaN", "-nan", "nan(1)"})
+    EXPECT_EQ(refusal({"--gpu-memory-utilization", text}), "--gpu-memory-utilization: '" + std::string(text) + "' is not a number");
+  EXPECT_EQ(refusal({"--gpu-memory-utilization", "0.5"}), "accepted");
+  EXPECT_EQ(refusal({"--step-timeout", "nan"}), "--step-timeout: 'nan' is not a number");
 }
 
 TEST(Options, sizes_and_speculation_are_values_when_they_are_parsed) {

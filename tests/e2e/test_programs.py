@@ -67,6 +67,12 @@ def test_wrong_usage_ends_with_2(arguments):
     assert done.returncode == 2, done.stdout + done.stderr
 
 
+def test_nan_is_no_duration():
+    done = run("bench", "serve", "--timeout-s", "nan")
+    assert done.returncode == 2
+    assert "--timeout-s: 'nan' is not a number" in done.stderr
+
+
 @pytest.mark.parametrize(("arguments", "name"), [(["fly"], "fly"), (["bench", "fly"], "bench fly")])
 def test_an_unknown_subcommand_is_named(arguments, name):
     for more in ([], ["--help"]):

@@ -84,6 +84,13 @@ TEST(Regex, nesting_beyond_the_stack_is_refused) {
   EXPECT_NE(refusal(GrammarKind::regex, deep).find("nested too deep"), std::string::npos);
 }
 
+TEST(Regex, a_long_text_is_not_nested) {
+  EXPECT_EQ(refusal(GrammarKind::regex, std::string(100'000, 'a')), "");
+  std::string groups;
+  for (int i = 0; i < 20'000; ++i) groups += "(b?)[cd]";
+  EXPECT_EQ(refusal(GrammarKind::regex, groups), "");
+}
+
 TEST(CharRanges, joins_and_complements) {
   EXPECT_EQ(normalized({{5, 9}, {1, 2}, {3, 4}, {20, 30}}), (CharRanges{{1, 9}, {20, 30}}));
   EXPECT_EQ(complement({{0, 4}, {10, 10}}), (CharRanges{{5, 9}, {11, kLastCodePoint}}));
