@@ -35,7 +35,7 @@ PYTHON, ABIS = "3.12", ("cp312", "abi3", "none")
 PLATFORMS = [f"manylinux{v}_x86_64" for v in (1, 2010, 2014, *(f"_2_{n}" for n in range(5, 40)))] + ["any"]
 CORE_KERNELS = re.compile(
     r"vllm::(activation_kernel|act_and_mul_kernel|rotary_embedding_kernel|rms_norm_kernel|merge_attn_states_kernel"
-    r"|reshape_and_cache_flash_kernel|apply_repetition_penalties_kernel)"
+    r"|reshape_and_cache_flash_kernel|apply_repetition_penalties_kernel|cross_device_reduce_[12]stage)"
 )
 # Template arguments of FlashAttention-3's main loop: head size, head size of the values, type; the third flag is soft capping.
 FORWARD = re.compile(

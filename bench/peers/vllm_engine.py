@@ -15,6 +15,7 @@ on, as in Baton's arms.
     vllm-no-prefix-caching  what Baton calls unshared
     vllm-flashinfer         FlashInfer's kernels, if the package is there; the machine compiles them, which takes minutes
                             (no cascade: vLLM 0.24.0 switches it off for FlashInfer)
+    vllm-tp2                its defaults with tensor_parallel_size 2, on the first two GPUs of CUDA_VISIBLE_DEVICES
 
 job: seconds from the first request handed over to the last answer; the prefix cache is emptied before each run.
 decode: milliseconds a step while all requests are running and their prompts are cached. Machine and packages:
@@ -35,6 +36,7 @@ ARMS = {
     "vllm-cascade": {"cascade": True},
     "vllm-no-prefix-caching": {"prefix_caching": False},
     "vllm-flashinfer": {"backend": "FLASHINFER"},
+    "vllm-tp2": {"ranks": 2},
 }
 GRAPH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 LEAST_STEPS = 20
@@ -61,6 +63,8 @@ class Engine:
         more = {"attention_backend": settings["backend"]} if "backend" in settings else {}
         if settings.get("cascade"):
             more["disable_cascade_attn"] = False
+        if settings.get("ranks"):
+            more["tensor_parallel_size"] = settings["ranks"]
         self.llm = LLM(
             model=str(engine_points.shape_folder(shape)),
             skip_tokenizer_init=True,
@@ -101,6 +105,8 @@ class Engine:
             "cudagraph_mode": str(of.compilation_config.cudagraph_mode).rpartition(".")[2],
             "attention_backend": str(of.attention_config.backend).rpartition(".")[2],
             "asynchronous": bool(of.scheduler_config.async_scheduling),
+            "tensor_parallel_size": of.parallel_config.tensor_parallel_size,
+            "custom_all_reduce": not of.parallel_config.disable_custom_all_reduce,
             "max_num_batched_tokens": of.scheduler_config.max_num_batched_tokens,
         }
 

@@ -27,6 +27,9 @@ void add_rank_options(CLI::App& app, RankFlags& flags) {
   value("--master-port", flags.master_port, "Port of rank 0 for the other ranks (MASTER_PORT; 29500)")
       ->check(CLI::Range(1, 65535))
       ->default_str("");
+  value("--rank-hang-timeout", flags.rank_hang_timeout_s,
+        "Seconds without a sign of life after which a rank is given up and the service ends; rank 0's value counts")
+      ->check(CLI::Range(1.0, 3600.0));
 }
 
 }  // namespace baton

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -43,7 +44,8 @@ Result<void> RankSession::join(const RankFlags& flags) {
                             .master_addr = place.master_addr,
                             .master_port = place.master_port,
                             .token = token == nullptr ? "" : token,
-                            .version = version_line()};
+                            .version = version_line(),
+                            .hang_timeout = std::chrono::milliseconds(std::llround(flags.rank_hang_timeout_s * 1000))};
   if (place.rank > 0) {
     if (!end_with_parent()) return fail(ErrorCode::unavailable, fmt::format("rank {}: rank 0 has ended", place.rank));
     BATON_TRY(group_, RankGroup::join(options));

@@ -23,7 +23,7 @@ class RankGroup::Impl {
         barrier_timeout(options.barrier_timeout),
         process_ids(std::move(introduction.process_ids)),
         memory(std::move(introduction.memory)),
-        monitor(std::move(introduction.peers), rank, options.hang_timeout, [this] { wake_memory(); }) {}
+        monitor(std::move(introduction.peers), rank, introduction.hang_timeout, [this] { wake_memory(); }) {}
 
   /// Ends the waits of all ranks of this host. The end in order needs none: nobody waits then but receivers, who look.
   void wake_memory() const {

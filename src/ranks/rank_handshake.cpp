@@ -69,6 +69,7 @@ struct Welcome {
 /// Rank 0's second answer, when all have come. The rank says whether it could attach (int32), then all begin.
 struct Begin {
   std::int32_t is_shared = 0;  ///< all ranks are attached
+  std::int32_t hang_timeout_ms = 0;
   std::array<std::int64_t, kMaxRanks> process_ids{};
 };
 
@@ -241,7 +242,9 @@ class Host {
   Result<RankIntroduction> begin() {
     RankIntroduction made;
     BATON_TRY(made.memory, RankMemory::create(options_.world_size, options_.memory_bytes));
-    Begin answer{.is_shared = options_.memory_bytes > 0 ? 1 : 0};
+    Begin answer{.is_shared = options_.memory_bytes > 0 ? 1 : 0,
+                 .hang_timeout_ms = static_cast<std::int32_t>(options_.hang_timeout.count())};
+    made.hang_timeout = options_.hang_timeout;
     answer.process_ids[0] = ::getpid();
     const auto lost = [](const RankPeer& peer) { return no_group(to_string(peer) + " ended while the ranks met"); };
     for (RankPeer& peer : peers_) {
@@ -320,6 +323,7 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
   Begin begin;
   if (!send_value(socket->get(), std::int32_t{made.memory != nullptr}) || !receive_value(socket->get(), begin)) return gone();
   if (begin.is_shared == 0) made.memory.reset();
+  made.hang_timeout = milliseconds(begin.hang_timeout_ms);
   made.process_ids.assign(begin.process_ids.begin(), begin.process_ids.begin() + options.world_size);
   make_prompt(socket->get());
   const std::string host = string_of(welcome.host);

@@ -1,6 +1,7 @@
 /// How the ranks of a group find each other: connections from each rank to rank 0, and memory where they share a host.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -47,6 +48,7 @@ struct RankIntroduction {
   std::vector<RankPeer> peers;  ///< on rank 0 all others by rank, else rank 0
   std::vector<std::int64_t> process_ids;
   std::unique_ptr<RankMemory> memory;  ///< null: the ranks are on several hosts
+  std::chrono::milliseconds hang_timeout{};  ///< rank 0's
 };
 
 /// See RankGroup::host and RankGroup::join.

@@ -17,6 +17,7 @@ struct RankFlags {
   int world_size = 0;
   std::string master_addr = {};
   int master_port = 0;
+  double rank_hang_timeout_s = 6;
 };
 
 /// Where a process stands among the ranks.

@@ -57,7 +57,7 @@ def is_running(process: int) -> bool:
 class Ranks:
     """A server of several ranks, which may end at any moment."""
 
-    def __init__(self, log: pathlib.Path, n_ranks: int) -> None:
+    def __init__(self, log: pathlib.Path, n_ranks: int, *flags: str) -> None:
         """Start the server."""
         self.log = log
         with log.open("wb") as output:
@@ -74,6 +74,7 @@ class Ranks:
                     "0",
                     "--tensor-parallel-size",
                     str(n_ranks),
+                    *flags,
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -148,8 +149,8 @@ def ranks(tmp_path):
     """Return a function that starts a server of n ranks; what still runs is killed at the end."""
     started = []
 
-    def start(n_ranks: int) -> Ranks:
-        started.append(Ranks(tmp_path / f"ranks{len(started)}.log", n_ranks))
+    def start(n_ranks: int, *flags: str) -> Ranks:
+        started.append(Ranks(tmp_path / f"ranks{len(started)}.log", n_ranks, *flags))
         return started[-1]
 
     yield start
@@ -291,13 +292,15 @@ def test_a_rank_that_stands_still_for_a_moment_goes_on(ranks):
 
 
 def test_the_other_ranks_end_when_rank_0_stands_still(ranks):
-    served = ranks(N_RANKS[-1])
+    served = ranks(N_RANKS[-1], "--rank-hang-timeout", "2")
     others = served.wait_ready()
     os.kill(served.process.pid, signal.SIGSTOP)
     assert served.wait_until(lambda: not any(is_running(each) for each in others), MOST_SECONDS)
     os.kill(served.process.pid, signal.SIGCONT)
     assert served.process.wait(MOST_SECONDS) == 1, served.text()
     assert re.search(r"baton serve: rank \d \(process \d+\)", served.text()), served.text()
+    told = "rank 0 (process " + str(served.process.pid) + ") has given no sign of life for 2.0 s"
+    assert told in served.text(), "rank 0's limit counts on the other ranks"
 
 
 def test_a_rank_that_cannot_load_ends_the_start_with_its_sentence(tmp_path):
