@@ -21,6 +21,18 @@ void visit_element(DType dtype, Body&& body) {
   }
 }
 
+/// Calls `body(T{}, Out{})` for a matmul whose operands have the 16-bit dtype T and whose out has it too or is f32. Aborts
+/// for other operands.
+template <class Body>
+void visit_operands(DType operands, DType out, Body&& body) {
+  const auto visit_out = [&](auto zero) { return out == DType::f32 ? body(zero, float{}) : body(zero, zero); };
+  switch (operands) {
+    case DType::bf16: return visit_out(__nv_bfloat16{});
+    case DType::f16: return visit_out(__half{});
+    default: check_failed("visit_operands: the dtype is not bf16 or f16");
+  }
+}
+
 __device__ inline float to_f32(float value) { return value; }
 __device__ inline float to_f32(__nv_bfloat16 value) { return __bfloat162float(value); }
 __device__ inline float to_f32(__half value) { return __half2float(value); }

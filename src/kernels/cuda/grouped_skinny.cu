@@ -163,12 +163,9 @@ void grouped_skinny(const Device& device, const GroupedMatmulArgs& args, const s
   const auto launch = [&](auto* kernel) {
     launch_overlapped(device, kernel, dim3(resident_blocks(device, kernel, kThreads)), kThreads, 0, "grouped_matmul", params);
   };
-  const auto launch_for = [&]<class T, class Out>(T, Out) {
+  visit_operands(args.x.dtype, args.out.dtype, [&]<class T, class Out>(T, Out) {
     launch(has_few ? grouped_skinny_kernel<T, Out, 1> : grouped_skinny_kernel<T, Out, 4>);
-  };
-  const bool is_bf16 = args.x.dtype == DType::bf16;
-  if (args.out.dtype == DType::f32) return is_bf16 ? launch_for(__nv_bfloat16{}, float{}) : launch_for(__half{}, float{});
-  return is_bf16 ? launch_for(__nv_bfloat16{}, __nv_bfloat16{}) : launch_for(__half{}, __half{});
+  });
 }
 
 }  // namespace baton::cuda

@@ -167,10 +167,7 @@ void grouped_tiles(const Device& device, const GroupedMatmulArgs& args, const st
     launch_overlapped(device, kernel, dim3(static_cast<unsigned>(std::max(1, n_blocks) * device.n_multiprocessors)), kThreads,
                       kSharedBytes, "grouped_matmul", params);
   };
-  const bool is_bf16 = args.x.dtype == DType::bf16;
-  if (args.out.dtype == DType::f32)
-    return is_bf16 ? launch(grouped_tiles_kernel<__nv_bfloat16, float>) : launch(grouped_tiles_kernel<__half, float>);
-  return is_bf16 ? launch(grouped_tiles_kernel<__nv_bfloat16, __nv_bfloat16>) : launch(grouped_tiles_kernel<__half, __half>);
+  visit_operands(args.x.dtype, args.out.dtype, [&]<class T, class Out>(T, Out) { launch(grouped_tiles_kernel<T, Out>); });
 }
 
 }  // namespace baton::cuda

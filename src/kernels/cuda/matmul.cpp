@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -55,6 +56,7 @@ class CudaMatrix final : public PackedMatrix {
   CudaMatrix(const CudaMatrix&) = delete;
   CudaMatrix& operator=(const CudaMatrix&) = delete;
   std::byte* data = nullptr;
+  std::optional<StreamWeight> streamed;  ///< for the streaming GEMM, if it takes this weight
 };
 
 /// The parameters of a cuBLASLt matmul.
@@ -149,6 +151,7 @@ class MatmulEngine::Impl {
     BATON_TRY(matrix->data, memory(matrix->size_bytes, name));
     fill(*matrix, weight);
     BATON_TRY_VOID(prepare(*matrix, name));
+    matrix->streamed = stream_gemm_->describe({matrix->data, dtype, {matrix->n, matrix->k}});
     if (!std::exchange(has_loaded_cublas_, true)) load_cublas(*matrix);
     if (batch_invariant_ && !proven_.contains({matrix->n, matrix->k, dtype})) {
       BATON_TRY_VOID(prove(*matrix, name));
@@ -299,7 +302,8 @@ class MatmulEngine::Impl {
   void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const ConstTensorView& bias, const TensorView& out) {
     const ConstTensorView weight{matrix.data, matrix.dtype, {matrix.n, matrix.k}};
     if (bias.data == nullptr || bias.dtype == out.dtype) {
-      if (stream_gemm_->can_multiply(x, weight, out)) return stream_gemm_->multiply(x, weight, bias, out);
+      if (matrix.streamed && stream_gemm_->can_multiply(x, *matrix.streamed, out))
+        return stream_gemm_->multiply(x, *matrix.streamed, bias, out);
       if (can_multiply_skinny(device_, x, weight, out)) return multiply_skinny(device_, x, weight, bias, out);
     }
     if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return run(x, matrix, bias, out);

@@ -218,20 +218,13 @@ void multiply_skinny(const Device& device, const ConstTensorView& x, const Const
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "skinny_gemm");
     launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kThreads, shared_bytes, "skinny_gemm", params);
   };
-  const auto launch_for = [&]<class T, class Out>(T, Out) {
+  visit_operands(x.dtype, out.dtype, [&]<class T, class Out>(T, Out) {
     switch (x.shape[0]) {
       case 1: return launch(skinny_gemm_kernel<T, Out, 1>);
       case 2: return launch(skinny_gemm_kernel<T, Out, 2>);
       default: return launch(skinny_gemm_kernel<T, Out, kMaxRows>);
     }
-  };
-  const auto launch_of = [&]<class T>(T zero) {
-    return out.dtype == DType::f32 ? launch_for(zero, float{}) : launch_for(zero, zero);
-  };
-  if (x.dtype == DType::bf16)
-    launch_of(__nv_bfloat16{});
-  else
-    launch_of(__half{});
+  });
 }
 
 }  // namespace baton::cuda

@@ -406,25 +406,28 @@ Result<std::unique_ptr<StreamGemm>> StreamGemm::make(const Device& device) {
   return made(encode, static_cast<std::byte*>(partials));
 }
 
-bool StreamGemm::can_multiply(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out) const {
+std::optional<StreamWeight> StreamGemm::describe(const ConstTensorView& weight) const {
   constexpr std::int64_t kMost = 1 << 22;  // columns: stages are counted in 32 bits
   const std::int64_t n = weight.shape[0];
   const std::int64_t k = weight.shape[1];
-  if (encode_ == nullptr || x.shape[0] < 1 || x.shape[0] > kMaxRows || n % kStreamTileRows != 0 || k % kStreamStageK != 0 ||
-      n > kMost || k > 1 << 16)
-    return false;
+  if (encode_ == nullptr || (weight.dtype != DType::bf16 && weight.dtype != DType::f16) || n % kStreamTileRows != 0 ||
+      k % kStreamStageK != 0 || n > kMost || k > 1 << 16 || !is_aligned(weight.data, 16))
+    return std::nullopt;
   const StreamSchedule schedule = schedule_of(device_, n, k);
-  return (x.dtype == DType::bf16 || x.dtype == DType::f16) && weight.dtype == x.dtype &&
-         (out.dtype == x.dtype || out.dtype == DType::f32) &&
-         schedule.n_tiles * schedule.k_stages >= kFewestStages * schedule.n_blocks && is_aligned(x.data, 16) &&
-         is_aligned(weight.data, 16) && is_aligned(out.data, 4);
+  if (schedule.n_tiles * schedule.k_stages < kFewestStages * schedule.n_blocks) return std::nullopt;
+  return StreamWeight{weight, map_of(encode_, weight, kStreamTileRows)};
 }
 
-void StreamGemm::multiply(const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
+bool StreamGemm::can_multiply(const ConstTensorView& x, const StreamWeight& weight, const TensorView& out) const {
+  return x.shape[0] >= 1 && x.shape[0] <= kMaxRows && x.dtype == weight.matrix.dtype &&
+         (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data, 16) && is_aligned(out.data, 4);
+}
+
+void StreamGemm::multiply(const ConstTensorView& x, const StreamWeight& weight, const ConstTensorView& bias,
                           const TensorView& out) const {
   check(can_multiply(x, weight, out), "stream_gemm: a product that it does not take");
   check(bias.data == nullptr || bias.dtype == out.dtype, "stream_gemm: a bias of another dtype than out's");
-  const StreamSchedule schedule = schedule_of(device_, weight.shape[0], weight.shape[1]);
+  const StreamSchedule schedule = schedule_of(device_, weight.matrix.shape[0], weight.matrix.shape[1]);
   const auto launch = [&](auto* kernel, int width) {
     const int n_stages =
         std::min(kMaxStages, (static_cast<int>(device_.max_shared_bytes) - kBarrierBytes) / stage_bytes(width));
@@ -434,24 +437,17 @@ void StreamGemm::multiply(const ConstTensorView& x, const ConstTensorView& weigh
                                   reinterpret_cast<uint4*>(partials_),
                                   schedule,
                                   static_cast<int>(x.shape[0]),
-                                  static_cast<int>(weight.shape[0]),
+                                  static_cast<int>(weight.matrix.shape[0]),
                                   n_stages};
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "stream_gemm");
     launch_overlapped(device_, kernel, dim3(static_cast<unsigned>(schedule.n_blocks)), kThreads, shared_bytes, "stream_gemm",
-                      params, map_of(encode_, x, width), map_of(encode_, weight, kStreamTileRows));
+                      params, map_of(encode_, x, width), weight.map);
   };
-  const auto launch_for = [&]<class T, class Out>(T, Out) {
+  visit_operands(x.dtype, out.dtype, [&]<class T, class Out>(T, Out) {
     if (x.shape[0] <= 8) return launch(stream_gemm_kernel<T, Out, 8>, 8);
     if (x.shape[0] <= 16) return launch(stream_gemm_kernel<T, Out, 16>, 16);
     return launch(stream_gemm_kernel<T, Out, kMaxRows>, kMaxRows);
-  };
-  const auto launch_of = [&]<class T>(T zero) {
-    return out.dtype == DType::f32 ? launch_for(zero, float{}) : launch_for(zero, zero);
-  };
-  if (x.dtype == DType::bf16)
-    launch_of(__nv_bfloat16{});
-  else
-    launch_of(__half{});
+  });
 }
 
 }  // namespace baton::cuda

@@ -4,12 +4,21 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
+
+#include <cuda.h>
 
 #include "core/result.h"
 #include "core/tensor.h"
 #include "kernels/cuda/device.h"
 
 namespace baton::cuda {
+
+/// A weight [n, k] that the streaming GEMM reads.
+struct StreamWeight {
+  ConstTensorView matrix;
+  CUtensorMap map;  ///< describes the matrix to the copies
+};
 
 /// Thread: engine only. All products of one object must be on the device's stream, because they share memory for partial
 /// sums.
@@ -21,16 +30,18 @@ class StreamGemm {
   StreamGemm(const StreamGemm&) = delete;
   StreamGemm& operator=(const StreamGemm&) = delete;
 
-  /// Whether multiply supports this matmul: x [rows, k] and weight [n, k] bf16 or f16, out [rows, n] of the same dtype or
-  /// f32, n a multiple of 64 and k of 128. False on other devices, and for small weights, whose time is not that of
-  /// reading them.
-  bool can_multiply(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out) const;
+  /// Describes a weight: [n, k] bf16 or f16, n a multiple of 64 and k of 128. Nothing on other devices, and for small
+  /// weights, whose time is not that of reading them.
+  std::optional<StreamWeight> describe(const ConstTensorView& weight) const;
+
+  /// Whether multiply supports this matmul: 1 to 32 rows x [rows, k] of the weight's dtype, out [rows, n] of the same
+  /// dtype or f32.
+  bool can_multiply(const ConstTensorView& x, const StreamWeight& weight, const TensorView& out) const;
 
   /// out = x W^T + bias with f32 sums, whose order depends on the weight's shape, the device, and whether there are up to
   /// 8, 16 or 32 rows. `bias` [n] of out's dtype, or null data. Weights may be read while the operation before still
   /// runs.
-  void multiply(const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
-                const TensorView& out) const;
+  void multiply(const ConstTensorView& x, const StreamWeight& weight, const ConstTensorView& bias, const TensorView& out) const;
 
  private:
   StreamGemm(const Device& device, void* encode, std::byte* partials);
