@@ -58,6 +58,7 @@ CUDA_ONLY = {
     "read_bandwidth",
     "sampling_*",
     "step_sections",
+    "shared_memory",
     "stream_gemm",
     "stream_layout",
     "warp",

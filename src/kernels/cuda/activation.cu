@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_memory.h"
 
 namespace baton::cuda {
 namespace {
@@ -21,6 +22,7 @@ __device__ __forceinline__ float gelu_tanh(float x) {
 
 template <class In, class Out, int N>
 __global__ void __launch_bounds__(kThreads) gelu_kernel(const In* in, Out* out, std::int64_t n_elements, bool is_exact) {
+  let_next_kernel_start();  // a matmul reads its first weights meanwhile
   wait_for_kernel_before();
   for (std::int64_t i = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * N; i < n_elements;
        i += static_cast<std::int64_t>(gridDim.x) * kThreads * N) {
@@ -45,6 +47,7 @@ __device__ __forceinline__ float activated(float gate) {
 template <GateKind kKind, class In, class Out, int N>
 __global__ void __launch_bounds__(kThreads)
     gated_activation_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n) {
+  let_next_kernel_start();  // a matmul reads its first weights meanwhile
   wait_for_kernel_before();
   const std::int64_t steps_per_row = n / N;
   const std::int64_t n_steps = n_rows * steps_per_row;
@@ -80,6 +83,7 @@ void launch_gated(const Device& device, const GatedActivationArgs& args) {
       using Out = decltype(out);
       auto* kernel =
           is_aligned ? gated_activation_kernel<kKind, In, Out, kElementsAtOnce> : gated_activation_kernel<kKind, In, Out, 1>;
+      prefer_shared_memory(kernel);
       launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "gated_activation",
                         reinterpret_cast<const In*>(args.gate_up.data), reinterpret_cast<Out*>(args.out.data), n_rows, n);
     });
@@ -98,6 +102,7 @@ void gelu(const Device& device, const GeluArgs& args) {
       using In = decltype(in);
       using Out = decltype(out);
       auto* kernel = is_aligned ? gelu_kernel<In, Out, kElementsAtOnce> : gelu_kernel<In, Out, 1>;
+      prefer_shared_memory(kernel);
       launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "gelu", reinterpret_cast<const In*>(args.in.data),
                         reinterpret_cast<Out*>(args.out.data), n_elements, args.kind == GeluKind::exact);
     });

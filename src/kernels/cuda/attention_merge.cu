@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_memory.h"
 
 namespace baton::cuda {
 namespace {
@@ -45,6 +46,7 @@ void attention_merge(const Device& device, const AttentionMergeArgs& args) {
   const std::int64_t n_groups = n_units <= kFewUnits ? n_units : (n_units + kMergeWarps - 1) / kMergeWarps;
   const auto n_blocks = static_cast<int>(std::min<std::int64_t>(n_groups, 4 * device.n_multiprocessors));
   const auto launch = [&](auto* kernel) {
+    prefer_shared_memory(kernel);
     launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kMergeThreads, 0, "attention_merge", params);
   };
   if (args.out.dtype == DType::f16)

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_memory.h"
 #include "kernels/cuda/warp.cuh"
 
 namespace baton::cuda {
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const NormParams para
     const std::int64_t i = first + h * kStep;
     if (i < params.d) load_weights(i, weights[h], delta_weights[h]);
   }
+  let_next_kernel_start();  // a matmul reads its first weights meanwhile
   wait_for_kernel_before();
   const auto add_second = [&](std::int64_t i, float(&sum)[N]) {
     if (params.second_delta == nullptr) return;
@@ -199,6 +201,7 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
         using Out = decltype(out);
         auto* kernel =
             is_aligned ? norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce> : norm_kernel<kKind, Delta, Weight, Out, 1>;
+        prefer_shared_memory(kernel);
         launch_overlapped(device, kernel, dim3(n_rows), kThreads, 0, what, params);
       });
     });

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/kv_storage.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_memory.h"
 #include "kernels/cuda/warp.cuh"
 
 namespace baton::cuda {
@@ -378,6 +379,7 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
   const auto kernel = norm == HeadNorm::none   ? kernel_for<HeadNorm::none>(whole_chunks)
                       : norm == HeadNorm::head ? kernel_for<HeadNorm::head>(whole_chunks)
                                                : kernel_for<HeadNorm::width>(whole_chunks);
+  prefer_shared_memory(kernel);
   launch_overlapped(device, kernel, grid, kThreads, 0, "rope_append", params);
 }
 

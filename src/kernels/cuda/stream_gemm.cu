@@ -1,6 +1,9 @@
-/// Streaming GEMM: one persistent block a multiprocessor. A thread copies stages of the weight (64 rows of 128 numbers) and
-/// of x to a ring in shared memory; a warpgroup multiplies. Rows of the weight are wgmma's M, so that few rows of x waste
-/// little of the matrix units.
+/// Streaming GEMM: one persistent block a multiprocessor. A thread copies stages of the weight (64 rows of 128 numbers) to
+/// a ring in shared memory, another one x; a warpgroup multiplies. Rows of the weight are wgmma's M, so that few rows of x
+/// waste little of the matrix units.
+///
+/// A block starts as soon as its multiprocessor has room, which may be before the kernel before starts to compute, and
+/// fills its ring with weights meanwhile. Small kernels leave room for it (prefer_shared_memory).
 ///
 /// Each block takes an equal run of all stages (stream_layout.h), so a tile of 64 weight rows may belong to several blocks.
 /// The block with the tile's first stages adds the partial sums of the others, in the order of k. Partial sums are their
@@ -31,13 +34,13 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kMaxRows = 32;
-constexpr int kMultipliers = 128;  ///< threads of the warpgroup
-constexpr int kThreads = kMultipliers + 32;
-constexpr int kBoxK = 64;  ///< numbers of a box row: 128 bytes, which the swizzle permutes
+constexpr int kMultipliers = 128;                ///< threads of the warpgroup
+constexpr int kThreads = kMultipliers + 2 * 32;  ///< and a warp for each copying thread
+constexpr int kBoxK = 64;                        ///< numbers of a box row: 128 bytes, which the swizzle permutes
 constexpr int kBoxes = kStreamStageK / kBoxK;
 constexpr int kWeightBoxBytes = kStreamTileRows * kBoxK * 2;
 constexpr int kMaxStages = 16;
-constexpr int kBarrierBytes = 2 * kMaxStages * 8;
+constexpr int kBarrierBytes = 3 * kMaxStages * 8;
 /// Fewest stages of a block's run for which this kernel is used.
 constexpr int kFewestStages = 4;
 
@@ -57,13 +60,18 @@ struct StreamGemmParams {
 
 #ifdef BATON_SM90A
 
+/// Weight stages that a block requests at once while it fills its ring. With more, the kernel before, which may still run,
+/// would wait behind them for memory.
+constexpr int kFillStages = 4;
+
 /// A word of partial sums that has not arrived: all ones.
 constexpr std::uint32_t kNotWritten = 0xffffffffu;
 
-/// Addresses in shared memory: the ring, and a barrier a stage that says it is full, and empty.
+/// Addresses in shared memory: the ring, and barriers of its stages: the weight has arrived, x has, and the stage is empty.
 struct Ring {
   std::uint32_t stages;
-  std::uint32_t full;
+  std::uint32_t has_weight;
+  std::uint32_t has_x;
   std::uint32_t empty;
 };
 
@@ -78,60 +86,58 @@ struct RingPlace {
   }
 };
 
-/// The thread that copies.
+/// What the copying threads do, one for the weight and one for x, so that x need not wait for the weights of the ring.
 template <int kWidth>
 class StreamCopier {
  public:
-  __device__ StreamCopier(const StreamGemmParams& p, const CUtensorMap* x_map, const CUtensorMap* weight_map, const Ring& ring)
-      : p_(p), x_map_(x_map), weight_map_(weight_map), ring_(ring), policy_(read_once_policy()) {
+  __device__ StreamCopier(const StreamGemmParams& p, const Ring& ring) : p_(p), ring_(ring) {
     const int first = p.schedule.begin(static_cast<int>(blockIdx.x));
     first_ = {first / p.schedule.k_stages, first % p.schedule.k_stages};
     n_stages_ = p.schedule.begin(static_cast<int>(blockIdx.x) + 1) - first;
-    n_ahead_ = min(n_stages_, p.n_stages);
   }
-  /// Weights of the first stages, as many as the ring holds.
-  __device__ void begin() {
-    StreamStage stage = first_;
-    for (int slot = 0; slot < n_ahead_; ++slot, stage.advance(p_.schedule.k_stages)) copy_weight(stage, slot);
+
+  __device__ void copy_weights(const CUtensorMap* map) {
+    const std::uint64_t policy = read_once_policy();
+    copy_stages([&](const StreamStage& stage, int i, int slot) {
+      if (i >= kFillStages && i < p_.n_stages) barrier_wait(ring_.has_weight + 8 * (i - kFillStages), 0);
+      const std::uint32_t barrier = ring_.has_weight + 8 * slot;
+      barrier_expect(barrier, kBoxes * kWeightBoxBytes);
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box)
+        copy_box(ring_.stages + slot * stage_bytes(kWidth) + box * kWeightBoxBytes, map, stage.k * kStreamStageK + box * kBoxK,
+                 stage.tile * kStreamTileRows, barrier, policy);
+    });
   }
-  /// Their x, and all other stages.
-  __device__ void finish() {
+
+  __device__ void copy_x(const CUtensorMap* map) {
+    copy_stages([&](const StreamStage& stage, int /*i*/, int slot) {
+      const std::uint32_t x = ring_.stages + slot * stage_bytes(kWidth) + kBoxes * kWeightBoxBytes;
+      const std::uint32_t barrier = ring_.has_x + 8 * slot;
+      barrier_expect(barrier, kBoxes * x_box_bytes(kWidth));
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box)
+        copy_box(x + box * x_box_bytes(kWidth), map, stage.k * kStreamStageK + box * kBoxK, 0, barrier);
+    });
+  }
+
+ private:
+  /// Calls `copy` for each stage of the block's run, as soon as its slot is empty.
+  template <class Copy>
+  __device__ __forceinline__ void copy_stages(Copy&& copy) {
     StreamStage stage = first_;
-    for (int slot = 0; slot < n_ahead_; ++slot, stage.advance(p_.schedule.k_stages)) copy_x(stage, slot);
     RingPlace place;
 #pragma unroll 1
-    for (int i = n_ahead_; i < n_stages_; ++i, stage.advance(p_.schedule.k_stages)) {
-      barrier_wait(ring_.empty + 8 * place.slot, place.parity);
-      copy_weight(stage, place.slot);
-      copy_x(stage, place.slot);
+    for (int i = 0; i < n_stages_; ++i, stage.advance(p_.schedule.k_stages)) {
+      if (i >= p_.n_stages) barrier_wait(ring_.empty + 8 * place.slot, place.parity ^ 1);
+      copy(stage, i, place.slot);
       place.advance(p_.n_stages);
     }
   }
 
- private:
-  __device__ __forceinline__ void copy_weight(const StreamStage& stage, int slot) {
-    const std::uint32_t barrier = ring_.full + 8 * slot;
-    barrier_expect(barrier, stage_bytes(kWidth));
-#pragma unroll
-    for (int box = 0; box < kBoxes; ++box)
-      copy_box(ring_.stages + slot * stage_bytes(kWidth) + box * kWeightBoxBytes, weight_map_,
-               stage.k * kStreamStageK + box * kBoxK, stage.tile * kStreamTileRows, barrier, policy_);
-  }
-  __device__ __forceinline__ void copy_x(const StreamStage& stage, int slot) {
-    const std::uint32_t x = ring_.stages + slot * stage_bytes(kWidth) + kBoxes * kWeightBoxBytes;
-#pragma unroll
-    for (int box = 0; box < kBoxes; ++box)
-      copy_box(x + box * x_box_bytes(kWidth), x_map_, stage.k * kStreamStageK + box * kBoxK, 0, ring_.full + 8 * slot);
-  }
-
   const StreamGemmParams& p_;
-  const CUtensorMap* x_map_;
-  const CUtensorMap* weight_map_;
   const Ring& ring_;
-  std::uint64_t policy_;
   StreamStage first_;
   int n_stages_;
-  int n_ahead_;
 };
 
 __device__ __forceinline__ uint4 load_partial(const uint4* at) {
@@ -199,7 +205,8 @@ class StreamMultiplier {
     int before = -1;  // the slot whose matmuls may still run
 #pragma unroll 1
     for (int stage = 0; stage < n_stages; ++stage) {
-      barrier_wait(ring_.full + 8 * place_.slot, place_.parity);
+      barrier_wait(ring_.has_weight + 8 * place_.slot, place_.parity);
+      barrier_wait(ring_.has_x + 8 * place_.slot, place_.parity);
       const std::uint32_t weight = ring_.stages + place_.slot * stage_bytes(kWidth);
       const std::uint32_t x = weight + kBoxes * kWeightBoxBytes;
       own_all();
@@ -328,25 +335,27 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) std::byte memory[];
   const std::uint32_t stages = shared_address(memory);
   const std::uint32_t barriers = stages + p.n_stages * stage_bytes(kWidth);
-  const Ring ring{stages, barriers, barriers + 8 * kMaxStages};
-  const bool is_copying = threadIdx.x == kMultipliers;
-  StreamCopier<kWidth> copier(p, &x_map, &weight_map, ring);
-  if (is_copying) {
+  const Ring ring{stages, barriers, barriers + 8 * kMaxStages, barriers + 16 * kMaxStages};
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
     for (int i = 0; i < p.n_stages; ++i) {
-      barrier_init(ring.full + 8 * i, 1);
+      barrier_init(ring.has_weight + 8 * i, 1);
+      barrier_init(ring.has_x + 8 * i, 1);
       barrier_init(ring.empty + 8 * i, kMultipliers / 32);
     }
     show_barriers_to_copies();
-    copier.begin();
-    prefetch_map(&x_map);
   }
   __syncthreads();
-  wait_for_kernel_before();
-  if (threadIdx.x < kMultipliers) {
+  if (thread < kMultipliers) {
+    wait_for_kernel_before();
     StreamMultiplier<T, Out, kWidth>(p, ring).run();
-  } else if (is_copying) {
-    copier.finish();
+  } else if (thread == kMultipliers) {
+    StreamCopier<kWidth>(p, ring).copy_weights(&weight_map);
+  } else if (thread == kMultipliers + 32) {
+    prefetch_map(&x_map);
+    wait_for_kernel_before();
     let_next_kernel_start();
+    StreamCopier<kWidth>(p, ring).copy_x(&x_map);
   }
 #endif
 }
