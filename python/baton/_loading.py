@@ -28,6 +28,8 @@ FIELDS = (
     "kv_cache_dtype",
     "kv_cache_memory_bytes",
     "gpu_memory_utilization",
+    "kv_offloading_size",
+    "kv_offloading_backend",
     "scheduling_policy",
     "seed",
     "chat_template",

@@ -77,6 +77,8 @@ void bind_options(nb::module_& module) {
       .def_rw("kv_cache_dtype", &ModelOptions::kv_cache_dtype)
       .def_rw("kv_cache_memory_bytes", &ModelOptions::kv_cache_memory_bytes)
       .def_rw("gpu_memory_utilization", &ModelOptions::gpu_memory_utilization)
+      .def_rw("kv_offloading_size", &ModelOptions::kv_offloading_size)
+      .def_rw("kv_offloading_backend", &ModelOptions::kv_offloading_backend)
       .def_rw("scheduling_policy", &ModelOptions::scheduling_policy)
       .def_rw("seed", &ModelOptions::seed)
       .def_rw("chat_template", &ModelOptions::chat_template)

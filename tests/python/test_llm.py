@@ -127,6 +127,22 @@ def test_chat_uses_the_template(llm: LLM) -> None:
     assert llm.decode(own.prompt_token_ids) == user["content"] + "!"
 
 
+def test_evicted_prompts_come_back_from_host_memory() -> None:
+    """A host tier keeps what a small cache evicts, and changes no answer."""
+    prompts = [f"Catalogue {i}: " + "the lamp, the chair and the desk. " * 12 for i in range(8)]
+    cached, answers = [], []
+    for size in (0, 0.05):
+        with LLM("demo", kv_cache_memory_bytes=1 << 20, max_num_seqs=1, max_model_len=256, kv_offloading_size=size) as small:
+            texts(small, *prompts)
+            outputs = small.generate(prompts, GREEDY)
+            cached.append(sum(output.num_cached_tokens for output in outputs))
+            answers.append([output.outputs[0].text for output in outputs])
+    assert cached[1] > cached[0]
+    assert answers[1] == answers[0]
+    with pytest.raises(InvalidRequestError, match="kv_offloading_size"):
+        LLM("demo", kv_offloading_size=-1)
+
+
 def test_a_registered_prefix_is_shared(llm: LLM) -> None:
     """Its blocks are computed once, and answers equal those of the whole prompt."""
     rules = "Answer in one short sentence. " * 12

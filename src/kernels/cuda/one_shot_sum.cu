@@ -23,6 +23,11 @@ constexpr std::size_t kWordBytes = 8;  ///< of a tensor in one word
 constexpr std::size_t kMostSumBytes = std::size_t{1} << 20;
 constexpr std::int64_t kMostWords = kMostSumBytes / kWordBytes;
 constexpr int kReadsBetweenLooks = 4096;  ///< at is_aborted, which is in host memory
+/// Words carry 32 bits of a call's number, and inboxes keep words that later, smaller tensors do not reach. So that none is
+/// ever 2^32 calls old, two calls in so many write the whole inbox.
+constexpr std::uint32_t kRefreshPeriod = std::uint32_t{1} << 30;
+/// The first number, so that every group meets a refresh soon.
+constexpr std::uint32_t kCallsBefore = kRefreshPeriod - 3;
 
 /// 8 bytes of a tensor, in two halves with the call's number in the upper half of each.
 struct alignas(16) Word {
@@ -65,8 +70,9 @@ __global__ void __launch_bounds__(kSumThreads)
   const std::uint64_t call = ranks.n_calls[blockIdx.x] + 1U;
   const std::int64_t first = blockIdx.x * static_cast<std::int64_t>(kSumThreads) + threadIdx.x;
   constexpr std::int64_t kStep = static_cast<std::int64_t>(kSumBlocks) * kSumThreads;
-  for (std::int64_t i = first; i < n_words; i += kStep) {
-    const std::uint64_t own = x[i];
+  const std::int64_t n_sent = call % kRefreshPeriod < 2 ? kMostWords : n_words;
+  for (std::int64_t i = first; i < n_sent; i += kStep) {
+    const std::uint64_t own = i < n_words ? x[i] : 0;
     for (int peer = 0; peer < ranks.world_size; ++peer)
       if (peer != ranks.rank) send_word(words_from(ranks.inboxes[peer], call, ranks.world_size, ranks.rank) + i, own, call);
   }
@@ -143,7 +149,7 @@ std::unique_ptr<OneShotSum> OneShotSum::make(const Device& device, RankGroup& ra
   return all_agree(ranks, made->connect(ranks)) ? std::move(made) : nullptr;
 }
 
-/// The inbox, the counts of calls and the flag; all zero.
+/// The inbox and the flag, zero, and the counts of calls.
 bool OneShotSum::allocate() {
   const std::size_t n_bytes = inbox_bytes(ranks_.world_size);
   auto& inbox = ranks_.inboxes[static_cast<std::size_t>(ranks_.rank)];
@@ -156,8 +162,10 @@ bool OneShotSum::allocate() {
   void* on_device = nullptr;
   if (!succeeds(cudaHostGetDevicePointer(&on_device, is_aborted_, 0))) return false;
   ranks_.is_aborted = static_cast<const int*>(on_device);
+  const std::vector<std::uint32_t> n_calls(kSumBlocks, kCallsBefore);
   return succeeds(cudaMemset(inbox, 0, n_bytes)) &&
-         succeeds(cudaMemset(ranks_.n_calls, 0, kSumBlocks * sizeof(std::uint32_t))) && succeeds(cudaDeviceSynchronize());
+         succeeds(cudaMemcpy(ranks_.n_calls, n_calls.data(), kSumBlocks * sizeof(std::uint32_t), cudaMemcpyHostToDevice)) &&
+         succeeds(cudaDeviceSynchronize());
 }
 
 bool OneShotSum::connect(RankGroup& ranks) {
