@@ -27,9 +27,9 @@ struct KvShape {
 
   float k_scale(int layer) const { return k_scales.empty() ? 1 : k_scales.at(static_cast<std::size_t>(layer)); }
   float v_scale(int layer) const { return v_scales.empty() ? 1 : v_scales.at(static_cast<std::size_t>(layer)); }
-  /// The dtype that attention multiplies in; queries need not be wider. bf16 for f8_e4m3, otherwise the storage's
-  /// dtype.
-  DType matmul_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
+  /// The dtype of the queries of attention: bf16 over f8_e4m3, otherwise the storage's dtype. Nothing is gained by wider
+  /// ones.
+  DType query_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
   /// Bytes of keys and values of one token in one layer.
   std::int64_t token_bytes() const {
     return 2 * static_cast<std::int64_t>(n_kv_heads) * head_dim * static_cast<std::int64_t>(size_bytes(dtype));

@@ -22,7 +22,7 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
   const TensorView rows{
       step.rows.data + group * static_cast<std::size_t>(n_rows) * sizeof(TokenRow), DType::u8, {n_rows, sizeof(TokenRow)}};
   const TensorView qkv = work.qkv.view(work.matmul_dtype, {n_rows, spec.qkv_width()});
-  const TensorView q = work.q.view(kv->shape().matmul_dtype(), {n_rows, spec.n_heads, spec.head_dim});
+  const TensorView q = work.q.view(kv->shape().query_dtype(), {n_rows, spec.n_heads, spec.head_dim});
   const TensorView attended = work.attended.view(work.dtype, {n_rows, spec.n_heads, spec.head_dim});
   const PartialStates partials{work.partial_o.view(DType::f32, {work.max_partials, spec.n_heads, spec.head_dim}),
                                work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),

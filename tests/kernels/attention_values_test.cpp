@@ -141,6 +141,55 @@ TEST(AttentionValues, a_number_added_to_all_logits_changes_nothing) {
   });
 }
 
+TEST(AttentionValues, queries_may_be_larger_than_f16) {
+  for (const int n_rows : {2, 40})
+    for_each_dtype({.n_heads = 2, .n_kv_heads = 1}, {{-1, 0, 300, 1}, {0, 256, 530, n_rows}}, 1, [](AttentionProblem& problem) {
+      if (problem.input.shape.kv_dtype == DType::f16) return;  // its queries are f16 themselves
+      std::normal_distribution<float> normal;
+      problem.fill_normal(0x1p-40f);
+      const std::size_t head_dim = static_cast<std::size_t>(problem.input.shape.head_dim);
+      problem.set_queries([&](std::size_t i) { return normal(problem.input.random) * (i / head_dim % 3 == 0 ? 1 : 0x1p+41f); });
+      check_problem(problem, 4);
+    });
+}
+
+/// The f16 storage with the numbers of an e4m3 storage without scales, and the same queries.
+AttentionProblem in_f16(const AttentionProblem& of, const std::vector<Branch>& branches) {
+  CaseShape shape = of.input.shape;
+  shape.kv_dtype = DType::f16;
+  AttentionProblem problem(shape, branches);
+  problem.contents.set_scales(1, 1);
+  for (std::int32_t block = 0; block < of.input.n_blocks; ++block)
+    for (const bool is_value : {false, true})
+      for (int head = 0; head < shape.n_kv_heads; ++head)
+        for (int t = 0; t < shape.block_len; ++t)
+          for (int i = 0; i < shape.head_dim; ++i)
+            problem.contents.set(is_value, head, block, t, i, static_cast<float>(of.contents.get(is_value, head, block, t, i)));
+  problem.q = of.q;
+  return problem;
+}
+
+TEST(AttentionValues, tiles_of_many_rows_over_e4m3_have_the_bits_of_f16) {
+  const std::vector<Branch> branches{{-1, 0, 690, 48}};  // tiles of 16 token rows with 4 heads each
+  for (const TestBackend& on : test_backends()) {
+    if (!on.is_cuda() || on.backend.info().features != "sm_90") continue;  // where stages are converted
+    for (const int head_dim : {64, 128}) {
+      AttentionProblem problem({.n_heads = 8, .n_kv_heads = 2, .head_dim = head_dim, .kv_dtype = DType::f8_e4m3}, branches);
+      std::normal_distribution<float> normal;
+      problem.fill_places(1, 1, [&](bool, int, int, int, int) { return normal(problem.input.random); });
+      problem.set_queries([&](std::size_t) { return std::round(16 * normal(problem.input.random)) / 16; });
+      AttentionProblem wide = in_f16(problem, branches);
+      auto memory = AttentionMemory::make(on.backend, problem);
+      auto expected = AttentionMemory::make(on.backend, wide);
+      ASSERT_TRUE(memory && expected);
+      const AttentionPlan plan =
+          plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(),
+                         {.costs = on.backend.tuning().attention_costs, .deals_pairs = on.backend.capabilities().deals_pairs});
+      EXPECT_TRUE(same_bits(memory->run(plan), expected->run(plan))) << head_dim;
+    }
+  }
+}
+
 TEST(AttentionValues, a_nan_key_that_a_row_sees_is_not_hidden) {
   for_each_dtype({.n_heads = 1, .n_kv_heads = 1}, {{-1, 0, 300, 2}}, 1, [](AttentionProblem& problem) {
     problem.set_token(0, 299, false, [](int) { return std::nanf(""); });  // only the second row sees it

@@ -71,8 +71,8 @@ void attention(const Device& device, int n_blocks, const AttentionArgs& args) {
   const auto& kv = static_cast<const CudaKvStorage&>(*args.kv);
   const KvShape& shape = kv.shape();
   const KvLayout layout = kv.layout();
-  const DType compute = shape.matmul_dtype();
-  check(args.q.dtype == compute, "attention on CUDA: queries must have the type of the products (the cache's, bf16 for e4m3)");
+  const DType compute = shape.query_dtype();
+  check(args.q.dtype == compute, "attention on CUDA: queries must have the cache's type, bf16 over e4m3");
   check(args.out.dtype == compute || args.out.dtype == DType::f32,
         "attention on CUDA: out must have the queries' type or be f32");
   const auto n_heads = static_cast<int>(args.q.shape[1]);

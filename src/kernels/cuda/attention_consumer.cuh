@@ -1,14 +1,16 @@
 /// The consumer warps of the attention kernel: matmuls, the running softmax, and the results of a tile.
 #pragma once
 
+#include "kernels/cuda/attention_e4m3.cuh"
 #include "kernels/cuda/attention_step.cuh"
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/attention_widen.cuh"
 
 namespace baton::cuda {
 
 template <class Tile>
 class Consumer {
-  using T = typename Tile::Element;
+  using T = typename Tile::Operand;
   static constexpr int kDim = Tile::kHeadDim;
   static constexpr int kColumnTiles = kDim / 8;  // of the output, 8 wide
   static constexpr int kKSteps = kDim / 16;
@@ -40,14 +42,19 @@ class Consumer {
         task_ = *shared_.task;
         if (task_.n_token_rows == 0) break;
       }
-      run_tile();
+      n_rows_ = task_.n_token_rows * group_;
+      if (is_wide<Tile>(n_rows_))
+        run_tile<std::conditional_t<Tile::kWidens, typename Tile::Wide, Tile>>();
+      else
+        run_tile<Tile>();
       is_warmup_ = 0;
     }
   }
 
  private:
+  /// Stage: Tile, or Tile::Wide where the tile's keys and values are converted.
+  template <class Stage>
   __device__ __forceinline__ void run_tile() {
-    n_rows_ = task_.n_token_rows * group_;
     row_shift_ = n_rows_ <= 16 ? 0 : n_rows_ <= 32 ? 1 : 2;
     token_groups_ = kConsumerWarps >> row_shift_;
     row_group_ = warp_ & ((1 << row_shift_) - 1);
@@ -55,17 +62,21 @@ class Consumer {
     find_bounds();
     if constexpr (Tile::kQueriesInRegisters) {
 #pragma unroll
-      for (int k = 0; k < kKSteps; ++k) load_queries(queries_[k], k);
+      for (int k = 0; k < kKSteps; ++k) load_queries<Stage>(queries_[k], k);
+      if constexpr (Tile::kIsFp8) row_factors_ = queries_to_half(queries_);
       if (is_warmup_ == 0) release(shared_.task_empty);
     }
     max_[0] = max_[1] = -INFINITY;
     sum_[0] = sum_[1] = 0;
 #pragma unroll
     for (int i = 0; i < kColumnTiles; ++i) out_[i][0] = out_[i][1] = out_[i][2] = out_[i][3] = 0;
-    run_stages();
+    if constexpr (Stage::kIsFp8)
+      run_e4m3_stages();
+    else
+      run_stages<Stage>();
     if constexpr (!Tile::kQueriesInRegisters)
       if (is_warmup_ == 0) release(shared_.task_empty);
-    write_tile();
+    write_tile<Stage>();
   }
 
   /// Computes positions, clipped to the item's: those that this thread's two rows see; those that every row of the
@@ -103,9 +114,10 @@ class Consumer {
 
   /// Operand A of k step `k`: the queries of this warp's 16 rows, zeros from head_dim on. For 8-bit keys each lane
   /// holds four neighbouring dimensions of the 16, as the bytes lie in memory.
+  template <class Stage>
   __device__ __forceinline__ void load_queries(std::uint32_t (&a)[4], int k) {
     const std::byte* base = shared_.queries + row_group_ * 16 * Tile::kQueryStride;
-    if constexpr (Tile::kIsFp8) {
+    if constexpr (Stage::kIsFp8) {
       const std::byte* at = base + (lane_ >> 2) * Tile::kQueryStride + (k * 16 + (lane_ & 3) * 4) * 2;
       const uint2 low = *reinterpret_cast<const uint2*>(at);
       const uint2 high = *reinterpret_cast<const uint2*>(at + 8 * Tile::kQueryStride);
@@ -125,7 +137,14 @@ class Consumer {
 
   /// Divides a stage into units of 16 tokens for each row group, at most the whole stage. The token groups take units
   /// in turn.
+  template <class Stage>
   __device__ __forceinline__ void run_stages() {
+    constexpr int kSlots = Stage::kStageBytes / Tile::kStageBytes;
+    if (kSlots == 2 && ring_.stage % 2 != 0) {  // passed over
+      barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
+      release(shared_.empty + 8 * ring_.stage);
+      ring_.advance(n_stages_);
+    }
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_units = unit == 16 ? Tile::kStageTokens / 16 : unit == 32 ? Tile::kStageTokens / 32 : 1;
     int position = first_stage_position(task_.kv_begin);
@@ -137,17 +156,22 @@ class Consumer {
         const std::uint32_t part = as_of_now(shared_.stages + ring_.stage * Tile::kStageBytes);
         bool done = false;
 #ifdef BATON_SM90A
-        if constexpr (Tile::kWgmma) {
+        if constexpr (Stage::kWgmma) {
           if (unit == 64 && position >= inner_lo_ && position + 64 <= inner_hi_) {
-            step_of_warpgroup(part);
+            step_of_warpgroup<Stage>(part);
             done = true;
           }
         }
 #endif
         if (!done) {
+          if constexpr (kSlots == 2) barrier_wait(shared_.full + 8 * (ring_.stage + 1), ring_.parity);
 #pragma unroll 1
           for (int token = mine * unit; token < (mine + 1) * unit; token += 16)
-            if (position + token < hull_hi_ && position + token + 16 > hull_lo_) step(part, token, position + token);
+            if (position + token < hull_hi_ && position + token + 16 > hull_lo_) step<Stage>({{part, token, position + token}});
+          if constexpr (kSlots == 2) {
+            own_accumulators(out_);
+            leave_keys();
+          }
         }
       }
       if (is_warmup_ != 0) return;
@@ -157,27 +181,85 @@ class Consumer {
     }
   }
 
-  /// Adds 16 tokens to the running state: those from `token` on of the stage at `part`, which stand at `position`.
-  __device__ __forceinline__ void step(std::uint32_t part, int token, int position) {
-    float scores[2][4];
-    multiply_keys(scores, part, token);
-    if (p_.has_softcap) cap<16>(scores);
-    if (position < inner_lo_ || position + 16 > inner_hi_) {
-      const int first = position + (lane_ & 3) * 2;
+  /// As run_stages, for e4m3: two units a step, because a unit's bytes arrive in half the time and the latencies of a
+  /// step stay. A token group that takes one unit a stage takes those of two stages. A step's second unit may be none:
+  /// it stands behind the item and is masked.
+  __device__ __forceinline__ void run_e4m3_stages() {
+    const int unit = min(16 << row_shift_, Tile::kStageTokens);
+    const int n_stages = unit == 16 ? 2 : 1;
+    const int token = token_group_ * unit;
+    int position = first_stage_position(task_.kv_begin);
+#pragma unroll 1
+    for (; position < task_.kv_end; position += n_stages * Tile::kStageTokens) {
+      RingPosition second = ring_;
+      if (is_warmup_ == 0) barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
+      const bool is_pair = unit == 16 && position + Tile::kStageTokens < task_.kv_end;
+      if (is_pair) {
+        second.advance(n_stages_);
+        barrier_wait(shared_.full + 8 * second.stage, second.parity);
+      }
+      const std::uint32_t part = as_of_now(shared_.stages + ring_.stage * Tile::kStageBytes);
+      const std::uint32_t other = unit == 16 ? shared_.stages + second.stage * Tile::kStageBytes : part;
+#pragma unroll 1
+      for (int i = 0; i < unit; i += 32) {
+        const int at = position + token + i;
+        const int next = unit > 16 ? at + 16 : is_pair ? at + Tile::kStageTokens : task_.kv_end;
+        if (at < hull_hi_ && next + 16 > hull_lo_)
+          step<Tile>({{part, token + i, at}, {other, unit > 16 ? token + i + 16 : token, next}});
+      }
+      if (is_warmup_ != 0) return;
+      own_accumulators(out_);
+      release(shared_.empty + 8 * ring_.stage);
+      ring_.advance(n_stages_);
+      if (is_pair) {
+        release(shared_.empty + 8 * ring_.stage);
+        ring_.advance(n_stages_);
+      }
+    }
+  }
+
+  /// Where keys and values have slots of their own: gives the keys' back.
+  __device__ __forceinline__ void leave_keys() {
+    release(shared_.empty + 8 * ring_.stage);
+    ring_.advance(n_stages_);
+  }
+
+  /// 16 tokens: those from `token` on of the stage at `part`, which stand at `position`.
+  struct Unit {
+    std::uint32_t part;
+    int token;
+    int position;
+  };
+
+  /// Adds units of 16 tokens to the running state, all with one maximum.
+  template <class Stage, int n>
+  __device__ __forceinline__ void step(const Unit (&units)[n]) {
+    float scores[2 * n][4];
+#pragma unroll
+    for (int u = 0; u < n; ++u) multiply_keys<Stage>(scores[2 * u], scores[2 * u + 1], units[u].part, units[u].token);
+    if (p_.has_softcap) cap<16 * n>(scores);
+#pragma unroll
+    for (int u = 0; u < n; ++u) {
+      if (units[u].position >= inner_lo_ && units[u].position + 16 <= inner_hi_) continue;
+      const int first = units[u].position + (lane_ & 3) * 2;
 #pragma unroll
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const int at = first + i * 8 + j % 2;
-          if (at < row_bounds_[j / 2].x || at >= row_bounds_[j / 2].y) scores[i][j] = -INFINITY;
+          if (at < row_bounds_[j / 2].x || at >= row_bounds_[j / 2].y) scores[2 * u + i][j] = -INFINITY;
         }
     }
-    weigh<16>(scores);
-    multiply_values(scores, part + Tile::kPartBytes, token, position);
+    weigh<16 * n>(scores);
+#pragma unroll
+    for (int u = 0; u < n; ++u)
+      multiply_values<Stage>(scores[2 * u], scores[2 * u + 1], units[u].part + Stage::kPartBytes, units[u].token,
+                             units[u].position);
   }
 
 #ifdef BATON_SM90A
   /// Adds a whole stage, which every row sees, by matmuls of the warpgroup.
+  template <class Stage>
   __device__ __forceinline__ void step_of_warpgroup(std::uint32_t part) {
     float scores[8][4];
     wgmma_see_copies();
@@ -189,6 +271,11 @@ class Consumer {
     wgmma_commit();
     wgmma_wait<0>();
     own_accumulators(scores);
+    if constexpr (Stage::kStageBytes != Tile::kStageBytes) {
+      leave_keys();
+      barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
+      wgmma_see_copies();
+    }
     if (p_.has_softcap) cap<64>(scores);
     weigh<64>(scores);
     std::uint32_t weights[4][4];
@@ -198,15 +285,23 @@ class Consumer {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      wgmma_transposed<T>(out_, weights[k], wgmma_descriptor(part + Tile::kPartBytes + k * 16 * 128, 128 * 64, 1024));
+      wgmma_transposed<T>(out_, weights[k], wgmma_descriptor(part + Stage::kPartBytes + k * 16 * 128, 128 * 64, 1024));
     wgmma_commit();
     wgmma_wait<0>();
     own_accumulators(out_);
   }
 #endif
 
+  /// Address of this lane's row of the four matrices of chunks `chunk` (even) and `chunk` + 1 of 16 tokens.
+  __device__ __forceinline__ std::uint32_t e4m3_address(std::uint32_t part, int token, int chunk) const {
+    const int matrix = lane_ >> 3;
+    return (Tile::chunk_address(part, (matrix & 1) * 8 + (lane_ & 7), matrix >> 1) + token * Tile::kRowBytes) ^ (chunk << 4);
+  }
+
   /// Scores of 16 tokens. Even and odd k steps have separate sums, which halves the chain of dependent matmuls.
-  __device__ __forceinline__ void multiply_keys(float (&scores)[2][4], std::uint32_t part, int token) {
+  template <class Stage>
+  __device__ __forceinline__ void multiply_keys(float (&low)[4], float (&high)[4], std::uint32_t part, int token) {
+    float scores[2][4];
     float odd[2][4];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
@@ -222,21 +317,21 @@ class Consumer {
 #pragma unroll
           for (int i = 0; i < 4; ++i) a[j][i] = queries_[k + j][i];
         } else {
-          load_queries(a[j], k + j);
+          load_queries<Stage>(a[j], k + j);
         }
       }
-      if constexpr (Tile::kIsFp8) {
+      if constexpr (Stage::kIsFp8) {  // two units a step are chains enough
         std::uint32_t b[4];
-        load_matrices(b, Tile::chunk_address(part, token + (matrix & 1) * 8 + (lane_ & 7), k + (matrix >> 1)));
+        load_matrices(b, e4m3_address(part, token, k));
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          multiply_16x8x16<T>(scores[i], a[0], e4m3_pair_to_bf16(b[i]), e4m3_pair_to_bf16(b[i] >> 16));
-          multiply_16x8x16<T>(odd[i], a[1], e4m3_pair_to_bf16(b[2 + i]), e4m3_pair_to_bf16(b[2 + i] >> 16));
+          multiply_16x8x16<T>(scores[i], a[0], e4m3_pair_to_half(b[i]), e4m3_pair_to_half(b[i] >> 16));
+          multiply_16x8x16<T>(scores[i], a[1], e4m3_pair_to_half(b[2 + i]), e4m3_pair_to_half(b[2 + i] >> 16));
         }
       } else {
         std::uint32_t b[2][4];
-        load_matrices(b[0], Tile::chunk_address(part, token + (matrix >> 1) * 8 + (lane_ & 7), 2 * k + (matrix & 1)));
-        load_matrices(b[1], Tile::chunk_address(part, token + (matrix >> 1) * 8 + (lane_ & 7), 2 * k + 2 + (matrix & 1)));
+        load_matrices(b[0], Stage::chunk_address(part, token + (matrix >> 1) * 8 + (lane_ & 7), 2 * k + (matrix & 1)));
+        load_matrices(b[1], Stage::chunk_address(part, token + (matrix >> 1) * 8 + (lane_ & 7), 2 * k + 2 + (matrix & 1)));
         multiply_16x8x16<T>(scores[0], a[0], b[0][0], b[0][1]);
         multiply_16x8x16<T>(scores[1], a[0], b[0][2], b[0][3]);
         multiply_16x8x16<T>(odd[0], a[1], b[1][0], b[1][1]);
@@ -244,9 +339,10 @@ class Consumer {
       }
     }
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) scores[i][j] += odd[i][j];
+    for (int j = 0; j < 4; ++j) {
+      low[j] = Stage::kIsFp8 ? scores[0][j] : scores[0][j] + odd[0][j];
+      high[j] = Stage::kIsFp8 ? scores[1][j] : scores[1][j] + odd[1][j];
+    }
   }
 
   /// tanh of scaled scores, as 1 - 2 / (1 + e^2x).
@@ -256,7 +352,8 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < kTokens / 8; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) scores[i][j] = 1 - __fdividef(2.0f, 1 + exp2_approx(scores[i][j] * twice_log2));
+      for (int j = 0; j < 4; ++j)
+        scores[i][j] = 1 - __fdividef(2.0f, 1 + exp2_approx(scores[i][j] * (twice_log2 * row_factors_.of(j / 2))));
   }
 
   /// Turns scores into weights exp2(score - maximum) and updates the running maximum, the sum and the output so far.
@@ -265,12 +362,13 @@ class Consumer {
     float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const float score_log2 = p_.has_softcap ? p_.score_log2 : p_.score_log2 * row_factors_.of(half);
       float m = scores[0][2 * half];
 #pragma unroll
       for (int i = 0; i < kTokens / 8; ++i) m = fmaxf(m, fmaxf(scores[i][2 * half], scores[i][2 * half + 1]));
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-      const float new_max = fmaxf(max_[half], m * p_.score_log2);
+      const float new_max = fmaxf(max_[half], m * score_log2);
       const float base = new_max == -INFINITY ? 0.0f : new_max;
       factor[half] = exp2_approx(max_[half] - base);
       max_[half] = new_max;
@@ -279,7 +377,7 @@ class Consumer {
       for (int i = 0; i < kTokens / 8; ++i)
 #pragma unroll
         for (int j = 2 * half; j < 2 * half + 2; ++j) {
-          scores[i][j] = exp2_approx(fmaf(scores[i][j], p_.score_log2, -base));
+          scores[i][j] = exp2_approx(fmaf(scores[i][j], score_log2, -base));
           l += scores[i][j];
         }
       sum_[half] = sum_[half] * factor[half] + l;
@@ -303,10 +401,12 @@ class Consumer {
   }
 
   /// Values of tokens outside the hull may be anything, also NaN. They count as zero.
-  __device__ __forceinline__ void multiply_values(const float (&scores)[2][4], std::uint32_t part, int token, int position) {
+  template <class Stage>
+  __device__ __forceinline__ void multiply_values(const float (&low)[4], const float (&high)[4], std::uint32_t part, int token,
+                                                  int position) {
     const int matrix = (lane_ >> 3);
     std::uint32_t a[4];
-    pack_weights(a, scores[0], scores[1]);
+    pack_weights(a, low, high);
     std::uint32_t keep[2] = {~0u, ~0u};
     if (position < hull_lo_ || position + 16 > hull_hi_) {
 #pragma unroll
@@ -317,25 +417,29 @@ class Consumer {
       }
     }
     const int row = token + (matrix & 1) * 8 + (lane_ & 7);
-    if constexpr (Tile::kIsFp8) {
+    if constexpr (Stage::kIsFp8) {
+      // The even dimension of both tokens, then the odd one; byte 4 is zero.
+      std::uint32_t select[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        select[i] = ((keep[i] & 0x0000ffffu) != 0 ? 0x0100u : 0x0404u) | ((keep[i] & 0xffff0000u) != 0 ? 0x3020u : 0x4040u);
 #pragma unroll
       for (int c = 0; c < kDim / 16; c += 2) {
         std::uint32_t b[4];
-        load_matrices_transposed(b, Tile::chunk_address(part, row, c + (matrix >> 1)));
+        load_matrices_transposed(b, e4m3_address(part, token, c));
 #pragma unroll
-        for (int j = 0; j < 2; ++j)
-#pragma unroll
-          for (int odd = 0; odd < 2; ++odd) {
-            const int selector = odd == 0 ? 0x4420 : 0x4431;  // the even or odd dimension of both tokens
-            multiply_16x8x16<T>(out_[2 * (c + j) + odd], a, e4m3_pair_to_bf16(__byte_perm(b[2 * j] & keep[0], 0, selector)),
-                                e4m3_pair_to_bf16(__byte_perm(b[2 * j + 1] & keep[1], 0, selector)));
-          }
+        for (int j = 0; j < 2; ++j) {
+          const std::uint32_t b0 = __byte_perm(b[2 * j], 0, select[0]);
+          const std::uint32_t b1 = __byte_perm(b[2 * j + 1], 0, select[1]);
+          multiply_16x8x16<T>(out_[2 * (c + j)], a, e4m3_pair_to_half(b0), e4m3_pair_to_half(b1));
+          multiply_16x8x16<T>(out_[2 * (c + j) + 1], a, e4m3_pair_to_half(b0 >> 16), e4m3_pair_to_half(b1 >> 16));
+        }
       }
     } else {
 #pragma unroll
       for (int c = 0; c < kDim / 16; ++c) {
         std::uint32_t b[4];
-        load_matrices_transposed(b, Tile::chunk_address(part, row, 2 * c + (matrix >> 1)));
+        load_matrices_transposed(b, Stage::chunk_address(part, row, 2 * c + (matrix >> 1)));
         multiply_16x8x16<T>(out_[2 * c], a, b[0] & keep[0], b[1] & keep[1]);
         multiply_16x8x16<T>(out_[2 * c + 1], a, b[2] & keep[0], b[3] & keep[1]);
       }
@@ -343,126 +447,21 @@ class Consumer {
   }
 
   /// Empties the states of rows that see no key: they took part wherever no mask was applied.
-  __device__ __forceinline__ void forget_blind_rows() {
-    const bool blind[2] = {row_bounds_[0].x >= row_bounds_[0].y, row_bounds_[1].x >= row_bounds_[1].y};
-    if (!__any_sync(~0u, blind[0] || blind[1])) return;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (!blind[half]) continue;
-      max_[half] = -INFINITY;
-      sum_[half] = 0;
-#pragma unroll
-      for (int i = 0; i < kColumnTiles; ++i) out_[i][2 * half] = out_[i][2 * half + 1] = 0;
-    }
-  }
-
+  __device__ __forceinline__ void forget_blind_rows();
   /// Joins the states of the warps that hold the same rows, in the order of the token groups, and writes outputs or
   /// partial states, eight rows of each warp at a time.
-  __device__ __forceinline__ void write_tile() {
-    forget_blind_rows();
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      sum_[half] += __shfl_xor_sync(~0u, sum_[half], 1);
-      sum_[half] += __shfl_xor_sync(~0u, sum_[half], 2);
-      if ((lane_ & 3) == 0) shared_.warp_states[warp_ * 16 + half * 8 + (lane_ >> 2)] = {max_[half], sum_[half]};
-    }
-    named_barrier(kConsumerBarrier, kConsumerThreads);
-    float factor[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) factor[half] = join_states(half * 8 + (lane_ >> 2), max_[half]);
-#pragma unroll
-    for (int column0 = 0; column0 < kDim; column0 += Tile::kColumns) {
-#pragma unroll 1
-      for (int half = 0; half < 2 && half * 8 < n_rows_; ++half) {
-        put_columns(column0, half == 0 ? factor[0] : factor[1], half);
-        named_barrier(kConsumerBarrier, kConsumerThreads);
-        write_rows(column0, half);
-        named_barrier(kConsumerBarrier, kConsumerThreads);
-      }
-    }
-  }
-
+  template <class Stage>
+  __device__ __forceinline__ void write_tile();
   /// The factor of this warp's state in the joined state, for row `row` of this warp's 16. Each of the four lanes of a
   /// row handles one token group.
-  __device__ __forceinline__ float join_states(int row, float mine) {
-    static_assert(kConsumerWarps == 4);
-    const int token_group = lane_ & 3;
-    const float2 state = token_group < token_groups_ ? shared_.warp_states[warp_of(token_group, row_group_) * 16 + row]
-                                                     : make_float2(-INFINITY, 0);
-    float m = state.x;
-    m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-    m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-    const float base = m == -INFINITY ? 0.0f : m;
-    float l = state.y * exp2_approx(state.x - base);
-    l += __shfl_xor_sync(~0u, l, 1);
-    l += __shfl_xor_sync(~0u, l, 2);
-    if (token_group_ == 0 && token_group == 0) shared_.row_states[row_group_ * 16 + row] = {m, l};
-    return exp2_approx(mine - base);
-  }
-  __device__ __forceinline__ int warp_of(int token_group, int row_group) const {
-    return (token_group << row_shift_) + row_group;
-  }
-
+  __device__ __forceinline__ float join_states(int row, float mine);
+  __device__ __forceinline__ int warp_of(int token_group, int row_group) const;
   /// Writes this warp's outputs of kColumns columns of eight rows to its part of the scratch memory. Matmuls with
   /// 8-bit values leave neighbouring columns in neighbouring tiles.
-  __device__ __forceinline__ void put_columns(int column0, float factor, int half) {
-    float* to = shared_.scratch + (warp_ * 8 + (lane_ >> 2)) * Tile::kColumnStride;
-#pragma unroll
-    for (int c = 0; c < Tile::kColumns / 16; ++c) {
-      const float(&low)[4] = out_[2 * (column0 / 16 + c)];
-      const float(&high)[4] = out_[2 * (column0 / 16 + c) + 1];
-      const float x[4] = {half == 0 ? low[0] : low[2], half == 0 ? low[1] : low[3], half == 0 ? high[0] : high[2],
-                          half == 0 ? high[1] : high[3]};
-      if constexpr (Tile::kIsFp8) {
-        *reinterpret_cast<float4*>(to + 16 * c + (lane_ & 3) * 4) = {x[0] * factor, x[2] * factor, x[1] * factor,
-                                                                     x[3] * factor};
-      } else {
-        *reinterpret_cast<float2*>(to + 16 * c + (lane_ & 3) * 2) = {x[0] * factor, x[1] * factor};
-        *reinterpret_cast<float2*>(to + 16 * c + 8 + (lane_ & 3) * 2) = {x[2] * factor, x[3] * factor};
-      }
-    }
-  }
-
+  template <class Stage>
+  __device__ __forceinline__ void put_columns(int column0, float factor, int half);
   /// Sums the token groups' outputs and writes the result.
-  __device__ __forceinline__ void write_rows(int column0, int half) {
-    constexpr int kVectors = Tile::kColumns / 4;
-#pragma unroll 1
-    for (int i = thread_; i < (8 * kVectors << row_shift_); i += kConsumerThreads) {
-      const int row_group = static_cast<unsigned>(i) / (8 * kVectors);
-      const int row8 = static_cast<unsigned>(i) / kVectors % 8;
-      const int row = row_group * 16 + half * 8 + row8;
-      const int column = column0 + static_cast<unsigned>(i) % kVectors * 4;
-      if (row >= n_rows_ || column >= p_.head_dim || is_warmup_ != 0) continue;
-      float4 sum = {0, 0, 0, 0};
-      float4 parts[kConsumerWarps];
-#pragma unroll
-      for (int t = 0; t < kConsumerWarps; ++t)
-        if (t < token_groups_)
-          parts[t] =
-              *reinterpret_cast<const float4*>(shared_.scratch + (warp_of(t, row_group) * 8 + row8) * Tile::kColumnStride +
-                                               static_cast<unsigned>(i) % kVectors * 4);
-#pragma unroll
-      for (int t = 0; t < kConsumerWarps; ++t)
-        if (t < token_groups_) sum.x += parts[t].x, sum.y += parts[t].y, sum.z += parts[t].z, sum.w += parts[t].w;
-      const float2 state = shared_.row_states[row];
-      const int token_row = by_group(row);
-      const int head = task_.kv_head * group_ + row - token_row * group_;
-      float factor = Tile::kIsFp8 ? p_.v_scale : 1.0f;
-      if (task_.is_direct != 0) factor = state.y != 0 ? factor / state.y : 0.0f;
-      sum.x *= factor, sum.y *= factor, sum.z *= factor, sum.w *= factor;
-      if (task_.is_direct != 0) {
-        store_output<T>(p_, (static_cast<std::int64_t>(task_.first_row + token_row) * p_.n_heads + head) * p_.head_dim + column,
-                        sum);
-      } else {
-        const std::int64_t index = static_cast<std::int64_t>(task_.first_partial + token_row) * p_.n_heads + head;
-        *reinterpret_cast<float4*>(p_.part_o + index * p_.head_dim + column) = sum;
-        if (column == 0) {
-          p_.part_m[index] = state.x;
-          p_.part_l[index] = state.y;
-        }
-      }
-    }
-  }
+  __device__ __forceinline__ void write_rows(int column0, int half);
 
   /// row / group for rows of a tile, without a division: exact below 2^16 / group.
   __device__ __forceinline__ int by_group(int row) const { return row * group_inverse_ >> 16; }
@@ -489,6 +488,9 @@ class Consumer {
   std::uint32_t queries_[Tile::kQueriesInRegisters ? kKSteps : 1][4];
   float out_[kColumnTiles][4];
   float max_[2], sum_[2];
+  RowFactors<Tile::kIsFp8> row_factors_;
 };
 
 }  // namespace baton::cuda
+
+#include "kernels/cuda/attention_results.cuh"

@@ -1,4 +1,4 @@
-/// Attention over e4m3 keys and values, with matmuls in bf16, heads of up to 64.
+/// Attention over e4m3 keys and values, with queries in bf16 and matmuls in f16, heads of up to 64.
 #include "kernels/cuda/attention_kernel.cuh"
 
 namespace baton::cuda {

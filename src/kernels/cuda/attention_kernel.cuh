@@ -9,6 +9,9 @@
 ///     17 to 32      2                2               mma.sync, 16 tokens a step
 ///     33 to 64      4                1               wgmma on sm_90a, a stage a step, where every row sees all of it
 ///
+/// e4m3 keys and values are multiplied as f16, which holds them exactly. Up to 32 query rows the consumers convert them
+/// in registers, 32 tokens a step; with more rows the producers convert them in shared memory (attention_widen.cuh).
+///
 /// Each token group ends with its own state; these are joined in order through shared memory. A tile writes its output
 /// or a partial state; a second launch merges rows with such states (attention_merge.cu). The plan alone fixes the
 /// order of every sum, so the grid does not change a bit. A block reads its first keys while the kernel before it may
@@ -37,6 +40,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     for (int i = 0; i < n_stages; ++i) {
       barrier_init(shared.full + 8 * i, kProducerThreads);
       barrier_init(shared.empty + 8 * i, kConsumerWarps);
+      if constexpr (Tile::kWidens) barrier_init(shared.landed + 8 * i, kProducerThreads);
     }
     barrier_init(shared.task_full, 2 * kProducerThreads);
     barrier_init(shared.task_empty, kConsumerWarps);
@@ -44,11 +48,11 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   __syncthreads();
   let_next_kernel_start();
   if (warp >= kConsumerWarps) {
-    give_registers<48>();
+    give_registers<Tile::kProducerRegisters>();
     Producer<Tile> producer(p, shared, n_stages);
     producer.run();
   } else {
-    take_registers<208>();
+    take_registers<256 - Tile::kProducerRegisters>();
     Consumer<Tile> consumer(p, shared, n_stages);
     consumer.run();
   }
@@ -61,7 +65,8 @@ int attention_stages(const Device& device) {
   const int n_residents = attention_blocks_a_multiprocessor(device);
   const int free_bytes =
       (static_cast<int>(device.max_shared_bytes) + kReservedBytes) / n_residents - kReservedBytes - Tile::kFixedBytes;
-  return free_bytes < 0 ? 0 : std::min(free_bytes / Tile::kStageBytes, kMaxStages);
+  const int n_stages = free_bytes < 0 ? 0 : std::min(free_bytes / Tile::kStageBytes, kMaxStages);
+  return kFp8 ? n_stages / 2 * 2 : n_stages;  // a stage that is converted takes two
 }
 
 template <class T, int kDim, bool kFp8>

@@ -18,8 +18,8 @@ inline int attention_blocks_a_multiprocessor(const Device& device) { return devi
 template <class T, int kDim, bool kFp8>
 int attention_stages(const Device& device);
 
-/// T is the type of queries and matmul operands (__half, __nv_bfloat16), kDim the padded head size, kFp8 whether the
-/// storage is e4m3.
+/// T is the type of queries and, unless kFp8, of matmul operands (__half, __nv_bfloat16), kDim the padded head size,
+/// kFp8 whether the storage is e4m3.
 template <class T, int kDim, bool kFp8>
 void launch_attention(const AttentionParams& params, const Device& device, int n_blocks);
 

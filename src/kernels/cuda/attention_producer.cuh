@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/attention_widen.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace baton::cuda {
@@ -15,7 +16,11 @@ template <class Tile>
 class Producer {
  public:
   __device__ Producer(const AttentionParams& p, const SharedLayout<Tile>& shared, int n_stages)
-      : p_(p), shared_(shared), n_stages_(n_stages), thread_(static_cast<int>(threadIdx.x) - kConsumerThreads) {
+      : p_(p),
+        shared_(shared),
+        n_stages_(n_stages),
+        thread_(static_cast<int>(threadIdx.x) - kConsumerThreads),
+        widener_(thread_) {
     const int row_chunks = p.head_dim / 8;  // at most 32
     const int rows_a_warp = 32 / row_chunks;
     const int lane = thread_ % 32;
@@ -44,6 +49,7 @@ class Producer {
       }
       ids = next_ids;
     }
+    convert_all();
     wait_once();
     barrier_wait(shared_.task_empty, task_parity_ ^ 1);
     if (thread_ == 0) {
@@ -56,8 +62,21 @@ class Producer {
 
  private:
   __device__ void read_batch(PairReader& reader, int first) {
+    convert_all();  // the other warps may wait for it
     if (thread_ < 32) reader.read(shared_.pairs + first, thread_);
     named_barrier(kProducerBarrier, kProducerThreads);
+  }
+
+  /// Waits until the phase of this parity has ended. Converts stages meanwhile: the consumers may need one first.
+  __device__ __forceinline__ void wait_for(std::uint32_t barrier, int parity) {
+    if constexpr (Tile::kWidens)
+      while (widener_.is_pending() && !__all_sync(~0u, barrier_has_ended(barrier, parity)))
+        if (widener_.has_landed(shared_)) widener_.convert_oldest(shared_, n_stages_);
+    barrier_wait(barrier, parity);
+  }
+  __device__ __forceinline__ void convert_all() {
+    if constexpr (Tile::kWidens)
+      while (widener_.is_pending()) widener_.convert_oldest(shared_, n_stages_);
   }
 
   /// Waits once for the kernel before. From then on this step's queries, rows and keys may be read.
@@ -71,7 +90,7 @@ class Producer {
   __device__ __forceinline__ void write_task(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows,
                                              int group) {
     const int first_row = pair.item.first_row + row;
-    barrier_wait(shared_.task_empty, task_parity_ ^ 1);
+    wait_for(shared_.task_empty, task_parity_ ^ 1);
     task_parity_ ^= 1;
     if (thread_ == 0) {
       TileTask task;
@@ -117,11 +136,14 @@ class Producer {
     const std::byte* keys = p_.kv + pair.kv_head * p_.tile_bytes + thread_ * 16;
     const std::int64_t values = p_.n_kv_heads * p_.tile_bytes;
     int next_ids = n_granules > 32 ? load_ids(step, item, 32) : 0;
+    std::uint32_t places = places_of(ids, begin);
     bool has_task = false;
+    const bool wide = is_wide<Tile>(n_token_rows * group);
+    if (wide) begin_wide();
 #pragma unroll 1
     for (int first = 0; first < n_granules; first += Tile::kGranules) {
       if (first % 32 == 0 && first > 0) {
-        ids = next_ids;
+        places = places_of(next_ids, begin + first * 16);
         next_ids = load_ids(step, item, first + 32);
       }
       const std::uint32_t empty = shared_.empty + 8 * ring_.stage;
@@ -134,15 +156,19 @@ class Producer {
         write_task(step, pair, row, n_token_rows, group);
         has_task = true;
       }
-      const std::uint32_t stage = shared_.stages + ring_.stage * Tile::kStageBytes + thread_ * 16;
       const int position = begin + first * 16;
-      barrier_wait(empty, ring_.parity ^ 1);
+      if constexpr (Tile::kWidens)
+        if (wide) {
+          copy_wide_stage(keys, values, places, first, n_granules);
+          continue;
+        }
+      const std::uint32_t stage = shared_.stages + ring_.stage * Tile::kStageBytes + thread_ * 16;
+      wait_for(empty, ring_.parity ^ 1);
 #pragma unroll
       for (int granule = 0; granule < Tile::kGranules; ++granule) {
         if (first + granule >= n_granules) break;
-        const int block = __shfl_sync(~0u, ids, (first + granule) % 32);
+        const std::byte* from = place_of(keys, places, first + granule);
         const int token = (position + granule * 16) & ((1 << p_.block_shift) - 1);
-        const std::byte* from = keys + block * p_.block_bytes;
         copy_granule(stage, from, granule, token);
         copy_granule(stage + Tile::kPartBytes, from + values, granule, token);
       }
@@ -154,19 +180,61 @@ class Producer {
     write_task(step, pair, row, n_token_rows, group);
   }
 
+  /// A stage of f16 takes two slots, the first one even.
+  __device__ __forceinline__ void begin_wide() {
+    if (ring_.stage % 2 == 0) return;
+    wait_for(shared_.empty + 8 * ring_.stage, ring_.parity ^ 1);
+    barrier_arrive(shared_.full + 8 * ring_.stage);
+    ring_.advance(n_stages_);
+  }
+  /// Copies a stage of granules [first, first + kGranules): the keys to one slot, the values to the next.
+  __device__ __forceinline__ void copy_wide_stage(const std::byte* keys, std::int64_t values, std::uint32_t places, int first,
+                                                  int n_granules) {
+#pragma unroll 1
+    for (int part = 0; part < 2; ++part, keys += values) {
+      wait_for(shared_.empty + 8 * ring_.stage, ring_.parity ^ 1);
+      const std::uint32_t slot = shared_.stages + ring_.stage * Tile::kStageBytes;
+      if (first + Tile::kGranules <= n_granules) {
+#pragma unroll
+        for (int granule = 0; granule < Tile::kGranules; ++granule)
+          widener_.copy_granule(slot, place_of(keys, places, first + granule), granule);
+      } else {
+#pragma unroll 1
+        for (int granule = 0; first + granule < n_granules; ++granule)
+          widener_.copy_granule(slot, place_of(keys, places, first + granule), granule);
+      }
+      widener_.end_slot(shared_, ring_.stage);
+      ring_.advance(n_stages_);
+    }
+  }
+
   /// Copies 16 tokens of K or V, panel by panel. Half of the threads copy a last panel of 64-byte rows.
   __device__ __forceinline__ void copy_granule(std::uint32_t to, const std::byte* from, int granule, int token) const {
     constexpr int kFullPanels = Tile::kRowBytes / 128;
 #pragma unroll
     for (int panel = 0; panel < kFullPanels; ++panel)
       copy_16(to + panel * 128 * Tile::kStageTokens + granule * 16 * 128,
-              from + (static_cast<std::int64_t>(panel * 128) << p_.block_shift) + token * 128);
+              from + (static_cast<std::int64_t>(panel * 128) << p_.block_shift));
     if constexpr (Tile::kTailBytes != 0)
       if (thread_ < 64)
         copy_16(to + kFullPanels * 128 * Tile::kStageTokens + granule * 16 * 64,
-                from + (static_cast<std::int64_t>(kFullPanels * 128) << p_.block_shift) + token * 64);
+                from + (static_cast<std::int64_t>(kFullPanels * 128) << p_.block_shift) - (kFullPanels == 0 ? 0 : token * 64));
   }
   static_assert(kProducerThreads * 16 == 16 * 128);  // the rows of a granule's panel
+
+  static constexpr int kPlaceBytes = 64;  ///< every granule begins at a multiple of this
+  /// Where this lane's granule of 32 from position `first` on begins in a layer, in kPlaceBytes: in its first panel.
+  __device__ __forceinline__ std::uint32_t places_of(int id, int first) const {
+    const int token = (first + thread_ % 32 * 16) & ((1 << p_.block_shift) - 1);
+    constexpr int kPanelRow = Tile::kRowBytes < 128 ? Tile::kRowBytes : 128;
+    return static_cast<std::uint32_t>(
+        (static_cast<std::uint64_t>(static_cast<unsigned>(id)) * static_cast<std::uint64_t>(p_.block_bytes) +
+         static_cast<unsigned>(token * kPanelRow)) /
+        kPlaceBytes);
+  }
+  __device__ __forceinline__ static const std::byte* place_of(const std::byte* keys, std::uint32_t places, int granule) {
+    return keys + static_cast<std::uint64_t>(__shfl_sync(~0u, places, granule % 32)) * kPlaceBytes;
+  }
 
   /// This lane's block id among those of granules [first, first + 32) of an item.
   __device__ __forceinline__ int load_ids(const StepArrays& step, const AttentionItem& item, int first) const {
@@ -186,6 +254,7 @@ class Producer {
   bool has_waited_ = false;
   int task_parity_ = 0;
   RingPosition ring_;
+  [[no_unique_address]] std::conditional_t<Tile::kWidens, Widener<Tile>, NoWidener> widener_;
 };
 
 }  // namespace baton::cuda

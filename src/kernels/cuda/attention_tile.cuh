@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_params.h"
@@ -40,10 +41,14 @@ struct ItemPair {
 };
 constexpr int kPairBatch = 32;  ///< number of pairs that are read together
 
-/// Constants for the element types and the padded head size. T is the type of queries and of the matmuls' operands.
+/// Constants for the element types and the padded head size. T is the type of queries, and of the matmuls' operands
+/// unless keys and values are e4m3: f16 holds each e4m3 number exactly, and one instruction converts two.
 template <class T, int kDim, bool kFp8>
 struct AttentionTile {
   using Element = T;
+  using Operand = std::conditional_t<kFp8, __half, T>;
+  /// Keys and values as the matmuls read them where producers convert e4m3 (attention_widen.cuh).
+  using Wide = AttentionTile<Operand, kDim, false>;
   static constexpr int kHeadDim = kDim;
   static constexpr bool kIsFp8 = kFp8;
   static constexpr int kStageTokens = kDim > 128 ? 16 : 64;
@@ -54,6 +59,9 @@ struct AttentionTile {
 #else
   static constexpr bool kWgmma = false;
 #endif
+  static constexpr bool kWidens = kFp8 && AttentionTile<Operand, kDim, false>::kWgmma;
+  /// Of a producer thread; a consumer thread has the rest of 256.
+  static constexpr int kProducerRegisters = kWidens ? 56 : 48;
   static constexpr int kRowBytes = kDim * (kFp8 ? 1 : 2);
   static constexpr int kPartBytes = kStageTokens * kRowBytes;
   static constexpr int kStageBytes = 2 * kPartBytes;
@@ -68,7 +76,7 @@ struct AttentionTile {
   static constexpr int kScratchFloats = kConsumerWarps * 8 * kColumnStride;
   static constexpr int kFixedBytes = kQueryBytes + kScratchFloats * 4 + (kConsumerWarps * 16 + kMaxRows) * 8 + kMaxRows * 16 +
                                      2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) + static_cast<int>(sizeof(TileTask)) +
-                                     8 * (2 * kMaxStages + 2);
+                                     8 * ((kFp8 ? 3 : 2) * kMaxStages + 2);
   static_assert(kTailBytes == 0 || kTailBytes == 64);
 
   /// Address of a 16-byte chunk of a token's row in a part of a stage (kv_layout.h, with kStageTokens for block_len).
@@ -92,6 +100,7 @@ struct SharedLayout {
   ItemPair* pairs;      ///< two batches
   TileTask* task;
   std::uint32_t full, empty, task_full, task_empty;
+  std::uint32_t landed;  ///< of e4m3 tiles only: the bytes that a slot's f16 are made from have arrived
 
   __device__ SharedLayout(std::byte* memory, int n_stages) {
     stages = shared_address(memory);
@@ -112,6 +121,7 @@ struct SharedLayout {
     empty = full + 8 * kMaxStages;
     task_full = empty + 8 * kMaxStages;
     task_empty = task_full + 8;
+    landed = task_empty + 8;
   }
 };
 

@@ -62,6 +62,13 @@ __device__ __forceinline__ void copy_16(std::uint32_t to, const void* from) {
 __device__ __forceinline__ void arrive_with_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
+/// Ends a group of this thread's copies.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until at most the last `kPending` groups of this thread's copies are under way.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copy_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
 /// Waits for all copies of this thread; call it before the thread ends.
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
@@ -109,25 +116,6 @@ __device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
   else
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
-}
-
-/// The two e4m3 numbers of 16 bits as a pair of bf16; exact, NaN stays NaN.
-__device__ __forceinline__ std::uint32_t e4m3_pair_to_bf16(std::uint32_t bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  std::uint32_t halves;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(bytes)));
-  const float2 floats = __half22float2(*reinterpret_cast<const __half2*>(&halves));
-  return pack_pair<__nv_bfloat16>(floats.x, floats.y);
-#else
-  // The exponent field is shifted and scaled by 2^120. The only NaN code (all ones below the sign) becomes 480.
-  const std::uint32_t apart = __byte_perm(bytes, 0, 0x1404);
-  const std::uint32_t moved = ((apart >> 4) & 0x07f007f0u) | (apart & 0x80008000u);
-  std::uint32_t pair;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(moved), "r"(0x7b807b80u), "r"(0x80008000u));
-  if ((pair & 0x00007fffu) == 0x000043f0u) pair |= 0x00007fc0u;
-  if ((pair & 0x7fff0000u) == 0x43f00000u) pair |= 0x7fc00000u;
-  return pair;
-#endif
 }
 
 __device__ __forceinline__ float exp2_approx(float x) {
