@@ -243,11 +243,10 @@ void BatchBuilder::add_reads(const LayerGroup& group, const AttentionPlan& plan,
       reads[i].largest_group = std::max(reads[i].largest_group, item.n_sequences);
     }
   }
-  const std::int32_t row_tile = rows_a_read(options_.costs, group.shape);
   for (std::size_t i = 0; i < reads.size(); ++i) {
     const auto begin = static_cast<std::size_t>(first_row[i]);
     const auto n_rows = static_cast<std::size_t>(first_row[i + 1]) - begin;
-    reads[i].kv_bytes_saved += plain_tokens(std::span(plan.rows).subspan(begin, n_rows), row_tile) * token_bytes;
+    reads[i].kv_bytes_saved += plain_tokens(std::span(plan.rows).subspan(begin, n_rows), plan.row_tile) * token_bytes;
     reads[i].relayed_tokens = std::max(reads[i].relayed_tokens, relayed[i]);
   }
   if (plan.stats.nodes.size() > built.nodes.size()) built.nodes = plan.stats.nodes;

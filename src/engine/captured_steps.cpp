@@ -66,7 +66,10 @@ std::optional<TensorView> CapturedSteps::forward(const StepView& step) {
   const StepHeader& header = *step.header;
   if (header.n_rows == 0 || step.n_samples() != header.n_rows) return std::nullopt;
   bool has_partials = false;
-  for (int group = 0; group < header.n_groups; ++group) has_partials |= step.group(group).n_partials > 0;
+  for (int group = 0; group < header.n_groups; ++group) {
+    if (step.group(group).has_wide_tiles != 0) return std::nullopt;  // graphs hold the kernel with small tiles
+    has_partials |= step.group(group).n_partials > 0;
+  }
   const auto found = std::ranges::find_if(forwards_, [&](const std::unique_ptr<Entry>& entry) {
     return entry->n_rows >= header.n_rows && entry->has_partials == has_partials;
   });

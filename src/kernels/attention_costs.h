@@ -34,6 +34,10 @@ struct AttentionCosts {
   /// row_tile_queries is not 0, it says instead how many query rows one read serves.
   std::int32_t row_tile = 32;
   std::int32_t row_tile_queries = 0;
+  /// The second kernel of a device, whose reads serve more query rows (wide_tiles_serve); 0: it has none.
+  std::int32_t wide_tile_queries = 0;
+  std::int32_t n_wide_workers = 0;
+  double wide_flops_per_us = 0;
   std::int32_t min_piece = 256;  ///< positions; a run is not cut into shorter pieces than this
   /// true: a worker processes all items of one KV head before the next head, so re-reads of a run are close together
   /// and the cache must hold only the heads in progress. false: all heads and items are read at the same time.
@@ -50,6 +54,19 @@ struct AttentionShape {
 
   std::int64_t token_bytes() const { return 2LL * n_kv_heads * head_dim * kv_element_bytes; }
 };
+
+/// Whether the kernel with wide tiles takes a layer group: keys of 16 bits and heads of 64 or 128.
+inline bool wide_tiles_serve(const AttentionCosts& costs, const AttentionShape& shape) {
+  return costs.wide_tile_queries > 0 && shape.kv_element_bytes == 2 && (shape.head_dim == 64 || shape.head_dim == 128);
+}
+
+/// The costs of that kernel.
+inline AttentionCosts wide_costs(AttentionCosts costs) {
+  costs.row_tile_queries = costs.wide_tile_queries;
+  costs.n_workers = costs.n_wide_workers;
+  costs.flops_per_us = costs.wide_flops_per_us;
+  return costs;
+}
 
 /// Token rows that one read of a run serves.
 inline std::int32_t rows_a_read(const AttentionCosts& costs, const AttentionShape& shape) {

@@ -268,7 +268,7 @@ struct LayerGroupHeader {
   /// all KV heads of such an item together and the remaining items head by head, so that sequences that read the same
   /// blocks separately read them at the same time.
   std::int32_t n_shared_items = 0;
-  std::int32_t reserved = 0;
+  std::int32_t has_wide_tiles = 0;  ///< the plan is for the device's kernel with wide tiles (AttentionCosts)
 
   constexpr const Section& section(SectionKind kind) const { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }
   constexpr Section& section(SectionKind kind) { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }

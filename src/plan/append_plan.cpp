@@ -18,6 +18,7 @@ void append_plan(StepInput& step, const AttentionPlan& plan, int group) {
   for (std::size_t row = 0; plan.n_partials > 0 && row < plan.rows.size(); ++row)
     header.most_merge_inputs = std::max(header.most_merge_inputs, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
   header.n_shared_items = plan.n_item_major;
+  header.has_wide_tiles = plan.has_wide_tiles ? 1 : 0;
 }
 
 }  // namespace baton

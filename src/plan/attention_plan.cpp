@@ -75,8 +75,11 @@ struct AttentionPlanner::Work {
     block_shift = std::countr_zero(static_cast<std::uint32_t>(shape.block_len));
     plan.stats.nodes.clear();
     plan.stats.kv_bytes_plain = plan.stats.kv_bytes_requested = plan.stats.shareable_bytes_lost = 0;
-    const AttentionCostModel model(shape, options.costs);
     lay_out_rows();
+    plan.has_wide_tiles = fills_wide_tiles();
+    if (plan.has_wide_tiles) options.costs = wide_costs(options.costs);
+    const AttentionCostModel model(shape, options.costs);
+    plan.row_tile = model.row_tile();
     chooser.choose(laid_out(), shape, options, model, plan.stats.tree);
     make_tiles(model);
     cut(model, 1);
@@ -123,6 +126,17 @@ struct AttentionPlanner::Work {
         *row++ = {sequence.slot.value, position, kv_lo, position + 1};
       }
     }
+  }
+
+  /// Whether most rows belong to sequences that fill over half of a wide tile. In batch-invariant mode a row's kernel may
+  /// not depend on others.
+  bool fills_wide_tiles() const {
+    if (!wide_tiles_serve(options.costs, shape) || options.batch_invariant) return false;
+    const std::int32_t group = shape.n_heads / shape.n_kv_heads;
+    std::int32_t n_many = 0;
+    for (const SequenceRows& sequence : sequences)
+      if (2 * sequence.n_rows * group > options.costs.wide_tile_queries) n_many += sequence.n_rows;
+    return 2 * n_many > first_row.back();
   }
 
   LaidOutRows laid_out() const { return {sequences, first_row, plan.rows}; }

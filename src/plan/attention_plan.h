@@ -107,6 +107,10 @@ struct AttentionPlan {
   std::vector<std::int32_t> merge_offsets;  ///< [n_rows + 1]
   std::vector<std::int32_t> merge_inputs;
   std::int32_t n_partials = 0;
+  /// Most rows of the step belong to sequences that fill wide tiles: items have as many rows as those, and work is for
+  /// n_wide_workers.
+  bool has_wide_tiles = false;
+  std::int32_t row_tile = 1;  ///< token rows that one read serves
   AttentionPlanStats stats;
 };
 

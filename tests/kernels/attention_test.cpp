@@ -189,6 +189,39 @@ TEST(Attention, extends_and_verification_stand_beside_decode) {
                    [](AttentionProblem& problem) { check_problem(problem, 4); });
 }
 
+TEST(Attention, equals_the_reference_where_the_plan_has_wide_tiles) {
+  const auto check_plans = [](AttentionProblem& problem) {
+    const auto expected = reference_attention(problem, problem.input.rows);
+    const DType dtype = query_dtype(problem.input.shape.kv_dtype);
+    for (const TestBackend& on : test_backends()) {
+      auto memory = AttentionMemory::make(on.backend, problem);
+      if (!memory) continue;
+      const AttentionCosts costs = on.backend.tuning().attention_costs;
+      for (const bool relay : {true, false}) {
+        const AttentionPlan plan =
+            plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(),
+                           {.relay = relay, .costs = costs, .deals_pairs = on.backend.capabilities().deals_pairs});
+        EXPECT_EQ(plan.has_wide_tiles, wide_tiles_serve(costs, problem.input.attention_shape()));
+        const std::string what = name_of(on, problem.input.shape) + (relay ? ", relay" : ", paged");
+        expect_close(problem, expected, memory->run(plan), what);
+        if (on.is_cuda())
+          expect_close(problem, expected, memory->run(plan, {.out = dtype}), what + ", 16 bits",
+                       std::ldexp(1.0, dtype == DType::bf16 ? -8 : -11));
+      }
+    }
+  };
+  const std::vector<Branch> branches = {{-1, 0, 300, 1}, {0, 288, 440, 152}, {0, 288, 360, 70}, {-1, 0, 75, 75}};
+  for (const int head_dim : {64, 128})
+    for (const int group : {1, 4, 7})
+      for_each_dtype({.n_heads = group, .n_kv_heads = 1, .head_dim = head_dim}, branches, 1, check_plans);
+  for (const int window : {40, 200})
+    for_each_dtype({.n_heads = 4, .n_kv_heads = 1, .head_dim = 128, .window = window}, branches, 1,
+                   [&](AttentionProblem& problem) {
+                     problem.softcap = window == 40 ? 30.0f : 0.0f;
+                     check_plans(problem);
+                   });
+}
+
 TEST(Attention, a_window_hides_what_is_before_it) {
   for (const int window : {1, 2, 15, 16, 17, 100, 255, 256, 257, 300, 530, 1000})
     for_each_dtype({.n_heads = 2, .n_kv_heads = 1, .window = window}, {{-1, 0, 530, 1}, {0, 512, 515, 3}, {0, 256, 300, 40}}, 1,
@@ -230,8 +263,9 @@ TEST(Attention, reads_its_own_layer) {
 }
 
 TEST(Attention, a_dead_row_gives_zero_and_disturbs_nobody) {
-  for_each_path({}, kTree, [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend&) {
-    const AttentionPlan before = problem.input.random_plan(16, 40, true);
+  const auto check_plan = [](AttentionProblem& problem, AttentionMemory& memory, bool has_wide_tiles) {
+    AttentionPlan before = problem.input.random_plan(16, 40, true);
+    before.has_wide_tiles = has_wide_tiles;
     AttentionPlan plan = before;
     for (std::size_t row = 0; row < plan.rows.size(); row += 3) plan.rows[row].kv_hi = plan.rows[row].kv_lo;
     const std::size_t row_size = problem.row_size();
@@ -244,7 +278,11 @@ TEST(Attention, a_dead_row_gives_zero_and_disturbs_nobody) {
       }
     for (TokenRow& row : plan.rows) row.kv_hi = row.kv_lo;
     for (const float x : memory.run(plan)) ASSERT_EQ(x, 0.0f);
-  });
+  };
+  for (const int head_dim : {16, 64, 128})
+    for_each_path({.head_dim = head_dim}, kTree, [&](AttentionProblem& problem, AttentionMemory& memory, const TestBackend&) {
+      for (const bool has_wide_tiles : {false, true}) check_plan(problem, memory, has_wide_tiles);
+    });
 }
 
 TEST(Attention, dead_rows_read_no_position_that_was_never_written) {

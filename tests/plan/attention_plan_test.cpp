@@ -558,6 +558,40 @@ TEST(AttentionPlan, a_read_serves_as_many_token_rows_as_its_query_rows_allow) {
   }
 }
 
+TEST(AttentionPlan, has_wide_tiles_where_most_rows_belong_to_sequences_that_fill_them) {
+  AttentionCosts costs = testing::costs_of_h200();
+  costs.wide_tile_queries = 128;
+  costs.n_wide_workers = 132;
+  costs.wide_flops_per_us = 725e6;
+  const std::vector<BlockId> table(64);
+  const auto plan_with = [&](std::int32_t n_rows, std::int32_t n_decodes, AttentionShape shape, bool batch_invariant) {
+    std::vector<SequenceRows> sequences(1, {SlotId{0}, table, 1000, n_rows});
+    for (std::int32_t i = 0; i < n_decodes; ++i) sequences.push_back({SlotId{1 + i}, table, 1000, 1});
+    return plan_attention(sequences, shape,
+                          {.relay = false, .batch_invariant = batch_invariant, .costs = costs, .deals_pairs = true});
+  };
+  const AttentionPlan wide = plan_with(100, 99, llama_8b(), false);
+  EXPECT_TRUE(wide.has_wide_tiles);
+  EXPECT_EQ(wide.row_tile, 32);
+  EXPECT_EQ(wide.worker_offsets.size(), 133u);
+  StepInput step;
+  append_plan(step, wide);
+  EXPECT_EQ(step.group(0).has_wide_tiles, 1);
+  const AttentionPlan decodes = plan_with(100, 100, llama_8b(), false);
+  EXPECT_FALSE(decodes.has_wide_tiles) << "half of the rows are decodes";
+  EXPECT_EQ(decodes.row_tile, 16);
+  EXPECT_EQ(decodes.worker_offsets.size(), 265u);
+  EXPECT_FALSE(plan_with(16, 0, llama_8b(), false).has_wide_tiles) << "64 query rows";
+  EXPECT_TRUE(plan_with(17, 0, llama_8b(), false).has_wide_tiles);
+  EXPECT_FALSE(plan_with(100, 0, llama_8b(), true).has_wide_tiles) << "a row's kernel would depend on other rows";
+  AttentionShape shape = llama_8b();
+  shape.head_dim = 96;
+  EXPECT_FALSE(plan_with(100, 0, shape, false).has_wide_tiles);
+  shape = llama_8b();
+  shape.kv_element_bytes = 1;
+  EXPECT_FALSE(plan_with(100, 0, shape, false).has_wide_tiles);
+}
+
 // The planner itself
 // ---------------------------------------------------------------------------------------------------------
 

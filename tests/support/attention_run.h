@@ -334,11 +334,15 @@ inline void check_problem(AttentionProblem& problem, int n_lists, int max_tile =
     if (expected.empty()) expected = reference_attention(problem, problem.input.rows);
     for (int list = 0; list < n_lists; ++list) {
       const int cut = std::array{1, 16, 64, 256}[static_cast<std::size_t>(list % 4)];
-      const AttentionPlan plan = problem.input.random_plan(cut, problem.input.uniform(1, max_tile), list % 3 != 2);
+      AttentionPlan plan = problem.input.random_plan(cut, problem.input.uniform(1, max_tile), list % 3 != 2);
       const std::string what = name_of(on, problem.input.shape) + ", list " + std::to_string(list);
       const auto out = memory->run(plan);
       expect_close(problem, expected, out, what);
       ASSERT_TRUE(same_bits(out, memory->run(plan, {.merge = false}))) << what << ": merged apart";
+      if (on.backend.tuning().attention_costs.wide_tile_queries > 0) {  // the other kernel, which takes the same lists
+        plan.has_wide_tiles = true;
+        expect_close(problem, expected, memory->run(plan), what + ", wide tiles");
+      }
       if (::testing::Test::HasFailure()) return;
     }
   }

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_merge.h"
+#include "kernels/cuda/attention_wide.h"
 #include "kernels/cuda/kv_layout.h"
 #include "kernels/cuda/kv_storage.h"
 
@@ -50,7 +51,26 @@ std::optional<Variant> find_variant(DType dtype, int padded_dim) {
   return std::nullopt;
 }
 
+using WideLaunch = void (*)(const AttentionParams&, const Device&, int);
+
+/// The wide kernel for these keys, or null.
+WideLaunch find_wide_launch(DType dtype, int head_dim) {
+  if (dtype == DType::bf16) {
+    if (head_dim == 64) return launch_wide_attention<__nv_bfloat16, 64>;
+    if (head_dim == 128) return launch_wide_attention<__nv_bfloat16, 128>;
+  }
+  if (dtype == DType::f16) {
+    if (head_dim == 64) return launch_wide_attention<__half, 64>;
+    if (head_dim == 128) return launch_wide_attention<__half, 128>;
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+bool has_wide_attention(const Device& device) {
+  return device.compute_capability == 90 && runs_wide_attention<__nv_bfloat16, 128>();
+}
 
 std::string attention_obstacle(const Device& device, const KvShape& kv) {
   if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
@@ -92,7 +112,13 @@ void attention(const Device& device, int n_blocks, const AttentionArgs& args) {
   params.score_scale = args.scale * shape.k_scale(args.layer) / (args.softcap > 0 ? args.softcap : 1);
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale(args.layer);
-  find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, n_blocks);
+  const WideLaunch launch_wide = args.step.group(args.group).has_wide_tiles != 0 && has_wide_attention(device)
+                                     ? find_wide_launch(shape.dtype, shape.head_dim)
+                                     : nullptr;
+  if (launch_wide != nullptr)
+    launch_wide(params, device, wide_attention_blocks(n_blocks));
+  else
+    find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, n_blocks);
   const bool has_states = args.step.group(args.group).n_partials > 0;
   if (args.merge && has_states) cuda::attention_merge(device, merging);
 }

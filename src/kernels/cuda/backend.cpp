@@ -10,6 +10,7 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_merge.h"
+#include "kernels/cuda/attention_wide.h"
 #include "kernels/cuda/collectives.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/experts.h"
@@ -337,6 +338,11 @@ BackendTuning CudaBackend::tuning() const {
   costs.relay_us = 2.0;
   costs.n_workers = attention_blocks_;
   costs.row_tile_queries = kAttentionTileRows;
+  if (has_wide_attention(device())) {
+    costs.wide_tile_queries = kWideTileRows;
+    costs.n_wide_workers = wide_attention_blocks(attention_blocks_);
+    costs.wide_flops_per_us = 1.6 * rates.flops_per_us;  // bench/results/h200-many-rows.md
+  }
   costs.min_piece = 256;
   costs.head_by_head = false;
   tuning.max_captured_rows = 512;

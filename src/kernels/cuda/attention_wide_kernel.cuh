@@ -1,0 +1,68 @@
+/// The wide attention kernel: tiles of 128 query rows, for steps whose sequences have many rows. A persistent grid, one
+/// block a multiprocessor, over the same work list as the other kernel (attention_kernel.cuh).
+///
+/// Two consumer warpgroups of 64 rows each share the stages of 128 tokens. A producer warp copies keys and values in
+/// bulk, three copy queries and descriptions of tiles, ahead of use and across items. Outputs and partial states are the
+/// same as the other kernel's, but for the order of sums.
+#pragma once
+
+#include "kernels/cuda/attention_wide.h"
+#include "kernels/cuda/attention_wide_consumer.cuh"
+#include "kernels/cuda/attention_wide_producer.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace baton::cuda {
+
+template <class T, int kDim>
+__global__ void __launch_bounds__(WideTile<T, kDim>::kThreads, 1)
+    wide_attention_kernel([[maybe_unused]] const __grid_constant__ AttentionParams p) {
+#ifdef BATON_SM90A
+  using Tile = WideTile<T, kDim>;
+  extern __shared__ __align__(1024) std::byte bytes[];
+  const WideMemory<Tile> memory(bytes);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Tile::kStages; ++i) {
+      barrier_init(memory.key_full + 8 * i, 1);
+      barrier_init(memory.key_empty + 8 * i, Tile::kConsumerWarps);
+      barrier_init(memory.value_full + 8 * i, 1);
+      barrier_init(memory.value_empty + 8 * i, Tile::kConsumerWarps);
+    }
+    for (int i = 0; i < Tile::kTasks; ++i) {
+      barrier_init(memory.task_full + 8 * i, 2 * Tile::kQueryThreads);
+      barrier_init(memory.task_empty + 8 * i, Tile::kConsumerWarps);
+    }
+    wgmma_see_copies();
+  }
+  __syncthreads();
+  let_next_kernel_start();
+  if (static_cast<int>(threadIdx.x) >= 32 * Tile::kConsumerWarps) {
+    give_registers<56>();
+    WideProducer<Tile> producer(p, memory);
+    producer.run();
+  } else {
+    take_registers<224>();
+    WideConsumer<Tile> consumer(p, memory);
+    consumer.run();
+  }
+#endif
+}
+
+/// In code for older devices the kernel is empty.
+template <class T, int kDim>
+bool runs_wide_attention() {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, wide_attention_kernel<T, kDim>), "attention: the wide kernel");
+  return attributes.ptxVersion == 90;
+}
+
+template <class T, int kDim>
+void launch_wide_attention(const AttentionParams& params, const Device& device, int n_blocks) {
+  constexpr int kSharedBytes = WideTile<T, kDim>::kSharedBytes;
+  auto* kernel = wide_attention_kernel<T, kDim>;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+             "attention: shared memory");
+  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), WideTile<T, kDim>::kThreads, kSharedBytes,
+                    "wide attention", params);
+}
+
+}  // namespace baton::cuda
