@@ -86,8 +86,9 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       ->group("Cache and scheduler");
   row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens in a block of the cache")
       ->check(CLI::IsMember({16, 32, 64, 128, 256}));
-  row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32")
-      ->check(CLI::IsMember(choices(kDtypeNames)));
+  row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype,
+      "auto (the weights'), bfloat16, float16, float32; on CUDA fp8 (float8_e4m3, with weights in bfloat16)")
+      ->check(CLI::IsMember(choices(kKvDtypeNames)));
   parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
              "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
              [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
@@ -198,10 +199,10 @@ void refuse_not_a_number(CLI::App& app) {
     if (!option->get_type_name().starts_with("FLOAT")) continue;
     option->check([](const std::string& text) {
       const auto first = text.find_first_not_of("+-");
-      const bool is_nan = first != std::string::npos && text.size() >= first + 3 &&
-                          std::equal(text.begin() + static_cast<std::ptrdiff_t>(first),
-                                     text.begin() + static_cast<std::ptrdiff_t>(first) + 3, "nan",
-                                     [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; });
+      const bool is_nan =
+          first != std::string::npos && text.size() >= first + 3 &&
+          std::equal(text.begin() + static_cast<std::ptrdiff_t>(first), text.begin() + static_cast<std::ptrdiff_t>(first) + 3,
+                     "nan", [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; });
       return is_nan ? "'" + text + "' is not a number" : std::string();
     });
   }
@@ -359,8 +360,8 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
   row(app, "Memory", "--gpu-memory-utilization", options.model.gpu_memory_utilization,
       "Share of the memory that the weights leave for the cache; on a host without --memory at most a quarter")
       ->check(CLI::Range(0.01, 1.0));
-  row(app, "Memory", "--kv-cache-dtype", options.model.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32")
-      ->check(CLI::IsMember(choices(kDtypeNames)));
+  row(app, "Memory", "--kv-cache-dtype", options.model.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32, fp8")
+      ->check(CLI::IsMember(choices(kKvDtypeNames)));
   row(app, "Memory", "--context", options.context_len, "Tokens of a context; 0: the model's longest, at most 8192")
       ->check(CLI::NonNegativeNumber);
   row(app, "Sharing", "--requests", options.workload.n_requests, "Requests at once")->check(CLI::Range(1, 1 << 20));

@@ -45,12 +45,15 @@ Result<DType> weight_dtype(const ModelOptions& options, const ModelSpec& spec, c
   return asked;
 }
 
-/// Attention writes its result in the cache's dtype or in float32, and the next product takes the weights'.
+/// Attention writes its result in float32 or in the type of its queries: the cache's, bf16 over float8_e4m3. The next
+/// matmul takes the weights'.
 Result<void> check_kv_dtype(const ModelOptions& options, DType kv, DType weights) {
-  if (kv == weights || kv == DType::f32 || weights == DType::f32) return {};
+  const bool fits_8_bits = kv == DType::f8_e4m3 && weights == DType::bf16;
+  if (kv == weights || kv == DType::f32 || weights == DType::f32 || fits_8_bits) return {};
+  const std::string_view or_8_bits = weights == DType::bf16 ? ", on CUDA float8_e4m3," : "";
   return fail(ErrorCode::unsupported,
-              fmt::format("--kv-cache-dtype {}: with weights in {} the cache must be {} or float32", options.kv_cache_dtype,
-                          to_string(weights), to_string(weights)),
+              fmt::format("--kv-cache-dtype {}: with weights in {} the cache must be {}{} or float32", options.kv_cache_dtype,
+                          to_string(weights), to_string(weights), or_8_bits),
               "kv_cache_dtype");
 }
 

@@ -40,7 +40,7 @@ struct ModelInfo {
   GenerationConfig generation;
 };
 
-/// Reads `folder`. `kv_cache_dtype` is a name of kDtypeNames. Errors: those of the configuration; a tokenizer or weights
+/// Reads `folder`. `kv_cache_dtype` is a name of kKvDtypeNames. Errors: those of the configuration; a tokenizer or weights
 /// that cannot be read are facts, not errors.
 Result<ModelInfo> read_model_info(const std::filesystem::path& folder, std::string_view kv_cache_dtype);
 

@@ -19,6 +19,8 @@ class RankGroup;
 inline constexpr auto kLoadFormats = std::to_array<std::string_view>({"auto", "safetensors", "dummy"});
 inline constexpr auto kDtypeNames =
     std::to_array<std::string_view>({"auto", "bfloat16", "bf16", "float16", "half", "float32", "float"});
+inline constexpr auto kKvDtypeNames = std::to_array<std::string_view>(
+    {"auto", "bfloat16", "bf16", "float16", "half", "float32", "float", "fp8", "fp8_e4m3", "float8_e4m3"});
 inline constexpr auto kAttentionNames = std::to_array<std::string_view>({"relay", "paged"});
 inline constexpr auto kSchedulingPolicies = std::to_array<std::string_view>({"fair", "fcfs", "priority"});
 inline constexpr auto kOffloadingBackends = std::to_array<std::string_view>({"native"});
@@ -45,7 +47,7 @@ struct ModelOptions {
   SpeculationOptions speculation;
   double step_timeout_s = 60;                    ///< up to a day; 0: never
   std::int32_t block_size = 16;                  ///< tokens
-  std::string kv_cache_dtype = "auto";           ///< one of kDtypeNames; auto: the weights'
+  std::string kv_cache_dtype = "auto";           ///< one of kKvDtypeNames; auto: the weights'
   std::int64_t kv_cache_memory_bytes = 0;        ///< 0: what the requests can use, at most a share of free memory
   double gpu_memory_utilization = 0.9;           ///< that share, from 0.01 to 1
   double kv_offloading_size = 0;                 ///< GiB of host memory for what the cache evicts; 0: none

@@ -143,6 +143,9 @@ TEST(CapturedSteps, give_the_tokens_of_steps_that_are_launched) {
     Devices devices{[&](const auto& ranks) { return test.make({.n_threads = 1, .ranks = ranks}); }};
     if (test.is_cuda()) devices = {devices.make, DType::bf16, 1};
     for (const ModelSpec& spec : specs()) expect_tokens_of_launched_steps(devices, spec);
+    if (!test.is_cuda()) continue;
+    devices.kv_dtype = DType::f8_e4m3;
+    for (const ModelSpec& spec : specs()) expect_tokens_of_launched_steps(devices, spec);
   }
 }
 

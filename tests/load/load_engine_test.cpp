@@ -87,6 +87,8 @@ TEST(LoadEngine, mistakes_are_errors_that_name_the_field) {
     options.dtype = "bfloat16";
     options.kv_cache_dtype = "float16";
     EXPECT_EQ(loaded(options).error().param, "kv_cache_dtype");
+    options.kv_cache_dtype = "fp8";
+    EXPECT_NE(loaded(options).error().message.find("not as float8_e4m3"), std::string::npos);
   }
   options = small_options();
   options.speculation.n_tokens = 1000;

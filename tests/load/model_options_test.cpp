@@ -24,7 +24,11 @@ TEST(ModelOptions, defaults_and_every_listed_word_are_taken) {
   for (const auto word : kLoadFormats) EXPECT_EQ(refused_after([&](auto& o) { o.load_format = word; }), "");
   for (const auto word : kAttentionNames) EXPECT_EQ(refused_after([&](auto& o) { o.attention = word; }), "");
   for (const auto word : kDtypeNames) {
-    EXPECT_EQ(refused_after([&](auto& o) { o.dtype = word, o.kv_cache_dtype = word; }), "");
+    EXPECT_EQ(refused_after([&](auto& o) { o.dtype = word; }), "");
+    EXPECT_TRUE(word == "auto" || dtype_from_name(word)) << word;
+  }
+  for (const auto word : kKvDtypeNames) {
+    EXPECT_EQ(refused_after([&](auto& o) { o.kv_cache_dtype = word; }), "");
     EXPECT_TRUE(word == "auto" || dtype_from_name(word)) << word;
   }
 }
@@ -32,6 +36,7 @@ TEST(ModelOptions, defaults_and_every_listed_word_are_taken) {
 TEST(ModelOptions, other_words_and_numbers_out_of_range_are_refused_by_name) {
   EXPECT_EQ(refused_after([](auto& o) { o.load_format = "gguf"; }), "load_format");
   EXPECT_EQ(refused_after([](auto& o) { o.dtype = "int8"; }), "dtype");
+  EXPECT_EQ(refused_after([](auto& o) { o.dtype = "fp8"; }), "dtype");
   EXPECT_EQ(refused_after([](auto& o) { o.attention = ""; }), "attention");
   EXPECT_EQ(refused_after([](auto& o) { o.kv_cache_dtype = "int8"; }), "kv_cache_dtype");
   EXPECT_EQ(refused_after([](auto& o) { o.threads = -1; }), "threads");
