@@ -7,6 +7,7 @@ counts add up to the step. Microseconds: "a step" is the sum of a kernel's launc
 medians over steps.
 """
 import collections
+import pathlib
 import re
 import statistics
 import sys
@@ -44,8 +45,8 @@ def role(kernels, i):
 def main():
     path, n_steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
     rows = []
-    for line in open(path):
-        start, end, blocks, threads, shared, name = line.rstrip("\n").split("\t")
+    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+        start, end, blocks, threads, shared, name = line.split("\t")
         rows.append((int(start), int(end), int(blocks), int(threads), int(shared), short_name(name)))
     rows.sort()
     steps, step = [], []
@@ -83,7 +84,8 @@ def main():
             n = len(gaps[key]) // len(chosen)
             total = statistics.median(values)
             blocks, threads, shared = shape[key]
-            print(f"| {key} | {n} | {total:.0f} | {total / n:.2f} | {statistics.median(gaps[key]):.2f} | {blocks} x {threads}, {shared} |")
+            times = f"{total:.0f} | {total / n:.2f} | {statistics.median(gaps[key]):.2f}"
+            print(f"| {key} | {n} | {times} | {blocks} x {threads}, {shared} |")
 
 
 main()

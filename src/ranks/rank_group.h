@@ -29,7 +29,7 @@ struct RankOptions {
   std::string version = {};               ///< of the program; a rank with another one ends the start
   /// Of RankGroup::memory(); rank 0's value counts. 0: the ranks share no memory, as if each had its own host.
   std::size_t memory_bytes = std::size_t{64} << 20;
-  std::chrono::milliseconds start_timeout{600'000};   ///< until all ranks must have joined
+  std::chrono::milliseconds start_timeout{600'000};  ///< until all ranks must have joined
   /// A rank that sends no sign of life for so long is given up; rank 0's value counts.
   std::chrono::milliseconds hang_timeout{6'000};
   std::chrono::milliseconds barrier_timeout{60'000};  ///< in which every rank must reach a barrier

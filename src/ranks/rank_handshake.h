@@ -47,7 +47,7 @@ std::string to_string(const RankPeer& peer);
 struct RankIntroduction {
   std::vector<RankPeer> peers;  ///< on rank 0 all others by rank, else rank 0
   std::vector<std::int64_t> process_ids;
-  std::unique_ptr<RankMemory> memory;  ///< null: the ranks are on several hosts
+  std::unique_ptr<RankMemory> memory;        ///< null: the ranks are on several hosts
   std::chrono::milliseconds hang_timeout{};  ///< rank 0's
 };
 

@@ -53,7 +53,8 @@ std::string refusal(std::vector<std::string> words) {
 
 TEST(Options, nan_is_no_value) {
   for (const char* text : {"nan", "NaN", "-nan", "nan(1)"})
-    EXPECT_EQ(refusal({"--gpu-memory-utilization", text}), "--gpu-memory-utilization: '" + std::string(text) + "' is not a number");
+    EXPECT_EQ(refusal({"--gpu-memory-utilization", text}),
+              "--gpu-memory-utilization: '" + std::string(text) + "' is not a number");
   EXPECT_EQ(refusal({"--gpu-memory-utilization", "0.5"}), "accepted");
   EXPECT_EQ(refusal({"--step-timeout", "nan"}), "--step-timeout: 'nan' is not a number");
 }
