@@ -2,6 +2,8 @@
 /// compile, so only main.cpp and the files of flags include it.
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <span>
@@ -198,12 +200,7 @@ void refuse_not_a_number(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (!option->get_type_name().starts_with("FLOAT")) continue;
     option->check([](const std::string& text) {
-      const auto first = text.find_first_not_of("+-");
-      const bool is_nan =
-          first != std::string::npos && text.size() >= first + 3 &&
-          std::equal(text.begin() + static_cast<std::ptrdiff_t>(first), text.begin() + static_cast<std::ptrdiff_t>(first) + 3,
-                     "nan", [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; });
-      return is_nan ? "'" + text + "' is not a number" : std::string();
+      return std::isnan(std::strtod(text.c_str(), nullptr)) ? "'" + text + "' is not a number" : std::string();
     });
   }
 }
