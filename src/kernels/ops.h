@@ -136,7 +136,7 @@ struct RopeAppendArgs {
   ConstTensorView qkv;
   TensorView q;
   RopeTable rope;
-  ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16]
+  ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16], from resolve_rows at least two operations ago
   StepView step;
   int group = 0;
   int layer = 0;  ///< index in the group's storage

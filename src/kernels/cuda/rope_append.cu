@@ -147,13 +147,19 @@ __device__ void store_key_or_value(const Params& p, std::int64_t kv_index, int p
   }
 }
 
-/// Values dim to dim + 7 of a head; 0 from head_dim on.
+/// Values dim to dim + 7 of a head; 0 from head_dim on. Whole chunks: and at the same time those that the rotation joins
+/// them with, in `other`.
 template <bool kWholeChunks>
-__device__ void load_head(const Params& p, std::int64_t head_begin, int dim, float (&x)[kChunkDims]) {
+__device__ void load_head(const Params& p, std::int64_t head_begin, int dim, float (&x)[kChunkDims],
+                          float (&other)[kChunkDims]) {
 #pragma unroll
   for (int i = 0; i < kChunkDims; ++i) x[i] = 0;
   if constexpr (kWholeChunks) {
-    if (dim < p.head_dim) load_chunk(p.qkv, p.qkv_dtype, head_begin + dim, x);
+    const int other_dim = dim >= 2 * p.half ? dim : dim < p.half ? dim + p.half : dim - p.half;
+    if (dim < p.head_dim) {
+      load_chunk(p.qkv, p.qkv_dtype, head_begin + dim, x);
+      load_chunk(p.qkv, p.qkv_dtype, head_begin + other_dim, other);
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < kChunkDims; ++i)
@@ -218,25 +224,38 @@ __device__ void apply(const Params& p, const Norm& norm, int dim, float (&x)[kCh
   }
 }
 
+/// The rotation of a chunk of a row. Whole chunks load the numbers at once.
+struct Angles {
+  const float* row_cos;  ///< [half]
+  const float* row_sin;
+  float cos[kChunkDims];
+  float sin[kChunkDims];
+};
+
+template <bool kWholeChunks>
+__device__ void load_angles(const Params& p, int position, int dim, Angles& angles) {
+  angles.row_cos = p.cos + static_cast<std::int64_t>(position) * p.half;
+  angles.row_sin = p.sin + static_cast<std::int64_t>(position) * p.half;
+  if constexpr (kWholeChunks) {
+    if (dim >= 2 * p.half) return;
+    const int angle = dim < p.half ? dim : dim - p.half;
+    load_chunk(angles.row_cos, DType::f32, angle, angles.cos);
+    load_chunk(angles.row_sin, DType::f32, angle, angles.sin);
+  }
+}
+
 /// x_i cos - x_{i+half} sin in the first half of the rotary dimension, x_i cos + x_{i-half} sin in the second. `x` has
-/// its norm already; the numbers it is joined with get it here.
+/// its norm already; the numbers it is joined with (of whole chunks, `other`) get it here.
 template <bool kWholeChunks, HeadNorm kNorm>
-__device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int position, const Norm& norm,
-                       float (&x)[kChunkDims]) {
-  const float* row_cos = p.cos + static_cast<std::int64_t>(position) * p.half;
-  const float* row_sin = p.sin + static_cast<std::int64_t>(position) * p.half;
+__device__ void rotate(const Params& p, std::int64_t head_begin, int dim, const Angles& angles, const Norm& norm,
+                       float (&x)[kChunkDims], float (&other)[kChunkDims]) {
   if constexpr (kWholeChunks) {
     if (dim >= 2 * p.half) return;
     const bool is_first = dim < p.half;
-    const int angle = is_first ? dim : dim - p.half;
-    float other[kChunkDims], cos[kChunkDims], sin[kChunkDims];
-    const int other_dim = is_first ? dim + p.half : dim - p.half;
-    load_chunk(p.qkv, p.qkv_dtype, head_begin + other_dim, other);
-    if constexpr (kNorm != HeadNorm::none) apply<kWholeChunks>(p, norm, other_dim, other);
-    load_chunk(row_cos, DType::f32, angle, cos);
-    load_chunk(row_sin, DType::f32, angle, sin);
+    if constexpr (kNorm != HeadNorm::none) apply<kWholeChunks>(p, norm, is_first ? dim + p.half : dim - p.half, other);
 #pragma unroll
-    for (int i = 0; i < kChunkDims; ++i) x[i] = x[i] * cos[i] + other[i] * (is_first ? -sin[i] : sin[i]);
+    for (int i = 0; i < kChunkDims; ++i)
+      x[i] = x[i] * angles.cos[i] + other[i] * (is_first ? -angles.sin[i] : angles.sin[i]);
   } else {
 #pragma unroll
     for (int i = 0; i < kChunkDims; ++i) {
@@ -245,9 +264,9 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, int po
       const bool is_first = d < p.half;
       const int angle = is_first ? d : d - p.half;
       const int other_dim = is_first ? d + p.half : d - p.half;
-      float other = load(p.qkv, p.qkv_dtype, head_begin + other_dim);
-      if constexpr (kNorm != HeadNorm::none) other = other * norm.factor * norm.weight[other_dim];
-      x[i] = x[i] * row_cos[angle] + other * (is_first ? -row_sin[angle] : row_sin[angle]);
+      float joined = load(p.qkv, p.qkv_dtype, head_begin + other_dim);
+      if constexpr (kNorm != HeadNorm::none) joined = joined * norm.factor * norm.weight[other_dim];
+      x[i] = x[i] * angles.row_cos[angle] + joined * (is_first ? -angles.row_sin[angle] : angles.row_sin[angle]);
     }
   }
 }
@@ -258,15 +277,14 @@ template <bool kWholeChunks, HeadNorm kNorm>
 __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_constant__ Params p) {
   __shared__ float sums[kThreads];  // of norms only
   let_next_kernel_start();          // attention prefetches older keys meanwhile
-  wait_for_kernel_before();
+  // The step, the rows and the angles do not come from the kernel before, so they are loaded while it ends.
   const auto row = static_cast<std::int64_t>(blockIdx.x);
-  if (row >= reinterpret_cast<const StepHeader*>(p.step)->n_rows) return;
+  if (row >= reinterpret_cast<const StepHeader*>(p.step)->n_rows) return wait_for_kernel_before();
   const auto thread = static_cast<int>(threadIdx.x);
   const int first_chunk = static_cast<int>(blockIdx.y) * (kNorm == HeadNorm::head ? p.block_chunks : kThreads);
   const int chunk = first_chunk + thread;
   const int n_query_chunks = p.n_heads * p.q_chunks;
   bool exists = chunk < n_query_chunks + 2 * p.layout.n_kv_heads * p.kv_chunks;
-  if (kNorm == HeadNorm::none && !exists) return;  // with a norm the whole block meets
   const bool is_query = chunk < n_query_chunks;
   const int chunks = is_query ? p.q_chunks : p.kv_chunks;
   const int of_kind = is_query ? chunk : chunk - n_query_chunks;
@@ -283,10 +301,18 @@ __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_cons
     exists = kv_index != kNoKvIndex;
     if (exists && (kv_index < 0 || kv_index >= p.n_kv_positions)) __trap();
   }
-  if (kNorm == HeadNorm::none && !exists) return;
-  float x[kChunkDims] = {};
-  if (exists) load_head<kWholeChunks>(p, head_begin, dim, x);
   const bool is_value = !is_query && head >= p.layout.n_kv_heads;
+  Angles angles;
+  if (exists && !is_value && p.half > 0) {
+    const int position = p.rows[row].position;
+    if (position < 0 || position >= p.n_positions) __trap();
+    load_angles<kWholeChunks>(p, position, dim, angles);
+  }
+  wait_for_kernel_before();
+  if (kNorm == HeadNorm::none && !exists) return;  // with a norm the whole block meets
+  float x[kChunkDims] = {};
+  float other[kChunkDims] = {};
+  if (exists) load_head<kWholeChunks>(p, head_begin, dim, x, other);
   Norm norm{1, is_query ? p.q_norm : p.k_norm};
   if constexpr (kNorm == HeadNorm::head) {
     norm.factor = norm_factor_of_head(p, x, thread - dim / kChunkDims, sums);
@@ -306,11 +332,7 @@ __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_cons
   if (!exists) return;
   if (!is_value) {
     if constexpr (kNorm != HeadNorm::none) apply<kWholeChunks>(p, norm, dim, x);
-    if (p.half > 0) {
-      const int position = p.rows[row].position;
-      if (position < 0 || position >= p.n_positions) __trap();
-      rotate<kWholeChunks, kNorm>(p, head_begin, dim, position, norm, x);
-    }
+    if (p.half > 0) rotate<kWholeChunks, kNorm>(p, head_begin, dim, angles, norm, x, other);
   }
   if (is_query) {
     store_query<kWholeChunks>(p, (row * p.n_heads + head) * p.head_dim, dim, x);
