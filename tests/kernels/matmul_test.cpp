@@ -99,17 +99,22 @@ TEST(Matmul, with_a_bias_a_row_is_the_same_bits_in_any_company) {
     const auto backend = invariant(test);
     if (backend == nullptr) continue;
     std::mt19937 random(8);
-    const HostTensor weight = random_tensor(random, DType::f32, {96, 64});
-    const auto packed = backend->pack_matrix(weight.view(), DType::f32, "w");
-    ASSERT_TRUE(packed) << packed.error().message;
-    const OnDevice x(*backend, random_tensor(random, DType::f32, {70, 64}));
-    const OnDevice bias(*backend, random_tensor(random, DType::f32, {96}));
-    const OnDevice all(*backend, HostTensor(DType::f32, {70, 96}));
-    const OnDevice one(*backend, HostTensor(DType::f32, {1, 96}));
-    matmul(*backend, {x.view(), packed->get(), all.view(), bias.view()});
-    matmul(*backend, {x.view().rows(41, 42), packed->get(), one.view(), bias.view()});
-    const HostTensor together = all.to_host();
-    EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), together.view().rows(41, 42).data, 96 * 4), 0) << test.name;
+    for (const DType dtype : matmul_dtypes(test)) {
+      const DType out_dtype = backend->capabilities().rounds_matmul_outputs ? dtype : DType::f32;
+      const HostTensor weight = random_tensor(random, dtype, {96, 64});
+      const auto packed = backend->pack_matrix(weight.view(), dtype, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      const OnDevice x(*backend, random_tensor(random, dtype, {70, 64}));
+      const OnDevice bias(*backend, random_tensor(random, out_dtype, {96}));
+      const OnDevice all(*backend, HostTensor(out_dtype, {70, 96}));
+      const OnDevice one(*backend, HostTensor(out_dtype, {1, 96}));
+      matmul(*backend, {x.view(), packed->get(), all.view(), bias.view()});
+      matmul(*backend, {x.view().rows(41, 42), packed->get(), one.view(), bias.view()});
+      const HostTensor together = all.to_host();
+      const ConstTensorView expected = together.view().rows(41, 42);
+      EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), expected.data, expected.size_bytes()), 0)
+          << test.name << ' ' << to_string(dtype);
+    }
   }
 }
 
@@ -205,6 +210,44 @@ TEST(Matmul, batch_invariant_rows_are_the_same_bits_in_any_company) {
                               static_cast<std::size_t>(n) * 4),
                   0)
             << test.name << ' ' << to_string(dtype) << " row " << row;
+      }
+    }
+  }
+}
+
+// On CUDA: every number of rows of our own kernel, every bucket of rows of cuBLASLt, and several matmuls for one.
+TEST(Matmul, batch_invariant_rows_are_the_same_bits_for_every_number_of_rows) {
+  struct Case {
+    std::int64_t n, k, n_rows;
+  };
+  for (const TestBackend& test : test_backends()) {
+    if (!test.is_cuda()) continue;  // the CPU's row tiles are all alike
+    const std::unique_ptr<Backend> backend = invariant(test);
+    if (backend == nullptr) continue;
+    std::mt19937 random(9);
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      for (const Case& of : {Case{4224, 1024, 2100}, Case{264, 1416, 300}, Case{1504, 5632, 300}, Case{8, 8, 300}}) {
+        const HostTensor weight = random_tensor(random, dtype, {of.n, of.k});
+        const auto packed = backend->pack_matrix(weight.view(), dtype, "w");
+        ASSERT_TRUE(packed) << packed.error().message;
+        const HostTensor x = random_tensor(random, dtype, {of.n_rows, of.k});
+        const OnDevice rows(*backend, x);
+        for (const DType out_dtype : {DType::f32, dtype}) {
+          const HostTensor all = run(*backend, **packed, x, out_dtype);
+          const HostTensor few = first_rows(all, 3);
+          EXPECT_LE(testing::relative_error(few, matmul_reference(first_rows(x, 3), weight)),
+                    4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(of.k)) +
+                        (out_dtype == DType::f32 ? 0 : testing::epsilon(out_dtype)));
+          for (std::int64_t n_rows = 1; n_rows <= 256; ++n_rows) {
+            const std::int64_t first = n_rows * 13 % (of.n_rows - n_rows);
+            const OnDevice out(*backend, HostTensor(out_dtype, {n_rows, of.n}));
+            matmul(*backend, {rows.view().rows(first, first + n_rows), packed->get(), out.view()});
+            const ConstTensorView expected = all.view().rows(first, first + n_rows);
+            EXPECT_EQ(std::memcmp(out.to_host().bytes.data(), expected.data, expected.size_bytes()), 0)
+                << test.name << ' ' << to_string(dtype) << " to " << to_string(out_dtype) << ", " << n_rows << " rows, " << of.n
+                << " x " << of.k;
+          }
+        }
       }
     }
   }

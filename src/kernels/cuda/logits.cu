@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) scale_logits_kernel(float* logits, s
 void scale_logits(const Device& device, const ScaleLogitsArgs& args) {
   const std::int64_t n = args.logits.shape.n_elements();
   if (n == 0) return;
-  const bool is_aligned = rows_are_aligned(n, args.logits);
+  const bool is_aligned = rows_are_aligned(args.logits.shape[1], args.logits);  // the same for any number of rows
   const std::int64_t n_steps = n / (is_aligned ? kElementsAtOnce : 1);
   // Eight blocks fill a multiprocessor; for more logits each thread handles several groups.
   const auto n_blocks =

@@ -1,4 +1,4 @@
-/// Matmuls on a CUDA device, by cuBLASLt over row-major weights.
+/// Matmuls on a CUDA device over row-major weights.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,6 @@
 
 namespace baton::cuda {
 
-/// Row count of every matmul in batch-invariant mode, for any number of rows.
-inline constexpr std::int64_t kInvariantRows = 32;
-
 /// Packs weights and multiplies by them. Thread: engine only.
 class MatmulEngine {
  public:
@@ -23,9 +20,8 @@ class MatmulEngine {
   MatmulEngine(const MatmulEngine&) = delete;
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  /// Copies [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is tested: a row must
-  /// give the same bits alone, at every place of a tile and among 2048 rows; otherwise the error names the weight.
-  /// Waits for the stream.
+  /// Copies [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is tested (see
+  /// InvariantMatmul::prove). Waits for the stream.
   Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name);
 
   /// See matmul in kernels/ops.h.

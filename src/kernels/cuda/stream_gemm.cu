@@ -28,6 +28,8 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/stream_layout.h"
+#include "kernels/cuda/stream_ring.cuh"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma_shared.cuh"
 
 namespace baton::cuda {
@@ -36,7 +38,6 @@ namespace {
 constexpr int kMaxRows = 32;
 constexpr int kMultipliers = 128;                ///< threads of the warpgroup
 constexpr int kThreads = kMultipliers + 2 * 32;  ///< and a warp for each copying thread
-constexpr int kBoxK = 64;                        ///< numbers of a box row: 128 bytes, which the swizzle permutes
 constexpr int kBoxes = kStreamStageK / kBoxK;
 constexpr int kWeightBoxBytes = kStreamTileRows * kBoxK * 2;
 constexpr int kMaxStages = 16;
@@ -66,25 +67,6 @@ constexpr int kFillStages = 4;
 
 /// A word of partial sums that has not arrived: all ones.
 constexpr std::uint32_t kNotWritten = 0xffffffffu;
-
-/// Addresses in shared memory: the ring, and barriers of its stages: the weight has arrived, x has, and the stage is empty.
-struct Ring {
-  std::uint32_t stages;
-  std::uint32_t has_weight;
-  std::uint32_t has_x;
-  std::uint32_t empty;
-};
-
-/// The stage of the ring that comes next, and the parity of its phase.
-struct RingPlace {
-  int slot = 0;
-  int parity = 0;
-  __device__ __forceinline__ void advance(int n_stages) {
-    if (++slot < n_stages) return;
-    slot = 0;
-    parity ^= 1;
-  }
-};
 
 /// What the copying threads do, one for the weight and one for x, so that x need not wait for the weights of the ring.
 template <int kWidth>
@@ -337,14 +319,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const std::uint32_t barriers = stages + p.n_stages * stage_bytes(kWidth);
   const Ring ring{stages, barriers, barriers + 8 * kMaxStages, barriers + 16 * kMaxStages};
   const auto thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) {
-    for (int i = 0; i < p.n_stages; ++i) {
-      barrier_init(ring.has_weight + 8 * i, 1);
-      barrier_init(ring.has_x + 8 * i, 1);
-      barrier_init(ring.empty + 8 * i, kMultipliers / 32);
-    }
-    show_barriers_to_copies();
-  }
+  if (thread == 0) init_ring(ring, p.n_stages, kMultipliers / 32);
   __syncthreads();
   if (thread < kMultipliers) {
     wait_for_kernel_before();
@@ -358,25 +333,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     StreamCopier<kWidth>(p, ring).copy_x(&x_map);
   }
 #endif
-}
-
-using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
-                               const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
-                               CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/// Describes a row-major matrix of 16-bit floats to copies of boxes of `n_rows` rows.
-CUtensorMap map_of(void* encode, const ConstTensorView& matrix, int n_rows) {
-  CUtensorMap map;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.shape[1]), static_cast<cuuint64_t>(matrix.shape[0])};
-  const cuuint64_t row_bytes = sizes[0] * 2;
-  const cuuint32_t box[] = {kBoxK, static_cast<cuuint32_t>(n_rows)};
-  const cuuint32_t strides[] = {1, 1};
-  const CUresult result = reinterpret_cast<EncodeMap>(encode)(
-      &map, matrix.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
-      const_cast<std::byte*>(matrix.data), sizes, &row_bytes, box, strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  check(result == CUDA_SUCCESS, "stream_gemm: the driver refuses to describe a matrix");
-  return map;
 }
 
 bool is_aligned(const std::byte* data, std::uintptr_t alignment) {
@@ -398,11 +354,8 @@ Result<std::unique_ptr<StreamGemm>> StreamGemm::make(const Device& device) {
     return std::unique_ptr<StreamGemm>(new StreamGemm(device, encode, partials));
   };
   if (device.compute_capability != 90) return made(nullptr, nullptr);
-  void* encode = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
-             "cudaGetDriverEntryPointByVersion");
-  if (found != cudaDriverEntryPointSuccess) return made(nullptr, nullptr);
+  void* const encode = tensor_map_encoder();
+  if (encode == nullptr) return made(nullptr, nullptr);
   const std::size_t size_bytes =
       static_cast<std::size_t>(device.n_multiprocessors) * kStreamTileRows * kMaxRows * sizeof(float);
   void* partials = nullptr;
@@ -424,7 +377,7 @@ std::optional<StreamWeight> StreamGemm::describe(const ConstTensorView& weight) 
     return std::nullopt;
   const StreamSchedule schedule = schedule_of(device_, n, k);
   if (schedule.n_tiles * schedule.k_stages < kFewestStages * schedule.n_blocks) return std::nullopt;
-  return StreamWeight{weight, map_of(encode_, weight, kStreamTileRows)};
+  return StreamWeight{weight, matrix_map(encode_, weight, kStreamTileRows)};
 }
 
 bool StreamGemm::can_multiply(const ConstTensorView& x, const StreamWeight& weight, const TensorView& out) const {
@@ -450,7 +403,7 @@ void StreamGemm::multiply(const ConstTensorView& x, const StreamWeight& weight, 
                                   n_stages};
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "stream_gemm");
     launch_overlapped(device_, kernel, dim3(static_cast<unsigned>(schedule.n_blocks)), kThreads, shared_bytes, "stream_gemm",
-                      params, map_of(encode_, x, width), weight.map);
+                      params, matrix_map(encode_, x, width), weight.map);
   };
   visit_operands(x.dtype, out.dtype, [&]<class T, class Out>(T, Out) {
     if (x.shape[0] <= 8) return launch(stream_gemm_kernel<T, Out, 8>, 8);

@@ -1,0 +1,220 @@
+#include "kernels/cuda/invariant_matmul.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/elements.h"
+#include "kernels/cuda/equal_bits.h"
+
+namespace baton::cuda {
+namespace {
+
+/// Row count of matmuls without chains.
+constexpr std::int64_t kPaddedRows = 32;
+/// Above it cuBLASLt is faster than the chain GEMM, which reads the weight once for each 64 rows.
+constexpr std::int64_t kMostChainRows = 64;
+/// Bounds of the rows that a proof multiplies at once, and of their f32 sums.
+constexpr std::int64_t kMostProvenRows = 2048;
+constexpr std::int64_t kMostProvenBytes = 256 << 20;
+
+/// The most rows, a whole bucket, within both bounds.
+std::int64_t proven_rows(std::int64_t n) {
+  const std::int64_t most = std::clamp(kMostProvenBytes / (4 * n), kPaddedRows, kMostProvenRows);
+  std::int64_t bucket = kPaddedRows;
+  while (row_bucket_of(bucket + 1) <= most) bucket = row_bucket_of(bucket + 1);
+  return bucket;
+}
+
+std::size_t rounded_up(std::size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
+
+}  // namespace
+
+/// Random rows, their expected sums, and room for others. The memory is freed at the end.
+class InvariantMatmul::Proof {
+ public:
+  Proof(const Device& device, const ConstTensorView& weight)
+      : device_(device),
+        n_rows_(proven_rows(weight.shape[0])),
+        n_(weight.shape[0]),
+        k_(weight.shape[1]),
+        dtype_(weight.dtype) {}
+  ~Proof() { cudaFree(memory_); }
+  Proof(const Proof&) = delete;
+  Proof& operator=(const Proof&) = delete;
+
+  Result<void> open(std::string_view name) {
+    const std::size_t x_bytes = rounded_up(x().size_bytes());
+    const std::size_t out_bytes = rounded_up(static_cast<std::size_t>(n_rows_ * n_) * sizeof(float));
+    const std::size_t all_bytes = x_bytes + 3 * out_bytes + 256;
+    if (cudaMalloc(&memory_, all_bytes) != cudaSuccess) {
+      cudaGetLastError();  // clears the error, so that the next launch does not report it
+      return fail(ErrorCode::out_of_memory,
+                  fmt::format("no device memory to test {} for --batch-invariant: {} bytes asked for", name, all_bytes));
+    }
+    x_ = static_cast<std::byte*>(memory_);
+    sums_ = x_ + x_bytes;
+    expected_ = sums_ + out_bytes;
+    got_ = expected_ + out_bytes;
+    flag_ = got_ + out_bytes;
+    fill_x();
+    return {};
+  }
+
+  std::int64_t n_rows() const { return n_rows_; }
+  ConstTensorView x() const { return {x_, dtype_, {n_rows_, k_}}; }
+  /// The f32 sums of all rows, to be written before the first comparison.
+  TensorView sums() const { return {sums_, DType::f32, {n_rows_, n_}}; }
+  /// What products of this dtype are compared with from now on.
+  void expect(DType out_dtype) {
+    out_dtype_ = out_dtype;
+    convert(device_, sums_, DType::f32, expected_, out_dtype, n_rows_ * n_);
+  }
+  /// Whether `multiply(x, out)` of these rows returns true and gives the expected bits.
+  template <class Multiply>
+  bool holds(std::int64_t first, std::int64_t n_rows, Multiply&& multiply) {
+    const TensorView out{got_, out_dtype_, {n_rows, n_}};
+    check_cuda(cudaMemsetAsync(got_, 0xff, out.size_bytes(), device_.stream), "prove");
+    if (!multiply(x().rows(first, first + n_rows), out)) return false;
+    const ConstTensorView expected{expected_, out_dtype_, {n_rows_, n_}};
+    const std::size_t whole = out.size_bytes() / 4 * 4;
+    const std::byte* const from = expected.rows(first, first + n_rows).data;
+    return reinterpret_cast<std::uintptr_t>(from) % 4 == 0 && equal_bits(device_, got_, from, whole, flag_);
+  }
+
+ private:
+  /// Fills x with normally distributed numbers. They repeat, but hardly at the same place of a row.
+  void fill_x() {
+    constexpr std::int64_t kNumbers = 1'000'003;
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> numbers(kNumbers);
+    for (float& number : numbers) number = normal(random);
+    const std::int64_t n_elements = n_rows_ * k_;
+    const std::int64_t n_at_once = n_rows_ * n_;  // in the memory of the sums, which is not yet used
+    for (std::int64_t begin = 0; begin < n_elements;) {
+      const std::int64_t from = begin % kNumbers;
+      const std::int64_t n = std::min({n_at_once, n_elements - begin, kNumbers - from});
+      check_cuda(cudaMemcpyAsync(sums_, numbers.data() + from, static_cast<std::size_t>(n) * sizeof(float),
+                                 cudaMemcpyHostToDevice, device_.stream),
+                 "prove");
+      convert(device_, sums_, DType::f32, x_ + static_cast<std::size_t>(begin) * size_bytes(dtype_), dtype_, n);
+      begin += n;
+    }
+    check_cuda(cudaStreamSynchronize(device_.stream), "prove");  // the copies have read the numbers
+  }
+
+  const Device& device_;
+  std::int64_t n_rows_;
+  std::int64_t n_;
+  std::int64_t k_;
+  DType dtype_;
+  DType out_dtype_ = DType::f32;
+  void* memory_ = nullptr;
+  std::byte* x_ = nullptr;
+  std::byte* sums_ = nullptr;
+  std::byte* expected_ = nullptr;
+  std::byte* got_ = nullptr;
+  std::byte* flag_ = nullptr;
+};
+
+InvariantMatmul::InvariantMatmul(const Device& device, CublasMatmul& cublas, std::span<std::byte> scratch)
+    : device_(device), cublas_(cublas), scratch_(scratch), chain_gemm_(device) {}
+
+InvariantMatmul::Shape InvariantMatmul::shape_of(const ConstTensorView& weight, DType out_dtype) {
+  return {weight.shape[0], weight.shape[1], weight.dtype, out_dtype};
+}
+
+Result<void> InvariantMatmul::prove(const ConstTensorView& weight, std::string_view name) {
+  if (proven_.contains({weight.shape[0], weight.shape[1], weight.dtype})) return {};
+  Proof proof(device_, weight);
+  BATON_TRY_VOID(proof.open(name));
+  const std::int64_t n_all = proof.n_rows();
+  const auto differs = [&](std::int64_t n_rows) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("--batch-invariant: {} ({} x {}) gives other bits for {} rows than among {}", name, weight.shape[0],
+                            weight.shape[1], n_rows, n_all));
+  };
+  const auto ours = [&](const ConstTensorView& x, const TensorView& out) {
+    multiply(x, weight, out);
+    return true;
+  };
+  const auto chain = chain_gemm_.describe(weight);
+  if (chain) {
+    chain_gemm_.multiply(proof.x(), *chain, proof.sums());
+    for (const DType out_dtype : {DType::f32, weight.dtype}) {
+      proof.expect(out_dtype);
+      Choices& choices = choices_[shape_of(weight, out_dtype)];
+      choices.most_rows = n_all;
+      for (std::int64_t fewest = kMostChainRows + 1; fewest <= n_all;) {
+        const std::int64_t bucket = row_bucket_of(fewest);
+        const CublasProduct product{bucket, weight.shape[0], weight.shape[1], weight.dtype, out_dtype};
+        for (const CublasAlgorithm& algorithm : cublas_.unsplit_choices(product)) {
+          const auto multiply_by = [&](const ConstTensorView& x, const TensorView& out) {
+            return cublas_.multiply_by(algorithm, x, weight, out);
+          };
+          if (!proof.holds(0, bucket, multiply_by) || !proof.holds(1, fewest, multiply_by)) continue;
+          choices.of_bucket.emplace(bucket, algorithm);
+          break;
+        }
+        fewest = bucket + 1;
+      }
+      // What multiply does from now on. The fewest rows of each kernel's boxes, and rows that begin elsewhere.
+      for (const std::int64_t n_rows : {1, 5, 9, 16, 17, 33, 64})
+        if (n_rows < n_all && !proof.holds(n_rows % 2 == 0 ? 0 : n_all - n_rows, n_rows, ours)) return differs(n_rows);
+      if (!proof.holds(0, n_all, ours)) return differs(n_all);
+    }
+  } else {
+    multiply(proof.x(), weight, proof.sums());
+    proof.expect(DType::f32);
+    for (std::int64_t n_rows = 1; n_rows <= kPaddedRows; ++n_rows)
+      if (!proof.holds(n_all - n_rows, n_rows, ours)) return differs(n_rows);
+  }
+  proven_.insert({weight.shape[0], weight.shape[1], weight.dtype});
+  return {};
+}
+
+bool InvariantMatmul::writes(const ConstTensorView& weight, DType out_dtype) const {
+  return out_dtype == DType::f32 || out_dtype == weight.dtype || !chain_gemm_.describe(weight);
+}
+
+void InvariantMatmul::multiply(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out) {
+  if (const auto chain = chain_gemm_.describe(weight)) return multiply_chains(x, *chain, out);
+  for (std::int64_t begin = 0; begin < x.shape[0]; begin += kPaddedRows) {
+    const std::int64_t end = std::min(x.shape[0], begin + kPaddedRows);
+    multiply_tile(x.rows(begin, end), weight, out.rows(begin, end));
+  }
+}
+
+void InvariantMatmul::multiply_chains(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out) {
+  const std::int64_t n_rows = x.shape[0];
+  if (n_rows <= kMostChainRows) return chain_gemm_.multiply(x, weight, out);
+  const Choices& choices = choices_.at(shape_of(weight.matrix, out.dtype));
+  for (std::int64_t begin = 0; begin < n_rows; begin += choices.most_rows) {
+    const std::int64_t end = std::min(n_rows, begin + choices.most_rows);
+    const ConstTensorView some_x = x.rows(begin, end);
+    const TensorView some_out = out.rows(begin, end);
+    const auto found =
+        end - begin <= kMostChainRows ? choices.of_bucket.end() : choices.of_bucket.find(row_bucket_of(end - begin));
+    if (found == choices.of_bucket.end() || !cublas_.multiply_by(found->second, some_x, weight.matrix, some_out))
+      chain_gemm_.multiply(some_x, weight, some_out);
+  }
+}
+
+/// Multiplies up to kPaddedRows rows as one f32 matmul of kPaddedRows, always at the same alignment.
+void InvariantMatmul::multiply_tile(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out) {
+  const std::size_t x_bytes = static_cast<std::size_t>(kPaddedRows * weight.shape[1]) * size_bytes(weight.dtype);
+  const TensorView tile_x{scratch_.data(), weight.dtype, {kPaddedRows, weight.shape[1]}};
+  const TensorView tile_out{scratch_.data() + rounded_up(x_bytes), DType::f32, {kPaddedRows, weight.shape[0]}};
+  check(rounded_up(x_bytes) + tile_out.size_bytes() <= scratch_.size(), "matmul: a tile of rows exceeds the scratch memory");
+  check_cuda(cudaMemcpyAsync(tile_x.data, x.data, x.size_bytes(), cudaMemcpyDeviceToDevice, device_.stream), "matmul");
+  if (x.size_bytes() < x_bytes)
+    check_cuda(cudaMemsetAsync(tile_x.data + x.size_bytes(), 0, x_bytes - x.size_bytes(), device_.stream), "matmul");
+  cublas_.multiply(tile_x, weight, {}, tile_out);
+  convert(device_, tile_out.data, DType::f32, out.data, out.dtype, out.shape.n_elements());
+}
+
+}  // namespace baton::cuda
