@@ -37,7 +37,7 @@ FairQueue::Account& FairQueue::account_of(const Sequence& sequence) {
 }
 
 std::int64_t FairQueue::tag_of(const Sequence& sequence) {
-  if (!by_size_) return 0;
+  if (!by_size_) return sequence.task->id.value;
   Account& account = account_of(sequence);
   std::int64_t& last = account.last_tags[size_of(*sequence.task)];
   return last = std::max(last, account.tag) + cost_of(sequence);
@@ -63,12 +63,14 @@ void FairQueue::add(Sequence& sequence) {
     account.virtual_time = std::max(account.virtual_time, virtual_time_);
   }
   account.line.emplace(rank_of(sequence), &sequence);
+  if (sequence.schedule->n_preemptions == 0) account.newcomers.insert(newcomer(*sequence.task, rank_of(sequence)));
   ++n_waiting_;
 }
 
 void FairQueue::remove(const Sequence& sequence) {
   Account& account = account_of(sequence);
   if (account.line.erase(rank_of(sequence)) == 0) return;
+  account.newcomers.erase(newcomer(*sequence.task, rank_of(sequence)));
   --n_waiting_;
   if (account.line.empty()) std::erase(waiting_, sequence.task->tenant.id);
   n_active_ -= account.is_active() ? 0 : 1;
@@ -92,6 +94,47 @@ void FairQueue::stopped(const Sequence& sequence) {
 void FairQueue::charge(const Sequence& sequence, std::int32_t n_rows, std::int32_t n_tokens) {
   Account& account = accounts_[static_cast<std::size_t>(sequence.task->tenant.id)];
   account.virtual_time += (n_rows + (kTokenCost - 1) * n_tokens) * kUnit / account.weight;
+}
+
+FairQueue::Places FairQueue::take_cohort(std::int32_t tenant, std::size_t n_most) {
+  Account& account = accounts_[static_cast<std::size_t>(tenant)];
+  Places cohort;
+  const auto head = account.line.begin();
+  const Newcomer first = newcomer(*head->second->task, head->first);
+  const auto is_alike = [&](const Newcomer& of) {
+    return of.first == first.first && of.second.priority == first.second.priority;
+  };
+  auto at = account.newcomers.find(first);
+  while (at != account.newcomers.end() && is_alike(*at) && cohort.size() < n_most) {
+    cohort.push_back(account.line.extract(at->second));
+    at = account.newcomers.erase(at);
+  }
+  return cohort;
+}
+
+void FairQueue::put_back(std::int32_t tenant, Places cohort) {
+  Account& account = accounts_[static_cast<std::size_t>(tenant)];
+  for (Line::node_type& place : cohort)
+    check(account.line.insert(std::move(place)).inserted, "FairQueue: two sequences have one place");
+}
+
+void FairQueue::check_invariants() const {
+  std::size_t n_waiting = 0;
+  for (const Account& account : accounts_) {
+    n_waiting += account.line.size();
+    for (const Newcomer& newcomer : account.newcomers)
+      check(account.line.contains(newcomer.second), "FairQueue: a newcomer does not wait");
+    std::set<std::pair<std::int32_t, std::size_t>> begun;  // priorities and sizes of which a newcomer was met
+    for (const auto& [rank, sequence] : account.line) {
+      check(rank == rank_of(*sequence), "FairQueue: a sequence stands at another place than its tag says");
+      const Newcomer own = newcomer(*sequence->task, rank);
+      if (account.newcomers.contains(own)) begun.emplace(rank.priority, own.first);
+      check(account.newcomers.contains(own) || sequence->schedule->n_preemptions > 0 ||
+                !begun.contains({rank.priority, own.first}),
+            "FairQueue: a sequence of a cohort stands behind one that came later");
+    }
+  }
+  check(n_waiting == n_waiting_, "FairQueue: the waiting sequences are counted wrong");
 }
 
 std::vector<FairQueue::Turn> FairQueue::turns() const {

@@ -112,6 +112,10 @@ class KvCache {
   std::int32_t n_lacking(const BlockTable& table, int group, std::int32_t n_positions) const;
   bool covers(const BlockTable& table, std::int32_t n_positions) const { return table.n_entries >= n_blocks_for(n_positions); }
 
+  /// Stores the hashes of the full blocks of the first `n_tokens` tokens in `table`; none without prefix caching.
+  void hash(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const {
+    if (tree_) key_of(table, tokens, n_tokens);
+  }
   /// Looks up what `begin` would find for the first `n_match` tokens, and the blocks after it that are being computed.
   /// Stores hashes in `table` and changes nothing else.
   PrefixTree::Found find(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step) const;

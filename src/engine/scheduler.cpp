@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "engine/pending_blocks.h"
 #include "engine/plan_sketch.h"
+#include "engine/sharing_order.h"
 
 namespace baton {
 
@@ -55,7 +56,9 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   check(sequence->n_list_entries() <= options_.max_list_entries &&
             cache_.n_blocks_for(sequence->max_positions()) <= options_.max_block_entries,
         "Scheduler: a step cannot hold the sequence alone");
-  sequence->schedule.write().tag = waiting_.tag_of(*sequence);
+  SequenceSchedule& schedule = sequence->schedule.write();
+  cache_.hash(schedule.table, schedule.tokens, std::min(sequence->n_matchable(), kMostSharedBlocks * cache_.block_len()));
+  schedule.tag = waiting_.tag_of(*sequence);
   waiting_.add(*sequence);
   sequences_.emplace(id, std::move(sequence));
 }
@@ -86,6 +89,7 @@ StepPlan Scheduler::plan() {
     for (const auto& [rank, sequence] : running_) running_order_.push_back(sequence);
   }
   sketch.reserve(running_order_.size());
+  if (cache_.has_prefix_caching() && !free_slots_.empty()) begin_cohorts();
   n_short_plans_ = waiting_.has_several_tenants() ? kShortPlans : std::max(0, n_short_plans_ - 1);
   if (waiting_.has_several_tenants()) {
     make_way(sketch);
@@ -279,13 +283,10 @@ void Scheduler::plan_waiting(PlanSketch& sketch) {
       ++head;
       continue;
     }
-    const auto next = next_to_admit(sketch, *turn, pending);
-    Sequence& admitted = *next->second;
-    const auto behind = std::next(next);
-    if (next == head) head = behind;
-    if (!admit(sketch, admitted)) return;  // else it has left the queue
-    if (admitted.schedule->state == SequenceState::running) pending.add(admitted);
-    for (auto overtaken = head; overtaken != behind; ++overtaken) ++overtaken->second->schedule.write().n_overtaken;
+    Sequence& next = *head->second;
+    ++head;
+    if (!admit(sketch, next)) return;  // else it has left the queue
+    if (next.schedule->state == SequenceState::running) pending.add(next);
   }
 }
 
@@ -298,37 +299,6 @@ bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, P
   if (found.n_pending == 0 && !pending.is_begun(sequence, index)) return false;
   pending.blocks.push_back({index, schedule.table.hashes[index]});
   return true;
-}
-
-/// Returns the head of the line, or the first sequence within reach after it that shares blocks with running sequences and
-/// overtakes only sequences that may be overtaken.
-Scheduler::Queue::const_iterator Scheduler::next_to_admit(const PlanSketch& sketch, const FairQueue::Turn& turn,
-                                                          PendingBlocks& pending) const {
-  const auto head = turn.head;
-  const auto may_be_overtaken = [](const Sequence& sequence) {
-    return sequence.schedule->n_overtaken < kMaxOvertaken && sequence.schedule->n_preemptions == 0;
-  };
-  const Sequence& first = *head->second;
-  if (running_.empty() || !may_be_overtaken(first) || shares_with_running(first)) return head;
-  auto at = std::next(head);
-  for (std::size_t n = 1; n < kSharerReach && at != turn.end; ++n, ++at) {
-    Sequence& candidate = *at->second;
-    if (candidate.task->priority != first.task->priority) break;
-    // A sequence that was looked at before has its hashes, and then checking for shared blocks is cheap.
-    const bool may_share = candidate.schedule->table.hashes.empty() || shares_with_running(candidate);
-    if (!is_in_flight(sketch, candidate) && may_share && !waits_for_prefix(sketch, candidate, pending) &&
-        shares_with_running(candidate))
-      return at;
-    if (!may_be_overtaken(candidate)) break;
-  }
-  return head;
-}
-
-/// Whether running sequences have at least half of the sequence's full blocks.
-bool Scheduler::shares_with_running(const Sequence& sequence) const {
-  const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
-  if (hashes.empty()) return false;
-  return running_blocks_.contains(hashes[(hashes.size() - 1) / 2]);
 }
 
 void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes) {

@@ -38,10 +38,11 @@ struct SchedulerOptions {
 /// tokens are available. After the last one it waits for all blocks that it can ever need, gets them at once, and is
 /// not preempted any more.
 inline constexpr std::int32_t kMaxPreemptions = 2;
-/// At most this many later sequences that share their prompt with running ones are admitted before a waiting sequence.
-inline constexpr std::int32_t kMaxOvertaken = 8;
-/// The scheduler looks for such sequences among this many after the first waiting one.
-inline constexpr std::size_t kSharerReach = 32;
+/// A cohort has at most kCohortTurns sequences for each slot. If it has fewer than kLeastCohortTurns for each running
+/// sequence, it keeps the order of arrival: nearly as many different prompts would run in any order, and some sequences
+/// would wait longer for it.
+inline constexpr std::size_t kCohortTurns = 4;
+inline constexpr std::size_t kLeastCohortTurns = 2;
 /// With SchedulerOptions::by_size, after this many plans in a row without a free slot a running sequence leaves its slot to
 /// the first waiting one, if it has at least kMuchLonger times as much left as that one can cost.
 inline constexpr std::int32_t kFullPlans = 16;
@@ -107,10 +108,14 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// - A prompt longer than the rest of a step takes three quarters of it while other sequences follow, so that a short
 ///   prompt
 /// does not wait for the end of a long one. Rows that nobody else needs go to the long prompt after all.
-/// - The order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Sequences that
-/// share at least half of their prompt with a running sequence may overtake a sequence of their priority that does
-/// not, kMaxOvertaken times.
-/// - With SchedulerOptions::by_size, sequences are admitted in the order of FairQueue's tags instead of arrival, and a
+/// - The order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Within a cohort,
+/// sequences with common prompts are admitted one after another (sharing_order.h), so that few different prompts run at a
+/// time. A cohort is what waits of a tenant and a priority when its first sequence is next and a slot is free, at most
+/// kCohortTurns sequences for each slot; all of them come before the next cohort. So at most kCohortTurns * max_num_seqs - 1
+/// later sequences are admitted before a sequence that does not wait for its prefix, and none that came after its cohort
+/// began.
+/// - With SchedulerOptions::by_size, sequences are admitted in the order of FairQueue's tags instead of arrival; a cohort
+/// has one size, and its sequences exchange only their own tags, so no other size waits longer. A
 /// sequence that is much shorter than a running one gets a slot after kFullPlans plans, if there are blocks for both: that
 /// one is preempted, at most once, and finds its blocks in the cache when it goes on.
 /// - That is the order of one tenant's sequences. Between tenants the weights decide (fair_queue.h): who is admitted
@@ -130,7 +135,7 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// - When no blocks are left, the last running sequence is preempted, at most kMaxPreemptions times. Its blocks are
 ///   given
 /// back (it may find those that the tree keeps again; blocks with other holders stay), and it waits with the tokens it
-/// has, before all sequences that arrived later.
+/// has, at its place in the line: before all sequences that came after its cohort.
 ///
 /// A sequence that is admitted first loads the blocks that follow those it finds in the tree from the host tier
 /// (host_tier.h). A plan loads at most as many tokens as a step may compute, so that a long prompt does not delay the
@@ -220,8 +225,7 @@ class Scheduler {
   std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                           double least_probability);
   bool waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const;
-  Queue::const_iterator next_to_admit(const PlanSketch& sketch, const FairQueue::Turn& turn, PendingBlocks& pending) const;
-  bool shares_with_running(const Sequence& sequence) const;
+  void begin_cohorts();
   bool admit(PlanSketch& sketch, Sequence& sequence);
   void load_blocks(PlanSketch& sketch, Sequence& sequence);
   void plan_loads(PlanSketch& sketch);

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "engine/plan_sketch.h"
 #include "engine/scheduler.h"
+#include "engine/sharing_order.h"
 
 namespace baton {
 
@@ -95,6 +97,23 @@ void Scheduler::plan_loads(PlanSketch& sketch) {
     }
     begin_rows(sketch, *sequence);
     if (sequence->n_rows_left() == 0) end(*sequence, FinishReason::length);  // a registered prefix, all of it loaded
+  }
+}
+
+/// Begins a cohort for each tenant whose first waiting sequence is in none. If it is large enough, its sequences take each
+/// other's tags, so that those with common prompts follow one another. In a small one most would run together in any order.
+void Scheduler::begin_cohorts() {
+  for (const std::int32_t tenant : waiting_.tenants()) {
+    FairQueue::Places places = waiting_.take_cohort(tenant, kCohortTurns * of_slot_.size());
+    std::vector<Sequence*> order;
+    for (const auto& place : places) order.push_back(place.mapped());
+    if (order.size() >= kLeastCohortTurns * running_.size()) gather_sharers(order, running_blocks_);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i]->schedule.write().tag = places[i].key().tag;
+      places[i].key().id = order[i]->task->id;
+      places[i].mapped() = order[i];
+    }
+    waiting_.put_back(tenant, std::move(places));
   }
 }
 

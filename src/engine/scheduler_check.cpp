@@ -23,8 +23,7 @@ void Scheduler::check_invariants(std::vector<const BlockTable*> tables) const {
     check(running_.contains(rank_of(*sequence)) == (schedule.state == SequenceState::running) &&
               waiting_.contains(*sequence) == (schedule.state == SequenceState::waiting),
           "Scheduler: a sequence stands in another list than its state says");
-    check(schedule.n_preemptions <= kMaxPreemptions && schedule.n_overtaken <= kMaxOvertaken,
-          "Scheduler: a sequence was preempted or overtaken too often");
+    check(schedule.n_preemptions <= kMaxPreemptions, "Scheduler: a sequence was preempted too often");
     check(sequence->n_tokens() >= sequence->task->prompt_len && sequence->n_tokens_bound() <= sequence->task->max_len,
           "Scheduler: a sequence is too long");
     if (schedule.state != SequenceState::running) {
@@ -60,6 +59,7 @@ void Scheduler::check_invariants(std::vector<const BlockTable*> tables) const {
   check(is_order_stale_ || std::ranges::equal(running_, running_order_, {}, [](const auto& entry) { return entry.second; }),
         "Scheduler: the order of the running sequences is stale");
   check(!running_.empty() || running_blocks_.is_empty(), "Scheduler: blocks of sequences that do not run are counted");
+  waiting_.check_invariants();
   cache_.check_invariants(tables);
 }
 

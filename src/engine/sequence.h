@@ -75,7 +75,6 @@ struct SequenceSchedule {
   std::int32_t n_admissions = 0;
   std::int32_t n_preemptions = 0;
   std::int32_t n_lost = 0;                 ///< positions that were stored when it was preempted
-  std::int32_t n_overtaken = 0;            ///< times that a later sequence was admitted before it
   std::int64_t tag = 0;                    ///< its place in the line, see FairQueue::tag_of
   std::int32_t n_held_back = 0;            ///< steps without its row, since such a step last had one (hold_back_decodes)
   std::int32_t n_cached = 0;               ///< prompt tokens found in the cache at the first admission

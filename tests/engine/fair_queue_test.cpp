@@ -175,5 +175,36 @@ TEST(FairQueue, counts_no_more_of_an_answer_than_clients_usually_mean) {
   EXPECT_LT(FairQueue::cost_of(*unlimited), FairQueue::cost_of(*long_prompt)) << "although it may generate more";
 }
 
+TEST(FairQueue, a_cohort_has_newcomers_of_one_priority_and_size_and_only_they_exchange_places) {
+  Served served(/*by_size=*/true);
+  // Small and large ones take turns; then some of another tenant.
+  for (std::int64_t id = 0; id < 20; ++id) served.add(id, {}, 0, /*prompt_len=*/10, id % 2 == 0 ? 5 : 6 * 64);
+  served.add(20, {1, 1}, 0, /*prompt_len=*/10, 5);
+  FairQueue::Places cohort = served.queue.take_cohort(0, 8);
+  ASSERT_EQ(cohort.size(), 8u);
+  std::vector<Sequence*> members;
+  for (const auto& place : cohort) members.push_back(place.mapped());
+  for (std::size_t i = 0; i < members.size(); ++i) EXPECT_EQ(members[i]->task->id.value, static_cast<std::int64_t>(2 * i));
+  std::ranges::reverse(members);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    SequenceEditor::schedule(*members[i]).tag = cohort[i].key().tag;
+    cohort[i].key().id = members[i]->task->id;
+    cohort[i].mapped() = members[i];
+  }
+  served.queue.put_back(0, std::move(cohort));
+  served.queue.check_invariants();
+  EXPECT_TRUE(served.queue.take_cohort(0, 8).empty()) << "the first sequence is in a cohort";
+  std::vector<std::int64_t> small;
+  std::vector<std::int64_t> large;
+  for (int i = 0; i < 20; ++i) {
+    const std::int64_t id = served.queue.turns()[0].head->second->task->id.value;
+    served.queue.remove(*served.queue.turns()[0].head->second);
+    (id % 2 == 0 ? small : large).push_back(id);
+  }
+  EXPECT_EQ(small, (std::vector<std::int64_t>{14, 12, 10, 8, 6, 4, 2, 0, 16, 18}));
+  EXPECT_TRUE(std::ranges::is_sorted(large));
+  EXPECT_EQ(served.queue.size(), 1u);
+}
+
 }  // namespace
 }  // namespace baton

@@ -2,9 +2,12 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
+#include "support/scheduler_driver.h"
 #include "support/sequence_editor.h"
 #include "support/simulated_device.h"
 
@@ -296,7 +299,7 @@ TEST(SchedulerPromises, gives_a_settled_sequence_all_its_blocks_at_once_and_take
   EXPECT_EQ(scheduler.find(SequenceId{1})->schedule->state, SequenceState::waiting);
 }
 
-TEST(SchedulerPromises, admits_those_who_share_with_running_ones_together_but_keeps_nobody_waiting_for_ever) {
+TEST(SchedulerPromises, admits_a_cohort_grouped_by_prompt_and_nobody_after_it_before_it) {
   KvCache cache(400, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);
   const auto add = [&](std::int64_t id, TokenId first) {
@@ -328,9 +331,62 @@ TEST(SchedulerPromises, admits_those_who_share_with_running_ones_together_but_ke
   }
   ASSERT_EQ(order.size(), 40u);
   const auto place = std::ranges::find(order, 2) - order.begin();
-  EXPECT_EQ(place, 2 + kMaxOvertaken) << "the stranger goes after the sharers that may pass it, and before the rest";
+  EXPECT_EQ(place, kCohortTurns * 2) << "the stranger goes after the sharers of its cohort, and before the rest";
   order.erase(order.begin() + place);
   EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+TEST(SchedulerPromises, runs_few_different_prompts_at_a_time_whatever_the_order_of_a_job) {
+  constexpr int kPrompts = 16;
+  constexpr int kOfEach = 8;
+  constexpr std::int32_t kSlots = 32;
+  testing::SchedulerDriver driver({.max_num_seqs = kSlots, .max_num_batched_tokens = 256}, {{.n_blocks = 2000}});
+  std::vector<TokenId> firsts;
+  for (int i = 0; i < kPrompts * kOfEach; ++i) firsts.push_back(100 * (i % kPrompts));
+  std::ranges::shuffle(firsts, std::mt19937(1));
+  for (const TokenId first : firsts) {
+    std::vector<TokenId> prompt = prompt_of(40, first);
+    prompt.push_back(5000 + static_cast<TokenId>(driver.next_id()));
+    driver.add(make_sequence(driver.next_id(), prompt, 30));
+  }
+  std::int64_t n_prompts = 0;
+  std::int64_t n_steps = 0;
+  while (driver.scheduler.n_waiting() > 0) {
+    driver.commit_awaited();
+    std::set<TokenId> prompts;
+    for (const PlannedSequence& planned : driver.plan().sequences)
+      prompts.insert(driver.scheduler.find(planned.id)->schedule->tokens[0]);
+    n_prompts += static_cast<std::int64_t>(prompts.size());
+    ++n_steps;
+    driver.commit_behind();
+  }
+  EXPECT_LT(static_cast<double>(n_prompts) / static_cast<double>(n_steps), 10.0) << "of 16; 32 slots hold 4 prompts of 8";
+  driver.run_to_end(10'000);
+}
+
+TEST(SchedulerPromises, keeps_priorities_apart_when_it_groups_by_prompt) {
+  KvCache cache(2000, kBlockLen, true);
+  Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);
+  const auto add = [&](std::int64_t id, std::int32_t priority, TokenId first) {
+    std::vector<TokenId> prompt = prompt_of(16, first);
+    prompt.push_back(5000 + static_cast<TokenId>(id));
+    auto sequence = make_sequence(id, prompt, 1);
+    SequenceEditor::task(*sequence).priority = priority;
+    scheduler.add(std::move(sequence));
+  };
+  for (std::int64_t id = 0; id < 16; ++id) add(id, id < 8 ? 1 : 0, id % 2 == 0 ? 1 : 700);
+  std::vector<std::int64_t> order;
+  while (scheduler.n_waiting() > 0) {
+    const StepPlan plan = scheduler.plan();
+    for (const SequenceId id : plan.admitted) order.push_back(id.value);
+    auto outcomes = give(plan, 7);
+    for (StepOutcome& outcome : outcomes)
+      if (!outcome.tokens.empty()) outcome.finished = FinishReason::length;
+    scheduler.commit(plan, outcomes);
+    scheduler.check_invariants();
+  }
+  ASSERT_EQ(order.size(), 16u);
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_GE(order[i], 8) << "a lower priority was admitted before a higher one";
 }
 
 }  // namespace
